@@ -1,0 +1,34 @@
+# Every verb is one line that calls `gradnic` or pytest inside a private environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PYTHONSAFEPATH := 1
+.DEFAULT_GOAL := first-light
+.PHONY: first-light test lint clean setup
+
+tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
+
+$(VENV)/ready: pyproject.toml .ci/constraints.txt
+	$(call tool,$(PYTHON),Python 3.11 or newer (Debian: python3))
+	$(call tool,g++,a C++ compiler (Debian: g++))
+	$(call tool,perl,perl (Debian: perl))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, not $$($(PYTHON) -V)" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv is missing: install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[test]'
+	touch $@
+
+setup: $(VENV)/ready
+
+first-light: setup
+	$(BIN)/gradnic report --run
+
+test: setup
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf build

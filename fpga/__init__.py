@@ -1,0 +1,1 @@
+"""Boards and flows: synthesis, place and route, recorded baseline, bitstreams."""

@@ -1,0 +1,5 @@
+"""``python -m gradnic`` is the ``gradnic`` command."""
+
+from .cli import main
+
+main()

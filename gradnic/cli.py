@@ -1,0 +1,63 @@
+"""The ``gradnic`` command: finds its sub-commands in `gradnic.commands`, one file each."""
+
+import importlib
+import os
+import sys
+
+import click
+
+from . import __version__
+
+COMMANDS = {
+    "verilog": "Verilog of a named top, with its ports and an instantiation",
+    "gradients": "real gradients of a small network, as .npy files",
+    "codec": "compress, decompress or measure an .npy file with a golden model",
+    "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
+    "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
+    "report": "one HTML page with all of it, pictures first",
+}
+
+
+class _Commands(click.Group):
+    """Imports a sub-command when it is called, so that ``--help`` needs no heavy package."""
+
+    def list_commands(self, ctx):
+        return list(COMMANDS)
+
+    def get_command(self, ctx, name):
+        if name not in COMMANDS:
+            return None
+        try:
+            return importlib.import_module(f"gradnic.commands.{name}").command
+        except ModuleNotFoundError as missing:
+            if missing.name is None or missing.name.startswith("gradnic."):
+                raise
+            raise click.UsageError(
+                f"{name} needs the Python package {missing.name}: pip install 'gradnic[test]'"
+            ) from missing
+
+    def format_commands(self, ctx, formatter):
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gradnic")
+def cli():
+    """Generate, prove, simulate and measure the datapath that moves gradients.
+
+    \b
+    Example:
+      gradnic verilog --preset inline8 --out build/verilog
+    """
+
+
+def main():
+    """Run the command line. A user's mistake is one line on stderr and exit status 2."""
+    try:
+        cli(prog_name="gradnic")
+    except (ValueError, OSError) as error:
+        if os.environ.get("GRADNIC_TRACEBACK"):
+            raise
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""Bench parts: drivers, stimulus, simulators, the batch engine, clusters of RTL cards."""

@@ -1,0 +1,28 @@
+"""Every command answers --help; a user's mistake is one line and exit status 2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gradnic.cli import COMMANDS
+
+
+def gradnic(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "gradnic", *words], capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_an_example(name):
+    run = gradnic(name, "--help")
+    assert run.returncode == 0
+    assert "Example" in run.stdout
+
+
+def test_unknown_command_is_one_clear_line():
+    run = gradnic("polish")
+    assert run.returncode == 2
+    assert "No such command 'polish'" in run.stderr
+    assert "Traceback" not in run.stderr
