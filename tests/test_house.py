@@ -74,3 +74,16 @@ def test_rooms_do_not_import_each_other(folder, forbidden):
         if any(name == f or name.startswith(f + ".") for f in forbidden)
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("folder", ["gradnic", "hdl", "models", "sim", "fpga", "tests"])
+def test_no_file_imports_a_bare_name(folder):
+    """`import hdl` would make a second copy of every class where the root is on the path."""
+    bare = tuple(name for name in FOLDERS.values() if name != "gradnic")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in source_files(folder)
+        for name in imported(path, package_of(path))
+        if name.split(".")[0] in bare
+    ]
+    assert wrong == []

@@ -1,0 +1,71 @@
+"""The random source that all THC workers share: counter-like, so any block can be replayed.
+
+64 logical lanes whatever the physical width; element i of a block is drawn by lane i % 64. All
+arithmetic is modulo 2**32. Not cryptographic.
+"""
+
+import numpy as np
+
+GOLDEN = np.uint32(0x9E3779B9)
+N_LANES = 64
+SIGN_WORKER = 0xFFFFFFFF  # the worker number of the sign diagonal, which all workers share
+
+
+def fmix32(x):
+    """The finalizer of MurmurHash3, on uint32 arrays of any shape."""
+    x = np.asarray(x, np.uint32)
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    x = (x ^ (x >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return x ^ (x >> np.uint32(16))
+
+
+def step(x):
+    """One step of xorshift32, on uint32 arrays of any shape."""
+    x = x ^ (x << np.uint32(13))
+    x = x ^ (x >> np.uint32(17))
+    return x ^ (x << np.uint32(5))
+
+
+def key(seed, round, worker):
+    """Key of one worker in one round: a uint32 array of shape (1,)."""
+    k = np.array([0x67726E63], np.uint32)
+    for value in (seed, round, worker):
+        k = fmix32((k ^ np.uint32(value)) + GOLDEN)
+    return k
+
+
+def block_hash(k, tensor, blocks):
+    """h1 of each block: uint32, shape of `blocks`."""
+    tensor_hash = fmix32(np.array([tensor & 0xFFFFFFFF], np.uint32) + np.uint32(0x7F4A7C15))
+    return fmix32(k ^ fmix32(np.asarray(blocks, np.uint32) ^ tensor_hash))
+
+
+def random_bytes(seed, round, worker, tensor, blocks, n):
+    """The rounding bytes of `n` elements of each block: uint8, shape (len(blocks), n).
+
+    n : int, a multiple of 64.
+    """
+    k = key(seed, round, worker)
+    lanes = fmix32(k + np.arange(N_LANES, dtype=np.uint32) * GOLDEN)
+    h1 = block_hash(k, tensor, blocks)[:, None]
+    x = step(step(lanes + h1) + fmix32(h1 + np.uint32(0x85EBCA77)))
+    x[x == 0] = GOLDEN
+    result = np.empty((len(h1), n // N_LANES, N_LANES), np.uint8)
+    for i in range(n // N_LANES):
+        x = step(x)
+        result[:, i] = x >> np.uint32(24)
+    return result.reshape(len(h1), n)
+
+
+def signs(seed, round, tensor, blocks, n):
+    """The sign diagonal of each block: bool, shape (len(blocks), n), True where negated.
+
+    n : int, a multiple of 32.
+    """
+    x = block_hash(key(seed, round, SIGN_WORKER), tensor, blocks)
+    x = np.where(x == 0, GOLDEN, x)
+    words = np.empty((len(x), n // 32), "<u4")
+    for j in range(n // 32):
+        x = step(x)
+        words[:, j] = x
+    return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(bool)
