@@ -8,8 +8,21 @@ real-valued scheme is bounded in the tests.
 
 import numpy as np
 
-from .thc_random import random_bytes, signs
+from .thc_random import (
+    SIGN_WORKER,
+    block_hash,
+    block_hashes,
+    key,
+    lane_keys,
+    random_bytes,
+    signs,
+)
 from .thc_table import clip_point, solve_table
+
+try:
+    from . import thc_fast as fast
+except ImportError:  # numba is the extra `fast`
+    fast = None
 
 F = 8  # fraction bits of a value scaled to sigma = 1
 BLOCKS = (64, 256, 1024, 4096)
@@ -130,9 +143,10 @@ class Worker:
         self.h = (B.bit_length() - 1) // 2
         self.t_fixed = round(clip_point(p) * 2**F)
         self.unit = round(g * 2**24 / (2 * self.t_fixed))
-        self._lower = np.searchsorted(self.table, np.arange(g + 1), side="right") - 1
-        gaps = np.append(np.diff(self.table), 0)
-        self._gap = gaps[self._lower]
+        lower = np.searchsorted(self.table, np.arange(g + 1), side="right") - 1
+        gap = np.append(np.diff(self.table), 0)[lower]
+        # one row a table unit: lower index, its value in 1/256 table units, gap to the next value
+        self._cells = np.stack([lower, 256 * self.table[lower], gap], axis=1).astype(np.int32)
 
     def blocks(self, x):
         """x of any shape as float32 (n_blocks, B), padded with +0."""
@@ -154,11 +168,9 @@ class Worker:
         if self.norm == "tensor":
             norm = np.float32(np.sqrt(np.square(rows, dtype=np.float64).sum()))
             return np.array([norm], np.float32).view(np.uint32)
-        result = np.empty(len(rows), np.uint32)
-        batch = max(1, BATCH // self.B)
-        for i in range(0, len(rows), batch):
-            result[i : i + batch] = self._block_norms(rows[i : i + batch])
-        return result
+        if fast:
+            return fast.norms(rows.view(np.uint32))
+        return np.concatenate([self._block_norms(rows[part]) for part in self._batches(len(rows))])
 
     def _block_norms(self, rows):
         _, exponent, mantissa = _split(rows)
@@ -188,25 +200,37 @@ class Worker:
         """
         rows = self.blocks(x)
         norms = self._checked(norms, len(rows))
-        scales = norms if self.norm == "block" else self._tensor_scale(norms, rows.size)
-        result = np.empty(rows.shape, np.uint8)
-        batch = max(1, BATCH // self.B)
-        for i in range(0, len(rows), batch):
-            part = slice(i, i + batch)
-            blocks = np.arange(i, min(i + batch, len(rows)))
-            values = self._scale(rows[part], scales[part] if self.norm == "block" else scales)
-            np.negative(
-                values, out=values, where=signs(self.seed, self.sign_round, tensor, blocks, self.B)
-            )
-            hadamard(values)
-            rotated = values + (1 << (self.h - 1)) >> self.h
-            random = random_bytes(self.seed, round, worker, tensor, blocks, self.B)
-            result[part] = self._quantize(rotated, random)
-        silent = (norms == 0) | (norms >= INFINITE)
+        factors, offsets = self._factors(norms, rows)
+        blocks = np.arange(len(rows))
+        if fast:
+            k = key(self.seed, round, worker)
+            result = fast.encode(
+                rows.view(np.uint32), factors, offsets, self.h, self.t_fixed, self.unit,
+                self._cells, lane_keys(k), *block_hashes(k, tensor, blocks),
+                self._sign_hash(tensor, blocks),
+            )  # fmt: skip
+        else:
+            result = np.empty(rows.shape, np.uint8)
+            for part in self._batches(len(rows)):
+                values = self._scale(rows[part], factors[part], offsets[part])
+                negated = signs(self._sign_hash(tensor, blocks[part]), self.B)
+                np.negative(values, out=values, where=negated)
+                rotated = hadamard(values) + (1 << (self.h - 1)) >> self.h
+                random = random_bytes(self.seed, round, worker, tensor, blocks[part], self.B)
+                result[part] = self._quantize(rotated, random)
+        silent = np.broadcast_to((norms == 0) | (norms >= INFINITE), len(rows))
         if self.norm == "block":
-            silent |= self.norms(rows) > norms
-        result[np.broadcast_to(silent, len(rows))] = 2 ** (self.b - 1)
+            silent = silent | (self.norms(rows) > norms)
+        result[silent] = 2 ** (self.b - 1)
         return result.reshape(-1)
+
+    def _batches(self, n_blocks):
+        """Slices of a few blocks at a time, so that the working set stays in the cache."""
+        batch = max(1, BATCH // self.B)
+        return [slice(i, i + batch) for i in range(0, n_blocks, batch)]
+
+    def _sign_hash(self, tensor, blocks):
+        return block_hash(key(self.seed, self.sign_round, SIGN_WORKER), tensor, blocks)
 
     def _checked(self, norms, n_blocks):
         norms = np.asarray(norms, np.uint32)
@@ -215,32 +239,33 @@ class Worker:
             raise ValueError(f"norms must have shape {expected}, not {norms.shape}")
         return norms
 
-    @staticmethod
-    def _tensor_scale(norms, length):
-        """S = sqrt(d) / l, which the host writes for a whole tensor: FP32 bits, uint32 (1,)."""
-        with np.errstate(divide="ignore"):
-            scale = np.sqrt(float(length)) / norms.view(np.float32).astype(np.float64)
-            return scale.astype(np.float32).view(np.uint32)
+    def _factors(self, norms, rows):
+        """What scales each block: int64 factors and exponent offsets, both (n_blocks,).
 
-    def _scale(self, rows, scales):
-        """Rows scaled to sigma = 1 as fixed point with F fraction bits, int32 (n_blocks, B).
-
-        scales : uint32 FP32 bits, the blocks' norms, or the factor S of the whole tensor.
+        A value is (its 17-bit mantissa times the factor) >> (offset - its exponent).
         """
-        sign, exponent, mantissa = _split(rows)
-        _, scale_exponent, scale_mantissa = _split(scales.view(np.float32))
         if self.norm == "block":
-            reciprocal = (1 << 39) // np.maximum(scale_mantissa, 1 << 23)
-            shift = scale_exponent[:, None] - exponent + 32 - self.h - F
+            _, exponent, mantissa = _split(norms.view(np.float32))
+            factor = (1 << 39) // np.maximum(mantissa, 1 << 23)
+            offset = exponent + 32 - self.h - F
         else:
-            reciprocal = scale_mantissa >> 8
-            shift = 285 - F - exponent - scale_exponent
-        product = (mantissa >> 7) * reciprocal[:, None]
+            with np.errstate(divide="ignore"):
+                scale = np.sqrt(float(rows.size)) / norms.view(np.float32).astype(np.float64)
+                _, exponent, mantissa = _split(scale.astype(np.float32))
+            factor = mantissa >> 8
+            offset = 285 - F - exponent
+        return (np.repeat(v.astype(np.int64), len(rows) // len(v)) for v in (factor, offset))
+
+    def _scale(self, rows, factors, offsets):
+        """Rows scaled to sigma = 1 as fixed point with F fraction bits, int32 (n_blocks, B)."""
+        sign, exponent, mantissa = _split(rows)
+        product = (mantissa >> 7) * factors[:, None]
+        shift = offsets[:, None] - exponent
         limit = 1 << (self.h + F)
         safe = np.clip(shift, 1, 62)
         scaled = np.minimum(product + (np.int64(1) << (safe - 1)) >> safe, limit)
-        scaled[shift >= 62] = 0
-        scaled[(shift < 1) & (product > 0)] = limit
+        scaled[shift < 1] = limit
+        scaled[(shift >= 62) | (exponent == 0)] = 0
         scaled = scaled.astype(np.int32)
         return np.negative(scaled, out=scaled, where=sign)
 
@@ -248,11 +273,8 @@ class Worker:
         """Stochastic rounding of fixed-point values to indices; centered to 1/256 table unit."""
         clipped = np.clip(rotated, -self.t_fixed, self.t_fixed).astype(np.int64)
         u = ((clipped + self.t_fixed) * self.unit + (1 << 15) >> 16).astype(np.int32)
-        cell = u >> 8
-        lower = self._lower[cell]
-        fraction = u - 256 * self.table[lower]
-        gap = self._gap[cell]
-        return lower + ((gap * (2 * random.astype(np.int32) + 1) <= 2 * fraction) & (gap > 0))
+        lower, level, gap = (column[u >> 8] for column in self._cells.T)
+        return lower + ((gap * (2 * random.astype(np.int32) + 1) <= 2 * (u - level)) & (gap > 0))
 
     def decode(self, sums, norms, *, round, tensor=0):
         """Mean gradient from the integer table sums of all workers.
@@ -282,18 +304,18 @@ class Worker:
         if self.norm == "tensor":
             denominator = n * self.g * np.sqrt(float(rows.size)) * np.sqrt(float(self.B))
         unit = np.float32(self.t_fixed / 2**F / denominator)
-        result = np.empty(rows.shape, np.float32)
-        batch = max(1, BATCH // self.B)
+        blocks = np.arange(len(rows))
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            scale = _flush(norms.view(np.float32) * unit)[:, None]
-            for i in range(0, len(rows), batch):
-                part = slice(i, i + batch)
-                blocks = np.arange(i, min(i + batch, len(rows)))
-                values = hadamard(2 * rows[part].astype(np.int32) - n * self.g)
-                own = scale[part] if len(scale) > 1 else scale
-                floats = _flush(values.astype(np.float32) * own)
-                negated = signs(self.seed, self.sign_round, tensor, blocks, self.B)
-                result[part] = np.negative(floats, out=floats, where=negated)
+            scale = np.repeat(_flush(norms.view(np.float32) * unit), len(rows) // len(norms))
+            if fast:
+                result = fast.decode(rows, n * self.g, scale, self._sign_hash(tensor, blocks))
+            else:
+                result = np.empty(rows.shape, np.float32)
+                for part in self._batches(len(rows)):
+                    values = hadamard(2 * rows[part].astype(np.int32) - n * self.g)
+                    floats = _flush(values.astype(np.float32) * scale[part, None])
+                    negated = signs(self._sign_hash(tensor, blocks[part]), self.B)
+                    result[part] = np.negative(floats, out=floats, where=negated)
         result[np.broadcast_to(norms == 0, len(rows))] = 0
         result[np.broadcast_to(norms >= INFINITE, len(rows))] = QUIET_NAN.view(np.float32)
         return result.reshape(-1)

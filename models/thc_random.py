@@ -40,15 +40,25 @@ def block_hash(k, tensor, blocks):
     return fmix32(k ^ fmix32(np.asarray(blocks, np.uint32) ^ tensor_hash))
 
 
+def lane_keys(k):
+    """S of each lane under the key `k`: uint32 (64,)."""
+    return fmix32(k + np.arange(N_LANES, dtype=np.uint32) * GOLDEN)
+
+
+def block_hashes(k, tensor, blocks):
+    """h1 and h2 of each block under the key `k`: two uint32 arrays, shape of `blocks`."""
+    h1 = block_hash(k, tensor, blocks)
+    return h1, fmix32(h1 + np.uint32(0x85EBCA77))
+
+
 def random_bytes(seed, round, worker, tensor, blocks, n):
     """The rounding bytes of `n` elements of each block: uint8, shape (len(blocks), n).
 
     n : int, a multiple of 64.
     """
     k = key(seed, round, worker)
-    lanes = fmix32(k + np.arange(N_LANES, dtype=np.uint32) * GOLDEN)
-    h1 = block_hash(k, tensor, blocks)[:, None]
-    x = step(step(lanes + h1) + fmix32(h1 + np.uint32(0x85EBCA77)))
+    h1, h2 = block_hashes(k, tensor, blocks)
+    x = step(step(lane_keys(k) + h1[:, None]) + h2[:, None])
     x[x == 0] = GOLDEN
     result = np.empty((len(h1), n // N_LANES, N_LANES), np.uint8)
     for i in range(n // N_LANES):
@@ -57,13 +67,12 @@ def random_bytes(seed, round, worker, tensor, blocks, n):
     return result.reshape(len(h1), n)
 
 
-def signs(seed, round, tensor, blocks, n):
-    """The sign diagonal of each block: bool, shape (len(blocks), n), True where negated.
+def signs(h1, n):
+    """The sign diagonal of blocks with hashes `h1`: bool, (len(h1), n), True where negated.
 
     n : int, a multiple of 32.
     """
-    x = block_hash(key(seed, round, SIGN_WORKER), tensor, blocks)
-    x = np.where(x == 0, GOLDEN, x)
+    x = np.where(h1 == 0, GOLDEN, h1)
     words = np.empty((len(x), n // 32), "<u4")
     for j in range(n // 32):
         x = step(x)
