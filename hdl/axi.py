@@ -1,0 +1,245 @@
+"""Edges to the outside: AXI4-Stream adapters and the signatures of AXI4-Stream and AXI4-Lite.
+
+Frames cross as in Corundum and verilog-ethernet: ``tkeep`` contiguous from byte 0 and all ones
+before the last beat, ``tuser`` = {meta, bad} with bad in bit 0. Bad counts where ``tlast`` is 1.
+
+Source: Arm IHI 0051A (AXI4-Stream), IHI 0022E part B (AXI4-Lite); shells.md section 1.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .streams import FrameBeat, Slice
+
+OKAY = 0
+"""``bresp`` and ``rresp`` of every answer."""
+
+
+class Axis(wiring.Signature):
+    """AXI4-Stream of bytes, seen from the sender.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Bytes per beat, at least 1.
+    user_width : int
+        Bits of ``tuser``; 0 leaves the port out.
+    keep : bool
+        Whether there is a ``tkeep``.
+    last : bool
+        Whether there is a ``tlast``.
+    """
+
+    def __init__(self, n_bytes, *, user_width=0, keep=True, last=True):
+        if n_bytes < 1:
+            raise ValueError(f"n_bytes must be at least 1, not {n_bytes!r}")
+        if user_width < 0:
+            raise ValueError(f"user_width must be at least 0, not {user_width!r}")
+        self.n_bytes = n_bytes
+        self.user_width = user_width
+        members = {"tdata": Out(8 * n_bytes)}
+        if keep:
+            members["tkeep"] = Out(n_bytes)
+        if last:
+            members["tlast"] = Out(1)
+        if user_width:
+            members["tuser"] = Out(user_width)
+        super().__init__(members | {"tvalid": Out(1), "tready": In(1)})
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.members == other.members
+
+
+class Lite(wiring.Signature):
+    """AXI4-Lite with 32-bit data and byte strobes, seen from the manager.
+
+    address_width : int, bits of a byte address, 2 to 64.
+    """
+
+    def __init__(self, address_width):
+        if not 2 <= address_width <= 64:
+            raise ValueError(f"address_width must be 2 to 64, not {address_width!r}")
+        self.address_width = address_width
+        super().__init__(
+            {
+                "awaddr": Out(address_width),
+                "awprot": Out(3),
+                "awvalid": Out(1),
+                "awready": In(1),
+                "wdata": Out(32),
+                "wstrb": Out(4),
+                "wvalid": Out(1),
+                "wready": In(1),
+                "bresp": In(2),
+                "bvalid": In(1),
+                "bready": Out(1),
+                "araddr": Out(address_width),
+                "arprot": Out(3),
+                "arvalid": Out(1),
+                "arready": In(1),
+                "rdata": In(32),
+                "rresp": In(2),
+                "rvalid": In(1),
+                "rready": Out(1),
+            }
+        )
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.address_width == other.address_width
+
+
+class AxisReceiver(wiring.Component):
+    """Takes frames from AXI4-Stream and enforces the rules of `FrameBeat`: 2 cycles, full rate.
+
+    What breaks the rules from outside is made harmless, and the frame is marked bad at its last
+    beat, as if the sender had done so:
+
+    - a beat before the last with any ``tkeep`` bit 0 (a beat without bytes among them) leaves with
+      all bytes kept;
+    - a last beat with holes leaves with every byte up to its highest kept one;
+    - a last beat without bytes leaves with byte 0.
+
+    A frame of more than `max_bytes` is cut there: its last beat is marked bad, and what follows up
+    to ``tlast`` is swallowed at one beat per cycle. Frames that keep the rules pass bit for bit,
+    the bad mark included; ``tuser[0]`` before the last beat counts for nothing and leaves as 0.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Bytes per beat, see `FrameBeat`.
+    meta_width : int
+        Bits of side band above the bad bit.
+    max_bytes : int
+        Longest frame, a multiple of n_bytes.
+
+    Members
+    -------
+    axis : In(Axis(n_bytes, user_width=1 + meta_width))
+        ``tready`` comes from a register.
+    o : Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
+        Outputs come from registers.
+    broken : Out(1)
+        One cycle for each frame that broke the rules of ``tkeep``.
+    cut : Out(1)
+        One cycle for each frame that was cut.
+    """
+
+    def __init__(self, n_bytes, *, meta_width=0, max_bytes=16384):
+        if max_bytes < n_bytes or max_bytes % n_bytes:
+            raise ValueError(
+                f"max_bytes must be a positive multiple of n_bytes = {n_bytes}, not {max_bytes!r}"
+            )
+        self.n_bytes = n_bytes
+        self.meta_width = meta_width
+        self.max_bytes = max_bytes
+        super().__init__(
+            {
+                "axis": In(Axis(n_bytes, user_width=1 + meta_width)),
+                "o": Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))),
+                "broken": Out(1),
+                "cut": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        max_beats = self.max_bytes // self.n_bytes
+        raw = data.StructLayout(
+            {"data": 8 * self.n_bytes, "keep": self.n_bytes, "last": 1, "user": 1 + self.meta_width}
+        )
+        m.submodules.entry = entry = Slice(raw)
+        m.submodules.exit = exit = Slice(FrameBeat(self.n_bytes, meta_width=self.meta_width))
+        m.d.comb += [
+            entry.i.p.data.eq(self.axis.tdata),
+            entry.i.p.keep.eq(self.axis.tkeep),
+            entry.i.p.last.eq(self.axis.tlast),
+            entry.i.p.user.eq(self.axis.tuser),
+            entry.i.valid.eq(self.axis.tvalid),
+            self.axis.tready.eq(entry.i.ready),
+        ]
+        wiring.connect(m, exit.o, wiring.flipped(self.o))
+
+        beat = entry.o.p
+        n_before = Signal(range(max_beats))  # beats of this frame that have left
+        broken_before = Signal()
+        swallowing = Signal()
+        wrong, broken, too_long, ends = (Signal() for _ in range(4))
+        hole = (beat.keep[1:] & ~beat.keep[:-1]).any() if self.n_bytes > 1 else 0
+        m.d.comb += [
+            wrong.eq(Mux(beat.last, hole | ~beat.keep[0], ~beat.keep.all())),
+            broken.eq(broken_before | wrong),
+            too_long.eq((n_before == max_beats - 1) & ~beat.last),
+            ends.eq(beat.last | too_long),
+            exit.i.p.data.eq(beat.data),
+            exit.i.p.keep.eq(
+                Cat(1, *(beat.keep[k:].any() | ~beat.last for k in range(1, self.n_bytes)))
+            ),
+            exit.i.p.last.eq(ends),
+            exit.i.p.bad.eq(ends & (beat.user[0] & beat.last | broken | too_long)),
+            exit.i.valid.eq(entry.o.valid & ~swallowing),
+            entry.o.ready.eq(exit.i.ready | swallowing),
+        ]
+        if self.meta_width:
+            m.d.comb += exit.i.p.meta.eq(beat.user[1:])
+        m.d.sync += [self.broken.eq(0), self.cut.eq(0)]
+        with m.If(entry.o.valid & swallowing):
+            m.d.sync += swallowing.eq(~beat.last)
+        with m.Elif(entry.o.valid & exit.i.ready):
+            m.d.sync += [
+                n_before.eq(Mux(ends, 0, n_before + 1)),
+                broken_before.eq(broken & ~ends),
+                swallowing.eq(too_long),
+                self.broken.eq(ends & broken),
+                self.cut.eq(too_long),
+            ]
+        return m
+
+
+class AxisSender(wiring.Component):
+    """Offers frames on AXI4-Stream: 1 cycle, full rate, every output from a register.
+
+    ``tuser`` = {meta, bad}; bad is 0 before the last beat. Bytes that are not kept are undefined.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Bytes per beat, see `FrameBeat`.
+    meta_width : int
+        Bits of side band above the bad bit.
+
+    Members
+    -------
+    i : In(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
+        ``ready`` comes from a register.
+    axis : Out(Axis(n_bytes, user_width=1 + meta_width))
+    """
+
+    def __init__(self, n_bytes, *, meta_width=0):
+        self.n_bytes = n_bytes
+        self.meta_width = meta_width
+        super().__init__(
+            {
+                "i": In(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))),
+                "axis": Out(Axis(n_bytes, user_width=1 + meta_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.slice = slice = Slice(FrameBeat(self.n_bytes, meta_width=self.meta_width))
+        m.d.comb += [
+            slice.i.p.eq(self.i.p),
+            slice.i.p.bad.eq(self.i.p.bad & self.i.p.last),
+            slice.i.valid.eq(self.i.valid),
+            self.i.ready.eq(slice.i.ready),
+            self.axis.tdata.eq(slice.o.p.data),
+            self.axis.tkeep.eq(slice.o.p.keep),
+            self.axis.tlast.eq(slice.o.p.last),
+            self.axis.tuser.eq(slice.o.p.bad),
+            self.axis.tvalid.eq(slice.o.valid),
+            slice.o.ready.eq(self.axis.tready),
+        ]
+        if self.meta_width:
+            m.d.comb += self.axis.tuser[1:].eq(slice.o.p.meta)
+        return m
