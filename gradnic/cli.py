@@ -14,6 +14,7 @@ COMMANDS = {
     "codec": "compress, decompress or measure an .npy file with a golden model",
     "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
+    "accuracy": "error of THC beside the compressors a user would pick instead",
     "report": "one HTML page with all of it, pictures first",
 }
 
