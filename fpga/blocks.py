@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from importlib import import_module
 
-from amaranth.lib import wiring
+from . import flow
 
 LANES = (4, 8, 16, 32)
 
@@ -22,12 +22,14 @@ class Block:
     does : str, one line for people.
     module : str, file of `gradnic.hdl`, without ``.py``.
     make : function of (the imported module, n_lanes), returns the component.
+    lanes : tuple of int, the sizes that it comes in and that the baseline records.
     bits : function of n_lanes: payload bits per cycle in steady state.
     """
 
     does: str
     module: str
     make: Callable
+    lanes: tuple = LANES
     bits: Callable = lambda n_lanes: 32 * n_lanes
 
 
@@ -45,27 +47,56 @@ BLOCKS = {
 }
 
 
-def build(name, n_lanes) -> wiring.Component:
-    """The component called `name` for `n_lanes` lanes of 32 bits.
+def choose(names, n_lanes=None):
+    """Pairs (block, number of lanes) that a user means.
 
-    Errors: ValueError for an unknown name or a number of lanes other than 4, 8, 16 or 32.
+    names : str, block names with commas between, or ``all``.
+    n_lanes : int or None: for one block 16 (or its only size), for ``all`` every size.
     """
-    if name not in BLOCKS:
-        raise ValueError(f"block must be one of {', '.join(BLOCKS)}, not {name!r}")
-    if n_lanes not in LANES:
-        raise ValueError(f"n_lanes must be 4, 8, 16 or 32, not {n_lanes!r}")
-    block = BLOCKS[name]
+    chosen = []
+    for name in list(BLOCKS) if names == "all" else names.split(","):
+        sizes = _block(name).lanes
+        if n_lanes is not None:
+            if names == "all" and n_lanes not in sizes:
+                continue
+            sizes = (n_lanes,)
+        elif names != "all":
+            sizes = (16,) if 16 in sizes else sizes[:1]
+        chosen += [(name, size) for size in sizes]
+    for name, size in chosen:
+        _check_lanes(name, size)
+    return chosen
+
+
+def build(name, n_lanes):
+    """The `amaranth.lib.wiring.Component` called `name`, for `n_lanes` lanes of 32 bits.
+
+    Errors: ValueError for an unknown name or a number of lanes that the block does not come in.
+    """
+    block = _block(name)
+    _check_lanes(name, n_lanes)
     return block.make(import_module(f"..hdl.{block.module}", __package__), n_lanes)
 
 
 def measure(name, n_lanes, **options):
-    """Measure block `name` at `n_lanes` lanes: `flow.measure` plus the keys ``name n_lanes does``."""
-    from . import flow
-
+    """Measure block `name`: options and result of `flow.measure`, and ``name`` and ``lanes``."""
     result = flow.measure(
         build(name, n_lanes),
         block=f"{name}-{n_lanes}",
         bits=BLOCKS[name].bits(n_lanes),
         **options,
     )
-    return result | {"name": name, "n_lanes": n_lanes, "does": BLOCKS[name].does}
+    return result | {"name": name, "lanes": n_lanes}
+
+
+def _block(name):
+    if name not in BLOCKS:
+        raise ValueError(f"block must be one of {', '.join(BLOCKS)}, not {name!r}")
+    return BLOCKS[name]
+
+
+def _check_lanes(name, n_lanes):
+    sizes = [str(size) for size in BLOCKS[name].lanes]
+    if str(n_lanes) not in sizes:
+        allowed = " or ".join(", ".join(sizes).rsplit(", ", 1))
+        raise ValueError(f"n_lanes must be {allowed}, not {n_lanes!r}")

@@ -1,0 +1,116 @@
+"""``gradnic synth``: what a block costs and how fast it runs on ECP5."""
+
+import sys
+
+import click
+
+from ..output import console, json_option, table, write_json, write_whole
+
+COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "Gb/s", "Gb/s/kLUT"]
+
+
+@click.command(name="synth")
+@click.argument("block")
+@click.option("--lanes", default=None, type=int, help="4, 8, 16 or 32 floats a cycle; 16.")
+@click.option("--seeds", default=5, show_default=True, help="Placements; the median counts.")
+@click.option("--speed", multiple=True, type=int, help="Speed grade 6, 7 or 8; may repeat; 8.")
+@click.option("--device", default="85k", show_default=True, help="12k, 25k, 45k or 85k.")
+@click.option("--clock", default=300.0, show_default=True, help="MHz that placement aims at.")
+@click.option("--jobs", default=1, show_default=True, help="Placements at a time.")
+@click.option("--path", is_flag=True, help="Also print the slowest path of the median seed.")
+@click.option("--check", is_flag=True, help="Exit 1 if worse than the recorded baseline.")
+@click.option("--record", is_flag=True, help="Put the result into the baseline.")
+@json_option
+def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record, json_file):
+    """Synthesize, place and route BLOCK alone, between registers.
+
+    BLOCK is one of those that `gradnic synth list` shows; `all` takes every block at every number
+    of lanes, a comma separates several. Fmax is core throughput: the block alone on the device,
+    every port behind a register.
+
+    \b
+    Example:
+      gradnic synth compressor --lanes 16 --seeds 5 --json build/compressor.json
+      gradnic synth all --seeds 3 --speed 8 --speed 6 --check
+    """
+    from ..fpga import baseline, blocks
+
+    out = console(json_file)
+    if block == "list":
+        rows = [
+            (name, entry.does, ", ".join(map(str, entry.lanes)))
+            for name, entry in blocks.BLOCKS.items()
+        ]
+        out.print(table("Blocks", ["block", "does", "lanes"], rows))
+        return
+    if check and record:
+        raise click.UsageError("--check and --record exclude each other")
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {seeds}")
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, not {jobs}")
+    chosen = blocks.choose(block, lanes)
+    recorded = baseline.load()
+    results, worse = [], []
+    with out.status("starting the tools") as status:
+        for name, n_lanes in chosen:
+            for grade in speed or (8,):
+                result = blocks.measure(
+                    name,
+                    n_lanes,
+                    seeds=seeds,
+                    speed=grade,
+                    device=device,
+                    clock_mhz=clock,
+                    jobs=jobs,
+                    progress=_report(out, status),
+                )
+                results.append(result)
+                if record:
+                    recorded = baseline.merge(recorded, [result])
+                    write_whole(baseline.FILE, baseline.text(recorded))
+    out.print(table("Core throughput on ECP5", COLUMNS, [_row(result) for result in results]))
+    for result in results:
+        if path:
+            out.print(f"\n{result['block']} {result['device']}, slowest path:")
+            out.print(result["critical_path"], markup=False, soft_wrap=True)
+        old = recorded.get(baseline.name(result))
+        if old and not record:
+            out.print(
+                f"{baseline.name(result)}: baseline {old['fmax_mhz']:.1f} MHz, {old['lut']} LUT; "
+                f"now {result['fmax_mhz'] / old['fmax_mhz'] - 1:+.1%} MHz, "
+                f"{result['lut'] - old['lut']:+d} LUT"
+            )
+        if check:
+            worse += baseline.compare(result, recorded)
+    write_json(json_file, results[0] if len(results) == 1 else results)
+    for line in worse:
+        click.echo(f"Worse than the baseline: {line}", err=True)
+    sys.exit(1 if worse else 0)
+
+
+def _report(out, status):
+    """Progress: a moving line on a terminal, plain lines elsewhere."""
+
+    def say(text):
+        if out.is_terminal:
+            status.update(text)
+        else:
+            click.echo(text, err=True)
+
+    return say
+
+
+def _row(result):
+    return (
+        result["block"],
+        result["device"],
+        result["lut"],
+        result["ff"],
+        result["bram"],
+        result["dsp"],
+        f"{result['fmax_mhz']:.1f}",
+        " ".join(f"{f:.0f}" for f in result["fmax_mhz_seeds"]),
+        "" if result["gbps"] is None else f"{result['gbps']:.1f}",
+        "" if result["gbps_per_klut"] is None else f"{result['gbps_per_klut']:.1f}",
+    )
