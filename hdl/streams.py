@@ -1,10 +1,17 @@
-"""Payload shapes of the streams that join all circuits.
+"""Payload shapes of the streams that join all circuits, and the parts that carry them.
 
 Every edge inside is an `amaranth.lib.stream`: an offer is kept until taken, and ``valid`` never
 waits for ``ready``. Byte 0 of a beat is ``data[7:0]``, as on AXI4-Stream.
 """
 
-from amaranth.lib import data
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .fifo import FIFO
+from .ring import BlockFIFO
+
+__all__ = ["Beat", "BlockFIFO", "FIFO", "Fork", "FrameBeat", "Slice"]
 
 
 def Beat(width):
@@ -31,3 +38,87 @@ def FrameBeat(n_bytes, *, meta_width=0):
     if meta_width:
         fields["meta"] = meta_width
     return data.StructLayout(fields)
+
+
+class Slice(wiring.Component):
+    """Register slice: ``o.valid``, ``o.p`` and ``i.ready`` all come from registers.
+
+    Latency 1 cycle, 1 beat per cycle; holds two beats. ``i.ready`` falls one cycle after the
+    output stalls, and the beat taken in between waits in the second register.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of both streams.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(shape))
+    """
+
+    def __init__(self, shape):
+        self.shape = shape
+        self.spare = Signal(init=1)  # the second register is empty
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self.held = Signal(shape, reset_less=True)
+        self.skid = Signal(shape, reset_less=True)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += [self.i.ready.eq(self.spare), self.o.p.eq(self.held)]
+        with m.If(self.spare):
+            m.d.sync += self.skid.eq(self.i.p)
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += [
+                self.o.valid.eq(self.i.valid | ~self.spare),
+                self.held.eq(Mux(self.spare, self.i.p, self.skid)),
+                self.spare.eq(1),
+            ]
+        with m.Elif(self.i.valid):
+            m.d.sync += self.spare.eq(0)
+        return m
+
+
+class Fork(wiring.Component):
+    """Copies a stream: each beat leaves once on every output, in order.
+
+    Latency 0, 1 beat per cycle. An output that has taken a beat does not see it again while the
+    slower ones still hold it; the beat leaves ``i`` when the last of them takes it. ``i.ready``
+    is combinational in the outputs' ``ready``: put a `Slice` in front where that is too slow.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of all streams.
+    n : int
+        Outputs, at least 1.
+
+    Members
+    -------
+    i : In(stream.Signature(shape))
+    o0, o1, ... : Out(stream.Signature(shape))
+    """
+
+    def __init__(self, shape, n):
+        if n < 1:
+            raise ValueError(f"n must be at least 1, not {n!r}")
+        self.shape = shape
+        self.n = n
+        self.taken = Signal(n)  # outputs that already have the beat at the input
+        outputs = {f"o{k}": Out(stream.Signature(shape)) for k in range(n)}
+        super().__init__({"i": In(stream.Signature(shape)), **outputs})
+
+    def elaborate(self, platform):
+        m = Module()
+        taken = Signal(self.n)
+        for k in range(self.n):
+            o = getattr(self, f"o{k}")
+            m.d.comb += [
+                o.valid.eq(self.i.valid & ~self.taken[k]),
+                o.p.eq(self.i.p),
+                taken[k].eq(self.taken[k] | o.ready),
+            ]
+        m.d.comb += self.i.ready.eq(taken.all())
+        with m.If(self.i.valid):
+            m.d.sync += self.taken.eq(Mux(self.i.ready, 0, taken))
+        return m

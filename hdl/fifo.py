@@ -1,0 +1,81 @@
+"""Small FIFO in LUT RAM."""
+
+from functools import cached_property
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class FIFO(wiring.Component):
+    """Queue of ``depth`` beats, plus one in the output register: 1 beat per cycle.
+
+    A beat taken in cycle t is offered in cycle t + 2 at the earliest. When ``depth`` beats wait
+    behind the output register, ``i.ready`` is low from the next cycle on; nothing is ever lost.
+    The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
+    without a comparison.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of both streams.
+    depth : int
+        Beats, 2 to 64; 16 and below take the same LUT RAM on an ECP5.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(shape))
+    """
+
+    def __init__(self, shape, depth):
+        if not 2 <= depth <= 64:
+            raise ValueError(f"depth must be 2 to 64, not {depth!r}")
+        self.shape = shape
+        self.depth = depth
+        self.occupied = Signal(depth)  # bit k: more than k beats in the memory
+        self.head = Signal(range(depth))  # next slot to write
+        self.tail = Signal(range(depth))  # next slot to read
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    @cached_property
+    def array(self):
+        """The memory; a proof may add a read port to it before elaboration."""
+        return memory.Memory(shape=Shape.cast(self.shape).width, depth=self.depth, init=[])
+
+    @cached_property
+    def _ports(self):
+        return self.array.write_port(), self.array.read_port(domain="comb")
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.array = self.array
+        write, read = self._ports
+        held = Signal(self.shape, reset_less=True)
+        push = Signal()
+        pop = Signal()
+        full, waiting = self.occupied[-1], self.occupied[0]
+        m.d.comb += [
+            self.i.ready.eq(~full),
+            self.o.p.eq(held),
+            push.eq(self.i.valid & ~full),
+            pop.eq(waiting & (self.o.ready | ~self.o.valid)),
+            write.en.eq(push),
+            write.addr.eq(self.head),
+            write.data.eq(self.i.p),
+            read.addr.eq(self.tail),
+        ]
+
+        def after(pointer):
+            return Mux(pointer == self.depth - 1, 0, pointer + 1)
+
+        with m.If(push):
+            m.d.sync += self.head.eq(after(self.head))
+        with m.If(pop):
+            m.d.sync += self.tail.eq(after(self.tail))
+        with m.If(push & ~pop):
+            m.d.sync += self.occupied.eq(Cat(1, self.occupied))
+        with m.Elif(pop & ~push):
+            m.d.sync += self.occupied.eq(self.occupied[1:])
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += [self.o.valid.eq(waiting), held.eq(read.data)]
+        return m

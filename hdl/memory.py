@@ -1,0 +1,144 @@
+"""Block RAM that runs at full speed: read data two cycles after the address."""
+
+from functools import cached_property
+
+from amaranth.hdl import ClockSignal, Instance, Module, Signal
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .primitives import family
+
+
+class BlockRAM(wiring.Component):
+    """One write port, one read port, one clock; read latency 2 cycles, fixed.
+
+    An address offered in cycle t gives its word in cycle t + 2; both ports take one access per
+    cycle. A word written in cycle t can be read from cycle t + 1 on. Reading the word that is
+    being written in the same cycle gives an undefined word: on an ECP5 the array does not order
+    the two, so no user may rely on it. Contents are undefined after power-up and kept over reset.
+
+    The portable body is a memory with two read registers. The ECP5 body uses DP16KD with its
+    output registers, which synthesis does not infer (Yosys 0.70), in the widest mode that holds
+    ``depth`` words: 36 bits up to 512 words, 18 up to 1024, 9, 4, 2 and 1 up to 16384. Wide words
+    are split over ceil(width / mode) of them.
+
+    Parameters
+    ----------
+    width : int
+        Bits per word, at least 1.
+    depth : int
+        Words, 2 to 16384.
+
+    Members
+    -------
+    write_en, write_addr, write_data : In(1), In(ceil_log2(depth)), In(width)
+        Addresses from ``depth`` on must not be used.
+    read_addr, read_data : In(ceil_log2(depth)), Out(width)
+    """
+
+    def __init__(self, width, depth):
+        if width < 1:
+            raise ValueError(f"width must be at least 1, not {width!r}")
+        if not 2 <= depth <= 16384:
+            raise ValueError(f"depth must be 2 to 16384, not {depth!r}")
+        self.width = width
+        self.depth = depth
+        addr_width = ceil_log2(depth)
+        super().__init__(
+            {
+                "write_en": In(1),
+                "write_addr": In(addr_width),
+                "write_data": In(width),
+                "read_addr": In(addr_width),
+                "read_data": Out(width),
+            }
+        )
+
+    @cached_property
+    def array(self):
+        """The portable body's memory; a proof may add a read port to it before elaboration."""
+        return memory.Memory(shape=self.width, depth=self.depth, init=[])
+
+    @cached_property
+    def _ports(self):
+        return self.array.write_port(), self.array.read_port()
+
+    def elaborate(self, platform):
+        return self._ecp5() if family(platform) == "ecp5" else self._portable()
+
+    def _portable(self):
+        m = Module()
+        write, read = self._ports
+        m.submodules.array = self.array
+        held = Signal(self.width, reset_less=True)
+        m.d.sync += held.eq(read.data)
+        m.d.comb += [
+            write.en.eq(self.write_en),
+            write.addr.eq(self.write_addr),
+            write.data.eq(self.write_data),
+            read.addr.eq(self.read_addr),
+            self.read_data.eq(held),
+        ]
+        return m
+
+    def _ecp5(self):
+        m = Module()
+        mode, addr_lsb = next(
+            (bits, lsb)
+            for bits, lsb in ((36, 5), (18, 4), (9, 3), (4, 2), (2, 1), (1, 0))
+            if self.depth <= 2 ** (14 - lsb)
+        )
+        for start in range(0, self.width, mode):
+            stop = min(start + mode, self.width)
+            name = f"bits{start}"
+            m.submodules[name] = self._dp16kd(mode, addr_lsb, start, stop)
+        return m
+
+    def _dp16kd(self, mode, addr_lsb, start, stop):
+        """One DP16KD: port A writes, port B reads.
+
+        In the 36-bit mode a word's low half is on DIA and DOA and its high half on DIB and DOB,
+        and ADA0 to ADA3 are byte enables; in the 18-bit mode ADA0 and ADA1 are (as in Yosys'
+        brams_map_16kd.v). All bytes are always enabled; CEA is the write enable.
+        """
+        args = {
+            "p_DATA_WIDTH_A": mode,
+            "p_DATA_WIDTH_B": mode,
+            "p_REGMODE_A": "OUTREG",
+            "p_REGMODE_B": "OUTREG",
+            "p_RESETMODE": "SYNC",
+            "p_ASYNC_RESET_RELEASE": "SYNC",
+            "p_CSDECODE_A": "0b000",
+            "p_CSDECODE_B": "0b000",
+            "p_WRITEMODE_A": "NORMAL",
+            "p_WRITEMODE_B": "NORMAL",
+            "p_CLKAMUX": "CLKA",
+            "p_CLKBMUX": "CLKB",
+            "p_GSR": "DISABLED",
+            "i_CLKA": ClockSignal(),
+            "i_CLKB": ClockSignal(),
+            "i_CEA": self.write_en,
+            "i_CEB": 1,
+            "i_OCEA": 1,
+            "i_OCEB": 1,
+            "i_WEA": 1,
+            "i_WEB": 0,
+            "i_RSTA": 0,
+            "i_RSTB": 0,
+        }
+        for port in "AB":
+            for bit in range(3):
+                args[f"i_CS{port}{bit}"] = 0
+        n_enables = {36: 4, 18: 2}.get(mode, 0)
+        for bit in range(14):
+            index = bit - addr_lsb
+            used = 0 <= index < len(self.read_addr)
+            args[f"i_ADA{bit}"] = self.write_addr[index] if used else int(bit < n_enables)
+            args[f"i_ADB{bit}"] = self.read_addr[index] if used else 0
+        for bit in range(stop - start):
+            # Narrow words use DIA and DOB; only the 36-bit mode spreads over both ports.
+            port, index = ("A", bit) if bit < 18 else ("B", bit - 18)
+            args[f"i_DI{port}{index}"] = self.write_data[start + bit]
+            args[f"o_DO{port if mode == 36 else 'B'}{index}"] = self.read_data[start + bit]
+        return Instance("DP16KD", **args)

@@ -1,0 +1,160 @@
+"""Queue on block RAM: the ring that the block and packet FIFOs share, and the block FIFO."""
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .fifo import FIFO
+from .memory import BlockRAM
+
+N_CREDITS = 8  # beats between the read address and the output; 5 sustain one beat per cycle
+
+
+class Ring(wiring.Component):
+    """Ring buffer on block RAM whose writer commits or discards what it wrote.
+
+    Beats are written behind a mark; `commit` moves the mark behind the beat taken in the same
+    cycle, `discard` takes the writer back to the mark, the beat of that cycle included. Only
+    beats before the mark leave. Latency 7 cycles from a committed beat to its offer; 1 beat per
+    cycle in and out. When all slots hold beats, ``i.ready`` is low until one has left; the freed
+    slot is usable 4 cycles later. Beats that are not committed stay forever: a user that may fill
+    the ring without committing must discard (`PacketFIFO` does).
+
+    All decisions are made on registered, two cycles old distances between pointers, corrected by
+    what was pushed or issued since, so that no comparison and no carry chain is in a ready path.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of both streams.
+    depth : int
+        Least number of beats; rounded up to a power of two, 4 to 16384.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(shape))
+    commit, discard : In(1), In(1)
+        Count in a cycle in which ``i`` transfers; not both.
+    """
+
+    def __init__(self, shape, depth):
+        if not 1 <= depth <= 16384:
+            raise ValueError(f"depth must be 1 to 16384, not {depth!r}")
+        self.shape = shape
+        self.n_slots = max(4, 2 ** ceil_log2(depth))
+        pointer = range(2 * self.n_slots)
+        self.head = Signal(pointer)  # next slot to write
+        self.mark = Signal(pointer)  # first slot not committed
+        self.tail = Signal(pointer)  # next slot to read
+        self.used = Signal(pointer)  # head - tail, one cycle old
+        self.ready_beats = Signal(pointer)  # mark - tail, one cycle old
+        self.room = Signal(3, init=4)  # free slots, two cycles old, 4 or more as 4
+        self.waiting = Signal(2)  # committed beats, two cycles old, 3 or more as 3
+        self.pushed = Signal(2)  # bit k: pushed k + 1 cycles ago
+        self.issued = Signal(2)  # bit k: read address issued k + 1 cycles ago
+        self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
+        self.written = Signal(shape, reset_less=True)
+        self.write_addr = Signal(range(self.n_slots), reset_less=True)
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "commit": In(1),
+                "discard": In(1),
+                "o": Out(stream.Signature(shape)),
+            }
+        )
+        self.ram = BlockRAM(Shape.cast(shape).width, self.n_slots)
+        self.prefetch = FIFO(shape, N_CREDITS)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = self.ram
+        m.submodules.prefetch = prefetch = self.prefetch
+        wiring.connect(m, prefetch.o, wiring.flipped(self.o))
+
+        push = Signal()
+        after = Signal.like(self.head)
+        m.d.comb += [push.eq(self.i.valid & self.i.ready), after.eq(self.head + 1)]
+        with m.If(push):
+            m.d.sync += self.head.eq(Mux(self.discard, self.mark, after))
+            with m.If(self.commit):
+                m.d.sync += self.mark.eq(after)
+        # One register between the input and the many block RAMs of a wide word.
+        m.d.sync += [
+            self.pushed.eq(Cat(push, self.pushed)),
+            self.written.eq(self.i.p),
+            self.write_addr.eq(self.head),
+        ]
+        m.d.comb += [
+            ram.write_en.eq(self.pushed[0]),
+            ram.write_addr.eq(self.write_addr),
+            ram.write_data.eq(self.written),
+        ]
+
+        free = Signal.like(self.used)
+        pending = Signal(2)
+        m.d.sync += self.used.eq(self.head - self.tail)
+        m.d.comb += [
+            free.eq(self.n_slots - self.used),
+            pending.eq(self.pushed[0] + self.pushed[1] + push),
+        ]
+        m.d.sync += [
+            self.room.eq(Mux(free >= 4, 4, free[:2])),
+            self.i.ready.eq(self.room > pending),
+        ]
+
+        issue = Signal()
+        refund = Signal()
+        m.d.sync += [
+            self.ready_beats.eq(self.mark - self.tail),
+            self.waiting.eq(Mux(self.ready_beats >= 3, 3, self.ready_beats[:2])),
+            self.issued.eq(Cat(issue, self.issued)),
+        ]
+        m.d.comb += [
+            issue.eq(self.credits[0] & (self.waiting > self.issued[0] + self.issued[1])),
+            refund.eq(self.o.valid & self.o.ready),
+            ram.read_addr.eq(self.tail),
+            prefetch.i.valid.eq(self.issued[1]),
+            Value.cast(prefetch.i.p).eq(ram.read_data),
+        ]
+        with m.If(issue):
+            m.d.sync += self.tail.eq(self.tail + 1)
+        with m.If(issue & ~refund):
+            m.d.sync += self.credits.eq(self.credits[1:])
+        with m.Elif(refund & ~issue):
+            m.d.sync += self.credits.eq(Cat(1, self.credits))
+        return m
+
+
+class BlockFIFO(wiring.Component):
+    """Queue on block RAM: 1 beat per cycle, 7 cycles of latency.
+
+    Holds at least ``depth`` beats, and up to 8 more on their way out. When full, ``i.ready`` is
+    low; nothing is ever lost.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of both streams.
+    depth : int
+        Beats, 1 to 16384; rounded up to a power of two, at least 4.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(shape))
+    """
+
+    def __init__(self, shape, depth):
+        self.shape = shape
+        self.depth = depth
+        self.ring = Ring(shape, depth)
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ring = ring = self.ring
+        wiring.connect(m, wiring.flipped(self.i), ring.i)
+        wiring.connect(m, ring.o, wiring.flipped(self.o))
+        m.d.comb += ring.commit.eq(1)
+        return m
