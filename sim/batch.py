@@ -1,0 +1,611 @@
+"""Batch engine: any component as a C++ library, played with numpy arrays.
+
+A component becomes RTLIL, Yosys writes it as C++ (CXXRTL), g++ makes a shared library of it, with
+the per-cycle loop of ``batch.cpp`` inside: Python is called once a run, not once a cycle. Libraries
+are kept under ``build/batch`` by the hash of what they are made of; several processes may build
+and load at once.
+
+A run plays like this: reset for ``reset_cycles``, then cycle 0, 1, ...: each input offers its next
+beat when its stall pattern lets a new offer begin, and keeps an offer until it is taken; each
+output is ready as its pattern says; between offers an input's payload is noise. Checked in every
+cycle, and raised as `ProtocolError`: ``valid`` is low in reset, an offer is never withdrawn, its
+payload never changes, and (each 61st cycle) ``valid`` does not wait for ``ready``.
+"""
+
+import ctypes
+import fcntl
+import pickle
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from amaranth.back import rtlil
+from amaranth.hdl import Shape
+from amaranth.lib import stream, wiring
+
+from . import encoding, tools
+
+PREPARE = "prep -flatten -top top; opt -full; splitnets -driver; opt_clean"
+ALWAYS = 2**64 - 1
+PROBE_CYCLES = 61  # a prime, so that probes drift through stall patterns
+
+
+class ProtocolError(AssertionError):
+    """A stream rule was broken by the component."""
+
+
+class DrainError(AssertionError):
+    """The component did not deliver, or did not come to rest, within the cycles given."""
+
+
+@dataclass(frozen=True)
+class StreamPort:
+    """A stream of the component: its name in the RTL, payload, and which wires exist."""
+
+    name: str
+    shape: object
+    is_input: bool
+    has_valid: bool
+    has_ready: bool
+
+    @property
+    def size(self):
+        """Bytes a beat."""
+        return encoding.n_bytes(self.shape)
+
+
+@dataclass(frozen=True)
+class PlainPort:
+    """A port of the component that belongs to no stream."""
+
+    name: str
+    shape: object
+    is_input: bool
+
+    @property
+    def size(self):
+        """Bytes a value."""
+        return (Shape.cast(self.shape).width + 7) // 8
+
+
+def _dimensions(member, path):
+    """Paths of a member's elements, one for each element of an array of ports."""
+    paths = [path]
+    for count in member.dimensions:
+        paths = [(*p, i) for p in paths for i in range(count)]
+    return paths
+
+
+def ports_of(signature, *, path=()):
+    """All streams and plain ports of a signature, in order; names are the RTL's."""
+    streams, plain = [], []
+    for name, member in signature.members.items():
+        is_input = member.flow == wiring.In
+        for where in _dimensions(member, (*path, name)):
+            joined = "__".join(map(str, where))
+            if not member.is_signature:
+                plain.append(PlainPort(joined, member.shape, is_input))
+            elif isinstance(member.signature, stream.Signature):
+                s = member.signature
+                streams.append(
+                    StreamPort(
+                        joined,
+                        encoding.payload_shape(s),
+                        is_input,
+                        not s.always_valid,
+                        not s.always_ready,
+                    )
+                )
+            else:  # a member's signature is flipped already where the member is an input
+                inner = ports_of(member.signature, path=where)
+                streams += inner[0]
+                plain += inner[1]
+    return streams, plain
+
+
+def _mangle(name):
+    """CXXRTL's name of a public wire: underscores doubled, other odd characters as hex."""
+    return "p_" + "".join(
+        "__" if c == "_" else c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in name
+    )
+
+
+def _accessor(name, wire):
+    return f"static auto &{name}(Design &d) {{ return d.{_mangle(wire)}; }}"
+
+
+def _stream_struct(kind, index, port):
+    lines = [
+        f"struct {kind}{index} {{",
+        f"\tstatic constexpr size_t size = {port.size};",
+        f"\tstatic constexpr bool has_ready = {str(port.has_ready).lower()};",
+    ]
+    for wire, exists in (("payload", True), ("valid", port.has_valid), ("ready", port.has_ready)):
+        if exists:
+            lines.append("\t" + _accessor(wire, f"{port.name}__{wire}"))
+        else:
+            lines.append(f"\tstatic auto {wire}(Design &) {{ return value<1>{{1u}}; }}")
+    return "\n".join([*lines, "};"])
+
+
+def _plain_struct(kind, index, port):
+    size = f"\tstatic constexpr size_t size = {port.size};"
+    accessor = "\t" + _accessor("level", port.name)
+    return "\n".join([f"struct {kind}{index} {{", size, accessor, "};"])
+
+
+def _ports_header(streams, plain, *, clock, reset, converges):
+    """C++ that names the ports of a design for ``batch.cpp``."""
+    groups = {
+        "Inputs": [_stream_struct("In", i, p) for i, p in _numbered(streams, True)],
+        "Outputs": [_stream_struct("Out", i, p) for i, p in _numbered(streams, False)],
+        "Levels": [_plain_struct("Level", i, p) for i, p in _numbered(plain, True)],
+        "Probes": [_plain_struct("Probe", i, p) for i, p in _numbered(plain, False)],
+    }
+    prefix = {"Inputs": "In", "Outputs": "Out", "Levels": "Level", "Probes": "Probe"}
+    text = ["using namespace cxxrtl_yosys;", "using Design = cxxrtl_design::p_top;", "namespace {"]
+    text.append(f"constexpr bool CONVERGES = {str(converges).lower()};")
+    for name, structs in groups.items():
+        names = [f"ports::{prefix[name]}{i}" for i in range(len(structs))]
+        if structs:
+            text += ["namespace ports {", *structs, "}"]
+        text.append(f"using {name} = std::tuple<{', '.join(names)}>;")
+    on_clock = {
+        "rearm": "d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 0;",
+        "disarm": "d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 1;",
+    }
+    for name, code in on_clock.items():
+        text.append(
+            f"[[maybe_unused]] void {name}(Design &d) {{ (void)d; {code if clock else ''} }}"
+        )
+    for name, exists, wire in (("clock", clock, "p_clk"), ("reset", reset, "p_rst")):
+        code = f"d.{wire}.data[0] = bit;" if exists else ""
+        text.append(
+            f"template<int bit> [[maybe_unused]] void set_{name}(Design &d) {{ (void)d; {code} }}"
+        )
+    return "\n".join([*text, "}", ""])
+
+
+def _numbered(ports, is_input):
+    return list(enumerate(p for p in ports if p.is_input == is_input))
+
+
+class _Stall(ctypes.Structure):
+    _fields_ = [
+        ("lead", ctypes.c_void_p),
+        ("n_lead", ctypes.c_int64),
+        ("pattern", ctypes.c_void_p),
+        ("n_pattern", ctypes.c_int64),
+        ("threshold", ctypes.c_uint64),
+    ]
+
+
+class _Feed(ctypes.Structure):
+    _fields_ = [("beats", ctypes.c_void_p), ("n_beats", ctypes.c_int64), ("stall", _Stall)]
+
+
+class _Sink(ctypes.Structure):
+    _fields_ = [("stall", _Stall), ("until", ctypes.c_int64)]
+
+
+class _Level(ctypes.Structure):
+    _fields_ = [("values", ctypes.c_void_p), ("n_values", ctypes.c_int64)]
+
+
+class _Job(ctypes.Structure):
+    _fields_ = [
+        ("feeds", ctypes.POINTER(_Feed)),
+        ("sinks", ctypes.POINTER(_Sink)),
+        ("levels", ctypes.POINTER(_Level)),
+        ("traced", ctypes.c_void_p),
+        ("reset_cycles", ctypes.c_int64),
+        ("max_cycles", ctypes.c_int64),
+        ("idle_cycles", ctypes.c_int64),
+        ("probe_cycles", ctypes.c_int64),
+        ("drain", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+    ]
+
+
+class _Result(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("code", "port", "cycle", "cycles")]
+
+
+DRAINED, STOPPED, TIMEOUT = range(3)
+BROKEN = {
+    3: "valid dropped before ready",
+    4: "payload changed while stalled",
+    5: "valid is high in reset",
+    6: "valid waits for ready",
+}
+
+
+def _bits(pattern):
+    """A stall pattern as contiguous uint8 of 0 and 1."""
+    return np.ascontiguousarray(np.asarray(pattern, np.uint8) != 0, dtype=np.uint8)
+
+
+def _stall(stall, keep):
+    """A stall as the C structure; `Instance.run` says what it may be."""
+    lead, rest = stall if isinstance(stall, tuple) else ((), stall)
+    lead = _bits(lead)
+    pattern = _bits(() if np.ndim(rest) == 0 else rest)
+    threshold = ALWAYS
+    if np.ndim(rest) == 0:
+        if not 0 <= rest <= 1:
+            raise ValueError(f"a duty must be within 0..1, not {rest}")
+        threshold = ALWAYS if rest == 1 else int(rest * 2.0**64)
+    keep += [lead, pattern]
+    return _Stall(lead.ctypes.data, len(lead), pattern.ctypes.data, len(pattern), threshold)
+
+
+def _as_values(port, values):
+    """Values of a plain port as rows of bytes: an integer, integers, or rows of bytes."""
+    values = np.atleast_1d(np.asarray(values))
+    return np.ascontiguousarray(encoding.pack(Shape.cast(port.shape), values))
+
+
+class Run:
+    """What a run left behind.
+
+    Members
+    -------
+    outputs : {port: uint8 (n, bytes)}, beats taken from each output.
+    taken : {port: int64 (n,)}, the cycle of each transfer, inputs and outputs; 0 follows reset.
+    cycles : int, cycles played after reset.
+    signals : {port: values of the plain output at the end}; int, or bytes where wider than 64 bits.
+    traces : {port: values of the plain output in each cycle}, for the ports in ``trace``.
+    """
+
+    def __init__(self, instance, request):
+        self.outputs, self.taken, self.signals, self.traces = {}, {}, {}, {}
+        self.cycles = 0
+        self._instance, self._request = instance, request
+
+    def unpack(self, port):
+        """Fields of the beats that an output delivered, as `encoding.unpack` returns them."""
+        return encoding.unpack(self._instance.model.streams[port].shape, self.outputs[port])
+
+    def frames(self, port):
+        """Frames that an output delivered, as `encoding.unpack_frames` cuts them."""
+        return encoding.unpack_frames(self._instance.model.streams[port].shape, self.outputs[port])
+
+    def check(self, **expected):
+        """Compare whole outputs; AssertionError with the first difference and a replay command."""
+        for port, beats in expected.items():
+            got = self.outputs[port]
+            beats = np.asarray(beats, np.uint8)
+            if got.shape == beats.shape and (got == beats).all():
+                continue
+            n = min(len(got), len(beats))
+            wrong = np.flatnonzero((got[:n] != beats[:n]).any(axis=1))
+            text = f"{port}: {len(got)} beats, not {len(beats)}"
+            if len(wrong):
+                at = int(wrong[0])
+                text = (
+                    f"{port}: beat {at} is {got[at].tobytes().hex()}, not "
+                    f"{beats[at].tobytes().hex()} (cycle {self.taken[port][at]}; {len(got)} beats "
+                    f"came, {len(beats)} expected)"
+                )
+            raise AssertionError(text + self._instance.model.save(self._request, expected))
+
+
+class Instance:
+    """One copy of the design, with its own state; many of them fit in one process."""
+
+    def __init__(self, model):
+        self.model = model
+        self._library = model.library
+        self._self = self._library.batch_new()
+        self._pending = None
+        self._n_runs = 0
+
+    def __del__(self):
+        if getattr(self, "_self", None):
+            self._library.batch_delete(self._self)
+            self._self = None
+
+    def run(
+        self,
+        inputs=None,
+        outputs=None,
+        *,
+        stalls=None,
+        seed=1,
+        signals=None,
+        trace=(),
+        until=None,
+        reset=True,
+        reset_cycles=2,
+        drain=True,
+        max_cycles=None,
+        idle_cycles=256,
+        probe_cycles=PROBE_CYCLES,
+    ):
+        """Play one run.
+
+        inputs : {port: beats}, uint8 (n, bytes); inputs that are not named offer nothing.
+        outputs : names of the outputs that may deliver, None for all: a beat from any other raises.
+        stalls : {port: stall}. A duty within 0..1 (the chance that an input without an offer begins
+            one, or that an output is ready, in a cycle; 1 if not given), a pattern of 0 and 1, one
+            a cycle and repeated, or (pattern once, then duty or pattern).
+        seed : of the duties and of the noise between offers.
+        signals : {port: value or one value a cycle, the last one held}; kept between runs.
+        trace : names of plain outputs to record in every cycle.
+        until : {port: n_beats}; the run ends when all these have delivered so many.
+        reset : False goes on from the state of the run before.
+        drain : the run ends when all beats were taken and nothing moved for `idle_cycles`; False
+            plays exactly `max_cycles` (or to `until`) instead, which may stop in mid-packet.
+        max_cycles : default 20,000 + 100 per beat given.
+        probe_cycles : cycles between checks that valid does not wait for ready; 0 for none.
+
+        Returns a `Run`. ProtocolError if a rule is broken, DrainError if the cycles are used up.
+        """
+        model, keep = self.model, []
+        inputs, stalls = dict(inputs or {}), dict(stalls or {})
+        signals, until = dict(signals or {}), dict(until or {})
+        model.known("input", inputs, model.inputs)
+        model.known("stream", stalls, model.streams)
+        model.known("plain input", signals, model.levels)
+        model.known("plain output", trace, model.probes)
+        model.known("output", until, model.outputs)
+        model.known("output", outputs or (), model.outputs)
+        if self._pending and not reset:
+            raise ValueError(f"the run before stopped with {self._pending} offered: reset first")
+        if not drain and max_cycles is None and not until:
+            raise ValueError("max_cycles or until must be given where drain is False")
+        arrays = {}
+        for name, beats in inputs.items():
+            beats = np.ascontiguousarray(beats)
+            port = model.streams[name]
+            encoding.unpack(port.shape, beats[:0])  # complains about type and size
+            unused = -Shape.cast(port.shape).width % 8
+            if unused and len(beats) and int(beats[:, -1].max()) >> (8 - unused):
+                raise ValueError(f"{name}: the top {unused} bits of a beat must be 0")
+            arrays[name] = beats
+        if max_cycles is None:
+            max_cycles = 20_000 + 100 * sum(map(len, arrays.values()))
+        feeds = (_Feed * (len(model.inputs) + 1))()
+        for i, name in enumerate(model.inputs):
+            beats = arrays.get(name, np.zeros((0, 1), np.uint8))
+            keep.append(beats)
+            feeds[i] = _Feed(beats.ctypes.data, len(beats), _stall(stalls.get(name, 1), keep))
+        sinks = (_Sink * (len(model.outputs) + 1))()
+        for i, name in enumerate(model.outputs):
+            sinks[i] = _Sink(_stall(stalls.get(name, 1), keep), until.get(name, -1))
+        levels = (_Level * (len(model.levels) + 1))()
+        for i, name in enumerate(model.levels):
+            if name in signals:
+                values = _as_values(model.levels[name], signals[name])
+                keep.append(values)
+                levels[i] = _Level(values.ctypes.data, len(values))
+        traced = _bits([name in trace for name in model.probes] or [0])
+        job = _Job(feeds, sinks, levels, traced.ctypes.data)
+        job.reset_cycles = reset_cycles if reset else 0
+        job.max_cycles, job.idle_cycles = max_cycles, idle_cycles
+        job.probe_cycles, job.drain, job.seed = probe_cycles, drain, seed
+        result = _Result()
+        self._library.batch_run(self._self, ctypes.byref(job), ctypes.byref(result))
+        request = {
+            "inputs": arrays,
+            "options": {
+                "outputs": None if outputs is None else list(outputs),
+                "stalls": stalls,
+                "seed": seed,
+                "signals": signals,
+                "trace": list(trace),
+                "until": until,
+                "reset_cycles": reset_cycles,
+                "drain": drain,
+                "max_cycles": max_cycles,
+                "idle_cycles": idle_cycles,
+                "probe_cycles": probe_cycles,
+            },
+            "fresh": self._n_runs == 0,
+        }
+        self._n_runs += 1
+        run = Run(self, request)
+        run.cycles = result.cycles
+        self._collect(run, trace)
+        self._judge(run, result, outputs, until)
+        return run
+
+    def _collect(self, run, trace):
+        model, library = self.model, self._library
+        cycles = ctypes.POINTER(ctypes.c_int64)()
+        data = ctypes.POINTER(ctypes.c_uint8)()
+        offered = ctypes.c_int64()
+        self._pending = None
+        for i, name in enumerate(model.inputs):
+            n = library.batch_in_taken(self._self, i, ctypes.byref(cycles), ctypes.byref(offered))
+            run.taken[name] = _copied(cycles, n, np.int64)
+            if offered.value:
+                self._pending = name
+        for i, name in enumerate(model.outputs):
+            n = library.batch_out_taken(self._self, i, ctypes.byref(cycles), ctypes.byref(data))
+            size = model.streams[name].size
+            run.taken[name] = _copied(cycles, n, np.int64)
+            run.outputs[name] = _copied(data, n * size, np.uint8).reshape(n, size)
+        for i, (name, port) in enumerate(model.probes.items()):
+            run.signals[name] = self.read(name)
+            if name in trace:
+                n = library.batch_trace(self._self, i, ctypes.byref(data))
+                rows = _copied(data, n, np.uint8).reshape(-1, port.size)
+                run.traces[name] = encoding.unpack(Shape.cast(port.shape), rows)
+
+    def read(self, name):
+        """Value of a plain output now: int, or bytes where it is wider than 64 bits."""
+        port = self.model.probes[name]
+        row = np.zeros((1, port.size), np.uint8)
+        index = list(self.model.probes).index(name)
+        self._library.batch_read(self._self, index, row.ctypes.data)
+        value = encoding.unpack(Shape.cast(port.shape), row)
+        return value[0].tobytes() if value.ndim == 2 else int(value[0])
+
+    def _judge(self, run, result, outputs, until):
+        model = self.model
+        counts = ", ".join(f"{name} {len(taken)}" for name, taken in run.taken.items())
+        if result.code in BROKEN:
+            name = list(model.outputs)[result.port]
+            text = f"{name}: {BROKEN[result.code]} at cycle {result.cycle} (taken: {counts})"
+            raise ProtocolError(text + model.save(run._request, {}))
+        if result.code == TIMEOUT:
+            wanted = "".join(f", {name} {n} wanted" for name, n in until.items())
+            text = f"not drained after {result.cycles} cycles (taken: {counts}{wanted})"
+            raise DrainError(text + model.save(run._request, {}))
+        if outputs is not None:
+            for name in model.outputs:
+                if name not in outputs and len(run.taken[name]):
+                    text = f"{name}: {len(run.taken[name])} beats, not 0"
+                    raise AssertionError(text + model.save(run._request, {}))
+
+
+def _copied(pointer, n, dtype):
+    if not n:
+        return np.zeros(0, dtype)
+    return np.ctypeslib.as_array(pointer, (n,)).astype(dtype, copy=True)
+
+
+class Model:
+    """A loaded library: makes instances, and packs beats for their ports.
+
+    Members
+    -------
+    streams : {name: StreamPort}; inputs, outputs: the same, by direction.
+    levels, probes : {name: PlainPort}, plain inputs and outputs.
+    folder : where the library, its C++ and its RTLIL are kept.
+    """
+
+    def __init__(self, folder, streams, plain):
+        self.folder = Path(folder)
+        self.streams = {p.name: p for p in streams}
+        self.inputs = {p.name: p for p in streams if p.is_input}
+        self.outputs = {p.name: p for p in streams if not p.is_input}
+        self.levels = {p.name: p for p in plain if p.is_input}
+        self.probes = {p.name: p for p in plain if not p.is_input}
+        self.library = ctypes.CDLL(str(self.folder / "model.so"))
+        for name in ("batch_new", "batch_delete", "batch_run", "batch_read"):
+            getattr(self.library, name).restype = None
+        self.library.batch_new.restype = ctypes.c_void_p
+        pointer = ctypes.c_void_p
+        self.library.batch_delete.argtypes = [pointer]
+        self.library.batch_run.argtypes = [pointer, pointer, pointer]
+        self.library.batch_read.argtypes = [pointer, ctypes.c_int64, pointer]
+        for name, n in (("batch_in_taken", 2), ("batch_out_taken", 2), ("batch_trace", 1)):
+            function = getattr(self.library, name)
+            function.restype = ctypes.c_int64
+            function.argtypes = [pointer, ctypes.c_int64, *[pointer] * n]
+
+    def known(self, kind, names, ports):
+        """ValueError if one of `names` is not among `ports`."""
+        for name in names:
+            if name not in ports:
+                raise ValueError(f"{kind} must be among {sorted(ports)}, not {name!r}")
+
+    def instance(self):
+        """A new copy of the design, in its power-on state."""
+        return Instance(self)
+
+    def run(self, inputs=None, outputs=None, **options):
+        """Play one run on a new instance: see `Instance.run`."""
+        return Instance(self).run(inputs, outputs, **options)
+
+    def pack(self, port, plain=None, /, **fields):
+        """Beats for a port: `encoding.pack` with the port's payload."""
+        return encoding.pack(
+            self.streams[port].shape, *([] if plain is None else [plain]), **fields
+        )
+
+    def pack_frames(self, port, frames, **fields):
+        """Beats of frames for a port: `encoding.pack_frames` with the port's payload."""
+        return encoding.pack_frames(self.streams[port].shape, frames, **fields)
+
+    def save(self, request, expected):
+        """Keep a failed run below ``build/failures``; returns a text with the replay command."""
+        from . import replay
+
+        return replay.save(self, request, expected)
+
+
+def load(folder):
+    """The `Model` of a library that was built before; ValueError if its folder is gone."""
+    try:
+        streams, plain = pickle.loads((Path(folder) / "ports.pickle").read_bytes())
+    except FileNotFoundError:
+        raise ValueError(f"{folder} is gone: run the test that built it again") from None
+    return Model(folder, streams, plain)
+
+
+def build(component, *, platform=None, optimize="-O2", name=None):
+    """Build, or find, the library of a component.
+
+    component : wiring.Component with its clock in domain ``sync``, or none.
+    platform : passed to ``elaborate``.
+    optimize : flag for g++; see docs/verification.md for what it costs and brings.
+    name : for messages; default the component's class.
+
+    Returns a `Model`. ValueError for a component with other clocks; `tools.ToolError` if a tool
+    fails.
+    """
+    streams, plain = ports_of(component.signature)
+    text = rtlil.convert(component, name="top", platform=platform, emit_src=False)
+    return build_rtlil(
+        text, streams, plain, optimize=optimize, name=name or type(component).__name__
+    )
+
+
+def build_rtlil(text, streams, plain, *, optimize="-O2", name="top", prepare=PREPARE):
+    """Build, or find, the library of RTLIL whose module ``top`` has these ports."""
+    top = text[text.rindex("module \\top\n") :]
+    port = r"^  wire (?:signed )?width \d+ (?:input|output) +\d+ +(?:signed )?\\(\S+)$"
+    found = re.findall(port, top, re.MULTILINE)
+    wires = set(found)
+    clock, reset = "clk" in wires, "rst" in wires
+    expected = {p.name for p in plain}
+    for p in streams:
+        expected |= {f"{p.name}__payload", f"{p.name}__valid", f"{p.name}__ready"}
+    if odd := sorted(wires - expected - {"clk", "rst"}):
+        raise ValueError(f"a component must have one clock domain, sync, not also {odd}")
+    engine = (Path(__file__).parent / "batch.cpp").read_text()
+    flags = ["-std=c++17", optimize, "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
+    shape = repr([(p.name, p.size, p.is_input) for p in [*streams, *plain]])
+    key = tools.digest(
+        text, engine, shape, prepare, " ".join(flags), tools.yosys_version(), _SOURCE
+    )
+    root = tools.build_root() / "batch"
+    folder = root / f"{name}-{key}"
+    if not (folder / "model.so").exists():
+        root.mkdir(parents=True, exist_ok=True)
+        with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "model.so").exists():
+                _compile(text, streams, plain, clock, reset, flags, prepare, engine, folder)
+    return Model(folder, streams, plain)
+
+
+_SOURCE = Path(__file__).read_text()  # how ports.h is written is part of what a library is made of
+
+
+def _compile(text, streams, plain, clock, reset, flags, prepare, engine, folder):
+    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
+    try:
+        (work / "design.il").write_text(text)
+        script = f"read_rtlil design.il\n{prepare}\nwrite_cxxrtl -O6 -g0 design.cpp\n"
+        tools.yosys(script, folder=work, outputs=["design.cpp"])
+        design = (work / "design.cpp").read_text()
+        converges = "bool converged = true;" in design and "bool converged = false;" not in design
+        clocked = clock and "prev_p_clk" in design
+        header = _ports_header(streams, plain, clock=clocked, reset=reset, converges=converges)
+        (work / "ports.h").write_text(header)
+        (work / "batch.cpp").write_text(engine)
+        (work / "ports.pickle").write_bytes(pickle.dumps((streams, plain)))
+        command = [tools.compiler(), *flags, f"-I{tools.cxxrtl_include()}", "batch.cpp"]
+        tools.call([*command, "-o", "model.so"], folder=work, timeout=3600, log="compiler.log")
+        if folder.exists():
+            shutil.rmtree(folder)  # an earlier build that was cut off before its library
+        work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
