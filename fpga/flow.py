@@ -25,6 +25,8 @@ from amaranth import ClockDomain, ClockSignal, Elaboratable, Module, ResetSignal
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 
+from ..hdl.primitives import Target
+
 DEVICES = ("12k", "25k", "45k", "85k")
 SPEEDS = (6, 7, 8)
 _TOOLS = {  # tool: package and function of YoWASP
@@ -194,7 +196,7 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
     another: Yosys merges equal registers, and ``keep`` on a signal does not stop it.
     """
     wrapper = Boundary(component)
-    text = rtlil.convert(wrapper, name="top", ports=wrapper.ports, platform=_target())
+    text = rtlil.convert(wrapper, name="top", ports=wrapper.ports, platform=Target("ecp5"))
     script = "\n".join(
         [
             "read_rtlil top.il",
@@ -377,14 +379,6 @@ def _check(code, folder, log, made, tool):
     errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
     why = "; ".join(errors) or "no log"
     raise ChildProcessError(f"{tool} ended with status {code}: {why} ({log})")
-
-
-def _target():
-    try:
-        from ..hdl import primitives
-    except ImportError:
-        return None
-    return primitives.Target("ecp5")
 
 
 def _version(tool):
