@@ -1,0 +1,142 @@
+"""``gradnic codec``: compress, decompress or measure an array file with a golden model."""
+
+import io
+from functools import wraps
+from pathlib import Path
+
+import click
+import numpy as np
+
+from .. import coded_file
+from ..output import console, json_option, table, write_json, write_whole
+
+
+def _codec_options(function):
+    """The codec's settings, the same for every sub-command that codes."""
+
+    @click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
+    @click.option("--mode", default="strict", show_default=True, help="strict or paper.")
+    @click.option("--prescale", default=0, show_default=True, help="Power of two, -128..127.")
+    @click.option("--rounding", default="trunc", show_default=True, help="trunc or nearest.")
+    @wraps(function)
+    def wrapped(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _load(path):
+    """The float32 array of an .npy file; ValueError says what else the file is."""
+    with open(path, "rb") as file:
+        try:
+            x = np.lib.format.read_array(file, allow_pickle=False)
+        except ValueError as error:
+            raise ValueError(f"{path} must be an .npy file: {error}") from error
+    if x.dtype != np.float32:
+        raise ValueError(f"{path} must hold float32, not {x.dtype}")
+    if x.size == 0:
+        raise ValueError(f"{path} must hold at least one value, not shape {x.shape}")
+    return x
+
+
+@click.group(name="codec")
+def command():
+    """Compress, decompress or measure an .npy file with the INCEPTIONN golden model.
+
+    \b
+    Example:
+      gradnic codec stats build/gradients/sum_0200_w0.npy --exponent 117
+    """
+
+
+@command.command()
+@click.argument("source")
+@click.argument("target")
+@_codec_options
+@json_option
+def compress(source, target, exponent, mode, prescale, rounding, json_file):
+    """Code SOURCE, an .npy file of float32 in any shape, into TARGET.
+
+    TARGET carries the settings and the shape, so that decompress needs no options.
+
+    \b
+    Example:
+      gradnic codec compress gradient.npy gradient.inc --exponent 119
+    """
+    from gradnic.models import inceptionn
+
+    x = _load(source)
+    unit = inceptionn.compress(
+        x, exponent=exponent, mode=mode, prescale=prescale, rounding=rounding
+    )
+    data = coded_file.pack(unit, x.shape, exponent=exponent, mode=mode, prescale=prescale)
+    write_whole(target, data)
+    console(json_file).print(f"{source}: {x.nbytes} bytes, {target}: {len(data)} bytes")
+    write_json(
+        json_file,
+        {
+            "floats": x.size,
+            "raw_bytes": x.nbytes,
+            "coded_bytes": len(unit),
+            "file_bytes": len(data),
+        },
+    )
+
+
+@command.command()
+@click.argument("source")
+@click.argument("target")
+@json_option
+def decompress(source, target, json_file):
+    """Restore SOURCE, written by compress, as the .npy file TARGET in its first shape.
+
+    \b
+    Example:
+      gradnic codec decompress gradient.inc restored.npy
+    """
+    from gradnic.models import inceptionn
+
+    unit, shape, settings = coded_file.unpack(Path(source).read_bytes())
+    x = inceptionn.decompress(unit, coded_file.n_elements(shape), **settings).reshape(shape)
+    buffer = io.BytesIO()
+    np.save(buffer, x)
+    write_whole(target, buffer.getvalue())
+    console(json_file).print(f"{target}: {x.size} floats, shape {x.shape}")
+    write_json(json_file, {"floats": x.size, "shape": list(x.shape), **settings})
+
+
+@command.command()
+@click.argument("source")
+@_codec_options
+@click.option("--floats", default=336, show_default=True, help="Floats a packet, for wire_ratio.")
+@json_option
+def stats(source, exponent, mode, prescale, rounding, floats, json_file):
+    """Ratios and errors of SOURCE, an .npy file of float32, without writing anything.
+
+    The bound is absolute: state the scale of the gradients with every ratio.
+
+    \b
+    Example:
+      gradnic codec stats build/gradients/sum_0200_w0.npy --exponent 119 --json -
+    """
+    from gradnic.models import measure
+
+    result = measure.inceptionn_stats(
+        _load(source),
+        exponent=exponent,
+        mode=mode,
+        prescale=prescale,
+        rounding=rounding,
+        n_floats=floats,
+    )
+    shares = " ".join(f"{share:.3f}" for share in result["tag_shares"])
+    rows = [
+        (f"{kind} ratio", result[f"{kind}_ratio"], result[f"bf16_{kind}_ratio"])
+        for kind in ("value", "payload", "wire")
+    ]
+    screen = console(json_file)
+    screen.print(table(str(source), ("", "against FP32", "against BF16"), rows))
+    screen.print(f"shares of 0, 8, 16 and 32 bits: {shares}")
+    worst, bound = result["max_abs_error"], result["bound"]
+    screen.print(f"NMSE {result['nmse']:.3g}, largest error {worst:.3g}, bound {bound:.3g}")
+    write_json(json_file, result)
