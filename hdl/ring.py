@@ -11,6 +11,13 @@ from .memory import BlockRAM
 N_CREDITS = 8  # beats between the read address and the output; 5 sustain one beat per cycle
 
 
+def _thermometer(count, n):
+    """Bit k of n says that `count` is more than k; n is 3 or 4. Written out, to avoid carries."""
+    four = count[2:].any()
+    bits = (four | count[:2].any(), four | count[1], four | count[:2].all(), four)
+    return Cat(bits[:n])
+
+
 class Ring(wiring.Component):
     """Ring buffer on block RAM whose writer commits or discards what it wrote.
 
@@ -21,8 +28,9 @@ class Ring(wiring.Component):
     slot is usable 4 cycles later. Beats that are not committed stay forever: a user that may fill
     the ring without committing must discard (`PacketFIFO` does).
 
-    All decisions are made on registered, two cycles old distances between pointers, corrected by
-    what was pushed or issued since, so that no comparison and no carry chain is in a ready path.
+    All decisions are made on registered, two cycles old distances between pointers, kept as
+    thermometers and corrected by what was pushed or issued since: no carry chain is in a ready
+    path.
 
     Parameters
     ----------
@@ -47,10 +55,10 @@ class Ring(wiring.Component):
         self.head = Signal(pointer)  # next slot to write
         self.mark = Signal(pointer)  # first slot not committed
         self.tail = Signal(pointer)  # next slot to read
-        self.used = Signal(pointer)  # head - tail, one cycle old
-        self.ready_beats = Signal(pointer)  # mark - tail, one cycle old
-        self.room = Signal(3, init=4)  # free slots, two cycles old, 4 or more as 4
-        self.waiting = Signal(2)  # committed beats, two cycles old, 3 or more as 3
+        self.free = Signal(pointer, init=self.n_slots)  # slots, one cycle old
+        self.whole = Signal(pointer)  # committed beats not issued (mark - tail), one cycle old
+        self.room = Signal(4, init=-1)  # bit k: more than k free slots, two cycles old
+        self.waiting = Signal(3)  # bit k: more than k committed beats, two cycles old
         self.pushed = Signal(2)  # bit k: pushed k + 1 cycles ago
         self.issued = Signal(2)  # bit k: read address issued k + 1 cycles ago
         self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
@@ -92,27 +100,33 @@ class Ring(wiring.Component):
             ram.write_data.eq(self.written),
         ]
 
-        free = Signal.like(self.used)
-        pending = Signal(2)
-        m.d.sync += self.used.eq(self.head - self.tail)
-        m.d.comb += [
-            free.eq(self.n_slots - self.used),
-            pending.eq(self.pushed[0] + self.pushed[1] + push),
-        ]
+        p, (q, r) = push, self.pushed
         m.d.sync += [
-            self.room.eq(Mux(free >= 4, 4, free[:2])),
-            self.i.ready.eq(self.room > pending),
+            self.free.eq((self.tail ^ self.n_slots) - self.head),
+            self.room.eq(_thermometer(self.free, 4)),
+            self.i.ready.eq(
+                self.room[3]
+                | (self.room[2] & ~(p & q & r))
+                | (self.room[1] & ~((p & q) | (p & r) | (q & r)))
+                | (self.room[0] & ~(p | q | r))
+            ),
         ]
 
         issue = Signal()
+        may_issue = Signal()
         refund = Signal()
         m.d.sync += [
-            self.ready_beats.eq(self.mark - self.tail),
-            self.waiting.eq(Mux(self.ready_beats >= 3, 3, self.ready_beats[:2])),
+            self.whole.eq(self.mark - self.tail),
+            self.waiting.eq(_thermometer(self.whole, 3)),
             self.issued.eq(Cat(issue, self.issued)),
         ]
         m.d.comb += [
-            issue.eq(self.credits[0] & (self.waiting > self.issued[0] + self.issued[1])),
+            may_issue.eq(
+                self.waiting[2]
+                | (self.waiting[1] & ~self.issued.all())
+                | (self.waiting[0] & ~self.issued.any())
+            ),
+            issue.eq(self.credits[0] & may_issue),
             refund.eq(self.o.valid & self.o.ready),
             ram.read_addr.eq(self.tail),
             prefetch.i.valid.eq(self.issued[1]),

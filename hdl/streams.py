@@ -4,11 +4,11 @@ Every edge inside is an `amaranth.lib.stream`: an offer is kept until taken, and
 waits for ``ready``. Byte 0 of a beat is ``data[7:0]``, as on AXI4-Stream.
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .fifo import FIFO
+from .fifo import FIFO, chunks
 from .ring import BlockFIFO
 
 __all__ = ["Beat", "BlockFIFO", "FIFO", "Fork", "FrameBeat", "Slice"]
@@ -58,24 +58,30 @@ class Slice(wiring.Component):
 
     def __init__(self, shape):
         self.shape = shape
-        self.spare = Signal(init=1)  # the second register is empty
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
-        self.held = Signal(shape, reset_less=True)
-        self.skid = Signal(shape, reset_less=True)
 
     def elaborate(self, platform):
         m = Module()
-        m.d.comb += [self.i.ready.eq(self.spare), self.o.p.eq(self.held)]
-        with m.If(self.spare):
-            m.d.sync += self.skid.eq(self.i.p)
-        with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [
-                self.o.valid.eq(self.i.valid | ~self.spare),
-                self.held.eq(Mux(self.spare, self.i.p, self.skid)),
-                self.spare.eq(1),
-            ]
-        with m.Elif(self.i.valid):
-            m.d.sync += self.spare.eq(0)
+        i, o = Value.cast(self.i.p), Value.cast(self.o.p)
+        for start, stop in chunks(len(o)):
+            # Each chunk has its own copy of the two state registers; all copies always agree.
+            valid = Signal(name=f"valid{start}", attrs={"keep_register": 1})
+            spare = Signal(name=f"spare{start}", init=1, attrs={"keep_register": 1})
+            held = Signal(stop - start, name=f"held{start}", reset_less=True)
+            skid = Signal(stop - start, name=f"skid{start}", reset_less=True)
+            m.d.comb += o[start:stop].eq(held)
+            with m.If(spare):
+                m.d.sync += skid.eq(i[start:stop])
+            with m.If(self.o.ready | ~valid):
+                m.d.sync += [
+                    valid.eq(self.i.valid | ~spare),
+                    held.eq(Mux(spare, i[start:stop], skid)),
+                    spare.eq(1),
+                ]
+            with m.Elif(self.i.valid):
+                m.d.sync += spare.eq(0)
+            if start == 0:
+                m.d.comb += [self.o.valid.eq(valid), self.i.ready.eq(spare)]
         return m
 
 
