@@ -1,0 +1,134 @@
+"""``gradnic verilog``: a top as plain Verilog, with everything needed to drop it in."""
+
+from pathlib import Path
+
+import click
+
+from .. import __version__, params, registers
+from ..output import console, json_option, table, write_json, write_whole
+
+
+def template(name, ports):
+    """Verilog that declares a wire for each port and instantiates the module."""
+    width = max(len(port["name"]) for port in ports)
+    wires = []
+    for port in ports:
+        span = f"[{port['width'] - 1}:0] " if port["width"] > 1 else ""
+        wires.append(f"wire {span}{port['name']}; // {port['direction']}: {port['doc']}")
+    pins = [f"    .{port['name']:{width}} ({port['name']})" for port in ports]
+    return "\n".join([*wires, "", f"{name} {name}_inst (", ",\n".join(pins), ");", ""])
+
+
+def port_page(name, doc, parameters, ports):
+    """The port list as a Markdown page."""
+    chosen = ", ".join(f"{key} = {value}" for key, value in parameters.items())
+    rows = [f"| {p['name']} | {p['direction']} | {p['width']} | {p['doc']} |" for p in ports]
+    head = [f"# Ports of {name}", "", f"{doc}; {chosen}.", ""]
+    return "\n".join(
+        [*head, "| port | direction | bits | what |", "| --- | --- | --- | --- |", *rows, ""]
+    )
+
+
+def generate(name, parameters, family):
+    """({file name: text}, result for JSON) of one top; nothing is written."""
+    from ..hdl import tops, verilog
+    from ..hdl.primitives import Target
+
+    doc = tops.entry(parameters).doc
+    top = tops.build(parameters)
+    ports = top.ports()
+    values = tops.describe(parameters)
+    files = {
+        f"{name}.v": verilog.convert(top, name, platform=Target(family)),
+        f"{name}_inst.vh": template(name, ports),
+        f"{name}_ports.md": port_page(name, doc, values, ports),
+    }
+    register_map = getattr(top.core, "register_map", None)
+    words = []
+    if register_map is not None:
+        files[f"{name}_registers.md"] = registers.markdown(register_map)
+        files[f"{name}_registers.h"] = registers.c_header(register_map)
+        words = [
+            {"name": r.name, "offset": r.offset, "access": r.access, "width": r.width, "doc": r.doc}
+            for r in register_map
+        ]
+    result = {
+        "top": type(parameters).__name__.lower(),
+        "module": name,
+        "family": family,
+        "gradnic": __version__,
+        "parameters": values,
+        "ports": ports,
+        "registers": words,
+    }
+    return files, result
+
+
+def show_presets(json_file):
+    """The list of presets, as a table and as JSON."""
+    from ..hdl import tops
+
+    screen = console(json_file)
+    for kind, entry in tops.TOPS.items():
+        rows = [
+            (name, ", ".join(f"{k}={v}" for k, v in tops.describe(parameters).items()))
+            for name, parameters in params.PRESETS.items()
+            if type(parameters) is kind
+        ]
+        screen.print(table(entry.doc, ("preset", "parameters"), rows))
+    write_json(
+        json_file,
+        {name: tops.describe(parameters) for name, parameters in params.PRESETS.items()},
+    )
+
+
+@click.command()
+@click.option("--preset", metavar="NAME", help="Which top, in which size; see --list.")
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change one parameter of the preset; may be given several times.",
+)
+@click.option("--name", metavar="MODULE", help="Name of the Verilog module; default: the preset's.")
+@click.option(
+    "--family",
+    type=click.Choice(["portable", "ecp5"]),
+    default="portable",
+    show_default=True,
+    help="Memories and multipliers as plain Verilog, or as primitives of Lattice ECP5.",
+)
+@click.option("--out", default="build/verilog", show_default=True, help="Folder to write to.")
+@click.option("--list", "listing", is_flag=True, help="List the presets and write nothing.")
+@json_option
+def command(preset, changes, name, family, out, listing, json_file):
+    """Write a top as Verilog with AXI4-Stream and AXI4-Lite ports.
+
+    Beside MODULE.v come MODULE_ports.md (every port), MODULE_inst.vh (an instantiation to paste)
+    and, where the top has registers, MODULE_registers.md and MODULE_registers.h.
+
+    \b
+    Example:
+      gradnic verilog --list
+      gradnic verilog --preset inline16 --out build/verilog
+      gradnic verilog --preset inline16 --set meta_width=16 --name my_card --json -
+    """
+    if listing:
+        show_presets(json_file)
+        return
+    if preset is None:
+        raise click.UsageError("name a top with --preset; gradnic verilog --list shows them")
+    parameters = params.preset(preset, changes)
+    screen = console(json_file)
+    with screen.status(f"writing {preset}"):
+        files, result = generate(name or preset, parameters, family)
+    written = {}
+    for file, text in files.items():
+        write_whole(Path(out) / file, text)
+        written[file] = str(Path(out) / file)
+    rows = [(p["name"], p["direction"], p["width"], p["doc"]) for p in result["ports"]]
+    screen.print(table(f"Ports of {result['module']}", ("port", "direction", "bits", "what"), rows))
+    for path in written.values():
+        screen.print(f"wrote {path}", soft_wrap=True)
+    write_json(json_file, result | {"files": list(written.values())})

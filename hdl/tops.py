@@ -1,0 +1,84 @@
+"""The tops that `gradnic verilog` writes: one entry for each class of `gradnic.params`."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import import_module
+
+from .. import params
+from .top import Top
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One top.
+
+    Attributes
+    ----------
+    doc : str
+        One line for people.
+    module : str
+        File of `gradnic.hdl` in which the component stands, imported when it is asked for.
+    make : function of (the module, the parameters), returns the component.
+    members : dict
+        One line for each member of the component, for the port list.
+    """
+
+    doc: str
+    module: str
+    make: Callable
+    members: dict
+
+
+TOPS = {
+    params.Inline: Entry(
+        "card in line between host and MAC: codes marked traffic, passes the rest bit for bit",
+        "inline",
+        lambda hdl, p: hdl.InlineCard(p.lanes, meta_width=p.meta_width),
+        {
+            "host_tx": "frames from the host",
+            "mac_tx": "frames to the MAC",
+            "mac_rx": "frames from the MAC",
+            "host_rx": "frames to the host",
+            "bus": "registers",
+        },
+    ),
+    params.Compressor: Entry(
+        "INCEPTIONN compressor with its packet store",
+        "compressor",
+        lambda hdl, p: hdl.Compressor(p.lanes, rounding=p.rounding, max_floats=p.max_floats),
+        {
+            "units": "one record a unit, before or with its first floats",
+            "floats": "float32 values, lane 0 lowest; drop with the last beat discards the unit",
+            "sizes": "one record a unit, in order, once it is encoded",
+            "coded": "coded units that were not dropped, each from byte 0 of a beat",
+        },
+    ),
+    params.Decompressor: Entry(
+        "INCEPTIONN decompressor with its packet store",
+        "decompressor",
+        lambda hdl, p: hdl.Decompressor(p.lanes, max_floats=p.max_floats),
+        {
+            "units": "one record a unit, before or with its first coded beat",
+            "coded": "coded units; drop with the last beat discards the unit",
+            "verdicts": "one record a unit, in order, once it is stored and checked",
+            "floats": "float32 values of the units that were sound; lanes past the count are 0",
+        },
+    ),
+}
+
+
+def entry(parameters):
+    """The entry of `TOPS` that `parameters` belong to."""
+    return TOPS[type(parameters)]
+
+
+def build(parameters):
+    """The `Top` for `parameters`, an instance of a class of `gradnic.params`."""
+    found = entry(parameters)
+    module = import_module(f".{found.module}", __package__)
+    return Top(found.make(module, parameters), found.members)
+
+
+def describe(parameters):
+    """Parameters as {name: value}."""
+    return asdict(parameters)
