@@ -189,11 +189,12 @@ class Worker:
         bits[(top == 255) | (result_exponent >= 255)] = INFINITE
         return bits
 
-    def encode(self, x, norms, *, round, worker, tensor=0):
+    def encode(self, x, norms, *, round, worker, tensor=0, first_block=0):
         """Indices of x under the agreed `norms`.
 
         x : float32, any shape. norms : uint32 FP32 bits, as `norms` returns, maximum over workers.
         round, worker, tensor : ints that seed the rounding; `worker` is the global rank.
+        first_block : int, number in the tensor of the block that x starts with.
         Returns uint8 (n_blocks * B,). A block whose agreed norm is 0 or Inf, or below this
         worker's own, carries the middle index 2**(b-1) throughout. ValueError if norms do not
         match in number.
@@ -201,7 +202,7 @@ class Worker:
         rows = self.blocks(x)
         norms = self._checked(norms, len(rows))
         factors, offsets = self._factors(norms, rows)
-        blocks = np.arange(len(rows))
+        blocks = first_block + np.arange(len(rows))
         if fast:
             k = key(self.seed, round, worker)
             result = fast.encode(
