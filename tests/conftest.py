@@ -1,0 +1,7 @@
+"""What every run of the suite says first: the seed that all noise comes from."""
+
+from gradnic.sim import stimulus
+
+
+def pytest_report_header(config):
+    return f"GRADNIC_SEED={stimulus.master_seed()}"
