@@ -63,7 +63,7 @@ def compress(source, target, exponent, mode, prescale, rounding, json_file):
     Example:
       gradnic codec compress gradient.npy gradient.inc --exponent 119
     """
-    from gradnic.models import inceptionn
+    from ..models import inceptionn
 
     x = _load(source)
     unit = inceptionn.compress(
@@ -94,7 +94,7 @@ def decompress(source, target, json_file):
     Example:
       gradnic codec decompress gradient.inc restored.npy
     """
-    from gradnic.models import inceptionn
+    from ..models import inceptionn
 
     unit, shape, settings = coded_file.unpack(Path(source).read_bytes())
     x = inceptionn.decompress(unit, coded_file.n_elements(shape), **settings).reshape(shape)
@@ -119,7 +119,7 @@ def stats(source, exponent, mode, prescale, rounding, floats, json_file):
     Example:
       gradnic codec stats build/gradients/sum_0200_w0.npy --exponent 119 --json -
     """
-    from gradnic.models import measure
+    from ..models import measure
 
     result = measure.inceptionn_stats(
         _load(source),

@@ -48,7 +48,7 @@ def command(folder, iterations, workers, batch, loss, seed, json_file):
     Example:
       gradnic gradients --iterations 1,40,200 --workers 4 --out build/gradients
     """
-    from gradnic.sim import training
+    from ..sim import training
 
     with Progress(console=console("-"), transient=True) as progress:
         task = progress.add_task("training", total=max(iterations, default=1))

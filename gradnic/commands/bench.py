@@ -1,0 +1,59 @@
+"""``gradnic bench``: speed of the golden codec beside zfp, a BF16 cast and zlib."""
+
+import click
+from rich.progress import Progress
+
+from ..output import console, json_option, table, write_json
+
+
+@click.command(name="bench")
+@click.option("--mib", default=64, show_default=True, help="MiB of real gradients, 1..179.")
+@click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
+@click.option("--rounds", default=5, show_default=True, help="Rounds; medians are shown.")
+@json_option
+def command(mib, exponent, rounds, json_file):
+    """Compress and decompress real gradients, one thread, all contestants in turn.
+
+    The gradients are those of `gradnic gradients`, summed over the batch. "numpy twin" and "compiled"
+    are this package's INCEPTIONN; zfp takes part where zfpy is installed, with the same absolute
+    bound, and the BF16 cast where ml_dtypes is. in: compress; out: decompress, MB of float32.
+
+    \b
+    Example:
+      gradnic bench --mib 64 --rounds 5 --json build/bench.json
+    """
+    from ..models.inceptionn_bands import check_exponent
+    from ..sim import bench_codec
+
+    check_exponent(exponent)
+    with Progress(console=console("-"), transient=True) as progress:
+        task = progress.add_task("training", total=200)
+        x = bench_codec.real_gradients(
+            mib << 20, on_iteration=lambda i, _: progress.update(task, completed=i)
+        )
+        task = progress.add_task("rounds", total=rounds)
+        results = bench_codec.run(
+            x,
+            exponent=exponent,
+            rounds=rounds,
+            on_round=lambda k: progress.update(task, completed=k),
+        )
+    columns = ("codec", "in MB/s", "+-%", "out MB/s", "+-%", "ratio", "NMSE", "worst error")
+    rows = [
+        (
+            r["name"],
+            round(r["compress_mb_s"]),
+            round(50 * r["compress_spread"]),
+            round(r["decompress_mb_s"]),
+            round(50 * r["decompress_spread"]),
+            f"{r['ratio']:.2f}",
+            f"{r['nmse']:.1e}",
+            f"{r['max_abs_error']:.1e}",
+        )
+        for r in results
+    ]
+    title = f"{mib} MiB of gradients, sum loss, bound 2^{exponent - 127}, one thread"
+    console(json_file).print(table(title, columns, rows))
+    write_json(
+        json_file, {"bytes": x.nbytes, "exponent": exponent, "rounds": rounds, "codecs": results}
+    )
