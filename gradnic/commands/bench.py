@@ -14,9 +14,10 @@ from ..output import console, json_option, table, write_json
 def command(mib, exponent, rounds, json_file):
     """Compress and decompress real gradients, one thread, all contestants in turn.
 
-    The gradients are those of `gradnic gradients`, summed over the batch. "numpy twin" and "compiled"
-    are this package's INCEPTIONN; zfp takes part where zfpy is installed, with the same absolute
-    bound, and the BF16 cast where ml_dtypes is. in: compress; out: decompress, MB of float32.
+    The gradients are those of `gradnic gradients`, summed over the batch. "numpy twin" and
+    "compiled" are this package's INCEPTIONN; zfp takes part where zfpy is installed, with the same
+    absolute bound, and the BF16 cast where ml_dtypes is. in: compress; out: decompress, MB of
+    float32.
 
     \b
     Example:
@@ -26,6 +27,8 @@ def command(mib, exponent, rounds, json_file):
     from ..sim import bench_codec
 
     check_exponent(exponent)
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, not {rounds}")
     with Progress(console=console("-"), transient=True) as progress:
         task = progress.add_task("training", total=200)
         x = bench_codec.real_gradients(
