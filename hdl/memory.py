@@ -136,9 +136,11 @@ class BlockRAM(wiring.Component):
             used = 0 <= index < len(self.read_addr)
             args[f"i_ADA{bit}"] = self.write_addr[index] if used else int(bit < n_enables)
             args[f"i_ADB{bit}"] = self.read_addr[index] if used else 0
-        for bit in range(stop - start):
+        for bit in range(36):
             # Narrow words use DIA and DOB; only the 36-bit mode spreads over both ports.
             port, index = ("A", bit) if bit < 18 else ("B", bit - 18)
-            args[f"i_DI{port}{index}"] = self.write_data[start + bit]
-            args[f"o_DO{port if mode == 36 else 'B'}{index}"] = self.read_data[start + bit]
+            used = start + bit < stop
+            args[f"i_DI{port}{index}"] = self.write_data[start + bit] if used else 0
+            if used:
+                args[f"o_DO{port if mode == 36 else 'B'}{index}"] = self.read_data[start + bit]
         return Instance("DP16KD", **args)

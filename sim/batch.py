@@ -561,7 +561,7 @@ def build_rtlil(text, streams, plain, *, optimize="-O2", name="top", prepare=PRE
     """Build, or find, the library of RTLIL whose module ``top`` has these ports."""
     streams, plain = list(streams), list(plain)
     top = text[text.rindex("module \\top\n") :]
-    port = r"^  wire (?:signed )?width \d+ (?:input|output) +\d+ +(?:signed )?\\(\S+)$"
+    port = r"^  wire (?:signed )?(?:width \d+ )?(?:input|output) +\d+ +(?:signed )?\\(\S+)$"
     found = re.findall(port, top, re.MULTILINE)
     wires = set(found)
     clock, reset = "clk" in wires, "rst" in wires
