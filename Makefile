@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test lint clean setup
+.PHONY: first-light test lint fpga synth baseline clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -29,6 +29,17 @@ test: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+BOARD ?= ulx3s
+fpga: setup
+	$(BIN)/gradnic fpga $(BOARD)
+
+BLOCK ?= all
+synth: setup
+	$(BIN)/gradnic synth $(BLOCK) --check
+
+baseline: setup
+	$(BIN)/gradnic synth all --speed 8 --speed 6 --record
 
 clean:
 	rm -rf build

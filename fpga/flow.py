@@ -337,11 +337,11 @@ def critical_path(report, netlist):
     return "\n".join([head, *lines])
 
 
-def start(command, folder):
-    """Start a tool (``yosys``, ``nextpnr-ecp5`` or ``ecppack`` first) in `folder`, output dropped.
+def start(command, folder, log=None):
+    """Start a tool (``yosys``, ``nextpnr-ecp5`` or ``ecppack`` first) in `folder`.
 
-    An environment variable ``YOSYS``, ``NEXTPNR_ECP5`` or ``ECPPACK`` names a native tool to take
-    instead of YoWASP's, as in Amaranth.
+    What it prints goes to file `log` of the folder, or nowhere. An environment variable ``YOSYS``,
+    ``NEXTPNR_ECP5`` or ``ECPPACK`` names a native tool to take instead of YoWASP's, as in Amaranth.
     """
     tool, *arguments = command
     native = os.environ.get(tool.upper().replace("-", "_"))
@@ -350,24 +350,29 @@ def start(command, folder):
     package, function = _TOOLS[tool]
     call = f"import sys, {package} as tool; sys.exit(tool.{function}(sys.argv[1:]))"
     head = [native] if native else [sys.executable, "-c", call]
-    return subprocess.Popen(
-        head + arguments,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with open(Path(folder) / log if log else os.devnull, "w") as output:
+        return subprocess.Popen(
+            head + arguments,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
 
 
 def run(command, folder, *, made):
-    """Run a tool as `start` does, with ``-l LOG`` among its arguments, and check file `made`."""
+    """Run a tool as `start` does and see that it left file `made`; ChildProcessError if not.
+
+    The tool logs to the file after ``-l`` among its arguments, or what it prints is its log.
+    """
     (Path(folder) / made).unlink(missing_ok=True)
-    process = start(command, folder)
+    logs = "-l" in command
+    log = command[command.index("-l") + 1] if logs else f"{command[0]}.log"
+    process = start(command, folder, None if logs else log)
     try:
         code = process.wait()
     finally:
         process.kill()
-    log = command[command.index("-l") + 1]
     _check(code, folder, log, made, command[0])
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "codec": "compress, decompress or measure an .npy file with a golden model",
     "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
+    "fpga": "bitstream of a board's self-test, by YoWASP's tools alone",
     "accuracy": "error of THC beside the compressors a user would pick instead",
     "bench": "speed of the golden codec beside zfp, a BF16 cast and zlib",
     "report": "one HTML page with all of it, pictures first",

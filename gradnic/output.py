@@ -47,6 +47,18 @@ def console(json_file=None):
     return Console(stderr=json_file == "-", highlight=False)
 
 
+def progress_to(out, status):
+    """A function that shows one line of progress: moving on a terminal, plain lines elsewhere."""
+
+    def say(text):
+        if out.is_terminal:
+            status.update(text)
+        else:
+            click.echo(text, err=True)
+
+    return say
+
+
 def table(title, columns, rows):
     """A `rich` table of `rows` (sequences as long as `columns`); numbers right-justified."""
     result = Table(title=title, title_justify="left")

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from ..output import console, json_option, table, write_json, write_whole
+from ..output import console, json_option, progress_to, table, write_json, write_whole
 
 COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "Gb/s", "Gb/s/kLUT"]
 
@@ -63,7 +63,7 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record
                     device=device,
                     clock_mhz=clock,
                     jobs=jobs,
-                    progress=_report(out, status),
+                    progress=progress_to(out, status),
                 )
                 results.append(result)
                 if record:
@@ -87,18 +87,6 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record
     for line in worse:
         click.echo(f"Worse than the baseline: {line}", err=True)
     sys.exit(1 if worse else 0)
-
-
-def _report(out, status):
-    """Progress: a moving line on a terminal, plain lines elsewhere."""
-
-    def say(text):
-        if out.is_terminal:
-            status.update(text)
-        else:
-            click.echo(text, err=True)
-
-    return say
 
 
 def _row(result):

@@ -1,0 +1,54 @@
+"""``gradnic fpga``: the bitstream of a board's self-test."""
+
+from importlib import import_module
+
+import click
+
+from ..output import console, json_option, progress_to, table, write_json
+
+
+@click.command(name="fpga")
+@click.argument("board")
+@click.option("--lanes", default=8, show_default=True, help="4, 8 or 16 floats a cycle.")
+@click.option("--clock", default=100, show_default=True, help="MHz, a multiple of 25.")
+@click.option("--rounds", default=16, show_default=True, help="Times that all vectors are played.")
+@click.option("--out", default="build/fpga", show_default=True, help="Folder of what is built.")
+@json_option
+def command(board, lanes, clock, rounds, out, json_file):
+    """Build the self-test's bitstream for BOARD (`ulx3s`) with YoWASP's tools alone.
+
+    Golden vectors run through compressor and decompressor in fabric; the verdict appears on LEDs
+    and, as text, on the serial port at 115200 baud, 8N1. The clock keeps 10 % of its period free,
+    or the build fails.
+
+    \b
+    Example:
+      gradnic fpga ulx3s --json build/fpga.json
+      openFPGALoader -b ulx3s build/fpga/ulx3s/selftest.bit
+    """
+    from ..fpga.board import BOARDS
+
+    if board not in BOARDS:
+        raise ValueError(f"board must be {' or '.join(BOARDS)}, not {board!r}")
+    to = console(json_file)
+    with to.status("starting the tools") as status:
+        result = import_module(f"gradnic.fpga.{board}").build(
+            n_lanes=lanes,
+            rounds=rounds,
+            clock_mhz=clock,
+            folder=f"{out}/{board}",
+            progress=progress_to(to, status),
+        )
+    rows = [
+        ("board", BOARDS[board]),
+        ("bitstream", result["bitstream"]),
+        *(
+            (f"clock {name}", f"{f['needed_mhz']:g} MHz needed, {f['fmax_mhz']:g} MHz reached")
+            for name, f in result["clocks"].items()
+        ),
+        ("margin", f"{result['margin']:.1%}"),
+        ("LUT, FF, BRAM, DSP", "{lut}, {ff}, {bram}, {dsp}".format(**result)),
+        ("built in", f"{result['seconds']:.0f} s"),
+    ]
+    to.print(table(f"Self-test, {lanes} lanes", ["", ""], rows))
+    write_json(json_file, {"board": board, "lanes": lanes} | result)
