@@ -176,7 +176,7 @@ class AxisReceiver(wiring.Component):
                 Cat(1, *(beat.keep[k:].any() | ~beat.last for k in range(1, self.n_bytes)))
             ),
             exit.i.p.last.eq(ends),
-            exit.i.p.bad.eq(ends & (beat.user[0] & beat.last | broken | too_long)),
+            exit.i.p.bad.eq(ends & (beat.user[0] | broken | too_long)),
             exit.i.valid.eq(entry.o.valid & ~swallowing),
             entry.o.ready.eq(exit.i.ready | swallowing),
         ]
