@@ -12,6 +12,7 @@ COMMANDS = {
     "verilog": "Verilog of a named top, with its ports and an instantiation",
     "gradients": "real gradients of a small network, as .npy files",
     "codec": "compress, decompress or measure an .npy file with a golden model",
+    "schedule": "schedule tables for a topology, proven, with their distance to the bound",
     "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
     "fpga": "bitstream of a board's self-test, by YoWASP's tools alone",

@@ -1,0 +1,154 @@
+"""``gradnic schedule``: from a topology and an algorithm to proven schedule tables."""
+
+import time
+from pathlib import Path
+
+import click
+
+from .. import output
+from .. import table as tables
+
+
+def topology_options(function):
+    """The options that name a network, shared with ``gradnic simulate``."""
+    for option in reversed(
+        [
+            click.option("--topology", "spelling", required=True, metavar="NAME:SIZE",
+                         help="torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2 bigraph:4x8 "
+                         "dragonfly:AxHxP dgx:8x2 full:8 file:PATH"),
+            click.option("--algorithm", default="multitree", show_default=True,
+                         help="Or: --algorithm help for the list."),
+            click.option("--ports", type=int, help="Ports per node, 1 to 8; default: the degree, "
+                         "1 on switch networks."),
+            click.option("--chunks", type=int, help="Chunks per shard."),
+            click.option("--seed", type=int, default=0, show_default=True),
+            click.option("--rule", type=click.Choice(["full", "release"]), default="full",
+                         show_default=True, help="When MultiTree closes a step."),
+            click.option("--order", type=click.Choice(["ascending", "center", "random"]),
+                         help="Root order of MultiTree."),
+            click.option("--dead-link", "dead_links", multiple=True, metavar="A-B"),
+            click.option("--dead-node", "dead_nodes", multiple=True, type=int, metavar="V"),
+        ]
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead_nodes):
+    """(topology, schedule, seconds to build) from the shared options."""
+    from gradnic.models import topology as topologies
+    from gradnic.models.schedules import ALGORITHMS, build
+
+    if algorithm == "help":
+        lines = "\n".join(f"  {name:14} {what}" for name, what in ALGORITHMS.items())
+        raise click.UsageError(f"algorithms:\n{lines}")
+    pairs = []
+    for text in dead_links:
+        a, _, b = text.partition("-")
+        if not (a.isdecimal() and b.isdecimal()):
+            raise click.UsageError(f"a dead link is A-B, not {text!r}")
+        pairs.append((int(a), int(b)))
+    topology = topologies.parse(spelling, ports=ports).without(pairs, dead_nodes)
+    begin = time.perf_counter()
+    schedule = build(topology, algorithm, chunks=chunks, order=order, rule=rule, seed=seed)
+    return topology, schedule, time.perf_counter() - begin
+
+
+def describe(topology, schedule, report, layout, seconds):
+    """The result that ``--json`` writes; units: card.md section 11 as in docs/schedules.md."""
+    from gradnic.models import bounds
+
+    bound = float(bounds.throughput_bound(topology))
+    overlapped = schedule.period is not None
+    per_phase = None if overlapped else schedule.slots_total / 2
+    cap = bounds.overlapped_cap(topology)
+    return {
+        "topology": topology.name,
+        "algorithm": schedule.algorithm,
+        "nodes": topology.n_nodes,
+        "ports": topology.ports,
+        "steps": report.steps,
+        "slots_total": schedule.slots_total,
+        "slots_per_phase": per_phase,
+        "chunks": float(schedule.chunks) if schedule.chunks % 1 else int(schedule.chunks),
+        "bound_slots": bound,
+        "gap": None if overlapped else per_phase / bound,
+        "max_flows_per_link_slot": report.max_flows,
+        "collision": report.collision,
+        "entries_per_node_max": report.entries,
+        "nops_per_node_max": report.nops,
+        "row_bits": layout.width,
+        "table_bytes_per_node_max": (report.entries + report.nops) * layout.row_bytes,
+        "landing_chunks_max": report.landing_chunks,
+        "landing_chunks_any_order": report.landing_chunks_any_order,
+        "allreduce_bandwidth": schedule.steady_bandwidth,
+        "allreduce_bandwidth_is": "steady state" if overlapped else "whole table",
+        "allreduce_bandwidth_finite": topology.n_nodes / schedule.slots_total,
+        "allreduce_bandwidth_bound": cap,
+        "period_steps": schedule.period,
+        "repeats": schedule.repeats,
+        "repeats_proven": report.proven_repeats,
+        "latency_floor_hops": bounds.latency_floor(topology),
+        "seconds_to_build": seconds,
+    }
+
+
+_WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
+
+
+@click.command()
+@topology_options
+@click.option("--barrier", is_flag=True, help="BAR before each node's first gather row.")
+@click.option("--nops", is_flag=True, help="NOP rows for lock-step issue.")
+@click.option("--table", "table_file", metavar="FILE", help="Write the table: .bin, .h or .json.")
+@click.option("--node", type=int, help="Print this node's rows.")
+@click.option("--plot", "plot_file", metavar="FILE", help="Draw trees and a link x time chart.")
+@output.json_option
+def command(barrier, nops, table_file, node, plot_file, json_file, **options):
+    """Build, prove and measure an all-reduce schedule.
+
+    \b
+    Example:
+      gradnic schedule --topology torus:8x8 --algorithm multitree --json -
+      gradnic schedule --topology bigraph:4x8 --algorithm hdrm --table build/hdrm.h
+      gradnic schedule --topology mesh:8x8 --algorithm overlapped --plot build/mesh.png
+    """
+    from gradnic.models.checker import check
+    from gradnic.models.schedules.rows import compile_table
+
+    if table_file and Path(table_file).suffix not in _WRITERS:
+        raise click.UsageError(f"--table takes .bin, .h or .json, not {table_file!r}")
+    topology, schedule, seconds = make(**options)
+    if node is not None and not 0 <= node < topology.n_nodes:
+        raise click.UsageError(f"--node must be 0 to {topology.n_nodes - 1}, not {node}")
+    table = compile_table(schedule, barrier=barrier, nops=nops)
+    report = check(table, topology)
+    layout = tables.Layout.fit(table.rows)
+    result = describe(topology, schedule, report, layout, seconds)
+    console = output.console(json_file)
+    columns = ["figure", "value"]
+    shown = [(key.replace("_", " "), value) for key, value in result.items() if value is not None]
+    console.print(output.table(f"{schedule.algorithm} on {topology.name}", columns, shown))
+    if node is not None:
+        console.print(_rows(table, node))
+    if table_file:
+        output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
+    if plot_file:
+        from gradnic.models.schedules.pictures import draw
+
+        draw(schedule, plot_file)
+    output.write_json(json_file, result)
+
+
+def _rows(table, node):
+    names = ["op", "bar", "repeat", "flow", "step", "wait", "rank", "first", "count"]
+    peers = table.peers[table.peers["node"] == node]["to"]
+    words = ("reduce", "gather", "nop")
+    rows = [
+        (
+            words[row["op"]], *(int(row[n]) for n in names[1:-1]), int(row["count"]) + 1,
+            " ".join(str(peers[s]) for s in row["sends"] if s >= 0),
+        )
+        for row in table.of(node)
+    ]  # fmt: skip
+    return output.table(f"node {node}", [*names, "to nodes"], rows)

@@ -1,0 +1,200 @@
+"""What no schedule can beat: two-phase optimum, node bound, latency floor, overlapped optimum.
+
+Units: shard-slots, M / n_nodes bytes over the slowest link. Source: spec/schedules.md, section 5
+(the optimum by cuts is ForestColl's, arXiv 2402.06787).
+"""
+
+from fractions import Fraction
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+_UNITS = 720  # bandwidths are rounded up to multiples of 1/720 of the slowest link
+
+
+def node_bound(topology):
+    """Shard-slots per phase that the node with the least ingress needs; float."""
+    inwards, _ = _node_bandwidth(topology)
+    return (topology.n_nodes - 1) / inwards.min()
+
+
+def throughput_bound(topology):
+    """Shard-slots per phase of the best reduce-scatter, then all-gather; Fraction.
+
+    Exact: the mean over both phases of max over vertex sets S that miss a node of
+    |nodes in S| / bandwidth out of S. No two-phase schedule takes fewer. Found by Newton's method
+    on cuts: a cut proposes a ratio, max-flows prove it or return a worse cut.
+    """
+    forward = _worst_cut(topology)
+    if topology.reverse is not None:
+        return forward
+    return (forward + _worst_cut(topology.reversed())) / 2
+
+
+def _flow_graph(topology):
+    """(heads, tails, capacity in 1/720, vertices): with the ports as links where they bind."""
+    a, b = topology.links.T.astype(np.int64)
+    capacity = np.ceil(topology.bandwidth * _UNITS - 1e-6).astype(np.int64)
+    n = topology.n_vertices
+    if topology.port_limited:  # node v's links move to a router n + v behind `ports` unit links
+        a = np.where(a < topology.n_nodes, a + n, a)
+        b = np.where(b < topology.n_nodes, b + n, b)
+        node = np.arange(topology.n_nodes)
+        a, b = np.concatenate([a, node, node + n]), np.concatenate([b, node + n, node])
+        port = np.full(2 * topology.n_nodes, topology.ports * _UNITS)
+        capacity, n = np.concatenate([capacity, port]), n + topology.n_nodes
+    return a, b, capacity, n
+
+
+def _worst_cut(topology):
+    n_nodes = topology.n_nodes
+    a, b, capacity, n = _flow_graph(topology)
+    inwards = np.bincount(b, weights=capacity, minlength=n)[:n_nodes].astype(np.int64)
+    ratio = Fraction(n_nodes - 1, int(inwards.min()))  # the cut around the narrowest node
+    source = n
+    heads = np.concatenate([a, np.full(n_nodes, source)])
+    tails = np.concatenate([b, np.arange(n_nodes)])
+    order = np.argsort(inwards, kind="stable")  # likely bottlenecks first
+    proven = 0  # nodes in a row that accept the ratio
+    at = 0
+    while proven < n_nodes:
+        top, bottom = ratio.numerator, ratio.denominator
+        largest = max(int(capacity.max()) * top, bottom * n_nodes)
+        if largest >= 2**31:
+            raise ValueError(f"{topology.name}: bandwidths too fine for an exact bound")
+        weights = np.concatenate([capacity * top, np.full(n_nodes, bottom)]).astype(np.int32)
+        graph = csr_array((weights, (heads, tails)), shape=(n + 1, n + 1))
+        while proven < n_nodes:
+            sink = int(order[at % n_nodes])
+            result = maximum_flow(graph, source, sink)
+            if result.flow_value < bottom * n_nodes:
+                break
+            proven, at = proven + 1, at + 1
+        else:
+            break
+        rest = graph - result.flow
+        rest.data = np.maximum(rest.data, 0)
+        rest.eliminate_zeros()
+        inside = np.zeros(n + 1, bool)
+        inside[breadth_first_order(rest, source, return_predecessors=False)] = True
+        out = int(capacity[inside[a] & ~inside[b]].sum())
+        ratio = Fraction(int(inside[:n_nodes].sum()), out)
+        proven = 0
+    return ratio * _UNITS
+
+
+def latency_floor(topology):
+    """Hops that data must travel in an all-reduce that finishes reducing first: 2 * diameter."""
+    n = topology.n_vertices
+    near = np.full((n, topology.n_nodes), n)
+    near[np.arange(topology.n_nodes), np.arange(topology.n_nodes)] = 0
+    a, b = topology.links.T
+    for _ in range(n):
+        before = near.copy()
+        np.minimum.at(near, b, before[a] + 1)
+        if np.array_equal(near, before):
+            break
+    return 2 * int(near[: topology.n_nodes].max())
+
+
+def _node_bandwidth(topology):
+    """Ingress and egress bandwidth of every node, ports counted; float64 (n_nodes,) each."""
+    result = []
+    for end in 1, 0:
+        total = np.bincount(topology.links[:, end], topology.bandwidth, topology.n_vertices)
+        total = total[: topology.n_nodes]
+        if topology.port_limited:
+            total = np.minimum(total, topology.ports)
+        result.append(total)
+    return result
+
+
+def overlapped_cap(topology):
+    """All-reduce bandwidth that no schedule without in-network reduction exceeds; float.
+
+    Every element is received 2 (N - 1) times, and each node must send and receive the tensor once.
+    """
+    inwards, outwards = _node_bandwidth(topology)
+    total = min(inwards.sum(), outwards.sum()) / (2 * (topology.n_nodes - 1))
+    return float(min(total, inwards.min(), outwards.min()))
+
+
+def overlapped_optimum(topology):
+    """All-reduce bandwidth of the best schedule with both phases overlapped; float.
+
+    Linear program: bandwidth of every link is split between reducing and gathering so that both
+    have trees for the same rate from every root; switches neither add nor copy. On graphs whose
+    links go both ways equally, reducing is taken as gathering reversed (the mean of a solution
+    and its reversal is one). Size: n_nodes * n_links variables; meant for up to 64 nodes.
+    """
+    a, b, capacity, n = _flow_graph(topology)
+    pairs = {(int(x), int(y)): i for i, (x, y) in enumerate(zip(a, b, strict=True))}
+    back = np.array([pairs.get((int(y), int(x)), -1) for x, y in zip(a, b, strict=True)])
+    if (back < 0).any() or (capacity[back] != capacity).any():
+        return _solve(topology.n_nodes, n, a, b, capacity, None)
+    return _solve(topology.n_nodes, n, a, b, capacity, back)
+
+
+def _solve(n_nodes, n, a, b, capacity, back):
+    """Variables: rate of each root, then per direction the share of each link and the flows."""
+    n_links = len(a)
+    two = 1 if back is not None else 2
+    per = n_links + n_nodes * n_links  # shares, then flows to each target
+    n_vars = n_nodes + two * per
+    equal, upper = _Rows(), _Rows()
+    for side in range(two):
+        tails, heads = (a, b) if side == 0 else (b, a)
+        share = n_nodes + side * per
+        for target in range(n_nodes):
+            flow = share + n_links * (target + 1) + np.arange(n_links)
+            rows = equal.more(n)  # inflow - outflow + rate = 0, but at the target: all rates
+            equal.add(rows + heads, flow, 1)
+            equal.add(rows + tails, flow, -1)
+            equal.add(rows + np.arange(n_nodes), np.arange(n_nodes), 1)
+            equal.add(rows + target, np.arange(n_nodes), -1)
+            rows = upper.more(n_links)  # flow <= share
+            upper.add(rows + np.arange(n_links), flow, 1)
+            upper.add(rows + np.arange(n_links), share + np.arange(n_links), -1)
+        switches = np.arange(n_nodes, n)
+        rows = equal.more(len(switches)) - n_nodes
+        for end, sign in (heads, 1), (tails, -1):
+            at = end >= n_nodes
+            equal.add(rows + end[at], share + np.flatnonzero(at), sign)
+    rows = upper.more(n_links)  # both directions together <= capacity
+    upper.add(rows + np.arange(n_links), n_nodes + np.arange(n_links), 1)
+    other = n_nodes + back if back is not None else n_nodes + per + np.arange(n_links)
+    upper.add(rows + np.arange(n_links), other, 1)
+    limits = np.zeros(upper.n)
+    limits[-n_links:] = capacity / _UNITS
+    cost = np.zeros(n_vars)
+    cost[:n_nodes] = -1
+    result = linprog(
+        cost, upper.matrix(n_vars), limits, equal.matrix(n_vars), np.zeros(equal.n),
+        method="highs-ipm",
+    )  # fmt: skip
+    if not result.success:
+        raise ValueError(f"the linear program failed: {result.message}")
+    return float(-result.fun)
+
+
+class _Rows:
+    """Entries of a sparse constraint matrix while it grows."""
+
+    def __init__(self):
+        self.n = 0
+        self._parts = []
+
+    def more(self, n):
+        """Number of the first of `n` new rows."""
+        self.n += n
+        return self.n - n
+
+    def add(self, rows, columns, value):
+        rows, columns = np.broadcast_arrays(rows, columns)
+        self._parts.append((rows, columns, np.full(rows.shape, float(value))))
+
+    def matrix(self, n_columns):
+        rows, columns, values = (np.concatenate(p) for p in zip(*self._parts, strict=True))
+        return coo_array((values, (rows, columns)), shape=(self.n, n_columns)).tocsr()

@@ -1,0 +1,106 @@
+"""Fixed routes between nodes that are not neighbors: what routers and switches would do."""
+
+import numpy as np
+
+
+class Router:
+    """Shortest routes of a topology, one per pair, the same every time.
+
+    Grids: dimension order, last axis first, the shorter way round (ties: towards +). Fat-trees: up
+    by the digits of the destination. BiGraph, same group: through the opposite switch with the
+    destination's index. All others: shortest path; among equals the next vertex whose position is
+    the destination's number modulo their count. Routes through nodes use their routers.
+    """
+
+    def __init__(self, topology):
+        self.topology = topology
+        self._next = {}  # destination -> next vertex of every vertex, for graphs without a rule
+
+    def path(self, source, destination):
+        """Tuple of links from `source` to `destination`; empty where they are the same."""
+        t = self.topology
+        if (source, destination) in t.link_of:
+            return (t.link_of[source, destination],)
+        family = t.name.split(":")[0]
+        if t.shape:
+            vertices = self._grid(source, destination)
+        elif t.name.count(":") == 1 and "-" not in t.name and family in ("fattree", "bigraph"):
+            vertices = (self._fattree if family == "fattree" else self._bigraph)(
+                source, destination
+            )
+        else:
+            vertices = self._shortest(source, destination)
+        return tuple(t.link_of[pair] for pair in zip(vertices, vertices[1:], strict=False))
+
+    def _grid(self, source, destination):
+        shape, wrap = self.topology.shape, self.topology.wrap
+        at, to = list(self.topology.coordinates(source)), self.topology.coordinates(destination)
+        vertices = [source]
+        for axis in reversed(range(len(shape))):
+            ahead = (to[axis] - at[axis]) % shape[axis]
+            move = 1 if to[axis] > at[axis] else -1
+            if wrap and shape[axis] > 2:
+                move = 1 if 2 * ahead <= shape[axis] else -1
+            while at[axis] != to[axis]:
+                at[axis] = (at[axis] + move) % shape[axis]
+                vertices.append(int(np.ravel_multi_index(at, shape)))
+        return vertices
+
+    def _fattree(self, source, destination):
+        t = self.topology
+        arity = len(t.hosts[0])
+        row = t.n_nodes // arity
+        level, a, b = 0, source // arity, destination // arity
+        up = []
+        while a != b:  # differ above digit `level`: climb, setting this digit from the destination
+            up.append(a + t.n_nodes + level * row)
+            if a // arity ** (level + 1) == b // arity ** (level + 1):
+                wanted = destination % arity  # spread over the spines by destination
+            else:
+                wanted = destination // arity ** (level + 1) % arity
+            a += (wanted - a // arity**level % arity) * arity**level
+            b = b - (b // arity**level % arity) * arity**level + wanted * arity**level
+            level += 1
+        vertices = [source, *up, a + t.n_nodes + level * row]
+        b = destination // arity
+        for rank in reversed(range(level)):
+            a += (b // arity**rank % arity - a // arity**rank % arity) * arity**rank
+            vertices.append(a + t.n_nodes + rank * row)
+        return [*vertices, destination]
+
+    def _bigraph(self, source, destination):
+        t = self.topology
+        half = t.n_switches // 2
+        a, b = t.switch_of(source), t.switch_of(destination)
+        if a == b:
+            return [source, a, destination]
+        upper = a - t.n_nodes < half
+        if upper != (b - t.n_nodes < half):
+            return [source, a, b, destination]
+        return [source, a, b + half if upper else b - half, b, destination]
+
+    def _shortest(self, source, destination):
+        if destination not in self._next:
+            self._next[destination] = self._towards(destination)
+        vertices = [source]
+        while vertices[-1] != destination:
+            vertices.append(self._next[destination][vertices[-1]])
+        return vertices
+
+    def _towards(self, destination):
+        t = self.topology
+        into = [[] for _ in range(t.n_vertices)]
+        for a, b in t.links.tolist():
+            into[b].append(a)
+        distance = {destination: 0}
+        ring = [destination]
+        while ring:
+            ring = list(dict.fromkeys(a for v in ring for a in into[v] if a not in distance))
+            reach = max(distance.values()) + 1
+            distance.update((a, reach) for a in ring)
+        result = {}
+        for v in range(t.n_vertices):
+            near = [b for _, b in t.out[v] if distance.get(b) == distance.get(v, 0) - 1]
+            if near:
+                result[v] = near[destination % len(near)]
+        return result

@@ -1,0 +1,100 @@
+"""Gives each transfer of given trees its step: the first one in which its links are free."""
+
+import numpy as np
+
+from ..routing import Router
+from .schedule import GATHER, REDUCE, TRANSFER, RouteTable, Schedule, ordered
+
+
+class Calendar:
+    """Which steps are taken on each link (and, where ports bind, at each network interface).
+
+    period : int or None
+        With a period, step s and s + period are one: modulo scheduling.
+    """
+
+    def __init__(self, topology, period=None):
+        self._topology = topology
+        self._period = period
+        capacity = np.floor(topology.bandwidth * (period or 1) + 1e-9) / (period or 1)
+        self._room = [max(1, int(c)) for c in capacity]
+        self._used = [{} for _ in range(topology.n_links + 2 * topology.n_nodes)]
+        self._ports = topology.ports if topology.port_limited else None
+
+    def take(self, path, source, destination, ready):
+        """First step >= ready with room on every link of the path; the step is taken."""
+        places = [(self._used[link], self._room[link]) for link in path]
+        if self._ports is not None:
+            at = self._topology.n_links
+            places.append((self._used[at + source], self._ports))
+            places.append((self._used[at + self._topology.n_nodes + destination], self._ports))
+        step = ready
+        tried = 0
+        while True:
+            key = step if self._period is None else step % self._period
+            if all(used.get(key, 0) < room for used, room in places):
+                break
+            step += 1
+            tried += 1
+            if self._period is not None and tried >= self._period:
+                raise ValueError(
+                    f"no step of the period of {self._period} is free on link {path[0]}"
+                )
+        for used, _ in places:
+            used[key] = used.get(key, 0) + 1
+        return step
+
+
+def place_trees(algorithm, topology, trees, *, period=None, repeats=1):
+    """A Schedule that reduces and gathers chunk c along tree c, steps chosen first come first.
+
+    trees : list of (root, parent), parent a sequence of N nodes, -1 at the root. Tree edges that
+    are no links take the router's path. Chunk c + 1 is placed after all of chunk c.
+    """
+    calendar = Calendar(topology, period)
+    router = Router(topology)
+    table = RouteTable(topology)
+    rows = []
+    for chunk, (root, parent) in enumerate(trees):
+        order = _from_leaves(parent)
+        ready = [0] * topology.n_nodes
+
+        def move(op, src, dst, ready=ready, chunk=chunk):
+            path = router.path(src, dst)
+            step = calendar.take(path, src, dst, ready[src])
+            rows.append((op, chunk, src, dst, chunk, 1, step, table.number(path)))
+            return step + 1
+
+        for v in order[:-1]:
+            up = parent[v]
+            ready[up] = max(ready[up], move(REDUCE, v, up))
+        total = ready[root]
+        ready[:] = [0] * topology.n_nodes
+        ready[root] = total
+        for v in reversed(order[:-1]):
+            ready[v] = move(GATHER, parent[v], v)
+    transfers = np.array(rows, TRANSFER)
+    chunk = np.arange(len(trees), dtype=np.int32)
+    roots = np.array([root for root, _ in trees], np.int32)
+    return Schedule(
+        algorithm, topology, len(trees), roots, chunk, ordered(transfers), table.routes(),
+        period, repeats,
+    )  # fmt: skip
+
+
+def _from_leaves(parent):
+    """Nodes, deepest first, the root last."""
+    depth = {}
+
+    def find(v):
+        chain = []
+        while v not in depth and parent[v] >= 0:
+            chain.append(v)
+            v = parent[v]
+        base = depth.setdefault(v, 0)
+        for i, u in enumerate(reversed(chain), 1):
+            depth[u] = base + i
+
+    for v in range(len(parent)):
+        find(v)
+    return sorted(range(len(parent)), key=lambda v: (-depth[v], v))

@@ -1,0 +1,121 @@
+"""Rings: one direction, both directions, and rings along both axes of a grid at once."""
+
+import numpy as np
+
+from .lockstep import Steps
+from .schedule import GATHER, REDUCE
+
+
+def cycle(topology):
+    """Order of the nodes around the ring: neighbors where the graph has such a cycle to offer.
+
+    Grids: back and forth through the rows, home along column 0 (one long way home on meshes with
+    both sides odd); hypercubes in Gray code; BiGraphs switch by switch, upper and lower in turn;
+    all others in their numbers' order.
+    """
+    n, shape = topology.n_nodes, topology.shape
+    family = topology.name.split(":")[0]
+    if family == "bigraph" and len(topology.hosts) * len(topology.hosts[0]) == n:
+        half = topology.n_switches // 2
+        turns = [s for pair in zip(range(half), range(half, 2 * half), strict=True) for s in pair]
+        return [node for s in turns for node in topology.hosts[s]]
+    if len(shape) == 2 and min(shape) > 1:
+        return _grid_cycle(*shape, topology.wrap)
+    if len(shape) > 1:
+        return _snake(shape)
+    return list(range(n))
+
+
+def _grid_cycle(rows, columns, wrap):
+    if rows % 2 == 0:
+        away = [
+            r * columns + c
+            for r in range(rows)
+            for c in (range(1, columns) if r % 2 == 0 else range(columns - 1, 0, -1))
+        ]
+        return [*away, *(r * columns for r in reversed(range(rows)))]
+    if columns % 2 == 0 or (wrap and rows < columns):
+        return [node % rows * columns + node // rows for node in _grid_cycle(columns, rows, wrap)]
+    if wrap:  # both odd: each row once around, `west` rows more to one side than to the other
+        order, c = [], 0
+        for r in range(rows):
+            move = -1 if 2 * r < rows + columns else 1
+            order += [r * columns + (c + move * i) % columns for i in range(columns)]
+            c = (c - move) % columns
+        return order
+    return _snake((rows, columns))
+
+
+def _snake(shape):
+    """All grid points, each a neighbor of the one before (reflected counting)."""
+    points = [()]
+    for length in shape:
+        points = [
+            (*p, i)
+            for turn, p in enumerate(points)
+            for i in (range(length) if turn % 2 == 0 else reversed(range(length)))
+        ]
+    return np.ravel_multi_index(np.array(points).T, shape).tolist()
+
+
+def ring(topology, *, chunks=1):
+    """One-way ring, 2(N-1) steps, k chunks of a shard per message. Shard r ends at node r."""
+    steps = Steps(topology)
+    order = np.array(cycle(topology))
+    for op, start in (REDUCE, 0), (GATHER, topology.n_nodes - 1):
+        _line(steps, op, start, order[None], order[None] * chunks, chunks)
+    n_chunks = topology.n_nodes * chunks
+    shard = np.arange(n_chunks) // chunks
+    return steps.schedule("ring", n_chunks, shard, shard * chunks)
+
+
+def bidirectional(topology, *, chunks=2):
+    """Half of every shard each way round: half the slots. `chunks` per shard is even."""
+    if chunks % 2:
+        raise ValueError(f"a bidirectional ring needs an even number of chunks, not {chunks}")
+    steps = Steps(topology)
+    order = np.array(cycle(topology))
+    n, half = topology.n_nodes, chunks // 2
+    for op, start in (REDUCE, 0), (GATHER, n - 1):
+        _line(steps, op, start, order[None], order[None] * chunks, half)
+        _line(steps, op, start, order[None, ::-1], order[None, ::-1] * chunks + half, half)
+    chunk = np.arange(n * chunks)
+    return steps.schedule("bidirectional", n * chunks, chunk // chunks, chunk - chunk % half)
+
+
+def ring2d(topology, *, chunks=2):
+    """Rings along rows, then columns, for one half; columns, then rows, for the other.
+
+    Every node of a 2D grid ends with its shard: chunks/2 of it in each half. The message of a row
+    step is a whole column of shards, so chunk numbers run along the second axis first per half.
+    """
+    if len(topology.shape) != 2 or min(topology.shape) < 2:
+        raise ValueError(f"a 2D ring needs a torus or mesh of two dimensions, not {topology.name}")
+    if chunks % 2:
+        raise ValueError(f"a 2D ring needs an even number of chunks, not {chunks}")
+    n, half = topology.n_nodes, chunks // 2
+    steps = Steps(topology)
+    grid = np.arange(n).reshape(topology.shape)
+    longest = max(topology.shape) - 1  # steps that each of the four stages is given
+    roots = np.empty(n * chunks, np.int64)
+    for part, lines in enumerate((grid, grid.T)):
+        n_lines, length = lines.shape
+        block = part * n * half + np.arange(length) * n_lines * half  # of column b
+        shard = block[:, None] + np.arange(n_lines) * half  # of node lines[i, b]: shard[b, i]
+        for i in range(half):
+            roots[shard + i] = lines.T
+        first = np.broadcast_to(block, lines.shape)
+        _line(steps, REDUCE, 0, lines, first, n_lines * half)
+        _line(steps, REDUCE, longest, lines.T, shard, half)
+        _line(steps, GATHER, 2 * longest, lines.T, shard, half)
+        _line(steps, GATHER, 3 * longest, lines, first, n_lines * half)
+    return steps.schedule("ring2d", n * chunks, roots, np.arange(n * chunks) // half * half)
+
+
+def _line(steps, op, start, lines, first, count):
+    """One ring along every row of `lines`; block b, `count` chunks from first[i, b], ends at b."""
+    n_lines, length = lines.shape
+    onward = np.roll(lines, -1, axis=1)
+    for s in range(length - 1):
+        block = (np.arange(length) - s - (op == REDUCE)) % length
+        steps.add(op, start + s, lines.ravel(), onward.ravel(), first[:, block].ravel(), count)

@@ -1,0 +1,419 @@
+"""Networks of nodes and switches: the graphs that schedules, bounds, checker and simulator share.
+
+Vertices 0 .. n_nodes-1 compute; the switches follow. Links are directed, at most one per pair of
+vertices and direction. Bandwidths are multiples of the slowest link, which is 1.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+MAX_PORTS = 8  # rx/tx pairs of one card
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """A connected directed graph with marked switches.
+
+    Parameters
+    ----------
+    name : str
+        The spelling that made it, such as ``torus:8x8``.
+    n_nodes, n_switches : int
+        At least 2 nodes; vertices 0 .. n_nodes-1 compute, the others forward.
+    links : int32, shape (n_links, 2)
+        Source and destination. A node's links are listed in its port order (grids: -, + per axis,
+        so north, south, west, east for two dimensions).
+    bandwidth : float64, shape (n_links,)
+        Greater than 0; divided by the smallest, so that the slowest link is 1.
+    latency : float64, shape (n_links,), cycles, or None for the user's default
+    ports : int
+        Messages that one node can inject (and, separately, receive) at a time: 1 to 8. None: the
+        node's degree on direct networks, at most 8, and 1 where nodes hang on switches.
+    shape : tuple of int
+        Grid dimensions, () for graphs that are no grid. ``wrap`` tells torus from mesh.
+
+    Raises ValueError for fewer than 2 nodes, foreign vertices, loops, duplicates, bandwidths that
+    are not positive, and graphs in which some node cannot reach some other.
+    """
+
+    name: str
+    n_nodes: int
+    n_switches: int
+    links: np.ndarray
+    bandwidth: np.ndarray | None = None
+    latency: np.ndarray | None = None
+    ports: int | None = None
+    shape: tuple = ()
+    wrap: bool = False
+
+    def __post_init__(self):
+        links = np.asarray(self.links, np.int32).reshape(-1, 2)
+        if self.n_nodes < 2:
+            raise ValueError(
+                f"{self.name}: an all-reduce needs 2 nodes or more, not {self.n_nodes}"
+            )
+        _check_links(self.name, links, self.n_vertices)
+        bandwidth = np.ones(len(links)) if self.bandwidth is None else self.bandwidth
+        bandwidth = np.asarray(bandwidth, np.float64)
+        bad = np.flatnonzero(~(np.isfinite(bandwidth) & (bandwidth > 0)))
+        if len(bad):
+            a, b = links[bad[0]]
+            raise ValueError(
+                f"{self.name}: bandwidth of link {a}-{b} must be above 0, not {bandwidth[bad[0]]:g}"
+            )
+        for name, value in ("links", links), ("bandwidth", bandwidth / bandwidth.min()):
+            value.setflags(write=False)
+            object.__setattr__(self, name, value)
+        _check_connected(self)
+        if self.ports is None:
+            degree = int(np.bincount(links[:, 0], minlength=self.n_vertices)[: self.n_nodes].max())
+            object.__setattr__(self, "ports", min(degree, MAX_PORTS))
+        if not 1 <= self.ports <= MAX_PORTS:
+            raise ValueError(f"ports must be 1 to {MAX_PORTS}, not {self.ports}")
+
+    @property
+    def n_vertices(self):
+        return self.n_nodes + self.n_switches
+
+    @property
+    def n_links(self):
+        return len(self.links)
+
+    @property
+    def direct(self):
+        """True where every vertex computes: no switches."""
+        return self.n_switches == 0
+
+    @cached_property
+    def out(self):
+        """Per vertex a tuple of (link, destination) in port order."""
+        result = [[] for _ in range(self.n_vertices)]
+        for link, (a, b) in enumerate(self.links.tolist()):
+            result[a].append((link, b))
+        return [tuple(part) for part in result]
+
+    @cached_property
+    def link_of(self):
+        """{(source, destination): link}."""
+        return {(a, b): link for link, (a, b) in enumerate(self.links.tolist())}
+
+    @cached_property
+    def reverse(self):
+        """int32 (n_links,): the link the other way round; None unless all exist, equally fast."""
+        back = [self.link_of.get((b, a), -1) for a, b in self.links.tolist()]
+        back = np.array(back, np.int32)
+        if (back < 0).any() or not np.array_equal(self.bandwidth[back], self.bandwidth):
+            return None
+        return back
+
+    @property
+    def port_limited(self):
+        """True where a node has more links than ports, so that ports bind before links."""
+        return any(len(self.out[v]) > self.ports for v in range(self.n_nodes))
+
+    def switch_of(self, node):
+        """The switch that a node of a switch network hangs on (its first one)."""
+        return next(v for _, v in self.out[node] if v >= self.n_nodes)
+
+    @cached_property
+    def hosts(self):
+        """Per switch (index 0 is vertex n_nodes) the nodes with a link from it, ascending."""
+        result = [[] for _ in range(self.n_switches)]
+        for a, b in self.links.tolist():
+            if a >= self.n_nodes and b < self.n_nodes:
+                result[a - self.n_nodes].append(b)
+        return [sorted(part) for part in result]
+
+    def coordinates(self, node):
+        """Grid coordinates of a node."""
+        return tuple(int(i) for i in np.unravel_index(node, self.shape))
+
+    def reversed(self):
+        """The same graph with every link turned round."""
+        return Topology(
+            f"{self.name} reversed", self.n_nodes, self.n_switches, self.links[:, ::-1],
+            self.bandwidth, self.latency, self.ports, self.shape, self.wrap,
+        )  # fmt: skip
+
+    def without(self, dead_links=(), dead_nodes=()):
+        """The machine that is left; nodes are numbered anew, without gaps.
+
+        dead_links : pairs of vertices, dead in both directions; dead_nodes : vertices.
+        ValueError for a link or node that is not there, or if the rest is disconnected.
+        """
+        dead = set()
+        for a, b in dead_links:
+            if (a, b) not in self.link_of and (b, a) not in self.link_of:
+                raise ValueError(f"{self.name} has no link {a}-{b}")
+            dead |= {(a, b), (b, a)}
+        gone = set(dead_nodes)
+        for v in gone:
+            if not 0 <= v < self.n_vertices:
+                raise ValueError(f"{self.name} has no vertex {v}")
+        if not dead and not gone:
+            return self
+        kept = [v for v in range(self.n_vertices) if v not in gone]
+        new = {v: i for i, v in enumerate(kept)}
+        alive = [
+            i
+            for i, (a, b) in enumerate(self.links.tolist())
+            if (a, b) not in dead and a in new and b in new
+        ]
+        links = [(new[a], new[b]) for a, b in self.links[alive].tolist()]
+        n_nodes = sum(v < self.n_nodes for v in kept)
+        latency = None if self.latency is None else self.latency[alive]
+        marks = [f"-{a}-{b}" for a, b in dead_links] + [f"-{v}" for v in sorted(gone)]
+        return Topology(
+            self.name + "".join(marks), n_nodes, len(kept) - n_nodes, np.array(links, np.int32),
+            self.bandwidth[alive], latency, self.ports,
+        )  # fmt: skip
+
+
+def _check_links(name, links, n_vertices):
+    if len(links) == 0:
+        raise ValueError(f"{name} has no links")
+    outside = links[(links < 0) | (links >= n_vertices)]
+    if len(outside):
+        raise ValueError(f"{name}: vertices are 0 to {n_vertices - 1}, a link names {outside[0]}")
+    loops = np.flatnonzero(links[:, 0] == links[:, 1])
+    if len(loops):
+        raise ValueError(f"{name}: vertex {links[loops[0], 0]} has a link to itself")
+    pairs, counts = np.unique(links, axis=0, return_counts=True)
+    if counts.max() > 1:
+        a, b = pairs[counts.argmax()]
+        raise ValueError(f"{name}: link {a}-{b} is listed twice; add up the bandwidth instead")
+
+
+def _check_connected(topology):
+    """Every node reaches every other: node 0 reaches all, forward and backward."""
+    for forward in (True, False):
+        seen = np.zeros(topology.n_vertices, bool)
+        seen[0] = True
+        a, b = topology.links.T if forward else topology.links[:, ::-1].T
+        while True:
+            new = b[seen[a] & ~seen[b]]
+            if len(new) == 0:
+                break
+            seen[new] = True
+        lost = np.flatnonzero(~seen[: topology.n_nodes])
+        if len(lost):
+            pair = (
+                f"{0} cannot reach node {lost[0]}" if forward else f"{lost[0]} cannot reach node 0"
+            )
+            raise ValueError(f"{topology.name} is disconnected: node {pair}")
+
+
+def _both(pairs):
+    """Each pair in both directions, grouped by source, in the order first mentioned."""
+    return [(a, b) for a, b in pairs] + [(b, a) for a, b in pairs]
+
+
+def grid(shape, *, wrap, name=None):
+    """Torus (`wrap`) or mesh of any dimensions. A wrapped axis of length 2 has one link a pair."""
+    name = name or f"{'torus' if wrap else 'mesh'}:{'x'.join(map(str, shape))}"
+    n = math.prod(shape)
+    links = []
+    for node in range(n):
+        at = np.unravel_index(node, shape)
+        for axis, length in enumerate(shape):
+            for move in (-1, 1):
+                to = list(at)
+                to[axis] += move
+                if not 0 <= to[axis] < length and (not wrap or length == 2):
+                    continue
+                to[axis] %= length
+                if to[axis] != at[axis]:
+                    links.append((node, int(np.ravel_multi_index(to, shape))))
+    return Topology(name, n, 0, np.array(links), shape=tuple(shape), wrap=wrap)
+
+
+def fattree(arity, levels):
+    """k-ary n-tree: arity**levels nodes, `levels` ranks of arity**(levels-1) switches each.
+
+    Rank 0 holds the nodes; switch w of rank l links to the switches of rank l+1 whose number
+    differs in digit l at most. Full bisection.
+    """
+    n = arity**levels
+    row = arity ** (levels - 1)
+    links = []
+    for node in range(n):
+        links.append((node, n + node // arity))
+    for level in range(levels - 1):
+        for w in range(row):
+            digit = w // arity**level % arity
+            for i in range(arity):
+                up = w + (i - digit) * arity**level
+                links.append((n + level * row + w, n + (level + 1) * row + up))
+    return Topology(f"fattree:{arity}x{levels}", n, levels * row, np.array(_both(links)), ports=1)
+
+
+def bigraph(hosts, switches):
+    """EFLOPS BiGraph: two groups of switches/2 switches, joined fully, `hosts` nodes on each switch.
+
+    Upper switches come first: node = switch * hosts + host port.
+    """
+    if switches < 2 or switches % 2:
+        raise ValueError(f"a BiGraph has an even number of switches, 2 or more, not {switches}")
+    n = hosts * switches
+    half = switches // 2
+    links = [(node, n + node // hosts) for node in range(n)]
+    links += [(n + u, n + half + w) for u in range(half) for w in range(half)]
+    return Topology(f"bigraph:{hosts}x{switches}", n, switches, np.array(_both(links)), ports=1)
+
+
+def dragonfly(routers, global_links, hosts):
+    """Dragonfly: groups of `routers` fully joined, `global_links` per router, `hosts` per router.
+
+    routers * global_links + 1 groups, each pair of groups joined by one link; minimal, canonical.
+    """
+    groups = routers * global_links + 1
+    n = groups * routers * hosts
+    links = [(node, n + node // hosts) for node in range(n)]
+    for g in range(groups):
+        base = n + g * routers
+        links += [(base + a, base + b) for a in range(routers) for b in range(a + 1, routers)]
+        for other in range(g + 1, groups):
+            mine = (other - 1) // global_links  # links of group g in order of the other group
+            theirs = g // global_links
+            links.append((base + mine, n + other * routers + theirs))
+    name = f"dragonfly:{routers}x{global_links}x{hosts}"
+    return Topology(name, n, groups * routers, np.array(_both(links)), ports=1)
+
+
+def dgx(hosts, boxes):
+    """Switch boxes: one switch per box with `hosts` nodes; boxes joined pairwise, full bandwidth.
+
+    The trunk between two boxes is as fast as all hosts of a box together.
+    """
+    n = hosts * boxes
+    links = [(node, n + node // hosts) for node in range(n)]
+    trunks = [(n + a, n + b) for a in range(boxes) for b in range(a + 1, boxes)]
+    bandwidth = [1.0] * n + [float(hosts)] * len(trunks)
+    return Topology(
+        f"dgx:{hosts}x{boxes}", n, boxes, np.array(_both(links + trunks)), bandwidth * 2, ports=1
+    )
+
+
+def full(n):
+    """Every node linked to every other, directly."""
+    links = [(a, b) for a in range(n) for b in range(n) if a != b]
+    return Topology(f"full:{n}", n, 0, np.array(links).reshape(-1, 2))
+
+
+def load(path):
+    """A graph from a file: JSON or an edge list.
+
+    JSON: {"nodes": 4, "switches": 1, "links": [[a, b, bandwidth, latency], ...], "ports": 1,
+    "directed": false}; bandwidth (default 1) and latency (cycles) may be left out.
+    Edge list: one ``a b [bandwidth [latency]]`` a line, both directions, # for comments, and
+    ``switch v ...`` lines that mark switches. Vertices are numbers or names; nodes are numbered in
+    order of their number or first mention, switches after them. ValueError names the bad line.
+    """
+    text = Path(path).read_text()
+    name = f"file:{path}"
+    if text.lstrip().startswith("{"):
+        return _load_json(name, text)
+    rows, switches = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if words[0] == "switch":
+            switches += words[1:]
+            continue
+        try:
+            rows.append((words[0], words[1], *map(float, words[2:4])))
+            if len(words) > 4:
+                raise ValueError
+        except (IndexError, ValueError):
+            raise ValueError(
+                f"{name}, line {number}: 'a b [bandwidth [latency]]', not {line!r}"
+            ) from None
+    seen = list(dict.fromkeys(v for row in rows for v in row[:2]))
+    unknown = [v for v in switches if v not in seen]
+    if unknown:
+        raise ValueError(f"{name}: switch {unknown[0]} has no link")
+    nodes = [v for v in seen if v not in set(switches)]
+    if all(v.isdecimal() for v in nodes):
+        nodes.sort(key=int)
+    number = {v: i for i, v in enumerate(nodes + [v for v in seen if v in set(switches)])}
+    rows = [(number[a], number[b], *rest) for a, b, *rest in rows]
+    return _from_rows(name, len(nodes), len(seen) - len(nodes), rows, None, False)
+
+
+def _load_json(name, text):
+    try:
+        graph = json.loads(text)
+        n_nodes, rows = int(graph["nodes"]), [tuple(row) for row in graph["links"]]
+        ok = all(2 <= len(row) <= 4 for row in rows)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{name}: needs 'nodes' and 'links' ({error})") from None
+    if not ok:
+        raise ValueError(f"{name}: a link is [a, b, bandwidth, latency], the last two optional")
+    return _from_rows(
+        name, n_nodes, int(graph.get("switches", 0)), rows, graph.get("ports"),
+        bool(graph.get("directed", False)),
+    )  # fmt: skip
+
+
+def _from_rows(name, n_nodes, n_switches, rows, ports, directed):
+    filled = [tuple(row) + (1.0, -1.0)[len(row) - 2 :] for row in rows]
+    if not directed:
+        filled = filled + [(b, a, *rest) for a, b, *rest in filled]
+    filled.sort(key=lambda row: row[:2])
+    links = np.array([row[:2] for row in filled], np.int64).reshape(-1, 2)
+    latency = np.array([row[3] for row in filled])
+    return Topology(
+        name, n_nodes, n_switches, links, [row[2] for row in filled],
+        None if (latency < 0).all() else np.where(latency < 0, 0, latency), ports,
+    )  # fmt: skip
+
+
+_FAMILIES = {
+    "torus": (None, lambda *d: grid(d, wrap=True)),
+    "mesh": (None, lambda *d: grid(d, wrap=False)),
+    "ring": (1, lambda n: grid((n,), wrap=True, name=f"ring:{n}")),
+    "hypercube": (1, lambda d: grid((2,) * d, wrap=False, name=f"hypercube:{d}")),
+    "fattree": (2, fattree),
+    "bigraph": (2, bigraph),
+    "dragonfly": (3, dragonfly),
+    "dgx": (2, dgx),
+    "full": (1, full),
+}
+
+
+def parse(spelling, *, ports=None):
+    """The topology that a spelling names, such as ``torus:8x8`` or ``file:net.json``.
+
+    ``torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2`` (arity x levels) ``bigraph:4x8`` (hosts
+    per switch x switches) ``dragonfly:4x2x2`` (routers, global links, hosts) ``dgx:8x2`` (hosts x
+    boxes) ``full:8 file:PATH``. `ports` overrides the ports of every node. ValueError names the
+    argument.
+    """
+    family, _, size = spelling.partition(":")
+    if family == "file":
+        topology = load(size)
+    else:
+        if family not in _FAMILIES:
+            known = ", ".join([*_FAMILIES, "file"])
+            raise ValueError(f"topology must be one of {known} and a size, not {spelling!r}")
+        n_sizes, make = _FAMILIES[family]
+        words = size.split("x")
+        if not all(w.isascii() and w.isdecimal() and int(w) > 0 for w in words):
+            raise ValueError(f"the size of {family} is whole numbers above 0, not {size!r}")
+        if n_sizes is not None and len(words) != n_sizes:
+            raise ValueError(f"{family} takes {n_sizes} size(s), not {size!r}")
+        if math.prod(map(int, words)) > 1 << 20:
+            raise ValueError(f"{spelling} is larger than 2^20 nodes")
+        topology = make(*map(int, words))
+    if ports is not None and ports != topology.ports:
+        topology = Topology(
+            topology.name, topology.n_nodes, topology.n_switches, topology.links,
+            topology.bandwidth, topology.latency, ports, topology.shape, topology.wrap,
+        )  # fmt: skip
+    return topology
