@@ -1,0 +1,148 @@
+"""``gradnic cosim``: N cards of RTL in a ring, one all-reduce, against the golden cluster."""
+
+import click
+import numpy as np
+from rich.progress import Progress
+
+from ..output import console, json_option, table, write_json
+
+
+def load_gradients(files, nodes):
+    """float32 (nodes, n) of `files`, one a worker; ValueError if they do not go together."""
+    if len(files) != nodes:
+        raise ValueError(f"gradients must be {nodes} files, one a node, not {len(files)}")
+    arrays = []
+    for name in files:
+        with open(name, "rb") as file:
+            try:
+                x = np.lib.format.read_array(file, allow_pickle=False)
+            except ValueError as error:
+                raise ValueError(f"{name} must be an .npy file: {error}") from error
+        if x.dtype != np.float32 or x.size == 0:
+            raise ValueError(f"{name} must hold float32, not {x.dtype} of shape {x.shape}")
+        arrays.append(x.reshape(-1))
+    if len({x.size for x in arrays}) != 1:
+        raise ValueError(f"gradients differ in size: {[x.size for x in arrays]}")
+    return np.stack(arrays)
+
+
+@click.command(name="cosim")
+@click.option("--nodes", default=4, show_default=True, help="Workers, 2 to 16.")
+@click.option("--algorithm", default="ring", show_default=True, help="ring.")
+@click.option("--codec", default="inceptionn", show_default=True, help="inceptionn or none.")
+@click.option("--lanes", default=8, show_default=True, help="Floats a cycle: 4, 8, 16 or 32.")
+@click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
+@click.option("--mode", default="strict", show_default=True, help="strict or paper.")
+@click.option("--prescale", default=0, show_default=True, help="Power of two, -128..127.")
+@click.option("--floats", default=336, show_default=True, help="Floats a frame, 1..2104.")
+@click.option(
+    "--link-bytes",
+    default=8.0,
+    show_default=True,
+    help="Bytes a clock cycle that the wire takes (8 at 156.25 MHz is 10 Gb/s); 0: no limit.",
+)
+@click.option("--iteration", default=200, show_default=True, help="Whose gradients to sum.")
+@click.option("--elements", default=None, type=int, help="Only so many values of each gradient.")
+@click.option(
+    "--gradients",
+    "files",
+    multiple=True,
+    help="An .npy file a node instead, float32; repeat the option.",
+)
+@json_option
+def command(
+    nodes,
+    algorithm,
+    codec,
+    lanes,
+    exponent,
+    mode,
+    prescale,
+    floats,
+    link_bytes,
+    iteration,
+    elements,
+    files,
+    json_file,
+):
+    """Sum real gradients over cards of RTL; compare each frame and replica with golden cards.
+
+    Hosts send ordinary UDP frames marked with ToS 0x28, add, and apply the owner's codec image;
+    cards code. Gradients are those of `gradnic gradients` with --loss sum, made on the spot, unless
+    files are given. Exit status 1 if anything differs.
+
+    \b
+    Example:
+      gradnic cosim --nodes 4 --algorithm ring --codec inceptionn --lanes 8 --json -
+    """
+    from ..models.inceptionn_bands import bands
+    from ..sim import cluster, training
+
+    if not 2 <= nodes <= 16:
+        raise ValueError(f"nodes must be 2 to 16, not {nodes}")
+    if algorithm != "ring":
+        raise ValueError(f"algorithm must be ring, not {algorithm!r}")
+    if codec not in cluster.CODECS:
+        raise ValueError(f"codec must be {' or '.join(cluster.CODECS)}, not {codec!r}")
+    if lanes not in (4, 8, 16, 32):
+        raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes}")
+    if not 1 <= floats <= 2104:
+        raise ValueError(f"floats must be 1 to 2104, not {floats}")
+    if elements is not None and elements < 1:
+        raise ValueError(f"elements must be at least 1, not {elements}")
+    bands(exponent, mode, prescale)
+    screen = console(json_file)
+    with Progress(console=console("-"), transient=True) as progress:
+        if files:
+            gradients = load_gradients(files, nodes)
+        else:
+            task = progress.add_task("training", total=iteration)
+            kept, _ = training.train(
+                [iteration],
+                n_workers=nodes,
+                loss="sum",
+                on_iteration=lambda i, _: progress.update(task, completed=i),
+            )
+            gradients = kept[iteration]
+        gradients = gradients[:, :elements]
+        task = progress.add_task(f"building the card, {lanes} lanes", total=None)
+        model = cluster.build_card(lanes)
+        progress.update(task, total=1, completed=1)
+        task = progress.add_task("all-reduce", total=2 * nodes - 2)
+        result = cluster.cosim(
+            gradients,
+            model,
+            codec=codec,
+            exponent=exponent,
+            mode=mode,
+            prescale=prescale,
+            n_floats=floats,
+            link_bytes=link_bytes,
+            on_step=lambda step: progress.update(task, completed=step),
+        )
+    rows = [
+        ("workers", nodes),
+        ("floats of each", gradients.shape[1]),
+        ("frames on the wires", result.frames),
+        ("bytes on the wires, sent raw", result.raw_bytes),
+        ("bytes on the wires, as sent", result.wire_bytes),
+        ("cycles", result.cycles),
+        ("mismatches", result.mismatches),
+    ]
+    screen.print(table(f"ring all-reduce, codec {codec}", ("", ""), rows))
+    if result.first:
+        screen.print(f"first mismatch: {result.first}")
+    screen.print("RTL and golden cluster agree" if result.ok else "RTL and golden cluster DIFFER")
+    write_json(
+        json_file,
+        {
+            **result.summary(),
+            "algorithm": algorithm,
+            "codec": codec,
+            "lanes": lanes,
+            "floats": int(gradients.shape[1]),
+            "link_bytes": link_bytes,
+        },
+    )
+    if not result.ok:
+        raise SystemExit(1)

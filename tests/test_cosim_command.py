@@ -1,0 +1,45 @@
+"""``gradnic cosim``: mistakes cost one line before anything is built."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from gradnic import cli
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nodes", "1"], "nodes must be 2 to 16, not 1"),
+        (["--nodes", "17"], "not 17"),
+        (["--algorithm", "tree"], "not 'tree'"),
+        (["--codec", "zip"], "not 'zip'"),
+        (["--lanes", "12"], "lanes must be 4, 8, 16 or 32, not 12"),
+        (["--exponent", "127"], "not 127"),
+        (["--mode", "lax"], "not 'lax'"),
+        (["--prescale", "128"], "not 128"),
+        (["--floats", "2105"], "not 2105"),
+        (["--elements", "0"], "not 0"),
+        (["--gradients", "a.npy"], "must be 4 files, one a node, not 1"),
+        (["--nodes", "2", "--gradients", "a.npy", "--gradients", "b.npy"], "a.npy"),
+        (["--iteration", "0"], "not .0."),
+    ],
+)
+def test_mistakes_are_errors(arguments, words):
+    result = CliRunner().invoke(cli.cli, ["cosim", *arguments])
+    assert isinstance(result.exception, ValueError | OSError), result.output
+    pytest.raises(type(result.exception), _raise, result.exception).match(words)
+
+
+def test_files_that_do_not_go_together(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones(8, np.float32))
+    np.save(tmp_path / "b.npy", np.ones(9, np.float32))
+    np.save(tmp_path / "c.npy", np.ones(8))
+    for second, words in [("b.npy", r"\[8, 9\]"), ("c.npy", "float64")]:
+        files = ["--gradients", tmp_path / "a.npy", "--gradients", tmp_path / second]
+        result = CliRunner().invoke(cli.cli, ["cosim", "--nodes", "2", *map(str, files)])
+        pytest.raises(ValueError, _raise, result.exception).match(words)
+
+
+def _raise(error):
+    raise error
