@@ -1,13 +1,12 @@
 """``gradnic codec``: compress, decompress or measure an array file with a golden model."""
 
-import io
 from functools import wraps
 from pathlib import Path
 
 import click
-import numpy as np
 
 from .. import coded_file
+from ..arrays import load_floats, save_floats
 from ..output import console, json_option, table, write_json, write_whole
 
 
@@ -23,20 +22,6 @@ def _codec_options(function):
         return function(*args, **kwargs)
 
     return wrapped
-
-
-def _load(path):
-    """The float32 array of an .npy file; ValueError says what else the file is."""
-    with open(path, "rb") as file:
-        try:
-            x = np.lib.format.read_array(file, allow_pickle=False)
-        except ValueError as error:
-            raise ValueError(f"{path} must be an .npy file: {error}") from error
-    if x.dtype != np.float32:
-        raise ValueError(f"{path} must hold float32, not {x.dtype}")
-    if x.size == 0:
-        raise ValueError(f"{path} must hold at least one value, not shape {x.shape}")
-    return x
 
 
 @click.group(name="codec")
@@ -65,7 +50,7 @@ def compress(source, target, exponent, mode, prescale, rounding, json_file):
     """
     from ..models import inceptionn
 
-    x = _load(source)
+    x = load_floats(source)
     unit = inceptionn.compress(
         x, exponent=exponent, mode=mode, prescale=prescale, rounding=rounding
     )
@@ -98,9 +83,7 @@ def decompress(source, target, json_file):
 
     unit, shape, settings = coded_file.unpack(Path(source).read_bytes())
     x = inceptionn.decompress(unit, coded_file.n_elements(shape), **settings).reshape(shape)
-    buffer = io.BytesIO()
-    np.save(buffer, x)
-    write_whole(target, buffer.getvalue())
+    save_floats(target, x)
     console(json_file).print(f"{target}: {x.size} floats, shape {x.shape}")
     write_json(json_file, {"floats": x.size, "shape": list(x.shape), **settings})
 
@@ -122,7 +105,7 @@ def stats(source, exponent, mode, prescale, rounding, floats, json_file):
     from ..models import measure
 
     result = measure.inceptionn_stats(
-        _load(source),
+        load_floats(source),
         exponent=exponent,
         mode=mode,
         prescale=prescale,

@@ -4,6 +4,7 @@ import click
 import numpy as np
 from rich.progress import Progress
 
+from ..arrays import load_floats
 from ..output import console, json_option, table, write_json
 
 
@@ -11,16 +12,7 @@ def load_gradients(files, nodes):
     """float32 (nodes, n) of `files`, one a worker; ValueError if they do not go together."""
     if len(files) != nodes:
         raise ValueError(f"gradients must be {nodes} files, one a node, not {len(files)}")
-    arrays = []
-    for name in files:
-        with open(name, "rb") as file:
-            try:
-                x = np.lib.format.read_array(file, allow_pickle=False)
-            except ValueError as error:
-                raise ValueError(f"{name} must be an .npy file: {error}") from error
-        if x.dtype != np.float32 or x.size == 0:
-            raise ValueError(f"{name} must hold float32, not {x.dtype} of shape {x.shape}")
-        arrays.append(x.reshape(-1))
+    arrays = [load_floats(name).reshape(-1) for name in files]
     if len({x.size for x in arrays}) != 1:
         raise ValueError(f"gradients differ in size: {[x.size for x in arrays]}")
     return np.stack(arrays)

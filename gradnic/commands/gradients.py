@@ -1,13 +1,13 @@
 """``gradnic gradients``: real gradients of a small network, as .npy files."""
 
-import io
 from pathlib import Path
 
 import click
 import numpy as np
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json, write_whole
+from ..arrays import save_floats
+from ..output import console, json_option, table, write_json
 
 
 def _iterations(_, __, value):
@@ -66,9 +66,7 @@ def command(folder, iterations, workers, batch, loss, seed, json_file):
     for iteration, gradients in kept.items():
         for worker, gradient in enumerate(gradients):
             name = f"{loss}_{iteration:04d}_w{worker}.npy"
-            buffer = io.BytesIO()
-            np.save(buffer, gradient)
-            write_whole(Path(folder) / name, buffer.getvalue())
+            save_floats(Path(folder) / name, gradient)
             rms = float(np.sqrt(np.mean(np.square(gradient, dtype=np.float64))))
             rows.append((name, iteration, worker, rms, float(np.abs(gradient).max())))
     columns = ("file", "iteration", "worker", "rms", "max_abs")
