@@ -1,0 +1,408 @@
+"""The compressor: float32 beats in, coded INCEPTIONN units out, up to 32 floats per cycle."""
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .inceptionn import (
+    BANDS,
+    GROUP,
+    LaneEncoder,
+    UnitBeat,
+    bands,
+    check_lanes,
+    check_rounding,
+)
+from .memory import BlockRAM
+from .merger import CodedUnit, Merger
+from .network import PrefixSum
+from .packer import Packer
+from .pipeline import Room, delayed, delayed_flag
+from .streams import FIFO, FrameBeat, Slice
+
+__all__ = ["Compressor", "N_UNITS", "SIZE", "UNCODED_UNIT"]
+
+N_UNITS = 32  # units inside an engine; one-beat units keep full rate from about 27 on
+MAX_FLOATS = 2104  # what fits a frame of 9000 bytes at worst
+CHUNKS = 16  # beats whose tags fill a row
+
+#: A unit that is to be coded. limit: most bytes it may have when coded.
+UNCODED_UNIT = data.StructLayout(
+    {"count": 16, "exponent": 7, "paper": 1, "prescale": signed(8), "limit": 16}
+)
+SIZE = data.StructLayout({"bytes": 16, "dropped": 1})
+
+
+def check_max_floats(max_floats):
+    """ValueError unless a worst-case unit of so many floats has a 14-bit size."""
+    if not 1 <= max_floats <= 3840:
+        raise ValueError(f"max_floats must be 1 to 3840, not {max_floats!r}")
+
+
+class Compressor(wiring.Component):
+    """Codes units of float32, ``n_lanes`` floats per cycle; stores each until its size is known.
+
+    Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
+    included. Latency without the store: ``latency`` cycles from a beat of floats to its row in the
+    store, 7 from there to the output. ``floats.ready`` is low only before a unit's first beat:
+    while its descriptor is missing, or the store has no room for its worst case; the store takes
+    three of the largest units.
+
+    A unit vanishes, with ``sizes.dropped`` = 1 and no coded beat, if its coded size is above
+    ``limit``, its last beat has ``drop`` = 1 or comes too early or too late for ``count``, or
+    ``count`` is 0 or above ``max_floats``, or ``exponent`` is not 113 to 126. The unit after it is
+    not affected. ``sizes.bytes`` counts only for units that stay or are above the limit.
+
+    Parameters
+    ----------
+    n_lanes : int
+        4, 8, 16 or 32 floats per beat. The coded stream does not depend on it.
+    rounding : str
+        "trunc" or "nearest". Units in paper mode are truncated always.
+    max_floats : int
+        Largest count, 1 to 3840.
+
+    Members
+    -------
+    units : In(stream.Signature(UNCODED_UNIT))
+        One per unit, before or with its first beat.
+    floats : In(stream.Signature(UnitBeat(32 * n_lanes)))
+        ceil(count / n_lanes) beats; floats beyond ``count`` are ignored.
+    sizes : Out(stream.Signature(SIZE))
+        One per unit, in order, once the unit is completely encoded.
+    coded : Out(stream.Signature(FrameBeat(4 * n_lanes)))
+        Tag words, then payloads, from byte 0 of a beat on; ``bad`` is 0, bytes not kept are 0.
+    """
+
+    def __init__(self, n_lanes, *, rounding="trunc", max_floats=MAX_FLOATS):
+        check_lanes(n_lanes)
+        check_rounding(rounding)
+        check_max_floats(max_floats)
+        self.n_lanes = n_lanes
+        self.rounding = rounding
+        self.max_floats = max_floats
+        self.n_bytes = 4 * n_lanes
+        self.n_beats = -(-max_floats // n_lanes)  # most beats of floats in a unit
+        n_tag_bytes = 2 * -(-max_floats // GROUP)
+        self.n_tag_rows = -(-n_tag_bytes // self.n_bytes)
+        self.depth = 2 ** ceil_log2(3 * self.n_beats + 8)
+        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, 2 * N_UNITS))
+        most_bytes = 17 * n_tag_bytes
+        self.plan = data.StructLayout(
+            {
+                "bands": BANDS,
+                "final": Shape.cast(range(self.n_beats)).width,  # beats - 1
+                "single": 1,  # that is 0
+                "rest": ceil_log2(n_lanes),  # floats in the last beat, 0 is all
+                "tag_bytes": Shape.cast(range(n_tag_bytes + 1)).width,
+                "rows": ceil_log2(self.depth),  # room to take
+                "tag_rows": ceil_log2(self.tag_depth),
+                "limit": 16,
+                "wrong": 1,
+            }
+        )
+        self.plans = FIFO(self.plan, 4)
+        self.packer = Packer(n_lanes)
+        self.merger = Merger(
+            n_lanes,
+            CodedUnit(
+                self.n_bytes,
+                row_addr=ceil_log2(self.depth),
+                tag_addr=ceil_log2(self.tag_depth),
+                n_beats=-(-most_bytes // self.n_bytes),
+            ),
+            N_UNITS,
+        )
+        self.tag_cycle = 1 + LaneEncoder.tag_latency  # tags come so long after the beat's register
+        self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
+        self.row_cycle = self.sum_cycle + self.packer.latency  # rows are written
+        self.latency = 1 + self.row_cycle
+        super().__init__(
+            {
+                "units": In(stream.Signature(UNCODED_UNIT)),
+                "floats": In(stream.Signature(UnitBeat(32 * n_lanes))),
+                "sizes": Out(stream.Signature(SIZE)),
+                "coded": Out(stream.Signature(FrameBeat(self.n_bytes))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.plans = self.plans
+        m.submodules.packer = packer = self.packer
+        m.submodules.merger = merger = self.merger
+        self._plan(m)
+        beat = self._issue(m)
+        tags, payload = self._lanes(m, beat)
+        self._pack_tags(m, beat, tags)
+        self._pack_payload(m, beat, tags, payload)
+        wiring.connect(m, merger.coded, wiring.flipped(self.coded))
+        stores = {
+            "rows": (self.depth, packer.row_data, merger.row_addr, merger.row_data),
+            "tails": (N_UNITS, packer.tail_data, merger.tail_addr, merger.tail_data),
+        }
+        for name, (depth, written, addr, read) in stores.items():
+            m.submodules[name] = ram = BlockRAM(32 * self.n_lanes, depth)
+            m.d.comb += [
+                ram.write_en.eq(packer.row_en if name == "rows" else packer.tail_en),
+                ram.write_addr.eq(self.row_addr if name == "rows" else self.tail_addr),
+                ram.write_data.eq(written),
+                ram.read_addr.eq(addr),
+                read.eq(ram.read_data),
+            ]
+        return m
+
+    def _plan(self, m):
+        """What follows from a unit's descriptor alone, one unit per cycle."""
+        m.submodules.asked = asked = Slice(UNCODED_UNIT)
+        wiring.connect(m, wiring.flipped(self.units), asked.i)
+        unit, plan = asked.o.p, self.plans.i.p
+        lane = ceil_log2(self.n_lanes)
+        wrong = Signal()
+        before = Signal(16)  # count - 1
+        groups = Signal(14)
+        m.d.comb += [
+            before.eq(unit.count - 1),
+            groups.eq((unit.count + GROUP - 1) >> 3),
+            wrong.eq((before >= self.max_floats) | (unit.exponent < 113) | (unit.exponent > 126)),
+            plan.bands.eq(
+                bands(m, unit.exponent, unit.paper, unit.prescale, rounding=self.rounding)
+            ),
+            plan.final.eq(before >> lane),
+            plan.single.eq((before >> lane) == 0),
+            plan.rest.eq(unit.count),
+            plan.tag_bytes.eq(groups << 1),
+            plan.rows.eq(Mux(wrong, 0, (before >> lane) + 1)),
+            plan.tag_rows.eq(
+                Mux(wrong, 0, ((groups << 1) + self.n_bytes - 1) >> ceil_log2(self.n_bytes))
+            ),
+            plan.limit.eq(unit.limit),
+            plan.wrong.eq(wrong),
+            self.plans.i.valid.eq(asked.o.valid),
+            asked.o.ready.eq(self.plans.i.ready),
+        ]
+
+    def _issue(self, m):
+        """Take beats; returns {name: signal} of the beat in the first register.
+
+        valid, first, last : flags with reset, low where there is no beat.
+        data, plan, row, first_tag_row, tag_row, chunk, live, full, ends_row, failed : what
+            belongs to it.
+        """
+        plan = self.plans.o.p
+        floats = self.floats
+        rooms = {
+            "row_room": Room(self.depth, largest=self.n_beats),
+            "tag_room": Room(self.tag_depth, largest=self.n_tag_rows),
+            "unit_room": Room(N_UNITS),
+            "size_room": Room(N_UNITS),
+        }
+        for name, room in rooms.items():
+            m.submodules[name] = room
+        fresh = Signal(init=1)  # the next beat is a unit's first
+        over = Signal()  # the unit has all its beats and goes on
+        index = Signal(self.plan["final"].shape)
+        final_next = Signal()
+        accept, begin, end, final = Signal(), Signal(), Signal(), Signal()
+        open_ = Cat(room.open for room in rooms.values()).all()
+        m.d.comb += [
+            floats.ready.eq(self.plans.o.valid & (~fresh | open_)),
+            accept.eq(floats.valid & floats.ready),
+            begin.eq(accept & fresh),
+            end.eq(accept & floats.p.last),
+            self.plans.o.ready.eq(end),
+            final.eq(Mux(fresh, plan.single, final_next)),
+            rooms["row_room"].take.eq(Mux(begin, plan.rows, 0)),
+            rooms["tag_room"].take.eq(Mux(begin, plan.tag_rows, 0)),
+            rooms["unit_room"].take.eq(begin),
+            rooms["size_room"].take.eq(begin),
+        ]
+        row, tag_row = Signal(self.plan["rows"].shape), Signal(self.plan["tag_rows"].shape)
+        with m.If(accept):
+            m.d.sync += [
+                fresh.eq(floats.p.last),
+                over.eq(~floats.p.last & (over | final)),
+                index.eq(Mux(floats.p.last, 0, index + 1)),
+                final_next.eq(index + 1 == plan.final),
+            ]
+        with m.If(end):
+            m.d.sync += [row.eq(row + plan.rows), tag_row.eq(tag_row + plan.tag_rows)]
+        m.d.sync += [  # one register, so that no store is freed on a long path
+            rooms["row_room"].give.eq(Mux(self.merger.done, self.merger.units.p.rows, 0)),
+            rooms["tag_room"].give.eq(Mux(self.merger.done, self.merger.units.p.tag_rows, 0)),
+            rooms["unit_room"].give.eq(self.merger.done),
+            rooms["size_room"].give.eq(self.sizes.valid & self.sizes.ready),
+        ]
+        beat = {"valid": accept, "first": begin, "last": end}
+        beat = {name: delayed_flag(m, flag, 1, name=name) for name, flag in beat.items()}
+        good = Signal()
+        m.d.comb += good.eq(accept & ~over & ~plan.wrong)
+        beat |= {
+            name: delayed(m, value, 1, name=name)
+            for name, value in {
+                "data": floats.p.data,
+                "plan": plan,
+                "row": row,
+                "first_tag_row": tag_row,
+                "tag_row": (tag_row + (index >> 4))[: len(tag_row)],
+                "chunk": index[:4],
+                "live": good,
+                "full": ~final | (plan.rest == 0),
+                "ends_row": final,
+                "failed": over | ~final | floats.p.drop | plan.wrong,
+            }.items()
+        }
+        beat["plan"] = data.View(self.plan, beat["plan"])
+        return beat
+
+    def _lanes(self, m, beat):
+        """Tags (cycle `tag_cycle`) and payloads (as the packer wants them) of all lanes."""
+        n = self.n_lanes
+        plan = beat["plan"]
+        values = delayed(m, beat["data"], 1, name="values")
+        # Settings go to many lanes: one register for four of them.
+        settings = []
+        for group in range(n // 4):
+            kept = {"keep_register": 1}
+            held = Signal(BANDS, name=f"settings{group}", reset_less=True, attrs=kept)
+            m.d.sync += held.eq(plan.bands)
+            settings.append(held)
+        live = Signal(n, reset_less=True)
+        m.d.sync += live.eq(
+            Cat(beat["live"] & (beat["full"] | (lane < plan.rest)) for lane in range(n))
+        )
+        tags, payload = [], []
+        for lane in range(n):
+            m.submodules[f"lane{lane}"] = coder = LaneEncoder(rounding=self.rounding)
+            m.d.comb += [
+                coder.float.eq(values.word_select(lane, 32)),
+                coder.live.eq(live[lane]),
+                coder.bands.eq(settings[lane // 4]),
+            ]
+            tags.append(coder.tag)
+            payload.append(coder.payload)
+        wait = self.sum_cycle + 2 - (1 + coder.latency)
+        return Cat(tags), delayed(m, Cat(payload), wait, name="payload")
+
+    def _pack_tags(self, m, beat, tags):
+        """Collect the tags of 16 beats in a row and store it."""
+        wait = self.tag_cycle - 1
+        m.submodules.tag_rows = ram = BlockRAM(32 * self.n_lanes, self.tag_depth)
+        row = Signal(32 * self.n_lanes, reset_less=True)
+        chunk = delayed(m, beat["chunk"], wait, name="chunk")
+        here = Signal(CHUNKS, reset_less=True)
+        m.d.sync += here.eq(Cat(chunk == k for k in range(CHUNKS)))
+        for k in range(CHUNKS):
+            with m.If(here[k]):
+                m.d.sync += row.word_select(k, 2 * self.n_lanes).eq(tags)
+            if self.n_lanes < GROUP and k % 2:  # the other half of a tag word may never come
+                with m.If(here[k - 1]):
+                    m.d.sync += row.word_select(k, 2 * self.n_lanes).eq(0)
+        full = Signal()
+        m.d.comb += full.eq(beat["live"] & (beat["ends_row"] | (beat["chunk"] == CHUNKS - 1)))
+        m.d.comb += [
+            ram.write_en.eq(delayed_flag(m, full & beat["valid"], wait + 2, name="tag_row_en")),
+            ram.write_addr.eq(delayed(m, beat["tag_row"], wait + 2, name="tag_row_addr")),
+            ram.write_data.eq(row),
+            ram.read_addr.eq(self.merger.tag_addr),
+            self.merger.tag_data.eq(ram.read_data),
+        ]
+
+    def _pack_payload(self, m, beat, tags, payload):
+        """Add up bytes, give every lane its place, and tell the merger of whole units."""
+        n, packer = self.n_lanes, self.packer
+        column = ceil_log2(self.n_bytes)
+        m.submodules.prefix = prefix = PrefixSum(n)
+        m.d.comb += prefix.tags.eq(tags)
+
+        def ride(name, extra=0):
+            value = beat[name]
+            flag = name in ("valid", "first", "last")
+            wait = self.sum_cycle - 1 + extra
+            return (delayed_flag if flag else delayed)(m, value, wait, name=f"{name}_sum")
+
+        # The running sum of bytes: its low bits are the next free column, and its carry into the
+        # others says that this beat completes a row.
+        size = Signal(16)
+        so_far = Signal(16)
+        first = ride("first")
+        plan = data.View(self.plan, ride("plan"))
+        m.d.comb += so_far.eq(Mux(first, plan.tag_bytes, size))
+        m.d.sync += size.eq(so_far + prefix.total)
+        base = Signal(column, reset_less=True)
+        fills = Signal()
+        m.d.sync += base.eq(so_far)
+        m.d.comb += fills.eq(size[column] ^ delayed(m, so_far[column], 1, name="parity"))
+        last = ride("last", 1)
+
+        # Row addresses, one cycle later
+        row = Signal.like(beat["row"], reset_less=True)
+        row_now = Signal.like(row)
+        row_held = Signal.like(row, reset_less=True)
+        m.d.comb += row_now.eq(
+            Mux(delayed_flag(m, first, 1, name="first_row"), ride("row", 1), row)
+        )
+        m.d.sync += [row.eq(row_now + fills), row_held.eq(row_now)]
+        self.row_addr = delayed(m, row_held, packer.latency - 1, name="row_addr")
+
+        offsets = delayed(m, prefix.offsets, 1, name="offsets")
+        starts = Signal(len(prefix.offsets), reset_less=True)
+        bases = []
+        for group in range(n // 4):
+            kept = {"keep_register": 1}
+            held = Signal(column, name=f"base{group}", reset_less=True, attrs=kept)
+            m.d.sync += held.eq(so_far)
+            bases.append(held)
+        for lane in range(n):
+            m.d.sync += starts.word_select(lane, column).eq(
+                bases[lane // 4] + offsets.word_select(lane, column)
+            )
+        m.d.comb += [
+            packer.starts.eq(starts),
+            packer.tags.eq(delayed(m, tags, prefix.latency + 2, name="tags")),
+            packer.payload.eq(payload),
+            packer.base.eq(base),
+            packer.row.eq(fills),
+            packer.last.eq(last),
+        ]
+        slot = Signal(range(N_UNITS))
+        with m.If(packer.tail_en):
+            m.d.sync += slot.eq(slot + 1)
+        self.tail_addr = slot
+
+        # The unit's verdict and what the merger needs, when its tail is being written
+        plan = data.View(self.plan, ride("plan", 2))
+        unit = Signal(self.merger.unit, reset_less=True)
+        total = delayed(m, size, 1, name="total")
+        dropped = Signal(reset_less=True)
+        final = Signal(16)
+        m.d.comb += final.eq((total - 1) >> column)
+        m.d.sync += dropped.eq(ride("failed", 2) | (total > plan.limit))
+        full_tags = plan.tag_bytes >> column
+        m.d.sync += [
+            unit.row.eq(ride("row", 2) - full_tags),
+            unit.tag_row.eq(ride("first_tag_row", 2)),
+            unit.full_tags.eq(full_tags),
+            unit.has_full.eq(full_tags != 0),
+            unit.tag_end.eq(plan.tag_bytes),
+            unit.final.eq(final),
+            unit.single.eq(final == 0),
+            unit.end.eq(total),
+            unit.rows.eq(plan.rows),
+            unit.tag_rows.eq(plan.tag_rows),
+        ]
+        wait = packer.latency - 2
+        m.submodules.whole = whole = FIFO(self.merger.unit, N_UNITS)
+        m.submodules.measured = measured = FIFO(SIZE, N_UNITS)
+        wiring.connect(m, whole.o, self.merger.units)
+        wiring.connect(m, measured.o, wiring.flipped(self.sizes))
+        gone = delayed(m, dropped, wait, name="dropped")
+        m.d.comb += [
+            whole.i.valid.eq(packer.tail_en),
+            measured.i.valid.eq(packer.tail_en),
+            whole.i.p.eq(delayed(m, unit, wait, name="unit")),
+            whole.i.p.dropped.eq(gone),
+            measured.i.p.bytes.eq(delayed(m, total, wait + 1, name="bytes")),
+            measured.i.p.dropped.eq(gone),
+        ]

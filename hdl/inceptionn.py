@@ -1,0 +1,263 @@
+"""INCEPTIONN's value codec: one float to tag and payload, and back. Twin: models/inceptionn.
+
+| test, in this order                      | tag      | payload bytes             |
+| ---------------------------------------- | -------- | ------------------------- |
+| e == 255, or e > 0 and e + prescale >= 127 | 3 RAW  | 4: the float, unscaled    |
+| e == 0, or e + prescale < exponent       | 0 ZERO   | 0                         |
+| e + prescale < mid                       | 1 BYTE   | 1: sign, 7 bits magnitude |
+| else                                     | 2 HALF   | 2: sign, 15 bits          |
+
+A magnitude is the significand with its hidden one, shifted right, so that the leading one tells
+the exponent. Source: INCEPTIONN, MICRO 2018, as reconstructed from secondary accounts.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from .pipeline import delayed
+
+__all__ = ["BANDS", "GROUP", "LANES", "LaneDecoder", "LaneEncoder", "SCALES", "UnitBeat"]
+
+LANES = (4, 8, 16, 32)
+GROUP = 8  # floats per tag word
+ROUNDINGS = ("trunc", "nearest")
+ZERO, BYTE, HALF, RAW = range(4)
+
+#: What an encoder lane must know of its unit. round: add half a step (strict mode only).
+BANDS = data.StructLayout({"exponent": 7, "mid": 8, "top": 7, "prescale": signed(8), "round": 1})
+#: What a decoder lane must know of its unit: exponent of a leading one at the top of a magnitude.
+SCALES = data.StructLayout({"half": signed(10), "byte": signed(10)})
+
+
+def check_lanes(n_lanes):
+    """ValueError unless `n_lanes` is a number of lanes that the engines come in."""
+    if n_lanes not in LANES:
+        raise ValueError(f"n_lanes must be 4, 8, 16 or 32, not {n_lanes!r}")
+
+
+def check_rounding(rounding):
+    """ValueError unless `rounding` is one of "trunc" and "nearest"."""
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be trunc or nearest, not {rounding!r}")
+
+
+def UnitBeat(width):
+    """Shape of a beat of a unit that may still be dropped: ``data``, ``last``, ``drop``.
+
+    ``drop`` counts at ``last``: the whole unit vanishes.
+    """
+    if width < 1:
+        raise ValueError(f"width must be at least 1, not {width!r}")
+    return data.StructLayout({"data": width, "last": 1, "drop": 1})
+
+
+def bands(m, exponent, paper, prescale, *, rounding="trunc"):
+    """`BANDS` of a unit, combinationally. Paper mode always truncates."""
+    result = Signal(BANDS)
+    mid = Signal(8)
+    gap = Signal(4)  # (128 - exponent) >> 1: 1 to 7 for legal exponents
+    m.d.comb += [
+        gap.eq((128 - exponent) >> 1),
+        mid.eq(exponent + gap),
+        result.exponent.eq(exponent),
+        result.mid.eq(mid),
+        result.top.eq(Mux(paper, 126, mid - 1)),
+        result.prescale.eq(prescale),
+        result.round.eq(~paper if rounding == "nearest" else 0),
+    ]
+    return result
+
+
+def scales(m, exponent, paper, prescale):
+    """`SCALES` of a unit, combinationally."""
+    known = bands(m, exponent, paper, prescale)
+    result = Signal(SCALES)
+    m.d.comb += [result.half.eq(126 - prescale), result.byte.eq(known.top - prescale)]
+    return result
+
+
+def n_payload(tag):
+    """Payload bytes behind a tag, 3 bits: 0, 1, 2 or 4."""
+    return Cat(tag[0] & ~tag[1], ~tag[0] & tag[1], tag[0] & tag[1])
+
+
+class LaneEncoder(wiring.Component):
+    """Codes one float per cycle: tag after 3 cycles, payload after 6 (nearest: 7). Never stalls.
+
+    Parameters
+    ----------
+    rounding : str
+        "trunc" or "nearest"; the latter adds half a step before the shift and stops at the top of
+        the band.
+
+    Members
+    -------
+    float : In(32)
+        The float's bits.
+    live : In(1)
+        0: the lane is beyond the unit's count and gets tag 0.
+    bands : In(BANDS)
+    tag : Out(2)
+    payload : Out(32)
+        The bytes of the tag's size count, the rest is undefined.
+    """
+
+    def __init__(self, *, rounding="trunc"):
+        check_rounding(rounding)
+        self.rounding = rounding
+        self.latency = 6 if rounding == "trunc" else 7  # of the payload
+        super().__init__(
+            {
+                "float": In(32),
+                "live": In(1),
+                "bands": In(BANDS),
+                "tag": Out(2),
+                "payload": Out(32),
+            }
+        )
+
+    tag_latency = 3
+
+    def elaborate(self, platform):
+        m = Module()
+
+        def register(value, name):
+            held = Signal(value.shape(), name=name, reset_less=True)
+            m.d.sync += held.eq(value)
+            return held
+
+        # cycle 1: the scaled exponent
+        e = self.float[23:31]
+        x = register(e + self.bands.prescale, "x")
+        denormal = register(e == 0, "denormal")
+        special = register(e == 255, "special")
+        live = register(self.live, "live_1")
+        exponent = register(self.bands.exponent, "exponent_1")
+        mid = register(self.bands.mid, "mid_1")
+        top = register(self.bands.top, "top_1")
+
+        # cycle 2: the bands, and how far a magnitude goes down in each
+        below = register((x < exponent) | denormal | ~live, "below")
+        high = register((((x >= 127) & ~denormal) | special) & live, "high")
+        low = register(x < mid, "low")
+        half_shift = register((126 - x)[:4], "half_shift")
+        byte_shift = register((top - x)[:4], "byte_shift")
+
+        # cycle 3: the tag
+        held = Signal(2, name="tag_held", reset_less=True)
+        with m.If(high):
+            m.d.sync += held.eq(RAW)
+        with m.Elif(below):
+            m.d.sync += held.eq(ZERO)
+        with m.Else():
+            m.d.sync += held.eq(Mux(low, BYTE, HALF))
+        m.d.comb += self.tag.eq(held)
+        shift = register(Mux(low, byte_shift, half_shift), "shift")
+        is_byte = register(low, "is_byte_3")
+
+        # cycles 4 and 5: one shifter for both sizes; a byte is the upper end of the half word
+        bits = delayed(m, self.float, 3, name="bits")
+        guard = 0 if self.rounding == "trunc" else 1  # bits kept below the last one
+        significand = Cat(bits[9 - guard : 23], Const(1, 1))
+        shifted = register(significand >> shift[:2], "shifted_4")
+        far = register(shift[2:], "shift_4")
+        shifted = register(shifted >> Cat(Const(0, 2), far), "shifted_5")
+        if guard:
+            # cycle 6: half a step more, unless the magnitude is at the top of its band
+            is_byte = delayed(m, is_byte, 2, name="is_byte_5")
+            halfway = Mux(is_byte, shifted[8], shifted[0])
+            magnitude = Mux(is_byte, shifted[9:16], shifted[1:16])
+            full = shifted[9:16].all() & (is_byte | shifted[1:9].all())
+            rounds = delayed(m, self.bands.round, 5, name="rounds")
+            up = halfway & ~full & rounds
+            magnitude = register((magnitude + up)[:15], "magnitude")
+            byte = magnitude[:7]
+        else:
+            magnitude, byte = shifted, shifted[8:15]
+
+        # last cycle: bytes
+        n = self.latency
+        tag = delayed(m, self.tag, n - 1 - self.tag_latency, name="tag")
+        bits = delayed(m, bits, n - 1 - 3, name="bits_late")
+        sign = bits[31]
+        m.d.sync += Cat(self.payload).eq(
+            Cat(
+                Mux(
+                    tag == RAW,
+                    bits[:8],
+                    Mux(tag[0], Cat(byte, sign), magnitude[:8]),
+                ),
+                Mux(tag[0], bits[8:16], Cat(magnitude[8:15], sign)),
+                bits[16:],
+            )
+        )
+        return m
+
+
+class LaneDecoder(wiring.Component):
+    """Restores one float per cycle, 4 cycles of latency. Never stalls.
+
+    A magnitude of 0 and a result below the smallest normal float become +0. The scaled exponent
+    cannot pass 254.
+
+    Members
+    -------
+    tag : In(2)
+    payload : In(32)
+        The bytes of the tag's size count.
+    scales : In(SCALES)
+    float : Out(32)
+    """
+
+    latency = 4
+
+    def __init__(self):
+        super().__init__({"tag": In(2), "payload": In(32), "scales": In(SCALES), "float": Out(32)})
+
+    def elaborate(self, platform):
+        m = Module()
+
+        def register(value, name):
+            held = Signal(value.shape(), name=name, reset_less=True)
+            m.d.sync += held.eq(value)
+            return held
+
+        # cycle 1: the magnitude at the upper end of 15 bits; eight places up if they are empty
+        is_byte = self.tag[0]
+        magnitude = Mux(is_byte, Cat(Const(0, 8), self.payload[:7]), self.payload[:15])
+        empty = Signal()
+        m.d.comb += empty.eq(Mux(is_byte, self.payload[:7] == 0, self.payload[7:15] == 0))
+        tag = register(self.tag, "tag_1")
+        raw = register(self.payload, "raw_1")
+        sign = register(Mux(is_byte, self.payload[7], self.payload[15]), "sign_1")
+        scale = register(Mux(is_byte, self.scales.byte, self.scales.half), "scale_1")
+        zeros = register(empty, "zeros_1")
+        magnitude = register(magnitude, "magnitude_1")
+
+        # cycle 2: eight and four places up
+        lifted = Mux(zeros, magnitude << 8, magnitude)[:15]
+        empty = lifted[11:] == 0
+        zeros = register(Cat(empty, zeros), "zeros_2")
+        magnitude = register(Mux(empty, lifted << 4, lifted)[:15], "magnitude_2")
+        tag = register(tag, "tag_2")
+        raw = register(raw, "raw_2")
+        sign = register(sign, "sign_2")
+        scale = register(scale, "scale_2")
+
+        # cycle 3: two and one places up; exponent
+        empty = magnitude[13:] == 0
+        lifted = Mux(empty, magnitude << 2, magnitude)[:15]
+        single = ~lifted[14]
+        mantissa = register(Mux(single, lifted << 1, lifted)[:14], "mantissa_3")
+        nothing = register((magnitude == 0) | (tag == ZERO), "nothing_3")
+        exponent = register(scale - Cat(single, empty, zeros), "exponent_3")
+        tag = register(tag, "tag_3")
+        raw = register(raw, "raw_3")
+        sign = register(sign, "sign_3")
+
+        # cycle 4: the float
+        normal = ~nothing & (exponent > 0)
+        coded = Cat(Const(0, 9), mantissa, exponent[:8], sign)
+        m.d.sync += self.float.eq(Mux(tag == RAW, raw, Mux(normal, coded, 0)))
+        return m

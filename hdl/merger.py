@@ -1,0 +1,173 @@
+"""Merger of the compressor: tag rows, payload rows and tails become coded units."""
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .pipeline import delayed, delayed_flag, thermometer
+from .streams import FIFO, FrameBeat
+
+N_CREDITS = 12  # beats between the decision to read and the output; 8 sustain one per cycle
+
+
+def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
+    """Shape of what the merger must know of a unit.
+
+    n_bytes : bytes per beat; row_addr, tag_addr : widths of the stores' addresses;
+    n_beats : most beats of a unit.
+
+    row : address of the first payload row, minus ``full_tags``; tag_row : of the first tag row.
+    full_tags : rows that hold tags only, ``has_full`` if there are any; tag_end : bytes of tags in
+    the row behind them. final : beats - 1, ``single`` if that is 0; end : bytes in the last beat,
+    0 is all. rows, tag_rows : places taken in the stores. dropped : nothing leaves.
+    """
+    beats = Shape.cast(range(n_beats)).width
+    column = (n_bytes - 1).bit_length()
+    return data.StructLayout(
+        {
+            "row": row_addr,
+            "tag_row": tag_addr,
+            "full_tags": beats,
+            "has_full": 1,
+            "tag_end": column,
+            "final": beats,
+            "single": 1,
+            "end": column,
+            "rows": row_addr,
+            "tag_rows": tag_addr,
+            "dropped": 1,
+        }
+    )
+
+
+class Merger(wiring.Component):
+    """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
+
+    Latency 7 cycles from a unit's offer to its first beat. A dropped unit takes one cycle and
+    emits nothing. When the output stalls, no further reads are issued; what was read waits in a
+    FIFO of its own.
+
+    Parameters
+    ----------
+    n_lanes : int
+    unit : `CodedUnit`
+    n_slots : int
+        Tails in their store; unit number modulo this is the address.
+
+    Members
+    -------
+    units : In(stream.Signature(CodedUnit))
+        All rows of a unit are in the stores when it is offered.
+    tag_addr, row_addr, tail_addr : Out
+        Read addresses; the data come two cycles later.
+    tag_data, row_data, tail_data : In(32 * n_lanes)
+    coded : Out(stream.Signature(FrameBeat(4 * n_lanes)))
+        ``bad`` is 0; bytes that are not kept are 0.
+    done : Out(1)
+        The unit at ``units`` leaves in this cycle.
+    """
+
+    def __init__(self, n_lanes, unit, n_slots):
+        self.n_lanes = n_lanes
+        self.unit = unit
+        self.n_slots = n_slots
+        beat = FrameBeat(4 * n_lanes)
+        self.queue = FIFO(beat, N_CREDITS)
+        self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
+        super().__init__(
+            {
+                "units": In(stream.Signature(unit)),
+                "tag_addr": Out(unit["tag_row"].shape),
+                "row_addr": Out(unit["row"].shape),
+                "tail_addr": Out(range(n_slots)),
+                "tag_data": In(32 * n_lanes),
+                "row_data": In(32 * n_lanes),
+                "tail_data": In(32 * n_lanes),
+                "coded": Out(stream.Signature(beat)),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        wiring.connect(m, queue.o, wiring.flipped(self.coded))
+
+        # The next read. Flags of a unit's first beat come with the unit, later ones from registers.
+        unit = self.units.p
+        issue = Signal()
+        begun = Signal()
+        index = Signal(unit.final.shape())
+        following = Signal.like(index)
+        final_next, tags_next, boundary_next = Signal(), Signal(), Signal()
+        final, in_tags, boundary = Signal(), Signal(), Signal()
+        m.d.comb += [
+            issue.eq(self.units.valid & ~unit.dropped & self.credits[0]),
+            following.eq(index + 1),
+            final.eq(Mux(begun, final_next, unit.single)),
+            in_tags.eq(Mux(begun, tags_next, unit.has_full)),
+            boundary.eq(Mux(begun, boundary_next, ~unit.has_full)),
+            self.done.eq((issue & final) | (self.units.valid & unit.dropped)),
+            self.units.ready.eq(self.done),
+        ]
+        with m.If(issue):
+            tags_end = following == unit.full_tags
+            m.d.sync += [
+                begun.eq(~final),
+                index.eq(Mux(final, 0, following)),
+                final_next.eq(following == unit.final),
+                tags_next.eq(in_tags & ~tags_end),
+                boundary_next.eq(in_tags & tags_end),
+            ]
+        slot = Signal(range(self.n_slots))
+        with m.If(self.done):
+            m.d.sync += slot.eq(slot + 1)
+        refund = self.coded.valid & self.coded.ready
+        with m.If(issue & ~refund):
+            m.d.sync += self.credits.eq(self.credits[1:])
+        with m.Elif(refund & ~issue):
+            m.d.sync += self.credits.eq(Cat(1, self.credits))
+
+        # Two cycles to the addresses, two through the stores, one through the multiplexer.
+        read = Signal(self.unit, reset_less=True)
+        read_index = Signal.like(index, reset_less=True)
+        read_slot = Signal.like(slot, reset_less=True)
+        flags = Signal(3, reset_less=True)
+        m.d.sync += [
+            read.eq(unit),
+            read_index.eq(index),
+            read_slot.eq(slot),
+            flags.eq(Cat(final, in_tags, boundary)),
+            self.tag_addr.eq(read.tag_row + read_index),
+            self.row_addr.eq(read.row + read_index),
+            self.tail_addr.eq(read_slot),
+        ]
+        n_bytes = 4 * self.n_lanes
+        in_tag = thermometer(m, read.tag_end, n_bytes, name="in_tag")
+        in_end = thermometer(m, read.end, n_bytes, name="in_end")
+        final, in_tags, boundary = delayed(m, flags, 2, name="flags")
+        partial = delayed(m, flags[0] & (read.end != 0), 2, name="partial")
+        whole = Signal(n_bytes, reset_less=True)
+        out = queue.i.p
+        for j in range(n_bytes):
+            select = Signal(2, name=f"select{j}", reset_less=True)
+            with m.If(partial & ~in_end[j]):
+                m.d.sync += select.eq(0)
+            with m.Elif(in_tags | (boundary & in_tag[j])):
+                m.d.sync += select.eq(1)
+            with m.Else():
+                m.d.sync += select.eq(Cat(partial, 1))
+            source = [self.tag_data, self.row_data, self.tail_data]
+            tag, row, tail = (port.word_select(j, 8) for port in source)
+            chosen = Signal(8, name=f"chosen{j}", reset_less=True)
+            m.d.sync += [
+                chosen.eq(Mux(select[1], Mux(select[0], tail, row), Mux(select[0], tag, 0))),
+                whole[j].eq(select.any()),
+            ]
+            m.d.comb += out.data.word_select(j, 8).eq(chosen)
+        m.d.comb += [
+            queue.i.valid.eq(delayed_flag(m, issue, 5, name="valid")),
+            out.keep.eq(whole),
+            out.last.eq(delayed(m, final, 2, name="last")),
+        ]
+        return m
