@@ -39,7 +39,8 @@ class FIFO(wiring.Component):
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         self.shape = shape
         self.depth = depth
-        self.occupied = Signal(depth)  # bit k: more than k beats in the memory
+        self.occupied = Signal(depth - 1)  # bit k: more than k beats in the memory
+        self.free = Signal(init=1)  # fewer than depth beats in the memory
         self.head = Signal(range(depth))  # next slot to write
         self.tail = Signal(range(depth))  # next slot to read
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
@@ -59,12 +60,12 @@ class FIFO(wiring.Component):
         write, read = self._ports
         push = Signal()
         pop = Signal()
-        full, waiting = self.occupied[-1], self.occupied[0]
+        waiting = self.occupied[0]
         m.d.comb += [
-            self.i.ready.eq(~full),
-            push.eq(self.i.valid & ~full),
+            self.i.ready.eq(self.free),
+            push.eq(self.i.valid & self.free),
             pop.eq(waiting & (self.o.ready | ~self.o.valid)),
-            write.en.eq(~full),  # the slot is free: written early, to keep `valid` off the path
+            write.en.eq(self.free),  # the slot is not in use: `valid` need not be on this path
             write.addr.eq(self.head),
             write.data.eq(self.i.p),
             read.addr.eq(self.tail),
@@ -79,9 +80,11 @@ class FIFO(wiring.Component):
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
         with m.If(push & ~pop):
-            m.d.sync += self.occupied.eq(Cat(1, self.occupied))
+            m.d.sync += Cat(self.occupied, self.free).eq(
+                Cat(1, self.occupied[:-1], ~self.occupied[-1])
+            )
         with m.Elif(pop & ~push):
-            m.d.sync += self.occupied.eq(self.occupied[1:])
+            m.d.sync += Cat(self.occupied, self.free).eq(Cat(self.occupied[1:], ~self.free, 1))
         out = Value.cast(self.o.p)
         for start, stop in chunks(len(out)):
             valid = Signal(name=f"valid{start}", attrs={"keep_register": 1})
