@@ -253,7 +253,7 @@ def fattree(arity, levels):
 
 
 def bigraph(hosts, switches):
-    """EFLOPS BiGraph: two groups of switches/2 switches, joined fully, `hosts` nodes on each switch.
+    """EFLOPS BiGraph: two groups of switches/2, joined fully, `hosts` nodes on each switch.
 
     Upper switches come first: node = switch * hosts + host port.
     """

@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from .bfb import bfb
 from .dbtree import dbtree
 from .halving import halving, hdrm
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d
+from .search import best, multistart, overlapped
 
 ALGORITHMS = {
     "ring": "one-way ring",
@@ -15,8 +17,23 @@ ALGORITHMS = {
     "halving": "halving-doubling, rank = node number",
     "hdrm": "halving-doubling with rank mapping, on BiGraphs",
     "multitree": "MultiTree, one tree per node and chunk",
+    "multistart": "MultiTree with 2 chunks, the best of 9 root orders",
+    "bfb": "breadth-first broadcast, balanced hop by hop, on direct networks",
+    "best": "the two-phase schedule with fewest slots that can be built here",
+    "overlapped": "phases overlapped in a periodic table where that beats any two-phase one",
 }
-_CHUNKED = {"ring": 1, "bidirectional": 2, "ring2d": 2, "dbtree": 1, "multitree": 1}
+_CHUNKED = {
+    "ring": 1,
+    "bidirectional": 2,
+    "ring2d": 2,
+    "dbtree": 1,
+    "multitree": 1,
+    "multistart": 2,
+    "bfb": 4,
+}
+_PLAIN = {
+    "ring": ring, "bidirectional": bidirectional, "ring2d": ring2d, "dbtree": dbtree, "bfb": bfb,
+}  # fmt: skip
 
 
 def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):
@@ -35,11 +52,15 @@ def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):
                 f"{algorithm} sends ranges of whole shards: chunks must be 1, not {chunks}"
             )
         return {"halving": halving, "hdrm": hdrm}[algorithm](topology)
+    if algorithm in ("best", "overlapped"):
+        return {"best": best, "overlapped": overlapped}[algorithm](
+            topology, chunks=chunks, seed=seed
+        )
     chunks = _CHUNKED[algorithm] if chunks is None else chunks
     if algorithm == "multitree":
         order = order or ("center" if rule == "release" else "ascending")
         rng = np.random.default_rng(seed)
         return multitree(topology, chunks=chunks, order=order, rule=rule, rng=rng)
-    return {"ring": ring, "bidirectional": bidirectional, "ring2d": ring2d, "dbtree": dbtree}[
-        algorithm
-    ](topology, chunks=chunks)
+    if algorithm == "multistart":
+        return multistart(topology, chunks=chunks, seed=seed)
+    return _PLAIN[algorithm](topology, chunks=chunks)

@@ -1,0 +1,115 @@
+"""The best schedule that can be built here: several builders and starts, judged by slots."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from ..bounds import overlapped_cap, throughput_bound
+from .bfb import bfb, distances
+from .halving import halving, hdrm
+from .multitree import multitree
+from .packing import Packing
+from .placing import place_trees
+from .rings import bidirectional, ring
+
+_LONGEST_PERIOD = 16  # steps; longer periods come closer to the optimum, with more trees
+
+
+def multistart(topology, *, chunks=2, starts=8, seed=0):
+    """MultiTree from the plain and `starts` random root and neighbor orders; the fewest slots."""
+    tries = [multitree(topology, chunks=chunks)]
+    for start in range(starts):
+        rng = np.random.default_rng([seed, start])
+        tries.append(multitree(topology, chunks=chunks, order="random", rng=rng))
+    return min(tries, key=lambda schedule: schedule.slots_total)
+
+
+def best(topology, *, chunks=None, seed=0):
+    """The two-phase schedule with the fewest slots; of equals, the first in the order below.
+
+    Tried until one meets the bound: MultiTree, rings, halving-doubling and HDRM with one chunk per
+    shard, then for k = 2, 3, 4 (or just `chunks`) BFB and MultiTree from 9 starts. Above 256 nodes
+    only k = 1 is tried unless `chunks` says more.
+    """
+    goal = 2 * float(throughput_bound(topology)) * (1 + 1e-9)
+    found = None
+    for make in _candidates(topology, chunks, seed):
+        try:
+            schedule = make()
+        except ValueError:  # the algorithm does not fit the topology
+            continue
+        if found is None or schedule.slots_total < found.slots_total - 1e-9:
+            found = schedule
+        if found.slots_total <= goal:
+            break
+    return found
+
+
+def _candidates(topology, chunks, seed):
+    counts = [1] if topology.n_nodes > 256 else [1, 2, 3, 4]
+    for k in counts if chunks is None else [chunks]:
+        yield lambda k=k: multitree(topology, chunks=k)
+        if k == 1:
+            yield lambda: hdrm(topology)
+            yield lambda: halving(topology)
+            yield lambda: ring(topology)
+        if k == 2:
+            yield lambda: bidirectional(topology)
+        yield lambda k=k: bfb(topology, chunks=k)
+        if topology.n_nodes <= 256:
+            yield lambda k=k: multistart(topology, chunks=k, seed=seed)
+
+
+def overlapped(topology, *, chunks=None, seed=0):
+    """The schedule with most bandwidth: periodic trees with both phases at once, or `best`.
+
+    C spanning trees with every edge in at most P of them give a periodic schedule of bandwidth C /
+    P; P is at most 16. The trees are packed exactly, so on meshes the optimum of the linear program
+    is reached (8 / 5 on 4x4, 16 / 9 on 8x8). `best` is returned where its bandwidth is no less
+    without a fill and drain: tori, switch networks, ports that bind, one-way links.
+
+    chunks : chunks per shard of the whole table; a multiple of C / gcd(C, N). None: about 64
+    repeats.
+    """
+    limit = overlapped_cap(topology)
+    fits = topology.direct and topology.reverse is not None and not topology.port_limited
+    two_phase = topology.n_nodes / (2 * float(throughput_bound(topology)))
+    if not fits or limit <= two_phase * (1 + 1e-9):
+        return best(topology, chunks=chunks, seed=seed)
+    period, trees = _pack(topology, limit)
+    if len(trees) / period <= two_phase * (1 + 1e-9):
+        return best(topology, chunks=chunks, seed=seed)
+    n, c = topology.n_nodes, len(trees)
+    share = Fraction(n, c)  # repeats per chunk of a shard
+    if chunks is None:
+        repeats = -(-64 // share.numerator) * share.numerator
+    elif (chunks * share).denominator > 1:
+        raise ValueError(f"chunks must be a multiple of {share.denominator} here, not {chunks}")
+    else:
+        repeats = int(chunks * share)
+    return place_trees("overlapped", topology, trees, period=period, repeats=repeats)
+
+
+def _pack(topology, limit):
+    """(period, trees) of most trees per step; of equals the shortest period."""
+    links = topology.links.tolist()
+    edges = [(a, b) for a, b in links if a < b]
+    copies = [int(topology.bandwidth[i] + 1e-9) for i, (a, b) in enumerate(links) if a < b]
+    center = _centers(topology)
+    result = (1, [])
+    for period in range(1, _LONGEST_PERIOD + 1):
+        for count in range(int(limit * period + 1e-9), 0, -1):
+            if count * result[0] <= len(result[1]) * period:
+                break
+            packing = Packing(topology.n_nodes, edges, [period * c for c in copies], count)
+            packing.grow([center[i % len(center)] for i in range(count)])
+            if packing.complete():
+                result = period, [packing.tree(i) for i in range(count)]
+                break
+    return result
+
+
+def _centers(topology):
+    """The nodes from which the farthest other is nearest."""
+    far = distances(topology).max(axis=1)
+    return np.flatnonzero(far == far.min()).tolist()
