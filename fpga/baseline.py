@@ -22,9 +22,9 @@ def name(result):
     return f"{result['block']} {result['device']}"
 
 
-def load(path=FILE):
-    """All recorded results, by `name`; none if the file does not exist."""
-    return json.loads(path.read_text()) if Path(path).exists() else {}
+def load():
+    """All results recorded in `FILE`, by `name`; none if it does not exist."""
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
 
 
 def text(recorded):

@@ -1,0 +1,287 @@
+"""The synthesis flow: every path timed, honest counts, margins, and one line for each mistake."""
+
+import copy
+import json
+
+import pytest
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from click.testing import CliRunner
+from gradnic.fpga import baseline, blocks, flow
+
+from gradnic.commands.synth import command
+
+
+class Adder(wiring.Component):
+    """Sum of two numbers, without a register: only boundary registers make it measurable."""
+
+    def __init__(self, width):
+        super().__init__({"a": In(width), "b": In(width), "o": Out(width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(self.a + self.b)
+        return m
+
+
+class Twins(wiring.Component):
+    """A register and its copy, whose bits also have a synchronous clear in the datapath."""
+
+    def __init__(self, attrs):
+        self.attrs = attrs
+        super().__init__({"a": In(8), "clear": In(1), "o": Out(16)})
+
+    def elaborate(self, platform):
+        m = Module()
+        one = Signal(8, attrs=self.attrs, reset_less=True)
+        two = Signal(8, attrs=self.attrs, reset_less=True)
+        last = Signal(16, reset_less=True)
+        m.d.sync += [one.eq(self.a), two.eq(self.a)]
+        m.d.sync += last.eq(Mux(self.clear, 0, one ^ (two << 8)))
+        m.d.comb += self.o.eq(last)
+        return m
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("synth")
+
+
+@pytest.fixture(scope="module")
+def adder(folder):
+    said = []
+    result = flow.measure(
+        Adder(32), bits=32, seeds=2, folder=folder, block="adder", progress=said.append
+    )
+    return result, said
+
+
+def test_result(adder):
+    result, said = adder
+    assert result["block"] == "adder"
+    assert result["device"] == "LFE5U-85F-8"
+    assert result["fmax_mhz"] == pytest.approx(sum(result["fmax_mhz_seeds"]) / 2)
+    assert result["gbps"] == pytest.approx(32 * result["fmax_mhz"] / 1000, abs=0.01)
+    assert result["gbps_per_klut"] == pytest.approx(1000 * result["gbps"] / result["lut"], abs=0.01)
+    # a 32-bit carry chain and no register of its own: boundary registers are not counted
+    assert (result["ff"], result["bram"], result["dsp"]) == (0, 0, 0)
+    assert 32 <= result["lut"] <= 40
+    assert result["boundary_ff"] == 96
+    assert said == [
+        "adder: synthesis",
+        "adder: place and route, seed 1 (0 of 2 done)",
+        "adder: place and route, seed 2 (1 of 2 done)",
+    ]
+    json.dumps(result, allow_nan=False)
+
+
+def test_path_is_readable(adder):
+    head, *hops = adder[0]["critical_path"].splitlines()
+    assert head.startswith(("component.a_", "component.b_"))  # Yosys' names of boundary registers
+    assert " to o_" in head
+    assert "clk-to-q" in hops[0]
+    assert "setup" in hops[-1]
+    assert any("carry chain" in hop for hop in hops)
+    assert len(hops) < 12  # a chain of 16 carry cells is one hop
+    assert any("tests/test_flow.py:" in hop for hop in hops)
+    total = float(hops[-1].split()[1])
+    assert 1000 / total == pytest.approx(
+        min(adder[0]["fmax_mhz_seeds"], key=lambda f: abs(f - 1000 / total)), rel=0.01
+    )
+
+
+def test_path_from_port_to_port_is_timed(adder, folder):
+    """nextpnr alone says nothing about it: twice the carry chain must cost clock."""
+    longer = flow.measure(Adder(128), seeds=1, folder=folder)
+    assert longer["fmax_mhz"] < 0.8 * adder[0]["fmax_mhz"]
+
+
+def test_what_is_there_is_not_made_again(adder, folder):
+    said = []
+    again = flow.measure(
+        Adder(32), bits=32, seeds=2, folder=folder, block="adder", progress=said.append
+    )
+    assert said == []
+    assert again | {"seconds": 0} == adder[0] | {"seconds": 0}
+
+
+def test_kept_registers_and_unmapped_resets(folder):
+    merged = flow.measure(Twins({}), seeds=1, folder=folder)
+    kept = flow.measure(Twins({"keep_register": 1}), seeds=1, folder=folder)
+    assert (merged["ff"], kept["ff"]) == (16, 32)
+    plain = flow.synthesize(Twins({}), folder=folder, block="plain", progress=print)
+    folded = flow.synthesize(
+        Twins({}), folder=folder, block="folded", unmap_resets=False, progress=print
+    )
+
+    def resets(home):
+        cells = json.loads((home / "netlist.json").read_text())["modules"]["top"]["cells"].values()
+        return sum(
+            cell["type"] == "TRELLIS_FF" and not isinstance(cell["connections"]["LSR"][0], str)
+            for cell in cells
+        )
+
+    assert (resets(plain), resets(folded)) == (0, 8)
+
+
+def test_untimed_ports_are_refused(folder):
+    home = flow.synthesize(Adder(4), folder=folder, block="small", progress=print)
+    good = json.loads((home / "netlist.json").read_text())["modules"]["top"]
+    assert flow.check_boundary(good) == 12
+    register = next(
+        cell
+        for cell in good["cells"].values()
+        if cell["type"] == "TRELLIS_FF"
+        and cell["connections"]["Q"] == good["ports"]["o"]["bits"][:1]
+    )
+    bad = copy.deepcopy(good)
+    bad["ports"]["o"]["bits"][0] = next(
+        cell["connections"][pin][0]
+        for cell in good["cells"].values()
+        for pin in cell["connections"]
+        if cell["type"] == "LUT4" and pin == "Z"
+    )
+    with pytest.raises(ValueError, match="^block: port o meets .* without a boundary register"):
+        flow.check_boundary(bad)
+    bad = copy.deepcopy(good)
+    bad["cells"]["gate"] = {
+        "type": "LUT4",
+        "port_directions": {"A": "input", "Z": "output"},
+        "connections": {"A": good["ports"]["a"]["bits"][:1], "Z": [10**6]},
+    }
+    with pytest.raises(ValueError, match="port a meets LUT4.A without a boundary register"):
+        flow.check_boundary(bad)
+    assert register["connections"]["CLK"] == good["ports"]["clk"]["bits"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "99k"}, "device must be one of 12k, 25k, 45k, 85k, not '99k'"),
+        ({"speed": 5}, "speed must be 6, 7 or 8, not 5"),
+        ({"seeds": 0}, "seeds must be at least 1, not 0"),
+        ({"clock_mhz": 0}, "clock_mhz must be from 1 to 1000, not 0"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        flow.measure(Adder(4), **options)
+
+
+def test_a_tool_that_fails_says_why(folder):
+    with pytest.raises(ChildProcessError, match=r"yosys ended with status .*: ERROR: .*option"):
+        flow.synthesize(
+            Adder(5), folder=folder, block="wrong", options=["-nonsense"], progress=print
+        )
+
+
+def test_a_tool_that_leaves_nothing_has_failed(folder, monkeypatch):
+    monkeypatch.setenv("YOSYS", "true")
+    with pytest.raises(ChildProcessError, match="yosys ended with status 0: no log"):
+        flow.synthesize(Adder(6), folder=folder, block="empty", progress=print)
+    monkeypatch.setenv("YOSYS", "no-such-program")
+    with pytest.raises(FileNotFoundError, match="yosys: no-such-program is not a program"):
+        flow.synthesize(Adder(6), folder=folder, block="empty", progress=print)
+
+
+OLD = {
+    "block": "x-4",
+    "device": "LFE5U-85F-8",
+    "fmax_mhz": 200.0,
+    "lut": 1000,
+    "ff": 1000,
+    "bram": 2,
+    "dsp": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, None),
+        ({"fmax_mhz": 188.5}, None),
+        ({"fmax_mhz": 187.5}, "fmax_mhz 187.5, more than 6% below 200.0"),
+        ({"lut": 1038}, None),
+        ({"lut": 1039}, "lut 1039, more than 3% above 1000"),
+        ({"ff": 1039}, "ff 1039, more than 3% above 1000"),
+        ({"bram": 3}, "bram 3, above 2"),
+        ({"dsp": 2}, "dsp 2, above 1"),
+        ({"fmax_mhz": 400.0, "lut": 10, "ff": 10, "bram": 0, "dsp": 0}, None),
+    ],
+)
+def test_margins(change, says):
+    worse = baseline.compare(OLD | change, {"x-4 LFE5U-85F-8": OLD})
+    assert worse == ([] if says is None else [f"x-4 LFE5U-85F-8: {says}"])
+
+
+def test_no_baseline_is_an_error():
+    with pytest.raises(ValueError, match="x-4 LFE5U-85F-8 is not in the baseline"):
+        baseline.compare(OLD, {})
+
+
+def test_baseline_file_reads_back(adder):
+    merged = baseline.merge({"x-4 LFE5U-85F-8": OLD}, [adder[0]])
+    assert json.loads(baseline.text(merged)) == merged
+    assert list(merged) == ["adder LFE5U-85F-8", "x-4 LFE5U-85F-8"]
+    assert "critical_path" not in merged["adder LFE5U-85F-8"]
+
+
+def test_recorded_baseline_names_blocks_that_exist():
+    recorded = baseline.load()
+    assert recorded
+    for key, entry in recorded.items():
+        assert key == baseline.name(entry)
+        name, _, n_lanes = entry["block"].rpartition("-")
+        assert int(n_lanes) in blocks.BLOCKS[name].lanes
+
+
+@pytest.fixture
+def adder_block(monkeypatch, folder):
+    """The command with one block, the adder, and with its own files."""
+    block = blocks.Block("adds", "streams", lambda hdl, n: Adder(8 * n), lanes=(4, 8))
+    monkeypatch.setattr(blocks, "BLOCKS", {"adder": block})
+    monkeypatch.setattr(baseline, "FILE", folder / "baseline.json")
+    monkeypatch.chdir(folder)
+    (folder / "baseline.json").unlink(missing_ok=True)
+    return folder
+
+
+def test_command(adder_block):
+    first = CliRunner().invoke(command, ["adder", "--lanes", "4", "--seeds", "1", "--json", "-"])
+    assert first.exit_code == 0, first.output
+    result = json.loads(first.stdout)
+    keys = ["block", "device", "fmax_mhz", "fmax_mhz_seeds", "lut", "ff", "bram", "dsp", "gbps"]
+    assert [*result][: len(keys)] == keys
+    assert result["block"] == "adder-4"
+    assert result["lanes"] == 4
+    recorded = CliRunner().invoke(command, ["all", "--lanes", "4", "--seeds", "1", "--record"])
+    assert recorded.exit_code == 0, recorded.output
+    assert list(baseline.load()) == ["adder-4 LFE5U-85F-8"]
+    arguments = ["adder", "--lanes", "4", "--seeds", "1", "--check", "--path"]
+    same = CliRunner().invoke(command, arguments)
+    assert same.exit_code == 0, same.output
+    assert "slowest path" in same.output
+    file = adder_block / "baseline.json"
+    entry = json.loads(file.read_text())
+    entry["adder-4 LFE5U-85F-8"]["fmax_mhz"] *= 1.1
+    file.write_text(json.dumps(entry))
+    worse = CliRunner().invoke(command, arguments)
+    assert worse.exit_code == 1
+    assert "more than 6% below" in worse.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["divider"], "block must be one of adder, not 'divider'"),
+        (["adder", "--lanes", "5"], "n_lanes must be 4 or 8, not 5"),
+        (["adder", "--seeds", "0"], "seeds must be at least 1, not 0"),
+        (["adder", "--jobs", "0"], "jobs must be at least 1, not 0"),
+        (["adder", "--device", "1k"], "device must be one of 12k, 25k, 45k, 85k, not '1k'"),
+    ],
+)
+def test_command_mistakes(adder_block, arguments, message):
+    result = CliRunner().invoke(command, arguments)
+    assert isinstance(result.exception, ValueError)
+    assert str(result.exception) == message
