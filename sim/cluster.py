@@ -62,9 +62,9 @@ class RtlCards(Cards):
 
     model : `batch.Model` of an in-line card. link_bytes : see the module.
 
-    Attributes: `traffic`, as of `Cards`; `step_cycles`, cycles of each step; `hop_cycles`, cycles
-    from a host's first beat to the first beat that the next host receives, the largest of each
-    step.
+    Attributes: `traffic`, as of `Cards`; `step_cycles`, cycles of each step; `beat_cycles`, per
+    step and worker, {port: cycle at which each beat moved}: host_tx and mac_tx of the worker's
+    card, mac_rx and host_rx of the next.
     """
 
     def __init__(self, n_workers, settings, framing, model, *, link_bytes=0):
@@ -72,7 +72,7 @@ class RtlCards(Cards):
             raise ValueError(f"link_bytes must be at least 0, not {link_bytes!r}")
         self.cards = [model.instance() for _ in range(n_workers)]
         self.framing = framing
-        self.traffic, self.step_cycles, self.hop_cycles = [], [], []
+        self.traffic, self.step_cycles, self.beat_cycles = [], [], []
         self._model = model
         self._lane = encoding.fields_of(model.streams["mac_rx"].shape)["data"][1] // 8
         self._link_bytes = link_bytes
@@ -87,18 +87,19 @@ class RtlCards(Cards):
             step.wire = [frames for frames, _ in sent]
             got = list(pool.map(self._receive, self.cards, [sent[i - 1] for i in range(n)]))
         step.received = [frames for frames, _ in got]
-        self.step_cycles.append(max(int(taken[-1]) + 1 for _, taken in got if len(taken)))
-        self.hop_cycles.append(max(int(taken[0]) for _, taken in got if len(taken)))
+        self.beat_cycles.append([sent[i][1] | got[(i + 1) % n][1] for i in range(n)])
+        ends = [int(cycles["host_rx"][-1]) + 1 for _, cycles in got if len(cycles["host_rx"])]
+        self.step_cycles.append(max(ends, default=0))
 
     def _send(self, card, frames):
         beats = self._model.pack_frames("host_tx", frames)
         run = card.run({"host_tx": beats}, ["mac_tx"], reset=False)
-        return run.frames("mac_tx"), run.taken["mac_tx"]
+        return run.frames("mac_tx"), {port: run.taken[port] for port in ("host_tx", "mac_tx")}
 
     def _receive(self, card, sent):
-        frames, taken = sent
+        frames, cycles = sent
         beats = self._model.pack_frames("mac_rx", frames)
-        due = arrivals(frames, taken, self._lane, self._link_bytes)
+        due = arrivals(frames, cycles["mac_tx"], self._lane, self._link_bytes)
         pattern = np.zeros(int(due[-1]) + 1 if len(due) else 0, np.uint8)
         pattern[due] = 1
         run = card.run(
@@ -108,7 +109,7 @@ class RtlCards(Cards):
             reset=False,
             max_cycles=20_000 + len(pattern) + 100 * len(beats),
         )
-        return run.frames("host_rx"), run.taken["host_rx"]
+        return run.frames("host_rx"), {port: run.taken[port] for port in ("mac_rx", "host_rx")}
 
 
 def configure(card, settings):
@@ -145,10 +146,11 @@ class Cosim:
     ok : RTL and golden cluster agree in every frame and replica, and all replicas are equal.
     bit_exact : the same for frames and replicas alone. mismatches : frames and replicas that
     differ. first : the first of them in words, or None.
-    nodes, cycles, hop_cycles : workers; cycles of all steps; the largest of the first-beat delays.
+    nodes, cycles, step_cycles : workers; cycles of all steps together, and of each.
     frames, raw_bytes, wire_bytes : frames on the wires, their bytes as hosts sent them, and as the
     wires carried them, gaps included.
-    replicas : float32 (nodes, n_floats), from the RTL. traffic : of the RTL, a `Traffic` per step.
+    replicas : float32 (nodes, n_floats), from the RTL.
+    traffic, beat_cycles : of the RTL, per step, see `RtlCards`.
     """
 
     ok: bool
@@ -157,17 +159,17 @@ class Cosim:
     bit_exact: bool
     mismatches: int
     first: str | None
-    hop_cycles: int
     frames: int
     raw_bytes: int
     wire_bytes: int
     step_cycles: list = field(repr=False)
     replicas: np.ndarray = field(repr=False)
     traffic: list = field(repr=False)
+    beat_cycles: list = field(repr=False)
 
     def summary(self):
         """Everything that fits into JSON."""
-        names = ("ok", "nodes", "cycles", "bit_exact", "mismatches", "first", "hop_cycles")
+        names = ("ok", "nodes", "cycles", "bit_exact", "mismatches", "first")
         names += ("frames", "raw_bytes", "wire_bytes", "step_cycles")
         return {name: getattr(self, name) for name in names}
 
@@ -236,13 +238,13 @@ def cosim(
         bit_exact=not differences,
         mismatches=len(differences),
         first=differences[0] if differences else None,
-        hop_cycles=max(cards.hop_cycles, default=0),
         frames=len(wires),
         raw_bytes=sum(wire_bytes(f) for f in hosts),
         wire_bytes=sum(wire_bytes(f) for f in wires),
         step_cycles=cards.step_cycles,
         replicas=replicas,
         traffic=cards.traffic,
+        beat_cycles=cards.beat_cycles,
     )
 
 
