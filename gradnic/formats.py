@@ -60,7 +60,7 @@ class Field:
     signed: bool = False
     doc: str = ""
 
-    @property
+    @cached_property
     def n_bytes(self):
         """Bytes of the frame that the field touches."""
         return -(-(self.lsb + self.width) // 8)
@@ -107,23 +107,26 @@ class Field:
 
     def put(self, frame, value, *, origin=0):
         """Write `value` into `frame` (bytearray, or uint8 array as in `get`), other bits kept."""
+        is_array = isinstance(frame, np.ndarray)
         lowest = -(1 << self.width - 1) if self.signed else 0
         highest = lowest + (1 << self.width) - 1
-        if np.any(np.less(value, lowest)) or np.any(np.greater(value, highest)):
+        inside = (value >= lowest) & (value <= highest)
+        if not (inside.all() if isinstance(value, np.ndarray) else inside):
             raise ValueError(f"{self.name} must be {lowest} to {highest}, not {value!r}")
         start = self.byte - origin
-        if start < 0 or start + self.n_bytes > np.shape(frame)[-1]:
+        if start < 0 or start + self.n_bytes > (frame.shape[-1] if is_array else len(frame)):
             raise ValueError(f"{self.name} needs bytes {self.byte} to {self.stop - 1} of the frame")
         mask = (1 << self.width) - 1
         bits = (value & mask) << self.lsb
+        if not is_array:
+            stop = start + self.n_bytes
+            others = int.from_bytes(frame[start:stop], "big") & ~(mask << self.lsb)
+            frame[start:stop] = (others | int(bits)).to_bytes(self.n_bytes, "big")
+            return
         for i in range(self.n_bytes):
             shift = 8 * (self.n_bytes - 1 - i)
             keep = 0xFF & ~((mask << self.lsb) >> shift)
-            octet = bits >> shift & 0xFF
-            if isinstance(frame, np.ndarray):
-                frame[..., start + i] = frame[..., start + i] & keep | octet
-            else:
-                frame[start + i] = frame[start + i] & keep | octet
+            frame[..., start + i] = frame[..., start + i] & keep | bits >> shift & 0xFF
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ Source: INCEPTIONN, MICRO 2018 (ring, as recalled); owner rule and NaN rule are 
 """
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -108,22 +109,10 @@ class Framing:
 
     def _frame(self, payload, sender, receiver, number):
         size = len(payload)
-        head = bytearray(
-            ETHERNET.pack(destination=_mac(receiver), source=_mac(sender), ethertype=ETHERTYPE_IPV4)
-            + IPV4.pack(
-                version=4,
-                ihl=5,
-                tos=self.tos,
-                total_length=IPV4.n_bytes + UDP.n_bytes + size,
-                identification=number & 0xFFFF,
-                dont_fragment=1,
-                ttl=64,
-                protocol=IP_PROTOCOL_UDP,
-                source=_ip(sender),
-                destination=_ip(receiver),
-            )
-            + UDP.pack(source_port=UDP_PORT, destination_port=UDP_PORT, length=UDP.n_bytes + size)
-        )
+        head = bytearray(_head(self.tos, sender, receiver))
+        IPV4.total_length.put(head, IPV4.n_bytes + UDP.n_bytes + size)
+        IPV4.identification.put(head, number & 0xFFFF)
+        UDP.length.put(head, UDP.n_bytes + size)
         IPV4.checksum.put(head, ip_checksum(head[IPV4.start : UDP.start]))
         addresses = head[IPV4.source.byte : IPV4.destination.stop]
         pseudo = addresses + bytes([0, IP_PROTOCOL_UDP]) + head[38:40]
@@ -136,6 +125,25 @@ class Framing:
         """Floats that a worker finds in `frames`, in order; float32, one dimension."""
         parts = [f[PAPER_START : UDP.start + UDP.length.get(f)] for f in frames]
         return np.frombuffer(b"".join(parts), "<f4").astype(np.float32)
+
+
+@cache
+def _head(tos, sender, receiver):
+    """Headers of every frame between two workers; lengths, number and checksums are 0."""
+    return (
+        ETHERNET.pack(destination=_mac(receiver), source=_mac(sender), ethertype=ETHERTYPE_IPV4)
+        + IPV4.pack(
+            version=4,
+            ihl=5,
+            tos=tos,
+            dont_fragment=1,
+            ttl=64,
+            protocol=IP_PROTOCOL_UDP,
+            source=_ip(sender),
+            destination=_ip(receiver),
+        )
+        + UDP.pack(source_port=UDP_PORT, destination_port=UDP_PORT)
+    )
 
 
 def _mac(worker):
