@@ -35,7 +35,7 @@ class RegisterBank(wiring.Component):
     """AXI4-Lite registers of a map: reads answered after 4 cycles, writes after 2.
 
     One read and one write are under way at a time, each without regard to the other: a read every
-    5 cycles, a write every 3 if the manager takes answers at once. Address and data of a write may
+    5 cycles, a write every 2 if the manager takes answers at once. Address and data of a write may
     come in either order. A request that came first is held, never dropped, while an answer waits.
     The whole address is decoded; its lowest two bits are ignored. Reserved words read 0, writes to
     them and to read-only words do nothing, and every answer is OKAY, so that a host that scans the

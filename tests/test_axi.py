@@ -180,7 +180,7 @@ class Bench:
 STALLS = {"source_duty": [1.0, 0.5], "sink_duty": [1.0, 0.3]}
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=200, timeout_unit="us")
 @cocotb.parametrize(**STALLS)
 async def sound_frames_pass_bit_for_bit(dut, source_duty, sink_duty):
     bench = Bench(dut)
@@ -197,7 +197,7 @@ async def sound_frames_pass_bit_for_bit(dut, source_duty, sink_duty):
     assert await bench.passes(frames) == (0, 0)
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=200, timeout_unit="us")
 @cocotb.parametrize(**STALLS)
 async def broken_frames_are_marked_and_harmless(dut, source_duty, sink_duty):
     bench = Bench(dut)
@@ -221,7 +221,7 @@ async def broken_frames_are_marked_and_harmless(dut, source_duty, sink_duty):
     assert n_cut == 0
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=200, timeout_unit="us")
 @cocotb.parametrize(**STALLS)
 async def endless_frames_are_cut(dut, source_duty, sink_duty):
     bench = Bench(dut)
@@ -236,7 +236,7 @@ async def endless_frames_are_cut(dut, source_duty, sink_duty):
     assert await bench.passes(frames) == (1, 4)
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=200, timeout_unit="us")
 async def one_beat_per_cycle(dut):
     """400 beats of frames of every length follow each other without a gap, 3 cycles later."""
     bench = Bench(dut)
@@ -262,7 +262,7 @@ async def one_beat_per_cycle(dut):
     assert [b - a for a, b in zip(taken, given, strict=True)] == [3] * 400
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=200, timeout_unit="us")
 async def reset_in_mid_frame(dut):
     bench = Bench(dut)
     await bench.reset()
