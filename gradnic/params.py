@@ -4,61 +4,74 @@ from dataclasses import dataclass, fields, replace
 
 LANES = (4, 8, 16, 32)
 ROUNDINGS = ("trunc", "nearest")
-MAX_FLOATS = 2104  # of a 9,000-byte MTU; 336 of 1,500 bytes
+MAX_FLOATS = 2104  # fit a 9,000-byte MTU at worst; 336 fit 1,500
+MAX_UNIT = 3840  # of an engine alone
 
 
-def check_lanes(lanes):
-    """ValueError unless `lanes` is a number of floats per cycle that the engines come in."""
-    if lanes not in LANES:
-        raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
+def check_lanes(n_lanes):
+    """ValueError unless `n_lanes` is a number of floats per cycle that the engines come in."""
+    if n_lanes not in LANES:
+        raise ValueError(f"n_lanes must be 4, 8, 16 or 32, not {n_lanes!r}")
 
 
-@dataclass(frozen=True)
-class Compressor:
-    """INCEPTIONN compressor alone: `lanes` floats per cycle, units of up to `max_floats`."""
-
-    lanes: int = 8
-    rounding: str = "trunc"
-    max_floats: int = MAX_FLOATS
-
-    def __post_init__(self):
-        check_lanes(self.lanes)
-        if self.rounding not in ROUNDINGS:
-            raise ValueError(f"rounding must be trunc or nearest, not {self.rounding!r}")
-        if not 1 <= self.max_floats <= MAX_FLOATS:
-            raise ValueError(f"max_floats must be 1 to {MAX_FLOATS}, not {self.max_floats!r}")
+def check_rounding(rounding):
+    """ValueError unless `rounding` is "trunc" or "nearest"."""
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be trunc or nearest, not {rounding!r}")
 
 
-@dataclass(frozen=True)
-class Decompressor:
-    """INCEPTIONN decompressor alone: `lanes` floats per cycle, units of up to `max_floats`."""
-
-    lanes: int = 8
-    max_floats: int = MAX_FLOATS
-
-    def __post_init__(self):
-        check_lanes(self.lanes)
-        if not 1 <= self.max_floats <= MAX_FLOATS:
-            raise ValueError(f"max_floats must be 1 to {MAX_FLOATS}, not {self.max_floats!r}")
+def check_range(name, value, lowest, highest):
+    """ValueError unless `value` lies within `lowest` to `highest`."""
+    if not lowest <= value <= highest:
+        raise ValueError(f"{name} must be {lowest} to {highest}, not {value!r}")
 
 
 @dataclass(frozen=True)
 class Inline:
-    """In-line card: 4 * `lanes` bytes per cycle, `meta_width` bits of tuser above the bad bit."""
+    """In-line card: 4 * `n_lanes` bytes per cycle, `meta_width` bits of tuser above the bad bit."""
 
-    lanes: int = 8
+    n_lanes: int = 8
     meta_width: int = 0
+    rounding: str = "trunc"
+    max_floats: int = MAX_FLOATS
 
     def __post_init__(self):
-        check_lanes(self.lanes)
-        if not 0 <= self.meta_width <= 128:
-            raise ValueError(f"meta_width must be 0 to 128, not {self.meta_width!r}")
+        check_lanes(self.n_lanes)
+        check_range("meta_width", self.meta_width, 0, 128)
+        check_rounding(self.rounding)
+        check_range("max_floats", self.max_floats, 1, MAX_FLOATS)
+
+
+@dataclass(frozen=True)
+class Compressor:
+    """INCEPTIONN compressor alone: `n_lanes` floats per cycle, units of up to `max_floats`."""
+
+    n_lanes: int = 8
+    rounding: str = "trunc"
+    max_floats: int = MAX_FLOATS
+
+    def __post_init__(self):
+        check_lanes(self.n_lanes)
+        check_rounding(self.rounding)
+        check_range("max_floats", self.max_floats, 1, MAX_UNIT)
+
+
+@dataclass(frozen=True)
+class Decompressor:
+    """INCEPTIONN decompressor alone: `n_lanes` floats per cycle, units of up to `max_floats`."""
+
+    n_lanes: int = 8
+    max_floats: int = MAX_FLOATS
+
+    def __post_init__(self):
+        check_lanes(self.n_lanes)
+        check_range("max_floats", self.max_floats, 1, MAX_UNIT)
 
 
 PRESETS = {
-    f"{kind.__name__.lower()}{lanes}": kind(lanes=lanes)
+    f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
     for kind in (Inline, Compressor, Decompressor)
-    for lanes in LANES
+    for n_lanes in LANES
 }
 
 

@@ -100,9 +100,9 @@ class AxisReceiver(wiring.Component):
     - a last beat with holes leaves with every byte up to its highest kept one;
     - a last beat without bytes leaves with byte 0.
 
-    A frame of more than `max_bytes` is cut there: its last beat is marked bad, and what follows up
-    to ``tlast`` is swallowed at one beat per cycle. Frames that keep the rules pass bit for bit,
-    the bad mark included; ``tuser[0]`` before the last beat counts for nothing and leaves as 0.
+    Frames that keep the rules pass bit for bit, the bad mark included; ``tuser[0]`` before the last
+    beat counts for nothing and leaves as 0. After a reset in mid-frame the rest of that frame is
+    taken for a frame, so sender and receiver are reset together.
 
     Parameters
     ----------
@@ -110,8 +110,6 @@ class AxisReceiver(wiring.Component):
         Bytes per beat, see `FrameBeat`.
     meta_width : int
         Bits of side band above the bad bit.
-    max_bytes : int
-        Longest frame, a multiple of n_bytes.
 
     Members
     -------
@@ -119,32 +117,20 @@ class AxisReceiver(wiring.Component):
         ``tready`` comes from a register.
     o : Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
         Outputs come from registers.
-    broken : Out(1)
-        One cycle for each frame that broke the rules of ``tkeep``.
-    cut : Out(1)
-        One cycle for each frame that was cut.
     """
 
-    def __init__(self, n_bytes, *, meta_width=0, max_bytes=16384):
-        if max_bytes < n_bytes or max_bytes % n_bytes:
-            raise ValueError(
-                f"max_bytes must be a positive multiple of n_bytes = {n_bytes}, not {max_bytes!r}"
-            )
+    def __init__(self, n_bytes, *, meta_width=0):
         self.n_bytes = n_bytes
         self.meta_width = meta_width
-        self.max_bytes = max_bytes
         super().__init__(
             {
                 "axis": In(Axis(n_bytes, user_width=1 + meta_width)),
                 "o": Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))),
-                "broken": Out(1),
-                "cut": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        max_beats = self.max_bytes // self.n_bytes
         raw = data.StructLayout(
             {"data": 8 * self.n_bytes, "keep": self.n_bytes, "last": 1, "user": 1 + self.meta_width}
         )
@@ -161,38 +147,23 @@ class AxisReceiver(wiring.Component):
         wiring.connect(m, exit.o, wiring.flipped(self.o))
 
         beat = entry.o.p
-        n_before = Signal(range(max_beats))  # beats of this frame that have left
-        broken_before = Signal()
-        swallowing = Signal()
-        wrong, broken, too_long, ends = (Signal() for _ in range(4))
+        broken_before, broken = Signal(), Signal()  # by an earlier beat of the frame; or this one
         hole = (beat.keep[1:] & ~beat.keep[:-1]).any() if self.n_bytes > 1 else 0
+        wrong = Mux(beat.last, hole | ~beat.keep[0], ~beat.keep.all())
+        kept = [beat.keep[k:].any() | ~beat.last for k in range(1, self.n_bytes)]
         m.d.comb += [
-            wrong.eq(Mux(beat.last, hole | ~beat.keep[0], ~beat.keep.all())),
             broken.eq(broken_before | wrong),
-            too_long.eq((n_before == max_beats - 1) & ~beat.last),
-            ends.eq(beat.last | too_long),
             exit.i.p.data.eq(beat.data),
-            exit.i.p.keep.eq(
-                Cat(1, *(beat.keep[k:].any() | ~beat.last for k in range(1, self.n_bytes)))
-            ),
-            exit.i.p.last.eq(ends),
-            exit.i.p.bad.eq(ends & (beat.user[0] | broken | too_long)),
-            exit.i.valid.eq(entry.o.valid & ~swallowing),
-            entry.o.ready.eq(exit.i.ready | swallowing),
+            exit.i.p.keep.eq(Cat(1, *kept)),
+            exit.i.p.last.eq(beat.last),
+            exit.i.p.bad.eq(beat.last & (beat.user[0] | broken)),
+            exit.i.valid.eq(entry.o.valid),
+            entry.o.ready.eq(exit.i.ready),
         ]
         if self.meta_width:
             m.d.comb += exit.i.p.meta.eq(beat.user[1:])
-        m.d.sync += [self.broken.eq(0), self.cut.eq(0)]
-        with m.If(entry.o.valid & swallowing):
-            m.d.sync += swallowing.eq(~beat.last)
-        with m.Elif(entry.o.valid & exit.i.ready):
-            m.d.sync += [
-                n_before.eq(Mux(ends, 0, n_before + 1)),
-                broken_before.eq(broken & ~ends),
-                swallowing.eq(too_long),
-                self.broken.eq(ends & broken),
-                self.cut.eq(too_long),
-            ]
+        with m.If(entry.o.valid & entry.o.ready):
+            m.d.sync += broken_before.eq(broken & ~beat.last)
         return m
 
 

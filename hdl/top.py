@@ -57,8 +57,7 @@ class Top(wiring.Component):
     Every member of `core` becomes ports by its kind; ``x`` stands for the member's name:
 
     - a stream of `FrameBeat`: ``s_axis_x_*`` or ``m_axis_x_*`` through `AxisReceiver` or
-      `AxisSender`, tuser = {meta, bad}. Where the core has inputs ``x_broken`` or ``x_cut``, the
-      receiver's events go there;
+      `AxisSender`, tuser = {meta, bad};
     - a stream with fields ``data`` and ``last``: tdata and tlast, every other field in tuser;
     - any other stream: all of its payload in tdata, first field lowest, rounded up to bytes;
     - `Lite`: ``s_axil_*`` if it is called ``bus``, else ``s_axil_x_*``;
@@ -82,7 +81,6 @@ class Top(wiring.Component):
         self.core = core
         self._docs = {}  # of each port, by (member, sub-member)
         self._joins = []  # how each member of the core is driven
-        self._taken = set()  # inputs of the core that a receiver drives
         members = {}
         for name, member in core.signature.members.items():
             if member.is_signature and isinstance(member.signature, stream.Signature):
@@ -94,7 +92,7 @@ class Top(wiring.Component):
                 self._joins.append((None, name, outside))
                 for role, text in LITE_ROLES.items():
                     self._docs[outside, role] = f"{docs[name]}: {text}"
-            elif not member.is_signature and name not in self._taken:
+            elif not member.is_signature:
                 members[name] = member
                 self._joins.append((None, name, name))
                 fields = ""
@@ -121,9 +119,6 @@ class Top(wiring.Component):
             signature = Axis(n_bytes, user_width=1 + fields.get("meta", (0, 0))[1])
             meta = f", {signature.user_width - 1}:1 meta" if "meta" in fields else ""
             roles["tuser"] = f"0 bad, counts with tlast{meta}"
-            for event in ("broken", "cut") if inward else ():
-                if f"{name}_{event}" in self.core.signature.members:
-                    self._taken.add(f"{name}_{event}")
         elif "last" in fields and "data" in fields:
             kind = "unit"
             side = {f: w for f, (_, w) in fields.items() if f not in ("data", "last")}
@@ -188,9 +183,6 @@ class Top(wiring.Component):
         if outer.signature.members["tdata"].flow == In:
             m.submodules[f"{name}_edge"] = edge = AxisReceiver(n_bytes, meta_width=meta_width)
             wiring.connect(m, edge.o, inner)
-            for event in ("broken", "cut"):
-                if f"{name}_{event}" in self._taken:
-                    m.d.comb += getattr(self.core, f"{name}_{event}").eq(getattr(edge, event))
         else:
             m.submodules[f"{name}_edge"] = edge = AxisSender(n_bytes, meta_width=meta_width)
             wiring.connect(m, inner, edge.i)

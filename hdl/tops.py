@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 
-from .. import params
+from .. import inline, params
+from ..registers import RegisterMap
 from .top import Top
 
 
@@ -21,19 +22,21 @@ class Entry:
     make : function of (the module, the parameters), returns the component.
     members : dict
         One line for each member of the component, for the port list.
+    registers : RegisterMap or None
     """
 
     doc: str
     module: str
     make: Callable
     members: dict
+    registers: RegisterMap | None = None
 
 
 TOPS = {
     params.Inline: Entry(
         "card in line between host and MAC: codes marked traffic, passes the rest bit for bit",
         "inline",
-        lambda hdl, p: hdl.InlineCard(p.lanes, meta_width=p.meta_width),
+        lambda hdl, p: hdl.InlineCard(**describe(p)),
         {
             "host_tx": "frames from the host",
             "mac_tx": "frames to the MAC",
@@ -41,11 +44,12 @@ TOPS = {
             "host_rx": "frames to the host",
             "bus": "registers",
         },
+        inline.REGISTERS,
     ),
     params.Compressor: Entry(
         "INCEPTIONN compressor with its packet store",
         "compressor",
-        lambda hdl, p: hdl.Compressor(p.lanes, rounding=p.rounding, max_floats=p.max_floats),
+        lambda hdl, p: hdl.Compressor(**describe(p)),
         {
             "units": "one record a unit, before or with its first floats",
             "floats": "float32 values, lane 0 lowest; drop with the last beat discards the unit",
@@ -56,7 +60,7 @@ TOPS = {
     params.Decompressor: Entry(
         "INCEPTIONN decompressor with its packet store",
         "decompressor",
-        lambda hdl, p: hdl.Decompressor(p.lanes, max_floats=p.max_floats),
+        lambda hdl, p: hdl.Decompressor(**describe(p)),
         {
             "units": "one record a unit, before or with its first coded beat",
             "coded": "coded units; drop with the last beat discards the unit",

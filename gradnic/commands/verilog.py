@@ -43,7 +43,7 @@ def generate(name, parameters, family):
         f"{name}_inst.vh": template(name, ports),
         f"{name}_ports.md": port_page(name, doc, values, ports),
     }
-    register_map = getattr(top.core, "register_map", None)
+    register_map = tops.entry(parameters).registers
     words = []
     if register_map is not None:
         files[f"{name}_registers.md"] = registers.markdown(register_map)
