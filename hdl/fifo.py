@@ -14,6 +14,18 @@ def chunks(width):
     return [(start, min(start + CHUNK, width)) for start in range(0, width, CHUNK)] or [(0, 0)]
 
 
+def copies(payload, name, init=0):
+    """One register for each chunk of a payload; all of them always agree, and synthesis keeps them.
+
+    A register that Yosys may merge with its copies is no use: see `gradnic.fpga.flow` for the
+    attribute.
+    """
+    return [
+        Signal(name=f"{name}{start}", init=init, attrs={"keep_register": 1})
+        for start, _ in chunks(len(Value.cast(payload)))
+    ]
+
+
 class FIFO(wiring.Component):
     """Queue of ``depth`` beats, plus one in the output register: 1 beat per cycle.
 
@@ -44,6 +56,7 @@ class FIFO(wiring.Component):
         self.head = Signal(range(depth))  # next slot to write
         self.tail = Signal(range(depth))  # next slot to read
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self.valids = copies(self.o.p, "valid")
 
     @cached_property
     def array(self):
@@ -86,12 +99,10 @@ class FIFO(wiring.Component):
         with m.Elif(pop & ~push):
             m.d.sync += Cat(self.occupied, self.free).eq(Cat(self.occupied[1:], ~self.free, 1))
         out = Value.cast(self.o.p)
-        for start, stop in chunks(len(out)):
-            valid = Signal(name=f"valid{start}", attrs={"keep_register": 1})
+        for (start, stop), valid in zip(chunks(len(out)), self.valids, strict=True):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)
             m.d.comb += out[start:stop].eq(held)
             with m.If(self.o.ready | ~valid):
                 m.d.sync += [valid.eq(waiting), held.eq(read.data[start:stop])]
-            if start == 0:
-                m.d.comb += self.o.valid.eq(valid)
+        m.d.comb += self.o.valid.eq(self.valids[0])
         return m

@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .fifo import FIFO, chunks
+from .fifo import FIFO, chunks, copies
 from .ring import BlockFIFO
 
 __all__ = ["Beat", "BlockFIFO", "FIFO", "Fork", "FrameBeat", "Slice"]
@@ -59,16 +59,19 @@ class Slice(wiring.Component):
     def __init__(self, shape):
         self.shape = shape
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self.valids = copies(self.o.p, "valid")
+        self.spares = copies(self.o.p, "spare", init=1)  # the second register is empty
+        self.skid = Signal(len(Value.cast(self.o.p)), reset_less=True)
 
     def elaborate(self, platform):
         m = Module()
         i, o = Value.cast(self.i.p), Value.cast(self.o.p)
-        for start, stop in chunks(len(o)):
-            # Each chunk has its own copy of the two state registers; all copies always agree.
-            valid = Signal(name=f"valid{start}", attrs={"keep_register": 1})
-            spare = Signal(name=f"spare{start}", init=1, attrs={"keep_register": 1})
+        m.d.comb += [self.o.valid.eq(self.valids[0]), self.i.ready.eq(self.spares[0])]
+        for (start, stop), valid, spare in zip(
+            chunks(len(o)), self.valids, self.spares, strict=True
+        ):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)
-            skid = Signal(stop - start, name=f"skid{start}", reset_less=True)
+            skid = self.skid[start:stop]
             m.d.comb += o[start:stop].eq(held)
             with m.If(spare):
                 m.d.sync += skid.eq(i[start:stop])
@@ -80,8 +83,6 @@ class Slice(wiring.Component):
                 ]
             with m.Elif(self.i.valid):
                 m.d.sync += spare.eq(0)
-            if start == 0:
-                m.d.comb += [self.o.valid.eq(valid), self.i.ready.eq(spare)]
         return m
 
 

