@@ -15,6 +15,7 @@ COMMANDS = {
     "schedule": "schedule tables for a topology, proven, with their distance to the bound",
     "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
+    "mutate": "mutants of a block: does its bench notice one wrong gate?",
     "fpga": "bitstream of a board's self-test, by YoWASP's tools alone",
     "accuracy": "error of THC beside the compressors a user would pick instead",
     "bench": "speed of the golden codec beside zfp, a BF16 cast and zlib",

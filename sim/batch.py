@@ -270,8 +270,16 @@ class Run:
         return encoding.unpack(self._instance.model.streams[port].shape, self.outputs[port])
 
     def frames(self, port):
-        """Frames that an output delivered, as `encoding.unpack_frames` cuts them."""
-        return encoding.unpack_frames(self._instance.model.streams[port].shape, self.outputs[port])
+        """Frames that an output delivered, as `encoding.unpack_frames` cuts them.
+
+        AssertionError, not ValueError, if the beats are no whole frames: the design sent them.
+        """
+        shape = self._instance.model.streams[port].shape
+        try:
+            return encoding.unpack_frames(shape, self.outputs[port])
+        except ValueError as error:
+            text = f"{port}: {error}"
+            raise AssertionError(text + self._instance.model.save(self._request, {})) from error
 
     def check(self, **expected):
         """Compare whole outputs; AssertionError with the first difference and a replay command."""
@@ -346,10 +354,10 @@ class Instance:
         """
         model, keep = self.model, []
         inputs, stalls = dict(inputs or {}), dict(stalls or {})
-        signals, until = dict(signals or {}), dict(until or {})
+        until = dict(until or {})
         model.known("input", inputs, model.inputs)
         model.known("stream", stalls, model.streams)
-        model.known("plain input", signals, model.levels)
+        model.known("plain input", signals or (), model.levels)
         model.known("plain output", trace, model.probes)
         model.known("output", until, model.outputs)
         model.known("output", outputs or (), model.outputs)
@@ -357,6 +365,7 @@ class Instance:
             raise ValueError(f"the run before stopped with {self._pending} offered: reset first")
         if not drain and max_cycles is None and not until:
             raise ValueError("max_cycles or until must be given where drain is False")
+        signals = {**model.fixed, **(signals or {})}
         arrays = {}
         for name, beats in inputs.items():
             beats = np.ascontiguousarray(beats)
@@ -368,6 +377,7 @@ class Instance:
             arrays[name] = beats
         if max_cycles is None:
             max_cycles = 20_000 + 100 * sum(map(len, arrays.values()))
+        max_cycles = model.bound(max_cycles)
         feeds = (_Feed * (len(model.inputs) + 1))()
         for i, name in enumerate(model.inputs):
             beats = arrays.get(name, np.zeros((0, 1), np.uint8))
@@ -409,6 +419,7 @@ class Instance:
         self._n_runs += 1
         run = Run(self, request)
         run.cycles = result.cycles
+        model.note(result.cycles)
         self._collect(run, trace)
         self._judge(run, result, outputs, until)
         return run
@@ -477,6 +488,7 @@ class Model:
     streams : {name: StreamPort}; inputs, outputs: the same, by direction.
     levels, probes : {name: PlainPort}, plain inputs and outputs.
     folder : where the library, its C++ and its RTLIL are kept.
+    fixed : {name: value} of plain inputs in every run that does not set them itself.
     """
 
     def __init__(self, folder, streams, plain):
@@ -486,6 +498,7 @@ class Model:
         self.outputs = {p.name: p for p in streams if not p.is_input}
         self.levels = {p.name: p for p in plain if p.is_input}
         self.probes = {p.name: p for p in plain if not p.is_input}
+        self.fixed = {}
         self.library = ctypes.CDLL(str(self.folder / "model.so"))
         for name in ("batch_new", "batch_delete", "batch_run", "batch_read"):
             getattr(self.library, name).restype = None
@@ -504,6 +517,13 @@ class Model:
         for name in names:
             if name not in ports:
                 raise ValueError(f"{kind} must be among {sorted(ports)}, not {name!r}")
+
+    def bound(self, max_cycles):
+        """The most cycles that the next run may take, where it asked for `max_cycles`."""
+        return max_cycles
+
+    def note(self, cycles):
+        """Told after each run how many cycles it took."""
 
     def instance(self):
         """A new copy of the design, in its power-on state."""
@@ -561,6 +581,7 @@ def build_rtlil(text, streams, plain, *, optimize="-O2", name="top", prepare=PRE
     """Build, or find, the library of RTLIL whose module ``top`` has these ports."""
     streams, plain = list(streams), list(plain)
     top = text[text.rindex("module \\top\n") :]
+    top = top[: top.index("\nend\n")]  # Amaranth writes the submodules behind it
     port = r"^  wire (?:signed )?(?:width \d+ )?(?:input|output) +\d+ +(?:signed )?\\(\S+)$"
     found = re.findall(port, top, re.MULTILINE)
     wires = set(found)
@@ -572,6 +593,7 @@ def build_rtlil(text, streams, plain, *, optimize="-O2", name="top", prepare=PRE
         raise ValueError(f"a component must have one clock domain, sync, not also {odd}")
     engine = (Path(__file__).parent / "batch.cpp").read_text()
     flags = ["-std=c++17", optimize, "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
+    flags.append("-DCXXRTL_NDEBUG")  # a read past a memory's end is 0 and no reason to abort
     shape = repr([(p.name, p.size, p.is_input) for p in [*streams, *plain]])
     key = tools.digest(
         text, engine, shape, prepare, " ".join(flags), tools.yosys_version(), _SOURCE

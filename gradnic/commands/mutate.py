@@ -1,0 +1,70 @@
+"""``gradnic mutate``: does a block's bench notice one wrong gate?"""
+
+import sys
+
+import click
+from rich.progress import Progress
+
+from ..output import console, json_option, table, write_json
+
+BLOCKS = ("fifo",)  # each is a module gradnic.sim.campaign_<block>
+
+
+@click.command(name="mutate")
+@click.argument("block", type=click.Choice(BLOCKS))
+@click.option("--count", default=100, show_default=True, help="Mutants.")
+@click.option("--seed", default=1, show_default=True, help="Which sample of mutants.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes; default one a core.")
+@click.option("--only", type=click.IntRange(1), help="Play one mutant, by its index from 1.")
+@click.option(
+    "--least",
+    type=click.FloatRange(0, 1),
+    default=0.98,
+    show_default=True,
+    help="Share of mutants not equivalent that must be killed or explained.",
+)
+@json_option
+def command(block, count, seed, jobs, only, least, json_file):
+    """Change one gate of BLOCK at a time and run its bench on each such mutant.
+
+    The unmutated circuit must pass. A mutant is killed if the bench fails on it; survivors that
+    Yosys proves equivalent to the circuit do not count. The exit status is 1 if too few die, if
+    a survivor has no explanation, or if the campaign itself had an error.
+
+    \b
+    Example:
+      gradnic mutate fifo --count 300 --json build/mutants/fifo.json
+      gradnic mutate fifo --count 300 --only 17
+    """
+    from gradnic.sim import mutate
+
+    with Progress(console=console("-"), transient=True) as progress:
+        tasks = {}
+
+        def show(stage, done, total):
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=total)
+            progress.update(tasks[stage], completed=done)
+
+        campaign = mutate.load(block)
+        report = mutate.run(campaign, count=count, seed=seed, jobs=jobs, only=only, progress=show)
+    write_json(json_file, report)
+    out = console(json_file)
+    keys = ("count", "killed", "equivalent", "explained", "open", "errors", "seconds")
+    out.print(table(f"mutants of {block}, seed {seed}", keys, [[report[k] for k in keys]]))
+    wanted = ("killed",) if only else ()
+    rows = [
+        (m["index"], m["verdict"], m["text"], m["reason"])
+        for m in report["mutants"]
+        if m["verdict"] not in ("killed", "equivalent") or m["verdict"] in wanted
+    ]
+    if rows:
+        out.print(table("survivors" if not only else "fate", ("#", "verdict", "what", "why"), rows))
+        out.print(
+            f"one again: {report['mutants'][0]['replay'].rsplit(' ', 1)[0]} #", soft_wrap=True
+        )
+    score = report["score"]
+    if score is not None:
+        out.print(f"{100 * score:.1f} % of the mutants that are not equivalent were killed")
+    if report["errors"] or report["open"] or (score is not None and score < least and not only):
+        sys.exit(1)

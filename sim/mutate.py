@@ -1,0 +1,309 @@
+"""Mutation campaigns: does the bench of a block notice one wrong gate?
+
+Yosys lists mutants of the prepared RTLIL (a cell's port bit inverted, stuck, or flipped by its
+neighbor). Shards of them go into batch libraries, each mutant behind one value of a port
+``mutsel``; 0 is the unmutated circuit and must pass. A test function then runs once per mutant. A
+mutant is killed if the test raises AssertionError: a mismatch, a broken stream rule, or no end
+within three times the cycles of the unmutated run. Any other exception is an error of the campaign,
+and no kill. What survives is put to a proof: equivalent mutants do not count. The rest is listed
+with its source line; a block may explain survivors, each with a reason.
+"""
+
+import importlib
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import tempfile
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from amaranth.back import rtlil
+
+from . import batch, tools
+
+SHARD = 64  # mutants in one library: see docs/verification.md for what was measured
+OPTIMIZE = "-O1"  # campaigns build much and run little
+MARGIN = 3  # times the cycles of the unmutated run, until a mutant counts as stuck
+SLACK_CYCLES = 2000
+EQUIVALENCE_SECONDS = 300
+MEMORY_BITS = 8192  # larger memories stay cells in equivalence proofs, which then may stay open
+PREPARE = "prep -flatten -top top\nopt_clean\n"
+INSTRUMENTED = "opt_clean; splitnets -driver; opt_clean"
+EQUIVALENCE = """
+read_rtlil prepped.il
+{memories}
+rename top gold
+read_rtlil prepped.il
+{mutation}
+{memories}
+rename top gate
+equiv_make gold gate equiv
+hierarchy -top equiv
+opt_clean
+equiv_struct
+equiv_simple -undef -seq 1
+equiv_induct -seq 4
+equiv_status -assert
+tee -o proven.txt log proven
+"""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One block and the test that has to notice its mutants.
+
+    name : of the block.
+    component : function without arguments that makes it.
+    test : function of a `batch.Model`; returns if all is well, raises AssertionError if not. It
+        should put the quickest killers first, and must be the same from call to call.
+    explained : {part of a survivor's text: reason}, for survivors that are known and accepted.
+    """
+
+    name: str
+    component: object
+    test: object
+    explained: dict
+
+
+@dataclass
+class Mutant:
+    """One mutant and its fate: killed, equivalent, explained, open or error."""
+
+    index: int
+    command: str
+    verdict: str = "open"
+    reason: str = ""
+
+    @property
+    def text(self):
+        """What is mutated: mode, cell, port, bits, wire and source lines."""
+        cut = self.command.removeprefix("mutate ").replace("-module top ", "")
+        return re.sub(r"-src \S*?/((?:\w+/)?[\w.]+:\d+)\S*", r"\1", cut)
+
+    @property
+    def source(self):
+        """The last source line that Yosys names: the most specific one."""
+        found = re.findall(r"-src (\S+)", self.command)
+        return found[-1] if found else ""
+
+
+def load(block):
+    """Campaign of a block: module ``gradnic.sim.campaign_<block>``."""
+    module = importlib.import_module(f"gradnic.sim.campaign_{block}")
+    explained = getattr(module, "EXPLAINED", {})
+    return Campaign(block, module.component, module.test, explained)
+
+
+class _Mutated(batch.Model):
+    """A library with one mutant chosen, whose runs may not take much longer than the control's."""
+
+    def __init__(self, model, mutsel, limits):
+        self.__dict__.update(model.__dict__)
+        self.fixed = {"mutsel": mutsel}
+        self.limits, self.n_runs = limits, 0
+
+    def note(self, cycles):
+        """Keep the cycles of the control's runs, for `bound`."""
+        if self.fixed["mutsel"] == 0:
+            self.limits.append(cycles)
+
+    def bound(self, max_cycles):
+        """The most cycles that this run may take."""
+        self.n_runs += 1
+        if self.fixed["mutsel"] == 0 or self.n_runs > len(self.limits):
+            return max_cycles
+        return min(max_cycles, MARGIN * self.limits[self.n_runs - 1] + SLACK_CYCLES)
+
+    def save(self, request, expected):
+        """Mutants leave no files behind: their replay is the campaign with ``--only``."""
+        return ""
+
+
+def prepare(component, count, seed):
+    """RTLIL to mutate, and the list of mutants: (text, ports, commands, memory bits).
+
+    Mutants of the clock are left out: no equivalence proof can judge them. So are repeats.
+    """
+    streams, plain = batch.ports_of(component.signature)
+    text = rtlil.convert(component, name="top", emit_src=True)
+    root = tools.build_root() / "mutate"
+    root.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".list-", dir=root))
+    try:
+        (work / "design.il").write_text(text)
+        script = f"read_rtlil design.il\n{PREPARE}write_rtlil prepped.il\nwrite_json prepped.json\n"
+        tools.yosys(script, folder=work, outputs=["prepped.il", "prepped.json"])
+        cells = json.loads((work / "prepped.json").read_text())["modules"]["top"]["cells"].values()
+        # Yosys finds about three mutants per port bit, and never ends when asked for more
+        most = sum(len(bits) for cell in cells for bits in cell["connections"].values())
+        if not 1 <= count <= most:
+            raise ValueError(f"count must be within 1..{most}, not {count}")
+        listed = count + count // 4 + 16  # spare ones for those left out
+        script = f"read_rtlil prepped.il\nmutate -list {listed} -seed {seed} -o mutants.txt\n"
+        tools.yosys(script, folder=work, outputs=["mutants.txt"], timeout=600)
+        prepped = (work / "prepped.il").read_text()
+        lines = (work / "mutants.txt").read_text().splitlines()
+    finally:
+        shutil.rmtree(work)
+    clock = re.compile(r" -port (CLK|RD_CLK|WR_CLK) | -wire clk ")
+    seen, commands = set(), []
+    for line in lines:
+        bare = line.split(" -wire ")[0].split(" -src ")[0]
+        if bare not in seen and not clock.search(line):
+            seen.add(bare)
+            commands.append(line)
+    memories = [c["parameters"] for c in cells if c["type"].startswith("$mem")]
+    bits = sum(int(m["SIZE"], 2) * int(m["WIDTH"], 2) for m in memories)
+    return prepped, (streams, plain), commands[:count], bits
+
+
+def _library(campaign, prepped, ports, shard):
+    """Batch model of the circuit with the mutants of `shard` behind ``mutsel`` = 1, 2, ..."""
+    streams, plain = ports
+    width = len(shard).bit_length()
+    lines = [
+        m.command.replace("mutate ", f"mutate -ctrl mutsel {width} {i} ", 1)
+        for i, m in enumerate(shard, 1)
+    ]
+    prepare = "\n".join([*lines, INSTRUMENTED])
+    select = batch.PlainPort("mutsel", width, True)
+    name = f"mutants-{campaign.name}"
+    return batch.build_rtlil(
+        prepped, streams, [*plain, select], optimize=OPTIMIZE, name=name, prepare=prepare
+    )
+
+
+def _play(campaign, prepped, ports, shard):
+    """Fates of one shard's mutants; RuntimeError if the unmutated circuit fails."""
+    model = _library(campaign, prepped, ports, shard)
+    limits = []
+    try:
+        campaign.test(_Mutated(model, 0, limits))
+    except AssertionError as failure:
+        raise RuntimeError(f"{campaign.name}: the unmutated circuit fails: {failure}") from failure
+    for i, mutant in enumerate(shard, 1):
+        try:
+            campaign.test(_Mutated(model, i, limits))
+        except AssertionError as failure:
+            mutant.verdict = "killed"
+            mutant.reason = str(failure).strip().splitlines()[0][:200] if str(failure) else "assert"
+        except Exception as failure:  # noqa: BLE001 - reported, and never a kill
+            mutant.verdict, mutant.reason = "error", f"{type(failure).__name__}: {failure}"[:200]
+    return shard
+
+
+def equivalent(prepped, mutant, memory_bits, *, timeout=EQUIVALENCE_SECONDS):
+    """Whether Yosys proves that the mutant behaves like the circuit; False if it cannot."""
+    root = tools.build_root() / "mutate"
+    root.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".equivalence-", dir=root))
+    memories = "memory_map; opt_clean" if memory_bits <= MEMORY_BITS else ""
+    try:
+        (work / "prepped.il").write_text(prepped)
+        script = EQUIVALENCE.format(memories=memories, mutation=mutant.command)
+        try:
+            tools.yosys(script, folder=work, outputs=["proven.txt"], timeout=timeout)
+        except tools.ToolError:
+            return False  # unproven points, or out of time
+        return True
+    finally:
+        shutil.rmtree(work)
+
+
+def _judge(campaign, prepped, memory_bits, mutant):
+    for part, reason in campaign.explained.items():
+        if part in mutant.text:
+            mutant.verdict, mutant.reason = "explained", reason
+            return mutant
+    if equivalent(prepped, mutant, memory_bits):
+        mutant.verdict, mutant.reason = "equivalent", "proven by Yosys equiv_induct"
+    return mutant
+
+
+def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, progress=None):
+    """Play a campaign.
+
+    count, seed : how many mutants, and which sample of them.
+    jobs : processes, default one a core.
+    only : index of the one mutant to play, from 1.
+    progress : called with (stage, done, total) as work proceeds.
+
+    Returns a dict: ``block count seed control killed equivalent explained open errors score
+    seconds mutants``; score is killed / (count - equivalent), None if nothing is left to count.
+    ValueError for a count that the block does not have or an `only` outside it; RuntimeError if
+    the control fails.
+    """
+    start = time.monotonic()
+    progress = progress or (lambda stage, done, total: None)
+    prepped, ports, commands, memory_bits = prepare(campaign.component(), count, seed)
+    mutants = [Mutant(i, command) for i, command in enumerate(commands, 1)]
+    if only is not None:
+        if not 1 <= only <= len(mutants):
+            raise ValueError(f"only must be within 1..{len(mutants)}, not {only}")
+        mutants = [mutants[only - 1]]
+    shards = [mutants[i : i + shard] for i in range(0, len(mutants), shard)]
+    played = []
+    for part in _spread(_play, [(campaign, prepped, ports, s) for s in shards], jobs):
+        played += part
+        progress("mutants", len(played), len(mutants))
+    mutants = sorted(played, key=lambda m: m.index)
+    left = [m for m in mutants if m.verdict == "open"]
+    work = [(campaign, prepped, memory_bits, m) for m in left]
+    for i, judged in enumerate(_spread(_judge, work, jobs), 1):
+        mutants[next(k for k, m in enumerate(mutants) if m.index == judged.index)] = judged
+        progress("survivors", i, len(left))
+    return _report(campaign, count, seed, mutants, time.monotonic() - start)
+
+
+def _spread(function, work, jobs):
+    """Results of `function` for each tuple of `work`, as they come, from `jobs` processes."""
+    jobs = min(jobs or os.cpu_count() or 1, len(work))
+    if jobs <= 1:
+        for item in work:
+            yield function(*item)
+        return
+    global _current
+    _current = function, work  # children inherit it: tests need not be importable by name
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of threads that numpy has at rest; the children do not use them
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pool = multiprocessing.get_context("fork").Pool(jobs)
+        with pool:
+            yield from pool.imap_unordered(_one, range(len(work)))
+    finally:
+        _current = None
+
+
+_current = None
+
+
+def _one(index):
+    function, work = _current
+    return function(*work[index])
+
+
+def _report(campaign, count, seed, mutants, seconds):
+    verdicts = [m.verdict for m in mutants]
+    tally = {v: verdicts.count(v) for v in ("killed", "equivalent", "explained", "open")}
+    counted = len(mutants) - tally["equivalent"]
+    replay = f"gradnic mutate {campaign.name} --count {count} --seed {seed} --only"
+    rows = [
+        asdict(m) | {"text": m.text, "source": m.source, "replay": f"{replay} {m.index}"}
+        for m in mutants
+    ]
+    return {
+        "block": campaign.name,
+        "count": len(mutants),
+        "seed": seed,
+        "control": "passes",
+        **tally,
+        "errors": verdicts.count("error"),
+        "score": tally["killed"] / counted if counted else None,
+        "seconds": round(seconds, 1),
+        "mutants": rows,
+    }
