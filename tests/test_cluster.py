@@ -2,43 +2,9 @@
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
-from gradnic.hdl.axi import Lite
-from gradnic.hdl.registers import RegisterBank
-from gradnic.hdl.streams import FrameBeat, Slice
 from gradnic.models.ring_exchange import Framing
 from gradnic.sim import batch, cluster
-
-from gradnic.inline import REGISTERS
-
-
-class IdleCard(wiring.Component):
-    """An in-line card's ports with nothing between them but register slices."""
-
-    def __init__(self, lanes):
-        self.frames = stream.Signature(FrameBeat(4 * lanes))
-        self.bank = RegisterBank(REGISTERS)
-        super().__init__(
-            {
-                "host_tx": In(self.frames),
-                "mac_tx": Out(self.frames),
-                "mac_rx": In(self.frames),
-                "host_rx": Out(self.frames),
-                "bus": In(Lite(self.bank.bus.signature.address_width)),
-            }
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.bank = self.bank
-        wiring.connect(m, wiring.flipped(self.bus), self.bank.bus)
-        for name, i, o in (("tx", self.host_tx, self.mac_tx), ("rx", self.mac_rx, self.host_rx)):
-            m.submodules[name] = part = Slice(self.frames.members["payload"].shape)
-            wiring.connect(m, wiring.flipped(i), part.i)
-            wiring.connect(m, part.o, wiring.flipped(o))
-        return m
+from gradnic.sim.idle_card import IdleCard
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,124 @@
+"""``gradnic report``: the main job and its page."""
+
+import json
+from pathlib import Path
+
+import click
+from rich.progress import Progress
+
+from .. import params
+from ..output import console, json_option, table, write_json, write_whole
+
+RESULT = "result.json"
+
+
+def synthesized_clock(lanes):
+    """The recorded figures of the slowest part of a card with `lanes`, or None.
+
+    The card itself where it is recorded, else the slower of its two engines.
+    """
+    from ..fpga import baseline
+
+    recorded = [entry for entry in baseline.load().values() if entry["device"].endswith("-8")]
+    for blocks in ((f"inline-{lanes}",), (f"compressor-{lanes}", f"decompressor-{lanes}")):
+        found = [entry for entry in recorded if entry["block"] in blocks]
+        if len(found) == len(blocks):
+            slowest = min(found, key=lambda entry: entry["fmax_mhz"])
+            return {key: slowest[key] for key in ("block", "device", "fmax_mhz", "gbps")}
+    return None
+
+
+def write_verilog(lanes, folder):
+    """Write the card's Verilog with its port list and registers; returns the paths."""
+    from .verilog import generate
+
+    name = f"inline{lanes}"
+    files, _ = generate(name, params.preset(name), "portable")
+    for file, text in files.items():
+        write_whole(Path(folder) / file, text)
+    return [str(Path(folder) / file) for file in files]
+
+
+def run_job(lanes, link_bytes, floats, screen):
+    """The main job with its progress on `screen`; returns the dict of `sim.first_light.run`."""
+    from ..sim import first_light
+
+    with Progress(console=screen, transient=True) as progress:
+        tasks = []
+
+        def stage(text, steps):
+            if tasks:
+                progress.update(tasks[-1], total=1, completed=1)
+            tasks.append(progress.add_task(text, total=steps))
+
+        result = first_light.run(
+            lanes=lanes,
+            link_bytes=link_bytes,
+            n_floats=floats,
+            on_stage=stage,
+            on_step=lambda k: progress.update(tasks[-1], completed=k),
+        )
+        stage("writing Verilog", None)
+        result["verilog"] = write_verilog(lanes, "build/verilog")
+    result["clock"] = synthesized_clock(lanes)
+    return result
+
+
+@click.command(name="report")
+@click.option("--run", "do_run", is_flag=True, help="Do the main job first.")
+@click.option("--out", "folder", default="build/report", show_default=True, help="Folder.")
+@click.option("--lanes", default=8, show_default=True, help="Floats a cycle: 4, 8, 16 or 32.")
+@click.option(
+    "--link-bytes",
+    default=8.0,
+    show_default=True,
+    help="Bytes a clock cycle that a wire takes (8 at 156.25 MHz is 10 Gb/s); 0: no limit.",
+)
+@click.option("--elements", type=int, help="Only so many values of each gradient.")
+@json_option
+def command(do_run, folder, lanes, link_bytes, elements, json_file):
+    """Sum real gradients over four RTL cards in a ring, and show what it saved, pictures first.
+
+    With --run: trains a small network, takes the gradients of four workers at iterations 1 and 200,
+    sums them over cards of RTL, coded and uncoded, compares every frame and replica with the golden
+    cluster, writes the card's Verilog and FOLDER/result.json. Without: draws the page again from
+    that file. Exit status 1 if anything differs.
+
+    \b
+    Example:
+      gradnic report --run
+    """
+    from ..sim import report
+
+    params.check_lanes(lanes)
+    if elements is not None and elements < 1:
+        raise ValueError(f"elements must be at least 1, not {elements}")
+    if link_bytes < 0:
+        raise ValueError(f"link_bytes must be at least 0, not {link_bytes}")
+    path = Path(folder) / RESULT
+    if do_run:
+        result = run_job(lanes, link_bytes, elements, console("-"))
+        write_json(path, result)
+    elif not path.exists():
+        raise ValueError(f"no run is kept in {folder}: add --run")
+    else:
+        result = json.loads(path.read_text())
+    page = Path(folder) / "index.html"
+    write_whole(page, report.page(result))
+    columns = ("", *(f"iteration {i}" for i in result["iterations"]))
+    screen = console(json_file)
+    title = f"{result['nodes']} RTL cards in a ring, bound 2^{result['exponent'] - 127}, sum loss"
+    lines, group = [], None
+    for section, name, values in report.rows(result):
+        if section != group:
+            group = section
+            lines.append((section, *([""] * len(values))))
+        lines.append((f"  {name}", *values))
+    screen.print(table(title, columns, lines))
+    screen.print(report.clock_line(result))
+    screen.print(f"page: {page}")
+    agree = "agree bit for bit" if result["ok"] else "DIFFER"
+    screen.print(f"RTL and golden cluster {agree}")
+    write_json(json_file, result)
+    if not result["ok"]:
+        raise SystemExit(1)
