@@ -49,7 +49,7 @@ class InlineCard:
     """One card: `transmit` is host to network, `receive` is network to host.
 
     settings : InlineSettings, replaced at will between frames.
-    rounding : "trunc" or "nearest", as the circuit is built; "nearest" codes in strict mode only.
+    rounding : "trunc" or "nearest", as the circuit is built; the paper codec truncates always.
     max_floats : int, most floats of a packet that the circuit's stores hold.
 
     Attributes: `counters`, {name of `gradnic.inline.COUNTERS`: int}. Overrun needs a clock and
@@ -169,9 +169,7 @@ class InlineCard:
             count, limit = GRADNIC.elems.get(frame), min(s.floats_limit, self.max_floats)
         else:
             count, limit = n_payload // 4, self.max_floats
-        codable = s.exponent in inline.EXPONENTS and not (
-            s.paper_codec and self.rounding == "nearest"
-        )
+        codable = s.exponent in inline.EXPONENTS
         return Fate.CODED if codable and 1 <= count <= limit else Fate.LIMIT
 
     def _fate_in(self, frame, bad, kind):
@@ -196,7 +194,7 @@ class InlineCard:
             exponent=s.exponent,
             prescale=s.prescale,
             mode="paper" if s.paper_codec else "strict",
-            rounding=self.rounding,
+            rounding="trunc" if s.paper_codec else self.rounding,
         )
         head = bytearray(frame[:start])
         if kind == "native":

@@ -1,0 +1,52 @@
+"""Merges two streams of frames into one."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .streams import FrameBeat, Slice
+
+
+class FrameArbiter(wiring.Component):
+    """Merges foreign and own frames, whole frame by whole frame; foreign frames go first.
+
+    1 cycle of latency, 1 beat per cycle; a change from foreign to own frames costs one cycle, no
+    other change does. A foreign frame waits for one own frame at most. A frame whose source
+    pauses in its middle holds the output.
+
+    Parameters
+    ----------
+    n_bytes, meta_width : int
+        Shape of the beats, see `FrameBeat`.
+
+    Members
+    -------
+    foreign, own : In(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
+    o : Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
+        Comes from registers.
+    """
+
+    def __init__(self, n_bytes, *, meta_width=0):
+        self.shape = FrameBeat(n_bytes, meta_width=meta_width)
+        frames = stream.Signature(self.shape)
+        super().__init__({"foreign": In(frames), "own": In(frames), "o": Out(frames)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.slice = slice = Slice(self.shape)
+        wiring.connect(m, slice.o, wiring.flipped(self.o))
+        own = Signal()  # whose turn it is; registered, since it selects a whole beat
+        inside = Signal()  # between a first and a last beat
+        m.d.comb += [
+            slice.i.p.eq(Mux(own, self.own.p, self.foreign.p)),
+            slice.i.valid.eq(Mux(own, self.own.valid, self.foreign.valid)),
+            self.own.ready.eq(own & slice.i.ready),
+            self.foreign.ready.eq(~own & slice.i.ready),
+        ]
+        with m.If(slice.i.valid & slice.i.ready):
+            m.d.sync += inside.eq(~slice.i.p.last)
+            with m.If(slice.i.p.last & own):
+                m.d.sync += own.eq(~self.foreign.valid)
+        with m.Elif(~inside & ~slice.i.valid):
+            m.d.sync += own.eq(self.own.valid & ~self.foreign.valid)
+        return m
