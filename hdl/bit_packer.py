@@ -1,0 +1,169 @@
+"""Values of a few bits each, packed without gaps, most significant bit first; and the way back."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from .pipeline import delayed_flag
+
+UNITS = 8  # a beat out is eight units of one bit per lane
+
+
+def _reversed_bits(value):
+    """Bits of `value`, with those of each byte in reverse: a bit stream that fills bytes from
+    their top becomes one that counts upward, and back."""
+    return Cat(value[i ^ 7] for i in range(len(value)))
+
+
+class BitPacker(wiring.Component):
+    """Packs a beat of `lanes` values into a bit stream, in beats of `lanes` bytes.
+
+    The first value's top bit is the top bit of byte 0, as in THC's reference code. A beat in
+    gives `bits` / 8 of a beat out, `latency` cycles later at the earliest; nothing can stall it.
+    What is packed must be a whole number of beats out before `bits` changes.
+
+    Parameters
+    ----------
+    lanes : int
+        Values per beat, a multiple of 2.
+
+    Members
+    -------
+    bits : In(4)
+        Bits of a value, 1 to 8; constant while beats are inside.
+    valid, values : In(1), In(ArrayLayout(8, lanes))
+    done, merged, octets : Out(1), Out(1), Out(8 * lanes)
+        A beat is full (``done``), or one came in that did not fill one (``merged``).
+    """
+
+    latency = 4
+
+    def __init__(self, lanes):
+        self.lanes = lanes
+        super().__init__(
+            {
+                "bits": In(4),
+                "valid": In(1),
+                "values": In(data.ArrayLayout(8, lanes)),
+                "done": Out(1),
+                "merged": Out(1),
+                "octets": Out(8 * lanes),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes, size = self.lanes, UNITS * self.lanes
+        # bits in order of the stream, as if they were the low bits of a number
+        dense = Signal(size, reset_less=True)
+        width = Signal(3, reset_less=True)
+        m.d.sync += width.eq(self.bits - 1)
+        choices = Array(
+            Cat(
+                self.values[p // bits][bits - 1 - p % bits] if p < lanes * bits else Const(0, 1)
+                for p in range(size)
+            )
+            for bits in range(1, 9)
+        )
+        m.d.sync += dense.eq(choices[width])
+        arrives = delayed_flag(m, self.valid, 1, name="arrives")
+
+        base, total = Signal(3), Signal(4)
+        m.d.comb += total.eq(base + self.bits)
+        with m.If(arrives):
+            m.d.sync += base.eq(total)
+        held_base, full = Signal(3, reset_less=True), Signal()
+        turned = Signal(size, reset_less=True)
+        m.d.sync += [
+            held_base.eq(base),
+            turned.eq(Cat(dense, dense) >> ((UNITS - base)[:4] * lanes)),
+            full.eq(arrives & total[3]),
+        ]
+        here = delayed_flag(m, arrives, 1, name="here")
+
+        kept = Signal(size, reset_less=True)
+        after, out = Signal(UNITS), Signal(size, reset_less=True)
+        m.d.comb += after.eq(Cat(unit >= held_base for unit in range(UNITS)))
+        for unit in range(UNITS):
+            part = slice(unit * lanes, (unit + 1) * lanes)
+            m.d.sync += out[part].eq(Mux(after[unit], turned[part], kept[part]))
+            # what lies before the base belongs to the next beat, if this one overflows
+            with m.If(here & (after[unit] | full)):
+                m.d.sync += kept[part].eq(turned[part])
+        m.d.sync += [self.done.eq(delayed_flag(m, full, 1, name="full"))]
+        m.d.sync += [self.merged.eq(delayed_flag(m, here & ~full, 1, name="merges"))]
+        m.d.sync += self.octets.eq(_reversed_bits(out))
+        return m
+
+
+class BitUnpacker(wiring.Component):
+    """Takes a bit stream, in beats of 2 * `lanes` bytes, apart into values of 8, 12 or 16 bits.
+
+    Full rate out: a beat of `lanes` values per cycle for as long as beats in are at hand.
+
+    Parameters
+    ----------
+    lanes : int
+        Values per beat, a multiple of 2.
+
+    Members
+    -------
+    code : In(2)
+        0, 1, 2 for 8, 12, 16 bits; constant while beats are inside.
+    available, word, take : In(1), In(16 * lanes), Out(1)
+        A beat is at hand, the beat, and: it is used up in this cycle.
+    open : In(1)
+        A beat out may be produced in this cycle.
+    done, values : Out(1), Out(ArrayLayout(16, lanes))
+        `latency` cycles after it was produced.
+    """
+
+    latency = 3
+    SIZES = (2, 3, 4)  # quarters of a beat in that a beat out takes, by code
+
+    def __init__(self, lanes):
+        self.lanes = lanes
+        super().__init__(
+            {
+                "code": In(2),
+                "available": In(1),
+                "word": In(16 * lanes),
+                "take": Out(1),
+                "open": In(1),
+                "done": Out(1),
+                "values": Out(data.ArrayLayout(16, lanes)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes, quarter = self.lanes, 4 * self.lanes
+        size = Signal(3)
+        m.d.sync += size.eq(self.code + 2)
+        # quarters left in the beat before, which are its last ones
+        left, enough, produces = Signal(3), Signal(), Signal()
+        m.d.comb += [
+            enough.eq(left >= size),
+            produces.eq(self.open & (enough | self.available)),
+            self.take.eq(self.open & ~enough & self.available),
+        ]
+        with m.If(produces):
+            m.d.sync += left.eq(left + Mux(enough, 0, 4) - size)
+        previous = Signal(len(self.word), reset_less=True)
+        window = Signal(2 * len(self.word), reset_less=True)
+        start = Signal(3, reset_less=True)
+        m.d.sync += [
+            window.eq(Cat(previous, _reversed_bits(self.word))),
+            start.eq(4 - left),
+        ]
+        with m.If(self.take):
+            m.d.sync += previous.eq(_reversed_bits(self.word))
+        dense = Signal(len(self.word), reset_less=True)
+        m.d.sync += dense.eq(window >> (start * quarter))
+        for lane in range(lanes):
+            shapes = Array(
+                Cat(dense[width * lane : width * (lane + 1)][::-1]) for width in (8, 12, 16, 16)
+            )
+            m.d.sync += self.values[lane].eq(shapes[self.code])
+        m.d.comb += self.done.eq(delayed_flag(m, produces, self.latency, name="inside"))
+        return m

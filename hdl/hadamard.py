@@ -1,0 +1,158 @@
+"""Walsh-Hadamard transform as a stream: a block of elements in, its transform out, no bubble."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .pipeline import delayed, delayed_flag
+
+BLOCKS = (64, 256, 1024, 4096)
+
+
+def growth(width, n_stages, limit):
+    """Widths before, between and after `n_stages` butterflies: one bit each, up to `limit`."""
+    return [min(width + k, limit) for k in range(n_stages + 1)]
+
+
+class Hadamard(wiring.Component):
+    """Natural-order integer Walsh-Hadamard transform of blocks of 64, 256, 1024 or 4096 elements.
+
+    Element e of a block is lane e % lanes of its beat e // lanes, before and after. Butterflies
+    between beats come first, the farthest ones ahead: each keeps the first half of its span in
+    memory, adds it to the second half as that arrives, and puts the difference in its place, which
+    leaves while the next span arrives. Butterflies between lanes follow. The stages commute, and
+    integers are exact, so the order does not show.
+
+    Rate: one beat per cycle, blocks back to back or with any gaps. A block's last beat leaves
+    ``latency`` cycles after its last beat came in, at a full-rate input; nothing can stall it, so
+    whoever feeds it must have room for what is in flight. Source: THC (NSDI 2024).
+
+    Parameters
+    ----------
+    lanes : int
+        Elements per beat, a power of two from 2 to 64.
+    block : int
+        Largest block: 64, 256, 1024 or 4096.
+    in_width, width : int
+        Bits of an element before the first and after the last butterfly, two's complement; no
+        partial sum may exceed `width` bits.
+
+    Members
+    -------
+    log4 : In(2)
+        log4(B) - 3 of the blocks to come; may change only while no beat is inside.
+    i, o : In, Out(stream)
+        Beats of `lanes` elements. ``i`` is always ready, and ``o`` does not wait for ready.
+    """
+
+    def __init__(self, lanes, block=1024, *, in_width=15, width=21):
+        if lanes not in (2, 4, 8, 16, 32, 64):
+            raise ValueError(f"lanes must be a power of two from 2 to 64, not {lanes!r}")
+        if block not in BLOCKS:
+            raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
+        if not 2 <= in_width <= width:
+            raise ValueError(f"in_width must be 2 to {width} bits, not {in_width!r}")
+        self.lanes, self.block = lanes, block
+        self.spans = [2**k for k in reversed(range((block // lanes).bit_length() - 1))]
+        self.widths = growth(in_width, block.bit_length() - 1, width)
+        beat = {
+            end: stream.Signature(data.ArrayLayout(signed(w), lanes))
+            for end, w in (("i", in_width), ("o", width))
+        }
+        super().__init__({"log4": In(2), "i": In(beat["i"]), "o": Out(beat["o"])})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.i.ready.eq(1)
+        valid, elements = self.i.valid, list(self.i.payload)
+        beats = Signal(range(self.block // self.lanes + 1))
+        sizes = Array(max(1, b // self.lanes) for b in BLOCKS)
+        m.d.sync += beats.eq(sizes[self.log4])
+        for stage, span in enumerate(self.spans):
+            part = _Across(self.lanes, self.widths[stage], self.widths[stage + 1], span)
+            m.submodules[f"across{span}"] = part
+            m.d.comb += [
+                part.skip.eq(beats <= span),
+                part.i.valid.eq(valid),
+                Cat(part.i.payload).eq(Cat(elements)),
+            ]
+            valid, elements = part.o.valid, list(part.o.payload)
+        for k in range(self.lanes.bit_length() - 1):
+            width = self.widths[len(self.spans) + k + 1]
+            results = [
+                Signal(signed(width), name=f"sum{k}_{j}", reset_less=True)
+                for j in range(self.lanes)
+            ]
+            for j in range(self.lanes):
+                near, far = elements[j & ~(1 << k)], elements[j | 1 << k]
+                m.d.sync += results[j].eq(near - far if j >> k & 1 else near + far)
+            delayed = Signal(name=f"valid{k}")
+            m.d.sync += delayed.eq(valid)
+            valid, elements = delayed, results
+        m.d.comb += [self.o.valid.eq(valid), Cat(self.o.payload).eq(Cat(elements))]
+        return m
+
+
+class _Across(wiring.Component):
+    """Butterflies between beats that are `span` apart; a stage of `Hadamard`.
+
+    Sums leave as the second half of the span arrives, differences in the `span` cycles after it:
+    the first half of what follows takes at least as long, so that the two never meet.
+    """
+
+    def __init__(self, lanes, in_width, width, span):
+        self.span, self.width = span, width
+        super().__init__(
+            {
+                "skip": In(1),
+                "i": In(stream.Signature(data.ArrayLayout(signed(in_width), lanes))),
+                "o": Out(stream.Signature(data.ArrayLayout(signed(width), lanes))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        span, lanes = self.span, len(self.i.payload)
+        place = Signal(ceil_log2(span))  # of the beat that arrives, within its half
+        second = Signal()  # it belongs to the second half
+        leaving = Signal()  # differences are leaving
+        leaving_place = Signal.like(place)
+        last = place == span - 1
+        with m.If(self.i.valid & ~self.skip):
+            m.d.sync += [place.eq(place + 1), second.eq(second ^ last)]
+        with m.If(self.i.valid & ~self.skip & second & last):
+            m.d.sync += [leaving.eq(1), leaving_place.eq(0)]
+        with m.Elif(leaving):
+            m.d.sync += [
+                leaving.eq(leaving_place != span - 1),
+                leaving_place.eq(leaving_place + 1),
+            ]
+
+        # Below four beats what was written must be there at once; above, registers fit between.
+        lag = int(span >= 4)
+        words = memory.Memory(shape=lanes * self.width, depth=span, init=[])
+        m.submodules.words = words
+        read, write = words.read_port(domain="comb"), words.write_port()
+        m.d.comb += read.addr.eq(Mux(leaving, leaving_place, place))
+        word = delayed(m, read.data, lag, name="word")
+        arrived = delayed(m, Cat(self.i.payload), lag, name="arrived")
+        first = delayed_flag(m, self.i.valid & ~self.skip & ~second, lag, name="first")
+        meets = delayed_flag(m, self.i.valid & ~self.skip & second, lag, name="meets")
+        passes = delayed_flag(m, self.i.valid & self.skip, lag, name="passes")
+        leaves = delayed_flag(m, leaving, lag, name="leaves")
+        stored = []
+        for lane in range(lanes):
+            in_width = len(arrived) // lanes
+            kept = word.word_select(lane, self.width).as_signed()
+            new = arrived.word_select(lane, in_width).as_signed()
+            sums = Mux(meets | leaves, kept, 0) + Mux(meets | passes, new, 0)
+            m.d.sync += self.o.payload[lane].eq(sums)
+            stored.append((Mux(meets, kept, 0) + Mux(meets, -new, new))[: self.width])
+        m.d.sync += self.o.valid.eq(meets | leaves | passes)
+        m.d.comb += [
+            write.data.eq(delayed(m, Cat(stored), lag, name="stored")),
+            write.addr.eq(delayed(m, place, 2 * lag, name="stored_place")),
+            write.en.eq(delayed_flag(m, first | meets, lag, name="stores")),
+        ]
+        return m

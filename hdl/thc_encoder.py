@@ -1,0 +1,222 @@
+"""THC worker, way up, second pass: floats and agreed norms in, packed indices out."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .bit_packer import BitPacker
+from .fifo import FIFO
+from .hadamard import BLOCKS, Hadamard
+from .pipeline import Room, delayed, delayed_flag
+from .ring import BlockFIFO
+from .thc_quantize import Cell, Quantize
+from .thc_random import BlockHash, Hashes, RandomBytes, Signs
+from .thc_scale import F, Factor, Reciprocal, Scale
+
+Block = data.StructLayout({"word": 32, "number": 32, "silent": 1})
+Seeds = data.StructLayout({"scale": Factor, "hashes": Hashes})
+N_SEEDS = 64
+
+
+class ThcEncoder(wiring.Component):
+    """Scale, rotate, quantize and pack: `lanes` floats per cycle, blocks back to back.
+
+    Twin of `gradnic.models.thc.Worker.encode`. A block starts once its entry in `blocks` and its
+    floats are there. Everything inside runs free; beats are let in only while there is room for
+    all that may come out, so that a stalled output stalls the input and loses nothing. Before the
+    first block under a new ``random_key``, pulse ``rekey`` and wait for ``busy`` to fall.
+
+    Parameters
+    ----------
+    lanes : int
+        Floats per cycle: 4, 8, 16 or 32.
+    block : int
+        Largest block: 64, 256, 1024 or 4096.
+
+    Members
+    -------
+    log4, tensor, bits : In(2), In(1), In(4)
+        log4(B) - 3; one factor for the whole tensor instead of norms; bits of an index, 1 to 8.
+    t_fixed, unit : In(10), In(23)
+        See `Quantize`.
+    write_en, write_addr, write_data : In(1), In(8), In(Cell)
+        The table, all lanes at once.
+    random_key, sign_key, tensor_hash : In(32)
+        See `BlockHash`. All of these may change only while nothing is inside.
+    rekey, busy : In(1), Out(1)
+    blocks : In(stream.Signature(Block))
+        The agreed norm (or the factor S), the block's number in the tensor, and whether this
+        worker must keep silent (its own norm exceeds the agreed one).
+    floats : In(stream.Signature(32 * lanes))
+    indices : Out(stream.Signature(8 * lanes))
+        `lanes` bytes a beat, most significant bit first; B * bits / (8 * lanes) beats a block.
+    """
+
+    def __init__(self, lanes, *, block=1024):
+        if lanes not in (4, 8, 16, 32):
+            raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
+        if block not in BLOCKS:
+            raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
+        self.lanes, self.block = lanes, block
+        half = (block.bit_length() - 1) // 2
+        in_width = half + F + 2
+        self.rotate = Hadamard(
+            lanes, block, in_width=in_width, width=in_width + block.bit_length() - 1
+        )
+        super().__init__(
+            {
+                "log4": In(2),
+                "tensor": In(1),
+                "bits": In(4),
+                "t_fixed": In(10),
+                "unit": In(23),
+                "write_en": In(1),
+                "write_addr": In(8),
+                "write_data": In(Cell),
+                "random_key": In(32),
+                "sign_key": In(32),
+                "tensor_hash": In(32),
+                "rekey": In(1),
+                "busy": Out(1),
+                "blocks": In(stream.Signature(Block)),
+                "floats": In(stream.Signature(32 * lanes)),
+                "indices": Out(stream.Signature(8 * lanes)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        seeds = self._seeds(m)
+        depth = 2 ** ceil_log2(self.block // lanes + 160)
+        m.submodules.room = room = Room(depth, largest=2)
+        m.submodules.packed = packed = BlockFIFO(8 * lanes, depth + 8)
+        m.submodules.dice = dice = BlockFIFO(8 * lanes + 1, depth)
+
+        # a beat is let in
+        beat = Signal(range(max(2, self.block // lanes)))
+        last_beat = Signal.like(beat)
+        m.d.sync += last_beat.eq((64 // lanes << (self.log4 << 1)) - 1)
+        goes = Signal()
+        m.d.comb += [
+            goes.eq(self.floats.valid & seeds.valid & room.open & ~self.busy),
+            self.floats.ready.eq(seeds.valid & room.open & ~self.busy),
+            seeds.ready.eq(goes & (beat == last_beat)),
+            room.take.eq(goes),
+        ]
+        with m.If(goes):
+            m.d.sync += beat.eq(Mux(beat == last_beat, 0, beat + 1))
+        valid, first = Signal(), Signal(reset_less=True)
+        words = Signal(32 * lanes, reset_less=True)
+        now = Signal(Seeds, reset_less=True)
+        m.d.sync += [
+            valid.eq(goes),
+            first.eq(beat == 0),
+            words.eq(self.floats.payload),
+            now.eq(seeds.payload),
+        ]
+
+        m.submodules.random = random = RandomBytes(lanes)
+        m.submodules.signs = signs = Signs(lanes)
+        m.d.comb += [
+            random.key.eq(self.random_key),
+            random.rekey.eq(self.rekey),
+            self.busy.eq(random.busy),
+            random.valid.eq(valid),
+            random.first.eq(first),
+            random.h1.eq(now.hashes.h1),
+            random.h2.eq(now.hashes.h2),
+            signs.valid.eq(valid),
+            signs.first.eq(first),
+            signs.sign_h1.eq(now.hashes.sign_h1),
+            dice.i.valid.eq(random.done),
+            dice.i.payload.eq(
+                Cat(random.octets, delayed(m, now.scale.silent, random.latency, name="silent"))
+            ),
+        ]
+
+        rotate = self.rotate
+        m.submodules.rotate = rotate
+        m.d.comb += [
+            rotate.log4.eq(self.log4),
+            rotate.i.valid.eq(delayed_flag(m, valid, signs.latency + Scale.latency, name="scales")),
+        ]
+        words = delayed(m, words, signs.latency, name="words")
+        factor = delayed(m, now.scale, signs.latency, name="factor")
+        factor = data.View(Factor, factor)
+        for lane in range(lanes):
+            m.submodules[f"scale{lane}"] = scale = Scale()
+            m.d.comb += [
+                scale.log4.eq(self.log4),
+                scale.word.eq(words.word_select(lane, 32)),
+                scale.factor.eq(factor.factor),
+                scale.offset.eq(factor.offset),
+                scale.negate.eq(signs.signs[lane]),
+                rotate.i.payload[lane].eq(scale.o),
+            ]
+
+        middle = Signal(8, reset_less=True)
+        m.d.sync += middle.eq(1 << (self.bits - 1)[:3])
+        throws = delayed_flag(m, rotate.o.valid, Quantize.random_lag, name="throws")
+        after = Quantize.latency - Quantize.random_lag
+        silent = delayed(m, dice.o.payload[-1], after, name="hushed")
+        m.submodules.packer = packer = BitPacker(lanes)
+        m.d.comb += [
+            dice.o.ready.eq(throws),
+            packer.bits.eq(self.bits),
+            packer.valid.eq(delayed_flag(m, throws, after, name="quantized")),
+        ]
+        for lane in range(lanes):
+            m.submodules[f"quantize{lane}"] = quantize = Quantize(len(rotate.o.payload[lane]))
+            m.d.comb += [
+                quantize.log4.eq(self.log4),
+                quantize.t_fixed.eq(self.t_fixed),
+                quantize.unit.eq(self.unit),
+                quantize.write_en.eq(self.write_en),
+                quantize.write_addr.eq(self.write_addr),
+                quantize.write_data.eq(self.write_data),
+                quantize.i.eq(rotate.o.payload[lane]),
+                quantize.random.eq(dice.o.payload.word_select(lane, 8)),
+                packer.values[lane].eq(Mux(silent, middle, quantize.o)),
+            ]
+        m.d.comb += [
+            packed.i.valid.eq(packer.done),
+            packed.i.payload.eq(packer.octets),
+            room.give.eq(packer.merged + (packed.o.valid & packed.o.ready)),
+        ]
+        wiring.connect(m, packed.o, wiring.flipped(self.indices))
+        return m
+
+    def _seeds(self, m):
+        """Stream of what the blocks to come need: their factors and the seeds of their dice."""
+        m.submodules.seeds = seeds = FIFO(Seeds, N_SEEDS)
+        m.submodules.seeds_room = room = Room(N_SEEDS)
+        m.submodules.hash = hashes = BlockHash()
+        m.submodules.reciprocal = reciprocal = Reciprocal()
+        takes = Signal()
+        m.d.comb += [
+            takes.eq(self.blocks.valid & room.open),
+            self.blocks.ready.eq(room.open),
+            room.take.eq(takes),
+            room.give.eq(seeds.o.valid & seeds.o.ready),
+            hashes.random_key.eq(self.random_key),
+            hashes.sign_key.eq(self.sign_key),
+            hashes.tensor_hash.eq(self.tensor_hash),
+            hashes.valid.eq(takes),
+            hashes.block.eq(self.blocks.p.number),
+            reciprocal.log4.eq(self.log4),
+            reciprocal.tensor.eq(self.tensor),
+            reciprocal.valid.eq(takes),
+            reciprocal.word.eq(self.blocks.p.word),
+        ]
+        later = hashes.latency - reciprocal.latency
+        scale = data.View(Factor, delayed(m, reciprocal.result, later, name="scale"))
+        silent = delayed(m, self.blocks.p.silent, hashes.latency, name="told")
+        m.d.comb += [
+            seeds.i.valid.eq(hashes.done),
+            seeds.i.p.hashes.eq(hashes.hashes),
+            seeds.i.p.scale.eq(scale),
+            seeds.i.p.scale.silent.eq(scale.silent | silent),
+        ]
+        return seeds.o

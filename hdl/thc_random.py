@@ -1,0 +1,253 @@
+"""The random source that all THC workers share, as a stream of rounding bytes and of signs.
+
+64 logical lanes whatever the physical width: element i of a block is drawn by lane i % 64. Twin of
+`gradnic.models.thc_random`; all arithmetic is modulo 2**32.
+"""
+
+from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .multiplier import Multiplier
+from .pipeline import delayed, delayed_flag
+
+GOLDEN = 0x9E3779B9
+N_LANES = 64
+FMIX_LATENCY = 14
+
+Hashes = data.StructLayout({"h1": 32, "h2": 32, "sign_h1": 32})
+
+
+def step(x):
+    """One step of xorshift32, as an expression of a 32-bit value."""
+    x = x ^ (x << 13)[:32]
+    x = x ^ (x >> 17)
+    return x ^ (x << 5)[:32]
+
+
+class Fmix32(wiring.Component):
+    """The finalizer of MurmurHash3: one hash per cycle, `FMIX_LATENCY` cycles later.
+
+    Members
+    -------
+    x, y : In(32), Out(32)
+    """
+
+    x: In(32)
+    y: Out(32)
+
+    def elaborate(self, platform):
+        m = Module()
+        value = self.x
+        for turn, (shift, factor) in enumerate(((16, 0x85EBCA6B), (13, 0xC2B2AE35))):
+            folded = Signal(32, name=f"folded{turn}", reset_less=True)
+            m.d.sync += folded.eq(value ^ (value >> shift))
+            m.submodules[f"times{turn}"] = times = Multiplier(32, 32)
+            m.d.comb += [times.a.eq(folded), times.b.eq(factor)]
+            value = Signal(32, name=f"product{turn}", reset_less=True)
+            m.d.sync += value.eq(times.p[:32])
+        m.d.comb += self.y.eq(value ^ (value >> 16))
+        return m
+
+
+class BlockHash(wiring.Component):
+    """Seeds of a block: one block per cycle, ``latency`` cycles later; nothing can stall it.
+
+    Members
+    -------
+    random_key, sign_key, tensor_hash : In(32)
+        Keys of (seed, round, worker) and (seed, sign round, all workers), and the hash of the
+        tensor's number, as `gradnic.models.thc_random` computes them; constant while blocks are
+        inside.
+    valid, block : In(1), In(32)
+        Number of a block in its tensor.
+    done, hashes : Out(1), Out(Hashes)
+    """
+
+    latency = 3 * FMIX_LATENCY + 2
+
+    random_key: In(32)
+    sign_key: In(32)
+    tensor_hash: In(32)
+    valid: In(1)
+    block: In(32)
+    done: Out(1)
+    hashes: Out(Hashes)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.inner = inner = Fmix32()
+        m.submodules.random = random = Fmix32()
+        m.submodules.second = second = Fmix32()
+        m.submodules.sign = sign = Fmix32()
+        random_seed, sign_seed = (Signal(32, reset_less=True) for _ in range(2))
+        h1 = Signal(32, reset_less=True)
+        m.d.comb += [
+            inner.x.eq(self.block ^ self.tensor_hash),
+            random.x.eq(random_seed),
+            sign.x.eq(sign_seed),
+            second.x.eq(h1),
+            self.hashes.h1.eq(delayed(m, random.y, FMIX_LATENCY + 1, name="h1")),
+            self.hashes.sign_h1.eq(delayed(m, sign.y, FMIX_LATENCY + 1, name="sign_h1")),
+            self.hashes.h2.eq(second.y),
+            self.done.eq(delayed_flag(m, self.valid, self.latency, name="inside")),
+        ]
+        m.d.sync += [
+            random_seed.eq(inner.y ^ self.random_key),
+            sign_seed.eq(inner.y ^ self.sign_key),
+            h1.eq(random.y + 0x85EBCA77),
+        ]
+        return m
+
+
+class RandomBytes(wiring.Component):
+    """Rounding bytes of a block's beats, in step with them.
+
+    A beat's bytes come ``latency`` cycles after it; nothing can stall it. Before the first beat
+    under a new key, pulse ``rekey`` and wait for ``busy`` to fall, 64 + FMIX_LATENCY cycles.
+
+    Parameters
+    ----------
+    lanes : int
+        Elements per beat, 2 to 64.
+
+    Members
+    -------
+    key, rekey, busy : In(32), In(1), Out(1)
+    valid, first, h1, h2 : In(1), In(1), In(32), In(32)
+        A beat, whether it is its block's first, and the block's seeds, constant over the block.
+    done, octets : Out(1), Out(8 * lanes)
+    """
+
+    latency = 5
+
+    def __init__(self, lanes):
+        self.lanes = lanes
+        self.phases = N_LANES // lanes
+        super().__init__(
+            {
+                "key": In(32),
+                "rekey": In(1),
+                "busy": Out(1),
+                "valid": In(1),
+                "first": In(1),
+                "h1": In(32),
+                "h2": In(32),
+                "done": Out(1),
+                "octets": Out(8 * lanes),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        phase = Signal(ceil_log2(self.phases))
+        fresh = Signal()  # the lanes of this phase have not yet drawn in this block
+        following, fresh_next = Signal.like(phase), Signal()
+        wraps = (phase == self.phases - 1) if self.phases > 1 else Const(1)
+        with m.If(self.valid):
+            m.d.sync += [
+                following.eq(Mux(self.first, 1 % self.phases, phase + 1)),
+                fresh_next.eq(Mux(self.first, self.phases > 1, fresh & ~wraps)),
+            ]
+        m.d.comb += [
+            phase.eq(Mux(self.first, 0, following)),
+            fresh.eq(self.first | fresh_next),
+        ]
+        keys = self._keys(m, phase)
+        valid = delayed_flag(m, self.valid, 4, name="inside")
+        place = delayed(m, phase, 4, name="place")
+        drawn_first = delayed_flag(m, fresh, 4, name="seeds")
+        second = delayed(m, self.h2, 2, name="h2")
+        for lane in range(self.lanes):
+            summed, mixed, again, seed = (
+                Signal(32, name=f"{name}{lane}", reset_less=True)
+                for name in ("summed", "mixed", "again", "seed")
+            )
+            m.d.sync += [
+                summed.eq(keys[lane] + self.h1),
+                mixed.eq(step(summed)),
+                again.eq(mixed + second),
+                seed.eq(step(again)),
+            ]
+            states = memory.Memory(shape=32, depth=self.phases, init=[])
+            m.submodules[f"states{lane}"] = states
+            read, write = states.read_port(domain="comb"), states.write_port()
+            seeded = Mux(seed == 0, GOLDEN, seed)
+            drawn = Signal(32, name=f"drawn{lane}")
+            m.d.comb += [
+                read.addr.eq(place),
+                drawn.eq(step(Mux(drawn_first, seeded, read.data))),
+                write.addr.eq(place),
+                write.data.eq(drawn),
+                write.en.eq(valid),
+            ]
+            m.d.sync += self.octets.word_select(lane, 8).eq(drawn[24:])
+        m.d.sync += self.done.eq(valid)
+        return m
+
+    def _keys(self, m, phase):
+        """Key of each physical lane in this phase; written one logical lane a cycle on rekey."""
+        m.submodules.mix = mix = Fmix32()
+        asked = Signal(range(N_LANES + 1), init=N_LANES)
+        running = Signal(32, reset_less=True)
+        with m.If(self.rekey):
+            m.d.sync += [asked.eq(0), running.eq(self.key)]
+        with m.Elif(asked != N_LANES):
+            m.d.sync += [asked.eq(asked + 1), running.eq(running + GOLDEN)]
+        number = delayed(m, asked[: ceil_log2(N_LANES)], FMIX_LATENCY, name="number")
+        arrives = delayed_flag(m, asked != N_LANES, FMIX_LATENCY, name="mixes")
+        m.d.comb += mix.x.eq(running)
+        m.d.sync += self.busy.eq(self.rekey | (asked != N_LANES) | arrives)
+        keys = []
+        for lane in range(self.lanes):
+            words = memory.Memory(shape=32, depth=self.phases, init=[])
+            m.submodules[f"keys{lane}"] = words
+            read, write = words.read_port(domain="comb"), words.write_port()
+            m.d.comb += [
+                read.addr.eq(phase),
+                write.data.eq(mix.y),
+                write.addr.eq(number[ceil_log2(self.lanes) :]),
+                write.en.eq(arrives & (number[: ceil_log2(self.lanes)] == lane)),
+            ]
+            keys.append(read.data)
+        return keys
+
+
+class Signs(wiring.Component):
+    """The sign diagonal of a block's beats: a 1 negates; ``latency`` cycles after the beat.
+
+    Parameters
+    ----------
+    lanes : int
+        Elements per beat, a power of two from 2 to 32.
+
+    Members
+    -------
+    valid, first, sign_h1 : In(1), In(1), In(32)
+    signs : Out(lanes)
+    """
+
+    latency = 1
+
+    def __init__(self, lanes):
+        if lanes not in (2, 4, 8, 16, 32):
+            raise ValueError(f"lanes must be a power of two from 2 to 32, not {lanes!r}")
+        self.lanes = lanes
+        super().__init__({"valid": In(1), "first": In(1), "sign_h1": In(32), "signs": Out(lanes)})
+
+    def elaborate(self, platform):
+        m = Module()
+        parts = 32 // self.lanes
+        state, part = Signal(32, reset_less=True), Signal(ceil_log2(parts))
+        word, place = Signal(32), Signal.like(part)
+        seed = Mux(self.sign_h1 == 0, GOLDEN, self.sign_h1)
+        m.d.comb += place.eq(Mux(self.first, 0, part))
+        with m.If(self.first | (place == 0)):
+            m.d.comb += word.eq(step(Mux(self.first, seed, state)))
+        with m.Else():
+            m.d.comb += word.eq(state)
+        with m.If(self.valid):
+            m.d.sync += [state.eq(word), part.eq(place + 1)]
+        m.d.sync += self.signs.eq(word.word_select(place, self.lanes))
+        return m
