@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test lint fpga synth baseline clean setup
+.PHONY: first-light test lint fpga synth baseline bench clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -40,6 +40,10 @@ synth: setup
 
 baseline: setup
 	$(BIN)/gradnic synth all --speed 8 --speed 6 --record
+
+bench: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[bench]'
+	$(BIN)/gradnic bench --json build/bench.json
 
 clean:
 	rm -rf build
