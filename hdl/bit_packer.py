@@ -114,8 +114,8 @@ class BitUnpacker(wiring.Component):
         A beat is at hand, the beat, and: it is used up in this cycle.
     open : In(1)
         A beat out may be produced in this cycle.
-    done, values : Out(1), Out(ArrayLayout(16, lanes))
-        `latency` cycles after it was produced.
+    produces, done, values : Out(1), Out(1), Out(ArrayLayout(16, lanes))
+        A beat out is produced; it is there `latency` cycles later.
     """
 
     latency = 3
@@ -130,6 +130,7 @@ class BitUnpacker(wiring.Component):
                 "word": In(16 * lanes),
                 "take": Out(1),
                 "open": In(1),
+                "produces": Out(1),
                 "done": Out(1),
                 "values": Out(data.ArrayLayout(16, lanes)),
             }
@@ -141,13 +142,13 @@ class BitUnpacker(wiring.Component):
         size = Signal(3)
         m.d.sync += size.eq(self.code + 2)
         # quarters left in the beat before, which are its last ones
-        left, enough, produces = Signal(3), Signal(), Signal()
+        left, enough = Signal(3), Signal()
         m.d.comb += [
             enough.eq(left >= size),
-            produces.eq(self.open & (enough | self.available)),
+            self.produces.eq(self.open & (enough | self.available)),
             self.take.eq(self.open & ~enough & self.available),
         ]
-        with m.If(produces):
+        with m.If(self.produces):
             m.d.sync += left.eq(left + Mux(enough, 0, 4) - size)
         previous = Signal(len(self.word), reset_less=True)
         window = Signal(2 * len(self.word), reset_less=True)
@@ -165,5 +166,5 @@ class BitUnpacker(wiring.Component):
                 Cat(dense[width * lane : width * (lane + 1)][::-1]) for width in (8, 12, 16, 16)
             )
             m.d.sync += self.values[lane].eq(shapes[self.code])
-        m.d.comb += self.done.eq(delayed_flag(m, produces, self.latency, name="inside"))
+        m.d.comb += self.done.eq(delayed_flag(m, self.produces, self.latency, name="inside"))
         return m

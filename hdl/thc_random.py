@@ -54,6 +54,11 @@ class Fmix32(wiring.Component):
 class BlockHash(wiring.Component):
     """Seeds of a block: one block per cycle, ``latency`` cycles later; nothing can stall it.
 
+    Parameters
+    ----------
+    signs_only : bool
+        Make only ``sign_h1``, for a decoder, which rolls no dice.
+
     Members
     -------
     random_key, sign_key, tensor_hash : In(32)
@@ -75,28 +80,33 @@ class BlockHash(wiring.Component):
     done: Out(1)
     hashes: Out(Hashes)
 
+    def __init__(self, *, signs_only=False):
+        self.signs_only = signs_only
+        super().__init__()
+
     def elaborate(self, platform):
         m = Module()
         m.submodules.inner = inner = Fmix32()
-        m.submodules.random = random = Fmix32()
-        m.submodules.second = second = Fmix32()
         m.submodules.sign = sign = Fmix32()
-        random_seed, sign_seed = (Signal(32, reset_less=True) for _ in range(2))
-        h1 = Signal(32, reset_less=True)
+        sign_seed = Signal(32, reset_less=True)
+        m.d.sync += sign_seed.eq(inner.y ^ self.sign_key)
         m.d.comb += [
             inner.x.eq(self.block ^ self.tensor_hash),
-            random.x.eq(random_seed),
             sign.x.eq(sign_seed),
-            second.x.eq(h1),
-            self.hashes.h1.eq(delayed(m, random.y, FMIX_LATENCY + 1, name="h1")),
             self.hashes.sign_h1.eq(delayed(m, sign.y, FMIX_LATENCY + 1, name="sign_h1")),
-            self.hashes.h2.eq(second.y),
             self.done.eq(delayed_flag(m, self.valid, self.latency, name="inside")),
         ]
-        m.d.sync += [
-            random_seed.eq(inner.y ^ self.random_key),
-            sign_seed.eq(inner.y ^ self.sign_key),
-            h1.eq(random.y + 0x85EBCA77),
+        if self.signs_only:
+            return m
+        m.submodules.random = random = Fmix32()
+        m.submodules.second = second = Fmix32()
+        random_seed, h1 = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        m.d.sync += [random_seed.eq(inner.y ^ self.random_key), h1.eq(random.y + 0x85EBCA77)]
+        m.d.comb += [
+            random.x.eq(random_seed),
+            second.x.eq(h1),
+            self.hashes.h1.eq(delayed(m, random.y, FMIX_LATENCY + 1, name="h1")),
+            self.hashes.h2.eq(second.y),
         ]
         return m
 

@@ -1,0 +1,135 @@
+"""FP32 arithmetic of the decoders: integers to floats, and products rounded to nearest even."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from .multiplier import Multiplier
+from .pipeline import delayed
+
+Float = data.StructLayout({"mantissa": 24, "exponent": signed(11), "sign": 1, "zero": 1})
+
+
+def unpacked(word):
+    """An FP32 word as fields of `Float`; denormals count as zero, the word is finite."""
+    return {
+        "mantissa": Cat(word[:23], 1),
+        "exponent": word[23:31],
+        "sign": word[31],
+        "zero": ~word[23:31].any(),
+    }
+
+
+class IntToFloat(wiring.Component):
+    """A signed integer as sign, exponent and 24-bit mantissa, rounded to nearest even.
+
+    Latency `latency` cycles, one per cycle, no handshake.
+
+    Parameters
+    ----------
+    width : int
+        Bits of the integer, 2 to 33.
+
+    Members
+    -------
+    i, o : In(signed(width)), Out(Float)
+        The exponent is biased by 127; the mantissa has its leading one.
+    """
+
+    def __init__(self, width):
+        if not 2 <= width <= 33:
+            raise ValueError(f"width must be 2 to 33 bits, not {width!r}")
+        self.width = width
+        self.n_steps = (width - 1).bit_length()
+        self.latency = 2 + self.n_steps
+        super().__init__({"i": In(signed(width)), "o": Out(Float)})
+
+    def elaborate(self, platform):
+        m = Module()
+        size = 2**self.n_steps
+        sign, value = Signal(reset_less=True), Signal(size, reset_less=True)
+        m.d.sync += [
+            sign.eq(self.i[-1]),
+            value.eq(Mux(self.i[-1], -self.i, self.i)[: self.width]),
+        ]
+        count = None
+        for step in reversed(range(self.n_steps)):
+            empty = value[size - 2**step :] == 0
+            shifted = Signal(size, name=f"shifted{step}", reset_less=True)
+            m.d.sync += shifted.eq(Mux(empty, value << 2**step, value))
+            bits = Signal(self.n_steps - step, name=f"count{step}", reset_less=True)
+            m.d.sync += bits.eq(Cat(empty, count) if count is not None else empty)
+            value, count = shifted, bits
+        sign = delayed(m, sign, self.n_steps, name="sign")
+        kept, rest = (value[-24:], value[:-24]) if size >= 24 else (value << (24 - size), None)
+        exponent = 127 + size - 1 - count
+        rounded = Signal(25)
+        if rest is None or not len(rest):
+            m.d.comb += rounded.eq(kept)
+        else:
+            up = rest[-1] & (kept[0] | rest[:-1].any())
+            m.d.comb += rounded.eq(kept + up)
+        m.d.sync += [
+            self.o.mantissa.eq(Mux(rounded[24], 1 << 23, rounded)),
+            self.o.exponent.eq(exponent + rounded[24]),
+            self.o.sign.eq(sign),
+            self.o.zero.eq(~value[-1]),
+        ]
+        return m
+
+
+class Times(wiring.Component):
+    """FP32 product, rounded to nearest even; zero and subnormal results are +0, too large ones Inf.
+
+    Latency `latency` cycles, one per cycle, no handshake.
+
+    Members
+    -------
+    a, b : In(Float)
+    o : Out(32)
+        FP32 bits.
+    """
+
+    latency = 8
+
+    a: In(Float)
+    b: In(Float)
+    o: Out(32)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.times = times = Multiplier(24, 24)
+        m.d.comb += [times.a.eq(self.a.mantissa), times.b.eq(self.b.mantissa)]
+        exponent = Signal(signed(12), reset_less=True)
+        m.d.sync += exponent.eq(self.a.exponent + self.b.exponent - 127)
+        exponent = delayed(m, exponent, times.latency - 1, name="exponent")
+        sign = delayed(m, self.a.sign ^ self.b.sign, times.latency + 2, name="sign")
+        zero = delayed(m, self.a.zero | self.b.zero, times.latency + 2, name="zero")
+
+        # the product is in [1, 4): one place right if it is 2 or more
+        kept, below = Signal(24, reset_less=True), Signal(24, reset_less=True)
+        placed = Signal(signed(12), reset_less=True)
+        high = times.p[47]
+        m.d.sync += [
+            kept.eq(Mux(high, times.p[24:], times.p[23:47])),
+            below.eq(Mux(high, times.p[:24], times.p[:23] << 1)),
+            placed.eq(exponent + high),
+        ]
+        rounded, final = Signal(25, reset_less=True), Signal(signed(12), reset_less=True)
+        # between the largest subnormal and the least normal number, FP32 rounds up from all ones
+        to_least = Signal(reset_less=True)
+        m.d.sync += [
+            rounded.eq(kept + (below[-1] & (kept[0] | below[:-1].any()))),
+            final.eq(placed),
+            to_least.eq((placed == 0) & kept.all()),
+        ]
+        carried = Signal(signed(12))
+        m.d.comb += carried.eq(final + rounded[24])
+        with m.If(zero | ((carried < 1) & ~to_least)):
+            m.d.sync += self.o.eq(0)
+        with m.Elif(carried > 254):
+            m.d.sync += self.o.eq(Cat(Const(0x7F800000, 31), sign))
+        with m.Else():
+            fraction = Mux(rounded[24] | to_least, 0, rounded[:23])
+            m.d.sync += self.o.eq(Cat(fraction, Mux(to_least, 1, carried)[:8], sign))
+        return m

@@ -1,0 +1,175 @@
+"""THC worker, way down: packed table sums and agreed norms in, floats out."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .bit_packer import BitUnpacker
+from .fifo import FIFO
+from .float_times import Float, IntToFloat, Times, unpacked
+from .hadamard import BLOCKS, Hadamard
+from .pipeline import Room, delayed, delayed_flag
+from .ring import BlockFIFO
+from .thc_random import BlockHash, Signs
+
+Sums = data.StructLayout({"word": 32, "number": 32})
+Seeds = data.StructLayout({"sign_h1": 32, "scale": Float, "nothing": 1, "infinite": 1})
+N_SEEDS = 64
+QUIET_NAN = 0x7FC00000
+
+
+class ThcDecoder(wiring.Component):
+    """Center, rotate back and scale: `lanes` floats per cycle, blocks back to back.
+
+    Twin of `gradnic.models.thc.Worker.decode`. Blocks whose norm is 0 come out as zeros, those
+    whose norm is not finite as quiet NaN. Everything inside runs free, behind a count of the room
+    that is left: a stalled output stalls the input, and nothing is lost.
+
+    Parameters
+    ----------
+    lanes : int
+        Floats per cycle: 4, 8, 16 or 32.
+    block : int
+        Largest block: 64, 256, 1024 or 4096.
+
+    Members
+    -------
+    log4, code, offset, unit : In(2), In(2), In(16), In(32)
+        log4(B) - 3; 0, 1, 2 for sums of 8, 12, 16 bits; n * g; C0 as FP32 bits, a normal number.
+    sign_key, tensor_hash : In(32)
+        See `BlockHash`. All of these may change only while nothing is inside.
+    blocks : In(stream.Signature(Sums))
+        The agreed norm and the block's number in the tensor.
+    sums : In(stream.Signature(16 * lanes))
+        2 * `lanes` bytes a beat, most significant bit first. B * w / (16 * lanes) beats a block;
+        several blocks together must be a whole number of beats.
+    floats : Out(stream.Signature(32 * lanes))
+    """
+
+    def __init__(self, lanes, *, block=1024):
+        if lanes not in (4, 8, 16, 32):
+            raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
+        if block not in BLOCKS:
+            raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
+        self.lanes, self.block = lanes, block
+        self.rotate = Hadamard(lanes, block, in_width=18, width=17 + block.bit_length())
+        super().__init__(
+            {
+                "log4": In(2),
+                "code": In(2),
+                "offset": In(16),
+                "unit": In(32),
+                "sign_key": In(32),
+                "tensor_hash": In(32),
+                "blocks": In(stream.Signature(Sums)),
+                "sums": In(stream.Signature(16 * lanes)),
+                "floats": Out(stream.Signature(32 * lanes)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        seeds, known = self._seeds(m)
+        depth = 2 ** ceil_log2(self.block // lanes + 64)
+        m.submodules.room = room = Room(depth)
+        m.submodules.results = results = BlockFIFO(32 * lanes, depth)
+        last_beat = Signal(range(max(2, self.block // lanes)))
+        m.d.sync += last_beat.eq((64 // lanes << (self.log4 << 1)) - 1)
+
+        # a beat may start in a block whose seeds are there
+        m.submodules.unpacker = unpacker = BitUnpacker(lanes)
+        started, ahead = Signal.like(last_beat), Signal(range(N_SEEDS + 1))
+        produced = Signal()
+        enters = produced & (started == 0)
+        m.d.sync += ahead.eq(ahead + known - enters)
+        with m.If(produced):
+            m.d.sync += started.eq(Mux(started == last_beat, 0, started + 1))
+        m.d.comb += [
+            unpacker.code.eq(self.code),
+            unpacker.available.eq(self.sums.valid),
+            unpacker.word.eq(self.sums.payload),
+            unpacker.open.eq(room.open & (ahead.any() | (started != 0))),
+            self.sums.ready.eq(unpacker.take),
+            produced.eq(unpacker.produces),
+            room.take.eq(produced),
+            room.give.eq(results.o.valid & results.o.ready),
+        ]
+
+        m.submodules.rotate = rotate = self.rotate
+        centered = Signal()
+        m.d.sync += centered.eq(unpacker.done)
+        m.d.comb += [rotate.log4.eq(self.log4), rotate.i.valid.eq(centered)]
+        for lane in range(lanes):
+            value = Signal(signed(18), name=f"centered{lane}", reset_less=True)
+            m.d.sync += value.eq((unpacker.values[lane] << 1) - self.offset)
+            m.d.comb += rotate.i.payload[lane].eq(value)
+
+        # the block's seeds are used where its rotated values come out
+        place = Signal.like(last_beat)
+        with m.If(rotate.o.valid):
+            m.d.sync += place.eq(Mux(place == last_beat, 0, place + 1))
+        m.d.comb += seeds.ready.eq(rotate.o.valid & (place == last_beat))
+        m.submodules.signs = signs = Signs(lanes)
+        m.d.comb += [
+            signs.valid.eq(rotate.o.valid),
+            signs.first.eq(place == 0),
+            signs.sign_h1.eq(seeds.p.sign_h1),
+        ]
+        converts = [IntToFloat(len(rotate.o.payload[0])) for _ in range(lanes)]
+        lag = converts[0].latency
+        scale = data.View(Float, delayed(m, seeds.p.scale, lag, name="scale"))
+        lag += Times.latency
+        nothing = delayed(m, seeds.p.nothing, lag, name="nothing")
+        infinite = delayed(m, seeds.p.infinite, lag, name="infinite")
+        turns = delayed(m, signs.signs, lag - signs.latency, name="turns")
+        m.d.comb += results.i.valid.eq(delayed_flag(m, rotate.o.valid, lag + 1, name="rotated"))
+        for lane, convert in enumerate(converts):
+            m.submodules[f"convert{lane}"] = convert
+            m.submodules[f"times{lane}"] = times = Times()
+            word = Signal(32, name=f"word{lane}", reset_less=True)
+            turned = Cat(times.o[:31], times.o[31] ^ turns[lane])
+            m.d.comb += [
+                convert.i.eq(rotate.o.payload[lane]),
+                times.a.eq(convert.o),
+                times.b.eq(scale),
+                results.i.payload.word_select(lane, 32).eq(word),
+            ]
+            m.d.sync += word.eq(Mux(nothing, 0, Mux(infinite, QUIET_NAN, turned)))
+        wiring.connect(m, results.o, wiring.flipped(self.floats))
+        return m
+
+    def _seeds(self, m):
+        """Stream of what the blocks to come need, and a pulse for each that is known."""
+        m.submodules.seeds = seeds = FIFO(Seeds, N_SEEDS)
+        m.submodules.seeds_room = room = Room(N_SEEDS)
+        m.submodules.hash = hashes = BlockHash(signs_only=True)
+        m.submodules.scale = times = Times()
+        takes = Signal()
+        word = self.blocks.p.word
+        m.d.comb += [
+            takes.eq(self.blocks.valid & room.open),
+            self.blocks.ready.eq(room.open),
+            room.take.eq(takes),
+            room.give.eq(seeds.o.valid & seeds.o.ready),
+            hashes.sign_key.eq(self.sign_key),
+            hashes.tensor_hash.eq(self.tensor_hash),
+            hashes.valid.eq(takes),
+            hashes.block.eq(self.blocks.p.number),
+            *(times.a[name].eq(value) for name, value in unpacked(word).items()),
+            *(times.b[name].eq(value) for name, value in unpacked(self.unit).items()),
+        ]
+        later = hashes.latency - times.latency
+        scale = delayed(m, times.o, later, name="scale_word")
+        m.d.comb += [
+            seeds.i.valid.eq(hashes.done),
+            seeds.i.p.sign_h1.eq(hashes.hashes.sign_h1),
+            *(seeds.i.p.scale[name].eq(value) for name, value in unpacked(scale).items()),
+            seeds.i.p.nothing.eq(delayed(m, word == 0, hashes.latency, name="is_zero")),
+            seeds.i.p.infinite.eq(
+                delayed(m, word >= Const(0x7F800000, 32), hashes.latency, name="is_infinite")
+            ),
+        ]
+        # known once the entry is at the head of the queue, two cycles after it came
+        return seeds.o, delayed_flag(m, hashes.done, 2, name="known")
