@@ -1,0 +1,139 @@
+"""Mutation campaigns: kills are checkers' kills, survivors are judged, and errors are no kills."""
+
+import json
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from click.testing import CliRunner
+from gradnic.sim import mutate
+
+from gradnic.commands.mutate import command
+
+
+class Adder(wiring.Component):
+    """Adds one to a byte and says whether it passed a limit, with a part that nothing can see."""
+
+    def __init__(self):
+        super().__init__({"i": In(stream.Signature(8)), "o": Out(stream.Signature(9))})
+
+    def elaborate(self, platform):
+        m = Module()
+        step = Signal(8)
+        unseen = Signal(8)
+        m.d.comb += step.eq(self.i.p + 1)
+        m.d.sync += unseen.eq(unseen ^ step)
+        with m.If(self.i.ready):
+            m.d.sync += [self.o.valid.eq(self.i.valid), self.o.p[:8].eq(step)]
+            m.d.sync += self.o.p[8].eq((step > 200) | ((step == 7) & (unseen == unseen + 1)))
+        m.d.comb += self.i.ready.eq(self.o.ready | ~self.o.valid)
+        return m
+
+
+def compare(model, values):
+    step = (values + 1) % 256
+    wanted = step | ((step > 200).astype(np.int64) << 8)
+    model.run({"i": model.pack("i", values)}, stalls={"o": 0.5}).check(o=model.pack("o", wanted))
+
+
+def thorough(model):
+    compare(model, np.arange(256))
+    compare(model, np.random.default_rng(1).permutation(256))
+
+
+def careless(model):
+    compare(model, np.array([1, 2, 3, 1]))
+
+
+def impossible(model):
+    compare(model, np.arange(256))
+    raise AssertionError("never right")
+
+
+def clumsy(model):
+    got = model.run({"i": model.pack("i", np.arange(256))}, max_cycles=4000)
+    if len(got.outputs["o"]) != 256 or int(got.outputs["o"][0, 0]) != 1:
+        raise OSError("disk full")
+
+
+def play(test, count=40, **options):
+    campaign = mutate.Campaign("adder", Adder, test, options.pop("explained", {}))
+    return mutate.run(campaign, count=count, **options)
+
+
+@pytest.fixture(scope="module")
+def report():
+    return play(thorough)
+
+
+def test_all_mutants_that_matter_die(report):
+    assert report["count"] == 40
+    assert report["killed"] + report["equivalent"] == 40, report
+    assert report["killed"] > 20
+    assert report["equivalent"] > 5  # of the part that nothing can see
+    assert report["score"] == 1
+    assert report["open"] == report["errors"] == 0
+
+
+def test_every_mutant_has_its_line(report):
+    text = json.dumps(report)
+    assert "test_mutate.py:" in text
+    indices = [m["index"] for m in report["mutants"]]
+    assert indices == list(range(1, 41))
+    assert report["mutants"][9]["replay"] == "gradnic mutate adder --count 40 --seed 1 --only 10"
+    killed = [m for m in report["mutants"] if m["verdict"] == "killed"]
+    assert all(m["reason"] for m in killed)
+    assert {m["reason"].split(":")[0] for m in killed} >= {"o"}
+    assert not any(" -port CLK " in m["command"] for m in report["mutants"])
+
+
+def test_one_mutant_alone(report):
+    killed = next(m for m in report["mutants"] if m["verdict"] == "killed")
+    alone = play(thorough, only=killed["index"], jobs=1)
+    assert alone["mutants"] == [killed]
+
+
+def test_a_careless_bench_leaves_survivors_open(report):
+    result = play(careless)
+    fates = zip(report["mutants"], result["mutants"], strict=True)
+    unfair = [
+        b["text"] for a, b in fates if (a["verdict"], b["verdict"]) == ("killed", "equivalent")
+    ]
+    assert unfair == []  # a proof that calls a mutant equivalent, which a bench can tell
+    assert result["open"] > 0
+    assert result["score"] < 1
+    survivor = next(m for m in result["mutants"] if m["verdict"] == "open")
+    cell = survivor["text"].split("-cell ")[1].split()[0]
+    explained = play(careless, explained={f"-cell {cell} ": "too few values"})
+    assert explained["explained"] > 0
+    assert explained["open"] < result["open"]
+    assert explained["score"] == pytest.approx(result["score"])  # a reason is no kill
+
+
+def test_a_failing_control_stops_everything():
+    with pytest.raises(RuntimeError, match="adder: the unmutated circuit fails: never right"):
+        play(impossible)
+
+
+def test_errors_are_no_kills():
+    result = play(clumsy)
+    assert result["errors"] > 0
+    assert any(m["reason"] == "OSError: disk full" for m in result["mutants"])
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match=r"count must be within 1..\d+, not 100000"):
+        play(thorough, count=100_000)
+    with pytest.raises(ValueError, match="only must be within 1..40, not 41"):
+        play(thorough, only=41)
+
+
+def test_command(tmp_path):
+    done = CliRunner().invoke(command, ["fifo", "--count", "100", "--json", str(tmp_path / "r")])
+    assert done.exit_code == 0, done.output
+    result = json.loads((tmp_path / "r").read_text())
+    assert result["block"] == "fifo"
+    assert result["control"] == "passes"
+    assert result["killed"] + result["equivalent"] == result["count"] == 100
