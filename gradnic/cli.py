@@ -13,6 +13,7 @@ COMMANDS = {
     "gradients": "real gradients of a small network, as .npy files",
     "codec": "compress, decompress or measure an .npy file with a golden model",
     "schedule": "schedule tables for a topology, proven, with their distance to the bound",
+    "simulate": "one all-reduce on the network model, to thousands of nodes",
     "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
     "mutate": "mutants of a block: does its bench notice one wrong gate?",

@@ -24,7 +24,8 @@ def topology_options(function):
             click.option("--seed", type=int, default=0, show_default=True),
             click.option("--rule", type=click.Choice(["full", "release"]), default="full",
                          show_default=True, help="When MultiTree closes a step."),
-            click.option("--order", type=click.Choice(["ascending", "center", "random"]),
+            click.option("--root-order", "order",
+                         type=click.Choice(["ascending", "center", "random"]),
                          help="Root order of MultiTree."),
             click.option("--dead-link", "dead_links", multiple=True, metavar="A-B"),
             click.option("--dead-node", "dead_nodes", multiple=True, type=int, metavar="V"),
@@ -54,6 +55,11 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
     return topology, schedule, time.perf_counter() - begin
 
 
+def chunks_per_shard(schedule):
+    """k as a number: whole unless the table's chunks do not divide by the nodes."""
+    return int(schedule.chunks) if schedule.chunks.denominator == 1 else float(schedule.chunks)
+
+
 def describe(topology, schedule, report, layout, seconds):
     """The result that ``--json`` writes; units: card.md section 11 as in docs/schedules.md."""
     from gradnic.models import bounds
@@ -70,7 +76,7 @@ def describe(topology, schedule, report, layout, seconds):
         "steps": report.steps,
         "slots_total": schedule.slots_total,
         "slots_per_phase": per_phase,
-        "chunks": float(schedule.chunks) if schedule.chunks % 1 else int(schedule.chunks),
+        "chunks": chunks_per_shard(schedule),
         "bound_slots": bound,
         "gap": None if overlapped else per_phase / bound,
         "max_flows_per_link_slot": report.max_flows,

@@ -14,8 +14,8 @@ def bfb(topology, *, chunks=4):
     """BFB all-reduce with k chunks per shard; the reduce-scatter is the all-gather reversed.
 
     For every node and hop the shards that arrive are spread over the links they may come by, so
-    that the fullest link has as little as whole chunks allow. ValueError on switch networks, one-way
-    links, or where ports bind.
+    that the fullest link has as little as whole chunks allow. ValueError on switch networks,
+    one-way links, or where ports bind.
     """
     if not topology.direct or topology.reverse is None:
         raise ValueError(f"BFB needs a direct network with links both ways, not {topology.name}")

@@ -95,6 +95,7 @@ def _grow_direct(topology, flows, chunks, early, routes, rng):
     capacity = _capacity(topology)
     n_capacity = sum(capacity)
     ports = topology.ports if topology.port_limited else n * len(flows)
+    leaving = [min(ports, sum(capacity[link] for link, _ in out[v])) for v in range(n)]
     member = {f: bytearray(n) for f in flows}
     frontier = {f: [f // chunks] for f in flows}  # parents with a neighbor outside, oldest first
     missing = dict.fromkeys(flows, n - 1)
@@ -104,7 +105,7 @@ def _grow_direct(topology, flows, chunks, early, routes, rng):
     growing, step = list(flows), 0
     while growing:
         free, n_free = capacity.copy(), n_capacity
-        inject, eject = [ports] * n, [ports] * n
+        inject, eject = leaving.copy(), [ports] * n
         fresh = {}
         place = dict.fromkeys(growing, 0)
         live = growing
@@ -146,8 +147,13 @@ def _grow_direct(topology, flows, chunks, early, routes, rng):
                 break
         for f, added in fresh.items():
             inside = member[f]
-            parents = frontier[f] + added
-            frontier[f] = [p for p in parents if any(not inside[c] for _, c in out[p])]
+            kept = []
+            for p in frontier[f] + added:
+                for _, child in out[p]:
+                    if not inside[child]:
+                        kept.append(p)
+                        break
+            frontier[f] = kept
         growing = [f for f in growing if missing[f]]
         step += 1
     links = topology.links[found_link]

@@ -45,11 +45,13 @@ class Calendar:
         return step
 
 
-def place_trees(algorithm, topology, trees, *, period=None, repeats=1):
+def place_trees(algorithm, topology, trees, *, period=None, repeats=1, lag=0):
     """A Schedule that reduces and gathers chunk c along tree c, steps chosen first come first.
 
     trees : list of (root, parent), parent a sequence of N nodes, -1 at the root. Tree edges that
     are no links take the router's path. Chunk c + 1 is placed after all of chunk c.
+    lag : steps left free between an arrival and its use, so that cards that issue in table order
+    do not wait for the links' latency.
     """
     calendar = Calendar(topology, period)
     router = Router(topology)
@@ -63,7 +65,7 @@ def place_trees(algorithm, topology, trees, *, period=None, repeats=1):
             path = router.path(src, dst)
             step = calendar.take(path, src, dst, ready[src])
             rows.append((op, chunk, src, dst, chunk, 1, step, table.number(path)))
-            return step + 1
+            return step + 1 + lag
 
         for v in order[:-1]:
             up = parent[v]

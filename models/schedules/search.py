@@ -87,7 +87,7 @@ def overlapped(topology, *, chunks=None, seed=0):
         raise ValueError(f"chunks must be a multiple of {share.denominator} here, not {chunks}")
     else:
         repeats = int(chunks * share)
-    return place_trees("overlapped", topology, trees, period=period, repeats=repeats)
+    return place_trees("overlapped", topology, trees, period=period, repeats=repeats, lag=1)
 
 
 def _pack(topology, limit):

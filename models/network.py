@@ -1,0 +1,305 @@
+"""Event-driven model of a whole all-reduce, message by message, for sizes that RTL cannot reach.
+
+A schedule table is executed as the cards would: rows wait for their dependencies, each port sends
+its ready rows in table order, messages cross links and switches as worms, sums are added in rank
+order. Time is in cycles of the cards; packets, heads, buffers and the adder are counted.
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from .traffic import Traffic
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Network:
+    """Times and sizes of links and cards.
+
+    Parameters
+    ----------
+    link_bytes_per_cycle : float
+        Of the slowest link; the others have their multiple of it.
+    link_latency : int
+        Cycles from the first beat's departure to its arrival, for links without their own.
+    packet, head : int
+        Payload bytes per packet, bytes per head.
+    flow : str
+        ``message``: one head per message; ``packet``: one per packet.
+    reduce_per_cycle : int
+        Floats that a node adds per cycle, over all its ports.
+    wire_ratio : float
+        Bytes on the wire per byte of floats: 1 without a codec.
+    buffer : int
+        Bytes that an input of a switch holds while the output is busy; it also has to cover the
+        round trip, or the link slows down to buffer / (2 latency).
+    issue, receive, add : int
+        Cycles from the last dependency to the first beat; from the last beat's arrival to its
+        bookkeeping; through the adder.
+    window : int
+        Messages of one port among which the first ready one is sent; 1: strictly in table order.
+    order : str
+        ``port``: a row that waits holds up later rows of its ports only; ``node``: it holds up all
+        later rows of its node (one table, one reader).
+    """
+
+    link_bytes_per_cycle: float = 16
+    link_latency: int = 150
+    packet: int = 256
+    head: int = 16
+    flow: str = "message"
+    reduce_per_cycle: int = 32
+    wire_ratio: float = 1.0
+    buffer: int = 5088
+    issue: int = 6
+    receive: int = 2
+    add: int = 4
+    window: int = 1
+    order: str = "port"
+
+    def __post_init__(self):
+        for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "wire_ratio", "buffer"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("link_latency", "head", "issue", "receive", "add"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.window < 1:
+            raise ValueError(f"window must be 1 or more, not {self.window}")
+        if self.flow not in ("message", "packet"):
+            raise ValueError(f"flow must be message or packet, not {self.flow!r}")
+        if self.order not in ("port", "node"):
+            raise ValueError(f"order must be port or node, not {self.order!r}")
+
+    def wire_bytes(self, floats):
+        """Bytes on a link of messages with these numbers of floats, heads included."""
+        payload = np.ceil(floats * (FLOAT_BYTES * self.wire_ratio))
+        packets = np.ceil(payload / self.packet) if self.flow == "packet" else payload > 0
+        return payload + packets * self.head
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one simulated all-reduce took.
+
+    cycles : until the last chunk is final on the last node; busiest_link : share of that time in
+    which the most loaded link carried bytes; messages : sent; parked_bytes : most that one node
+    held of contributions that came before their turn.
+    """
+
+    cycles: int
+    busiest_link: float
+    messages: int
+    parked_bytes: int
+
+
+def simulate(table, topology, n_bytes, network, progress=None):
+    """Run `table` on `topology` for a tensor of `n_bytes` (a multiple of 4); a Result.
+
+    Chunks are ceil(elements / chunks) floats, rounded up to 16; the last may be short or empty.
+    progress : called with the share of messages delivered, now and then. ValueError if some row
+    never becomes ready. About 10 us and 500 bytes per message.
+    """
+    if n_bytes < FLOAT_BYTES or n_bytes % FLOAT_BYTES:
+        raise ValueError(f"bytes must be a multiple of {FLOAT_BYTES} above 0, not {n_bytes}")
+    traffic = Traffic(table, topology, n_bytes // FLOAT_BYTES)
+    return _Run(traffic, topology, network).run(progress)
+
+
+_RELEASE, _READY, _HEAD, _DONE = range(4)
+
+
+class _Run:
+    """State of one simulation. A place is a link, or a network interface where ports bind."""
+
+    def __init__(self, traffic, topology, network):
+        self.traffic, self.network = traffic, network
+        latency = topology.latency
+        latency = np.full(topology.n_links, network.link_latency) if latency is None else latency
+        unit = network.link_bytes_per_cycle
+        covered = network.buffer / np.maximum(2 * latency, 1)  # a window per round trip
+        speed = np.minimum(topology.bandwidth * unit, covered * topology.bandwidth)
+        n_links, interfaces = topology.n_links, traffic.n_places - topology.n_links
+        self.latency = [*latency.tolist(), *([0] * interfaces)]
+        self.room = [*speed.tolist(), *([topology.ports * unit] * interfaces)]
+        rate = [min(self.room[p] for p in path if p < n_links) for path in traffic.paths]
+        if interfaces:
+            rate = [min(r, unit) for r in rate]
+        self.rate = rate
+        bytes_on_wire = network.wire_bytes(traffic.floats)
+        rates = np.array(rate)[traffic.path]
+        self.cycles = np.ceil(bytes_on_wire / rates - 1e-9).astype(int).tolist()
+        self.adds = -(-traffic.floats // network.reduce_per_cycle)
+        # A worm longer than a switch's buffer holds the link before while it waits. Only on paths
+        # with one link between switches: longer ones have virtual channels to avoid deadlock.
+        short = np.array([2 <= len(path) <= 3 for path in traffic.paths])[traffic.path]
+        deep = np.iinfo(np.int64).max
+        held = (network.buffer / rates).astype(np.int64)
+        self.held = np.where(short & (not interfaces), held, deep).tolist()
+
+    def run(self, progress):
+        """The Result. One pass over a heap of (cycle, kind, message) events."""
+        t, network = self.traffic, self.network
+        window, add, receive, issue = network.window, network.add, network.receive, network.issue
+        latency, room, rate, held = self.latency, self.room, self.rate, self.held
+        cycles, adds, floats = self.cycles, self.adds.tolist(), t.floats.tolist()
+        paths, path_of, dst, position = (
+            t.paths,
+            t.path.tolist(),
+            t.dst.tolist(),
+            t.position.tolist(),
+        )
+        reduces, target, rank = t.is_reduce.tolist(), t.target.tolist(), t.rank.tolist()
+        need, terminal = t.need.tolist(), t.terminal_source.tolist()
+        feeds, feed_start, feed_count = (
+            t.feeds.tolist(),
+            t.feed_start.tolist(),
+            t.feed_count.tolist(),
+        )
+        send_start = t.send_start.tolist()
+        n_messages = len(path_of)
+        busy = [0] * t.n_places
+        waiting = [deque() for _ in range(t.n_places)]  # worms whose head stands before a place
+        ready = [[] for _ in range(t.n_places)]  # (position, message) that may start there
+        head_of = [0] * t.n_places  # position of the first message that has not started
+        started = [bytearray(n + 1) for n in t.queue_lengths]
+        adder_free, parked_floats = [0] * t.n_nodes, [0] * t.n_nodes
+        parked, width, total = {}, t.width.tolist(), t.need.tolist()
+        worms = {}  # message on a path of several places: [place in the path, since when]
+        together = network.order == "node"
+        node, turn = t.node.tolist(), t.first_rows.tolist()  # per node the next row to issue
+        turn_end = [*turn[1:], len(need)]
+        events = []
+        push, pop = heapq.heappush, heapq.heappop
+        finish = parked_most = delivered = 0
+
+        def leave(place, at):
+            """The message at this position has started: the window moves on."""
+            flags = started[place]
+            flags[at] = 1
+            i = head_of[place]
+            while flags[i]:
+                i += 1
+            head_of[place] = i
+
+        def start(m, hop, now):
+            """Message m takes the place `hop` of its path."""
+            path = paths[path_of[m]]
+            place = path[hop]
+            time = cycles[m]
+            room[place] -= rate[path_of[m]]
+            busy[place] += time
+            last = hop + 1 == len(path)
+            if last:
+                push(events, (now + latency[place] + time + receive, _DONE, m))
+            else:
+                push(events, (now + latency[place] + 1, _HEAD, m))
+            if last or time <= held[m]:
+                push(events, (now + time, _RELEASE, m, place))
+            if hop and time > held[m]:  # the link before has been held back until now
+                before = path[hop - 1]
+                tail = max(worms[m][1] + time, now - latency[before] + time - held[m])
+                push(events, (max(tail, now), _RELEASE, m, before))
+            if not last:
+                worms[m] = [hop, now]
+
+        def serve(place, now):
+            """Start what can start: worms on their way first, then the node's own messages."""
+            line, mine = waiting[place], ready[place]
+            while line and room[place] + 1e-9 >= rate[path_of[line[0]]]:
+                m = line.popleft()
+                start(m, worms[m][0] + 1, now)
+            while mine and not line:
+                at, m = mine[0]
+                if room[place] + 1e-9 < rate[path_of[m]] or at >= head_of[place] + window:
+                    break
+                pop(mine)
+                leave(place, at)
+                start(m, 0, now)
+
+        def supply(source, now):
+            """A message's chunks are in place, or a terminal row is done: rows wait for less."""
+            for i in range(feed_start[source], feed_start[source + 1]):
+                row = feeds[i]
+                need[row] -= feed_count[i]
+                if not need[row]:
+                    wake(row, now)
+
+        def wake(row, now):
+            """A row has nothing to wait for any more."""
+            if not together:
+                issue_row(row, now)
+                return
+            v = node[row]
+            if row != turn[v]:
+                return
+            end = turn_end[v]
+            while row < end and not need[row]:
+                turn[v] = row + 1
+                issue_row(row, now)  # may wake, and issue, later rows of this node
+                row = turn[v]
+
+        def issue_row(row, now):
+            nonlocal finish
+            if terminal[row] >= 0:
+                finish = max(finish, now)
+                supply(terminal[row], now)
+            for m in range(send_start[row], send_start[row + 1]):
+                if cycles[m]:
+                    push(events, (now + issue, _READY, m))
+                else:  # its chunks are empty: nothing to send
+                    leave(paths[path_of[m]][0], position[m])
+                    push(events, (now, _DONE, m))
+
+        for row in t.free_rows.tolist():
+            wake(row, 0)
+        while events:
+            now, kind, m, *place = pop(events)
+            if kind == _RELEASE:
+                room[place[0]] += rate[path_of[m]]
+                serve(place[0], now)
+            elif kind == _READY:
+                first = paths[path_of[m]][0]
+                push(ready[first], (position[m], m))
+                serve(first, now)
+            elif kind == _HEAD:
+                ahead = paths[path_of[m]][worms[m][0] + 1]
+                waiting[ahead].append(m)
+                serve(ahead, now)
+            else:
+                delivered += 1
+                if progress and delivered % 50_000 == 0:
+                    progress(delivered / n_messages)
+                if not reduces[m]:
+                    finish = max(finish, now)
+                    supply(m, now)
+                    continue
+                v, row = dst[m], target[m]
+                if row >= 0 and rank[m] * width[row] != total[row] - need[row]:  # not its turn
+                    parked[row, rank[m]] = m
+                    parked_floats[v] += floats[m]
+                    parked_most = max(parked_most, parked_floats[v])
+                    continue
+                # added while it comes in, unless the adder is behind
+                adder_free[v] = max(adder_free[v], now - cycles[m]) + adds[m]
+                done = max(now, adder_free[v])
+                ended = [m]
+                if row >= 0:
+                    following = rank[m] + 1
+                    while parked and (row, following) in parked:
+                        other = parked.pop((row, following))
+                        parked_floats[v] -= floats[other]
+                        done += adds[other]
+                        following += 1
+                        ended.append(other)
+                    adder_free[v] = max(adder_free[v], done)
+                for other in ended:
+                    supply(other, done + add)
+        if delivered != n_messages:
+            stuck = next(row for row, left in enumerate(need) if left > 0)
+            raise ValueError(f"{n_messages - delivered} messages never left: row {stuck} waits")
+        return Result(finish, max(busy) / max(finish, 1), n_messages, parked_most * FLOAT_BYTES)
