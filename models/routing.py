@@ -50,22 +50,17 @@ class Router:
         t = self.topology
         arity = len(t.hosts[0])
         row = t.n_nodes // arity
-        level, a, b = 0, source // arity, destination // arity
-        up = []
-        while a != b:  # differ above digit `level`: climb, setting this digit from the destination
-            up.append(a + t.n_nodes + level * row)
-            if a // arity ** (level + 1) == b // arity ** (level + 1):
-                wanted = destination % arity  # spread over the spines by destination
-            else:
-                wanted = destination // arity ** (level + 1) % arity
-            a += (wanted - a // arity**level % arity) * arity**level
-            b = b - (b // arity**level % arity) * arity**level + wanted * arity**level
-            level += 1
-        vertices = [source, *up, a + t.n_nodes + level * row]
-        b = destination // arity
-        for rank in reversed(range(level)):
-            a += (b // arity**rank % arity - a // arity**rank % arity) * arity**rank
-            vertices.append(a + t.n_nodes + rank * row)
+        at, to = source // arity, destination // arity
+        vertices, rank = [source, t.n_nodes + at], 0
+        while at // arity**rank != to // arity**rank:  # they differ in digit `rank` or above
+            digit = destination // arity**rank % arity
+            at += (digit - at // arity**rank % arity) * arity**rank
+            rank += 1
+            vertices.append(t.n_nodes + rank * row + at)
+        while rank:
+            rank -= 1
+            at += (to // arity**rank % arity - at // arity**rank % arity) * arity**rank
+            vertices.append(t.n_nodes + rank * row + at)
         return [*vertices, destination]
 
     def _bigraph(self, source, destination):
