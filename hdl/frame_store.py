@@ -87,7 +87,7 @@ class FrameStore(wiring.Component):
             self.i.ready.eq(room > pending),
         ]
 
-        # Reader. `base` is the end of the frame under way; the address runs up to it or stops early.
+        # Reader. `base` ends the frame under way; the address runs up to it or stops early.
         busy, final = Signal(), Signal()
         addr, left = Signal(pointer), Signal(COUNT_WIDTH)
         issue, load, refund = Signal(), Signal(), Signal()

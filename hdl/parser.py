@@ -1,7 +1,7 @@
-"""Reads the head of each frame and says what the frame is: the circuit's half of the binding table.
+"""Reads the head of each frame and says what the frame is, and what is to become of it.
 
-Which frames are ours and which fate awaits them: transport.md section 6, and `gradnic.models.inline`
-in words of software. Nothing here waits: the pipeline runs freely beside a queue of beats.
+The table behind it: transport.md section 6; the same in words of software: `gradnic.models.inline`.
+Nothing here waits: the pipeline runs freely beside a queue of beats.
 """
 
 from types import SimpleNamespace
@@ -275,7 +275,7 @@ class Parser(wiring.Component):
             lengths_agree=one.udp_in_ip == one.total,
             elems_agree=(one.elems_in_udp == one.udp) | ~one.is_floats,
             holds_head=one.udp >= RAW_HEAD,
-            # u16 count of floats on the way in; a whole number of floats, at least 1, on the way out
+            # in: u16 count of floats; out: a whole number of floats, at least 1
             holds_paper=(
                 (one.udp >= inline.PAPER_CODED_START - UDP.start)
                 if self.receive

@@ -158,8 +158,8 @@ class CardBench:
         for which, name in enumerate(("foreign frames", "frames of ours")):
             if places[which] != len(expected[which]):
                 raise AssertionError(
-                    f"{port}: {places[which]} {name}, not {len(expected[which])}; the first missing "
-                    f"is number {expected[which][places[which]][0]}"
+                    f"{port}: {places[which]} {name}, not {len(expected[which])}; the first "
+                    f"missing is number {expected[which][places[which]][0]}"
                 )
 
 
