@@ -28,9 +28,14 @@ write_verilog -noattr design.v
 
 WAIVERS = """\
 // Waivers of Verilator -Wall, by name; each for what Yosys writes and nothing else.
+/* verilator lint_off CASEOVERLAP */ // multiplexers whose selects exclude each other
+/* verilator lint_off CMPCONST */ // comparisons that a parameter has decided
 /* verilator lint_off DECLFILENAME */ // one file holds the top and all of its parts
-/* verilator lint_off WIDTH */ // operands stand at their own widths, carries included
+/* verilator lint_off UNOPTFLAT */ // parts of one vector that depend on other parts of it
+/* verilator lint_off UNSIGNED */ // as CMPCONST
 /* verilator lint_off UNUSED */ // carries, and address bits that a map does not need
+/* verilator lint_off WIDTH */ // operands stand at their own widths, carries included
+`timescale 1ns / 1ps
 """
 
 
