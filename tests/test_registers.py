@@ -1,10 +1,14 @@
 """Register maps: what they refuse, and that page, header and numbers say the same."""
 
+import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from gradnic.inline import REGISTERS
 from gradnic.registers import BitField, Register, RegisterMap, c_header, markdown
 
 EXAMPLE = RegisterMap(
@@ -87,6 +91,31 @@ def test_page_lists_every_register_and_field():
         assert sum(row.startswith(f"| 0x{register.offset:03X} |") for row in rows) == 1
         for field in register.fields:
             assert sum(f"| {register.name} |" in r and f"| {field.name} |" in r for r in rows) == 1
+
+
+def manual(language):
+    """The code block of a language in the manual."""
+    page = (Path(__file__).parent.parent / "docs" / "registers.md").read_text()
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S)
+    return block
+
+
+def test_program_of_the_manual(tmp_path):
+    (tmp_path / "card_registers.h").write_text(c_header(REGISTERS))
+    (tmp_path / "main.c").write_text(manual("c"))
+    flags = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
+    compiler = ["gcc"] if shutil.which("gcc") else ["g++", "-x", "c++"]
+    subprocess.run([*compiler, *flags, "-o", "main", "main.c"], check=True, cwd=tmp_path)
+    run = subprocess.run([tmp_path / "main"], check=True, capture_output=True, text=True)
+    assert run.stdout == "00000077 0\n"
+
+
+def test_map_of_the_manual():
+    run = subprocess.run(
+        [sys.executable, "-c", manual("python")], check=True, capture_output=True, text=True
+    )
+    assert "| events | 3 | overrun |  | store was full |" in run.stdout
+    assert "#define GRADNIC_PORT_OCTETS_HIGH 0xCu" in run.stdout
 
 
 def word(**changes):
