@@ -77,7 +77,8 @@ class Layout:
         """Widths from the node count: any algorithm here with `chunks` chunks per shard fits.
 
         Cards with several ports have at most 16 peers and wait for at most 15 contributions;
-        cards with one port have up to n_nodes - 1 peers. 64 nodes, 1 chunk: 59 or 63 bits.
+        cards with one port have two peers (paths there and back) per other node. 64 nodes, 1
+        chunk: 51 bits with one port, 59 with 4 or more.
         """
         n_chunks = n_nodes * chunks
         one = ports == 1
@@ -85,7 +86,7 @@ class Layout:
             op=2, bar=1, repeat=4, flow=bits(n_chunks - 1), step=bits(2 * n_chunks - 1),
             wait=bits(n_nodes - 1) if one else 4, rank=bits(n_nodes - 2) if one else 4,
             first=bits(n_chunks - 1), count=bits(max(1, n_chunks // 2 - 1)),
-            peer=bits(n_nodes - 2) if one else 4, n_sends=1 if one else min(ports, MAX_SENDS),
+            peer=bits(2 * n_nodes - 3) if one else 4, n_sends=1 if one else min(ports, MAX_SENDS),
         )  # fmt: skip
 
     @classmethod

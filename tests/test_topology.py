@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-
 from gradnic.models.routing import Router
 from gradnic.models.schedules.rings import cycle
 from gradnic.models.topology import Topology, grid, parse
