@@ -184,7 +184,7 @@ class Cards:
 
     def __call__(self, step, blocks):
         """Carry the blocks of one step through cards and wires."""
-        n = len(self.cards)
+        n = len(blocks)
         step = Traffic([self.framing.frames(b, i, (i + 1) % n) for i, b in enumerate(blocks)])
         self.carry(step)
         self.traffic.append(step)

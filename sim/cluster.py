@@ -3,7 +3,8 @@
 The hosts' part is the golden `gradnic.models.ring_exchange.ring_allreduce`, fed with what the RTL
 delivers; the cards are CXXRTL libraries, one instance a worker, played on as many threads as there
 are cores. Both directions of a card share nothing but registers, so a step is two runs: all
-senders, then all receivers, whose beats arrive when the wire has carried them.
+senders, then all receivers, whose beats arrive when the wire has carried them. Each direction is a
+library of its own: the whole card, the streams of the other direction tied off.
 
 The wire takes `link_bytes` bytes a clock cycle (frame check sequence, preamble and gap included,
 as on Ethernet), 0 for a wire as fast as the card. A sender's frames wait in a MAC of unlimited
@@ -12,11 +13,13 @@ to the last beat that any host receives; hosts take no time to add, and start ea
 """
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from amaranth.back import rtlil
 
 from ..inline import REGISTERS, InlineSettings
 from ..models.inceptionn import image
@@ -26,6 +29,68 @@ from . import batch, encoding
 
 PREAMBLE = 8  # bytes before the frame's first
 CODECS = ("inceptionn", "none")
+
+
+PORT = re.compile(
+    r"  wire width (?P<width>\d+) (?P<direction>input|output) +\d+ +"
+    r"\\(?P<stream>\w+)__(?P<wire>\w+)"
+)
+
+
+def one_side(text, tied):
+    """RTLIL `text` with some streams of module ``top`` tied off: they are no ports any more.
+
+    tied : {stream: {wire: bit}}, what drives their inputs; wires that are not named get 0.
+    """
+    start = text.rindex("module \\top\n")
+    stop = text.index("\nend\n", start)
+    lines, ties = [], []
+    for line in text[start:stop].splitlines():
+        port = PORT.fullmatch(line)
+        if port and port["stream"] in tied:
+            name = f"\\{port['stream']}__{port['wire']}"
+            line = f"  wire width {port['width']} {name}"
+            if port["direction"] == "input":
+                bits = format(tied[port["stream"]].get(port["wire"], 0), f"0{port['width']}b")
+                ties.append(f"  connect {name} {port['width']}'{bits}")
+        lines.append(line)
+    return text[:start] + "\n".join(lines + ties) + text[stop:]
+
+
+@dataclass(frozen=True)
+class CardModel:
+    """Libraries of a card's two directions: `sender` and `receiver`, each a `batch.Model`."""
+
+    sender: batch.Model
+    receiver: batch.Model
+
+
+def build(card, name):
+    """The `CardModel` of a card: its two directions, built at the same time.
+
+    card : component with streams host_tx, mac_tx, mac_rx, host_rx and an AXI4-Lite `bus`.
+    """
+    streams, plain = batch.ports_of(card.signature)
+    text = rtlil.convert(card, name="top", emit_src=False)
+    directions = (("host_tx", "mac_tx"), ("mac_rx", "host_rx"))
+
+    def side(used, unused):
+        return batch.build_rtlil(
+            one_side(text, {unused[0]: {}, unused[1]: {"ready": 1}}),
+            [port for port in streams if port.name in used],
+            plain,
+            name=f"{name}-{used[0]}",
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        return CardModel(*pool.map(side, directions, reversed(directions)))
+
+
+def build_card(n_lanes):
+    """The `CardModel` of the in-line card with `n_lanes` floats a cycle; minutes at 16 lanes."""
+    from ..hdl.inline import InlineCard
+
+    return build(InlineCard(n_lanes), f"inline{n_lanes}")
 
 
 def wire_bytes(frame):
@@ -60,7 +125,7 @@ def arrivals(frames, taken, lane, link_bytes):
 class RtlCards(Cards):
     """Cards of RTL in a ring, as the exchange of `ring_allreduce`; keeps every frame.
 
-    model : `batch.Model` of an in-line card. link_bytes : see the module.
+    model : `CardModel`. link_bytes : see the module.
 
     Attributes: `traffic`, as of `Cards`; `step_cycles`, cycles of each step; `beat_cycles`, per
     step and worker, {port: cycle at which each beat moved}: host_tx and mac_tx of the worker's
@@ -70,39 +135,42 @@ class RtlCards(Cards):
     def __init__(self, n_workers, settings, framing, model, *, link_bytes=0):
         if link_bytes < 0:
             raise ValueError(f"link_bytes must be at least 0, not {link_bytes!r}")
-        self.cards = [model.instance() for _ in range(n_workers)]
+        self.senders = [model.sender.instance() for _ in range(n_workers)]
+        self.receivers = [model.receiver.instance() for _ in range(n_workers)]
         self.framing = framing
         self.traffic, self.step_cycles, self.beat_cycles = [], [], []
         self._model = model
-        self._lane = encoding.fields_of(model.streams["mac_rx"].shape)["data"][1] // 8
+        mac_rx = model.receiver.streams["mac_rx"]
+        self._lane = encoding.fields_of(mac_rx.shape)["data"][1] // 8
         self._link_bytes = link_bytes
-        for card in self.cards:
-            configure(card, settings)
+        for side in self.senders + self.receivers:
+            configure(side, settings)
 
     def carry(self, step):
         """Fill in `wire` and `received` of one step's `Traffic`, by RTL."""
-        n = len(self.cards)
+        n = len(self.senders)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            sent = list(pool.map(self._send, self.cards, step.sent))
+            sent = list(pool.map(self._send, self.senders, step.sent))
             step.wire = [frames for frames, _ in sent]
-            got = list(pool.map(self._receive, self.cards, [sent[i - 1] for i in range(n)]))
+            arriving = [sent[i - 1] for i in range(n)]
+            got = list(pool.map(self._receive, self.receivers, arriving))
         step.received = [frames for frames, _ in got]
         self.beat_cycles.append([sent[i][1] | got[(i + 1) % n][1] for i in range(n)])
         ends = [int(cycles["host_rx"][-1]) + 1 for _, cycles in got if len(cycles["host_rx"])]
         self.step_cycles.append(max(ends, default=0))
 
-    def _send(self, card, frames):
-        beats = self._model.pack_frames("host_tx", frames)
-        run = card.run({"host_tx": beats}, ["mac_tx"], reset=False)
+    def _send(self, side, frames):
+        beats = self._model.sender.pack_frames("host_tx", frames)
+        run = side.run({"host_tx": beats}, ["mac_tx"], reset=False)
         return run.frames("mac_tx"), {port: run.taken[port] for port in ("host_tx", "mac_tx")}
 
-    def _receive(self, card, sent):
+    def _receive(self, side, sent):
         frames, cycles = sent
-        beats = self._model.pack_frames("mac_rx", frames)
+        beats = self._model.receiver.pack_frames("mac_rx", frames)
         due = arrivals(frames, cycles["mac_tx"], self._lane, self._link_bytes)
         pattern = np.zeros(int(due[-1]) + 1 if len(due) else 0, np.uint8)
         pattern[due] = 1
-        run = card.run(
+        run = side.run(
             {"mac_rx": beats},
             ["host_rx"],
             stalls={"mac_rx": (pattern, 1)},
@@ -113,7 +181,7 @@ class RtlCards(Cards):
 
 
 def configure(card, settings):
-    """Reset a card and write its registers over AXI4-Lite, as its driver would."""
+    """Reset a card, or a side of one, and write its registers over AXI4-Lite as a driver would."""
     idle = {"bus__awvalid": 0, "bus__wvalid": 0, "bus__arvalid": 0}
     card.run(signals={**idle, "bus__bready": 1, "bus__rready": 1}, drain=False, max_cycles=4)
     for name, word in settings.words().items():
@@ -172,13 +240,6 @@ class Cosim:
         names = ("ok", "nodes", "cycles", "bit_exact", "mismatches", "first")
         names += ("frames", "raw_bytes", "wire_bytes", "step_cycles")
         return {name: getattr(self, name) for name in names}
-
-
-def build_card(lanes):
-    """The in-line card with `lanes` floats a cycle as a batch library; minutes at 16 lanes."""
-    from ..hdl.inline import InlineCard
-
-    return batch.build(InlineCard(lanes), name=f"InlineCard({lanes})")
 
 
 def cosim(

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from gradnic.models.ring_exchange import Framing
-from gradnic.sim import batch, cluster
+from gradnic.sim import cluster
 from gradnic.sim.idle_card import IdleCard
 
 
 @pytest.fixture(scope="module")
 def idle():
-    return batch.build(IdleCard(4), name="IdleCard")
+    return cluster.build(IdleCard(4), "idle4")
 
 
 @pytest.fixture(scope="module")
