@@ -59,7 +59,7 @@ class Network:
     receive: int = 2
     add: int = 4
     window: int = 1
-    order: str = "port"
+    order: str = "node"
 
     def __post_init__(self):
         for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "wire_ratio", "buffer"):
