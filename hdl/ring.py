@@ -62,6 +62,8 @@ class Ring(wiring.Component):
         self.pushed = Signal(2)  # bit k: pushed k + 1 cycles ago
         self.issued = Signal(2)  # bit k: read address issued k + 1 cycles ago
         self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
+        # A copy of tail, for the many block RAMs of a wide word.
+        self.read_addr = Signal(range(self.n_slots), attrs={"keep_register": 1})
         self.written = Signal(shape, reset_less=True)
         self.write_addr = Signal(range(self.n_slots), reset_less=True)
         super().__init__(
@@ -128,12 +130,12 @@ class Ring(wiring.Component):
             ),
             issue.eq(self.credits[0] & may_issue),
             refund.eq(self.o.valid & self.o.ready),
-            ram.read_addr.eq(self.tail),
+            ram.read_addr.eq(self.read_addr),
             prefetch.i.valid.eq(self.issued[1]),
             Value.cast(prefetch.i.p).eq(ram.read_data),
         ]
         with m.If(issue):
-            m.d.sync += self.tail.eq(self.tail + 1)
+            m.d.sync += [self.tail.eq(self.tail + 1), self.read_addr.eq(self.read_addr + 1)]
         with m.If(issue & ~refund):
             m.d.sync += self.credits.eq(self.credits[1:])
         with m.Elif(refund & ~issue):
