@@ -13,6 +13,7 @@ from gradnic.models.schedules.dbtree import parents
 from gradnic.models.schedules.halving import placement
 from gradnic.models.schedules.multitree import multitree
 from gradnic.models.schedules.rows import compile_table
+from gradnic.models.schedules.shift import shift_rows
 from gradnic.models.topology import parse
 
 from gradnic import table as tables
@@ -28,7 +29,11 @@ REFUSED = {  # algorithm: where it does not fit
     "hdrm": lambda t: not t.name.startswith("bigraph"),
     "bfb": lambda t: not t.direct,
 }
-CONTENDED = {"halving", "bidirectional"}  # where routes share links, more than one flow is right
+CONTENDED = {
+    "halving",
+    "bidirectional",
+    "shift",
+}  # where routes share links, more than one flow is right
 
 
 def proven(topology, algorithm, **options):
@@ -266,6 +271,37 @@ def test_machines_with_dead_parts_still_all_reduce():
         for algorithm in "ring", "multitree", "dbtree", "best", "overlapped":
             schedule, _ = proven(topology, algorithm)
             assert schedule.steady_bandwidth <= overlapped_cap(topology) * (1 + 1e-9)
+
+
+def test_shift_meets_nobody_on_full_bisection_and_each_node_can_be_had_alone():
+    for spelling in "fattree:4x2", "fattree:2x3", "dgx:8x2", "full:8":
+        topology = parse(spelling)
+        schedule, report = proven(topology, "shift")
+        assert schedule.slots_total / 2 == topology.n_nodes - 1
+        assert report.max_flows == 1
+        table = compile_table(schedule)
+        for node in 0, 3, topology.n_nodes - 1:
+            alone, whole = shift_rows(topology, node), table.of(node)
+            for name in tables.FIELDS:
+                assert np.array_equal(alone.rows[name], whole[name])
+            mine = table.peers[table.peers["node"] == node]
+            assert receivers(alone.rows, alone.peers) == receivers(whole, mine)
+    with pytest.raises(ValueError, match="node must be 0 to 7, not 8"):
+        shift_rows(parse("full:8"), 8)
+
+
+def receivers(rows, peers):
+    """Nodes that each row sends to."""
+    return [[int(peers["to"][s]) for s in row if s >= 0] for row in rows["sends"]]
+
+
+def test_four_thousand_nodes_take_seconds():
+    begin = time.process_time()
+    schedule = build(parse("bigraph:16x256"), "hdrm")
+    assert (schedule.steps, schedule.slots_total) == (24, 2 * 4095)
+    rows = shift_rows(parse("fattree:64x2"), 77).rows
+    assert len(rows) == 2 * 4096 - 1
+    assert time.process_time() - begin < 60
 
 
 def test_bad_arguments_end_with_one_line():

@@ -8,6 +8,8 @@ import click
 from .. import output
 from .. import table as tables
 
+_EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is at once
+
 
 def topology_options(function):
     """The options that name a network, shared with ``gradnic simulate``."""
@@ -64,7 +66,8 @@ def describe(topology, schedule, report, layout, seconds):
     """The result that ``--json`` writes; units: card.md section 11 as in docs/schedules.md."""
     from gradnic.models import bounds
 
-    bound = float(bounds.throughput_bound(topology))
+    exact = topology.n_nodes <= _EXACT_NODES
+    bound = float((bounds.throughput_bound if exact else bounds.node_bound)(topology))
     overlapped = schedule.period is not None
     per_phase = None if overlapped else schedule.slots_total / 2
     cap = bounds.overlapped_cap(topology)
@@ -78,6 +81,7 @@ def describe(topology, schedule, report, layout, seconds):
         "slots_per_phase": per_phase,
         "chunks": chunks_per_shard(schedule),
         "bound_slots": bound,
+        "bound_is": "exact optimum" if exact else "node bound",
         "gap": None if overlapped else per_phase / bound,
         "max_flows_per_link_slot": report.max_flows,
         "collision": report.collision,
@@ -108,9 +112,10 @@ _WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
 @click.option("--nops", is_flag=True, help="NOP rows for lock-step issue.")
 @click.option("--table", "table_file", metavar="FILE", help="Write the table: .bin, .h or .json.")
 @click.option("--node", type=int, help="Print this node's rows.")
+@click.option("--alone", is_flag=True, help="Only the table of --node, in closed form (shift).")
 @click.option("--plot", "plot_file", metavar="FILE", help="Draw trees and a link x time chart.")
 @output.json_option
-def command(barrier, nops, table_file, node, plot_file, json_file, **options):
+def command(barrier, nops, table_file, node, alone, plot_file, json_file, **options):
     """Build, prove and measure an all-reduce schedule.
 
     \b
@@ -124,6 +129,9 @@ def command(barrier, nops, table_file, node, plot_file, json_file, **options):
 
     if table_file and Path(table_file).suffix not in _WRITERS:
         raise click.UsageError(f"--table takes .bin, .h or .json, not {table_file!r}")
+    if alone:
+        _one_node(options, node, table_file, json_file)
+        return
     topology, schedule, seconds = make(**options)
     if node is not None and not 0 <= node < topology.n_nodes:
         raise click.UsageError(f"--node must be 0 to {topology.n_nodes - 1}, not {node}")
@@ -143,6 +151,27 @@ def command(barrier, nops, table_file, node, plot_file, json_file, **options):
         from gradnic.models.schedules.pictures import draw
 
         draw(schedule, plot_file)
+    output.write_json(json_file, result)
+
+
+def _one_node(options, node, table_file, json_file):
+    """One node's rows without the other nodes'; nothing is proven, so nothing is claimed."""
+    from gradnic.models import topology as topologies
+    from gradnic.models.schedules.shift import shift_rows
+
+    if options["algorithm"] != "shift" or node is None:
+        raise click.UsageError("--alone needs --algorithm shift and --node V")
+    topology = topologies.parse(options["spelling"], ports=options["ports"])
+    begin = time.process_time()
+    table = shift_rows(topology, node)
+    seconds = time.process_time() - begin
+    result = {"topology": topology.name, "algorithm": "shift", "nodes": topology.n_nodes,
+              "node": node, "entries": len(table.rows), "seconds_to_build": seconds}  # fmt: skip
+    output.console(json_file).print(
+        output.table(f"node {node} of {table.name}", ["figure", "value"], list(result.items()))
+    )
+    if table_file:
+        output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
     output.write_json(json_file, result)
 
 

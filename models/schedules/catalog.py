@@ -8,6 +8,7 @@ from .halving import halving, hdrm
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d
 from .search import best, multistart, overlapped
+from .shift import shift
 
 ALGORITHMS = {
     "ring": "one-way ring",
@@ -17,6 +18,7 @@ ALGORITHMS = {
     "halving": "halving-doubling, rank = node number",
     "hdrm": "halving-doubling with rank mapping, on BiGraphs",
     "multitree": "MultiTree, one tree per node and chunk",
+    "shift": "one-port MultiTree in closed form, trees of depth 1, on switch networks",
     "multistart": "MultiTree with 2 chunks, the best of 9 root orders",
     "bfb": "breadth-first broadcast, balanced hop by hop, on direct networks",
     "best": "the two-phase schedule with fewest slots that can be built here",
@@ -28,6 +30,7 @@ _CHUNKED = {
     "ring2d": 2,
     "dbtree": 1,
     "multitree": 1,
+    "shift": "one-port MultiTree in closed form, trees of depth 1, on switch networks",
     "multistart": 2,
     "bfb": 4,
 }
@@ -46,12 +49,10 @@ def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):
         raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}")
     if chunks is not None and chunks < 1:
         raise ValueError(f"chunks must be 1 or more, not {chunks}")
-    if algorithm in ("halving", "hdrm"):
+    if algorithm in ("halving", "hdrm", "shift"):
         if chunks not in (None, 1):
-            raise ValueError(
-                f"{algorithm} sends ranges of whole shards: chunks must be 1, not {chunks}"
-            )
-        return {"halving": halving, "hdrm": hdrm}[algorithm](topology)
+            raise ValueError(f"{algorithm} sends whole shards: chunks must be 1, not {chunks}")
+        return {"halving": halving, "hdrm": hdrm, "shift": shift}[algorithm](topology)
     if algorithm in ("best", "overlapped"):
         return {"best": best, "overlapped": overlapped}[algorithm](
             topology, chunks=chunks, seed=seed

@@ -13,7 +13,8 @@ def draw(schedule, path):
     """Write a picture to `path`; its suffix names the format (.png, .svg, .pdf).
 
     Left: the graph, with the gather trees of up to four chunks in color. Right: links by steps,
-    a square per message, blue for reduce and orange for gather.
+    a square per message, blue for reduce and red for gather; of a periodic table so many repeats
+    that one period has all of its stages.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -68,6 +69,13 @@ def positions(topology):
         return np.stack([np.sin(angle), np.cos(angle)], axis=1) * max(1, n / 8)
     at = np.zeros((topology.n_vertices, 2))
     at[:n, 0] = np.arange(n)
+    if topology.name.startswith("bigraph:") and "-" not in topology.name:
+        half, s = topology.n_switches // 2, np.arange(topology.n_switches)
+        upper = np.array([topology.switch_of(v) - n < half for v in range(n)])
+        at[:n] = np.stack([np.arange(n) % (n // 2), np.where(upper, 3, 0) * n / 12], axis=1)
+        at[n:, 0] = (s % half + 0.5) * n / 2 / half - 0.5
+        at[n:, 1] = np.where(s < half, 2.4, 0.6) * n / 12
+        return at
     level = {v: 0 for v in range(n)}
     ring = list(range(n))
     while ring:
@@ -85,8 +93,11 @@ def _draw_chart(axes, schedule):
     transfers, topology = schedule.transfers, schedule.topology
     index, link = schedule.routes.expand(transfers["route"])
     steps = int(transfers["step"].max()) + 1
-    chart = np.full((topology.n_links, steps), np.nan)
-    chart[link, transfers["step"][index]] = transfers["op"][index]
+    period = schedule.period or 0
+    repeats = min(schedule.repeats, steps // period + 2) if period else 1
+    chart = np.full((topology.n_links, steps + (repeats - 1) * period), np.nan)
+    for i in range(repeats):
+        chart[link, transfers["step"][index] + i * period] = transfers["op"][index]
     axes.imshow(chart, aspect="auto", interpolation="nearest", cmap="coolwarm", vmin=-0.3, vmax=1.3)
     axes.set_xlabel("step" if schedule.period is None else f"step (period {schedule.period})")
     axes.set_ylabel("link")
