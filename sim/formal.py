@@ -103,7 +103,8 @@ def has_keep(payload):
 def keep_rule(payload):
     """Rule 9 for a payload that has ``keep`` and ``last``."""
     keep = payload.keep
-    contiguous = ~(keep & (keep + 1))[: len(keep)].any()
+    # Not keep & (keep + 1): Yices 2.6.5 calls a sum of 64 bits wrong where it is right.
+    contiguous = ~(keep[1:] & ~keep[:-1]).any() if len(keep) > 1 else 1
     return contiguous & keep[0] & (payload.last | keep.all())
 
 
