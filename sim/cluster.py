@@ -4,7 +4,7 @@ The hosts' part is the golden `gradnic.models.ring_exchange.ring_allreduce`, fed
 delivers; the cards are CXXRTL libraries, one instance a worker, played on as many threads as there
 are cores. Both directions of a card share nothing but registers, so a step is two runs: all
 senders, then all receivers, whose beats arrive when the wire has carried them. Each direction is a
-library of its own: the whole card, the streams of the other direction tied off.
+library of its own: the card without the part that serves the other.
 
 The wire takes `link_bytes` bytes a clock cycle (frame check sequence, preamble and gap included,
 as on Ethernet), 0 for a wire as fast as the card. A sender's frames wait in a MAC of unlimited
@@ -31,30 +31,27 @@ PREAMBLE = 8  # bytes before the frame's first
 CODECS = ("inceptionn", "none")
 
 
-PORT = re.compile(
-    r"  wire width (?P<width>\d+) (?P<direction>input|output) +\d+ +"
-    r"\\(?P<stream>\w+)__(?P<wire>\w+)"
-)
+PORT = re.compile(r"(  wire width \d+) (?:input|output) +\d+ +(\\(\w+)__\w+)")
+PREPARE = batch.PREPARE.replace("opt -full", "setundef -undriven -zero; opt -full", 1)
 
 
-def one_side(text, tied):
-    """RTLIL `text` with some streams of module ``top`` tied off: they are no ports any more.
+def one_direction(text, streams, part):
+    """RTLIL `text` of a card whose module ``top`` has lost a direction.
 
-    tied : {stream: {wire: bit}}, what drives their inputs; wires that are not named get 0.
+    streams : names of top's streams that are ports no more. part : name of the submodule that
+    served them, taken out; what it drove is 0.
     """
     start = text.rindex("module \\top\n")
     stop = text.index("\nend\n", start)
-    lines, ties = [], []
-    for line in text[start:stop].splitlines():
+    cell = re.compile(rf"^  cell \S+ \\{part}\n.*?^  end\n", re.MULTILINE | re.DOTALL)
+    top, n_cells = cell.subn("", text[start:stop])
+    if n_cells != 1:
+        raise ValueError(f"the card must have one part {part!r}, not {n_cells}")
+    lines = []
+    for line in top.splitlines():
         port = PORT.fullmatch(line)
-        if port and port["stream"] in tied:
-            name = f"\\{port['stream']}__{port['wire']}"
-            line = f"  wire width {port['width']} {name}"
-            if port["direction"] == "input":
-                bits = format(tied[port["stream"]].get(port["wire"], 0), f"0{port['width']}b")
-                ties.append(f"  connect {name} {port['width']}'{bits}")
-        lines.append(line)
-    return text[:start] + "\n".join(lines + ties) + text[stop:]
+        lines.append(f"{port[1]} {port[2]}" if port and port[3] in streams else line)
+    return text[:start] + "\n".join(lines) + text[stop:]
 
 
 @dataclass(frozen=True)
@@ -66,24 +63,27 @@ class CardModel:
 
 
 def build(card, name):
-    """The `CardModel` of a card: its two directions, built at the same time.
+    """The `CardModel` of a card: a library for each direction, built at the same time.
 
-    card : component with streams host_tx, mac_tx, mac_rx, host_rx and an AXI4-Lite `bus`.
+    card : component with streams host_tx, mac_tx, mac_rx, host_rx, an AXI4-Lite `bus`, and parts
+    tx and rx, one for each direction.
     """
     streams, plain = batch.ports_of(card.signature)
     text = rtlil.convert(card, name="top", emit_src=False)
-    directions = (("host_tx", "mac_tx"), ("mac_rx", "host_rx"))
+    directions = (("tx", ("host_tx", "mac_tx")), ("rx", ("mac_rx", "host_rx")))
 
-    def side(used, unused):
+    def direction(kept, lost):
         return batch.build_rtlil(
-            one_side(text, {unused[0]: {}, unused[1]: {"ready": 1}}),
-            [port for port in streams if port.name in used],
+            one_direction(text, lost[1], lost[0]),
+            [port for port in streams if port.name in kept[1]],
             plain,
-            name=f"{name}-{used[0]}",
+            prepare=PREPARE,
+            optimize="-O1",
+            name=f"{name}-{kept[0]}",
         )
 
     with ThreadPoolExecutor(2) as pool:
-        return CardModel(*pool.map(side, directions, reversed(directions)))
+        return CardModel(*pool.map(direction, directions, reversed(directions)))
 
 
 def build_card(n_lanes):
