@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from .compressor import MAX_FLOATS, N_UNITS, check_max_floats
 from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, check_lanes, scales
 from .memory import BlockRAM
-from .network import Spreader
+from .network import Spreader, plane_bit
 from .pipeline import Room, delayed, delayed_flag, thermometer
 from .planner import Planner, StoredUnit
 from .streams import FIFO, Beat, Slice
@@ -306,16 +306,15 @@ class Decompressor(wiring.Component):
         even, odd = Signal(len(row), reset_less=True), Signal(len(row), reset_less=True)
         m.d.sync += [even.eq((row + 1) >> 1), odd.eq(row >> 1)]
         m.d.comb += [banks[0].read_addr.eq(even), banks[1].read_addr.eq(odd)]
-        passed = thermometer(m, plan.starts[:column], self.n_bytes, name="passed")
+        passed = thermometer(m, plan.starts[:column], n, name="passed")
         from_odd = Signal(self.n_bytes, reset_less=True)
         parity = delayed(m, plan.row[0], 2, name="parity")
         m.d.sync += from_odd.eq(passed ^ parity.replicate(self.n_bytes))
         from_odd = delayed(m, from_odd, early + 2 - 6, name="from_odd")
         columns = Signal(32 * n, reset_less=True)
         for j in range(self.n_bytes):
-            m.d.sync += columns.word_select(j, 8).eq(
-                Mux(from_odd[j], *(bank.read_data.word_select(j, 8) for bank in banks[::-1]))
-            )
+            pair = (bank.read_data.word_select(j, 8) for bank in banks[::-1])
+            m.d.sync += columns.word_select(j, 8).eq(Mux(plane_bit(n, from_odd, j), *pair))
 
         wait = self.start_cycle - 3
         tags = delayed(m, plan.tags, wait, name="tags")

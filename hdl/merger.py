@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .network import plane_bit
 from .pipeline import delayed, delayed_flag, thermometer
 from .streams import FIFO, FrameBeat
 
@@ -142,32 +143,44 @@ class Merger(wiring.Component):
             self.row_addr.eq(read.row + read_index),
             self.tail_addr.eq(read_slot),
         ]
-        n_bytes = 4 * self.n_lanes
-        in_tag = thermometer(m, read.tag_end, n_bytes, name="in_tag")
-        in_end = thermometer(m, read.end, n_bytes, name="in_end")
+        n = self.n_lanes
+        in_tag = thermometer(m, read.tag_end, n, name="in_tag")
+        in_end = thermometer(m, read.end, n, name="in_end")
         final, in_tags, boundary = delayed(m, flags, 2, name="flags")
         partial = delayed(m, flags[0] & (read.end != 0), 2, name="partial")
-        whole = Signal(n_bytes, reset_less=True)
-        out = queue.i.p
-        for j in range(n_bytes):
-            select = Signal(2, name=f"select{j}", reset_less=True)
-            with m.If(partial & ~in_end[j]):
-                m.d.sync += select.eq(0)
-            with m.Elif(in_tags | (boundary & in_tag[j])):
-                m.d.sync += select.eq(1)
-            with m.Else():
-                m.d.sync += select.eq(Cat(partial, 1))
+
+        def everywhere(flag):
+            return flag.replicate(4 * n)
+
+        # Every byte comes from the tag row, the payload row or the tail, or is none.
+        live = Signal(4 * n)
+        tag_here, low, high = (
+            Signal(4 * n),
+            *(Signal(4 * n, name=name, reset_less=True) for name in ("select_low", "select_high")),
+        )
+        m.d.comb += [
+            live.eq(~everywhere(partial) | in_end),
+            tag_here.eq(everywhere(in_tags) | (everywhere(boundary) & in_tag)),
+        ]
+        m.d.sync += [
+            low.eq(live & (tag_here | everywhere(partial))),
+            high.eq(live & ~tag_here),
+        ]
+        chosen = Signal(32 * n, reset_less=True)
+        keep = Signal(4 * n, reset_less=True)
+        for j in range(4 * n):
             source = [self.tag_data, self.row_data, self.tail_data]
             tag, row, tail = (port.word_select(j, 8) for port in source)
-            chosen = Signal(8, name=f"chosen{j}", reset_less=True)
+            low_j, high_j = plane_bit(n, low, j), plane_bit(n, high, j)
             m.d.sync += [
-                chosen.eq(Mux(select[1], Mux(select[0], tail, row), Mux(select[0], tag, 0))),
-                whole[j].eq(select.any()),
+                chosen.word_select(j, 8).eq(Mux(high_j, Mux(low_j, tail, row), Mux(low_j, tag, 0))),
+                keep[j].eq(low_j | high_j),
             ]
-            m.d.comb += out.data.word_select(j, 8).eq(chosen)
+        out = queue.i.p
         m.d.comb += [
             queue.i.valid.eq(delayed_flag(m, issue, 5, name="valid")),
-            out.keep.eq(whole),
+            out.data.eq(chosen),
+            out.keep.eq(keep),
             out.last.eq(delayed(m, final, 2, name="last")),
         ]
         return m

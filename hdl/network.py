@@ -1,10 +1,10 @@
 """Byte routing: from lanes with 0, 1, 2 or 4 bytes each to packed columns, and back.
 
-A beat has ``4 * n_lanes`` columns of one byte. Lane ``l`` owns the bytes of columns ``4 l`` to
-``4 l + 3``; its byte ``b`` belongs in column ``(start + b) mod (4 * n_lanes)``, where the starts
-of the lanes follow each other without gap. That is a reverse banyan network: columns differ in
-one bit of their number per stage, the lowest bit first. Two bytes that met in a stage would have
-equal low bits of the destination and equal high bits of the source; being less than ``2 ** (k+1)``
+A beat has ``4 * n_lanes`` columns of one byte: byte ``b`` of lane ``l`` is column ``4 l + b``. A
+lane's payload byte ``b`` belongs in column ``(start + b) mod (4 * n_lanes)``, where the starts of
+the lanes follow each other without gap. That is a reverse banyan network: columns differ in one
+bit of their number per stage, the lowest bit first. Two bytes that met in a stage would have equal
+low bits of the destination and equal high bits of the source; being less than ``2 ** (k + 1)``
 apart at the source, and packed without gaps at the destination, they would be the same byte. So
 no stage ever has a conflict, and its multiplexer needs to know of its own byte alone: keep it
 if there is one and the destination's bit agrees, else take the partner's.
@@ -12,6 +12,9 @@ if there is one and the destination's bit agrees, else take the partner's.
 The two lowest bits stay within a lane and are one 4:1 multiplexer, every other bit is a stage of
 2:1 multiplexers: one LUT and one register a bit. The selects are found one cycle ahead by a
 network of presence bits and destinations. Read backwards the same settings unpack.
+
+The control network is written on planes, vectors with one bit per lane, four planes for the four
+bytes: a stage is a handful of word operations, which also makes simulation fast.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
@@ -21,7 +24,32 @@ from amaranth.lib.wiring import In, Out
 from .inceptionn import check_lanes, n_payload
 from .pipeline import delayed
 
-__all__ = ["Compactor", "PrefixSum", "Spreader"]
+__all__ = ["Compactor", "PrefixSum", "Spreader", "plane_bit"]
+
+
+def plane_bit(n_lanes, mask, column):
+    """The bit of a mask on planes that belongs to a column (byte of the beat)."""
+    return mask[column % 4 * n_lanes + column // 4]
+
+
+def choose(mask, one, other):
+    """`one` where the mask has ones, else `other`, bit by bit."""
+    return (one & mask) | (other & ~mask)
+
+
+def _set_lanes(n_lanes, stage, n_planes):
+    """Constant: the lanes whose number has bit `stage`, on so many planes."""
+    lanes = sum(1 << lane for lane in range(n_lanes) if lane >> stage & 1)
+    return Const(sum(lanes << k * n_lanes for k in range(n_planes)), n_planes * n_lanes)
+
+
+def _partner(n_lanes, stage, planes):
+    """Every lane's bits from the lane whose number differs in bit `stage`."""
+    n, step = len(planes), 1 << stage
+    upper = _set_lanes(n_lanes, stage, n // n_lanes)
+    down = (planes & upper)[step:]
+    up = Cat(Const(0, step), (planes & ~upper)[: n - step])
+    return (up | down)[:n]
 
 
 class PrefixSum(wiring.Component):
@@ -78,62 +106,52 @@ class PrefixSum(wiring.Component):
 class _Steering:
     """The control network: presence and remaining destination bits of every byte, by stage.
 
-    ``turns[lane]``: start modulo 4 of each lane as offered, not registered.
-    ``states[i][lane][column]``: (present, row) before stage i, registered `i` + 1 cycles after
-    the starts; ``row`` holds the destination bits that stages i and later still have to route.
+    ``turns``: the two low bits of the starts, one bit per lane each, as offered.
+    ``selects``: which byte of its lane column ``c`` takes, (low, high) bits for each ``c``.
+    ``present[i]``, ``goals[i]``: the bytes before stage i, and the bit of the destination that
+    this stage routes, registered i + 1 cycles after the starts.
     """
 
     def __init__(self, m, n_lanes, starts, tags):
         width = n_lanes.bit_length() + 1
-        self.n_stages = n_stages = width - 2
-        self.turns = []
-        state = []
-        for lane in range(n_lanes):
-            start = starts[lane * width : (lane + 1) * width]
-            turn, row = start[:2], start[2:]
-            size = n_payload(tags[2 * lane : 2 * lane + 2])
-            self.turns.append(turn)
-            after = (row + 1)[:n_stages]
-            state.append(
-                [
-                    self._register(
-                        m,
-                        (column - turn)[:2] < size,
-                        Mux(turn > column, after, row),
-                        f"0_{lane}_{column}",
-                    )
-                    for column in range(4)
-                ]
-            )
-        self.states = [state]
-        for stage in range(n_stages):
-            following = []
-            for lane in range(n_lanes):
-                bit = lane >> stage & 1
-                nodes = []
-                for column in range(4):
-                    present, row = state[lane][column]
-                    other, other_row = state[lane ^ 1 << stage][column]
-                    own = present & (row[0] == bit)
-                    name = f"{stage + 1}_{lane}_{column}"
-                    nodes.append(
-                        self._register(
-                            m,
-                            own | (other & (other_row[0] == bit)),
-                            Mux(own, row[1:], other_row[1:]),
-                            name,
-                        )
-                    )
-                following.append(nodes)
-            state = following
-            self.states.append(state)
-
-    @staticmethod
-    def _register(m, present, row, name):
-        held = Signal(name=f"present{name}", reset_less=True)
-        held_row = Signal(row.shape(), name=f"row{name}", reset_less=True)
-        m.d.sync += [held.eq(present), held_row.eq(row)]
-        return held, held_row
+        self.n_stages = width - 2
+        turn_low, turn_high, *row = (starts[k::width] for k in range(width))
+        self.turns = turn_low, turn_high
+        low, high = tags[0::2], tags[1::2]
+        carry, after = Const((1 << n_lanes) - 1, n_lanes), []  # row + 1
+        for bit in row:
+            after.append(bit ^ carry)
+            carry = bit & carry
+        wraps = [turn_low | turn_high, turn_high, turn_high & turn_low, Const(0, n_lanes)]
+        self.selects, present, rows = [], [], []
+        for column in range(4):
+            select_low = ~turn_low if column & 1 else turn_low
+            select_high = turn_high if column & 1 else turn_high ^ turn_low
+            select_high = ~select_high if column & 2 else select_high
+            self.selects.append((select_low, select_high))
+            present.append((high & (low | ~select_high)) | (low & ~(select_low | select_high)))
+            rows.append([choose(wraps[column], *bits) for bits in zip(after, row, strict=True)])
+        state = Cat(present), [Cat(bits) for bits in zip(*rows, strict=True)]
+        self.present, self.goals, self.keeps = [], [], []
+        for stage in range(self.n_stages + 1):
+            present = Signal(4 * n_lanes, name=f"present{stage}", reset_less=True)
+            m.d.sync += present.eq(state[0])
+            goals = []
+            for k, bits in enumerate(state[1]):
+                goal = Signal(4 * n_lanes, name=f"goal{stage}_{k}", reset_less=True)
+                m.d.sync += goal.eq(bits)
+                goals.append(goal)
+            self.present.append(present)
+            if stage < self.n_stages:
+                agrees = ~(goals[0] ^ _set_lanes(n_lanes, stage, 4))
+                keeps = present & agrees
+                moves = present & ~agrees
+                self.goals.append(goals[0])
+                self.keeps.append(keeps)
+                state = (
+                    keeps | _partner(n_lanes, stage, moves),
+                    [choose(keeps, g, _partner(n_lanes, stage, g)) for g in goals[1:]],
+                )
 
 
 class Compactor(wiring.Component):
@@ -146,10 +164,10 @@ class Compactor(wiring.Component):
     tags : In(2 * n_lanes)
         With ``starts``.
     payload : In(32 * n_lanes)
-        Bytes of the lanes, one cycle after ``starts``.
+        Bytes of the lanes, lane by lane, one cycle after ``starts``.
     columns : Out(32 * n_lanes)
     present : Out(4 * n_lanes)
-        Columns that hold a byte; the others are undefined.
+        Columns that hold a byte; the others are undefined. A mask on planes.
     """
 
     def __init__(self, n_lanes):
@@ -170,41 +188,31 @@ class Compactor(wiring.Component):
         m = Module()
         n = self.n_lanes
         steering = _Steering(m, n, self.starts, self.tags)
-        nodes = []
-        for lane in range(n):
+        selects = []
+        for column, bits in enumerate(steering.selects):
+            held = [Signal(n, name=f"select{column}_{k}", reset_less=True) for k in range(2)]
+            m.d.sync += [held[k].eq(bits[k]) for k in range(2)]
+            selects.append(held)
+        columns = []
+        for column in range(4 * n):
+            lane = column // 4
+            low, high = (bits[lane] for bits in selects[column % 4])
             mine = [self.payload.word_select(4 * lane + byte, 8) for byte in range(4)]
-            row = []
-            for column in range(4):
-                select = Signal(2, name=f"select{lane}_{column}", reset_less=True)
-                held = Signal(8, name=f"byte0_{lane}_{column}", reset_less=True)
-                m.d.sync += select.eq(column - steering.turns[lane])
-                with m.Switch(select):
-                    for byte in range(4):
-                        with m.Case(byte):
-                            m.d.sync += held.eq(mine[byte])
-                row.append(held)
-            nodes.append(row)
+            held = Signal(8, name=f"turned{column}", reset_less=True)
+            m.d.sync += held.eq(Mux(high, Mux(low, *mine[:1:-1]), Mux(low, mine[1], mine[0])))
+            columns.append(held)
         for stage in range(steering.n_stages):
-            following = []
-            for lane in range(n):
-                bit = lane >> stage & 1
-                row = []
-                for column in range(4):
-                    name = f"{stage + 1}_{lane}_{column}"
-                    present, goal = steering.states[stage][lane][column]
-                    swap = Signal(name=f"swap{name}", reset_less=True)
-                    held = Signal(8, name=f"byte{name}", reset_less=True)
-                    other = nodes[lane ^ 1 << stage][column]
-                    m.d.sync += [
-                        swap.eq(~(present & (goal[0] == bit))),
-                        held.eq(Mux(swap, other, nodes[lane][column])),
-                    ]
-                    row.append(held)
-                following.append(row)
-            nodes = following
-        present = Cat(state[0] for row in steering.states[-1] for state in row)
-        m.d.sync += self.present.eq(present)
-        m.d.comb += self.columns.eq(Cat(byte for row in nodes for byte in row))
+            keep = Signal(4 * n, name=f"keep{stage}", reset_less=True)
+            m.d.sync += keep.eq(steering.keeps[stage])
+            routed = []
+            for column in range(4 * n):
+                held = Signal(8, name=f"routed{stage}_{column}", reset_less=True)
+                mine, other = columns[column], columns[column ^ 4 << stage]
+                m.d.sync += held.eq(Mux(plane_bit(n, keep, column), mine, other))
+                routed.append(held)
+            columns = routed
+        m.d.sync += self.present.eq(steering.present[-1])
+        m.d.comb += self.columns.eq(Cat(columns))
         return m
 
 
@@ -219,7 +227,7 @@ class Spreader(wiring.Component):
     columns : In(32 * n_lanes)
         ``lead`` cycles after ``starts``.
     payload : Out(32 * n_lanes)
-        Bytes of the lanes; beyond a tag's size undefined.
+        Bytes of the lanes, lane by lane; beyond a tag's size undefined.
     """
 
     def __init__(self, n_lanes):
@@ -240,34 +248,29 @@ class Spreader(wiring.Component):
         m = Module()
         n = self.n_lanes
         steering = _Steering(m, n, self.starts, self.tags)
-        nodes = [
-            [self.columns.word_select(4 * lane + column, 8) for column in range(4)]
-            for lane in range(n)
-        ]
+        columns = [self.columns.word_select(column, 8) for column in range(4 * n)]
         for stage in reversed(range(steering.n_stages)):
             wait = 2 * (steering.n_stages - 1 - stage)
-            following = []
-            for lane in range(n):
-                bit = lane >> stage & 1
-                row = []
-                for column in range(4):
-                    name = f"{stage}_{lane}_{column}"
-                    goal = steering.states[stage][lane][column][1][0]
-                    goal = delayed(m, goal, wait, name=f"goal{name}")
-                    held = Signal(8, name=f"byte{name}", reset_less=True)
-                    other = nodes[lane ^ 1 << stage][column]
-                    m.d.sync += held.eq(Mux(goal == bit, nodes[lane][column], other))
-                    row.append(held)
-                following.append(row)
-            nodes = following
-        for lane in range(n):
-            turn = delayed(m, steering.turns[lane], 2 * steering.n_stages, name=f"turn{lane}")
-            for byte in range(4):
-                select = (byte + turn)[:2]
-                with m.Switch(select):
-                    for column in range(4):
-                        with m.Case(column):
-                            m.d.sync += self.payload.word_select(4 * lane + byte, 8).eq(
-                                nodes[lane][column]
-                            )
+            goal = delayed(m, steering.goals[stage], wait, name=f"goal{stage}_late")
+            routed = []
+            for column in range(4 * n):
+                held = Signal(8, name=f"routed{stage}_{column}", reset_less=True)
+                pair = columns[column & ~(4 << stage)], columns[column | 4 << stage]
+                m.d.sync += held.eq(Mux(plane_bit(n, goal, column), pair[1], pair[0]))
+                routed.append(held)
+            columns = routed
+        low, high = (
+            delayed(m, turn, 2 * steering.n_stages, name=f"turn{k}")
+            for k, turn in enumerate(steering.turns)
+        )
+        for byte in range(4 * n):  # byte b of a lane is in column (b + turn) mod 4
+            lane = byte // 4
+            around = [columns[4 * lane + (byte + turn) % 4] for turn in range(4)]
+            m.d.sync += self.payload.word_select(byte, 8).eq(
+                Mux(
+                    high[lane],
+                    Mux(low[lane], around[3], around[2]),
+                    Mux(low[lane], around[1], around[0]),
+                )
+            )
         return m

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .network import Compactor
+from .network import Compactor, plane_bit
 from .pipeline import delayed, delayed_flag, thermometer
 
 
@@ -17,8 +17,8 @@ class Packer(wiring.Component):
     own, so a tail never competes with the next unit's first row, and each port has at most one
     write per cycle.
 
-    Columns of a row that lie before the unit's first byte, or behind its last one in the tail, are
-    undefined.
+    Columns of a row that lie before the unit's first byte, or behind
+    its last one in the tail, are undefined.
 
     Members
     -------
@@ -65,18 +65,14 @@ class Packer(wiring.Component):
             self.row_en.eq(delayed_flag(m, self.row, self.latency, name="row")),
             self.tail_en.eq(delayed_flag(m, self.last, self.latency, name="last")),
         ]
-        n_bytes = 4 * self.n_lanes
         base = delayed(m, self.base, self.latency - 3, name="base")
-        before = thermometer(m, base, n_bytes, name="before")  # as old as the columns
-        for j in range(n_bytes):
+        before = thermometer(m, base, self.n_lanes, name="before")  # as old as the columns
+        for j in range(4 * self.n_lanes):
             new = compactor.columns.word_select(j, 8)
             kept = Signal(8, name=f"kept{j}", reset_less=True)
-            row = Signal(8, name=f"row{j}", reset_less=True)
-            with m.If(compactor.present[j]):
+            with m.If(plane_bit(self.n_lanes, compactor.present, j)):
                 m.d.sync += kept.eq(new)
-            m.d.sync += row.eq(Mux(before[j], kept, new))
-            m.d.comb += [
-                self.row_data.word_select(j, 8).eq(row),
-                self.tail_data.word_select(j, 8).eq(kept),
-            ]
+            row = self.row_data.word_select(j, 8)
+            m.d.sync += row.eq(Mux(plane_bit(self.n_lanes, before, j), kept, new))
+            m.d.comb += self.tail_data.word_select(j, 8).eq(kept)
         return m

@@ -25,23 +25,25 @@ def delayed_flag(m, flag, cycles, *, name="flag"):
     return flag
 
 
-def thermometer(m, count, n, *, name="below"):
-    """Bit j of `n` says that j is less than `count` as it was 2 cycles ago.
+def thermometer(m, count, n_lanes, *, name="below"):
+    """Mask of the bytes of a beat whose number is less than `count` was 2 cycles ago.
 
-    count : unsigned value of log2(n) bits or one more; n : power of two, at least 4.
-    Two steps of one LUT a bit: fours first, then the ones within a four.
+    count : unsigned value of log2(4 * n_lanes) bits. The mask has one plane of lanes for each of
+    the four bytes of a lane. Two steps of one LUT a bit: lanes first, then the bytes within one.
     """
-    above = Signal(n // 4, name=f"{name}_above", reset_less=True)
-    here = Signal(n // 4, name=f"{name}_here", reset_less=True)
+    above = Signal(n_lanes, name=f"{name}_above", reset_less=True)
+    here = Signal(n_lanes, name=f"{name}_here", reset_less=True)
     ones = Signal(2, name=f"{name}_ones", reset_less=True)
-    fours = count[2:]
+    lane = count[2:]
     m.d.sync += [
-        above.eq(Cat(fours > q for q in range(n // 4))),
-        here.eq(Cat(fours == q for q in range(n // 4))),
+        above.eq(Cat(lane > k for k in range(n_lanes))),
+        here.eq(Cat(lane == k for k in range(n_lanes))),
         ones.eq(count[:2]),
     ]
-    result = Signal(n, name=name, reset_less=True)
-    m.d.sync += result.eq(Cat(above[j // 4] | (here[j // 4] & (ones > j % 4)) for j in range(n)))
+    result = Signal(4 * n_lanes, name=name, reset_less=True)
+    m.d.sync += result.eq(
+        Cat(above | (here & (ones > byte).replicate(n_lanes)) for byte in range(4))
+    )
     return result
 
 
