@@ -180,6 +180,7 @@ def simulate(
     platform=None,
     keep_init=True,
     coverage=False,
+    netlist=None,
 ):
     """Run the cocotb tests of a file on a component.
 
@@ -188,11 +189,12 @@ def simulate(
     tests : names of the tests to run, default all of the file.
     data : {name: array}, for `drivers.given`. options : JSON values, for `drivers.options`.
     seed : of ``cocotb.RANDOM_SEED``, default from the run's master seed and the bench's name.
+    netlist : Verilog with module ``top`` and the component's ports, to run in its place.
 
     Returns a `Result`. AssertionError if a test fails or none runs, with the command that plays
     the run again; `tools.ToolError` if a tool fails.
     """
-    text = verilog(component, platform=platform, keep_init=keep_init)
+    text = netlist or verilog(component, platform=platform, keep_init=keep_init)
     simulator = simulator or default_simulator()
     built = build(text, simulator, coverage=coverage)
     runs = built / "runs"
