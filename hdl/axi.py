@@ -120,22 +120,23 @@ class AxisReceiver(wiring.Component):
     """
 
     def __init__(self, n_bytes, *, meta_width=0):
+        frame = FrameBeat(n_bytes, meta_width=meta_width)
+        raw = {"data": 8 * n_bytes, "keep": n_bytes, "last": 1, "user": 1 + meta_width}
         self.n_bytes = n_bytes
         self.meta_width = meta_width
+        self.entry = Slice(data.StructLayout(raw))
+        self.exit = Slice(frame)
+        self.broken_before = Signal()  # by an earlier beat of the frame behind `entry`
         super().__init__(
             {
                 "axis": In(Axis(n_bytes, user_width=1 + meta_width)),
-                "o": Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))),
+                "o": Out(stream.Signature(frame)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        raw = data.StructLayout(
-            {"data": 8 * self.n_bytes, "keep": self.n_bytes, "last": 1, "user": 1 + self.meta_width}
-        )
-        m.submodules.entry = entry = Slice(raw)
-        m.submodules.exit = exit = Slice(FrameBeat(self.n_bytes, meta_width=self.meta_width))
+        m.submodules.entry, m.submodules.exit = entry, exit = self.entry, self.exit
         m.d.comb += [
             entry.i.p.data.eq(self.axis.tdata),
             entry.i.p.keep.eq(self.axis.tkeep),
@@ -147,12 +148,12 @@ class AxisReceiver(wiring.Component):
         wiring.connect(m, exit.o, wiring.flipped(self.o))
 
         beat = entry.o.p
-        broken_before, broken = Signal(), Signal()  # by an earlier beat of the frame; or this one
+        broken = Signal()  # by this beat or an earlier one
         hole = (beat.keep[1:] & ~beat.keep[:-1]).any() if self.n_bytes > 1 else 0
         wrong = Mux(beat.last, hole | ~beat.keep[0], ~beat.keep.all())
         kept = [beat.keep[k:].any() | ~beat.last for k in range(1, self.n_bytes)]
         m.d.comb += [
-            broken.eq(broken_before | wrong),
+            broken.eq(self.broken_before | wrong),
             exit.i.p.data.eq(beat.data),
             exit.i.p.keep.eq(Cat(1, *kept)),
             exit.i.p.last.eq(beat.last),
@@ -163,7 +164,7 @@ class AxisReceiver(wiring.Component):
         if self.meta_width:
             m.d.comb += exit.i.p.meta.eq(beat.user[1:])
         with m.If(entry.o.valid & entry.o.ready):
-            m.d.sync += broken_before.eq(broken & ~beat.last)
+            m.d.sync += self.broken_before.eq(broken & ~beat.last)
         return m
 
 
@@ -187,18 +188,19 @@ class AxisSender(wiring.Component):
     """
 
     def __init__(self, n_bytes, *, meta_width=0):
-        self.n_bytes = n_bytes
+        frame = FrameBeat(n_bytes, meta_width=meta_width)
         self.meta_width = meta_width
+        self.slice = Slice(frame)
         super().__init__(
             {
-                "i": In(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))),
+                "i": In(stream.Signature(frame)),
                 "axis": Out(Axis(n_bytes, user_width=1 + meta_width)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.slice = slice = Slice(FrameBeat(self.n_bytes, meta_width=self.meta_width))
+        m.submodules.slice = slice = self.slice
         m.d.comb += [
             slice.i.p.eq(self.i.p),
             slice.i.p.bad.eq(self.i.p.bad & self.i.p.last),

@@ -70,6 +70,10 @@ class RegisterBank(wiring.Component):
             )
         self.register_map = register_map
         members = {register.name: _member(register) for register in register_map}
+        self.write_address = Signal(address_width - 2)
+        self.write_data, self.write_strobes = Signal(32), Signal(4)
+        self.read_address = Signal(address_width - 2)
+        self.steps = Signal(3)  # of the read under way: decoded, grouped, merged
         super().__init__({"bus": In(Lite(address_width)), **members})
 
     def elaborate(self, platform):
@@ -103,9 +107,8 @@ class RegisterBank(wiring.Component):
 
     def _writes(self, m):
         """Address and data wait for each other, then the write is decoded, then done."""
-        bus = self.bus
-        address = Signal(len(bus.awaddr) - 2)
-        wdata, strobes = Signal(32), Signal(4)
+        bus, address = self.bus, self.write_address
+        wdata, strobes = self.write_data, self.write_strobes
         has_address, has_data = Signal(), Signal()
         m.d.comb += [bus.awready.eq(~has_address), bus.wready.eq(~has_data), bus.bresp.eq(OKAY)]
         with m.If(bus.awvalid & bus.awready):
@@ -130,10 +133,8 @@ class RegisterBank(wiring.Component):
 
     def _reads(self, m):
         """Decode, OR of groups, OR of all: one register after each."""
-        bus = self.bus
-        address = Signal(len(bus.araddr) - 2)
-        busy = Signal()
-        steps = Signal(3)  # of the read under way: decoded, grouped, merged
+        bus, address = self.bus, self.read_address
+        busy, steps = Signal(), self.steps
         selects = {}
         m.d.comb += [bus.arready.eq(~busy), bus.rresp.eq(OKAY)]
         m.d.sync += steps.eq(steps << 1 | (bus.arvalid & bus.arready))
