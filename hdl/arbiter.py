@@ -28,12 +28,13 @@ class FrameArbiter(wiring.Component):
 
     def __init__(self, n_bytes, *, meta_width=0):
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
+        self.slice = Slice(self.shape)
         frames = stream.Signature(self.shape)
         super().__init__({"foreign": In(frames), "own": In(frames), "o": Out(frames)})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.slice = slice = Slice(self.shape)
+        m.submodules.slice = slice = self.slice
         wiring.connect(m, slice.o, wiring.flipped(self.o))
         own = Signal()  # whose turn it is; registered, since it selects a whole beat
         inside = Signal()  # between a first and a last beat

@@ -36,12 +36,13 @@ class LengthGuard(wiring.Component):
             )
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
         self.max_beats = max_bytes // n_bytes
+        self.slice = Slice(self.shape)
         frames = stream.Signature(self.shape)
         super().__init__({"i": In(frames), "o": Out(frames), "oversize": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.slice = slice = Slice(self.shape)
+        m.submodules.slice = slice = self.slice
         wiring.connect(m, slice.o, wiring.flipped(self.o))
         index = Signal(range(self.max_beats))
         at_limit = Signal(init=self.max_beats == 1)  # index == max_beats - 1

@@ -149,6 +149,7 @@ class HeadPatcher(wiring.Component):
     def __init__(self, n_bytes, *, receive):
         self.n_bytes = n_bytes
         self.receive = receive
+        self.slice = Slice(Beat(8 * n_bytes))
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
             {"patches": In(stream.Signature(Patch())), "i": In(beats), "o": Out(beats)}
@@ -178,7 +179,7 @@ class HeadPatcher(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n = self.n_bytes
-        m.submodules.slice = slice = Slice(Beat(8 * n))
+        m.submodules.slice = slice = self.slice
         wiring.connect(m, slice.o, wiring.flipped(self.o))
         patch = self.patches.p
         n_beats = -(-HEAD_BYTES // n)

@@ -63,6 +63,7 @@ class Splicer(wiring.Component):
         self.offsets = tuple(offsets)
         self.meta_width = meta_width
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
+        self.slice = Slice(self.shape)
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
             {
@@ -85,7 +86,7 @@ class Splicer(wiring.Component):
         if self.meta_width:
             fields["meta"] = self.meta_width
         m.submodules.joined = joined = Slice(data.StructLayout(fields))
-        m.submodules.masked = masked = Slice(self.shape)
+        m.submodules.masked = masked = self.slice
         wiring.connect(m, masked.o, wiring.flipped(self.o))
 
         # The frame under way: fetched when the one before ends.
