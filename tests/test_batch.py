@@ -11,7 +11,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.fifo import FIFO
 from gradnic.hdl.streams import Beat
-from gradnic.sim import batch, tools
+from gradnic.sim import batch, cxxrtl, tools
 
 FAULTS = ("none", "drops", "changes", "in reset", "waits", "sticks", "loses")
 
@@ -189,6 +189,30 @@ def test_one_evaluation_and_settled_steps_agree(slip):
         np.testing.assert_array_equal(a.taken[port], b.taken[port])
     for port in a.outputs:
         np.testing.assert_array_equal(a.outputs[port], b.outputs[port])
+
+
+def test_cut_and_whole_agree(slip, monkeypatch, tmp_path):
+    monkeypatch.setenv("GRADNIC_BUILD", str(tmp_path))
+    monkeypatch.setattr(batch, "FUNCTION_SIZE", 200)
+    streams, plain = slip.streams.values(), [*slip.levels.values(), *slip.probes.values()]
+    text = (slip.folder / "design.il").read_text()
+    cut = batch.build_rtlil(text, streams, plain, name="Cut", cut_from=0)
+    functions = (cut.folder / "design.cpp").read_text().count("void p_top::eval_")
+    assert functions > 5
+    assert "void p_top::eval_" not in (slip.folder / "design.cpp").read_text()
+    beats = beats_for(slip, 2000)
+    options = {"stalls": {"i": 0.6, "extra__0": 0.6}, "trace": ["count", "level"]}
+    a, b = run(slip, beats, **options), run(cut, beats, **options)
+    b.check(**a.outputs)
+    for port in a.taken:
+        np.testing.assert_array_equal(a.taken[port], b.taken[port])
+    for port in a.traces:
+        np.testing.assert_array_equal(a.traces[port], b.traces[port])
+
+
+def test_cut_refuses_other_text():
+    with pytest.raises(ValueError, match="must have one eval, not 0"):
+        cxxrtl.cut("struct p_top {};", 100)
 
 
 def test_several_builders_at_once(tmp_path, monkeypatch):
