@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from importlib import import_module
 
+from ..hdl.streams import FrameBeat
 from . import flow
 
 LANES = (4, 8, 16, 32)
@@ -43,6 +44,48 @@ BLOCKS = {
         "INCEPTIONN decompressor, packet store included",
         "decompressor",
         lambda hdl, n: hdl.Decompressor(n),
+    ),
+    "inline": Block(
+        "card in line: both directions, both engines, registers",
+        "inline",
+        lambda hdl, n: hdl.InlineCard(n),
+        lanes=(4, 8, 16),
+    ),
+    "lane-encoder": Block(
+        "value codec, one float to tag and payload",
+        "inceptionn",
+        lambda hdl, n: hdl.LaneEncoder(),
+        lanes=(1,),
+    ),
+    "lane-decoder": Block(
+        "value codec, tag and payload to one float",
+        "inceptionn",
+        lambda hdl, n: hdl.LaneDecoder(),
+        lanes=(1,),
+    ),
+    "slice": Block(
+        "register slice for frames",
+        "streams",
+        lambda hdl, n: hdl.Slice(hdl.FrameBeat(4 * n)),
+        lanes=(16,),
+    ),
+    "fifo": Block(
+        "FIFO of 16 frame beats in LUT RAM",
+        "fifo",
+        lambda hdl, n: hdl.FIFO(FrameBeat(4 * n), 16),
+        lanes=(16,),
+    ),
+    "block-fifo": Block(
+        "FIFO of 512 frame beats in block RAM",
+        "ring",
+        lambda hdl, n: hdl.BlockFIFO(FrameBeat(4 * n), 512),
+        lanes=(16,),
+    ),
+    "packet-fifo": Block(
+        "store and forward, 512 frame beats, drops a frame marked bad",
+        "packet_fifo",
+        lambda hdl, n: hdl.PacketFIFO(FrameBeat(4 * n), 512, drop="bad"),
+        lanes=(16,),
     ),
 }
 

@@ -69,6 +69,8 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record
                 if record:
                     recorded = baseline.merge(recorded, [result])
                     write_whole(baseline.FILE, baseline.text(recorded))
+    if not out.is_terminal:
+        out.width = 120  # a log has no edge
     out.print(table("Core throughput on ECP5", COLUMNS, [_row(result) for result in results]))
     for result in results:
         if path:
