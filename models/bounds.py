@@ -1,7 +1,7 @@
 """What no schedule can beat: two-phase optimum, node bound, latency floor, overlapped optimum.
 
-Units: shard-slots, M / n_nodes bytes over the slowest link. Source: spec/schedules.md, section 5
-(the optimum by cuts is ForestColl's, arXiv 2402.06787).
+Units: shard-slots, M / n_nodes bytes over the slowest link. Sources: the optimum by cuts is
+ForestColl's (arXiv 2402.06787); trees in a split of the bandwidth, Edmonds' branchings.
 """
 
 from fractions import Fraction

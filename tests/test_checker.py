@@ -175,7 +175,7 @@ def test_periodic_tables_are_proven_over_all_stages():
 def run_in_any_order(table, rng, limit=10_000):
     """Add real numbers as cards would, rows in random order; the sums of all nodes, or None.
 
-    Rows wait as card.md section 4 says; nothing of steps, links or ranks is used. None: stuck.
+    Rows wait as docs/schedules.md says; nothing of steps, links or ranks is used. None: stuck.
     """
     n, c = table.n_nodes, table.n_chunks
     values = rng.integers(0, 1 << 40, (n, c))

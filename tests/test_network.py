@@ -60,7 +60,7 @@ def test_short_tensors_leave_chunks_empty():
 
 
 # Total cycles of the authors' simulator, the best of its variants with the same ports.
-# Source: spec/schedules.md, section 3 (MultiTree's released simulator, November 2020).
+# Source: runs of MultiTree's released simulator, state of November 2020.
 PUBLISHED = [
     ("torus:4x4", 32 * KIB, {"ring": 9344, "multitree": 3272, "one port": 4570}),
     ("torus:4x4", 256 * KIB, {"ring": 39584, "multitree": 17891, "one port": 33242}),

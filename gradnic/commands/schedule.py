@@ -62,8 +62,8 @@ def chunks_per_shard(schedule):
     return int(schedule.chunks) if schedule.chunks.denominator == 1 else float(schedule.chunks)
 
 
-def describe(topology, schedule, report, layout, seconds):
-    """The result that ``--json`` writes; units: card.md section 11 as in docs/schedules.md."""
+def describe(algorithm, topology, schedule, report, layout, seconds):
+    """The result that ``--json`` writes; keys and units: docs/schedules.md."""
     from gradnic.models import bounds
 
     exact = topology.n_nodes <= _EXACT_NODES
@@ -73,7 +73,8 @@ def describe(topology, schedule, report, layout, seconds):
     cap = bounds.overlapped_cap(topology)
     return {
         "topology": topology.name,
-        "algorithm": schedule.algorithm,
+        "algorithm": algorithm,
+        "built_as": schedule.algorithm,
         "nodes": topology.n_nodes,
         "ports": topology.ports,
         "steps": report.steps,
@@ -138,7 +139,7 @@ def command(barrier, nops, table_file, node, alone, plot_file, json_file, **opti
     table = compile_table(schedule, barrier=barrier, nops=nops)
     report = check(table, topology)
     layout = tables.Layout.fit(table.rows)
-    result = describe(topology, schedule, report, layout, seconds)
+    result = describe(options["algorithm"], topology, schedule, report, layout, seconds)
     console = output.console(json_file)
     columns = ["figure", "value"]
     shown = [(key.replace("_", " "), value) for key, value in result.items() if value is not None]

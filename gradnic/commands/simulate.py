@@ -126,7 +126,8 @@ def command(size, codec, issue_order, json_file, **options):
     overlapped, two_phase, floor = bound_cycles(topology, n_bytes, network)
     figures = {
         "topology": topology.name,
-        "algorithm": schedule.algorithm,
+        "algorithm": options["algorithm"],
+        "built_as": schedule.algorithm,
         "nodes": topology.n_nodes,
         "bytes": n_bytes,
         "chunks": chunks_per_shard(schedule),

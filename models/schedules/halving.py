@@ -1,6 +1,6 @@
 """Halving-doubling, and HDRM (EFLOPS, HPCA 2020): the same steps with ranks placed on a BiGraph.
 
-Source: spec/schedules.md, section 4.3.
+The mapping is the closed form of the one that the MultiTree authors' simulator constructs.
 """
 
 import numpy as np

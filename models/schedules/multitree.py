@@ -1,6 +1,6 @@
 """MultiTree (ISCA 2021): one tree per node and chunk, all grown together, link by link.
 
-Source: spec/schedules.md, section 1; the paper's algorithm 1 as its authors' simulator has it.
+Source: the paper's algorithm 1 as its authors' simulator has it (state of November 2020).
 """
 
 from collections import deque

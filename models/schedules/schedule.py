@@ -3,7 +3,7 @@
 The tensor of M bytes is cut into n_chunks equal chunks. A *reduce* transfer carries a partial sum
 towards the chunk's root, a *gather* transfer the finished chunk away from it. A step ends when
 all of its transfers have ended; what arrives in a step can be used in the next.
-Units (card.md, section 11): one shard-slot = M / n_nodes bytes over one link of bandwidth 1.
+Unit: one shard-slot = M / n_nodes bytes over one link of bandwidth 1.
 """
 
 from dataclasses import dataclass
