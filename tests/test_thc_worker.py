@@ -1,0 +1,306 @@
+"""THC worker circuits against the golden worker: norms, indices and floats, bit for bit."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Const, Module, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from gradnic.hdl.float_times import IntToFloat, Times, unpacked
+from gradnic.hdl.hadamard import BLOCKS, Hadamard
+from gradnic.hdl.pipeline import delayed_flag
+from gradnic.hdl.thc_decoder import ThcDecoder
+from gradnic.hdl.thc_encoder import ThcEncoder
+from gradnic.hdl.thc_norm import ThcNorm
+from gradnic.models import thc, thc_random
+from gradnic.sim import batch
+
+LANES, BLOCK = 4, 256
+SEED, ROUND, RANK, TENSOR = 11, 5, 2, 9
+SETTLE = [0] * 8  # cycles in which the job's registers are taken over
+STALLS = [1.0, 0.4]
+
+
+def fields_to_bytes(x, width):
+    """Rows of signed integers as rows of packed little-endian fields."""
+    bits = (x[..., None] >> np.arange(width) & 1).astype(np.uint8)
+    return np.packbits(bits.reshape(len(x), -1), axis=1, bitorder="little")
+
+
+def bytes_to_fields(rows, width, n):
+    """Inverse of `fields_to_bytes`."""
+    bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : n * width].reshape(-1, n, width)
+    values = (bits.astype(np.int64) << np.arange(width)).sum(axis=-1)
+    return values - (values >> width - 1 << width)
+
+
+def blocks_of_floats(worker, n, *, finite=False):
+    """Blocks of many scales, with zeros, denormals, spikes, and a value that is not finite."""
+    rng = np.random.default_rng(worker.B + worker.b)
+    x = rng.standard_normal((n, worker.B)) * np.exp(20 * rng.standard_normal((n, 1)))
+    x = np.clip(x, -1e18, 1e18).astype(np.float32)
+    x[0], x[1] = 0, 1
+    x[2], x[2, 7] = 0, -1
+    x[3, :5] = [0, -0.0, 1e-40, 1e-20, 1e10]
+    x[4] = 1e-40
+    x[5] = 1e-36
+    if not finite:
+        x[6, 3] = np.inf
+        x[7] = 3e38
+    return x
+
+
+def keys():
+    """The job's keys, as a driver derives them."""
+    tensor = np.array([TENSOR + 0x7F4A7C15], np.uint32)
+    return {
+        "random_key": int(thc_random.key(SEED, ROUND, RANK)[0]),
+        "sign_key": int(thc_random.key(SEED, 0, thc_random.SIGN_WORKER)[0]),
+        "tensor_hash": int(thc_random.fmix32(tensor)[0]),
+    }
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return batch.build(ThcEncoder(LANES, block=BLOCK))
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    return batch.build(ThcDecoder(LANES, block=BLOCK))
+
+
+@pytest.fixture(scope="module")
+def norm_unit():
+    return batch.build(ThcNorm(LANES, block=BLOCK))
+
+
+@pytest.mark.parametrize(("lanes", "block"), [(2, 64), (4, 256), (16, 1024)])
+def test_hadamard(lanes, block):
+    """Every size up to the largest, back to back and with gaps; no bubble at full rate."""
+    model = batch.build(Hadamard(lanes, block, in_width=15, width=21))
+    rng = np.random.default_rng(lanes)
+    for log4, size in enumerate(s for s in BLOCKS if s <= block):
+        x = rng.integers(-256, 257, (12, size))
+        x[0], x[1] = 256, 0
+        x[1, 5] = -(1 << 13)
+        expected = thc.hadamard(x.astype(np.int32))
+        for duty in (1.0, 0.5, 0.1):
+            run = model.run(
+                {"i": fields_to_bytes(x.reshape(-1, lanes), 15)},
+                ["o"],
+                stalls={"i": (SETTLE, duty)},
+                signals={"log4": log4},
+                probe_cycles=0,
+            )
+            got = bytes_to_fields(run.outputs["o"], 21, lanes).reshape(-1, size)
+            np.testing.assert_array_equal(got, expected)
+            if duty == 1.0:
+                assert np.ptp(run.taken["o"]) == x.size // lanes - 1
+
+
+@pytest.mark.parametrize("shape", [{"B": 64}, {"B": 256, "b": 3, "g": 34}], ids=str)
+@pytest.mark.parametrize("duty", STALLS)
+def test_norms(norm_unit, shape, duty):
+    worker = thc.Worker(1, SEED, **shape)
+    x = blocks_of_floats(worker, 30)
+    run = norm_unit.run(
+        {"floats": norm_unit.pack("floats", x.reshape(-1, LANES))},
+        ["norms"],
+        stalls={"floats": (SETTLE, duty), "norms": duty},
+        signals={"log4": BLOCKS.index(worker.B)},
+    )
+    np.testing.assert_array_equal(run.unpack("norms"), worker.norms(x))
+    if duty == 1.0:
+        assert np.ptp(run.taken["floats"]) == x.size // LANES - 1
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"B": 64},
+        {"B": 256, "b": 3, "g": 34},
+        {"B": 256, "b": 8, "g": 254, "p": 1 / 128},
+        {"B": 64, "b": 1, "g": 1},
+        {"B": 64, "b": 5, "g": 51},
+        {"B": 64, "b": 6, "g": 63},
+        {"B": 256, "b": 7, "g": 127},
+        {"B": 256, "b": 2, "g": 6, "norm": "tensor"},
+    ],
+    ids=str,
+)
+def test_indices(encoder, shape):
+    worker = thc.Worker(3, SEED, **shape)
+    tensor = worker.norm == "tensor"
+    n = 24
+    x = blocks_of_floats(worker, n, finite=tensor)
+    own = worker.norms(x)
+    norms, silent = own, np.zeros(n, int)
+    if tensor:
+        scale = np.sqrt(float(x.size)) / own.view(np.float32).astype(float)
+        words = np.repeat(scale.astype(np.float32).view(np.uint32), n)
+    else:
+        norms = own.copy()
+        norms[9] += 100
+        norms[10] -= 1
+        norms[11] = 0x7F800000
+        words, silent = norms, (own > norms).astype(int)
+    expected = worker.encode(x, norms, round=ROUND, worker=RANK, tensor=TENSOR)
+
+    table = [lower | a - level // 256 << 8 | gap << 16
+             for a, (lower, level, gap) in enumerate(worker._cells.tolist())]  # fmt: skip
+    registers = {
+        "log4": BLOCKS.index(worker.B),
+        "tensor": int(tensor),
+        "bits": worker.b,
+        "t_fixed": worker.t_fixed,
+        "unit": worker.unit,
+        **keys(),
+    }
+    write = {
+        "write_en": [1] * len(table) + [0],
+        "write_addr": [*range(len(table)), 0],
+        "write_data": [*table, 0],
+        "rekey": 0,
+    }
+    card = encoder.instance()
+    card.run(signals=registers | write, drain=False, max_cycles=300)
+    for duty in STALLS:
+        card.run(signals={"rekey": [1, 0]}, drain=False, max_cycles=100, reset=False)
+        run = card.run(
+            {
+                "blocks": encoder.pack("blocks", word=words, number=np.arange(n), silent=silent),
+                "floats": encoder.pack("floats", x.reshape(-1, LANES)),
+            },
+            ["indices"],
+            stalls={port: duty for port in ("blocks", "floats", "indices")},
+            reset=False,
+        )
+        assert run.outputs["indices"].tobytes() == thc.pack(expected, worker.b)
+        if duty == 1.0:
+            assert np.ptp(run.taken["floats"]) == x.size // LANES - 1
+
+
+@pytest.mark.parametrize("duty", STALLS)
+@pytest.mark.parametrize(
+    ("shape", "width"), [({"B": 64}, 8), ({"B": 256, "b": 3, "g": 34}, 12), ({"B": 64}, 16)]
+)
+def test_floats(decoder, shape, width, duty):
+    worker = thc.Worker(3, SEED, **shape)
+    x = blocks_of_floats(worker, 24)
+    norms = worker.norms(x)
+    rng = np.random.default_rng(width)
+    sums = rng.integers(0, worker.n * worker.g + 1, x.size)
+    expected = worker.decode(sums, norms, round=0, tensor=TENSOR)
+    unit = np.float32(worker.t_fixed / 256 / (worker.n * worker.g * worker.B))
+    packed = np.frombuffer(thc.pack(sums, width), np.uint8)
+    registers = keys()
+    del registers["random_key"]
+    run = decoder.run(
+        {
+            "blocks": decoder.pack("blocks", word=norms, number=np.arange(len(x))),
+            "sums": decoder.pack("sums", packed.reshape(-1, 2 * LANES)),
+        },
+        ["floats"],
+        stalls={"blocks": (SETTLE, duty), "sums": (SETTLE, duty), "floats": duty},
+        signals={
+            "log4": BLOCKS.index(worker.B),
+            "code": (8, 12, 16).index(width),
+            "offset": worker.n * worker.g,
+            "unit": int(unit.view(np.uint32)),
+            **registers,
+        },
+    )
+    assert run.outputs["floats"].tobytes() == expected.tobytes()
+    if duty == 1.0:
+        assert np.ptp(run.taken["floats"]) <= x.size // LANES + 2
+
+
+@pytest.mark.parametrize("width", [9, 21, 24, 25, 33])
+def test_integers_become_floats_as_numpy_rounds(width):
+    model = batch.build(IntToFloatStream(width))
+    rng = np.random.default_rng(width)
+    top = 2 ** (width - 1)
+    near_ties = np.concatenate([[top - 1, -top, 0, 1, -1], 2 ** np.arange(width - 1)])
+    near_ties = np.concatenate([near_ties + d for d in (-1, 0, 1)])
+    values = np.concatenate([near_ties, rng.integers(-top, top, 4000)]).clip(-top, top - 1)
+    run = model.run({"i": fields_to_bytes(values[:, None], width)}, ["o"], probe_cycles=0)
+    np.testing.assert_array_equal(
+        run.unpack("o").astype(np.uint32), values.astype(np.float32).view(np.uint32)
+    )
+
+
+def test_products_round_as_numpy_does():
+    model = batch.build(TimesStream())
+    rng = np.random.default_rng(2)
+    mantissas = np.array([0, 1, 0x7FFFFF, 0x7FFFFE, 0x400000, 0x3FFFFF, 0x555555], np.uint32)
+    exponents = np.array([1, 2, 60, 63, 64, 126, 127, 128, 190, 253, 254], np.uint32)
+    corners = (exponents[:, None] << np.uint32(23) | mantissas).reshape(-1)
+    corners = np.concatenate([corners, corners | np.uint32(1 << 31), [np.uint32(0)]])
+    a, b = (v.reshape(-1) for v in np.meshgrid(corners, corners))
+    noise = rng.integers(0, 2**32, (2, 50_000), dtype=np.uint64).astype(np.uint32)
+    noise = noise[:, ((noise >> 23 & 255) % 255 != 0).all(axis=0)]
+    # products near the least normal number, where rounding decides whether they are flushed
+    edge = rng.integers(0, 1 << 23, (2, 50_000)).astype(np.uint32) | 0x7FF000
+    edge |= np.array([[63], [64]], np.uint32) << np.uint32(23)
+    a, b = (np.concatenate(v) for v in ((a, noise[0], edge[0]), (b, noise[1], edge[1])))
+    with np.errstate(over="ignore", under="ignore"):
+        expected = thc._flush(a.view(np.float32) * b.view(np.float32))
+    run = model.run({"i": model.pack("i", a=a, b=b)}, ["o"], probe_cycles=0)
+    np.testing.assert_array_equal(run.unpack("o").astype(np.uint32), expected.view(np.uint32))
+
+
+class IntToFloatStream(wiring.Component):
+    """`IntToFloat` times one, as a stream of FP32 words; always ready."""
+
+    def __init__(self, width):
+        self.convert = IntToFloat(width)
+        super().__init__({"i": In(stream.Signature(signed(width))), "o": Out(stream.Signature(32))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.convert, m.submodules.times = convert, times = self.convert, Times()
+        lag = convert.latency + times.latency
+        m.d.comb += [
+            self.i.ready.eq(1),
+            convert.i.eq(self.i.payload),
+            times.a.eq(convert.o),
+            *(times.b[n].eq(v) for n, v in unpacked(Const(0x3F800000, 32)).items()),
+            self.o.payload.eq(times.o),
+            self.o.valid.eq(delayed_flag(m, self.i.valid, lag)),
+        ]
+        return m
+
+
+class TimesStream(wiring.Component):
+    """`Times` as a stream of FP32 words; always ready."""
+
+    i: In(stream.Signature(data.StructLayout({"a": 32, "b": 32})))
+    o: Out(stream.Signature(32))
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.times = times = Times()
+        m.d.comb += [
+            self.i.ready.eq(1),
+            *(times.a[n].eq(v) for n, v in unpacked(self.i.p.a).items()),
+            *(times.b[n].eq(v) for n, v in unpacked(self.i.p.b).items()),
+            self.o.payload.eq(times.o),
+            self.o.valid.eq(delayed_flag(m, self.i.valid, times.latency)),
+        ]
+        return m
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Hadamard(3), "lanes must be a power of two from 2 to 64, not 3"),
+        (lambda: Hadamard(4, 512), "block must be 64, 256, 1024 or 4096, not 512"),
+        (lambda: ThcEncoder(2), "lanes must be 4, 8, 16 or 32, not 2"),
+        (lambda: ThcDecoder(4, block=100), "block must be 64, 256, 1024 or 4096, not 100"),
+        (lambda: ThcNorm(64), "lanes must be 4, 8, 16 or 32, not 64"),
+        (lambda: IntToFloat(40), "width must be 2 to 33 bits, not 40"),
+    ],
+)
+def test_errors_name_the_value_and_the_limit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
