@@ -10,6 +10,7 @@ from .inceptionn import (
     GROUP,
     LaneEncoder,
     UnitBeat,
+    band_gap,
     bands,
     check_lanes,
     check_rounding,
@@ -18,8 +19,8 @@ from .memory import BlockRAM
 from .merger import CodedUnit, Merger
 from .network import PrefixSum
 from .packer import Packer
-from .pipeline import Room, delayed, delayed_flag
-from .streams import FIFO, FrameBeat, Slice
+from .pipeline import Room, current, delayed, delayed_flag, step
+from .streams import FIFO, FrameBeat
 
 __all__ = ["Compressor", "N_UNITS", "SIZE", "UNCODED_UNIT"]
 
@@ -44,10 +45,10 @@ class Compressor(wiring.Component):
     """Codes units of float32, ``n_lanes`` floats per cycle; stores each until its size is known.
 
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
-    included. Latency without the store: ``latency`` cycles from a beat of floats to its row in the
-    store, 7 from there to the output. ``floats.ready`` is low only before a unit's first beat:
-    while its descriptor is missing, or the store has no room for its worst case; the store takes
-    three of the largest units.
+    included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
+    the last 11 are the way through the store. ``floats.ready`` is a register, low only before a
+    unit's first beat: while its descriptor is missing, or the store has no room for its worst
+    case. The store takes three of the largest units, and 32 units at most.
 
     A unit vanishes, with ``sizes.dropped`` = 1 and no coded beat, if its coded size is above
     ``limit``, its last beat has ``drop`` = 1 or comes too early or too late for ``count``, or
@@ -117,7 +118,7 @@ class Compressor(wiring.Component):
         self.tag_cycle = 1 + LaneEncoder.tag_latency  # tags come so long after the beat's register
         self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
         self.row_cycle = self.sum_cycle + self.packer.latency  # rows are written
-        self.latency = 1 + self.row_cycle
+        self.latency = 1 + self.row_cycle + 11
         super().__init__(
             {
                 "units": In(stream.Signature(UNCODED_UNIT)),
@@ -154,33 +155,41 @@ class Compressor(wiring.Component):
         return m
 
     def _plan(self, m):
-        """What follows from a unit's descriptor alone, one unit per cycle."""
-        m.submodules.asked = asked = Slice(UNCODED_UNIT)
-        wiring.connect(m, wiring.flipped(self.units), asked.i)
-        unit, plan = asked.o.p, self.plans.i.p
-        lane = ceil_log2(self.n_lanes)
-        wrong = Signal()
-        before = Signal(16)  # count - 1
-        groups = Signal(14)
+        """What follows from a unit's descriptor alone, in three steps, one unit per cycle."""
+        lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
+        asked, given = step(m, "asked", self.units, UNCODED_UNIT)
+        m.d.comb += asked.eq(self.units.p)
+        unit = given.p
+        known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "wrong": 1}
+        first, firsts = step(m, "counted", given, data.StructLayout(known))
         m.d.comb += [
-            before.eq(unit.count - 1),
-            groups.eq((unit.count + GROUP - 1) >> 3),
-            wrong.eq((before >= self.max_floats) | (unit.exponent < 113) | (unit.exponent > 126)),
-            plan.bands.eq(
-                bands(m, unit.exponent, unit.paper, unit.prescale, rounding=self.rounding)
-            ),
-            plan.final.eq(before >> lane),
-            plan.single.eq((before >> lane) == 0),
-            plan.rest.eq(unit.count),
-            plan.tag_bytes.eq(groups << 1),
-            plan.rows.eq(Mux(wrong, 0, (before >> lane) + 1)),
-            plan.tag_rows.eq(
-                Mux(wrong, 0, ((groups << 1) + self.n_bytes - 1) >> ceil_log2(self.n_bytes))
-            ),
-            plan.limit.eq(unit.limit),
-            plan.wrong.eq(wrong),
-            self.plans.i.valid.eq(asked.o.valid),
-            asked.o.ready.eq(self.plans.i.ready),
+            first.unit.eq(unit),
+            first.before.eq(unit.count - 1),
+            first.groups.eq((unit.count + GROUP - 1) >> 3),
+            first.gap.eq(band_gap(unit.exponent)),
+            first.wrong.eq((unit.exponent < 113) | (unit.exponent > 126)),
+        ]
+        done, unit = firsts.p, firsts.p.unit
+        second, seconds = step(m, "planned", firsts, self.plan)
+        settings = bands(unit.exponent, done.gap, unit.paper, unit.prescale, rounding=self.rounding)
+        m.d.comb += [
+            *(second.bands[name].eq(value) for name, value in settings.items()),
+            second.final.eq(done.before >> lane),
+            second.single.eq((done.before >> lane) == 0),
+            second.rest.eq(unit.count),
+            second.tag_bytes.eq(done.groups << 1),
+            second.rows.eq((done.before >> lane) + 1),
+            second.tag_rows.eq(((done.groups << 1) + self.n_bytes - 1) >> column),
+            second.limit.eq(unit.limit),
+            second.wrong.eq(done.wrong | (done.before >= self.max_floats)),
+        ]
+        plan = self.plans.i.p
+        m.d.comb += [
+            plan.eq(seconds.p),
+            plan.rows.eq(Mux(seconds.p.wrong, 0, seconds.p.rows)),
+            plan.tag_rows.eq(Mux(seconds.p.wrong, 0, seconds.p.tag_rows)),
+            self.plans.i.valid.eq(seconds.valid),
+            seconds.ready.eq(self.plans.i.ready),
         ]
 
     def _issue(self, m):
@@ -190,7 +199,6 @@ class Compressor(wiring.Component):
         data, plan, row, first_tag_row, tag_row, chunk, live, full, ends_row, failed : what
             belongs to it.
         """
-        plan = self.plans.o.p
         floats = self.floats
         rooms = {
             "row_room": Room(self.depth, largest=self.n_beats),
@@ -200,41 +208,52 @@ class Compressor(wiring.Component):
         }
         for name, room in rooms.items():
             m.submodules[name] = room
-        fresh = Signal(init=1)  # the next beat is a unit's first
+        all_open = Signal()
+        m.d.sync += all_open.eq(Cat(room.open for room in rooms.values()).all())
+        accept, end = Signal(), Signal()
+        valid, plan, load, plan_next = current(
+            m, "plan", self.plans.o, self.plan, end=end, may_load=all_open
+        )
+        fresh = Signal()  # the next beat is a unit's first
         over = Signal()  # the unit has all its beats and goes on
+        final = Signal()  # the next beat should be the unit's last
         index = Signal(self.plan["final"].shape)
-        final_next = Signal()
-        accept, begin, end, final = Signal(), Signal(), Signal(), Signal()
-        open_ = Cat(room.open for room in rooms.values()).all()
+        following = Signal.like(index)  # index + 1
         m.d.comb += [
-            floats.ready.eq(self.plans.o.valid & (~fresh | open_)),
-            accept.eq(floats.valid & floats.ready),
-            begin.eq(accept & fresh),
+            floats.ready.eq(valid),
+            accept.eq(floats.valid & valid),
             end.eq(accept & floats.p.last),
-            self.plans.o.ready.eq(end),
-            final.eq(Mux(fresh, plan.single, final_next)),
-            rooms["row_room"].take.eq(Mux(begin, plan.rows, 0)),
-            rooms["tag_room"].take.eq(Mux(begin, plan.tag_rows, 0)),
-            rooms["unit_room"].take.eq(begin),
-            rooms["size_room"].take.eq(begin),
+            rooms["row_room"].take.eq(Mux(load, plan_next.rows, 0)),
+            rooms["tag_room"].take.eq(Mux(load, plan_next.tag_rows, 0)),
+            rooms["unit_room"].take.eq(load),
+            rooms["size_room"].take.eq(load),
         ]
-        row, tag_row = Signal(self.plan["rows"].shape), Signal(self.plan["tag_rows"].shape)
         with m.If(accept):
             m.d.sync += [
-                fresh.eq(floats.p.last),
-                over.eq(~floats.p.last & (over | final)),
-                index.eq(Mux(floats.p.last, 0, index + 1)),
-                final_next.eq(index + 1 == plan.final),
+                fresh.eq(0),
+                over.eq(over | final),
+                index.eq(following),
+                following.eq(following + 1),
+                final.eq(following == plan.final),
             ]
+        with m.If(load):
+            m.d.sync += [
+                fresh.eq(1),
+                over.eq(0),
+                index.eq(0),
+                following.eq(1),
+                final.eq(plan_next.single),
+            ]
+        row, tag_row = Signal(self.plan["rows"].shape), Signal(self.plan["tag_rows"].shape)
         with m.If(end):
             m.d.sync += [row.eq(row + plan.rows), tag_row.eq(tag_row + plan.tag_rows)]
-        m.d.sync += [  # one register, so that no store is freed on a long path
-            rooms["row_room"].give.eq(Mux(self.merger.done, self.merger.units.p.rows, 0)),
-            rooms["tag_room"].give.eq(Mux(self.merger.done, self.merger.units.p.tag_rows, 0)),
+        m.d.comb += [
+            rooms["row_room"].give.eq(Mux(self.merger.done, self.merger.rows, 0)),
+            rooms["tag_room"].give.eq(Mux(self.merger.done, self.merger.tag_rows, 0)),
             rooms["unit_room"].give.eq(self.merger.done),
             rooms["size_room"].give.eq(self.sizes.valid & self.sizes.ready),
         ]
-        beat = {"valid": accept, "first": begin, "last": end}
+        beat = {"valid": accept, "first": accept & fresh, "last": end}
         beat = {name: delayed_flag(m, flag, 1, name=name) for name, flag in beat.items()}
         good = Signal()
         m.d.comb += good.eq(accept & ~over & ~plan.wrong)
@@ -376,9 +395,11 @@ class Compressor(wiring.Component):
         unit = Signal(self.merger.unit, reset_less=True)
         total = delayed(m, size, 1, name="total")
         dropped = Signal(reset_less=True)
-        final = Signal(16)
-        m.d.comb += final.eq((total - 1) >> column)
-        m.d.sync += dropped.eq(ride("failed", 2) | (total > plan.limit))
+        final = Signal(16, reset_less=True)
+        m.d.sync += [
+            final.eq((size - 1) >> column),
+            dropped.eq(ride("failed", 2) | (total > plan.limit)),
+        ]
         full_tags = plan.tag_bytes >> column
         m.d.sync += [
             unit.row.eq(ride("row", 2) - full_tags),

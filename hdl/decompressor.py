@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .compressor import MAX_FLOATS, N_UNITS, check_max_floats
-from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, check_lanes, scales
+from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes
 from .memory import BlockRAM
 from .network import Spreader, plane_bit
-from .pipeline import Room, delayed, delayed_flag, thermometer
+from .pipeline import Room, current, delayed, delayed_flag, step, thermometer
 from .planner import Planner, StoredUnit
 from .streams import FIFO, Beat, Slice
 
@@ -28,9 +28,10 @@ class Decompressor(wiring.Component):
     """Decodes units to float32, ``n_lanes`` floats per cycle; stores and validates each before.
 
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
-    included. Latency without the store: ``latency`` cycles from the decision to decode a stored
-    unit to its first beat. ``coded.ready`` is low only while the unit's descriptor is missing, or
-    before its first beat while the store, which takes three of the largest units, has no room.
+    included. Latency: ``latency`` cycles from a unit's verdict, when it is stored and validated,
+    to its first beat. ``coded.ready`` is low while the unit's descriptor is missing, or before its
+    first beat while the store, which takes three of the largest units and 32 at most, has no room;
+    and while 32 rows of tags wait to be read.
 
     A unit vanishes, with ``verdicts.ok`` = 0, if the sum of its tags and payloads is not
     ``bytes``, a padding lane of its last group has a tag, ``count`` is 0 or above ``max_floats``,
@@ -109,74 +110,94 @@ class Decompressor(wiring.Component):
         m.submodules.stored = stored = FIFO(1, N_UNITS)
         m.submodules.planned = planned = FIFO(planner.planned_unit, N_UNITS)
         m.submodules.judged = judged = FIFO(VERDICT, N_UNITS)
-        m.submodules.decodable = decodable = FIFO(planner.planned_unit, 4)
+        m.submodules.decodable = decodable = Slice(planner.planned_unit)
+        m.submodules.verdict = verdict = Slice(VERDICT)
+        wiring.connect(m, verdict.o, judged.i)
         wiring.connect(m, judged.o, wiring.flipped(self.verdicts))
         m.d.comb += [planned.i.valid.eq(planner.planned.valid), planned.i.p.eq(planner.planned.p)]
         banks = self._store(m, stored)
 
         # A unit's verdict needs both the end of its storing and the sum of its tags.
-        both = Signal()
+        ahead, plan = step(m, "planned_ahead", planned.o, planner.planned_unit)
+        whole_ahead, whole = step(m, "stored_ahead", stored.o, 1)
+        both, ok = Signal(), Signal()
         m.d.comb += [
-            both.eq(stored.o.valid & planned.o.valid & judged.i.ready & decodable.i.ready),
-            stored.o.ready.eq(both),
-            planned.o.ready.eq(both),
-            judged.i.valid.eq(both),
+            ahead.eq(planned.o.p),
+            whole_ahead.eq(stored.o.p),
+            both.eq(plan.valid & whole.valid & verdict.i.ready & decodable.i.ready),
+            ok.eq(whole.p & plan.p.ok),
+            plan.ready.eq(both),
+            whole.ready.eq(both),
+            verdict.i.valid.eq(both),
+            verdict.i.p.ok.eq(ok),
             decodable.i.valid.eq(both),
-            judged.i.p.ok.eq(stored.o.p & planned.o.p.ok),
-            decodable.i.p.eq(planned.o.p),
-            decodable.i.p.ok.eq(stored.o.p & planned.o.p.ok),
+            decodable.i.p.eq(plan.p),
+            decodable.i.p.ok.eq(ok),
         ]
         self._decode(m, decodable.o, banks)
         return m
 
     def _arrivals(self, m):
-        """What follows from a unit's descriptor alone: a stream of ``arrival``."""
-        m.submodules.asked = asked = Slice(CODED_UNIT)
-        m.submodules.arrivals = arrivals = FIFO(self.arrival, 4)
-        wiring.connect(m, wiring.flipped(self.units), asked.i)
-        given, arrival = asked.o.p, arrivals.i.p
-        unit = arrival.unit
-        column = ceil_log2(self.n_bytes)
-        before = Signal(16)  # count - 1
-        groups = Signal(14)
-        final = Signal(16)
-        tag_final = Signal(16)
-        wrong = Signal()
+        """What follows from a unit's descriptor alone, in three steps: a stream of ``arrival``."""
+        lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
+        asked, given = step(m, "asked", self.units, CODED_UNIT)
+        m.d.comb += asked.eq(self.units.p)
+        unit = given.p
+        known = {"unit": CODED_UNIT, "before": 16, "final": 16, "groups": 14, "gap": 4, "wrong": 1}
+        first, firsts = step(m, "counted", given, data.StructLayout(known))
         m.d.comb += [
-            before.eq(given.count - 1),
-            groups.eq((given.count + GROUP - 1) >> 3),
-            final.eq((given.bytes - 1) >> column),
-            tag_final.eq(((groups << 1) - 1) >> column),
-            wrong.eq(
-                (before >= self.max_floats)
-                | (given.exponent < 113)
-                | (given.exponent > 126)
-                | (given.bytes == 0)
-                | (given.bytes > self.most_bytes)
-            ),
-            unit.final.eq(Mux(wrong, 0, before >> ceil_log2(self.n_lanes))),
-            unit.single.eq(wrong | ((before >> ceil_log2(self.n_lanes)) == 0)),
-            unit.rest.eq(given.count),
-            unit.rest_group.eq(given.count),
-            unit.tag_bytes.eq(groups << 1),
-            unit.bytes.eq(given.bytes),
-            unit.rows.eq(Mux(wrong, 0, final + 1)),
-            unit.tag_rows.eq(Mux(wrong, 0, tag_final + 1)),
-            unit.scales.eq(scales(m, given.exponent, given.paper, given.prescale)),
-            unit.wrong.eq(wrong),
-            arrival.final.eq(final),
-            arrival.single.eq(final == 0),
+            first.unit.eq(unit),
+            first.before.eq(unit.count - 1),
+            first.final.eq((unit.bytes - 1) >> column),
+            first.groups.eq((unit.count + GROUP - 1) >> 3),
+            first.gap.eq(band_gap(unit.exponent)),
+            first.wrong.eq((unit.exponent < 113) | (unit.exponent > 126) | (unit.bytes == 0)),
+        ]
+        done, unit = firsts.p, firsts.p.unit
+        known = {"arrival": self.arrival, "top": 8, "prescale": signed(8)}
+        second, seconds = step(m, "sized", firsts, data.StructLayout(known))
+        settings = bands(unit.exponent, done.gap, unit.paper, unit.prescale)
+        tag_final = ((done.groups << 1) - 1) >> column
+        arrival = second.arrival
+        m.d.comb += [
+            second.top.eq(settings["top"]),
+            second.prescale.eq(unit.prescale),
+            arrival.final.eq(done.final),
             arrival.tag_final.eq(tag_final),
-            arrival.tag_single.eq(wrong | (tag_final == 0)),
-            arrivals.i.valid.eq(asked.o.valid),
-            asked.o.ready.eq(arrivals.i.ready),
+            arrival.unit.final.eq(done.before >> lane),
+            arrival.unit.beats.eq((done.before >> lane) + 1),
+            arrival.unit.rest.eq(unit.count),
+            arrival.unit.rest_group.eq(unit.count),
+            arrival.unit.tag_bytes.eq(done.groups << 1),
+            arrival.unit.bytes.eq(unit.bytes),
+            arrival.unit.rows.eq(done.final + 1),
+            arrival.unit.tag_rows.eq(tag_final + 1),
+            arrival.unit.wrong.eq(
+                done.wrong | (done.before >= self.max_floats) | (unit.bytes > self.most_bytes)
+            ),
+        ]
+        m.submodules.arrivals = arrivals = FIFO(self.arrival, 4)
+        done, unit = seconds.p.arrival, arrivals.i.p.unit
+        wrong = done.unit.wrong
+        m.d.comb += [
+            arrivals.i.p.eq(done),
+            unit.final.eq(Mux(wrong, 0, done.unit.final)),
+            unit.single.eq(wrong | (done.unit.final == 0)),
+            unit.beats.eq(Mux(wrong, 1, done.unit.beats)),
+            unit.rows.eq(Mux(wrong, 0, done.unit.rows)),
+            unit.tag_rows.eq(Mux(wrong, 0, done.unit.tag_rows)),
+            unit.scales.half.eq(126 - seconds.p.prescale),
+            unit.scales.byte.eq(seconds.p.top - seconds.p.prescale),
+            arrivals.i.p.single.eq(done.final == 0),
+            arrivals.i.p.tag_single.eq(wrong | (done.tag_final == 0)),
+            arrivals.i.valid.eq(seconds.valid),
+            seconds.ready.eq(arrivals.i.ready),
         ]
         return arrivals.o
 
     def _store(self, m, stored):
         """Write rows; feed the planner and `stored` (1: length as announced). Returns the banks."""
-        arrivals = self._arrivals(m)
-        arrival, coded, planner = arrivals.p, self.coded, self.planner
+        coded, planner = self.coded, self.planner
         m.submodules.row_room = row_room = Room(self.depth, largest=self.n_rows)
         m.submodules.tag_room = tag_room = Room(self.tag_depth, largest=self.n_tag_rows)
         m.submodules.unit_room = unit_room = Room(N_UNITS)
@@ -185,43 +206,50 @@ class Decompressor(wiring.Component):
         wiring.connect(m, units_in.o, planner.units)
         wiring.connect(m, tokens.o, planner.tag_rows)
 
-        fresh = Signal(init=1)
-        over = Signal()
+        all_open = Signal()
+        m.d.sync += all_open.eq(row_room.open & tag_room.open & unit_room.open)
+        accept, end, end_tags = Signal(), Signal(), Signal()
+        valid, arrival, load, arrival_next = current(
+            m, "arrival", self._arrivals(m), self.arrival, end=end, may_load=all_open
+        )
+        fresh, over, final, in_tags, tag_final = (Signal() for _ in range(5))
         index = Signal(self.arrival["final"].shape)
-        final_next, tags_next, tag_final_next = Signal(), Signal(), Signal()
-        accept, begin, final, in_tags, tag_final, end_tags = (Signal() for _ in range(6))
+        following = Signal.like(index)  # index + 1
         row, tag_row = Signal(self.unit["row"].shape), Signal(self.unit["tag_row"].shape)
         m.d.comb += [
-            coded.ready.eq(
-                arrivals.valid
-                & tokens.i.ready
-                & (~fresh | (row_room.open & tag_room.open & unit_room.open))
-            ),
+            coded.ready.eq(valid & tokens.i.ready),
             accept.eq(coded.valid & coded.ready),
-            begin.eq(accept & fresh),
-            arrivals.ready.eq(accept & coded.p.last),
-            final.eq(Mux(fresh, arrival.single, final_next)),
-            in_tags.eq(fresh | tags_next),
-            tag_final.eq(Mux(fresh, arrival.tag_single, tag_final_next)),
+            end.eq(accept & coded.p.last),
             end_tags.eq(tag_final | coded.p.last),
-            row_room.take.eq(Mux(begin, arrival.unit.rows, 0)),
-            tag_room.take.eq(Mux(begin, arrival.unit.tag_rows, 0)),
-            unit_room.take.eq(begin),
-            units_in.i.valid.eq(begin),
+            row_room.take.eq(Mux(load, arrival_next.unit.rows, 0)),
+            tag_room.take.eq(Mux(load, arrival_next.unit.tag_rows, 0)),
+            unit_room.take.eq(load),
+            units_in.i.valid.eq(accept & fresh),
             units_in.i.p.eq(arrival.unit),
             units_in.i.p.row.eq(row),
             units_in.i.p.tag_row.eq(tag_row),
         ]
         with m.If(accept):
             m.d.sync += [
-                fresh.eq(coded.p.last),
-                over.eq(~coded.p.last & (over | final)),
-                index.eq(Mux(coded.p.last, 0, index + 1)),
-                final_next.eq(index + 1 == arrival.final),
-                tags_next.eq(in_tags & ~end_tags),
-                tag_final_next.eq(index + 1 == arrival.tag_final),
+                fresh.eq(0),
+                over.eq(over | final),
+                index.eq(following),
+                following.eq(following + 1),
+                final.eq(following == arrival.final),
+                in_tags.eq(in_tags & ~tag_final),
+                tag_final.eq(following == arrival.tag_final),
             ]
-        with m.If(accept & coded.p.last):
+        with m.If(load):
+            m.d.sync += [
+                fresh.eq(1),
+                over.eq(0),
+                index.eq(0),
+                following.eq(1),
+                final.eq(arrival_next.single),
+                in_tags.eq(1),
+                tag_final.eq(arrival_next.tag_single),
+            ]
+        with m.If(end):
             m.d.sync += [
                 row.eq(row + arrival.unit.rows),
                 tag_row.eq(tag_row + arrival.unit.tag_rows),
@@ -252,7 +280,7 @@ class Decompressor(wiring.Component):
             planner.tag_data.eq(tag_store.read_data),
             tokens.i.valid.eq(accept & in_tags),
             tokens.i.p.eq(end_tags),
-            stored.i.valid.eq(accept & coded.p.last),
+            stored.i.valid.eq(end),
             stored.i.p.eq(~over & final & ~coded.p.drop),
         ]
         self.rooms = row_room, tag_room, unit_room
@@ -264,29 +292,36 @@ class Decompressor(wiring.Component):
         m.submodules.spreader = spreader = self.spreader
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.floats))
-        unit = units.p
-        issue, done, begun, final, final_next = (Signal() for _ in range(5))
+        issue, done = Signal(), Signal()
+        valid, unit, load, unit_next = current(m, "unit", units, planner.planned_unit, end=done)
+        live, final = Signal(), Signal()  # the unit is there and ok; this is its last beat
         index = Signal(self.unit["final"].shape)
-        m.d.comb += [
-            issue.eq(units.valid & unit.ok & self.credits[0]),
-            final.eq(Mux(begun, final_next, unit.single)),
-            done.eq((issue & final) | (units.valid & ~unit.ok)),
-            units.ready.eq(done),
-            planner.done.eq(done),
-            planner.done_beats.eq(unit.final),
-        ]
-        with m.If(issue):
-            m.d.sync += [
-                begun.eq(~final),
-                index.eq(Mux(final, 0, index + 1)),
-                final_next.eq(index + 1 == unit.final),
-            ]
+        following = Signal.like(index)  # index + 1
         row_room, tag_room, unit_room = self.rooms
-        m.d.sync += [
+        m.d.comb += [
+            issue.eq(live & self.credits[0]),
+            done.eq((issue & final) | (valid & ~live)),
+            planner.done.eq(done),
+            planner.done_beats.eq(unit.beats),
             row_room.give.eq(Mux(done, unit.rows, 0)),
             tag_room.give.eq(Mux(done, unit.tag_rows, 0)),
             unit_room.give.eq(done),
         ]
+        with m.If(done):
+            m.d.sync += live.eq(0)
+        with m.If(issue):
+            m.d.sync += [
+                index.eq(following),
+                following.eq(following + 1),
+                final.eq(following == unit.final),
+            ]
+        with m.If(load):
+            m.d.sync += [
+                live.eq(unit_next.ok),
+                index.eq(0),
+                following.eq(1),
+                final.eq(unit_next.single),
+            ]
         refund = self.floats.valid & self.floats.ready
         with m.If(issue & ~refund):
             m.d.sync += self.credits.eq(self.credits[1:])

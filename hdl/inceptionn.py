@@ -52,29 +52,20 @@ def UnitBeat(width):
     return data.StructLayout({"data": width, "last": 1, "drop": 1})
 
 
-def bands(m, exponent, paper, prescale, *, rounding="trunc"):
-    """`BANDS` of a unit, combinationally. Paper mode always truncates."""
-    result = Signal(BANDS)
-    mid = Signal(8)
-    gap = Signal(4)  # (128 - exponent) >> 1: 1 to 7 for legal exponents
-    m.d.comb += [
-        gap.eq((128 - exponent) >> 1),
-        mid.eq(exponent + gap),
-        result.exponent.eq(exponent),
-        result.mid.eq(mid),
-        result.top.eq(Mux(paper, 126, mid - 1)),
-        result.prescale.eq(prescale),
-        result.round.eq(~paper if rounding == "nearest" else 0),
-    ]
-    return result
+def band_gap(exponent):
+    """Exponents in the byte band, 4 bits: 1 to 7 for legal bounds."""
+    return ((128 - exponent) >> 1)[:4]
 
 
-def scales(m, exponent, paper, prescale):
-    """`SCALES` of a unit, combinationally."""
-    known = bands(m, exponent, paper, prescale)
-    result = Signal(SCALES)
-    m.d.comb += [result.half.eq(126 - prescale), result.byte.eq(known.top - prescale)]
-    return result
+def bands(exponent, gap, paper, prescale, *, rounding="trunc"):
+    """`BANDS` of a unit as {field: value}; gap is `band_gap`. Paper mode always truncates."""
+    return {
+        "exponent": exponent,
+        "mid": exponent + gap,
+        "top": Mux(paper, 126, exponent + (gap - 1)[:4]),
+        "prescale": prescale,
+        "round": ~paper if rounding == "nearest" else 0,
+    }
 
 
 def n_payload(tag):

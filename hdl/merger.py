@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .network import plane_bit
-from .pipeline import delayed, delayed_flag, thermometer
+from .pipeline import current, delayed, delayed_flag, thermometer
 from .streams import FIFO, FrameBeat
 
 N_CREDITS = 12  # beats between the decision to read and the output; 8 sustain one per cycle
@@ -44,7 +44,7 @@ def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
 class Merger(wiring.Component):
     """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
 
-    Latency 7 cycles from a unit's offer to its first beat. A dropped unit takes one cycle and
+    Latency 9 cycles from a unit's offer to its first beat. A dropped unit takes one cycle and
     emits nothing. When the output stalls, no further reads are issued; what was read waits in a
     FIFO of its own.
 
@@ -64,8 +64,8 @@ class Merger(wiring.Component):
     tag_data, row_data, tail_data : In(32 * n_lanes)
     coded : Out(stream.Signature(FrameBeat(4 * n_lanes)))
         ``bad`` is 0; bytes that are not kept are 0.
-    done : Out(1)
-        The unit at ``units`` leaves in this cycle.
+    done, rows, tag_rows : Out(1), Out, Out
+        A unit is through in this cycle, and the places that it gives back.
     """
 
     def __init__(self, n_lanes, unit, n_slots):
@@ -86,6 +86,8 @@ class Merger(wiring.Component):
                 "tail_data": In(32 * n_lanes),
                 "coded": Out(stream.Signature(beat)),
                 "done": Out(1),
+                "rows": Out(unit["rows"].shape),
+                "tag_rows": Out(unit["tag_rows"].shape),
             }
         )
 
@@ -94,34 +96,41 @@ class Merger(wiring.Component):
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.coded))
 
-        # The next read. Flags of a unit's first beat come with the unit, later ones from registers.
-        unit = self.units.p
-        issue = Signal()
-        begun = Signal()
+        issue, done = Signal(), Signal()
+        valid, unit, load, unit_next = current(m, "unit", self.units, self.unit, end=done)
+        live = Signal()  # the unit is there, and not dropped
         index = Signal(unit.final.shape())
-        following = Signal.like(index)
-        final_next, tags_next, boundary_next = Signal(), Signal(), Signal()
+        following = Signal.like(index)  # index + 1
         final, in_tags, boundary = Signal(), Signal(), Signal()
         m.d.comb += [
-            issue.eq(self.units.valid & ~unit.dropped & self.credits[0]),
-            following.eq(index + 1),
-            final.eq(Mux(begun, final_next, unit.single)),
-            in_tags.eq(Mux(begun, tags_next, unit.has_full)),
-            boundary.eq(Mux(begun, boundary_next, ~unit.has_full)),
-            self.done.eq((issue & final) | (self.units.valid & unit.dropped)),
-            self.units.ready.eq(self.done),
+            issue.eq(live & self.credits[0]),
+            done.eq((issue & final) | (valid & ~live)),
+            self.done.eq(done),
+            self.rows.eq(unit.rows),
+            self.tag_rows.eq(unit.tag_rows),
         ]
+        with m.If(done):
+            m.d.sync += live.eq(0)
         with m.If(issue):
             tags_end = following == unit.full_tags
             m.d.sync += [
-                begun.eq(~final),
-                index.eq(Mux(final, 0, following)),
-                final_next.eq(following == unit.final),
-                tags_next.eq(in_tags & ~tags_end),
-                boundary_next.eq(in_tags & tags_end),
+                index.eq(following),
+                following.eq(following + 1),
+                final.eq(following == unit.final),
+                in_tags.eq(in_tags & ~tags_end),
+                boundary.eq(in_tags & tags_end),
+            ]
+        with m.If(load):
+            m.d.sync += [
+                live.eq(~unit_next.dropped),
+                index.eq(0),
+                following.eq(1),
+                final.eq(unit_next.single),
+                in_tags.eq(unit_next.has_full),
+                boundary.eq(~unit_next.has_full),
             ]
         slot = Signal(range(self.n_slots))
-        with m.If(self.done):
+        with m.If(done):
             m.d.sync += slot.eq(slot + 1)
         refund = self.coded.valid & self.coded.ready
         with m.If(issue & ~refund):

@@ -4,7 +4,9 @@ from amaranth.hdl import Cat, Module, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-ROOM_LAG = 3  # cycles from a unit's start to a `Room.open` that knows of it
+from .streams import Slice
+
+ROOM_LAG = 5  # cycles from a unit's start to a `Room.open` that knows of it
 
 
 def delayed(m, value, cycles, *, name="delayed"):
@@ -14,6 +16,34 @@ def delayed(m, value, cycles, *, name="delayed"):
         m.d.sync += register.eq(value)
         value = register
     return value
+
+
+def step(m, name, source, shape):
+    """One more register stage of a stream: returns (payload to fill from source.p, its output).
+
+    The caller drives the payload combinationally; valid and ready are connected here.
+    """
+    m.submodules[name] = part = Slice(shape)
+    m.d.comb += [part.i.valid.eq(source.valid), source.ready.eq(part.i.ready)]
+    return part.i.p, part.o
+
+
+def current(m, name, source, shape, *, end, may_load=1):
+    """Hold the unit that is being worked on: returns (valid, payload, load, next payload).
+
+    The next unit is loaded from stream `source` in the cycle of `end`, or when there is none, if
+    `may_load`; both are comb values. Users set what they count per unit where ``load`` is 1, after
+    everything else, so that no path runs from a unit's fields to the end of the one before.
+    """
+    ahead, stream = step(m, f"{name}_ahead", source, shape)
+    m.d.comb += ahead.eq(source.p)
+    valid, load = Signal(name=f"{name}_valid"), Signal(name=f"{name}_load")
+    held = Signal(shape, name=name, reset_less=True)
+    m.d.comb += [load.eq(stream.valid & may_load & (~valid | end)), stream.ready.eq(load)]
+    m.d.sync += valid.eq(load | (valid & ~end))
+    with m.If(load):
+        m.d.sync += held.eq(stream.p)
+    return valid, held, load, stream.p
 
 
 def delayed_flag(m, flag, cycles, *, name="flag"):
@@ -81,9 +111,12 @@ class Room(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        taken, given = Signal.like(self.take), Signal.like(self.give)
         change = Signal(Shape(len(self.take) + 1, signed=True))
         m.d.sync += [
-            change.eq(self.take - self.give),
+            taken.eq(self.take),
+            given.eq(self.give),
+            change.eq(taken - given),
             self.used.eq(self.used + change),
             self.open.eq(self.used <= self.most),
         ]

@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from .inceptionn import GROUP, SCALES
 from .memory import BlockRAM
 from .network import PrefixSum
-from .pipeline import Room, delayed, delayed_flag
+from .pipeline import Room, current, delayed, delayed_flag
 
 CHUNKS = 16  # beats of floats whose tags fill a row
 
@@ -16,8 +16,8 @@ CHUNKS = 16  # beats of floats whose tags fill a row
 def StoredUnit(n_lanes, *, n_beats, row_addr, tag_addr):
     """Shape of what the planner must know of a unit.
 
-    final : beats of floats - 1, ``single`` if that is 0; rest, rest_group : floats beyond whole
-    beats and beyond whole groups. tag_bytes, bytes : of the coded unit. row, tag_row : first
+    beats : of floats; final : that - 1, ``single`` if it is 0. rest, rest_group : floats beyond
+    whole beats and beyond whole groups. tag_bytes, bytes : of the coded unit. row, tag_row : first
     addresses in the stores; rows, tag_rows : places taken there. scales : for the lanes.
     wrong : the descriptor is out of range.
     """
@@ -25,6 +25,7 @@ def StoredUnit(n_lanes, *, n_beats, row_addr, tag_addr):
         {
             "final": max(1, (n_beats - 1).bit_length()),
             "single": 1,
+            "beats": n_beats.bit_length(),
             "rest": ceil_log2(n_lanes),
             "rest_group": 3,
             "tag_bytes": 14,
@@ -42,7 +43,7 @@ def StoredUnit(n_lanes, *, n_beats, row_addr, tag_addr):
 def PlannedUnit(unit, plan_addr):
     """Shape of what the decoder must know of a unit: as in `StoredUnit`; `plan` is the address of
     its first beat's plan, `ok` says that it may be decoded."""
-    kept = ("final", "single", "rows", "tag_rows", "scales")
+    kept = ("beats", "final", "single", "rows", "tag_rows", "scales")
     fields = {name: unit[name].shape for name in kept}
     return data.StructLayout(fields | {"plan": plan_addr, "ok": 1})
 
@@ -67,7 +68,7 @@ class Planner(wiring.Component):
     plan_addr, plan : In, Out(StructLayout)
         Read port of the store of plans; 2 cycles.
     done : In(1)
-        The oldest unit's plans, ``done_beats`` + 1 of them, are not needed any more.
+        The oldest unit's plans, ``done_beats`` of them, are not needed any more.
     """
 
     def __init__(self, n_lanes, unit, *, n_beats):
@@ -94,7 +95,7 @@ class Planner(wiring.Component):
                 "plan_addr": In(ceil_log2(self.depth)),
                 "plan": Out(self.layout),
                 "done": In(1),
-                "done_beats": In(unit["final"].shape),
+                "done_beats": In(unit["beats"].shape),
             }
         )
 
@@ -220,40 +221,48 @@ class Planner(wiring.Component):
         ]
         m.d.comb += [
             getattr(planned, name).eq(getattr(unit, name))
-            for name in ("final", "single", "rows", "tag_rows", "scales")
+            for name in ("beats", "final", "single", "rows", "tag_rows", "scales")
         ]
         return m
 
     def _issue(self, m):
         """One beat's tags per cycle; returns {name: signal} of the beat in the first register."""
-        unit = self.units.p
         m.submodules.room = room = Room(self.depth, largest=self.n_beats)
-        fresh = Signal(init=1)
+        go, stop, end = Signal(), Signal(), Signal()
+        valid, unit, load, unit_next = current(
+            m, "unit", self.units, self.unit, end=end, may_load=room.open
+        )
         index = Signal(self.unit["final"].shape)
-        following = Signal.like(index)
-        final_next, row_ends = Signal(), Signal()
-        go, final, stop = Signal(), Signal(), Signal()
+        following = Signal.like(index)  # index + 1
+        fresh, final, row_ends = Signal(), Signal(), Signal()
         plan = Signal(range(self.depth))
         m.d.comb += [
-            following.eq(index + 1),
-            go.eq(self.units.valid & self.tag_rows.valid & (~fresh | room.open)),
-            final.eq(Mux(fresh, unit.single, final_next)),
+            go.eq(valid & self.tag_rows.valid),
             stop.eq(final | (row_ends & self.tag_rows.p)),
+            end.eq(go & stop),
             self.tag_rows.ready.eq(go & (stop | row_ends)),
-            self.units.ready.eq(go & stop),
-            room.take.eq(Mux(go & fresh, unit.final + 1, 0)),
+            room.take.eq(Mux(load, unit_next.beats, 0)),
+            room.give.eq(Mux(self.done, self.done_beats, 0)),
         ]
         with m.If(go):
             m.d.sync += [
-                fresh.eq(stop),
-                index.eq(Mux(stop, 0, following)),
-                final_next.eq(following == unit.final),
-                row_ends.eq(~stop & (index[:4] == CHUNKS - 2)),
+                fresh.eq(0),
+                index.eq(following),
+                following.eq(following + 1),
+                final.eq(following == unit.final),
+                row_ends.eq(index[:4] == CHUNKS - 2),
             ]
-        with m.If(go & stop):
-            m.d.sync += plan.eq(plan + unit.final + 1)
-        m.d.sync += room.give.eq(Mux(self.done, self.done_beats + 1, 0))
-        beat = {"valid": go, "first": go & fresh, "last": go & stop}
+        with m.If(load):
+            m.d.sync += [
+                fresh.eq(1),
+                index.eq(0),
+                following.eq(1),
+                final.eq(unit_next.single),
+                row_ends.eq(0),
+            ]
+        with m.If(end):
+            m.d.sync += plan.eq(plan + unit.beats)
+        beat = {"valid": go, "first": go & fresh, "last": end}
         beat = {name: delayed_flag(m, flag, 1, name=name) for name, flag in beat.items()}
         return beat | {
             name: delayed(m, value, 1, name=name)

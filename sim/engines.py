@@ -84,6 +84,29 @@ def of_bytes(unit, **changed):
     return replace(unit, words=octets, size=len(octets), **changed)
 
 
+def noisy_units(n, generator):
+    """Units whose magnitudes no encoder would make: noise behind noisy tags."""
+    units = []
+    for _ in range(n):
+        count = int(generator.integers(1, 60))
+        tags = generator.integers(0, 4, -(-count // 8) * 8)
+        tags[count:] = 0
+        words = (tags.reshape(-1, 8) << np.arange(0, 16, 2)).sum(axis=1).astype("<u2").tobytes()
+        n_payload = int(np.array([0, 1, 2, 4])[tags].sum())
+        octets = words + generator.integers(0, 256, n_payload, np.uint8).tobytes()
+        units.append(
+            Unit(
+                octets,
+                count,
+                size=len(octets),
+                exponent=int(generator.integers(113, 127)),
+                paper=int(generator.integers(2)),
+                prescale=int(generator.integers(-128, 128)),
+            )
+        )
+    return units
+
+
 def _beats(units, n_lanes, generator):
     """Fields ``data``, ``last``, ``drop`` of all beats; what is beyond the content is noise."""
     rows, last, drop = [], [], []
