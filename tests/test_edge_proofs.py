@@ -95,11 +95,10 @@ class Reception(Translation):
         n = len(wires.tkeep)
         beat, whole = Signal(self.o.p.shape()), Signal()
         everything = Const((1 << n) - 1, n)
-        kept = Signal(n)
-        m.d.comb += kept.eq(1)
-        for k in range(1, n):
-            with m.If(wires.tkeep[k]):
-                m.d.comb += kept.eq((2 << k) - 1)
+        kept = [Const(0, 1)]  # from the top down: kept itself, or below a kept one
+        for k in reversed(range(1, n)):
+            kept.append(kept[-1] | wires.tkeep[k])
+        kept = Cat(1, *reversed(kept[1:]))
         m.d.comb += [
             beat.data.eq(wires.tdata),
             beat.last.eq(wires.tlast),
@@ -212,7 +211,7 @@ def test_stalls_are_bounded():
     ],
 )
 def test_receiver_with_a_bug_fails(old, new):
-    twin = formal.twin(axi, old, new)
+    twin = formal.twin(axi, (old, new))
     formal.refute(Reception(ReceiverEdge(*NARROW, module=twin), capacity=4), depth=10)
 
 
@@ -224,7 +223,7 @@ def test_receiver_with_a_bug_fails(old, new):
     ],
 )
 def test_sender_with_a_bug_fails(old, new):
-    twin = formal.twin(axi, old, new)
+    twin = formal.twin(axi, (old, new))
     formal.refute(Sending(SenderEdge(*NARROW, module=twin), capacity=2), depth=10)
 
 
@@ -353,5 +352,5 @@ def test_bank_for_all_time():
     ],
 )
 def test_bank_with_a_bug_fails(old, new):
-    twin = formal.twin(registers, old, new)
+    twin = formal.twin(registers, (old, new))
     formal.refute(Answers(twin.RegisterBank(MAP)), depth=14)
