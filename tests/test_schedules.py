@@ -14,7 +14,7 @@ from gradnic.models.schedules.halving import placement
 from gradnic.models.schedules.multitree import multitree
 from gradnic.models.schedules.rows import compile_table
 from gradnic.models.schedules.shift import shift_rows
-from gradnic.models.topology import parse
+from gradnic.models.topology import Topology, parse
 
 from gradnic import table as tables
 
@@ -246,6 +246,13 @@ def test_faster_links_carry_more(tmp_path):
         schedule, report = proven(topology, algorithm)
         assert report.max_flows == 1
         assert schedule.slots_total / 2 >= float(throughput_bound(topology)) - 1e-9
+    torus = parse("torus:4x4")
+    speed = [2 if abs(a - b) in (1, 3) else 1 for a, b in torus.links.tolist()]
+    topology = Topology("fast rows", 16, 0, torus.links, speed)
+    schedule, report = proven(topology, "overlapped")
+    assert schedule.steady_bandwidth == pytest.approx(overlapped_cap(topology)) == 3.2
+    assert report.max_flows == 1
+    topology = parse(f"file:{tmp_path}/net")
     uniform = build(parse("full:6"), "multitree").slots_total
     assert build(topology, "best").slots_total <= uniform
 
