@@ -67,79 +67,44 @@ def saved(before, after):
 def rows(result):
     """[(group, name, [one text an iteration])] of everything on the screen and in the table."""
     its = list(result["iterations"].values())
-    bound = result["bound"]
 
-    def each(text):
-        return [text(it) for it in its]
+    def row(group, name, text):
+        return group, name, [text(it) for it in its]
 
-    table = []
-    for kind in ("value", "payload", "wire"):
-        table.append(
-            (
-                "gradients of the four workers",
-                f"{kind} ratio against FP32 (BF16)",
-                each(
-                    lambda it, kind=kind: (
-                        f"{ratio(it['gradients'][f'{kind}_ratio'])} "
-                        f"({ratio(it['gradients'][f'bf16_{kind}_ratio'])})"
-                    )
-                ),
-            )
+    def ratios(kind):
+        return lambda it: (
+            f"{ratio(it['gradients'][f'{kind}_ratio'])} "
+            f"({ratio(it['gradients'][f'bf16_{kind}_ratio'])})"
         )
-    table += [
-        (
-            "gradients of the four workers",
-            "largest error / bound",
-            each(lambda it: f"{it['gradients']['max_abs_error']:.4g} / {bound:.4g}"),
-        ),
-        (
-            "gradients of the four workers",
-            "NMSE",
-            each(lambda it: f"{it['gradients']['nmse']:.2g}"),
-        ),
-        (
-            "the sum, as every worker holds it",
-            "largest error",
-            each(lambda it: f"{it['sum']['max_abs_error']:.4g}"),
-        ),
-        ("the sum, as every worker holds it", "NMSE", each(lambda it: f"{it['sum']['nmse']:.2g}")),
-        (
-            "on the wires",
-            "bytes, raw and coded",
-            each(lambda it: f"{it['uncoded']['wire_bytes']:,} > {it['coded']['wire_bytes']:,}"),
-        ),
-        (
-            "on the wires",
-            "bytes saved (ratio)",
-            each(
-                lambda it: (
-                    saved(it["uncoded"]["wire_bytes"], it["coded"]["wire_bytes"])
-                    + f" ({ratio(it['uncoded']['wire_bytes'] / it['coded']['wire_bytes'])})"
-                )
-            ),
-        ),
-        (
-            "on the wires",
-            "cycles, raw and coded",
-            each(lambda it: f"{it['uncoded']['cycles']:,} > {it['coded']['cycles']:,}"),
-        ),
-        (
-            "on the wires",
-            "cycles saved (ratio)",
-            each(
-                lambda it: (
-                    saved(it["uncoded"]["cycles"], it["coded"]["cycles"])
-                    + f" ({ratio(it['uncoded']['cycles'] / it['coded']['cycles'])})"
-                )
-            ),
-        ),
-        (
-            "RTL against golden cards",
-            "mismatches in frames and replicas",
-            each(lambda it: str(it["coded"]["mismatches"] + it["uncoded"]["mismatches"])),
+
+    def change(key):
+        return lambda it: f"{it['uncoded'][key]:,} > {it['coded'][key]:,}"
+
+    def gain(key):
+        return lambda it: (
+            f"{saved(it['uncoded'][key], it['coded'][key])} "
+            f"({ratio(it['uncoded'][key] / it['coded'][key])})"
+        )
+
+    def error(it):
+        return f"{it['gradients']['max_abs_error']:.4e} < {it['gradients']['bound']:.4e}"
+
+    gradients, total = "gradients, FP32 (BF16)", "sum at every worker"
+    wires, cards = "on the wires", "RTL against golden"
+    return [
+        *(row(gradients, f"{kind} ratio", ratios(kind)) for kind in ("value", "payload", "wire")),
+        row(gradients, "largest error < bound", error),
+        row(gradients, "NMSE", lambda it: f"{it['gradients']['nmse']:.2g}"),
+        row(total, "largest error", lambda it: f"{it['sum']['max_abs_error']:.4g}"),
+        row(total, "NMSE", lambda it: f"{it['sum']['nmse']:.2g}"),
+        row(wires, "bytes, raw > coded", change("wire_bytes")),
+        row(wires, "bytes saved", gain("wire_bytes")),
+        row(wires, "cycles, raw > coded", change("cycles")),
+        row(wires, "cycles saved", gain("cycles")),
+        row(
+            cards, "mismatches", lambda it: it["coded"]["mismatches"] + it["uncoded"]["mismatches"]
         ),
     ]
-    return table
 
 
 def clock_line(result):
@@ -287,8 +252,9 @@ def _table(result):
         if section != group:
             group = section
             lines.append(f'<tr class=group><td colspan="{1 + len(values)}">{section}</td></tr>')
-        cells = "".join(f"<td class=num>{escape(v)}</td>" for v in values)
-        lines.append(f"<tr><td>{name}</td>{cells}</tr>".replace("&gt;", "&rarr;"))
+        arrows = [str(v).replace(" > ", " → ") for v in values]
+        cells = "".join(f"<td class=num>{escape(v)}</td>" for v in arrows)
+        lines.append(f"<tr><td>{name.replace(' > ', ' → ')}</td>{cells}</tr>")
     return "".join(lines) + "</table>"
 
 
