@@ -338,17 +338,20 @@ def refute(harness, *, depth=20, timeout=300):
     return failed[0]
 
 
-def twin(module, old, new):
-    """A copy of a Python module in which one line of source reads otherwise: a seeded bug.
+def twin(module, *texts):
+    """A copy of a Python module in which some text of the source reads otherwise: a seeded bug.
 
-    ValueError unless `old` stands in it exactly once.
+    texts : old, new, old, new, ... ValueError unless each old text stands there exactly once.
     """
     source = inspect.getsource(module)
-    if source.count(old) != 1:
-        raise ValueError(f"{module.__name__} must have {old!r} once, not {source.count(old)} times")
+    for old, new in zip(texts[::2], texts[1::2], strict=True):
+        n = source.count(old)
+        if n != 1:
+            raise ValueError(f"{module.__name__} must have {old!r} once, not {n} times")
+        source = source.replace(old, new)
     copy = types.ModuleType(f"{module.__name__}_twin")
     copy.__package__, copy.__file__ = module.__package__, module.__file__
-    exec(compile(source.replace(old, new), module.__file__, "exec"), copy.__dict__)
+    exec(compile(source, module.__file__, "exec"), copy.__dict__)
     return copy
 
 

@@ -1,0 +1,166 @@
+"""Where a beat stands inside the queues of `gradnic.hdl`: what makes their proofs inductive.
+
+Each function adds assertions to a `gradnic.sim.formal.Conservation` harness, or to one like it. The
+lemmas know the circuits' registers and must change with them; the claims proven do not.
+"""
+
+from amaranth.hdl import Assert, Cat, Mux, Signal
+
+from ..hdl.ring import N_CREDITS
+
+
+def slice_lemmas(m, h):
+    valids, spares = h.component.valids, h.component.spares
+    at = [h.tracking & (h.ahead == k) for k in range(2)]
+    m.d.comb += [
+        *(Assert(copy == valids[0]) for copy in valids[1:]),
+        *(Assert(copy == spares[0]) for copy in spares[1:]),
+        Assert(valids[0] | spares[0]),
+        Assert(h.count == valids[0] + ~spares[0]),
+        Assert(~at[0] | (h.o.p.as_value() == h.beat)),
+        Assert(~at[1] | (h.component.skid == h.beat)),
+    ]
+
+
+def _slot(m, enters, pointer):
+    """The slot to which the picked beat goes; as it stays there, the solver has less to do."""
+    slot = Signal(len(pointer), name="slot")
+    with m.If(enters):
+        m.d.sync += slot.eq(pointer)
+    return slot
+
+
+def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
+    """`count` beats are in the FIFO; if `tracking`, the one behind `ahead` of them is `beat`."""
+    port = queue.array.read_port(domain="comb")
+    slot = _slot(m, enters, queue.head)
+    valid, more = queue.valids[0], Cat(queue.occupied, ~queue.free)
+    n_slots = queue.depth
+    n_stored = Signal(range(n_slots + 1))
+    position = Signal(range(2 * n_slots + 1))
+    end = Signal(range(2 * n_slots))
+
+    def wrapped(pointer):
+        return Mux(pointer >= n_slots, pointer - n_slots, pointer)
+
+    m.d.comb += [
+        n_stored.eq(sum(more)),
+        position.eq(queue.tail + ahead - valid),
+        end.eq(queue.tail + n_stored),
+        port.addr.eq(slot),
+        *(Assert(copy == valid) for copy in queue.valids[1:]),
+        *(Assert(more[k] | ~more[k + 1]) for k in range(n_slots - 1)),
+        Assert(queue.tail < n_slots),
+        Assert(queue.head == wrapped(end)),
+        Assert(count == valid + n_stored),
+        Assert(~(tracking & valid & (ahead == 0)) | (queue.o.p.as_value() == beat)),
+        Assert(~(tracking & (ahead >= valid)) | (slot == wrapped(position))),
+        Assert(~(tracking & (ahead >= valid)) | (port.data == beat)),
+    ]
+
+
+def fifo_lemmas(m, h):
+    state = {"count": h.count, "ahead": h.ahead, "tracking": h.tracking, "beat": h.beat}
+    fifo_state(m, h.component, enters=h.picking, **state)
+
+
+def _past(m, signal):
+    """The signal one and two cycles ago."""
+    one, two = Signal.like(signal, name="one"), Signal.like(signal, name="two")
+    m.d.sync += [one.eq(signal), two.eq(one)]
+    return one, two
+
+
+def _thermometer(n, count):
+    return Cat(count > k for k in range(n))
+
+
+def ring_state(m, dut, *, enters, count, committed, ahead, tracking, beat):
+    """`count` beats are in the ring, `committed` of them may leave."""
+    n = dut.n_slots
+    head1, head2 = _past(m, dut.head)
+    mark1, mark2 = _past(m, dut.mark)
+    tail1, tail2 = _past(m, dut.tail)
+    pushed, issued, prefetch = dut.pushed, dut.issued, dut.prefetch
+
+    def distance(name, upper, lower):
+        value = Signal.like(dut.head, name=name)
+        m.d.comb += value.eq(upper - lower)
+        return value
+
+    used, used1 = distance("used", dut.head, dut.tail), distance("used1", head1, tail1)
+    used2 = distance("used2", head2, tail2)
+    whole, whole1 = distance("whole", dut.mark, dut.tail), distance("whole1", mark1, tail1)
+    whole2 = distance("whole2", mark2, tail2)
+    in_write = distance("in_write", head1, dut.tail)  # of the beat on its way into the RAM
+
+    ready_part = Signal(range(32), name="ready_part")  # in the prefetch queue
+    front = Signal(range(32), name="front")  # and on its way there
+    offset = Signal.like(dut.head, name="offset")  # of the picked beat from the tail
+    in_ram = tracking & (ahead >= front)
+    m.d.comb += [
+        ready_part.eq(prefetch.valids[0] + sum(prefetch.occupied) + ~prefetch.free),
+        front.eq(ready_part + issued[0] + issued[1]),
+        offset.eq(ahead - front),
+    ]
+    early = Signal(range(N_CREDITS + 2), name="early")
+    m.d.comb += early.eq(ahead)
+    fifo_state(
+        m,
+        prefetch,
+        enters=tracking & issued[1] & (ahead == ready_part),
+        count=ready_part,
+        ahead=early,
+        tracking=tracking & (ahead < ready_part),
+        beat=beat,
+    )
+    port = dut.ram.array.read_port(domain="comb")
+    slot = _slot(m, enters, dut.head[:-1])
+    first_word = dut.ram._ports[1].data
+    m.d.comb += [
+        port.addr.eq(slot),
+        # pointers
+        Assert(used <= n),
+        Assert(used1 <= n),
+        Assert(used2 <= n),
+        Assert(whole <= used),
+        Assert(whole1 <= used1),
+        Assert(whole2 <= used2),
+        Assert((dut.head == (head1 + pushed[0])[: len(head1)]) | (dut.head == dut.mark)),
+        Assert((dut.head == (head1 + pushed[0])[: len(head1)]) | (dut.mark == mark1)),
+        Assert((used <= used1 + pushed[0]) & (used1 <= used2 + pushed[1])),
+        Assert((whole + issued[0] >= whole1) & (whole1 + issued[1] >= whole2)),
+        Assert(dut.read_addr == dut.tail[:-1]),
+        Assert(~pushed[0] | (dut.write_addr == head1[:-1])),
+        Assert(~pushed[0] | ((in_write + issued[0] == used1) & (used1 < n))),
+        Assert(~pushed[0] | (in_write >= (mark1 - dut.tail)[: len(in_write)])),
+        # what the decisions are made on
+        Assert(dut.free == n - used1),
+        Assert(dut.room == _thermometer(4, n - used2)),
+        Assert(dut.whole == whole1),
+        Assert(dut.waiting == _thermometer(3, whole2)),
+        Assert(~dut.i.ready | (used < n)),
+        Assert(sum(dut.credits) + front == N_CREDITS),
+        *(Assert(dut.credits[k] | ~dut.credits[k + 1]) for k in range(N_CREDITS - 1)),
+        Assert(~issued[1] | prefetch.free),
+        # where the beats are
+        Assert(count == front + used),
+        Assert(committed == front + whole),
+        Assert(~(tracking & issued[1] & (ahead == ready_part)) | (dut.ram.read_data == beat)),
+        Assert(~(tracking & issued[0] & (ahead == ready_part + issued[1])) | (first_word == beat)),
+        Assert(~in_ram | (slot == (dut.tail + offset)[: len(slot)])),
+        Assert(
+            ~in_ram
+            | Mux(
+                pushed[0] & (dut.write_addr == slot),
+                dut.written.as_value() == beat,
+                port.data == beat,
+            )
+        ),
+    ]
+
+
+def block_lemmas(m, h):
+    state = {"ahead": h.ahead, "tracking": h.tracking, "beat": h.beat}
+    ring_state(m, h.component.ring, enters=h.picking, count=h.count, committed=h.count, **state)
+    m.d.comb += Assert(h.component.ring.mark == h.component.ring.head)
