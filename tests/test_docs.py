@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from gradnic.sim import tools
 
 from gradnic import cli
 
@@ -23,6 +24,7 @@ def test_there_are_examples():
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
 def test_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADNIC_BUILD", str(tools.build_root()))
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "example"}
     for kind, text in blocks(page):
