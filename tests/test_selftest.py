@@ -76,7 +76,7 @@ def test_passes():
 
 
 def flip_coded(vectors):
-    vectors.coded[3]["data"] ^= 1 << 77
+    vectors.coded[0]["data"] ^= 1 << 77  # a full beat
 
 
 def flip_floats(vectors):
