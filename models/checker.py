@@ -302,7 +302,6 @@ class _Block:
         """All messages of one step: read first, then deliver."""
         reduces, gathers = (moves[moves["op"] == op] for op in (REDUCE, GATHER))
         index, at = self._places(reduces, "src")
-        self._refuse(step, at, self.sent[at], "is sent a second time")
         self._refuse(step, at, self.added[at] != wait[reduces["row"][index]],
                      "is sent before its contributions came, or waits for too few")  # fmt: skip
         carried = self.holds[at]

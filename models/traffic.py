@@ -30,7 +30,7 @@ class Traffic:
 
     def __init__(self, table, topology, n_floats):
         self.n_nodes = table.n_nodes
-        rows = _written_out(table)
+        rows = written_out(table)
         n_chunks = table.n_chunks * table.repeats
         start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
         index, slot = np.nonzero(rows["sends"] >= 0)
@@ -118,7 +118,7 @@ class Traffic:
         ]
 
 
-def _written_out(table):
+def written_out(table):
     """Rows that do something, absolute steps and chunks, by node and order of issue."""
     rows = table.rows[table.rows["op"] != NOP].copy()
     rows["count"] += 1
