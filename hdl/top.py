@@ -38,13 +38,25 @@ LITE_ROLES = {
 }
 
 
-def _fields(shape):
-    """{field: (lowest bit, width)} of a payload."""
-    return {name: (field.offset, Shape.cast(field.shape).width) for name, field in shape}
+def _fields(payload):
+    """{field: (lowest bit, width)} of a payload; one field ``data`` if it has no others."""
+    if not isinstance(payload, data.View):
+        return {"data": (0, len(Value.cast(payload)))}
+    return {name: (f.offset, Shape.cast(f.shape).width) for name, f in payload.shape()}
+
+
+def _side_fields(fields):
+    """{field: (lowest bit, width)} in tuser of a unit: all fields but ``data`` and ``last``."""
+    places, low = {}, 0
+    for name, (_, width) in fields.items():
+        if name not in ("data", "last"):
+            places[name] = (low, width)
+            low += width
+    return places
 
 
 def _places(fields):
-    """ "count 15:0, paper 23" for people."""
+    """Fields for people: "count 15:0, paper 23"."""
     return ", ".join(
         f"{name} {low + width - 1}:{low}" if width > 1 else f"{name} {low}"
         for name, (low, width) in fields.items()
@@ -95,21 +107,16 @@ class Top(wiring.Component):
             elif not member.is_signature:
                 members[name] = member
                 self._joins.append((None, name, name))
-                fields = ""
-                if isinstance(member.shape, data.StructLayout):
-                    fields = f": {_places(_fields(member.shape))}"
+                value = getattr(core, name)
+                fields = f": {_places(_fields(value))}" if isinstance(value, data.View) else ""
                 self._docs[(name,)] = docs[name] + fields
             elif member.is_signature and not isinstance(member.signature, stream.Signature):
                 raise ValueError(f"{name} must be a stream, AXI4-Lite or a signal to become ports")
         super().__init__(members)
 
     def _add_stream(self, members, name, member, docs):
-        shape = getattr(self.core, name).p.shape()
-        fields = (
-            _fields(shape)
-            if isinstance(shape, data.Layout)
-            else {"data": (0, len(Value.cast(getattr(self.core, name).p)))}
-        )
+        payload = getattr(self.core, name).p
+        fields = _fields(payload)
         inward = member.flow == In
         outside = f"{'s' if inward else 'm'}_axis_{name}"
         roles = dict(ROLES)
@@ -121,17 +128,14 @@ class Top(wiring.Component):
             roles["tuser"] = f"0 bad, counts with tlast{meta}"
         elif "last" in fields and "data" in fields:
             kind = "unit"
-            side = {f: w for f, (_, w) in fields.items() if f not in ("data", "last")}
-            signature = Axis(-(-fields["data"][1] // 8), user_width=sum(side.values()), keep=False)
-            places, low = {}, 0
-            for field, width in side.items():
-                places[field] = (low, width)
-                low += width
-            roles["tuser"] = _places(places)
+            side = _side_fields(fields)
+            user_width = sum(width for _, width in side.values())
+            signature = Axis(-(-fields["data"][1] // 8), user_width=user_width, keep=False)
+            roles["tuser"] = _places(side)
         else:
             kind = "record"
-            width = sum(w for _, w in fields.values())
-            signature = Axis(-(-width // 8), keep=False, last=False)
+            n_bits = len(Value.cast(payload))
+            signature = Axis(-(-n_bits // 8), keep=False, last=False)
             roles["tdata"] = _places(fields)
         members[outside] = In(signature) if inward else Out(signature)
         self._joins.append((kind, name, outside))
@@ -178,7 +182,7 @@ class Top(wiring.Component):
             m.d.comb += outer.eq(inner)
 
     def _join_frames(self, m, name, inner, outer):
-        fields = _fields(inner.p.shape())
+        fields = _fields(inner.p)
         n_bytes, meta_width = fields["keep"][1], fields.get("meta", (0, 0))[1]
         if outer.signature.members["tdata"].flow == In:
             m.submodules[f"{name}_edge"] = edge = AxisReceiver(n_bytes, meta_width=meta_width)
@@ -197,11 +201,10 @@ class Top(wiring.Component):
             pairs.append((outer.tdata[: len(payload)], payload))
         else:
             pairs += [(outer.tdata[: len(inner.p.data)], inner.p.data), (outer.tlast, inner.p.last)]
-            low = 0
-            for field, (_, width) in _fields(inner.p.shape()).items():
-                if field not in ("data", "last"):
-                    pairs.append((outer.tuser[low : low + width], Value.cast(inner.p[field])))
-                    low += width
+            pairs += [
+                (outer.tuser[low : low + width], Value.cast(inner.p[field]))
+                for field, (low, width) in _side_fields(_fields(inner.p)).items()
+            ]
         for outside, inside in pairs:
             m.d.comb += inside.eq(outside) if inward else outside.eq(inside)
         m.d.comb += outer.tready.eq(inner.ready) if inward else inner.ready.eq(outer.tready)
