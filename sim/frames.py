@@ -120,6 +120,7 @@ def own_frames(rng, n=None):
         "paper": paper_frame(x),
         "paper small": paper_frame(small, tos=0x2A, check=False),
         "paper zeros": paper_frame(np.zeros(n)),
+        "paper ones": paper_frame(np.ones(n)),
         "paper odd size": udp_frame(rng.bytes(4 * n + 2), tos=0x28),
         "paper, short": paper_frame(np.zeros(int(rng.integers(1, 6)))),
         "native": native_frame(x),
