@@ -14,7 +14,7 @@ NAN = 0x7FC00000  # every NaN result of an addition
 
 
 def chunk_length(n_elems, n_chunks):
-    """Elements per chunk: n_elems / n_chunks, rounded up to a multiple of 16; the last are short."""
+    """Elements per chunk: n_elems / n_chunks, rounded up to 16s; the last may be short."""
     return -(-n_elems // (16 * n_chunks)) * 16
 
 

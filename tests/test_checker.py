@@ -113,11 +113,29 @@ def test_a_cycle_is_named_with_its_nodes():
     refuses(dataclasses.replace(table, rows=rows), message, "full:4")
 
 
-def test_two_ranks_alike_are_named():
+def test_ranks_are_a_permutation_and_late_ones_wait():
     table = table_of()
     at = find(table, REDUCE, rank=1)
-    refuses(changed(table, at, rank=0), "rank 0 out of turn|has rank 0 twice")
-    refuses(changed(table, at, rank=2), "rank 2 out of turn|wrong number|contributions")
+    refuses(changed(table, at, rank=0), "has rank 0 twice")
+    refuses(changed(table, at, rank=9), "has rank 9 beyond its count")
+    full = table_of("full:4")
+    mine = (full.rows["first"] == 0) & (full.rows["op"] == REDUCE) & (full.rows["sends"][:, 0] >= 0)
+    rows = full.rows.copy()
+    rows["rank"][mine] = [1, 2, 0]  # another order of addition is as right as the first
+    check(dataclasses.replace(full, rows=rows), parse("full:4"))
+    before = check(table_of("bigraph:2x4"), parse("bigraph:2x4")).landing_chunks
+    turned = table_of("bigraph:2x4")
+    wait = turned.rows["wait"][find(turned, REDUCE, sends=False)]
+    mine = (turned.rows["first"] == 0) & (turned.rows["op"] == REDUCE)
+    assert wait > 1
+    rows = turned.rows.copy()
+    sent = mine & (rows["sends"][:, 0] >= 0)
+    to = [turned.peers["to"][turned.peers["node"] == v][s]
+          for v, s in zip(rows["node"][sent], rows["sends"][sent, 0], strict=True)]  # fmt: skip
+    at = np.flatnonzero(sent)[np.array(to) == 0]
+    rows["rank"][at] = wait - 1 - rows["rank"][at]  # the first to come is the last to be added
+    after = check(dataclasses.replace(turned, rows=rows), parse("bigraph:2x4")).landing_chunks
+    assert after > before
 
 
 def test_broken_paths_are_named():
