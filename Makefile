@@ -24,7 +24,7 @@ first-light: setup
 	$(BIN)/gradnic report --run
 
 test: setup
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
