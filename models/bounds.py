@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+_LP_NODES = 32  # up to here the linear program takes less than a second
 _UNITS = 720  # bandwidths are rounded up to multiples of 1/720 of the slowest link
 
 
@@ -119,6 +120,14 @@ def overlapped_cap(topology):
     inwards, outwards = _node_bandwidth(topology)
     total = min(inwards.sum(), outwards.sum()) / (2 * (topology.n_nodes - 1))
     return float(min(total, inwards.min(), outwards.min()))
+
+
+def bandwidth_bound(topology):
+    """The least known bound on any schedule's all-reduce bandwidth: cap, or optimum if small."""
+    cap = overlapped_cap(topology)
+    if topology.n_nodes > _LP_NODES:
+        return cap
+    return min(cap, overlapped_optimum(topology) * (1 + 1e-9))  # the solver's tolerance
 
 
 def overlapped_optimum(topology):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from gradnic.models.checker import TableError, check
+from gradnic.models.checker import _SEND, TableError, _Block, check
 from gradnic.models.schedules import build
 from gradnic.models.schedules.rows import compile_table
 from gradnic.models.topology import parse
@@ -274,6 +274,20 @@ def test_random_faults_never_slip_through(spelling, algorithm):
         assert got is not None
         assert np.array_equal(got, np.broadcast_to(want, got.shape))
     assert wrong > 40
+
+
+def test_the_replay_itself_sees_double_and_missing_parts():
+    """Counting rows finds these first, so the sets of the replay are tried by themselves."""
+    move = np.zeros(1, _SEND)
+    move["dst"], move["count"] = 1, 1
+    block = _Block(3, 0, 1)
+    block.move(0, move, np.array([0]))
+    with pytest.raises(TableError, match="node 1, chunk 0 would count a part twice"):
+        block.move(1, move, np.array([0]))
+    top = np.zeros(1, [("node", "i4"), ("wait", "i4"), ("first", "i4"), ("count", "i4")])
+    top["node"], top["wait"], top["count"] = 1, 1, 1
+    with pytest.raises(TableError, match="node 1, chunk 0 is completed without every node's part"):
+        block.finish(2, top)
 
 
 def test_landing_buffers_are_counted():

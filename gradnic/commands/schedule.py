@@ -5,6 +5,13 @@ from pathlib import Path
 
 import click
 
+from gradnic.models import bounds
+from gradnic.models import topology as topologies
+from gradnic.models.checker import check
+from gradnic.models.schedules import ALGORITHMS, build
+from gradnic.models.schedules.rows import compile_table
+from gradnic.models.schedules.shift import shift_rows
+
 from .. import output
 from .. import table as tables
 
@@ -39,9 +46,6 @@ def topology_options(function):
 
 def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead_nodes):
     """(topology, schedule, seconds to build) from the shared options."""
-    from gradnic.models import topology as topologies
-    from gradnic.models.schedules import ALGORITHMS, build
-
     if algorithm == "help":
         lines = "\n".join(f"  {name:14} {what}" for name, what in ALGORITHMS.items())
         raise click.UsageError(f"algorithms:\n{lines}")
@@ -64,13 +68,11 @@ def chunks_per_shard(schedule):
 
 def describe(algorithm, topology, schedule, report, layout, seconds):
     """The result that ``--json`` writes; keys and units: docs/schedules.md."""
-    from gradnic.models import bounds
-
     exact = topology.n_nodes <= _EXACT_NODES
     bound = float((bounds.throughput_bound if exact else bounds.node_bound)(topology))
     overlapped = schedule.period is not None
     per_phase = None if overlapped else schedule.slots_total / 2
-    cap = bounds.overlapped_cap(topology)
+    cap = bounds.bandwidth_bound(topology)
     return {
         "topology": topology.name,
         "algorithm": algorithm,
@@ -125,9 +127,6 @@ def command(barrier, nops, table_file, node, alone, plot_file, json_file, **opti
       gradnic schedule --topology bigraph:4x8 --algorithm hdrm --table build/hdrm.h
       gradnic schedule --topology mesh:8x8 --algorithm overlapped --plot build/mesh.png
     """
-    from gradnic.models.checker import check
-    from gradnic.models.schedules.rows import compile_table
-
     if table_file and Path(table_file).suffix not in _WRITERS:
         raise click.UsageError(f"--table takes .bin, .h or .json, not {table_file!r}")
     if alone:
@@ -149,17 +148,23 @@ def command(barrier, nops, table_file, node, alone, plot_file, json_file, **opti
     if table_file:
         output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
     if plot_file:
+        _draw(schedule, plot_file)
+    output.write_json(json_file, result)
+
+
+def _draw(schedule, path):
+    try:
         from gradnic.models.schedules.pictures import draw
 
-        draw(schedule, plot_file)
-    output.write_json(json_file, result)
+        draw(schedule, path)
+    except ModuleNotFoundError as missing:
+        raise click.UsageError(
+            f"--plot needs the Python package {missing.name}: pip install 'gradnic[report]'"
+        ) from missing
 
 
 def _one_node(options, node, table_file, json_file):
     """One node's rows without the other nodes'; nothing is proven, so nothing is claimed."""
-    from gradnic.models import topology as topologies
-    from gradnic.models.schedules.shift import shift_rows
-
     if options["algorithm"] != "shift" or node is None:
         raise click.UsageError("--alone needs --algorithm shift and --node V")
     topology = topologies.parse(options["spelling"], ports=options["ports"])

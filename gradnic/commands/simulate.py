@@ -6,12 +6,16 @@ import time
 import click
 from rich.progress import Progress
 
+from gradnic.models import bounds
+from gradnic.models.checker import check
+from gradnic.models.network import Network, simulate
+from gradnic.models.schedules.rows import compile_table
+
 from .. import output
 from .schedule import chunks_per_shard, make, topology_options
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20,
           "gib": 1 << 30}  # fmt: skip
-_LP_NODES = 32  # up to here the overlapped optimum is solved, above it is bounded by capacity
 
 
 def parse_bytes(text):
@@ -101,10 +105,6 @@ def command(size, codec, issue_order, json_file, **options):
       gradnic simulate --topology torus:8x8 --algorithm multitree --bytes 2MiB --json -
       gradnic simulate --topology mesh:8x8 --algorithm overlapped --chunks 64 --bytes 64MiB
     """
-    from gradnic.models.checker import check
-    from gradnic.models.network import Network, simulate
-    from gradnic.models.schedules.rows import compile_table
-
     network = Network(
         **{name: options.pop(name) for name in (
             "link_bytes_per_cycle", "link_latency", "packet", "head", "flow", "reduce_per_cycle",
@@ -157,11 +157,7 @@ def bound_cycles(topology, n_bytes, network):
     Bandwidth bounds count payload on the wire, no heads; the third is the latency of the longest
     shortest path, reduce and gather.
     """
-    from gradnic.models import bounds
-
-    optimum = bounds.overlapped_cap(topology)
-    if topology.n_nodes <= _LP_NODES:
-        optimum = min(optimum, bounds.overlapped_optimum(topology) * (1 + 1e-9))
+    optimum = bounds.bandwidth_bound(topology)
     wire = n_bytes * network.wire_ratio / network.link_bytes_per_cycle
     two_phase = 2 * float(bounds.throughput_bound(topology)) * wire / topology.n_nodes
     return wire / optimum, two_phase, bounds.latency_floor(topology) * network.link_latency
