@@ -168,7 +168,7 @@ def measure(
     gbps = None if bits is None else round(bits * middle / 1000, 2)
     return {
         "block": block,
-        "device": f"LFE5U-{device[:-1]}F-{speed}",
+        "device": part(device, speed),
         "fmax_mhz": middle,
         "fmax_mhz_seeds": fmax,
         "lut": lut,
@@ -187,6 +187,11 @@ def measure(
         "seconds": round(time.monotonic() - started, 1),
         "critical_path": critical_path(reports[shown], netlist),
     }
+
+
+def part(device, speed):
+    """Name of a device and its speed grade: ("85k", 8) is LFE5U-85F-8."""
+    return f"LFE5U-{device[:-1]}F-{speed}"
 
 
 def synthesize(component, *, folder, block, unmap_resets=True, options=(), progress=print):

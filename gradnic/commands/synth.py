@@ -12,7 +12,7 @@ COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "
 @click.command(name="synth")
 @click.argument("block")
 @click.option("--lanes", default=None, type=int, help="4, 8, 16 or 32 floats a cycle; 16.")
-@click.option("--seeds", default=5, show_default=True, help="Placements; the median counts.")
+@click.option("--seeds", type=int, help="Placements; the median counts; 5, or as recorded.")
 @click.option("--speed", multiple=True, type=int, help="Speed grade 6, 7 or 8; may repeat; 8.")
 @click.option("--device", default="85k", show_default=True, help="12k, 25k, 45k or 85k.")
 @click.option("--clock", default=300.0, show_default=True, help="MHz that placement aims at.")
@@ -25,15 +25,15 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record
     """Synthesize, place and route BLOCK alone, between registers.
 
     BLOCK is one of those that `gradnic synth list` shows; `all` takes every block at every number
-    of lanes, a comma separates several. Fmax is core throughput: the block alone on the device,
-    every port behind a register.
+    of lanes, or with --check all that are recorded; a comma separates several. Fmax is core
+    throughput: the block alone on the device, every port behind a register.
 
     \b
     Example:
       gradnic synth compressor --lanes 16 --seeds 5 --json build/compressor.json
-      gradnic synth all --seeds 3 --speed 8 --speed 6 --check
+      gradnic synth all --speed 8 --speed 6 --check
     """
-    from ..fpga import baseline, blocks
+    from ..fpga import baseline, blocks, flow
 
     out = console(json_file)
     if block == "list":
@@ -45,30 +45,40 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record
         return
     if check and record:
         raise click.UsageError("--check and --record exclude each other")
-    if seeds < 1:
+    if seeds is not None and seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {seeds}")
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, not {jobs}")
-    chosen = blocks.choose(block, lanes)
     recorded = baseline.load()
-    results, worse = [], []
+    tasks = [
+        (name, n_lanes, grade, f"{name}-{n_lanes} {flow.part(device, grade)}")
+        for name, n_lanes in blocks.choose(block, lanes)
+        for grade in speed or (8,)
+    ]
+    if check and block == "all":
+        tasks = [task for task in tasks if task[3] in recorded]
+    missing = [key for *_, key in tasks if key not in recorded]
+    if check and (missing or not tasks):
+        raise ValueError(
+            f"{(missing or [block])[0]} is not in the baseline: --record puts it there"
+        )
+    results = []
     with out.status("starting the tools") as status:
-        for name, n_lanes in chosen:
-            for grade in speed or (8,):
-                result = blocks.measure(
-                    name,
-                    n_lanes,
-                    seeds=seeds,
-                    speed=grade,
-                    device=device,
-                    clock_mhz=clock,
-                    jobs=jobs,
-                    progress=progress_to(out, status),
-                )
-                results.append(result)
-                if record:
-                    recorded = baseline.merge(recorded, [result])
-                    write_whole(baseline.FILE, baseline.text(recorded))
+        for name, n_lanes, grade, key in tasks:
+            result = blocks.measure(
+                name,
+                n_lanes,
+                seeds=seeds or (recorded[key]["seeds"] if check else 5),
+                speed=grade,
+                device=device,
+                clock_mhz=clock,
+                jobs=jobs,
+                progress=progress_to(out, status),
+            )
+            results.append(result)
+            if record:
+                recorded = baseline.merge(recorded, [result])
+                write_whole(baseline.FILE, baseline.text(recorded))
     if not out.is_terminal:
         out.width = 120  # a log has no edge
     out.print(table("Core throughput on ECP5", COLUMNS, [_row(result) for result in results]))
@@ -83,8 +93,7 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record
                 f"now {result['fmax_mhz'] / old['fmax_mhz'] - 1:+.1%} MHz, "
                 f"{result['lut'] - old['lut']:+d} LUT"
             )
-        if check:
-            worse += baseline.compare(result, recorded)
+    worse = [line for result in results if check for line in baseline.compare(result, recorded)]
     write_json(json_file, results[0] if len(results) == 1 else results)
     for line in worse:
         click.echo(f"Worse than the baseline: {line}", err=True)
