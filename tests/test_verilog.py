@@ -40,7 +40,7 @@ def gradnic(*words):
 @pytest.fixture(scope="module")
 def card(tmp_path_factory):
     """(folder, JSON) of the command that the manual gives."""
-    command = next(w for w in blocks("console") if w.startswith("gradnic verilog")).split()
+    command = next(w for w in blocks("sh") if w.startswith("gradnic verilog")).split()
     folder = tmp_path_factory.mktemp("verilog")
     command[command.index("--out") + 1] = str(folder)
     run = gradnic(*command[2:], "--json", "-")
@@ -129,7 +129,7 @@ def test_bench_of_the_manual_passes(card):
     """The manual's own commands, in the folder that its first command wrote."""
     (bench,) = blocks("verilog")
     (card[0] / "bench.v").write_text(bench)
-    commands = next(b for b in blocks("console") if b.startswith("iverilog")).splitlines()
+    commands = next(b for b in blocks("sh") if b.startswith("iverilog")).splitlines()
     outputs = []
     for command in commands:
         run = subprocess.run(command.split(), cwd=card[0], capture_output=True, text=True)
