@@ -35,7 +35,7 @@ class OnBoard(Elaboratable):
         return m
 
 
-def build(*, n_lanes=8, rounds=16, clock_mhz=100, folder, progress=None):
+def build(*, n_lanes=4, rounds=16, clock_mhz=100, folder, progress=None):
     """Build the self-test's bitstream; result as in `gradnic.fpga.board.build`."""
     selftest = SelfTest(
         golden_vectors(n_lanes), rounds=rounds, divisor=round(clock_mhz * 1_000_000 / BAUD)

@@ -9,7 +9,7 @@ from ..output import console, json_option, progress_to, table, write_json
 
 @click.command(name="fpga")
 @click.argument("board")
-@click.option("--lanes", default=8, show_default=True, help="4, 8 or 16 floats a cycle.")
+@click.option("--lanes", default=4, show_default=True, help="4, 8 or 16 floats a cycle.")
 @click.option("--clock", default=100, show_default=True, help="MHz, a multiple of 25.")
 @click.option("--rounds", default=16, show_default=True, help="Times that all vectors are played.")
 @click.option("--out", default="build/fpga", show_default=True, help="Folder of what is built.")
