@@ -74,7 +74,8 @@ def run(x, *, exponent=117, rounds=5, on_round=None):
     """Time every contestant on `x`, float32 of one dimension, `rounds` times in turn.
 
     Returns a list of dicts: name, compress_mb_s and decompress_mb_s (medians, MB of float32 per
-    second of processor time, 1 MB = 10**6 bytes), compress_spread and decompress_spread ((max - min) / median),
+    second of processor time, 1 MB = 10**6 bytes), compress_spread and decompress_spread ((max -
+    min) / median),
     ratio (float32 bytes to coded bytes), nmse, max_abs_error.
     """
     if rounds < 1:
