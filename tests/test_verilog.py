@@ -226,6 +226,22 @@ def test_every_kind_of_member(tmp_path):
     assert lint(tmp_path, "corner").stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("preset", "change"), [("compressor4", "rounding=nearest"), ("decompressor4", "max_floats=64")]
+)
+def test_engines_alone(preset, change, tmp_path):
+    top = tops.build(params.preset(preset, (change,)))
+    text = verilog.convert(top, preset)
+    (tmp_path / f"{preset}.v").write_text(text)
+    run = lint(tmp_path, preset)
+    assert run.returncode == 0, run.stdout + run.stderr
+    ports = ports_of(text, preset)
+    floats = "s_axis_floats" if preset == "compressor4" else "m_axis_floats"
+    assert ports[f"{floats}_tdata"][1] == 128
+    assert ports[f"{floats}_tlast"][1] == 1
+    assert ports["s_axis_units_tdata"] == ("input", 48)
+
+
 def test_primitives_where_a_family_has_them():
     top = tops.build(params.preset("decompressor4"))
     from gradnic.hdl.primitives import Target
