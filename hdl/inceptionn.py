@@ -172,7 +172,9 @@ class LaneEncoder(wiring.Component):
         tag = delayed(m, self.tag, n - 1 - self.tag_latency, name="tag")
         bits = delayed(m, bits, n - 1 - 3, name="bits_late")
         sign = bits[31]
-        m.d.sync += Cat(self.payload).eq(
+        payload = Signal(32, name="payload_held", reset_less=True)
+        m.d.comb += self.payload.eq(payload)
+        m.d.sync += payload.eq(
             Cat(
                 Mux(
                     tag == RAW,
@@ -250,5 +252,5 @@ class LaneDecoder(wiring.Component):
         # cycle 4: the float
         normal = ~nothing & (exponent > 0)
         coded = Cat(Const(0, 9), mantissa, exponent[:8], sign)
-        m.d.sync += self.float.eq(Mux(tag == RAW, raw, Mux(normal, coded, 0)))
+        m.d.comb += self.float.eq(register(Mux(tag == RAW, raw, Mux(normal, coded, 0)), "result"))
         return m

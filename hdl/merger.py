@@ -148,9 +148,15 @@ class Merger(wiring.Component):
             read_index.eq(index),
             read_slot.eq(slot),
             flags.eq(Cat(final, in_tags, boundary)),
-            self.tag_addr.eq(read.tag_row + read_index),
-            self.row_addr.eq(read.row + read_index),
-            self.tail_addr.eq(read_slot),
+        ]
+        m.d.comb += [
+            self.tag_addr.eq(
+                delayed(m, (read.tag_row + read_index)[: len(self.tag_addr)], 1, name="tag_addr")
+            ),
+            self.row_addr.eq(
+                delayed(m, (read.row + read_index)[: len(self.row_addr)], 1, name="row_addr")
+            ),
+            self.tail_addr.eq(delayed(m, read_slot, 1, name="tail_addr")),
         ]
         n = self.n_lanes
         in_tag = thermometer(m, read.tag_end, n, name="in_tag")

@@ -211,8 +211,10 @@ class Compactor(wiring.Component):
                 m.d.sync += held.eq(Mux(plane_bit(n, keep, column), mine, other))
                 routed.append(held)
             columns = routed
-        m.d.sync += self.present.eq(steering.present[-1])
-        m.d.comb += self.columns.eq(Cat(columns))
+        m.d.comb += [
+            self.present.eq(delayed(m, steering.present[-1], 1, name="present_late")),
+            self.columns.eq(Cat(columns)),
+        ]
         return m
 
 
@@ -263,14 +265,16 @@ class Spreader(wiring.Component):
             delayed(m, turn, 2 * steering.n_stages, name=f"turn{k}")
             for k, turn in enumerate(steering.turns)
         )
+        payload = Signal(32 * n, name="payload_held", reset_less=True)
         for byte in range(4 * n):  # byte b of a lane is in column (b + turn) mod 4
             lane = byte // 4
             around = [columns[4 * lane + (byte + turn) % 4] for turn in range(4)]
-            m.d.sync += self.payload.word_select(byte, 8).eq(
+            m.d.sync += payload.word_select(byte, 8).eq(
                 Mux(
                     high[lane],
                     Mux(low[lane], around[3], around[2]),
                     Mux(low[lane], around[1], around[0]),
                 )
             )
+        m.d.comb += self.payload.eq(payload)
         return m

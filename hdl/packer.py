@@ -72,7 +72,10 @@ class Packer(wiring.Component):
             kept = Signal(8, name=f"kept{j}", reset_less=True)
             with m.If(plane_bit(self.n_lanes, compactor.present, j)):
                 m.d.sync += kept.eq(new)
-            row = self.row_data.word_select(j, 8)
+            row = Signal(8, name=f"row{j}", reset_less=True)
             m.d.sync += row.eq(Mux(plane_bit(self.n_lanes, before, j), kept, new))
-            m.d.comb += self.tail_data.word_select(j, 8).eq(kept)
+            m.d.comb += [
+                self.row_data.word_select(j, 8).eq(row),
+                self.tail_data.word_select(j, 8).eq(kept),
+            ]
         return m

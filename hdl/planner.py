@@ -106,7 +106,8 @@ class Planner(wiring.Component):
 
         # Two cycles for the address, two through the store, two through a 16:1 multiplexer.
         unit = data.View(self.unit, beat["unit"])
-        m.d.sync += self.tag_addr.eq(unit.tag_row + (beat["index"] >> 4))
+        addr = (unit.tag_row + (beat["index"] >> 4))[: len(self.tag_addr)]
+        m.d.comb += self.tag_addr.eq(delayed(m, addr, 1, name="tag_addr"))
         n_tags = max(n, GROUP)  # at 4 lanes a beat sees its whole tag word
         words = [self.tag_data.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
         chunk = delayed(m, beat["index"][:4], 3, name="chunk")[(n_tags // n).bit_length() - 1 :]
