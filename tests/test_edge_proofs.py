@@ -211,7 +211,7 @@ def test_stalls_are_bounded():
     ],
 )
 def test_receiver_with_a_bug_fails(old, new):
-    twin = formal.twin(axi, (old, new))
+    twin = formal.twin(axi, old, new)
     formal.refute(Reception(ReceiverEdge(*NARROW, module=twin), capacity=4), depth=10)
 
 
@@ -223,7 +223,7 @@ def test_receiver_with_a_bug_fails(old, new):
     ],
 )
 def test_sender_with_a_bug_fails(old, new):
-    twin = formal.twin(axi, (old, new))
+    twin = formal.twin(axi, old, new)
     formal.refute(Sending(SenderEdge(*NARROW, module=twin), capacity=2), depth=10)
 
 
@@ -352,5 +352,5 @@ def test_bank_for_all_time():
     ],
 )
 def test_bank_with_a_bug_fails(old, new):
-    twin = formal.twin(registers, (old, new))
+    twin = formal.twin(registers, old, new)
     formal.refute(Answers(twin.RegisterBank(MAP)), depth=14)
