@@ -110,12 +110,12 @@ class PacketProof(formal.Harness):
 @pytest.mark.parametrize(
     ("shape", "depth", "drop"),
     [(TINY, 3, "drop"), (TINY, 4, "drop"), (FrameBeat(64, meta_width=16), 512, "bad")],
-    ids=["3 beats", "4 beats", "512 beats of 610 bits"],
+    ids=["3 beats", "4 beats", "512 beats of 594 bits"],
 )
 def test_packet_fifo_for_all_time(shape, depth, drop):
     """Rules 1 to 4, 9, 11, 12 and 13."""
     proof = PacketProof(PacketFIFO(shape, depth, drop=drop), where=True)
-    formal.prove(proof, k=1, cover_depth=16)
+    formal.prove(proof, k=1, cover_depth=16, timeout=900)
 
 
 def test_whole_frames_are_offered_soon():

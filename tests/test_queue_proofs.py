@@ -11,7 +11,7 @@ from gradnic.hdl import fifo, ring, streams
 from gradnic.hdl.streams import FIFO, BlockFIFO, FrameBeat, Slice
 from gradnic.sim import formal, lemmas
 
-WIDE = FrameBeat(64, meta_width=16)  # 610 bits
+WIDE = FrameBeat(64, meta_width=16)  # 594 bits
 NARROW = FrameBeat(2)
 
 
@@ -41,7 +41,7 @@ def test_queue_for_all_time(name, shape):
     make, capacity, where = QUEUES[name]
     full = capacity <= 12
     harness = formal.Conservation(make(shape), capacity=capacity, lemmas=where, full=full)
-    result = formal.prove(harness, k=1, cover_depth=24 if full else 12)
+    result = formal.prove(harness, k=1, cover_depth=24 if full else 12, timeout=900)
     assert result.method == "induction"
 
 
