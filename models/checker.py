@@ -348,7 +348,6 @@ class _Block:
             self.holds[place] |= carried[now]
             self.added[place] += 1
         _, to = self._places(gathers, "dst")
-        self._refuse(step, to, ~self.sent[to], "is overwritten before its own part has left")
         self._refuse(step, to, self.final[to], "is delivered twice")
         if len(np.unique(to)) < len(to):
             self._refuse(step, to, np.bincount(to)[to] > 1, "is delivered twice")

@@ -135,8 +135,12 @@ class _Run:
         self.cycles = np.ceil(bytes_on_wire / rates - 1e-9).astype(int).tolist()
         self.adds = -(-traffic.floats // network.reduce_per_cycle)
         # A worm longer than a switch's buffer holds the link before while it waits. Only on paths
-        # with one link between switches: longer ones have virtual channels to avoid deadlock.
-        short = np.array([2 <= len(path) <= 3 for path in traffic.paths])[traffic.path]
+        # with one link between switches at most, where links never wait in a circle: on longer
+        # ones, and through nodes' routers, virtual channels are taken to avoid deadlock.
+        n_nodes, ends = topology.n_nodes, topology.links
+        short = [len(p) <= 3 and all(ends[link, 0] >= n_nodes for link in p[1:])
+                 for p in traffic.paths]  # fmt: skip
+        short = np.array(short)[traffic.path]
         deep = np.iinfo(np.int64).max
         held = (network.buffer / rates).astype(np.int64)
         self.held = np.where(short & (not interfaces), held, deep).tolist()
@@ -279,7 +283,7 @@ class _Run:
                     supply(m, now)
                     continue
                 v, row = dst[m], target[m]
-                if row >= 0 and rank[m] * width[row] != total[row] - need[row]:  # not its turn
+                if row >= 0 and rank[m] * width[row] > total[row] - need[row]:  # not its turn
                     parked[row, rank[m]] = m
                     parked_floats[v] += floats[m]
                     parked_most = max(parked_most, parked_floats[v])
@@ -287,18 +291,19 @@ class _Run:
                 # added while it comes in, unless the adder is behind
                 adder_free[v] = max(adder_free[v], now - cycles[m]) + adds[m]
                 done = max(now, adder_free[v])
-                ended = [m]
-                if row >= 0:
-                    following = rank[m] + 1
-                    while parked and (row, following) in parked:
-                        other = parked.pop((row, following))
+                supply(m, done + add)
+                if not parked:
+                    continue
+                for i in range(feed_start[m], feed_start[m + 1]):
+                    row = feeds[i]
+                    while True:  # those that have waited for this one
+                        other = parked.pop((row, (total[row] - need[row]) // width[row]), None)
+                        if other is None:
+                            break
                         parked_floats[v] -= floats[other]
                         done += adds[other]
-                        following += 1
-                        ended.append(other)
-                    adder_free[v] = max(adder_free[v], done)
-                for other in ended:
-                    supply(other, done + add)
+                        supply(other, done + add)
+                adder_free[v] = max(adder_free[v], done)
         if delivered != n_messages:
             stuck = next(row for row, left in enumerate(need) if left > 0)
             raise ValueError(f"{n_messages - delivered} messages never left: row {stuck} waits")

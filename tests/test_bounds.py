@@ -78,7 +78,7 @@ def brute_force(topology):
 
 def test_the_bound_is_the_worst_of_all_cuts():
     rng = np.random.default_rng(5)
-    for _ in range(40):
+    for _ in range(100):
         topology = random_graph(rng)
         forward, backward = brute_force(topology), brute_force(topology.reversed())
         got = throughput_bound(topology)

@@ -1,15 +1,19 @@
 """Network model: cycles by hand, the published simulator's totals, bounds, buffers, commands."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from gradnic.models.checker import check
+from gradnic.models.collective import all_reduce
 from gradnic.models.network import Network, simulate
-from gradnic.models.schedules import build
+from gradnic.models.schedules import ALGORITHMS, build
 from gradnic.models.schedules.rows import compile_table
-from gradnic.models.topology import parse
+from gradnic.models.topology import Topology, parse
 
 from gradnic import cli
 from gradnic.commands.simulate import bound_cycles, parse_bytes, wire_ratio
@@ -160,6 +164,44 @@ def test_faster_links_and_own_latencies_count(tmp_path):
     slow = run(f"file:{tmp_path}/net", "ring", 48 * KIB, PLAIN).cycles
     (tmp_path / "net").write_text("0 1 1 10\n1 2 2 10\n2 0 1 10\n")
     assert slow > run(f"file:{tmp_path}/net", "ring", 48 * KIB, PLAIN).cycles + 900
+
+
+def random_machine(rng):
+    """A connected graph of nodes, routers and switches with uneven links and few ports."""
+    while True:
+        n, n_switches = int(rng.integers(2, 9)), int(rng.integers(0, 4))
+        pairs = list(itertools.combinations(range(n + n_switches), 2))
+        kept = [pair for pair in pairs if rng.random() < 0.5]
+        one_way = rng.random() < 0.2
+        back = [(b, a) for a, b in kept if not one_way or rng.random() < 0.7]
+        speed = dict(zip(kept, rng.choice([1, 1, 1.5, 2, 3], len(kept)).tolist(), strict=True))
+        speeds = [speed[min(link), max(link)] for link in kept + back]
+        ports = int(rng.integers(1, 4)) if rng.random() < 0.4 else None
+        try:
+            return Topology("random", n, n_switches, np.array(kept + back), speeds, ports=ports)
+        except ValueError:
+            continue
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_machines_all_reduce_within_their_bounds(seed):
+    rng = np.random.default_rng(seed)
+    topology = random_machine(rng)
+    for algorithm in ALGORITHMS:
+        try:
+            schedule = build(topology, algorithm)
+        except ValueError:
+            continue  # says that it does not fit; where each must fit: tests/test_schedules.py
+        table = compile_table(schedule)
+        report = check(table, topology)
+        if algorithm in ("multitree", "bfb", "best", "overlapped"):
+            assert report.max_flows == 1, report.collision
+        n_bytes = int(rng.choice([4, 400, 40_000]))
+        network = Network(order=str(rng.choice(["node", "port"])), window=int(rng.choice([1, 5])))
+        bound = bound_cycles(topology, n_bytes, network)[0]
+        assert simulate(table, topology, n_bytes, network).cycles >= bound
+        values = rng.integers(-999, 999, (topology.n_nodes, 40))
+        assert (all_reduce(table, values) == values.sum(axis=0)).all()
 
 
 def test_bad_parameters_are_named():

@@ -130,6 +130,16 @@ class Schedule:
         return step_chunks(self.topology, self.transfers, self.routes)
 
     @property
+    def shares_links(self):
+        """True where some link carries more messages in a step than its bandwidth in units."""
+        index, link = self.routes.expand(self.transfers["route"])
+        step = self.transfers["step"][index].astype(np.int64)
+        messages = np.bincount(step * self.topology.n_links + link)
+        room = np.maximum(1, np.floor(self.topology.bandwidth + 1e-9))
+        used = np.flatnonzero(messages)
+        return bool((messages[used] > room[used % self.topology.n_links]).any())
+
+    @property
     def slots_total(self):
         """Shard-slots of the whole all-reduce, fill and drain included."""
         # with a period: one message per link and step, or the checker objects

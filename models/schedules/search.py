@@ -25,11 +25,12 @@ def multistart(topology, *, chunks=2, starts=8, seed=0):
 
 
 def best(topology, *, chunks=None, seed=0):
-    """The two-phase schedule with the fewest slots; of equals, the first in the order below.
+    """The two-phase schedule with the fewest slots and one message per link and step.
 
-    Tried until one meets the bound: MultiTree, rings, halving-doubling and HDRM with one chunk per
-    shard, then for k = 2, 3, 4 (or just `chunks`) MultiTree, BFB and MultiTree from 9 starts. The
-    starts are left out above 64 nodes, and above 256 nodes every k but 1 unless asked for.
+    Of equals the first. Tried until one meets the bound: MultiTree, rings, halving-doubling and
+    HDRM with one chunk per shard, then for k = 2, 3, 4 (or just `chunks`) MultiTree, BFB and
+    MultiTree from 9 starts. The starts are left out above 64 nodes, and above 256 nodes every k
+    but 1 unless asked for.
     """
     goal = 2 * float(throughput_bound(topology)) * (1 + 1e-9)
     found = None
@@ -37,6 +38,8 @@ def best(topology, *, chunks=None, seed=0):
         try:
             schedule = make()
         except ValueError:  # the algorithm does not fit the topology
+            continue
+        if schedule.shares_links:
             continue
         if found is None or schedule.slots_total < found.slots_total - 1e-9:
             found = schedule
