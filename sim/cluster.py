@@ -16,7 +16,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from amaranth.back import rtlil
@@ -86,8 +86,12 @@ def build(card, name):
         return CardModel(*pool.map(direction, directions, reversed(directions)))
 
 
+@cache
 def build_card(n_lanes):
-    """The `CardModel` of the in-line card with `n_lanes` floats a cycle; minutes at 16 lanes."""
+    """The `CardModel` of the in-line card with `n_lanes` floats a cycle, made once a process.
+
+    About a minute at 8 lanes where it was not built before, else some 10 s to find it.
+    """
     from ..hdl.inline import InlineCard
 
     return build(InlineCard(n_lanes), f"inline{n_lanes}")

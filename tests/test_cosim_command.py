@@ -1,8 +1,12 @@
 """``gradnic cosim``: mistakes cost one line before anything is built."""
 
+import json
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from gradnic.sim import cluster
+from gradnic.sim.idle_card import IdleCard
 
 from gradnic import cli
 
@@ -39,6 +43,35 @@ def test_files_that_do_not_go_together(tmp_path):
         files = ["--gradients", tmp_path / "a.npy", "--gradients", tmp_path / second]
         result = CliRunner().invoke(cli.cli, ["cosim", "--nodes", "2", *map(str, files)])
         pytest.raises(ValueError, _raise, result.exception).match(words)
+
+
+def cosim(folder, *arguments):
+    options = ["--nodes", "2", "--lanes", "4", "--iteration", "1", "--elements", "700"]
+    report = folder / "cosim.json"
+    result = CliRunner().invoke(cli.cli, ["cosim", *options, *arguments, "--json", str(report)])
+    return result, json.loads(report.read_text())
+
+
+def test_idle_cards_fail_where_they_should_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "build_card", lambda n: cluster.build(IdleCard(n), f"idle{n}"))
+    result, report = cosim(tmp_path)
+    assert result.exit_code == 1
+    assert {"ok", "nodes", "cycles", "bit_exact", "mismatches"} <= set(report)
+    assert (report["ok"], report["bit_exact"], report["nodes"]) == (False, False, 2)
+    assert report["mismatches"] > 0
+    assert "DIFFER" in result.output
+    result, report = cosim(tmp_path, "--codec", "none")
+    assert result.exit_code == 0
+    assert (report["ok"], report["mismatches"]) == (True, 0)
+
+
+@pytest.mark.parametrize("setting", [["--mode", "paper"], ["--exponent", "121", "--prescale", "2"]])
+def test_cards_of_rtl_agree(tmp_path, setting):
+    result, report = cosim(tmp_path, *setting, "--floats", "100", "--link-bytes", "0")
+    assert result.exit_code == 0, result.output
+    assert report["ok"]
+    assert report["bit_exact"]
+    assert report["wire_bytes"] < report["raw_bytes"]
 
 
 def _raise(error):
