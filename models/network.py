@@ -6,6 +6,7 @@ order. Time is in cycles of the cards; packets, heads, buffers and the adder are
 """
 
 import heapq
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -307,4 +308,5 @@ class _Run:
         if delivered != n_messages:
             stuck = next(row for row, left in enumerate(need) if left > 0)
             raise ValueError(f"{n_messages - delivered} messages never left: row {stuck} waits")
+        finish = math.ceil(finish)
         return Result(finish, max(busy) / max(finish, 1), n_messages, parked_most * FLOAT_BYTES)

@@ -1,5 +1,6 @@
 """Network model: cycles by hand, the published simulator's totals, bounds, buffers, commands."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -50,6 +51,25 @@ def test_rings_by_hand():
     assert run("ring:8", "ring", 64 * KIB, PLAIN).cycles == 14 * (512 + 1 + 150)
     # through two switches: three links of 150 each, a cycle per switch for the head
     assert run("dgx:1x2", "ring", 8 * KIB, PLAIN).cycles == 2 * (257 + 3 * 150 + 2)
+
+
+def test_a_contribution_before_its_turn_is_added_late(tmp_path):
+    """Node 1 is near and node 2 far; added last, node 1's part waits and costs an addition."""
+    (tmp_path / "net").write_text("0 1 1 10\n0 2 1 1000\n")
+    topology = parse(f"file:{tmp_path}/net")
+    table = compile_table(build(topology, "multitree"))
+    rows = table.rows.copy()
+    to_root = (rows["op"] == 0) & (rows["first"] == 0) & (rows["sends"][:, 0] >= 0)
+    assert rows["node"][to_root].tolist() == [1, 2]
+    for per_cycle in 32, 4:
+        network = Network(reduce_per_cycle=per_cycle)
+        times = []
+        for ranks in [0, 1], [1, 0]:
+            rows["rank"][to_root] = ranks
+            turned = dataclasses.replace(table, rows=rows)
+            times.append(simulate(turned, topology, 3 * 4096, network))
+        assert times[1].cycles - times[0].cycles == 1024 // per_cycle
+        assert [t.parked_bytes for t in times] == [0, 4096]
 
 
 def test_short_tensors_leave_chunks_empty():
