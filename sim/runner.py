@@ -26,6 +26,7 @@ from amaranth.back import rtlil
 from . import batch, stimulus, tools
 
 SIMULATORS = ("icarus", "verilator")
+PLAYER = Path(__file__).with_name("player.py")  # the bench of `play`
 TIMESCALE = ("1ns", "1ps")  # cocotb refuses a 10 ns clock without one
 VERILATOR_FLAGS = (
     "-Wno-WIDTHEXPAND",  # Yosys extends and cuts without saying so
@@ -283,9 +284,8 @@ def play(component, inputs, *, patterns=None, n_cycles, simulator=None, **build_
     data |= {f"beats.{p.name}": np.zeros((0, p.size), np.uint8) for p in streams if p.name in idle}
     data |= {f"stall.{name}": np.asarray(p, np.uint8) for name, p in (patterns or {}).items()}
     ports = {"inputs": [*inputs, *idle], "outputs": outputs, "n_cycles": n_cycles}
-    bench = Path(__file__).with_name("player.py")
     result = simulate(
-        component, bench, simulator=simulator, data=data, options=ports, **build_options
+        component, PLAYER, simulator=simulator, data=data, options=ports, **build_options
     )
     beats = {name: result.left[f"beats.{name}"] for name in outputs}
     return beats, {name: result.left[f"taken.{name}"] for name in [*inputs, *outputs]}
