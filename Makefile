@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test lint fpga synth baseline bench clean setup
+.PHONY: first-light test lint fpga synth baseline bench sweep mutants clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -44,6 +44,15 @@ baseline: setup
 bench: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[bench]'
 	$(BIN)/gradnic bench --json build/bench.json
+
+sweep: setup
+	$(BIN)/gradnic sweep --json build/sweep.json
+
+MUTANTS ?= 400
+mutants: setup
+	mkdir -p build/mutants
+	$(BIN)/gradnic mutate compressor --count $(MUTANTS) --json build/mutants/compressor.json
+	$(BIN)/gradnic mutate decompressor --count $(MUTANTS) --json build/mutants/decompressor.json
 
 clean:
 	rm -rf build
