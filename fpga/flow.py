@@ -159,9 +159,9 @@ def measure(
         block=block,
         progress=say,
     )
-    fmax = [round(_fmax(report), 2) for report in reports]
-    middle = statistics.median(fmax)
-    shown = min(range(len(fmax)), key=lambda k: abs(fmax[k] - middle))
+    reached = [round(fmax(report), 2) for report in reports]
+    middle = statistics.median(reached)
+    shown = min(range(len(reached)), key=lambda k: abs(reached[k] - middle))
     used = {name: entry["used"] for name, entry in reports[shown]["utilization"].items()}
     kinds = [cell["type"] for cell in netlist["cells"].values()]
     lut = used.get("TRELLIS_COMB", 0)
@@ -170,7 +170,7 @@ def measure(
         "block": block,
         "device": part(device, speed),
         "fmax_mhz": middle,
-        "fmax_mhz_seeds": fmax,
+        "fmax_mhz_seeds": reached,
         "lut": lut,
         "ff": used.get("TRELLIS_FF", 0) - boundary,
         "bram": used.get("DP16KD", 0),
@@ -398,10 +398,11 @@ def _version(tool):
     return version(f"yowasp-{tool}")
 
 
-def _fmax(report):
+def fmax(report):
+    """Clock that a nextpnr report reaches, MHz; ValueError unless the design has one clock."""
     clocks = report.get("fmax", {})
     if len(clocks) != 1:
-        raise ValueError(f"a block must have one clock, not {len(clocks)}: {', '.join(clocks)}")
+        raise ValueError(f"a design must have one clock, not {len(clocks)}: {', '.join(clocks)}")
     return next(iter(clocks.values()))["achieved"]
 
 

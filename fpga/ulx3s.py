@@ -44,6 +44,7 @@ def build(*, n_lanes=4, rounds=16, clock_mhz=100, folder, progress=None):
         ULX3S_85F_Platform(),
         OnBoard(selftest, clock_mhz=clock_mhz),
         name="selftest",
+        clock_mhz=clock_mhz,
         flags=FLAGS,
         folder=folder,
         progress=progress,
