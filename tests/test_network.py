@@ -174,6 +174,16 @@ def test_issue_order_and_window():
     assert len(set(sizes.values())) == 3
 
 
+def test_recorded_cycles():
+    """Figures of docs/simulate.md; a change of the model changes them, on purpose or not."""
+    assert run("torus:4x4", "multitree", 256 * KIB).cycles == 11688
+    assert run("torus:8x8", "multitree", 256 * KIB).cycles == 10719
+    assert run("bigraph:4x8", "hdrm", 32 * KIB).cycles == 8598
+    by_port = [run("mesh:8x8", "multitree", 32 * KIB, Network(order="port", window=w)).cycles
+               for w in (1, 2)]  # fmt: skip
+    assert by_port == [6774, 6676]
+
+
 def test_the_same_run_takes_the_same_cycles():
     first, second = (run("torus:4x4", "best", 256 * KIB) for _ in range(2))
     assert first == second
