@@ -243,7 +243,12 @@ def _cards(result, last):
     ]
     if result.get("clock"):
         clock = result["clock"]
-        facts.append((f"{clock['gbps']:.0f} Gb/s", f"at {clock['fmax_mhz']:.0f} MHz, synthesized"))
+        facts.append(
+            (
+                f"{clock['gbps']:.0f} Gb/s",
+                f"{clock['block']}, synthesized, at {clock['fmax_mhz']:.0f} MHz",
+            )
+        )
     items = "".join(f"<div class=card><b>{v}</b><span>{w}</span></div>" for v, w in facts)
     return f"<div class=cards>{items}</div>"
 

@@ -131,6 +131,8 @@ def test_the_clock_is_the_slowest_recorded_part(monkeypatch):
     assert "No synthesized clock" in report.clock_line({"clock": None})
     recorded["a"] = entry("compressor-8", 300.0)
     assert report_command.synthesized_clock(8) is None
+    recorded["e"], recorded["f"] = entry("compressor-16", 260.0), entry("decompressor-16", 255.0)
+    assert report_command.synthesized_clock(8)["block"] == "decompressor-16"
     recorded["b"] = entry("decompressor-8", 250.0)
     recorded["c"] = entry("decompressor-8", 200.0, "LFE5U-85F-6")
     clock = report_command.synthesized_clock(8)

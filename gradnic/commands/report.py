@@ -13,14 +13,16 @@ RESULT = "result.json"
 
 
 def synthesized_clock(lanes):
-    """The recorded figures of the slowest part of a card with `lanes`, or None.
+    """The recorded figures that come nearest to a card with `lanes`, or None.
 
-    The card itself where it is recorded, else the slower of its two engines.
+    The card itself where it is recorded, else the slower of its two engines, else the slower
+    engine of another number of lanes; ``block`` in the result says which.
     """
     from ..fpga import baseline
 
     recorded = [entry for entry in baseline.load().values() if entry["device"].endswith("-8")]
-    for blocks in ((f"inline-{lanes}",), (f"compressor-{lanes}", f"decompressor-{lanes}")):
+    engines = [(f"compressor-{n}", f"decompressor-{n}") for n in (lanes, 16, 8, 4, 32)]
+    for blocks in ((f"inline-{lanes}",), *engines):
         found = [entry for entry in recorded if entry["block"] in blocks]
         if len(found) == len(blocks):
             slowest = min(found, key=lambda entry: entry["fmax_mhz"])
