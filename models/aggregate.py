@@ -282,9 +282,7 @@ class Aggregator:
     def _agrees(header, job):
         """Whether the packet's parameters are those of the job's registers."""
         op, elems = header["op"], header["elems"]
-        if op == Op.INT32:
-            return 1 <= elems <= 256
-        if op == Op.NORM:
+        if op in (Op.INT32, Op.NORM):
             return 1 <= elems <= 256
         fields = {f.name: f.get(bytes((header["p0"], header["p1"])), origin=58)
                   for f in PARAMETERS[op]}  # fmt: skip
@@ -363,12 +361,8 @@ class Aggregator:
         """Results that leave because this contribution completed something."""
         count = slot.bitmap.bit_count()
         enough = self._tensor_is_enough(header, job)
-        if count == len(job.children):
-            out = self._close(slot)
-        elif job.close == "n_min" and count >= job.n_min and header["op"] != Op.NORM:
-            out = self._close(slot)
-        else:
-            out = []
+        partial = job.close == "n_min" and count >= job.n_min and header["op"] != Op.NORM
+        out = self._close(slot) if count == len(job.children) or partial else []
         if enough:
             for key in sorted(self.slots):
                 other = self.slots[key]
