@@ -5,8 +5,8 @@ neighbor). Shards of them go into batch libraries, each mutant behind one value 
 ``mutsel``; 0 is the unmutated circuit and must pass. A test function then runs once per mutant. A
 mutant is killed if the test raises AssertionError: a mismatch, a broken stream rule, or no end
 within three times the cycles of the unmutated run. Any other exception is an error of the campaign,
-and no kill. What survives is put to a proof: equivalent mutants do not count. The rest is listed
-with its source line; a block may explain survivors, each with a reason.
+and no kill. What survives and can reach an output is put to a proof: equivalent mutants do not
+count. The rest is listed with its source line; a block may explain survivors, each with a reason.
 """
 
 import importlib
@@ -24,7 +24,7 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.hdl import Shape
 
-from . import batch, tools
+from . import batch, cone, tools
 
 SHARD = 64  # mutants in one library: see docs/verification.md for what was measured
 OPTIMIZE = "-O1"  # campaigns build much and run little
@@ -125,7 +125,7 @@ class _Mutated(batch.Model):
 
 
 def prepare(component, count, seed):
-    """RTLIL to mutate, and the list of mutants: (text, ports, commands, memory bits).
+    """RTLIL to mutate, and the list of mutants: (text, ports, commands, netlist).
 
     Mutants of the clock are left out: no equivalence proof can judge them. So are repeats.
     """
@@ -138,7 +138,8 @@ def prepare(component, count, seed):
         (work / "design.il").write_text(text)
         script = f"read_rtlil design.il\n{PREPARE}write_rtlil prepped.il\nwrite_json prepped.json\n"
         tools.yosys(script, folder=work, outputs=["prepped.il", "prepped.json"])
-        cells = json.loads((work / "prepped.json").read_text())["modules"]["top"]["cells"].values()
+        module = json.loads((work / "prepped.json").read_text())["modules"]["top"]
+        cells = module["cells"].values()
         # Yosys finds about three mutants per port bit, and never ends when asked for more
         most = sum(len(bits) for cell in cells for bits in cell["connections"].values())
         if not 1 <= count <= most:
@@ -157,9 +158,7 @@ def prepare(component, count, seed):
         if bare not in seen and not clock.search(line):
             seen.add(bare)
             commands.append(line)
-    memories = [c["parameters"] for c in cells if c["type"].startswith("$mem")]
-    bits = sum(int(m["SIZE"], 2) * int(m["WIDTH"], 2) for m in memories)
-    return prepped, (streams, plain), commands[:count], bits
+    return prepped, (streams, plain), commands[:count], cone.Netlist(module)
 
 
 def _library(campaign, prepped, ports, shard):
@@ -218,7 +217,7 @@ def _masked(prepped, streams):
     return f"{head}module \\top\n{top}"
 
 
-def equivalent(prepped, streams, mutant, memory_bits, *, timeout=EQUIVALENCE_SECONDS):
+def equivalent(prepped, streams, mutant, *, map_memories, timeout=EQUIVALENCE_SECONDS):
     """Whether Yosys proves that nobody outside can tell the mutant from the circuit.
 
     Points inside that differ are taken out of the proof one round after the other, since only
@@ -228,7 +227,7 @@ def equivalent(prepped, streams, mutant, memory_bits, *, timeout=EQUIVALENCE_SEC
     root = tools.build_root() / "mutate"
     root.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=".equivalence-", dir=root))
-    memories = "memory_map; opt_clean" if memory_bits <= MEMORY_BITS else ""
+    memories = "memory_map; opt_clean" if map_memories else ""
     masked = _masked(prepped, streams)
     ports = set(re.findall(r"^  wire .*(?:input|output) \d+ (\\\S+)$", masked, re.MULTILINE))
     unproven = set()
@@ -253,22 +252,28 @@ def equivalent(prepped, streams, mutant, memory_bits, *, timeout=EQUIVALENCE_SEC
         shutil.rmtree(work)
 
 
-def _judge(campaign, prepped, streams, memory_bits, mutant):
+def _judge(campaign, prepped, streams, netlist, mutant, prove):
     for part, reason in campaign.explained.items():
         if part in mutant.text:
             mutant.verdict, mutant.reason = "explained", reason
             return mutant
-    if equivalent(prepped, streams, mutant, memory_bits):
-        mutant.verdict, mutant.reason = "equivalent", "proven by Yosys equiv_induct"
+    if not netlist.matters(mutant.command):
+        mutant.verdict, mutant.reason = "equivalent", "reaches no output"
+    elif prove:
+        small = netlist.memory_bits() <= MEMORY_BITS
+        if equivalent(prepped, streams, mutant, map_memories=small):
+            mutant.verdict, mutant.reason = "equivalent", "proven by Yosys equiv_induct"
     return mutant
 
 
-def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, progress=None):
+def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, prove=True, progress=None):
     """Play a campaign.
 
     count, seed : how many mutants, and which sample of them.
     jobs : processes, default one a core.
     only : index of the one mutant to play, from 1.
+    prove : False leaves survivors open that could reach an output, and saves about a minute each
+        for a large block.
     progress : called with (stage, done, total) as work proceeds.
 
     Returns a dict: ``block count seed control killed equivalent explained open errors score
@@ -278,7 +283,7 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, progress=
     """
     start = time.monotonic()
     progress = progress or (lambda stage, done, total: None)
-    prepped, ports, commands, memory_bits = prepare(campaign.component(), count, seed)
+    prepped, ports, commands, netlist = prepare(campaign.component(), count, seed)
     mutants = [Mutant(i, command) for i, command in enumerate(commands, 1)]
     if only is not None:
         if not 1 <= only <= len(mutants):
@@ -291,7 +296,7 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, progress=
         progress("mutants", len(played), len(mutants))
     mutants = sorted(played, key=lambda m: m.index)
     left = [m for m in mutants if m.verdict == "open"]
-    work = [(campaign, prepped, ports[0], memory_bits, m) for m in left]
+    work = [(campaign, prepped, ports[0], netlist, m, prove) for m in left]
     for i, judged in enumerate(_spread(_judge, work, jobs), 1):
         mutants[next(k for k, m in enumerate(mutants) if m.index == judged.index)] = judged
         progress("survivors", i, len(left))

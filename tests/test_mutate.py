@@ -77,6 +77,12 @@ def test_all_mutants_that_matter_die(report):
     assert report["open"] == report["errors"] == 0
 
 
+def test_without_proofs(report):
+    quick = play(thorough, prove=False)
+    assert quick["killed"] == report["killed"]
+    assert quick["killed"] / 40 <= quick["score"] < 1
+
+
 def test_every_mutant_has_its_line(report):
     text = json.dumps(report)
     assert "test_mutate.py:" in text
@@ -87,6 +93,33 @@ def test_every_mutant_has_its_line(report):
     assert all(m["reason"] for m in killed)
     assert {m["reason"].split(":")[0] for m in killed} >= {"o"}
     assert not any(" -port CLK " in m["command"] for m in report["mutants"])
+
+
+class Narrow(wiring.Component):
+    """Shows the low half of a sum; nothing that the high half does can be seen."""
+
+    def __init__(self):
+        super().__init__({"i": In(8), "o": Out(4)})
+
+    def elaborate(self, platform):
+        m = Module()
+        total = Signal(8)
+        m.d.sync += total.eq(total + self.i)
+        m.d.comb += self.o.eq(total[:4])
+        return m
+
+
+def test_what_reaches_no_output():
+    _, _, commands, netlist = mutate.prepare(Narrow(), 30, 1)
+    for text in commands:
+        low = int(text.split("-portbit ")[1].split()[0]) < 4
+        assert netlist.matters(text) == (low or " -port SRST " in text), text
+
+
+def test_killed_mutants_reach_outputs(report):
+    _, _, _, netlist = mutate.prepare(Adder(), 40, 1)
+    for mutant in report["mutants"]:
+        assert mutant["verdict"] != "killed" or netlist.matters(mutant["command"])
 
 
 def test_one_mutant_alone(report):

@@ -23,8 +23,14 @@ BLOCKS = ("fifo", "compressor", "decompressor")  # each is a module gradnic.sim.
     show_default=True,
     help="Share of mutants not equivalent that must be killed or explained.",
 )
+@click.option(
+    "--prove/--no-prove",
+    default=True,
+    show_default=True,
+    help="Put survivors to a proof; about a minute each for a large block.",
+)
 @json_option
-def command(block, count, seed, jobs, only, least, json_file):
+def command(block, count, seed, jobs, only, least, prove, json_file):
     """Change one gate of BLOCK at a time and run its bench on each such mutant.
 
     The unmutated circuit must pass. A mutant is killed if the bench fails on it; survivors that
@@ -47,7 +53,9 @@ def command(block, count, seed, jobs, only, least, json_file):
             progress.update(tasks[stage], completed=done)
 
         campaign = mutate.load(block)
-        report = mutate.run(campaign, count=count, seed=seed, jobs=jobs, only=only, progress=show)
+        report = mutate.run(
+            campaign, count=count, seed=seed, jobs=jobs, only=only, prove=prove, progress=show
+        )
     write_json(json_file, report)
     out = console(json_file)
     keys = ("count", "killed", "equivalent", "explained", "open", "errors", "seconds")
