@@ -151,7 +151,9 @@ class ThcNorm(wiring.Component):
         lag = 2 + 2 + 3
         while len(squares) > 1:
             sums = [Signal(len(squares[0]) + 1, reset_less=True) for _ in squares[::2]]
-            m.d.sync += [s.eq(a + b) for s, a, b in zip(sums, squares[::2], squares[1::2], strict=True)]
+            m.d.sync += [
+                s.eq(a + b) for s, a, b in zip(sums, squares[::2], squares[1::2], strict=True)
+            ]
             squares, lag = sums, lag + 1
         starts = delayed_flag(m, tops.o.valid & (place == 0), lag, name="starts")
         adds = delayed_flag(m, tops.o.valid, lag, name="adds")
