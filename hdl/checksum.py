@@ -77,6 +77,7 @@ class FrameCheck(wiring.Component):
         rest, beat_data = Signal(place, reset_less=True), Signal(8 * n, reset_less=True)
         index = Signal(range(UDP.start // n + 2))  # beats since the first, saturating
         tail = Signal(tail_width, reset_less=True)
+        n_here = Signal(tail_width + 1, reset_less=True)  # bytes of this beat: tail + 1
         first, last, push = Signal(), Signal(), Signal()
         flags = {name: Signal(name=name, reset_less=True) for name in ("bad", "gone", "cut")}
         info = Signal(FrameClass(), reset_less=True)
@@ -87,7 +88,8 @@ class FrameCheck(wiring.Component):
             *(flags[name].eq(getattr(self, name)) for name in flags),
             beat_data.eq(self.data),
             # keep is contiguous: the number of ones is where they end
-            tail.eq(_encoded(self.keep, tail_width)),
+            tail.eq(_encoded(self.keep, tail_width, 0)),
+            n_here.eq(_encoded(self.keep, tail_width + 1, 1)),
         ]
         with m.If(self.push):
             m.d.sync += rest.eq(rest - n)
@@ -143,7 +145,9 @@ class FrameCheck(wiring.Component):
             now.fate.eq(info.fate),
             now.bad.eq(flags["bad"]),
             now.cut.eq(flags["cut"]),
-            now.short.eq(~rest[-1] & (rest > tail + 1)),
+            now.short.eq(
+                ~rest[-1] & (rest[len(n_here) : -1].any() | (rest[: len(n_here)] > n_here))
+            ),
             now.unchecked.eq(info.unchecked),
             now.unsummed.eq(info.unsummed),
             now.tail.eq(tail),
@@ -185,11 +189,13 @@ class FrameCheck(wiring.Component):
         return m
 
 
-def _encoded(keep, width):
-    """Number of ones of a contiguous mask, minus 1; 0 for none."""
+def _encoded(keep, width, plus):
+    """Place of the last one of a contiguous mask, and `plus`; 0 for no ones."""
     n = len(keep)
     edges = [keep[k] & ~keep[k + 1] if k + 1 < n else keep[k] for k in range(n)]
-    return Cat(Cat(edges[k] for k in range(n) if k >> bit & 1).any() for bit in range(width))
+    return Cat(
+        Cat(edges[k] for k in range(n) if (k + plus) >> bit & 1).any() for bit in range(width)
+    )
 
 
 def _later(m, value, name, *, shape=None, reset=False):

@@ -138,8 +138,17 @@ class Splicer(wiring.Component):
                 rotated(self.bodies.p.data, n, parts[0]),
             )
         )
-        needs_head = (phase == Phase.HEAD) | (phase == Phase.JOIN)
-        needs_body = (phase == Phase.JOIN) | (phase == Phase.BODY)
+        needs_head, needs_body = Signal(), Signal()
+        high_is_head, low_is_head = Signal(), Signal()  # copies for the wide multiplexer
+        next_phase = Signal(Phase)
+        m.d.comb += next_phase.eq(phase)
+        m.d.sync += [
+            phase.eq(next_phase),
+            needs_head.eq((next_phase == Phase.HEAD) | (next_phase == Phase.JOIN)),
+            needs_body.eq((next_phase == Phase.JOIN) | (next_phase == Phase.BODY)),
+            high_is_head.eq(next_phase == Phase.HEAD),
+            low_is_head.eq((next_phase == Phase.HEAD) | (next_phase == Phase.JOIN)),
+        ]
         m.d.comb += [
             joined.i.valid.eq(
                 busy & (self.heads.valid | ~needs_head) & (self.bodies.valid | ~needs_body)
@@ -152,14 +161,15 @@ class Splicer(wiring.Component):
         part = Mux(job.second, parts[1] != 0, parts[0] != 0)
         with m.If(go):
             with m.If((phase == Phase.HEAD) & ~job.whole & (index + 1 == full)):
-                m.d.sync += phase.eq(Mux(part, Phase.JOIN, Phase.BODY))
+                m.d.comb += next_phase.eq(Mux(part, Phase.JOIN, Phase.BODY))
             with m.If(needs_body):
-                m.d.sync += [
-                    phase.eq(Mux(self.bodies.p.last, Phase.ENDED, Phase.BODY)),
-                    older.eq(turned),
-                ]
+                m.d.comb += next_phase.eq(Mux(self.bodies.p.last, Phase.ENDED, Phase.BODY))
+        # Wide, so enabled by two registers alone. It may load too early, but not while it counts:
+        # in BODY and ENDED an offer and a ready slice make a step.
+        with m.If(joined.i.ready & self.bodies.valid):
+            m.d.sync += older.eq(turned)
         with m.If(fetch):
-            m.d.sync += phase.eq(
+            m.d.comb += next_phase.eq(
                 Mux(
                     new.whole | start_full,
                     Phase.HEAD,
@@ -169,8 +179,8 @@ class Splicer(wiring.Component):
         # Low bytes: head or what is left over; high bytes: head alone or the payload.
         for k in range(n):
             at = slice(8 * k, 8 * k + 8)
-            low = Mux(needs_head, self.heads.p.data[at], older[at])
-            high = Mux(phase == Phase.HEAD, self.heads.p.data[at], turned[at])
+            low = Mux(low_is_head, self.heads.p.data[at], older[at])
+            high = Mux(high_is_head, self.heads.p.data[at], turned[at])
             is_low = Mux(job.second, k < parts[1], k < parts[0])
             m.d.comb += joined.i.p.data[at].eq(Mux(is_low, low, high))
         m.d.comb += [

@@ -79,15 +79,6 @@ def test_mixed_traffic(model, i, o):
     assert idle == {"tx_oversize", "rx_oversize", "rx_overrun"}
 
 
-@pytest.mark.parametrize("n_lanes", [8, 16, 32])
-def test_mixed_traffic_at_other_widths(n_lanes):
-    model = batch.build(InlineCard(n_lanes, meta_width=16), optimize="-O1")
-    out, into = traffic(np.random.default_rng(n_lanes), 3)
-    for i, o in ((1, 1), (0.5, 0.6)):
-        stalls = {"host_tx": i, "mac_tx": o, "mac_rx": i / 10, "host_rx": o}
-        CardBench(model).play(tx=out, rx=into, stalls=stalls)
-
-
 def test_every_short_length(model):
     """Runts and heads cut at every byte; 0 bytes is more than a stream can carry."""
     rng = np.random.default_rng(3)
@@ -320,30 +311,6 @@ def test_settings_change_between_frames(model):
         flags = [flag for _, flag in sorted(changed)]
         assert flags == sorted(flags)
         assert 0 < sum(flags) < len(frames)
-
-
-def test_side_band_of_no_bits_and_small_packets():
-    """The smallest card: no side band, few floats; larger packets are not coded."""
-    model = batch.build(InlineCard(LANES, max_floats=64), optimize="-O1")
-    instance = model.instance()
-    settings = makers.SETTINGS
-    writes = [(REGISTERS[name].offset, word) for name, word in settings.words().items()]
-    instance.run(signals=bus_script(writes), drain=False, max_cycles=200, probe_cycles=0)
-    golden = GoldenCard(settings, max_floats=64)
-    rng = np.random.default_rng(13)
-    own = [makers.native_frame(makers.gradient(rng, n)) for n in (1, 63, 64, 65, 200)]
-    coded = list(makers.coded(dict(enumerate(own))).values())
-    run = instance.run(
-        {
-            "host_tx": model.pack_frames("host_tx", own),
-            "mac_rx": model.pack_frames("mac_rx", coded),
-        },
-        reset=False,
-    )
-    assert run.frames("mac_tx") == [golden.transmit(frame)[0] for frame in own]
-    received = [golden.receive(frame) for frame in coded]
-    assert run.frames("host_rx") == [r[0] for r in received if r is not None]
-    assert golden.counters["tx_limit"] == golden.counters["rx_codec"] == 2
 
 
 def test_errors():

@@ -29,7 +29,7 @@ from gradnic.sim.runner import simulate
 from gradnic import params
 from gradnic.inline import COUNTERS, REGISTERS
 
-LANES = 4
+LANES = (4, 16)
 META_WIDTH = 16
 
 
@@ -38,6 +38,7 @@ class Bench:
 
     def __init__(self, dut):
         self.dut = dut
+        self.n_bytes = len(dut.s_axis_host_tx__tkeep)
         cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
         self.host = AxiStreamSource(self._axis("s_axis_host_tx"), dut.clk, dut.rst)
         self.to_mac = AxiStreamSink(self._axis("m_axis_mac_tx"), dut.clk, dut.rst)
@@ -69,8 +70,8 @@ class Bench:
     async def send(self, source, frames):
         """Queue frames: (bytes, bad mark); the side band numbers them."""
         for number, (frame, bad) in enumerate(frames):
-            n_beats = -(-len(frame) // (4 * LANES))
-            user = [number << 1] * 4 * LANES * (n_beats - 1)
+            n_beats = -(-len(frame) // self.n_bytes)
+            user = [number << 1] * self.n_bytes * (n_beats - 1)
             user += [number << 1 | int(bad)] * (len(frame) - len(user))
             await source.send(AxiStreamFrame(frame, tuser=user))
 
@@ -129,6 +130,7 @@ async def paper_mode_is_off_after_reset(dut):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-def test_card_on_axi():
-    card = InlineCard(LANES, meta_width=META_WIDTH)
+@pytest.mark.parametrize("n_lanes", LANES)
+def test_card_on_axi(n_lanes):
+    card = InlineCard(n_lanes, meta_width=META_WIDTH)
     simulate(Top(card, TOPS[params.Inline].members), __file__)
