@@ -7,7 +7,8 @@ from rich.progress import Progress
 
 from ..output import console, json_option, table, write_json
 
-BLOCKS = ("fifo", "compressor", "decompressor", "inline")  # each is a module gradnic.sim.campaign_<block>
+# each is a module gradnic.sim.campaign_<block>
+BLOCKS = ("fifo", "compressor", "decompressor", "inline")
 
 
 @click.command(name="mutate")
