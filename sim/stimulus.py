@@ -41,7 +41,7 @@ def float_corners(exponents=None):
 
     exponents : biased exponents to visit, default all 256. For each, both signs, and significands
         that are all zeros, all ones, single bits, runs of ones from either end, and neighbors of
-        those: 164 values or fewer an exponent. Infinities, NaN, subnormals and zeros are among
+        those: 268 values an exponent. Infinities, NaN, subnormals and zeros are among
         them where exponents 0 and 255 are.
 
     Returns uint32, shape (n,), sorted, without repeats.
