@@ -22,9 +22,9 @@ from .packer import Packer
 from .pipeline import Room, current, delayed, delayed_flag, step
 from .streams import FIFO, FrameBeat
 
-__all__ = ["Compressor", "N_UNITS", "SIZE", "UNCODED_UNIT"]
+__all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
 
-N_UNITS = 32  # units inside an engine; one-beat units keep full rate from about 27 on
+N_SLOTS = 64  # tails in their store, at least as many as units
 MAX_FLOATS = 2104  # what fits a frame of 9000 bytes at worst
 CHUNKS = 16  # beats whose tags fill a row
 
@@ -33,6 +33,11 @@ UNCODED_UNIT = data.StructLayout(
     {"count": 16, "exponent": 7, "paper": 1, "prescale": signed(8), "limit": 16}
 )
 SIZE = data.StructLayout({"bytes": 16, "dropped": 1})
+
+
+def n_units(n_lanes):
+    """Units inside an engine: what one-beat units need to keep full rate through its latency."""
+    return 32 if n_lanes < 16 else 48
 
 
 def check_max_floats(max_floats):
@@ -48,7 +53,7 @@ class Compressor(wiring.Component):
     included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
     the last 11 are the way through the store. ``floats.ready`` is a register, low only before a
     unit's first beat: while its descriptor is missing, or the store has no room for its worst
-    case. The store takes three of the largest units, and 32 units at most.
+    case. The store takes three of the largest units, and 32 units at most (48 from 16 lanes on).
 
     A unit vanishes, with ``sizes.dropped`` = 1 and no coded beat, if its coded size is above
     ``limit``, its last beat has ``drop`` = 1 or comes too early or too late for ``count``, or
@@ -88,7 +93,7 @@ class Compressor(wiring.Component):
         n_tag_bytes = 2 * -(-max_floats // GROUP)
         self.n_tag_rows = -(-n_tag_bytes // self.n_bytes)
         self.depth = 2 ** ceil_log2(3 * self.n_beats + 8)
-        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, 2 * N_UNITS))
+        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, N_SLOTS))
         most_bytes = 17 * n_tag_bytes
         self.plan = data.StructLayout(
             {
@@ -113,7 +118,7 @@ class Compressor(wiring.Component):
                 tag_addr=ceil_log2(self.tag_depth),
                 n_beats=-(-most_bytes // self.n_bytes),
             ),
-            N_UNITS,
+            N_SLOTS,
         )
         self.tag_cycle = 1 + LaneEncoder.tag_latency  # tags come so long after the beat's register
         self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
@@ -141,7 +146,7 @@ class Compressor(wiring.Component):
         wiring.connect(m, merger.coded, wiring.flipped(self.coded))
         stores = {
             "rows": (self.depth, packer.row_data, merger.row_addr, merger.row_data),
-            "tails": (N_UNITS, packer.tail_data, merger.tail_addr, merger.tail_data),
+            "tails": (N_SLOTS, packer.tail_data, merger.tail_addr, merger.tail_data),
         }
         for name, (depth, written, addr, read) in stores.items():
             m.submodules[name] = ram = BlockRAM(32 * self.n_lanes, depth)
@@ -203,8 +208,8 @@ class Compressor(wiring.Component):
         rooms = {
             "row_room": Room(self.depth, largest=self.n_beats),
             "tag_room": Room(self.tag_depth, largest=self.n_tag_rows),
-            "unit_room": Room(N_UNITS),
-            "size_room": Room(N_UNITS),
+            "unit_room": Room(n_units(self.n_lanes)),
+            "size_room": Room(n_units(self.n_lanes)),
         }
         for name, room in rooms.items():
             m.submodules[name] = room
@@ -385,7 +390,7 @@ class Compressor(wiring.Component):
             packer.row.eq(fills),
             packer.last.eq(last),
         ]
-        slot = Signal(range(N_UNITS))
+        slot = Signal(range(N_SLOTS))
         with m.If(packer.tail_en):
             m.d.sync += slot.eq(slot + 1)
         self.tail_addr = slot
@@ -414,8 +419,8 @@ class Compressor(wiring.Component):
             unit.tag_rows.eq(plan.tag_rows),
         ]
         wait = packer.latency - 2
-        m.submodules.whole = whole = FIFO(self.merger.unit, N_UNITS)
-        m.submodules.measured = measured = FIFO(SIZE, N_UNITS)
+        m.submodules.whole = whole = FIFO(self.merger.unit, n_units(n))
+        m.submodules.measured = measured = FIFO(SIZE, n_units(n))
         wiring.connect(m, whole.o, self.merger.units)
         wiring.connect(m, measured.o, wiring.flipped(self.sizes))
         gone = delayed(m, dropped, wait, name="dropped")

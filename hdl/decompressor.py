@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .compressor import MAX_FLOATS, N_UNITS, check_max_floats
+from .compressor import MAX_FLOATS, N_SLOTS, check_max_floats, n_units
 from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes
 from .memory import BlockRAM
 from .network import Spreader, plane_bit
@@ -30,8 +30,8 @@ class Decompressor(wiring.Component):
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
     included. Latency: ``latency`` cycles from a unit's verdict, when it is stored and validated,
     to its first beat. ``coded.ready`` is low while the unit's descriptor is missing, or before its
-    first beat while the store, which takes three of the largest units and 32 at most, has no room;
-    and while 32 rows of tags wait to be read.
+    first beat while the store has no room for it, and while 32 rows of tags wait to be read. The
+    store takes three of the largest units, and 32 units at most (48 from 16 lanes on).
 
     A unit vanishes, with ``verdicts.ok`` = 0, if the sum of its tags and payloads is not
     ``bytes``, a padding lane of its last group has a tag, ``count`` is 0 or above ``max_floats``,
@@ -52,7 +52,8 @@ class Decompressor(wiring.Component):
     coded : In(stream.Signature(UnitBeat(32 * n_lanes)))
         ceil(bytes / (4 * n_lanes)) beats; bytes beyond ``bytes`` are ignored.
     verdicts : Out(stream.Signature(VERDICT))
-        One per unit, in order, once the unit is stored and validated. At most 32 wait.
+        One per unit, in order, once the unit is stored and validated. As many wait as the store
+        takes units.
     floats : Out(stream.Signature(Beat(32 * n_lanes)))
         The floats of the units that are ok; lanes beyond ``count`` are 0.
     """
@@ -68,7 +69,7 @@ class Decompressor(wiring.Component):
         self.n_rows = -(-self.most_bytes // self.n_bytes)
         self.n_tag_rows = -(-n_tag_bytes // self.n_bytes)
         self.depth = 2 ** ceil_log2(3 * self.n_rows + 8)
-        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, 2 * N_UNITS))
+        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, N_SLOTS))
         n_beats = -(-max_floats // n_lanes)
         self.unit = StoredUnit(
             n_lanes,
@@ -107,9 +108,9 @@ class Decompressor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.planner = planner = self.planner
-        m.submodules.stored = stored = FIFO(1, N_UNITS)
-        m.submodules.planned = planned = FIFO(planner.planned_unit, N_UNITS)
-        m.submodules.judged = judged = FIFO(VERDICT, N_UNITS)
+        m.submodules.stored = stored = FIFO(1, n_units(self.n_lanes))
+        m.submodules.planned = planned = FIFO(planner.planned_unit, n_units(self.n_lanes))
+        m.submodules.judged = judged = FIFO(VERDICT, n_units(self.n_lanes))
         m.submodules.decodable = decodable = Slice(planner.planned_unit)
         m.submodules.verdict = verdict = Slice(VERDICT)
         wiring.connect(m, verdict.o, judged.i)
@@ -200,9 +201,9 @@ class Decompressor(wiring.Component):
         coded, planner = self.coded, self.planner
         m.submodules.row_room = row_room = Room(self.depth, largest=self.n_rows)
         m.submodules.tag_room = tag_room = Room(self.tag_depth, largest=self.n_tag_rows)
-        m.submodules.unit_room = unit_room = Room(N_UNITS)
-        m.submodules.units_in = units_in = FIFO(self.unit, N_UNITS)
-        m.submodules.tokens = tokens = FIFO(1, N_UNITS)
+        m.submodules.unit_room = unit_room = Room(n_units(self.n_lanes))
+        m.submodules.units_in = units_in = FIFO(self.unit, n_units(self.n_lanes))
+        m.submodules.tokens = tokens = FIFO(1, n_units(self.n_lanes))
         wiring.connect(m, units_in.o, planner.units)
         wiring.connect(m, tokens.o, planner.tag_rows)
 
