@@ -12,7 +12,6 @@ from . import flow
 
 BOARDS = {"ulx3s": "Radiona ULX3S with LFE5U-85F, speed grade 6, 25 MHz oscillator"}
 MARGIN = 0.10  # of the clock, that a placement must keep free
-AIM = 1.2  # times the clock: nextpnr stops improving paths that meet their constraint
 MAX_SEEDS = 5  # placements tried before the build gives up
 VCO_MHZ = (400, 800)  # ECP5 data sheet, sysCLOCK PLL timing
 
@@ -39,8 +38,7 @@ class Clock(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        m.domains.sync = sync = ClockDomain("sync")
-        platform.add_clock_constraint(sync.clk, AIM * self.clock_mhz * 1e6)
+        m.domains.sync = ClockDomain("sync")
         locked = Signal()
         m.submodules.pll = Instance(
             "EHXPLLL",
