@@ -10,6 +10,14 @@ from .pipeline import delayed, delayed_flag
 BLOCKS = (64, 256, 1024, 4096)
 
 
+def check_shape(lanes, block):
+    """ValueError unless a worker's circuit can be built with so many lanes and such a block."""
+    if lanes not in (4, 8, 16, 32):
+        raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
+    if block not in BLOCKS:
+        raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
+
+
 def growth(width, n_stages, limit):
     """Widths before, between and after `n_stages` butterflies: one bit each, up to `limit`."""
     return [min(width + k, limit) for k in range(n_stages + 1)]

@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from .bit_packer import BitUnpacker
 from .fifo import FIFO
 from .float_times import Float, IntToFloat, Times, unpacked
-from .hadamard import BLOCKS, Hadamard
+from .hadamard import Hadamard, check_shape
 from .pipeline import Room, delayed, delayed_flag
 from .ring import BlockFIFO
 from .thc_random import BlockHash, Signs
@@ -48,10 +48,7 @@ class ThcDecoder(wiring.Component):
     """
 
     def __init__(self, lanes, *, block=1024):
-        if lanes not in (4, 8, 16, 32):
-            raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
-        if block not in BLOCKS:
-            raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
+        check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         self.rotate = Hadamard(lanes, block, in_width=18, width=17 + block.bit_length())
         super().__init__(

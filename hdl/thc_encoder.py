@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from .bit_packer import BitPacker
 from .fifo import FIFO
-from .hadamard import BLOCKS, Hadamard
+from .hadamard import Hadamard, check_shape
 from .pipeline import Room, delayed, delayed_flag
 from .ring import BlockFIFO
 from .thc_quantize import Cell, Quantize
@@ -54,10 +54,7 @@ class ThcEncoder(wiring.Component):
     """
 
     def __init__(self, lanes, *, block=1024):
-        if lanes not in (4, 8, 16, 32):
-            raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
-        if block not in BLOCKS:
-            raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
+        check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         half = (block.bit_length() - 1) // 2
         in_width = half + F + 2

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .fifo import FIFO
-from .hadamard import BLOCKS
+from .hadamard import check_shape
 from .memory import BlockRAM
 from .multiplier import Multiplier
 from .pipeline import Room, delayed, delayed_flag
@@ -73,10 +73,7 @@ class ThcNorm(wiring.Component):
     """
 
     def __init__(self, lanes, *, block=1024):
-        if lanes not in (4, 8, 16, 32):
-            raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
-        if block not in BLOCKS:
-            raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
+        check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         super().__init__(
             {

@@ -12,11 +12,8 @@ import numpy as np
 
 from .. import inline
 from ..formats import (
-    ETHERNET,
-    ETHERTYPE_IPV4,
     GRADNIC,
     HEAD_BYTES,
-    IP_PROTOCOL_UDP,
     IPV4,
     UDP,
     VERSION,
@@ -24,25 +21,12 @@ from ..formats import (
 )
 from ..inline import Fate, InlineSettings
 from .inceptionn import compress, decompress
+from .ipv4 import checksums_hold, ip_checksum, is_plain_udp
 
 _IP, _UDP = IPV4.start, UDP.start
 _SEGMENT = UDP.stop  # payload of UDP starts here
 _KNOWN_OPS = {int(op) for op in Op}
 _FLOAT_OPS = {Op.RAW, Op.INT32}  # payload is 4 * ELEMS bytes
-
-
-def ones_complement_sum(octets):
-    """One's complement sum of big-endian 16-bit words, odd ends padded with 0 (RFC 1071)."""
-    octets = bytes(octets) + b"\0" * (len(octets) % 2)
-    total = int(np.frombuffer(octets, ">u2").sum(dtype=np.uint64))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
-
-
-def ip_checksum(header):
-    """Checksum field of the 20 header bytes, whatever stands in the field now."""
-    return 0xFFFF ^ ones_complement_sum(header[:10] + header[12:20])
 
 
 class InlineCard:
@@ -112,20 +96,16 @@ class InlineCard:
     def _kind(self, frame, marks):
         """Kind of frame and, in paper mode, the first of `marks` that its ToS carries."""
         s = self.settings
-        if len(frame) < UDP.stop or ETHERNET.ethertype.get(frame) != ETHERTYPE_IPV4:
+        if not is_plain_udp(frame):
             return None, None
-        ip, port = IPV4.parse(frame), UDP.destination_port.get(frame)
-        if (ip["version"], ip["ihl"], ip["protocol"]) != (4, 5, IP_PROTOCOL_UDP):
-            return None, None
-        if ip["more_fragments"] or ip["fragment_offset"]:
-            return None, None
+        tos, port = IPV4.tos.get(frame), UDP.destination_port.get(frame)
         if port == s.native_port:
             ours = len(frame) >= GRADNIC.job.stop and GRADNIC.job.get(frame) in s.jobs
             return ("native" if ours else None), None
         if s.paper and s.port_low <= port <= s.port_high:
-            for tos in marks:
-                if (ip["tos"] ^ tos) & s.tos_mask == 0:
-                    return "paper", tos
+            for mark in marks:
+                if (tos ^ mark) & s.tos_mask == 0:
+                    return "paper", mark
         return None, None
 
     def _common_fate(self, frame, bad, kind, payload_fits):
@@ -136,7 +116,7 @@ class InlineCard:
             return Fate.BAD
         if udp != total - (_UDP - _IP) or ip_end > len(frame) or not payload_fits:
             return Fate.LENGTH
-        if not _checksums_hold(frame, ip_end):
+        if not checksums_hold(frame, ip_end):
             return Fate.CHECKSUM
         if kind == "native":
             head = GRADNIC.parse(frame)
@@ -238,16 +218,6 @@ class InlineCard:
     def _mark(self, head, tos):
         mask = self.settings.tos_mask
         IPV4.tos.put(head, IPV4.tos.get(head) & ~mask & 0xFF | tos & mask)
-
-
-def _checksums_hold(frame, ip_end):
-    if ones_complement_sum(frame[_IP:_UDP]) != 0xFFFF:
-        return False
-    if UDP.checksum.get(frame) == 0:
-        return True
-    addresses = frame[IPV4.source.byte : IPV4.destination.stop]
-    pseudo = addresses + bytes([0, IP_PROTOCOL_UDP]) + frame[38:40]
-    return ones_complement_sum(pseudo + frame[_UDP:ip_end]) == 0xFFFF
 
 
 def _finish(head, payload):

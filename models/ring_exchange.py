@@ -21,7 +21,8 @@ import numpy as np
 
 from ..formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
 from ..inline import PAPER_START
-from .inline import InlineCard, ip_checksum, ones_complement_sum
+from .inline import InlineCard
+from .ipv4 import ip_checksum, ones_complement_sum
 
 NAN = np.uint32(0x7FC00000).view(np.float32)  # every NaN that a sum makes
 UDP_PORT = 5001  # of the workers' sockets; any port that paper mode may touch
