@@ -8,7 +8,8 @@ import numpy as np
 
 from ..formats import GRADNIC, IP_PROTOCOL_UDP, IPV4, UDP, UDP_PORT, VERSION, Op
 from ..inline import MIN_FRAME, InlineSettings
-from ..models.inline import InlineCard, ip_checksum, ones_complement_sum
+from ..models.inline import InlineCard
+from ..models.ipv4 import ip_checksum, ones_complement_sum
 
 SETTINGS = InlineSettings(
     paper=True, jobs={1, 5, 31, 32, 200, 255}, port_low=9000, port_high=9999, floats_limit=2104
