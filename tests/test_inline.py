@@ -250,7 +250,7 @@ def test_rate(model):
                 n_frames = min(n_frames, 500 // beats_of(coded))
                 if n_frames > 11:
                     run = CardBench(model).play(rx=marks([coded] * n_frames), **options)
-                    most = max(beats_of(coded), beats_of(restored)) + 2 * (n < 40)
+                    most = max(beats_of(coded), beats_of(restored)) + 3
                     steady_rate(run, "host_rx", n_frames, most)
 
 
