@@ -28,6 +28,7 @@ rename top gold
 design -stash gold
 """
 _GATE = """
+setattr -unset ram_style m:* t:$mem*
 synth_ecp5 -nolutram -nobram -top top
 techmap -autoproc -map +/lattice/cells_sim_ecp5.v
 proc
