@@ -66,5 +66,6 @@ def main():
     except (ValueError, OSError) as error:
         if os.environ.get("GRADNIC_TRACEBACK"):
             raise
-        click.echo(f"Error: {error}", err=True)
+        named = isinstance(error, OSError) and error.filename is not None
+        click.echo(f"Error: {f'{error.filename}: {error.strerror}' if named else error}", err=True)
         sys.exit(2)

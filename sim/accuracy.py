@@ -82,7 +82,8 @@ def compare(distribution, workers, *, n_values=1 << 17, n_trials=3, seed=0, on_s
     Returns rows {scheme, bits, nmse: {n: mean over trials}}. `on_scheme` is called once a row.
     """
     if distribution not in DISTRIBUTIONS:
-        raise ValueError(f"distribution must be one of {', '.join(DISTRIBUTIONS)}")
+        known = ", ".join(DISTRIBUTIONS)
+        raise ValueError(f"distribution must be one of {known}, not {distribution!r}")
     rows = []
     for name, bits, mean_of in schemes():
         errors = {}

@@ -26,3 +26,23 @@ def test_unknown_command_is_one_clear_line():
     assert run.returncode == 2
     assert "No such command 'polish'" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["codec", "stats", "missing.npy"], "Error: missing.npy: No such file or directory\n"),
+        (
+            ["accuracy", "--distribution", "cauchy"],
+            "Error: distribution must be one of lognormal, gaussian, laplace, not 'cauchy'\n",
+        ),
+        (
+            ["accuracy", "--workers", "x"],
+            "Error: workers must be numbers joined by commas, not 'x'\n",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_value(words, line):
+    run = gradnic(*words)
+    assert run.returncode == 2
+    assert run.stderr == line
