@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
+from ..formats import ETHERNET, ETHERTYPE_IPV4, GRADNIC, IP_PROTOCOL_UDP, IPV4, UDP, VERSION
 
 
 def ones_complement_sum(octets):
@@ -38,3 +38,27 @@ def checksums_hold(frame, ip_end):
     datagram = frame[UDP.start : ip_end]
     pseudo = frame[26:34] + bytes((0, IP_PROTOCOL_UDP)) + len(datagram).to_bytes(2, "big")
     return ones_complement_sum(pseudo + datagram) == 0xFFFF
+
+
+def gradnic_frame(source, destination, tos, header, payload):
+    """A gradnic frame between two holders of mac, ip and udp_port; header : its fields."""
+    length = 30 + len(payload)
+    ip = bytearray(
+        IPV4.pack(
+            version=4,
+            ihl=5,
+            tos=tos,
+            total_length=20 + length,
+            dont_fragment=1,
+            ttl=64,
+            protocol=17,
+            source=source.ip,
+            destination=destination.ip,
+        )
+    )
+    IPV4.checksum.put(ip, ip_checksum(ip), origin=14)
+    ethernet = ETHERNET.pack(destination=destination.mac, source=source.mac, ethertype=0x0800)
+    udp = UDP.pack(
+        source_port=source.udp_port, destination_port=destination.udp_port, length=length
+    )
+    return ethernet + bytes(ip) + udp + GRADNIC.pack(ver=VERSION, **header) + payload
