@@ -189,7 +189,7 @@ def test_writes(n_bytes):
 
 def test_parameters_are_checked():
     with pytest.raises(ValueError, match="from 2 to 64, not 128"):
-        ReadEngine(64, burst_beats=128)
+        WriteEngine(64, burst_beats=128)
     with pytest.raises(ValueError, match="at least 64, not 32"):
         ReadEngine(64, store_beats=32)
     with pytest.raises(ValueError, match="from 4 to 128, not 3"):
