@@ -157,6 +157,8 @@ class InlineCard(wiring.Component):
         4, 8, 16 or 32 floats per cycle, hence beats of 16, 32, 64 or 128 bytes.
     meta_width : int
         Bits of side band that stay with each frame, coded or not.
+    rx_meta_width : int or None
+        The same from the MAC to the host, where shells keep a time stamp; None: as `meta_width`.
     rounding : str
         "trunc" or "nearest", of the compressor.
     max_floats : int
@@ -164,30 +166,47 @@ class InlineCard(wiring.Component):
 
     Members
     -------
-    host_tx, mac_rx : In(stream.Signature(FrameBeat(4 * n_lanes, meta_width=meta_width)))
-    mac_tx, host_rx : Out(stream.Signature(FrameBeat(4 * n_lanes, meta_width=meta_width)))
+    host_tx, mac_tx : In, Out(stream.Signature(FrameBeat(4 * n_lanes, meta_width=meta_width)))
+    mac_rx, host_rx : In, Out(stream.Signature(FrameBeat(4 * n_lanes, meta_width=rx_meta_width)))
         Ethernet frames without preamble and FCS.
     bus : In(Lite)
         Registers, `gradnic.inline.REGISTERS`.
     """
 
-    def __init__(self, n_lanes, *, meta_width=0, rounding="trunc", max_floats=inline.MAX_FLOATS):
+    def __init__(
+        self,
+        n_lanes,
+        *,
+        meta_width=0,
+        rx_meta_width=None,
+        rounding="trunc",
+        max_floats=inline.MAX_FLOATS,
+    ):
+        rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
         if not 1 <= max_floats <= inline.MAX_FLOATS:
             raise ValueError(f"max_floats must be 1 to {inline.MAX_FLOATS}, not {max_floats!r}")
-        if meta_width < 0:
-            raise ValueError(f"meta_width must be at least 0, not {meta_width!r}")
+        if min(meta_width, rx_meta_width) < 0:
+            raise ValueError(
+                f"meta_width must be at least 0, not {min(meta_width, rx_meta_width)!r}"
+            )
         self.n_lanes = n_lanes
         self.meta_width = meta_width
-        options = {"meta_width": meta_width, "max_floats": max_floats}
-        self.tx = Lane(n_lanes, receive=False, rounding=rounding, **options)
-        self.rx = Lane(n_lanes, receive=True, **options)
-        frames = stream.Signature(FrameBeat(4 * n_lanes, meta_width=meta_width))
+        self.tx = Lane(
+            n_lanes,
+            receive=False,
+            meta_width=meta_width,
+            rounding=rounding,
+            max_floats=max_floats,
+        )
+        self.rx = Lane(n_lanes, receive=True, meta_width=rx_meta_width, max_floats=max_floats)
+        sent = stream.Signature(FrameBeat(4 * n_lanes, meta_width=meta_width))
+        received = stream.Signature(FrameBeat(4 * n_lanes, meta_width=rx_meta_width))
         super().__init__(
             {
-                "host_tx": In(frames),
-                "mac_tx": Out(frames),
-                "mac_rx": In(frames),
-                "host_rx": Out(frames),
+                "host_tx": In(sent),
+                "mac_tx": Out(sent),
+                "mac_rx": In(received),
+                "host_rx": Out(received),
                 "bus": In(Lite(REGISTERS.address_width)),
             }
         )

@@ -19,7 +19,7 @@ class Entry:
         One line for people.
     module : str
         File of `gradnic.hdl` in which the component stands, imported when it is asked for.
-    make : function of (the module, the parameters), returns the component.
+    make : function of (the module, {parameter: value}), returns the component.
     members : dict
         One line for each member of the component, for the port list.
     registers : RegisterMap or None
@@ -36,7 +36,7 @@ TOPS = {
     params.Inline: Entry(
         "card in line between host and MAC: codes marked traffic, passes the rest bit for bit",
         "inline",
-        lambda hdl, p: hdl.InlineCard(**describe(p)),
+        lambda hdl, p: hdl.InlineCard(**p),
         {
             "host_tx": "frames from the host",
             "mac_tx": "frames to the MAC",
@@ -49,7 +49,7 @@ TOPS = {
     params.Compressor: Entry(
         "INCEPTIONN compressor with its packet store",
         "compressor",
-        lambda hdl, p: hdl.Compressor(**describe(p)),
+        lambda hdl, p: hdl.Compressor(**p),
         {
             "units": "one record a unit, before or with its first floats",
             "floats": "float32 values, lane 0 lowest; drop with the last beat discards the unit",
@@ -60,7 +60,7 @@ TOPS = {
     params.Decompressor: Entry(
         "INCEPTIONN decompressor with its packet store",
         "decompressor",
-        lambda hdl, p: hdl.Decompressor(**describe(p)),
+        lambda hdl, p: hdl.Decompressor(**p),
         {
             "units": "one record a unit, before or with its first coded beat",
             "coded": "coded units; drop with the last beat discards the unit",
@@ -76,11 +76,19 @@ def entry(parameters):
     return TOPS[type(parameters)]
 
 
-def build(parameters):
-    """The `Top` for `parameters`, an instance of a class of `gradnic.params`."""
+def core(parameters, **changes):
+    """The component for `parameters`, an instance of a class of `gradnic.params`.
+
+    changes : arguments of the component that differ, such as the side band that a shell needs.
+    """
     found = entry(parameters)
     module = import_module(f".{found.module}", __package__)
-    return Top(found.make(module, parameters), found.members)
+    return found.make(module, describe(parameters) | changes)
+
+
+def build(parameters, **changes):
+    """`core` with AXI ports."""
+    return Top(core(parameters, **changes), entry(parameters).members)
 
 
 def describe(parameters):
