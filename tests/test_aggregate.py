@@ -84,11 +84,11 @@ def test_stale_packet_is_refused_and_told():
     unit = Aggregator(c)
     for child in range(3):
         unit.receive(up(c, child, gen=2), child, 0)
-    before = unit.slots[1, 0].sums.copy()
+    before = unit.engine.slots[1, 0].sums.copy()
     (answer,) = unit.receive(up(c, 1, gen=0), 1, 1)
     header = GRADNIC.parse(answer[1])
     assert (header["op"], header["p0"], header["gen"], header["arg"]) == (Op.CONTROL, 4, 0, 2)
-    np.testing.assert_array_equal(unit.slots[1, 0].sums, before)
+    np.testing.assert_array_equal(unit.engine.slots[1, 0].sums, before)
 
 
 def test_newer_generation_claims_across_the_wrap():
@@ -97,8 +97,8 @@ def test_newer_generation_claims_across_the_wrap():
     for child in range(3):
         unit.receive(up(c, child, gen=0xFFFE), child, 0)
     unit.receive(up(c, 0, gen=0), 0, 1)
-    assert unit.slots[1, 0].gen == 0
-    assert unit.slots[1, 0].bitmap == 1
+    assert unit.engine.slots[1, 0].gen == 0
+    assert unit.engine.slots[1, 0].bitmap == 1
     assert unit.receive(up(c, 1, gen=0xFFFE), 1, 2)[0][1][HEAD_BYTES - 4 :] != b""
     assert unit.counters["stale"] == 1
 
@@ -125,7 +125,7 @@ def test_refused_before_any_slot_is_read(change, reason):
         GRADNIC[name].put(frame, value)
     assert unit.receive(bytes(frame), 0, 0) == []
     assert unit.counters == Counter({reason: 1})
-    assert unit.slots == {}
+    assert unit.engine.slots == {}
 
 
 def test_damaged_frames_are_dropped():
@@ -162,7 +162,7 @@ def test_another_jobs_slot_is_a_collision():
     ((port, frame),) = unit.receive(up(c, 0, slot=100), 0, 0)
     assert port == 3
     assert GRADNIC.coll.get(frame) == 1
-    assert unit.slots == {}
+    assert unit.engine.slots == {}
 
 
 def test_differing_claim_changes_nothing():
@@ -172,7 +172,7 @@ def test_differing_claim_changes_nothing():
     for change in ({"seq": 8}, {"arg": 0x1235}, {"lc": 1}):
         assert unit.receive(up(c, 1, **change), 1, 0) == []
     assert unit.counters["config"] == 3
-    assert unit.slots[1, 0].bitmap == 1
+    assert unit.engine.slots[1, 0].bitmap == 1
 
 
 def test_partial_close_fills_with_half_of_g():
