@@ -2,8 +2,8 @@
 
 Yosys turns a component into gates and flip-flops; each gate becomes one operation on 256-bit
 vectors in C++, one bit per word, and each flip-flop one vector of state. Against simulating words
-one after the other that is the factor that makes all 2^32 inputs of a value path a matter of
-seconds. The component must not stall, have no reset state and take one word per cycle; its
+one after the other, that is the factor that makes all 2^32 inputs of a value path a matter of
+minutes. The component must not stall, have no reset state and take one word per cycle; its
 pipeline is played cycle by cycle, so misaligned registers show.
 """
 
@@ -44,32 +44,26 @@ _LOOP = r"""
 #include <cstring>
 typedef uint32_t V __attribute__((vector_size(32)));
 
-static void transpose(uint32_t a[32]) {  // bit j of word k <-> bit k of word j
+// Bit j of vector k <-> bit k of vector j, in each of the eight columns; word 8 k + c is column c
+// of vector k, so that words load as they lie.
+static void transpose(V a[32]) {
 	uint32_t mask = 0xffff;
 	for (int step = 16; step; step >>= 1, mask ^= mask << step)
 		for (int k = 0; k < 32; k = ((k | step) + 1) & ~step) {
-			uint32_t t = ((a[k] >> step) ^ a[k | step]) & mask;
+			V t = ((a[k] >> step) ^ a[k | step]) & mask;
 			a[k] ^= t << step;
 			a[k | step] ^= t;
 		}
 }
 
 static void to_planes(const uint32_t *words, V *planes) {
-	for (int group = 0; group < 8; group++) {
-		uint32_t a[32];
-		std::memcpy(a, words + 32 * group, sizeof a);
-		transpose(a);
-		for (int bit = 0; bit < 32; bit++) planes[bit][group] = a[bit];
-	}
+	std::memcpy(planes, words, 32 * sizeof(V));
+	transpose(planes);
 }
 
-static void to_words(const V *planes, int n, uint32_t *words) {
-	for (int group = 0; group < 8; group++) {
-		uint32_t a[32];
-		for (int bit = 0; bit < 32; bit++) a[bit] = bit < n ? planes[bit][group] : 0;
-		transpose(a);
-		std::memcpy(words + 32 * group, a, sizeof a);
-	}
+static void to_words(V *planes, uint32_t *words) {
+	transpose(planes);
+	std::memcpy(words, planes, 32 * sizeof(V));
 }
 
 struct State { V q[N_STATE + 1]; };
@@ -194,8 +188,8 @@ class Pipeline:
         lines.append("if (!results) return;")
         for k, port in enumerate(self.outputs):
             bits = ports[port]["bits"]
-            lines.append(f"{{ V out[{len(bits)}] = {{{', '.join(name(b) for b in bits)}}};")
-            lines.append(f"to_words(out, {len(bits)}, results + {k} * total); }}")
+            lines.append(f"{{ V out[32] = {{{', '.join(name(b) for b in bits)}}};")
+            lines.append(f"to_words(out, results + {k} * total); }}")
         body = "\n\t".join(lines)
         return (
             f"#define N_STATE {len(state)}\n{_LOOP}\n"

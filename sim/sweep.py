@@ -1,6 +1,9 @@
 """All floats through the RTL value path: encoder and decoder lane, against model and bound."""
 
 import functools
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from amaranth.hdl import Module, signed
@@ -14,7 +17,7 @@ from .bitslice import Pipeline
 
 MODES = ("strict", "paper")
 EXPONENTS = (117, 119, 121)  # bounds 2^-10, 2^-8, 2^-6
-CHUNK = 1 << 22
+CHUNK = 1 << 18  # arrays of this many floats stay in the caches
 N_FLOATS = 1 << 32
 
 
@@ -78,6 +81,18 @@ def largest_error(exponent, mode, prescale):
     return strict if mode == "strict" else max(strict, 2.0 ** (-7 - prescale))
 
 
+def _compare(path, mode, rounding, words, **options):
+    """(mismatches, largest error) of `words` through the RTL `path` against the model."""
+    got = path(words, paper=int(mode == "paper"), **options)
+    values = words.view(np.float32)
+    image = inceptionn.image(values, mode=mode, rounding=rounding, **options)
+    mismatches = np.count_nonzero(got["decoded"] != image.view(np.uint32))
+    mismatches += np.count_nonzero(got["tag"] != inceptionn.tags(values, **options))
+    with np.errstate(invalid="ignore"):  # Inf - Inf and NaN pass as they are
+        error = np.abs(values - got["decoded"].view(np.float32))
+    return int(mismatches), float(np.fmax.reduce(error))
+
+
 def sweep(
     *,
     mode="strict",
@@ -86,43 +101,44 @@ def sweep(
     rounding="trunc",
     stride=1,
     offset=0,
+    jobs=None,
     progress=None,
 ):
     """Compare every `stride`-th float from `offset` on with the model and with the bound.
 
     mode, exponent, prescale, rounding : as `gradnic.models.inceptionn.compress` takes them.
+    jobs : threads, default one a core.
     progress : called with (floats done, floats in all).
 
-    Returns a dict: ``mode exponent prescale rounding floats mismatches max_abs_error bound ok``.
+    Returns a dict: ``mode exponent prescale rounding floats mismatches max_abs_error bound ok
+    seconds``.
     """
+    begin = time.monotonic()
     path = pipeline(rounding)
     bound = largest_error(exponent, mode, prescale)
     total = len(range(offset, N_FLOATS, stride))
-    mismatches, worst = 0, 0.0
     options = {"exponent": exponent, "prescale": prescale}
-    for start in range(0, total, CHUNK):
-        n = min(CHUNK, total - start)
-        index = np.arange(start, start + n, dtype=np.uint64) * np.uint64(stride)
+
+    def chunk(start):
+        index = np.arange(start, min(start + CHUNK, total), dtype=np.uint64) * np.uint64(stride)
         words = (index + np.uint64(offset)).astype(np.uint32)
-        got = path(words, exponent=exponent, paper=int(mode == "paper"), prescale=prescale)
-        values = words.view(np.float32)
-        image = inceptionn.image(values, mode=mode, rounding=rounding, **options)
-        tags = inceptionn.tags(values, **options)
-        mismatches += np.count_nonzero(got["decoded"] != image.view(np.uint32))
-        mismatches += np.count_nonzero(got["tag"] != tags)
-        with np.errstate(invalid="ignore"):  # Inf - Inf and NaN pass as they are
-            error = np.abs(values - got["decoded"].view(np.float32))
-        worst = max(worst, float(np.fmax.reduce(error)))
-        if progress:
-            progress(start + n, total)
+        return len(words), *_compare(path, mode, rounding, words, **options)
+
+    done, mismatches, worst = 0, 0, 0.0
+    with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:  # C++ and numpy leave the lock free
+        for n, wrong, error in pool.map(chunk, range(0, total, CHUNK)):
+            done, mismatches, worst = done + n, mismatches + wrong, max(worst, error)
+            if progress:
+                progress(done, total)
     return {
         "mode": mode,
         "exponent": exponent,
         "prescale": prescale,
         "rounding": rounding,
         "floats": total,
-        "mismatches": int(mismatches),
+        "mismatches": mismatches,
         "max_abs_error": worst,
         "bound": bound,
         "ok": mismatches == 0 and worst < bound,
+        "seconds": round(time.monotonic() - begin, 1),
     }

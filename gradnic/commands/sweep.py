@@ -18,8 +18,9 @@ from ..output import console, json_option, table, write_json
 @click.option(
     "--stride", type=click.IntRange(1), default=1, show_default=True, help="1: every float."
 )
+@click.option("--jobs", type=click.IntRange(1), help="Threads; default one a core.")
 @json_option
-def command(mode, exponent, prescale, rounding, stride, json_file):
+def command(mode, exponent, prescale, rounding, stride, jobs, json_file):
     """Code and decode every float in RTL; compare tags and values with the model and the bound.
 
     The lanes of compressor and decompressor are simulated as gates, 256 floats at a time. The exit
@@ -49,14 +50,17 @@ def command(mode, exponent, prescale, rounding, stride, json_file):
                         prescale=prescale,
                         rounding=rounding,
                         stride=stride,
+                        jobs=jobs,
                         progress=lambda done, total, task=task: progress.update(
                             task, completed=done, total=total
                         ),
                     )
                 )
     write_json(json_file, results)
-    keys = ("mode", "exponent", "prescale", "floats", "mismatches", "max_abs_error", "bound")
+    keys = ("mode", "exponent", "floats", "mismatches", "max_abs_error", "bound", "seconds")
+    columns = ("mode", "E", "floats", "differ", "worst error", "bound", "s")
     rows = [[result[key] for key in keys] for result in results]
-    console(json_file).print(table("floats through the RTL value path", keys, rows))
+    title = f"floats through the RTL value path, pre-scale {prescale}"
+    console(json_file).print(table(title, columns, rows))
     if not all(result["ok"] for result in results):
         sys.exit(1)
