@@ -87,6 +87,13 @@ BLOCKS = {
         lambda hdl, n: hdl.PacketFIFO(FrameBeat(4 * n), 512, drop="bad"),
         lanes=(16,),
     ),
+    "scheduler": Block(
+        "message scheduler, 64 nodes, 4 ports, 512 rows, 64 chunks",
+        "scheduler",
+        lambda hdl, n: hdl.Scheduler(hdl.Layout.for_nodes(64)),
+        lanes=(1,),
+        bits=lambda n: None,
+    ),
 }
 
 

@@ -1,77 +1,29 @@
 """Message scheduler: runs one node's schedule table, row by row, as dependencies are met."""
 
+from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.table import bits
+from gradnic.table import Layout, bits
 
-FAULTS = ("none", "setup", "operation", "chunk", "peer")  # by the number in `Status`
+from .scheduler_chunks import EVENTS, ChunkBook, State
+from .scheduler_rows import FAULTS, Message, RowReader, Setup
+from .scheduler_window import N_SLOTS, RowWindow
 
-
-def Message(layout, n_chunks):
-    """Shape of what the scheduler tells the card to send.
-
-    gather : 0 reduce: send the partial sum of the chunks; 1 gather: send the final chunks.
-    terminal : a reduce without a peer: make the chunks final here (codec image), then report
-    them on ``finals``. flow, rank, step : as in the row. first, count : chunks ``first .. first +
-    count`` of the tensor, none of them empty. sends : array of {valid,
-    peer}: one valid for a reduce, none if terminal, one or more for a gather.
-    """
-    chunk = bits(n_chunks - 1)
-    return data.StructLayout(
-        {
-            "gather": 1,
-            "terminal": 1,
-            "flow": layout.flow,
-            "rank": layout.rank,
-            "step": layout.step,
-            "first": chunk,
-            "count": chunk,
-            "sends": data.ArrayLayout(
-                data.StructLayout({"valid": 1, "peer": layout.peer}), layout.n_sends
-            ),
-        }
-    )
-
-
-def Setup(layout, depth, n_chunks):
-    """Shape of what must be known of a round; stable from `start` until `running` has fallen.
-
-    rows : in the table, 1 to depth. chunks : in the tensor, those of all repeats, 1 to n_chunks.
-    live : those of them that are not empty. peers : that the node has; rows name 0 .. peers - 1.
-    stride, repeats, iterations : chunks of one period, periods, and repeats + stages - 1; without
-    a period repeats and iterations are 1. lockstep : NOP rows and steps are obeyed.
-    step_cycles : estimated time of a step, for NOP rows. watchdog : cycles without progress until
-    `stuck`, 0 for never.
-    """
-    chunks = bits(n_chunks)
-    turns = bits(n_chunks + 2**layout.repeat - 1)
-    return data.StructLayout(
-        {
-            "rows": bits(depth),
-            "chunks": chunks,
-            "live": chunks,
-            "peers": layout.peer + 1,
-            "stride": chunks,
-            "repeats": turns,
-            "iterations": turns,
-            "lockstep": 1,
-            "step_cycles": 24,
-            "watchdog": 32,
-        }
-    )
+SETTLED = 3  # cycles from a message's start to ports that show it
+FLUSH_CYCLES = 8  # until nothing of an aborted round is on its way inside
 
 
 def Status(layout, depth, n_chunks):
     """Shape of what the driver sees; all but `running` and `done` is kept until the next start.
 
-    running : from start to done, abort or fault. done : the last round ended well. stuck : the
-    watchdog has barked. fault : number in `FAULTS`. foreign : an event named a chunk outside the
-    tensor; extra : a contribution came for a chunk that had left or had all it can count, or a
-    chunk became final twice; early : an event came while nothing ran. row, chunk : the oldest row
-    not taken from `issues` and its first chunk; of the bad row after a fault, of the first row
-    that the watchdog found after it barked; `rows` if all rows are out. step : of the last row
-    that is out. unfinished : chunks that are not final yet.
+    running : events count; a few cycles after start, until done, abort or fault. done : the last
+    round ended well. stuck : the watchdog has barked. fault : number in `FAULTS`. foreign : an
+    event named a chunk outside the tensor; extra : a contribution came for a chunk that had left
+    or had all it can count, or a chunk became final twice; early : an event came while nothing
+    ran. row, chunk : the oldest row not taken from `issues` and its first chunk, ``rows`` if all
+    are out; of the bad row after a fault; kept as they were when the watchdog barked. step : of
+    the last row that is out. unfinished : chunks that are not final yet.
     """
     return data.StructLayout(
         {
@@ -137,10 +89,10 @@ class Scheduler(wiring.Component):
         always ready, the others while none before them is offered.
     asks : In(stream.Signature(chunk number))
         Asks for the state of a chunk; ready while no event is offered.
-    answers : Out(stream.Signature({added, left, final}, always_ready=True))
-        5 cycles after the ask: contributions so far (a partial of this rank may be added now),
-        whether its own partial has left (a gather result may overwrite it), whether it is final.
-        All events taken before the ask are counted.
+    answered, answer : Out(1), Out({added, left, final})
+        4 cycles after an ask was taken: contributions so far (a partial of this rank may be added
+        now), whether its own partial has left (a gather result may overwrite it), whether it is
+        final. All events taken before the ask are counted.
     issues : Out(stream.Signature(Message))
     idle : In(n_ports)
         1: nothing under way on this port. Must fall at most 3 cycles after a message for the port
@@ -156,7 +108,6 @@ class Scheduler(wiring.Component):
             raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
         self.layout, self.depth, self.n_chunks, self.n_ports = layout, depth, n_chunks, n_ports
         chunk = stream.Signature(bits(n_chunks - 1))
-        answer = data.StructLayout({"added": layout.wait, "left": 1, "final": 1})
         super().__init__(
             {
                 "table_en": In(1),
@@ -166,12 +117,171 @@ class Scheduler(wiring.Component):
                 "start": In(1),
                 "abort": In(1),
                 "status": Out(Status(layout, depth, n_chunks)),
-                "added": In(chunk),
-                "finals": In(chunk),
-                "left": In(chunk),
-                "asks": In(chunk),
-                "answers": Out(stream.Signature(answer, always_ready=True)),
+                **{name: In(chunk) for name in (*EVENTS, "asks")},
+                "answered": Out(1),
+                "answer": Out(State(layout)),
                 "issues": Out(stream.Signature(Message(layout, n_chunks))),
                 "idle": In(n_ports),
             }
         )
+
+    def elaborate(self, platform):
+        m = Module()
+        layout, setup, status = self.layout, self.setup, self.status
+        flush, begin = Signal(), Signal()
+        m.submodules.book = book = ChunkBook(layout, self.n_chunks, N_SLOTS)
+        reader = RowReader(layout, self.depth, self.n_chunks)
+        window = RowWindow(layout, self.depth, self.n_chunks)
+        m.submodules.reader = ResetInserter(flush)(reader)
+        m.submodules.window = ResetInserter(flush)(window)
+        for name in (*EVENTS, "asks"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(book, name))
+        wiring.connect(m, window.looks, book.looks)
+        wiring.connect(m, reader.rows, window.rows)
+        m.d.comb += [
+            reader.table_en.eq(self.table_en),
+            reader.table_addr.eq(self.table_addr),
+            reader.table_data.eq(self.table_data),
+            reader.setup.eq(setup),
+            reader.begin.eq(begin),
+            book.chunks.eq(setup.chunks),
+            book.running.eq(status.running),
+            book.swap.eq(begin),
+            self.answered.eq(book.answered),
+            self.answer.eq(book.answer),
+            window.passing.eq(book.passing),
+            window.result.eq(book.result),
+            window.grew.eq(book.grew),
+            window.finished.eq(book.finished),
+        ]
+        all_out = Signal()
+        m.d.sync += all_out.eq(
+            reader.ended & ~window.present & ~self.issues.valid & ~begin & ~flush
+        )
+        quiet, counting = self._issue(m, window, flush)
+        self._watch(m, book, window, counting, all_out)
+        self._rounds(m, book, reader, all_out & quiet, flush, begin)
+        return m
+
+    def _issue(self, m, window, flush):
+        """Rows leave the window: (all ports are idle since the last one, a NOP is counted)."""
+        head, out, setup = window.head, self.issues, self.setup
+        released, counting, go = Signal(), Signal(), Signal()
+        m.d.comb += [
+            go.eq(window.ready & (~head.hold | released) & (~out.valid | out.ready)),
+            window.pop.eq(go),
+        ]
+        with m.If(~out.valid | out.ready):
+            m.d.sync += [out.valid.eq(go & ~head.nop), out.p.eq(head.message)]
+
+        settled, all_idle, quiet = Signal(range(SETTLED + 1)), Signal(), Signal()
+        m.d.sync += all_idle.eq(self.idle.all())
+        m.d.comb += quiet.eq((settled == SETTLED) & all_idle)
+        with m.If(out.valid | go):
+            m.d.sync += settled.eq(0)
+        with m.Elif(settled != SETTLED):
+            m.d.sync += settled.eq(settled + 1)
+
+        steps, cycles = Signal(len(head.steps)), Signal(len(setup.step_cycles))
+        with m.If(go | flush):
+            m.d.sync += released.eq(0)
+        with m.Elif(counting):
+            m.d.sync += cycles.eq(cycles - 1)
+            with m.If(cycles == 1):
+                m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(steps - 1)]
+                m.d.sync += [counting.eq(steps != 0), released.eq(steps == 0)]
+        with m.Elif(window.ready & head.hold & quiet & ~released):
+            m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(head.steps)]
+            with m.If(head.nop & (setup.step_cycles != 0)):
+                m.d.sync += counting.eq(1)
+            with m.Else():
+                m.d.sync += released.eq(1)
+        with m.If(flush):
+            m.d.sync += counting.eq(0)
+        return quiet, counting
+
+    def _watch(self, m, book, window, counting, all_out):
+        """Which row is the oldest, and for how long nothing has moved."""
+        setup, status = self.setup, self.status
+        timer, limit = Signal(33), Signal(33)
+        moved = window.pop | (self.issues.valid & self.issues.ready) | book.grew | book.finished
+        m.d.sync += [limit.eq(setup.watchdog - 1), timer.eq(timer - 1)]
+        with m.If(moved | counting | ~status.running):
+            m.d.sync += timer.eq(limit)
+        with m.If(status.running & timer[-1] & ~limit[-1]):
+            m.d.sync += status.stuck.eq(1)
+
+        out_row = Signal(len(window.head.row))
+        with m.If(window.pop):
+            m.d.sync += [out_row.eq(window.head.row), status.step.eq(window.head.message.step)]
+        with m.If(status.running & ~status.stuck):
+            with m.If(self.issues.valid):
+                m.d.sync += [status.row.eq(out_row), status.chunk.eq(self.issues.p.first)]
+            with m.Elif(window.present):
+                m.d.sync += [
+                    status.row.eq(window.head.row),
+                    status.chunk.eq(window.head.message.first),
+                ]
+            with m.Elif(all_out):
+                m.d.sync += [status.row.eq(setup.rows), status.chunk.eq(0)]
+
+    def _rounds(self, m, book, reader, all_done, flush, begin):
+        """Start, end, abort and fault of a round."""
+        setup, status = self.setup, self.status
+        pending, wrong, none_left = Signal(), Signal(), Signal()
+        m.d.sync += [
+            wrong.eq(
+                (setup.rows == 0) | (setup.rows > self.depth)
+                | (setup.chunks == 0) | (setup.chunks > self.n_chunks)
+                | (setup.live > setup.chunks) | (setup.repeats == 0) | (setup.iterations == 0)
+            ),
+            none_left.eq(status.unfinished == 0),
+            status.unfinished.eq(status.unfinished - book.finished),
+            status.foreign.eq(status.foreign | book.foreign),
+            status.extra.eq(status.extra | book.extra),
+            status.early.eq(status.early | book.early),
+        ]  # fmt: skip
+        with m.If(self.start & ~status.running):
+            m.d.sync += [pending.eq(1), status.done.eq(0)]
+        with m.If(self.abort):
+            m.d.sync += pending.eq(0)
+        count = Signal(range(FLUSH_CYCLES))
+        with m.FSM():
+            with m.State("idle"):
+                with m.If(pending & book.clean & ~self.issues.valid & ~self.abort):
+                    m.d.comb += flush.eq(1)
+                    m.next = "begin"
+            with m.State("begin"):
+                m.d.sync += pending.eq(0)
+                m.d.sync += [
+                    status.fault.eq(0), status.stuck.eq(0), status.foreign.eq(0),
+                    status.extra.eq(0), status.early.eq(0), status.unfinished.eq(setup.live),
+                ]  # fmt: skip
+                m.next = "idle"
+                with m.If(wrong):
+                    m.d.sync += status.fault.eq(FAULTS.index("setup"))
+                with m.Elif(~self.abort):
+                    m.d.comb += begin.eq(1)
+                    m.d.sync += status.running.eq(1)
+                    m.next = "run"
+            with m.State("run"):
+                with m.If(self.abort):
+                    m.next = "flush"
+                with m.Elif(reader.fault != 0):
+                    m.d.sync += [
+                        status.fault.eq(reader.fault),
+                        status.row.eq(reader.fault_row),
+                        status.chunk.eq(reader.fault_chunk),
+                    ]
+                    m.next = "flush"
+                with m.Elif(all_done & none_left):
+                    m.d.sync += [status.done.eq(1), status.running.eq(0)]
+                    m.next = "idle"
+                with m.If(self.abort | (reader.fault != 0)):
+                    m.d.sync += status.running.eq(0)
+            with m.State("flush"):
+                m.d.comb += flush.eq(1)
+                m.d.sync += count.eq(count + 1)
+                with m.If(count == FLUSH_CYCLES - 1):
+                    m.d.sync += count.eq(0)
+                    m.next = "idle"

@@ -1,0 +1,177 @@
+"""What a node knows of its chunks: contributions so far, left, final; one access a cycle."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.table import bits
+
+from .memory import BlockRAM
+from .pipeline import delayed, delayed_flag
+
+EVENTS = ("added", "finals", "left")  # in the order in which they are served
+
+
+def State(layout):
+    """Shape of what is known of a chunk."""
+    return data.StructLayout({"added": layout.wait, "left": 1, "final": 1})
+
+
+def Look(layout, n_chunks, n_slots):
+    """Shape of a look at a chunk that a row waits for.
+
+    slot : of the row. fresh, end : its first, its last look. gather : it waits for the chunk to be
+    final. free : it waits for nothing. wait : contributions that it waits for.
+    """
+    return data.StructLayout(
+        {
+            "chunk": bits(n_chunks - 1),
+            "slot": bits(n_slots - 1),
+            "fresh": 1,
+            "end": 1,
+            "gather": 1,
+            "free": 1,
+            "wait": layout.wait,
+        }
+    )
+
+
+def Access(layout, n_chunks, n_slots):
+    """Shape of an access under way: a look, or a contribution added, or a chunk made final."""
+    return data.StructLayout(
+        {"look": 1, "add": 1, "finish": 1, "at": Look(layout, n_chunks, n_slots)}
+    )
+
+
+class ChunkBook(wiring.Component):
+    """State of each chunk, in block RAM: events change it, rows and asks read it, in one order.
+
+    One access a cycle: the first that is offered of `added`, `finals`, `left`, `asks`, `looks`. An
+    access taken in cycle t is `passing` in t + 3, and its `result` is there in t + 4. What follows
+    sees what went before, whatever the distance. There are two banks: one in use, the other being
+    cleared in cycles without an access.
+
+    Members
+    -------
+    chunks : In
+        Chunks of the tensor; events beyond are `foreign`.
+    running : In(1)
+        0: events are `early`, and change nothing.
+    swap : In(1)
+        A strobe: change banks; only while `clean`.
+    clean : Out(1)
+        The other bank is clear.
+    added, finals, left, asks : In(stream of chunk numbers)
+    answered : Out(1), answer : Out(State), 4 cycles after an ask was taken.
+    looks : In(stream.Signature(Look))
+    passing : Out(Access), 3 cycles after an access was taken.
+    result : Out(State), 1 cycle later: the state after the access.
+    grew, finished : Out(1)
+        With `result`: a contribution was counted; a chunk became final.
+    foreign, extra, early : Out(1)
+        For one cycle. extra: a contribution came for a chunk that had left, or beyond the largest
+        number that can be counted, or a chunk became final twice.
+    """
+
+    def __init__(self, layout, n_chunks, n_slots):
+        self.layout, self.n_chunks, self.n_slots = layout, n_chunks, n_slots
+        self.chunk_width = bits(n_chunks - 1)
+        chunk = stream.Signature(self.chunk_width)
+        super().__init__(
+            {
+                "chunks": In(bits(n_chunks)),
+                "running": In(1),
+                "swap": In(1),
+                "clean": Out(1),
+                **{name: In(chunk) for name in (*EVENTS, "asks")},
+                "answered": Out(1),
+                "answer": Out(State(layout)),
+                "looks": In(stream.Signature(Look(layout, n_chunks, n_slots))),
+                "passing": Out(Access(layout, n_chunks, n_slots)),
+                "result": Out(State(layout)),
+                **{name: Out(1) for name in ("grew", "finished", "foreign", "extra", "early")},
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        shape = State(self.layout)
+        width = self.chunk_width
+        m.submodules.states = states = BlockRAM(shape.size, 2 ** (width + 1))
+        bank, swept = Signal(), Signal(width + 1)
+        taken, at, sweep = self._take(m, swept)
+        m.d.comb += self.clean.eq(swept[-1])
+        with m.If(sweep):
+            m.d.sync += swept.eq(swept + 1)
+        with m.If(self.swap):
+            m.d.sync += [bank.eq(~bank), swept.eq(0)]
+
+        # Address, and which of the three accesses before has the same one
+        kinds = (*EVENTS, "asks", "looks", "sweep")
+        op = {k: delayed_flag(m, taken[k], 1, name=f"{k}_1") for k in kinds}
+        look1 = data.View(at.shape(), delayed(m, at, 1, name="at"))
+        addr = Signal(width + 1, reset_less=True)
+        m.d.sync += addr.eq(Mux(sweep, Cat(swept[:-1], ~bank), Cat(at.chunk, bank)))
+        m.d.comb += states.read_addr.eq(addr)
+        before = [delayed(m, addr, k, name=f"addr_{k}_ago") for k in (1, 2, 3)]
+        same = [delayed(m, addr == other, 2, name=f"same{k}") for k, other in enumerate(before)]
+        event = op["added"] | op["finals"] | op["left"]
+        beyond = Signal(reset_less=True)
+        m.d.sync += beyond.eq(event & (look1.chunk >= self.chunks))
+        inside = delayed(m, ~beyond, 1, name="inside")
+
+        # The state before and after
+        op3 = {k: delayed_flag(m, op[k], 2, name=f"{k}_3") for k in kinds}
+        ago = [self.result, *(Signal(shape, name=f"result_{k}_ago") for k in (1, 2))]
+        m.d.sync += [ago[1].eq(ago[0]), ago[2].eq(ago[1])]
+        state = data.View(
+            shape,
+            Mux(same[0], ago[0], Mux(same[1], ago[1], Mux(same[2], ago[2], states.read_data))),
+        )
+        full = state.added.all()
+        add, finish, leave = (op3[k] & inside for k in EVENTS)
+        m.d.sync += [
+            self.result.added.eq(state.added + (add & ~full)),
+            self.result.left.eq(state.left | leave),
+            self.result.final.eq(state.final | finish),
+            self.grew.eq(add & ~full),
+            self.finished.eq(finish & ~state.final),
+            self.extra.eq((add & (full | state.left)) | (finish & state.final)),
+            self.foreign.eq(delayed_flag(m, beyond, 1, name="beyond")),
+        ]
+        with m.If(op3["sweep"]):
+            m.d.sync += self.result.eq(0)
+        m.d.comb += [
+            self.passing.look.eq(op3["looks"]),
+            self.passing.add.eq(add),
+            self.passing.finish.eq(finish),
+            self.passing.at.eq(delayed(m, look1, 2, name="at_late")),
+            states.write_en.eq(delayed_flag(m, Cat(op3.values()).any(), 1, name="write")),
+            states.write_addr.eq(delayed(m, before[1], 1, name="write_addr")),
+            states.write_data.eq(self.result),
+            self.answered.eq(delayed_flag(m, op3["asks"], 1, name="asked")),
+            self.answer.eq(self.result),
+        ]
+        return m
+
+    def _take(self, m, swept):
+        """Choose an access: ({kind: taken}, its place as a Look, whether it clears a word)."""
+        at = Signal(self.looks.p.shape())
+        m.d.comb += at.eq(self.looks.p)
+        free, taken, early = 1, {}, 0
+        for name in (*EVENTS, "asks", "looks"):
+            port = getattr(self, name)
+            take = Signal(name=f"take_{name}")
+            m.d.comb += [port.ready.eq(free), take.eq(port.valid & free)]
+            taken[name] = take
+            if name in EVENTS:
+                taken[name] = take & self.running
+                early = early | (take & ~self.running)
+            if name != "looks":
+                with m.If(take):
+                    m.d.comb += at.chunk.eq(port.p)
+            free = free & ~port.valid
+        sweep = Signal()
+        m.d.comb += sweep.eq(free & ~swept[-1])
+        m.d.sync += self.early.eq(early)
+        return taken | {"sweep": sweep}, at, sweep
