@@ -24,9 +24,15 @@ def Region(n_bytes, address_width=64):
     )
 
 
-def Range():
-    """Beats of a region: ``offset`` from its start, ``n_beats``; 0 beats are no work at all."""
-    return data.StructLayout({"offset": LENGTH_WIDTH, "n_beats": LENGTH_WIDTH})
+def Range(n_regions=1):
+    """Beats of a region: ``offset`` from its start, ``n_beats``; 0 beats are no work at all.
+
+    With several regions, ``region`` is the number of the one that is meant.
+    """
+    fields = {"offset": LENGTH_WIDTH, "n_beats": LENGTH_WIDTH}
+    if n_regions > 1:
+        fields["region"] = ceil_log2(n_regions)
+    return data.StructLayout(fields)
 
 
 def Burst(n_bytes, address_width, burst_beats):
@@ -46,7 +52,7 @@ class BurstSplitter(wiring.Component):
 
     A burst never crosses a multiple of ``burst_beats`` beats, hence none of 4 KiB. A range that
     does not lie within the region is cut as well, with all its bursts marked ``refused``.
-    Latency 4 cycles.
+    Latency 5 cycles.
 
     Parameters
     ----------
@@ -54,17 +60,18 @@ class BurstSplitter(wiring.Component):
         See `gradnic.hdl.axi4.ReadPort`.
     burst_beats : int
         Most beats of a burst: a power of two, 2 to 256, and at most 4096 bytes.
+    n_regions : int
+        Regions that the host may register, 1 to 8.
 
     Members
     -------
-    region : In(Region(n_bytes, address_width))
+    regions : In(data.ArrayLayout(Region(n_bytes, address_width), n_regions))
         Must not change while there are ranges under way.
-    ranges : In(stream.Signature(Range()))
+    ranges : In(stream.Signature(Range(n_regions)))
     bursts : Out(stream.Signature(Burst(n_bytes, address_width, burst_beats)))
     """
 
-    def __init__(self, n_bytes, address_width=64, *, burst_beats=16):
-        most = min(256, BOUNDARY // n_bytes)
+    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1):
         if n_bytes not in BEAT_BYTES:
             raise ValueError(f"n_bytes must be a power of two from 4 to 128, not {n_bytes!r}")
         most = min(256, BOUNDARY // n_bytes)
@@ -72,14 +79,18 @@ class BurstSplitter(wiring.Component):
             raise ValueError(
                 f"burst_beats must be a power of two from 2 to {most}, not {burst_beats!r}"
             )
+        if not 1 <= n_regions <= 8:
+            raise ValueError(f"n_regions must be 1 to 8, not {n_regions!r}")
         self.n_bytes = n_bytes
         self.burst_beats = burst_beats
-        self.region_shape = Region(n_bytes, address_width)
+        self.n_regions = n_regions
+        self.regions_shape = data.ArrayLayout(Region(n_bytes, address_width), n_regions)
+        self.range = Range(n_regions)
         self.burst = Burst(n_bytes, address_width, burst_beats)
         super().__init__(
             {
-                "region": In(self.region_shape),
-                "ranges": In(stream.Signature(Range())),
+                "regions": In(self.regions_shape),
+                "ranges": In(stream.Signature(self.range)),
                 "bursts": Out(stream.Signature(self.burst)),
             }
         )
@@ -87,15 +98,26 @@ class BurstSplitter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         low = ceil_log2(self.burst_beats)
-        beat_width = self.region_shape["first"].width
+        one = self.regions_shape.elem_shape
+        beat_width = one["first"].width
+        found_shape = data.StructLayout({"region": one, "range": self.range})
+        found, pairs = step(m, "found", self.ranges, found_shape)
+        number = self.ranges.p.region if self.n_regions > 1 else 0
+        m.d.comb += [found.region.eq(self.regions[number]), found.range.eq(self.ranges.p)]
         placed_shape = data.StructLayout(
-            {"beat": beat_width, "n_beats": LENGTH_WIDTH, "end": LENGTH_WIDTH + 1}
+            {
+                "beat": beat_width,
+                "n_beats": LENGTH_WIDTH,
+                "end": LENGTH_WIDTH + 1,
+                "size": one["n_beats"].width,
+            }
         )
-        placed, places = step(m, "placed", self.ranges, placed_shape)
+        placed, places = step(m, "placed", pairs, placed_shape)
         m.d.comb += [
-            placed.beat.eq(self.region.first + self.ranges.p.offset),
-            placed.n_beats.eq(self.ranges.p.n_beats),
-            placed.end.eq(self.ranges.p.offset + self.ranges.p.n_beats),
+            placed.beat.eq(pairs.p.region.first + pairs.p.range.offset),
+            placed.n_beats.eq(pairs.p.range.n_beats),
+            placed.end.eq(pairs.p.range.offset + pairs.p.range.n_beats),
+            placed.size.eq(pairs.p.region.n_beats),
         ]
         checked_shape = data.StructLayout(
             {"beat": beat_width, "n_beats": LENGTH_WIDTH, "refused": 1}
@@ -104,7 +126,7 @@ class BurstSplitter(wiring.Component):
         m.d.comb += [
             checked.beat.eq(places.p.beat),
             checked.n_beats.eq(places.p.n_beats),
-            checked.refused.eq(places.p.end > self.region.n_beats),
+            checked.refused.eq(places.p.end > places.p.size),
         ]
 
         busy, offered = Signal(), Signal()
@@ -159,14 +181,14 @@ class ReadEngine(wiring.Component):
 
     Parameters
     ----------
-    n_bytes, address_width, burst_beats : int
+    n_bytes, address_width, burst_beats, n_regions : int
         See `BurstSplitter`.
     store_beats : int
         Beats under way or waiting, a power of two, at least 4 bursts.
 
     Members
     -------
-    region, ranges : see `BurstSplitter`
+    regions, ranges : see `BurstSplitter`
     beats : Out(stream.Signature(Beat(8 * n_bytes)))
         ``last`` ends a range.
     refused, failed : Out(1)
@@ -174,7 +196,7 @@ class ReadEngine(wiring.Component):
     port : Out(ReadPort(n_bytes, address_width))
     """
 
-    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, store_beats=256):
+    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1, store_beats=256):
         if store_beats < 4 * burst_beats or store_beats & (store_beats - 1):
             raise ValueError(
                 f"store_beats must be a power of two of at least {4 * burst_beats}, "
@@ -183,12 +205,14 @@ class ReadEngine(wiring.Component):
         self.n_bytes = n_bytes
         self.burst_beats = burst_beats
         self.store_beats = store_beats
-        self.splitter = BurstSplitter(n_bytes, address_width, burst_beats=burst_beats)
+        self.splitter = BurstSplitter(
+            n_bytes, address_width, burst_beats=burst_beats, n_regions=n_regions
+        )
         self.store = BlockFIFO(Beat(8 * n_bytes), store_beats)
         super().__init__(
             {
-                "region": In(self.splitter.region_shape),
-                "ranges": In(stream.Signature(Range())),
+                "regions": In(self.splitter.regions_shape),
+                "ranges": In(stream.Signature(self.splitter.range)),
                 "beats": Out(stream.Signature(Beat(8 * n_bytes))),
                 "refused": Out(1),
                 "failed": Out(1),
@@ -202,7 +226,7 @@ class ReadEngine(wiring.Component):
         m.submodules.store = store = self.store
         wiring.connect(m, wiring.flipped(self.ranges), splitter.ranges)
         wiring.connect(m, store.o, wiring.flipped(self.beats))
-        m.d.comb += splitter.region.eq(self.region)
+        m.d.comb += splitter.regions.eq(self.regions)
         burst, port = splitter.bursts.p, self.port
         asked = data.StructLayout({"n_less_1": burst.n_less_1.shape(), "ends": 1, "refused": 1})
         m.submodules.asked = awaited = FIFO(asked, N_BURSTS)
@@ -261,12 +285,12 @@ class WriteEngine(wiring.Component):
 
     Parameters
     ----------
-    n_bytes, address_width, burst_beats : int
+    n_bytes, address_width, burst_beats, n_regions : int
         See `BurstSplitter`.
 
     Members
     -------
-    region, ranges : see `BurstSplitter`
+    regions, ranges : see `BurstSplitter`
     beats : In(stream.Signature({data, keep}))
         As many as the ranges have; bytes not kept stay as they are in memory.
     done, stored : Out(1)
@@ -275,14 +299,16 @@ class WriteEngine(wiring.Component):
     port : Out(WritePort(n_bytes, address_width))
     """
 
-    def __init__(self, n_bytes, address_width=64, *, burst_beats=16):
+    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1):
         self.n_bytes = n_bytes
-        self.splitter = BurstSplitter(n_bytes, address_width, burst_beats=burst_beats)
+        self.splitter = BurstSplitter(
+            n_bytes, address_width, burst_beats=burst_beats, n_regions=n_regions
+        )
         self.beat = data.StructLayout({"data": 8 * n_bytes, "keep": n_bytes})
         super().__init__(
             {
-                "region": In(self.splitter.region_shape),
-                "ranges": In(stream.Signature(Range())),
+                "regions": In(self.splitter.regions_shape),
+                "ranges": In(stream.Signature(self.splitter.range)),
                 "beats": In(stream.Signature(self.beat)),
                 "done": Out(1),
                 "stored": Out(1),
@@ -294,7 +320,7 @@ class WriteEngine(wiring.Component):
         m = Module()
         m.submodules.splitter = splitter = self.splitter
         wiring.connect(m, wiring.flipped(self.ranges), splitter.ranges)
-        m.d.comb += splitter.region.eq(self.region)
+        m.d.comb += splitter.regions.eq(self.regions)
         burst, port = splitter.bursts.p, self.port
         sent = data.StructLayout({"n_less_1": burst.n_less_1.shape(), "refused": 1})
         answered = data.StructLayout({"ends": 1, "refused": 1})

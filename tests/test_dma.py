@@ -15,6 +15,7 @@ from gradnic.sim.runner import simulate
 
 BASE = 0x2FC0  # of the region: the middle of a page
 SIZE = 400  # beats of the region
+SECOND = 0x1000  # base of the other region, of the reader alone
 
 
 def ranges(rng, n, longest):
@@ -57,17 +58,18 @@ async def watch(dut, prefix, n_bytes, bursts, pulses, names):
         await RisingEdge(dut.clk)
 
 
-def check_bursts(bursts, n_bytes):
-    first, stop = BASE, BASE + SIZE * n_bytes
+def check_bursts(bursts, n_bytes, bases):
     for address, length in bursts:
-        assert first <= address
-        assert address + length <= stop
+        assert any(base <= address <= base + SIZE * n_bytes - length for base in bases)
         assert address // 4096 == (address + length - 1) // 4096
 
 
 def register(dut, n_bytes):
-    shape = ReadEngine(n_bytes).splitter.region_shape
-    dut.region.value = shape.const({"first": BASE // n_bytes, "n_beats": SIZE}).as_value().value
+    n_regions = options()["n_regions"]
+    shape = ReadEngine(n_bytes, n_regions=n_regions).splitter.regions_shape
+    bases = (SECOND, BASE)[-n_regions:]
+    regions = [{"first": base // n_bytes, "n_beats": SIZE} for base in bases]
+    dut.regions.value = shape.const(regions).as_value().value
 
 
 @cocotb.test()
@@ -85,16 +87,18 @@ async def read_ranges(dut, share):
     asked = ranges(rng, 40, 60)
     outside = [(SIZE, 1), (SIZE - 1, 2), (2**24 - 1, 2), (0, SIZE + 1)]
     asked = [*asked, *outside, *ranges(rng, 10, 60)]
-    words = data[BASE : BASE + SIZE * n].reshape(SIZE, n)
+    regions = [data[base : base + SIZE * n].reshape(SIZE, n) for base in (SECOND, BASE)]
+    numbers = rng.integers(0, 2, len(asked))
     wanted, last, n_refused = [], [], 0
-    for offset, length in asked:
+    for (offset, length), number in zip(asked, numbers, strict=True):
+        words = regions[number]
         inside = offset + length <= SIZE
         n_refused += length > 0 and not inside
         wanted.append(words[offset : offset + length] if inside else np.zeros((length, n), "u1"))
         last += [0] * (length - 1) + [1] * (length > 0)
     wanted = encoding.pack(Beat(8 * n), data=np.concatenate(wanted), last=np.array(last))
     offsets, lengths = np.array(asked).T
-    jobs = encoding.pack(Range(), offset=offsets, n_beats=lengths)
+    jobs = encoding.pack(Range(2), offset=offsets, n_beats=lengths, region=numbers)
     cocotb.start_soon(drive(Stream(dut, "ranges"), jobs, rng, 1 - share))
     got, _ = await with_timeout(
         collect(Stream(dut, "beats"), rng, 1 - share, n_beats=len(wanted)), 1000, "us"
@@ -102,7 +106,7 @@ async def read_ranges(dut, share):
     np.testing.assert_array_equal(got, wanted)
     await rests(Stream(dut, "beats"), 50)
     assert pulses == {"refused": n_refused, "failed": 0}
-    check_bursts(bursts, n)
+    check_bursts(bursts, n, (SECOND, BASE))
 
 
 @cocotb.test()
@@ -115,7 +119,7 @@ async def read_rate(dut):
     memory(dut, AxiRamRead, AxiReadBus, 0, rng)
     asked = [(0, SIZE)] + [(22 * k % (SIZE - 22), 22) for k in range(30)]
     offsets, lengths = np.array(asked).T
-    jobs = encoding.pack(Range(), offset=offsets, n_beats=lengths)
+    jobs = encoding.pack(Range(2), offset=offsets, n_beats=lengths, region=1)
     cocotb.start_soon(drive(Stream(dut, "ranges"), jobs, rng))
     total = int(lengths.sum())
     _, taken = await with_timeout(collect(Stream(dut, "beats"), rng, n_beats=total), 1000, "us")
@@ -160,7 +164,7 @@ async def write_ranges(dut, share):
     assert ram.read(0, 2**16) == wanted.tobytes()
     n_done = int((lengths > 0).sum())
     assert pulses == {"done": n_done, "stored": n_done - 2}
-    check_bursts(bursts, n)
+    check_bursts(bursts, n, (BASE,))
     if not share:
         whole = slice(1, 1 + SIZE)  # the range of the whole region
         gaps = np.diff(taken[whole]) - 1
@@ -173,18 +177,19 @@ async def write_ranges(dut, share):
 def test_reads(n_bytes):
     data = np.random.default_rng(n_bytes).integers(0, 256, 2**16, dtype=np.uint8)
     simulate(
-        ReadEngine(n_bytes),
+        ReadEngine(n_bytes, n_regions=2),
         __file__,
         tests=["read_ranges", "read_rate"],
         data={"data": data},
-        options={"n_bytes": n_bytes},
+        options={"n_bytes": n_bytes, "n_regions": 2},
     )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
 @pytest.mark.parametrize("n_bytes", [16, 64])
 def test_writes(n_bytes):
-    simulate(WriteEngine(n_bytes), __file__, tests=["write_ranges"], options={"n_bytes": n_bytes})
+    options = {"n_bytes": n_bytes, "n_regions": 1}
+    simulate(WriteEngine(n_bytes), __file__, tests=["write_ranges"], options=options)
 
 
 def test_parameters_are_checked():
