@@ -1,0 +1,175 @@
+"""The reduce unit: partial sums plus contributions, a beat of lanes per cycle."""
+
+from enum import IntEnum
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .float_add import FloatAdd
+from .pipeline import delayed, delayed_flag
+from .streams import FIFO, Beat
+
+
+class Op(IntEnum):
+    """What `Combine` does with each 32-bit lane."""
+
+    FLOAT = 0  # FP32 addition
+    MAX = 1  # the larger, unsigned: norms of THC, which are not negative
+    INT32 = 2  # addition modulo 2^32
+    INT16 = 3  # two sums modulo 2^16, each most significant byte first, as THC_SUM packs them
+    INT8 = 4  # four sums modulo 2^8
+
+
+def _swapped(word):
+    """The bytes of each half of a lane, the other way round."""
+    return Cat(word[8:16], word[:8], word[24:32], word[16:24])
+
+
+class Combine(wiring.Component):
+    """Lane by lane ``o = a (op) b``: latency `latency` cycles, one beat per cycle, no handshake.
+
+    Integer results wait for the float ones in a LUT RAM, so `o` may follow `op` beat by beat.
+
+    Parameters
+    ----------
+    n_lanes : int
+        32-bit lanes, 1 to 64.
+    integers : bool
+        False: FP32 addition only, `op` is not looked at.
+
+    Members
+    -------
+    op : In(Op)
+    a, b, o : In(32 * n_lanes), In(32 * n_lanes), Out(32 * n_lanes)
+        Lane k is bits 32 k to 32 k + 31.
+    """
+
+    latency = FloatAdd.latency + 1
+
+    def __init__(self, n_lanes, *, integers=True):
+        if not 1 <= n_lanes <= 64:
+            raise ValueError(f"n_lanes must be 1 to 64, not {n_lanes!r}")
+        self.n_lanes, self.integers = n_lanes, integers
+        width = 32 * n_lanes
+        super().__init__({"op": In(Op), "a": In(width), "b": In(width), "o": Out(width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = [slice(32 * k, 32 * k + 32) for k in range(self.n_lanes)]
+        sums = []
+        for k, lane in enumerate(lanes):
+            m.submodules[f"add{k}"] = add = FloatAdd()
+            m.d.comb += [add.a.eq(self.a[lane]), add.b.eq(self.b[lane])]
+            sums.append(add.o)
+        if not self.integers:
+            m.d.sync += self.o.eq(Cat(sums))
+            return m
+        kind = Signal(Op, reset_less=True)
+        m.d.sync += kind.eq(self.op)
+        whole = [self._integer(m, kind, k, self.a[lane], self.b[lane])
+                 for k, lane in enumerate(lanes)]  # fmt: skip
+        late = self._late(m, Cat(whole), FloatAdd.latency - 2)
+        is_float = delayed(m, self.op == Op.FLOAT, FloatAdd.latency, name="is_float")
+        for k, lane in enumerate(lanes):
+            m.d.sync += self.o[lane].eq(Mux(is_float, sums[k], late[lane]))
+        return m
+
+    def _integer(self, m, kind, k, a, b):
+        """One lane of the integer operations, two cycles late. `kind` is one cycle late."""
+        swap = self.op == Op.INT16
+        a1, b1 = (Signal(32, name=f"{n}{k}", reset_less=True) for n in "ab")
+        m.d.sync += [a1.eq(Mux(swap, _swapped(a), a)), b1.eq(Mux(swap, _swapped(b), b))]
+        # one more bit above each byte: 1 + 0 hands a carry on, 0 + 0 swallows it
+        odd = (kind == Op.INT32) | (kind == Op.INT16)  # within halves
+        on = (odd, kind == Op.INT32, odd, 0)
+        x = Cat(Cat(a1[8 * i : 8 * i + 8], on[i]) for i in range(4))
+        y = Cat(Cat(b1[8 * i : 8 * i + 8], Const(0, 1)) for i in range(4))
+        z = x + y
+        total = Cat(z[9 * i : 9 * i + 8] for i in range(4))
+        result = Signal(32, name=f"integer{k}", reset_less=True)
+        m.d.sync += result.eq(
+            Mux(
+                kind == Op.MAX,
+                Mux(a1 < b1, b1, a1),
+                Mux(kind == Op.INT16, _swapped(total), total),
+            )
+        )
+        return result
+
+    def _late(self, m, value, cycles):
+        """`value` as it was `cycles` cycles ago, 2 to 16, through a LUT RAM."""
+        ram = memory.Memory(
+            shape=len(value), depth=cycles - 1, init=[], attrs={"ram_style": "distributed"}
+        )
+        m.submodules.late = ram
+        write, read = ram.write_port(), ram.read_port(domain="comb")
+        at = Signal(range(cycles - 1))
+        late = Signal(len(value), reset_less=True)
+        m.d.sync += [at.eq(Mux(at == cycles - 2, 0, at + 1)), late.eq(read.data)]
+        m.d.comb += [
+            write.en.eq(1),
+            write.addr.eq(at),
+            write.data.eq(value),
+            read.addr.eq(at),
+        ]
+        return late
+
+
+class Reduce(wiring.Component):
+    """Partial sums plus contributions as streams: 1 beat per cycle, latency 16 cycles.
+
+    A beat of each is taken together; `last` comes from the partials. Up to `DEPTH` beats are under
+    way or wait for ``sums.ready``; then neither input is ready.
+
+    Parameters
+    ----------
+    n_lanes : int
+        32-bit lanes, 1 to 64.
+    integers : bool
+        As of `Combine`.
+
+    Members
+    -------
+    partials : In(stream.Signature({data, last, op}))
+    contributions : In(stream.Signature(Beat(32 * n_lanes)))
+    sums : Out(stream.Signature(Beat(32 * n_lanes)))
+    """
+
+    DEPTH = 32
+
+    def __init__(self, n_lanes, *, integers=True):
+        self.combine = Combine(n_lanes, integers=integers)
+        beat = Beat(32 * n_lanes)
+        partial = data.StructLayout({"data": 32 * n_lanes, "last": 1, "op": Op})
+        super().__init__(
+            {
+                "partials": In(stream.Signature(partial)),
+                "contributions": In(stream.Signature(beat)),
+                "sums": Out(stream.Signature(beat)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.combine = combine = self.combine
+        m.submodules.queue = queue = FIFO(self.sums.p.shape(), self.DEPTH)
+        wiring.connect(m, queue.o, wiring.flipped(self.sums))
+        left = Signal(range(self.DEPTH + 1), init=self.DEPTH)
+        room = Signal(init=1)
+        go, gone = Signal(), Signal()
+        both = self.partials.valid & self.contributions.valid
+        m.d.comb += [
+            go.eq(both & room),
+            gone.eq(self.sums.valid & self.sums.ready),
+            self.partials.ready.eq(go),
+            self.contributions.ready.eq(go),
+            combine.op.eq(self.partials.p.op),
+            combine.a.eq(self.partials.p.data),
+            combine.b.eq(self.contributions.p.data),
+            queue.i.valid.eq(delayed_flag(m, go, combine.latency, name="go")),
+            queue.i.p.data.eq(combine.o),
+            queue.i.p.last.eq(delayed(m, self.partials.p.last, combine.latency, name="last")),
+        ]
+        m.d.sync += [left.eq(left - go + gone), room.eq(left > 1)]
+        return m
