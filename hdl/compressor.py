@@ -19,12 +19,14 @@ from .memory import BlockRAM
 from .merger import CodedUnit, Merger
 from .network import PrefixSum
 from .packer import Packer
-from .pipeline import Room, current, delayed, delayed_flag, step
-from .streams import FIFO, FrameBeat
+from .pipeline import Room, Table, credit, current, delayed, delayed_flag, step
+from .streams import FIFO, FrameBeat, Slice
 
 __all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
 
+N_UNITS = 48  # inside an engine: what one-beat units need to keep full rate through its latency
 N_SLOTS = 64  # tails in their store, at least as many as units
+N_PLANS = 16  # units whose plan is made, or made and in use
 MAX_FLOATS = 2104  # what fits a frame of 9000 bytes at worst
 CHUNKS = 16  # beats whose tags fill a row
 
@@ -33,11 +35,6 @@ UNCODED_UNIT = data.StructLayout(
     {"count": 16, "exponent": 7, "paper": 1, "prescale": signed(8), "limit": 16}
 )
 SIZE = data.StructLayout({"bytes": 16, "dropped": 1})
-
-
-def n_units(n_lanes):
-    """Units inside an engine: what one-beat units need to keep full rate through its latency."""
-    return 32 if n_lanes < 16 else 48
 
 
 def check_max_floats(max_floats):
@@ -51,9 +48,9 @@ class Compressor(wiring.Component):
 
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
     included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
-    the last 11 are the way through the store. ``floats.ready`` is a register, low only before a
+    the last 13 are the way through the store. ``floats.ready`` is a register, low only before a
     unit's first beat: while its descriptor is missing, or the store has no room for its worst
-    case. The store takes three of the largest units, and 32 units at most (48 from 16 lanes on).
+    case. The store takes three of the largest units, and 48 units at most.
 
     A unit vanishes, with ``sizes.dropped`` = 1 and no coded beat, if its coded size is above
     ``limit``, its last beat has ``drop`` = 1 or comes too early or too late for ``count``, or
@@ -99,7 +96,6 @@ class Compressor(wiring.Component):
             {
                 "bands": BANDS,
                 "final": Shape.cast(range(self.n_beats)).width,  # beats - 1
-                "single": 1,  # that is 0
                 "rest": ceil_log2(n_lanes),  # floats in the last beat, 0 is all
                 "tag_bytes": Shape.cast(range(n_tag_bytes + 1)).width,
                 "rows": ceil_log2(self.depth),  # room to take
@@ -108,7 +104,6 @@ class Compressor(wiring.Component):
                 "wrong": 1,
             }
         )
-        self.plans = FIFO(self.plan, 4)
         self.packer = Packer(n_lanes)
         self.merger = Merger(
             n_lanes,
@@ -118,12 +113,13 @@ class Compressor(wiring.Component):
                 tag_addr=ceil_log2(self.tag_depth),
                 n_beats=-(-most_bytes // self.n_bytes),
             ),
-            N_SLOTS,
+            n_units=N_UNITS,
+            n_slots=N_SLOTS,
         )
-        self.tag_cycle = 1 + LaneEncoder.tag_latency  # tags come so long after the beat's register
+        self.tag_cycle = LaneEncoder.tag_latency  # tags come so long after the beat's register
         self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
-        self.row_cycle = self.sum_cycle + self.packer.latency  # rows are written
-        self.latency = 1 + self.row_cycle + 11
+        self.row_cycle = self.sum_cycle + self.packer.latency  # rows are whole
+        self.latency = 4 + self.row_cycle - 1 + 13
         super().__init__(
             {
                 "units": In(stream.Signature(UNCODED_UNIT)),
@@ -135,11 +131,9 @@ class Compressor(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.plans = self.plans
         m.submodules.packer = packer = self.packer
         m.submodules.merger = merger = self.merger
-        self._plan(m)
-        beat = self._issue(m)
+        beat = self._issue(m, *self._plan(m))
         tags, payload = self._lanes(m, beat)
         self._pack_tags(m, beat, tags)
         self._pack_payload(m, beat, tags, payload)
@@ -150,168 +144,190 @@ class Compressor(wiring.Component):
         }
         for name, (depth, written, addr, read) in stores.items():
             m.submodules[name] = ram = BlockRAM(32 * self.n_lanes, depth)
-            m.d.comb += [
-                ram.write_en.eq(packer.row_en if name == "rows" else packer.tail_en),
-                ram.write_addr.eq(self.row_addr if name == "rows" else self.tail_addr),
-                ram.write_data.eq(written),
+            en = packer.row_en if name == "rows" else packer.tail_en
+            at = self.row_addr if name == "rows" else self.tail_addr
+            m.d.comb += [  # a register near the block RAM: their rows lie all over the device
+                ram.write_en.eq(delayed_flag(m, en, 1, name=f"{name}_en")),
+                ram.write_addr.eq(delayed(m, at, 1, name=f"{name}_addr")),
+                ram.write_data.eq(delayed(m, written, 1, name=f"{name}_data")),
                 ram.read_addr.eq(addr),
                 read.eq(ram.read_data),
             ]
         return m
 
     def _plan(self, m):
-        """What follows from a unit's descriptor alone, in three steps, one unit per cycle."""
+        """What follows from a unit's descriptor alone, in three steps, one unit per cycle.
+
+        Returns (queue of the room that each planned unit needs, `Table` of the plans). The steps
+        never wait: credits let in what the two hold.
+        """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
         asked, given = step(m, "asked", self.units, UNCODED_UNIT)
-        m.d.comb += asked.eq(self.units.p)
+        m.submodules.plans = plans = Table(self.plan, N_PLANS)
+        room = data.StructLayout({name: self.plan[name].shape for name in ("rows", "tag_rows")})
+        m.submodules.needs = needs = FIFO(room, N_PLANS)
+        go = Signal()
+        free = credit(m, N_PLANS, take=go, give=plans.next, name="plan_credits")
+        m.d.comb += [
+            asked.eq(self.units.p),
+            given.ready.eq(free),
+            go.eq(given.valid & free),
+        ]
         unit = given.p
         known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "wrong": 1}
-        first, firsts = step(m, "counted", given, data.StructLayout(known))
-        m.d.comb += [
+        first = Signal(data.StructLayout(known), reset_less=True)
+        m.d.sync += [
             first.unit.eq(unit),
             first.before.eq(unit.count - 1),
             first.groups.eq((unit.count + GROUP - 1) >> 3),
             first.gap.eq(band_gap(unit.exponent)),
             first.wrong.eq((unit.exponent < 113) | (unit.exponent > 126)),
         ]
-        done, unit = firsts.p, firsts.p.unit
-        second, seconds = step(m, "planned", firsts, self.plan)
-        settings = bands(unit.exponent, done.gap, unit.paper, unit.prescale, rounding=self.rounding)
-        m.d.comb += [
+        unit = first.unit
+        second = Signal(self.plan, reset_less=True)
+        settings = bands(
+            unit.exponent, first.gap, unit.paper, unit.prescale, rounding=self.rounding
+        )
+        m.d.sync += [
             *(second.bands[name].eq(value) for name, value in settings.items()),
-            second.final.eq(done.before >> lane),
-            second.single.eq((done.before >> lane) == 0),
+            second.final.eq(first.before >> lane),
             second.rest.eq(unit.count),
-            second.tag_bytes.eq(done.groups << 1),
-            second.rows.eq((done.before >> lane) + 1),
-            second.tag_rows.eq(((done.groups << 1) + self.n_bytes - 1) >> column),
+            second.tag_bytes.eq(first.groups << 1),
+            second.rows.eq((first.before >> lane) + 1),
+            second.tag_rows.eq(((first.groups << 1) + self.n_bytes - 1) >> column),
             second.limit.eq(unit.limit),
-            second.wrong.eq(done.wrong | (done.before >= self.max_floats)),
+            second.wrong.eq(first.wrong | (first.before >= self.max_floats)),
         ]
-        plan = self.plans.i.p
+        plan = Signal(self.plan, reset_less=True)
+        m.d.sync += [
+            plan.eq(second),
+            plan.rows.eq(Mux(second.wrong, 0, second.rows)),
+            plan.tag_rows.eq(Mux(second.wrong, 0, second.tag_rows)),
+        ]
+        made = delayed_flag(m, go, 3, name="planned")
         m.d.comb += [
-            plan.eq(seconds.p),
-            plan.rows.eq(Mux(seconds.p.wrong, 0, seconds.p.rows)),
-            plan.tag_rows.eq(Mux(seconds.p.wrong, 0, seconds.p.tag_rows)),
-            self.plans.i.valid.eq(seconds.valid),
-            seconds.ready.eq(self.plans.i.ready),
+            plans.write.eq(made),
+            plans.entry.eq(plan),
+            needs.i.valid.eq(made),
+            needs.i.p.rows.eq(plan.rows),
+            needs.i.p.tag_rows.eq(plan.tag_rows),
         ]
+        return needs.o, plans
 
-    def _issue(self, m):
-        """Take beats; returns {name: signal} of the beat in the first register.
+    def _issue(self, m, needs, plans):
+        """Take beats; returns {name: signal} of the beat in the fourth register after the port.
 
         valid, first, last : flags with reset, low where there is no beat.
-        data, plan, row, first_tag_row, tag_row, chunk, live, full, ends_row, failed : what
-            belongs to it.
+        data, plan, row, first_tag_row, tag_row, chunk, live, ends_tags, failed : what belongs to
+            it; live has one bit per lane.
+
+        Only the end of a unit is decided while its beat is at the port. The plan comes with the
+        first register, the number of the beat is compared in the second.
         """
         floats = self.floats
         rooms = {
             "row_room": Room(self.depth, largest=self.n_beats),
             "tag_room": Room(self.tag_depth, largest=self.n_tag_rows),
-            "unit_room": Room(n_units(self.n_lanes)),
-            "size_room": Room(n_units(self.n_lanes)),
+            "unit_room": Room(N_UNITS),
+            "size_room": Room(N_UNITS),
         }
         for name, room in rooms.items():
             m.submodules[name] = room
         all_open = Signal()
         m.d.sync += all_open.eq(Cat(room.open for room in rooms.values()).all())
         accept, end = Signal(), Signal()
-        valid, plan, load, plan_next = current(
-            m, "plan", self.plans.o, self.plan, end=end, may_load=all_open
-        )
-        fresh = Signal()  # the next beat is a unit's first
-        over = Signal()  # the unit has all its beats and goes on
-        final = Signal()  # the next beat should be the unit's last
-        index = Signal(self.plan["final"].shape)
-        following = Signal.like(index)  # index + 1
+        ahead, need = step(m, "need_ahead", needs, needs.p.shape())
+        m.d.comb += ahead.eq(needs.p)
+        valid, load = current(m, "plan", need, end=end, may_load=all_open)
+        fresh = Signal(init=1)  # the next beat is a unit's first
+        with m.If(accept):
+            m.d.sync += fresh.eq(floats.p.last)
         m.d.comb += [
             floats.ready.eq(valid),
             accept.eq(floats.valid & valid),
             end.eq(accept & floats.p.last),
-            rooms["row_room"].take.eq(Mux(load, plan_next.rows, 0)),
-            rooms["tag_room"].take.eq(Mux(load, plan_next.tag_rows, 0)),
+            plans.next.eq(end),
+            rooms["row_room"].take.eq(Mux(load, need.p.rows, 0)),
+            rooms["tag_room"].take.eq(Mux(load, need.p.tag_rows, 0)),
             rooms["unit_room"].take.eq(load),
             rooms["size_room"].take.eq(load),
-        ]
-        with m.If(accept):
-            m.d.sync += [
-                fresh.eq(0),
-                over.eq(over | final),
-                index.eq(following),
-                following.eq(following + 1),
-                final.eq(following == plan.final),
-            ]
-        with m.If(load):
-            m.d.sync += [
-                fresh.eq(1),
-                over.eq(0),
-                index.eq(0),
-                following.eq(1),
-                final.eq(plan_next.single),
-            ]
-        row, tag_row = Signal(self.plan["rows"].shape), Signal(self.plan["tag_rows"].shape)
-        with m.If(end):
-            m.d.sync += [row.eq(row + plan.rows), tag_row.eq(tag_row + plan.tag_rows)]
-        m.d.comb += [
             rooms["row_room"].give.eq(Mux(self.merger.done, self.merger.rows, 0)),
             rooms["tag_room"].give.eq(Mux(self.merger.done, self.merger.tag_rows, 0)),
             rooms["unit_room"].give.eq(self.merger.done),
             rooms["size_room"].give.eq(self.sizes.valid & self.sizes.ready),
         ]
-        beat = {"valid": accept, "first": accept & fresh, "last": end}
-        beat = {name: delayed_flag(m, flag, 1, name=name) for name, flag in beat.items()}
-        good = Signal()
-        m.d.comb += good.eq(accept & ~over & ~plan.wrong)
-        beat |= {
-            name: delayed(m, value, 1, name=name)
-            for name, value in {
-                "data": floats.p.data,
-                "plan": plan,
-                "row": row,
-                "first_tag_row": tag_row,
-                "tag_row": (tag_row + (index >> 4))[: len(tag_row)],
-                "chunk": index[:4],
-                "live": good,
-                "full": ~final | (plan.rest == 0),
-                "ends_row": final,
-                "failed": over | ~final | floats.p.drop | plan.wrong,
-            }.items()
+
+        def registers(flags, values, k):
+            """All of these one cycle later, as {name: signal}."""
+            late = {name: delayed_flag(m, v, 1, name=f"{name}_at{k}") for name, v in flags.items()}
+            return late, {
+                name: delayed(m, v, 1, name=f"{name}_at{k}") for name, v in values.items()
+            }
+
+        flags = {"valid": accept, "first": accept & fresh, "last": end}
+        flags, values = registers(flags, {"data": floats.p.data, "drop": floats.p.drop}, 1)
+        index = Signal(self.plan["final"].shape)
+        with m.If(flags["valid"]):
+            m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
+        flags, values = registers(flags, values | {"plan": plans.oldest, "index": index}, 2)
+        plan = data.View(self.plan, values["plan"])
+        values |= {
+            "final": values["index"] == plan.final,
+            "inside": Cat((plan.rest == 0) | (lane < plan.rest) for lane in range(self.n_lanes)),
         }
-        beat["plan"] = data.View(self.plan, beat["plan"])
-        return beat
+        flags, values = registers(flags, values, 3)
+        plan = data.View(self.plan, values["plan"])
+        final, index = values["final"], values["index"]
+        over = Signal()  # the unit has had all its beats and goes on
+        with m.If(flags["valid"]):
+            m.d.sync += over.eq(~flags["last"] & (over | final))
+        row, tag_row = Signal(self.plan["rows"].shape), Signal(self.plan["tag_rows"].shape)
+        with m.If(flags["last"]):
+            m.d.sync += [row.eq(row + plan.rows), tag_row.eq(tag_row + plan.tag_rows)]
+        good = flags["valid"] & ~over & ~plan.wrong
+        flags |= {"ends_tags": good & (final | (index[:4] == CHUNKS - 1))}
+        values = {
+            "data": values["data"],
+            "plan": plan,
+            "row": row,
+            "first_tag_row": tag_row,
+            "tag_row": (tag_row + (index >> 4))[: len(tag_row)],
+            "chunk": index[:4],
+            "live": good.replicate(self.n_lanes)
+            & (values["inside"] | (~final).replicate(self.n_lanes)),
+            "failed": over | ~final | values["drop"] | plan.wrong,
+        }
+        flags, values = registers(flags, values, 4)
+        values["plan"] = data.View(self.plan, values["plan"])
+        return flags | values | {"bands": plan.bands}  # a cycle early, for registers of their own
 
     def _lanes(self, m, beat):
         """Tags (cycle `tag_cycle`) and payloads (as the packer wants them) of all lanes."""
         n = self.n_lanes
-        plan = beat["plan"]
-        values = delayed(m, beat["data"], 1, name="values")
         # Settings go to many lanes: one register for four of them.
         settings = []
         for group in range(n // 4):
             kept = {"keep_register": 1}
             held = Signal(BANDS, name=f"settings{group}", reset_less=True, attrs=kept)
-            m.d.sync += held.eq(plan.bands)
+            m.d.sync += held.eq(beat["bands"])
             settings.append(held)
-        live = Signal(n, reset_less=True)
-        m.d.sync += live.eq(
-            Cat(beat["live"] & (beat["full"] | (lane < plan.rest)) for lane in range(n))
-        )
         tags, payload = [], []
         for lane in range(n):
             m.submodules[f"lane{lane}"] = coder = LaneEncoder(rounding=self.rounding)
             m.d.comb += [
-                coder.float.eq(values.word_select(lane, 32)),
-                coder.live.eq(live[lane]),
+                coder.float.eq(beat["data"].word_select(lane, 32)),
+                coder.live.eq(beat["live"][lane]),
                 coder.bands.eq(settings[lane // 4]),
             ]
             tags.append(coder.tag)
             payload.append(coder.payload)
-        wait = self.sum_cycle + 2 - (1 + coder.latency)
+        wait = self.sum_cycle + 2 - coder.latency
         return Cat(tags), delayed(m, Cat(payload), wait, name="payload")
 
     def _pack_tags(self, m, beat, tags):
         """Collect the tags of 16 beats in a row and store it."""
-        wait = self.tag_cycle - 1
+        wait = self.tag_cycle
+        tags = delayed(m, tags, 1, name="tags_to_row")
         m.submodules.tag_rows = ram = BlockRAM(32 * self.n_lanes, self.tag_depth)
         row = Signal(32 * self.n_lanes, reset_less=True)
         chunk = delayed(m, beat["chunk"], wait, name="chunk")
@@ -323,10 +339,8 @@ class Compressor(wiring.Component):
             if self.n_lanes < GROUP and k % 2:  # the other half of a tag word may never come
                 with m.If(here[k - 1]):
                     m.d.sync += row.word_select(k, 2 * self.n_lanes).eq(0)
-        full = Signal()
-        m.d.comb += full.eq(beat["live"] & (beat["ends_row"] | (beat["chunk"] == CHUNKS - 1)))
         m.d.comb += [
-            ram.write_en.eq(delayed_flag(m, full & beat["valid"], wait + 2, name="tag_row_en")),
+            ram.write_en.eq(delayed_flag(m, beat["ends_tags"], wait + 2, name="tag_row_en")),
             ram.write_addr.eq(delayed(m, beat["tag_row"], wait + 2, name="tag_row_addr")),
             ram.write_data.eq(row),
             ram.read_addr.eq(self.merger.tag_addr),
@@ -348,7 +362,7 @@ class Compressor(wiring.Component):
 
         # The running sum of bytes: its low bits are the next free column, and its carry into the
         # others says that this beat completes a row.
-        size = Signal(16)
+        size = Signal(16, reset_less=True)
         so_far = Signal(16)
         first = ride("first")
         plan = data.View(self.plan, ride("plan"))
@@ -418,17 +432,19 @@ class Compressor(wiring.Component):
             unit.rows.eq(plan.rows),
             unit.tag_rows.eq(plan.tag_rows),
         ]
-        wait = packer.latency - 2
-        m.submodules.whole = whole = FIFO(self.merger.unit, n_units(n))
-        m.submodules.measured = measured = FIFO(SIZE, n_units(n))
-        wiring.connect(m, whole.o, self.merger.units)
-        wiring.connect(m, measured.o, wiring.flipped(self.sizes))
+        # Told a cycle before the tail is whole: the merger reads later, and the flag is its own.
+        wait = packer.latency - 3
+        told = delayed_flag(m, last, packer.latency - 1, name="told")
+        m.submodules.measured = measured = FIFO(SIZE, N_UNITS)
+        m.submodules.size_ahead = size_ahead = Slice(SIZE)
+        wiring.connect(m, measured.o, size_ahead.i)
+        wiring.connect(m, size_ahead.o, wiring.flipped(self.sizes))
         gone = delayed(m, dropped, wait, name="dropped")
         m.d.comb += [
-            whole.i.valid.eq(packer.tail_en),
-            measured.i.valid.eq(packer.tail_en),
-            whole.i.p.eq(delayed(m, unit, wait, name="unit")),
-            whole.i.p.dropped.eq(gone),
+            self.merger.units.valid.eq(told),
+            self.merger.units.p.eq(delayed(m, unit, wait, name="unit")),
+            self.merger.units.p.dropped.eq(gone),
+            measured.i.valid.eq(told),
             measured.i.p.bytes.eq(delayed(m, total, wait + 1, name="bytes")),
             measured.i.p.dropped.eq(gone),
         ]

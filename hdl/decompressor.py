@@ -1,21 +1,25 @@
 """The decompressor: coded INCEPTIONN units in, float32 beats out, up to 32 floats per cycle."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .compressor import MAX_FLOATS, N_SLOTS, check_max_floats, n_units
+from .compressor import MAX_FLOATS, N_PLANS, N_SLOTS, N_UNITS, check_max_floats
 from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes
 from .memory import BlockRAM
 from .network import Spreader, plane_bit
-from .pipeline import Room, current, delayed, delayed_flag, step, thermometer
+from .outlet import Outlet
+from .pipeline import Room, Table, credit, current, delayed, delayed_flag, step, thermometer
 from .planner import Planner, StoredUnit
 from .streams import FIFO, Beat, Slice
 
 __all__ = ["CODED_UNIT", "Decompressor", "VERDICT"]
 
-N_CREDITS = 24  # beats between the decision to decode and the output; 22 sustain one per cycle
+N_OUT = (
+    32  # beats between the decision to decode and the output; 27 sustain one per cycle at 32 lanes
+)
+N_TOKENS = 40  # rows of tags that wait to be read before coded.ready falls
 
 #: A coded unit that has arrived.
 CODED_UNIT = data.StructLayout(
@@ -29,9 +33,9 @@ class Decompressor(wiring.Component):
 
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
     included. Latency: ``latency`` cycles from a unit's verdict, when it is stored and validated,
-    to its first beat. ``coded.ready`` is low while the unit's descriptor is missing, or before its
-    first beat while the store has no room for it, and while 32 rows of tags wait to be read. The
-    store takes three of the largest units, and 32 units at most (48 from 16 lanes on).
+    to its first beat. ``coded.ready`` is a register, low while the unit's descriptor is missing, or
+    before its first beat while the store has no room for it, and while 40 rows of tags wait to be
+    read. The store takes three of the largest units, and 48 units at most.
 
     A unit vanishes, with ``verdicts.ok`` = 0, if the sum of its tags and payloads is not
     ``bytes``, a padding lane of its last group has a tag, ``count`` is 0 or above ``max_floats``,
@@ -81,21 +85,19 @@ class Decompressor(wiring.Component):
             {
                 "unit": self.unit,
                 "final": max(1, (self.n_rows - 1).bit_length()),  # rows - 1
-                "single": 1,
                 "tag_final": max(1, (self.n_tag_rows - 1).bit_length()),  # rows with tags - 1
-                "tag_single": 1,
             }
         )
-        self.planner = Planner(n_lanes, self.unit, n_beats=n_beats)
+        self.planner = Planner(n_lanes, self.unit, n_beats=n_beats, n_units=N_UNITS)
         self.spreader = Spreader(n_lanes)
-        # Cycles after the beat's first register: plan at 3, starts, columns, payload, floats
-        self.start_cycle = 5 if n_lanes == 4 else 4
+        # Cycles after the beat's first register: its plan, starts, columns, payload, floats
+        self.plan_cycle = 4
+        self.start_cycle = self.plan_cycle + max(1, 5 - self.spreader.lead)
         self.column_cycle = self.start_cycle + self.spreader.lead
         self.payload_cycle = self.start_cycle + self.spreader.latency
         self.float_cycle = self.payload_cycle + LaneDecoder.latency
-        self.latency = 1 + self.float_cycle + 2
-        self.queue = FIFO(Beat(32 * n_lanes), N_CREDITS)
-        self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
+        self.latency = self.float_cycle + 3
+        self.outlet = Outlet(Beat(32 * n_lanes), N_OUT)
         super().__init__(
             {
                 "units": In(stream.Signature(CODED_UNIT)),
@@ -108,15 +110,17 @@ class Decompressor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.planner = planner = self.planner
-        m.submodules.stored = stored = FIFO(1, n_units(self.n_lanes))
-        m.submodules.planned = planned = FIFO(planner.planned_unit, n_units(self.n_lanes))
-        m.submodules.judged = judged = FIFO(VERDICT, n_units(self.n_lanes))
+        m.submodules.stored = stored = FIFO(1, N_UNITS)
+        m.submodules.planned = planned = FIFO(planner.planned_unit, N_UNITS)
+        m.submodules.judged = judged = FIFO(VERDICT, N_UNITS)
         m.submodules.decodable = decodable = Slice(planner.planned_unit)
         m.submodules.verdict = verdict = Slice(VERDICT)
+        rest = {name: self.unit[name].shape for name in ("beats", "rows", "tag_rows", "scales")}
+        m.submodules.details = details = Table(data.StructLayout(rest), N_SLOTS)
         wiring.connect(m, verdict.o, judged.i)
         wiring.connect(m, judged.o, wiring.flipped(self.verdicts))
         m.d.comb += [planned.i.valid.eq(planner.planned.valid), planned.i.p.eq(planner.planned.p)]
-        banks = self._store(m, stored)
+        banks = self._store(m, stored, details)
 
         # A unit's verdict needs both the end of its storing and the sum of its tags.
         ahead, plan = step(m, "planned_ahead", planned.o, planner.planned_unit)
@@ -135,18 +139,31 @@ class Decompressor(wiring.Component):
             decodable.i.p.eq(plan.p),
             decodable.i.p.ok.eq(ok),
         ]
-        self._decode(m, decodable.o, banks)
+        self._decode(m, decodable.o, details, banks)
         return m
 
     def _arrivals(self, m):
-        """What follows from a unit's descriptor alone, in three steps: a stream of ``arrival``."""
+        """What follows from a unit's descriptor alone, in three steps, one unit per cycle.
+
+        Returns (queue of the room that each unit needs, `Table` of ``arrival``). The steps never
+        wait: credits let in what the two hold.
+        """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
         asked, given = step(m, "asked", self.units, CODED_UNIT)
-        m.d.comb += asked.eq(self.units.p)
+        m.submodules.arrivals = arrivals = Table(self.arrival, N_PLANS)
+        room = data.StructLayout({name: self.unit[name].shape for name in ("rows", "tag_rows")})
+        m.submodules.needs = needs = FIFO(room, N_PLANS)
+        go = Signal()
+        free = credit(m, N_PLANS, take=go, give=arrivals.next, name="arrival_credits")
+        m.d.comb += [
+            asked.eq(self.units.p),
+            given.ready.eq(free),
+            go.eq(given.valid & free),
+        ]
         unit = given.p
         known = {"unit": CODED_UNIT, "before": 16, "final": 16, "groups": 14, "gap": 4, "wrong": 1}
-        first, firsts = step(m, "counted", given, data.StructLayout(known))
-        m.d.comb += [
+        first = Signal(data.StructLayout(known), reset_less=True)
+        m.d.sync += [
             first.unit.eq(unit),
             first.before.eq(unit.count - 1),
             first.final.eq((unit.bytes - 1) >> column),
@@ -154,159 +171,176 @@ class Decompressor(wiring.Component):
             first.gap.eq(band_gap(unit.exponent)),
             first.wrong.eq((unit.exponent < 113) | (unit.exponent > 126) | (unit.bytes == 0)),
         ]
-        done, unit = firsts.p, firsts.p.unit
+        unit = first.unit
         known = {"arrival": self.arrival, "top": 8, "prescale": signed(8)}
-        second, seconds = step(m, "sized", firsts, data.StructLayout(known))
-        settings = bands(unit.exponent, done.gap, unit.paper, unit.prescale)
-        tag_final = ((done.groups << 1) - 1) >> column
+        second = Signal(data.StructLayout(known), reset_less=True)
+        settings = bands(unit.exponent, first.gap, unit.paper, unit.prescale)
+        tag_final = ((first.groups << 1) - 1) >> column
         arrival = second.arrival
-        m.d.comb += [
+        m.d.sync += [
             second.top.eq(settings["top"]),
             second.prescale.eq(unit.prescale),
-            arrival.final.eq(done.final),
+            arrival.final.eq(first.final),
             arrival.tag_final.eq(tag_final),
-            arrival.unit.final.eq(done.before >> lane),
-            arrival.unit.beats.eq((done.before >> lane) + 1),
+            arrival.unit.final.eq(first.before >> lane),
+            arrival.unit.beats.eq((first.before >> lane) + 1),
             arrival.unit.rest.eq(unit.count),
             arrival.unit.rest_group.eq(unit.count),
-            arrival.unit.tag_bytes.eq(done.groups << 1),
+            arrival.unit.tag_bytes.eq(first.groups << 1),
             arrival.unit.bytes.eq(unit.bytes),
-            arrival.unit.rows.eq(done.final + 1),
+            arrival.unit.rows.eq(first.final + 1),
             arrival.unit.tag_rows.eq(tag_final + 1),
             arrival.unit.wrong.eq(
-                done.wrong | (done.before >= self.max_floats) | (unit.bytes > self.most_bytes)
+                first.wrong | (first.before >= self.max_floats) | (unit.bytes > self.most_bytes)
             ),
         ]
-        m.submodules.arrivals = arrivals = FIFO(self.arrival, 4)
-        done, unit = seconds.p.arrival, arrivals.i.p.unit
+        done = second.arrival
         wrong = done.unit.wrong
-        m.d.comb += [
-            arrivals.i.p.eq(done),
-            unit.final.eq(Mux(wrong, 0, done.unit.final)),
-            unit.single.eq(wrong | (done.unit.final == 0)),
-            unit.beats.eq(Mux(wrong, 1, done.unit.beats)),
-            unit.rows.eq(Mux(wrong, 0, done.unit.rows)),
-            unit.tag_rows.eq(Mux(wrong, 0, done.unit.tag_rows)),
-            unit.scales.half.eq(126 - seconds.p.prescale),
-            unit.scales.byte.eq(seconds.p.top - seconds.p.prescale),
-            arrivals.i.p.single.eq(done.final == 0),
-            arrivals.i.p.tag_single.eq(wrong | (done.tag_final == 0)),
-            arrivals.i.valid.eq(seconds.valid),
-            seconds.ready.eq(arrivals.i.ready),
+        arrival = Signal(self.arrival, reset_less=True)
+        m.d.sync += [
+            arrival.eq(done),
+            arrival.unit.final.eq(Mux(wrong, 0, done.unit.final)),
+            arrival.unit.single.eq(wrong | (done.unit.final == 0)),
+            arrival.unit.beats.eq(Mux(wrong, 1, done.unit.beats)),
+            arrival.unit.rows.eq(Mux(wrong, 0, done.unit.rows)),
+            arrival.unit.tag_rows.eq(Mux(wrong, 0, done.unit.tag_rows)),
+            arrival.unit.scales.half.eq(126 - second.prescale),
+            arrival.unit.scales.byte.eq(second.top - second.prescale),
+            arrival.tag_final.eq(Mux(wrong, 0, done.tag_final)),
         ]
-        return arrivals.o
+        made = delayed_flag(m, go, 3, name="sized")
+        m.d.comb += [
+            arrivals.write.eq(made),
+            arrivals.entry.eq(arrival),
+            needs.i.valid.eq(made),
+            needs.i.p.rows.eq(arrival.unit.rows),
+            needs.i.p.tag_rows.eq(arrival.unit.tag_rows),
+        ]
+        return needs.o, arrivals
 
-    def _store(self, m, stored):
-        """Write rows; feed the planner and `stored` (1: length as announced). Returns the banks."""
+    def _store(self, m, stored, details):
+        """Write rows; feed the planner, `stored` (1: length as announced) and the decoder's table.
+
+        Only the end of a unit is decided while its beat is at the port, as in the compressor; in
+        the third register it is known what a beat is. Returns the banks.
+        """
         coded, planner = self.coded, self.planner
         m.submodules.row_room = row_room = Room(self.depth, largest=self.n_rows)
         m.submodules.tag_room = tag_room = Room(self.tag_depth, largest=self.n_tag_rows)
-        m.submodules.unit_room = unit_room = Room(n_units(self.n_lanes))
-        m.submodules.units_in = units_in = FIFO(self.unit, n_units(self.n_lanes))
-        m.submodules.tokens = tokens = FIFO(1, n_units(self.n_lanes))
-        wiring.connect(m, units_in.o, planner.units)
+        m.submodules.unit_room = unit_room = Room(N_UNITS)
+        m.submodules.tokens = tokens = FIFO(1, N_UNITS)
         wiring.connect(m, tokens.o, planner.tag_rows)
 
-        all_open = Signal()
-        m.d.sync += all_open.eq(row_room.open & tag_room.open & unit_room.open)
-        accept, end, end_tags = Signal(), Signal(), Signal()
-        valid, arrival, load, arrival_next = current(
-            m, "arrival", self._arrivals(m), self.arrival, end=end, may_load=all_open
-        )
-        fresh, over, final, in_tags, tag_final = (Signal() for _ in range(5))
-        index = Signal(self.arrival["final"].shape)
-        following = Signal.like(index)  # index + 1
-        row, tag_row = Signal(self.unit["row"].shape), Signal(self.unit["tag_row"].shape)
+        all_open, space = Signal(), Signal()
+        accept, end = Signal(), Signal()
+        needs, arrivals = self._arrivals(m)
+        ahead, need = step(m, "need_ahead", needs, needs.p.shape())
+        valid, load = current(m, "arrival", need, end=end, may_load=all_open)
+        fresh = Signal(init=1)  # the next beat is a unit's first
+        with m.If(accept):
+            m.d.sync += fresh.eq(coded.p.last)
+        m.d.sync += [
+            all_open.eq(row_room.open & tag_room.open & unit_room.open),
+            space.eq(~tokens.occupied[N_TOKENS]),
+            coded.ready.eq((load | (valid & ~end)) & space),
+        ]
         m.d.comb += [
-            coded.ready.eq(valid & tokens.i.ready),
+            ahead.eq(needs.p),
             accept.eq(coded.valid & coded.ready),
             end.eq(accept & coded.p.last),
-            end_tags.eq(tag_final | coded.p.last),
-            row_room.take.eq(Mux(load, arrival_next.unit.rows, 0)),
-            tag_room.take.eq(Mux(load, arrival_next.unit.tag_rows, 0)),
+            arrivals.next.eq(end),
+            row_room.take.eq(Mux(load, need.p.rows, 0)),
+            tag_room.take.eq(Mux(load, need.p.tag_rows, 0)),
             unit_room.take.eq(load),
-            units_in.i.valid.eq(accept & fresh),
-            units_in.i.p.eq(arrival.unit),
-            units_in.i.p.row.eq(row),
-            units_in.i.p.tag_row.eq(tag_row),
         ]
-        with m.If(accept):
-            m.d.sync += [
-                fresh.eq(0),
-                over.eq(over | final),
-                index.eq(following),
-                following.eq(following + 1),
-                final.eq(following == arrival.final),
-                in_tags.eq(in_tags & ~tag_final),
-                tag_final.eq(following == arrival.tag_final),
-            ]
-        with m.If(load):
-            m.d.sync += [
-                fresh.eq(1),
-                over.eq(0),
-                index.eq(0),
-                following.eq(1),
-                final.eq(arrival_next.single),
-                in_tags.eq(1),
-                tag_final.eq(arrival_next.tag_single),
-            ]
-        with m.If(end):
-            m.d.sync += [
-                row.eq(row + arrival.unit.rows),
-                tag_row.eq(tag_row + arrival.unit.tag_rows),
-            ]
 
-        # The beat in a register, then in the stores; token and length follow the write.
-        good = Signal()
-        m.d.comb += good.eq(accept & ~over & ~arrival.unit.wrong)
-        beat = delayed(m, coded.p.data, 1, name="beat")
-        addr = delayed(m, (row + index)[: len(row)], 1, name="row_addr")
+        def registers(flags, values, k):
+            """All of these one cycle later, as {name: signal}."""
+            late = {name: delayed_flag(m, v, 1, name=f"{name}_at{k}") for name, v in flags.items()}
+            return late, {
+                name: delayed(m, v, 1, name=f"{name}_at{k}") for name, v in values.items()
+            }
+
+        flags = {"valid": accept, "first": accept & fresh, "last": end}
+        flags, values = registers(flags, {"data": coded.p.data, "drop": coded.p.drop}, 1)
+        index = Signal(self.arrival["final"].shape)
+        with m.If(flags["valid"]):
+            m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
+        flags, values = registers(flags, values | {"arrival": arrivals.oldest, "index": index}, 2)
+        arrival, index = data.View(self.arrival, values["arrival"]), values["index"]
+        values |= {
+            "final": index == arrival.final,
+            "in_tags": index <= arrival.tag_final,
+            "tag_final": index == arrival.tag_final,
+        }
+        flags, values = registers(flags, values, 3)
+        unit, index = data.View(self.arrival, values["arrival"]).unit, values["index"]
+        over = Signal()  # the unit has had all its beats and goes on
+        with m.If(flags["valid"]):
+            m.d.sync += over.eq(~flags["last"] & (over | values["final"]))
+        row, tag_row = Signal(self.unit["row"].shape), Signal(self.unit["tag_row"].shape)
+        with m.If(flags["last"]):
+            m.d.sync += [row.eq(row + unit.rows), tag_row.eq(tag_row + unit.tag_rows)]
+        in_tags = flags["valid"] & values["in_tags"] & ~over
+        m.d.comb += [
+            planner.units.valid.eq(flags["first"]),
+            planner.units.p.eq(unit),
+            planner.units.p.row.eq(row),
+            planner.units.p.tag_row.eq(tag_row),
+            details.write.eq(flags["first"]),
+            *(details.entry[name].eq(unit[name]) for name, _ in details.entry.shape()),
+            tokens.i.valid.eq(in_tags),
+            tokens.i.p.eq(values["tag_final"] | flags["last"]),
+            stored.i.valid.eq(flags["last"]),
+            stored.i.p.eq(~over & values["final"] & ~values["drop"]),
+        ]
+
+        # The beat in one more register, then in the stores.
+        at = (row + index)[: len(row)]
+        good = flags["valid"] & ~over & ~unit.wrong
+        enables = {"bank0": good & ~at[0], "bank1": good & at[0], "tag_row": in_tags & ~unit.wrong}
+        values = {
+            "data": values["data"],
+            "row": at,
+            "tag_row": (tag_row + index)[: len(tag_row)],
+        }
+        enables, values = registers(enables, values, 4)
         banks = []
         for k in range(2):
             m.submodules[f"bank{k}"] = bank = BlockRAM(32 * self.n_lanes, self.depth // 2)
             m.d.comb += [
-                bank.write_en.eq(delayed_flag(m, good & ((row + index)[0] == k), 1, name="row_en")),
-                bank.write_addr.eq(addr[1:]),
-                bank.write_data.eq(beat),
+                bank.write_en.eq(enables[f"bank{k}"]),
+                bank.write_addr.eq(values["row"][1:]),
+                bank.write_data.eq(values["data"]),
             ]
             banks.append(bank)
         m.submodules.tag_store = tag_store = BlockRAM(32 * self.n_lanes, self.tag_depth)
         m.d.comb += [
-            tag_store.write_en.eq(delayed_flag(m, good & in_tags, 1, name="tag_row_en")),
-            tag_store.write_addr.eq(
-                delayed(m, (tag_row + index)[: len(tag_row)], 1, name="tag_row_addr")
-            ),
-            tag_store.write_data.eq(beat),
+            tag_store.write_en.eq(enables["tag_row"]),
+            tag_store.write_addr.eq(values["tag_row"]),
+            tag_store.write_data.eq(values["data"]),
             tag_store.read_addr.eq(planner.tag_addr),
             planner.tag_data.eq(tag_store.read_data),
-            tokens.i.valid.eq(accept & in_tags),
-            tokens.i.p.eq(end_tags),
-            stored.i.valid.eq(end),
-            stored.i.p.eq(~over & final & ~coded.p.drop),
         ]
         self.rooms = row_room, tag_room, unit_room
         return banks
 
-    def _decode(self, m, units, banks):
+    def _decode(self, m, units, details, banks):
         """Issue one beat per cycle and take it through plan, banks, network and lanes."""
         n, planner = self.n_lanes, self.planner
         m.submodules.spreader = spreader = self.spreader
-        m.submodules.queue = queue = self.queue
-        wiring.connect(m, queue.o, wiring.flipped(self.floats))
+        m.submodules.outlet = outlet = self.outlet
+        wiring.connect(m, outlet.o, wiring.flipped(self.floats))
         issue, done = Signal(), Signal()
-        valid, unit, load, unit_next = current(m, "unit", units, planner.planned_unit, end=done)
+        valid, load = current(m, "unit", units, end=done)
         live, final = Signal(), Signal()  # the unit is there and ok; this is its last beat
-        index = Signal(self.unit["final"].shape)
+        index, last_index = (Signal(self.unit["final"].shape) for _ in range(2))
         following = Signal.like(index)  # index + 1
-        row_room, tag_room, unit_room = self.rooms
         m.d.comb += [
-            issue.eq(live & self.credits[0]),
+            issue.eq(live & outlet.free),
             done.eq((issue & final) | (valid & ~live)),
-            planner.done.eq(done),
-            planner.done_beats.eq(unit.beats),
-            row_room.give.eq(Mux(done, unit.rows, 0)),
-            tag_room.give.eq(Mux(done, unit.tag_rows, 0)),
-            unit_room.give.eq(done),
+            outlet.start.eq(issue),
+            details.next.eq(done),
         ]
         with m.If(done):
             m.d.sync += live.eq(0)
@@ -314,31 +348,41 @@ class Decompressor(wiring.Component):
             m.d.sync += [
                 index.eq(following),
                 following.eq(following + 1),
-                final.eq(following == unit.final),
+                final.eq(following == last_index),
             ]
         with m.If(load):
             m.d.sync += [
-                live.eq(unit_next.ok),
+                live.eq(units.p.ok),
                 index.eq(0),
                 following.eq(1),
-                final.eq(unit_next.single),
+                final.eq(units.p.single),
+                last_index.eq(units.p.final),
             ]
-        refund = self.floats.valid & self.floats.ready
-        with m.If(issue & ~refund):
-            m.d.sync += self.credits.eq(self.credits[1:])
-        with m.Elif(refund & ~issue):
-            m.d.sync += self.credits.eq(Cat(1, self.credits))
+        # From here on in the first register after the decision
+        unit = details.oldest
+        through = delayed_flag(m, done, 1, name="done")
+        row_room, tag_room, unit_room = self.rooms
+        m.d.comb += [
+            planner.done.eq(through),
+            planner.done_beats.eq(unit.beats),
+            row_room.give.eq(Mux(through, unit.rows, 0)),
+            tag_room.give.eq(Mux(through, unit.tag_rows, 0)),
+            unit_room.give.eq(through),
+        ]
 
-        # Plan: the address is a sum, so it takes two cycles
+        # Plan: the address is a sum; a register near the store and one near the users
+        base = Signal.like(planner.plan_addr)  # of the unit's plans
+        with m.If(through):
+            m.d.sync += base.eq(base + unit.beats)
         plan_addr = Signal.like(planner.plan_addr, reset_less=True)
-        m.d.sync += plan_addr.eq(delayed(m, unit.plan, 1) + delayed(m, index, 1, name="index"))
+        m.d.sync += plan_addr.eq(base + delayed(m, index, 1, name="index"))
         m.d.comb += planner.plan_addr.eq(plan_addr)
-        plan = planner.plan
+        plan = data.View(planner.layout, delayed(m, planner.plan, 1, name="plan"))
         column = ceil_log2(self.n_bytes)
 
         # Window: a column comes from the row of the beat's first byte, or from the next
-        early = self.column_cycle - 3  # cycle of the row address
-        row = delayed(m, plan.row, early - 4, name="row")
+        wait = self.start_cycle - self.plan_cycle
+        row = delayed(m, plan.row, self.column_cycle - 5 - self.plan_cycle, name="row")
         even, odd = Signal(len(row), reset_less=True), Signal(len(row), reset_less=True)
         m.d.sync += [even.eq((row + 1) >> 1), odd.eq(row >> 1)]
         m.d.comb += [banks[0].read_addr.eq(even), banks[1].read_addr.eq(odd)]
@@ -346,13 +390,13 @@ class Decompressor(wiring.Component):
         from_odd = Signal(self.n_bytes, reset_less=True)
         parity = delayed(m, plan.row[0], 2, name="parity")
         m.d.sync += from_odd.eq(passed ^ parity.replicate(self.n_bytes))
-        from_odd = delayed(m, from_odd, early + 2 - 6, name="from_odd")
+        from_odd = delayed(m, from_odd, self.column_cycle - 4 - self.plan_cycle, name="from_odd")
+        near = [delayed(m, bank.read_data, 1, name="columns_near") for bank in banks[::-1]]
         columns = Signal(32 * n, reset_less=True)
         for j in range(self.n_bytes):
-            pair = (bank.read_data.word_select(j, 8) for bank in banks[::-1])
+            pair = (bank.word_select(j, 8) for bank in near)
             m.d.sync += columns.word_select(j, 8).eq(Mux(plane_bit(n, from_odd, j), *pair))
 
-        wait = self.start_cycle - 3
         tags = delayed(m, plan.tags, wait, name="tags")
         m.d.comb += [
             spreader.starts.eq(delayed(m, plan.starts, wait, name="starts")),
@@ -362,7 +406,7 @@ class Decompressor(wiring.Component):
 
         # Lanes; the unit's settings go to four lanes from one register
         tags = delayed(m, tags, spreader.latency, name="tags_late")
-        known = delayed(m, unit.scales, self.payload_cycle, name="scales")
+        known = delayed(m, unit.scales, self.payload_cycle - 1, name="scales")
         for lane in range(n):
             if lane % 4 == 0:
                 kept = {"keep_register": 1}
@@ -373,9 +417,9 @@ class Decompressor(wiring.Component):
                 decoder.tag.eq(tags.word_select(lane, 2)),
                 decoder.payload.eq(spreader.payload.word_select(lane, 32)),
                 decoder.scales.eq(held),
-                queue.i.p.data.word_select(lane, 32).eq(decoder.float),
+                outlet.beat.data.word_select(lane, 32).eq(decoder.float),
             ]
         m.d.comb += [
-            queue.i.valid.eq(delayed_flag(m, issue, self.float_cycle + 1, name="valid")),
-            queue.i.p.last.eq(delayed(m, final, self.float_cycle + 1, name="last")),
+            outlet.come.eq(delayed_flag(m, issue, self.float_cycle, name="come")),
+            outlet.beat.last.eq(delayed(m, final, self.float_cycle + 1, name="last")),
         ]

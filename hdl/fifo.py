@@ -51,10 +51,11 @@ class FIFO(wiring.Component):
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         self.shape = shape
         self.depth = depth
-        self.occupied = Signal(depth - 1)  # bit k: more than k beats in the memory
-        self.free = Signal(init=1)  # fewer than depth beats in the memory
-        self.head = Signal(range(depth))  # next slot to write
-        self.tail = Signal(range(depth))  # next slot to read
+        kept = {"keep_register": 1}  # of queues that work in step, each has its own
+        self.occupied = Signal(depth - 1, attrs=kept)  # bit k: more than k beats in the memory
+        self.free = Signal(init=1, attrs=kept)  # fewer than depth beats in the memory
+        self.head = Signal(range(depth), attrs=kept)  # next slot to write
+        self.tail = Signal(range(depth), attrs=kept)  # next slot to read
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.valids = copies(self.o.p, "valid")
 

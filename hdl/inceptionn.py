@@ -130,7 +130,8 @@ class LaneEncoder(wiring.Component):
 
         # cycle 2: the bands, and how far a magnitude goes down in each
         below = register((x < exponent) | denormal | ~live, "below")
-        high = register((((x >= 127) & ~denormal) | special) & live, "high")
+        one_or_more = ~x[9] & (x[7:9].any() | x[:7].all())  # x >= 127, without a carry chain
+        high = register(((one_or_more & ~denormal) | special) & live, "high")
         low = register(x < mid, "low")
         half_shift = register((126 - x)[:4], "half_shift")
         byte_shift = register((top - x)[:4], "byte_shift")
@@ -189,7 +190,7 @@ class LaneEncoder(wiring.Component):
 
 
 class LaneDecoder(wiring.Component):
-    """Restores one float per cycle, 4 cycles of latency. Never stalls.
+    """Restores one float per cycle, 5 cycles of latency. Never stalls.
 
     A magnitude of 0 and a result below the smallest normal float become +0. The scaled exponent
     cannot pass 254.
@@ -203,7 +204,7 @@ class LaneDecoder(wiring.Component):
     float : Out(32)
     """
 
-    latency = 4
+    latency = 5
 
     def __init__(self):
         super().__init__({"tag": In(2), "payload": In(32), "scales": In(SCALES), "float": Out(32)})
@@ -216,22 +217,24 @@ class LaneDecoder(wiring.Component):
             m.d.sync += held.eq(value)
             return held
 
-        # cycle 1: the magnitude at the upper end of 15 bits; eight places up if they are empty
+        # cycle 1: the magnitude at the upper end of 15 bits; are its first eight places empty, and
+        # the four after that?
         is_byte = self.tag[0]
         magnitude = Mux(is_byte, Cat(Const(0, 8), self.payload[:7]), self.payload[:15])
-        empty = Signal()
-        m.d.comb += empty.eq(Mux(is_byte, self.payload[:7] == 0, self.payload[7:15] == 0))
+        half, byte = self.payload[:15], self.payload[:7]
         tag = register(self.tag, "tag_1")
         raw = register(self.payload, "raw_1")
         sign = register(Mux(is_byte, self.payload[7], self.payload[15]), "sign_1")
         scale = register(Mux(is_byte, self.scales.byte, self.scales.half), "scale_1")
-        zeros = register(empty, "zeros_1")
+        eight = register(Mux(is_byte, byte == 0, half[7:] == 0), "eight_1")
+        four = register(Mux(is_byte, byte[3:] == 0, half[11:] == 0), "four_1")
+        four_more = register(half[3:7] == 0, "four_more_1")
         magnitude = register(magnitude, "magnitude_1")
 
         # cycle 2: eight and four places up
-        lifted = Mux(zeros, magnitude << 8, magnitude)[:15]
-        empty = lifted[11:] == 0
-        zeros = register(Cat(empty, zeros), "zeros_2")
+        lifted = Mux(eight, magnitude << 8, magnitude)[:15]
+        empty = Mux(eight, four_more, four)
+        zeros = register(Cat(empty, eight), "zeros_2")
         magnitude = register(Mux(empty, lifted << 4, lifted)[:15], "magnitude_2")
         tag = register(tag, "tag_2")
         raw = register(raw, "raw_2")
@@ -243,14 +246,20 @@ class LaneDecoder(wiring.Component):
         lifted = Mux(empty, magnitude << 2, magnitude)[:15]
         single = ~lifted[14]
         mantissa = register(Mux(single, lifted << 1, lifted)[:14], "mantissa_3")
-        nothing = register((magnitude == 0) | (tag == ZERO), "nothing_3")
+        nothings = register(Cat(magnitude[k : k + 4] == 0 for k in (0, 4, 8, 12)), "nothings_3")
         exponent = register(scale - Cat(single, empty, zeros), "exponent_3")
         tag = register(tag, "tag_3")
         raw = register(raw, "raw_3")
         sign = register(sign, "sign_3")
 
-        # cycle 4: the float
-        normal = ~nothing & (exponent > 0)
-        coded = Cat(Const(0, 9), mantissa, exponent[:8], sign)
-        m.d.comb += self.float.eq(register(Mux(tag == RAW, raw, Mux(normal, coded, 0)), "result"))
+        # cycle 4: is there a float at all?
+        normal = ~nothings.all() & (tag != ZERO) & (exponent > 0)
+        normal = register(normal, "normal_4")
+        is_raw = register(tag == RAW, "is_raw_4")
+        coded = register(Cat(mantissa, exponent[:8], sign), "coded_4")
+        raw = register(raw, "raw_4")
+
+        # cycle 5: the float
+        coded = Cat(Const(0, 9), coded)
+        m.d.comb += self.float.eq(register(Mux(is_raw, raw, Mux(normal, coded, 0)), "result"))
         return m

@@ -5,10 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .network import plane_bit
-from .pipeline import current, delayed, delayed_flag, thermometer
+from .outlet import Outlet
+from .pipeline import Table, current, delayed, delayed_flag, step, thermometer
 from .streams import FIFO, FrameBeat
 
-N_CREDITS = 12  # beats between the decision to read and the output; 8 sustain one per cycle
+N_OUT = 16  # beats between the decision to read and the output; 11 sustain one per cycle
 
 
 def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
@@ -44,7 +45,7 @@ def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
 class Merger(wiring.Component):
     """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
 
-    Latency 9 cycles from a unit's offer to its first beat. A dropped unit takes one cycle and
+    Latency 13 cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
     emits nothing. When the output stalls, no further reads are issued; what was read waits in a
     FIFO of its own.
 
@@ -52,32 +53,34 @@ class Merger(wiring.Component):
     ----------
     n_lanes : int
     unit : `CodedUnit`
+    n_units : int
+        Units that may be in here; at most n_slots.
     n_slots : int
         Tails in their store; unit number modulo this is the address.
 
     Members
     -------
     units : In(stream.Signature(CodedUnit))
-        All rows of a unit are in the stores when it is offered.
+        Always taken. All rows of a unit are written at most 5 cycles later.
     tag_addr, row_addr, tail_addr : Out
         Read addresses; the data come two cycles later.
     tag_data, row_data, tail_data : In(32 * n_lanes)
     coded : Out(stream.Signature(FrameBeat(4 * n_lanes)))
         ``bad`` is 0; bytes that are not kept are 0.
     done, rows, tag_rows : Out(1), Out, Out
-        A unit is through in this cycle, and the places that it gives back.
+        A unit has become through, and the places that it gives back.
     """
 
-    def __init__(self, n_lanes, unit, n_slots):
+    def __init__(self, n_lanes, unit, *, n_units, n_slots):
         self.n_lanes = n_lanes
+        self.n_units = n_units
         self.unit = unit
         self.n_slots = n_slots
         beat = FrameBeat(4 * n_lanes)
-        self.queue = FIFO(beat, N_CREDITS)
-        self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
+        self.outlet = Outlet(beat, N_OUT)
         super().__init__(
             {
-                "units": In(stream.Signature(unit)),
+                "units": In(stream.Signature(unit, always_ready=True)),
                 "tag_addr": Out(unit["tag_row"].shape),
                 "row_addr": Out(unit["row"].shape),
                 "tail_addr": Out(range(n_slots)),
@@ -93,63 +96,64 @@ class Merger(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = self.queue
-        wiring.connect(m, queue.o, wiring.flipped(self.coded))
+        m.submodules.outlet = outlet = self.outlet
+        wiring.connect(m, outlet.o, wiring.flipped(self.coded))
+
+        # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
+        needed = {name: self.unit[name].shape for name in ("final", "single", "dropped")}
+        m.submodules.waiting = waiting = FIFO(data.StructLayout(needed), self.n_units)
+        rest = {name: field.shape for name, field in self.unit if name not in needed}
+        m.submodules.table = table = Table(data.StructLayout(rest), self.n_slots)
+        m.d.comb += [
+            waiting.i.valid.eq(self.units.valid),
+            *(waiting.i.p[name].eq(self.units.p[name]) for name in needed),
+            table.write.eq(self.units.valid),
+            *(table.entry[name].eq(self.units.p[name]) for name in rest),
+        ]
+        ahead, following_unit = step(m, "ahead", waiting.o, waiting.shape)
+        m.d.comb += ahead.eq(waiting.o.p)
 
         issue, done = Signal(), Signal()
-        valid, unit, load, unit_next = current(m, "unit", self.units, self.unit, end=done)
+        valid, load = current(m, "unit", following_unit, end=done)
         live = Signal()  # the unit is there, and not dropped
-        index = Signal(unit.final.shape())
+        index, last_index = Signal(needed["final"]), Signal(needed["final"])
         following = Signal.like(index)  # index + 1
-        final, in_tags, boundary = Signal(), Signal(), Signal()
+        final = Signal()
         m.d.comb += [
-            issue.eq(live & self.credits[0]),
+            issue.eq(live & outlet.free),
+            outlet.start.eq(issue),
             done.eq((issue & final) | (valid & ~live)),
-            self.done.eq(done),
-            self.rows.eq(unit.rows),
-            self.tag_rows.eq(unit.tag_rows),
+            table.next.eq(done),
         ]
         with m.If(done):
             m.d.sync += live.eq(0)
         with m.If(issue):
-            tags_end = following == unit.full_tags
             m.d.sync += [
                 index.eq(following),
                 following.eq(following + 1),
-                final.eq(following == unit.final),
-                in_tags.eq(in_tags & ~tags_end),
-                boundary.eq(in_tags & tags_end),
+                final.eq(following == last_index),
             ]
         with m.If(load):
             m.d.sync += [
-                live.eq(~unit_next.dropped),
+                live.eq(~following_unit.p.dropped),
                 index.eq(0),
                 following.eq(1),
-                final.eq(unit_next.single),
-                in_tags.eq(unit_next.has_full),
-                boundary.eq(~unit_next.has_full),
+                final.eq(following_unit.p.single),
+                last_index.eq(following_unit.p.final),
             ]
         slot = Signal(range(self.n_slots))
         with m.If(done):
             m.d.sync += slot.eq(slot + 1)
-        refund = self.coded.valid & self.coded.ready
-        with m.If(issue & ~refund):
-            m.d.sync += self.credits.eq(self.credits[1:])
-        with m.Elif(refund & ~issue):
-            m.d.sync += self.credits.eq(Cat(1, self.credits))
 
-        # Two cycles to the addresses, two through the stores, one through the multiplexer.
-        read = Signal(self.unit, reset_less=True)
-        read_index = Signal.like(index, reset_less=True)
-        read_slot = Signal.like(slot, reset_less=True)
-        flags = Signal(3, reset_less=True)
-        m.d.sync += [
-            read.eq(unit),
-            read_index.eq(index),
-            read_slot.eq(slot),
-            flags.eq(Cat(final, in_tags, boundary)),
-        ]
+        # Two cycles to the addresses, three through the stores, two through the multiplexer.
+        read = table.oldest
+        read_index = delayed(m, index, 1, name="read_index")
+        read_slot = delayed(m, slot, 1, name="read_slot")
+        read_final = delayed(m, final, 1, name="read_final")
         m.d.comb += [
+            self.done.eq(delayed_flag(m, done, 1, name="done")),
+            self.rows.eq(read.rows),
+            self.tag_rows.eq(read.tag_rows),
             self.tag_addr.eq(
                 delayed(m, (read.tag_row + read_index)[: len(self.tag_addr)], 1, name="tag_addr")
             ),
@@ -159,43 +163,60 @@ class Merger(wiring.Component):
             self.tail_addr.eq(delayed(m, read_slot, 1, name="tail_addr")),
         ]
         n = self.n_lanes
-        in_tag = thermometer(m, read.tag_end, n, name="in_tag")
-        in_end = thermometer(m, read.end, n, name="in_end")
-        final, in_tags, boundary = delayed(m, flags, 2, name="flags")
-        partial = delayed(m, flags[0] & (read.end != 0), 2, name="partial")
+        in_tag = thermometer(m, delayed(m, read.tag_end, 1), n, name="in_tag")
+        in_end = thermometer(m, delayed(m, read.end, 1), n, name="in_end")
+        flags = {
+            "partial": read_final & (read.end != 0),
+            "in_tags": read_index < read.full_tags,
+            "boundary": read_index == read.full_tags,
+        }
+        flags = {name: delayed(m, flag, 2, name=name) for name, flag in flags.items()}
 
-        def everywhere(flag):
-            return flag.replicate(4 * n)
+        def everywhere(name):
+            """A flag for the bytes of all planes, from one register a plane."""
+            copies = []
+            for plane in range(4):
+                kept = {"keep_register": 1}
+                copy = Signal(name=f"{name}_plane{plane}", reset_less=True, attrs=kept)
+                m.d.sync += copy.eq(flags[name])
+                copies.append(copy.replicate(n))
+            return Cat(copies)
 
         # Every byte comes from the tag row, the payload row or the tail, or is none.
-        live = Signal(4 * n)
-        tag_here, low, high = (
-            Signal(4 * n),
-            *(Signal(4 * n, name=name, reset_less=True) for name in ("select_low", "select_high")),
-        )
+        partial = everywhere("partial")
+        live_byte, tag_here = Signal(4 * n), Signal(4 * n)
+        low, high = (Signal(4 * n, name=f"select_{k}", reset_less=True) for k in ("low", "high"))
         m.d.comb += [
-            live.eq(~everywhere(partial) | in_end),
-            tag_here.eq(everywhere(in_tags) | (everywhere(boundary) & in_tag)),
+            live_byte.eq(~partial | in_end),
+            tag_here.eq(everywhere("in_tags") | (everywhere("boundary") & in_tag)),
         ]
         m.d.sync += [
-            low.eq(live & (tag_here | everywhere(partial))),
-            high.eq(live & ~tag_here),
+            low.eq(live_byte & (tag_here | partial)),
+            high.eq(live_byte & ~tag_here),
+        ]
+        # A register near the block RAM: their rows lie all over the device.
+        source = [
+            delayed(m, port, 1, name=name)
+            for name, port in (
+                ("tag_bytes", self.tag_data),
+                ("row_bytes", self.row_data),
+                ("tail_bytes", self.tail_data),
+            )
         ]
         chosen = Signal(32 * n, reset_less=True)
         keep = Signal(4 * n, reset_less=True)
         for j in range(4 * n):
-            source = [self.tag_data, self.row_data, self.tail_data]
             tag, row, tail = (port.word_select(j, 8) for port in source)
             low_j, high_j = plane_bit(n, low, j), plane_bit(n, high, j)
             m.d.sync += [
                 chosen.word_select(j, 8).eq(Mux(high_j, Mux(low_j, tail, row), Mux(low_j, tag, 0))),
                 keep[j].eq(low_j | high_j),
             ]
-        out = queue.i.p
+        out = outlet.beat
         m.d.comb += [
-            queue.i.valid.eq(delayed_flag(m, issue, 5, name="valid")),
+            outlet.come.eq(delayed_flag(m, issue, 5, name="come")),
             out.data.eq(chosen),
             out.keep.eq(keep),
-            out.last.eq(delayed(m, final, 2, name="last")),
+            out.last.eq(delayed(m, read_final, 5, name="last")),
         ]
         return m

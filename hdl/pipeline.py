@@ -1,7 +1,7 @@
 """Small parts of free-running pipelines: delays, thermometers and the room behind them."""
 
 from amaranth.hdl import Cat, Module, Shape, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from .streams import Slice
@@ -28,22 +28,33 @@ def step(m, name, source, shape):
     return part.i.p, part.o
 
 
-def current(m, name, source, shape, *, end, may_load=1):
-    """Hold the unit that is being worked on: returns (valid, payload, load, next payload).
+def current(m, name, source, *, end, may_load=1):
+    """Move from unit to unit: returns (valid, load).
 
-    The next unit is loaded from stream `source` in the cycle of `end`, or when there is none, if
-    `may_load`; both are comb values. Users set what they count per unit where ``load`` is 1, after
-    everything else, so that no path runs from a unit's fields to the end of the one before.
+    valid : there is a unit. load : the next one is taken from stream `source` in this cycle, that
+    of `end`, or when there is none, if `may_load`; both are comb values. Users set what they count
+    per unit from ``source.p`` where ``load`` is 1, after everything else, so that no path runs
+    from a unit's fields to the end of the one before. Since ``load`` comes late in its cycle, the
+    stream carries only what is needed at once; the rest of a unit waits in a `Table`.
     """
-    ahead, stream = step(m, f"{name}_ahead", source, shape)
-    m.d.comb += ahead.eq(source.p)
     valid, load = Signal(name=f"{name}_valid"), Signal(name=f"{name}_load")
-    held = Signal(shape, name=name, reset_less=True)
-    m.d.comb += [load.eq(stream.valid & may_load & (~valid | end)), stream.ready.eq(load)]
+    m.d.comb += [load.eq(source.valid & may_load & (~valid | end)), source.ready.eq(load)]
     m.d.sync += valid.eq(load | (valid & ~end))
-    with m.If(load):
-        m.d.sync += held.eq(stream.p)
-    return valid, held, load, stream.p
+    return valid, load
+
+
+def credit(m, n, *, take, give, name="credits"):
+    """Flag: one of `n` credits is left. Flag `take` takes one in this cycle, `give` gives one back.
+
+    What is given back counts from the second cycle on. A thermometer, so that nothing is compared.
+    """
+    left, given = Signal(n, init=-1, name=name), Signal(name=f"{name}_given")
+    m.d.sync += given.eq(give)
+    with m.If(take & ~given):
+        m.d.sync += left.eq(left[1:])
+    with m.Elif(given & ~take):
+        m.d.sync += left.eq(Cat(1, left))
+    return left[0]
 
 
 def delayed_flag(m, flag, cycles, *, name="flag"):
@@ -75,6 +86,66 @@ def thermometer(m, count, n_lanes, *, name="below"):
         Cat(above | (here & (ones > byte).replicate(n_lanes)) for byte in range(4))
     )
     return result
+
+
+class Table(wiring.Component):
+    """What is known of the units under way, in their order: a ring in LUT RAM.
+
+    The unit being worked on is shown one cycle late, from registers that load in every cycle: the
+    flag that moves on to the next unit is often the latest of its cycle, and here it reaches no
+    wide clock enable. The table does not count: its users let in at most ``depth`` units.
+
+    Parameters
+    ----------
+    shape : shape-like
+        An entry.
+    depth : int
+        Entries, 2 to 64, a power of two; 16 and below take the same LUT RAM on an ECP5.
+
+    Members
+    -------
+    write, entry : In(1), In(shape)
+        Appends an entry; it is shown 2 cycles later at the earliest.
+    next : In(1)
+        The oldest entry goes in this cycle.
+    oldest : Out(shape)
+        The entry that was the oldest in the cycle before, the one with ``next`` included.
+    """
+
+    SLICE = 64  # bits that one copy of the read address serves
+
+    def __init__(self, shape, depth):
+        if not 2 <= depth <= 64 or depth & (depth - 1):
+            raise ValueError(f"depth must be 2, 4, 8, 16, 32 or 64, not {depth!r}")
+        self.depth = depth
+        super().__init__({"write": In(1), "entry": In(shape), "next": In(1), "oldest": Out(shape)})
+
+    def elaborate(self, platform):
+        m = Module()
+        head = Signal(range(self.depth))
+        with m.If(self.write):
+            m.d.sync += head.eq(head + 1)
+        entry, oldest = Value.cast(self.entry), Value.cast(self.oldest)
+        for start in range(0, len(entry), self.SLICE):
+            stop = min(start + self.SLICE, len(entry))
+            array = memory.Memory(
+                shape=stop - start, depth=self.depth, init=[], attrs={"ram_style": "distributed"}
+            )
+            m.submodules[f"bits{start}"] = array
+            write, read = array.write_port(), array.read_port(domain="comb")
+            tail = Signal.like(head, name=f"tail{start}", attrs={"keep_register": 1})
+            held = Signal(stop - start, name=f"held{start}", reset_less=True)
+            with m.If(self.next):
+                m.d.sync += tail.eq(tail + 1)
+            m.d.sync += held.eq(read.data)
+            m.d.comb += [
+                write.en.eq(self.write),
+                write.addr.eq(head),
+                write.data.eq(entry[start:stop]),
+                read.addr.eq(tail),
+                oldest[start:stop].eq(held),
+            ]
+        return m
 
 
 class Room(wiring.Component):

@@ -5,10 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from .fifo import FIFO
 from .inceptionn import GROUP, SCALES
 from .memory import BlockRAM
 from .network import PrefixSum
-from .pipeline import Room, current, delayed, delayed_flag
+from .pipeline import Room, Table, current, delayed, delayed_flag, step
 
 CHUNKS = 16  # beats of floats whose tags fill a row
 
@@ -40,12 +41,10 @@ def StoredUnit(n_lanes, *, n_beats, row_addr, tag_addr):
     )
 
 
-def PlannedUnit(unit, plan_addr):
-    """Shape of what the decoder must know of a unit: as in `StoredUnit`; `plan` is the address of
-    its first beat's plan, `ok` says that it may be decoded."""
-    kept = ("beats", "final", "single", "rows", "tag_rows", "scales")
-    fields = {name: unit[name].shape for name in kept}
-    return data.StructLayout(fields | {"plan": plan_addr, "ok": 1})
+def PlannedUnit(unit):
+    """Shape of what the decoder must know of a unit at once: as in `StoredUnit`; `ok` says that it
+    may be decoded."""
+    return data.StructLayout({"final": unit["final"].shape, "single": 1, "ok": 1})
 
 
 class Planner(wiring.Component):
@@ -58,7 +57,8 @@ class Planner(wiring.Component):
     Members
     -------
     units : In(stream.Signature(StoredUnit))
-        With the unit's first row or before it.
+        With the unit's first row or before it. Always taken: at most ``n_units`` units are in here
+        and behind.
     tag_rows : In(stream.Signature(1))
         One token per row in the tag store; 1: the unit has no further one.
     tag_addr, tag_data : Out, In(32 * n_lanes)
@@ -71,13 +71,14 @@ class Planner(wiring.Component):
         The oldest unit's plans, ``done_beats`` of them, are not needed any more.
     """
 
-    def __init__(self, n_lanes, unit, *, n_beats):
+    def __init__(self, n_lanes, unit, *, n_beats, n_units):
         self.n_lanes = n_lanes
+        self.n_units = n_units
         self.unit = unit
         self.n_beats = n_beats
         self.depth = 2 ** ceil_log2(3 * n_beats + 8)
         self.column = ceil_log2(4 * n_lanes)
-        self.planned_unit = PlannedUnit(unit, ceil_log2(self.depth))
+        self.planned_unit = PlannedUnit(unit)
         self.layout = data.StructLayout(
             {
                 "tags": 2 * n_lanes,
@@ -87,7 +88,7 @@ class Planner(wiring.Component):
         )
         super().__init__(
             {
-                "units": In(stream.Signature(unit)),
+                "units": In(stream.Signature(unit, always_ready=True)),
                 "tag_rows": In(stream.Signature(1)),
                 "tag_addr": Out(unit["tag_row"].shape),
                 "tag_data": In(32 * n_lanes),
@@ -104,50 +105,54 @@ class Planner(wiring.Component):
         n = self.n_lanes
         beat = self._issue(m)
 
-        # Two cycles for the address, two through the store, two through a 16:1 multiplexer.
+        # Two cycles for the address, three through the store, two through a 16:1 multiplexer.
         unit = data.View(self.unit, beat["unit"])
         addr = (unit.tag_row + (beat["index"] >> 4))[: len(self.tag_addr)]
         m.d.comb += self.tag_addr.eq(delayed(m, addr, 1, name="tag_addr"))
         n_tags = max(n, GROUP)  # at 4 lanes a beat sees its whole tag word
-        words = [self.tag_data.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
+        near = delayed(m, self.tag_data, 1, name="tags_near")
+        words = [near.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
         chunk = delayed(m, beat["index"][:4], 3, name="chunk")[(n_tags // n).bit_length() - 1 :]
         fours = []
         for k in range(0, len(words), 4):
+            kept = {"keep_register": 1}
+            low = Signal(2, name=f"chunk_low{k}", reset_less=True, attrs=kept)
+            m.d.sync += low.eq(chunk)
             four = Signal(2 * n_tags, name=f"word{k}", reset_less=True)
-            with m.Switch(chunk[:2]):
+            with m.Switch(low):
                 for j in range(4):
                     with m.Case(j):
                         m.d.sync += four.eq(words[k + j])
             fours.append(four)
         word = Signal(2 * n_tags, reset_less=True)
-        with m.Switch(delayed(m, chunk[2:], 1, name="chunk_high")):
+        with m.Switch(delayed(m, chunk[2:], 2, name="chunk_high")):
             for j, four in enumerate(fours):
                 with m.Case(j):
                     m.d.sync += word.eq(four)
 
-        # Lanes that count, and lanes that pad the last group
+        # Lanes that count, and lanes that pad the last group, if the beat is the last
         late = data.View(self.unit, delayed(m, beat["unit"], 4, name="unit"))
-        final = delayed(m, beat["final"], 4, name="final")
-        live = Signal(n, reset_less=True)
-        pad = Signal(n_tags, reset_less=True)
-        whole = ~final | (late.rest == 0)
-        padded = final & (late.rest_group != 0)
+        final = delayed(m, beat["final"], 5, name="final")
+        inside, outside = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
+        live, pad = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         m.d.sync += [
-            live.eq(Cat(whole | (lane < late.rest) for lane in range(n))),
-            pad.eq(
+            inside.eq(Cat((late.rest == 0) | (lane < late.rest) for lane in range(n))),
+            outside.eq(
                 Cat(
-                    padded
+                    (late.rest_group != 0)
                     & (k % GROUP >= late.rest_group)
                     & ((late.rest >> 3) == k // GROUP if n > GROUP else 1)
                     for k in range(n_tags)
                 )
             ),
+            live.eq(inside | (~final).replicate(n)),
+            pad.eq(outside & final.replicate(n_tags)),
         ]
         mine = word
         if n < GROUP:
-            odd = delayed(m, beat["index"][0], 5, name="odd")
+            odd = delayed(m, beat["index"][0], 6, name="odd")
             mine = Mux(odd, word[2 * n :], word[: 2 * n])
-        valid = delayed_flag(m, beat["valid"], 5, name="valid")
+        valid = delayed_flag(m, beat["valid"], 6, name="valid")
         tags = Signal(2 * n, reset_less=True)
         strays = Signal(n_tags // 2, reset_less=True)
         m.d.sync += [
@@ -166,7 +171,7 @@ class Planner(wiring.Component):
         # Places: the running sum of bytes gives the column and the row
         m.submodules.prefix = prefix = PrefixSum(n)
         m.d.comb += prefix.tags.eq(tags)
-        summed = 6 + prefix.latency  # cycles after the beat's register
+        summed = 7 + prefix.latency  # cycles after the beat's register
 
         def ride(name, cycles):
             flag = name in ("valid", "first", "last")
@@ -174,7 +179,7 @@ class Planner(wiring.Component):
             return wait(m, beat[name], cycles, name=f"{name}_ride")
 
         at_sum = data.View(self.unit, ride("unit", summed))
-        size = Signal(16)
+        size = Signal(16, reset_less=True)
         so_far = Signal(16)
         m.d.comb += so_far.eq(Mux(ride("first", summed), at_sum.tag_bytes, size))
         m.d.sync += size.eq(so_far + prefix.total)
@@ -217,32 +222,37 @@ class Planner(wiring.Component):
         )
         m.d.comb += [
             self.planned.valid.eq(ride("last", summed + 2)),
-            planned.plan.eq(ride("plan", summed + 2)),
             planned.ok.eq(ok),
-        ]
-        m.d.comb += [
-            getattr(planned, name).eq(getattr(unit, name))
-            for name in ("beats", "final", "single", "rows", "tag_rows", "scales")
+            planned.final.eq(unit.final),
+            planned.single.eq(unit.single),
         ]
         return m
 
     def _issue(self, m):
         """One beat's tags per cycle; returns {name: signal} of the beat in the first register."""
         m.submodules.room = room = Room(self.depth, largest=self.n_beats)
+        # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
+        needed = {name: self.unit[name].shape for name in ("final", "single", "beats")}
+        m.submodules.waiting = waiting = FIFO(data.StructLayout(needed), self.n_units)
+        m.submodules.table = table = Table(self.unit, 2 ** ceil_log2(self.n_units))
+        ahead, source = step(m, "ahead", waiting.o, waiting.shape)
         go, stop, end = Signal(), Signal(), Signal()
-        valid, unit, load, unit_next = current(
-            m, "unit", self.units, self.unit, end=end, may_load=room.open
-        )
-        index = Signal(self.unit["final"].shape)
+        valid, load = current(m, "unit", source, end=end, may_load=room.open)
+        index, last_index = (Signal(needed["final"]) for _ in range(2))
         following = Signal.like(index)  # index + 1
         fresh, final, row_ends = Signal(), Signal(), Signal()
-        plan = Signal(range(self.depth))
         m.d.comb += [
+            waiting.i.valid.eq(self.units.valid),
+            *(waiting.i.p[name].eq(self.units.p[name]) for name in needed),
+            table.write.eq(self.units.valid),
+            table.entry.eq(self.units.p),
+            table.next.eq(end),
+            ahead.eq(waiting.o.p),
             go.eq(valid & self.tag_rows.valid),
             stop.eq(final | (row_ends & self.tag_rows.p)),
             end.eq(go & stop),
             self.tag_rows.ready.eq(go & (stop | row_ends)),
-            room.take.eq(Mux(load, unit_next.beats, 0)),
+            room.take.eq(Mux(load, source.p.beats, 0)),
             room.give.eq(Mux(self.done, self.done_beats, 0)),
         ]
         with m.If(go):
@@ -250,7 +260,7 @@ class Planner(wiring.Component):
                 fresh.eq(0),
                 index.eq(following),
                 following.eq(following + 1),
-                final.eq(following == unit.final),
+                final.eq(following == last_index),
                 row_ends.eq(index[:4] == CHUNKS - 2),
             ]
         with m.If(load):
@@ -258,21 +268,21 @@ class Planner(wiring.Component):
                 fresh.eq(1),
                 index.eq(0),
                 following.eq(1),
-                final.eq(unit_next.single),
+                final.eq(source.p.single),
+                last_index.eq(source.p.final),
                 row_ends.eq(0),
             ]
-        with m.If(end):
-            m.d.sync += plan.eq(plan + unit.beats)
         beat = {"valid": go, "first": go & fresh, "last": end}
         beat = {name: delayed_flag(m, flag, 1, name=name) for name, flag in beat.items()}
+        unit = table.oldest
+        plan = Signal(range(self.depth))  # address of the unit's first plan
+        with m.If(beat["last"]):
+            m.d.sync += plan.eq(plan + unit.beats)
+        index, final = delayed(m, index, 1, name="index"), delayed(m, final, 1, name="final")
         return beat | {
-            name: delayed(m, value, 1, name=name)
-            for name, value in {
-                "unit": unit,
-                "index": index,
-                "plan": plan,
-                "address": (plan + index)[: len(plan)],
-                "final": final,
-                "failed": ~final | unit.wrong,
-            }.items()
+            "unit": unit,
+            "index": index,
+            "address": (plan + index)[: len(plan)],
+            "final": final,
+            "failed": ~final | unit.wrong,
         }
