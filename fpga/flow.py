@@ -25,6 +25,7 @@ from amaranth import ClockDomain, ClockSignal, Elaboratable, Module, ResetSignal
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 
+from .. import processes
 from ..hdl.primitives import Target
 
 DEVICES = ("12k", "25k", "45k", "85k")
@@ -261,8 +262,7 @@ def place(
                 done += 1
     finally:
         for process in running.values():
-            process.kill()
-            process.wait()
+            processes.kill(process)
     return [json.loads((home / f"{names[seed][0]}.json").read_text()) for seed in seeds]
 
 
@@ -356,7 +356,7 @@ def start(command, folder, log=None):
     call = f"import sys, {package} as tool; sys.exit(tool.{function}(sys.argv[1:]))"
     head = [native] if native else [sys.executable, "-c", call]
     with open(Path(folder) / log if log else os.devnull, "w") as output:
-        return subprocess.Popen(
+        return processes.start(
             head + arguments,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -377,7 +377,7 @@ def run(command, folder, *, made):
     try:
         code = process.wait()
     finally:
-        process.kill()
+        processes.kill(process)
     _check(code, folder, log, made, command[0])
 
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from . import __version__
+from . import __version__, processes
 
 COMMANDS = {
     "verilog": "Verilog of a named top, with its ports and an instantiation",
@@ -61,6 +61,7 @@ def cli():
 
 def main():
     """Run the command line. A user's mistake is one line on stderr and exit status 2."""
+    processes.exit_on_signals()
     try:
         cli(prog_name="gradnic")
     except (ValueError, OSError) as error:

