@@ -184,8 +184,8 @@ class Reception:
         """Bodies of the BITMAPs that answer a PROBE of this range: (form, first, n, payload).
 
         Form 0: n bits from packet `first`, a multiple of 8, lowest bit of each byte first, 1 =
-        not wanted; only pages of `PAGE_BITS` with a 0 are sent. Form 1: n bytes of {first missing
-        u32, run u32} entries, big-endian. The one with fewer bytes; form 0 in a draw.
+        not wanted; only pages of `PAGE_BITS` with a 0 are sent. Form 1: n entries {first missing
+        u32, run u32}, big-endian. The one with fewer bytes; form 0 in a draw.
         """
         start = first - first % 8
         wanted = np.flatnonzero(~self.closed[first : first + count]) + first
@@ -198,7 +198,7 @@ class Reception:
         if 8 * len(runs) < sum(sizes):
             parts = [runs[i : i + RUNS] for i in range(0, len(runs), RUNS)]
             bodies = [np.array(part, ">u4").tobytes() for part in parts]
-            return [(1, part[0][0], len(b), b) for part, b in zip(parts, bodies, strict=True)]
+            return [(1, part[0][0], len(part), b) for part, b in zip(parts, bodies, strict=True)]
         bodies = []
         for begin in begins:
             n = min(begin + PAGE_BITS, first + count) - begin
@@ -237,8 +237,8 @@ def _runs(numbers):
 def wanted_packets(form, first, n, payload):
     """Packets that a BITMAP asks for, in order; ValueError if its length is wrong."""
     if form == 1:
-        if len(payload) != n or n % 8:
-            raise ValueError(f"a BITMAP of runs must have {n} bytes in entries of 8")
+        if len(payload) != 8 * n:
+            raise ValueError(f"a BITMAP of {n} runs must have {8 * n} bytes, not {len(payload)}")
         entries = np.frombuffer(payload, ">u4").reshape(-1, 2).astype(np.int64)
         return [i for start, run in entries for i in range(start, start + run)]
     if len(payload) != -(-n // 8):
