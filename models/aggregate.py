@@ -51,7 +51,7 @@ class Aggregator:
         Returns a list of (port, frame). A frame that is not ours crosses to the other side.
         """
         other = (port + self.config.n_ports) % (2 * self.config.n_ports)
-        job = self._job_of(frame)
+        job = self.job_of(frame)
         if job is None:
             return [(other, frame)]
         reason = self._refusal(frame, job, port, bad)
@@ -63,6 +63,7 @@ class Aggregator:
             self.counters["collisions"] += 1
             collided = bytearray(frame)
             GRADNIC.coll.put(collided, 1)
+            UDP.checksum.put(collided, 0)
             return [(other, bytes(collided))]
         head["ecn"] |= int(IPV4.ecn.get(frame) == 3)
         payload = frame[HEAD_BYTES : HEAD_BYTES + UDP.length.get(frame) - 30]
@@ -72,7 +73,7 @@ class Aggregator:
         """Close every open slot whose deadline has passed, lowest (slot, set) first."""
         return self._frames(self.engine.tick(now))
 
-    def _job_of(self, frame):
+    def job_of(self, frame):
         """The job whose frame this is, or None for foreign traffic."""
         if not is_plain_udp(frame) or UDP.destination_port.get(frame) != self.config.udp_port:
             return None

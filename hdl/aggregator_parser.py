@@ -1,0 +1,265 @@
+"""Reads the head of each frame of ours: may its sender speak, and what does it contribute.
+
+The table behind it: transport.md section 6; the same in software: `gradnic.models.aggregate`.
+"""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..aggregator import Refusal
+from ..formats import (
+    ETHERNET,
+    GRADNIC,
+    HEAD_BYTES,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    VERSION,
+    Op,
+)
+from ..inline import Fate
+from .aggregator_intake import Names
+from .fifo import FIFO
+from .parser import FrameClass
+from .pipeline import delayed
+from .slot_types import Head, JobRegisters
+from .streams import FrameBeat
+
+QUEUE_BEATS = 32
+RAW_HEAD = HEAD_BYTES - UDP.start  # UDP and gradnic header
+DEPTH = 7  # stages
+
+Child = data.StructLayout({"mac": 48, "ip": 32, "udp_port": 16, "src": 5, "enabled": 1})
+"""A child of a job at a port: who may speak there, and where its answers go."""
+
+
+def index_width(n):
+    """Bits of a number below `n`, at least 1."""
+    return max(1, ceil_log2(n))
+
+
+def ChildWrite(n_ports, n_jobs):
+    """One entry of the table of children to be written while ``enable`` is 1."""
+    places = {"enable": 1, "port": index_width(n_ports), "job": index_width(n_jobs), "child": Child}
+    return data.StructLayout(places)
+
+
+def Facts(port_width):
+    """What the head says of a frame.
+
+    check : what `FrameCheck` needs; its fate is LENGTH or CHECKSUM where the head shows it.
+    refusal : FORMAT, OWNER, COLLISIONS or NONE, where nothing else is wrong.
+    head : the contribution.
+    port : where the frame came in.
+    """
+    return data.StructLayout(
+        {"check": FrameClass(), "refusal": 3, "head": Head, "port": port_width}
+    )
+
+
+class ContributionParser(wiring.Component):
+    """Reads the heads of our frames: the beats come out behind the facts of their frame.
+
+    Full rate. Facts are offered 9 cycles after the frame's 64th byte, or its last, came in; until
+    then the beats wait in a queue. All tables are read once per frame.
+
+    Parameters
+    ----------
+    n_bytes, n_ports, n_jobs : int
+        Bytes of a beat, 16, 32 or 64; pairs of ports; places in the table of jobs.
+
+    Members
+    -------
+    i : In(stream.Signature(FrameBeat(n_bytes, meta_width=...)))
+        ``meta``: 2 * port, and 1 more where the frame came from the network.
+    beats : Out(stream.Signature(FrameBeat(n_bytes)))
+    facts : Out(stream.Signature(Facts(...)))
+    names : In(Names(n_jobs))
+    jobs : In(ArrayLayout(JobRegisters, n_jobs))
+        For the slots that each job owns.
+    write : In(ChildWrite(n_ports, n_jobs))
+    """
+
+    def __init__(self, n_bytes, n_ports, n_jobs):
+        self.n_bytes, self.n_ports, self.n_jobs = n_bytes, n_ports, n_jobs
+        meta_width = 1 + index_width(n_ports)
+        self.facts_shape = Facts(meta_width)
+        super().__init__(
+            {
+                "i": In(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))),
+                "beats": Out(stream.Signature(FrameBeat(n_bytes))),
+                "facts": Out(stream.Signature(self.facts_shape)),
+                "names": In(Names(n_jobs)),
+                "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
+                "write": In(ChildWrite(n_ports, n_jobs)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n = self.n_bytes
+        m.submodules.queue = queue = FIFO(FrameBeat(n), QUEUE_BEATS)
+        # Never fills: it holds no more frames than the queue beats, its output and the pipeline.
+        m.submodules.facts = facts = FIFO(self.facts_shape, 2 * QUEUE_BEATS)
+        wiring.connect(m, queue.o, wiring.flipped(self.beats))
+        wiring.connect(m, facts.o, wiring.flipped(self.facts))
+        m.d.comb += [
+            queue.i.valid.eq(self.i.valid),
+            self.i.ready.eq(queue.i.ready),
+            *(queue.i.p[name].eq(self.i.p[name]) for name in ("data", "keep", "last", "bad")),
+        ]
+
+        n_beats = HEAD_BYTES // n
+        head = Signal(8 * HEAD_BYTES, reset_less=True)
+        port = Signal(len(self.i.p.meta), reset_less=True)
+        index = Signal(range(n_beats + 1))
+        take, whole = Signal(), Signal(reset_less=True)
+        m.d.comb += take.eq(self.i.valid & self.i.ready)
+        complete = take & ((index == n_beats - 1) | (self.i.p.last & (index != n_beats)))
+        with m.If(take):
+            m.d.sync += [
+                whole.eq((index == n_beats - 1) & (self.i.p.keep[n - 1] | ~self.i.p.last)),
+                port.eq(self.i.p.meta),
+            ]
+            with m.If(self.i.p.last):
+                m.d.sync += index.eq(0)
+            with m.Elif(index != n_beats):
+                m.d.sync += index.eq(index + 1)
+            for k in range(n_beats):
+                with m.If(index == k):
+                    m.d.sync += head[8 * n * k : 8 * n * (k + 1)].eq(self.i.p.data)
+        valid = complete
+        for k in range(DEPTH + 1):
+            later = Signal(name=f"valid{k}")
+            m.d.sync += later.eq(valid)
+            valid = later
+        m.d.comb += [facts.i.valid.eq(valid), facts.i.p.eq(self._judge(m, head, port, whole))]
+        return m
+
+    def _judge(self, m, head, port, whole):
+        """Facts, `DEPTH` cycles after the head was complete."""
+
+        def field(field):
+            return Cat(head[a:b] for a, b in field.slices)
+
+        def word(byte):
+            return Cat(head[8 * byte + 8 : 8 * byte + 16], head[8 * byte : 8 * byte + 8])
+
+        def stage(number, **values):
+            held = {}
+            for name, value in values.items():
+                shape = value.shape() if isinstance(value, data.View) else Value.cast(value).shape()
+                held[name] = Signal(shape, name=f"{name}_{number}", reset_less=True)
+                m.d.sync += held[name].eq(value)
+            return SimpleNamespace(**held)
+
+        op, udp = field(GRADNIC.op), field(UDP.length)
+        entry = Signal(Head)
+        same = ("src", "op", "gen", "slot", "lc", "tensor", "tree", "seq", "elems", "p0", "p1")
+        m.d.comb += [
+            *(entry[name].eq(field(GRADNIC[name])) for name in (*same, "arg", "last", "ovf")),
+            entry.ecn.eq(field(GRADNIC.ecn) | field(IPV4.ecn).all()),
+            entry.length.eq(udp - RAW_HEAD),
+        ]
+        one = stage(
+            1,
+            entry=entry,
+            knows=Cat((field(GRADNIC.job) == j.number) & j.enabled for j in self.names.jobs),
+            port=port,
+            mac=field(ETHERNET.source),
+            ip=field(IPV4.source),
+            speaks=~field(GRADNIC.ph) & (field(GRADNIC.src) < 32) & ~port[0],
+            version=field(GRADNIC.ver) == VERSION,
+            known=Cat(op == int(known) for known in Op).any(),
+            same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
+            whole=whole & (udp >= RAW_HEAD),
+            agree=udp + (UDP.start - IPV4.start) == field(IPV4.total_length),
+            udp=udp,
+            source=word(IPV4.source.byte) + word(IPV4.source.byte + 2),
+            destination=word(IPV4.destination.byte) + word(IPV4.destination.byte + 2),
+            rest=word(IPV4.identification.byte) + word(IPV4.reserved.byte),
+            hops=word(IPV4.ttl.byte) + field(IPV4.checksum),
+            sized=word(IPV4.start) + field(IPV4.total_length),
+            unsummed=field(UDP.checksum) == 0,
+        )
+        job = Cat(
+            Cat(one.knows[k] for k in range(self.n_jobs) if k >> bit & 1).any()
+            for bit in range(index_width(self.n_jobs))
+        )
+        two = stage(
+            2,
+            job=job,
+            port=one.port,
+            slot=one.entry.slot,
+            addresses=one.source + one.destination,
+            rest=one.rest + one.hops,
+            sized=one.sized,
+            pseudo=one.udp + IP_PROTOCOL_UDP,
+            end=one.udp + UDP.start,
+            sound=one.version & one.known & one.same_set,
+            fits=one.whole & one.agree,
+        )
+        child = self._child(m, two)
+        mine = Array(self.jobs)[two.job]
+        three = stage(
+            3,
+            child=child,
+            first_slot=mine.first_slot,
+            n_slots=mine.n_slots,
+            slot=two.slot,
+            header_sum=two.addresses + two.rest + two.sized,
+            pseudo=two.addresses + two.pseudo,
+        )
+        ahead = {name: delayed(m, getattr(one, name), 2) for name in ("mac", "ip", "speaks")}
+        src = delayed(m, one.entry.src, 2)
+        four = stage(
+            4,
+            is_child=(three.child.src == src) & three.child.enabled & ahead["speaks"],
+            from_mac=three.child.mac == ahead["mac"],
+            from_ip=three.child.ip == ahead["ip"],
+            offset=(three.slot - three.first_slot)[:14],  # bit 13: below the first
+            n_slots=three.n_slots,
+            folded=three.header_sum[:16] + three.header_sum[16:],
+        )
+        five = stage(
+            5,
+            owner=four.is_child & four.from_mac & four.from_ip,
+            in_range=~four.offset[13] & (four.offset[:13] < four.n_slots),
+            folded=four.folded[:16] + four.folded[16],
+        )
+        fits, sound = (delayed(m, getattr(two, name), 4) for name in ("fits", "sound"))
+        refusal = Mux(five.in_range, Refusal.NONE, Refusal.COLLISIONS)
+        refusal = Mux(five.owner, refusal, Refusal.OWNER)
+        six = stage(6, ip_holds=five.folded == 0xFFFF, refusal=refusal)
+        result = Signal(self.facts_shape, reset_less=True)
+        m.d.sync += [
+            result.head.eq(delayed(m, one.entry, 5, name="entry")),
+            result.head.job.eq(delayed(m, two.job, 4, name="job")),
+            result.port.eq(delayed(m, two.port, 4, name="from")),
+            result.refusal.eq(Mux(sound, six.refusal, Refusal.FORMAT)),
+            result.check.ours.eq(1),
+            result.check.fate.eq(
+                Mux(fits, Mux(six.ip_holds, Fate.CODED, Fate.CHECKSUM), Fate.LENGTH)
+            ),
+            result.check.end.eq(delayed(m, two.end, 4, name="end")),
+            result.check.pseudo.eq(delayed(m, three.pseudo, 3, name="pseudo")),
+            result.check.unsummed.eq(delayed(m, one.unsummed, 5, name="unsummed")),
+        ]
+        return result
+
+    def _child(self, m, two):
+        """Entry of the table of children for the job and the port of stage two."""
+        depth = 2 ** (index_width(self.n_jobs) + index_width(self.n_ports))
+        m.submodules.children = children = memory.Memory(shape=Child, depth=depth, init=[])
+        write, read = children.write_port(), children.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(self.write.enable),
+            write.addr.eq(Cat(self.write.job, self.write.port)),
+            write.data.eq(self.write.child),
+            read.addr.eq(Cat(two.job, two.port[1:])),
+        ]
+        return read.data

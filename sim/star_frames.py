@@ -1,0 +1,166 @@
+"""Frames for the aggregator's benches: contributions, faults, attacks, foreign traffic."""
+
+import numpy as np
+
+from ..formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
+from ..models.aggregate import contribution
+from ..models.ipv4 import ones_complement_sum
+from ..models.jobs import Address, Config, Job
+from ..models.thc import pack
+from . import frames as makers
+
+MAC, IP = 0x02AA00000000, 0x0A0000FE
+
+
+def children(ports):
+    """Addresses of workers at `ports`, each with a UDP port of its own."""
+    return tuple(Address(p, 0x020000000100 + p, 0x0A000001 + p, 50000 + p) for p in ports)
+
+
+def small_config(n_ports=2, **changes):
+    """Two jobs on few slots: THC on all ports, INT32 with the ports in the other order.
+
+    changes : of the THC job.
+    """
+    ports = range(n_ports)
+    thc = {"B": 64, "C": 128, "n_slots": 4, "kind": "thc"} | changes
+    return Config(
+        MAC,
+        IP,
+        n_ports,
+        (
+            Job(5, children(ports), first_slot=0, **thc),
+            Job(200, children(reversed(ports)), first_slot=4, n_slots=3, kind="int32"),
+        ),
+        n_words=64,
+    )
+
+
+def payload_of(job, op, rng, *, n_words=64):
+    """A random payload: indices, sums of one leaf, norms, or int32."""
+    if op == Op.THC_IDX:
+        return pack(rng.integers(0, 1 << job.b, job.C), job.b)
+    if op == Op.THC_SUM:
+        return pack(rng.integers(0, job.g + 1, job.C), job.w)
+    return rng.integers(0, 2**32, int(rng.integers(1, n_words + 1)), dtype=np.uint32).tobytes()
+
+
+def sound(config, rng, *, job=None, child=None, slot=None, gen=None, op=None, **fields):
+    """A contribution that is accepted where its slot is free; what is not given is random."""
+    job = config.jobs[int(rng.integers(len(config.jobs)))] if job is None else job
+    child = int(rng.integers(len(job.children))) if child is None else child
+    if op is None:
+        op = Op(rng.choice([Op.THC_IDX, Op.THC_IDX, Op.THC_SUM, Op.NORM]))
+        op = op if job.kind == "thc" else Op.INT32
+    fields = {
+        "payload": payload_of(job, op, rng, n_words=config.n_words),
+        "seq": int(rng.integers(0, 4)),
+        "tensor": 7,
+        "arg": 0x1234,
+    } | fields
+    return contribution(
+        job,
+        child,
+        aggregator=config,
+        op=op,
+        gen=int(rng.integers(0, 4)) if gen is None else gen,
+        slot=int(rng.integers(job.first_slot, job.first_slot + job.n_slots))
+        if slot is None
+        else slot,
+        **fields,
+    )
+
+
+def summed(frame):
+    """`frame` with a UDP checksum where it had 0."""
+    frame = bytearray(frame)
+    stop = UDP.start + UDP.length.get(frame)
+    pseudo = bytes(frame[26:34]) + bytes([0, 17]) + bytes(frame[38:40])
+    total = 0xFFFF ^ ones_complement_sum(pseudo + bytes(frame[UDP.start : stop]))
+    UDP.checksum.put(frame, total or 0xFFFF)
+    return bytes(frame)
+
+
+def marked(frame):
+    """`frame` with a congestion mark."""
+    frame = bytearray(frame)
+    IPV4.ecn.put(frame, 3)
+    return makers.refreshed(frame)
+
+
+def faults(frame, rng):
+    """{name: frame} of a contribution after an accident, and of what its sender may not say."""
+    bad = makers.faults(frame, rng)
+    bad |= {
+        "trailer": frame + rng.bytes(int(rng.integers(1, 100))),
+        "longest": frame.ljust(16384, b"\x55"),
+        "too long": frame.ljust(16401, b"\x55"),
+        "congested": marked(frame),
+        "head alone": _resized(frame[:HEAD_BYTES]),
+        "one byte more": _resized(frame + b"\0"),
+        "one byte less": _resized(frame[:-1]),
+    }
+    return bad | attacks(frame, rng)
+
+
+def attacks(frame, rng):
+    """{name: frame} of a sender that claims to be another, or another job's."""
+    bad = {}
+    for field, value in (
+        (GRADNIC.job, int(rng.choice([5, 200]))),
+        (GRADNIC.src, int(rng.choice([0, 1, 2, 31, 32, 33, 255]))),
+        (GRADNIC.ph, 1),
+        (GRADNIC.slot, int(rng.integers(0, 16))),
+        (GRADNIC.slot, int(rng.integers(0, 8192))),
+        (GRADNIC.gen, int(rng.integers(0, 65536)) & 0xFFFE | GRADNIC.set.get(frame)),
+        (GRADNIC.elems, int(rng.integers(0, 300))),
+        (GRADNIC.op, int(rng.integers(0, 6))),
+        (GRADNIC.op, int(Op.CONTROL)),
+        (ETHERNET.source, ETHERNET.source.get(frame) ^ 1 << int(rng.integers(48))),
+        (IPV4.source, IPV4.source.get(frame) ^ 1 << int(rng.integers(32))),
+    ):
+        wrong = bytearray(frame)
+        field.put(wrong, value)
+        bad[f"claims {field.name} {len(bad)}"] = makers.refreshed(wrong)
+    return bad
+
+
+def _resized(frame):
+    frame = bytearray(frame)
+    IPV4.total_length.put(frame, len(frame) - IPV4.start)
+    UDP.length.put(frame, len(frame) - UDP.start)
+    return makers.refreshed(frame)
+
+
+def foreign(config, rng):
+    """{name: frame} of traffic that is not any job's, whatever it looks like."""
+    own = sound(config, rng)
+    others = {
+        "other port": own[:36] + b"\xc6\xac" + own[38:],
+        "other job": own[:44] + b"\x06" + own[45:],
+        "cut before the job": own[:44],
+    }
+    return makers.foreign_frames(rng) | others
+
+
+def traffic(config, rng, n, *, share_bad=0.3, share_foreign=0.2):
+    """Frames for all ports, {port: [(frame, bad mark)]}: about `n` each, every kind among them."""
+    given = {}
+    for port in range(2 * config.n_ports):
+        frames = []
+        while len(frames) < n:
+            dice = rng.random()
+            if dice < share_foreign:
+                frames += list(foreign(config, rng).values())[: int(rng.integers(1, 30))]
+                continue
+            job = config.jobs[int(rng.integers(len(config.jobs)))]
+            here = [i for i, child in enumerate(job.children) if child.port == port]
+            frame = sound(config, rng, job=job, child=here[0] if here else None)
+            frame = summed(frame) if rng.random() < 0.3 else frame
+            if dice < share_foreign + share_bad:
+                kinds = list(faults(frame, rng).values())
+                frames += [kinds[k] for k in rng.permutation(len(kinds))[:4]]
+            else:
+                frames.append(frame)
+        given[port] = [(frame, bool(rng.random() < 0.03)) for frame in frames]
+    return given
