@@ -96,9 +96,12 @@ def test_sizes_come_with_the_first_beat():
 
 def test_windows():
     with pytest.raises(ValueError, match="n must be 1 to 16 windows of 4096 bytes, not 17"):
-        LiteFan(17)
+        LiteFan(17, inner_width=8)
     with pytest.raises(ValueError, match="not 0"):
-        LiteFan(0)
+        LiteFan(0, inner_width=8)
+
+    with pytest.raises(ValueError, match="inner_width must be at most 12, not 13"):
+        LiteFan(1, inner_width=13)
 
 
 def test_reset_is_held_and_then_done():

@@ -67,12 +67,11 @@ class DirectTap(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.domains.sync = ClockDomain()
-        m.domains.mac_tx, m.domains.mac_rx = ClockDomain(), ClockDomain()
         any_reset = self.rst | self.tx_rst | self.rx_rst
-        for domain, clock in (("sync", self.clk), ("mac_tx", self.tx_clk), ("mac_rx", self.rx_clk)):
-            m.d.comb += getattr(m.domains, domain).clk.eq(clock)
-            m.submodules[f"{domain}_reset"] = ResetSynchronizer(any_reset, domain=domain)
+        for name, clock in (("sync", self.clk), ("mac_tx", self.tx_clk), ("mac_rx", self.rx_clk)):
+            m.domains += (domain := ClockDomain(name))
+            m.d.comb += domain.clk.eq(clock)
+            m.submodules[f"{name}_reset"] = ResetSynchronizer(any_reset, domain=name)
 
         m.submodules.card = card = self.card
         wiring.connect(m, wiring.flipped(self.bus), card.bus)

@@ -11,9 +11,9 @@ class LiteFan(wiring.Component):
     """Gives each of `n` subordinates a window of ``2 ** window_bits`` bytes, the first at 0.
 
     One read and one write are under way at a time, each without regard to the other; 2 cycles more
-    than the subordinate takes, each way. An address past the last window reads 0, a write there
-    does nothing; both are answered OKAY, so that a host may scan. Address and data of a write may
-    come in either order.
+    than the subordinate takes, each way. Addresses past the subordinate's own, and past the last
+    window, read 0 and writes there do nothing; all are answered OKAY, so that a host may scan.
+    Address and data of a write may come in either order.
 
     Parameters
     ----------
@@ -21,25 +21,30 @@ class LiteFan(wiring.Component):
         Subordinates, at least 1.
     address_width : int
         Bits of a byte address from the manager.
+    inner_width : int
+        Bits of a byte address of the subordinates, at most `window_bits`.
     window_bits : int
-        Bits of a byte address that reach the subordinates.
+        Bits of a byte address within a window.
 
     Members
     -------
     i : In(Lite(address_width))
         Ready, answers and their valid come from registers.
-    o0, o1, ... : Out(Lite(window_bits))
+    o0, o1, ... : Out(Lite(inner_width))
     """
 
-    def __init__(self, n, *, address_width=16, window_bits=12):
+    def __init__(self, n, *, inner_width, address_width=16, window_bits=12):
         if n < 1 or n << window_bits > 1 << address_width:
             raise ValueError(
                 f"n must be 1 to {1 << address_width - window_bits} windows of {1 << window_bits} "
                 f"bytes, not {n!r}"
             )
+        if inner_width > window_bits:
+            raise ValueError(f"inner_width must be at most {window_bits}, not {inner_width!r}")
         self.n = n
+        self.inner_width = inner_width
         self.window_bits = window_bits
-        outputs = {f"o{k}": Out(Lite(window_bits)) for k in range(n)}
+        outputs = {f"o{k}": Out(Lite(inner_width)) for k in range(n)}
         super().__init__({"i": In(Lite(address_width)), **outputs})
 
     def elaborate(self, platform):
@@ -50,7 +55,7 @@ class LiteFan(wiring.Component):
 
     def _route(self, m, request, address, others, answer, fields):
         """One direction: hold the request, offer it to its window, hold the answer."""
-        i, low = self.i, self.window_bits
+        i = self.i
         outs = [getattr(self, f"o{k}") for k in range(self.n)]
         channels = [request, *(["w"] if others else [])]
         held = {name: Signal.like(getattr(i, name), name=f"held_{name}") for name in (address,)}
@@ -68,13 +73,14 @@ class LiteFan(wiring.Component):
             with m.If(getattr(i, f"{c}valid") & ~has[c]):
                 m.d.sync += has[c].eq(1)
                 if c == request:
-                    place = getattr(i, address)[low:]
+                    place = getattr(i, address)[self.window_bits :]
+                    past = getattr(i, address)[self.inner_width : self.window_bits].any()
                     m.d.sync += [
                         held[address].eq(getattr(i, address)),
                         protection.eq(getattr(i, f"{request}prot")),
                         window.eq(self.n),
                     ]
-                    with m.If(place < self.n):
+                    with m.If((place < self.n) & ~past):
                         m.d.sync += window.eq(place)
                 else:
                     m.d.sync += [held[name].eq(getattr(i, name)) for name in others]
