@@ -1,0 +1,480 @@
+"""N cards of RTL on the flit layer, their links and switches, in one compiled model.
+
+One card becomes a C++ class (CXXRTL); ``flit_cluster.cpp`` makes as many as there are nodes and
+carries flits and credits between them, cycle by cycle: bandwidth, latency, finite buffers, and
+switches that forward worms. Python fills tables and memories and starts the round.
+"""
+
+import ctypes
+import fcntl
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from amaranth.back import rtlil
+from amaranth.hdl import Shape
+
+from gradnic.flit import FLIT_BYTES, HEAD, Share, contributions
+from gradnic.table import Layout
+
+from ..hdl.flit_card import FlitCard
+from ..models.collective import all_reduce
+from . import batch, cxxrtl, encoding, tools
+
+_ALWAYS = 2**64 - 1
+_ROUTE_AT = sum(list(HEAD.values())[: list(HEAD).index("route")])
+
+
+@dataclass(frozen=True)
+class Wires:
+    """Links as the cards see them: latency in cycles, flits per cycle, credits per neighbor."""
+
+    latency: int = 150
+    bytes_per_cycle: float = 16
+    credits: int = 318
+
+    def __post_init__(self):
+        if self.latency < 1:
+            raise ValueError(f"link latency must be 1 or more, not {self.latency}")
+        if not 0 < self.bytes_per_cycle <= FLIT_BYTES:
+            raise ValueError(
+                f"link bytes per cycle must be above 0 and at most {FLIT_BYTES}, not "
+                f"{self.bytes_per_cycle:g}"
+            )
+
+
+class _Line(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("source", "source_port", "to", "to_port")),
+        ("latency", ctypes.c_int64),
+        ("flits", ctypes.c_double),
+    ]
+
+
+_RECORD = np.dtype([(name, "i8") for name in ("flits", "heads", "first", "last")])
+
+
+def _header(component, plain, *, converges):
+    """C++ that names the ports of a card for ``flit_cluster.cpp``."""
+    m = batch._mangle
+    ports = range(component.n_ports)
+
+    def cases(body):
+        return " ".join(f"case {k}: {body(k)}" for k in ports)
+
+    def level(name):
+        return f"d.{m(name)}"
+
+    lines = [
+        "using namespace cxxrtl_yosys;",
+        "using Design = cxxrtl_design::p_top;",
+        "namespace {",
+        f"constexpr bool CONVERGES = {str(converges).lower()};",
+        f"constexpr int ROUTE_AT = {_ROUTE_AT};",
+        "[[maybe_unused]] void rearm(Design &d) { d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 0; }",
+        "template<int bit> [[maybe_unused]] void set_clock(Design &d) { d.p_clk.data[0] = bit; }",
+        "template<int bit> void set_reset(Design &d) { d.p_rst.data[0] = bit; }",
+        "template<size_t N> value<N> &peek(value<N> &v) { return v; }",
+        "template<size_t N> value<N> &peek(wire<N> &w) { return w.curr; }",
+        "template<size_t N> void fill(value<N> &v, const uint8_t *bytes) {",
+        "\tstd::memcpy(v.data, bytes, (N + 7) / 8); }",
+        f"void set_start(Design &d, bool bit) {{ {level('start')}.data[0] = bit; }}",
+        f"bool get_done(Design &d) {{ return peek({level('done')}).data[0] & 1; }}",
+        f"uint32_t rx_credit(Design &d) {{ return peek({level('rx_credit')}).data[0]; }}",
+        f"uint32_t &tx_credit(Design &d) {{ return {level('tx_credit')}.data[0]; }}",
+        "void tx_ready(Design &d, int port, bool bit) { switch (port) {",
+        cases(lambda k: f"{level(f'tx__{k}__ready')}.data[0] = bit; break;"),
+        "} }",
+        "void rx_valid(Design &d, int port, bool bit) { switch (port) {",
+        cases(lambda k: f"{level(f'rx__{k}__valid')}.data[0] = bit; break;"),
+        "} }",
+        "void rx_payload(Design &d, int port, const uint32_t *data) { switch (port) {",
+        cases(lambda k: f"std::memcpy({level(f'rx__{k}__payload')}.data, data, 20); break;"),
+        "} }",
+        "bool tx_taken(Design &d, int port, uint32_t *data) { switch (port) {",
+        cases(
+            lambda k: (
+                f"std::memcpy(data, peek({level(f'tx__{k}__payload')}).data, 20); "
+                f"return peek({level(f'tx__{k}__valid')}).data[0] & "
+                f"{level(f'tx__{k}__ready')}.data[0] & 1;"
+            )
+        ),
+        "} return false; }",
+        "void host(Design &d, bool en, bool write, uint32_t at, const uint8_t *word) {",
+        f"\t{level('host_en')}.data[0] = en; {level('host_write')}.data[0] = write;",
+        f"\t{level('host_addr')}.data[0] = at;",
+        f"\tif (word) fill({level('host_data')}, word); }}",
+        "void host_word(Design &d, uint8_t *word) {",
+        f"\tstd::memcpy(word, peek({level('host_read')}).data, {4 * component.n_lanes}); }}",
+        "void set_level(Design &d, int64_t port, const uint8_t *bytes) { switch (port) {",
+        *(f"case {i}: fill({level(p.name)}, bytes); break;" for i, p in plain if p.is_input),
+        "} }",
+        "void get_level(Design &d, int64_t port, uint8_t *bytes) { switch (port) {",
+        *(
+            f"case {i}: std::memcpy(bytes, peek({level(p.name)}).data, {p.size}); break;"
+            for i, p in plain
+            if not p.is_input
+        ),
+        "} }",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+@cache
+def build(layout, **sizes):
+    """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
+
+    layout, sizes : of `FlitCard`.
+    """
+    component = FlitCard(layout, **sizes)
+    _, plain = batch.ports_of(component.signature)
+    plain = list(enumerate(plain))
+    text = rtlil.convert(component, name="top", emit_src=False)
+    engine = (Path(__file__).parent / "flit_cluster.cpp").read_text()
+    key = tools.digest(
+        text, engine, Path(__file__).read_text(), batch._SOURCE, tools.yosys_version()
+    )
+    root = tools.build_root() / "flit_cluster"
+    folder = root / key
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "cluster.so").exists():
+            _compile(component, text, plain, engine, folder)
+    library = ctypes.CDLL(str(folder / "cluster.so"))
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    arguments = {
+        "new": [number] * 3 + [pointer, number, pointer, pointer, number],
+        "delete": [pointer],
+        "set": [pointer, number, number, pointer],
+        "get": [pointer, number, number, pointer],
+        "tick": [pointer, number],
+        "load": [pointer, number, number, number, pointer],
+        "dump": [pointer, number, number, number, pointer],
+        "run": [pointer, pointer, number, ctypes.c_uint64, ctypes.c_uint64, pointer, pointer],
+    }
+    for name, types in arguments.items():
+        function = getattr(library, f"cluster_{name}")
+        function.argtypes = types
+        function.restype = {"new": pointer, "run": number}.get(name)
+    return library, {p.name: (i, p) for i, p in plain}
+
+
+def _compile(component, text, plain, engine, folder):
+    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
+    try:
+        (work / "design.il").write_text(text)
+        script = f"read_rtlil design.il\n{batch.PREPARE}\nwrite_cxxrtl -O6 -g0 design.cpp\n"
+        tools.yosys(script, folder=work, outputs=["design.cpp"])
+        design = (work / "design.cpp").read_text()
+        converges = cxxrtl.converges(design)
+        (work / "design.cpp").write_text(cxxrtl.cut(design, batch.FUNCTION_SIZE))
+        (work / "ports.h").write_text(_header(component, plain, converges=converges))
+        (work / "cluster.cpp").write_text(engine)
+        flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
+        flags += ["-DCXXRTL_NDEBUG", *batch.RELAXED, f"-I{tools.cxxrtl_include()}"]
+        command = [tools.compiler(), *flags, "cluster.cpp", "-o", "cluster.so"]
+        tools.call(command, folder=work, timeout=3600, log="compiler.log")
+        shutil.rmtree(folder, ignore_errors=True)
+        work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@dataclass
+class Result:
+    """What one all-reduce of a cluster left behind.
+
+    cycles : from the start of all nodes to the last node's done; None if some node never was.
+    done : int64 (n_nodes,), -1 where a node was not done.
+    replicas : float32 (n_nodes, n_floats).
+    links : record array (n_links,) of {flits, heads, first, last}: first and last are cycles.
+    status : per node {name: value} of the scheduler's status, `foreign` and `overflow`.
+    """
+
+    cycles: int | None
+    done: np.ndarray
+    replicas: np.ndarray = field(repr=False)
+    links: np.ndarray = field(repr=False)
+    status: list = field(repr=False)
+
+    @property
+    def busiest_link_share(self):
+        """Share of the time between its first and last flit in which the busiest link carried."""
+        busiest = self.links[self.links["flits"].argmax()]
+        span = int(busiest["last"] - busiest["first"]) + 1
+        return float(busiest["flits"] / span) if busiest["flits"] else 0.0
+
+
+class Cluster:
+    """Cards that run one table on one topology, for tensors of one size.
+
+    Parameters
+    ----------
+    table : gradnic.table.Table
+    topology : gradnic.models.topology.Topology
+        Cards need a port for each of their links; paths through nodes are refused, and switches
+        forward without virtual channels.
+    n_floats : int
+    wires : Wires
+    n_lanes : int
+        8, 16 or 32; 0: the smallest that is 8 times the ports, at most 32.
+    packets : bool
+        A head per 256 bytes, not per message.
+    watchdog : int
+        Cycles without progress until a card calls a row stuck.
+    """
+
+    def __init__(
+        self, table, topology, n_floats, *, wires=None, n_lanes=0, packets=False, watchdog=100_000
+    ):
+        wires = wires or Wires()
+        n_ports = max(len(topology.out[v]) for v in range(topology.n_nodes))
+        if topology.port_limited or n_ports > 8:
+            raise ValueError(f"{topology.name}: cards need a port for each of {n_ports} links")
+        for path in table.paths:
+            inner = topology.links[list(path[1:]), 0]
+            if (inner < topology.n_nodes).any():
+                raise ValueError(f"{table.name} sends through nodes, and cards never forward")
+        self.table, self.topology, self.n_floats = table, topology, n_floats
+        n_chunks = table.n_chunks * table.repeats
+        n_lanes = n_lanes or max(8, min(32, 8 * n_ports))
+        ranks = contributions(table)
+        self.shares = [Share(n_lanes, n_floats, n_chunks, r) for r in ranks]
+        share = self.shares[0]
+        places = max(n_chunks, *(s.n_places for s in self.shares))
+        n_words = _power(places * share.chunk_words)
+        layout = Layout.fit(table.rows)
+        depth = _power(int(np.bincount(table.rows["node"]).max()))
+        self._library, self._ports = build(
+            layout,
+            n_ports=n_ports,
+            n_lanes=n_lanes,
+            n_words=n_words,
+            depth=depth,
+            n_chunks=_power(n_chunks),
+            credits=wires.credits,
+        )
+        self._self = self._new(wires)
+        for node in range(table.n_nodes):
+            self._configure(node, layout, packets, watchdog)
+
+    def __del__(self):
+        if getattr(self, "_self", None):
+            self._library.cluster_delete(self._self)
+            self._self = None
+
+    def _new(self, wires):
+        t = self.topology
+        latency = np.full(t.n_links, wires.latency) if t.latency is None else t.latency
+        lines = (_Line * t.n_links)()
+        for link, (a, b) in enumerate(t.links.tolist()):
+            port = [next_to for _, next_to in t.out[a]].index(b)
+            back = [next_to for _, next_to in t.out[b]]
+            to_port = back.index(a) if a in back else -1
+            if b < t.n_nodes and to_port < 0:
+                raise ValueError(f"{t.name}: link {a}-{b} has no link back for its credits")
+            flits = t.bandwidth[link] * wires.bytes_per_cycle / FLIT_BYTES
+            if min(a, b) < t.n_nodes and flits > 1:
+                raise ValueError(f"{t.name}: link {a}-{b} is faster than a card's port")
+            lines[link] = _Line(a, port, b, to_port, int(latency[link]), flits)
+        starts = np.cumsum([0, *map(len, self.table.paths)]).astype(np.int32)
+        hops = np.array([link for path in self.table.paths for link in path], np.int32)
+        return self._library.cluster_new(
+            t.n_nodes, t.n_vertices, t.n_links, ctypes.byref(lines), len(self.table.paths),
+            starts.ctypes.data, hops.ctypes.data, wires.credits,
+        )  # fmt: skip
+
+    def _set(self, node, name, value=None, **fields):
+        number, port = self._ports[name]
+        shape = port.shape
+        if value is None:
+            row = encoding.pack(shape, **{k: np.array([v]) for k, v in fields.items()})
+        else:
+            width = (Shape.cast(shape).width + 7) // 8
+            row = np.frombuffer(int(value).to_bytes(width, "little"), np.uint8)
+        row = np.ascontiguousarray(row)
+        self._library.cluster_set(self._self, node, number, row.ctypes.data)
+
+    def _write(self, node, kind, rows):
+        """Fill one of the card's tables: `rows` of {field: value}, or integers."""
+        self._set(node, f"{kind}_en", 1)
+        data = "table_data" if kind == "table" else kind
+        for at, row in enumerate(rows):
+            self._set(node, f"{kind}_addr", at)
+            if isinstance(row, dict):
+                self._set(node, data, **row)
+            else:
+                self._set(node, data, row)
+            self._library.cluster_tick(self._self, node)
+        self._set(node, f"{kind}_en", 0)
+
+    def _configure(self, node, layout, packets, watchdog):
+        table, share = self.table, self.shares[node]
+        rows = table.of(node)
+        image, size = layout.pack(rows), layout.row_bytes
+        self._write(
+            node,
+            "table",
+            [int.from_bytes(image[k : k + size], "little") for k in range(0, len(image), size)],
+        )
+        self._write(
+            node,
+            "entry",
+            [{"base": b, "ranks": r} for b, r in zip(share.base, share.ranks, strict=True)],
+        )
+        peers = table.peers[table.peers["node"] == node]
+        self._write(node, "peer", [{"port": p["port"], "route": p["path"]} for p in peers])
+        full, last = share.chunk_flits
+        stages = int(rows["repeat"].max(initial=0)) if table.period else 1
+        setup = {
+            "scheduler": {
+                "rows": len(rows),
+                "chunks": share.n_chunks,
+                "live": share.live,
+                "peers": len(peers),
+                "stride": table.n_chunks,
+                "repeats": table.repeats,
+                "iterations": table.repeats + stages - 1,
+                "watchdog": watchdog,
+            },
+            "places": {
+                "chunk_words": share.chunk_words,
+                "chunk_flits": full,
+                "last_flits": last,
+                "live": share.live,
+            },
+            "packets": packets,
+        }
+        self._set(node, "setup", _packed(self._ports["setup"][1].shape, setup))
+
+    def run(self, gradients, *, starts=None, duty=1.0, seed=1, max_cycles=None):
+        """One all-reduce of `gradients`, float32 (n_nodes, n_floats); a `Result`.
+
+        starts : cycle at which each node starts, default 0. duty : chance that a link takes a flit
+        in a cycle. max_cycles : default generous.
+        """
+        n_nodes = self.table.n_nodes
+        gradients = np.ascontiguousarray(gradients, np.float32)
+        if gradients.shape != (n_nodes, self.n_floats):
+            raise ValueError(
+                f"gradients must be ({n_nodes}, {self.n_floats}), not {gradients.shape}"
+            )
+        for node, values in enumerate(gradients):
+            words = self.shares[node].to_words(values)
+            self._library.cluster_load(
+                self._self, node, len(words), words.itemsize * words.shape[1], words.ctypes.data
+            )
+        starts = np.zeros(n_nodes, np.int64) if starts is None else np.asarray(starts, np.int64)
+        done = np.zeros(n_nodes, np.int64)
+        links = np.zeros(self.topology.n_links, _RECORD)
+        if max_cycles is None:
+            max_cycles = int(starts.max()) + 200_000 + 40 * self.n_floats
+        threshold = _ALWAYS if duty >= 1 else int(duty * 2.0**64)
+        cycles = self._library.cluster_run(
+            self._self, starts.ctypes.data, max_cycles, threshold, seed, done.ctypes.data,
+            links.ctypes.data,
+        )  # fmt: skip
+        replicas = np.stack([self._dump(node) for node in range(n_nodes)])
+        status = [self._status(node) for node in range(n_nodes)]
+        return Result(None if cycles < 0 else int(done.max()), done, replicas, links, status)
+
+    def _dump(self, node):
+        share = self.shares[node]
+        words = np.zeros((share.n_chunks * share.chunk_words, share.n_lanes), np.uint32)
+        self._library.cluster_dump(
+            self._self, node, len(words), 4 * share.n_lanes, words.ctypes.data
+        )
+        return share.from_words(words)
+
+    def _status(self, node):
+        result = {}
+        for name in ("status", "foreign", "overflow"):
+            number, port = self._ports[name]
+            row = np.zeros((1, port.size), np.uint8)
+            self._library.cluster_get(self._self, node, number, row.ctypes.data)
+            value = encoding.unpack(Shape.cast(port.shape) if name != "status" else port.shape, row)
+            if name == "status":
+                result |= {k: int(v[0]) for k, v in value.items()}
+            else:
+                result[name] = int(value[0])
+        return result
+
+
+def _power(n):
+    """The power of two that is at least n, 2 or more."""
+    return max(2, 1 << (int(n) - 1).bit_length())
+
+
+def _packed(shape, values):
+    """Integer of a struct of structs, fields that are not named 0."""
+    total = 0
+    for name, member in shape:
+        value = values.get(name, 0)
+        inner = _packed(member.shape, value) if isinstance(value, dict) else int(value)
+        total |= inner << member.offset
+    return total
+
+
+@dataclass
+class Cosim:
+    """An all-reduce by RTL beside the golden one: see `cosim`.
+
+    mismatches : elements of all replicas that differ; first : the first of them in words, or who
+    never finished.
+    """
+
+    ok: bool
+    nodes: int
+    cycles: int | None
+    bit_exact: bool
+    mismatches: int
+    first: str | None
+    busiest_link_share: float
+    flits: int
+    result: Result = field(repr=False)
+
+    def summary(self):
+        """Everything that fits into JSON."""
+        names = ("ok", "nodes", "cycles", "bit_exact", "mismatches", "first", "flits")
+        return {name: getattr(self, name) for name in (*names, "busiest_link_share")}
+
+
+def cosim(table, topology, gradients, *, cluster=None, **options):
+    """One all-reduce of `gradients` by RTL, compared bit for bit with `collective.all_reduce`.
+
+    cluster : a `Cluster` to run on; else one is built. options : of `Cluster.run`.
+    """
+    gradients = np.ascontiguousarray(gradients, np.float32)
+    cluster = cluster or Cluster(table, topology, gradients.shape[1])
+    result = cluster.run(gradients, **options)
+    expected = all_reduce(table, gradients)
+    differs = result.replicas.view(np.uint32) != expected.view(np.uint32)
+    first = None
+    late = np.flatnonzero(result.done < 0)
+    if len(late):
+        s = result.status[late[0]]
+        first = f"node {late[0]} is not done: row {s['row']}, chunk {s['chunk']}"
+        first += ", stuck" if s["stuck"] else ""
+    elif differs.any():
+        node, at = np.argwhere(differs)[0]
+        got, want = (x[node, at].view(np.uint32) for x in (result.replicas, expected))
+        first = f"node {node}, element {at}: {got:#010x}, not {want:#010x}"
+    bad = [n for n, s in enumerate(result.status) if s["foreign"] or s["overflow"] or s["fault"]]
+    if bad and first is None:
+        first = f"node {bad[0]}: {result.status[bad[0]]}"
+    return Cosim(
+        ok=first is None,
+        nodes=table.n_nodes,
+        cycles=result.cycles,
+        bit_exact=not differs.any(),
+        mismatches=int(differs.sum()),
+        first=first,
+        busiest_link_share=result.busiest_link_share,
+        flits=int(result.links["flits"].sum()),
+        result=result,
+    )
