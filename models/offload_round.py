@@ -30,7 +30,7 @@ class Packet:
 
 
 class Run:
-    """Consecutive packets of one row to one peer, which one PROBE covers."""
+    """Consecutive packets of one chunk to one peer, which one PROBE covers."""
 
     def __init__(self, to, port, ph, flow, first, packets):
         self.to, self.port, self.ph, self.flow = to, port, ph, flow
@@ -224,11 +224,17 @@ class Round:
             packets = [self._summed(row, number) for number in numbers]
         else:
             packets = [self._final(number) for number in numbers]
-        return [
-            Run(to, port, int(not row.is_reduce), row.flow, numbers.start + at,
-                [replace(packet) for packet in packets[at : at + segment]])
-            for to, port in row.to for at in range(0, len(packets), segment)
-        ]  # fmt: skip
+        plan, runs = self.tensor.plan, []
+        for to, port in row.to:
+            for chunk in range(row.first, row.stop):
+                mine = plan.packets(chunk, chunk + 1)
+                for first in range(mine.start, mine.stop, segment):
+                    at = slice(
+                        first - numbers.start, min(first + segment, mine.stop) - numbers.start
+                    )
+                    copies = [replace(packet) for packet in packets[at]]
+                    runs.append(Run(to, port, int(not row.is_reduce), row.flow, first, copies))
+        return runs
 
     def _encode(self, numbers):
         """This node's THC indices and table values, for the packets of a row."""

@@ -20,6 +20,9 @@ ZERO, STALE = "zero", "stale"
 STALE_ROUND, RANGE, LENGTH, DUPLICATE, LATE = "stale", "range", "length", "duplicate", "late"
 PAGE_BITS = 8192  # of one BITMAP of form 0: 1024 bytes of payload
 RUNS = 128  # of one BITMAP of form 1
+ALIGN = (
+    32  # a BITMAP of form 0 starts at a multiple: the circuit's memory word, more than asked for
+)
 
 
 def need_bytes(total, p_q16):
@@ -183,11 +186,12 @@ class Reception:
     def bitmaps(self, first, count):
         """Bodies of the BITMAPs that answer a PROBE of this range: (form, first, n, payload).
 
-        Form 0: n bits from packet `first`, a multiple of 8, lowest bit of each byte first, 1 =
-        not wanted; only pages of `PAGE_BITS` with a 0 are sent. Form 1: n entries {first missing
-        u32, run u32}, big-endian. The one with fewer bytes; form 0 in a draw.
+        Form 0: n bits from packet `first`, a multiple of 32, lowest bit of each byte first, 0 =
+        wanted, within the range only; only pages of `PAGE_BITS` with a 0 are sent. Form 1: n
+        entries {first missing u32, run u32}, big-endian. The one with fewer bytes; form 0 in a
+        draw.
         """
-        start = first - first % 8
+        start = first - first % ALIGN
         wanted = np.flatnonzero(~self.closed[first : first + count]) + first
         if not len(wanted):
             return []
@@ -202,8 +206,9 @@ class Reception:
         bodies = []
         for begin in begins:
             n = min(begin + PAGE_BITS, first + count) - begin
-            bits = np.packbits(self.closed[begin : begin + n], bitorder="little").tobytes()
-            bodies.append((0, begin, n, bits))
+            bits = np.ones(n, bool)
+            bits[wanted[(wanted >= begin) & (wanted < begin + n)] - begin] = False
+            bodies.append((0, begin, n, np.packbits(bits, bitorder="little").tobytes()))
         return bodies
 
     def missing_elems(self, elem_bytes=4):
