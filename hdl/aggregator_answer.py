@@ -17,8 +17,9 @@ from ..formats import (
     UDP,
     VERSION,
 )
-from .aggregator_intake import DropTail, Names
+from .aggregator_intake import Names
 from .aggregator_parser import Child, ChildWrite, index_width
+from .drop_tail import DropTail
 from .pipeline import delayed, delayed_flag
 from .slot_types import MAX_CHILDREN, Answer
 from .streams import Beat, FrameBeat, Slice

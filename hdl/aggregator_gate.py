@@ -8,9 +8,10 @@ from amaranth.utils import ceil_log2
 from ..aggregator import MAX_FRAME, Refusal
 from ..formats import GRADNIC, HEAD_BYTES, UDP
 from ..inline import Fate
-from .aggregator_intake import DropTail, Names
+from .aggregator_intake import Names
 from .aggregator_parser import ChildWrite, ContributionParser, index_width
 from .checksum import FrameCheck, Verdict
+from .drop_tail import DropTail
 from .fifo import FIFO
 from .frame_store import COUNT_WIDTH, FrameStore
 from .realign import Realigner

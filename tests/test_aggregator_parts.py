@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from gradnic.hdl.aggregator_gate import Gate
-from gradnic.hdl.aggregator_intake import DropTail
+from gradnic.hdl.drop_tail import DropTail
 from gradnic.hdl.round_robin import RoundRobin
 from gradnic.hdl.streams import FrameBeat
 from gradnic.models.aggregate import Aggregator
