@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from ..hdl.streams import FrameBeat
+from ..table import Layout
 from . import flow
 
 LANES = (4, 8, 16, 32)
@@ -90,7 +91,7 @@ BLOCKS = {
     "scheduler": Block(
         "message scheduler, 64 nodes, 4 ports, 512 rows, 64 chunks",
         "scheduler",
-        lambda hdl, n: hdl.Scheduler(hdl.Layout.for_nodes(64)),
+        lambda hdl, n: hdl.Scheduler(Layout.for_nodes(64)),
         lanes=(1,),
         bits=lambda n: None,
     ),

@@ -4,11 +4,12 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.table import Layout, bits
+from gradnic.table import bits
 
 from .scheduler_chunks import EVENTS, ChunkBook, State
 from .scheduler_rows import FAULTS, Message, RowReader, Setup
 from .scheduler_window import N_SLOTS, RowWindow
+from .streams import Slice
 
 SETTLED = 3  # cycles from a message's start to ports that show it
 FLUSH_CYCLES = 8  # until nothing of an aborted round is on its way inside
@@ -158,21 +159,28 @@ class Scheduler(wiring.Component):
         m.d.sync += all_out.eq(
             reader.ended & ~window.present & ~self.issues.valid & ~begin & ~flush
         )
-        quiet, counting = self._issue(m, window, flush)
-        self._watch(m, book, window, counting, all_out)
+        quiet, counting, offer_row = self._issue(m, window, flush)
+        self._watch(m, book, window, counting, all_out, offer_row)
         self._rounds(m, book, reader, all_out & quiet, flush, begin)
         return m
 
     def _issue(self, m, window, flush):
-        """Rows leave the window: (all ports are idle since the last one, a NOP is counted)."""
+        """Rows leave the window; returns (all ports are idle since the last one, a NOP row is
+        counted, row of the message on offer)."""
         head, out, setup = window.head, self.issues, self.setup
         released, counting, go = Signal(), Signal(), Signal()
+        shape = data.StructLayout({"message": head.message.shape(), "row": head.row.shape()})
+        m.submodules.offers = offers = Slice(shape)
         m.d.comb += [
-            go.eq(window.ready & (~head.hold | released) & (~out.valid | out.ready)),
+            go.eq((window.ready | released) & offers.i.ready),
             window.pop.eq(go),
+            offers.i.valid.eq(go & ~head.nop),
+            offers.i.p.message.eq(head.message),
+            offers.i.p.row.eq(head.row),
+            out.valid.eq(offers.o.valid),
+            out.p.eq(offers.o.p.message),
+            offers.o.ready.eq(out.ready),
         ]
-        with m.If(~out.valid | out.ready):
-            m.d.sync += [out.valid.eq(go & ~head.nop), out.p.eq(head.message)]
 
         settled, all_idle, quiet = Signal(range(SETTLED + 1)), Signal(), Signal()
         m.d.sync += all_idle.eq(self.idle.all())
@@ -190,7 +198,7 @@ class Scheduler(wiring.Component):
             with m.If(cycles == 1):
                 m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(steps - 1)]
                 m.d.sync += [counting.eq(steps != 0), released.eq(steps == 0)]
-        with m.Elif(window.ready & head.hold & quiet & ~released):
+        with m.Elif(window.held & quiet & ~released):
             m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(head.steps)]
             with m.If(head.nop & (setup.step_cycles != 0)):
                 m.d.sync += counting.eq(1)
@@ -198,25 +206,25 @@ class Scheduler(wiring.Component):
                 m.d.sync += released.eq(1)
         with m.If(flush):
             m.d.sync += counting.eq(0)
-        return quiet, counting
+        return quiet, counting, offers.o.p.row
 
-    def _watch(self, m, book, window, counting, all_out):
+    def _watch(self, m, book, window, counting, all_out, offer_row):
         """Which row is the oldest, and for how long nothing has moved."""
         setup, status = self.setup, self.status
-        timer, limit = Signal(33), Signal(33)
+        timer = Signal(33)  # its top bit: below 0
         moved = window.pop | (self.issues.valid & self.issues.ready) | book.grew | book.finished
-        m.d.sync += [limit.eq(setup.watchdog - 1), timer.eq(timer - 1)]
+        barks = Signal()
+        m.d.sync += [barks.eq(setup.watchdog != 0), timer.eq(timer - 1)]
         with m.If(moved | counting | ~status.running):
-            m.d.sync += timer.eq(limit)
-        with m.If(status.running & timer[-1] & ~limit[-1]):
+            m.d.sync += timer.eq(setup.watchdog)
+        with m.If(status.running & timer[-1] & barks):
             m.d.sync += status.stuck.eq(1)
 
-        out_row = Signal(len(window.head.row))
         with m.If(window.pop):
-            m.d.sync += [out_row.eq(window.head.row), status.step.eq(window.head.message.step)]
+            m.d.sync += status.step.eq(window.head.message.step)
         with m.If(status.running & ~status.stuck):
             with m.If(self.issues.valid):
-                m.d.sync += [status.row.eq(out_row), status.chunk.eq(self.issues.p.first)]
+                m.d.sync += [status.row.eq(offer_row), status.chunk.eq(self.issues.p.first)]
             with m.Elif(window.present):
                 m.d.sync += [
                     status.row.eq(window.head.row),

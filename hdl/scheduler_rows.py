@@ -19,9 +19,9 @@ def Message(layout, n_chunks):
 
     gather : 0 reduce: send the partial sum of the chunks; 1 gather: send the final chunks.
     terminal : a reduce without a peer: make the chunks final here (codec image), then report
-    them on ``finals``. flow, rank, step : as in the row. first, count : chunks ``first .. first +
-    count`` of the tensor, none of them empty. sends : array of {valid, peer}: one valid for a
-    reduce, none if terminal, one or more for a gather.
+    them on ``finals``. flow, wait, rank, step : as in the row. first, count : the first chunk of
+    the tensor, and how many less one; none of them is empty. sends : array of {valid, peer}: one
+    valid for a reduce, none if terminal, one or more for a gather.
     """
     chunk = bits(n_chunks - 1)
     return data.StructLayout(
@@ -29,6 +29,7 @@ def Message(layout, n_chunks):
             "gather": 1,
             "terminal": 1,
             "flow": layout.flow,
+            "wait": layout.wait,
             "rank": layout.rank,
             "step": layout.step,
             "first": chunk,
@@ -72,8 +73,8 @@ def Row(layout, depth, n_chunks):
     """Shape of a row that has something to do.
 
     message : what to send. nop : nothing, for ``steps`` + 1 steps. hold : wait until all earlier
-    rows are out and all ports idle. row : index in the table. wait : contributions. free : it
-    waits for nothing. single : one look is enough, ``free`` or one chunk; double : two chunks.
+    rows are out and all ports idle. row : index in the table. free : it waits for nothing.
+    single : one look is enough, since it is ``free`` or has one chunk; double : two chunks.
     """
     return data.StructLayout(
         {
@@ -82,7 +83,6 @@ def Row(layout, depth, n_chunks):
             "steps": layout.count,
             "hold": 1,
             "row": bits(depth - 1),
-            "wait": layout.wait,
             "free": 1,
             "single": 1,
             "double": 1,
@@ -175,12 +175,13 @@ class RowReader(wiring.Component):
         fetching, fetch, vanished = Signal(), Signal(), Signal()
         room = Signal(range(N_AHEAD + 1), init=N_AHEAD)
         self.vanished = vanished
-        taken = self.rows.valid & self.rows.ready
+        given = Signal(2)  # a cycle late: neither is on the path to the next address
         m.d.comb += fetch.eq(fetching & (room != 0))
         m.d.sync += [
             last_row.eq(setup.rows - 1),
             one_row.eq(setup.rows == 1),
-            room.eq(room - fetch + taken + vanished),
+            given.eq(Cat(self.rows.valid & self.rows.ready, vanished)),
+            room.eq(room - fetch + given[0] + given[1]),
             self.ended.eq(~fetching & (room == N_AHEAD) & ~self.begin),
         ]
         with m.If(fetch):
@@ -305,9 +306,7 @@ class RowReader(wiring.Component):
         row = Signal(self.shape, reset_less=True)
         gather, alone3 = register("gather", is_gather, 3), register("alone", alone, 3)
         nop3 = register("nop3", nop2)
-        count = Signal(width)
         m.d.comb += [
-            count.eq(shrunk - chunk),
             good.eq(valid & keep & (fault == 0) & ~failed),
             self.vanished.eq(valid & ~good),
         ]
@@ -317,16 +316,14 @@ class RowReader(wiring.Component):
             row.message.gather.eq(gather),
             row.message.terminal.eq(~gather & alone3),
             row.message.first.eq(chunk),
-            row.message.count.eq(count),
+            row.message.count.eq(shrunk - chunk),
             Value.cast(row.message.sends).eq(Cat(late[f"send{i}"] for i in range(len(sends)))),
             row.nop.eq(nop3),
             row.steps.eq(late["count"]),
             row.hold.eq(late["bar"] | (setup.lockstep & (nop3 | (place != step_before)))),
             row.row.eq(register("index", index, 3)),
-            row.wait.eq(Mux(nop3, 0, late["wait"])),
+            row.message.wait.eq(Mux(nop3, 0, late["wait"])),
             row.free.eq(free),
-            row.single.eq(free | (shrunk == chunk)),
-            row.double.eq(count == 1),
             self.fault.eq(Mux(valid & ~failed, fault, 0)),
             self.fault_row.eq(register("index_at_fault", index, 3)),
             self.fault_chunk.eq(chunk),
@@ -336,4 +333,9 @@ class RowReader(wiring.Component):
             m.d.sync += step_before.eq(place)
         with m.If(valid & (fault != 0)):
             m.d.sync += failed.eq(1)
-        m.d.comb += [out.valid.eq(offered), out.p.eq(row)]
+        m.d.comb += [
+            out.valid.eq(offered),
+            out.p.eq(row),
+            out.p.single.eq(row.free | (row.message.count == 0)),
+            out.p.double.eq(row.message.count == 1),
+        ]

@@ -1,92 +1,147 @@
 """Rows that wait: each remembers what is still missing, the oldest leaves first."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
-from amaranth.lib import memory, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.table import bits
 
 from .scheduler_chunks import Access, Look, State
 from .scheduler_rows import Row
+from .streams import Slice
 
-N_SLOTS = 8  # rows that are looked at ahead; a row passes in 6 cycles
+N_SLOTS = 8  # rows that are looked at ahead; one that waits for nothing is here for 6 cycles
+
+
+def Seen(layout, n_chunks):
+    """Shape of what rows are told of an access, when it passes and one cycle later.
+
+    passing : Access. look, fresh, end, wide : of the access that passed a cycle before; satisfied :
+    the chunk that it looked at was ready. grew, finished : a contribution was counted and makes
+    ``added``; a chunk became final.
+    """
+    return data.StructLayout(
+        {
+            "passing": Access(layout, n_chunks, N_SLOTS),
+            **dict.fromkeys(("look", "fresh", "end", "wide", "satisfied"), 1),
+            "grew": 1,
+            "finished": 1,
+            "added": layout.wait,
+        }
+    )
+
+
+def _closes(m, seen, place, mine):
+    """Whether the access that passed a cycle ago made a chunk ready that the row waits for.
+
+    place : the access that passes concerns the row's chunks. mine : a look that loads the row's
+    kind and the contributions that it waits for.
+    """
+    gather, wait, hit = Signal(), Signal(len(seen.added)), Signal()
+    at = seen.passing.at
+    with m.If(mine):
+        m.d.sync += [gather.eq(at.gather), wait.eq(at.wait)]
+    m.d.sync += hit.eq(place & Mux(gather, seen.passing.finish, seen.passing.add))
+    return hit & Mux(gather, seen.finished, seen.grew & (seen.added == wait))
 
 
 class Slot(wiring.Component):
-    """One waiting row: counts those of its chunks that are not ready yet.
-
-    Each look at one of its chunks finds it ready or opens it; each event that makes a chunk ready
-    which was looked at before closes it. A contribution makes a chunk ready if it is the last one.
+    """One waiting row; of a row with several chunks only whether `Spread` says that it is ready.
 
     Members
     -------
     mine : In(1)
-        The look that passes is this row's.
-    passing : In(Access). result, grew, finished, satisfied : In, one cycle later
-        As from `ChunkBook`; satisfied: what was looked at was ready.
+        The access that passes is this row's, if it is a look.
+    seen : In(Seen)
+    spread : In(1)
+        The row with several chunks misses nothing.
     pop : In(1)
-        The row leaves; only if `ready`.
-    ready : Out(1)
-        Nothing is missing: 1 cycle after the result that says so.
+        The row leaves.
+    ready, held : Out(1)
+        Nothing is missing, 5 cycles after the last look or event was taken; held: of a row that
+        may not leave at once.
     """
 
     def __init__(self, layout, n_chunks):
-        self.layout, self.n_chunks = layout, n_chunks
-        super().__init__(
-            {
-                "mine": In(1),
-                "passing": In(Access(layout, n_chunks, N_SLOTS)),
-                "result": In(State(layout)),
-                "grew": In(1),
-                "finished": In(1),
-                "satisfied": In(1),
-                "pop": In(1),
-                "ready": Out(1),
-            }
-        )
+        seen = Seen(layout, n_chunks)
+        members = {"mine": In(1), "seen": In(seen), "spread": In(1), "pop": In(1)}
+        super().__init__(members | {"ready": Out(1), "held": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
-        at = self.passing.at
-        first, last = Signal(len(at.chunk)), Signal(len(at.chunk))  # chunks looked at
-        gather, wait = Signal(), Signal(self.layout.wait)
-        looked, hit = Signal(), Signal()
-        fresh, end, walked = Signal(), Signal(), Signal()
-        n_open = Signal(bits(self.n_chunks))
-        within = (at.chunk >= first) & (at.chunk <= last)
-        m.d.sync += [
-            looked.eq(self.passing.look & self.mine),
-            hit.eq(within & Mux(gather, self.passing.finish, self.passing.add)),
-            fresh.eq(at.fresh),
-            end.eq(at.end),
+        seen, at = self.seen, self.seen.passing.at
+        chunk, hold, wide = Signal(len(at.chunk)), Signal(), Signal()
+        loads, looked, missing, done = Signal(), Signal(), Signal(), Signal()
+        close = _closes(m, seen, at.chunk == chunk, loads)
+        m.d.comb += [
+            loads.eq(seen.passing.look & self.mine & at.fresh),
+            done.eq(Mux(looked, seen.satisfied, missing & close) | (wide & self.spread)),
         ]
-        with m.If(self.passing.look & self.mine):
-            m.d.sync += [last.eq(at.chunk), gather.eq(at.gather), wait.eq(at.wait)]
+        m.d.sync += looked.eq(loads & ~at.wide)
+        with m.If(looked):
+            m.d.sync += missing.eq(~seen.satisfied)
+        with m.Elif(close):
+            m.d.sync += missing.eq(0)
+        with m.If(loads):
+            m.d.sync += [chunk.eq(at.chunk), hold.eq(at.hold), wide.eq(at.wide)]
+        with m.If(done):
+            m.d.sync += [self.ready.eq(~hold), self.held.eq(hold)]
+        with m.If(self.pop):
+            m.d.sync += [self.ready.eq(0), self.held.eq(0), wide.eq(0)]
+        return m
+
+
+class Spread(wiring.Component):
+    """The one row with several chunks: counts those that were looked at and are not ready yet.
+
+    Members
+    -------
+    seen : In(Seen)
+    pop : In(1)
+        The row leaves.
+    done : Out(1)
+        All were looked at, and none is missing: in the cycle of the result that says so, and on.
+    """
+
+    def __init__(self, layout, n_chunks):
+        self.n_chunks = n_chunks
+        super().__init__({"seen": In(Seen(layout, n_chunks)), "pop": In(1), "done": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        seen, at = self.seen, self.seen.passing.at
+        first, last = Signal(len(at.chunk)), Signal(len(at.chunk))  # chunks looked at so far
+        missing, walked = Signal(bits(self.n_chunks)), Signal()
+        mine = Signal()
+        within = (at.chunk >= first) & (at.chunk <= last)
+        close = _closes(m, seen, within, mine)
+        m.d.comb += mine.eq(seen.passing.look & at.wide)
+        with m.If(mine):
+            m.d.sync += last.eq(at.chunk)
             with m.If(at.fresh):
                 m.d.sync += first.eq(at.chunk)
-        close = Signal()
-        m.d.comb += close.eq(
-            hit & Mux(gather, self.finished, self.grew & (self.result.added == wait))
-        )
-        none_left = Signal()
-        with m.If(looked):
-            m.d.sync += n_open.eq(Mux(fresh, 0, n_open) + ~self.satisfied)
-            m.d.comb += none_left.eq(self.satisfied & (fresh | (n_open == 0)))
-        with m.Else():
-            m.d.sync += n_open.eq(n_open - close)
-            m.d.comb += none_left.eq(Mux(close, n_open == 1, n_open == 0))
-        m.d.sync += [
-            walked.eq(~self.pop & (walked | (looked & end))),
-            self.ready.eq(~self.pop & (walked | (looked & end)) & none_left),
+        ends, none_left = Signal(), Signal()
+        m.d.comb += [
+            ends.eq(seen.look & seen.wide & seen.end),
+            none_left.eq(missing == 0),
+            self.done.eq((walked | ends) & none_left),
         ]
+        with m.If(seen.look & seen.wide):
+            m.d.sync += missing.eq(Mux(seen.fresh, 0, missing) + ~seen.satisfied)
+            m.d.comb += none_left.eq(seen.satisfied & (missing == 0))
+        with m.Elif(close):
+            m.d.sync += missing.eq(missing - 1)
+            m.d.comb += none_left.eq(missing == 1)
+        m.d.sync += walked.eq(~self.pop & (walked | ends))
         return m
 
 
 class RowWindow(wiring.Component):
     """Looks at the chunks of up to `N_SLOTS` rows, and offers the oldest once it is ready.
 
-    A row of one chunk, or one that waits for nothing, takes one look; others one per chunk. A row
-    whose last look, or last event, was taken in cycle t is `ready` in t + 5.
+    A row of one chunk, or one that waits for nothing, takes one look; others take one per chunk,
+    and only one of those is here at a time. A row whose last look, or last event, was taken in
+    cycle t is `ready` in t + 5.
 
     Members
     -------
@@ -94,13 +149,15 @@ class RowWindow(wiring.Component):
     looks : Out(stream.Signature(Look)); passing, result, grew, finished : In
         To and from `ChunkBook`.
     head : Out(Row)
-        The oldest row. present : Out(1), there is one. ready : Out(1), it waits for nothing.
+        The oldest row. present : Out(1), there is one. ready : Out(1), it may leave; held :
+        Out(1), it waits for nothing, but its ``hold`` is set.
     pop : In(1)
-        It leaves; only if `ready`.
+        It leaves; only if `ready` or `held`.
     """
 
     def __init__(self, layout, depth, n_chunks):
-        self.layout, self.depth, self.n_chunks = layout, depth, n_chunks
+        self.layout, self.n_chunks = layout, n_chunks
+        self._wide_leaves = Signal()  # a row with several chunks has left
         row = Row(layout, depth, n_chunks)
         super().__init__(
             {
@@ -113,6 +170,7 @@ class RowWindow(wiring.Component):
                 "head": Out(row),
                 "present": Out(1),
                 "ready": Out(1),
+                "held": Out(1),
                 "pop": In(1),
             }
         )
@@ -142,54 +200,78 @@ class RowWindow(wiring.Component):
             self.head.eq(read.data),
         ]
 
-        seen = Signal(self.passing.shape(), reset_less=True)
-        satisfied = Signal()
-        m.d.sync += seen.eq(self.passing)
-        enough = Mux(seen.at.gather, self.result.final, self.result.added >= seen.at.wait)
-        m.d.comb += satisfied.eq(seen.at.free | enough)
-        readies = []
-        for k in range(N_SLOTS):
-            m.submodules[f"slot{k}"] = slot = Slot(self.layout, self.n_chunks)
+        seen = Signal(Seen(self.layout, self.n_chunks))
+        past = Signal(self.passing.shape(), reset_less=True)
+        enough = Mux(past.at.gather, self.result.final, self.result.added >= past.at.wait)
+        m.d.sync += past.eq(self.passing)
+        m.d.comb += [
+            seen.passing.eq(self.passing),
+            seen.look.eq(past.look),
+            seen.satisfied.eq(past.at.free | enough),
+            seen.grew.eq(self.grew),
+            seen.finished.eq(self.finished),
+            seen.added.eq(self.result.added),
+        ]
+        m.d.comb += [seen[name].eq(past.at[name]) for name in ("fresh", "end", "wide")]
+        m.submodules.spread = spread = Spread(self.layout, self.n_chunks)
+        m.d.sync += self._wide_leaves.eq(self.pop & ~self.head.single)
+        m.d.comb += [spread.seen.eq(seen), spread.pop.eq(self._wide_leaves)]
+        first = Signal(N_SLOTS, init=1)  # the oldest row's slot
+        with m.If(self.pop):
+            m.d.sync += first.eq(first.rotate_left(1))
+        slots = [Slot(self.layout, self.n_chunks) for _ in range(N_SLOTS)]
+        for k, slot in enumerate(slots):
+            m.submodules[f"slot{k}"] = slot
             m.d.comb += [
                 slot.mine.eq(self.passing.at.slot == k),
-                slot.passing.eq(self.passing),
-                slot.result.eq(self.result),
-                slot.grew.eq(self.grew),
-                slot.finished.eq(self.finished),
-                slot.satisfied.eq(satisfied),
-                slot.pop.eq(self.pop & (head == k)),
+                slot.seen.eq(seen),
+                slot.spread.eq(spread.done),
+                slot.pop.eq(self.pop & first[k]),
             ]
-            readies.append(slot.ready)
-        m.d.comb += self.ready.eq(Array(readies)[head])
+        m.d.comb += [
+            self.ready.eq((Cat(slot.ready for slot in slots) & first).any()),
+            self.held.eq((Cat(slot.held for slot in slots) & first).any()),
+        ]
         return m
 
     def _walk(self, m, tail, room):
         """Looks at the chunks of the row at `rows`, one after the other; whether this is its last.
 
-        A row begins once there is room for it.
+        A row begins if there was room for two in the cycle before, and if it has several chunks,
+        no other such row was inside.
         """
-        row, look = self.rows.p, self.looks.p
+        m.submodules.slice = ahead = Slice(self.looks.p.shape())
+        row, look = self.rows.p, ahead.i.p
         fresh = Signal(init=1)
+        open, open_wide, wide_inside = Signal(), Signal(), Signal()
         chunk = Signal(len(look.chunk))  # of the next look, if it is not the row's first
         n_left = Signal(len(row.message.count))  # looks after that one
         final, end = Signal(), Signal()
+        m.d.sync += [open.eq(room >= 2), open_wide.eq((room >= 2) & ~wide_inside)]
         m.d.comb += [
-            self.looks.valid.eq(self.rows.valid & (~fresh | (room != 0))),
+            ahead.i.valid.eq(self.rows.valid & (~fresh | Mux(row.single, open, open_wide))),
             look.chunk.eq(Mux(fresh, row.message.first, chunk)),
             look.slot.eq(tail),
             look.fresh.eq(fresh),
             look.end.eq(Mux(fresh, row.single, final)),
+            look.wide.eq(~row.single),
             look.gather.eq(row.message.gather),
             look.free.eq(row.free),
-            look.wait.eq(row.wait),
-            end.eq(self.looks.valid & self.looks.ready & look.end),
-            self.rows.ready.eq(end),
+            look.hold.eq(row.hold),
+            look.wait.eq(row.message.wait),
+            self.rows.ready.eq(ahead.i.ready & Mux(fresh, row.single & open, final)),
+            end.eq(self.rows.valid & self.rows.ready),
         ]
-        with m.If(self.looks.valid & self.looks.ready):
+        with m.If(self._wide_leaves):
+            m.d.sync += wide_inside.eq(0)
+        with m.If(ahead.i.valid & ahead.i.ready):
             m.d.sync += [
                 fresh.eq(look.end),
                 chunk.eq(look.chunk + 1),
                 n_left.eq(Mux(fresh, row.message.count, n_left) - 1),
                 final.eq(Mux(fresh, row.double, n_left == 1)),
             ]
+            with m.If(~row.single):
+                m.d.sync += wide_inside.eq(1)
+        wiring.connect(m, ahead.o, wiring.flipped(self.looks))
         return end

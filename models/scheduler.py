@@ -1,0 +1,431 @@
+"""Golden message scheduler: which row leaves in which cycle. Twin of `gradnic.hdl.scheduler`.
+
+The model is played cycle by cycle. It keeps rows and chunks as they are, not the circuit's
+registers: an event counts when it is taken, and a row that is complete then may leave 5 cycles
+later. What the circuit's pipelines add are these constants:
+
+    address to row      8 cycles to a decision, 11 to an offer; at most 16 rows on the way
+    row to leaving      1 cycle to the look at a chunk, then 5; at most 8 rows
+    event to leaving    5 cycles, and 1 to the offer
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from gradnic.table import GATHER, NOP, REDUCE, bits
+
+N_AHEAD, N_SLOTS = 16, 8
+SETTLED, FLUSH_CYCLES = 3, 8
+JUDGED, READ, LEAVES, KNOWN = 8, 11, 5, 4  # cycles
+NONE, SETUP, OPERATION, CHUNK, PEER = range(5)  # faults
+EVENTS = ("added", "finals", "left")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What must be known of a round: see `gradnic.hdl.scheduler_rows.Setup`."""
+
+    rows: int
+    chunks: int
+    live: int
+    peers: int
+    stride: int = 0
+    repeats: int = 1
+    iterations: int = 1
+    lockstep: int = 0
+    step_cycles: int = 0
+    watchdog: int = 0
+
+
+def setup_of(table, node, *, live=None, **options):
+    """The Setup of a node of a `gradnic.table.Table`.
+
+    live : chunks of the tensor that are not empty; None: all of them. options : lockstep,
+    step_cycles, watchdog.
+    """
+    chunks = table.n_chunks * table.repeats
+    rows = table.of(node)
+    stages = int(rows["repeat"].max(initial=1)) if table.period else 1
+    return Setup(
+        rows=len(rows),
+        chunks=chunks,
+        live=chunks if live is None else live,
+        peers=int((table.peers["node"] == node).sum()),
+        stride=table.n_chunks if table.period else 0,
+        repeats=table.repeats,
+        iterations=table.repeats + stages - 1,
+        **options,
+    )
+
+
+@dataclass(frozen=True)
+class Message:
+    """What the card is told to send: see `gradnic.hdl.scheduler_rows.Message`."""
+
+    gather: int
+    terminal: int
+    flow: int
+    wait: int
+    rank: int
+    step: int
+    first: int
+    count: int
+    sends: tuple
+
+
+@dataclass
+class Work:
+    """A row that has something to do. `missing`: chunks that were looked at and are not ready;
+    `looked`: all were; `leaves`: the first cycle in which it may leave, once known."""
+
+    row: int
+    message: Message
+    nop: bool
+    steps: int
+    hold: bool
+    missing: set = field(default_factory=set)
+    looked: bool = False
+    leaves: int | None = None
+    gone: bool = False
+
+    @property
+    def looks(self):
+        """Chunks to look at, in order; None: one look, where nothing is waited for."""
+        first = self.message.first
+        if self.nop or (not self.message.gather and not self.message.wait):
+            return [None]
+        return list(range(first, first + self.message.count + 1))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A row that no table may have."""
+
+    code: int
+    row: int
+    chunk: int
+
+
+def work(rows, setup):
+    """Every row of every iteration, as (cycle by cycle) it is read: a Work, a Fault, or None for
+    a row that does nothing. rows : ROW array of `gradnic.table`."""
+    before = (0, 0)  # iteration modulo 2, and step, of the last row with something to do
+    for iteration in range(setup.iterations):
+        for index, row in enumerate(rows):
+            op, count = int(row["op"]), int(row["count"])
+            stage = int(row["repeat"]) - 1
+            turn = iteration - stage if stage >= 0 else 0
+            first = int(row["first"]) + turn * setup.stride
+            active = iteration == 0 if stage < 0 else 0 <= turn < setup.repeats
+            sends = tuple(int(s) for s in row["sends"] if s >= 0)
+            if op != NOP and active and (code := _fault(op, sends, first + count, setup)):
+                yield Fault(code, index, first)
+                continue
+            if not (setup.lockstep if op == NOP else active and first < setup.live):
+                yield None
+                continue
+            place = (iteration % 2, int(row["step"]))
+            yield Work(
+                row=index,
+                message=Message(
+                    gather=int(op == GATHER), terminal=int(op == REDUCE and not sends),
+                    flow=int(row["flow"]), wait=0 if op == NOP else int(row["wait"]),
+                    rank=int(row["rank"]), step=int(row["step"]),
+                    first=first, count=min(first + count, setup.live - 1) - first, sends=sends,
+                ),
+                nop=op == NOP, steps=count,
+                hold=bool(row["bar"] or (setup.lockstep and (op == NOP or place != before))),
+            )  # fmt: skip
+            before = place
+
+
+def _fault(op, sends, last, setup):
+    if op > NOP or (op == REDUCE and len(sends) > 1) or (op == GATHER and not sends):
+        return OPERATION
+    if max(sends, default=-1) >= setup.peers:
+        return PEER
+    return CHUNK if last >= setup.chunks else NONE
+
+
+class Scheduler:
+    """One node's scheduler. `cycle` plays one clock cycle.
+
+    layout : gradnic.table.Layout. depth, n_chunks : as of the circuit. rows : ROW array, setup :
+    Setup; both may be exchanged while nothing runs.
+    """
+
+    def __init__(self, layout, rows, setup, *, depth=512, n_chunks=64):
+        self.layout, self.depth, self.n_chunks = layout, depth, n_chunks
+        self.rows, self.setup = rows, setup
+        self.now = 0
+        self.most = 2**layout.wait - 1
+        self.n_words = 2 ** bits(n_chunks - 1)
+        self.chunks = defaultdict(lambda: [0, 0, 0])  # contributions, left, final
+        self.swept = 0
+        self.state, self.pending, self.flushed = "idle", False, 0
+        self.status = dict.fromkeys(
+            ("running", "done", "stuck", "fault", "foreign", "extra", "early", "row", "chunk",
+             "step", "unfinished"), 0,
+        )  # fmt: skip
+        self.none_left = False
+        self.offers = deque()  # rows that have left and were not taken; two at most
+        self.settled, self.all_idle = 0, False
+        self.released, self.counting, self.steps, self.cycles = False, False, 0, 0
+        self.timer = 0
+        self.all_out, self._wrong = False, True
+        self.later = defaultdict(list)  # what shows in a later cycle: [(kind, value)]
+        self._reset_rows()
+
+    def _reset_rows(self):
+        self.source, self.n_left, self.ended, self.failed = iter(()), 0, False, False
+        self.ahead = 0  # rows fetched and not yet in the window
+        self.given = [0, 0]  # places of theirs that come free in this cycle, and did in the last
+        self.judged = deque()  # (cycle of the judgement, what `work` says)
+        self.rows_read = deque()  # (cycle from which it is offered, Work)
+        self.looks_left, self.walked = deque(), None  # of the row whose chunks are looked at
+        self.looks = deque()  # (Work, chunk, last): on their way; two at most
+        self.inside = deque()  # rows with all looks made or on their way
+        self.spread = None  # the row with several chunks among them
+        self.open = self.open_spread = False  # for a row, in the cycle before
+
+    def cycle(self, *, start=0, abort=0, ready=1, idle=1, **offered):
+        """Play a cycle. start, abort, ready (of `issues`), idle (of all ports); added, finals,
+        left, asks: the chunk offered, or None.
+
+        Returns {"taken": name of the event or ask that was taken, or None; "issue": the Message
+        on offer, or None; "answer": (added, left, final) or None; "status": dict}.
+        """
+        now, status, setup = self.now, self.status, self.setup
+        offer = self.offers[0] if self.offers else None
+        shown = {
+            "issue": offer and offer.message,
+            "status": dict(status),
+            "answer": None,
+            "taken": None,
+        }
+        moved, finished, raised, fault = False, 0, [], None
+        for kind, value in self.later.pop(now, ()):
+            moved |= kind == "moved"
+            finished += kind == "finished"
+            if kind == "answer":
+                shown["answer"] = value
+            elif kind == "fault":
+                fault = value
+            elif kind not in ("moved", "finished"):
+                raised.append(kind)
+
+        # One access: an event, an ask, a look, or a word is cleared
+        ask = next((k for k in (*EVENTS, "asks") if offered.get(k) is not None), None)
+        n_looks = len(self.looks)
+        if ask:
+            shown["taken"] = ask
+            self._access(ask, offered[ask])
+        elif n_looks:
+            self._look(*self.looks.popleft())
+        elif self.swept < self.n_words:
+            self.swept += 1
+
+        # The oldest row leaves
+        begins = self.state == "begin" and not abort and not self._wrong
+        starts = (
+            self.state == "idle" and self.pending and self.swept == self.n_words
+            and not offer and not abort
+        )  # fmt: skip
+        flush = starts or self.state == "flush"
+        head = self.inside[0] if self.inside else None
+        may = head is not None and head.leaves is not None and now >= head.leaves
+        quiet = self.settled == SETTLED and self.all_idle
+        go = may and (not head.hold or self.released) and len(self.offers) < 2
+        moved |= go or bool(offer and ready)
+        all_done = self.all_out and quiet and self.none_left
+        self._watch(moved, offer, head)
+        self.all_out = not (not self.ended or self.inside or offer or begins or flush)
+        self._hold(head if may else None, go, quiet, flush)
+        self.settled = 0 if offer or go else min(self.settled + 1, SETTLED)
+        self.all_idle = bool(idle)
+        self.none_left = status["unfinished"] == 0
+        status["unfinished"] -= finished
+        status.update(dict.fromkeys(raised, 1))
+
+        # Rows move up, and the round goes on
+        self._walk(n_looks)
+        if offer and ready:
+            self.offers.popleft()
+        if self.spread and self.spread.gone:
+            self.spread = None
+        if go:
+            status["step"] = head.message.step
+            head.gone = True
+            self.inside.popleft()
+            if not head.nop:
+                self.offers.append(head)
+        self._read()
+        if flush:
+            self._reset_rows()
+        self._round(start, abort, fault, all_done, begins, starts)
+        self._wrong = _wrong(setup, self.depth, self.n_chunks)
+        self.now += 1
+        return shown
+
+    def _access(self, name, chunk):
+        """An event or an ask is taken."""
+        state, late = self.chunks[chunk], self.later[self.now + KNOWN]
+        if name == "asks":
+            late.append(("answer", tuple(state)))
+            return
+        if not self.status["running"]:
+            self.later[self.now + 1].append(("early", 1))
+            return
+        if chunk >= self.setup.chunks:
+            late.append(("foreign", 1))
+            return
+        if name == "left":
+            state[1] = 1
+            return
+        full, gone = (state[0] == self.most, state[1]) if name == "added" else (state[2], 0)
+        if full or gone:
+            late.append(("extra", 1))
+        if full:
+            return
+        late.append(("moved", 1))
+        if name == "added":
+            state[0] += 1
+        else:
+            state[2] = 1
+            late.append(("finished", 1))
+        for row in (*self.inside, *([self.walked] if self.walked else [])):
+            message = row.message
+            counts = name == ("finals" if message.gather else "added")
+            if chunk in row.missing and counts and (message.gather or state[0] == message.wait):
+                row.missing.remove(chunk)
+                self._complete(row)
+
+    def _look(self, row, chunk, last):
+        """A look at a chunk that a row waits for."""
+        if chunk is not None:
+            added, _, final = self.chunks[chunk]
+            if not (final if row.message.gather else added >= row.message.wait):
+                row.missing.add(chunk)
+        row.looked |= last
+        self._complete(row)
+
+    def _complete(self, row):
+        if row.looked and not row.missing:
+            row.leaves = self.now + LEAVES
+
+    def _walk(self, n_looks):
+        """The row on offer asks for a look at its next chunk."""
+        is_open, open_spread = self.open, self.open_spread
+        self.open = N_SLOTS - len(self.inside) >= 2
+        self.open_spread = self.open and not self.spread
+        if not self.rows_read or self.now < self.rows_read[0][0] or n_looks == 2:
+            return
+        row = self.rows_read[0][1]
+        if not self.looks_left:
+            chunks = row.looks
+            if not (open_spread if len(chunks) > 1 else is_open):
+                return
+            self.looks_left, self.walked = deque(chunks), row
+            self.spread = self.spread or (row if len(chunks) > 1 else None)
+        chunk = self.looks_left.popleft()
+        self.looks.append((row, chunk, not self.looks_left))
+        if not self.looks_left:
+            self.walked = None
+            self.inside.append(row)
+            self.rows_read.popleft()
+            self.given[0] += 1
+
+    def _read(self):
+        """The next row is fetched; the one that was fetched 8 cycles ago is judged."""
+        fetch = self.n_left and self.ahead < N_AHEAD
+        self.ended = not self.n_left and not self.ahead
+        if self.judged and self.judged[0][0] == self.now:
+            row = self.judged.popleft()[1]
+            if isinstance(row, Work) and not self.failed:
+                self.rows_read.append((self.now + READ - JUDGED, row))
+            else:
+                self.given[0] += 1
+                if isinstance(row, Fault) and not self.failed:
+                    self.failed = True
+                    self.later[self.now + 1].append(("fault", row))
+        self.ahead += bool(fetch) - self.given[1]
+        self.given = [0, self.given[0]]
+        if fetch:
+            self.n_left -= 1
+            self.judged.append((self.now + JUDGED, next(self.source)))
+
+    def _hold(self, head, go, quiet, flush):
+        """Rows that are held leave when all ports are idle, NOP rows when their time is over."""
+        setup = self.setup
+        if go or flush:
+            self.released = False
+        elif self.counting:
+            self.cycles -= 1
+            if not self.cycles:
+                self.cycles, self.counting, self.released = (
+                    setup.step_cycles, self.steps > 0, not self.steps
+                )  # fmt: skip
+                self.steps -= 1
+        elif head and head.hold and quiet and not self.released:
+            self.cycles, self.steps = setup.step_cycles, head.steps
+            self.counting = head.nop and setup.step_cycles > 0
+            self.released = not self.counting
+        if flush:
+            self.counting = False
+
+    def _watch(self, moved, offer, head):
+        """The oldest row, and for how long nothing has moved."""
+        status, watchdog = self.status, self.setup.watchdog
+        if status["running"] and not status["stuck"]:
+            oldest = offer or head
+            if oldest:
+                status["row"], status["chunk"] = oldest.row, oldest.message.first
+            elif self.all_out:
+                status["row"], status["chunk"] = self.setup.rows, 0
+        if status["running"] and self.timer < 0 and watchdog:
+            status["stuck"] = 1
+        still = status["running"] and not moved and not self.counting
+        self.timer = self.timer - 1 if still else watchdog
+
+    def _round(self, start, abort, fault, all_done, begins, starts):
+        """Start, end, abort and fault."""
+        status, setup = self.status, self.setup
+        if start and not status["running"]:
+            self.pending, status["done"] = True, 0
+        if abort:
+            self.pending = False
+        if self.state == "idle":
+            self.state = "begin" if starts else "idle"
+        elif self.state == "begin":
+            self.pending = False
+            status.update(fault=0, stuck=0, foreign=0, extra=0, early=0, unfinished=setup.live)
+            self.state = "idle"
+            if self._wrong:
+                status["fault"] = SETUP
+            elif begins:
+                status["running"] = 1
+                self.state, self.swept = "run", 0
+                self.chunks.clear()
+                self.source, self.n_left = work(self.rows, setup), setup.rows * setup.iterations
+                self.ended = False
+        elif self.state == "run":
+            if abort:
+                self.state, status["running"] = "flush", 0
+            elif fault:
+                self.state, status["running"] = "flush", 0
+                status.update(fault=fault.code, row=fault.row, chunk=fault.chunk)
+            elif all_done:
+                self.state, status["running"], status["done"] = "idle", 0, 1
+        else:
+            self.flushed = (self.flushed + 1) % FLUSH_CYCLES
+            self.state = "flush" if self.flushed else "idle"
+
+
+def _wrong(setup, depth, n_chunks):
+    return not (
+        1 <= setup.rows <= depth
+        and 1 <= setup.chunks <= n_chunks
+        and setup.live <= setup.chunks
+        and setup.repeats
+        and setup.iterations
+    )

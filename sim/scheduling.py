@@ -1,0 +1,168 @@
+"""Plays a scheduler and its golden twin against each other, cycle for cycle.
+
+`record` plays the golden model with an environment that answers it, and keeps what went in and came
+out in each cycle; `replay` gives the same to the circuit and wants the same back.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from amaranth.hdl import Const
+from gradnic.hdl.scheduler_rows import Setup
+from gradnic.models import scheduler as golden
+
+PORTS = ("added", "finals", "left", "asks")
+
+
+@dataclass
+class Recording:
+    """One run: what each input did in each cycle, and what the golden model answered.
+
+    chunks, begins : {port: chunks offered}, {port: 1 in each cycle in which an offer begins}.
+    controls : {start, abort, ready, idle: one value a cycle}. taken : {port: cycles}. messages,
+    taken_messages : those taken from `issues`, and when. answers : [(cycle, State)]. status : one
+    a cycle.
+    """
+
+    rows: np.ndarray
+    setup: golden.Setup
+    chunks: dict
+    begins: dict
+    controls: dict
+    taken: dict
+    messages: list
+    taken_messages: list
+    answers: list
+    status: list
+
+
+class Player:
+    """One golden scheduler with the queues of its inputs, played cycle by cycle.
+
+    Members
+    -------
+    queues : {port: deque of chunks}; whoever plays may append at any time.
+    shown : what the model showed in the last cycle.
+    """
+
+    def __init__(self, layout, rows, setup, **options):
+        self.model = golden.Scheduler(layout, rows, setup, **options)
+        self.queues = {port: deque() for port in PORTS}
+        self.shown = None
+        self.on_offer = dict.fromkeys(PORTS)
+        names = ("start", "abort", "ready", "idle")
+        self.log = Recording(
+            rows, setup, *({port: [] for port in PORTS} for _ in range(2)),
+            {name: [] for name in names}, {port: [] for port in PORTS}, [], [], [], [],
+        )  # fmt: skip
+
+    def cycle(self, *, start=0, abort=0, ready=1, idle=1):
+        """Play a cycle; the Message that was taken in it, or None."""
+        log = self.log
+        now = self.model.now
+        for port, queue in self.queues.items():
+            begins = self.on_offer[port] is None and len(queue) > 0
+            if begins:
+                self.on_offer[port] = queue.popleft()
+                log.chunks[port].append(self.on_offer[port])
+            log.begins[port].append(begins)
+        controls = {"start": start, "abort": abort, "ready": ready, "idle": idle}
+        for name, value in controls.items():
+            log.controls[name].append(int(value))
+        self.shown = shown = self.model.cycle(**controls, **self.on_offer)
+        if shown["taken"]:
+            self.on_offer[shown["taken"]] = None
+            log.taken[shown["taken"]].append(now)
+        if shown["answer"] is not None:
+            log.answers.append((now, shown["answer"]))
+        log.status.append(shown["status"])
+        if shown["issue"] is None or not ready:
+            return None
+        log.messages.append(shown["issue"])
+        log.taken_messages.append(now)
+        return shown["issue"]
+
+
+def load(instance, layout, rows):
+    """Write a table into the circuit, over its write port."""
+    words = np.frombuffer(layout.pack(rows), np.uint8).reshape(len(rows), -1)
+    words = words[:, : -(-layout.width // 8)]
+    n = len(rows)
+    signals = {
+        "table_en": np.append(np.ones(n, int), 0),
+        "table_addr": np.append(np.arange(n), 0),
+        "table_data": np.concatenate([words, words[-1:]]),
+    }
+    instance.run(signals=signals, drain=False, max_cycles=n + 1, outputs=[])
+
+
+def replay(model, component, recording):
+    """Give the circuit what was recorded; AssertionError where it does anything else, any time.
+
+    model : `batch.Model` of the component, a `gradnic.hdl.scheduler.Scheduler`.
+    """
+    log, layout, instance = recording, component.layout, model.instance()
+    load(instance, layout, log.rows)
+    setup = _bytes(Setup(layout, component.depth, component.n_chunks), vars(log.setup))
+    stalls = {port: (_pattern(log.begins[port]), 0.0) for port in PORTS}
+    stalls["issues"] = (_pattern(log.controls["ready"]), 0.0)
+    idle = np.where(log.controls["idle"], 2**component.n_ports - 1, 0)
+    run = instance.run(
+        {port: model.pack(port, np.array(log.chunks[port], int)) for port in PORTS},
+        stalls=stalls,
+        signals={
+            "setup": setup[None], "idle": idle, "table_en": 0,
+            "start": np.array(log.controls["start"]), "abort": np.array(log.controls["abort"]),
+        },
+        trace=["status", "answered", "answer"], drain=False, max_cycles=len(log.status),
+    )  # fmt: skip
+    status = component.status.shape()
+    expected = [_integer(status, values) for values in log.status]
+    _same("status", run.traces["status"].tolist(), expected)
+    for port in PORTS:
+        _same(f"cycles of {port}", run.taken[port].tolist(), log.taken[port])
+    _same("cycles of issues", run.taken["issues"].tolist(), log.taken_messages)
+    shape = model.streams["issues"].shape
+    messages = [_bytes(shape, fields_of(m, layout)).tolist() for m in log.messages]
+    _same("messages", run.outputs["issues"].tolist(), messages)
+    answered = np.flatnonzero(run.traces["answered"]).tolist()
+    _same("cycles of answers", answered, [cycle for cycle, _ in log.answers])
+    answers = [_integer(component.answer.shape(), _state(a)) for _, a in log.answers]
+    _same("answers", run.traces["answer"][answered].tolist(), answers)
+    return run
+
+
+def fields_of(message, layout):
+    """A golden message as initial values of the circuit's payload."""
+    sends = [{"valid": 1, "peer": peer} for peer in message.sends]
+    sends += [{"valid": 0, "peer": 0}] * (layout.n_sends - len(sends))
+    return vars(message) | {"sends": sends}
+
+
+def _state(answer):
+    return dict(zip(("added", "left", "final"), answer, strict=True))
+
+
+def _integer(shape, fields):
+    return Const.cast(shape.const(fields)).value
+
+
+def _bytes(shape, fields):
+    return np.frombuffer(
+        _integer(shape, fields).to_bytes(-(-shape.size // 8), "little"), np.uint8
+    )
+
+
+def _pattern(flags):
+    return np.array(flags, np.uint8)
+
+
+def _same(what, got, expected):
+    if got != expected:
+        n = min(len(got), len(expected))
+        at = next((i for i in range(n) if got[i] != expected[i]), n)
+        raise AssertionError(
+            f"{what} differ at {at}: {got[at : at + 3]}, not {expected[at : at + 3]} "
+            f"({len(got)} of them, not {len(expected)})"
+        )
