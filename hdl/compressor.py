@@ -14,6 +14,7 @@ from .inceptionn import (
     bands,
     check_lanes,
     check_rounding,
+    legal,
 )
 from .memory import BlockRAM
 from .merger import CodedUnit, Merger
@@ -24,8 +25,7 @@ from .streams import FIFO, FrameBeat, Slice
 
 __all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
 
-N_UNITS = 48  # inside an engine: what one-beat units need to keep full rate through its latency
-N_SLOTS = 64  # tails in their store, at least as many as units
+N_UNITS = 64  # inside an engine, so that one-beat units keep full rate through its latency
 N_PLANS = 16  # units whose plan is made, or made and in use
 MAX_FLOATS = 2104  # what fits a frame of 9000 bytes at worst
 CHUNKS = 16  # beats whose tags fill a row
@@ -50,7 +50,7 @@ class Compressor(wiring.Component):
     included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
     the last 13 are the way through the store. ``floats.ready`` is a register, low only before a
     unit's first beat: while its descriptor is missing, or the store has no room for its worst
-    case. The store takes three of the largest units, and 48 units at most.
+    case. The store takes three of the largest units, and 64 units at most.
 
     A unit vanishes, with ``sizes.dropped`` = 1 and no coded beat, if its coded size is above
     ``limit``, its last beat has ``drop`` = 1 or comes too early or too late for ``count``, or
@@ -90,7 +90,7 @@ class Compressor(wiring.Component):
         n_tag_bytes = 2 * -(-max_floats // GROUP)
         self.n_tag_rows = -(-n_tag_bytes // self.n_bytes)
         self.depth = 2 ** ceil_log2(3 * self.n_beats + 8)
-        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, N_SLOTS))
+        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, N_UNITS))
         most_bytes = 17 * n_tag_bytes
         self.plan = data.StructLayout(
             {
@@ -113,8 +113,7 @@ class Compressor(wiring.Component):
                 tag_addr=ceil_log2(self.tag_depth),
                 n_beats=-(-most_bytes // self.n_bytes),
             ),
-            n_units=N_UNITS,
-            n_slots=N_SLOTS,
+            N_UNITS,
         )
         self.tag_cycle = LaneEncoder.tag_latency  # tags come so long after the beat's register
         self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
@@ -140,7 +139,7 @@ class Compressor(wiring.Component):
         wiring.connect(m, merger.coded, wiring.flipped(self.coded))
         stores = {
             "rows": (self.depth, packer.row_data, merger.row_addr, merger.row_data),
-            "tails": (N_SLOTS, packer.tail_data, merger.tail_addr, merger.tail_data),
+            "tails": (N_UNITS, packer.tail_data, merger.tail_addr, merger.tail_data),
         }
         for name, (depth, written, addr, read) in stores.items():
             m.submodules[name] = ram = BlockRAM(32 * self.n_lanes, depth)
@@ -156,24 +155,19 @@ class Compressor(wiring.Component):
         return m
 
     def _plan(self, m):
-        """What follows from a unit's descriptor alone, in three steps, one unit per cycle.
+        """What follows from a unit's descriptor alone, in four steps, one unit per cycle.
 
         Returns (queue of the room that each planned unit needs, `Table` of the plans). The steps
         never wait: credits let in what the two hold.
         """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
-        asked, given = step(m, "asked", self.units, UNCODED_UNIT)
         m.submodules.plans = plans = Table(self.plan, N_PLANS)
         room = data.StructLayout({name: self.plan[name].shape for name in ("rows", "tag_rows")})
         m.submodules.needs = needs = FIFO(room, N_PLANS)
         go = Signal()
         free = credit(m, N_PLANS, take=go, give=plans.next, name="plan_credits")
-        m.d.comb += [
-            asked.eq(self.units.p),
-            given.ready.eq(free),
-            go.eq(given.valid & free),
-        ]
-        unit = given.p
+        m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
+        unit = delayed(m, self.units.p, 1, name="unit")
         known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "wrong": 1}
         first = Signal(data.StructLayout(known), reset_less=True)
         m.d.sync += [
@@ -181,7 +175,7 @@ class Compressor(wiring.Component):
             first.before.eq(unit.count - 1),
             first.groups.eq((unit.count + GROUP - 1) >> 3),
             first.gap.eq(band_gap(unit.exponent)),
-            first.wrong.eq((unit.exponent < 113) | (unit.exponent > 126)),
+            first.wrong.eq(~legal(unit.exponent)),
         ]
         unit = first.unit
         second = Signal(self.plan, reset_less=True)
@@ -204,7 +198,7 @@ class Compressor(wiring.Component):
             plan.rows.eq(Mux(second.wrong, 0, second.rows)),
             plan.tag_rows.eq(Mux(second.wrong, 0, second.tag_rows)),
         ]
-        made = delayed_flag(m, go, 3, name="planned")
+        made = delayed_flag(m, go, 4, name="planned")
         m.d.comb += [
             plans.write.eq(made),
             plans.entry.eq(plan),
@@ -222,7 +216,7 @@ class Compressor(wiring.Component):
             it; live has one bit per lane.
 
         Only the end of a unit is decided while its beat is at the port. The plan comes with the
-        first register, the number of the beat is compared in the second.
+        second register, where the number of the beat is compared.
         """
         floats = self.floats
         rooms = {
@@ -246,7 +240,6 @@ class Compressor(wiring.Component):
             floats.ready.eq(valid),
             accept.eq(floats.valid & valid),
             end.eq(accept & floats.p.last),
-            plans.next.eq(end),
             rooms["row_room"].take.eq(Mux(load, need.p.rows, 0)),
             rooms["tag_room"].take.eq(Mux(load, need.p.tag_rows, 0)),
             rooms["unit_room"].take.eq(load),
@@ -269,9 +262,11 @@ class Compressor(wiring.Component):
         index = Signal(self.plan["final"].shape)
         with m.If(flags["valid"]):
             m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
-        flags, values = registers(flags, values | {"plan": plans.oldest, "index": index}, 2)
-        plan = data.View(self.plan, values["plan"])
+        m.d.comb += plans.next.eq(flags["last"])
+        flags, values = registers(flags, values | {"index": index}, 2)
+        plan = plans.oldest
         values |= {
+            "plan": plan,
             "final": values["index"] == plan.final,
             "inside": Cat((plan.rest == 0) | (lane < plan.rest) for lane in range(self.n_lanes)),
         }
@@ -374,15 +369,17 @@ class Compressor(wiring.Component):
         m.d.comb += fills.eq(size[column] ^ delayed(m, so_far[column], 1, name="parity"))
         last = ride("last", 1)
 
-        # Row addresses, one cycle later
+        # Row addresses, two cycles later
         row = Signal.like(beat["row"], reset_less=True)
         row_now = Signal.like(row)
         row_held = Signal.like(row, reset_less=True)
-        m.d.comb += row_now.eq(
-            Mux(delayed_flag(m, first, 1, name="first_row"), ride("row", 1), row)
-        )
-        m.d.sync += [row.eq(row_now + fills), row_held.eq(row_now)]
-        self.row_addr = delayed(m, row_held, packer.latency - 1, name="row_addr")
+        begins = delayed_flag(m, first, 2, name="begins_row")
+        m.d.comb += row_now.eq(Mux(begins, ride("row", 2), row))
+        m.d.sync += [
+            row.eq(row_now + delayed_flag(m, fills, 1, name="fills")),
+            row_held.eq(row_now),
+        ]
+        self.row_addr = delayed(m, row_held, packer.latency - 2, name="row_addr")
 
         offsets = delayed(m, prefix.offsets, 1, name="offsets")
         starts = Signal(len(prefix.offsets), reset_less=True)
@@ -404,7 +401,7 @@ class Compressor(wiring.Component):
             packer.row.eq(fills),
             packer.last.eq(last),
         ]
-        slot = Signal(range(N_SLOTS))
+        slot = Signal(range(N_UNITS))
         with m.If(packer.tail_en):
             m.d.sync += slot.eq(slot + 1)
         self.tail_addr = slot

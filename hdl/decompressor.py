@@ -5,8 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .compressor import MAX_FLOATS, N_PLANS, N_SLOTS, N_UNITS, check_max_floats
-from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes
+from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
+from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes, legal
 from .memory import BlockRAM
 from .network import Spreader, plane_bit
 from .outlet import Outlet
@@ -35,7 +35,7 @@ class Decompressor(wiring.Component):
     included. Latency: ``latency`` cycles from a unit's verdict, when it is stored and validated,
     to its first beat. ``coded.ready`` is a register, low while the unit's descriptor is missing, or
     before its first beat while the store has no room for it, and while 40 rows of tags wait to be
-    read. The store takes three of the largest units, and 48 units at most.
+    read. The store takes three of the largest units, and 64 units at most.
 
     A unit vanishes, with ``verdicts.ok`` = 0, if the sum of its tags and payloads is not
     ``bytes``, a padding lane of its last group has a tag, ``count`` is 0 or above ``max_floats``,
@@ -73,7 +73,7 @@ class Decompressor(wiring.Component):
         self.n_rows = -(-self.most_bytes // self.n_bytes)
         self.n_tag_rows = -(-n_tag_bytes // self.n_bytes)
         self.depth = 2 ** ceil_log2(3 * self.n_rows + 8)
-        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, N_SLOTS))
+        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, N_UNITS))
         n_beats = -(-max_floats // n_lanes)
         self.unit = StoredUnit(
             n_lanes,
@@ -96,8 +96,8 @@ class Decompressor(wiring.Component):
         self.column_cycle = self.start_cycle + self.spreader.lead
         self.payload_cycle = self.start_cycle + self.spreader.latency
         self.float_cycle = self.payload_cycle + LaneDecoder.latency
-        self.latency = self.float_cycle + 3
         self.outlet = Outlet(Beat(32 * n_lanes), N_OUT)
+        self.latency = self.float_cycle + self.outlet.latency
         super().__init__(
             {
                 "units": In(stream.Signature(CODED_UNIT)),
@@ -116,7 +116,7 @@ class Decompressor(wiring.Component):
         m.submodules.decodable = decodable = Slice(planner.planned_unit)
         m.submodules.verdict = verdict = Slice(VERDICT)
         rest = {name: self.unit[name].shape for name in ("beats", "rows", "tag_rows", "scales")}
-        m.submodules.details = details = Table(data.StructLayout(rest), N_SLOTS)
+        m.submodules.details = details = Table(data.StructLayout(rest), N_UNITS)
         wiring.connect(m, verdict.o, judged.i)
         wiring.connect(m, judged.o, wiring.flipped(self.verdicts))
         m.d.comb += [planned.i.valid.eq(planner.planned.valid), planned.i.p.eq(planner.planned.p)]
@@ -143,24 +143,19 @@ class Decompressor(wiring.Component):
         return m
 
     def _arrivals(self, m):
-        """What follows from a unit's descriptor alone, in three steps, one unit per cycle.
+        """What follows from a unit's descriptor alone, in four steps, one unit per cycle.
 
         Returns (queue of the room that each unit needs, `Table` of ``arrival``). The steps never
         wait: credits let in what the two hold.
         """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
-        asked, given = step(m, "asked", self.units, CODED_UNIT)
         m.submodules.arrivals = arrivals = Table(self.arrival, N_PLANS)
         room = data.StructLayout({name: self.unit[name].shape for name in ("rows", "tag_rows")})
         m.submodules.needs = needs = FIFO(room, N_PLANS)
         go = Signal()
         free = credit(m, N_PLANS, take=go, give=arrivals.next, name="arrival_credits")
-        m.d.comb += [
-            asked.eq(self.units.p),
-            given.ready.eq(free),
-            go.eq(given.valid & free),
-        ]
-        unit = given.p
+        m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
+        unit = delayed(m, self.units.p, 1, name="unit")
         known = {"unit": CODED_UNIT, "before": 16, "final": 16, "groups": 14, "gap": 4, "wrong": 1}
         first = Signal(data.StructLayout(known), reset_less=True)
         m.d.sync += [
@@ -169,7 +164,7 @@ class Decompressor(wiring.Component):
             first.final.eq((unit.bytes - 1) >> column),
             first.groups.eq((unit.count + GROUP - 1) >> 3),
             first.gap.eq(band_gap(unit.exponent)),
-            first.wrong.eq((unit.exponent < 113) | (unit.exponent > 126) | (unit.bytes == 0)),
+            first.wrong.eq(~legal(unit.exponent) | (unit.bytes == 0)),
         ]
         unit = first.unit
         known = {"arrival": self.arrival, "top": 8, "prescale": signed(8)}
@@ -208,7 +203,7 @@ class Decompressor(wiring.Component):
             arrival.unit.scales.byte.eq(second.top - second.prescale),
             arrival.tag_final.eq(Mux(wrong, 0, done.tag_final)),
         ]
-        made = delayed_flag(m, go, 3, name="sized")
+        made = delayed_flag(m, go, 4, name="sized")
         m.d.comb += [
             arrivals.write.eq(made),
             arrivals.entry.eq(arrival),
@@ -248,7 +243,6 @@ class Decompressor(wiring.Component):
             ahead.eq(needs.p),
             accept.eq(coded.valid & coded.ready),
             end.eq(accept & coded.p.last),
-            arrivals.next.eq(end),
             row_room.take.eq(Mux(load, need.p.rows, 0)),
             tag_room.take.eq(Mux(load, need.p.tag_rows, 0)),
             unit_room.take.eq(load),
@@ -266,22 +260,26 @@ class Decompressor(wiring.Component):
         index = Signal(self.arrival["final"].shape)
         with m.If(flags["valid"]):
             m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
-        flags, values = registers(flags, values | {"arrival": arrivals.oldest, "index": index}, 2)
-        arrival, index = data.View(self.arrival, values["arrival"]), values["index"]
+        m.d.comb += arrivals.next.eq(flags["last"])
+        flags, values = registers(flags, values | {"index": index}, 2)
+        arrival, index = arrivals.oldest, values["index"]
         values |= {
+            "arrival": arrival,
             "final": index == arrival.final,
-            "in_tags": index <= arrival.tag_final,
             "tag_final": index == arrival.tag_final,
         }
         flags, values = registers(flags, values, 3)
         unit, index = data.View(self.arrival, values["arrival"]).unit, values["index"]
-        over = Signal()  # the unit has had all its beats and goes on
+        over, past_tags = Signal(), Signal()  # the unit has had all its beats, or tags, and goes on
         with m.If(flags["valid"]):
-            m.d.sync += over.eq(~flags["last"] & (over | values["final"]))
+            m.d.sync += [
+                over.eq(~flags["last"] & (over | values["final"])),
+                past_tags.eq(~flags["last"] & (past_tags | values["tag_final"])),
+            ]
         row, tag_row = Signal(self.unit["row"].shape), Signal(self.unit["tag_row"].shape)
         with m.If(flags["last"]):
             m.d.sync += [row.eq(row + unit.rows), tag_row.eq(tag_row + unit.tag_rows)]
-        in_tags = flags["valid"] & values["in_tags"] & ~over
+        in_tags = flags["valid"] & ~past_tags  # over or not: the planner waits for all of them
         m.d.comb += [
             planner.units.valid.eq(flags["first"]),
             planner.units.p.eq(unit),
@@ -298,7 +296,7 @@ class Decompressor(wiring.Component):
         # The beat in one more register, then in the stores.
         at = (row + index)[: len(row)]
         good = flags["valid"] & ~over & ~unit.wrong
-        enables = {"bank0": good & ~at[0], "bank1": good & at[0], "tag_row": in_tags & ~unit.wrong}
+        enables = {"bank0": good & ~at[0], "bank1": good & at[0], "tag_row": good & ~past_tags}
         values = {
             "data": values["data"],
             "row": at,

@@ -17,7 +17,7 @@ from amaranth.lib.wiring import In, Out
 
 from .pipeline import delayed
 
-__all__ = ["BANDS", "GROUP", "LANES", "LaneDecoder", "LaneEncoder", "SCALES", "UnitBeat"]
+__all__ = ["BANDS", "GROUP", "LANES", "LaneDecoder", "LaneEncoder", "SCALES", "UnitBeat", "legal"]
 
 LANES = (4, 8, 16, 32)
 GROUP = 8  # floats per tag word
@@ -55,6 +55,11 @@ def UnitBeat(width):
 def band_gap(exponent):
     """Exponents in the byte band, 4 bits: 1 to 7 for legal bounds."""
     return ((128 - exponent) >> 1)[:4]
+
+
+def legal(exponent):
+    """Is a bound's exponent 113 to 126? Written out: a comparison would be a carry chain."""
+    return exponent[4:].all() & exponent[:4].any() & ~exponent[:4].all()
 
 
 def bands(exponent, gap, paper, prescale, *, rounding="trunc"):

@@ -54,9 +54,8 @@ class Merger(wiring.Component):
     n_lanes : int
     unit : `CodedUnit`
     n_units : int
-        Units that may be in here; at most n_slots.
-    n_slots : int
-        Tails in their store; unit number modulo this is the address.
+        Units that may be in here, a power of two, and slots in the store of tails: a unit's number
+        modulo this is the address.
 
     Members
     -------
@@ -71,11 +70,10 @@ class Merger(wiring.Component):
         A unit has become through, and the places that it gives back.
     """
 
-    def __init__(self, n_lanes, unit, *, n_units, n_slots):
+    def __init__(self, n_lanes, unit, n_units):
         self.n_lanes = n_lanes
         self.n_units = n_units
         self.unit = unit
-        self.n_slots = n_slots
         beat = FrameBeat(4 * n_lanes)
         self.outlet = Outlet(beat, N_OUT)
         super().__init__(
@@ -83,7 +81,7 @@ class Merger(wiring.Component):
                 "units": In(stream.Signature(unit, always_ready=True)),
                 "tag_addr": Out(unit["tag_row"].shape),
                 "row_addr": Out(unit["row"].shape),
-                "tail_addr": Out(range(n_slots)),
+                "tail_addr": Out(range(n_units)),
                 "tag_data": In(32 * n_lanes),
                 "row_data": In(32 * n_lanes),
                 "tail_data": In(32 * n_lanes),
@@ -103,7 +101,7 @@ class Merger(wiring.Component):
         needed = {name: self.unit[name].shape for name in ("final", "single", "dropped")}
         m.submodules.waiting = waiting = FIFO(data.StructLayout(needed), self.n_units)
         rest = {name: field.shape for name, field in self.unit if name not in needed}
-        m.submodules.table = table = Table(data.StructLayout(rest), self.n_slots)
+        m.submodules.table = table = Table(data.StructLayout(rest), self.n_units)
         m.d.comb += [
             waiting.i.valid.eq(self.units.valid),
             *(waiting.i.p[name].eq(self.units.p[name]) for name in needed),
@@ -141,11 +139,11 @@ class Merger(wiring.Component):
                 final.eq(following_unit.p.single),
                 last_index.eq(following_unit.p.final),
             ]
-        slot = Signal(range(self.n_slots))
+        slot = Signal(range(self.n_units))
         with m.If(done):
             m.d.sync += slot.eq(slot + 1)
 
-        # Two cycles to the addresses, three through the stores, two through the multiplexer.
+        # Two cycles to the addresses, four from the stores, two through the multiplexer.
         read = table.oldest
         read_index = delayed(m, index, 1, name="read_index")
         read_slot = delayed(m, slot, 1, name="read_slot")
@@ -163,14 +161,14 @@ class Merger(wiring.Component):
             self.tail_addr.eq(delayed(m, read_slot, 1, name="tail_addr")),
         ]
         n = self.n_lanes
-        in_tag = thermometer(m, delayed(m, read.tag_end, 1), n, name="in_tag")
-        in_end = thermometer(m, delayed(m, read.end, 1), n, name="in_end")
+        in_tag = thermometer(m, delayed(m, read.tag_end, 2), n, name="in_tag")
+        in_end = thermometer(m, delayed(m, read.end, 2), n, name="in_end")
         flags = {
             "partial": read_final & (read.end != 0),
             "in_tags": read_index < read.full_tags,
             "boundary": read_index == read.full_tags,
         }
-        flags = {name: delayed(m, flag, 2, name=name) for name, flag in flags.items()}
+        flags = {name: delayed(m, flag, 3, name=name) for name, flag in flags.items()}
 
         def everywhere(name):
             """A flag for the bytes of all planes, from one register a plane."""
@@ -194,9 +192,9 @@ class Merger(wiring.Component):
             low.eq(live_byte & (tag_here | partial)),
             high.eq(live_byte & ~tag_here),
         ]
-        # A register near the block RAM: their rows lie all over the device.
+        # Two registers on the way from the block RAM: their rows lie all over the device.
         source = [
-            delayed(m, port, 1, name=name)
+            delayed(m, port, 2, name=name)
             for name, port in (
                 ("tag_bytes", self.tag_data),
                 ("row_bytes", self.row_data),
@@ -214,9 +212,9 @@ class Merger(wiring.Component):
             ]
         out = outlet.beat
         m.d.comb += [
-            outlet.come.eq(delayed_flag(m, issue, 5, name="come")),
+            outlet.come.eq(delayed_flag(m, issue, 6, name="come")),
             out.data.eq(chosen),
             out.keep.eq(keep),
-            out.last.eq(delayed(m, read_final, 5, name="last")),
+            out.last.eq(delayed(m, read_final, 6, name="last")),
         ]
         return m

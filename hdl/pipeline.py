@@ -1,7 +1,7 @@
 """Small parts of free-running pipelines: delays, thermometers and the room behind them."""
 
 from amaranth.hdl import Cat, Module, Shape, Signal, Value
-from amaranth.lib import memory, wiring
+from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from .streams import Slice
@@ -10,9 +10,10 @@ ROOM_LAG = 5  # cycles from a unit's start to a `Room.open` that knows of it
 
 
 def delayed(m, value, cycles, *, name="delayed"):
-    """`value` as it was `cycles` cycles ago, through registers without reset."""
+    """`value` as it was `cycles` cycles ago, through registers without reset; of the same shape."""
+    shape = value.shape() if isinstance(value, data.View) else Value.cast(value).shape()
     for k in range(cycles):
-        register = Signal(Shape.cast(Value.cast(value).shape()), name=f"{name}{k}", reset_less=True)
+        register = Signal(shape, name=f"{name}{k}", reset_less=True)
         m.d.sync += register.eq(value)
         value = register
     return value
@@ -112,7 +113,7 @@ class Table(wiring.Component):
         The entry that was the oldest in the cycle before, the one with ``next`` included.
     """
 
-    SLICE = 64  # bits that one copy of the read address serves
+    SLICE = 32  # bits that one copy of the read address serves
 
     def __init__(self, shape, depth):
         if not 2 <= depth <= 64 or depth & (depth - 1):

@@ -234,7 +234,7 @@ class Planner(wiring.Component):
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
         needed = {name: self.unit[name].shape for name in ("final", "single", "beats")}
         m.submodules.waiting = waiting = FIFO(data.StructLayout(needed), self.n_units)
-        m.submodules.table = table = Table(self.unit, 2 ** ceil_log2(self.n_units))
+        m.submodules.table = table = Table(self.unit, self.n_units)
         ahead, source = step(m, "ahead", waiting.o, waiting.shape)
         go, stop, end = Signal(), Signal(), Signal()
         valid, load = current(m, "unit", source, end=end, may_load=room.open)
