@@ -30,10 +30,10 @@ def sink(dut, prefix, clock, reset):
     return port
 
 
-def registers(dut, prefix, clock, reset, *, reset_active_level=True):
+def registers(dut, prefix, clock, reset, *, separator="_"):
     """(read, write) for a `gradnic.host.Driver`, whose functions run under `cocotb.task.bridge`."""
-    bus = AxiLiteBus.from_prefix(dut, prefix)
-    master = AxiLiteMaster(bus, clock, reset, reset_active_level=reset_active_level)
+    bus = AxiLiteBus.from_prefix(dut, prefix, bus_separator=separator)
+    master = AxiLiteMaster(bus, clock, reset)
     for channel in (master.write_if, master.read_if):
         channel.log.setLevel(logging.WARNING)
 

@@ -1,14 +1,12 @@
-"""The parts that the shells share, alone: catcher, sizer, register windows, reset handshake."""
+"""The parts that the shells share, alone: sizer, register windows, reset handshake."""
 
 from functools import cache
 
 import numpy as np
 import pytest
-from gradnic.hdl.shells.catcher import Catcher
 from gradnic.hdl.shells.fan import LiteFan
 from gradnic.hdl.shells.resets import ResetHandshake
 from gradnic.hdl.shells.sizer import Sizer
-from gradnic.hdl.streams import FrameBeat
 from gradnic.sim import batch, encoding, stimulus
 
 N_BYTES = 4
@@ -21,11 +19,6 @@ def rng_for(*key):
 
 def some_frames(rng, n, longest):
     return [rng.bytes(int(rng.integers(1, longest * N_BYTES + 1))) for _ in range(n)]
-
-
-@cache
-def catcher():
-    return batch.build(Catcher(FrameBeat(N_BYTES, meta_width=8), DEPTH))
 
 
 @cache
@@ -42,37 +35,6 @@ def frames_of(model, run):
         (f, {k: v[part] for k, v in fields.items()})
         for f, part in zip(frames, parts[:-1], strict=True)
     ]
-
-
-def test_catcher_passes_what_has_room():
-    rng, model = rng_for(1), catcher()
-    frames = some_frames(rng, 60, DEPTH // 2)
-    meta = np.arange(60)
-    i = model.pack_frames("i", frames, meta=meta, at_last={"bad": meta % 3 == 0})
-    run = model.run({"i": i}, stalls={"i": 0.4})
-    back = frames_of(model, run)
-    assert [f for f, _ in back] == frames
-    assert [int(s["meta"][-1]) for _, s in back] == list(meta)
-    assert [int(s["bad"][-1]) for _, s in back] == list(meta % 3 == 0)
-
-
-@pytest.mark.parametrize("duty", [0.05, 0.3, 0.6])
-def test_catcher_never_waits_and_loses_whole_frames(duty):
-    rng, model = rng_for(2), catcher()
-    frames = [*some_frames(rng, 150, DEPTH), rng.bytes(5 * DEPTH * N_BYTES), rng.bytes(3)]
-    frames += [rng.bytes(DEPTH * N_BYTES), *some_frames(rng, 100, 3)]
-    numbers = np.arange(len(frames))
-    beats = model.pack_frames("i", frames, meta=numbers & 255, bad=0)
-    run = model.run({"i": beats}, stalls={"o": duty}, trace=["lost"])
-    # offered in every cycle and taken in every cycle
-    np.testing.assert_array_equal(np.diff(run.taken["i"]), 1)
-    back = frames_of(model, run)
-    assert 0 < len(back) < len(frames)
-    at = -1
-    for frame, side in back:  # in order, whole, as they came
-        at = next(k for k in range(at + 1, len(frames)) if k & 255 == side["meta"][-1])
-        assert frame == frames[at]
-    assert int(np.sum(run.traces["lost"])) == len(frames) - len(back)
 
 
 def test_sizes_come_with_the_first_beat():

@@ -1,18 +1,15 @@
 """A card between a MAC and its own FIFOs, where each direction has a clock of the MAC's."""
 
 from amaranth.hdl import ClockDomain, DomainRenamer, Module
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
 from ..axi import Axis, AxisReceiver, AxisSender, Lite
-from ..packet_fifo import PacketFIFO
 from ..streams import FrameBeat
 from ..width import WidthConverter
-from .catcher import Catcher
 from .crossing import Crossing
-
-STORE_BYTES = 32768  # two of the longest frames, each way
+from .mac_side import MacEntry, MacExit
 
 
 class DirectTap(wiring.Component):
@@ -20,9 +17,10 @@ class DirectTap(wiring.Component):
 
     ::
 
-        rx clock: mac_rx ─▶ widen ─▶ catcher ─┐                ┌─▶ narrow ─▶ host_rx
-        clk:                                  └─▶ card (rx) ───┘
-        tx clock: host_tx ─▶ widen ───▶ card (tx) ───▶ store ─▶ narrow ─▶ mac_tx
+        mac_rx ─▶ widen ─▶ store ─┐          ┌─▶ narrow ─▶ host_rx       rx clock
+                                  └─▶ card ──┘                           clk
+        host_tx ─▶ widen ─────────┐          ┌─▶ store ─▶ narrow ─▶ mac_tx   tx clock
+                                  └─▶ card ──┘                           clk
 
     ``mac_rx`` is always taken; a frame that finds its store full is lost as a whole and counted by
     the pulses of `lost`. Frames to the MAC are stored first, so that ``tvalid`` stays high from the
@@ -49,6 +47,7 @@ class DirectTap(wiring.Component):
     def __init__(self, card, n_bytes):
         self.card = card
         self.n_bytes = n_bytes
+        self.wide_bytes = len(card.mac_rx.p.keep)
         self.shapes = {
             name: getattr(card, name).p.shape()
             for name in ("host_tx", "mac_tx", "mac_rx", "host_rx")
@@ -78,25 +77,20 @@ class DirectTap(wiring.Component):
 
         host_tx = self._receive(m, "host_tx", "mac_tx")
         self._cross(m, "host_tx", host_tx, card.host_tx, "mac_tx", "sync")
-        catcher = Catcher(self.shapes["mac_rx"], self._n_beats)
-        m.submodules.catcher = DomainRenamer("mac_rx")(catcher)
-        wiring.connect(m, self._receive(m, "mac_rx", "mac_rx"), catcher.i)
-        m.d.comb += self.lost.eq(catcher.lost)
-        self._cross(m, "mac_rx", catcher.o, card.mac_rx, "mac_rx", "sync")
+        entry = MacEntry(self.wide_bytes, meta_width=self.meta["mac_rx"])
+        m.submodules.mac_entry = DomainRenamer("mac_rx")(entry)
+        wiring.connect(m, self._receive(m, "mac_rx", "mac_rx"), entry.i)
+        m.d.comb += self.lost.eq(entry.lost)
+        self._cross(m, "mac_rx", entry.o, card.mac_rx, "mac_rx", "sync")
 
-        stored = data.StructLayout({**self.shapes["mac_tx"].members, "drop": 1})
-        store = PacketFIFO(stored, self._n_beats)  # drop stays 0
-        m.submodules.store = DomainRenamer("mac_tx")(store)
-        self._cross(m, "mac_tx", card.mac_tx, store.i, "sync", "mac_tx")
-        self._send(m, "mac_tx", store.o, "mac_tx")
+        exit = MacExit(self.wide_bytes, meta_width=self.meta["mac_tx"])
+        m.submodules.mac_exit = DomainRenamer("mac_tx")(exit)
+        self._cross(m, "mac_tx", card.mac_tx, exit.i, "sync", "mac_tx")
+        self._send(m, "mac_tx", exit.o, "mac_tx")
         host_rx = stream.Signature(self.shapes["host_rx"]).create(path=("host_rx",))
         self._cross(m, "host_rx", card.host_rx, host_rx, "sync", "mac_rx")
         self._send(m, "host_rx", host_rx, "mac_rx")
         return m
-
-    @property
-    def _n_beats(self):
-        return STORE_BYTES // self.shapes["mac_rx"].members["keep"]
 
     def _narrow(self, name):
         return FrameBeat(self.n_bytes, meta_width=self.meta[name])

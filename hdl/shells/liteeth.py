@@ -1,0 +1,213 @@
+"""LiteEth: a card between MAC core and crossbar, on streams of 8 to 64 bits with ``last_be``.
+
+``last_be`` is one-hot: the last byte of a frame, on its last beat. The MAC has no way to spoil a
+frame on its way out, so frames marked bad are dropped there; it stops neither for its sender nor
+for its receiver, so frames are stored both ways.
+
+Source: shells.md section 4; liteeth 276c9e3, 2026-07.
+"""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .. import tops, verilog
+from ..axi import Lite
+from ..streams import FrameBeat, Slice
+from ..width import WidthConverter
+from .liteeth_note import NOTE
+from .mac_side import MacEntry, MacExit
+
+MODULE = "gradnic_liteeth"
+WIDTHS = (8, 16, 32, 64)
+
+
+class Endpoint(wiring.Signature):
+    """A stream of LiteEth's ``eth_phy_description``, seen from its source; `bits` of data."""
+
+    def __init__(self, bits):
+        self.bits = bits
+        members = {"valid": Out(1), "ready": In(1), "first": Out(1), "last": Out(1)}
+        super().__init__(
+            members | {"data": Out(bits), "last_be": Out(bits // 8), "error": Out(bits // 8)}
+        )
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.bits == other.bits
+
+
+class FromLiteEth(wiring.Component):
+    """Frames of a LiteEth stream: 1 cycle, full rate.
+
+    A frame ends with its byte in ``last_be``, or with ``last`` where that names no byte; beats
+    between the two are swallowed. ``error`` on any byte of a frame marks it bad.
+
+    Parameters
+    ----------
+    bits : int, 8, 16, 32 or 64.
+
+    Members
+    -------
+    i : In(Endpoint(bits))
+    o : Out(stream.Signature(FrameBeat(bits // 8)))
+        Comes from registers.
+    """
+
+    def __init__(self, bits):
+        self.slice = Slice(FrameBeat(bits // 8))
+        super().__init__({"i": In(Endpoint(bits)), "o": Out(self.slice.o.signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.slice = slice = self.slice
+        wiring.connect(m, slice.o, wiring.flipped(self.o))
+        i, beat = self.i, slice.i.p
+        ended = Signal()  # by last_be, before last
+        failed = Signal()  # error on an earlier beat
+        ends, marked = i.last_be.any(), Signal()
+        kept = [i.last_be[k:].any() | ~ends for k in range(len(i.last_be))]
+        m.d.comb += [
+            marked.eq(i.error.any() | failed),
+            beat.data.eq(i.data),
+            beat.keep.eq(Cat(kept)),
+            beat.last.eq(i.last | ends),
+            beat.bad.eq(marked & beat.last),
+            slice.i.valid.eq(i.valid & ~ended),
+            i.ready.eq(slice.i.ready | ended),
+        ]
+        with m.If(i.valid & i.ready):
+            m.d.sync += [
+                ended.eq(~i.last & (ended | ends)),
+                failed.eq(marked & ~i.last & ~ends & ~ended),
+            ]
+        return m
+
+
+class ToLiteEth(wiring.Component):
+    """A LiteEth stream of frames: 1 cycle, full rate. ``error`` is on all bytes of the last beat.
+
+    Parameters
+    ----------
+    bits : int, 8, 16, 32 or 64.
+
+    Members
+    -------
+    i : In(stream.Signature(FrameBeat(bits // 8)))
+    o : Out(Endpoint(bits))
+        Comes from registers.
+    """
+
+    def __init__(self, bits):
+        self.slice = Slice(FrameBeat(bits // 8))
+        super().__init__({"i": In(self.slice.i.signature.flip()), "o": Out(Endpoint(bits))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.slice = slice = self.slice
+        wiring.connect(m, wiring.flipped(self.i), slice.i)
+        beat, o = slice.o.p, self.o
+        first = Signal(init=1)
+        edge = beat.keep & ~Cat(beat.keep[1:], 0)
+        m.d.comb += [
+            o.valid.eq(slice.o.valid),
+            slice.o.ready.eq(o.ready),
+            o.first.eq(first),
+            o.last.eq(beat.last),
+            o.data.eq(beat.data),
+            o.last_be.eq(Mux(beat.last, edge, 0)),
+            o.error.eq((beat.bad & beat.last).replicate(len(o.error))),
+        ]
+        with m.If(o.valid & o.ready):
+            m.d.sync += first.eq(beat.last)
+        return m
+
+
+class Bridge(wiring.Component):
+    """`card` between LiteEth's MAC core and what it feeds.
+
+    Parameters
+    ----------
+    card : wiring.Component
+        With frame streams host_tx, mac_tx, mac_rx and host_rx without side band, and ``bus``.
+    bits : int
+        8, 16, 32 or 64, and less than the card's.
+
+    Members
+    -------
+    host_tx, mac_rx : In(Endpoint(bits))
+        ``mac_rx.ready`` is always high.
+    mac_tx, host_rx : Out(Endpoint(bits))
+        ``mac_tx.valid`` stays high over a frame.
+    bus : In(Lite)
+    lost : Out(1)
+        One cycle per frame of the MAC for which there was no room.
+    """
+
+    def __init__(self, card, bits):
+        if bits not in WIDTHS:
+            raise ValueError(f"bits must be 8, 16, 32 or 64, not {bits!r}")
+        self.card = card
+        self.bits = bits
+        self.n_bytes = len(card.mac_tx.p.keep)
+        port = Endpoint(bits)
+        members = {"host_tx": In(port), "mac_tx": Out(port), "mac_rx": In(port)}
+        members |= {"host_rx": Out(port), "bus": In(Lite(card.bus.signature.address_width))}
+        super().__init__(members | {"lost": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.card = card = self.card
+        m.submodules.mac_entry = entry = MacEntry(self.n_bytes)
+        m.submodules.mac_exit = exit = MacExit(self.n_bytes, drop_bad=True)
+        wiring.connect(m, wiring.flipped(self.bus), card.bus)
+        self._receive(m, "host_tx", card.host_tx)
+        self._receive(m, "mac_rx", entry.i)
+        wiring.connect(m, entry.o, card.mac_rx)
+        wiring.connect(m, card.mac_tx, exit.i)
+        self._send(m, "mac_tx", exit.o)
+        self._send(m, "host_rx", card.host_rx)
+        m.d.comb += self.lost.eq(entry.lost)
+        return m
+
+    def _receive(self, m, name, target):
+        m.submodules[f"{name}_edge"] = edge = FromLiteEth(self.bits)
+        widen = WidthConverter(FrameBeat(self.bits // 8), FrameBeat(self.n_bytes))
+        m.submodules[f"{name}_widen"] = widen
+        wiring.connect(m, wiring.flipped(getattr(self, name)), edge.i)
+        wiring.connect(m, edge.o, widen.i)
+        wiring.connect(m, widen.o, target)
+
+    def _send(self, m, name, source):
+        m.submodules[f"{name}_edge"] = edge = ToLiteEth(self.bits)
+        narrow = WidthConverter(FrameBeat(self.n_bytes), FrameBeat(self.bits // 8))
+        m.submodules[f"{name}_narrow"] = narrow
+        wiring.connect(m, source, narrow.i)
+        wiring.connect(m, narrow.o, edge.i)
+        wiring.connect(m, edge.o, wiring.flipped(getattr(self, name)))
+
+
+@dataclass(frozen=True)
+class LiteEth:
+    """Options of the bridge.
+
+    Attributes
+    ----------
+    bits : int
+        Data width of the MAC core, 8, 16, 32 or 64.
+    """
+
+    bits: int = 32
+
+    def __post_init__(self):
+        if self.bits not in WIDTHS:
+            raise ValueError(f"bits must be 8, 16, 32 or 64, not {self.bits!r}")
+
+    def files(self, parameters, *, platform=None):
+        """{file name: text} around the card that `parameters` describe."""
+        bridge = Bridge(tops.core(parameters, meta_width=0), self.bits)
+        return {
+            f"{MODULE}.v": verilog.convert(bridge, MODULE, platform=platform),
+            f"{MODULE}.md": NOTE.format(bits=self.bits, module=MODULE),
+        }

@@ -1,0 +1,47 @@
+"""What to set where for LiteEth."""
+
+NOTE = """\
+# gradnic in LiteEth
+
+`{module}.v` goes between the MAC core and what it feeds: the crossbar of the IP stack, or the
+frame interface of a processor. Streams are {bits} bits wide, as the MAC core's.
+
+## Instantiate, in LiteX or Migen
+
+```python
+def insert_gradnic(soc, core, bus, host):
+    \"\"\"core : LiteEthMACCore of dw={bits}; host : has a source (frames to send) and a sink.\"\"\"
+    pins = dict(i_clk=ClockSignal("sys"), i_rst=ResetSignal("sys"))
+    for name, ep, ours in [("host_tx", host.source, "i"), ("mac_tx", core.sink, "o"),
+                           ("mac_rx", core.source, "i"), ("host_rx", host.sink, "o")]:
+        theirs = "o" if ours == "i" else "i"
+        for field in ("valid", "first", "last", "data", "last_be", "error"):
+            pins[f"{{ours}}_{{name}}_{{field}}"] = getattr(ep, field)
+        pins[f"{{theirs}}_{{name}}_ready"] = ep.ready
+    for channel, fields in (("aw", "addr prot valid"), ("w", "data strb valid"),
+                            ("ar", "addr prot valid")):
+        for field in fields.split():
+            if field != "prot":
+                pins[f"i_bus_{{channel}}{{field}}"] = getattr(getattr(bus, channel), field)
+        pins[f"o_bus_{{channel}}ready"] = getattr(bus, channel).ready
+    for channel, fields in (("b", "resp valid"), ("r", "data resp valid")):
+        for field in fields.split():
+            pins[f"o_bus_{{channel}}{{field}}"] = getattr(getattr(bus, channel), field)
+        pins[f"i_bus_{{channel}}ready"] = getattr(bus, channel).ready
+    soc.specials += Instance("{module}", i_bus_awprot=0, i_bus_arprot=0, **pins)
+    soc.platform.add_source("{module}.v")
+```
+
+`bus` is an AXI4-Lite port of 32 bits (`axi.AXILiteInterface`), in the same clock.
+
+## What holds at the ports
+
+- One clock, that of the core's datapath (`sys`), fast enough for the line: 125 MHz at 8 bits and
+  1 Gb/s.
+- `mac_rx` is never stalled; a frame for which 32 KiB have no room is lost whole, `lost` says so.
+- `mac_tx` has no gap within a frame. The MAC cannot spoil a frame, so those marked bad are dropped.
+- `error` on any byte marks a frame from the MAC bad. A bad frame of ours is dropped and counted;
+  a foreign one reaches the host with `error` on its last beat.
+- LiteEth's own UDP stack sends a fixed ToS of 0 and cannot mark: use the native port (50861), or
+  let a processor send.
+"""

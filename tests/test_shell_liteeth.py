@@ -1,0 +1,142 @@
+"""The bridge on LiteEth's streams: last_be, error, narrow beats, and a MAC that never waits."""
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.clock import Clock
+from cocotb.task import bridge
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
+from gradnic.hdl.shells.liteeth import Bridge, LiteEth
+from gradnic.hdl.tops import core
+from gradnic.models.inline import InlineCard as GoldenCard
+from gradnic.sim import drivers, runner, shell_bench
+from gradnic.sim import frames as makers
+
+from gradnic import params
+from gradnic.host import InlineDriver
+
+
+class Endpoint:
+    """The wires of one stream."""
+
+    def __init__(self, dut, name):
+        self.clock = dut.clk
+        for field in ("valid", "ready", "first", "last", "data", "last_be", "error"):
+            setattr(self, field, getattr(dut, f"{name}__{field}"))
+        self.n_bytes = len(self.last_be)
+
+    async def send(self, frames, rng, *, duty=1.0, early=False):
+        """Offer (bytes, bad); with `early`, some frames have beats behind the one of last_be."""
+        for octets, bad in frames:
+            n_beats = -(-len(octets) // self.n_bytes)
+            n_more = int(rng.integers(0, 3)) if early else 0
+            for k in range(n_beats + n_more):
+                while rng.random() > duty:
+                    self.valid.value = 0
+                    await RisingEdge(self.clock)
+                part = octets[k * self.n_bytes : (k + 1) * self.n_bytes] or rng.bytes(1)
+                self.data.value = int.from_bytes(part, "little")
+                self.last.value = int(k == n_beats + n_more - 1)
+                self.first.value = int(k == 0)
+                ends = k == n_beats - 1
+                self.last_be.value = 1 << len(part) - 1 if ends else 0
+                self.error.value = (1 << self.n_bytes) - 1 if bad and ends else 0
+                self.valid.value = 1
+                while True:
+                    await FallingEdge(self.clock)
+                    taken = self.ready.value == 1
+                    await RisingEdge(self.clock)
+                    if taken:
+                        break
+        self.valid.value = 0
+
+    async def receive(self, n_frames, rng, *, duty=1.0, gaps=True):
+        """[(bytes, bad)]; without `gaps`, valid must stay high over a frame."""
+        frames, octets = [], b""
+        while len(frames) < n_frames:
+            self.ready.value = int(rng.random() < duty)
+            await FallingEdge(self.clock)
+            assert gaps or not octets or self.valid.value == 1, "a gap within a frame"
+            if self.valid.value == 1 and self.ready.value == 1:
+                assert self.first.value == int(not octets)
+                data = self.data.value.to_unsigned().to_bytes(self.n_bytes, "little")
+                mark = self.last_be.value.to_unsigned()
+                if self.last.value == 1:
+                    assert mark & (mark - 1) == 0
+                    assert mark
+                    octets += data[: mark.bit_length()]
+                    errors = self.error.value.to_unsigned()
+                    assert errors in (0, (1 << self.n_bytes) - 1)
+                    frames.append((octets, errors != 0))
+                    octets = b""
+                else:
+                    assert mark == 0
+                    octets += data
+            await RisingEdge(self.clock)
+        self.ready.value = 0
+        return frames
+
+
+def in_classes(frames, settings):
+    """Frames as foreign and own ones: order is kept within each."""
+    card = GoldenCard(settings)
+    own = [f for f in frames if card.kind_in(f[0]) is not None]
+    return [f for f in frames if card.kind_in(f[0]) is None], own
+
+
+@cocotb.test()
+async def between_mac_and_core(dut):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    settings, early = makers.SETTINGS, drivers.options()["bits"] > 8
+    cocotb.start_soon(Clock(dut.clk, 8, "ns").start())
+    ends = {name: Endpoint(dut, name) for name in ("host_tx", "mac_tx", "mac_rx", "host_rx")}
+    for name in ("host_tx", "mac_rx"):
+        ends[name].valid.value = 0
+    for name in ("mac_tx", "host_rx"):
+        ends[name].ready.value = 0
+    access = shell_bench.registers(dut, "bus", dut.clk, dut.rst, separator="__")
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, 4)
+    dut.rst.value = 0
+    await ClockCycles(dut.clk, 2)
+    card, golden = InlineDriver(*access), GoldenCard(settings)
+    await bridge(card.configure)(settings)
+
+    frames = [*makers.foreign_frames(rng).values(), *makers.own_frames(rng, 12).values()]
+    sent = [(frames[k], bool(rng.random() < 0.15)) for k in rng.permutation(len(frames))]
+    coded = [golden.transmit(*frame) for frame in sent]
+    kept = [frame for frame in coded if not frame[1]]  # a bad one cannot be spoiled: dropped
+    cocotb.start_soon(ends["host_tx"].send(sent, rng, duty=0.7))
+    wait = ends["mac_tx"].receive(len(kept), rng, gaps=False)
+    out = await with_timeout(wait, 2000, "us")
+    assert in_classes(out, settings) == in_classes(kept, settings)
+
+    arriving = [(f, bool(rng.random() < 0.15)) for f, _ in coded]
+    restored = [golden.receive(*frame) for frame in arriving]
+    restored = [frame for frame in restored if frame is not None]
+    always = cocotb.start_soon(never_stalls(ends["mac_rx"]))
+    cocotb.start_soon(ends["mac_rx"].send(arriving, rng, early=early))
+    back = await with_timeout(ends["host_rx"].receive(len(restored), rng, duty=0.8), 2000, "us")
+    assert sorted(back) == sorted(restored)
+    assert not always.done()
+    always.cancel()
+    assert await bridge(card.counters)() == golden.counters
+
+
+async def never_stalls(port):
+    while True:
+        await FallingEdge(port.clock)
+        assert port.ready.value == 1, "the MAC was stalled"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+@pytest.mark.parametrize("bits", [8, 32])
+def test_between_mac_and_core(bits):
+    card = core(params.preset("inline4"), meta_width=0)
+    runner.simulate(Bridge(card, bits), __file__, options={"bits": bits})
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="bits must be 8, 16, 32 or 64, not 24"):
+        LiteEth(24)

@@ -1,0 +1,227 @@
+"""The plugin in OpenNIC's 250 MHz box: sizes, side bands, resets, registers as the shell has them.
+
+At 128 bits a beat, which simulates faster than the shell's 512; the files at 512 are elaborated.
+"""
+
+import shutil
+import subprocess
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.clock import Clock
+from cocotb.task import bridge
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
+from cocotbext.axi import AxiStreamFrame
+from gradnic.hdl import verilog
+from gradnic.hdl.shells.opennic import OpenNic
+from gradnic.models.inline import InlineCard as GoldenCard
+from gradnic.sim import frames as makers
+from gradnic.sim import runner, shell_bench
+
+from gradnic import params
+from gradnic.host import InlineDriver
+
+LANES = 4
+N_PORTS = 2
+PORTS = {  # of the box: whether the shell sends, and the clock's frames
+    "s_axis_qdma_h2c": True,
+    "m_axis_qdma_c2h": False,
+    "m_axis_adap_tx_250mhz": False,
+    "s_axis_adap_rx_250mhz": True,
+}
+SIDES = ("tuser_dst", "tuser_src", "tuser_size")  # one after the other in the bench's tuser
+
+
+def shell():
+    """Verilog of the box, module ``top``: a bundle of wires a port, ``p0_qdma_h2c_*``."""
+    declared, pins, body = [], [], []
+    fields = {"tvalid": 1, "tdata": 32 * LANES, "tkeep": 4 * LANES, "tlast": 1, "tuser": 48}
+    for prefix, sent in PORTS.items():
+        short = prefix[7:]
+        for k in range(N_PORTS):
+            for field, width in fields.items():
+                way = "input" if sent else "output"
+                declared.append(f"{way} [{width - 1}:0] p{k}_{short}_{field}")
+            declared.append(f"{'output' if sent else 'input'} p{k}_{short}_tready")
+        for field in ("tvalid", "tdata", "tkeep", "tlast", "tready"):
+            joined = ", ".join(f"p{k}_{short}_{field}" for k in reversed(range(N_PORTS)))
+            pins.append(f".{prefix}_{field}({{{joined}}})")
+        for place, field in enumerate(reversed(SIDES)):
+            part = f"[{16 * place + 15}:{16 * place}]"
+            joined = ", ".join(f"p{k}_{short}_tuser{part}" for k in reversed(range(N_PORTS)))
+            pins.append(f".{prefix}_{field}({{{joined}}})")
+    lite = {"awaddr": 32, "awvalid": 1, "wdata": 32, "wvalid": 1, "bready": 1, "araddr": 32}
+    lite |= {"arvalid": 1, "rready": 1}
+    back = {"awready": 1, "wready": 1, "bvalid": 1, "bresp": 2, "arready": 1, "rvalid": 1}
+    back |= {"rdata": 32, "rresp": 2}
+    for way, wires in (("input", lite), ("output", back)):
+        declared += [f"{way} [{width - 1}:0] s_axil_{name}" for name, width in wires.items()]
+        pins += [f".s_axil_{name}(s_axil_{name})" for name in wires]
+    for name in ("mod_rstn", "axil_aclk", "axis_aclk"):
+        declared.append(f"input {name}")
+        pins.append(f".{name}({name})")
+    declared.append("output mod_rst_done")
+    pins.append(".mod_rst_done(mod_rst_done)")
+    body = ",\n    ".join(pins)
+    head = ",\n    ".join([*declared, "input quiet"])
+    return f"module top (\n    {head}\n);\ngradnic_250mhz box (\n    {body}\n);\nendmodule\n"
+
+
+class Bench:
+    """The shell around the box; the bus models are reset by hand, as the box has no reset pin."""
+
+    def __init__(self, dut):
+        self.dut = dut
+        dut.quiet.value = 0
+        dut.mod_rstn.value = 1
+        cocotb.start_soon(Clock(dut.axil_aclk, 8, "ns").start())
+        cocotb.start_soon(Clock(dut.axis_aclk, 4, "ns").start())
+        self.ports = [
+            {
+                prefix[7:]: (shell_bench.source if sent else shell_bench.sink)(
+                    dut, f"p{k}_{prefix[7:]}", dut.axis_aclk, dut.quiet
+                )
+                for prefix, sent in PORTS.items()
+            }
+            for k in range(N_PORTS)
+        ]
+        access = shell_bench.registers(dut, "s_axil", dut.axil_aclk, dut.quiet)
+        self.cards = [InlineDriver(*access, base=k << 12) for k in range(N_PORTS)]
+
+    async def reset(self):
+        """Ask for a reset, as the system configuration does, and wait until it is over."""
+        dut = self.dut
+        dut.mod_rstn.value = 0
+        await ClockCycles(dut.axil_aclk, 3)
+        dut.mod_rstn.value = 1
+        await FallingEdge(dut.axil_aclk)
+        assert dut.mod_rst_done.value == 0
+        await with_timeout(RisingEdge(dut.mod_rst_done), 2, "us")
+        await ClockCycles(dut.axil_aclk, 8)
+
+
+async def send(port, frames):
+    """Queue (bytes, source): the size that the shell gives is right, the destination is noise."""
+    for octets, source in frames:
+        user = 0xDEAD << 32 | source << 16 | len(octets)
+        await port.send(AxiStreamFrame(octets, tuser=[user] * len(octets)))
+
+
+async def receive(port, n_frames):
+    """[(bytes, source, destination)]; sizes are right on every beat."""
+    frames = []
+    for _ in range(n_frames):
+        frame = await with_timeout(port.recv(compact=False), shell_bench.PATIENCE_US, "us")
+        n_bytes = sum(frame.tkeep)
+        assert list(frame.tkeep) == [1] * n_bytes + [0] * (len(frame.tkeep) - n_bytes)
+        (user,) = set(frame.tuser)  # the same on all beats
+        assert user & 0xFFFF == n_bytes
+        frames.append((bytes(frame.tdata[:n_bytes]), user >> 16 & 0xFFFF, user >> 32))
+    return frames
+
+
+@cocotb.test()
+async def box(dut):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    bench = Bench(dut)
+    await bench.reset()
+    chosen = [makers.SETTINGS, makers.InlineSettings(jobs={5}, exponent=120)]
+    for card, settings in zip(bench.cards, chosen, strict=True):
+        await bridge(card.configure)(settings)
+    for k, settings in enumerate(chosen):
+        golden, port = GoldenCard(settings), bench.ports[k]
+        port["adap_tx_250mhz"].set_pause_generator(shell_bench.pauses(rng, 0.3))
+        frames = [*makers.foreign_frames(rng).values(), *makers.own_frames(rng, 24).values()]
+        sent = [(frames[i], n) for n, i in enumerate(rng.permutation(len(frames)))]
+        sent.insert(7, (rng.bytes(12) + b"\x12\x34" + rng.bytes(17_000), 0xBAD))  # cut: dropped
+        await send(port["qdma_h2c"], sent)
+        wanted = {source: golden.transmit(frame) for frame, source in sent}
+        kept = {n: frame for n, (frame, bad) in wanted.items() if not bad}
+        assert set(wanted) - set(kept) == {0xBAD}
+        out = await receive(port["adap_tx_250mhz"], len(kept))
+        assert {source: frame for frame, source, _ in out} == kept
+        assert {destination for *_, destination in out} == {1 << 6 + k}
+
+        restored = {n: golden.receive(frame) for n, frame in kept.items()}
+        restored = {n: frame[0] for n, frame in restored.items() if frame is not None}
+        await send(port["adap_rx_250mhz"], [(frame, n) for n, frame in kept.items()])
+        back = await receive(port["qdma_c2h"], len(restored))
+        assert {source: frame for frame, source, _ in back} == restored
+        assert {destination for *_, destination in back} == {1 << k}
+        assert await bridge(bench.cards[k].counters)() == golden.counters
+        assert await bridge(bench.cards[k].settings)() == settings
+    assert await bridge(bench.cards[0]._read)(0x5000) == 0
+
+    # A reset in mid-frame: what was inside is gone, and the box starts all over.
+    await send(bench.ports[0]["qdma_h2c"], [(rng.bytes(4000), 1)])
+    await ClockCycles(dut.axis_aclk, 20)
+    bench.ports[0]["qdma_h2c"].clear()
+    dut.quiet.value = 1
+    await bench.reset()
+    dut.quiet.value = 0
+    assert await bridge(bench.cards[0].settings)() == makers.InlineSettings()
+    arp = (makers.foreign_frames(rng)["arp"], 3)
+    await send(bench.ports[0]["qdma_h2c"], [arp])
+    assert await receive(bench.ports[0]["adap_tx_250mhz"], 1) == [(*arp, 1 << 6)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+def test_box():
+    circuit = OpenNic(N_PORTS).box(params.preset(f"inline{LANES}"))
+    text = verilog.convert(circuit, "gradnic_250mhz") + shell()
+    runner.simulate(None, __file__, tests=["box"], netlist=text)
+
+
+BOX = """
+`timescale 1ns/1ps
+module box_250mhz #(
+  parameter USE_PHYS_FUNC = 1, parameter NUM_PHYS_FUNC = 1, parameter NUM_CMAC_PORT = 1
+) (
+  {ports}
+);
+  wire internal_box_rstn;
+  `include "box_250mhz_address_map_inst.vh"
+  `include "user_plugin_250mhz_inst.vh"
+endmodule
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
+def test_plugin_folder_elaborates_in_the_box(tmp_path):
+    files = OpenNic().files(params.preset("inline16"))
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ports = []
+    for prefix, sent in PORTS.items():
+        way, back = ("input", "output") if sent else ("output", "input")
+        for field, width in (("tvalid", 1), ("tdata", 512), ("tkeep", 64), ("tlast", 1)):
+            ports.append(f"{way} [{width}*NUM_CMAC_PORT-1:0] {prefix}_{field}")
+        ports += [f"{way} [16*NUM_CMAC_PORT-1:0] {prefix}_{side}" for side in SIDES]
+        ports.append(f"{back} [NUM_CMAC_PORT-1:0] {prefix}_tready")
+    for name in ("awaddr", "wdata", "araddr"):
+        ports.append(f"input [31:0] s_axil_{name}")
+    for name in ("awvalid", "wvalid", "bready", "arvalid", "rready"):
+        ports.append(f"input s_axil_{name}")
+    for name in ("awready", "wready", "bvalid", "arready", "rvalid"):
+        ports.append(f"output s_axil_{name}")
+    ports += ["output [1:0] s_axil_bresp", "output [1:0] s_axil_rresp"]
+    ports += ["output [31:0] s_axil_rdata", "input [15:0] mod_rstn", "output [15:0] mod_rst_done"]
+    ports += ["input axil_aclk", "input axis_aclk"]
+    (tmp_path / "box.sv").write_text(BOX.format(ports=",\n  ".join(ports)))
+    command = ["iverilog", "-g2012", "-Wall", "-Wno-timescale", "-s", "box_250mhz", "-I"]
+    command += ["box_250mhz", "-o", "box.vvp", "box.sv", "gradnic_250mhz.v"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    assert "read_verilog -quiet gradnic_250mhz.v" in files["build_box_250mhz.tcl"]
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="n_ports must be 1 or 2, not 3"):
+        OpenNic(3)
+    with pytest.raises(ValueError, match="the card must have 512 bits a beat, not 128"):
+        OpenNic().files(params.preset("inline4"))
