@@ -1,8 +1,10 @@
 """``gradnic verilog``: a top as plain Verilog, with everything needed to drop it in."""
 
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import click
+from rich.markdown import Markdown
 
 from .. import __version__, params, registers
 from ..output import console, json_option, table, write_json, write_whole
@@ -43,15 +45,7 @@ def generate(name, parameters, family):
         f"{name}_inst.vh": template(name, ports),
         f"{name}_ports.md": port_page(name, doc, values, ports),
     }
-    register_map = tops.entry(parameters).registers
-    words = []
-    if register_map is not None:
-        files[f"{name}_registers.md"] = registers.markdown(register_map)
-        files[f"{name}_registers.h"] = registers.c_header(register_map)
-        words = [
-            {"name": r.name, "offset": r.offset, "access": r.access, "width": r.width, "doc": r.doc}
-            for r in register_map
-        ]
+    more, words = register_files(name, tops.entry(parameters).registers)
     result = {
         "top": type(parameters).__name__.lower(),
         "module": name,
@@ -61,7 +55,50 @@ def generate(name, parameters, family):
         "ports": ports,
         "registers": words,
     }
-    return files, result
+    return files | more, result
+
+
+def register_files(name, register_map):
+    """({file name: text}, rows for JSON) of a register map, or nothing for None."""
+    if register_map is None:
+        return {}, []
+    files = {
+        f"{name}_registers.md": registers.markdown(register_map),
+        f"{name}_registers.h": registers.c_header(register_map),
+    }
+    words = [
+        {"name": r.name, "offset": r.offset, "access": r.access, "width": r.width, "doc": r.doc}
+        for r in register_map
+    ]
+    return files, words
+
+
+def generate_shell(name, options, parameters, family):
+    """({file name: text}, result for JSON) of a card wrapped for a shell."""
+    from ..hdl import tops
+    from ..hdl.primitives import Target
+
+    files = options.files(parameters, platform=Target(family))
+    module = next(iter(files)).removesuffix(".v")
+    more, words = register_files(module, tops.entry(parameters).registers)
+    result = {
+        "top": type(parameters).__name__.lower(),
+        "module": module,
+        "shell": name,
+        "options": asdict(options),
+        "family": family,
+        "gradnic": __version__,
+        "parameters": tops.describe(parameters),
+        "registers": words,
+    }
+    return files | more, result
+
+
+def split_changes(changes, preset):
+    """Changes of the preset and those of the shell, by their keys."""
+    kept = {field.name for field in fields(params.preset(preset))}
+    own = [change for change in changes if change.partition("=")[0] in kept]
+    return own, [change for change in changes if change not in own]
 
 
 def show_presets(json_file):
@@ -82,14 +119,50 @@ def show_presets(json_file):
     )
 
 
+def write_all(out, files):
+    """Write {file name: text} below the folder `out`; returns the paths."""
+    for file, text in files.items():
+        write_whole(Path(out) / file, text)
+    return [str(Path(out) / file) for file in files]
+
+
+def write_shell(preset, shell, changes, name, family, out, json_file):
+    """A preset wrapped for a shell: files, and the note that says what to do with them."""
+    from ..hdl import shells
+
+    if name is not None:
+        raise click.UsageError(f"{shell} gives the module its name: leave --name out")
+    own, others = split_changes(changes, preset)
+    parameters = params.preset(preset, own)
+    if not hasattr(parameters, "meta_width"):
+        raise click.UsageError(f"{shell} takes a card, such as inline16, not {preset}")
+    options = shells.shell(shell, others)
+    screen = console(json_file)
+    with screen.status(f"writing {preset} for {shell}"):
+        files, result = generate_shell(shell, options, parameters, family)
+    written = write_all(out, files)
+    note = next(text for file, text in files.items() if file == f"{result['module']}.md")
+    screen.print(Markdown(note))
+    for path in written:
+        screen.print(f"wrote {path}", soft_wrap=True)
+    write_json(json_file, result | {"files": written})
+
+
 @click.command()
 @click.option("--preset", metavar="NAME", help="Which top, in which size; see --list.")
+@click.option(
+    "--shell",
+    metavar="NAME",
+    default="generic",
+    show_default=True,
+    help="Wrap the card for a NIC shell: corundum, opennic or liteeth; generic: AXI4 ports alone.",
+)
 @click.option(
     "--set",
     "changes",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change one parameter of the preset; may be given several times.",
+    help="Change one parameter of the preset or the shell; may be given several times.",
 )
 @click.option("--name", metavar="MODULE", help="Name of the Verilog module; default: the preset's.")
 @click.option(
@@ -102,33 +175,38 @@ def show_presets(json_file):
 @click.option("--out", default="build/verilog", show_default=True, help="Folder to write to.")
 @click.option("--list", "listing", is_flag=True, help="List the presets and write nothing.")
 @json_option
-def command(preset, changes, name, family, out, listing, json_file):
+def command(preset, shell, changes, name, family, out, listing, json_file):
     """Write a top as Verilog with AXI4-Stream and AXI4-Lite ports.
 
     Beside MODULE.v come MODULE_ports.md (every port), MODULE_inst.vh (an instantiation to paste)
     and, where the top has registers, MODULE_registers.md and MODULE_registers.h.
+
+    With --shell, the file that takes the place of the shell's own is written, and a note on what
+    to set where. Its options go by --set too: tap, n_ports, app_id and bits for corundum, n_ports
+    for opennic, bits for liteeth.
 
     \b
     Example:
       gradnic verilog --list
       gradnic verilog --preset inline16 --out build/verilog
       gradnic verilog --preset inline16 --set meta_width=16 --name my_card --json -
+      gradnic verilog --preset inline16 --shell corundum --set n_ports=2
     """
     if listing:
         show_presets(json_file)
         return
     if preset is None:
         raise click.UsageError("name a top with --preset; gradnic verilog --list shows them")
-    parameters = params.preset(preset, changes)
     screen = console(json_file)
+    if shell != "generic":
+        write_shell(preset, shell, changes, name, family, out, json_file)
+        return
+    parameters = params.preset(preset, changes)
     with screen.status(f"writing {preset}"):
         files, result = generate(name or preset, parameters, family)
-    written = {}
-    for file, text in files.items():
-        write_whole(Path(out) / file, text)
-        written[file] = str(Path(out) / file)
+    written = write_all(out, files)
     rows = [(p["name"], p["direction"], p["width"], p["doc"]) for p in result["ports"]]
     screen.print(table(f"Ports of {result['module']}", ("port", "direction", "bits", "what"), rows))
-    for path in written.values():
+    for path in written:
         screen.print(f"wrote {path}", soft_wrap=True)
-    write_json(json_file, result | {"files": list(written.values())})
+    write_json(json_file, result | {"files": written})

@@ -1,1 +1,35 @@
 """Wrappers that put a card into a NIC shell: one file per shell, and the parts that they share."""
+
+from dataclasses import fields
+from importlib import import_module
+
+SHELLS = {
+    "corundum": ("Corundum", "application block, on the sync or the direct tap"),
+    "opennic": ("OpenNic", "plugin folder for the 250 MHz box"),
+    "liteeth": ("LiteEth", "bridge between MAC core and crossbar"),
+}
+"""Class of the shell's options, in the file of the shell's name, and a line for people."""
+
+
+def shell(name, changes=()):
+    """Options of a shell, with `changes` as ("key=value", …); an object with a method `files`.
+
+    ValueError for an unknown shell or key, and for a value out of range.
+    """
+    if name not in SHELLS:
+        raise ValueError(f"shell must be one of {', '.join(SHELLS)}, not {name!r}")
+    kind = getattr(import_module(f".{name}", __package__), SHELLS[name][0])
+    kinds = {field.name: field.type for field in fields(kind)}
+    values = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or key not in kinds:
+            raise ValueError(
+                f"an option of {name} must be set as {' or '.join(f'{k}=…' for k in kinds)}, "
+                f"not {change!r}"
+            )
+        try:
+            values[key] = int(value, 0) if kinds[key] is int else value
+        except ValueError:
+            raise ValueError(f"{key} must be a number, not {value!r}") from None
+    return kind(**values)

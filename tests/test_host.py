@@ -1,0 +1,135 @@
+"""The host's driver on words that behave like registers; RTL is driven in the shells' tests."""
+
+import pytest
+
+from gradnic import inline
+from gradnic.host import Driver, InlineDriver
+from gradnic.registers import BitField, Register, RegisterMap
+
+MAP = RegisterMap(
+    "demo",
+    "a map with one register of each kind",
+    (
+        Register(
+            "mode",
+            0x00,
+            "rw",
+            "settings",
+            (
+                BitField("level", 0, 4, "unsigned", 3),
+                BitField("bias", 8, 8, "two's complement", -1, signed=True),
+            ),
+        ),
+        Register("state", 0x04, "ro", "what it does", (BitField("busy", 0, 1, "works"),)),
+        Register("faults", 0x08, "w1c", "what went wrong", (BitField("late", 3, 1, "too late"),)),
+        Register("frames", 0x10, "counter", "frames", width=64),
+        Register("drops", 0x18, "counter", "drops"),
+    ),
+)
+
+
+class Words:
+    """32-bit words by address; every access is written down."""
+
+    def __init__(self, base=0):
+        self.words, self.log, self.base = {}, [], base
+
+    def read(self, address):
+        self.log.append(("read", address - self.base))
+        return self.words.get(address - self.base, 0)
+
+    def write(self, address, value):
+        self.log.append(("write", address - self.base, value))
+        self.words[address - self.base] = value
+
+
+@pytest.fixture
+def words():
+    return Words(base=0x2000)
+
+
+@pytest.fixture
+def driver(words):
+    return Driver(MAP, words.read, words.write, base=0x2000)
+
+
+def test_fields_by_name(driver, words):
+    words.words[0] = 0xFE0A
+    assert driver.get("mode") == {"level": 10, "bias": -2}
+    driver.set("mode", bias=-128)
+    assert words.words[0] == 0x800A
+    words.log.clear()
+    driver.set("mode", level=1, bias=5)  # all fields: nothing to keep, so nothing is read
+    assert words.log == [("write", 0, 0x0501)]
+
+
+def test_counters_and_sticky_bits(driver, words):
+    words.words |= {0x10: 7, 0x14: 2, 0x18: 9, 0x08: 8}
+    assert driver.counters() == {"frames": 7 + (2 << 32), "drops": 9}
+    assert [entry for entry in words.log if entry[1] in (0x10, 0x14)] == [
+        ("read", 0x10),
+        ("read", 0x14),
+    ]
+    assert driver.clear("faults") == {"late": 1}
+    assert words.log[-1] == ("write", 0x08, 8)
+    words.log.clear()
+    driver.set("faults", late=1)
+    assert words.log == [("write", 0x08, 8)]  # a sticky register is not read to be written
+
+
+def test_wait(words):
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+        words.words[4] = int(now[0] < 0.5)
+
+    words.words[4] = 1
+    driver = Driver(MAP, words.read, words.write, base=0x2000, clock=lambda: now[0], sleep=sleep)
+    assert driver.wait("state", 1.0, pause=0.1, busy=0) == {"busy": 0}
+    assert 0.5 <= now[0] < 0.7
+    with pytest.raises(TimeoutError, match=r"state must become \{'busy': 1\} in 1.0 s, and is"):
+        driver.wait("state", 1.0, pause=0.1, busy=1)
+    with pytest.raises(ValueError, match="state has no field 'idle', but busy"):
+        driver.wait("state", idle=1)
+
+
+def test_mistakes_are_named(driver):
+    for deed, said in (
+        (lambda: driver.read("modes"), "demo has no register 'modes'"),
+        (lambda: driver.set("mode", leevel=1), "mode has no field 'leevel', but level, bias"),
+        (lambda: driver.set("mode", level=16), "mode.level must be 0 to 15, not 16"),
+        (lambda: driver.set("mode", bias=-129), "mode.bias must be -128 to 127, not -129"),
+        (lambda: driver.write("state", 1), "state must be writable, not ro"),
+        (lambda: driver.write("mode", 1 << 32), "mode must be 0 to 0xffffffff, not 4294967296"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            deed()
+
+
+def test_settings_of_the_inline_card(words):
+    card = InlineDriver(words.read, words.write, base=0x2000)
+    for name, word in inline.InlineSettings().words().items():  # as after reset
+        words.words[inline.REGISTERS[name].offset] = word
+    assert card.settings() == inline.InlineSettings()
+    chosen = inline.InlineSettings(
+        paper=True,
+        tos=0x30,
+        tos_coded=0x34,
+        tos_mask=0xFC,
+        port_low=9000,
+        port_high=9001,
+        native_port=5000,
+        jobs={0, 31, 32, 255},
+        exponent=120,
+        prescale=-3,
+        paper_codec=True,
+        floats_limit=336,
+    )
+    words.log.clear()
+    card.configure(chosen)
+    assert card.settings() == chosen
+    writes = [entry for entry in words.log if entry[0] == "write"]
+    assert writes[0] == ("write", 0, 0)
+    assert writes[-1] == ("write", 0, 1)
+    assert set(card.counters()) == set(inline.COUNTERS)

@@ -1,0 +1,58 @@
+"""`gradnic verilog --shell`: files, note, and one line for each mistake."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from gradnic.hdl import shells
+
+from gradnic import cli
+
+
+def gradnic(*words):
+    return CliRunner().invoke(cli.cli, ["verilog", *words])
+
+
+def test_files_of_a_shell(tmp_path):
+    words = ["--preset", "inline4", "--shell", "liteeth", "--set", "bits=8"]
+    words += ["--set", "max_floats=336", "--out", str(tmp_path), "--json", str(tmp_path / "j")]
+    run = gradnic(*words)
+    assert run.exit_code == 0, run.output
+    result = json.loads((tmp_path / "j").read_text())
+    assert result["shell"] == "liteeth"
+    assert result["options"] == {"bits": 8}
+    assert result["parameters"]["max_floats"] == 336
+    stem = "gradnic_liteeth"
+    wanted = [f"{stem}.v", f"{stem}.md", f"{stem}_registers.md", f"{stem}_registers.h"]
+    assert result["files"] == [str(tmp_path / name) for name in wanted]
+    assert "module gradnic_liteeth(" in (tmp_path / f"{stem}.v").read_text()
+    assert "Streams are 8 bits wide" in (tmp_path / f"{stem}.md").read_text()
+    assert "Streams are 8 bits wide" in run.output
+    assert "GRADNIC_INLINE_CONTROL" in (tmp_path / f"{stem}_registers.h").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shell", "coyote"], "shell must be one of corundum, opennic, liteeth, not 'coyote'"),
+        (["--shell", "liteeth", "--set", "bits=9"], "bits must be 8, 16, 32 or 64, not 9"),
+        (["--shell", "liteeth", "--set", "bits=x"], "bits must be a number, not 'x'"),
+        (["--shell", "corundum", "--set", "port=2"], "must be set as tap=… or n_ports=…"),
+        (["--shell", "corundum", "--name", "x"], "leave --name out"),
+    ],
+)
+def test_mistakes(words, said):
+    run = gradnic("--preset", "inline4", *words)
+    assert run.exit_code != 0
+    assert said in run.output + str(run.exception)
+
+
+def test_only_cards_fit():
+    run = gradnic("--preset", "compressor4", "--shell", "liteeth")
+    assert run.exit_code == 2
+    assert "liteeth takes a card, such as inline16, not compressor4" in run.output
+
+
+def test_options_by_text():
+    chosen = shells.shell("corundum", ("tap=direct", "app_id=0x12345678", "bits=64"))
+    assert (chosen.tap, chosen.app_id, chosen.bits) == ("direct", 0x12345678, 64)
