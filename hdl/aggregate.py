@@ -4,95 +4,16 @@ The slot engine of an aggregator, without frames: parsing, ownership and address
 of what stands around it. THC (NSDI 2024) for the lookup and the add; SwitchML and ATP for slots.
 """
 
+from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .slot_adder import SlotAdder
+from .slot_rule import SlotRule
+from .slot_types import EVENTS, Answer, Head, JobRegisters, Sizes
 from .streams import Beat
 
-MAX_CHILDREN = 32
-
-Head = data.StructLayout(
-    {
-        "job": 4,  # place of the job in the table of jobs, not its number on the wire
-        "src": 5,
-        "op": 4,
-        "gen": 16,
-        "slot": 13,
-        "lc": 3,
-        "tensor": 16,
-        "tree": 8,
-        "seq": 24,
-        "elems": 16,
-        "p0": 8,
-        "p1": 8,
-        "arg": 32,
-        "last": 1,
-        "ovf": 1,
-        "ecn": 1,  # the header's bit, or an IP congestion mark
-        "length": 16,  # payload bytes
-    }
-)
-"""What the unit must know of a contribution: fields of the gradnic header, and two more."""
-
-Answer = data.StructLayout(
-    {
-        "job": 4,
-        "children": MAX_CHILDREN,  # bit k: child k gets a copy
-        "op": 4,
-        "gen": 16,
-        "slot": 13,
-        "lc": 3,
-        "tensor": 16,
-        "tree": 8,
-        "seq": 24,
-        "elems": 16,
-        "p0": 8,
-        "p1": 8,
-        "arg": 32,
-        "last": 1,
-        "retx": 1,
-        "ovf": 1,
-        "ecn": 1,
-        "part": 1,
-        "length": 16,  # payload bytes, 0 for STALE
-    }
-)
-"""An answer's header fields; PH = 1, IMP = 1, SRC = 255, SET = GEN[0] go without saying."""
-
-JobRegisters = data.StructLayout(
-    {
-        "first_slot": 13,
-        "n_slots": 14,
-        "n_children": 6,  # 1 to 32
-        "leaves": 8,  # n, which the fill counts
-        "int32": 1,  # 0: norms, indices and sums of THC
-        "block": 2,  # log4(B) - 3, p index and b - 1: P0 of THC_IDX
-        "p": 3,
-        "bits": 3,
-        "g": 8,
-        "close": 2,  # 0 all, 1 n_min, 2 bounded loss
-        "n_min": 6,
-        "need_bytes": 40,
-        "deadline": 32,  # in steps of `now`; 0 is off
-        "root": 1,  # fills what is missing
-        "overflow": 2,  # of INT32: 0 wrap, 1 saturate, 2 error (wrap, and say so)
-    }
-)
-"""Registers of a job, as `gradnic.models.aggregate.Job` names them."""
-
-EVENTS = (
-    "accepted",
-    "claims",
-    "abandoned",
-    "duplicates",
-    "stale",
-    "late",
-    "retransmitted",
-    "partial",
-    "collisions",
-    "config",
-    "length",
-)
+__all__ = ["EVENTS", "AggregationUnit", "Answer", "Head", "JobRegisters"]
 
 
 class AggregationUnit(wiring.Component):
@@ -147,23 +68,9 @@ class AggregationUnit(wiring.Component):
         A slot's sum has overflowed for the first time.
     """
 
-    def __init__(
-        self, n_bytes=64, *, n_slots=128, n_jobs=4, chunk=1024, width=8, b_max=4, n_words=256
-    ):
-        if n_bytes not in (4, 8, 16, 32, 64):
-            raise ValueError(f"n_bytes must be 4, 8, 16, 32 or 64, not {n_bytes!r}")
-        if n_slots not in [2**k for k in range(1, 14)]:
-            raise ValueError(f"n_slots must be a power of two from 2 to 8192, not {n_slots!r}")
-        if not 1 <= n_jobs <= 16:
-            raise ValueError(f"n_jobs must be 1 to 16, not {n_jobs!r}")
-        if chunk < 1 or chunk % (8 * n_bytes):
-            raise ValueError(f"chunk must be a multiple of {8 * n_bytes}, not {chunk!r}")
-        if width not in (8, 12, 16):
-            raise ValueError(f"width must be 8, 12 or 16, not {width!r}")
-        if not 1 <= b_max <= 8:
-            raise ValueError(f"b_max must be 1 to 8, not {b_max!r}")
-        self.n_bytes, self.n_slots, self.n_jobs = n_bytes, n_slots, n_jobs
-        self.chunk, self.width, self.b_max, self.n_words = chunk, width, b_max, n_words
+    def __init__(self, n_bytes=64, **sizes):
+        self.sizes = Sizes(n_bytes, **sizes)
+        n_jobs, b_max = self.sizes.n_jobs, self.sizes.b_max
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
             {
@@ -186,3 +93,21 @@ class AggregationUnit(wiring.Component):
                 "overflow_job": Out(4),
             }
         )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rule = rule = SlotRule(self.sizes)
+        m.submodules.adder = adder = SlotAdder(self.sizes)
+        wiring.connect(m, rule.tasks, adder.tasks)
+        wiring.connect(m, wiring.flipped(self.heads), rule.heads)
+        wiring.connect(m, wiring.flipped(self.values), adder.values)
+        wiring.connect(m, adder.answers, wiring.flipped(self.answers))
+        wiring.connect(m, adder.sums, wiring.flipped(self.sums))
+        for name in ("jobs", "clear", "clear_job", "now", "tick"):
+            m.d.comb += getattr(rule, name).eq(getattr(self, name))
+        for name in ("write_en", "write_addr", "write_data"):
+            m.d.comb += getattr(adder, name).eq(getattr(self, name))
+        for part, names in ((rule, ("busy", "events", "event_job")),
+                            (adder, ("overflow", "overflow_job"))):  # fmt: skip
+            m.d.comb += [getattr(self, name).eq(getattr(part, name)) for name in names]
+        return m

@@ -1,0 +1,150 @@
+"""Carries out what the slot rule decided: adds payloads to rows of the store, and sends sums."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats import Op
+from .fifo import FIFO
+from .multiplier import Multiplier
+from .pipeline import delayed, delayed_flag
+from .slot_answers import SlotAnswers
+from .slot_lanes import SlotLanes
+from .slot_rows import SlotRows
+from .slot_types import Answer, Task
+from .streams import Beat
+
+COLUMN = 16  # lanes that share address registers and block RAMs
+N_TASKS = 16  # tasks at work at a time, at most
+
+
+class SlotAdder(wiring.Component):
+    """The data path of an aggregation unit: tasks and payloads in, answers and sums out.
+
+    A row of `sizes.lanes` sums per cycle where the payload brings one; a packet of indices of b
+    bits takes C * max(b / 8, 1 / (2 * n_bytes)) ... beats.
+
+    Parameters
+    ----------
+    sizes : Sizes
+
+    Members
+    -------
+    tasks : In(stream.Signature(Task(sizes.place_width)))
+    write_en, write_addr, write_data, values, answers, sums, overflow, overflow_job :
+        see `gradnic.hdl.aggregate.AggregationUnit`
+    """
+
+    def __init__(self, sizes):
+        self.sizes = sizes
+        beats = stream.Signature(Beat(8 * sizes.n_bytes))
+        super().__init__(
+            {
+                "tasks": In(stream.Signature(Task(sizes.place_width))),
+                "write_en": In(1),
+                "write_addr": In(4 + sizes.b_max),
+                "write_data": In(8),
+                "values": In(beats),
+                "answers": Out(stream.Signature(Answer)),
+                "sums": Out(beats),
+                "overflow": Out(1),
+                "overflow_job": Out(4),
+            }
+        )
+        size = min(COLUMN, sizes.lanes)
+        self.columns = [SlotLanes(sizes, size, k) for k in range(0, sizes.lanes, size)]
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rows = rows = SlotRows(self.sizes)
+        m.submodules.out = out = SlotAnswers(self.sizes)
+        wiring.connect(m, wiring.flipped(self.tasks), rows.tasks)
+        wiring.connect(m, wiring.flipped(self.values), rows.values)
+        wiring.connect(m, out.answers, wiring.flipped(self.answers))
+        wiring.connect(m, out.sums, wiring.flipped(self.sums))
+        loaded, order, latency = self.tasks.p, rows.order, SlotLanes.latency
+        m.d.comb += [
+            rows.open.eq(out.open),
+            out.takes.eq(rows.loads & (loaded.emits | loaded.tells)),
+            out.with_sum.eq(loaded.emits),
+            out.row_valid.eq(delayed_flag(m, order.row & order.emits, latency, name="emits")),
+            out.row.eq(Cat(column.o for column in self.columns)),
+        ]
+        fill = self._fill(m, rows.task)
+        overflows = []
+        for k, column in enumerate(self.columns):
+            m.submodules[f"column{k}"] = column
+            m.d.sync += [
+                column.write_en.eq(self.write_en),
+                column.write_addr.eq(self.write_addr),
+                column.write_data.eq(self.write_data),
+            ]
+            m.d.comb += [
+                column.order.eq(order),
+                column.indices.eq(rows.indices),
+                column.row.eq(rows.row),
+                column.fill.eq(fill),
+            ]
+            overflows.append(column.overflows)
+        over = Signal()
+        m.d.sync += over.eq(Cat(overflows).any())
+        self._answer(m, rows, out, over)
+        return m
+
+    def _fill(self, m, task):
+        """What the root adds for missing leaves, `SlotLanes.WRITES` cycles after the order."""
+        width = self.sizes.width
+        m.submodules.times = times = Multiplier(8, 8)
+        m.d.comb += [times.a.eq(task.missing), times.b.eq(task.g)]
+        fill = Signal(width, reset_less=True)
+        half = times.p[1:]
+        m.d.sync += fill.eq(half[:width] | half[width:].any().replicate(width))
+        # the order comes a cycle after the task's step, the product has a register behind it
+        return delayed(m, fill, SlotLanes.WRITES + 1 - times.latency - 1, name="fill")
+
+    def _answer(self, m, rows, out, over):
+        """Add the overflow flag to what is known of a task, once its last row is through."""
+        shape = data.StructLayout(
+            {"answer": Answer, "place": self.sizes.place_width, "speaks": 1, "adds": 1, "first": 1}
+        )
+        m.submodules.tails = tails = FIFO(shape, N_TASKS)
+        loaded, answer = self.tasks.p, tails.i.p
+        m.d.comb += [
+            tails.i.valid.eq(rows.loads),
+            answer.answer.eq(loaded.answer),
+            answer.place.eq(loaded.place),
+            answer.speaks.eq(loaded.emits | loaded.tells),
+            answer.adds.eq(loaded.adds),
+            answer.first.eq(loaded.first),
+        ]
+        m.submodules.flags = flags = memory.Memory(
+            shape=1,
+            depth=2**self.sizes.place_width,
+            init=[],
+            attrs={"ram_style": "distributed"},
+        )
+        read, write = flags.read_port(domain="comb"), flags.write_port()
+        lag = SlotLanes.OVERFLOWS + 1
+        final = delayed_flag(m, rows.order.final, lag, name="final")
+        seen, total = Signal(), Signal(reset_less=True)
+        m.d.sync += [seen.eq((seen | over) & ~final), total.eq(seen | over)]
+        m.d.comb += [tails.o.ready.eq(final), read.addr.eq(tails.o.p.place)]
+        ends = delayed_flag(m, final, 1, name="ends")
+        tail = data.View(shape, delayed(m, tails.o.p.as_value(), 1, name="tail"))
+        before = delayed(m, read.data, 1, name="before") & ~(tail.adds & tail.first)
+        ovf = Signal()
+        answer = tail.answer
+        m.d.comb += [
+            ovf.eq(before | total | answer.ovf),
+            write.addr.eq(tail.place),
+            write.data.eq(ovf),
+            write.en.eq(ends & tail.adds),
+            out.answer_valid.eq(ends & tail.speaks),
+            out.answer.eq(answer),
+            out.answer.ovf.eq(ovf & (answer.length != 0)),
+            out.is_thc.eq(answer.op == Op.THC_SUM),
+        ]
+        m.d.sync += [
+            self.overflow.eq(ends & tail.adds & total & ~before),
+            self.overflow_job.eq(answer.job),
+        ]

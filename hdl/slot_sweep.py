@@ -1,0 +1,173 @@
+"""Visits every slot: closes those whose time is over, and forgets those of a job that is gone."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats import Op
+from .slot_types import JobRegisters, chosen
+
+Record = data.StructLayout(
+    {
+        "valid": 1,
+        "closed": 1,
+        "job": 4,
+        "gen": 16,
+        "bitmap": 32,
+        "count": 6,
+        "leaves": 8,
+        "last": 1,
+        "ecn": 1,
+        "op": 4,
+        "lc": 3,
+        "tensor": 16,
+        "tree": 8,
+        "seq": 24,
+        "elems": 16,
+        "tag": 32,
+        "e0": 8,
+        "e1": 8,
+        "opened": 32,
+    }
+)
+"""What a slot and set holds, beside its sums and its overflow flag."""
+
+
+def Due(place_width):
+    """Shape of a request to close the slot at a place, if it still has the generation."""
+    return data.StructLayout({"place": place_width, "gen": 16})
+
+
+class Sweep(wiring.Component):
+    """Goes through the records on request, one every 7 cycles, beside the contributions.
+
+    ``tick`` asks for those past their deadline, ``crossed`` for those of a tensor of which enough
+    has come; both start again from the lowest place, and contributions wait for the latter. An
+    open slot that is due becomes a request to close it, which names the generation seen: who
+    closes must find it unchanged. ``clear`` makes a job's records empty, and reset makes all.
+
+    Parameters
+    ----------
+    n_jobs : int
+    place_width : int
+        Bits of (slot, set).
+
+    Members
+    -------
+    jobs, now, tick, clear, clear_job : In
+        See `gradnic.hdl.aggregate.AggregationUnit`.
+    enough, tensors, crossed : In(n_jobs), In(ArrayLayout(16, n_jobs)), In(1)
+        Of which jobs' tensors enough has come, and a pulse when that becomes so.
+    may_read, resting : In(1), In(1)
+        The record store is free in this cycle; nothing is under way that may write to it.
+    place, record : Out(place_width), In(Record)
+        The record at ``place`` comes 2 cycles later if ``may_read``.
+    wipes, busy, blocks : Out(1), Out(1), Out(1)
+        The record at ``place`` is made empty; that is under way or asked for; no contribution
+        may start.
+    close : Out(stream.Signature({place, gen}))
+    """
+
+    def __init__(self, n_jobs, place_width):
+        self.n_jobs = n_jobs
+        self.places = 2**place_width
+        super().__init__(
+            {
+                "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
+                "now": In(32),
+                "tick": In(1),
+                "clear": In(1),
+                "clear_job": In(4),
+                "enough": In(n_jobs),
+                "tensors": In(data.ArrayLayout(16, n_jobs)),
+                "crossed": In(1),
+                "may_read": In(1),
+                "resting": In(1),
+                "place": Out(place_width),
+                "record": In(Record),
+                "wipes": Out(1),
+                "busy": Out(1, init=1),
+                "blocks": Out(1),
+                "close": Out(stream.Signature(Due(place_width))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        place, close = self.place, self.close
+        left = Signal(range(self.places + 1), init=self.places)
+        stage = Signal(5)  # of the record that is looked at
+        wiping, everything = Signal(init=1), Signal(init=1)
+        again, by_time, by_bytes = Signal(), Signal(), Signal()
+        idle, ends, reads, due = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            idle.eq(~stage.any() & ~close.valid & ~wiping),
+            reads.eq(idle & (left != 0) & self.may_read & ~self.busy & ~again),
+            due.eq(self._due(m, stage, by_time, by_bytes)),
+            ends.eq((stage[-1] & ~due) | (close.valid & close.ready)),
+            self.blocks.eq(self.busy | by_bytes | self.crossed),
+        ]
+        m.d.sync += stage.eq(Cat(reads, stage[:-1]))
+        with m.If(close.valid & close.ready):
+            m.d.sync += close.valid.eq(0)
+        with m.If(stage[-1] & due):
+            m.d.sync += close.valid.eq(1)
+        m.d.comb += close.p.place.eq(place)
+
+        with m.If(ends | wiping):
+            m.d.sync += [place.eq(place + 1), left.eq(left - 1)]
+        with m.If((ends | wiping) & (left == 1) & ~again):
+            m.d.sync += [by_time.eq(0), by_bytes.eq(0)]
+        with m.If(idle & ~self.busy & again):
+            m.d.sync += [again.eq(0), place.eq(0), left.eq(self.places)]
+        with m.If(self.tick | self.crossed):
+            m.d.sync += again.eq(1)
+        with m.If(self.tick):
+            m.d.sync += by_time.eq(1)
+        with m.If(self.crossed):
+            m.d.sync += by_bytes.eq(1)
+        self._wipe(m, idle, wiping, everything, left, again, by_time | by_bytes)
+        return m
+
+    def _due(self, m, stage, by_time, by_bytes):
+        """Whether the record that was read is to be closed, in the last stage."""
+        record = Signal(Record, reset_less=True)
+        with m.If(stage[1]):
+            m.d.sync += record.eq(self.record)
+        elapsed = Signal(32, reset_less=True)
+        job = Signal(JobRegisters, reset_less=True)
+        is_open, enough = Signal(reset_less=True), Signal(reset_less=True)
+        late = Signal(reset_less=True)
+        with m.If(stage[2]):
+            m.d.sync += [
+                job.eq(chosen(self.jobs, record.job)),
+                elapsed.eq(self.now - record.opened),
+                is_open.eq(record.valid & ~record.closed & (record.op != Op.NORM)),
+                enough.eq(
+                    chosen(self.enough, record.job)
+                    & (chosen(self.tensors, record.job) == record.tensor)
+                ),
+            ]
+        with m.If(stage[3]):
+            m.d.sync += late.eq((job.deadline != 0) & (elapsed >= job.deadline))
+        m.d.comb += self.close.p.gen.eq(record.gen)
+        return is_open & ((by_time & late) | (by_bytes & enough))
+
+    def _wipe(self, m, idle, wiping, everything, left, again, sweeping):
+        """Make records empty, one a cycle, once nothing else is under way."""
+        owner = Signal(4)
+        job = Signal(JobRegisters)
+        slot = self.place[1:]
+        m.d.comb += [
+            job.eq(chosen(self.jobs, owner)),
+            self.wipes.eq(
+                wiping
+                & (everything | ((slot >= job.first_slot) & (slot < job.first_slot + job.n_slots)))
+            ),
+        ]
+        with m.If(wiping & (left == 1)):
+            m.d.sync += [wiping.eq(0), everything.eq(0), self.busy.eq(0), again.eq(sweeping)]
+        with m.Elif(self.busy & idle & self.resting):
+            m.d.sync += [wiping.eq(1), self.place.eq(0), left.eq(self.places)]
+        with m.If(self.clear & ~self.busy):
+            m.d.sync += [self.busy.eq(1), owner.eq(self.clear_job)]

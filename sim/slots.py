@@ -1,0 +1,175 @@
+"""Plays contributions at an aggregation unit and its golden twin, and compares whole answers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..formats import Op
+from ..hdl.aggregate import EVENTS, Answer, Head, JobRegisters
+from ..models.jobs import CLOSE_RULES, OVERFLOW_RULES, W_CODES
+from ..models.slots import SlotEngine, index_parameters
+from ..models.thc import pack, solve_table
+from . import encoding
+
+FLAGS = ("last", "ovf", "ecn")
+
+
+@dataclass
+class Packet:
+    """A contribution: header fields with the job's number in ``job``, and its payload."""
+
+    head: dict
+    payload: bytes
+
+
+def registers(jobs, n_jobs):
+    """`jobs`, at most `n_jobs`, as the unit's plain input of that name: uint8 (1, bytes)."""
+    value = 0
+    for place, job in enumerate(jobs):
+        fields = {
+            "first_slot": job.first_slot,
+            "n_slots": job.n_slots,
+            "n_children": len(job.children),
+            "leaves": job.leaves,
+            "int32": int(job.kind == "int32"),
+            **index_parameters(job),
+            "close": CLOSE_RULES.index(job.close),
+            "n_min": job.n_min,
+            "need_bytes": job.need_bytes,
+            "deadline": job.deadline,
+            "root": int(job.root),
+            "overflow": OVERFLOW_RULES.index(job.overflow),
+        }
+        value |= JobRegisters.const(fields).as_value().value << place * JobRegisters.size
+    size = -(-n_jobs * JobRegisters.size // 8)
+    return np.frombuffer(value.to_bytes(size, "little"), np.uint8)[None]
+
+
+def table_writes(jobs, b_max):
+    """Values of write_en, write_addr and write_data, one a cycle, for the tables of `jobs`."""
+    addresses, levels = [], []
+    for place, job in enumerate(jobs):
+        if job.kind == "thc":
+            table = solve_table(job.b, job.g, job.p)
+            addresses += [(place << b_max) + k for k in range(len(table))]
+            levels += list(table)
+    enable = [1] * len(addresses) + [0]
+    return {"write_en": enable, "write_addr": [*addresses, 0], "write_data": [*levels, 0]}
+
+
+class Bench:
+    """One instance of a unit beside one golden engine, for the same jobs.
+
+    model : batch.Model of an `AggregationUnit`. sizes : its `Sizes`. jobs : sequence of Job.
+
+    Members
+    -------
+    engine : the golden `SlotEngine`.
+    run : the last `batch.Run`.
+    """
+
+    def __init__(self, model, sizes, jobs):
+        self.model, self.sizes, self.jobs = model, sizes, list(jobs)
+        self.engine = SlotEngine(jobs, n_words=sizes.n_words)
+        self.places = {job.job: place for place, job in enumerate(jobs)}
+        self.instance = model.instance()
+        self.counted = dict.fromkeys((*EVENTS, "overflow"), 0)
+        writes = table_writes(jobs, sizes.b_max)
+        n = len(writes["write_en"]) + 4 * 2 * sizes.n_slots
+        signals = {"jobs": registers(jobs, sizes.n_jobs), "now": 0, **writes}
+        self.instance.run(signals=signals, drain=False, max_cycles=n)
+
+    def inputs(self, packets):
+        """Beats of ``heads`` and ``values``."""
+        names = [name for name, _ in Head if name not in ("job", "length")]
+        columns = {name: [p.head[name] for p in packets] for name in names}
+        columns["job"] = [self.places[p.head["job"]] for p in packets]
+        columns["length"] = [len(p.payload) for p in packets]
+        columns = {name: np.array(values, np.int64) for name, values in columns.items()}
+        whole = [p.payload for p in packets if p.payload]
+        return {
+            "heads": encoding.pack(Head, **columns),
+            "values": self.model.pack_frames("values", whole),
+        }
+
+    def expected(self, answers):
+        """Beats of ``answers`` and ``sums`` for answers of the golden engine."""
+        names = [name for name, _ in Answer if name not in ("job", "length")]
+        columns = {name: np.array([int(h[name]) for h, _ in answers], np.int64) for name in names}
+        columns["job"] = np.array([self.places[h["job"]] for h, _ in answers], np.int64)
+        columns["length"] = np.array([len(payload) for _, payload in answers], np.int64)
+        whole = [payload for _, payload in answers if payload]
+        return {
+            "answers": encoding.pack(Answer, **columns),
+            "sums": self.model.pack_frames("sums", whole),
+        }
+
+    def play(self, packets, *, now=0, **how):
+        """Contributions in order, all at time `now`; compares answers, sums and counters."""
+        golden = []
+        for packet in packets:
+            golden += self.engine.contribute(packet.head, packet.payload, now)
+        return self._run(golden, self.inputs(packets), {"now": now}, **how)
+
+    def tick(self, now, **how):
+        """A visit to every slot at time `now`; compares what it closes."""
+        golden = self.engine.tick(now)
+        idle = 16 * 2 * self.sizes.n_slots
+        return self._run(golden, {}, {"now": now, "tick": [1, 0]}, idle_cycles=idle, **how)
+
+    def clear(self, job):
+        """Forget what a job's slots hold."""
+        self.engine.clear(job)
+        signals = {"clear": [1, 0], "clear_job": self.places[job]}
+        n = 4 * 2 * self.sizes.n_slots
+        self.instance.run(signals=signals, reset=False, drain=False, max_cycles=n)
+
+    def _run(self, golden, inputs, signals, **how):
+        traced = ("events", "overflow")
+        run = self.instance.run(inputs, signals=signals, reset=False, trace=traced, **how)
+        run.check(**self.expected(golden))
+        events = run.traces["events"]
+        for k, name in enumerate(EVENTS):
+            self.counted[name] += int((events >> np.uint64(k) & np.uint64(1)).sum())
+        self.counted["overflow"] += int(run.traces["overflow"].sum())
+        counted = {name: n for name, n in self.counted.items() if n}
+        wanted = {name: n for name, n in self.engine.counters.items() if n}
+        if counted != wanted:
+            raise AssertionError(f"counted {counted}, not {wanted}")
+        self.run = run
+        return run
+
+
+def contribution(job, child, generator=None, *, op=None, gen=0, slot=None, values=None, **fields):
+    """A `Packet` of one child of a job, with random values unless given.
+
+    op : Op, by default THC_IDX or INT32. values : of the lanes, or words. slot : by default the
+    job's first. fields : other header fields.
+    """
+    op = op if op is not None else (Op.INT32 if job.kind == "int32" else Op.THC_IDX)
+    words = op in (Op.NORM, Op.INT32)
+    n = len(values) if values is not None else fields.get("elems", job.C)
+    top = 2 ** {Op.THC_IDX: job.b, Op.THC_SUM: job.w}.get(op, 32)
+    if values is None:
+        values = generator.integers(0, top, n)
+    values = np.asarray(values) % top
+    if words:
+        payload = values.astype("<u4").tobytes()
+    else:
+        payload = pack(values, job.b if op == Op.THC_IDX else job.w)
+    p = index_parameters(job)
+    parameters = {
+        Op.THC_IDX: {"p0": p["bits"] << 5 | p["p"] << 2 | p["block"], "p1": p["g"]},
+        Op.THC_SUM: {"p0": 1, "p1": W_CODES.index(job.w) << 6},
+        Op.NORM: {"p0": 1, "p1": 0},
+    }.get(op, {"p0": 0, "p1": 0})
+    head = dict.fromkeys(("lc", "tensor", "tree", "seq", "arg", *FLAGS), 0) | {
+        "job": job.job,
+        "src": child,
+        "op": int(op),
+        "gen": gen,
+        "slot": job.first_slot if slot is None else slot,
+        "elems": n,
+        **parameters,
+    }
+    return Packet(head | fields, payload)
