@@ -52,6 +52,30 @@ BLOCKS = {
         lambda hdl, n: hdl.InlineCard(n),
         lanes=(4, 8, 16),
     ),
+    "aggregate": Block(
+        "homomorphic aggregation unit, 128 slots of 1024 sums of 8 bits in two sets, 4 jobs",
+        "aggregate",
+        lambda hdl, n: hdl.AggregationUnit(4 * n),
+        lanes=(16,),
+    ),
+    "thc-norm": Block(
+        "THC worker, norms of blocks of 1024",
+        "thc_norm",
+        lambda hdl, n: hdl.ThcNorm(n),
+        lanes=(4, 8, 16),
+    ),
+    "thc-encoder": Block(
+        "THC worker, blocks of 1024 floats to packed indices",
+        "thc_encoder",
+        lambda hdl, n: hdl.ThcEncoder(n),
+        lanes=(4, 8, 16),
+    ),
+    "thc-decoder": Block(
+        "THC worker, packed sums to blocks of 1024 floats",
+        "thc_decoder",
+        lambda hdl, n: hdl.ThcDecoder(n),
+        lanes=(4, 8, 16),
+    ),
     "lane-encoder": Block(
         "value codec, one float to tag and payload",
         "inceptionn",
