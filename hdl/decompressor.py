@@ -92,7 +92,7 @@ class Decompressor(wiring.Component):
         self.spreader = Spreader(n_lanes)
         # Cycles after the beat's first register: its plan, starts, columns, payload, floats
         self.plan_cycle = 4
-        self.start_cycle = self.plan_cycle + max(1, 5 - self.spreader.lead)
+        self.start_cycle = self.plan_cycle + max(1, 6 - self.spreader.lead)
         self.column_cycle = self.start_cycle + self.spreader.lead
         self.payload_cycle = self.start_cycle + self.spreader.latency
         self.float_cycle = self.payload_cycle + LaneDecoder.latency
@@ -143,7 +143,7 @@ class Decompressor(wiring.Component):
         return m
 
     def _arrivals(self, m):
-        """What follows from a unit's descriptor alone, in four steps, one unit per cycle.
+        """What follows from a unit's descriptor alone, in five steps, one unit per cycle.
 
         Returns (queue of the room that each unit needs, `Table` of ``arrival``). The steps never
         wait: credits let in what the two hold.
@@ -167,7 +167,7 @@ class Decompressor(wiring.Component):
             first.wrong.eq(~legal(unit.exponent) | (unit.bytes == 0)),
         ]
         unit = first.unit
-        known = {"arrival": self.arrival, "top": 8, "prescale": signed(8)}
+        known = {"arrival": self.arrival, "top": 8, "prescale": signed(8), "many": 1, "large": 1}
         second = Signal(data.StructLayout(known), reset_less=True)
         settings = bands(unit.exponent, first.gap, unit.paper, unit.prescale)
         tag_final = ((first.groups << 1) - 1) >> column
@@ -185,11 +185,16 @@ class Decompressor(wiring.Component):
             arrival.unit.bytes.eq(unit.bytes),
             arrival.unit.rows.eq(first.final + 1),
             arrival.unit.tag_rows.eq(tag_final + 1),
-            arrival.unit.wrong.eq(
-                first.wrong | (first.before >= self.max_floats) | (unit.bytes > self.most_bytes)
-            ),
+            second.many.eq(first.before >= self.max_floats),
+            second.large.eq(unit.bytes > self.most_bytes),
+            arrival.unit.wrong.eq(first.wrong),
         ]
-        done = second.arrival
+        third = Signal.like(second, reset_less=True)
+        m.d.sync += [
+            third.eq(second),
+            third.arrival.unit.wrong.eq(arrival.unit.wrong | second.many | second.large),
+        ]
+        second, done = third, third.arrival
         wrong = done.unit.wrong
         arrival = Signal(self.arrival, reset_less=True)
         m.d.sync += [
@@ -203,7 +208,7 @@ class Decompressor(wiring.Component):
             arrival.unit.scales.byte.eq(second.top - second.prescale),
             arrival.tag_final.eq(Mux(wrong, 0, done.tag_final)),
         ]
-        made = delayed_flag(m, go, 4, name="sized")
+        made = delayed_flag(m, go, 5, name="sized")
         m.d.comb += [
             arrivals.write.eq(made),
             arrivals.entry.eq(arrival),
@@ -293,7 +298,7 @@ class Decompressor(wiring.Component):
             stored.i.p.eq(~over & values["final"] & ~values["drop"]),
         ]
 
-        # The beat in one more register, then in the stores.
+        # The beat in two more registers, then in the stores, whose parts lie all over the device.
         at = (row + index)[: len(row)]
         good = flags["valid"] & ~over & ~unit.wrong
         enables = {"bank0": good & ~at[0], "bank1": good & at[0], "tag_row": good & ~past_tags}
@@ -303,6 +308,7 @@ class Decompressor(wiring.Component):
             "tag_row": (tag_row + index)[: len(tag_row)],
         }
         enables, values = registers(enables, values, 4)
+        enables, values = registers(enables, values, 5)
         banks = []
         for k in range(2):
             m.submodules[f"bank{k}"] = bank = BlockRAM(32 * self.n_lanes, self.depth // 2)
@@ -380,16 +386,17 @@ class Decompressor(wiring.Component):
 
         # Window: a column comes from the row of the beat's first byte, or from the next
         wait = self.start_cycle - self.plan_cycle
-        row = delayed(m, plan.row, self.column_cycle - 5 - self.plan_cycle, name="row")
+        row = delayed(m, plan.row, self.column_cycle - 6 - self.plan_cycle, name="row")
         even, odd = Signal(len(row), reset_less=True), Signal(len(row), reset_less=True)
         m.d.sync += [even.eq((row + 1) >> 1), odd.eq(row >> 1)]
         m.d.comb += [banks[0].read_addr.eq(even), banks[1].read_addr.eq(odd)]
-        passed = thermometer(m, plan.starts[:column], n, name="passed")
+        start = delayed(m, plan.starts[:column], 1, name="first_start")
+        passed = thermometer(m, start, n, name="passed")
         from_odd = Signal(self.n_bytes, reset_less=True)
-        parity = delayed(m, plan.row[0], 2, name="parity")
+        parity = delayed(m, plan.row[0], 3, name="parity")
         m.d.sync += from_odd.eq(passed ^ parity.replicate(self.n_bytes))
-        from_odd = delayed(m, from_odd, self.column_cycle - 4 - self.plan_cycle, name="from_odd")
-        near = [delayed(m, bank.read_data, 1, name="columns_near") for bank in banks[::-1]]
+        from_odd = delayed(m, from_odd, self.column_cycle - 5 - self.plan_cycle, name="from_odd")
+        near = [delayed(m, bank.read_data, 2, name="columns_near") for bank in banks[::-1]]
         columns = Signal(32 * n, reset_less=True)
         for j in range(self.n_bytes):
             pair = (bank.word_select(j, 8) for bank in near)

@@ -225,8 +225,8 @@ class LaneDecoder(wiring.Component):
         # cycle 1: the magnitude at the upper end of 15 bits; are its first eight places empty, and
         # the four after that?
         is_byte = self.tag[0]
-        magnitude = Mux(is_byte, Cat(Const(0, 8), self.payload[:7]), self.payload[:15])
         half, byte = self.payload[:15], self.payload[:7]
+        magnitude = register(Mux(is_byte, Cat(Const(0, 8), byte), half), "magnitude_1")
         tag = register(self.tag, "tag_1")
         raw = register(self.payload, "raw_1")
         sign = register(Mux(is_byte, self.payload[7], self.payload[15]), "sign_1")
@@ -234,33 +234,32 @@ class LaneDecoder(wiring.Component):
         eight = register(Mux(is_byte, byte == 0, half[7:] == 0), "eight_1")
         four = register(Mux(is_byte, byte[3:] == 0, half[11:] == 0), "four_1")
         four_more = register(half[3:7] == 0, "four_more_1")
-        magnitude = register(magnitude, "magnitude_1")
 
-        # cycle 2: eight and four places up
-        lifted = Mux(eight, magnitude << 8, magnitude)[:15]
-        empty = Mux(eight, four_more, four)
-        zeros = register(Cat(empty, eight), "zeros_2")
-        magnitude = register(Mux(empty, lifted << 4, lifted)[:15], "magnitude_2")
+        # cycle 2: eight and four places up, and how many of the next three are empty
+        places = Cat(Mux(eight, four_more, four), eight)
+        fours = [Cat(Const(0, 1), magnitude)[k : k + 4] for k in (12, 8, 4, 0)]
+        empty = [Cat(~f[3] & (f[2] | ~f[1]), ~f[3] & ~f[2]) for f in fours]
+        lifted = Mux(places[1], magnitude << 8, magnitude)[:15]
+        magnitude = register(Mux(places[0], lifted << 4, lifted)[:15], "magnitude_2")
+        few = Mux(places[1], Mux(places[0], *empty[:1:-1]), Mux(places[0], empty[1], empty[0]))
+        places = register(Cat(few, places), "places_2")
         tag = register(tag, "tag_2")
         raw = register(raw, "raw_2")
         sign = register(sign, "sign_2")
         scale = register(scale, "scale_2")
 
         # cycle 3: two and one places up; exponent
-        empty = magnitude[13:] == 0
-        lifted = Mux(empty, magnitude << 2, magnitude)[:15]
-        single = ~lifted[14]
-        mantissa = register(Mux(single, lifted << 1, lifted)[:14], "mantissa_3")
-        nothings = register(Cat(magnitude[k : k + 4] == 0 for k in (0, 4, 8, 12)), "nothings_3")
-        exponent = register(scale - Cat(single, empty, zeros), "exponent_3")
-        tag = register(tag, "tag_3")
+        mantissa = register((magnitude << places[:2])[:14], "mantissa_3")
+        nothing = register((magnitude[11:] == 0) | (tag == ZERO), "nothing_3")
+        exponent = register(scale - places, "exponent_3")
+        is_raw = register(tag == RAW, "is_raw_3")
         raw = register(raw, "raw_3")
         sign = register(sign, "sign_3")
 
         # cycle 4: is there a float at all?
-        normal = ~nothings.all() & (tag != ZERO) & (exponent > 0)
-        normal = register(normal, "normal_4")
-        is_raw = register(tag == RAW, "is_raw_4")
+        positive = ~exponent[9] & exponent[:9].any()
+        normal = register(~nothing & positive, "normal_4")
+        is_raw = register(is_raw, "is_raw_4")
         coded = register(Cat(mantissa, exponent[:8], sign), "coded_4")
         raw = register(raw, "raw_4")
 

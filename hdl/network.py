@@ -261,20 +261,26 @@ class Spreader(wiring.Component):
                 m.d.sync += held.eq(Mux(plane_bit(n, goal, column), pair[1], pair[0]))
                 routed.append(held)
             columns = routed
-        low, high = (
-            delayed(m, turn, 2 * steering.n_stages, name=f"turn{k}")
+        turns = [
+            delayed(m, turn, 2 * steering.n_stages - 1, name=f"turn{k}")
             for k, turn in enumerate(steering.turns)
-        )
+        ]
         payload = Signal(32 * n, name="payload_held", reset_less=True)
-        for byte in range(4 * n):  # byte b of a lane is in column (b + turn) mod 4
-            lane = byte // 4
-            around = [columns[4 * lane + (byte + turn) % 4] for turn in range(4)]
-            m.d.sync += payload.word_select(byte, 8).eq(
-                Mux(
-                    high[lane],
-                    Mux(low[lane], around[3], around[2]),
-                    Mux(low[lane], around[1], around[0]),
-                )
+        for byte in range(4):  # byte b of a lane is in column (b + turn) mod 4
+            # A register for one byte of all lanes: these four copies are wanted
+            kept = {"keep_register": 1}
+            low, high = (
+                Signal(n, name=f"turn{k}_byte{byte}", reset_less=True, attrs=kept) for k in range(2)
             )
+            m.d.sync += [low.eq(turns[0]), high.eq(turns[1])]
+            for lane in range(n):
+                around = [columns[4 * lane + (byte + turn) % 4] for turn in range(4)]
+                m.d.sync += payload.word_select(4 * lane + byte, 8).eq(
+                    Mux(
+                        high[lane],
+                        Mux(low[lane], around[3], around[2]),
+                        Mux(low[lane], around[1], around[0]),
+                    )
+                )
         m.d.comb += self.payload.eq(payload)
         return m

@@ -105,14 +105,14 @@ class Planner(wiring.Component):
         n = self.n_lanes
         beat = self._issue(m)
 
-        # Two cycles for the address, three through the store, two through a 16:1 multiplexer.
-        unit = data.View(self.unit, beat["unit"])
+        # Two cycles for the address, four from the store, two through a 16:1 multiplexer.
+        unit = beat["unit"]
         addr = (unit.tag_row + (beat["index"] >> 4))[: len(self.tag_addr)]
         m.d.comb += self.tag_addr.eq(delayed(m, addr, 1, name="tag_addr"))
         n_tags = max(n, GROUP)  # at 4 lanes a beat sees its whole tag word
-        near = delayed(m, self.tag_data, 1, name="tags_near")
+        near = delayed(m, self.tag_data, 2, name="tags_near")
         words = [near.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
-        chunk = delayed(m, beat["index"][:4], 3, name="chunk")[(n_tags // n).bit_length() - 1 :]
+        chunk = delayed(m, beat["index"][:4], 4, name="chunk")[(n_tags // n).bit_length() - 1 :]
         fours = []
         for k in range(0, len(words), 4):
             kept = {"keep_register": 1}
@@ -131,8 +131,8 @@ class Planner(wiring.Component):
                     m.d.sync += word.eq(four)
 
         # Lanes that count, and lanes that pad the last group, if the beat is the last
-        late = data.View(self.unit, delayed(m, beat["unit"], 4, name="unit"))
-        final = delayed(m, beat["final"], 5, name="final")
+        late = delayed(m, beat["unit"], 5, name="unit")
+        final = delayed(m, beat["final"], 6, name="final")
         inside, outside = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         live, pad = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         m.d.sync += [
@@ -150,9 +150,9 @@ class Planner(wiring.Component):
         ]
         mine = word
         if n < GROUP:
-            odd = delayed(m, beat["index"][0], 6, name="odd")
+            odd = delayed(m, beat["index"][0], 7, name="odd")
             mine = Mux(odd, word[2 * n :], word[: 2 * n])
-        valid = delayed_flag(m, beat["valid"], 6, name="valid")
+        valid = delayed_flag(m, beat["valid"], 7, name="valid")
         tags = Signal(2 * n, reset_less=True)
         strays = Signal(n_tags // 2, reset_less=True)
         m.d.sync += [
@@ -171,14 +171,14 @@ class Planner(wiring.Component):
         # Places: the running sum of bytes gives the column and the row
         m.submodules.prefix = prefix = PrefixSum(n)
         m.d.comb += prefix.tags.eq(tags)
-        summed = 7 + prefix.latency  # cycles after the beat's register
+        summed = 8 + prefix.latency  # cycles after the beat's register
 
         def ride(name, cycles):
             flag = name in ("valid", "first", "last")
             wait = delayed_flag if flag else delayed
             return wait(m, beat[name], cycles, name=f"{name}_ride")
 
-        at_sum = data.View(self.unit, ride("unit", summed))
+        at_sum = ride("unit", summed)
         size = Signal(16, reset_less=True)
         so_far = Signal(16)
         m.d.comb += so_far.eq(Mux(ride("first", summed), at_sum.tag_bytes, size))
@@ -192,7 +192,7 @@ class Planner(wiring.Component):
             bases.append(base)
         row = Signal(self.layout["row"].shape, reset_less=True)
         m.d.sync += row.eq(so_far >> self.column)
-        unit = data.View(self.unit, ride("unit", summed + 1))
+        unit = ride("unit", summed + 1)
         plan = Signal(self.layout, reset_less=True)
         m.d.sync += [
             plan.tags.eq(delayed(m, tags, prefix.latency + 1, name="tags")),
@@ -213,15 +213,20 @@ class Planner(wiring.Component):
             self.plan.eq(plans.read_data),
         ]
         planned = self.planned.p
-        unit = data.View(self.unit, ride("unit", summed + 2))
+        unit = ride("unit", summed + 3)
+        equal = Signal(4, reset_less=True)
         ok = Signal(reset_less=True)
-        m.d.sync += ok.eq(
-            (size == data.View(self.unit, ride("unit", summed + 1)).bytes)
-            & ~delayed(m, stray, prefix.latency, name="stray")
-            & ~ride("failed", summed + 1)
-        )
+        told = ride("unit", summed + 1).bytes
+        m.d.sync += [
+            equal.eq(Cat(size[k : k + 4] == told[k : k + 4] for k in range(0, 16, 4))),
+            ok.eq(
+                equal.all()
+                & ~delayed(m, stray, prefix.latency + 1, name="stray")
+                & ~ride("failed", summed + 2)
+            ),
+        ]
         m.d.comb += [
-            self.planned.valid.eq(ride("last", summed + 2)),
+            self.planned.valid.eq(ride("last", summed + 3)),
             planned.ok.eq(ok),
             planned.final.eq(unit.final),
             planned.single.eq(unit.single),

@@ -19,6 +19,7 @@ def built(n_lanes):
 
 def play(units, n_lanes, *, name="decompressor", instance=None, **options):
     """One run of whole units, compared with the model; returns it."""
+    options.setdefault("idle_cycles", 1000)  # the largest unit is planned for 526 cycles at 4 lanes
     model = built(n_lanes)
     inputs = engines.decompressor_inputs(model, units, n_lanes, stimulus.rng(name, n_lanes))
     run = (instance or model).run(inputs, **options)
