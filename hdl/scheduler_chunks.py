@@ -62,8 +62,8 @@ class ChunkBook(wiring.Component):
     grew, finished : Out(1)
         With `result`: a contribution was counted; a chunk became final.
     foreign, extra, early : Out(1)
-        For one cycle. extra: a contribution came for a chunk that had left, or beyond the largest
-        number that can be counted, or a chunk became final twice.
+        For one cycle, 1 to 5 cycles after the event. extra: a contribution came for a chunk that
+        had left, or beyond the largest number that can be counted, or a chunk became final twice.
     """
 
     def __init__(self, layout, n_chunks, n_slots):
@@ -107,33 +107,45 @@ class ChunkBook(wiring.Component):
         m.d.sync += addr.eq(Mux(sweep, Cat(swept[:-1], ~bank), Cat(at.chunk, bank)))
         m.d.comb += states.read_addr.eq(addr)
         before = [delayed(m, addr, k, name=f"addr_{k}_ago") for k in (1, 2, 3)]
-        same = [delayed(m, addr == other, 2, name=f"same{k}") for k, other in enumerate(before)]
+        same = [delayed(m, addr == other, 1, name=f"same{k}") for k, other in enumerate(before)]
+        pick = Cat(same[0], ~same[0] & same[1], ~(same[0] | same[1]) & same[2])
+        pick, forward = delayed(m, pick, 1, name="pick"), delayed(m, pick.any(), 1, name="forward")
         event = op["added"] | op["finals"] | op["left"]
         beyond = Signal(reset_less=True)
         m.d.sync += beyond.eq(event & (look1.chunk >= self.chunks))
-        inside = delayed(m, ~beyond, 1, name="inside")
 
         # The state before and after
-        op3 = {k: delayed_flag(m, op[k], 2, name=f"{k}_3") for k in kinds}
+        op2 = {k: delayed_flag(m, op[k], 1, name=f"{k}_2") for k in kinds}
+        op3 = {
+            k: delayed_flag(m, op2[k] & ~beyond if k in EVENTS else op2[k], 1, name=f"{k}_3")
+            for k in kinds
+        }
         ago = [self.result, *(Signal(shape, name=f"result_{k}_ago") for k in (1, 2))]
         m.d.sync += [ago[1].eq(ago[0]), ago[2].eq(ago[1])]
-        state = data.View(
-            shape,
-            Mux(same[0], ago[0], Mux(same[1], ago[1], Mux(same[2], ago[2], states.read_data))),
-        )
-        full = state.added.all()
-        add, finish, leave = (op3[k] & inside for k in EVENTS)
+        picked = 0
+        for one, result in zip(pick, ago, strict=True):
+            picked = picked | Mux(one, result.as_value(), 0)
+        state = data.View(shape, Mux(forward, picked, states.read_data))
+        add, finish, leave = (op3[k] for k in EVENTS)
+        grows = add & ~state.added.all()
         m.d.sync += [
-            self.result.added.eq(state.added + (add & ~full)),
+            self.result.added.eq(  # one LUT a bit, no carry chain
+                Cat(bit ^ (grows & state.added[:k].all()) for k, bit in enumerate(state.added))
+            ),
             self.result.left.eq(state.left | leave),
             self.result.final.eq(state.final | finish),
-            self.grew.eq(add & ~full),
+            self.grew.eq(grows),
             self.finished.eq(finish & ~state.final),
-            self.extra.eq((add & (full | state.left)) | (finish & state.final)),
             self.foreign.eq(delayed_flag(m, beyond, 1, name="beyond")),
         ]
         with m.If(op3["sweep"]):
             m.d.sync += self.result.eq(0)
+        old, added, finished = (
+            delayed(m, value, 1, name=name)
+            for name, value in (("old", state), ("add_4", add), ("finish_4", finish))
+        )
+        old = data.View(shape, old)
+        m.d.sync += self.extra.eq((added & (old.added.all() | old.left)) | (finished & old.final))
         m.d.comb += [
             self.passing.look.eq(op3["looks"]),
             self.passing.add.eq(add),

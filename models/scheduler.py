@@ -284,7 +284,7 @@ class Scheduler:
             return
         full, gone = (state[0] == self.most, state[1]) if name == "added" else (state[2], 0)
         if full or gone:
-            late.append(("extra", 1))
+            self.later[self.now + KNOWN + 1].append(("extra", 1))
         if full:
             return
         late.append(("moved", 1))

@@ -149,9 +149,7 @@ def _integer(shape, fields):
 
 
 def _bytes(shape, fields):
-    return np.frombuffer(
-        _integer(shape, fields).to_bytes(-(-shape.size // 8), "little"), np.uint8
-    )
+    return np.frombuffer(_integer(shape, fields).to_bytes(-(-shape.size // 8), "little"), np.uint8)
 
 
 def _pattern(flags):
@@ -166,3 +164,67 @@ def _same(what, got, expected):
             f"{what} differ at {at}: {got[at : at + 3]}, not {expected[at : at + 3]} "
             f"({len(got)} of them, not {len(expected)})"
         )
+
+
+class Cluster:
+    """All nodes of a table as golden schedulers, joined by links: a closed loop of messages.
+
+    Each send occupies its node's port for ``cycles_per_chunk`` per chunk, arrives up to 30 cycles
+    later as a whole, and becomes one event per chunk; chunks of a terminal row become final up to 9
+    cycles after it. Cards take a message with the chance `duty`.
+    """
+
+    def __init__(self, layout, table, rng, *, cycles_per_chunk=8, duty=0.8, live=None, **options):
+        self.table, self.rng, self.duty = table, rng, duty
+        self.cycles_per_chunk = cycles_per_chunk
+        sizes = {name: options.pop(name) for name in ("depth", "n_chunks")}
+        self.players = [
+            Player(layout, table.of(v), golden.setup_of(table, v, live=live, **options), **sizes)
+            for v in range(table.n_nodes)
+        ]
+        self.busy = [{} for _ in self.players]  # {port: cycle in which it is free again}
+        self.events = [[] for _ in self.players]  # [(cycle, port of the scheduler, chunk)]
+        self.start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
+        self.starts = rng.integers(0, 60, table.n_nodes) + sizes["n_chunks"] + 10
+
+    def run(self, max_cycles=20_000):
+        """Play to the end of all nodes; the recordings. AssertionError if there is none."""
+        ends = 0
+        for now in range(max_cycles):
+            for node, player in enumerate(self.players):
+                self._cycle(now, node, player)
+            ends += all(player.shown["status"]["done"] for player in self.players)
+            if ends == 20:
+                return [player.log for player in self.players]
+        stuck = [v for v, p in enumerate(self.players) if not p.shown["status"]["done"]]
+        raise AssertionError(f"nodes {stuck} have not ended after {max_cycles} cycles")
+
+    def _cycle(self, now, node, player):
+        if player.shown and player.shown["status"]["running"]:
+            due = sorted(event for event in self.events[node] if event[0] <= now)
+            for _, port, chunk in due:
+                player.queues[port].append(chunk)
+            self.events[node] = [event for event in self.events[node] if event[0] > now]
+        message = player.cycle(
+            start=now == self.starts[node],
+            ready=self.rng.random() < self.duty,
+            idle=all(end <= now for end in self.busy[node].values()),
+        )
+        if message:
+            self._send(now, node, message)
+
+    def _send(self, now, node, message):
+        chunks = range(message.first, message.first + message.count + 1)
+        if message.terminal:
+            later = now + int(self.rng.integers(1, 10))
+            self.events[node] += [(later, "finals", chunk) for chunk in chunks]
+        for index in message.sends:
+            peer = self.table.peers[self.start[node] + index]
+            port = int(peer["port"])
+            end = max(now + 1, self.busy[node].get(port, 0)) + self.cycles_per_chunk * len(chunks)
+            self.busy[node][port] = end
+            arrives = end + int(self.rng.integers(1, 30))
+            kind = "finals" if message.gather else "added"
+            self.events[peer["to"]] += [(arrives, kind, chunk) for chunk in chunks]
+            if not message.gather:
+                self.events[node] += [(end, "left", chunk) for chunk in chunks]
