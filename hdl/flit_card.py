@@ -50,6 +50,8 @@ class FlitCard(wiring.Component):
         As of `Scheduler`.
     credits : int
         Flits of each landing buffer, here and at the neighbors.
+    integers : bool
+        False: FP32 sums only, ``op`` is not looked at.
 
     Members
     -------
@@ -73,7 +75,16 @@ class FlitCard(wiring.Component):
     """
 
     def __init__(
-        self, layout, *, n_ports=4, n_lanes=32, n_words=1024, depth=512, n_chunks=64, credits=318
+        self,
+        layout,
+        *,
+        n_ports=4,
+        n_lanes=32,
+        n_words=1024,
+        depth=512,
+        n_chunks=64,
+        credits=318,
+        integers=True,
     ):
         if n_lanes not in (8, 16, 32) or n_lanes < 4 * n_ports:
             raise ValueError(f"n_lanes must be 8, 16 or 32 and 4 n_ports at least, not {n_lanes!r}")
@@ -81,6 +92,7 @@ class FlitCard(wiring.Component):
             raise ValueError(f"n_words must be 2 to 16384, not {n_words!r}")
         self.layout, self.n_ports, self.n_lanes = layout, n_ports, n_lanes
         self.n_words, self.n_chunks, self.credits = n_words, n_chunks, credits
+        self.integers = integers
         self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
         members = self.scheduler.signature.members
         address, width = bits(n_words - 1), 32 * n_lanes
@@ -122,7 +134,9 @@ class FlitCard(wiring.Component):
         m = Module()
         m.submodules.scheduler = scheduler = self.scheduler
         sizes = {"n_lanes": self.n_lanes, "n_chunks": self.n_chunks, "n_words": self.n_words}
-        m.submodules.engine = engine = FlitEngine(self.layout, n_ports=self.n_ports, **sizes)
+        m.submodules.engine = engine = FlitEngine(
+            self.layout, n_ports=self.n_ports, integers=self.integers, **sizes
+        )
         landings = [Landing(**sizes) for _ in range(self.n_ports)]
         m.d.comb += [
             scheduler.setup.eq(self.setup.scheduler),
@@ -166,16 +180,10 @@ class FlitCard(wiring.Component):
             sources.append(landing.words)
         m.d.comb += [self.foreign.eq(Cat(foreign).any()), self.overflow.eq(Cat(overflow).any())]
         sources.append(engine.results)
-        m.submodules.finals = finals = FIFO(scheduler.finals.p.shape(), 16)
-        wiring.connect(m, finals.o, scheduler.finals)
-
-        grant = round_robin(m, Cat(s.valid for s in sources), finals.i.ready, name="write")
+        grant = round_robin(m, Cat(s.valid for s in sources), 1, name="write")
         word = landings[0].words.p
         write = Signal(word.shape(), reset_less=True)
-        valid, final = Signal(), Signal()
-        with m.If(finals.i.ready):
-            for got, source in zip(grant, sources, strict=True):
-                m.d.comb += source.ready.eq(got)
+        valid = Signal()
         chosen = Signal(word.shape())
         for got, source in zip(grant, sources, strict=True):
             p = source.p
@@ -183,21 +191,21 @@ class FlitCard(wiring.Component):
             ends = p.ends if source is not engine.results else p.first
             with m.If(got):
                 m.d.comb += [
+                    source.ready.eq(1),
                     chosen.data.eq(p.data),
                     chosen.address.eq(p.address),
                     chosen.chunk.eq(p.chunk),
                     chosen.landing.eq(landing),
                     chosen.ends.eq(ends),
                 ]
-        m.d.sync += [write.eq(chosen), valid.eq(grant.any() & finals.i.ready)]
-        m.d.comb += [
-            final.eq(valid & write.ends & ~write.landing),
-            finals.i.valid.eq(final),
-            finals.i.p.eq(write.chunk),
-        ]
-        m.d.sync += [  # added is always ready
+        # one word per cycle, so never events of both kinds at once: the scheduler takes each
+        m.d.sync += [
+            write.eq(chosen),
+            valid.eq(grant.any()),
             scheduler.added.valid.eq(valid & write.ends & write.landing),
             scheduler.added.p.eq(write.chunk),
+            scheduler.finals.valid.eq(valid & write.ends & ~write.landing),
+            scheduler.finals.p.eq(write.chunk),
         ]
         return valid, write
 

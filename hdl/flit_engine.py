@@ -47,7 +47,7 @@ class FlitEngine(wiring.Component):
     rank 0, then that + rank 1, ...; sums of a block wait in a block RAM between the ranks, so
     nothing goes back to memory, and the last sum goes straight to the port. The slots take turns,
     block by block and rank by rank. One word per cycle over all slots; the ranks of one block
-    follow each other after 17 cycles at least. A word without contributions leaves bit for bit.
+    follow each other after 16 cycles at least. Words without contributions go around the adder.
 
     A gather row may follow its chunk's terminal row while that still writes: it never overtakes it.
 
@@ -56,6 +56,8 @@ class FlitEngine(wiring.Component):
     layout : gradnic.table.Layout
     n_ports, n_lanes, n_chunks, n_words : int
         As of `gradnic.hdl.flit_card.FlitCard`.
+    integers : bool
+        As of `gradnic.hdl.reduce.Combine`.
 
     Members
     -------
@@ -78,7 +80,8 @@ class FlitEngine(wiring.Component):
         The slot has a job, or words that were not taken.
     """
 
-    def __init__(self, layout, *, n_ports, n_lanes, n_chunks, n_words):
+    def __init__(self, layout, *, n_ports, n_lanes, n_chunks, n_words, integers):
+        self.integers = integers
         self.layout, self.n_ports, self.n_lanes = layout, n_ports, n_lanes
         self.n_chunks, self.n_words = n_chunks, n_words
         self.ratio = n_lanes // FLIT_FLOATS
@@ -173,7 +176,7 @@ class FlitEngine(wiring.Component):
                     slot.rest.eq(words),
                     slot.done.eq(0),
                     slot.tail.eq((flits - 1)[:shift]),
-                    slot.timer.eq(2),
+                    slot.timer.eq(1),
                 ]
 
     def _pick(self, m, slots):
@@ -258,55 +261,67 @@ class FlitEngine(wiring.Component):
         return running, at, ends, held
 
     def _add(self, m, slots, step):
-        """Own words or earlier sums, plus contributions; sums to memory, to ports, to results."""
+        """Own words or earlier sums, plus contributions; sums to memory, to ports, to results.
+
+        Without contributions words go around the adder, a slot's sums before them being out.
+        """
         running, at, ends, held = step
         width = 32 * self.n_lanes
-        m.submodules.combine = combine = Combine(self.n_lanes)
+        m.submodules.combine = combine = Combine(self.n_lanes, integers=self.integers)
         m.submodules.sums = sums = BlockRAM(width, len(slots) * BLOCK)
         place = Cat(at, held.slot)
-        own, adds = delayed(m, held.own, 2, name="own"), delayed(m, held.adds, 2, name="adds")
+        own = delayed(m, held.own, 2, name="own")
         a, b = Signal(width, reset_less=True), Signal(width, reset_less=True)
         op = Signal(Op, reset_less=True)
         m.d.comb += sums.read_addr.eq(place)
         m.d.sync += [
             a.eq(Mux(own, self.own_data, sums.read_data)),
-            b.eq(Mux(adds, self.landing_data, 0)),
-            op.eq(Mux(adds, self.op, Op.INT32)),
+            b.eq(self.landing_data),
+            op.eq(self.op),
         ]
         m.d.comb += [combine.a.eq(a), combine.b.eq(b), combine.op.eq(op)]
         latency = 3 + combine.latency
-        valid = delayed_flag(m, running, latency, name="valid")
-        late = delayed(m, Cat(held.as_value(), at, ends), latency, name="late")
-        tag = Signal(held.shape())
-        late_at, late_ends = Signal.like(at), Signal()
-        m.d.comb += Cat(tag, late_at, late_ends).eq(late)
+        shape = held.shape()
+        word = Cat(held.as_value(), at, ends, self.own_address)
+        straight = delayed(m, word, 3, name="straight")
+        late = delayed(m, straight, combine.latency, name="late")
+        goes_straight = delayed_flag(m, running & ~held.adds, 3, name="goes_straight")
+        valid = delayed_flag(m, running & held.adds, latency, name="valid")
+        tag, straight_tag = shape(late[: shape.size]), shape(straight[: shape.size])
+        late_at = late[shape.size : shape.size + len(at)]
         m.d.comb += [
             sums.write_en.eq(valid & ~tag.final),
             sums.write_addr.eq(Cat(late_at, tag.slot)),
             sums.write_data.eq(combine.o),
         ]
-        address = delayed(m, self.own_address, latency, name="address")
-        shuts = Signal()  # the chunk's last word
-        m.d.comb += shuts.eq(tag.closes & late_ends)
         for k, s in enumerate(slots):
-            mine = valid & tag.final & (tag.slot == k)
             terminal = k == self.n_ports
             queue = FIFO(self.result if terminal else self.word, QUEUE)
             m.submodules[f"queue{k}"] = queue
             port = self.results if terminal else self.words[k]
             wiring.connect(m, queue.o, wiring.flipped(port))
-            m.d.comb += [queue.i.valid.eq(mine), queue.i.p.data.eq(combine.o)]
+            added = Signal(name=f"added{k}")
+            m.d.comb += added.eq(valid & tag.final & (tag.slot == k))
+            mine = Signal(len(word), name=f"mine{k}")
+            m.d.comb += [
+                queue.i.valid.eq(added | (goes_straight & (straight_tag.slot == k))),
+                queue.i.p.data.eq(Mux(added, combine.o, a)),
+                mine.eq(Mux(added, late, straight)),
+            ]
+            its = shape(mine[: shape.size])
+            its_at, its_ends = mine[shape.size :][: len(at)], mine[shape.size + len(at)]
+            shuts = its.closes & its_ends  # the chunk's last word
             if terminal:
                 m.d.comb += [
-                    queue.i.p.address.eq(address),
-                    queue.i.p.chunk.eq(tag.chunk),
-                    queue.i.p.first.eq(tag.opens & (late_at == 0)),
+                    queue.i.p.address.eq(mine[shape.size + len(at) + 1 :]),
+                    queue.i.p.chunk.eq(its.chunk),
+                    queue.i.p.first.eq(its.opens & (its_at == 0)),
                     queue.i.p.ends.eq(shuts),
                 ]
             else:
                 m.d.comb += [
-                    queue.i.p.n_flits.eq(Mux(shuts, tag.tail + 1, self.ratio)),
-                    queue.i.p.last.eq(shuts & tag.last),
+                    queue.i.p.n_flits.eq(Mux(shuts, its.tail + 1, self.ratio)),
+                    queue.i.p.last.eq(shuts & its.last),
                 ]
             s.track(m, port.valid & port.ready)
             m.d.comb += self.busy[k].eq(s.valid | (s.reserved != 0))
@@ -352,6 +367,8 @@ class _Slot:
         self.timer = signal("timer", 5)
         self.reserved = signal("reserved", range(QUEUE + 1))
         self.room, self.behind = signal("room"), signal("behind")
+        self.adding = signal("adding", range(2 * BLOCK + 1))  # cycles until its sums are out
+        self.alone = signal("alone")  # none of them, or this job's are sums too
         self.stride = engine.places.chunk_words
         self.takes = signal("takes", range(BLOCK + 1))
         terminal = k == engine.n_ports
@@ -359,6 +376,9 @@ class _Slot:
         quiet = (self.reserved == 0) if terminal else 1
         with m.If(self.timer != 0):
             m.d.sync += self.timer.eq(self.timer - 1)
+        with m.If(self.adding != 0):
+            m.d.sync += self.adding.eq(self.adding - 1)
+        m.d.sync += self.alone.eq((self.adding == 0) | (self.wait != 0))
         with m.If(self.wants & quiet):
             m.d.sync += [self.asks.eq(1), self.wants.eq(0)]
         with m.If(~self.valid):
@@ -366,7 +386,8 @@ class _Slot:
             with m.If(jobs.valid):
                 m.d.sync += [
                     self.valid.eq(1),
-                    self.wants.eq(1),
+                    self.wants.eq(terminal),
+                    self.asks.eq(not terminal),
                     self.gather.eq(job.gather),
                     self.wait.eq(Mux(job.gather, 0, job.wait)),
                     self.chunk.eq(job.first),
@@ -378,11 +399,13 @@ class _Slot:
         """The engine starts a pass of this slot; `final`: the block's last, of `size` words."""
         with m.If(self.rank == 0):
             m.d.comb += self.takes.eq(size)
+        with m.If(self.wait != 0):
+            m.d.sync += self.adding.eq(2 * BLOCK)
         with m.If(~final):
             m.d.sync += [
                 self.rank.eq(self.rank + 1),
                 self.landing.eq(self.landing + self.stride),
-                self.timer.eq(16),
+                self.timer.eq(15),
             ]
         with m.Else():
             m.d.sync += [

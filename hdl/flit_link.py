@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.flit import FLIT_BYTES, HEAD, PACKET_FLITS
 
-from .streams import BlockFIFO, Slice
+from .streams import FIFO, BlockFIFO, Slice
 
 Flit = data.StructLayout({"data": 8 * FLIT_BYTES, "head": 1, "last": 1})  # last: of the message
 Head = data.StructLayout(HEAD)
@@ -100,8 +100,8 @@ class FlitTransmitter(wiring.Component):
 class FlitReceiver(wiring.Component):
     """The landing buffer of a link: takes every flit at once, and grants credits as it empties.
 
-    A flit is offered 7 cycles after it came, one per cycle. ``flits.ready`` is high in each cycle in
-    which a sender that counts its credits has a flit; `overflow` tells of one that did not count.
+    A flit is offered 2 cycles after it came, 9 if others wait; one per cycle. ``flits.ready`` is
+    high whenever a sender that counts its credits has a flit; `overflow` tells of one that did not.
 
     Parameters
     ----------
@@ -133,11 +133,25 @@ class FlitReceiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.buffer = buffer = BlockFIFO(Flit, self.credits)
-        wiring.connect(m, buffer.o, wiring.flipped(self.o))
-        wiring.connect(m, wiring.flipped(self.flits), buffer.i)
+        m.submodules.deep = deep = BlockFIFO(Flit, self.credits)
+        m.submodules.front = front = FIFO(Flit, 8)
+        wiring.connect(m, front.o, wiring.flipped(self.o))
+        n_deep = Signal(range(deep.ring.n_slots + 32))  # flits that wait behind those in front
+        around, sinks, rises = Signal(), Signal(), Signal()
+        m.d.comb += [
+            around.eq((n_deep == 0) & front.i.ready),
+            deep.i.p.eq(self.flits.p),
+            deep.i.valid.eq(self.flits.valid & ~around),
+            self.flits.ready.eq(around | deep.i.ready),
+            front.i.p.eq(Mux(n_deep == 0, self.flits.p, deep.o.p)),
+            front.i.valid.eq(Mux(n_deep == 0, self.flits.valid, deep.o.valid)),
+            deep.o.ready.eq(front.i.ready),
+            sinks.eq(deep.i.valid & deep.i.ready),
+            rises.eq(deep.o.valid & deep.o.ready),
+        ]
         m.d.sync += [
+            n_deep.eq(n_deep + sinks - rises),
             self.credit.eq(self.o.valid & self.o.ready),
-            self.overflow.eq(self.overflow | (self.flits.valid & ~buffer.i.ready)),
+            self.overflow.eq(self.overflow | (self.flits.valid & ~self.flits.ready)),
         ]
         return m

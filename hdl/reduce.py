@@ -45,7 +45,7 @@ class Combine(wiring.Component):
         Lane k is bits 32 k to 32 k + 31.
     """
 
-    latency = FloatAdd.latency + 1
+    latency = FloatAdd.latency
 
     def __init__(self, n_lanes, *, integers=True):
         if not 1 <= n_lanes <= 64:
@@ -63,7 +63,7 @@ class Combine(wiring.Component):
             m.d.comb += [add.a.eq(self.a[lane]), add.b.eq(self.b[lane])]
             sums.append(add.o)
         if not self.integers:
-            m.d.sync += self.o.eq(Cat(sums))
+            m.d.comb += self.o.eq(Cat(sums))
             return m
         kind = Signal(Op, reset_less=True)
         m.d.sync += kind.eq(self.op)
@@ -72,7 +72,7 @@ class Combine(wiring.Component):
         late = self._late(m, Cat(whole), FloatAdd.latency - 2)
         is_float = delayed(m, self.op == Op.FLOAT, FloatAdd.latency, name="is_float")
         for k, lane in enumerate(lanes):
-            m.d.sync += self.o[lane].eq(Mux(is_float, sums[k], late[lane]))
+            m.d.comb += self.o[lane].eq(Mux(is_float, sums[k], late[lane]))
         return m
 
     def _integer(self, m, kind, k, a, b):
@@ -117,7 +117,7 @@ class Combine(wiring.Component):
 
 
 class Reduce(wiring.Component):
-    """Partial sums plus contributions as streams: 1 beat per cycle, latency 16 cycles.
+    """Partial sums plus contributions as streams: 1 beat per cycle, latency 14 cycles.
 
     A beat of each is taken together; `last` comes from the partials. Up to `DEPTH` beats are under
     way or wait for ``sums.ready``; then neither input is ready.

@@ -247,17 +247,24 @@ class Cluster:
         self.shares = [Share(n_lanes, n_floats, n_chunks, r) for r in ranks]
         share = self.shares[0]
         places = max(n_chunks, *(s.n_places for s in self.shares))
-        n_words = _power(places * share.chunk_words)
-        layout = Layout.fit(table.rows)
-        depth = _power(int(np.bincount(table.rows["node"]).max()))
+        n_words = _size(places * share.chunk_words, 256, 16384)
+        layout = Layout.for_nodes(
+            table.n_nodes, ports=n_ports, chunks=-(-n_chunks // table.n_nodes)
+        )
+        try:
+            layout.pack(table.rows)
+        except ValueError:  # a periodic table, or one for other cards
+            layout = Layout.fit(table.rows)
+        depth = _size(int(np.bincount(table.rows["node"]).max()), 64, 512, 2048, 16384)
         self._library, self._ports = build(
             layout,
             n_ports=n_ports,
             n_lanes=n_lanes,
             n_words=n_words,
             depth=depth,
-            n_chunks=_power(n_chunks),
+            n_chunks=_size(n_chunks, 16, 64, 1024, 8192),
             credits=wires.credits,
+            integers=False,
         )
         self._self = self._new(wires)
         for node in range(table.n_nodes):
@@ -405,9 +412,12 @@ class Cluster:
         return result
 
 
-def _power(n):
-    """The power of two that is at least n, 2 or more."""
-    return max(2, 1 << (int(n) - 1).bit_length())
+def _size(n, *sizes):
+    """The least of `sizes` that is at least n, so that few libraries serve many tables."""
+    for size in sizes:
+        if n <= size:
+            return size
+    raise ValueError(f"a card holds {sizes[-1]} at most, not {n}")
 
 
 def _packed(shape, values):
