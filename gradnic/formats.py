@@ -292,7 +292,7 @@ PARAMETERS = {
         2,
         (
             Field("leaves", 58, 8, doc="leaf count"),
-            Field("w", 59, 2, doc="bits per sum: 0 is 8, 1 is 12, 2 is 16"),
+            Field("w", 59, 2, 6, doc="bits per sum: 0 is 8, 1 is 12, 2 is 16"),
         ),
     ),
     Op.CONTROL: Header(
