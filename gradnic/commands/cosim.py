@@ -41,6 +41,9 @@ def load_gradients(files, nodes):
     multiple=True,
     help="An .npy file a node instead, float32; repeat the option.",
 )
+@click.option(
+    "--pcap", "pcap_file", metavar="FILE", help="Write the frames on the wires as a capture."
+)
 @json_option
 def command(
     nodes,
@@ -55,6 +58,7 @@ def command(
     iteration,
     elements,
     files,
+    pcap_file,
     json_file,
 ):
     """Sum real gradients over cards of RTL; compare each frame and replica with golden cards.
@@ -68,7 +72,7 @@ def command(
       gradnic cosim --nodes 4 --algorithm ring --codec inceptionn --lanes 8 --json -
     """
     from ..models.inceptionn_bands import bands
-    from ..sim import cluster, training
+    from ..sim import cluster, pcap, training
 
     if not 2 <= nodes <= 16:
         raise ValueError(f"nodes must be 2 to 16, not {nodes}")
@@ -136,5 +140,8 @@ def command(
             "link_bytes": link_bytes,
         },
     )
+    if pcap_file:
+        n_frames = pcap.write_pcap(pcap_file, pcap.wire_frames(result, lanes))
+        screen.print(f"wrote {n_frames} frames to {pcap_file}", soft_wrap=True)
     if not result.ok:
         raise SystemExit(1)

@@ -1,0 +1,25 @@
+"""``gradnic dissector``: a Wireshark dissector from the field tables."""
+
+import click
+
+from .. import __version__, dissector
+from ..formats import UDP_PORT
+from ..output import console, json_option, write_json, write_whole
+
+
+@click.command(name="dissector")
+@click.option("--out", default="build/gradnic.lua", show_default=True, help="File to write.")
+@json_option
+def command(out, json_file):
+    """Write a Wireshark dissector (Lua) of gradnic frames.
+
+    Captures of a simulated run come from `gradnic cosim --pcap FILE`.
+
+    \b
+    Example:
+      gradnic dissector --out gradnic.lua
+      tshark -X lua_script:gradnic.lua -r run.pcap
+    """
+    write_whole(out, dissector.lua(__version__))
+    console(json_file).print(f"wrote {out}", soft_wrap=True)
+    write_json(json_file, {"file": out, "port": UDP_PORT, "fields": dissector.names()})
