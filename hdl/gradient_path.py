@@ -19,6 +19,7 @@ from .rewrite import HeadMath, HeadPatcher, Patch, head_bytes
 from .splice import SpliceJob, Splicer
 from .streams import Beat, FrameBeat
 
+N_TOLD = 16  # frames of which the codec is told before their beats come
 N_FRAMES = 64  # inside a path; at one frame a cycle its latency is the limit
 
 
@@ -110,21 +111,33 @@ class GradientPath(wiring.Component):
             payload.valid.eq(realigner.o.valid),
             realigner.o.ready.eq(payload.ready),
         ]
-        beat, kind, verdict = self.beats.p, self.infos.p.kind, self.verdicts.p
+        # The codec is told of a frame as soon as it is known, and plans while the last one comes.
+        m.submodules.told = told = FIFO(self.infos.p.shape(), N_TOLD)
+        asks = self.infos.p.kind.coding
+        m.d.comb += [
+            codec.units.valid.eq(self.infos.valid & asks & told.i.ready),
+            *(
+                codec.units.p[name].eq(self.infos.p.kind.unit[name])
+                for name in ("count", "exponent", "paper", "prescale")
+                + (("bytes",) if self.receive else ("limit",))
+            ),
+            told.i.valid.eq(self.infos.valid & (~asks | codec.units.ready)),
+            told.i.p.eq(self.infos.p),
+            self.infos.ready.eq(told.i.ready & (~asks | codec.units.ready)),
+        ]
+        beat, kind, verdict = self.beats.p, told.o.p.kind, self.verdicts.p
         unit = kind.unit
-        first = Signal(init=1)
         ready, go, ends = Signal(), Signal(), Signal()
         m.d.comb += [
             ready.eq(
                 store.i.ready
                 & (~kind.coding | realigner.i.ready)
-                & (~kind.coding | ~first | codec.units.ready)
                 & (~beat.last | (self.verdicts.valid & frames.i.ready))
             ),
-            go.eq(self.beats.valid & self.infos.valid & ready),
+            go.eq(self.beats.valid & told.o.valid & ready),
             ends.eq(go & beat.last),
-            self.beats.ready.eq(self.infos.valid & ready),
-            self.infos.ready.eq(ends),
+            self.beats.ready.eq(told.o.valid & ready),
+            told.o.ready.eq(ends),
             self.verdicts.ready.eq(ends),
             store.i.valid.eq(go),
             store.i.p.eq(beat.data),
@@ -134,16 +147,10 @@ class GradientPath(wiring.Component):
             realigner.i.p.drop.eq(verdict.fate != Fate.CODED),
             realigner.i.p.second.eq(unit.native),
             realigner.i.p.n_less_1.eq((unit.bytes - 1)[ceil_log2(n) :]),
-            codec.units.valid.eq(go & kind.coding & first),
-            *(
-                codec.units.p[name].eq(unit[name])
-                for name in ("count", "exponent", "paper", "prescale")
-                + (("bytes",) if self.receive else ("limit",))
-            ),
         ]
         n_before = Signal(COUNT_WIDTH)
         with m.If(go):
-            m.d.sync += [first.eq(beat.last), n_before.eq(Mux(beat.last, 0, n_before + 1))]
+            m.d.sync += n_before.eq(Mux(beat.last, 0, n_before + 1))
         m.d.comb += [
             frames.i.valid.eq(ends),
             frames.i.p.coding.eq(kind.coding),
@@ -152,7 +159,7 @@ class GradientPath(wiring.Component):
             frames.i.p.n_stored.eq(n_before + 1),
         ]
         if self.meta_width:
-            m.d.comb += frames.i.p.meta.eq(self.infos.p.meta)
+            m.d.comb += frames.i.p.meta.eq(told.o.p.meta)
 
     def _leave(self, m, store, frames, entered):
         """Decides what leaves, computes the new head, and puts the frame together."""
