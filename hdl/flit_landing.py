@@ -41,11 +41,11 @@ class Landing(wiring.Component):
     """Takes messages apart: words for memory, each chunk at its place. 1 flit per cycle.
 
     A contribution goes to place ``base + rank`` of its chunk in landing memory, a final chunk to
-    its own place in gradient memory; a place is `chunk_words` words. The first word of a message is
-    offered at least 12 cycles after its head was taken. Messages are short or long without end of
-    chunks in between: heads of later packets are left out. A message that names a chunk or a rank
-    that this node does not have, or whose length is not what its chunks say, is taken and raises
-    `foreign`; nothing of the former is written.
+    its own place in gradient memory; a place is `chunk_words` words. The last word is offered 2
+    cycles after its last flit was taken, 4 where words are narrower than 32 floats. Heads of later
+    packets of a message are left out. A message that names a chunk or a rank that this node does
+    not have, or whose length is not what its chunks say, is taken and raises `foreign`; nothing of
+    the former is written.
 
     Parameters
     ----------
@@ -149,29 +149,34 @@ class Landing(wiring.Component):
         m.d.sync += under_way.eq(under_way + look - found)
 
         place = self._places(m, look, at, rank, gather)
+        words = widen.o
+        if self.n_lanes < 32:  # narrow words come before their place is known
+            m.submodules.words = queue = FIFO(wide, 8)
+            wiring.connect(m, words, queue.i)
+            words = queue.o
         index = Signal(bits(self.n_words - 1))
         word = self.words.p
         free = Signal()
         m.d.comb += [
             free.eq(~self.words.valid | self.words.ready),
-            widen.o.ready.eq(free & place.valid),
-            found.eq(widen.o.valid & widen.o.ready & widen.o.p.last),
+            words.ready.eq(free & place.valid),
+            found.eq(words.valid & words.ready & words.p.last),
             place.ready.eq(found),
         ]
         m.d.sync += self.foreign.eq(
             self.foreign | odd | (place.valid & place.ready & place.p.foreign)
         )
         with m.If(free):
-            m.d.sync += self.words.valid.eq(widen.o.valid & place.valid & ~place.p.foreign)
+            m.d.sync += self.words.valid.eq(words.valid & place.valid & ~place.p.foreign)
             m.d.sync += [
-                word.data.eq(widen.o.p.data),
+                word.data.eq(words.p.data),
                 word.address.eq(place.p.address + index),
                 word.landing.eq(place.p.landing),
-                word.ends.eq(widen.o.p.last),
+                word.ends.eq(words.p.last),
                 word.chunk.eq(place.p.chunk),
             ]
-            with m.If(widen.o.valid & place.valid):
-                m.d.sync += index.eq(Mux(widen.o.p.last, 0, index + 1))
+            with m.If(words.valid & place.valid):
+                m.d.sync += index.eq(Mux(words.p.last, 0, index + 1))
         return m
 
     def _places(self, m, look, at, rank, gather):

@@ -128,5 +128,6 @@ class FloatAdd(wiring.Component):
         word = held("word11", Cat(fraction, Mux(over, 255, Mux(kept[23], placed, 0))[:8]))
         along(11)
         # 12
-        m.d.sync += self.o.eq(Mux(nan, NAN, Cat((word + up)[:31], sign)))
+        word = held("word12", Mux(nan, NAN, Cat((word + up)[:31], sign)))
+        m.d.comb += self.o.eq(word)
         return m

@@ -74,15 +74,20 @@ class Pipeline:
     """A component as a function of arrays of words.
 
     component : `wiring.Component` without streams, in domain ``sync``. word : its input that takes
-    one word per cycle, at most 32 bits. outputs : names of outputs, at most 32 bits each.
-    latency : cycles from a word to its outputs. Other inputs are settings, constant in a call.
+    one word per cycle, at most 32 bits, or a tuple of such. outputs : names of outputs, at most 32
+    bits each. latency : cycles from a word to its outputs. Other inputs are settings, constant in
+    a call.
     """
 
     def __init__(self, component, *, word, outputs, latency):
-        self.word, self.outputs, self.latency = word, list(outputs), latency
+        self.words = (word,) if isinstance(word, str) else word
+        self.outputs, self.latency = list(outputs), latency
         text = rtlil.convert(component, name="top", emit_src=False)
         key = tools.digest(
-            text, repr((word, self.outputs)), Path(__file__).read_text(), tools.yosys_version()
+            text,
+            repr((self.words, self.outputs)),
+            Path(__file__).read_text(),
+            tools.yosys_version(),
         )
         root = tools.build_root() / "bitslice"
         folder = root / key
@@ -95,17 +100,19 @@ class Pipeline:
         self._play = ctypes.CDLL(str(folder / "pipeline.so")).play
 
     def __call__(self, words, **settings):
-        """Outputs of `words`, uint32 (n,): {name: uint32 (n,)}. Settings: name=integer."""
+        """Outputs of `words`, uint32 (n,), or (n_inputs, n) where several inputs take words:
+        {name: uint32 (n,)}. Settings: name=integer."""
         if sorted(settings) != sorted(self.settings):
             raise ValueError(f"settings must be {sorted(self.settings)}, not {sorted(settings)}")
-        n_words = len(words)
-        padded = np.pad(np.ascontiguousarray(words, np.uint32), (0, -n_words % WORDS))
-        results = np.empty((len(self.outputs), len(padded)), np.uint32)
+        words = np.ascontiguousarray(words, np.uint32).reshape(len(self.words), -1)
+        n_words = words.shape[1]
+        padded = np.ascontiguousarray(np.pad(words, ((0, 0), (0, -n_words % WORDS))))
+        results = np.empty((len(self.outputs), padded.shape[1]), np.uint32)
         levels = [settings[n] >> k & 1 for n, w in self.settings.items() for k in range(w)]
         levels = np.array(levels or [0], np.uint32)
         self._play(
             ctypes.c_void_p(padded.ctypes.data),
-            ctypes.c_int64(len(padded) // WORDS),
+            ctypes.c_int64(padded.shape[1] // WORDS),
             ctypes.c_int64(self.latency),
             ctypes.c_void_p(levels.ctypes.data),
             ctypes.c_void_p(results.ctypes.data),
@@ -143,15 +150,16 @@ class Pipeline:
         settings = {
             port: len(entry["bits"])
             for port, entry in ports.items()
-            if entry["direction"] == "input" and port not in ("clk", "rst", self.word)
+            if entry["direction"] == "input" and port not in ("clk", "rst", *self.words)
         }
         level = 0
         for port, entry in ports.items():
             if entry["direction"] != "input" or port in ("clk", "rst"):
                 continue
             for k, bit in enumerate(entry["bits"]):
-                if port == self.word:
-                    lines.append(f"const V {name(bit)} = planes[{k}];")
+                if port in self.words:
+                    plane = 32 * self.words.index(port) + k
+                    lines.append(f"const V {name(bit)} = planes[{plane}];")
                 else:
                     lines.append(f"const V {name(bit)} = zero - levels[{level}];")
                     level += 1
@@ -198,9 +206,10 @@ class Pipeline:
             f"\tconst V zero = {{}}, ones = ~zero;\n\t{body}\n}}\n\n"
             'extern "C" void play(const uint32_t *words, int64_t n, int64_t latency,\n'
             "                     const uint32_t *levels, uint32_t *results) {\n"
-            "\tState s = {};\n\tV planes[32] = {};\n"
+            f"\tState s = {{}};\n\tV planes[{32 * len(self.words)}] = {{}};\n"
             "\tfor (int64_t t = 0; t < n + latency; t++) {\n"
-            f"\t\tif (t < n) to_planes(words + {WORDS} * t, planes);\n"
+            f"\t\tfor (int64_t k = 0; t < n && k < {len(self.words)}; k++)\n"
+            f"\t\t\tto_planes(words + {WORDS} * (k * n + t), planes + 32 * k);\n"
             "\t\tuint32_t *out = t < latency ? nullptr : "
             f"results + {WORDS} * (t - latency);\n"
             f"\t\tcycle(s, planes, levels, out, {WORDS} * n);\n\t}}\n}}\n"

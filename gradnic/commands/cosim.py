@@ -6,6 +6,7 @@ from rich.progress import Progress
 
 from ..arrays import load_floats
 from ..output import console, json_option, table, write_json
+from . import cosim_flit
 
 
 def load_gradients(files, nodes):
@@ -20,18 +21,25 @@ def load_gradients(files, nodes):
 
 @click.command(name="cosim")
 @click.option("--nodes", default=4, show_default=True, help="Workers, 2 to 16.")
-@click.option("--algorithm", default="ring", show_default=True, help="ring.")
-@click.option("--codec", default="inceptionn", show_default=True, help="inceptionn or none.")
-@click.option("--lanes", default=8, show_default=True, help="Floats a cycle: 4, 8, 16 or 32.")
+@click.option(
+    "--topology", help="Cards with a scheduler on this network, instead of in-line cards in a ring."
+)
+@click.option("--link", default="flit", show_default=True, help="With --topology: flit.")
+@click.option("--flow", default="message", show_default=True, help="On flit links: or packet.")
+@click.option("--link-latency", default=150, show_default=True, help="Cycles, with --topology.")
+@click.option("--chunks", type=int, help="Chunks per shard, with --topology.")
+@click.option("--algorithm", help="Default ring; with --topology multitree.")
+@click.option("--codec", help="inceptionn or none; default inceptionn, with --topology none.")
+@click.option("--lanes", type=int, help="Floats a cycle: 4, 8, 16 or 32; default 8 in the ring.")
 @click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
 @click.option("--mode", default="strict", show_default=True, help="strict or paper.")
 @click.option("--prescale", default=0, show_default=True, help="Power of two, -128..127.")
 @click.option("--floats", default=336, show_default=True, help="Floats a frame, 1..2104.")
 @click.option(
     "--link-bytes",
-    default=8.0,
-    show_default=True,
-    help="Bytes a clock cycle that the wire takes (8 at 156.25 MHz is 10 Gb/s); 0: no limit.",
+    type=float,
+    help="Bytes a clock cycle that a link takes; default 8 (at 156.25 MHz 10 Gb/s), with "
+    "--topology 16; 0: no limit.",
 )
 @click.option("--iteration", default=200, show_default=True, help="Whose gradients to sum.")
 @click.option("--elements", default=None, type=int, help="Only so many values of each gradient.")
@@ -47,6 +55,11 @@ def load_gradients(files, nodes):
 @json_option
 def command(
     nodes,
+    topology,
+    link,
+    flow,
+    link_latency,
+    chunks,
     algorithm,
     codec,
     lanes,
@@ -70,10 +83,38 @@ def command(
     \b
     Example:
       gradnic cosim --nodes 4 --algorithm ring --codec inceptionn --lanes 8 --json -
+      gradnic cosim --topology torus:4x4 --algorithm multitree --elements 8192 --json -
     """
     from ..models.inceptionn_bands import bands
     from ..sim import cluster, pcap, training
 
+    if elements is not None and elements < 1:
+        raise ValueError(f"elements must be at least 1, not {elements}")
+    if topology:
+        if link != "flit":
+            raise ValueError(f"link must be flit, not {link!r}")
+        if codec not in (None, "none"):
+            raise ValueError(f"codec must be none on flit links, not {codec!r}")
+
+        def train(n_nodes):
+            kept, _ = training.train([iteration], n_workers=n_nodes, loss="sum")
+            return kept[iteration]
+
+        cosim_flit.run(
+            load_gradients(files, len(files)) if files else train,
+            spelling=topology,
+            algorithm=algorithm or "multitree",
+            chunks=chunks,
+            flow=flow,
+            lanes=lanes or 0,
+            link_bytes=link_bytes,
+            link_latency=link_latency,
+            elements=elements,
+            json_file=json_file,
+        )
+        return
+    algorithm, codec, lanes = algorithm or "ring", codec or "inceptionn", lanes or 8
+    link_bytes = 8.0 if link_bytes is None else link_bytes
     if not 2 <= nodes <= 16:
         raise ValueError(f"nodes must be 2 to 16, not {nodes}")
     if algorithm != "ring":
@@ -84,8 +125,6 @@ def command(
         raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes}")
     if not 1 <= floats <= 2104:
         raise ValueError(f"floats must be 1 to 2104, not {floats}")
-    if elements is not None and elements < 1:
-        raise ValueError(f"elements must be at least 1, not {elements}")
     bands(exponent, mode, prescale)
     screen = console(json_file)
     with Progress(console=console("-"), transient=True) as progress:

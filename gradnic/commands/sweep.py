@@ -19,8 +19,14 @@ from ..output import console, json_option, table, write_json
     "--stride", type=click.IntRange(1), default=1, show_default=True, help="1: every float."
 )
 @click.option("--jobs", type=click.IntRange(1), help="Threads; default one a core.")
+@click.option(
+    "--adder",
+    type=click.IntRange(1),
+    metavar="PAIRS",
+    help="The FP32 adder instead: 7.6 million corner pairs and so many random ones.",
+)
 @json_option
-def command(mode, exponent, prescale, rounding, stride, jobs, json_file):
+def command(mode, exponent, prescale, rounding, stride, jobs, adder, json_file):
     """Code and decode every float in RTL; compare tags and values with the model and the bound.
 
     The lanes of compressor and decompressor are simulated as gates, 256 floats at a time. The exit
@@ -30,9 +36,13 @@ def command(mode, exponent, prescale, rounding, stride, jobs, json_file):
     Example:
       gradnic sweep --mode strict --exponent 117
       gradnic sweep --stride 65537 --json -
+      gradnic sweep --adder 1000000000
     """
     from gradnic.sim import sweep
 
+    if adder:
+        _sweep_adder(adder, jobs, json_file)
+        return
     modes = sweep.MODES if mode == "all" else (mode,)
     if rounding == "nearest":
         modes = [name for name in modes if name == "strict"]
@@ -63,4 +73,23 @@ def command(mode, exponent, prescale, rounding, stride, jobs, json_file):
     title = f"floats through the RTL value path, pre-scale {prescale}"
     console(json_file).print(table(title, columns, rows))
     if not all(result["ok"] for result in results):
+        sys.exit(1)
+
+
+def _sweep_adder(n_random, jobs, json_file):
+    from gradnic.sim import adder_check
+
+    with Progress(console=console("-"), transient=True) as progress:
+        tasks = {
+            "corner": progress.add_task("corner pairs", total=None),
+            "random": progress.add_task("random pairs", total=n_random),
+        }
+        result = adder_check.campaign(
+            n_random,
+            jobs=jobs,
+            progress=lambda name, done: progress.update(tasks[name], completed=done),
+        )
+    write_json(json_file, result)
+    console(json_file).print(table("FP32 adder against numpy", ("", ""), result.items()))
+    if not result["ok"]:
         sys.exit(1)

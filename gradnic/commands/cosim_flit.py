@@ -1,0 +1,100 @@
+"""``gradnic cosim --topology``: cards on flit links run a table, against the golden sums."""
+
+import numpy as np
+from rich.progress import Progress
+
+from ..output import console, table, write_json
+
+REAL = 16  # most nodes for which gradients are trained on the spot
+
+
+def run(
+    gradients,
+    *,
+    spelling,
+    algorithm,
+    chunks,
+    flow,
+    lanes,
+    link_bytes,
+    link_latency,
+    elements,
+    json_file,
+):
+    """One all-reduce by RTL on a topology; prints, writes JSON, exits with 1 if anything differs.
+
+    gradients : float32 (n_nodes, n), or a function of the node count that makes them, or None for
+    normal noise. The other arguments are the command's options.
+    """
+    from ..models import checker, schedules
+    from ..models.network import Network, simulate
+    from ..models.schedules.rows import compile_table
+    from ..models.topology import parse
+    from ..sim import flit_cluster
+    from .simulate import bound_cycles
+
+    if flow not in ("message", "packet"):
+        raise ValueError(f"flow must be message or packet, not {flow!r}")
+    topology = parse(spelling)
+    options = {} if chunks is None else {"chunks": chunks}
+    plan = compile_table(schedules.build(topology, algorithm, **options))
+    checker.check(plan, topology)
+    screen = console(json_file)
+    with Progress(console=console("-"), transient=True) as progress:
+        real = gradients is not None and topology.n_nodes <= REAL
+        if callable(gradients):
+            gradients = gradients(topology.n_nodes) if real else None
+        if gradients is not None and elements and elements > gradients.shape[1]:
+            gradients = None
+        if gradients is None:
+            rng = np.random.default_rng(1)
+            shape = topology.n_nodes, elements or 8192
+            gradients = rng.standard_normal(shape).astype(np.float32)
+            real = False
+        gradients = gradients[:, :elements]
+        task = progress.add_task("building the card", total=None)
+        wires = flit_cluster.Wires(latency=link_latency, bytes_per_cycle=link_bytes or 16)
+        cluster = flit_cluster.Cluster(
+            plan, topology, gradients.shape[1], wires=wires, n_lanes=lanes, packets=flow == "packet"
+        )
+        progress.update(task, total=1, completed=1)
+        progress.add_task("all-reduce", total=None)
+        result = flit_cluster.cosim(plan, topology, gradients, cluster=cluster)
+    n_bytes = 4 * gradients.shape[1]
+    network = Network(
+        link_bytes_per_cycle=wires.bytes_per_cycle, link_latency=link_latency, flow=flow
+    )
+    bound, two_phase, _ = bound_cycles(topology, n_bytes, network)
+    model = simulate(plan, topology, n_bytes, network).cycles
+    rows = [
+        ("nodes", result.nodes),
+        ("floats of each", gradients.shape[1]),
+        ("cycles", result.cycles),
+        ("cycles by the network model", model),
+        ("bound, phases overlapped", round(bound)),
+        ("flits on all links", result.flits),
+        ("busiest link, share of its time", f"{result.busiest_link_share:.3f}"),
+        ("mismatches", result.mismatches),
+    ]
+    screen.print(table(f"{algorithm} on {spelling}, flit links, {flow} flow", ("", ""), rows))
+    if result.first:
+        screen.print(f"first mismatch: {result.first}")
+    screen.print("RTL and golden cluster agree" if result.ok else "RTL and golden cluster DIFFER")
+    write_json(
+        json_file,
+        {
+            **result.summary(),
+            "topology": spelling,
+            "algorithm": algorithm,
+            "link": "flit",
+            "flow": flow,
+            "codec": "none",
+            "floats": int(gradients.shape[1]),
+            "gradients": "real" if real else "normal",
+            "model_cycles": model,
+            "bound_cycles": bound,
+            "bound_two_phase_cycles": two_phase,
+        },
+    )
+    if not result.ok:
+        raise SystemExit(1)
