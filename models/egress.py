@@ -28,6 +28,8 @@ class Egress:
         Cells of a queue that no frame may exceed; at least every threshold.
     cell : int
         Bytes: a frame takes ceil(bytes / cell) cells. 1 counts bytes.
+    largest, most : int or None
+        Cells of the largest frame, frames of a queue; what is beyond counts as over the limit.
 
     Attributes
     ----------
@@ -38,7 +40,7 @@ class Egress:
         Cells taken in each queue.
     """
 
-    def __init__(self, thresholds, limit, *, cell=1):
+    def __init__(self, thresholds, limit, *, cell=1, largest=None, most=None):
         if not 1 <= len(thresholds) <= N_QUEUES:
             raise ValueError(f"thresholds must be 1 to {N_QUEUES}, not {len(thresholds)}")
         if list(thresholds) != sorted(thresholds) or thresholds[0] < 0:
@@ -46,6 +48,7 @@ class Egress:
         if limit < thresholds[-1]:
             raise ValueError(f"limit must be at least {thresholds[-1]}, not {limit!r}")
         self.thresholds, self.limit, self.cell = tuple(thresholds), limit, cell
+        self.largest, self.most = largest, most
         self.queues = [deque() for _ in thresholds]
         self.used = [0] * len(thresholds)
         self.counters = Counter()
@@ -55,7 +58,7 @@ class Egress:
         cells = -(-len(frame) // self.cell)
         ecn = IPV4.ecn.get(frame)
         depth = self.used[queue] + cells
-        if depth > self.limit:
+        if depth > self.limit or self._is_too_much(queue, cells):
             self.counters[LIMIT, queue, important] += 1
             return False
         if depth > self.thresholds[queue]:
@@ -70,13 +73,20 @@ class Egress:
         self.used[queue] = depth
         return True
 
-    def dequeue(self):
-        """The next frame, as (queue, frame), or None: first of the lowest queue that has one."""
-        for queue, frames in enumerate(self.queues):
-            if frames:
+    def _is_too_much(self, queue, cells):
+        too_large = self.largest is not None and cells > self.largest
+        return too_large or (self.most is not None and len(self.queues[queue]) >= self.most)
+
+    def dequeue(self, queue=None):
+        """The next frame, as (queue, frame), or None if there is none.
+
+        queue : int, to serve this one; None: the lowest that has a frame.
+        """
+        for k, frames in enumerate(self.queues):
+            if frames and queue in (None, k):
                 frame = frames.popleft()
-                self.used[queue] -= -(-len(frame) // self.cell)
-                return queue, frame
+                self.used[k] -= -(-len(frame) // self.cell)
+                return k, frame
         return None
 
     def cancel(self, matches):
