@@ -105,12 +105,16 @@ def train(
     rate=0.05,
     momentum=0.9,
     seed=0,
+    exchange=None,
     on_iteration=None,
+    on_epoch=None,
 ):
     """Train up to the last of `iterations` and keep the workers' gradients at each of them.
 
     iterations : positive ints, 1 is the first. n_workers * batch images are used an iteration,
-    at most 4,000. on_iteration(i, mean_loss) is called after each.
+    at most 4,000. exchange : function of the gradients (n_workers, n_values) to their sum, as the
+    workers have it; None: the exact one. on_iteration(i, mean_loss) is called after each iteration,
+    on_epoch(network, mean_loss) whenever all 4,000 images have been used.
 
     Returns ({iteration: float32 (n_workers, 235146)}, the trained `Network`).
     ValueError for a count below 1, an unknown loss or no iterations.
@@ -128,7 +132,7 @@ def train(
     order = np.random.default_rng([seed, 1])
     per_epoch = N_TRAIN // (n_workers * batch)
     velocity = np.zeros_like(network.parameters)
-    kept = {}
+    kept, losses = {}, []
     scale = np.float32(1 / n_workers / (batch if loss == "sum" else 1))
     for i in range(1, iterations[-1] + 1):
         if (i - 1) % per_epoch == 0:
@@ -139,8 +143,12 @@ def train(
         gradients = np.stack([g for g, _ in results])
         if i in iterations:
             kept[i] = gradients
-        velocity = np.float32(momentum) * velocity + scale * gradients.sum(axis=0)
+        total = exchange(gradients) if exchange else gradients.sum(axis=0)
+        velocity = np.float32(momentum) * velocity + scale * total
         network.parameters -= np.float32(rate) * velocity
+        losses.append(float(np.mean([value for _, value in results])))
         if on_iteration:
-            on_iteration(i, float(np.mean([value for _, value in results])))
+            on_iteration(i, losses[-1])
+        if on_epoch and i % per_epoch == 0:
+            on_epoch(network, float(np.mean(losses[-per_epoch:])))
     return kept, network

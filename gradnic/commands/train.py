@@ -1,0 +1,102 @@
+"""``gradnic train``: what a codec costs in accuracy, before anyone builds hardware."""
+
+import click
+from rich.progress import Progress
+
+from ..output import console, json_option, table, write_json
+
+COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio")
+
+
+@click.command(name="train")
+@click.option(
+    "--codec",
+    "codecs",
+    multiple=True,
+    help="none, inceptionn or thc; repeat it to compare. Default: all three.",
+)
+@click.option("--epochs", default=5, show_default=True, type=click.IntRange(min=1))
+@click.option("--workers", default=4, show_default=True, type=click.IntRange(min=2))
+@click.option("--batch", default=25, show_default=True, help="Images a worker sees an iteration.")
+@click.option("--loss", default="sum", show_default=True, help="sum or mean over a worker's batch.")
+@click.option("--rate", default=0.05, show_default=True, help="Learning rate; momentum is 0.9.")
+@click.option("--exponent", default=117, show_default=True, help="inceptionn: 113..126.")
+@click.option("--mode", default="strict", show_default=True, help="inceptionn: strict or paper.")
+@click.option("--prescale", default=0, show_default=True, help="inceptionn: -128..127.")
+@click.option("--bits", default=4, show_default=True, help="thc: bits of an index, 1..8.")
+@click.option("-g", "granularity", default=30, show_default=True, help="thc: units of the table.")
+@click.option("-p", "clipped", default=1 / 32, help="thc: share that is clipped; default 1/32.")
+@click.option("--norm", default="block", show_default=True, help="thc: block or tensor.")
+@click.option("--feedback/--no-feedback", default=True, show_default=True, help="thc: of errors.")
+@click.option(
+    "--drop", default=0.0, show_default=True, help="none, thc: share of packets lost, 0 up to 1."
+)
+@click.option("--rescale", is_flag=True, help="Sums of what arrived are scaled up to all workers.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@json_option
+def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chosen):
+    """Train a 784-256-128-10 network on MNIST images with golden codecs between its workers.
+
+    Data-parallel SGD; all codecs start from the same weights and see the same batches. INCEPTIONN
+    runs as a ring that codes every hop, THC through an aggregator with error feedback in the
+    host's memory. Lost packets count as zero.
+
+    \b
+    Example:
+      gradnic train --epochs 5
+      gradnic train --codec thc --bits 2 -g 20 --no-feedback --epochs 3
+      gradnic train --codec none --drop 0.02 --json -
+    """
+    from ..sim import train
+
+    options = {codec: settings(codec, seed, **chosen) for codec in codecs or ALL}
+    screen = console(json_file)
+    results = {}
+    with Progress(console=console("-"), transient=True) as progress:
+        for codec, own in options.items():
+            task = progress.add_task(codec, total=epochs)
+            results[codec] = train.run(
+                codec,
+                epochs=epochs,
+                n_workers=workers,
+                batch=batch,
+                loss=loss,
+                rate=rate,
+                seed=seed,
+                options=own,
+                on_epoch=lambda row, task=task: progress.update(task, completed=row.epoch),
+            )
+    lines = [
+        (codec, row.epoch, row.loss, row.accuracy, row.nmse, row.wire_ratio)
+        for codec, rows in results.items()
+        for row in rows
+    ]
+    screen.print(table(f"{workers} workers, {batch} images each", COLUMNS, lines))
+    write_json(
+        json_file,
+        {
+            "workers": workers,
+            "batch": batch,
+            "seed": seed,
+            "runs": [
+                {"codec": codec, "options": options[codec], "epochs": train.as_json(rows)}
+                for codec, rows in results.items()
+            ],
+        },
+    )
+
+
+ALL = ("none", "inceptionn", "thc")
+
+
+def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clipped, norm, feedback,
+             drop, rescale):  # fmt: skip
+    """Options of the codec's exchange, out of those of the command line."""
+    if codec == "inceptionn":
+        if drop:
+            raise click.UsageError("--drop goes with none and thc")
+        return {"exponent": exponent, "mode": mode, "prescale": prescale}
+    own = {"loss": drop, "rescale": rescale, "seed": seed}
+    if codec == "thc":
+        own |= {"b": bits, "g": granularity, "p": clipped, "norm": norm, "feedback": feedback}
+    return own
