@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gradnic.hdl import egress as circuit
 from gradnic.models.egress import ENQUEUED, LIMIT, MARKED, THRESHOLD, Egress
-from gradnic.models.ipv4 import ip_checksum
+from gradnic.models.ipv4 import ip_checksum, ones_complement_sum
 from gradnic.sim import batch, stimulus
 
 from gradnic.formats import IPV4
@@ -22,6 +22,12 @@ def frames_of(rng, n, n_bytes, largest):
             version=4, ihl=5, tos=int(rng.integers(256)), identification=ident % 65536,
             total_length=size - 14, source=int(rng.integers(1 << 32)), ttl=64,
         ))  # fmt: skip
+        if ident % 3 == 0:  # a checksum next to 0, where a mark carries round
+            wanted = int(rng.integers(3)) ^ 0xFFFF
+            IPV4.identification.put(header, 0, origin=14)
+            IPV4.identification.put(
+                header, (wanted - ones_complement_sum(header)) % 65535, origin=14
+            )
         IPV4.checksum.put(header, ip_checksum(header), origin=14)
         frame = rng.bytes(14) + bytes(header) + rng.bytes(size - 34)
         out.append((frame, int(rng.integers(8)), int(rng.integers(2))))
