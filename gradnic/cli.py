@@ -14,6 +14,7 @@ COMMANDS = {
     "codec": "compress, decompress or measure an .npy file with a golden model",
     "schedule": "schedule tables for a topology, proven, with their distance to the bound",
     "simulate": "one all-reduce on the network model, to thousands of nodes",
+    "transport": "time of a tensor under loss, over the share that may be missing",
     "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
     "sweep": "all 2^32 floats through the RTL value path, against model and bound",
