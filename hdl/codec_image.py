@@ -1,0 +1,77 @@
+"""What INCEPTIONN makes of floats, without coding them: what the root of a tree keeps."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .fifo import FIFO
+from .inceptionn import BANDS, SCALES, LaneDecoder, LaneEncoder, band_gap, bands, check_lanes
+from .offload_types import Codec
+from .pipeline import credit, delayed, delayed_flag
+from .streams import Beat
+
+DEPTH = 32  # beats under way or waiting
+
+
+class CodecImage(wiring.Component):
+    """Each float as a compressor and a decompressor would restore it: 1 beat per cycle.
+
+    Latency `latency` cycles; equal to `gradnic.models.inceptionn.image`, truncating.
+
+    Parameters
+    ----------
+    n_lanes : int
+        4, 8, 16 or 32.
+
+    Members
+    -------
+    codec : In(Codec)
+        Must not change while there are beats inside.
+    i, o : In, Out(stream.Signature(Beat(32 * n_lanes)))
+    """
+
+    latency = LaneEncoder().latency + LaneDecoder.latency + 2
+
+    def __init__(self, n_lanes):
+        check_lanes(n_lanes)
+        self.n_lanes = n_lanes
+        beats = stream.Signature(Beat(32 * n_lanes))
+        super().__init__({"codec": In(Codec), "i": In(beats), "o": Out(beats)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = FIFO(Beat(32 * self.n_lanes), DEPTH)
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        codec = self.codec
+        known = bands(
+            codec.exponent, band_gap(codec.exponent), codec.paper, codec.prescale.as_signed()
+        )
+        settings, scales = Signal(BANDS), Signal(SCALES)
+        m.d.sync += [
+            *(settings[name].eq(value) for name, value in known.items()),
+            scales.half.eq(126 - settings.prescale),
+            scales.byte.eq(settings.top - settings.prescale),
+        ]
+        go = Signal()
+        free = credit(m, DEPTH, take=go, give=self.o.valid & self.o.ready)
+        m.d.comb += [
+            go.eq(self.i.valid & free),
+            self.i.ready.eq(free),
+            queue.i.valid.eq(delayed_flag(m, go, self.latency - 2, name="go")),
+            queue.i.p.last.eq(delayed(m, self.i.p.last, self.latency - 2, name="last")),
+        ]
+        for lane in range(self.n_lanes):
+            at = slice(32 * lane, 32 * lane + 32)
+            m.submodules[f"encoder{lane}"] = encoder = LaneEncoder()
+            m.submodules[f"decoder{lane}"] = decoder = LaneDecoder()
+            wait = encoder.latency - encoder.tag_latency
+            m.d.comb += [
+                encoder.float.eq(self.i.p.data[at]),
+                encoder.live.eq(1),
+                encoder.bands.eq(settings),
+                decoder.tag.eq(delayed(m, encoder.tag, wait, name=f"tag{lane}_")),
+                decoder.payload.eq(encoder.payload),
+                decoder.scales.eq(scales),
+                queue.i.p.data[at].eq(decoder.float),
+            ]
+        return m

@@ -1,0 +1,175 @@
+"""Finds the chunk and the place in it of an element offset, or of a packet number."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats import Op
+from ..offload import Subtype
+from .offload_types import (
+    CHUNK_WIDTH,
+    NUMBER_WIDTH,
+    OFFSET_WIDTH,
+    Arrival,
+    Geometry,
+)
+
+Located = data.StructLayout(
+    {
+        "arrival": Arrival,
+        "chunk": OFFSET_WIDTH,
+        "within": OFFSET_WIDTH,
+        "number": NUMBER_WIDTH,
+        "whole": 1,
+    }
+)
+"""An arrival with the chunk that its SEQ is in, the packet within the chunk and within the tensor;
+whole : SEQ is where a packet starts. Chunk and place may lie beyond the tensor."""
+
+
+class Divider(wiring.Component):
+    """Quotient and remainder, two bits per cycle: width / 2 + 2 cycles from ``start`` to ``done``.
+
+    Parameters
+    ----------
+    width : int, even.
+
+    Members
+    -------
+    start, n, d : In
+        d must not be 0, and both must be kept until ``done``.
+    done, q, r : Out
+        q and r keep their values until the next start.
+    """
+
+    def __init__(self, width):
+        self.width = width
+        super().__init__(
+            {
+                "start": In(1),
+                "n": In(width),
+                "d": In(width),
+                "done": Out(1),
+                "q": Out(width),
+                "r": Out(width),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        width = self.width
+        triple = Signal(width + 2, reset_less=True)
+        rest = Signal(width, reset_less=True)  # of n, highest bits first
+        left = Signal(range(width // 2 + 1))
+        m.d.sync += [triple.eq(self.d + (self.d << 1)), self.done.eq(left == 1)]
+        higher = Signal(width + 2)
+        m.d.comb += higher.eq(Cat(rest[-2:], self.r))
+        less = [Signal(width + 3, name=f"less{k}") for k in range(3)]
+        multiples = (self.d, self.d << 1, triple)
+        m.d.comb += [d.eq(higher - k) for d, k in zip(less, multiples, strict=True)]
+        fits = [~d[-1] for d in less]
+        with m.If(self.start):
+            m.d.sync += [self.r.eq(0), rest.eq(self.n), left.eq(width // 2)]
+        with m.Elif(left != 0):
+            digit = Mux(fits[2], 3, Mux(fits[1], 2, fits[0]))
+            m.d.sync += [
+                left.eq(left - 1),
+                rest.eq(rest << 2),
+                self.q.eq(Cat(digit[:2], self.q)),
+                self.r.eq(
+                    Mux(
+                        fits[2],
+                        less[2],
+                        Mux(fits[1], less[1], Mux(fits[0], less[0], higher)),
+                    )
+                ),
+            ]
+        return m
+
+
+class Locator(wiring.Component):
+    """Divides the offsets of data packets, and the numbers in PROBEs; hands on all others.
+
+    30 cycles for a data packet, 16 for a PROBE, 2 for others. With ``geometry`` 0 nothing is
+    divided: a packet of no round is only handed on.
+
+    Members
+    -------
+    geometry : In(Geometry)
+    i : In(stream.Signature(Arrival))
+    o : Out(stream.Signature(Located))
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "geometry": In(Geometry),
+                "i": In(stream.Signature(Arrival)),
+                "o": Out(stream.Signature(Located)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.divider = divider = Divider(OFFSET_WIDTH)
+        cut, out, head = self.geometry, self.o.p, self.i.p.head
+        is_probe, is_data = Signal(), Signal()
+        rest = Signal(CHUNK_WIDTH, reset_less=True)
+        packets = Signal(NUMBER_WIDTH, reset_less=True)
+        n, d = Signal(OFFSET_WIDTH, reset_less=True), Signal(OFFSET_WIDTH, reset_less=True)
+        m.d.comb += [
+            is_data.eq(head.op != Op.CONTROL),
+            is_probe.eq(~is_data & (head.p0[:4] == Subtype.PROBE)),
+            divider.n.eq(n),
+            divider.d.eq(d),
+        ]
+        with m.FSM():
+            with m.State("REST"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [
+                    out.arrival.eq(self.i.p),
+                    out.number.eq(head.seq),
+                    out.whole.eq(1),
+                    n.eq(head.seq),
+                    d.eq(Mux(is_data, cut.chunk, cut.per_chunk)),
+                ]
+                with m.If(self.i.valid):
+                    m.next = "OFFER"
+                    with m.If(self.i.p.ready & (is_data | is_probe)):
+                        m.next = "START"
+            with m.State("START"):
+                m.d.comb += divider.start.eq(1)
+                m.next = "CHUNK"
+            with m.State("CHUNK"):
+                m.d.sync += [
+                    out.chunk.eq(divider.q),
+                    out.within.eq(divider.r),
+                    rest.eq(divider.q),
+                    packets.eq(cut.per_chunk),
+                ]
+                with m.If(divider.done):
+                    m.next = "OFFER"
+                    with m.If(out.arrival.head.op != Op.CONTROL):
+                        m.d.sync += [n.eq(divider.r), d.eq(cut.packet), out.number.eq(0)]
+                        m.next = "AGAIN"
+            with m.State("AGAIN"):
+                m.d.comb += divider.start.eq(1)
+                m.next = "PLACE"
+            with m.State("PLACE"):  # and chunk * per_chunk beside
+                m.d.sync += [rest.eq(rest >> 1), packets.eq(packets << 1)]
+                with m.If(rest[0]):
+                    m.d.sync += out.number.eq(out.number + packets)
+                with m.If(divider.done):
+                    m.d.sync += [
+                        out.within.eq(divider.q),
+                        out.whole.eq(divider.r == 0),
+                        out.number.eq(
+                            out.number + Mux(rest[0], packets, 0) + divider.q[:NUMBER_WIDTH]
+                        ),
+                    ]
+                    m.next = "OFFER"
+            with m.State("OFFER"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "REST"
+        return m

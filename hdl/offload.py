@@ -1,0 +1,344 @@
+"""Offload card on Ethernet: runs a schedule table by itself, over a network that loses packets."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..offload import Drop
+from .aggregator_intake import Intake, Names
+from .arbiter import FrameArbiter
+from .axi4 import ReadPort, WritePort
+from .dma import LENGTH_WIDTH, ReadEngine, Region, WriteEngine
+from .framer import Framer
+from .locator import Locator
+from .offload_decode import PacketDecoder
+from .offload_gate import PacketGate
+from .offload_maker import PacketMaker
+from .offload_types import (
+    Allowance,
+    NeighborWrite,
+    Own,
+    Round,
+)
+from .packet_fifo import PacketFIFO
+from .receiver import Receiver
+from .round_robin import RoundRobin
+from .scheduler import Scheduler
+from .sender import Sender
+from .streams import FrameBeat
+
+STORE_FRAMES = 2  # of the longest, at each port on the way out
+
+
+class OffloadCore(wiring.Component):
+    """The card without its registers: scheduler, transport, codec, memory engines, ports.
+
+    One packet at a time passes each stage, so all ports together send and receive one beat per
+    cycle. What a packet adds up is read while it is made: partial sums are never stored, and a
+    packet that is sent again is made again from the gradient and the landing areas, which must
+    not change until the round is ``done``. Frames that are not ours pass between ``host`` and
+    ``mac`` streams, and leave before packets of the card.
+
+    Parameters
+    ----------
+    n_bytes, n_ports : int
+        Bytes of a beat, 16, 32 or 64; Ethernet ports, 1 to 8.
+    layout, depth : gradnic.table.Layout, int
+        Of the schedule table: see `Scheduler`.
+    n_chunks, n_packets, n_ranks : int
+        See `Receiver`.
+    max_elems : int
+        Of a packet, at most.
+    address_width : int
+        Bits of a byte address of memory.
+
+    Members
+    -------
+    host_tx, mac_rx : In(frames).array(n_ports)
+    mac_tx, host_rx : Out(frames).array(n_ports)
+    gradient_read, landing_read : Out(ReadPort); gradient_write, landing_write : Out(WritePort)
+        The gradient port reads gradients and writes results; landings have a port of their own.
+    own, round : In; must not change while ``round.armed``
+    start, abort : In(1)
+        Strobes. ``start`` begins a round once `clearing` is 0; ``clear`` forgets the one before.
+    setup, status : In, Out
+        Of the scheduler.
+    clear, clearing, drained : In(1), Out(1), Out(1)
+        See `Receiver` and `Sender`.
+    finished : Out(1)
+        The result is complete, and all neighbors have what they need from here.
+    regions : In(ArrayLayout(Region, 3))
+        Gradient, result, landing areas. area : beats of one of those.
+    peers : In; neighbor of each peer index of the table
+    table_en, table_addr, table_data; place_en, place_addr, place_data; neighbor; allowance : In
+        Tables to be written while no round is armed.
+    dropped, refused, failed, sent, again, probes, given_up, crossed, oversize, overrun : Out
+        One pulse each: see `Drop`, the memory engines, the sender, and `Intake`.
+    """
+
+    def __init__(
+        self,
+        n_bytes,
+        n_ports,
+        layout,
+        *,
+        depth=128,
+        n_chunks=64,
+        n_packets=1024,
+        n_ranks=4,
+        max_elems=352,
+        address_width=32,
+    ):
+        if not 1 <= n_ports <= 8:
+            raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
+        self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
+        self.max_elems, self.address_width = max_elems, address_width
+        self.n_packets = n_packets
+        self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
+        message = self.scheduler.issues.p.shape()
+        self.sender = Sender(message, 2**layout.peer)
+        self.receiver = Receiver(n_bytes, n_ranks=n_ranks, n_chunks=n_chunks, n_packets=n_packets)
+        frames = stream.Signature(FrameBeat(n_bytes))
+        region = data.ArrayLayout(Region(n_bytes, address_width), 3)
+        scheduler, receiver = self.scheduler, self.receiver
+        super().__init__(
+            {
+                "host_tx": In(frames).array(n_ports),
+                "mac_tx": Out(frames).array(n_ports),
+                "mac_rx": In(frames).array(n_ports),
+                "host_rx": Out(frames).array(n_ports),
+                "gradient_read": Out(ReadPort(n_bytes, address_width)),
+                "gradient_write": Out(WritePort(n_bytes, address_width)),
+                "landing_read": Out(ReadPort(n_bytes, address_width)),
+                "landing_write": Out(WritePort(n_bytes, address_width)),
+                "own": In(Own),
+                "round": In(Round),
+                "start": In(1),
+                "abort": In(1),
+                "setup": In(scheduler.setup.shape()),
+                "status": Out(scheduler.status.shape()),
+                "clear": In(1),
+                "clearing": Out(1),
+                "drained": Out(1),
+                "finished": Out(1),
+                "regions": In(region),
+                "area": In(LENGTH_WIDTH),
+                "peers": In(self.sender.peers.shape()),
+                "table_en": In(1),
+                "table_addr": In(len(scheduler.table_addr)),
+                "table_data": In(layout.width),
+                "place_en": In(1),
+                "place_addr": In(len(receiver.place_addr)),
+                "place_data": In(receiver.places),
+                "neighbor": In(NeighborWrite(n_ports)),
+                "allowance": In(Allowance),
+                "dropped": Out(len(Drop)),
+                "refused": Out(4),
+                "failed": Out(4),
+                "sent": Out(1),
+                "again": Out(1),
+                "probes": Out(1),
+                "given_up": Out(1),
+                "crossed": Out(n_ports),
+                "oversize": Out(n_ports),
+                "overrun": Out(n_ports),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.scheduler = scheduler = self.scheduler
+        m.submodules.sender = sender = self.sender
+        m.submodules.receiver = receiver = self.receiver
+        m.submodules.maker = maker = PacketMaker(
+            self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems
+        )
+        for part in (scheduler, receiver, sender):
+            if hasattr(part, "round"):
+                m.d.comb += part.round.eq(self.round)
+        m.d.comb += [
+            maker.round.eq(self.round),
+            *(
+                getattr(scheduler, name).eq(getattr(self, name))
+                for name in ("setup", "start", "abort", "table_en", "table_addr", "table_data")
+            ),
+            self.status.eq(scheduler.status),
+            scheduler.idle.eq(sender.drained.replicate(self.n_ports)),
+            sender.peers.eq(self.peers),
+            *(
+                getattr(receiver, name).eq(getattr(self, name))
+                for name in ("clear", "allowance", "place_en", "place_addr", "place_data", "area")
+            ),
+            self.clearing.eq(receiver.clearing),
+            self.drained.eq(sender.drained),
+            self.finished.eq(scheduler.status.done & sender.drained),
+            maker.area.eq(self.area),
+            receiver.ask.eq(maker.ask),
+            maker.answer.eq(receiver.answer),
+            *(
+                getattr(self, name).eq(getattr(sender, name))
+                for name in ("sent", "again", "probes")
+            ),
+            self.given_up.eq(receiver.given_up),
+        ]
+        wiring.connect(m, scheduler.issues, sender.messages)
+        wiring.connect(m, sender.packets, maker.packets)
+        wiring.connect(m, receiver.controls, sender.controls)
+        wiring.connect(m, maker.own, receiver.own)
+        for name, source in (("added", receiver), ("finals", receiver), ("left", sender)):
+            events, sink = getattr(source, name), getattr(scheduler, name)
+            m.d.comb += [
+                sink.payload.eq(events.payload),
+                sink.valid.eq(events.valid),
+                events.ready.eq(sink.ready),
+            ]
+        arriving = self._receive(m, receiver)
+        self._memory(m, maker, receiver, arriving)
+        self._transmit(m, maker, receiver)
+        return m
+
+    def _receive(self, m, receiver):
+        """Ports to receiver: the stream of floats of the data packets."""
+        n, round_ = self.n_bytes, self.round
+        m.submodules.gate = gate = PacketGate(n, self.n_ports)
+        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems)
+        m.submodules.locator = locator = Locator()
+        names = Signal(Names(1))
+        m.d.comb += [
+            names.port.eq(self.own.udp_port),
+            names.jobs[0].number.eq(round_.job),
+            names.jobs[0].enabled.eq(1),
+            gate.round.eq(round_),
+            gate.write.eq(self.neighbor),
+            decoder.round.eq(round_),
+            locator.geometry.eq(round_.geometry),
+        ]
+        intakes = []
+        for k in range(self.n_ports):
+            m.submodules[f"intake{k}"] = intake = Intake(n, 1)
+            wiring.connect(m, wiring.flipped(self.mac_rx[k]), intake.i)
+            wiring.connect(m, intake.foreign, wiring.flipped(self.host_rx[k]))
+            m.d.comb += [
+                intake.names.eq(names),
+                self.crossed[k].eq(intake.crossed),
+                self.oversize[k].eq(intake.oversize),
+                self.overrun[k].eq(intake.overrun),
+            ]
+            intakes.append(intake)
+        if self.n_ports == 1:
+            ours = intakes[0].ours
+            m.d.comb += [
+                *(gate.i.p[name].eq(ours.p[name]) for name in ("data", "keep", "last", "bad")),
+                gate.i.valid.eq(ours.valid),
+                ours.ready.eq(gate.i.ready),
+            ]
+        else:
+            m.submodules.merge = merge = RoundRobin(n, self.n_ports)
+            for k, intake in enumerate(intakes):
+                wiring.connect(m, intake.ours, merge.i[k])
+            wiring.connect(m, merge.o, gate.i)
+        wiring.connect(m, gate.heads, decoder.heads)
+        wiring.connect(m, gate.values, decoder.values)
+        wiring.connect(m, decoder.arrivals, locator.i)
+        wiring.connect(m, locator.o, receiver.arrivals)
+        wiring.connect(m, decoder.verdicts, receiver.verdicts)
+        m.d.comb += self.dropped.eq(receiver.dropped | gate.dropped)
+        return decoder.floats
+
+    def _memory(self, m, maker, receiver, arriving):
+        """Four engines; what is written comes from packets or from terminal rows."""
+        n, width = self.n_bytes, self.address_width
+        m.submodules.own_reader = own = ReadEngine(n, width, n_regions=2)
+        m.submodules.landing_reader = landed = ReadEngine(n, width)
+        m.submodules.result_writer = results = WriteEngine(n, width)
+        m.submodules.landing_writer = landings = WriteEngine(n, width)
+        gradient, result, landing = self.regions
+        m.d.comb += [
+            own.regions[0].eq(gradient),
+            own.regions[1].eq(result),
+            landed.regions[0].eq(landing),
+            results.regions[0].eq(result),
+            landings.regions[0].eq(landing),
+            receiver.stored.eq(results.done),
+            receiver.landed.eq(landings.done),
+            self.refused.eq(
+                Cat(own.refused, landed.refused, *(e.done & ~e.stored for e in (results, landings)))
+            ),
+            self.failed.eq(Cat(own.failed, landed.failed)),
+        ]
+        for engine, port in (
+            (own, self.gradient_read),
+            (landed, self.landing_read),
+            (results, self.gradient_write),
+            (landings, self.landing_write),
+        ):
+            wiring.connect(m, engine.port, wiring.flipped(port))
+        wiring.connect(m, maker.reads, own.ranges)
+        wiring.connect(m, maker.landings, landed.ranges)
+        wiring.connect(m, own.beats, maker.values)
+        wiring.connect(m, landed.beats, maker.contributions)
+        wiring.connect(m, receiver.results, results.ranges)
+        wiring.connect(m, receiver.landings, landings.ranges)
+
+        goal, source = receiver.goals, receiver.sources
+        to_result, to_landing = Signal(), Signal()
+        m.d.comb += [
+            to_result.eq(goal.valid & goal.p.keep & goal.p.down & source.valid & ~source.payload),
+            to_landing.eq(goal.valid & goal.p.keep & ~goal.p.down),
+            landings.beats.p.data.eq(arriving.p.data),
+            landings.beats.p.keep.eq(-1),
+            landings.beats.valid.eq(arriving.valid & to_landing),
+            results.beats.p.keep.eq(-1),
+            arriving.ready.eq(
+                (to_landing & landings.beats.ready)
+                | (to_result & results.beats.ready)
+                | (goal.valid & ~goal.p.keep)
+            ),
+            goal.ready.eq(arriving.valid & arriving.ready & arriving.p.last),
+        ]
+        with m.If(source.valid & source.payload):
+            m.d.comb += [
+                results.beats.p.data.eq(maker.kept.p.data),
+                results.beats.valid.eq(maker.kept.valid),
+                maker.kept.ready.eq(results.beats.ready),
+                source.ready.eq(maker.kept.valid & maker.kept.ready & maker.kept.p.last),
+            ]
+        with m.Else():
+            m.d.comb += [
+                results.beats.p.data.eq(arriving.p.data),
+                results.beats.valid.eq(arriving.valid & to_result),
+                source.ready.eq(to_result & goal.ready),
+            ]
+
+    def _transmit(self, m, maker, receiver):
+        """Heads and payloads to frames, frames to their ports, behind the host's."""
+        n = self.n_bytes
+        m.submodules.framer = framer = Framer(n, self.n_ports)
+        wiring.connect(m, maker.payload, framer.payload)
+        replies, heads, to = receiver.replies, maker.heads, framer.heads
+        m.d.comb += [
+            framer.own.eq(self.own),
+            framer.round.eq(self.round),
+            framer.write.eq(self.neighbor),
+            to.valid.eq(replies.valid | heads.valid),
+            to.p.eq(Mux(replies.valid, replies.p, heads.p)),
+            replies.ready.eq(to.ready),
+            heads.ready.eq(to.ready & ~replies.valid),
+        ]
+        longest = -(-(64 + self.max_elems * 17 // 4 + 17) // n)
+        readies = []
+        for k in range(self.n_ports):
+            m.submodules[f"store{k}"] = store = PacketFIFO(
+                FrameBeat(n), STORE_FRAMES * longest, drop="bad"
+            )
+            m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(n)
+            here = framer.o.p.meta == k if self.n_ports > 1 else 1
+            m.d.comb += [
+                store.i.valid.eq(framer.o.valid & here),
+                *(store.i.p[name].eq(framer.o.p[name]) for name in ("data", "keep", "last", "bad")),
+            ]
+            readies.append(store.i.ready & here)
+            wiring.connect(m, store.o, arbiter.own)
+            wiring.connect(m, wiring.flipped(self.host_tx[k]), arbiter.foreign)
+            wiring.connect(m, arbiter.o, wiring.flipped(self.mac_tx[k]))
+        m.d.comb += framer.o.ready.eq(Cat(readies).any())

@@ -1,0 +1,159 @@
+"""Records that the parts of the offload card hand to each other, and what the host has set."""
+
+from amaranth.lib import data
+from amaranth.utils import ceil_log2
+
+UNIT = 16  # elements that SEQ, and all offsets inside, count in
+RUN = 64  # packets that one PROBE covers at most
+N_NEIGHBORS = 16  # that a card exchanges packets with
+BODY = 9  # bytes of a BITMAP: RUN bits, and up to 7 before them
+CHUNK_WIDTH = 13
+NUMBER_WIDTH = 16  # of a packet within its tensor
+OFFSET_WIDTH = 24
+ELEMS_WIDTH = 12
+LEAVES_WIDTH = 12
+BYTES_WIDTH = 40
+
+Geometry = data.StructLayout(
+    {
+        "packet": 8,
+        "chunk": OFFSET_WIDTH,
+        "per_chunk": NUMBER_WIDTH,
+        "last_chunk": CHUNK_WIDTH,
+        "last_per_chunk": NUMBER_WIDTH,
+        "tail": ELEMS_WIDTH,
+        "last_tail": ELEMS_WIDTH,
+    }
+)
+"""How a tensor is cut: units of a packet and of a chunk; packets of a chunk; the last chunk that
+is not empty and its packets; elements of the last packet of a whole chunk and of the last one."""
+
+Codec = data.StructLayout({"coded": 1, "exponent": 7, "paper": 1, "prescale": 8})
+"""Payloads are INCEPTIONN units with these settings; else float32 as they are."""
+
+Round = data.StructLayout(
+    {
+        "armed": 1,
+        "over": 1,
+        "last_gen": 16,
+        "job": 8,
+        "tensor": 16,
+        "gen": 16,
+        "geometry": Geometry,
+        "codec": Codec,
+        "t_probe": 24,
+        "lc": 3,
+        "tos": 8,
+    }
+)
+"""The round under way; must not change while ``armed``. over, last_gen: there was a round before,
+and its number. t_probe: cycles between PROBEs."""
+
+Own = data.StructLayout({"mac": 48, "ip": 32, "node": 8, "udp_port": 16})
+"""This card."""
+
+
+def Neighbor(n_ports):
+    """A node that packets are exchanged with, and the port at which it is heard."""
+    return data.StructLayout(
+        {"valid": 1, "node": 8, "port": max(1, ceil_log2(n_ports)), "mac": 48, "ip": 32}
+    )
+
+
+def NeighborWrite(n_ports):
+    """One entry of the table of neighbors, to be written while ``enable`` is 1."""
+    fields = {"enable": 1, "index": ceil_log2(N_NEIGHBORS), "neighbor": Neighbor(n_ports)}
+    return data.StructLayout(fields)
+
+
+Head = data.StructLayout(
+    {
+        "op": 4,
+        "ph": 1,
+        "last": 1,
+        "retx": 1,
+        "slot": 13,
+        "seq": 24,
+        "elems": 16,
+        "p0": 8,
+        "p1": 8,
+        "arg": 32,
+        "neighbor": ceil_log2(N_NEIGHBORS),
+        "length": 13,
+        "body": 8 * BODY,
+    }
+)
+"""A packet: header fields, the neighbor that it goes to or came from, bytes of payload. CONTROL
+packets have theirs in ``body``."""
+
+Packet = data.StructLayout(
+    {
+        "probe": 1,
+        "ph": 1,
+        "terminal": 1,
+        "flow": 13,
+        "neighbor": ceil_log2(N_NEIGHBORS),
+        "wait": 8,
+        "chunk": CHUNK_WIDTH,
+        "number": NUMBER_WIDTH,
+        "offset": OFFSET_WIDTH,
+        "elems": ELEMS_WIDTH,
+        "retx": 1,
+        "last": 1,
+        "stamp": 32,
+    }
+)
+"""A packet to be made: of a partial sum with ``wait`` contributions, or (``ph``) of the result;
+``terminal`` ones stay here. Of a PROBE ``number`` is the first packet and ``elems`` how many."""
+
+Control = data.StructLayout(
+    {
+        "subtype": 4,
+        "ph": 1,
+        "neighbor": ceil_log2(N_NEIGHBORS),
+        "seq": 24,
+        "elems": 16,
+        "arg": 32,
+        "body": 8 * BODY,
+    }
+)
+"""A CONTROL packet that came for the sender: STOP, BITMAP or NOT_READY."""
+
+Arrival = data.StructLayout({"head": Head, "ready": 1, "stale": 1, "wrong": 1})
+"""A packet that came. ready : it is of the round under way; stale : of one that is over; wrong :
+data of another codec, or of a length that cannot be."""
+
+
+def Places(n_ranks):
+    """Who sends a chunk here: up, by rank in the order of addition, with the leaves that it
+    stands for; and down."""
+    up = data.StructLayout({"valid": 1, "neighbor": ceil_log2(N_NEIGHBORS), "leaves": 8})
+    down = data.StructLayout({"valid": 1, "neighbor": ceil_log2(N_NEIGHBORS)})
+    return data.StructLayout({"up": data.ArrayLayout(up, n_ranks), "down": down})
+
+
+Mark = data.StructLayout({"here": 1, "closed": 1, "leaves": LEAVES_WIDTH})
+"""A packet of one sender: it came; it came or was given up; contributions in it."""
+
+
+def Marks(n_ranks):
+    """All that is known of one packet number: up by rank, and the result."""
+    return data.StructLayout({"up": data.ArrayLayout(Mark, n_ranks), "down": Mark})
+
+
+Allowance = data.StructLayout({"enable": 1, "index": ceil_log2(N_NEIGHBORS), "bytes": BYTES_WIDTH})
+"""What a neighbor may lose in a round, in bytes times leaves, to be set while ``enable`` is 1."""
+
+Goal = data.StructLayout({"keep": 1, "down": 1})
+"""Where a packet's values go: to the result (``down``), to a landing area, or nowhere."""
+
+OwnPacket = data.StructLayout(
+    {
+        "chunk": CHUNK_WIDTH,
+        "number": NUMBER_WIDTH,
+        "offset": OFFSET_WIDTH,
+        "elems": ELEMS_WIDTH,
+        "leaves": LEAVES_WIDTH,
+    }
+)
+"""A packet of a terminal row: it goes to the result."""

@@ -1,0 +1,438 @@
+"""Sends what the scheduler says, until the other side has it: packets, PROBE, what BITMAPs ask for.
+
+Sources: DLCP (arXiv 2008.08445): send all, probe, selective resend, STOP. Ours: runs of at most 64
+packets, each with a mask of its own, and packets that are made anew from memory when sent again.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, enum, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..offload import Subtype
+from .fifo import FIFO
+from .offload_types import (
+    CHUNK_WIDTH,
+    N_NEIGHBORS,
+    NUMBER_WIDTH,
+    OFFSET_WIDTH,
+    RUN,
+    Control,
+    Packet,
+    Round,
+)
+from .packet_walk import PacketWalk, Place
+from .round_robin import first_of
+
+N_RUNS = 16  # under way at a time
+
+Run = data.StructLayout(
+    {
+        "ph": 1,
+        "terminal": 1,
+        "flow": 13,
+        "neighbor": ceil_log2(N_NEIGHBORS),
+        "wait": 8,
+        "place": Place,
+        "n_less_1": ceil_log2(RUN),
+    }
+)
+"""Consecutive packets of one chunk to one neighbor."""
+
+
+class State(enum.Enum, shape=2):
+    FREE = 0
+    SENDING = 1  # its mask says what
+    WAITING = 2  # for an answer to its PROBE
+
+
+class RunSplitter(wiring.Component):
+    """Cuts messages into runs: one packet per cycle, after 14 cycles per message.
+
+    A message to several peers becomes runs to each, one peer after the other; a terminal one
+    becomes runs to nobody.
+
+    Members
+    -------
+    round : In(Round)
+    peers : In(ArrayLayout(4, n_peers))
+        Neighbor that each peer index of a row means.
+    messages : In(stream.Signature(message))
+        As of `gradnic.hdl.scheduler.Scheduler`.
+    runs : Out(stream.Signature(Run))
+    left : Out(stream.Signature(CHUNK_WIDTH))
+        Chunks of reduce messages, once each.
+    busy : Out(1)
+        A message was taken and not all of its runs.
+    """
+
+    def __init__(self, message, n_peers):
+        self.message = message
+        neighbor = ceil_log2(N_NEIGHBORS)
+        super().__init__(
+            {
+                "round": In(Round),
+                "peers": In(data.ArrayLayout(neighbor, n_peers)),
+                "messages": In(stream.Signature(message)),
+                "runs": Out(stream.Signature(Run)),
+                "left": Out(stream.Signature(CHUNK_WIDTH)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.walk = walk = PacketWalk()
+        cut = self.round.geometry
+        message = Signal(self.message, reset_less=True)
+        n_sends = len(message.sends)
+        to_do = Signal(n_sends)  # sends without runs yet
+        first, place = Signal(Place, reset_less=True), Signal(Place, reset_less=True)
+        n_packets, left = Signal(NUMBER_WIDTH, reset_less=True), Signal(NUMBER_WIDTH)
+        bits = Signal(range(CHUNK_WIDTH + 1))
+        rest = Signal(CHUNK_WIDTH, reset_less=True)  # bits of the chunk number not used yet
+        count = Signal(CHUNK_WIDTH, reset_less=True)
+        unit = Signal(OFFSET_WIDTH, reset_less=True)  # 2^k chunks, as offset and as packets
+        packets = Signal(NUMBER_WIDTH, reset_less=True)
+        chunk = Signal(CHUNK_WIDTH, reset_less=True)
+        run = Signal(Run, reset_less=True)
+        index = Signal(range(RUN))
+        m.d.comb += [
+            walk.geometry.eq(cut),
+            walk.place.eq(place),
+            self.runs.p.eq(run),
+            self.left.p.eq(chunk),
+        ]
+        ends_message = Signal()  # the last chunk of the message is the tensor's last
+        m.d.sync += ends_message.eq(message.first + message.count == cut.last_chunk)
+        with m.FSM() as fsm:
+            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
+            with m.State("IDLE"):
+                m.d.comb += self.messages.ready.eq(1)
+                new = self.messages.p
+                m.d.sync += [
+                    message.eq(new),
+                    to_do.eq(Cat(send.valid for send in new.sends) | new.terminal),
+                    bits.eq(CHUNK_WIDTH),
+                    rest.eq(new.first),
+                    count.eq(new.count + 1),
+                    unit.eq(cut.chunk),
+                    packets.eq(cut.per_chunk),
+                    first.eq(0),
+                    first.chunk.eq(new.first),
+                    n_packets.eq(0),
+                    chunk.eq(new.first),
+                ]
+                with m.If(self.messages.valid):
+                    m.next = "LOCATE"
+            with m.State("LOCATE"):  # products with the chunk number and the count, bit by bit
+                m.d.sync += [
+                    bits.eq(bits - 1),
+                    rest.eq(rest >> 1),
+                    count.eq(count >> 1),
+                    unit.eq(unit << 1),
+                    packets.eq(packets << 1),
+                ]
+                with m.If(rest[0]):
+                    m.d.sync += [
+                        first.start.eq(first.start + unit),
+                        first.offset.eq(first.offset + unit),
+                        first.number.eq(first.number + packets),
+                    ]
+                with m.If(count[0]):
+                    m.d.sync += n_packets.eq(n_packets + packets)
+                with m.If(bits == 1):
+                    m.next = "LEAVE"
+            with m.State("LEAVE"):
+                m.d.comb += self.left.valid.eq(~message.gather)
+                with m.If(self.left.ready | message.gather):
+                    m.d.sync += chunk.eq(chunk + 1)
+                    with m.If(message.gather | (chunk == message.first + message.count)):
+                        with m.If(ends_message):
+                            m.d.sync += n_packets.eq(
+                                n_packets - (cut.per_chunk - cut.last_per_chunk)[:NUMBER_WIDTH]
+                            )
+                        m.next = "PEER"
+            with m.State("PEER"):
+                m.d.sync += [place.eq(first), left.eq(n_packets)]
+                peer = Signal.like(message.sends[0].peer)
+                m.d.comb += peer.eq(message.sends[0].peer)
+                for k in reversed(range(n_sends)):
+                    with m.If(to_do[k]):
+                        m.d.comb += peer.eq(message.sends[k].peer)
+                m.d.sync += [
+                    to_do.eq(to_do & (to_do - 1)),
+                    run.ph.eq(message.gather),
+                    run.terminal.eq(message.terminal),
+                    run.flow.eq(message.flow),
+                    run.wait.eq(message.wait),
+                    run.neighbor.eq(self.peers[peer]),
+                ]
+                m.next = "IDLE"
+                with m.If(to_do.any()):
+                    m.next = "START"
+            with m.State("START"):
+                m.d.sync += [run.place.eq(place), index.eq(0)]
+                m.next = "WALK"
+            with m.State("WALK"):
+                m.d.sync += [
+                    index.eq(index + 1),
+                    run.n_less_1.eq(index),
+                    place.eq(walk.following),
+                    left.eq(left - 1),
+                ]
+                with m.If((index == RUN - 1) | walk.ends_chunk):
+                    m.next = "OFFER"
+            with m.State("OFFER"):
+                m.d.comb += self.runs.valid.eq(1)
+                with m.If(self.runs.ready):
+                    m.next = "START"
+                    with m.If(left == 0):
+                        m.next = "PEER"
+        return m
+
+
+class Sender(wiring.Component):
+    """Keeps each run until its STOP: sends what its mask says, then a PROBE, again every t_probe.
+
+    A BITMAP that answers the latest PROBE of a run makes its zeros the new mask. At most `N_RUNS`
+    runs are under way; further messages wait. Runs take turns, a whole mask each; a mask takes 64
+    cycles at least. STOP and BITMAP of runs that are not known, and NOT_READY, change nothing: the
+    next PROBE asks again.
+
+    Members
+    -------
+    round, peers, messages, left : see `RunSplitter`
+    packets : Out(stream.Signature(Packet))
+    controls : In(stream.Signature(Control))
+        Each takes up to `N_RUNS` + 3 cycles.
+    drained : Out(1)
+        No run is under way.
+    sent, again, probes : Out(1)
+        One cycle per packet: of all, sent again; per PROBE.
+    """
+
+    def __init__(self, message, n_peers):
+        self.message, self.n_peers = message, n_peers
+        self.splitter = RunSplitter(message, n_peers)
+        super().__init__(
+            {
+                "round": In(Round),
+                "peers": In(self.splitter.peers.shape()),
+                "messages": In(stream.Signature(message)),
+                "left": Out(stream.Signature(CHUNK_WIDTH)),
+                "packets": Out(stream.Signature(Packet)),
+                "controls": In(stream.Signature(Control)),
+                "drained": Out(1),
+                "sent": Out(1),
+                "again": Out(1),
+                "probes": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.splitter = splitter = self.splitter
+        wiring.connect(m, wiring.flipped(self.messages), splitter.messages)
+        wiring.connect(m, splitter.left, wiring.flipped(self.left))
+        m.d.comb += [splitter.round.eq(self.round), splitter.peers.eq(self.peers)]
+        self.now = Signal(32)
+        m.d.sync += self.now.eq(self.now + 1)
+        self.states = [Signal(State, name=f"state{k}") for k in range(N_RUNS)]
+        self.resent = Signal(N_RUNS)
+        in_use = Cat(state != State.FREE for state in self.states).any()
+        m.d.sync += self.drained.eq(~(in_use | splitter.busy | splitter.messages.valid))
+        self._memories(m)
+        at = self._walk(m)
+        self._enter(m, splitter.runs, self._answer(m, at))
+        return m
+
+    def _memories(self, m):
+        """Runs, masks and stamps; each is read by the walker and by what takes the answers."""
+        m.submodules.run_memory = runs = memory.Memory(shape=Run, depth=N_RUNS, init=[])
+        m.submodules.mask_memory = masks = memory.Memory(shape=RUN, depth=N_RUNS, init=[])
+        m.submodules.stamp_memory = stamps = memory.Memory(shape=32, depth=N_RUNS, init=[])
+        self.run_write, self.mask_write = runs.write_port(), masks.write_port()
+        self.stamp_write = stamps.write_port()
+        self.run_reads = [runs.read_port(domain="comb") for _ in range(2)]
+        self.stamp_reads = [stamps.read_port(domain="comb") for _ in range(2)]
+        self.mask_read = masks.read_port(domain="comb")
+
+    def _enter(self, m, runs, busy):
+        """A new run takes the first free place, unless an answer writes a mask."""
+        free = Cat(state == State.FREE for state in self.states)
+        place = Signal(range(N_RUNS))
+        take = Signal()
+        n = Signal(ceil_log2(RUN) + 1)
+        m.d.comb += [
+            place.eq(first_of(free)),
+            take.eq(runs.valid & free.any() & ~busy),
+            runs.ready.eq(free.any() & ~busy),
+            n.eq(runs.p.n_less_1 + 1),
+            self.run_write.en.eq(take),
+            self.run_write.addr.eq(place),
+            self.run_write.data.eq(runs.p),
+        ]
+        with m.If(take):
+            m.d.comb += [
+                self.mask_write.en.eq(1),
+                self.mask_write.addr.eq(place),
+                self.mask_write.data.eq((1 << n) - 1),
+            ]
+            m.d.sync += self.resent.bit_select(place, 1).eq(0)
+            for k, state in enumerate(self.states):
+                with m.If(place == k):
+                    m.d.sync += state.eq(State.SENDING)
+
+    def _walk(self, m):
+        """Looks at one run per cycle, and sends what is due: the number of the run looked at."""
+        m.submodules.walk = walk = PacketWalk()
+        m.submodules.queue = queue = FIFO(Packet, 4)
+        wiring.connect(m, queue.o, wiring.flipped(self.packets))
+        at = Signal(range(N_RUNS))
+        run, place = Signal(Run, reset_less=True), Signal(Place, reset_less=True)
+        mask = Signal(RUN, reset_less=True)
+        left = Signal(range(RUN), reset_less=True)
+        packet, state = queue.i.p, Signal(State)
+        reads, stamps, masks = self.run_reads[0], self.stamp_reads[0], self.mask_read
+        m.d.comb += [
+            *(port.addr.eq(at) for port in (reads, stamps, masks)),
+            walk.geometry.eq(self.round.geometry),
+            walk.place.eq(place),
+            packet.ph.eq(run.ph),
+            packet.terminal.eq(run.terminal),
+            packet.flow.eq(run.flow),
+            packet.neighbor.eq(run.neighbor),
+            packet.wait.eq(run.wait),
+            packet.chunk.eq(place.chunk),
+            packet.number.eq(place.number),
+            packet.offset.eq(place.offset),
+            packet.elems.eq(walk.elems),
+            packet.retx.eq(self.resent.bit_select(at, 1)),
+            packet.last.eq(walk.ends_tensor),
+            packet.stamp.eq(self.now),
+            self.stamp_write.addr.eq(at),
+            self.stamp_write.data.eq(self.now),
+        ]
+        for k, one in enumerate(self.states):
+            with m.If(at == k):
+                m.d.comb += state.eq(one)
+
+        def become(new):
+            for k, one in enumerate(self.states):
+                with m.If(at == k):
+                    m.d.sync += one.eq(new)
+
+        late = Signal()
+        m.d.comb += late.eq((self.now - stamps.data)[:32] >= self.round.t_probe)
+        m.d.sync += [self.sent.eq(0), self.again.eq(0), self.probes.eq(0)]
+        with m.FSM() as fsm:
+            self.looking = fsm.ongoing("LOOK")
+            with m.State("LOOK"):
+                m.d.sync += [
+                    run.eq(reads.data),
+                    place.eq(reads.data.place),
+                    left.eq(reads.data.n_less_1),
+                    mask.eq(masks.data),
+                ]
+                with m.If(state == State.SENDING):
+                    m.next = "SEND"
+                with m.Elif((state == State.WAITING) & late):
+                    m.next = "PROBE"
+                with m.Else():
+                    m.d.sync += at.eq(at + 1)
+            with m.State("SEND"):
+                m.d.comb += queue.i.valid.eq(mask[0])
+                with m.If(queue.i.ready | ~mask[0]):
+                    m.d.sync += [
+                        mask.eq(mask >> 1),
+                        place.eq(walk.following),
+                        left.eq(left - 1),
+                        self.sent.eq(mask[0] & ~run.terminal),
+                        self.again.eq(mask[0] & packet.retx),
+                    ]
+                    with m.If(left == 0):
+                        m.next = "PROBE"
+                        with m.If(run.terminal):
+                            become(State.FREE)
+                            m.d.sync += at.eq(at + 1)
+                            m.next = "LOOK"
+            with m.State("PROBE"):
+                m.d.comb += [
+                    queue.i.valid.eq(1),
+                    packet.probe.eq(1),
+                    packet.number.eq(run.place.number),
+                    packet.elems.eq(run.n_less_1 + 1),
+                    self.stamp_write.en.eq(queue.i.ready),
+                ]
+                with m.If(queue.i.ready):
+                    become(State.WAITING)
+                    m.d.sync += [at.eq(at + 1), self.probes.eq(1)]
+                    m.next = "LOOK"
+        return at
+
+    def _answer(self, m, at):
+        """What STOP and BITMAP do to the run that they are about: 1 while a mask is written."""
+        m.submodules.answers = answers = FIFO(Control, 4)
+        wiring.connect(m, wiring.flipped(self.controls), answers.i)
+        told = answers.o.p
+        which = Signal(range(N_RUNS))
+        run = Signal(Run, reset_less=True)
+        stamp = Signal(32, reset_less=True)
+        busy, matches = Signal(), Signal()
+        end, asked_end = Signal(25), Signal(25)
+        wanted = Signal(RUN)
+        waiting = Signal()
+        m.d.comb += [
+            self.run_reads[1].addr.eq(which),
+            self.stamp_reads[1].addr.eq(which),
+            waiting.eq(
+                Cat(
+                    (which == k) & (one == State.WAITING) for k, one in enumerate(self.states)
+                ).any()
+            ),
+        ]
+        m.d.sync += [run.eq(self.run_reads[1].data), stamp.eq(self.stamp_reads[1].data)]
+        first, is_stop = run.place.number, told.subtype == Subtype.STOP
+        m.d.comb += [
+            end.eq(first + run.n_less_1 + 1),
+            asked_end.eq(told.seq + told.elems),
+            matches.eq(
+                waiting
+                & (run.ph == told.ph)
+                & (run.neighbor == told.neighbor)
+                & (end == asked_end)
+                & (told.seq == Cat(first[:3] & is_stop.replicate(3), first[3:]))
+                & (is_stop | ((told.subtype == Subtype.BITMAP) & (told.arg == stamp)))
+            ),
+            wanted.eq((~told.body >> first[:3])[:RUN] & ((2 << run.n_less_1) - 1)),
+        ]
+        with m.FSM():
+            with m.State("REST"):
+                m.d.sync += which.eq(0)
+                with m.If(answers.o.valid):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.next = "ACT"
+            with m.State("ACT"):
+                # the walker may be about to send this run's PROBE: it moves on in a cycle
+                with m.If(~(self.looking & (at == which))):
+                    m.d.sync += which.eq(which + 1)
+                    m.next = "READ"
+                    with m.If(matches & (at != which)):
+                        m.d.comb += busy.eq(~is_stop)
+                        for k, one in enumerate(self.states):
+                            with m.If(which == k):
+                                m.d.sync += one.eq(Mux(is_stop, State.FREE, State.SENDING))
+                        with m.If(~is_stop):
+                            m.d.sync += self.resent.bit_select(which, 1).eq(1)
+                    with m.If(matches | (which == N_RUNS - 1)):
+                        m.d.comb += answers.o.ready.eq(1)
+                        m.next = "REST"
+        with m.If(busy):
+            m.d.comb += [
+                self.mask_write.en.eq(1),
+                self.mask_write.addr.eq(which),
+                self.mask_write.data.eq(wanted),
+            ]
+        return busy

@@ -1,0 +1,562 @@
+"""N offload cards in RTL with their memories, over links that lose, copy and reorder frames.
+
+One card becomes a C++ class (CXXRTL); ``offload_cluster.cpp`` makes as many as there are nodes, a
+memory behind each AXI4 port, and carries frames between them, cycle by cycle. What happens to a
+frame is a function of (seed, link, number), the same as for the golden cluster.
+"""
+
+import ctypes
+import fcntl
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from amaranth.back import rtlil
+from amaranth.hdl import Shape
+
+from gradnic.table import Layout
+
+from ..hdl.offload import OffloadCore
+from ..models.offload_cluster import LinkFaults, addresses
+from ..models.offload_plan import Plan
+from . import batch, cxxrtl, encoding, tools
+
+PAGE = 4096
+UNIT = 16
+ELEM_BYTES = 4
+JOB, TENSOR, GEN = 7, 1, 1
+READS = ("gradient_read", "landing_read")
+WRITES = ("gradient_write", "landing_write")
+
+
+class _Rules(ctypes.Structure):
+    _fields_ = [
+        ("link_bytes", ctypes.c_double),
+        ("memory_latency", ctypes.c_int64),
+        *((name, ctypes.c_uint32) for name in ("loss", "duplicate", "seed")),
+        *((name, ctypes.c_int32) for name in ("delay", "reorder")),
+    ]
+
+
+_SENT = np.dtype(
+    [
+        ("at", "i8"),
+        ("node", "i4"),
+        ("port", "i4"),
+        ("length", "i4"),
+        ("copies", "i4"),
+        ("start", "i8"),
+    ]
+)
+
+
+def _header(component, plain, *, converges):
+    """C++ that names the ports of a card for ``offload_cluster.cpp``."""
+    n, n_ports = component.n_bytes, component.n_ports
+
+    def level(name):
+        return f"d.{batch._mangle(name)}"
+
+    def out(name):
+        return f"peek({level(name)}).data[0]"
+
+    def per_port(head, body, tail=""):
+        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
+        return f"{head} {{ switch (p) {{ {cases} }} {tail} }}"
+
+    def per_memory(head, body, tail=""):
+        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(2))
+        return f"{head} {{ switch (k) {{ {cases} }} {tail} }}"
+
+    def offer(stream):
+        return lambda k: (
+            f"{level(f'{stream}__{k}__valid')}.data[0] = any; if (any) pack("
+            f"{level(f'{stream}__{k}__payload')}, beat); break;"
+        )
+
+    def taken(stream):
+        return lambda k: f"return {out(f'{stream}__{k}__ready')} & 1;"
+
+    def leaves(stream):
+        return lambda k: (
+            f"if (!({out(f'{stream}__{k}__valid')} & {level(f'{stream}__{k}__ready')}.data[0] & 1))"
+            f" return false; unpack(peek({level(f'{stream}__{k}__payload')}), beat); return true;"
+        )
+
+    def read(k, wire):
+        return level(f"{READS[k]}__{wire}")
+
+    def write(k, wire):
+        return level(f"{WRITES[k]}__{wire}")
+
+    def asked(wires, address):
+        return lambda k: (
+            f"if (!(peek({wires(k, address + 'valid')}).data[0] & "
+            f"{wires(k, address + 'ready')}.data[0] & 1)) return false; "
+            f"address = wide(peek({wires(k, address + 'addr')})); "
+            f"length = peek({wires(k, address + 'len')}).data[0] + 1; return true;"
+        )
+
+    lines = [
+        "using namespace cxxrtl_yosys;",
+        "using Design = cxxrtl_design::p_top;",
+        f"constexpr int N_BYTES = {n}, N_PORTS = {n_ports};",
+        "namespace {",
+        "struct Beat;",
+        f"constexpr bool CONVERGES = {str(converges).lower()};",
+        "[[maybe_unused]] void rearm(Design &d) { d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 0; }",
+        "template<int bit> [[maybe_unused]] void set_clock(Design &d) { d.p_clk.data[0] = bit; }",
+        "template<int bit> void set_reset(Design &d) { d.p_rst.data[0] = bit; }",
+        "template<size_t N> value<N> &peek(value<N> &v) { return v; }",
+        "template<size_t N> value<N> &peek(wire<N> &w) { return w.curr; }",
+        "template<size_t N> void fill(value<N> &v, const uint8_t *bytes) {",
+        "\tstd::memcpy(v.data, bytes, (N + 7) / 8); }",
+        "template<size_t N> uint64_t wide(value<N> &v) {",
+        "\treturn v.data[0] | (N > 32 ? uint64_t(v.data[N > 32]) << 32 : 0); }",
+        "template<size_t N, class B> void pack(value<N> &v, const B &beat) {",
+        "\tuint8_t raw[(N + 31) / 32 * 4 + 16] = {};",
+        f"\tstd::memcpy(raw, beat.data, {n});",
+        "\tauto put = [&](size_t at, bool bit) { raw[at / 8] |= bit << at % 8; };",
+        f"\tfor (int i = 0; i < beat.kept; i++) put({8 * n} + i, 1);",
+        f"\tput({9 * n}, beat.last), put({9 * n + 1}, beat.bad);",
+        "\tstd::memcpy(v.data, raw, (N + 31) / 32 * 4); }",
+        "template<size_t N, class B> void unpack(value<N> &v, B &beat) {",
+        "\tconst uint8_t *raw = reinterpret_cast<const uint8_t *>(v.data);",
+        f"\tstd::memcpy(beat.data, raw, {n});",
+        "\tauto get = [&](size_t at) { return raw[at / 8] >> at % 8 & 1; };",
+        f"\tbeat.kept = 0; while (beat.kept < {n} && get({8 * n} + beat.kept)) beat.kept++;",
+        f"\tbeat.last = get({9 * n}), beat.bad = get({9 * n + 1}); }}",
+        f"bool get_done(Design &d) {{ return {out('finished')} & 1; }}",
+        per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
+                 offer("mac_rx")),
+        per_port("template<class B> void host_tx(Design &d, int p, bool any, const B &beat)",
+                 offer("host_tx")),
+        per_port("bool mac_rx_taken(Design &d, int p)", taken("mac_rx"), "return false;"),
+        per_port("bool host_tx_taken(Design &d, int p)", taken("host_tx"), "return false;"),
+        *(
+            per_port(f"void {name}_ready(Design &d, int p, bool bit)",
+                     lambda k, name=name: f"{level(f'{name}__{k}__ready')}.data[0] = bit; break;")
+            for name in ("mac_tx", "host_rx")
+        ),
+        *(
+            per_port(f"template<class B> bool {name}_taken(Design &d, int p, B &beat)",
+                     leaves(name), "return false;")
+            for name in ("mac_tx", "host_rx")
+        ),
+        per_memory("void read_data(Design &d, int k, bool any, const uint8_t *word, bool last)",
+                   lambda k: f"{read(k, 'rvalid')}.data[0] = any; if (any && word) fill("
+                   f"{read(k, 'rdata')}, word); {read(k, 'rlast')}.data[0] = last; "
+                   f"{read(k, 'rresp')}.data[0] = 0; break;"),
+        per_memory("void read_ready(Design &d, int k, bool bit)",
+                   lambda k: f"{read(k, 'arready')}.data[0] = bit; break;"),
+        per_memory("void write_ready(Design &d, int k, bool address, bool data)",
+                   lambda k: f"{write(k, 'awready')}.data[0] = address; "
+                   f"{write(k, 'wready')}.data[0] = data; break;"),
+        per_memory("void write_answer(Design &d, int k, bool bit)",
+                   lambda k: f"{write(k, 'bvalid')}.data[0] = bit; "
+                   f"{write(k, 'bresp')}.data[0] = 0; break;"),
+        per_memory("bool read_taken(Design &d, int k)",
+                   lambda k: f"return {read(k, 'rvalid')}.data[0] & "
+                   f"peek({read(k, 'rready')}).data[0] & 1;", "return false;"),
+        per_memory("bool read_asked(Design &d, int k, uint64_t &address, int &length)",
+                   asked(read, "ar"), "return false;"),
+        per_memory("bool write_asked(Design &d, int k, uint64_t &address, int &length)",
+                   asked(write, "aw"), "return false;"),
+        per_memory("bool write_taken(Design &d, int k, uint8_t *data, uint64_t &keep)",
+                   lambda k: f"if (!(peek({write(k, 'wvalid')}).data[0] & "
+                   f"{write(k, 'wready')}.data[0] & 1)) return false; std::memcpy(data, "
+                   f"peek({write(k, 'wdata')}).data, {n}); keep = wide("
+                   f"peek({write(k, 'wstrb')})); return true;", "return false;"),
+        per_memory("bool answer_taken(Design &d, int k)",
+                   lambda k: f"return {write(k, 'bvalid')}.data[0] & "
+                   f"peek({write(k, 'bready')}).data[0] & 1;", "return false;"),
+        "void set_level(Design &d, int64_t port, const uint8_t *bytes) { switch (port) {",
+        *(f"case {i}: fill({level(p.name)}, bytes); break;" for i, p in plain if p.is_input),
+        "} }",
+        "void get_level(Design &d, int64_t port, uint8_t *bytes) { switch (port) {",
+        *(
+            f"case {i}: std::memcpy(bytes, peek({level(p.name)}).data, {p.size}); break;"
+            for i, p in plain
+            if not p.is_input
+        ),
+        "} }",
+        "}",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+@cache
+def build(layout, **sizes):
+    """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
+
+    layout, sizes : of `OffloadCore`.
+    """
+    component = OffloadCore(sizes.pop("n_bytes"), sizes.pop("n_ports"), layout, **sizes)
+    plain = list(enumerate(batch.ports_of(component.signature)[1]))
+    text = rtlil.convert(component, name="top", emit_src=False)
+    engine = (Path(__file__).parent / "offload_cluster.cpp").read_text()
+    key = tools.digest(
+        text, engine, Path(__file__).read_text(), batch._SOURCE, tools.yosys_version()
+    )
+    root = tools.build_root() / "offload_cluster"
+    folder = root / key
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "cluster.so").exists():
+            _compile(component, text, plain, engine, folder)
+    library = ctypes.CDLL(str(folder / "cluster.so"))
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    arguments = {
+        "new": [number, pointer, number, number],
+        "delete": [pointer],
+        "set": [pointer, number, number, pointer],
+        "get": [pointer, number, number, pointer],
+        "tick": [pointer, number],
+        "memory": [pointer, number, number],
+        "send": [pointer, number, number, number, pointer],
+        "run": [pointer, pointer, number, pointer],
+        "go": [pointer, pointer, number],
+        "sent": [pointer, pointer, pointer],
+        "outside": [pointer, number],
+        "got": [pointer, number, number, number, pointer],
+    }
+    results = {"new": pointer, "memory": pointer} | dict.fromkeys(
+        ("run", "sent", "outside", "got"), number
+    )
+    for name, types in arguments.items():
+        function = getattr(library, f"cluster_{name}")
+        function.argtypes = types
+        function.restype = results.get(name)
+    return library, {p.name: (i, p) for i, p in plain}
+
+
+def _compile(component, text, plain, engine, folder):
+    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
+    try:
+        (work / "design.il").write_text(text)
+        script = f"read_rtlil design.il\n{batch.PREPARE}\nwrite_cxxrtl -O6 -g0 design.cpp\n"
+        tools.yosys(script, folder=work, outputs=["design.cpp"])
+        design = (work / "design.cpp").read_text()
+        converges = cxxrtl.converges(design)
+        (work / "design.cpp").write_text(cxxrtl.cut(design, batch.FUNCTION_SIZE))
+        (work / "ports.h").write_text(_header(component, plain, converges=converges))
+        (work / "cluster.cpp").write_text(engine)
+        flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
+        flags += ["-DCXXRTL_NDEBUG", *batch.RELAXED, f"-I{tools.cxxrtl_include()}"]
+        command = [tools.compiler(), *flags, "cluster.cpp", "-o", "cluster.so"]
+        tools.call(command, folder=work, timeout=3600, log="compiler.log")
+        shutil.rmtree(folder, ignore_errors=True)
+        work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@dataclass
+class Result:
+    """What one round of a cluster left behind.
+
+    cycles : until the last card was done; None if some never was. done : int64 (n_nodes,).
+    replicas : (n_nodes, n_elems), float32. sent : record array of all frames that left, in order.
+    frames : their bytes. counters : one dict a node.
+    """
+
+    cycles: int | None
+    done: np.ndarray
+    replicas: np.ndarray = field(repr=False)
+    sent: np.ndarray = field(repr=False)
+    frames: list = field(repr=False)
+    status: list = field(repr=False)
+
+
+class OffloadCluster:
+    """Cards that run one table on one topology.
+
+    Parameters
+    ----------
+    table : gradnic.table.Table
+    topology : gradnic.models.topology.Topology
+    n_elems : int
+    codec : None for raw, or {exponent, mode, prescale} of INCEPTIONN
+    p : float
+        Share of leaf contributions that may miss, end to end.
+    n_bytes : int
+        Of a beat, 16, 32 or 64.
+    packet : int
+        Elements of a packet, a multiple of 16, at most 352.
+    t_probe : int
+        Cycles between PROBEs.
+    """
+
+    def __init__(
+        self, table, topology, n_elems, *, codec=None, p=0.0, n_bytes=16, packet=352, t_probe=2000
+    ):
+        self.table, self.topology, self.n_elems = table, topology, n_elems
+        self.plan = plan = Plan(table, n_elems, packet=packet)
+        self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
+        self.p_q16 = int(p / max(1, plan.depth) * 65536)
+        self.books = addresses(table, topology)
+        n_ports = 1 + max(a.port for book in self.books for a in book.values())
+        n_ranks = max(
+            (told.rank for into in plan.up for d in into.values() for told in d.values()), default=0
+        )
+        chunks = plan.n_chunks
+        layout = Layout.for_nodes(table.n_nodes, ports=n_ports, chunks=-(-chunks // table.n_nodes))
+        try:
+            layout.pack(table.rows)
+        except ValueError:  # a periodic table, or one for other cards
+            layout = Layout.fit(table.rows)
+        rows = int(np.bincount(table.rows["node"]).max())
+        self.n_ranks = _size(n_ranks + 1, 2, 4, 8, 15)
+        self._library, self._ports = build(
+            layout,
+            n_bytes=n_bytes,
+            n_ports=n_ports,
+            depth=_size(rows, 64, 512, 2048, 16384),
+            n_chunks=_size(chunks, 16, 64, 1024, 8192),
+            n_packets=_size(max(2, chunks * plan.per_chunk), 64, 1024, 16384),
+            n_ranks=self.n_ranks,
+        )
+        self.beats = -(-n_elems * ELEM_BYTES // n_bytes)
+        self.result_at = -(-self.beats * n_bytes // PAGE) * PAGE
+        area = self.result_at // n_bytes
+        self._self = self._library.cluster_new(
+            table.n_nodes,
+            self._routes().ctypes.data,
+            2 * self.result_at,
+            area * n_bytes * self.n_ranks,
+        )
+        for node in range(table.n_nodes):
+            self._configure(node, layout, area)
+
+    def __del__(self):
+        if getattr(self, "_self", None):
+            self._library.cluster_delete(self._self)
+            self._self = None
+
+    def _routes(self):
+        """int32 (n, n, 2): port at which the receiver hears the sender, and links between them."""
+        n = self.table.n_nodes
+        routes = np.full((n, n, 2), -1, np.int32)
+        hops = {}
+        for peer in self.table.peers:
+            path = self.table.paths[peer["path"]]
+            hops[int(peer["node"]), int(peer["to"])] = len(path)
+        for v, book in enumerate(self.books):
+            for u, address in book.items():
+                if u != v:
+                    routes[u, v] = address.port, hops.get((u, v), hops.get((v, u), 1))
+        return routes
+
+    def _set(self, node, name, value):
+        number, port = self._ports[name]
+        shape = port.shape
+        if isinstance(value, dict | list):
+            value = shape.const(value).as_value().value
+        width = (Shape.cast(shape).width + 7) // 8
+        row = np.frombuffer(int(value).to_bytes(width, "little"), np.uint8)
+        self._library.cluster_set(self._self, node, number, row.ctypes.data)
+
+    def _tick(self, node, n=1):
+        for _ in range(n):
+            self._library.cluster_tick(self._self, node)
+
+    def _configure(self, node, layout, area):
+        table, plan = self.table, self.plan
+        rows = table.of(node)
+        image, size = layout.pack(rows), layout.row_bytes
+        self._set(node, "table_en", 1)
+        for at in range(len(rows)):
+            word = int.from_bytes(image[at * size : (at + 1) * size], "little")
+            self._set(node, "table_addr", at)
+            self._set(node, "table_data", word)
+            self._tick(node)
+        self._set(node, "table_en", 0)
+        book = self.books[node]
+        others = [u for u in book if u != node]
+        index = {u: k for k, u in enumerate(others)}
+        for u in others:
+            a = book[u]
+            entry = {"valid": 1, "node": u, "port": a.port, "mac": a.mac, "ip": a.ip}
+            self._set(node, "neighbor", {"enable": 1, "index": index[u], "neighbor": entry})
+            self._tick(node)
+        self._set(node, "neighbor", {})
+        for u in others:
+            told = plan.up[node].get(u, {})
+            total = sum(
+                int(plan.elems[k]) * ELEM_BYTES * one.leaves
+                for chunk, one in told.items()
+                for k in plan.packets(chunk, chunk + 1)
+            )
+            share = {"enable": 1, "index": index[u], "bytes": total * self.p_q16 >> 16}
+            self._set(node, "allowance", share)
+            self._tick(node)
+        self._set(node, "allowance", {})
+        self._set(node, "place_en", 1)
+        for chunk in range(plan.n_chunks):
+            up = [{} for _ in range(self.n_ranks)]
+            for u, told in plan.up[node].items():
+                if chunk in told:
+                    one = told[chunk]
+                    up[one.rank] = {"valid": 1, "neighbor": index[u], "leaves": one.leaves}
+            down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
+            self._set(node, "place_addr", chunk)
+            self._set(
+                node,
+                "place_data",
+                {"up": up, "down": {"valid": len(down), "neighbor": sum(down)}},
+            )
+            self._tick(node)
+        self._set(node, "place_en", 0)
+        peers = table.peers[table.peers["node"] == node]
+        word = sum(index[int(p["to"])] << 4 * int(p["index"]) for p in peers)
+        self._set(node, "peers", word)
+        own = book[node]
+        self._set(
+            node, "own", {"mac": own.mac, "ip": own.ip, "node": node, "udp_port": own.udp_port}
+        )
+        live = -(-plan.n_elems // plan.chunk)
+        stages = int(rows["repeat"].max(initial=0)) if table.period else 1
+        self._set(
+            node,
+            "setup",
+            {
+                "rows": len(rows),
+                "chunks": plan.n_chunks,
+                "live": live,
+                "peers": len(peers),
+                "stride": table.n_chunks,
+                "repeats": table.repeats,
+                "iterations": table.repeats + stages - 1,
+                "watchdog": 0,
+            },
+        )
+        first = self.result_at // self.n_bytes
+        self._set(
+            node,
+            "regions",
+            [
+                {"first": 0, "n_beats": self.beats},
+                {"first": first, "n_beats": self.beats},
+                {"first": 0, "n_beats": area * self.n_ranks},
+            ],
+        )
+        self._set(node, "area", area)
+
+    def _round(self, armed, gen):
+        plan, codec = self.plan, self.codec
+        last = (plan.n_elems - 1) // plan.chunk
+        rest = plan.n_elems - last * plan.chunk
+        last_per_chunk = -(-rest // plan.packet)
+        return {
+            "armed": armed,
+            "over": int(gen > GEN),
+            "last_gen": gen - 1,
+            "job": JOB,
+            "tensor": TENSOR,
+            "gen": gen,
+            "geometry": {
+                "packet": plan.packet // UNIT,
+                "chunk": plan.chunk // UNIT,
+                "per_chunk": plan.per_chunk,
+                "last_chunk": last,
+                "last_per_chunk": last_per_chunk,
+                "tail": plan.chunk - (plan.per_chunk - 1) * plan.packet,
+                "last_tail": rest - (last_per_chunk - 1) * plan.packet,
+            },
+            "codec": {}
+            if codec is None
+            else {
+                "coded": 1,
+                "exponent": codec["exponent"],
+                "paper": int(codec["mode"] == "paper"),
+                "prescale": codec["prescale"] & 0xFF,
+            },
+            "t_probe": self.t_probe,
+            "tos": 2,
+        }
+
+    def _memory(self, node, which, n_bytes):
+        at = self._library.cluster_memory(self._self, node, which)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(at))
+
+    def run(self, gradients, faults=None, *, gen=GEN, link_bytes=None, memory_latency=40,
+            max_cycles=None):  # fmt: skip
+        """One all-reduce of `gradients`, float32 (n_nodes, n_elems); a `Result`.
+
+        faults : models.offload_cluster.LinkFaults; its times are cycles. link_bytes : a cycle.
+        """
+        n_nodes, faults = self.table.n_nodes, faults or LinkFaults()
+        gradients = np.ascontiguousarray(gradients, np.float32)
+        if gradients.shape != (n_nodes, self.n_elems):
+            raise ValueError(
+                f"gradients must be ({n_nodes}, {self.n_elems}), not {gradients.shape}"
+            )
+        for node, values in enumerate(gradients):
+            memory = self._memory(node, 0, 2 * self.result_at)
+            memory[: values.nbytes] = values.view(np.uint8)
+            memory[self.result_at :] = 0xEE
+            self._memory(node, 1, self.result_at * self.n_ranks)[:] = 0xDD
+            self._set(node, "round", self._round(0, gen))
+            self._set(node, "clear", 1)
+            self._tick(node)
+            self._set(node, "clear", 0)
+            self._tick(node, 2)
+            while self._get(node, "clearing"):
+                self._tick(node)
+            self._set(node, "round", self._round(1, gen))
+            self._tick(node, 4)
+            self._set(node, "start", 1)
+            self._tick(node)
+            self._set(node, "start", 0)
+        rules = _Rules(
+            link_bytes or self.n_bytes, memory_latency, int(faults.loss * 2**32),
+            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder,
+        )  # fmt: skip
+        done = np.zeros(n_nodes, np.int64)
+        cycles = self._library.cluster_run(
+            self._self, ctypes.byref(rules), max_cycles or 2_000_000, done.ctypes.data
+        )
+        replicas = []
+        for node in range(n_nodes):
+            raw = self._memory(node, 0, 2 * self.result_at)[self.result_at :]
+            replicas.append(raw[: self.n_elems * ELEM_BYTES].copy().view(np.float32))
+        sent, frames = self._sent()
+        status = [self._status(node) for node in range(n_nodes)]
+        return Result(
+            None if cycles < 0 else int(cycles), done, np.stack(replicas), sent, frames, status
+        )
+
+    def _sent(self):
+        records, octets = ctypes.c_void_p(), ctypes.c_void_p()
+        n = self._library.cluster_sent(self._self, ctypes.byref(records), ctypes.byref(octets))
+        if not n:
+            return np.zeros(0, _SENT), []
+        raw = (ctypes.c_uint8 * (n * _SENT.itemsize)).from_address(records.value)
+        sent = np.frombuffer(bytes(raw), _SENT)
+        size = int(sent[-1]["start"] + sent[-1]["length"])
+        data = bytes((ctypes.c_uint8 * size).from_address(octets.value))
+        return sent, [data[r["start"] : r["start"] + r["length"]] for r in sent]
+
+    def _get(self, node, name):
+        number, port = self._ports[name]
+        row = np.zeros((1, port.size), np.uint8)
+        self._library.cluster_get(self._self, node, number, row.ctypes.data)
+        return int.from_bytes(row.tobytes(), "little")
+
+    def _status(self, node):
+        number, port = self._ports["status"]
+        row = np.zeros((1, port.size), np.uint8)
+        self._library.cluster_get(self._self, node, number, row.ctypes.data)
+        return {k: int(v[0]) for k, v in encoding.unpack(port.shape, row).items()}
+
+
+def _size(n, *sizes):
+    """The least of `sizes` that is at least n, so that few libraries serve many tables."""
+    for size in sizes:
+        if n <= size:
+            return size
+    raise ValueError(f"a card holds {sizes[-1]} at most, not {n}")
