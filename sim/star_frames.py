@@ -36,39 +36,33 @@ def small_config(n_ports=2, **changes):
     )
 
 
-def payload_of(job, op, rng, *, n_words=64):
-    """A random payload: indices, sums of one leaf, norms, or int32."""
+def payload_of(job, op, rng, n_words):
+    """A random payload: indices, sums of one leaf, or `n_words` norms or int32."""
     if op == Op.THC_IDX:
         return pack(rng.integers(0, 1 << job.b, job.C), job.b)
     if op == Op.THC_SUM:
         return pack(rng.integers(0, job.g + 1, job.C), job.w)
-    return rng.integers(0, 2**32, int(rng.integers(1, n_words + 1)), dtype=np.uint32).tobytes()
+    return rng.integers(0, 2**32, n_words, dtype=np.uint32).tobytes()
 
 
 def sound(config, rng, *, job=None, child=None, slot=None, gen=None, op=None, **fields):
-    """A contribution that is accepted where its slot is free; what is not given is random."""
+    """A contribution that is accepted where its slot is free; what is not given is random.
+
+    A slot always holds the same kind of packet, so that contributions of children meet.
+    """
     job = config.jobs[int(rng.integers(len(config.jobs)))] if job is None else job
     child = int(rng.integers(len(job.children))) if child is None else child
+    slot = int(rng.integers(job.n_slots)) + job.first_slot if slot is None else slot
     if op is None:
-        op = Op(rng.choice([Op.THC_IDX, Op.THC_IDX, Op.THC_SUM, Op.NORM]))
-        op = op if job.kind == "thc" else Op.INT32
+        op = (Op.THC_IDX, Op.NORM, Op.THC_SUM)[slot % 3] if job.kind == "thc" else Op.INT32
     fields = {
-        "payload": payload_of(job, op, rng, n_words=config.n_words),
-        "seq": int(rng.integers(0, 4)),
+        "payload": payload_of(job, op, rng, 1 + (37 * slot + 20) % config.n_words),
+        "seq": slot,
         "tensor": 7,
         "arg": 0x1234,
     } | fields
-    return contribution(
-        job,
-        child,
-        aggregator=config,
-        op=op,
-        gen=int(rng.integers(0, 4)) if gen is None else gen,
-        slot=int(rng.integers(job.first_slot, job.first_slot + job.n_slots))
-        if slot is None
-        else slot,
-        **fields,
-    )
+    gen = int(rng.integers(0, 4)) if gen is None else gen
+    return contribution(job, child, aggregator=config, op=op, gen=gen, slot=slot, **fields)
 
 
 def summed(frame):
@@ -93,8 +87,6 @@ def faults(frame, rng):
     bad = makers.faults(frame, rng)
     bad |= {
         "trailer": frame + rng.bytes(int(rng.integers(1, 100))),
-        "longest": frame.ljust(16384, b"\x55"),
-        "too long": frame.ljust(16401, b"\x55"),
         "congested": marked(frame),
         "head alone": _resized(frame[:HEAD_BYTES]),
         "one byte more": _resized(frame + b"\0"),
@@ -161,6 +153,6 @@ def traffic(config, rng, n, *, share_bad=0.3, share_foreign=0.2):
                 kinds = list(faults(frame, rng).values())
                 frames += [kinds[k] for k in rng.permutation(len(kinds))[:4]]
             else:
-                frames.append(frame)
+                frames.append(frame if rng.random() < 0.7 or not frames else frames[-1])
         given[port] = [(frame, bool(rng.random() < 0.03)) for frame in frames]
     return given

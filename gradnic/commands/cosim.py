@@ -6,7 +6,7 @@ from rich.progress import Progress
 
 from ..arrays import load_floats
 from ..output import console, json_option, table, write_json
-from . import cosim_flit
+from . import cosim_flit, cosim_star
 
 
 def load_gradients(files, nodes):
@@ -28,8 +28,31 @@ def load_gradients(files, nodes):
 @click.option("--flow", default="message", show_default=True, help="On flit links: or packet.")
 @click.option("--link-latency", default=150, show_default=True, help="Cycles, with --topology.")
 @click.option("--chunks", type=int, help="Chunks per shard, with --topology.")
+@click.option("--aggregator", is_flag=True, help="Workers around an aggregator, instead of a ring.")
+@click.option("--workers", default=4, show_default=True, help="With --aggregator, 1 to 32.")
+@click.option("--loss", default=0.0, help="With --aggregator: share of frames lost on a link.")
+@click.option("--duplicate", default=0.0, help="With --aggregator: share that comes twice.")
+@click.option("--delay", default=10, show_default=True, help="With --aggregator: time on a link.")
+@click.option(
+    "--reorder", default=0, help="With --aggregator: up to so much more time, for each frame anew."
+)
+@click.option(
+    "--death",
+    multiple=True,
+    metavar="WORKER:TIME",
+    help="With --aggregator: a worker is silent from then on; wants --deadline.",
+)
+@click.option(
+    "--deadline", default=0, help="With --aggregator: time that closes a slot; 0: waits for all."
+)
+@click.option("--block", default=1024, show_default=True, help="With --aggregator: THC's B.")
+@click.option("--seed", default=0, show_default=True, help="With --aggregator: of the faults.")
 @click.option("--algorithm", help="Default ring; with --topology multitree.")
-@click.option("--codec", help="inceptionn or none; default inceptionn, with --topology none.")
+@click.option(
+    "--codec",
+    help="inceptionn or none; default inceptionn, with --topology none; with --aggregator thc "
+    "(default) or int32.",
+)
 @click.option("--lanes", type=int, help="Floats a cycle: 4, 8, 16 or 32; default 8 in the ring.")
 @click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
 @click.option("--mode", default="strict", show_default=True, help="strict or paper.")
@@ -60,6 +83,16 @@ def command(
     flow,
     link_latency,
     chunks,
+    aggregator,
+    workers,
+    loss,
+    duplicate,
+    delay,
+    reorder,
+    death,
+    deadline,
+    block,
+    seed,
     algorithm,
     codec,
     lanes,
@@ -83,23 +116,42 @@ def command(
     \b
     Example:
       gradnic cosim --nodes 4 --algorithm ring --codec inceptionn --lanes 8 --json -
+      gradnic cosim --aggregator --workers 4 --codec thc --loss 0.01 --reorder 64 --json -
       gradnic cosim --topology torus:4x4 --algorithm multitree --elements 8192 --json -
     """
     from ..models.inceptionn_bands import bands
+    from ..models.star import Faults
     from ..sim import cluster, pcap, training
 
     if elements is not None and elements < 1:
         raise ValueError(f"elements must be at least 1, not {elements}")
+
+    def train(n_nodes):
+        kept, _ = training.train([iteration], n_workers=n_nodes, loss="sum")
+        return kept[iteration]
+
+    if aggregator:
+        codec, lanes = codec or "thc", lanes or 4
+        cosim_star.check(workers, codec, lanes)
+        faults = Faults(loss, duplicate, delay, reorder, cosim_star.deaths(death))
+        cosim_star.run(
+            (lambda n: load_gradients(files, n) if files else train(n)),
+            n_workers=workers,
+            codec=codec,
+            lanes=lanes,
+            block=block,
+            elements=elements,
+            deadline=deadline,
+            faults=faults,
+            seed=seed,
+            json_file=json_file,
+        )
+        return
     if topology:
         if link != "flit":
             raise ValueError(f"link must be flit, not {link!r}")
         if codec not in (None, "none"):
             raise ValueError(f"codec must be none on flit links, not {codec!r}")
-
-        def train(n_nodes):
-            kept, _ = training.train([iteration], n_workers=n_nodes, loss="sum")
-            return kept[iteration]
-
         cosim_flit.run(
             load_gradients(files, len(files)) if files else train,
             spelling=topology,
