@@ -190,17 +190,19 @@ class Scheduler(wiring.Component):
         with m.Elif(settled != SETTLED):
             m.d.sync += settled.eq(settled + 1)
 
-        steps, cycles = Signal(len(head.steps)), Signal(len(setup.step_cycles))
+        steps, cycles, last = Signal(len(head.steps)), Signal(len(setup.step_cycles)), Signal()
+        timed, short = Signal(), Signal()
+        m.d.sync += [timed.eq(setup.step_cycles != 0), short.eq(setup.step_cycles == 1)]
         with m.If(go | flush):
             m.d.sync += released.eq(0)
         with m.Elif(counting):
-            m.d.sync += cycles.eq(cycles - 1)
-            with m.If(cycles == 1):
-                m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(steps - 1)]
+            m.d.sync += [cycles.eq(cycles - 1), last.eq(cycles == 2)]
+            with m.If(last):
+                m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(steps - 1), last.eq(short)]
                 m.d.sync += [counting.eq(steps != 0), released.eq(steps == 0)]
         with m.Elif(window.held & quiet & ~released):
-            m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(head.steps)]
-            with m.If(head.nop & (setup.step_cycles != 0)):
+            m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(head.steps), last.eq(short)]
+            with m.If(head.nop & timed):
                 m.d.sync += counting.eq(1)
             with m.Else():
                 m.d.sync += released.eq(1)
@@ -212,10 +214,13 @@ class Scheduler(wiring.Component):
         """Which row is the oldest, and for how long nothing has moved."""
         setup, status = self.setup, self.status
         timer = Signal(33)  # its top bit: below 0
-        moved = window.pop | (self.issues.valid & self.issues.ready) | book.grew | book.finished
-        barks = Signal()
+        barks, moves = Signal(), Signal()
         m.d.sync += [barks.eq(setup.watchdog != 0), timer.eq(timer - 1)]
-        with m.If(moved | counting | ~status.running):
+        taken = self.issues.valid & self.issues.ready
+        m.d.sync += moves.eq(
+            window.pop | taken | book.grew | book.finished | counting | ~status.running
+        )
+        with m.If(moves):
             m.d.sync += timer.eq(setup.watchdog)
         with m.If(status.running & timer[-1] & barks):
             m.d.sync += status.stuck.eq(1)

@@ -104,7 +104,7 @@ class ChunkBook(wiring.Component):
         op = {k: delayed_flag(m, taken[k], 1, name=f"{k}_1") for k in kinds}
         look1 = data.View(at.shape(), delayed(m, at, 1, name="at"))
         addr = Signal(width + 1, reset_less=True)
-        m.d.sync += addr.eq(Mux(sweep, Cat(swept[:-1], ~bank), Cat(at.chunk, bank)))
+        m.d.sync += addr.eq(Cat(at.chunk | Mux(sweep, swept[:-1], 0), bank ^ sweep))
         m.d.comb += states.read_addr.eq(addr)
         before = [delayed(m, addr, k, name=f"addr_{k}_ago") for k in (1, 2, 3)]
         same = [delayed(m, addr == other, 1, name=f"same{k}") for k, other in enumerate(before)]
@@ -162,7 +162,7 @@ class ChunkBook(wiring.Component):
     def _take(self, m, swept):
         """Choose an access: ({kind: taken}, its place as a Look, whether it clears a word)."""
         at = Signal(self.looks.p.shape())
-        m.d.comb += at.eq(self.looks.p)
+        chunk = 0
         free, taken, early = 1, {}, 0
         for name in (*EVENTS, "asks", "looks"):
             port = getattr(self, name)
@@ -172,11 +172,9 @@ class ChunkBook(wiring.Component):
             if name in EVENTS:
                 taken[name] = take & self.running
                 early = early | (take & ~self.running)
-            if name != "looks":
-                with m.If(take):
-                    m.d.comb += at.chunk.eq(port.p)
+            chunk = chunk | Mux(take, port.p.chunk if name == "looks" else port.p, 0)
             free = free & ~port.valid
         sweep = Signal()
-        m.d.comb += sweep.eq(free & ~swept[-1])
+        m.d.comb += [sweep.eq(free & ~swept[-1]), at.eq(self.looks.p), at.chunk.eq(chunk)]
         m.d.sync += self.early.eq(early)
         return taken | {"sweep": sweep}, at, sweep

@@ -1,12 +1,11 @@
 """Row reader of the scheduler: from the table's memory to rows that say what to do, one a cycle."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.table import GATHER, NOP, REDUCE, bits
 
-from .fifo import FIFO
 from .memory import BlockRAM
 from .pipeline import delayed, delayed_flag
 
@@ -133,8 +132,7 @@ class RowReader(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.table = table = BlockRAM(self.layout.width, self.depth)
-        m.submodules.fifo = fifo = FIFO(self.shape, N_AHEAD)
-        fetch, index, turn, base = self._fetch(m, fifo)
+        fetch, index, turn, base = self._fetch(m)
         m.d.comb += [
             table.write_en.eq(self.table_en),
             table.write_addr.eq(self.table_addr),
@@ -148,7 +146,7 @@ class RowReader(wiring.Component):
         first, active = self._place(
             m, fields, delayed(m, turn, 2, name="turn"), delayed(m, base, 2, name="base")
         )
-        self._judge(
+        pushed, row = self._judge(
             m,
             {name: delayed(m, value, 3, name=name) for name, value in fields.items()},
             first,
@@ -156,12 +154,29 @@ class RowReader(wiring.Component):
             delayed_flag(m, fetch, 5, name="fetched"),
             delayed(m, index, 5, name="index"),
             delayed(m, turn[0], 5, name="odd_turn"),
-            fifo.i,
         )
-        wiring.connect(m, fifo.o, wiring.flipped(self.rows))
+        self._queue(m, pushed, row)
         return m
 
-    def _fetch(self, m, fifo):
+    def _queue(self, m, pushed, row):
+        """Rows wait for the window. There is always room: see `_fetch`."""
+        m.submodules.queue = queue = memory.Memory(
+            shape=row.shape().size, depth=N_AHEAD, init=[], attrs={"ram_style": "distributed"}
+        )
+        write, read = queue.write_port(), queue.read_port(domain="comb")
+        head, tail = Signal(range(N_AHEAD)), Signal(range(N_AHEAD))  # next to write, to read
+        m.d.comb += [
+            write.en.eq(1),
+            write.addr.eq(head),
+            write.data.eq(row),
+            read.addr.eq(tail),
+        ]
+        m.d.sync += head.eq(head + pushed)
+        with m.If(self.rows.ready | ~self.rows.valid):
+            m.d.sync += [self.rows.valid.eq(head != tail), self.rows.p.eq(read.data)]
+            m.d.sync += tail.eq(tail + (head != tail))
+
+    def _fetch(self, m):
         """Addresses, one a cycle while there is room: (fetch, index, turn, base) of this cycle.
 
         turn : iteration + 1. base : turn * stride.
@@ -170,18 +185,21 @@ class RowReader(wiring.Component):
         index = Signal(range(self.depth))
         after = Signal(bits(self.depth))
         turn, base = Signal(len(setup.iterations)), Signal(self._chunk_width())
+        next_turn = Signal(len(turn) + 1)
         final_row, final_turn = Signal(), Signal()
         last_row, one_row = Signal(len(setup.rows)), Signal()
         fetching, fetch, vanished = Signal(), Signal(), Signal()
         room = Signal(range(N_AHEAD + 1), init=N_AHEAD)
         self.vanished = vanished
-        given = Signal(2)  # a cycle late: neither is on the path to the next address
+        taken = self.rows.valid & self.rows.ready
+        given, less = Signal(2), Signal(signed(2))  # a cycle late, and less one
         m.d.comb += fetch.eq(fetching & (room != 0))
         m.d.sync += [
             last_row.eq(setup.rows - 1),
             one_row.eq(setup.rows == 1),
-            given.eq(Cat(self.rows.valid & self.rows.ready, vanished)),
-            room.eq(room - fetch + given[0] + given[1]),
+            given.eq(taken + vanished),
+            less.eq(taken + vanished - 1),
+            room.eq(Mux(fetch, room + less, room + given)),
             self.ended.eq(~fetching & (room == N_AHEAD) & ~self.begin),
         ]
         with m.If(fetch):
@@ -191,17 +209,19 @@ class RowReader(wiring.Component):
                     index.eq(0),
                     after.eq(1),
                     final_row.eq(one_row),
-                    turn.eq(turn + 1),
+                    turn.eq(next_turn),
+                    next_turn.eq(next_turn + 1),
                     base.eq(base + setup.stride),
-                    final_turn.eq(turn + 1 == setup.iterations),
+                    final_turn.eq(next_turn == setup.iterations),
                     fetching.eq(~final_turn),
                 ]
         with m.If(self.begin):
             m.d.sync += [
                 index.eq(0),
                 after.eq(1),
-                final_row.eq(one_row),
+                final_row.eq(setup.rows == 1),
                 turn.eq(1),
+                next_turn.eq(2),
                 base.eq(setup.stride),
                 final_turn.eq(setup.iterations == 1),
                 fetching.eq(1),
@@ -247,8 +267,8 @@ class RowReader(wiring.Component):
         ]
         return place, active
 
-    def _judge(self, m, fields, first, active, fetched, index, odd_turn, out):
-        """From the place of a row to an offer, nothing, or a fault: 4 cycles."""
+    def _judge(self, m, fields, first, active, fetched, index, odd_turn):
+        """From the place of a row to (it is one to be done, the Row), or a fault: 4 cycles."""
         layout, setup = self.layout, self.setup
         width = self._chunk_width()
         sends = [fields[f"send{i}"] for i in range(layout.n_sends)]
@@ -303,7 +323,9 @@ class RowReader(wiring.Component):
         step_before = Signal(layout.step + 1, init=1)
         place = Cat(turn3, late["step"])
         failed, good, offered = Signal(), Signal(), Signal()
-        row = Signal(self.shape, reset_less=True)
+        plain = Signal(self.shape, reset_less=True)  # without what depends on its count
+        row = Signal(self.shape)
+        m.d.comb += row.eq(plain)
         gather, alone3 = register("gather", is_gather, 3), register("alone", alone, 3)
         nop3 = register("nop3", nop2)
         m.d.comb += [
@@ -313,29 +335,28 @@ class RowReader(wiring.Component):
         free = nop3 | (~gather & (late["wait"] == 0))
         m.d.sync += [
             offered.eq(good),
-            row.message.gather.eq(gather),
-            row.message.terminal.eq(~gather & alone3),
-            row.message.first.eq(chunk),
-            row.message.count.eq(shrunk - chunk),
-            Value.cast(row.message.sends).eq(Cat(late[f"send{i}"] for i in range(len(sends)))),
-            row.nop.eq(nop3),
-            row.steps.eq(late["count"]),
-            row.hold.eq(late["bar"] | (setup.lockstep & (nop3 | (place != step_before)))),
-            row.row.eq(register("index", index, 3)),
-            row.message.wait.eq(Mux(nop3, 0, late["wait"])),
-            row.free.eq(free),
+            plain.message.gather.eq(gather),
+            plain.message.terminal.eq(~gather & alone3),
+            plain.message.first.eq(chunk),
+            plain.message.count.eq(shrunk - chunk),
+            Value.cast(plain.message.sends).eq(Cat(late[f"send{i}"] for i in range(len(sends)))),
+            plain.nop.eq(nop3),
+            plain.steps.eq(late["count"]),
+            plain.hold.eq(late["bar"] | (setup.lockstep & (nop3 | (place != step_before)))),
+            plain.row.eq(register("index", index, 3)),
+            plain.message.wait.eq(Mux(nop3, 0, late["wait"])),
+            plain.free.eq(free),
             self.fault.eq(Mux(valid & ~failed, fault, 0)),
             self.fault_row.eq(register("index_at_fault", index, 3)),
             self.fault_chunk.eq(chunk),
         ]
-        m.d.sync += [row.message[name].eq(late[name]) for name in ("flow", "rank", "step")]
+        m.d.sync += [plain.message[name].eq(late[name]) for name in ("flow", "rank", "step")]
         with m.If(good):
             m.d.sync += step_before.eq(place)
         with m.If(valid & (fault != 0)):
             m.d.sync += failed.eq(1)
         m.d.comb += [
-            out.valid.eq(offered),
-            out.p.eq(row),
-            out.p.single.eq(row.free | (row.message.count == 0)),
-            out.p.double.eq(row.message.count == 1),
+            row.single.eq(plain.free | (plain.message.count == 0)),
+            row.double.eq(plain.message.count == 1),
         ]
+        return offered, row

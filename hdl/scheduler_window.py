@@ -14,39 +14,38 @@ N_SLOTS = 8  # rows that are looked at ahead; one that waits for nothing is here
 
 
 def Seen(layout, n_chunks):
-    """Shape of what rows are told of an access, when it passes and one cycle later.
+    """Shape of what rows are told of an access: `passing`, and one cycle later the rest.
 
-    passing : Access. look, fresh, end, wide : of the access that passed a cycle before; satisfied :
-    the chunk that it looked at was ready. grew, finished : a contribution was counted and makes
-    ``added``; a chunk became final.
+    result : state of the chunk after it. grew, finished : a contribution was counted; the chunk
+    became final.
     """
     return data.StructLayout(
         {
             "passing": Access(layout, n_chunks, N_SLOTS),
-            **dict.fromkeys(("look", "fresh", "end", "wide", "satisfied"), 1),
+            "result": State(layout),
             "grew": 1,
             "finished": 1,
-            "added": layout.wait,
         }
     )
 
 
-def _closes(m, seen, place, mine):
-    """Whether the access that passed a cycle ago made a chunk ready that the row waits for.
+def _awaits(m, seen, mine, place):
+    """What a row awaits, loaded by a look: (the access that passed makes it so, it is so now).
 
-    place : the access that passes concerns the row's chunks. mine : a look that loads the row's
-    kind and the contributions that it waits for.
+    mine : the look that passes is the row's. place : the access that passes concerns its chunks.
     """
-    gather, wait, hit = Signal(), Signal(len(seen.added)), Signal()
+    gather, wait, hit = Signal(), Signal(len(seen.result.added)), Signal()
     at = seen.passing.at
     with m.If(mine):
         m.d.sync += [gather.eq(at.gather), wait.eq(at.wait)]
     m.d.sync += hit.eq(place & Mux(gather, seen.passing.finish, seen.passing.add))
-    return hit & Mux(gather, seen.finished, seen.grew & (seen.added == wait))
+    return hit, Mux(gather, seen.result.final, seen.result.added == wait)
 
 
 class Slot(wiring.Component):
     """One waiting row; of a row with several chunks only whether `Spread` says that it is ready.
+
+    A chunk with more contributions than the row waits for never is.
 
     Members
     -------
@@ -69,25 +68,23 @@ class Slot(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        seen, at = self.seen, self.seen.passing.at
-        chunk, hold, wide = Signal(len(at.chunk)), Signal(), Signal()
-        loads, looked, missing, done = Signal(), Signal(), Signal(), Signal()
-        close = _closes(m, seen, at.chunk == chunk, loads)
+        at = self.seen.passing.at
+        chunk, free, hold = Signal(len(at.chunk)), Signal(), Signal()
+        narrow, wide = Signal(), Signal()  # what is here: neither, once the row has left
+        loads, looked, done = Signal(), Signal(), Signal()
+        hit, enough = _awaits(m, self.seen, loads, at.chunk == chunk)
         m.d.comb += [
-            loads.eq(seen.passing.look & self.mine & at.fresh),
-            done.eq(Mux(looked, seen.satisfied, missing & close) | (wide & self.spread)),
+            loads.eq(self.seen.passing.look & self.mine & at.fresh),
+            done.eq((narrow & (looked | hit) & (free | enough)) | (wide & self.spread)),
         ]
-        m.d.sync += looked.eq(loads & ~at.wide)
-        with m.If(looked):
-            m.d.sync += missing.eq(~seen.satisfied)
-        with m.Elif(close):
-            m.d.sync += missing.eq(0)
-        with m.If(loads):
-            m.d.sync += [chunk.eq(at.chunk), hold.eq(at.hold), wide.eq(at.wide)]
+        m.d.sync += looked.eq(loads)
         with m.If(done):
             m.d.sync += [self.ready.eq(~hold), self.held.eq(hold)]
         with m.If(self.pop):
-            m.d.sync += [self.ready.eq(0), self.held.eq(0), wide.eq(0)]
+            m.d.sync += [self.ready.eq(0), self.held.eq(0), narrow.eq(0), wide.eq(0)]
+        with m.If(loads):
+            m.d.sync += [chunk.eq(at.chunk), free.eq(at.free), hold.eq(at.hold)]
+            m.d.sync += [narrow.eq(~at.wide), wide.eq(at.wide)]
         return m
 
 
@@ -98,9 +95,10 @@ class Spread(wiring.Component):
     -------
     seen : In(Seen)
     pop : In(1)
-        The row leaves.
+        The row has left.
     done : Out(1)
-        All were looked at, and none is missing: in the cycle of the result that says so, and on.
+        All were looked at, and none is missing: 4 cycles after the last event was taken, or 5
+        after the last look.
     """
 
     def __init__(self, layout, n_chunks):
@@ -111,28 +109,34 @@ class Spread(wiring.Component):
         m = Module()
         seen, at = self.seen, self.seen.passing.at
         first, last = Signal(len(at.chunk)), Signal(len(at.chunk))  # chunks looked at so far
-        missing, walked = Signal(bits(self.n_chunks)), Signal()
-        mine = Signal()
+        mine, fresh, end, looked = Signal(), Signal(), Signal(), Signal()
         within = (at.chunk >= first) & (at.chunk <= last)
-        close = _closes(m, seen, within, mine)
+        hit, enough = _awaits(m, seen, mine, within)
         m.d.comb += mine.eq(seen.passing.look & at.wide)
+        m.d.sync += [looked.eq(mine), fresh.eq(mine & at.fresh), end.eq(mine & at.end)]
         with m.If(mine):
             m.d.sync += last.eq(at.chunk)
             with m.If(at.fresh):
                 m.d.sync += first.eq(at.chunk)
-        ends, none_left = Signal(), Signal()
-        m.d.comb += [
-            ends.eq(seen.look & seen.wide & seen.end),
-            none_left.eq(missing == 0),
-            self.done.eq((walked | ends) & none_left),
+
+        # The sum is a cycle late, `opened` and `closed` are what it does not have yet
+        late = Signal(bits(self.n_chunks))
+        opened, closed, close, walked = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += close.eq(hit & enough & (seen.grew | seen.finished))
+        m.d.sync += [
+            opened.eq(looked & ~enough),
+            closed.eq(close),
+            late.eq(Mux(fresh, 0, late + opened - closed)),
+            walked.eq(~self.pop & (walked | end)),
         ]
-        with m.If(seen.look & seen.wide):
-            m.d.sync += missing.eq(Mux(seen.fresh, 0, missing) + ~seen.satisfied)
-            m.d.comb += none_left.eq(seen.satisfied & (missing == 0))
-        with m.Elif(close):
-            m.d.sync += missing.eq(missing - 1)
-            m.d.comb += none_left.eq(missing == 1)
-        m.d.sync += walked.eq(~self.pop & (walked | ends))
+        none, one = Signal(), Signal()
+        with m.If(opened == closed):
+            m.d.comb += [none.eq(late == 0), one.eq(late == 1)]
+        with m.Elif(closed):
+            m.d.comb += [none.eq(late == 1), one.eq(late == 2)]
+        with m.Else():
+            m.d.comb += one.eq(late == 0)
+        m.d.comb += self.done.eq(walked & Mux(close, one, none))
         return m
 
 
@@ -141,7 +145,7 @@ class RowWindow(wiring.Component):
 
     A row of one chunk, or one that waits for nothing, takes one look; others take one per chunk,
     and only one of those is here at a time. A row whose last look, or last event, was taken in
-    cycle t is `ready` in t + 5.
+    cycle t is `ready` in t + 5; one with several chunks 6 cycles after its last look.
 
     Members
     -------
@@ -180,7 +184,7 @@ class RowWindow(wiring.Component):
         tail, head = Signal(range(N_SLOTS)), Signal(range(N_SLOTS))
         room = Signal(range(N_SLOTS + 1), init=N_SLOTS)
         end = self._walk(m, tail, room)
-        m.d.sync += room.eq(room - end + self.pop)
+        m.d.sync += room.eq(Mux(end == self.pop, room, Mux(end, room - 1, room + 1)))
         m.d.comb += self.present.eq(room != N_SLOTS)
         with m.If(end):
             m.d.sync += tail.eq(tail + 1)
@@ -201,18 +205,10 @@ class RowWindow(wiring.Component):
         ]
 
         seen = Signal(Seen(self.layout, self.n_chunks))
-        past = Signal(self.passing.shape(), reset_less=True)
-        enough = Mux(past.at.gather, self.result.final, self.result.added >= past.at.wait)
-        m.d.sync += past.eq(self.passing)
         m.d.comb += [
-            seen.passing.eq(self.passing),
-            seen.look.eq(past.look),
-            seen.satisfied.eq(past.at.free | enough),
-            seen.grew.eq(self.grew),
-            seen.finished.eq(self.finished),
-            seen.added.eq(self.result.added),
+            getattr(seen, name).eq(getattr(self, name))
+            for name in ("passing", "result", "grew", "finished")
         ]
-        m.d.comb += [seen[name].eq(past.at[name]) for name in ("fresh", "end", "wide")]
         m.submodules.spread = spread = Spread(self.layout, self.n_chunks)
         m.d.sync += self._wide_leaves.eq(self.pop & ~self.head.single)
         m.d.comb += [spread.seen.eq(seen), spread.pop.eq(self._wide_leaves)]
@@ -237,8 +233,8 @@ class RowWindow(wiring.Component):
     def _walk(self, m, tail, room):
         """Looks at the chunks of the row at `rows`, one after the other; whether this is its last.
 
-        A row begins if there was room for two in the cycle before, and if it has several chunks,
-        no other such row was inside.
+        A row begins if there was room for it in the cycle before, and if it has several chunks, no
+        other such row was inside.
         """
         m.submodules.slice = ahead = Slice(self.looks.p.shape())
         row, look = self.rows.p, ahead.i.p
@@ -247,7 +243,8 @@ class RowWindow(wiring.Component):
         chunk = Signal(len(look.chunk))  # of the next look, if it is not the row's first
         n_left = Signal(len(row.message.count))  # looks after that one
         final, end = Signal(), Signal()
-        m.d.sync += [open.eq(room >= 2), open_wide.eq((room >= 2) & ~wide_inside)]
+        for_one = (room >= 2) | ((room == 1) & ~end)
+        m.d.sync += [open.eq(for_one), open_wide.eq(for_one & ~wide_inside)]
         m.d.comb += [
             ahead.i.valid.eq(self.rows.valid & (~fresh | Mux(row.single, open, open_wide))),
             look.chunk.eq(Mux(fresh, row.message.first, chunk)),

@@ -76,7 +76,7 @@ class Message:
 @dataclass
 class Work:
     """A row that has something to do. `missing`: chunks that were looked at and are not ready;
-    `looked`: all were; `leaves`: the first cycle in which it may leave, once known."""
+    `looked`: all were; `leaves`: the first cycle in which it may leave."""
 
     row: int
     message: Message
@@ -85,7 +85,7 @@ class Work:
     hold: bool
     missing: set = field(default_factory=set)
     looked: bool = False
-    leaves: int | None = None
+    leaves: int = 0
     gone: bool = False
 
     @property
@@ -171,7 +171,7 @@ class Scheduler:
         self.offers = deque()  # rows that have left and were not taken; two at most
         self.settled, self.all_idle = 0, False
         self.released, self.counting, self.steps, self.cycles = False, False, 0, 0
-        self.timer = 0
+        self.timer, self.moves = 0, False
         self.all_out, self._wrong = False, True
         self.later = defaultdict(list)  # what shows in a later cycle: [(kind, value)]
         self._reset_rows()
@@ -214,6 +214,7 @@ class Scheduler:
             elif kind not in ("moved", "finished"):
                 raised.append(kind)
 
+        clean = self.swept == self.n_words
         # One access: an event, an ask, a look, or a word is cleared
         ask = next((k for k in (*EVENTS, "asks") if offered.get(k) is not None), None)
         n_looks = len(self.looks)
@@ -228,12 +229,12 @@ class Scheduler:
         # The oldest row leaves
         begins = self.state == "begin" and not abort and not self._wrong
         starts = (
-            self.state == "idle" and self.pending and self.swept == self.n_words
+            self.state == "idle" and self.pending and clean
             and not offer and not abort
         )  # fmt: skip
         flush = starts or self.state == "flush"
         head = self.inside[0] if self.inside else None
-        may = head is not None and head.leaves is not None and now >= head.leaves
+        may = head is not None and head.looked and not head.missing and now >= head.leaves
         quiet = self.settled == SETTLED and self.all_idle
         go = may and (not head.hold or self.released) and len(self.offers) < 2
         moved |= go or bool(offer and ready)
@@ -298,29 +299,30 @@ class Scheduler:
             counts = name == ("finals" if message.gather else "added")
             if chunk in row.missing and counts and (message.gather or state[0] == message.wait):
                 row.missing.remove(chunk)
-                self._complete(row)
+                self._complete(row, LEAVES)
 
     def _look(self, row, chunk, last):
         """A look at a chunk that a row waits for."""
         if chunk is not None:
             added, _, final = self.chunks[chunk]
-            if not (final if row.message.gather else added >= row.message.wait):
+            if not (final if row.message.gather else added == row.message.wait):
                 row.missing.add(chunk)
         row.looked |= last
-        self._complete(row)
+        self._complete(row, LEAVES + (self.spread is row))
 
-    def _complete(self, row):
+    def _complete(self, row, cycles):
         if row.looked and not row.missing:
-            row.leaves = self.now + LEAVES
+            row.leaves = max(row.leaves, self.now + cycles)
 
     def _walk(self, n_looks):
         """The row on offer asks for a look at its next chunk."""
-        is_open, open_spread = self.open, self.open_spread
-        self.open = N_SLOTS - len(self.inside) >= 2
-        self.open_spread = self.open and not self.spread
-        if not self.rows_read or self.now < self.rows_read[0][0] or n_looks == 2:
-            return
-        row = self.rows_read[0][1]
+        may, had_spread = (self.open, self.open_spread), self.spread
+        if self.rows_read and self.now >= self.rows_read[0][0] and n_looks < 2:
+            self._ask_look(self.rows_read[0][1], *may)
+        self.open = len(self.inside) < N_SLOTS
+        self.open_spread = self.open and not had_spread
+
+    def _ask_look(self, row, is_open, open_spread):
         if not self.looks_left:
             chunks = row.looks
             if not (open_spread if len(chunks) > 1 else is_open):
@@ -384,8 +386,8 @@ class Scheduler:
                 status["row"], status["chunk"] = self.setup.rows, 0
         if status["running"] and self.timer < 0 and watchdog:
             status["stuck"] = 1
-        still = status["running"] and not moved and not self.counting
-        self.timer = self.timer - 1 if still else watchdog
+        self.timer = watchdog if self.moves else self.timer - 1
+        self.moves = moved or self.counting or not status["running"]
 
     def _round(self, start, abort, fault, all_done, begins, starts):
         """Start, end, abort and fault."""
