@@ -48,7 +48,7 @@ class Compressor(wiring.Component):
 
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
     included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
-    the last 13 are the way through the store. ``floats.ready`` is a register, low only before a
+    the last 16 are the way through the store. ``floats.ready`` is a register, low only before a
     unit's first beat: while its descriptor is missing, or the store has no room for its worst
     case. The store takes three of the largest units, and 64 units at most.
 
@@ -96,7 +96,7 @@ class Compressor(wiring.Component):
             {
                 "bands": BANDS,
                 "final": Shape.cast(range(self.n_beats)).width,  # beats - 1
-                "rest": ceil_log2(n_lanes),  # floats in the last beat, 0 is all
+                "inside": n_lanes,  # the lanes of the last beat that count
                 "tag_bytes": Shape.cast(range(n_tag_bytes + 1)).width,
                 "rows": ceil_log2(self.depth),  # room to take
                 "tag_rows": ceil_log2(self.tag_depth),
@@ -118,7 +118,7 @@ class Compressor(wiring.Component):
         self.tag_cycle = LaneEncoder.tag_latency  # tags come so long after the beat's register
         self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
         self.row_cycle = self.sum_cycle + self.packer.latency  # rows are whole
-        self.latency = 4 + self.row_cycle - 1 + 13
+        self.latency = 4 + self.row_cycle - 1 + 16
         super().__init__(
             {
                 "units": In(stream.Signature(UNCODED_UNIT)),
@@ -177,7 +177,7 @@ class Compressor(wiring.Component):
             first.gap.eq(band_gap(unit.exponent)),
             first.wrong.eq(~legal(unit.exponent)),
         ]
-        unit = first.unit
+        unit, rest = first.unit, first.unit.count[:lane]
         second = Signal(self.plan, reset_less=True)
         settings = bands(
             unit.exponent, first.gap, unit.paper, unit.prescale, rounding=self.rounding
@@ -185,7 +185,7 @@ class Compressor(wiring.Component):
         m.d.sync += [
             *(second.bands[name].eq(value) for name, value in settings.items()),
             second.final.eq(first.before >> lane),
-            second.rest.eq(unit.count),
+            second.inside.eq(Cat((rest == 0) | (k < rest) for k in range(self.n_lanes))),
             second.tag_bytes.eq(first.groups << 1),
             second.rows.eq((first.before >> lane) + 1),
             second.tag_rows.eq(((first.groups << 1) + self.n_bytes - 1) >> column),
@@ -268,7 +268,6 @@ class Compressor(wiring.Component):
         values |= {
             "plan": plan,
             "final": values["index"] == plan.final,
-            "inside": Cat((plan.rest == 0) | (lane < plan.rest) for lane in range(self.n_lanes)),
         }
         flags, values = registers(flags, values, 3)
         plan = data.View(self.plan, values["plan"])
@@ -288,8 +287,7 @@ class Compressor(wiring.Component):
             "first_tag_row": tag_row,
             "tag_row": (tag_row + (index >> 4))[: len(tag_row)],
             "chunk": index[:4],
-            "live": good.replicate(self.n_lanes)
-            & (values["inside"] | (~final).replicate(self.n_lanes)),
+            "live": good.replicate(self.n_lanes) & (plan.inside | (~final).replicate(self.n_lanes)),
             "failed": over | ~final | values["drop"] | plan.wrong,
         }
         flags, values = registers(flags, values, 4)
@@ -410,11 +408,12 @@ class Compressor(wiring.Component):
         plan = data.View(self.plan, ride("plan", 2))
         unit = Signal(self.merger.unit, reset_less=True)
         total = delayed(m, size, 1, name="total")
-        dropped = Signal(reset_less=True)
+        above, dropped = Signal(reset_less=True), Signal(reset_less=True)
         final = Signal(16, reset_less=True)
         m.d.sync += [
             final.eq((size - 1) >> column),
-            dropped.eq(ride("failed", 2) | (total > plan.limit)),
+            above.eq(total > plan.limit),
+            dropped.eq(above | ride("failed", 3)),
         ]
         full_tags = plan.tag_bytes >> column
         m.d.sync += [
@@ -436,7 +435,7 @@ class Compressor(wiring.Component):
         m.submodules.size_ahead = size_ahead = Slice(SIZE)
         wiring.connect(m, measured.o, size_ahead.i)
         wiring.connect(m, size_ahead.o, wiring.flipped(self.sizes))
-        gone = delayed(m, dropped, wait, name="dropped")
+        gone = delayed(m, dropped, wait - 1, name="dropped")
         m.d.comb += [
             self.merger.units.valid.eq(told),
             self.merger.units.p.eq(delayed(m, unit, wait, name="unit")),

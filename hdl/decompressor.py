@@ -91,7 +91,7 @@ class Decompressor(wiring.Component):
         self.planner = Planner(n_lanes, self.unit, n_beats=n_beats, n_units=N_UNITS)
         self.spreader = Spreader(n_lanes)
         # Cycles after the beat's first register: its plan, starts, columns, payload, floats
-        self.plan_cycle = 4
+        self.plan_cycle = 5
         self.start_cycle = self.plan_cycle + max(1, 6 - self.spreader.lead)
         self.column_cycle = self.start_cycle + self.spreader.lead
         self.payload_cycle = self.start_cycle + self.spreader.latency
@@ -362,9 +362,9 @@ class Decompressor(wiring.Component):
                 final.eq(units.p.single),
                 last_index.eq(units.p.final),
             ]
-        # From here on in the first register after the decision
-        unit = details.oldest
-        through = delayed_flag(m, done, 1, name="done")
+        # From here on as late after the decision as the table
+        unit, late = details.oldest, details.latency
+        through = delayed_flag(m, done, late, name="done")
         row_room, tag_room, unit_room = self.rooms
         m.d.comb += [
             planner.done.eq(through),
@@ -379,7 +379,7 @@ class Decompressor(wiring.Component):
         with m.If(through):
             m.d.sync += base.eq(base + unit.beats)
         plan_addr = Signal.like(planner.plan_addr, reset_less=True)
-        m.d.sync += plan_addr.eq(base + delayed(m, index, 1, name="index"))
+        m.d.sync += plan_addr.eq(base + delayed(m, index, late, name="index"))
         m.d.comb += planner.plan_addr.eq(plan_addr)
         plan = data.View(planner.layout, delayed(m, planner.plan, 1, name="plan"))
         column = ceil_log2(self.n_bytes)
@@ -390,8 +390,7 @@ class Decompressor(wiring.Component):
         even, odd = Signal(len(row), reset_less=True), Signal(len(row), reset_less=True)
         m.d.sync += [even.eq((row + 1) >> 1), odd.eq(row >> 1)]
         m.d.comb += [banks[0].read_addr.eq(even), banks[1].read_addr.eq(odd)]
-        start = delayed(m, plan.starts[:column], 1, name="first_start")
-        passed = thermometer(m, start, n, name="passed")
+        passed = thermometer(m, plan.starts[:column], n, name="passed")
         from_odd = Signal(self.n_bytes, reset_less=True)
         parity = delayed(m, plan.row[0], 3, name="parity")
         m.d.sync += from_odd.eq(passed ^ parity.replicate(self.n_bytes))
@@ -411,7 +410,7 @@ class Decompressor(wiring.Component):
 
         # Lanes; the unit's settings go to four lanes from one register
         tags = delayed(m, tags, spreader.latency, name="tags_late")
-        known = delayed(m, unit.scales, self.payload_cycle - 1, name="scales")
+        known = delayed(m, unit.scales, self.payload_cycle - late, name="scales")
         for lane in range(n):
             if lane % 4 == 0:
                 kept = {"keep_register": 1}

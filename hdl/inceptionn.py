@@ -134,7 +134,8 @@ class LaneEncoder(wiring.Component):
         top = register(self.bands.top, "top_1")
 
         # cycle 2: the bands, and how far a magnitude goes down in each
-        below = register((x < exponent) | denormal | ~live, "below")
+        below = register(x < exponent, "below")
+        dead = register(denormal | ~live, "dead")
         one_or_more = ~x[9] & (x[7:9].any() | x[:7].all())  # x >= 127, without a carry chain
         high = register(((one_or_more & ~denormal) | special) & live, "high")
         low = register(x < mid, "low")
@@ -145,7 +146,7 @@ class LaneEncoder(wiring.Component):
         held = Signal(2, name="tag_held", reset_less=True)
         with m.If(high):
             m.d.sync += held.eq(RAW)
-        with m.Elif(below):
+        with m.Elif(below | dead):
             m.d.sync += held.eq(ZERO)
         with m.Else():
             m.d.sync += held.eq(Mux(low, BYTE, HALF))

@@ -9,7 +9,7 @@ from .outlet import Outlet
 from .pipeline import Table, current, delayed, delayed_flag, step, thermometer
 from .streams import FIFO, FrameBeat
 
-N_OUT = 16  # beats between the decision to read and the output; 11 sustain one per cycle
+N_OUT = 16  # beats between the decision to read and the output; 14 sustain one per cycle
 
 
 def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
@@ -45,7 +45,7 @@ def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
 class Merger(wiring.Component):
     """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
 
-    Latency 13 cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
+    Latency 16 cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
     emits nothing. When the output stalls, no further reads are issued; what was read waits in a
     FIFO of its own.
 
@@ -143,22 +143,22 @@ class Merger(wiring.Component):
         with m.If(done):
             m.d.sync += slot.eq(slot + 1)
 
-        # Two cycles to the addresses, four from the stores, two through the multiplexer.
-        read = table.oldest
-        read_index = delayed(m, index, 1, name="read_index")
-        read_slot = delayed(m, slot, 1, name="read_slot")
-        read_final = delayed(m, final, 1, name="read_final")
+        # Four cycles to the addresses, four from the stores, two through the multiplexer.
+        read, late = table.oldest, table.latency
+        read_index = delayed(m, index, late, name="read_index")
+        read_slot = delayed(m, slot, late, name="read_slot")
+        read_final = delayed(m, final, late, name="read_final")
         m.d.comb += [
-            self.done.eq(delayed_flag(m, done, 1, name="done")),
+            self.done.eq(delayed_flag(m, done, late, name="done")),
             self.rows.eq(read.rows),
             self.tag_rows.eq(read.tag_rows),
             self.tag_addr.eq(
-                delayed(m, (read.tag_row + read_index)[: len(self.tag_addr)], 1, name="tag_addr")
+                delayed(m, (read.tag_row + read_index)[: len(self.tag_addr)], 2, name="tag_addr")
             ),
             self.row_addr.eq(
-                delayed(m, (read.row + read_index)[: len(self.row_addr)], 1, name="row_addr")
+                delayed(m, (read.row + read_index)[: len(self.row_addr)], 2, name="row_addr")
             ),
-            self.tail_addr.eq(delayed(m, read_slot, 1, name="tail_addr")),
+            self.tail_addr.eq(delayed(m, read_slot, 2, name="tail_addr")),
         ]
         n = self.n_lanes
         in_tag = thermometer(m, delayed(m, read.tag_end, 2), n, name="in_tag")
@@ -168,7 +168,7 @@ class Merger(wiring.Component):
             "in_tags": read_index < read.full_tags,
             "boundary": read_index == read.full_tags,
         }
-        flags = {name: delayed(m, flag, 3, name=name) for name, flag in flags.items()}
+        flags = {name: delayed(m, flag, 4, name=name) for name, flag in flags.items()}
 
         def everywhere(name):
             """A flag for the bytes of all planes, from one register a plane."""
@@ -212,9 +212,9 @@ class Merger(wiring.Component):
             ]
         out = outlet.beat
         m.d.comb += [
-            outlet.come.eq(delayed_flag(m, issue, 6, name="come")),
+            outlet.come.eq(delayed_flag(m, issue, 7 + late - 1, name="come")),
             out.data.eq(chosen),
             out.keep.eq(keep),
-            out.last.eq(delayed(m, read_final, 6, name="last")),
+            out.last.eq(delayed(m, read_final, 7, name="last")),
         ]
         return m

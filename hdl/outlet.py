@@ -1,6 +1,6 @@
 """The way out of a pipeline that cannot stall: a queue that is asked before work starts."""
 
-from amaranth.hdl import Module, Shape, Signal, Value
+from amaranth.hdl import Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,13 +11,49 @@ from .ring import BlockFIFO
 SHALLOW = 16  # beats that a queue in LUT RAM may hold: deeper ones grow in steps of its size
 
 
+class Turns(wiring.Component):
+    """Two registers that take turns: 1 beat per cycle, 1 cycle of latency.
+
+    As a `gradnic.hdl.streams.Slice`, but ``o.ready`` reaches a few flags only and no clock enable:
+    at the end of a wide path that is worth 0.5 ns. In exchange ``o.p`` passes a multiplexer.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(width))
+        ``i.ready`` and ``o.valid`` are registers.
+    """
+
+    def __init__(self, width):
+        kept = {"keep_register": 1}  # parts of a wide beat work in step, each with its own
+        self.one, self.two = Signal(attrs=kept), Signal(attrs=kept)  # beats in here, at least
+        self.write, self.read = Signal(attrs=kept), Signal(attrs=kept)  # whose turn it is
+        super().__init__({"i": In(stream.Signature(width)), "o": Out(stream.Signature(width))})
+
+    def elaborate(self, platform):
+        m = Module()
+        i, o = self.i, self.o
+        m.d.comb += [i.ready.eq(~self.two), o.valid.eq(self.one)]
+        m.d.sync += [
+            self.one.eq(i.valid | self.two | (self.one & ~o.ready)),
+            self.two.eq(self.one & ~o.ready & (i.valid | self.two)),
+            self.write.eq(self.write ^ (i.valid & ~self.two)),
+            self.read.eq(self.read ^ (self.one & o.ready)),
+        ]
+        beats = [Signal.like(i.p, name=f"beat{k}", reset_less=True) for k in range(2)]
+        for k, beat in enumerate(beats):
+            with m.If((self.write == k) & ~self.two):  # it is free, so it may follow the input
+                m.d.sync += beat.eq(i.p)
+        m.d.comb += o.p.eq(Mux(self.read, *beats[::-1]))
+        return m
+
+
 class Outlet(wiring.Component):
     """Holds beats on their way out; lets a pipeline start a beat only if there will be room for it.
 
-    1 beat per cycle. Up to 16 beats wait in LUT RAM, and leave ``latency`` = 2 cycles after they
+    1 beat per cycle. Up to 16 beats wait in LUT RAM, and leave ``latency`` = 3 cycles after they
     came: a wide beat is cut into pieces of at most `gradnic.hdl.fifo.CHUNK` bits that have a queue
     and a control of their own, all in step, so that ``o.ready`` is the only signal that reaches
-    them all. More wait in block RAM, for 7 cycles.
+    them all. More wait in block RAM, for 8 cycles.
 
     Parameters
     ----------
@@ -43,7 +79,7 @@ class Outlet(wiring.Component):
     def __init__(self, shape, depth):
         self.depth = depth
         self.width = Shape.cast(shape).width
-        self.latency = 2 if depth <= SHALLOW else 7
+        self.latency = 3 if depth <= SHALLOW else 8
         super().__init__(
             {
                 "free": Out(1),
@@ -60,17 +96,23 @@ class Outlet(wiring.Component):
         m.d.comb += self.free.eq(credit(m, self.depth, take=self.start, give=taken))
         beat, out = Value.cast(self.beat), Value.cast(self.o.p)
         shallow = self.depth <= SHALLOW
-        for start, stop in chunks(self.width) if shallow else [(0, self.width)]:
-            queue = (FIFO if shallow else BlockFIFO)(stop - start, self.depth)
-            m.submodules[f"queue{start}"] = queue
-            come = Signal(name=f"come{start}", attrs={"keep_register": 1})
-            m.d.sync += come.eq(self.come)
-            m.d.comb += [
-                queue.i.valid.eq(come),
-                queue.i.p.eq(beat[start:stop]),
-                out[start:stop].eq(queue.o.p),
-                queue.o.ready.eq(self.o.ready),
-            ]
+        if not shallow:
+            m.submodules.queue = queue = BlockFIFO(self.width, self.depth)
+            m.d.sync += queue.i.valid.eq(self.come)
+            m.d.comb += queue.i.p.eq(beat)
+        for start, stop in chunks(self.width):
+            m.submodules[f"turns{start}"] = turns = Turns(stop - start)
+            if shallow:
+                m.submodules[f"queue{start}"] = queue = FIFO(stop - start, self.depth)
+                come = Signal(name=f"come{start}", attrs={"keep_register": 1})
+                m.d.sync += come.eq(self.come)
+                m.d.comb += [queue.i.valid.eq(come), queue.i.p.eq(beat[start:stop])]
+                wiring.connect(m, queue.o, turns.i)
+            else:
+                m.d.comb += [turns.i.valid.eq(queue.o.valid), turns.i.p.eq(queue.o.p[start:stop])]
+            m.d.comb += [out[start:stop].eq(turns.o.p), turns.o.ready.eq(self.o.ready)]
             if start == 0:
-                m.d.comb += self.o.valid.eq(queue.o.valid)
+                m.d.comb += self.o.valid.eq(turns.o.valid)
+                if not shallow:
+                    m.d.comb += queue.o.ready.eq(turns.i.ready)
         return m

@@ -65,7 +65,7 @@ class Packer(wiring.Component):
             self.row_en.eq(delayed_flag(m, self.row, self.latency, name="row")),
             self.tail_en.eq(delayed_flag(m, self.last, self.latency, name="last")),
         ]
-        base = delayed(m, self.base, self.latency - 3, name="base")
+        base = delayed(m, self.base, self.latency - 4, name="base")
         before = thermometer(m, base, self.n_lanes, name="before")  # as old as the columns
         for j in range(4 * self.n_lanes):
             new = compactor.columns.word_select(j, 8)

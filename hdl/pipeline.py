@@ -1,9 +1,10 @@
 """Small parts of free-running pipelines: delays, thermometers and the room behind them."""
 
-from amaranth.hdl import Cat, Module, Shape, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Shape, Signal, Value
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from .fifo import moved
 from .streams import Slice
 
 ROOM_LAG = 5  # cycles from a unit's start to a `Room.open` that knows of it
@@ -51,10 +52,7 @@ def credit(m, n, *, take, give, name="credits"):
     """
     left, given = Signal(n, init=-1, name=name), Signal(name=f"{name}_given")
     m.d.sync += given.eq(give)
-    with m.If(take & ~given):
-        m.d.sync += left.eq(left[1:])
-    with m.Elif(given & ~take):
-        m.d.sync += left.eq(Cat(1, left))
+    m.d.sync += left.eq(moved(left, given & ~take, take & ~given))
     return left[0]
 
 
@@ -68,20 +66,22 @@ def delayed_flag(m, flag, cycles, *, name="flag"):
 
 
 def thermometer(m, count, n_lanes, *, name="below"):
-    """Mask of the bytes of a beat whose number is less than `count` was 2 cycles ago.
+    """Mask of the bytes of a beat whose number is less than `count` was 3 cycles ago.
 
     count : unsigned value of log2(4 * n_lanes) bits. The mask has one plane of lanes for each of
-    the four bytes of a lane. Two steps of one LUT a bit: lanes first, then the bytes within one.
+    the four bytes of a lane. A copy of the count for four lanes each, then two steps of one LUT a
+    bit: lanes first, then the bytes within one.
     """
     above = Signal(n_lanes, name=f"{name}_above", reset_less=True)
     here = Signal(n_lanes, name=f"{name}_here", reset_less=True)
     ones = Signal(2, name=f"{name}_ones", reset_less=True)
-    lane = count[2:]
-    m.d.sync += [
-        above.eq(Cat(lane > k for k in range(n_lanes))),
-        here.eq(Cat(lane == k for k in range(n_lanes))),
-        ones.eq(count[:2]),
-    ]
+    for start in range(0, n_lanes, 4):
+        kept = {"keep_register": 1}
+        copy = Signal.like(count, name=f"{name}_count{start}", reset_less=True, attrs=kept)
+        m.d.sync += copy.eq(count)
+        for k in range(start, start + 4):
+            m.d.sync += [above[k].eq(copy[2:] > k), here[k].eq(copy[2:] == k)]
+    m.d.sync += ones.eq(copy[:2])
     result = Signal(4 * n_lanes, name=name, reset_less=True)
     m.d.sync += result.eq(
         Cat(above | (here & (ones > byte).replicate(n_lanes)) for byte in range(4))
@@ -92,33 +92,36 @@ def thermometer(m, count, n_lanes, *, name="below"):
 class Table(wiring.Component):
     """What is known of the units under way, in their order: a ring in LUT RAM.
 
-    The unit being worked on is shown one cycle late, from registers that load in every cycle: the
-    flag that moves on to the next unit is often the latest of its cycle, and here it reaches no
-    wide clock enable. The table does not count: its users let in at most ``depth`` units.
+    The unit being worked on is shown late, from registers that load in every cycle: the flag that
+    moves on to the next unit is often the latest of its cycle, and here it reaches no wide clock
+    enable. The table does not count: its users let in at most ``depth`` units.
 
     Parameters
     ----------
     shape : shape-like
         An entry.
     depth : int
-        Entries, 2 to 64, a power of two; 16 and below take the same LUT RAM on an ECP5.
+        Entries, a power of two from 2 to 64.
 
     Members
     -------
     write, entry : In(1), In(shape)
-        Appends an entry; it is shown 2 cycles later at the earliest.
+        Appends an entry; it can be shown from the second cycle on.
     next : In(1)
         The oldest entry goes in this cycle.
     oldest : Out(shape)
-        The entry that was the oldest in the cycle before, the one with ``next`` included.
+        The entry that was the oldest ``latency`` cycles ago, in a cycle of ``next`` the one that
+        went. ``latency`` is 1 up to 16 entries, else 2.
     """
 
+    BANK = 16  # entries that one LUT RAM holds
     SLICE = 32  # bits that one copy of the read address serves
 
     def __init__(self, shape, depth):
         if not 2 <= depth <= 64 or depth & (depth - 1):
             raise ValueError(f"depth must be 2, 4, 8, 16, 32 or 64, not {depth!r}")
         self.depth = depth
+        self.latency = 1 if depth <= self.BANK else 2
         super().__init__({"write": In(1), "entry": In(shape), "next": In(1), "oldest": Out(shape)})
 
     def elaborate(self, platform):
@@ -129,23 +132,34 @@ class Table(wiring.Component):
         entry, oldest = Value.cast(self.entry), Value.cast(self.oldest)
         for start in range(0, len(entry), self.SLICE):
             stop = min(start + self.SLICE, len(entry))
-            array = memory.Memory(
-                shape=stop - start, depth=self.depth, init=[], attrs={"ram_style": "distributed"}
-            )
-            m.submodules[f"bits{start}"] = array
-            write, read = array.write_port(), array.read_port(domain="comb")
             tail = Signal.like(head, name=f"tail{start}", attrs={"keep_register": 1})
-            held = Signal(stop - start, name=f"held{start}", reset_less=True)
             with m.If(self.next):
                 m.d.sync += tail.eq(tail + 1)
-            m.d.sync += held.eq(read.data)
-            m.d.comb += [
-                write.en.eq(self.write),
-                write.addr.eq(head),
-                write.data.eq(entry[start:stop]),
-                read.addr.eq(tail),
-                oldest[start:stop].eq(held),
-            ]
+            banks = []
+            for bank in range(-(-self.depth // self.BANK)):
+                array = memory.Memory(
+                    shape=stop - start,
+                    depth=min(self.depth, self.BANK),
+                    init=[],
+                    attrs={"ram_style": "distributed"},
+                )
+                m.submodules[f"bits{start}_bank{bank}"] = array
+                write, read = array.write_port(), array.read_port(domain="comb")
+                held = Signal(stop - start, name=f"held{start}_{bank}", reset_less=True)
+                m.d.sync += held.eq(read.data)
+                m.d.comb += [
+                    write.en.eq(self.write & (head[4:] == bank)),
+                    write.addr.eq(head[:4]),
+                    write.data.eq(entry[start:stop]),
+                    read.addr.eq(tail[:4]),
+                ]
+                banks.append(held)
+            shown = banks[0]
+            if len(banks) > 1:
+                shown = Signal(stop - start, name=f"shown{start}", reset_less=True)
+                high = delayed(m, tail[4:], 1, name=f"high{start}")
+                m.d.sync += shown.eq(Array(banks)[high])
+            m.d.comb += oldest[start:stop].eq(shown)
         return m
 
 

@@ -278,12 +278,13 @@ class Planner(wiring.Component):
                 row_ends.eq(0),
             ]
         beat = {"valid": go, "first": go & fresh, "last": end}
-        beat = {name: delayed_flag(m, flag, 1, name=name) for name, flag in beat.items()}
+        late = table.latency
+        beat = {name: delayed_flag(m, flag, late, name=name) for name, flag in beat.items()}
         unit = table.oldest
         plan = Signal(range(self.depth))  # address of the unit's first plan
         with m.If(beat["last"]):
             m.d.sync += plan.eq(plan + unit.beats)
-        index, final = delayed(m, index, 1, name="index"), delayed(m, final, 1, name="final")
+        index, final = (delayed(m, v, late, name=v.name) for v in (index, final))
         return beat | {
             "unit": unit,
             "index": index,
