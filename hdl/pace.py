@@ -1,0 +1,106 @@
+"""Pacing of a sender: a rate that congestion marks or round trips steer, and a credit of bytes."""
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .multiplier import Multiplier
+
+LINE = 1 << 16  # the line's rate
+GAIN = 4
+OFF, BY_MARKS, BY_ROUND_TRIP = range(3)
+
+PaceRules = data.StructLayout({"rule": 2, "floor": 17, "step": 17, "low": 32, "high": 32})
+"""Registers, see `gradnic.models.sender.Pace`; floor 1 to 65536."""
+
+Echo = data.StructLayout({"ce_share": 8, "round_trip": 32})
+
+
+class Pace(wiring.Component):
+    """Lets frames go at `rate` / 65536 of the line. An echo takes 7 cycles.
+
+    Twin of `gradnic.models.sender.Pace`. Each cycle adds n_bytes * rate / 65536 bytes to the
+    credit, up to ``burst``; a frame goes while the credit is not below 0, and is paid for then.
+
+    Parameters
+    ----------
+    n_bytes : int
+        What the line takes per cycle, a power of two.
+
+    Members
+    -------
+    rules : In(PaceRules)
+    burst : In(16)
+        Bytes.
+    echoes : In(stream.Signature(Echo))
+        Marked share in 1/256 and round trip that the receiver's answers tell.
+    frames : In(stream.Signature(16))
+        Bytes of a frame that wants to go; taken when it may.
+    rate : Out(17)
+    """
+
+    def __init__(self, n_bytes):
+        if n_bytes < 1 or n_bytes & (n_bytes - 1):
+            raise ValueError(f"n_bytes must be a power of two, not {n_bytes!r}")
+        self.n_bytes = n_bytes
+        super().__init__(
+            {
+                "rules": In(PaceRules),
+                "burst": In(16),
+                "echoes": In(stream.Signature(Echo)),
+                "frames": In(stream.Signature(16)),
+                "rate": Out(17, init=LINE),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        self._credit(m)
+        m.submodules.product = product = Multiplier(17, 17)
+        alpha, clock = Signal(17), Signal(3)
+        before, has_before = Signal(32), Signal()
+        change, wanted = Signal(signed(19)), Signal(signed(20))
+        rules, echo = self.rules, self.echoes.p
+        share = echo.ce_share << 8 - GAIN
+        m.d.comb += [
+            product.a.eq(self.rate),
+            product.b.eq(alpha),
+            self.echoes.ready.eq(clock == 6),
+            wanted.eq(self.rate + change),
+        ]
+        with m.If(self.echoes.valid):
+            m.d.sync += clock.eq(Mux(clock == 6, 0, clock + 1))
+        with m.If((clock == 0) & self.echoes.valid & (rules.rule == BY_MARKS)):
+            m.d.sync += alpha.eq(alpha + share - (alpha >> GAIN))
+        with m.If(clock == 5):
+            m.d.sync += change.eq(0)
+            with m.If(rules.rule == BY_MARKS):
+                m.d.sync += change.eq(Mux(echo.ce_share.any(), -(product.p >> 17), rules.step))
+            with m.If(rules.rule == BY_ROUND_TRIP):
+                slow, grows = echo.round_trip > rules.high, has_before & (echo.round_trip > before)
+                fine = (echo.round_trip < rules.low) | ~grows
+                m.d.sync += [
+                    before.eq(echo.round_trip),
+                    has_before.eq(1),
+                    change.eq(Mux(slow, -(self.rate >> 3),
+                                  Mux(fine, rules.step, -(self.rate >> 4)))),
+                ]  # fmt: skip
+        with m.If((clock == 6) & (rules.rule != OFF)):
+            least = Mux(wanted < rules.floor, rules.floor, wanted)
+            m.d.sync += self.rate.eq(Mux(wanted > LINE, LINE, least))
+        return m
+
+    def _credit(self, m):
+        """Credit in 1/65536 bytes: what is spent is taken off before the cycle's share is added."""
+        width = 16 + 16 + 2
+        credit = Signal(signed(width))
+        left, most = Signal(signed(width + 1)), Signal(signed(width + 1))
+        added = self.rate << ceil_log2(self.n_bytes)
+        goes = self.frames.valid & self.frames.ready
+        m.d.comb += [
+            self.frames.ready.eq(~credit[-1]),
+            left.eq(credit - Mux(goes, self.frames.payload << 16, 0) + added),
+            most.eq(self.burst << 16),
+        ]
+        m.d.sync += credit.eq(Mux(left > most, most, left))

@@ -1,0 +1,90 @@
+"""Path of each packet: round robin, random, or the one whose last congestion mark is oldest."""
+
+from amaranth.hdl import Array, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+ROUND_ROBIN, RANDOM, LEAST_MARKED = range(3)
+
+
+class Spray(wiring.Component):
+    """Offers the path of the next packet: one per cycle, none in a cycle that takes a mark.
+
+    Twin of `gradnic.models.sender.Spray`. The paths are kept in a list: those without a mark by
+    their last use, then the others by the age of their last mark. Round robin turns the whole
+    list, least marked its first part, or takes its head where all are marked. A path is chosen
+    when the one before is taken, so a mark counts from the packet after the next one on.
+
+    Parameters
+    ----------
+    n_paths : int
+        2 to 32, a power of two.
+    seed : int
+        First state of the random generator, 1 to 2**32 - 1.
+
+    Members
+    -------
+    rule : In(2)
+        0 round robin, 1 random, 2 least recently marked; constant after reset.
+    paths : Out(stream.Signature(path))
+    marks : In(stream.Signature(path))
+        Paths on which a packet met congestion, always taken; they matter to rule 2 only.
+    """
+
+    def __init__(self, n_paths, *, seed=1):
+        if n_paths not in (2, 4, 8, 16, 32):
+            raise ValueError(f"n_paths must be a power of two from 2 to 32, not {n_paths!r}")
+        if not 1 <= seed < 1 << 32:
+            raise ValueError(f"seed must be 1 to 2**32 - 1, not {seed!r}")
+        self.n_paths, self.seed = n_paths, seed
+        path = ceil_log2(n_paths)
+        super().__init__(
+            {
+                "rule": In(2),
+                "paths": Out(stream.Signature(path)),
+                "marks": In(stream.Signature(path)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n, width = self.n_paths, len(self.paths.payload)
+        order = [Signal(width, name=f"order{k}", init=k) for k in range(n)]
+        n_unmarked = Signal(range(n + 1), init=n)
+        state = Signal(32, init=self.seed)
+        first = state ^ (state << 13)[:32]
+        second = first ^ (first >> 17)
+        following = (second ^ (second << 5))[:32]
+
+        marked, choose = Signal(), Signal()
+        m.d.comb += [
+            self.marks.ready.eq(1),
+            marked.eq(self.marks.valid & (self.rule == LEAST_MARKED)),
+            choose.eq((~self.paths.valid | self.paths.ready) & ~marked),
+        ]
+        with m.If(self.paths.ready):
+            m.d.sync += self.paths.valid.eq(0)
+        turn = Mux(self.rule == ROUND_ROBIN, Const(n), n_unmarked)
+        with m.If(choose):
+            m.d.sync += self.paths.valid.eq(1)
+            with m.If(self.rule == RANDOM):
+                m.d.sync += [state.eq(following), self.paths.payload.eq(following[:width])]
+            with m.Else():
+                m.d.sync += self.paths.payload.eq(order[0])
+                for k in range(n):  # the first `turn` move up, the head goes behind them
+                    with m.If(k + 1 < turn):
+                        m.d.sync += order[k].eq(order[min(k + 1, n - 1)])
+                    with m.Elif(k + 1 == turn):
+                        m.d.sync += order[k].eq(order[0])
+        with m.If(marked):
+            passed = [Signal(name=f"passed{k}") for k in range(n)]  # the path is at or before k
+            for k in range(n):
+                here = order[k] == self.marks.payload
+                m.d.comb += passed[k].eq(here | (passed[k - 1] if k else 0))
+                follower = order[k + 1] if k + 1 < n else self.marks.payload
+                with m.If(passed[k]):
+                    m.d.sync += order[k].eq(follower)
+            with m.If(n_unmarked.any() & Array(passed)[(n_unmarked - 1)[:width]]):
+                m.d.sync += n_unmarked.eq(n_unmarked - 1)
+        return m
