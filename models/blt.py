@@ -1,13 +1,12 @@
 """BLT, the bounded-loss transport, end to end: one tensor from one sender to one receiver.
 
-Control datagrams of the transport, and a model of a transfer in time: the packets of `Sending` on
-a line of given rate, losses, round trips, and `Reception` at the other end. It runs the golden
-sender and receiver themselves, packet by packet, about 10 us each.
+A model of a transfer in time: the packets of `Sending` on a line of given rate, losses and round
+trips, and `Reception` at the other end. It runs the golden sender and receiver themselves, packet
+by packet, about 10 us each.
 """
 
 import heapq
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 
@@ -16,16 +15,6 @@ from .receiver import Reception, packet_sizes, wanted_packets
 from .sender import PROBE, Sending
 
 AROUND = 24  # bytes of FCS, preamble and gap
-
-
-class Control(IntEnum):
-    """Subtypes of a CONTROL packet."""
-
-    PROBE = 1
-    BITMAP = 2
-    STOP = 3
-    STALE = 4
-    NOT_READY = 5
 
 
 @dataclass(frozen=True)

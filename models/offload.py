@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ..formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, UDP_PORT, VERSION, Op
-from .blt import Control
+from ..offload import Subtype
 from .ipv4 import checksums_hold, gradnic_frame, is_plain_udp
 from .offload_round import Round
 from .receiver import wanted_packets
@@ -151,7 +151,7 @@ class Card:
         self.echo[source][1] += marked
         body = frame[HEAD_BYTES : 14 + IPV4.total_length.get(frame)]
         path = UDP.source_port.get(frame)
-        if header["op"] == Op.CONTROL and header["p0"] & 15 != Control.PROBE:
+        if header["op"] == Op.CONTROL and header["p0"] & 15 != Subtype.PROBE:
             return self._answered(header, body, source, path, now)
         held = self._held(header)
         if isinstance(held, str):
@@ -239,8 +239,8 @@ class Card:
         is_probe = header["op"] == Op.CONTROL
         if reason == "not_ready":
             held = self.retired.get(header["tensor"], 0)
-            return [self._control(Control.NOT_READY, header, source, path, arg=held)]
-        return [self._control(Control.STOP, header, source, path)] if is_probe else []
+            return [self._control(Subtype.NOT_READY, header, source, path, arg=held)]
+        return [self._control(Subtype.STOP, header, source, path)] if is_probe else []
 
     def _probed(self, round_, header, source, path, marked):
         """STOP if the range is closed, else BITMAPs; ``config`` if it is none of the sender's."""
@@ -254,13 +254,13 @@ class Card:
             return self._not_held("not_ready", header, source, path)
         if reception.probe(header["seq"], header["elems"]):
             self.counters["stops"] += 1
-            return [self._control(Control.STOP, header, source, path, ecn=marked)]
+            return [self._control(Subtype.STOP, header, source, path, ecn=marked)]
         out = []
         for form, first, n, body in reception.bitmaps(header["seq"], header["elems"]):
             self.counters["bitmaps"] += 1
             told = header | {"seq": first, "elems": n}
             out.append(
-                self._control(Control.BITMAP, told, source, path, ecn=marked, form=form, body=body)
+                self._control(Subtype.BITMAP, told, source, path, ecn=marked, form=form, body=body)
             )
         return out
 
@@ -274,11 +274,11 @@ class Card:
             return []
         subtype = header["p0"] & 15
         runs = [r for r in round_.runs if r.to == source and r.ph == header["ph"]]
-        if subtype == Control.STOP:
+        if subtype == Subtype.STOP:
             for run in runs:
                 if (run.first, len(run.packets)) == (header["seq"], header["elems"]):
                     run.sending.stop()
-        elif subtype == Control.BITMAP:
+        elif subtype == Subtype.BITMAP:
             try:
                 wanted = wanted_packets(header["p0"] >> 7, header["seq"], header["elems"], body)
             except ValueError:
@@ -286,7 +286,7 @@ class Card:
                 return []
             for run in runs:
                 run.sending.bitmap(header["arg"], wanted)
-        elif subtype == Control.NOT_READY:
+        elif subtype == Subtype.NOT_READY:
             self.silent[(source, *key)] = now + self.settings.t_retry
         return []
 
@@ -312,7 +312,7 @@ class Card:
                       "tensor": round_.tensor.tensor, "gen": round_.gen,
                       "arg": what & 0xFFFFFFFF, "lc": run.packets[0].queue}  # fmt: skip
             path = self.own.udp_port + self.sprays[run.to].next()
-            return self._control(Control.PROBE, header, run.to, path, arg=header["arg"])[1]
+            return self._control(Subtype.PROBE, header, run.to, path, arg=header["arg"])[1]
         packet = run.packets[what - run.first]
         self.counters["again"] += retx
         fields = {
@@ -331,7 +331,7 @@ class Card:
         """(port, CONTROL frame) about the packets that `header` names, on the path it came by."""
         frames, marked = self.echo[to]
         share = min(marked * 256 // frames, 255) if frames else 0
-        if subtype != Control.PROBE:
+        if subtype != Subtype.PROBE:
             self.echo[to] = [0, 0]
         fields = {name: header[name] for name in ("ph", "gen", "lc", "slot", "tensor", "seq")}
         fields |= {
