@@ -9,10 +9,29 @@ from dataclasses import dataclass
 
 import numpy as np
 from amaranth.hdl import Const
-from gradnic.hdl.scheduler_rows import Setup
+from gradnic.hdl.scheduler import Scheduler, Status
+from gradnic.hdl.scheduler_chunks import State
+from gradnic.hdl.scheduler_rows import Message, Setup
 from gradnic.models import scheduler as golden
 
+from gradnic.table import Layout
+
 PORTS = ("added", "finals", "left", "asks")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Parameters of a circuit."""
+
+    layout: Layout
+    depth: int
+    n_chunks: int
+    n_ports: int = 4
+
+    def component(self):
+        """The circuit."""
+        sizes = {"depth": self.depth, "n_chunks": self.n_chunks, "n_ports": self.n_ports}
+        return Scheduler(self.layout, **sizes)
 
 
 @dataclass
@@ -22,7 +41,7 @@ class Recording:
     chunks, begins : {port: chunks offered}, {port: 1 in each cycle in which an offer begins}.
     controls : {start, abort, ready, idle: one value a cycle}. taken : {port: cycles}. messages,
     taken_messages : those taken from `issues`, and when. answers : [(cycle, State)]. status : one
-    a cycle.
+    a cycle. encoded : what the circuit must give, once it was asked for.
     """
 
     rows: np.ndarray
@@ -35,6 +54,7 @@ class Recording:
     taken_messages: list
     answers: list
     status: list
+    encoded: dict = None
 
 
 class Player:
@@ -97,17 +117,19 @@ def load(instance, layout, rows):
     instance.run(signals=signals, drain=False, max_cycles=n + 1, outputs=[])
 
 
-def replay(model, component, recording):
+def replay(model, sizes, recording):
     """Give the circuit what was recorded; AssertionError where it does anything else, any time.
 
-    model : `batch.Model` of the component, a `gradnic.hdl.scheduler.Scheduler`.
+    model : `batch.Model` of the circuit of these `Sizes`.
     """
-    log, layout, instance = recording, component.layout, model.instance()
-    load(instance, layout, log.rows)
-    setup = _bytes(Setup(layout, component.depth, component.n_chunks), vars(log.setup))
+    log, instance = recording, model.instance()
+    if log.encoded is None:
+        log.encoded = _encoded(sizes, log)
+    load(instance, sizes.layout, log.rows)
+    setup = _bytes(Setup(sizes.layout, sizes.depth, sizes.n_chunks), vars(log.setup))
     stalls = {port: (_pattern(log.begins[port]), 0.0) for port in PORTS}
     stalls["issues"] = (_pattern(log.controls["ready"]), 0.0)
-    idle = np.where(log.controls["idle"], 2**component.n_ports - 1, 0)
+    idle = np.where(log.controls["idle"], 2**sizes.n_ports - 1, 0)
     run = instance.run(
         {port: model.pack(port, np.array(log.chunks[port], int)) for port in PORTS},
         stalls=stalls,
@@ -117,20 +139,31 @@ def replay(model, component, recording):
         },
         trace=["status", "answered", "answer"], drain=False, max_cycles=len(log.status),
     )  # fmt: skip
-    status = component.status.shape()
-    expected = [_integer(status, values) for values in log.status]
-    _same("status", run.traces["status"].tolist(), expected)
-    for port in PORTS:
-        _same(f"cycles of {port}", run.taken[port].tolist(), log.taken[port])
-    _same("cycles of issues", run.taken["issues"].tolist(), log.taken_messages)
-    shape = model.streams["issues"].shape
-    messages = [_bytes(shape, fields_of(m, layout)).tolist() for m in log.messages]
-    _same("messages", run.outputs["issues"].tolist(), messages)
-    answered = np.flatnonzero(run.traces["answered"]).tolist()
-    _same("cycles of answers", answered, [cycle for cycle, _ in log.answers])
-    answers = [_integer(component.answer.shape(), _state(a)) for _, a in log.answers]
-    _same("answers", run.traces["answer"][answered].tolist(), answers)
-    return run
+    answered = np.flatnonzero(run.traces["answered"])
+    got = {
+        "status": run.traces["status"].tolist(),
+        **{f"cycles of {port}": run.taken[port].tolist() for port in (*PORTS, "issues")},
+        "messages": run.outputs["issues"].tolist(),
+        "cycles of answers": answered.tolist(),
+        "answers": run.traces["answer"][answered].tolist(),
+    }
+    for what, expected in log.encoded.items():
+        _same(what, got[what], expected)
+
+
+def _encoded(sizes, log):
+    """What the circuit has to give."""
+    layout = sizes.layout
+    state, message = State(layout), Message(layout, sizes.n_chunks)
+    status = Status(layout, sizes.depth, sizes.n_chunks)
+    return {
+        "status": [_integer(status, values) for values in log.status],
+        **{f"cycles of {port}": log.taken[port] for port in PORTS},
+        "cycles of issues": log.taken_messages,
+        "messages": [_bytes(message, fields_of(m, layout)).tolist() for m in log.messages],
+        "cycles of answers": [cycle for cycle, _ in log.answers],
+        "answers": [_integer(state, _state(answer)) for _, answer in log.answers],
+    }
 
 
 def fields_of(message, layout):

@@ -10,7 +10,7 @@ from gradnic.models import scheduler as golden
 from gradnic.models import schedules, topology
 from gradnic.models.schedules.rows import compile_table
 from gradnic.sim import batch
-from gradnic.sim.scheduling import Cluster, Player, replay
+from gradnic.sim.scheduling import Cluster, Player, Sizes, replay
 
 from gradnic.table import GATHER, NOP, REDUCE, ROW, Layout
 
@@ -20,9 +20,9 @@ DEPTH, N_CHUNKS = 256, 128
 
 @pytest.fixture(scope="module")
 def circuit():
-    """(batch model, component) for up to 16 nodes and 128 chunks."""
-    component = Scheduler(LAYOUT, depth=DEPTH, n_chunks=N_CHUNKS, n_ports=4)
-    return batch.build(component), component
+    """(batch model, sizes) for up to 16 nodes and 128 chunks."""
+    sizes = Sizes(LAYOUT, DEPTH, N_CHUNKS)
+    return batch.build(sizes.component()), sizes
 
 
 def player(rows, setup):
@@ -97,7 +97,7 @@ TABLES = (
 @pytest.mark.parametrize(("network", "algorithm", "n_chunks"), TABLES)
 def test_tables_run_as_golden(circuit, network, algorithm, n_chunks):
     """Some nodes of each algorithm, events and stalls at random."""
-    model, component = circuit
+    model, sizes = circuit
     table = table_of(network, algorithm, repeats=9 if algorithm == "overlapped" else None)
     assert n_chunks in (None, table.n_chunks)
     rng = np.random.default_rng([7, *algorithm.encode()])
@@ -111,7 +111,7 @@ def test_tables_run_as_golden(circuit, network, algorithm, n_chunks):
         assert played.shown["status"]["done"], played.shown["status"]
         wanted = [w.message for w in golden.work(rows, setup) if w]
         assert played.log.messages == wanted
-        replay(model, component, played.log)
+        replay(model, sizes, played.log)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_tables_run_as_golden(circuit, network, algorithm, n_chunks):
 )
 def test_cluster_ends_as_golden(circuit, network, algorithm, options):
     """All nodes in a closed loop of messages; then each circuit with the events of its node."""
-    model, component = circuit
+    model, sizes = circuit
     repeats = 6 if algorithm == "overlapped" else None
     table = table_of(
         network, algorithm, repeats=repeats, barrier=options.pop("barrier", False),
@@ -136,7 +136,7 @@ def test_cluster_ends_as_golden(circuit, network, algorithm, options):
     cluster = Cluster(LAYOUT, table, rng, depth=DEPTH, n_chunks=N_CHUNKS, **options)
     for log in cluster.run():
         assert not any(log.status[-1][name] for name in ("foreign", "extra", "early", "stuck"))
-        replay(model, component, log)
+        replay(model, sizes, log)
 
 
 def sequence(rows, setup, script, n_cycles=400, **controls):
@@ -160,13 +160,13 @@ def sequence(rows, setup, script, n_cycles=400, **controls):
 
 def test_latency_and_rate(circuit):
     """6 cycles from the last event to the offer, one row a cycle, whatever the kind of row."""
-    model, component = circuit
+    model, sizes = circuit
     n = 40
     rows = rows_of(*({"op": REDUCE, "first": c, "sends": [0]} for c in range(n)))
     setup = golden.Setup(rows=n, chunks=n, live=n, peers=1)
     played, cycles = sequence(rows, setup, {})
     assert cycles == list(range(cycles[0], cycles[0] + n))
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
     head = {"op": REDUCE, "first": 0, "wait": 2, "sends": [0]}
     rest = [{"op": REDUCE, "first": c, "wait": 1, "sends": [0]} for c in range(1, 8)]
     more = [{"op": GATHER, "first": 20 + c, "sends": [0, 1]} for c in range(20)]
@@ -181,12 +181,12 @@ def test_latency_and_rate(circuit):
     played, cycles = sequence(rows, setup, script)
     # the first row; all that were ready behind it; the last contribution to 8; the last final
     assert cycles == [*range(96, 96 + 28), 161 + 6, 240 + 6]
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
 
 
 def test_bar_lockstep_and_nops(circuit):
     """BAR waits for the ports; lock-step besides for each step's end, NOP rows for their time."""
-    model, component = circuit
+    model, sizes = circuit
     rows = rows_of(
         {"op": REDUCE, "sends": [0]},
         {"op": NOP, "step": 1, "count": 2},
@@ -205,7 +205,7 @@ def test_bar_lockstep_and_nops(circuit):
     played, cycles = sequence(rows, free, {}, idle=idle)
     assert cycles[2] < 30  # what is not held
     assert cycles[3:] == [103, 109]
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
     setup = replace(free, lockstep=1, step_cycles=50)
     played, cycles = sequence(rows, setup, {}, 600, idle=idle)
     assert cycles[0] < 30
@@ -213,11 +213,11 @@ def test_bar_lockstep_and_nops(circuit):
     assert cycles[2] == cycles[1] + 1  # the same step
     assert cycles[3] - cycles[2] in range(50, 70)
     assert cycles[4] - cycles[3] == 6
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
 
 
 def test_empty_chunks_complete_at_once(circuit):
-    model, component = circuit
+    model, sizes = circuit
     table = table_of("bigraph:2x8", "hdrm")
     rng = np.random.default_rng(5)
     for live in (0, 1, 5, 16):
@@ -225,7 +225,7 @@ def test_empty_chunks_complete_at_once(circuit):
         played = play(rows, setup, events_of(rows, setup), rng)
         assert played.shown["status"]["done"]
         assert all(m.first + m.count < live for m in played.log.messages)
-        replay(model, component, played.log)
+        replay(model, sizes, played.log)
 
 
 def status(played, *names):
@@ -234,7 +234,7 @@ def status(played, *names):
 
 def test_bad_rows_and_setups_are_refused(circuit):
     """The fault and its row; what stands before it may leave; the next round is right."""
-    model, component = circuit
+    model, sizes = circuit
     good = [{"op": REDUCE, "first": c, "sends": [0]} for c in range(5)]
     chunk = {"op": REDUCE, "first": 5, "count": 3, "sends": [0]}
     setup = golden.Setup(rows=6, chunks=8, live=6, peers=3)
@@ -248,10 +248,10 @@ def test_bad_rows_and_setups_are_refused(circuit):
     ):
         played, _ = sequence(rows_of(*good, bad), setup, {100: ["start"]}, 200)
         assert status(played, "fault", "row", "running", "done") == [code, 5, 0, 0]
-        replay(model, component, played.log)
+        replay(model, sizes, played.log)
     played, _ = sequence(rows_of(*good, chunk | {"count": 2}), setup, {}, 200)
     assert status(played, "fault", "running") == [0, 1]
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
     for wrong in (
         {"rows": 0}, {"rows": DEPTH + 1}, {"chunks": 0}, {"chunks": N_CHUNKS + 1}, {"live": 9},
         {"repeats": 0}, {"iterations": 0},
@@ -259,12 +259,12 @@ def test_bad_rows_and_setups_are_refused(circuit):
         played, cycles = sequence(rows_of(*good, chunk), replace(setup, **wrong), {}, 60)
         assert status(played, "fault", "running") == [golden.SETUP, 0]
         assert not cycles
-        replay(model, component, played.log)
+        replay(model, sizes, played.log)
 
 
 def test_watchdog_names_the_row(circuit):
     """A child that never sends, an offer that is never taken, a chunk that never becomes final."""
-    model, component = circuit
+    model, sizes = circuit
     table = table_of("torus:4x4", "multitree")
     rows = table.of(5)
     setup = golden.setup_of(table, 5, watchdog=100)
@@ -272,10 +272,10 @@ def test_watchdog_names_the_row(circuit):
     played, _ = sequence(rows, setup, {}, 200)
     first = int(rows["first"][waits])
     assert status(played, "stuck", "row", "chunk", "running") == [1, waits, first, 1]
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
     played, _ = sequence(rows, setup, {}, 200, ready=lambda now: 0)
     assert status(played, "stuck", "row", "chunk") == [1, 0, rows["first"][0]]
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
     alone = rows_of({"op": REDUCE, "sends": [0]})
     setup = golden.Setup(rows=1, chunks=1, live=1, peers=1, watchdog=100)
     script = {300: [("finals", 0)], 400: ["start"], 425: [("finals", 0)], 426: [("finals", 0)]}
@@ -283,16 +283,16 @@ def test_watchdog_names_the_row(circuit):
     trace = [(s["stuck"], s["row"], s["done"]) for s in played.log.status]
     assert {(1, 1, 0), (1, 1, 1)} < set(trace)
     assert trace[-1] == (0, 1, 1)
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
     quiet = replace(setup, watchdog=0)
     played, _ = sequence(alone, quiet, {}, 500)
     assert status(played, "stuck") == [0]
-    replay(model, component, played.log)
+    replay(model, sizes, played.log)
 
 
 def test_strange_events_are_named(circuit):
     """Foreign chunks, contributions after the last, before the start; none of them counts."""
-    model, component = circuit
+    model, sizes = circuit
     rows = rows_of(
         {"op": REDUCE, "wait": 1, "sends": [0]}, {"op": REDUCE, "first": 1, "wait": 3, "sends": [0]}
     )
@@ -308,12 +308,12 @@ def test_strange_events_are_named(circuit):
     ):
         played, _ = sequence(rows, setup, script, 120)
         assert status(played, "foreign", "extra", "early") == flags
-        replay(model, component, played.log)
+        replay(model, sizes, played.log)
 
 
 def test_noise(circuit):
     """Random rows, events, strobes: whatever happens, both do the same."""
-    model, component = circuit
+    model, sizes = circuit
     rng = np.random.default_rng(3)
     for trial in range(40):
         n = int(rng.integers(1, 40))
@@ -348,12 +348,12 @@ def test_noise(circuit):
                 start=now > N_CHUNKS and rng.random() < 0.03, abort=rng.random() < 0.004,
                 ready=rng.random() < ready, idle=rng.random() < idle,
             )  # fmt: skip
-        replay(model, component, played.log)
+        replay(model, sizes, played.log)
 
 
 def test_abort_and_restart(circuit):
     """After an abort at any time, the next round is as if nothing had been."""
-    model, component = circuit
+    model, sizes = circuit
     table = table_of("torus:4x4", "multitree")
     rng = np.random.default_rng(8)
     for node in range(6):
@@ -390,20 +390,20 @@ def test_abort_and_restart(circuit):
             played.cycle()
         assert status(played, "done") == [1]
         assert played.log.messages[before:] == wanted
-        replay(model, component, played.log)
+        replay(model, sizes, played.log)
 
 
 def test_other_sizes():
     """Narrow layout, one peer a row, a number of chunks that is no power of two."""
     table = table_of("ring:8", "ring")
     layout = Layout.fit(table.rows)
-    component = Scheduler(layout, depth=table.of(0).size, n_chunks=9, n_ports=1)
-    model = batch.build(component)
+    sizes = Sizes(layout, depth=table.of(0).size, n_chunks=9, n_ports=1)
+    model = batch.build(sizes.component())
     cluster = Cluster(
-        layout, table, np.random.default_rng(2), depth=component.depth, n_chunks=9, watchdog=9999
+        layout, table, np.random.default_rng(2), depth=sizes.depth, n_chunks=9, watchdog=9999
     )
     for log in cluster.run():
-        replay(model, component, log)
+        replay(model, sizes, log)
 
 
 @pytest.mark.parametrize(
