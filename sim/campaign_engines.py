@@ -1,0 +1,225 @@
+"""What the campaigns of both engines play at 4 lanes: values, faults, rates, full stores, resets.
+
+The engines are small enough that stores fill soon, and large enough that each of their limits can
+be reached from outside: rows, rows of tags, units.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..hdl.compressor import N_UNITS
+from ..hdl.pipeline import Room
+from . import engines, stimulus
+
+N_LANES = 4
+MAX_FLOATS = 680
+BEAT = 4 * N_LANES
+#: exponent, paper, prescale: bands at both ends, pre-scales that reach both ends of the exponents
+SETTINGS = [(117, 0, 0), (113, 0, 0), (126, 0, 0), (119, 1, 0), (113, 1, 5), (121, 0, -128)]
+SETTINGS += [(114, 0, 127), (118, 1, -3), (124, 0, 1), (120, 1, -127), (115, 0, 126), (122, 0, 64)]
+SETTINGS += [(116, 1, -64), (123, 0, 32), (125, 1, -16), (113, 0, 113), (126, 1, 100)]
+
+
+def beats_of(n_bytes):
+    """Beats that hold so many bytes."""
+    return -(-n_bytes // BEAT)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One engine as its campaign sees it.
+
+    given, leaves, told : its streams of content in and out, and of answers, one a unit.
+    inputs, check : functions of `gradnic.sim.engines`. make : turns a unit of floats into its kind.
+    """
+
+    given: str
+    leaves: str
+    told: str
+    inputs: object
+    check: object
+    make: object
+
+    def n_given(self, unit):
+        """Rows that a unit takes in the store: the beats that it comes in."""
+        return unit.n_beats(N_LANES)
+
+    def n_left(self, unit):
+        """Beats in which a unit leaves."""
+        decodes = isinstance(unit.words, bytes)
+        return beats_of(4 * unit.count if decodes else len(engines.coded(unit)))
+
+
+COMPRESSOR = Side(
+    "floats", "coded", "sizes", engines.compressor_inputs, engines.check_compressor, lambda u: u
+)
+DECOMPRESSOR = Side(
+    "coded",
+    "floats",
+    "verdicts",
+    engines.decompressor_inputs,
+    engines.check_decompressor,
+    engines.of_bytes,
+)
+
+
+class Bench:
+    """A library of an engine, and how to play units on it."""
+
+    def __init__(self, model, engine, side):
+        self.model, self.side = model, side
+        n_rows = engine.n_beats if side is COMPRESSOR else engine.n_rows
+        rooms = (engine.depth, n_rows), (engine.tag_depth, engine.n_tag_rows), (N_UNITS, 1)
+        self.most = [Room(size, largest=largest).most for size, largest in rooms]
+
+    def play(self, units, *, instance=None, **how):
+        """Play units, all of which must come out as the model says; returns the `batch.Run`."""
+        inputs = self.side.inputs(self.model, units, N_LANES, np.random.default_rng(3))
+        run = (instance or self.model).run(inputs, **how)
+        self.side.check(run, units, N_LANES, max_floats=MAX_FLOATS)
+        return run
+
+    def floats(self, kind, count, generator, **settings):
+        """A unit of so many floats of a kind, as this engine takes it."""
+        return self.side.make(engines.of_floats(kind, count, generator, **settings))
+
+    def sparse(self, count, generator):
+        """A unit that needs many rows of tags and few others, yet comes in 6 beats or more."""
+        words = engines.floats("zero", count, generator)
+        words[:16] = engines.floats("raw", 16, generator)
+        return self.side.make(engines.Unit(words, count))
+
+    def check_rate(self, unit, n=40):
+        """Units one behind the other leave at the rate of the longer side, and no slower."""
+        n_left, n_given = self.side.n_left(unit), self.side.n_given(unit)
+        ends = self.play([unit] * n).taken[self.side.leaves][n_left - 1 :: n_left]
+        assert (np.diff(ends)[n // 2 :] == max(n_left, n_given)).all(), "not at full rate"
+
+    def beats_inside(self, units):
+        """Beats that an engine takes while nothing leaves it; the first unit must be a long one."""
+        rows = tag_rows = n = 0
+        for k, unit in enumerate(units):
+            used = zip((rows, tag_rows, k), self.most, strict=True)
+            if any(now > most for now, most in used):
+                break
+            if unit.exponent:  # else it is wrong, and takes no room
+                rows += self.side.n_given(unit)
+                tag_rows += beats_of(2 * -(-unit.count // 8))
+            n += self.side.n_given(unit)
+        return n
+
+    def check_full(self, units, instance, cycles=1500):
+        """A stalled engine takes exactly what its stores hold, and loses nothing of it."""
+        stalls = {self.side.leaves: stimulus.storm(cycles)}
+        run = self.play(units, instance=instance, reset=False, stalls=stalls)
+        inside = int(np.count_nonzero(run.taken[self.side.given] < cycles))
+        expected = self.beats_inside(units)
+        assert inside == expected, f"{inside} beats inside, not {expected}"
+
+
+def corner_units():
+    """Every exponent in every lane under every setting, every knee, and every count modulo 8."""
+    generator = np.random.default_rng(1)
+    units = []
+    exponents = np.concatenate([np.roll(np.arange(256), lane) for lane in range(N_LANES)])
+    for exponent, paper, prescale in SETTINGS:
+        words = generator.integers(0, 1 << 32, len(exponents), np.uint32) & 0x807FFFFF
+        words |= exponents.astype(np.uint32) << 23
+        for part in np.split(words, 2):
+            units.append(engines.Unit(part, len(part), 0, exponent, paper, prescale))
+    bits = np.concatenate(
+        [
+            stimulus.float_corners([0, 1, 2, 254, 255])[::3],
+            stimulus.float_corners(range(100, 140, 1))[::2],
+            stimulus.float_noise(600, generator, center=120, spread=10),
+        ]
+    )
+    at, k = 0, 0
+    while at < len(bits) or k < 80:
+        count = [1, 2, 3, 4, 5, 6, 7, 8, 12, 33, 64, 65, 127, 200][k % 14]
+        words = np.take(bits, range(at, at + count), mode="wrap")
+        exponent, paper, prescale = SETTINGS[k % len(SETTINGS)]
+        units.append(engines.Unit(words, count, 0, exponent, paper, prescale))
+        at, k = at + count, k + 1
+    return units
+
+
+def wrong_fields(unit):
+    """The unit under every wrong exponent, and with counts one bit away from right ones."""
+    units = [replace(unit, exponent=e) for e in (*range(113), 127)]
+    for count in (unit.count, MAX_FLOATS, 0):
+        units += [
+            replace(unit, count=count ^ 1 << bit)
+            for bit in range(16)
+            if not 1 <= count ^ 1 << bit <= MAX_FLOATS
+        ]
+    return units
+
+
+def fills(bench, generator):
+    """Lists of units, each of which fills a store to its last row or just beyond."""
+    long = bench.floats("raw", 200, generator)
+
+    def of(kind, counts):
+        return [long, *(bench.floats(kind, int(count), generator) for count in counts)]
+
+    for _ in range(4):
+        yield of("raw", generator.integers(24, MAX_FLOATS + 1, 16))
+        yield of("mixed", generator.integers(24, 200, 40))
+        yield [
+            long,
+            *(bench.sparse(64 * int(k) + 1, generator) for k in generator.integers(2, 5, 40)),
+        ]
+        yield [long, *(replace(u, exponent=0) for u in of("raw", generator.integers(24, 40, 80)))]
+        yield of("zero", generator.integers(MAX_FLOATS // 2, MAX_FLOATS + 1, 24))
+    for over in (-1, 0, 1):  # the last unit that may start begins with the store just so full
+        rest = bench.most[0] + over - bench.side.n_given(long)
+        if bench.side is COMPRESSOR:
+            counts = [4 * 100] * (rest // 100) + [4 * (rest % 100)]
+        else:  # raw units of 7 groups have 14 + 224 bytes, 15 rows; of less than one, 2 to 3
+            counts = [56] * (rest // 15) + [(11, 26, 41, 11)[rest % 4]]
+        yield of("raw", [c for c in [*counts, 99, 99, 99] if c])
+
+
+def test(bench, faults):
+    """All that is the same for both engines.
+
+    faults : units that must vanish.
+    """
+    generator = np.random.default_rng(2)
+    side, play = bench.side, bench.play
+    units = [side.make(unit) for unit in corner_units()]
+    play(units)
+    stalls = {side.given: 0.6, side.leaves: 0.5, side.told: 0.4, "units": 0.5}
+    play(units[-100:], stalls=stalls)
+    slow = [
+        bench.floats(kind, n, generator) for n in (680, 300, 130, 65) for kind in ("zero", "raw")
+    ]
+    play(slow, stalls={side.given: 0.04})
+    play(slow, stalls={side.leaves: 0.1, "units": 0.02})
+    good = bench.floats("mixed", 11, generator)
+    faults = [*faults, *wrong_fields(good)]
+    play([unit for fault in faults for unit in (fault, good)])
+    play([*faults[::-1], good, *faults, good], stalls={side.leaves: 0.3})
+    rates = [("raw", 4), ("zero", 3), ("raw", 61), ("zero", 200), ("mixed", 200), ("raw", 8)]
+    for kind, count in rates:
+        bench.check_rate(bench.floats(kind, count, generator))
+    short = [bench.floats("bits", 1 + k % 3, generator) for k in range(70)]
+    for port in (side.leaves, side.told):
+        play(
+            [*(bench.floats("raw", 200, generator) for _ in range(7)), *short],
+            stalls={port: stimulus.storm(900)},
+        )
+    instance = bench.model.instance()
+    play(units[-9:], instance=instance)  # with a reset; from here on without
+    for k, full in enumerate(fills(bench, generator)):
+        bench.check_full(full, instance)
+        how = {
+            name: float(duty) for name, duty in zip(stalls, generator.random(4) ** 0.3, strict=True)
+        }
+        play(units[-60:][k % 5 :: 5], instance=instance, reset=False, stalls=how)
+    for cycles in (9, 30, 47, 200, 411):  # a reset in mid-unit leaves nothing behind
+        inputs = side.inputs(bench.model, units[-40:], N_LANES, np.random.default_rng(3))
+        instance.run(inputs, stalls={side.leaves: 0.5}, drain=False, max_cycles=cycles)
+        play(units[-40 + cycles % 7 : -20], instance=instance)
