@@ -21,7 +21,8 @@ class _Thc:
         self._worker = None
         self._errors, self._rounds = {}, {}
 
-    def __call__(self, _, bucket):
+    def average(self, bucket):
+        """Future of a bucket's mean over the workers."""
         import torch
         import torch.distributed as dist
 
@@ -68,7 +69,12 @@ def thc_hook(*, seed=0, feedback=True, group=None, **parameters):
     tensor.
     """
     thc.Worker(1, seed, **parameters)  # complains about parameters now
-    return _Thc(group, feedback, seed, parameters)
+    state = _Thc(group, feedback, seed, parameters)
+
+    def hook(_, bucket):  # DDP wants a function
+        return state.average(bucket)
+
+    return hook
 
 
 def inceptionn_hook(*, exponent=117, mode="strict", prescale=0, group=None):

@@ -16,7 +16,7 @@ STORE_BYTES = 2 * MAX_FRAME
 class MacEntry(wiring.Component):
     """Takes every beat: a frame that finds its store full is lost whole, one of 16 KiB is cut.
 
-    Frames leave once they are whole, 9 cycles after their last beat; 1 beat per cycle.
+    Frames leave once they are whole, 8 cycles after their last beat; 1 beat per cycle.
 
     Parameters
     ----------

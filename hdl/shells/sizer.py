@@ -22,7 +22,7 @@ def SizedBeat(n_bytes, *, meta_width=0):
 class Sizer(wiring.Component):
     """Stores a frame, counts it, and offers it with its size: 1 beat per cycle in and out.
 
-    The first beat leaves 11 cycles after the last one came. Frames marked bad, and those longer
+    The first beat leaves 9 cycles after the last one came. Frames marked bad, and those longer
     than the store, do not leave; neither do their sizes, so the two never get out of step. When the
     store is full, ``i.ready`` is low.
 
