@@ -20,7 +20,7 @@ from .memory import BlockRAM
 from .merger import CodedUnit, Merger
 from .network import PrefixSum
 from .packer import Packer
-from .pipeline import Room, Table, credit, current, delayed, delayed_flag, step
+from .pipeline import Room, Table, copied, credit, current, delayed, delayed_flag, step
 from .streams import FIFO, FrameBeat, Slice
 
 __all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
@@ -163,7 +163,7 @@ class Compressor(wiring.Component):
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
         m.submodules.plans = plans = Table(self.plan, N_PLANS)
         room = data.StructLayout({name: self.plan[name].shape for name in ("rows", "tag_rows")})
-        m.submodules.needs = needs = FIFO(room, N_PLANS)
+        m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
         go = Signal()
         free = credit(m, N_PLANS, take=go, give=plans.next, name="plan_credits")
         m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
@@ -232,7 +232,8 @@ class Compressor(wiring.Component):
         accept, end = Signal(), Signal()
         ahead, need = step(m, "need_ahead", needs, needs.p.shape())
         m.d.comb += ahead.eq(needs.p)
-        valid, load = current(m, "plan", need, end=end, may_load=all_open)
+        ends = Signal()
+        valid, load = current(m, "plan", need, ends=ends, may_load=all_open)
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
             m.d.sync += fresh.eq(floats.p.last)
@@ -240,6 +241,7 @@ class Compressor(wiring.Component):
             floats.ready.eq(valid),
             accept.eq(floats.valid & valid),
             end.eq(accept & floats.p.last),
+            ends.eq(~valid | end),
             rooms["row_room"].take.eq(Mux(load, need.p.rows, 0)),
             rooms["tag_room"].take.eq(Mux(load, need.p.tag_rows, 0)),
             rooms["unit_room"].take.eq(load),
@@ -359,8 +361,9 @@ class Compressor(wiring.Component):
         so_far = Signal(16)
         first = ride("first")
         plan = data.View(self.plan, ride("plan"))
-        m.d.comb += so_far.eq(Mux(first, plan.tag_bytes, size))
-        m.d.sync += size.eq(so_far + prefix.total)
+        begins, begins_too = copied(m, ride("first", -1), 2, name="begins")
+        m.d.comb += so_far.eq(Mux(begins, plan.tag_bytes, size))
+        m.d.sync += size.eq(Mux(begins_too, plan.tag_bytes, size) + prefix.total)
         base = Signal(column, reset_less=True)
         fills = Signal()
         m.d.sync += base.eq(so_far)
@@ -431,7 +434,7 @@ class Compressor(wiring.Component):
         # Told a cycle before the tail is whole: the merger reads later, and the flag is its own.
         wait = packer.latency - 3
         told = delayed_flag(m, last, packer.latency - 1, name="told")
-        m.submodules.measured = measured = FIFO(SIZE, N_UNITS)
+        m.submodules.measured = measured = FIFO(SIZE, N_UNITS, never_full=True)
         m.submodules.size_ahead = size_ahead = Slice(SIZE)
         wiring.connect(m, measured.o, size_ahead.i)
         wiring.connect(m, size_ahead.o, wiring.flipped(self.sizes))

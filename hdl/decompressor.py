@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
 from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes, legal
-from .memory import BlockRAM
+from .memory import Bank, BlockRAM
 from .network import Spreader, plane_bit
 from .outlet import Outlet
 from .pipeline import Room, Table, credit, current, delayed, delayed_flag, step, thermometer
@@ -110,9 +110,9 @@ class Decompressor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.planner = planner = self.planner
-        m.submodules.stored = stored = FIFO(1, N_UNITS)
-        m.submodules.planned = planned = FIFO(planner.planned_unit, N_UNITS)
-        m.submodules.judged = judged = FIFO(VERDICT, N_UNITS)
+        m.submodules.stored = stored = FIFO(1, N_UNITS, never_full=True)
+        m.submodules.planned = planned = FIFO(planner.planned_unit, N_UNITS, never_full=True)
+        m.submodules.judged = judged = FIFO(VERDICT, N_UNITS, never_full=True)
         m.submodules.decodable = decodable = Slice(planner.planned_unit)
         m.submodules.verdict = verdict = Slice(VERDICT)
         rest = {name: self.unit[name].shape for name in ("beats", "rows", "tag_rows", "scales")}
@@ -151,7 +151,7 @@ class Decompressor(wiring.Component):
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
         m.submodules.arrivals = arrivals = Table(self.arrival, N_PLANS)
         room = data.StructLayout({name: self.unit[name].shape for name in ("rows", "tag_rows")})
-        m.submodules.needs = needs = FIFO(room, N_PLANS)
+        m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
         go = Signal()
         free = credit(m, N_PLANS, take=go, give=arrivals.next, name="arrival_credits")
         m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
@@ -228,14 +228,15 @@ class Decompressor(wiring.Component):
         m.submodules.row_room = row_room = Room(self.depth, largest=self.n_rows)
         m.submodules.tag_room = tag_room = Room(self.tag_depth, largest=self.n_tag_rows)
         m.submodules.unit_room = unit_room = Room(N_UNITS)
-        m.submodules.tokens = tokens = FIFO(1, N_UNITS)
+        m.submodules.tokens = tokens = FIFO(1, N_UNITS, never_full=True)
         wiring.connect(m, tokens.o, planner.tag_rows)
 
         all_open, space = Signal(), Signal()
         accept, end = Signal(), Signal()
         needs, arrivals = self._arrivals(m)
         ahead, need = step(m, "need_ahead", needs, needs.p.shape())
-        valid, load = current(m, "arrival", need, end=end, may_load=all_open)
+        ends = Signal()
+        valid, load = current(m, "arrival", need, ends=ends, may_load=all_open)
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
             m.d.sync += fresh.eq(coded.p.last)
@@ -248,6 +249,7 @@ class Decompressor(wiring.Component):
             ahead.eq(needs.p),
             accept.eq(coded.valid & coded.ready),
             end.eq(accept & coded.p.last),
+            ends.eq(~valid | end),
             row_room.take.eq(Mux(load, need.p.rows, 0)),
             tag_room.take.eq(Mux(load, need.p.tag_rows, 0)),
             unit_room.take.eq(load),
@@ -308,16 +310,15 @@ class Decompressor(wiring.Component):
             "tag_row": (tag_row + index)[: len(tag_row)],
         }
         enables, values = registers(enables, values, 4)
-        enables, values = registers(enables, values, 5)
-        banks = []
-        for k in range(2):
-            m.submodules[f"bank{k}"] = bank = BlockRAM(32 * self.n_lanes, self.depth // 2)
+        banks = [Bank(32 * self.n_lanes, self.depth // 2) for _ in range(2)]
+        for k, bank in enumerate(banks):
+            m.submodules[f"bank{k}"] = bank
             m.d.comb += [
                 bank.write_en.eq(enables[f"bank{k}"]),
                 bank.write_addr.eq(values["row"][1:]),
                 bank.write_data.eq(values["data"]),
             ]
-            banks.append(bank)
+        enables, values = registers(enables, values, 5)
         m.submodules.tag_store = tag_store = BlockRAM(32 * self.n_lanes, self.tag_depth)
         m.d.comb += [
             tag_store.write_en.eq(enables["tag_row"]),
@@ -336,13 +337,15 @@ class Decompressor(wiring.Component):
         m.submodules.outlet = outlet = self.outlet
         wiring.connect(m, outlet.o, wiring.flipped(self.floats))
         issue, done = Signal(), Signal()
-        valid, load = current(m, "unit", units, end=done)
+        ends = Signal()
+        valid, load = current(m, "unit", units, ends=ends)
         live, final = Signal(), Signal()  # the unit is there and ok; this is its last beat
         index, last_index = (Signal(self.unit["final"].shape) for _ in range(2))
         following = Signal.like(index)  # index + 1
         m.d.comb += [
             issue.eq(live & outlet.free),
-            done.eq((issue & final) | (valid & ~live)),
+            ends.eq(~live | (outlet.free & final)),
+            done.eq(valid & ends),
             outlet.start.eq(issue),
             details.next.eq(done),
         ]
@@ -387,15 +390,13 @@ class Decompressor(wiring.Component):
         # Window: a column comes from the row of the beat's first byte, or from the next
         wait = self.start_cycle - self.plan_cycle
         row = delayed(m, plan.row, self.column_cycle - 6 - self.plan_cycle, name="row")
-        even, odd = Signal(len(row), reset_less=True), Signal(len(row), reset_less=True)
-        m.d.sync += [even.eq((row + 1) >> 1), odd.eq(row >> 1)]
-        m.d.comb += [banks[0].read_addr.eq(even), banks[1].read_addr.eq(odd)]
+        m.d.comb += [banks[0].read_addr.eq((row + 1) >> 1), banks[1].read_addr.eq(row >> 1)]
         passed = thermometer(m, plan.starts[:column], n, name="passed")
         from_odd = Signal(self.n_bytes, reset_less=True)
         parity = delayed(m, plan.row[0], 3, name="parity")
         m.d.sync += from_odd.eq(passed ^ parity.replicate(self.n_bytes))
         from_odd = delayed(m, from_odd, self.column_cycle - 5 - self.plan_cycle, name="from_odd")
-        near = [delayed(m, bank.read_data, 2, name="columns_near") for bank in banks[::-1]]
+        near = [delayed(m, bank.read_data, 1, name="columns_near") for bank in banks[::-1]]
         columns = Signal(32 * n, reset_less=True)
         for j in range(self.n_bytes):
             pair = (bank.word_select(j, 8) for bank in near)

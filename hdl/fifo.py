@@ -51,17 +51,21 @@ class FIFO(wiring.Component):
         Payload of both streams.
     depth : int
         Beats, 2 to 64; 16 and below take the same LUT RAM on an ECP5.
+    never_full : bool
+        The user lets in at most ``depth`` beats. ``i.ready`` is 1 always, and the count takes one
+        LUT less.
 
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth, *, never_full=False):
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         self.shape = shape
         self.depth = depth
+        self.never_full = never_full
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
         self.occupied = Signal(depth - 1, attrs=kept)  # bit k: more than k beats in the memory
         self.free = Signal(init=1, attrs=kept)  # fewer than depth beats in the memory
@@ -113,7 +117,9 @@ class FIFO(wiring.Component):
         up, down = Signal(), Signal()
         m.d.comb += [up.eq(push & ~pop), down.eq(pop & ~push)]
         count = moved(Cat(self.occupied, ~self.free), up, down)
-        m.d.sync += [self.occupied.eq(count[:-1]), self.free.eq(~count[-1])]
+        m.d.sync += self.occupied.eq(count[:-1])
+        if not self.never_full:
+            m.d.sync += self.free.eq(~count[-1])
         out = Value.cast(self.o.p)
         for (start, stop), valid in zip(chunks(len(out)), self.valids, strict=True):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)

@@ -10,6 +10,17 @@ from amaranth.utils import ceil_log2
 from .primitives import family
 
 
+def _ports(width, depth):
+    """Members of a memory of `depth` words."""
+    return {
+        "write_en": In(1),
+        "write_addr": In(ceil_log2(depth)),
+        "write_data": In(width),
+        "read_addr": In(ceil_log2(depth)),
+        "read_data": Out(width),
+    }
+
+
 class BlockRAM(wiring.Component):
     """One write port, one read port, one clock; read latency 2 cycles, fixed.
 
@@ -44,16 +55,7 @@ class BlockRAM(wiring.Component):
             raise ValueError(f"depth must be 2 to 16384, not {depth!r}")
         self.width = width
         self.depth = depth
-        addr_width = ceil_log2(depth)
-        super().__init__(
-            {
-                "write_en": In(1),
-                "write_addr": In(addr_width),
-                "write_data": In(width),
-                "read_addr": In(addr_width),
-                "read_data": Out(width),
-            }
-        )
+        super().__init__(_ports(width, depth))
 
     @cached_property
     def array(self):
@@ -144,3 +146,38 @@ class BlockRAM(wiring.Component):
             if used:
                 args[f"o_DO{port if mode == 36 else 'B'}{index}"] = self.read_data[start + bit]
         return Instance("DP16KD", **args)
+
+
+class Bank(wiring.Component):
+    """A wide `BlockRAM` with registers around it: its parts lie all over the device.
+
+    Each port has one, so a word comes 4 cycles after its address; one written in cycle t can be
+    read from cycle t + 1 on. Parts of up to `PART` bits have copies of addresses and enable of
+    their own. Parameters and members as of `BlockRAM`.
+    """
+
+    PART = 180  # bits, five DP16KD
+
+    def __init__(self, width, depth):
+        self.width = width
+        self.depth = depth
+        super().__init__(_ports(width, depth))
+
+    def elaborate(self, platform):
+        m = Module()
+        for start in range(0, self.width, self.PART):
+            stop = min(start + self.PART, self.width)
+            m.submodules[f"part{start}"] = ram = BlockRAM(stop - start, self.depth)
+            for port in ("write_en", "write_addr", "read_addr"):
+                kept = {"keep_register": 1}
+                copy = Signal.like(
+                    getattr(self, port), name=f"{port}{start}", reset_less=port != "write_en"
+                )
+                copy.attrs.update(kept)
+                m.d.sync += copy.eq(getattr(self, port))
+                m.d.comb += getattr(ram, port).eq(copy)
+            written = Signal(stop - start, name=f"written{start}", reset_less=True)
+            held = Signal(stop - start, name=f"held{start}", reset_less=True)
+            m.d.sync += [written.eq(self.write_data[start:stop]), held.eq(ram.read_data)]
+            m.d.comb += [ram.write_data.eq(written), self.read_data[start:stop].eq(held)]
+        return m

@@ -99,7 +99,9 @@ class Merger(wiring.Component):
 
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
         needed = {name: self.unit[name].shape for name in ("final", "single", "dropped")}
-        m.submodules.waiting = waiting = FIFO(data.StructLayout(needed), self.n_units)
+        m.submodules.waiting = waiting = FIFO(
+            data.StructLayout(needed), self.n_units, never_full=True
+        )
         rest = {name: field.shape for name, field in self.unit if name not in needed}
         m.submodules.table = table = Table(data.StructLayout(rest), self.n_units)
         m.d.comb += [
@@ -112,7 +114,8 @@ class Merger(wiring.Component):
         m.d.comb += ahead.eq(waiting.o.p)
 
         issue, done = Signal(), Signal()
-        valid, load = current(m, "unit", following_unit, end=done)
+        ends = Signal()
+        valid, load = current(m, "unit", following_unit, ends=ends)
         live = Signal()  # the unit is there, and not dropped
         index, last_index = Signal(needed["final"]), Signal(needed["final"])
         following = Signal.like(index)  # index + 1
@@ -120,7 +123,8 @@ class Merger(wiring.Component):
         m.d.comb += [
             issue.eq(live & outlet.free),
             outlet.start.eq(issue),
-            done.eq((issue & final) | (valid & ~live)),
+            ends.eq(~live | (outlet.free & final)),
+            done.eq(valid & ends),
             table.next.eq(done),
         ]
         with m.If(done):

@@ -1,6 +1,6 @@
 """The way out of a pipeline that cannot stall: a queue that is asked before work starts."""
 
-from amaranth.hdl import Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,21 +27,28 @@ class Turns(wiring.Component):
         kept = {"keep_register": 1}  # parts of a wide beat work in step, each with its own
         self.one, self.two = Signal(attrs=kept), Signal(attrs=kept)  # beats in here, at least
         self.write, self.read = Signal(attrs=kept), Signal(attrs=kept)  # whose turn it is
+        self.follows = Signal(2, init=1, attrs=kept)  # bit k: register k is free, and next
         super().__init__({"i": In(stream.Signature(width)), "o": Out(stream.Signature(width))})
 
     def elaborate(self, platform):
         m = Module()
         i, o = self.i, self.o
         m.d.comb += [i.ready.eq(~self.two), o.valid.eq(self.one)]
+        two, write = Signal(), Signal()
+        m.d.comb += [
+            two.eq(self.one & ~o.ready & (i.valid | self.two)),
+            write.eq(self.write ^ (i.valid & ~self.two)),
+        ]
         m.d.sync += [
             self.one.eq(i.valid | self.two | (self.one & ~o.ready)),
-            self.two.eq(self.one & ~o.ready & (i.valid | self.two)),
-            self.write.eq(self.write ^ (i.valid & ~self.two)),
+            self.two.eq(two),
+            self.write.eq(write),
             self.read.eq(self.read ^ (self.one & o.ready)),
+            self.follows.eq(Cat(~two & ~write, ~two & write)),
         ]
         beats = [Signal.like(i.p, name=f"beat{k}", reset_less=True) for k in range(2)]
         for k, beat in enumerate(beats):
-            with m.If((self.write == k) & ~self.two):  # it is free, so it may follow the input
+            with m.If(self.follows[k]):
                 m.d.sync += beat.eq(i.p)
         m.d.comb += o.p.eq(Mux(self.read, *beats[::-1]))
         return m
@@ -103,7 +110,9 @@ class Outlet(wiring.Component):
         for start, stop in chunks(self.width):
             m.submodules[f"turns{start}"] = turns = Turns(stop - start)
             if shallow:
-                m.submodules[f"queue{start}"] = queue = FIFO(stop - start, self.depth)
+                m.submodules[f"queue{start}"] = queue = FIFO(
+                    stop - start, self.depth, never_full=True
+                )
                 come = Signal(name=f"come{start}", attrs={"keep_register": 1})
                 m.d.sync += come.eq(self.come)
                 m.d.comb += [queue.i.valid.eq(come), queue.i.p.eq(beat[start:stop])]

@@ -30,18 +30,19 @@ def step(m, name, source, shape):
     return part.i.p, part.o
 
 
-def current(m, name, source, *, end, may_load=1):
+def current(m, name, source, *, ends, may_load=1):
     """Move from unit to unit: returns (valid, load).
 
-    valid : there is a unit. load : the next one is taken from stream `source` in this cycle, that
-    of `end`, or when there is none, if `may_load`; both are comb values. Users set what they count
-    per unit from ``source.p`` where ``load`` is 1, after everything else, so that no path runs
-    from a unit's fields to the end of the one before. Since ``load`` comes late in its cycle, the
-    stream carries only what is needed at once; the rest of a unit waits in a `Table`.
+    valid : there is a unit. load : the next one is taken from stream `source` in this cycle.
+    ends : comb value: the present unit ends in this cycle, or there is none. may_load : comb value.
+
+    Users set what they count per unit from ``source.p`` where ``load`` is 1, after everything else,
+    so that no path runs from a unit's fields to the end of the one before. Since ``load`` comes
+    late in its cycle, the stream carries only what is needed at once; the rest waits in a `Table`.
     """
     valid, load = Signal(name=f"{name}_valid"), Signal(name=f"{name}_load")
-    m.d.comb += [load.eq(source.valid & may_load & (~valid | end)), source.ready.eq(load)]
-    m.d.sync += valid.eq(load | (valid & ~end))
+    m.d.comb += [load.eq(source.valid & may_load & ends), source.ready.eq(load)]
+    m.d.sync += valid.eq(load | (valid & ~ends))
     return valid, load
 
 
@@ -63,6 +64,17 @@ def delayed_flag(m, flag, cycles, *, name="flag"):
         m.d.sync += register.eq(flag)
         flag = register
     return flag
+
+
+def copied(m, value, n, *, name="copy"):
+    """`n` registers that hold `value` of the cycle before, and that synthesis keeps apart."""
+    copies = []
+    for k in range(n):
+        shape = Value.cast(value).shape()
+        copy = Signal(shape, name=f"{name}_copy{k}", reset_less=True, attrs={"keep_register": 1})
+        m.d.sync += copy.eq(value)
+        copies.append(copy)
+    return copies
 
 
 def thermometer(m, count, n_lanes, *, name="below"):

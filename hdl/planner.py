@@ -9,7 +9,7 @@ from .fifo import FIFO
 from .inceptionn import GROUP, SCALES
 from .memory import BlockRAM
 from .network import PrefixSum
-from .pipeline import Room, Table, current, delayed, delayed_flag, step
+from .pipeline import Room, Table, copied, current, delayed, delayed_flag, step
 
 CHUNKS = 16  # beats of floats whose tags fill a row
 
@@ -181,8 +181,9 @@ class Planner(wiring.Component):
         at_sum = ride("unit", summed)
         size = Signal(16, reset_less=True)
         so_far = Signal(16)
-        m.d.comb += so_far.eq(Mux(ride("first", summed), at_sum.tag_bytes, size))
-        m.d.sync += size.eq(so_far + prefix.total)
+        first, first_too = copied(m, ride("first", summed - 1), 2, name="first")
+        m.d.comb += so_far.eq(Mux(first, at_sum.tag_bytes, size))
+        m.d.sync += size.eq(Mux(first_too, at_sum.tag_bytes, size) + prefix.total)
         offsets = delayed(m, prefix.offsets, 1, name="offsets")
         bases = []
         for group in range(n // 4):
@@ -238,11 +239,14 @@ class Planner(wiring.Component):
         m.submodules.room = room = Room(self.depth, largest=self.n_beats)
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
         needed = {name: self.unit[name].shape for name in ("final", "single", "beats")}
-        m.submodules.waiting = waiting = FIFO(data.StructLayout(needed), self.n_units)
+        m.submodules.waiting = waiting = FIFO(
+            data.StructLayout(needed), self.n_units, never_full=True
+        )
         m.submodules.table = table = Table(self.unit, self.n_units)
         ahead, source = step(m, "ahead", waiting.o, waiting.shape)
         go, stop, end = Signal(), Signal(), Signal()
-        valid, load = current(m, "unit", source, end=end, may_load=room.open)
+        ends = Signal()
+        valid, load = current(m, "unit", source, ends=ends, may_load=room.open)
         index, last_index = (Signal(needed["final"]) for _ in range(2))
         following = Signal.like(index)  # index + 1
         fresh, final, row_ends = Signal(), Signal(), Signal()
@@ -256,6 +260,7 @@ class Planner(wiring.Component):
             go.eq(valid & self.tag_rows.valid),
             stop.eq(final | (row_ends & self.tag_rows.p)),
             end.eq(go & stop),
+            ends.eq(~valid | (self.tag_rows.valid & stop)),
             self.tag_rows.ready.eq(go & (stop | row_ends)),
             room.take.eq(Mux(load, source.p.beats, 0)),
             room.give.eq(Mux(self.done, self.done_beats, 0)),

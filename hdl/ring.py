@@ -75,7 +75,7 @@ class Ring(wiring.Component):
             }
         )
         self.ram = BlockRAM(Shape.cast(shape).width, self.n_slots)
-        self.prefetch = FIFO(shape, N_CREDITS)
+        self.prefetch = FIFO(shape, N_CREDITS, never_full=True)
 
     def elaborate(self, platform):
         m = Module()
