@@ -190,19 +190,23 @@ class Compressor(wiring.Component):
             second.rows.eq((first.before >> lane) + 1),
             second.tag_rows.eq(((first.groups << 1) + self.n_bytes - 1) >> column),
             second.limit.eq(unit.limit),
-            second.wrong.eq(first.wrong | (first.before >= self.max_floats)),
+            second.wrong.eq(first.wrong),
         ]
+        many = Signal()
+        m.d.sync += many.eq(first.before >= self.max_floats)
         plan = Signal(self.plan, reset_less=True)
+        wrong = second.wrong | many
         m.d.sync += [
             plan.eq(second),
-            plan.rows.eq(Mux(second.wrong, 0, second.rows)),
-            plan.tag_rows.eq(Mux(second.wrong, 0, second.tag_rows)),
+            plan.wrong.eq(wrong),
+            plan.rows.eq(Mux(wrong, 0, second.rows)),
+            plan.tag_rows.eq(Mux(wrong, 0, second.tag_rows)),
         ]
-        made = delayed_flag(m, go, 4, name="planned")
+        made, made_too = copied(m, delayed_flag(m, go, 3, name="planned"), 2, name="planned")
         m.d.comb += [
             plans.write.eq(made),
             plans.entry.eq(plan),
-            needs.i.valid.eq(made),
+            needs.i.valid.eq(made_too),
             needs.i.p.rows.eq(plan.rows),
             needs.i.p.tag_rows.eq(plan.tag_rows),
         ]

@@ -10,7 +10,7 @@ from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, c
 from .memory import Bank, BlockRAM
 from .network import Spreader, plane_bit
 from .outlet import Outlet
-from .pipeline import Room, Table, credit, current, delayed, delayed_flag, step, thermometer
+from .pipeline import Room, Table, copied, credit, current, delayed, delayed_flag, step, thermometer
 from .planner import Planner, StoredUnit
 from .streams import FIFO, Beat, Slice
 
@@ -208,11 +208,11 @@ class Decompressor(wiring.Component):
             arrival.unit.scales.byte.eq(second.top - second.prescale),
             arrival.tag_final.eq(Mux(wrong, 0, done.tag_final)),
         ]
-        made = delayed_flag(m, go, 5, name="sized")
+        made, made_too = copied(m, delayed_flag(m, go, 4, name="sized"), 2, name="sized")
         m.d.comb += [
             arrivals.write.eq(made),
             arrivals.entry.eq(arrival),
-            needs.i.valid.eq(made),
+            needs.i.valid.eq(made_too),
             needs.i.p.rows.eq(arrival.unit.rows),
             needs.i.p.tag_rows.eq(arrival.unit.tag_rows),
         ]

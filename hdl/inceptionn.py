@@ -137,16 +137,18 @@ class LaneEncoder(wiring.Component):
         below = register(x < exponent, "below")
         dead = register(denormal | ~live, "dead")
         one_or_more = ~x[9] & (x[7:9].any() | x[:7].all())  # x >= 127, without a carry chain
-        high = register(((one_or_more & ~denormal) | special) & live, "high")
+        high = register(one_or_more | special, "high")
         low = register(x < mid, "low")
         half_shift = register((126 - x)[:4], "half_shift")
         byte_shift = register((top - x)[:4], "byte_shift")
 
         # cycle 3: the tag
         held = Signal(2, name="tag_held", reset_less=True)
-        with m.If(high):
+        with m.If(dead):
+            m.d.sync += held.eq(ZERO)
+        with m.Elif(high):
             m.d.sync += held.eq(RAW)
-        with m.Elif(below | dead):
+        with m.Elif(below):
             m.d.sync += held.eq(ZERO)
         with m.Else():
             m.d.sync += held.eq(Mux(low, BYTE, HALF))

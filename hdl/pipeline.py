@@ -71,7 +71,7 @@ def copied(m, value, n, *, name="copy"):
     copies = []
     for k in range(n):
         shape = Value.cast(value).shape()
-        copy = Signal(shape, name=f"{name}_copy{k}", reset_less=True, attrs={"keep_register": 1})
+        copy = Signal(shape, name=f"{name}_copy{k}", attrs={"keep_register": 1})
         m.d.sync += copy.eq(value)
         copies.append(copy)
     return copies
