@@ -17,10 +17,11 @@ from ..offload import Subtype
 from .ipv4 import checksums_hold, gradnic_frame, is_plain_udp
 from .offload_round import Round
 from .receiver import wanted_packets
-from .sender import DATA, Spray
+from .sender import DATA, Pace, Spray
 from .tagger import CONTROL, PULL, PUSH, Packet, Rules, Tagger
 
 ARMED = 2  # rounds of one tensor at a time
+TICK_BYTES = 1500  # what the line takes in the time of a frame
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Settings:
     with the port at which each neighbor is heard. tagger : tagger.Rules, whose tensors are those
     of `tensors` in order. t_probe, t_retry : time between PROBEs, and of silence after NOT_READY.
     segment : packets that one PROBE covers at most. n_paths, spray : see `sender.Spray`.
-    per_tick : frames that a port sends per tick.
+    per_tick : frames that a port sends per tick. pace, low, high : rule of `sender.Pace` towards
+    each neighbor, and its round trips in ticks; the line takes `TICK_BYTES` per frame and tick.
     """
 
     job: int
@@ -62,6 +64,9 @@ class Settings:
     n_paths: int = 1
     spray: str = "round_robin"
     per_tick: int = 1
+    pace: str = "off"
+    low: int = 0
+    high: int = 0
     udp_port: int = UDP_PORT
 
     def __post_init__(self):
@@ -85,6 +90,7 @@ class Card:
     rounds : {(tensor, gen): Round}
     to_host : list of (port, frame)
         Frames that are not ours, as they came.
+    paces : {node: Pace}
     counters : collections.Counter
         Drops by reason: ``bad``, ``length``, ``checksum``, ``format``, ``owner``, ``config``,
         ``codec``, ``stale``, ``not_ready``, ``duplicate``, ``late``, ``early``; and ``data``,
@@ -105,6 +111,10 @@ class Card:
         self.rounds = {}
         self.retired = {}  # tensor: newest GEN that was released
         self.sprays = {node: Spray(settings.n_paths, settings.spray) for node in settings.peers}
+        self.paces = {
+            node: Pace(settings.pace, low=settings.low, high=settings.high)
+            for node in settings.peers
+        }
         self.echo = {node: [0, 0] for node in settings.peers}  # frames, of them marked
         self.silent = {}  # (node, tensor, gen): time until which nothing is sent
         self.changed = False  # rows may have become ready
@@ -169,18 +179,23 @@ class Card:
         if self.changed:
             self._issue()
         out, room = [], Counter()
+        for pace in self.paces.values():
+            pace.cycle(TICK_BYTES * self.settings.per_tick, 2 * TICK_BYTES)
         for key in sorted(self.rounds):
             round_ = self.rounds[key]
             round_.active = [run for run in round_.active if not run.sending.done]
             for run in round_.active:
                 if now < self.silent.get((run.to, *key), now):
                     continue
-                while room[run.port] < self.settings.per_tick:
+                pace = self.paces[run.to]
+                while room[run.port] < self.settings.per_tick and pace.credit >= 0:
                     item = run.sending.next(now)
                     if item is None:
                         break
                     room[run.port] += 1
-                    out.append((run.port, self._sent(round_, run, *item)))
+                    frame = self._sent(round_, run, *item)
+                    pace.spend(len(frame))
+                    out.append((run.port, frame))
         return out
 
     def _issue(self):
@@ -273,6 +288,8 @@ class Card:
         if round_ is None:
             return []
         subtype = header["p0"] & 15
+        if subtype in (Subtype.STOP, Subtype.BITMAP):
+            self.paces[source].echo(header["p1"], now - header["arg"] & 0xFFFFFFFF)
         runs = [r for r in round_.runs if r.to == source and r.ph == header["ph"]]
         if subtype == Subtype.STOP:
             for run in runs:

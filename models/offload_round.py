@@ -32,10 +32,11 @@ class Packet:
 class Run:
     """Consecutive packets of one chunk to one peer, which one PROBE covers."""
 
+    sending: Sending
+
     def __init__(self, to, port, ph, flow, first, packets):
         self.to, self.port, self.ph, self.flow = to, port, ph, flow
         self.first, self.packets = first, packets
-        self.sending = None
 
     def start(self, t_probe):
         """Queue the packets, once they are tagged."""

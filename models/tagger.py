@@ -150,7 +150,7 @@ class Rules:
     """
 
     n_layers: int = 1
-    queues: tuple = None
+    queues: tuple = ()
     n_tensors: int = 1
     score: str = "max"
     unit: int = 100
@@ -163,7 +163,7 @@ class Rules:
     def __post_init__(self):
         if not 1 <= self.n_layers <= 4096:
             raise ValueError(f"n_layers must be 1 to 4096, not {self.n_layers!r}")
-        if self.queues is None:
+        if not self.queues:
             default = tuple(layer_queue(k, self.n_layers) for k in range(self.n_layers))
             object.__setattr__(self, "queues", default)
         if len(self.queues) != self.n_layers:

@@ -12,6 +12,7 @@ from gradnic.models.offload_cluster import Cluster, LinkFaults, all_reduce
 from gradnic.models.offload_codec import Inceptionn, Norms, Raw, Thc
 from gradnic.models.schedules import build
 from gradnic.models.schedules.rows import compile_table
+from gradnic.models.sender import LINE
 from gradnic.models.topology import parse
 
 from gradnic.formats import GRADNIC, IPV4, UDP, Op
@@ -245,6 +246,18 @@ def test_importance_follows_the_partial_sums():
         assert marks[small].all() if gen == 0 else not marks[small].any()
         for card in made.cards:
             card.release(1, gen)
+
+
+def test_marks_and_long_round_trips_slow_the_sender_down():
+    times, rates = {}, {}
+    for pace in ("off", "ce", "rtt"):
+        made, x = cluster("ring:3", "ring", Raw, 40_000, segment=8, pace=pace, low=5, high=15)
+        made.arm(1, x)
+        times[pace] = made.run(LinkFaults(mark=0.5, delay=10))
+        np.testing.assert_array_equal(made.results(1), in_order(made.table, x))
+        rates[pace] = min(p.rate for card in made.cards for p in card.paces.values())
+    assert rates["ce"] < rates["off"] == LINE > rates["rtt"]
+    assert times["off"] < min(times["ce"], times["rtt"])
 
 
 def test_norms_take_the_largest_bits():
