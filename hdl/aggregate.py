@@ -13,7 +13,7 @@ from .slot_rule import SlotRule
 from .slot_types import EVENTS, Answer, Head, JobRegisters, Sizes
 from .streams import Beat
 
-__all__ = ["EVENTS", "AggregationUnit", "Answer", "Head", "JobRegisters"]
+__all__ = ["EVENTS", "AggregationUnit", "Answer", "Head", "JobRegisters", "Sizes"]
 
 
 class AggregationUnit(wiring.Component):

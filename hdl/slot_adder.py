@@ -62,7 +62,7 @@ class SlotAdder(wiring.Component):
         wiring.connect(m, wiring.flipped(self.values), rows.values)
         wiring.connect(m, out.answers, wiring.flipped(self.answers))
         wiring.connect(m, out.sums, wiring.flipped(self.sums))
-        loaded, order, latency = self.tasks.p, rows.order, SlotLanes.latency
+        loaded, order, latency = rows.following, rows.order, SlotLanes.latency
         m.d.comb += [
             rows.open.eq(out.open),
             out.takes.eq(rows.loads & (loaded.emits | loaded.tells)),
@@ -74,12 +74,10 @@ class SlotAdder(wiring.Component):
         overflows = []
         for k, column in enumerate(self.columns):
             m.submodules[f"column{k}"] = column
-            m.d.sync += [
+            m.d.comb += [
                 column.write_en.eq(self.write_en),
                 column.write_addr.eq(self.write_addr),
                 column.write_data.eq(self.write_data),
-            ]
-            m.d.comb += [
                 column.order.eq(order),
                 column.indices.eq(rows.indices),
                 column.row.eq(rows.row),
@@ -108,7 +106,7 @@ class SlotAdder(wiring.Component):
             {"answer": Answer, "place": self.sizes.place_width, "speaks": 1, "adds": 1, "first": 1}
         )
         m.submodules.tails = tails = FIFO(shape, N_TASKS)
-        loaded, answer = self.tasks.p, tails.i.p
+        loaded, answer = rows.following, tails.i.p
         m.d.comb += [
             tails.i.valid.eq(rows.loads),
             answer.answer.eq(loaded.answer),

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .fifo import FIFO
+from .fifo import FIFO, chunks
 from .pipeline import Room
 from .ring import BlockFIFO
 from .slot_types import Answer, chosen
@@ -58,7 +58,7 @@ class SlotAnswers(wiring.Component):
         sizes = self.sizes
         n_rows = N_SUMS * sizes.n_rows
         queue = FIFO if n_rows <= LARGEST_FIFO else BlockFIFO
-        tail_shape = data.StructLayout({"last_beat": 16, "is_thc": 1})
+        tail_shape = data.StructLayout({"before_last": 16, "single": 1, "is_thc": 1})
         m.submodules.rows = rows = queue(sizes.row_bits, n_rows)
         m.submodules.tails = tails = FIFO(tail_shape, N_ANSWERS)
         m.submodules.heads = heads = FIFO(Answer, N_ANSWERS)
@@ -81,26 +81,39 @@ class SlotAnswers(wiring.Component):
             heads.i.valid.eq(self.answer_valid),
             heads.i.p.eq(self.answer),
             tails.i.valid.eq(self.answer_valid & (self.answer.length != 0)),
-            tails.i.p.last_beat.eq((self.answer.length - 1) >> ceil_log2(sizes.n_bytes)),
+            tails.i.p.before_last.eq(((self.answer.length - 1) >> ceil_log2(sizes.n_bytes)) - 1),
+            tails.i.p.single.eq(self.answer.length <= sizes.n_bytes),
             tails.i.p.is_thc.eq(self.is_thc),
         ]
 
         n_beats = sizes.width // 4  # of a row
-        number, part = Signal(16), Signal(range(n_beats))
-        goes, last, turns = Signal(), Signal(), Signal()
+        number, part, turns = Signal(16), Signal(range(n_beats)), Signal()  # the row's last beat
+        first, was_last = Signal(init=1), Signal()
+        goes, last = Signal(), Signal()
+        tail = tails.o.p
         m.d.comb += [
             out.i.valid.eq(tails.o.valid & rows.o.valid),
             goes.eq(out.i.valid & out.i.ready),
-            last.eq(number == tails.o.p.last_beat),
-            turns.eq(last | (part == n_beats - 1)),
+            last.eq(Mux(first, tail.single, was_last)),
             ends.eq(goes & last),
             tails.o.ready.eq(out.i.ready & rows.o.valid & last),
-            rows.o.ready.eq(out.i.ready & tails.o.valid & turns),
+            rows.o.ready.eq(out.i.ready & tails.o.valid & (last | turns)),
             out.i.p.last.eq(last),
-            out.i.p.data.eq(chosen(self._beats(rows.o.payload, tails.o.p.is_thc), part)),
         ]
         with m.If(goes):
-            m.d.sync += [number.eq(Mux(last, 0, number + 1)), part.eq(Mux(turns, 0, part + 1))]
+            m.d.sync += [
+                number.eq(Mux(last, 0, number + 1)),
+                part.eq(Mux(last | turns, 0, part + 1)),
+                turns.eq((part == n_beats - 2) & ~last & ~turns),
+                first.eq(last),
+                was_last.eq(number == tail.before_last),
+            ]
+        beats = self._beats(rows.o.payload, tail.is_thc)
+        for start, stop in chunks(8 * sizes.n_bytes):
+            own = Signal.like(part, name=f"part{start}", attrs={"keep_register": 1})
+            with m.If(goes):
+                m.d.sync += own.eq(Mux(last | turns, 0, own + 1))
+            m.d.comb += out.i.p.data[start:stop].eq(chosen([b[start:stop] for b in beats], own))
         return m
 
     def _beats(self, row, is_thc):

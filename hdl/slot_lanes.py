@@ -1,7 +1,7 @@
 """A column of the store: a few lanes' sums of all slots, their tables and adders."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import memory, wiring
+from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from .memory import BlockRAM
@@ -52,6 +52,10 @@ class SlotLanes(wiring.Component):
         if self.bits % 32:
             raise ValueError(f"n_lanes must be a multiple of 32 / width, not {n_lanes!r}")
         self.ram = BlockRAM(self.bits, 2 ** (sizes.place_width + sizes.row_width))
+        self.writes = Signal(  # to the tables, registers of this column alone
+            data.StructLayout({"en": 1, "addr": 4 + sizes.b_max, "data": 8}),
+            attrs={"keep_register": 1},
+        )
         super().__init__(
             {
                 "write_en": In(1),
@@ -71,6 +75,7 @@ class SlotLanes(wiring.Component):
         width, n_words = self.sizes.width, self.bits // 32
         m.submodules.ram = ram = self.ram
         orders = self._orders(m)  # by cycles since the order came
+        m.d.sync += self.writes.eq(Cat(self.write_en, self.write_addr, self.write_data))
         addend = self._addend(m, orders)  # at 6
         m.d.comb += ram.read_addr.eq(orders[self.READS].address)
         held = ram.read_data  # at 6
@@ -184,9 +189,9 @@ class SlotLanes(wiring.Component):
         if depth > SMALL_TABLE:
             m.submodules[f"table{k}"] = table = BlockRAM(8, depth)
             m.d.comb += [
-                table.write_en.eq(self.write_en),
-                table.write_addr.eq(self.write_addr),
-                table.write_data.eq(self.write_data),
+                table.write_en.eq(self.writes.en),
+                table.write_addr.eq(self.writes.addr),
+                table.write_data.eq(self.writes.data),
                 table.read_addr.eq(address),
                 level.eq(table.read_data),
             ]
@@ -197,9 +202,9 @@ class SlotLanes(wiring.Component):
         m.submodules[f"table{k}"] = array
         write, read = array.write_port(), array.read_port(domain="comb")
         m.d.comb += [
-            write.en.eq(self.write_en),
-            write.addr.eq(self.write_addr),
-            write.data.eq(self.write_data),
+            write.en.eq(self.writes.en),
+            write.addr.eq(self.writes.addr),
+            write.data.eq(self.writes.data),
             read.addr.eq(address),
             level.eq(delayed(m, read.data, 2, name=f"level{k}_")),
         ]

@@ -48,8 +48,8 @@ class SlotRows(wiring.Component):
     tasks, values : see `SlotAdder`
     open : In(1)
         There is room for the rows and the answer of one more task.
-    loads, task : Out(1), Out(Task)
-        A task begins with the next cycle; the one that is being worked on.
+    loads, following, task : Out(1), Out(Task), Out(Task)
+        A task begins with the next cycle; that task; the one that is being worked on.
     order : Out(Order(sizes))
         Registered: one cycle behind its step.
     indices, row : Out(bits of the largest row of indices), Out(sizes.row_bits)
@@ -68,6 +68,7 @@ class SlotRows(wiring.Component):
                 "values": In(stream.Signature(Beat(8 * sizes.n_bytes))),
                 "open": In(1),
                 "loads": Out(1),
+                "following": Out(Task(sizes.place_width)),
                 "task": Out(Task(sizes.place_width)),
                 "order": Out(Order(sizes)),
                 "indices": Out(self.units * sizes.lanes),
@@ -77,67 +78,62 @@ class SlotRows(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        task, values = self.task, self.values
-        adding, draining, reading, ending = (
-            Signal(name=name) for name in ("adding", "draining", "reading", "ending")
+        sizes, task, values = self.sizes, self.task, self.values
+        working, adding, draining, reading, ending = (
+            Signal(name=name) for name in ("working", "adding", "draining", "reading", "ending")
         )
         wait = Signal(range(GAP))  # cycles until the next task may begin
-        units = Signal(5)  # in the window, of no row yet
-        size = Signal(5)  # units of a row
-        left, per_row = Signal(16), Signal(16)  # elements, those of this row included
-        number = Signal(self.sizes.row_width)
+        left, per_row, two_rows = Signal(16), Signal(16), Signal(16)  # elements, this row's too
+        number = Signal(sizes.row_width)
         dry = Signal()  # the payload's last beat was taken
+        last_row, long = Signal(), Signal()  # the row that is due is the last; the GAP-th, or more
 
-        enough, shifts, takes, row = Signal(), Signal(), Signal(), Signal()
-        behind = Signal(5)  # units behind the row
+        arrives, row, finishes = Signal(), Signal(), Signal()
+        takes = values.valid & values.ready
+        m.d.comb += arrives.eq(values.valid | dry)
+        enough, fits, shifts, behind = self._count_units(m, adding, arrives)
         m.d.comb += [
-            enough.eq(units >= size),
             values.ready.eq(~dry & ((adding & ~enough) | draining)),
-            takes.eq(values.valid & values.ready),
-            shifts.eq(adding & ~enough & (values.valid | dry)),
-            row.eq((adding & (enough | (shifts & (units + UNITS >= size)))) | reading),
-            behind.eq(units + Mux(shifts, UNITS, 0) - Mux(row, size, 0)),
+            row.eq(reading | (adding & (enough | (fits & arrives)))),
+            finishes.eq((row & last_row) | ending),
         ]
-        final_row, finishes, short = Signal(), Signal(), Signal()
-        m.d.comb += [
-            final_row.eq(row & (left <= per_row)),
-            finishes.eq(final_row | ending),
-            short.eq(final_row & (number < GAP - 1)),
-            self.loads.eq(
-                self.tasks.valid
-                & self.open
-                & Mux(adding | draining | reading | ending, finishes & ~short, wait == 0)
-            ),
-            self.tasks.ready.eq(self.loads),
-        ]
-        with m.If(adding):
-            m.d.sync += units.eq(behind)
         with m.If(takes):
             m.d.sync += dry.eq(values.p.last)
         with m.If(row):
-            m.d.sync += [left.eq(left - per_row), number.eq(number + 1)]
+            m.d.sync += [
+                left.eq(left - per_row),
+                last_row.eq(left <= two_rows),
+                number.eq(number + 1),
+                long.eq(number >= GAP - 2),
+            ]
         with m.If(draining & (dry | (takes & values.p.last))):
             m.d.sync += [draining.eq(0), reading.eq(task.emits), ending.eq(~task.emits)]
         with m.If(finishes):
-            m.d.sync += [adding.eq(0), reading.eq(0), ending.eq(0)]
-        with m.If(short):
+            m.d.sync += [working.eq(0), adding.eq(0), reading.eq(0), ending.eq(0)]
+        with m.If(finishes & ~ending & ~long):
             m.d.sync += wait.eq(GAP - 2 - number)
         with m.Elif(wait != 0):
             m.d.sync += wait.eq(wait - 1)
+
+        ready, following = self._ahead(m)
+        m.d.comb += self.loads.eq(
+            ready & self.open & Mux(working, finishes & (long | ending), wait == 0)
+        )
         with m.If(self.loads):
-            p = self.tasks.p
-            is_thc = (p.kind == Kind.INDEX) | (p.kind == Kind.SUM)
+            p = following
             m.d.sync += [
                 task.eq(p),
+                working.eq(1),
                 adding.eq(p.adds),
                 draining.eq(p.takes & ~p.adds),
                 reading.eq(~p.takes & p.emits),
                 ending.eq(~p.takes & ~p.emits),
-                units.eq(0),
-                size.eq(Mux(p.kind == Kind.INDEX, p.bits + 1, self.sizes.width)),
                 left.eq(p.elems),
-                per_row.eq(Mux(is_thc, self.sizes.lanes, self.sizes.row_words)),
+                per_row.eq(Mux(p.kind[1], sizes.row_words, sizes.lanes)),
+                two_rows.eq(Mux(p.kind[1], 2 * sizes.row_words, 2 * sizes.lanes)),
+                last_row.eq(p.elems <= Mux(p.kind[1], sizes.row_words, sizes.lanes)),
                 number.eq(0),
+                long.eq(0),
                 dry.eq(0),
             ]
 
@@ -153,10 +149,49 @@ class SlotRows(wiring.Component):
             order.kind.eq(task.kind),
             order.bits.eq(task.bits),
             order.saturates.eq(task.overflow == SATURATE),
-            order.words.eq(Mux(left < per_row, left, per_row)),
+            order.words.eq(Mux(last_row, left, per_row)),
         ]
         self._window(m, shifts, behind)
         return m
+
+    def _ahead(self, m):
+        """The task to come: (it is there, the task)."""
+        ready = Signal()
+        following = Signal(self.task.shape(), name="following", reset_less=True)
+        m.d.comb += [self.following.eq(following), self.tasks.ready.eq(~ready)]
+        with m.If(~ready):
+            m.d.sync += [ready.eq(self.tasks.valid), following.eq(self.tasks.p)]
+        with m.Elif(self.loads):
+            m.d.sync += ready.eq(0)
+        return ready, following
+
+    def _count_units(self, m, adding, arrives):
+        """Units in the window that belong to no row yet: (as many as a row has, with a beat more
+        as many, a beat comes in, units behind this row)."""
+        size, units = Signal(5), Signal(5)
+        enough, fits, shifts, behind = Signal(), Signal(), Signal(), Signal(5)
+        fewer, beside, more = units - size, units - size + UNITS, units + UNITS
+        m.d.comb += [
+            shifts.eq(adding & ~enough & arrives),
+            behind.eq(Mux(enough, fewer, Mux(fits, beside, more))),
+        ]
+        with m.If(adding & (enough | arrives)):
+            m.d.sync += [
+                units.eq(behind),
+                enough.eq(Mux(enough, fewer >= size, Mux(fits, beside >= size, more >= size))),
+                fits.eq(
+                    Mux(
+                        enough,
+                        fewer + UNITS >= size,
+                        Mux(fits, beside + UNITS >= size, more + UNITS >= size),
+                    )
+                ),
+            ]
+        with m.If(self.loads):
+            p = self.following
+            bits = Mux(p.kind == Kind.INDEX, p.bits, self.sizes.width - 1)
+            m.d.sync += [units.eq(0), size.eq(bits + 1), enough.eq(0), fits.eq(bits < UNITS)]
+        return enough, fits, shifts, behind
 
     def _window(self, m, shifts, behind):
         """The last beats, and the two kinds of rows that end with the last one of them."""

@@ -47,6 +47,7 @@ class SlotRule(wiring.Component):
         self.sizes = sizes
         self.records = BlockRAM(Record.size, 2**sizes.place_width)
         self.sweep = Sweep(sizes.n_jobs, sizes.place_width)
+        self.queue = Slice(Task(sizes.place_width))
         super().__init__(
             {
                 "jobs": In(data.ArrayLayout(JobRegisters, sizes.n_jobs)),
@@ -69,7 +70,7 @@ class SlotRule(wiring.Component):
         m = Module()
         m.submodules.records = records = self.records
         m.submodules.sweep = sweep = self.sweep
-        m.submodules.queue = queue = Slice(self.tasks.p.shape())
+        m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.tasks))
         at, head, closing = self.at, self.head, self.closing
         place = Cat(head.gen[0], head.slot)[: self.sizes.place_width]

@@ -71,6 +71,9 @@ class Sweep(wiring.Component):
     def __init__(self, n_jobs, place_width):
         self.n_jobs = n_jobs
         self.places = 2**place_width
+        self.left = Signal(range(self.places + 1), init=self.places)  # to be looked at, or wiped
+        self.stage = Signal(5)  # of the record that is looked at, one-hot
+        self.wiping, self.everything = Signal(init=1), Signal(init=1)
         super().__init__(
             {
                 "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
@@ -95,9 +98,7 @@ class Sweep(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         place, close = self.place, self.close
-        left = Signal(range(self.places + 1), init=self.places)
-        stage = Signal(5)  # of the record that is looked at
-        wiping, everything = Signal(init=1), Signal(init=1)
+        left, stage, wiping = self.left, self.stage, self.wiping
         again, by_time, by_bytes = Signal(), Signal(), Signal()
         idle, ends, reads, due = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
@@ -126,7 +127,7 @@ class Sweep(wiring.Component):
             m.d.sync += by_time.eq(1)
         with m.If(self.crossed):
             m.d.sync += by_bytes.eq(1)
-        self._wipe(m, idle, wiping, everything, left, again, by_time | by_bytes)
+        self._wipe(m, idle, again, by_time | by_bytes)
         return m
 
     def _due(self, m, stage, by_time, by_bytes):
@@ -153,8 +154,9 @@ class Sweep(wiring.Component):
         m.d.comb += self.close.p.gen.eq(record.gen)
         return is_open & ((by_time & late) | (by_bytes & enough))
 
-    def _wipe(self, m, idle, wiping, everything, left, again, sweeping):
+    def _wipe(self, m, idle, again, sweeping):
         """Make records empty, one a cycle, once nothing else is under way."""
+        wiping, everything, left = self.wiping, self.everything, self.left
         owner = Signal(4)
         job = Signal(JobRegisters)
         slot = self.place[1:]

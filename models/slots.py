@@ -110,7 +110,8 @@ class SlotEngine:
         out = []
         for key in sorted(self.slots):
             slot = self.slots[key]
-            due = slot.job.deadline and now - slot.opened >= slot.job.deadline
+            waited = (now - slot.opened) % 2**32
+            due = slot.job.deadline and waited >= slot.job.deadline
             if due and not slot.closed and slot.claim["op"] != Op.NORM:
                 out += self._close(slot)
         return out

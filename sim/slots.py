@@ -86,10 +86,9 @@ class Bench:
         columns["job"] = [self.places[p.head["job"]] for p in packets]
         columns["length"] = [len(p.payload) for p in packets]
         columns = {name: np.array(values, np.int64) for name, values in columns.items()}
-        whole = [p.payload for p in packets if p.payload]
         return {
             "heads": encoding.pack(Head, **columns),
-            "values": self.model.pack_frames("values", whole),
+            "values": self._beats("values", [p.payload for p in packets]),
         }
 
     def expected(self, answers):
@@ -98,11 +97,16 @@ class Bench:
         columns = {name: np.array([int(h[name]) for h, _ in answers], np.int64) for name in names}
         columns["job"] = np.array([self.places[h["job"]] for h, _ in answers], np.int64)
         columns["length"] = np.array([len(payload) for _, payload in answers], np.int64)
-        whole = [payload for _, payload in answers if payload]
         return {
             "answers": encoding.pack(Answer, **columns),
-            "sums": self.model.pack_frames("sums", whole),
+            "sums": self._beats("sums", [payload for _, payload in answers]),
         }
+
+    def _beats(self, port, payloads):
+        whole = [payload for payload in payloads if payload]
+        if whole:
+            return self.model.pack_frames(port, whole)
+        return np.zeros((0, self.model.streams[port].size), np.uint8)
 
     def play(self, packets, *, now=0, **how):
         """Contributions in order, all at time `now`; compares answers, sums and counters."""
