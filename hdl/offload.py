@@ -16,6 +16,7 @@ from .offload_gate import PacketGate
 from .offload_maker import PacketMaker
 from .offload_types import (
     Allowance,
+    Given,
     NeighborWrite,
     Own,
     Round,
@@ -139,6 +140,7 @@ class OffloadCore(wiring.Component):
                 "again": Out(1),
                 "probes": Out(1),
                 "given_up": Out(1),
+                "given": Out(Given),
                 "crossed": Out(n_ports),
                 "oversize": Out(n_ports),
                 "overrun": Out(n_ports),
@@ -180,6 +182,7 @@ class OffloadCore(wiring.Component):
                 for name in ("sent", "again", "probes")
             ),
             self.given_up.eq(receiver.given_up),
+            self.given.eq(receiver.given),
         ]
         wiring.connect(m, scheduler.issues, sender.messages)
         wiring.connect(m, sender.packets, maker.packets)

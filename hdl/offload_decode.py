@@ -1,12 +1,13 @@
 """Turns the payloads that came into floats, and sorts out what is not of the round's codec."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats import Op
 from .decompressor import Decompressor
 from .fifo import FIFO
+from .level_table import LevelTable
 from .offload_types import Arrival, Round
 from .streams import Beat
 
@@ -18,7 +19,8 @@ class PacketDecoder(wiring.Component):
     """Data packets of the round give floats; the values of others vanish, their heads go on.
 
     A packet is ``wrong`` if its kind or settings are not the round's, or its length cannot be. Raw
-    payloads pass as they are; coded ones are stored and checked, and only sound ones give floats.
+    payloads, norms and sums pass as they are; indices become levels of 8 bits, at one beat of those
+    per cycle; coded ones are stored and checked, and only sound ones give floats.
 
     Parameters
     ----------
@@ -57,7 +59,9 @@ class PacketDecoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.codec = unit = self.codec
-        route = data.StructLayout({"keep": 1})
+        route = data.StructLayout({"keep": 1, "expand": 1})
+        m.submodules.levels = levels = LevelTable(self.n_bytes)
+        m.d.comb += levels.levels.eq(self.round.codec.levels)
         m.submodules.routes = routes = FIFO(route, N_PACKETS)
         m.submodules.passed = passed = FIFO(Arrival, N_PACKETS)
         wiring.connect(m, passed.o, wiring.flipped(self.arrivals))
@@ -65,7 +69,11 @@ class PacketDecoder(wiring.Component):
         coded = codec.coded
         is_data, right, keep, go = Signal(), Signal(), Signal(), Signal()
         settings = (head.p0 == (codec.paper << 7 | codec.exponent)) & (head.p1 == codec.prescale)
-        raw = (head.op == Op.RAW) & (head.length == head.elems << 2)
+        whole = head.length == head.elems << 2
+        is_index = (head.op == Op.THC_IDX) & ~head.ph
+        index = is_index & (head.p0 == codec.index_p0) & (head.p1 == codec.index_p1)
+        index = index & (head.length << 1 == head.elems)
+        of_sums = (head.op == Op.THC_SUM) & (head.p1 == 0) & (head.length == head.elems)
         m.d.comb += [
             is_data.eq(head.op != Op.CONTROL),
             keep.eq(is_data & self.heads.p.ready & right),
@@ -76,6 +84,7 @@ class PacketDecoder(wiring.Component):
             passed.i.p.wrong.eq(is_data & ~right),
             routes.i.valid.eq(go & is_data & (head.length != 0)),
             routes.i.p.keep.eq(keep),
+            routes.i.p.expand.eq(head.op == Op.THC_IDX),
             unit.units.valid.eq(go & keep & coded),
             unit.units.p.count.eq(head.elems),
             unit.units.p.bytes.eq(head.length),
@@ -85,8 +94,11 @@ class PacketDecoder(wiring.Component):
         ]
         with m.If(coded):
             m.d.comb += right.eq((head.op == Op.INC) & settings & (head.length != 0))
+        with m.Elif(codec.thc):
+            m.d.comb += right.eq((index | of_sums) & (head.elems != 0))
         with m.Else():
-            m.d.comb += right.eq(raw & (head.elems != 0))
+            kind = Mux(codec.norm, Op.NORM, Op.RAW)
+            m.d.comb += right.eq((head.op == kind) & whole & (head.elems != 0))
 
         values, through = self.values, routes.o
         m.d.comb += [
@@ -108,10 +120,14 @@ class PacketDecoder(wiring.Component):
                 unit.floats.ready.eq(self.floats.ready),
             ]
         with m.Else():
-            m.d.comb += self.floats.p.eq(values.p)
+            m.d.comb += [
+                levels.i.p.data.eq(values.p.data),
+                levels.i.p.last.eq(values.p.last),
+                levels.i.p.expand.eq(through.p.expand),
+                self.floats.valid.eq(levels.o.valid),
+                self.floats.p.eq(levels.o.p),
+                levels.o.ready.eq(self.floats.ready),
+            ]
             with m.If(through.valid & through.p.keep):
-                m.d.comb += [
-                    self.floats.valid.eq(values.valid),
-                    values.ready.eq(self.floats.ready),
-                ]
+                m.d.comb += [levels.i.valid.eq(values.valid), values.ready.eq(levels.i.ready)]
         return m

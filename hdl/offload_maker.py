@@ -11,17 +11,17 @@ from .codec_image import CodecImage
 from .compressor import Compressor
 from .dma import LENGTH_WIDTH, Range
 from .fifo import FIFO
+from .level_table import LevelTable
 from .offload_types import (
-    ELEMS_WIDTH,
     LEAVES_WIDTH,
     NUMBER_WIDTH,
-    UNIT,
     Head,
     Marks,
     OwnPacket,
     Packet,
     Round,
 )
+from .reduce import Op as SumOp
 from .streams import Beat, BlockFIFO
 from .summing import Summing
 
@@ -93,42 +93,64 @@ class PacketMaker(wiring.Component):
         m.submodules.summing = summing = Summing(
             self.lanes, max_beats=-(-self.max_elems // self.lanes)
         )
-        wiring.connect(m, wiring.flipped(self.values), summing.own)
+        m.submodules.levels = levels = LevelTable(self.n_bytes)
+        m.submodules.expanded = expanded = FIFO(1, N_PACKETS)
+        m.d.comb += [
+            levels.levels.eq(self.round.codec.levels),
+            levels.i.valid.eq(self.values.valid & expanded.o.valid),
+            levels.i.p.data.eq(self.values.p.data),
+            levels.i.p.last.eq(self.values.p.last),
+            levels.i.p.expand.eq(expanded.o.payload),
+            self.values.ready.eq(levels.i.ready & expanded.o.valid),
+            expanded.o.ready.eq(self.values.valid & self.values.ready & self.values.p.last),
+        ]
+        wiring.connect(m, levels.o, summing.own)
         wiring.connect(m, wiring.flipped(self.contributions), summing.contributions)
-        goal = data.StructLayout({"terminal": 1, "elems": ELEMS_WIDTH})
+        goal = data.StructLayout({"terminal": 1, "fill": 8})
         m.submodules.goals = goals = FIFO(goal, N_PACKETS)
         m.submodules.told = told = FIFO(Head, N_PACKETS)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
         wiring.connect(m, owned.o, wiring.flipped(self.own))
-        self._prepare(m, summing.jobs, goals.i, told.i, owned.i)
-        self._finish(m, summing.sums, goals.o, told.o)
+        m.submodules.compressor = compressor = Compressor(self.lanes, max_floats=self.max_elems)
+        self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expanded.i, compressor.units)
+        self._finish(m, summing.sums, goals.o, told.o, compressor)
         return m
 
-    def _prepare(self, m, jobs, goals, told, owned):
+    def _prepare(self, m, jobs, goals, told, owned, expanded, units):
         """One packet after the other: what to read, what to add, what the head says."""
         packet = Signal(Packet, reset_less=True)
         marks = Signal(self.answer.shape(), reset_less=True)
-        offset, n_beats = Signal(LENGTH_WIDTH), Signal(LENGTH_WIDTH, reset_less=True)
-        per_unit = ceil_log2(UNIT * ELEM_BYTES // self.n_bytes)
-        rank = Signal(range(self.n_ranks))
+        offset = Signal(LENGTH_WIDTH, reset_less=True)
+        n_beats = Signal(LENGTH_WIDTH, reset_less=True)
+        n_index_beats = Signal(LENGTH_WIDTH, reset_less=True)
         area = Signal(LENGTH_WIDTH, reset_less=True)
         present = Signal(self.n_ranks, reset_less=True)  # contributions not asked for yet
         n_present = Signal(range(self.n_ranks + 1))
         leaves = Signal(LEAVES_WIDTH)
         codec = self.round.codec
+        low = ceil_log2(self.n_bytes)
+        indices, leaf = Signal(), Signal()  # the own values are indices, and are sent as they are
+        missing, fill = Signal(8, reset_less=True), Signal(8, reset_less=True)
+        m.d.sync += fill.eq((missing * codec.g) >> 1)
         m.d.comb += [
             self.ask.eq(packet.number),
-            offset.eq(packet.offset << per_unit),
+            indices.eq(codec.thc & ~packet.ph),
+            leaf.eq(indices & (packet.wait == 0) & ~packet.terminal),
+            expanded.payload.eq(indices & ~leaf),
+            goals.p.fill.eq(Mux(codec.thc, fill, 0)),
             self.reads.p.region.eq(Mux(packet.ph, RESULT, GRADIENT)),
-            self.reads.p.offset.eq(offset),
-            self.reads.p.n_beats.eq(n_beats),
+            self.reads.p.offset.eq(Mux(indices, offset >> 1, offset)),
+            self.reads.p.n_beats.eq(Mux(indices, n_index_beats, n_beats)),
             self.landings.p.offset.eq(offset + area),
             self.landings.p.n_beats.eq(n_beats),
-            jobs.p.n_beats.eq(n_beats),
+            jobs.p.n_beats.eq(Mux(leaf, n_index_beats, n_beats)),
+            jobs.p.op.eq(Mux(codec.norm, SumOp.MAX, Mux(codec.thc, SumOp.INT8, SumOp.FLOAT))),
             jobs.p.n_contributions.eq(n_present),
             goals.p.terminal.eq(packet.terminal),
-            goals.p.elems.eq(packet.elems),
             owned.p.leaves.eq(leaves),
+            units.p.count.eq(packet.elems),
+            *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
+            units.p.limit.eq(0xFFFF),
             *(owned.p[name].eq(packet[name]) for name in ("chunk", "number", "offset", "elems")),
         ]
         head = told.p
@@ -145,30 +167,41 @@ class PacketMaker(wiring.Component):
             ]
         with m.Else():
             m.d.comb += [
-                head.op.eq(Mux(codec.coded, Op.INC, Op.RAW)),
                 head.retx.eq(packet.retx),
                 head.last.eq(packet.last),
                 head.seq.eq(packet.offset),
                 head.arg.eq(leaves << 32 - LEAVES_WIDTH),
+                head.p0.eq(Mux(leaves > 255, 255, leaves)),
                 head.length.eq(packet.elems << 2),
-                head.p0.eq(
-                    Mux(
-                        codec.coded,
-                        Cat(codec.exponent, codec.paper),
-                        Mux(leaves > 255, 255, leaves),
-                    )
-                ),
-                head.p1.eq(Mux(codec.coded, codec.prescale, 0)),
             ]
+            with m.If(codec.coded):
+                m.d.comb += [
+                    head.op.eq(Op.INC),
+                    head.p0.eq(Cat(codec.exponent, codec.paper)),
+                    head.p1.eq(codec.prescale),
+                ]
+            with m.Elif(leaf):
+                m.d.comb += [
+                    head.op.eq(Op.THC_IDX),
+                    head.p0.eq(codec.index_p0),
+                    head.p1.eq(codec.index_p1),
+                    head.length.eq(packet.elems >> 1),
+                ]
+            with m.Elif(codec.thc):
+                m.d.comb += [head.op.eq(Op.THC_SUM), head.length.eq(packet.elems)]
+            with m.Else():
+                m.d.comb += head.op.eq(Mux(codec.norm, Op.NORM, Op.RAW))
         room = Signal()
-        m.d.comb += room.eq(jobs.ready & goals.ready & told.ready & owned.ready)
+        m.d.comb += room.eq(jobs.ready & goals.ready & told.ready & owned.ready & expanded.ready)
         with m.FSM():
             with m.State("REST"):
+                n_octets = Mux(codec.thc, self.packets.p.elems, self.packets.p.elems << 2)
                 m.d.comb += self.packets.ready.eq(1)
                 m.d.sync += [
                     packet.eq(self.packets.p),
-                    n_beats.eq((self.packets.p.elems + self.lanes - 1) >> ceil_log2(self.lanes)),
-                    rank.eq(0),
+                    n_beats.eq((n_octets + (self.n_bytes - 1)) >> low),
+                    n_index_beats.eq((self.packets.p.elems + (2 * self.n_bytes - 1)) >> low + 1),
+                    offset.eq((self.packets.p.offset << Mux(codec.thc, 4, 6)) >> low),
                     area.eq(0),
                 ]
                 with m.If(self.packets.valid):
@@ -200,6 +233,11 @@ class PacketMaker(wiring.Component):
                     n_present.eq(sum(present)),
                     leaves.eq(Mux(packet.ph, marks.down.leaves, 1 + sum(counted))),
                 ]
+                m.next = "FILL"
+            with m.State("FILL"):
+                m.d.sync += missing.eq(codec.n - leaves)
+                m.next = "FILLED"
+            with m.State("FILLED"):
                 m.next = "READ"
             with m.State("READ"):
                 m.d.comb += self.reads.valid.eq(room)
@@ -207,6 +245,8 @@ class PacketMaker(wiring.Component):
                     m.d.comb += [
                         jobs.valid.eq(1),
                         goals.valid.eq(1),
+                        expanded.valid.eq(1),
+                        units.valid.eq(codec.coded & ~packet.terminal),
                         told.valid.eq(~packet.terminal),
                         owned.valid.eq(packet.terminal),
                     ]
@@ -217,17 +257,15 @@ class PacketMaker(wiring.Component):
                     m.d.sync += [
                         present.eq(present >> 1),
                         area.eq(area + self.area),
-                        rank.eq(rank + 1),
                     ]
                 with m.If(~present.any()):
                     m.next = "REST"
 
-    def _finish(self, m, sums, goals, told):
+    def _finish(self, m, sums, goals, told, compressor):
         """Sums become payloads, or this node's own result."""
-        m.submodules.compressor = compressor = Compressor(self.lanes, max_floats=self.max_elems)
         m.submodules.image = image = CodecImage(self.lanes)
         codec, coded = self.round.codec, self.round.codec.coded
-        first, go = Signal(init=1), Signal()
+        go = Signal()
         entry, out = Signal(), Signal()  # the beat goes to the compressor; to the payload
         to_image, to_kept = Signal(), Signal()
         terminal = goals.p.terminal
@@ -241,7 +279,7 @@ class PacketMaker(wiring.Component):
             to_kept.eq(~coded & terminal),
             image.codec.eq(codec),
             ready.eq(
-                (entry & compressor.floats.ready & (compressor.units.ready | ~first))
+                (entry & compressor.floats.ready)
                 | (out & raw.i.ready)
                 | (to_image & image.i.ready)
                 | (to_kept & self.kept.ready)
@@ -249,13 +287,7 @@ class PacketMaker(wiring.Component):
             go.eq(goals.valid & sums.valid & ready),
             sums.ready.eq(goals.valid & ready),
             goals.ready.eq(go & sums.p.last),
-            compressor.units.valid.eq(go & entry & first),
-            compressor.units.p.count.eq(goals.p.elems),
-            compressor.units.p.exponent.eq(codec.exponent),
-            compressor.units.p.paper.eq(codec.paper),
-            compressor.units.p.prescale.eq(codec.prescale),
-            compressor.units.p.limit.eq(0xFFFF),
-            compressor.floats.valid.eq(go & entry),
+            compressor.floats.valid.eq(goals.valid & sums.valid & entry),
             compressor.floats.p.data.eq(sums.p.data),
             compressor.floats.p.last.eq(sums.p.last),
             raw.i.valid.eq(go & out),
@@ -263,8 +295,6 @@ class PacketMaker(wiring.Component):
             image.i.valid.eq(go & to_image),
             image.i.p.eq(sums.p),
         ]
-        with m.If(go):
-            m.d.sync += first.eq(sums.p.last)
         with m.If(coded):
             m.d.comb += [
                 self.kept.valid.eq(image.o.valid),
@@ -278,7 +308,14 @@ class PacketMaker(wiring.Component):
         with m.Else():
             m.d.comb += [
                 self.kept.valid.eq(goals.valid & sums.valid & terminal),
-                self.kept.p.eq(sums.p),
+                self.kept.p.last.eq(sums.p.last),
+                # what is missing of THC sums counts half a table each; no level sum passes 255
+                *(
+                    self.kept.p.data[8 * k : 8 * k + 8].eq(
+                        sums.p.data[8 * k : 8 * k + 8] + goals.p.fill
+                    )
+                    for k in range(self.n_bytes)
+                ),
                 self.payload.valid.eq(raw.o.valid),
                 self.payload.p.eq(raw.o.p),
                 raw.o.ready.eq(self.payload.ready),

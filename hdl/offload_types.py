@@ -28,8 +28,24 @@ Geometry = data.StructLayout(
 """How a tensor is cut: units of a packet and of a chunk; packets of a chunk; the last chunk that
 is not empty and its packets; elements of the last packet of a whole chunk and of the last one."""
 
-Codec = data.StructLayout({"coded": 1, "exponent": 7, "paper": 1, "prescale": 8})
-"""Payloads are INCEPTIONN units with these settings; else float32 as they are."""
+Codec = data.StructLayout(
+    {
+        "coded": 1,
+        "norm": 1,
+        "thc": 1,
+        "exponent": 7,
+        "paper": 1,
+        "prescale": 8,
+        "n": 8,
+        "g": 8,
+        "index_p0": 8,
+        "index_p1": 8,
+        "levels": data.ArrayLayout(8, 16),
+    }
+)
+"""What packets hold: float32 as they are; or ``coded``, INCEPTIONN units with these settings; or
+``norm``, block norms, of which the largest counts; or ``thc``: indices of 4 bits, or sums of 8, of
+levels 0 to g of n leaves. Not two of them."""
 
 Round = data.StructLayout(
     {
@@ -157,3 +173,6 @@ OwnPacket = data.StructLayout(
     }
 )
 """A packet of a terminal row: it goes to the result."""
+
+Given = data.StructLayout({"neighbor": ceil_log2(N_NEIGHBORS), "number": NUMBER_WIDTH})
+"""A packet that was given up, and who should have sent it."""

@@ -24,9 +24,9 @@ from .offload_types import (
     N_NEIGHBORS,
     NUMBER_WIDTH,
     RUN,
-    UNIT,
     Allowance,
     Control,
+    Given,
     Goal,
     Head,
     Marks,
@@ -38,7 +38,6 @@ from .packet_walk import PacketWalk, Place
 
 N_WRITES = 32  # packets on their way to memory
 COUNT_WIDTH = NUMBER_WIDTH
-ELEM_BYTES = 4
 
 
 class Completions(wiring.Component):
@@ -132,8 +131,8 @@ class Receiver(wiring.Component):
         What is known of a packet, 2 cycles later.
     dropped : Out(len(Drop))
         Bit k pulses for a packet with `gradnic.offload.Drop` k; bit 0 for one that is accepted.
-    given_up : Out(1)
-        One cycle per packet.
+    given_up, given : Out(1), Out({neighbor, number})
+        One cycle per packet that is given up, and which it is.
     """
 
     def __init__(self, n_bytes, *, n_ranks=4, n_chunks=64, n_packets=1024):
@@ -175,6 +174,7 @@ class Receiver(wiring.Component):
                 "answer": Out(self.marks),
                 "dropped": Out(len(Drop)),
                 "given_up": Out(1),
+                "given": Out(Given),
             }
         )
 
@@ -221,7 +221,12 @@ class Receiver(wiring.Component):
             self.mark_addr.eq(place.number),
             self.count_addr.eq(place.chunk),
         ]
-        m.d.sync += [self.dropped.eq(0), self.given_up.eq(0)]
+        m.d.sync += [
+            self.dropped.eq(0),
+            self.given_up.eq(0),
+            self.given.neighbor.eq(head.neighbor),
+            self.given.number.eq(place.number),
+        ]
 
         # What the tables say of it, a cycle after they were read.
         down, found, closed = Signal(), Signal(), Signal()
@@ -261,17 +266,17 @@ class Receiver(wiring.Component):
             ]
 
         beats = LENGTH_WIDTH
-        per_unit = ceil_log2(UNIT * ELEM_BYTES // self.n_bytes)
+        low = ceil_log2(self.n_bytes)
+        thc = self.round.codec.thc  # elements are bytes
         offset, n_beats = Signal(beats), Signal(beats)
         elems = Signal(len(own.elems))
-        lanes = self.n_bytes // ELEM_BYTES
         target = Signal(Range())
         unit_offset = Mux(is_own, own.offset, head.seq)
         area = Signal(beats, reset_less=True)  # of this rank, from the start of the landing region
         m.d.comb += [
             elems.eq(Mux(is_own, own.elems, head.elems)),
-            n_beats.eq((elems + lanes - 1) >> ceil_log2(lanes)),
-            offset.eq(unit_offset << per_unit),
+            n_beats.eq((Mux(thc, elems, elems << 2) + (self.n_bytes - 1)) >> low),
+            offset.eq((unit_offset << Mux(thc, 4, 6)) >> low),
             target.offset.eq(offset + Mux(down, 0, area)),
             target.n_beats.eq(n_beats),
             landings.i.p.eq(target),
@@ -442,7 +447,7 @@ class Receiver(wiring.Component):
                     m.d.sync += [
                         missing_bytes.eq(0),
                         weights.eq(weight),
-                        shifted.eq(missing * ELEM_BYTES),
+                        shifted.eq(Mux(thc, missing >> 1, missing << 2)),
                         place.eq(first),
                         n_seen.eq(0),
                     ]

@@ -89,6 +89,8 @@ struct Card {
 	std::unique_ptr<Design> design = std::make_unique<Design>();
 	std::vector<Port> ports{size_t(N_PORTS)};
 	Memory memories[2];  // gradient and result; landings
+	int64_t dropped[N_DROPS] = {};
+	int64_t n_given = 0;
 };
 
 struct Cluster {
@@ -98,6 +100,7 @@ struct Cluster {
 	int64_t now = 0, order = 0;
 	std::vector<Sent> sent;
 	std::vector<uint8_t> sent_bytes;
+	std::vector<int32_t> given;  // node, neighbor, number of each packet that was given up
 
 	static void before_edge(Design &d) {
 		if constexpr (CONVERGES) {
@@ -170,6 +173,13 @@ struct Cluster {
 	void take(int node) {
 		Card &card = cards[node];
 		Design &d = *card.design;
+		int32_t neighbor, number;
+		if (gave_up(d, neighbor, number)) {
+			given.insert(given.end(), {node, neighbor, number});
+			card.n_given++;
+		}
+		for (int k = 0; k < N_DROPS; k++)
+			card.dropped[k] += dropped(d) >> k & 1;
 		for (int p = 0; p < N_PORTS; p++) {
 			Port &port = card.ports[p];
 			if (!port.entering.empty() && mac_rx_taken(d, p)) {
@@ -308,6 +318,13 @@ void cluster_send(void *self, int64_t node, int64_t port, int64_t n, const uint8
 	cluster(self).cards[node].ports[port].from_host.emplace_back(frame, frame + n);
 }
 
+// A frame from nowhere, at a port's MAC side, at a time from now.
+void cluster_inject(void *self, int64_t node, int64_t port, int64_t at, int64_t n,
+                    const uint8_t *frame) {
+	Cluster &c = cluster(self);
+	c.cards[node].ports[port].wire.push({c.now + at, c.order++, {frame, frame + n}});
+}
+
 // Cycles until all cards are done and nothing is under way, or -1.
 int64_t cluster_run(void *self, const Rules *rules, int64_t max_cycles, int64_t *done_at) {
 	Cluster &c = cluster(self);
@@ -340,9 +357,20 @@ int64_t cluster_sent(void *self, const Sent **records, const uint8_t **bytes) {
 	return cluster(self).sent.size();
 }
 
-int64_t cluster_outside(void *self, int64_t node) {
+int64_t cluster_given(void *self, const int32_t **triples) {
+	*triples = cluster(self).given.data();
+	return cluster(self).given.size() / 3;
+}
+
+// Packets by reason (1 ..), then accepted, given up, and accesses outside of the memories.
+void cluster_counts(void *self, int64_t node, int64_t *counts) {
 	Card &card = cluster(self).cards[node];
-	return card.memories[0].outside + card.memories[1].outside;
+	int n = 0;
+	for (int k = 1; k < N_DROPS; k++)
+		counts[n++] = card.dropped[k];
+	counts[n++] = card.dropped[0];
+	counts[n++] = card.n_given;
+	counts[n++] = card.memories[0].outside + card.memories[1].outside;
 }
 
 // Frames that the host of a port got: their number, or the length of one of them.

@@ -16,12 +16,17 @@ from pathlib import Path
 import numpy as np
 from amaranth.back import rtlil
 from amaranth.hdl import Shape
+from amaranth.utils import ceil_log2
 
 from gradnic.table import Layout
 
 from ..hdl.offload import OffloadCore
+from ..hdl.offload_types import N_NEIGHBORS
+from ..models import thc
 from ..models.offload_cluster import LinkFaults, addresses
+from ..models.offload_codec import Inceptionn, Norms, Thc
 from ..models.offload_plan import Plan
+from ..offload import Drop
 from . import batch, cxxrtl, encoding, tools
 
 PAGE = 4096
@@ -30,6 +35,7 @@ ELEM_BYTES = 4
 JOB, TENSOR, GEN = 7, 1, 1
 READS = ("gradient_read", "landing_read")
 WRITES = ("gradient_write", "landing_write")
+LAYOUT = Layout.for_nodes(64, ports=4)  # one library serves most tables
 
 
 class _Rules(ctypes.Structure):
@@ -103,7 +109,7 @@ def _header(component, plain, *, converges):
     lines = [
         "using namespace cxxrtl_yosys;",
         "using Design = cxxrtl_design::p_top;",
-        f"constexpr int N_BYTES = {n}, N_PORTS = {n_ports};",
+        f"constexpr int N_BYTES = {n}, N_PORTS = {n_ports}, N_DROPS = {len(Drop)};",
         "namespace {",
         "struct Beat;",
         f"constexpr bool CONVERGES = {str(converges).lower()};",
@@ -129,6 +135,11 @@ def _header(component, plain, *, converges):
         "\tauto get = [&](size_t at) { return raw[at / 8] >> at % 8 & 1; };",
         f"\tbeat.kept = 0; while (beat.kept < {n} && get({8 * n} + beat.kept)) beat.kept++;",
         f"\tbeat.last = get({9 * n}), beat.bad = get({9 * n + 1}); }}",
+        "bool gave_up(Design &d, int32_t &neighbor, int32_t &number) {",
+        f"\tuint32_t given = {out('given')};",
+        f"\tneighbor = given & {N_NEIGHBORS - 1}, number = given >> {ceil_log2(N_NEIGHBORS)};",
+        f"\treturn {out('given_up')} & 1; }}",
+        f"uint32_t dropped(Design &d) {{ return {out('dropped')}; }}",
         f"bool get_done(Design &d) {{ return {out('finished')} & 1; }}",
         per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
                  offer("mac_rx")),
@@ -199,7 +210,11 @@ def build(layout, **sizes):
     text = rtlil.convert(component, name="top", emit_src=False)
     engine = (Path(__file__).parent / "offload_cluster.cpp").read_text()
     key = tools.digest(
-        text, engine, Path(__file__).read_text(), batch._SOURCE, tools.yosys_version()
+        text,
+        engine,
+        _header(component, plain, converges=True),
+        batch._SOURCE,
+        tools.yosys_version(),
     )
     root = tools.build_root() / "offload_cluster"
     folder = root / key
@@ -218,14 +233,16 @@ def build(layout, **sizes):
         "tick": [pointer, number],
         "memory": [pointer, number, number],
         "send": [pointer, number, number, number, pointer],
+        "inject": [pointer, number, number, number, number, pointer],
         "run": [pointer, pointer, number, pointer],
         "go": [pointer, pointer, number],
         "sent": [pointer, pointer, pointer],
-        "outside": [pointer, number],
+        "given": [pointer, pointer],
         "got": [pointer, number, number, number, pointer],
+        "counts": [pointer, number, pointer],
     }
     results = {"new": pointer, "memory": pointer} | dict.fromkeys(
-        ("run", "sent", "outside", "got"), number
+        ("run", "sent", "given", "got"), number
     )
     for name, types in arguments.items():
         function = getattr(library, f"cluster_{name}")
@@ -260,8 +277,9 @@ class Result:
     """What one round of a cluster left behind.
 
     cycles : until the last card was done; None if some never was. done : int64 (n_nodes,).
-    replicas : (n_nodes, n_elems), float32. sent : record array of all frames that left, in order.
-    frames : their bytes. counters : one dict a node.
+    replicas : (n_nodes, n_elems), as `values`, but sums of levels for THC. sent : record array of
+    all frames that left, in order. frames : their bytes. status : of the scheduler, a dict a node.
+    given_up : {(node, source): numbers of packets}.
     """
 
     cycles: int | None
@@ -270,6 +288,7 @@ class Result:
     sent: np.ndarray = field(repr=False)
     frames: list = field(repr=False)
     status: list = field(repr=False)
+    given_up: dict = field(repr=False)
 
 
 class OffloadCluster:
@@ -280,7 +299,7 @@ class OffloadCluster:
     table : gradnic.table.Table
     topology : gradnic.models.topology.Topology
     n_elems : int
-    codec : None for raw, or {exponent, mode, prescale} of INCEPTIONN
+    codec : of `gradnic.models.offload_codec`: Raw, Inceptionn, Norms, or Thc with b = 4 and w = 8
     p : float
         Share of leaf contributions that may miss, end to end.
     n_bytes : int
@@ -292,10 +311,13 @@ class OffloadCluster:
     """
 
     def __init__(
-        self, table, topology, n_elems, *, codec=None, p=0.0, n_bytes=16, packet=352, t_probe=2000
+        self, table, topology, n_elems, codec, *, p=0.0, n_bytes=16, packet=352, t_probe=2000
     ):
+        if isinstance(codec, Thc) and (codec.worker.b, codec.w) != (4, 8):
+            raise ValueError(f"cards take b = 4 and w = 8 bits, not {codec.worker.b} and {codec.w}")
         self.table, self.topology, self.n_elems = table, topology, n_elems
-        self.plan = plan = Plan(table, n_elems, packet=packet)
+        packet = codec.C if isinstance(codec, Thc) else packet
+        self.plan = plan = Plan(table, n_elems, unit=codec.unit, packet=packet)
         self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
         self.p_q16 = int(p / max(1, plan.depth) * 65536)
         self.books = addresses(table, topology)
@@ -304,23 +326,24 @@ class OffloadCluster:
             (told.rank for into in plan.up for d in into.values() for told in d.values()), default=0
         )
         chunks = plan.n_chunks
-        layout = Layout.for_nodes(table.n_nodes, ports=n_ports, chunks=-(-chunks // table.n_nodes))
+        layout = LAYOUT
         try:
             layout.pack(table.rows)
-        except ValueError:  # a periodic table, or one for other cards
+        except ValueError:  # a periodic table, many peers, or more than 64 nodes
             layout = Layout.fit(table.rows)
         rows = int(np.bincount(table.rows["node"]).max())
-        self.n_ranks = _size(n_ranks + 1, 2, 4, 8, 15)
+        self.n_ranks = _size(n_ranks + 1, 4, 8, 15)
         self._library, self._ports = build(
             layout,
             n_bytes=n_bytes,
-            n_ports=n_ports,
-            depth=_size(rows, 64, 512, 2048, 16384),
-            n_chunks=_size(chunks, 16, 64, 1024, 8192),
-            n_packets=_size(max(2, chunks * plan.per_chunk), 64, 1024, 16384),
+            n_ports=_size(n_ports, 4, 8),
+            depth=_size(rows, 512, 2048, 16384),
+            n_chunks=_size(chunks, 64, 1024, 8192),
+            n_packets=_size(chunks * plan.per_chunk, 1024, 16384),
             n_ranks=self.n_ranks,
         )
-        self.beats = -(-n_elems * ELEM_BYTES // n_bytes)
+        self.elem_bytes = 1 if isinstance(codec, Thc) else ELEM_BYTES
+        self.beats = -(-n_elems * self.elem_bytes // n_bytes)
         self.result_at = -(-self.beats * n_bytes // PAGE) * PAGE
         area = self.result_at // n_bytes
         self._self = self._library.cluster_new(
@@ -387,7 +410,7 @@ class OffloadCluster:
         for u in others:
             told = plan.up[node].get(u, {})
             total = sum(
-                int(plan.elems[k]) * ELEM_BYTES * one.leaves
+                int(plan.elems[k]) * self.codec.elem_bits // 8 * one.leaves
                 for chunk, one in told.items()
                 for k in plan.packets(chunk, chunk + 1)
             )
@@ -446,8 +469,22 @@ class OffloadCluster:
         )
         self._set(node, "area", area)
 
+    def _codec(self):
+        codec = self.codec
+        if isinstance(codec, Inceptionn):
+            head, prescale = codec.p
+            return {"coded": 1, "exponent": head & 127, "paper": head >> 7, "prescale": prescale}
+        if isinstance(codec, Norms):
+            return {"norm": 1}
+        if isinstance(codec, Thc):
+            p0, p1 = codec.index_p
+            levels = [int(level) for level in codec.worker.table]
+            settings = {"n": codec.n, "g": codec.worker.g, "index_p0": p0, "index_p1": p1}
+            return {"thc": 1, "levels": levels, **settings}
+        return {}
+
     def _round(self, armed, gen):
-        plan, codec = self.plan, self.codec
+        plan = self.plan
         last = (plan.n_elems - 1) // plan.chunk
         rest = plan.n_elems - last * plan.chunk
         last_per_chunk = -(-rest // plan.packet)
@@ -467,14 +504,7 @@ class OffloadCluster:
                 "tail": plan.chunk - (plan.per_chunk - 1) * plan.packet,
                 "last_tail": rest - (last_per_chunk - 1) * plan.packet,
             },
-            "codec": {}
-            if codec is None
-            else {
-                "coded": 1,
-                "exponent": codec["exponent"],
-                "paper": int(codec["mode"] == "paper"),
-                "prescale": codec["prescale"] & 0xFF,
-            },
+            "codec": self._codec(),
             "t_probe": self.t_probe,
             "tos": 2,
         }
@@ -483,21 +513,47 @@ class OffloadCluster:
         at = self._library.cluster_memory(self._self, node, which)
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(at))
 
-    def run(self, gradients, faults=None, *, gen=GEN, link_bytes=None, memory_latency=40,
-            max_cycles=None):  # fmt: skip
-        """One all-reduce of `gradients`, float32 (n_nodes, n_elems); a `Result`.
+    def send(self, node, port, frame):
+        """Queue a frame of this node's host; it leaves in the next run."""
+        self._library.cluster_send(self._self, node, port, len(frame), frame)
 
-        faults : models.offload_cluster.LinkFaults; its times are cycles. link_bytes : a cycle.
+    def inject(self, node, port, at, frame):
+        """Let a frame arrive at a port, `at` cycles after the next run's start."""
+        self._library.cluster_inject(self._self, node, port, at, len(frame), frame)
+
+    def to_host(self, node, port):
+        """Frames that went to the host of a port so far, in order."""
+        octets = ctypes.c_void_p()
+
+        def got(index):
+            return self._library.cluster_got(self._self, node, port, index, ctypes.byref(octets))
+
+        lengths = ((k, got(k)) for k in range(got(-1)))
+        return [ctypes.string_at(octets.value, n) for _, n in lengths]
+
+    def counts(self, node):
+        """What the card counted in the runs so far: {name: number}."""
+        numbers = (ctypes.c_int64 * 16)()
+        self._library.cluster_counts(self._self, node, numbers)
+        names = [drop.name.lower() for drop in Drop][1:] + ["accepted", "given_up", "outside"]
+        return dict(zip(names, numbers, strict=False))
+
+    def run(self, values, faults=None, *, gen=GEN, link_bytes=None, memory_latency=40,
+            max_cycles=None):  # fmt: skip
+        """One all-reduce of `values`, (n_nodes, n_elems); a `Result`.
+
+        values : what each node adds: float32, uint32 norms, or THC indices. faults :
+        `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link.
         """
         n_nodes, faults = self.table.n_nodes, faults or LinkFaults()
-        gradients = np.ascontiguousarray(gradients, np.float32)
-        if gradients.shape != (n_nodes, self.n_elems):
-            raise ValueError(
-                f"gradients must be ({n_nodes}, {self.n_elems}), not {gradients.shape}"
-            )
-        for node, values in enumerate(gradients):
+        if values.shape != (n_nodes, self.n_elems):
+            raise ValueError(f"values must be ({n_nodes}, {self.n_elems}), not {values.shape}")
+        is_thc = isinstance(self.codec, Thc)
+        kind = np.dtype(np.uint8 if is_thc else self.codec.dtype).newbyteorder("<")
+        for node, mine in enumerate(values):
+            octets = thc.pack(mine, 4) if is_thc else mine.astype(kind).tobytes()
             memory = self._memory(node, 0, 2 * self.result_at)
-            memory[: values.nbytes] = values.view(np.uint8)
+            memory[: len(octets)] = np.frombuffer(octets, np.uint8)
             memory[self.result_at :] = 0xEE
             self._memory(node, 1, self.result_at * self.n_ranks)[:] = 0xDD
             self._set(node, "round", self._round(0, gen))
@@ -523,12 +579,11 @@ class OffloadCluster:
         replicas = []
         for node in range(n_nodes):
             raw = self._memory(node, 0, 2 * self.result_at)[self.result_at :]
-            replicas.append(raw[: self.n_elems * ELEM_BYTES].copy().view(np.float32))
+            replicas.append(raw[: self.n_elems * self.elem_bytes].copy().view(kind))
         sent, frames = self._sent()
         status = [self._status(node) for node in range(n_nodes)]
-        return Result(
-            None if cycles < 0 else int(cycles), done, np.stack(replicas), sent, frames, status
-        )
+        cycles = None if cycles < 0 else int(cycles)
+        return Result(cycles, done, np.stack(replicas), sent, frames, status, self._given())
 
     def _sent(self):
         records, octets = ctypes.c_void_p(), ctypes.c_void_p()
@@ -540,6 +595,18 @@ class OffloadCluster:
         size = int(sent[-1]["start"] + sent[-1]["length"])
         data = bytes((ctypes.c_uint8 * size).from_address(octets.value))
         return sent, [data[r["start"] : r["start"] + r["length"]] for r in sent]
+
+    def _given(self):
+        triples = ctypes.c_void_p()
+        n = self._library.cluster_given(self._self, ctypes.byref(triples))
+        if not n:
+            return {}
+        raw = (ctypes.c_int32 * (3 * n)).from_address(triples.value)
+        given = {}
+        for node, neighbor, number in np.array(raw).reshape(n, 3).tolist():
+            source = [u for u in self.books[node] if u != node][neighbor]
+            given.setdefault((node, source), []).append(number)
+        return {key: np.array(numbers) for key, numbers in given.items()}
 
     def _get(self, node, name):
         number, port = self._ports[name]

@@ -1,0 +1,179 @@
+"""One all-reduce by offload cards in RTL, and the sums that it must reach, for each codec.
+
+The sums follow from the table, the order of ranks and the packets that the cards gave up, no
+matter when what was sent, lost or repeated.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradnic.formats import GRADNIC, Op
+
+from ..models.offload_cluster import all_reduce
+from ..models.offload_codec import Inceptionn, Norms, Raw, Thc
+from ..models.thc import Worker
+from .offload_cluster import OffloadCluster
+
+CODECS = ("none", "inceptionn", "thc")
+SEED = 1  # of THC's random streams
+
+
+@dataclass
+class Outcome:
+    """What a run of one or two rounds left behind.
+
+    cycles : of all rounds, None if a card was never done. mismatches : elements of all replicas
+    that differ from the golden sums. lost : share of the leaf contributions that are missing.
+    frames : list of (cycle, node, port, copies that arrived, bytes).
+    """
+
+    nodes: int
+    n_elems: int
+    cycles: int | None
+    mismatches: int
+    lost: float
+    n_given_up: int
+    frames: list = field(repr=False)
+    first: str = ""
+
+    @property
+    def ok(self):
+        return self.cycles is not None and not self.mismatches
+
+    def summary(self):
+        """For JSON."""
+        headers = [GRADNIC.parse(frame) for *_, frame in self.frames]
+        return {
+            "ok": self.ok,
+            "nodes": self.nodes,
+            "cycles": self.cycles,
+            "bit_exact": self.mismatches == 0,
+            "mismatches": self.mismatches,
+            "first": self.first,
+            "lost_share": self.lost,
+            "packets_given_up": self.n_given_up,
+            "frames": len(self.frames),
+            "frames_lost": sum(copies == 0 for *_, copies, _ in self.frames),
+            "data_again": sum(h["retx"] for h in headers),
+            "control_frames": sum(h["op"] == Op.CONTROL for h in headers),
+            "wire_bytes": sum(len(frame) + 24 for *_, frame in self.frames),
+        }
+
+
+def _round(table, topology, codec, own, values, sent, faults, options):
+    """One round in RTL and by table: (result, golden sums, leaves, plan)."""
+    cluster = OffloadCluster(table, topology, values.shape[1], codec, **options)
+    result = cluster.run(values, faults)
+    golden, leaves = all_reduce(cluster.plan, codec, own, sent, result.given_up)
+    return result, golden, leaves, cluster.plan
+
+
+def _frames(result):
+    return [
+        (int(r["at"]), int(r["node"]), int(r["port"]), int(r["copies"]), frame)
+        for r, frame in zip(result.sent, result.frames, strict=True)
+    ]
+
+
+def _compare(replicas, golden, what):
+    """(elements that differ, the first of them in words)."""
+    raw = np.dtype(f"u{replicas.dtype.itemsize}")
+    wrong = replicas.view(raw) != golden.astype(replicas.dtype).view(raw)
+    if not wrong.any():
+        return 0, ""
+    node, at = np.argwhere(wrong)[0]
+    return int(wrong.sum()), (
+        f"{what} {at} at node {node} is {replicas[node, at]!r}, not {golden[at]!r}"
+    )
+
+
+def _outcome(n_elems, runs):
+    """One `Outcome` of rounds (result, golden, leaves, plan) and what they compared."""
+    result, golden, leaves, plan = runs[-1]
+    mismatches, first = 0, ""
+    for one, what in zip(runs, ("norm", "value")[-len(runs) :], strict=True):
+        n_wrong, words = _compare(one[0].replicas, one[1], what)
+        mismatches, first = mismatches + n_wrong, first or words
+    cycles = [one[0].cycles for one in runs]
+    arrived = float((leaves * plan.elems).sum() / (plan.n_nodes * plan.elems.sum()))
+    return Outcome(
+        plan.n_nodes,
+        n_elems,
+        None if None in cycles else sum(cycles),
+        mismatches,
+        1 - arrived,
+        sum(map(len, result.given_up.values())),
+        [frame for one in runs for frame in _frames(one[0])],
+        first,
+    )
+
+
+def run(
+    table,
+    topology,
+    gradients,
+    codec="none",
+    *,
+    faults=None,
+    p=0.0,
+    exponent=117,
+    mode="strict",
+    prescale=0,
+    block=1024,
+    make_worker=Worker,
+    **options,
+):
+    """One all-reduce of `gradients`, float32 (n_nodes, n_elems): an `Outcome`, and the replicas.
+
+    codec : of `CODECS`. faults : models.offload_cluster.LinkFaults. p : share of the leaf
+    contributions that may be missing. exponent, mode, prescale : of INCEPTIONN. block : B of THC.
+    make_worker : of THC, such as `gradnic.sim.star_worker.RtlWorker` with its engines. options :
+    of `OffloadCluster`. Returns float32 (n_nodes, n_elems).
+    """
+    n_nodes, n_elems = gradients.shape
+    if codec not in CODECS:
+        raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
+    if codec == "thc":
+        return _run_thc(
+            table, topology, gradients, make_worker(n_nodes, SEED, B=block), faults, p, options
+        )
+    if codec == "none":
+        golden = Raw(n_nodes)
+        sent = _same
+    else:
+        golden = Inceptionn(n_nodes, exponent=exponent, mode=mode, prescale=prescale)
+
+        def sent(values):
+            return Inceptionn.finish(golden, values, n_nodes)
+
+    one = _round(table, topology, golden, gradients, gradients, sent, faults, options | {"p": p})
+    return _outcome(n_elems, [one]), one[0].replicas
+
+
+def _same(values):
+    return values
+
+
+def _run_thc(table, topology, gradients, worker, faults, p, options):
+    """Norms by maximum, then indices and sums; the worker's engines before, between and after."""
+    n_nodes, n_elems = gradients.shape
+    codec = Thc(worker)
+    n_padded = -(-n_elems // codec.unit) * codec.unit
+    floats = np.zeros((n_nodes, n_padded), np.float32)
+    floats[:, :n_elems] = gradients
+    norms = np.stack([worker.norms(x) for x in floats])
+    agreed = _round(table, topology, Norms(), norms, norms, _same, faults, options)
+    known = agreed[0].replicas
+    indices = np.stack(
+        [worker.encode(x, known[v], round=1, worker=v, tensor=1) for v, x in enumerate(floats)]
+    )
+    levels = worker.table[indices].astype(np.int64)
+    one = _round(table, topology, codec, levels, indices, _same, faults, options | {"p": p})
+    replicas = np.stack(
+        [
+            worker.decode(sums.astype(np.int64), known[v], round=1, tensor=1)[:n_elems]
+            for v, sums in enumerate(one[0].replicas)
+        ]
+    )
+    return _outcome(n_elems, [agreed, one]), replicas
