@@ -6,7 +6,7 @@ from rich.progress import Progress
 
 from ..arrays import load_floats
 from ..output import console, json_option, table, write_json
-from . import cosim_flit, cosim_star
+from . import cosim_flit, cosim_frame, cosim_star
 
 
 def load_gradients(files, nodes):
@@ -24,17 +24,39 @@ def load_gradients(files, nodes):
 @click.option(
     "--topology", help="Cards with a scheduler on this network, instead of in-line cards in a ring."
 )
-@click.option("--link", default="flit", show_default=True, help="With --topology: flit.")
+@click.option(
+    "--link",
+    default="flit",
+    show_default=True,
+    help="With --topology: flit (lossless, direct networks) or frame (Ethernet, which may lose).",
+)
+@click.option(
+    "--p", default=0.0, help="On frame links: share of the contributions that may be missing."
+)
+@click.option("--spray", is_flag=True, help="On frame links: packets overtake each other.")
 @click.option("--flow", default="message", show_default=True, help="On flit links: or packet.")
 @click.option("--link-latency", default=150, show_default=True, help="Cycles, with --topology.")
 @click.option("--chunks", type=int, help="Chunks per shard, with --topology.")
 @click.option("--aggregator", is_flag=True, help="Workers around an aggregator, instead of a ring.")
 @click.option("--workers", default=4, show_default=True, help="With --aggregator, 1 to 32.")
-@click.option("--loss", default=0.0, help="With --aggregator: share of frames lost on a link.")
-@click.option("--duplicate", default=0.0, help="With --aggregator: share that comes twice.")
-@click.option("--delay", default=10, show_default=True, help="With --aggregator: time on a link.")
 @click.option(
-    "--reorder", default=0, help="With --aggregator: up to so much more time, for each frame anew."
+    "--loss",
+    default=0.0,
+    help="With --aggregator or on frame links: share of frames lost on a link.",
+)
+@click.option(
+    "--duplicate", default=0.0, help="With --aggregator or on frame links: share that comes twice."
+)
+@click.option(
+    "--delay",
+    default=10,
+    show_default=True,
+    help="With --aggregator or on frame links: time on a link.",
+)
+@click.option(
+    "--reorder",
+    default=0,
+    help="With --aggregator or on frame links: up to so much more time, for each frame anew.",
 )
 @click.option(
     "--death",
@@ -46,7 +68,7 @@ def load_gradients(files, nodes):
     "--deadline", default=0, help="With --aggregator: time that closes a slot; 0: waits for all."
 )
 @click.option("--block", default=1024, show_default=True, help="With --aggregator: THC's B.")
-@click.option("--seed", default=0, show_default=True, help="With --aggregator: of the faults.")
+@click.option("--seed", default=0, show_default=True, help="Of the faults.")
 @click.option("--algorithm", help="Default ring; with --topology multitree.")
 @click.option(
     "--codec",
@@ -80,6 +102,8 @@ def command(
     nodes,
     topology,
     link,
+    p,
+    spray,
     flow,
     link_latency,
     chunks,
@@ -118,6 +142,7 @@ def command(
       gradnic cosim --nodes 4 --algorithm ring --codec inceptionn --lanes 8 --json -
       gradnic cosim --aggregator --workers 4 --codec thc --loss 0.01 --reorder 64 --json -
       gradnic cosim --topology torus:4x4 --algorithm multitree --elements 8192 --json -
+      gradnic cosim --link frame --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
     """
     from ..models.inceptionn_bands import bands
     from ..models.star import Faults
@@ -147,9 +172,35 @@ def command(
             json_file=json_file,
         )
         return
+    if topology and link == "frame":
+        cosim_frame.run(
+            load_gradients(files, len(files)) if files else train,
+            spelling=topology,
+            algorithm=algorithm or "multitree",
+            chunks=chunks,
+            codec=codec or "none",
+            lanes=lanes or 4,
+            exponent=exponent,
+            mode=mode,
+            prescale=prescale,
+            block=block,
+            faults={
+                "loss": loss,
+                "duplicate": duplicate,
+                "delay": delay,
+                "reorder": reorder,
+                "seed": seed,
+            },
+            p=p,
+            spray=spray,
+            elements=elements,
+            pcap_file=pcap_file,
+            json_file=json_file,
+        )
+        return
     if topology:
         if link != "flit":
-            raise ValueError(f"link must be flit, not {link!r}")
+            raise ValueError(f"link must be flit or frame, not {link!r}")
         if codec not in (None, "none"):
             raise ValueError(f"codec must be none on flit links, not {codec!r}")
         cosim_flit.run(
