@@ -20,6 +20,7 @@ N_OUT = (
     32  # beats between the decision to decode and the output; 27 sustain one per cycle at 32 lanes
 )
 N_TOKENS = 40  # rows of tags that wait to be read before coded.ready falls
+N_VERDICTS = 8  # units judged whose verdict has not been taken
 
 #: A coded unit that has arrived.
 CODED_UNIT = data.StructLayout(
@@ -56,8 +57,8 @@ class Decompressor(wiring.Component):
     coded : In(stream.Signature(UnitBeat(32 * n_lanes)))
         ceil(bytes / (4 * n_lanes)) beats; bytes beyond ``bytes`` are ignored.
     verdicts : Out(stream.Signature(VERDICT))
-        One per unit, in order, once the unit is stored and validated. As many wait as the store
-        takes units.
+        One per unit, in order, once the unit is stored and validated. While 8 wait, no unit is
+        decoded.
     floats : Out(stream.Signature(Beat(32 * n_lanes)))
         The floats of the units that are ok; lanes beyond ``count`` are 0.
     """
@@ -112,7 +113,7 @@ class Decompressor(wiring.Component):
         m.submodules.planner = planner = self.planner
         m.submodules.stored = stored = FIFO(1, N_UNITS, never_full=True)
         m.submodules.planned = planned = FIFO(planner.planned_unit, N_UNITS, never_full=True)
-        m.submodules.judged = judged = FIFO(VERDICT, N_UNITS, never_full=True)
+        m.submodules.judged = judged = FIFO(VERDICT, N_VERDICTS)
         m.submodules.decodable = decodable = Slice(planner.planned_unit)
         m.submodules.verdict = verdict = Slice(VERDICT)
         rest = {name: self.unit[name].shape for name in ("beats", "rows", "tag_rows", "scales")}

@@ -43,7 +43,8 @@ class FIFO(wiring.Component):
     A beat taken in cycle t is offered in cycle t + 2 at the earliest. When ``depth`` beats wait
     behind the output register, ``i.ready`` is low from the next cycle on; nothing is ever lost.
     The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
-    without a comparison.
+    without a comparison. It is one cycle old: ``o.ready`` comes late and reaches two flags of it,
+    not every bit.
 
     Parameters
     ----------
@@ -67,8 +68,10 @@ class FIFO(wiring.Component):
         self.depth = depth
         self.never_full = never_full
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
-        self.occupied = Signal(depth - 1, attrs=kept)  # bit k: more than k beats in the memory
-        self.free = Signal(init=1, attrs=kept)  # fewer than depth beats in the memory
+        self.waiting = Signal(attrs=kept)  # there are beats in the memory
+        self.free = Signal(init=1, attrs=kept)  # fewer than depth
+        self.occupied = Signal(depth, attrs=kept)  # bit k: more than k, one cycle ago
+        self.up, self.down = Signal(attrs=kept), Signal(attrs=kept)  # what became of them then
         self.head = Signal(range(depth), attrs=kept)  # next slot to write
         self.tail = Signal(range(depth), attrs=kept)  # next slot to read
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
@@ -95,7 +98,7 @@ class FIFO(wiring.Component):
         write, read = self._ports
         push = Signal()
         pop = Signal()
-        waiting = self.occupied[0]
+        waiting = self.waiting
         m.d.comb += [
             self.i.ready.eq(self.free),
             push.eq(self.i.valid & self.free),
@@ -114,12 +117,22 @@ class FIFO(wiring.Component):
             m.d.sync += self.head.eq(after(self.head))
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
-        up, down = Signal(), Signal()
-        m.d.comb += [up.eq(push & ~pop), down.eq(pop & ~push)]
-        count = moved(Cat(self.occupied, ~self.free), up, down)
-        m.d.sync += self.occupied.eq(count[:-1])
+        up, down = push & ~pop, pop & ~push
+
+        def more_than(k):
+            """Are there more than k beats in the memory now? Bits beyond the ends are known."""
+            at = Cat(1, 1, self.occupied, 0)
+            return Mux(self.down, at[k + 3], Mux(self.up, at[k + 1], at[k + 2]))
+
+        m.d.sync += [
+            self.up.eq(up),
+            self.down.eq(down),
+            self.occupied.eq(moved(self.occupied, self.up, self.down)),
+            self.waiting.eq(up | (waiting & (~down | more_than(1)))),
+        ]
         if not self.never_full:
-            m.d.sync += self.free.eq(~count[-1])
+            full = (up & more_than(self.depth - 2)) | (~self.free & ~down)
+            m.d.sync += self.free.eq(~full)
         out = Value.cast(self.o.p)
         for (start, stop), valid in zip(chunks(len(out)), self.valids, strict=True):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)

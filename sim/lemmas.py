@@ -30,11 +30,16 @@ def _slot(m, enters, pointer):
     return slot
 
 
+def stored(queue):
+    """Beats in the memory of a `FIFO`: its count is one cycle old."""
+    return (sum(queue.occupied) + queue.up - queue.down)[: len(queue.occupied)]
+
+
 def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
     """`count` beats are in the FIFO; if `tracking`, the one behind `ahead` of them is `beat`."""
     port = queue.array.read_port(domain="comb")
     slot = _slot(m, enters, queue.head)
-    valid, more = queue.valids[0], Cat(queue.occupied, ~queue.free)
+    valid, more = queue.valids[0], queue.occupied
     n_slots = queue.depth
     n_stored = Signal(range(n_slots + 1))
     position = Signal(range(2 * n_slots + 1))
@@ -44,12 +49,16 @@ def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
         return Mux(pointer >= n_slots, pointer - n_slots, pointer)
 
     m.d.comb += [
-        n_stored.eq(sum(more)),
+        n_stored.eq(stored(queue)),
         position.eq(queue.tail + ahead - valid),
         end.eq(queue.tail + n_stored),
         port.addr.eq(slot),
         *(Assert(copy == valid) for copy in queue.valids[1:]),
         *(Assert(more[k] | ~more[k + 1]) for k in range(n_slots - 1)),
+        Assert(~queue.up | (~queue.down & ~more[n_slots - 1])),
+        Assert(~queue.down | more[0]),
+        Assert(queue.waiting == (n_stored != 0)),
+        Assert(queue.free == ((n_stored < n_slots) | queue.never_full)),
         Assert(queue.tail < n_slots),
         Assert(queue.head == wrapped(end)),
         Assert(count == valid + n_stored),
@@ -99,7 +108,7 @@ def ring_state(m, dut, *, enters, count, committed, ahead, tracking, beat):
     offset = Signal.like(dut.head, name="offset")  # of the picked beat from the tail
     in_ram = tracking & (ahead >= front)
     m.d.comb += [
-        ready_part.eq(prefetch.valids[0] + sum(prefetch.occupied) + ~prefetch.free),
+        ready_part.eq(prefetch.valids[0] + stored(prefetch)),
         front.eq(ready_part + issued[0] + issued[1]),
         offset.eq(ahead - front),
     ]
@@ -142,7 +151,6 @@ def ring_state(m, dut, *, enters, count, committed, ahead, tracking, beat):
         Assert(~dut.i.ready | (used < n)),
         Assert(sum(dut.credits) + front == N_CREDITS),
         *(Assert(dut.credits[k] | ~dut.credits[k + 1]) for k in range(N_CREDITS - 1)),
-        Assert(~issued[1] | prefetch.free),
         # where the beats are
         Assert(count == front + used),
         Assert(committed == front + whole),

@@ -243,13 +243,11 @@ def test_rate(model):
                 n_frames = max(12, 800 // beats_of(frame))
                 options = {"check_counters": False}
                 run = CardBench(model).play(tx=marks([frame] * n_frames), **options)
-                most = max(beats_of(frame), beats_of(coded)) + 3  # measured: 6 for 5, 15 for 13
-                steady_rate(run, "mac_tx", n_frames, most)
+                steady_rate(run, "mac_tx", n_frames, max(beats_of(frame), beats_of(coded)))
                 n_frames = min(n_frames, 500 // beats_of(coded))
                 if n_frames > 11:
                     run = CardBench(model).play(rx=marks([coded] * n_frames), **options)
-                    most = max(beats_of(coded), beats_of(restored)) + 3
-                    steady_rate(run, "host_rx", n_frames, most)
+                    steady_rate(run, "host_rx", n_frames, max(beats_of(coded), beats_of(restored)))
 
 
 def steady_rate(run, port, n_frames, n_cycles):

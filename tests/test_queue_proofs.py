@@ -81,9 +81,15 @@ BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one
         [("waiting & (self.o.ready | ~self.o.valid)", "waiting & self.o.ready")],
     ),
     (fifo, "FIFO", (4,), 5, [("push.eq(self.i.valid & self.free)", "push.eq(self.i.valid)")]),
-    (fifo, "FIFO", (3,), 4, [("Cat(1, self.occupied[:-1], ~self.occupied[-1])", "-1")]),
+    (fifo, "FIFO", (3,), 4, [("more_than(self.depth - 2)", "more_than(self.depth - 1)")]),
     (ring, "BlockFIFO", (4,), 8, [FEW, ("(self.room[2] & ~(p & q & r))", "self.room[2]")]),
-    (ring, "BlockFIFO", (4,), 8, [FEW, ("FIFO(shape, N_CREDITS)", "FIFO(shape, 2)")]),
+    (
+        ring,
+        "BlockFIFO",
+        (4,),
+        8,
+        [FEW, ("FIFO(shape, N_CREDITS, never_full=True)", "FIFO(shape, 2)")],
+    ),
     (ring, "BlockFIFO", (4,), 12, [("(self.waiting[1] & ~self.issued.all())", "self.waiting[1]")]),
 ]
 
