@@ -10,141 +10,15 @@ later. What the circuit's pipelines add are these constants:
 """
 
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
 
-from gradnic.table import GATHER, NOP, REDUCE, bits
+from gradnic.table import bits
+
+from .scheduler_rows import SETUP, Fault, Work, work, wrong
 
 N_AHEAD, N_SLOTS = 16, 8
 SETTLED, FLUSH_CYCLES = 3, 8
 JUDGED, READ, LEAVES, KNOWN = 8, 11, 5, 4  # cycles
-NONE, SETUP, OPERATION, CHUNK, PEER = range(5)  # faults
 EVENTS = ("added", "finals", "left")
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What must be known of a round: see `gradnic.hdl.scheduler_rows.Setup`."""
-
-    rows: int
-    chunks: int
-    live: int
-    peers: int
-    stride: int = 0
-    repeats: int = 1
-    iterations: int = 1
-    lockstep: int = 0
-    step_cycles: int = 0
-    watchdog: int = 0
-
-
-def setup_of(table, node, *, live=None, **options):
-    """The Setup of a node of a `gradnic.table.Table`.
-
-    live : chunks of the tensor that are not empty; None: all of them. options : lockstep,
-    step_cycles, watchdog.
-    """
-    chunks = table.n_chunks * table.repeats
-    rows = table.of(node)
-    stages = int(rows["repeat"].max(initial=1)) if table.period else 1
-    return Setup(
-        rows=len(rows),
-        chunks=chunks,
-        live=chunks if live is None else live,
-        peers=int((table.peers["node"] == node).sum()),
-        stride=table.n_chunks if table.period else 0,
-        repeats=table.repeats,
-        iterations=table.repeats + stages - 1,
-        **options,
-    )
-
-
-@dataclass(frozen=True)
-class Message:
-    """What the card is told to send: see `gradnic.hdl.scheduler_rows.Message`."""
-
-    gather: int
-    terminal: int
-    flow: int
-    wait: int
-    rank: int
-    step: int
-    first: int
-    count: int
-    sends: tuple
-
-
-@dataclass
-class Work:
-    """A row that has something to do. `missing`: chunks that were looked at and are not ready;
-    `looked`: all were; `leaves`: the first cycle in which it may leave."""
-
-    row: int
-    message: Message
-    nop: bool
-    steps: int
-    hold: bool
-    missing: set = field(default_factory=set)
-    looked: bool = False
-    leaves: int = 0
-    gone: bool = False
-
-    @property
-    def looks(self):
-        """Chunks to look at, in order; None: one look, where nothing is waited for."""
-        first = self.message.first
-        if self.nop or (not self.message.gather and not self.message.wait):
-            return [None]
-        return list(range(first, first + self.message.count + 1))
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A row that no table may have."""
-
-    code: int
-    row: int
-    chunk: int
-
-
-def work(rows, setup):
-    """Every row of every iteration, as (cycle by cycle) it is read: a Work, a Fault, or None for
-    a row that does nothing. rows : ROW array of `gradnic.table`."""
-    before = (0, 0)  # iteration modulo 2, and step, of the last row with something to do
-    for iteration in range(setup.iterations):
-        for index, row in enumerate(rows):
-            op, count = int(row["op"]), int(row["count"])
-            stage = int(row["repeat"]) - 1
-            turn = iteration - stage if stage >= 0 else 0
-            first = int(row["first"]) + turn * setup.stride
-            active = iteration == 0 if stage < 0 else 0 <= turn < setup.repeats
-            sends = tuple(int(s) for s in row["sends"] if s >= 0)
-            if op != NOP and active and (code := _fault(op, sends, first + count, setup)):
-                yield Fault(code, index, first)
-                continue
-            if not (setup.lockstep if op == NOP else active and first < setup.live):
-                yield None
-                continue
-            place = (iteration % 2, int(row["step"]))
-            yield Work(
-                row=index,
-                message=Message(
-                    gather=int(op == GATHER), terminal=int(op == REDUCE and not sends),
-                    flow=int(row["flow"]), wait=0 if op == NOP else int(row["wait"]),
-                    rank=int(row["rank"]), step=int(row["step"]),
-                    first=first, count=min(first + count, setup.live - 1) - first, sends=sends,
-                ),
-                nop=op == NOP, steps=count,
-                hold=bool(row["bar"] or (setup.lockstep and (op == NOP or place != before))),
-            )  # fmt: skip
-            before = place
-
-
-def _fault(op, sends, last, setup):
-    if op > NOP or (op == REDUCE and len(sends) > 1) or (op == GATHER and not sends):
-        return OPERATION
-    if max(sends, default=-1) >= setup.peers:
-        return PEER
-    return CHUNK if last >= setup.chunks else NONE
 
 
 class Scheduler:
@@ -264,7 +138,7 @@ class Scheduler:
         if flush:
             self._reset_rows()
         self._round(start, abort, fault, all_done, begins, starts)
-        self._wrong = _wrong(setup, self.depth, self.n_chunks)
+        self._wrong = wrong(setup, self.depth, self.n_chunks)
         self.now += 1
         return shown
 
@@ -421,13 +295,3 @@ class Scheduler:
         else:
             self.flushed = (self.flushed + 1) % FLUSH_CYCLES
             self.state = "flush" if self.flushed else "idle"
-
-
-def _wrong(setup, depth, n_chunks):
-    return not (
-        1 <= setup.rows <= depth
-        and 1 <= setup.chunks <= n_chunks
-        and setup.live <= setup.chunks
-        and setup.repeats
-        and setup.iterations
-    )

@@ -1,7 +1,7 @@
 """Mutation campaign of the message scheduler: what its test must notice, and cannot."""
 
 import numpy as np
-from gradnic.models import scheduler as golden
+from gradnic.models.scheduler_rows import Setup
 
 from gradnic.table import GATHER, NOP, REDUCE, ROW, Layout
 
@@ -43,7 +43,7 @@ def noise(seed, layout=LAYOUT, depth=DEPTH, n_chunks=N_CHUNKS, n_cycles=700):
         n_sends = int(rng.integers(1, 3)) if op == GATHER else int(rng.random() < 0.8)
         rows["sends"][i, :n_sends] = rng.integers(0, 4, n_sends)
     total = chunks * repeats
-    setup = golden.Setup(
+    setup = Setup(
         rows=n, chunks=total, live=total - int(rng.integers(0, 2)), peers=3 if wild else 4,
         stride=chunks, repeats=repeats, iterations=repeats + stages - 1, lockstep=int(lockstep),
         step_cycles=int(rng.integers(0, 9)), watchdog=int(rng.choice([0, 30, 90])),
@@ -75,7 +75,7 @@ def round_of(seed):
     rows["sends"][:, 0] = rng.integers(0, 4, DEPTH)
     rows["count"][N_CHUNKS:] = rng.integers(0, 3, DEPTH - N_CHUNKS)
     rows["first"][N_CHUNKS:] = rng.integers(0, N_CHUNKS - 2, DEPTH - N_CHUNKS)
-    setup = golden.Setup(DEPTH, N_CHUNKS, N_CHUNKS, 4, watchdog=400)
+    setup = Setup(DEPTH, N_CHUNKS, N_CHUNKS, 4, watchdog=400)
     player = Player(LAYOUT, rows, setup, depth=DEPTH, n_chunks=N_CHUNKS)
     for _ in range(3):
         for _ in range(30):

@@ -13,6 +13,7 @@ from gradnic.hdl.scheduler import Scheduler, Status
 from gradnic.hdl.scheduler_chunks import State
 from gradnic.hdl.scheduler_rows import Message, Setup
 from gradnic.models import scheduler as golden
+from gradnic.models.scheduler_rows import Setup as GoldenSetup
 
 from gradnic.table import Layout
 
@@ -45,7 +46,7 @@ class Recording:
     """
 
     rows: np.ndarray
-    setup: golden.Setup
+    setup: GoldenSetup
     chunks: dict
     begins: dict
     controls: dict
@@ -212,7 +213,12 @@ class Cluster:
         self.cycles_per_chunk = cycles_per_chunk
         sizes = {name: options.pop(name) for name in ("depth", "n_chunks")}
         self.players = [
-            Player(layout, table.of(v), golden.setup_of(table, v, live=live, **options), **sizes)
+            Player(
+                layout,
+                table.of(v),
+                scheduler_rows.setup_of(table, v, live=live, **options),
+                **sizes,
+            )
             for v in range(table.n_nodes)
         ]
         self.busy = [{} for _ in self.players]  # {port: cycle in which it is free again}

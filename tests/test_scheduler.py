@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gradnic.hdl.scheduler import Scheduler
-from gradnic.models import scheduler as golden
+from gradnic.models import scheduler_rows as golden
 from gradnic.models import schedules, topology
 from gradnic.models.schedules.rows import compile_table
 from gradnic.sim import batch
