@@ -213,12 +213,7 @@ class Cluster:
         self.cycles_per_chunk = cycles_per_chunk
         sizes = {name: options.pop(name) for name in ("depth", "n_chunks")}
         self.players = [
-            Player(
-                layout,
-                table.of(v),
-                scheduler_rows.setup_of(table, v, live=live, **options),
-                **sizes,
-            )
+            Player(layout, table.of(v), setup_of(table, v, live=live, **options), **sizes)
             for v in range(table.n_nodes)
         ]
         self.busy = [{} for _ in self.players]  # {port: cycle in which it is free again}
