@@ -74,6 +74,7 @@ class Sweep(wiring.Component):
         self.left = Signal(range(self.places + 1), init=self.places)  # to be looked at, or wiped
         self.stage = Signal(5)  # of the record that is looked at, one-hot
         self.wiping, self.everything = Signal(init=1), Signal(init=1)
+        self.again, self.by_time, self.by_bytes = Signal(), Signal(), Signal()  # what is asked for
         super().__init__(
             {
                 "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
@@ -99,7 +100,7 @@ class Sweep(wiring.Component):
         m = Module()
         place, close = self.place, self.close
         left, stage, wiping = self.left, self.stage, self.wiping
-        again, by_time, by_bytes = Signal(), Signal(), Signal()
+        again, by_time, by_bytes = self.again, self.by_time, self.by_bytes
         idle, ends, reads, due = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             idle.eq(~stage.any() & ~close.valid & ~wiping),

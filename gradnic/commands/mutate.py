@@ -8,7 +8,7 @@ from rich.progress import Progress
 from ..output import console, json_option, table, write_json
 
 # each is a module gradnic.sim.campaign_<block>
-BLOCKS = ("fifo", "compressor", "decompressor", "inline", "scheduler")
+BLOCKS = ("fifo", "compressor", "decompressor", "inline", "scheduler", "aggregate")
 
 
 @click.command(name="mutate")
