@@ -13,7 +13,7 @@ from gradnic.hdl.scheduler import Scheduler, Status
 from gradnic.hdl.scheduler_chunks import State
 from gradnic.hdl.scheduler_rows import Message, Setup
 from gradnic.models import scheduler as golden
-from gradnic.models.scheduler_rows import Setup as GoldenSetup
+from gradnic.models import scheduler_rows
 
 from gradnic.table import Layout
 
@@ -46,7 +46,7 @@ class Recording:
     """
 
     rows: np.ndarray
-    setup: GoldenSetup
+    setup: scheduler_rows.Setup
     chunks: dict
     begins: dict
     controls: dict
@@ -212,9 +212,11 @@ class Cluster:
         self.table, self.rng, self.duty = table, rng, duty
         self.cycles_per_chunk = cycles_per_chunk
         sizes = {name: options.pop(name) for name in ("depth", "n_chunks")}
+        setups = [
+            scheduler_rows.setup_of(table, v, live=live, **options) for v in range(table.n_nodes)
+        ]
         self.players = [
-            Player(layout, table.of(v), setup_of(table, v, live=live, **options), **sizes)
-            for v in range(table.n_nodes)
+            Player(layout, table.of(v), setup, **sizes) for v, setup in enumerate(setups)
         ]
         self.busy = [{} for _ in self.players]  # {port: cycle in which it is free again}
         self.events = [[] for _ in self.players]  # [(cycle, port of the scheduler, chunk)]
