@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test lint fpga synth baseline bench sweep mutants clean setup
+.PHONY: first-light test lint fpga synth baseline bench sweep chain fuzz mutants clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -48,11 +48,20 @@ bench: setup
 sweep: setup
 	$(BIN)/gradnic sweep --json build/sweep.json
 
+CHAIN_FLOATS ?= 100000000
+chain: setup
+	$(BIN)/gradnic chain --floats $(CHAIN_FLOATS) --json build/chain.json
+
+BAD_FRAMES ?= 100000
+fuzz: setup
+	$(BIN)/gradnic fuzz --frames $(BAD_FRAMES) --json build/fuzz.json
+
 MUTANTS ?= 400
 mutants: setup
 	mkdir -p build/mutants
 	$(BIN)/gradnic mutate compressor --count $(MUTANTS) --json build/mutants/compressor.json
 	$(BIN)/gradnic mutate decompressor --count $(MUTANTS) --json build/mutants/decompressor.json
+	$(BIN)/gradnic mutate inline --no-prove --count $(MUTANTS) --json build/mutants/inline.json
 
 clean:
 	rm -rf build

@@ -18,6 +18,8 @@ COMMANDS = {
     "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
     "sweep": "all 2^32 floats through the RTL value path, against model and bound",
+    "chain": "floats in bulk through the RTL compressor and decompressor, all compared",
+    "fuzz": "bad frames in volume through the RTL in-line card, a good one behind each",
     "mutate": "mutants of a block: does its bench notice one wrong gate?",
     "fpga": "bitstream of a board's self-test, by YoWASP's tools alone",
     "accuracy": "error of THC beside the compressors a user would pick instead",

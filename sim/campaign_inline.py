@@ -132,4 +132,5 @@ def _overrun(model, rng):
 
 
 LOST = range(200, 251)  # of 320; what is stored depends on the engines too
+ELSEWHERE = r"\.codec\."  # the engines
 EXPLAINED = {}

@@ -136,7 +136,7 @@ class CardBench:
         shape = self.model.streams[port].shape
         beats = run.outputs[port]
         fields = encoding.unpack(shape, beats)
-        frames = encoding.unpack_frames(shape, beats) if len(beats) else []
+        frames = run.frames(port) if len(beats) else []
         lasts = np.flatnonzero(fields["last"])
         bads, metas = fields["bad"][lasts], fields["meta"]
         firsts = np.concatenate([[0], lasts[:-1] + 1]).astype(int) if len(lasts) else []

@@ -62,12 +62,14 @@ class Campaign:
     test : function of a `batch.Model`; returns if all is well, raises AssertionError if not. It
         should put the quickest killers first, and must be the same from call to call.
     explained : {part of a survivor's text: reason}, for survivors that are known and accepted.
+    elsewhere : pattern of cells that have a campaign of their own; no mutants are made of them.
     """
 
     name: str
     component: object
     test: object
     explained: dict
+    elsewhere: str | None = None
 
 
 @dataclass
@@ -96,7 +98,8 @@ def load(block):
     """Campaign of a block: module ``gradnic.sim.campaign_<block>``."""
     module = importlib.import_module(f"gradnic.sim.campaign_{block}")
     explained = getattr(module, "EXPLAINED", {})
-    return Campaign(block, module.component, module.test, explained)
+    elsewhere = getattr(module, "ELSEWHERE", None)
+    return Campaign(block, module.component, module.test, explained, elsewhere)
 
 
 class _Mutated(batch.Model):
@@ -124,10 +127,11 @@ class _Mutated(batch.Model):
         return ""
 
 
-def prepare(component, count, seed):
+def prepare(component, count, seed, elsewhere=None):
     """RTLIL to mutate, and the list of mutants: (text, ports, commands, netlist).
 
-    Mutants of the clock are left out: no equivalence proof can judge them. So are repeats.
+    Mutants of the clock are left out: no equivalence proof can judge them. So are repeats, and
+    those of cells that `elsewhere` matches.
     """
     streams, plain = batch.ports_of(component.signature)
     text = rtlil.convert(component, name="top", emit_src=True)
@@ -145,6 +149,7 @@ def prepare(component, count, seed):
         if not 1 <= count <= most:
             raise ValueError(f"count must be within 1..{most}, not {count}")
         listed = count + count // 4 + 16  # spare ones for those left out
+        listed = min(most, 4 * listed) if elsewhere else listed
         script = f"read_rtlil prepped.il\nmutate -list {listed} -seed {seed} -o mutants.txt\n"
         tools.yosys(script, folder=work, outputs=["mutants.txt"], timeout=600)
         prepped = (work / "prepped.il").read_text()
@@ -155,7 +160,8 @@ def prepare(component, count, seed):
     seen, commands = set(), []
     for line in lines:
         bare = line.split(" -wire ")[0].split(" -src ")[0]
-        if bare not in seen and not clock.search(line):
+        away = elsewhere and re.search(elsewhere, bare)
+        if bare not in seen and not away and not clock.search(line):
             seen.add(bare)
             commands.append(line)
     return prepped, (streams, plain), commands[:count], cone.Netlist(module)
@@ -283,7 +289,9 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, prove=Tru
     """
     start = time.monotonic()
     progress = progress or (lambda stage, done, total: None)
-    prepped, ports, commands, netlist = prepare(campaign.component(), count, seed)
+    prepped, ports, commands, netlist = prepare(
+        campaign.component(), count, seed, campaign.elsewhere
+    )
     mutants = [Mutant(i, command) for i, command in enumerate(commands, 1)]
     if only is not None:
         if not 1 <= only <= len(mutants):

@@ -1,0 +1,45 @@
+"""``gradnic chain``: floats in bulk through the RTL compressor and decompressor."""
+
+import click
+from rich.progress import Progress
+
+from ..output import console, json_option, table, write_json
+
+
+@click.command(name="chain")
+@click.option("--lanes", type=click.Choice(["4", "8", "16", "32"]), default="16", show_default=True)
+@click.option("--floats", type=click.IntRange(1), default=100_000_000, show_default=True)
+@click.option(
+    "--stalls", type=click.IntRange(0, 8), default=0, help="N: one cycle of 2^N, all ports."
+)
+@click.option("--jobs", type=click.IntRange(1), help="Threads; default one a core.")
+@click.option("--seed", default=1, show_default=True, help="Of floats, counts and settings.")
+@json_option
+def command(lanes, floats, stalls, jobs, seed, json_file):
+    """Send packets of floats through RTL compressors and decompressors; compare all with a model.
+
+    256 chains are simulated as gates at once, each with packets of its own. Sizes, coded bytes and
+    restored floats of every packet must equal the model's. The library takes minutes to build.
+
+    \b
+    Example:
+      gradnic chain --lanes 4 --floats 1000000
+      gradnic chain --json build/chain.json
+    """
+    from gradnic.sim import chain
+
+    with Progress(console=console("-"), transient=True) as progress:
+        task = progress.add_task("floats", total=None)
+        result = chain.run(
+            n_lanes=int(lanes),
+            n_floats=floats,
+            jobs=jobs,
+            stalls=stalls,
+            seed=seed,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    write_json(json_file, result)
+    keys = ("n_lanes", "floats", "cycles", "seconds", "floats_per_s", "circuit_floats_per_s")
+    columns = ("lanes", "floats", "cycles", "CPU s", "floats/s", "of the circuit")
+    row = [result[key] for key in keys]
+    console(json_file).print(table("compressor and decompressor, all compared", columns, [row]))
