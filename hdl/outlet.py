@@ -17,18 +17,23 @@ class Turns(wiring.Component):
     As a `gradnic.hdl.streams.Slice`, but ``o.ready`` reaches a few flags only and no clock enable:
     at the end of a wide path that is worth 0.5 ns. In exchange ``o.p`` passes a multiplexer.
 
+    Parameters
+    ----------
+    shape : shape-like
+
     Members
     -------
-    i, o : In, Out(stream.Signature(width))
+    i, o : In, Out(stream.Signature(shape))
         ``i.ready`` and ``o.valid`` are registers.
     """
 
-    def __init__(self, width):
+    def __init__(self, shape):
         kept = {"keep_register": 1}  # parts of a wide beat work in step, each with its own
         self.one, self.two = Signal(attrs=kept), Signal(attrs=kept)  # beats in here, at least
         self.write, self.read = Signal(attrs=kept), Signal(attrs=kept)  # whose turn it is
         self.follows = Signal(2, init=1, attrs=kept)  # bit k: register k is free, and next
-        super().__init__({"i": In(stream.Signature(width)), "o": Out(stream.Signature(width))})
+        self.beats = [Signal(shape, name=f"beat{k}", reset_less=True) for k in range(2)]
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
         m = Module()
@@ -46,11 +51,10 @@ class Turns(wiring.Component):
             self.read.eq(self.read ^ (self.one & o.ready)),
             self.follows.eq(Cat(~two & ~write, ~two & write)),
         ]
-        beats = [Signal.like(i.p, name=f"beat{k}", reset_less=True) for k in range(2)]
-        for k, beat in enumerate(beats):
+        for k, beat in enumerate(self.beats):
             with m.If(self.follows[k]):
                 m.d.sync += beat.eq(i.p)
-        m.d.comb += o.p.eq(Mux(self.read, *beats[::-1]))
+        m.d.comb += o.p.eq(Mux(self.read, *self.beats[::-1]))
         return m
 
 

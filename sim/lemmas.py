@@ -22,6 +22,20 @@ def slice_lemmas(m, h):
     ]
 
 
+def turns_lemmas(m, h):
+    turns = h.component
+    older, newer = (Mux(turns.read ^ k, *turns.beats[::-1]) for k in range(2))
+    at = [h.tracking & (h.ahead == k) for k in range(2)]
+    m.d.comb += [
+        Assert(turns.one | ~turns.two),
+        Assert(h.count == turns.one + turns.two),
+        Assert((turns.write != turns.read) == (turns.one & ~turns.two)),
+        Assert(turns.follows == Cat(~turns.two & ~turns.write, ~turns.two & turns.write)),
+        Assert(~at[0] | (older == h.beat)),
+        Assert(~at[1] | (newer == h.beat)),
+    ]
+
+
 def _slot(m, enters, pointer):
     """The slot to which the picked beat goes; as it stays there, the solver has less to do."""
     slot = Signal(len(pointer), name="slot")

@@ -7,7 +7,8 @@ at the end must all be seen by the same harnesses, at small sizes and without th
 import itertools
 
 import pytest
-from gradnic.hdl import fifo, ring, streams
+from gradnic.hdl import fifo, outlet, ring, streams
+from gradnic.hdl.outlet import Turns
 from gradnic.hdl.streams import FIFO, BlockFIFO, FrameBeat, Slice
 from gradnic.sim import formal, lemmas
 
@@ -17,6 +18,7 @@ NARROW = FrameBeat(2)
 
 QUEUES = {  # name: (component, beats that fit, lemmas)
     "slice": (lambda shape: Slice(shape), 2, lemmas.slice_lemmas),
+    "turns": (lambda shape: Turns(shape), 2, lemmas.turns_lemmas),
     "fifo2": (lambda shape: FIFO(shape, 2), 3, lemmas.fifo_lemmas),
     "fifo5": (lambda shape: FIFO(shape, 5), 6, lemmas.fifo_lemmas),
     "fifo16": (lambda shape: FIFO(shape, 16), 17, lemmas.fifo_lemmas),
@@ -29,6 +31,7 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
     ("name", "shape"),
     [
         ("slice", WIDE),
+        ("turns", WIDE),
         ("fifo2", NARROW),
         ("fifo5", NARROW),
         ("fifo16", WIDE),
@@ -47,7 +50,13 @@ def test_queue_for_all_time(name, shape):
 
 @pytest.mark.parametrize(
     ("name", "offer", "ready", "k"),
-    [("slice", 0, 1, 2), ("fifo5", 1, 1, 3), ("fifo16", 1, 1, 3), ("block4", 6, 6, 8)],
+    [
+        ("slice", 0, 1, 2),
+        ("turns", 0, 1, 2),
+        ("fifo5", 1, 1, 3),
+        ("fifo16", 1, 1, 3),
+        ("block4", 6, 6, 8),
+    ],
 )
 def test_queue_never_stalls_long(name, offer, ready, k):
     """Rule 8: an offer, and room once the output is ready, come within a number of cycles."""
@@ -73,6 +82,7 @@ FEW = ("N_CREDITS = 8", "N_CREDITS = 4")  # a shorter queue behind the RAM: shor
 BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one is the bug)
     (streams, "Slice", (), 2, [("Mux(spare, i[start:stop], skid)", "i[start:stop]")]),
     (streams, "Slice", (), 2, [("with m.Elif(self.i.valid):", "with m.Elif(~self.o.ready):")]),
+    (outlet, "Turns", (), 2, [("self.one & ~o.ready & (i.valid", "self.one & (i.valid")]),
     (
         fifo,
         "FIFO",
