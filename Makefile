@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test lint fpga synth baseline bench sweep chain fuzz mutants clean setup
+.PHONY: first-light test lint fpga synth baseline bench sweep soak chain fuzz mutants clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -47,6 +47,9 @@ bench: setup
 
 sweep: setup
 	$(BIN)/gradnic sweep --json build/sweep.json
+
+soak: setup
+	$(BIN)/gradnic soak --json build/soak.json
 
 CHAIN_FLOATS ?= 100000000
 chain: setup

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, fields, replace
 
+from .aggregator import MAX_JOBS, MAX_PORTS
+
 LANES = (4, 8, 16, 32)
 ROUNDINGS = ("trunc", "nearest")
 MAX_FLOATS = 2104  # fit a 9,000-byte MTU at worst; 336 fit 1,500
@@ -68,11 +70,32 @@ class Decompressor:
         check_range("max_floats", self.max_floats, 1, MAX_UNIT)
 
 
+@dataclass(frozen=True)
+class Aggregator:
+    """Aggregator: `n_ports` bumps in the wire around one aggregation unit.
+
+    The others are as of `gradnic.hdl.aggregate.AggregationUnit`.
+    """
+
+    n_ports: int = 4
+    n_bytes: int = 64
+    n_slots: int = 64
+    n_jobs: int = 4
+    chunk: int = 1024
+    width: int = 8
+    b_max: int = 4
+    n_words: int = 256
+
+    def __post_init__(self):
+        check_range("n_ports", self.n_ports, 1, MAX_PORTS)
+        check_range("n_jobs", self.n_jobs, 2, MAX_JOBS)
+
+
 PRESETS = {
     f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
     for kind in (Inline, Compressor, Decompressor)
     for n_lanes in LANES
-}
+} | {f"aggregator{n_ports}": Aggregator(n_ports=n_ports) for n_ports in (2, 4, 8, 16, 32)}
 
 
 def preset(name, changes=()):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 
-from .. import inline, params
+from .. import aggregator, inline, params
 from ..registers import RegisterMap
 from .top import Top
 
@@ -21,7 +21,8 @@ class Entry:
         File of `gradnic.hdl` in which the component stands, imported when it is asked for.
     make : function of (the module, {parameter: value}), returns the component.
     members : dict
-        One line for each member of the component, for the port list.
+        One line for each member of the component, for the port list; <k> in a name stands for
+        each number below ``n_ports``.
     registers : RegisterMap or None
     """
 
@@ -68,6 +69,23 @@ TOPS = {
             "floats": "float32 values of the units that were sound; lanes past the count are 0",
         },
     ),
+    params.Aggregator: Entry(
+        "aggregator: a bump in the wire for each worker, sums in the network, passes the rest",
+        "aggregator",
+        lambda hdl, p: hdl.Aggregator(**p),
+        {
+            "worker_rx<k>": "frames from worker <k>",
+            "worker_tx<k>": "frames to worker <k>: results, and what came for it",
+            "network_rx<k>": "frames from the network for worker <k>",
+            "network_tx<k>": "frames of worker <k> to the network",
+            "bus": "registers",
+            "now": "time, in the unit of the jobs' deadlines",
+            "tick": "a pulse has every slot's deadline checked",
+            "hears": "a frame of ours has gone to be judged",
+            "heard": "where it came in: 2 * port, plus 1 from the network",
+        },
+        aggregator.REGISTERS,
+    ),
 }
 
 
@@ -88,7 +106,11 @@ def core(parameters, **changes):
 
 def build(parameters, **changes):
     """`core` with AXI ports."""
-    return Top(core(parameters, **changes), entry(parameters).members)
+    docs = {}
+    for name, doc in entry(parameters).members.items():
+        for k in range(parameters.n_ports) if "<k>" in name else ("",):
+            docs[name.replace("<k>", str(k))] = doc.replace("<k>", str(k))
+    return Top(core(parameters, **changes), docs)
 
 
 def describe(parameters):

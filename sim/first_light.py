@@ -9,7 +9,7 @@ import numpy as np
 from ..models import inceptionn
 from ..models.measure import fidelity, inceptionn_stats
 from ..models.ring_exchange import Framing
-from . import cluster, training
+from . import cluster, report_star, training
 
 EXPONENT = 117  # bound 2^-10
 N_FLOATS = 336  # floats a frame
@@ -68,6 +68,9 @@ def run(*, lanes=8, link_bytes=LINK_BYTES, n_floats=None, on_stage=None, on_step
         result["ok"] &= runs["inceptionn"].ok and runs["none"].ok
         result["iterations"][str(iteration)] = _figures(gradients, runs)
     result["frame"] = one_frame(runs["inceptionn"], 4 * lanes)
+    stage("sum in the network: aggregator and engines", None)
+    result["star"] = report_star.run(gradients)
+    result["ok"] &= result["star"]["ok"]
     return result
 
 

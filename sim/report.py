@@ -5,6 +5,7 @@ from html import escape
 
 from .. import __version__
 from . import report_pictures as pictures
+from . import report_star
 
 CSS = """
 :root { --ink: #1d2733; --soft: #5b6675; --line: #dde3ea; --paper: #fff; --back: #f4f6f8;
@@ -203,6 +204,8 @@ def page(result):
             + pictures.ring_traffic(result, iteration)
             + "</section>"
         )
+    if "star" in result:  # a run that was kept from before has none
+        body.append(report_star.section(result["star"]))
     files = ", ".join(f"<code>{escape(f)}</code>" for f in result.get("verilog", []))
     body += [
         f"<footer><p>gradnic {__version__}. Made by <code>gradnic report --run</code>; figures in "

@@ -202,18 +202,20 @@ class AggregatorBench:
         sequences, and each must be whole and in order. Returns the `Run`.
         """
         got, order, run = self.run(frames, now=now, **options)
-        for kind, wanted in zip(
-            ("foreign", "ours"), self.expected(frames, order, now), strict=True
-        ):
+        self.compare(got, *self.expected(frames, order, now))
+        if check_counters:
+            self.check_counters()
+        return run
+
+    def compare(self, got, foreign, ours):
+        """AssertionError unless both sequences of each port left as the twin says."""
+        for kind, wanted in (("foreign", foreign), ("ours", ours)):
             for port, name in enumerate(self.outputs):
                 self._compare(
                     f"{name}, {kind}",
                     [x[1:] for x in got if x[0] == port and self._kind(x[1]) == kind],
                     [x[1:] for x in wanted if x[0] == port],
                 )
-        if check_counters:
-            self.check_counters()
-        return run
 
     def _kind(self, frame):
         """Answers go to the native port, or are frames of a job; else the frame is foreign."""

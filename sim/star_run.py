@@ -6,6 +6,7 @@ seed. The same run is done first with golden workers and the golden aggregator: 
 reaches the aggregator, every answer, and every worker's result must be equal, bit for bit.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,7 +16,7 @@ from ..formats import GRADNIC
 from ..models.aggregator import AggregatorTop
 from ..models.jobs import W_CODES, Address, Config, Job
 from ..models.star import Client, Int32Client, run
-from ..models.thc import Worker
+from ..models.thc import BLOCKS, Worker
 from .star_card import AggregatorBench, build_aggregator
 from .star_worker import RtlWorker, build_engines
 
@@ -25,19 +26,24 @@ JOB = 5
 SEED, ROUND, TENSOR = 42, 3, 1
 N_BYTES = 16  # beat of the aggregator
 N_JOBS = 2
+N_SLOTS = 16
 
 
-def star_config(n_workers, codec="thc", *, n_slots=16, B=1024, deadline=0, n_elems=256, **job):
+def star_config(n_workers, codec="thc", *, n_slots=None, B=1024, deadline=0, n_elems=256, **job):
     """A `Config` of one job with a worker at each port; w and C follow from the workers' number.
 
     job : further fields of `Job`.
     """
     children = tuple(Address(i, 0x020000000000 + i, 0x0A000001 + i) for i in range(n_workers))
-    kind = {"kind": codec, "n_slots": n_slots, "deadline": deadline}
+    kind = {"kind": codec, "n_slots": n_slots or N_SLOTS, "deadline": deadline}
     if codec == "thc":
+        if B not in BLOCKS:
+            raise ValueError(f"B must be 64, 256, 1024 or 4096, not {B!r}")
         g = job.get("g", 30)
         w = next((w for w in W_CODES if n_workers * g < 1 << w), W_CODES[-1])
         kind |= {"B": B, "w": w, "C": min(B, 1024 if w == 8 else 512)}
+    else:
+        kind["C"] = 256
     return Config(MAC, IP, n_workers, (Job(JOB, children, **kind | job),), n_words=n_elems)
 
 
@@ -91,7 +97,9 @@ class RtlUnit(GoldenUnit):
         super().__init__(config)
         job = config.jobs[0]
         self.bench = AggregatorBench(model, config, b_max=job.b)
-        self.idle_cycles = 200 + job.C // N_BYTES
+        # a packet is stored three times on its way: nothing moves at the ports meanwhile
+        longest = max(job.C * job.w // 8, 4 * config.n_words)
+        self.idle_cycles = 200 + 3 * longest // N_BYTES
         self.sweep_cycles = 200 + 8 * sizes(config)["n_slots"]
         self.rank = {child.port: src for src, child in enumerate(job.children)}
 
@@ -152,8 +160,12 @@ class StarRun:
 
 def build(config, codec="thc", *, lanes=4):
     """Libraries for `cosim`: (the aggregator's, the engines or None); a minute or two when new."""
-    engines = build_engines(lanes, config.jobs[0].B) if codec == "thc" else None
-    return build_aggregator(config.n_ports, **sizes(config)), engines
+    with ThreadPoolExecutor(2) as pool:
+        engines = None
+        if codec == "thc":
+            engines = pool.submit(build_engines, lanes, config.jobs[0].B)
+        aggregator = build_aggregator(config.n_ports, **sizes(config))
+        return aggregator, engines and engines.result()
 
 
 def clients_of(config, gradients, codec, make_worker, *, k0=0, timeout=1000):

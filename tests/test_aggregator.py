@@ -6,11 +6,11 @@ from gradnic.hdl.aggregator import Aggregator
 from gradnic.models.aggregator import AggregatorTop
 from gradnic.models.jobs import Config, Job
 from gradnic.sim import star_frames as makers
+from gradnic.sim import star_soak
 from gradnic.sim.star_card import AggregatorBench, build_aggregator, word
 
 from gradnic.formats import GRADNIC, HEAD_BYTES, Op
 
-SIZES = {"n_bytes": 16, "n_slots": 8, "n_jobs": 2, "chunk": 128, "n_words": 64}
 CONFIG = makers.small_config()
 THC, INT32 = CONFIG.jobs
 # four ports share one unit: what comes faster than one beat a cycle together is lost
@@ -20,7 +20,7 @@ OUTPUTS = [f"{side}_tx{k}" for side in ("worker", "network") for k in range(2)]
 
 @pytest.fixture(scope="module")
 def model():
-    return build_aggregator(2, **SIZES)
+    return build_aggregator(2, **star_soak.SIZES)
 
 
 def bench(model, **changes):

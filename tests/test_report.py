@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 from click.testing import CliRunner
-from gradnic.sim import cluster, first_light, report
+from gradnic.sim import cluster, first_light, report, report_star
 from gradnic.sim.idle_card import IdleCard
 
 from gradnic import cli
@@ -38,6 +38,15 @@ def run(*arguments):
     return CliRunner().invoke(cli.cli, ["report", *map(str, arguments)])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_star():
+    """A star of two, whose library the aggregator's own tests have built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_star, "N_WORKERS", 2)
+        patch.setattr(report_star, "SHAPE", {"B": 64, "C": 128, "n_slots": 8, "n_elems": 64})
+        yield
+
+
 @pytest.fixture(scope="module")
 def card():
     return cluster.build_card(4)
@@ -60,6 +69,10 @@ def test_the_job_is_bit_exact_and_saves(done):
     assert "agree bit for bit" in ran.output
     result = json.loads((folder / "out" / "result.json").read_text())
     assert result["ok"]
+    assert result["star"]["mismatches"] == 0
+    assert result["star"]["counters"]["accepted"] > 40
+    assert result["star"]["nmse"] < 0.05
+    assert "RTL workers around an RTL aggregator" in ran.output
     for iteration in result["iterations"].values():
         assert iteration["coded"]["mismatches"] == iteration["uncoded"]["mismatches"] == 0
         assert iteration["gradients"]["max_abs_error"] < result["bound"]
@@ -80,6 +93,7 @@ def test_the_page_is_whole_and_stands_alone(done):
     assert outline.open == []
     assert outline.count["svg"] == 8
     assert "verdict good" in page
+    assert "Summed in the network" in page
     assert not re.search(r'(src|href)="(?!#)', page)  # nothing is fetched from elsewhere
     assert "nan" not in page.lower().replace("finance", "")
 

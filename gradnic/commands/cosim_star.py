@@ -38,10 +38,10 @@ def run(make, *, n_workers, codec, lanes, block, elements, deadline, faults, see
     from ..sim import star_run
 
     screen = console(json_file)
+    config = star_run.star_config(n_workers, codec, B=block, deadline=deadline)
     with Progress(console=console("-"), transient=True) as progress:
         progress.add_task("training", total=None)
         gradients = make(n_workers)[:, :elements]
-        config = star_run.star_config(n_workers, codec, B=block, deadline=deadline)
         progress.add_task(f"building the aggregator, {n_workers} ports", total=None)
         libraries = star_run.build(config, codec, lanes=lanes)
         progress.add_task("all-reduce", total=None)

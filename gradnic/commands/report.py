@@ -90,7 +90,7 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
     Example:
       gradnic report --run
     """
-    from ..sim import report
+    from ..sim import report, report_star
 
     params.check_lanes(lanes)
     if elements is not None and elements < 1:
@@ -117,6 +117,10 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
             lines.append((section, *([""] * len(values))))
         lines.append((f"  {name}", *values))
     screen.print(table(title, columns, lines))
+    if "star" in result:
+        star = result["star"]
+        title = f"{star['nodes']} RTL workers around an RTL aggregator, THC"
+        screen.print(table(title, ("", ""), report_star.rows(star)))
     screen.print(report.clock_line(result))
     screen.print(f"page: {page}")
     agree = "agree bit for bit" if result["ok"] else "DIFFER"

@@ -1,0 +1,51 @@
+"""``gradnic soak``: millions of packets, and of attacks, through the RTL aggregator."""
+
+import time
+
+import click
+from rich.progress import Progress
+
+from ..output import console, json_option, table, write_json
+
+
+@click.command(name="soak")
+@click.option("--packets", default=1_000_000, show_default=True, help="Contributions.")
+@click.option("--attacks", default=1_000_000, show_default=True, help="Forged packets, as well.")
+@click.option("--seed", default=1, show_default=True, help="Of all that is random.")
+@json_option
+def command(packets, attacks, seed, json_file):
+    """Play packets through the RTL aggregator; hold each frame and counter against the model.
+
+    First contributions of two jobs, in every state that a slot can find them in. Then as many
+    again, among forged packets from all ports: what the first job's children are sent must be
+    what they are sent without them. Ends at the first difference, with exit status 1.
+
+    \b
+    Example:
+      gradnic soak --packets 20000 --attacks 20000
+    """
+    from ..sim import star_soak
+
+    for name, count in (("packets", packets), ("attacks", attacks)):
+        if count < 0:
+            raise ValueError(f"{name} must be at least 0, not {count}")
+    screen = console(json_file)
+    began = time.monotonic()
+    with Progress(console=console("-"), transient=True) as progress:
+        task = progress.add_task("packets", total=packets + 2 * attacks)
+        try:
+            result = star_soak.soak(
+                packets, attacks, seed=seed, on_round=lambda n: progress.advance(task, n)
+            ).summary()
+        except AssertionError as difference:
+            screen.print(f"circuit and model differ: {difference}")
+            write_json(json_file, {"ok": False, "seed": seed, "first": str(difference)})
+            raise SystemExit(1) from None
+    result |= {"ok": True, "seed": seed, "seconds": round(time.monotonic() - began)}
+    counters = result["counters"]
+    rows = [(name, f"{result[name]:,}") for name in ("packets", "attacks", "cycles", "answers")]
+    rows.append(("answers as without the attack", f"{result['protected']:,}"))
+    rows += [(name, f"{count:,}") for name, count in counters.items()]
+    screen.print(table("aggregator, RTL against model", ("", ""), rows))
+    screen.print("RTL and model agree")
+    write_json(json_file, result)
