@@ -20,6 +20,7 @@ COMMANDS = {
     "sweep": "all 2^32 floats through the RTL value path, against model and bound",
     "chain": "floats in bulk through the RTL compressor and decompressor, all compared",
     "fuzz": "bad frames in volume through the RTL in-line card, a good one behind each",
+    "soak": "millions of packets, and of attacks, through the RTL aggregator",
     "mutate": "mutants of a block: does its bench notice one wrong gate?",
     "fpga": "bitstream of a board's self-test, by YoWASP's tools alone",
     "accuracy": "error of THC beside the compressors a user would pick instead",
