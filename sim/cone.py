@@ -80,5 +80,8 @@ class Netlist:
     def matters(self, command):
         """Whether a mutant, as ``mutate -list`` writes it, can reach an output."""
         found = re.search(r" -cell (\S+) -port (\S+) -portbit (\d+)", command)
-        name, port, index = found[1], found[2], int(found[3])
-        return self.reaches_output(name.removeprefix("\\"), port, index)
+        name, port, index = found[1].removeprefix("\\"), found[2], int(found[3])
+        stuck = re.search(r" -mode const([01]) ", command)
+        if stuck and self.cells[name]["connections"][port][index] == stuck[1]:
+            return False  # it is that constant already
+        return self.reaches_output(name, port, index)

@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from click.testing import CliRunner
-from gradnic.sim import mutate
+from gradnic.sim import cone, mutate
 
 from gradnic.commands.mutate import command
 
@@ -114,6 +114,23 @@ def test_what_reaches_no_output():
     for text in commands:
         low = int(text.split("-portbit ")[1].split()[0]) < 4
         assert netlist.matters(text) == (low or " -port SRST " in text), text
+
+
+def test_a_constant_that_is_one_already_does_not_matter():
+    gate = {
+        "type": "$and",
+        "parameters": {"A_SIGNED": "0", "B_SIGNED": "0"},
+        "port_directions": {"A": "input", "B": "input", "Y": "output"},
+        "connections": {"A": [2, 3], "B": ["0", "1"], "Y": [4, 5]},
+    }
+    ports = {"y": {"direction": "output", "bits": [4, 5]}}
+    netlist = cone.Netlist({"cells": {"g": gate}, "ports": ports})
+    command = "mutate -mode {} -module top -cell \\g -port {} -portbit {}"
+    assert not netlist.matters(command.format("const0", "B", 0))
+    assert not netlist.matters(command.format("const1", "B", 1))
+    assert netlist.matters(command.format("const1", "B", 0))
+    assert netlist.matters(command.format("const0", "A", 0))
+    assert netlist.matters(command.format("inv", "B", 1))
 
 
 def test_killed_mutants_reach_outputs(report):
