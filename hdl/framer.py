@@ -18,14 +18,18 @@ from ..formats import (
 )
 from .offload_types import N_NEIGHBORS, Head, Neighbor, NeighborWrite, Own, Round
 from .pipeline import step
+from .spray import Spray
 from .streams import Beat, FrameBeat
 
 TTL = 64
+N_PATHS = 8
 CONSTANT = 0x4500 + (1 << 14) + (TTL << 8) + IP_PROTOCOL_UDP  # words of the IPv4 header
 
 
 class Framer(wiring.Component):
     """One frame per head, payload from byte 64 on: 1 beat per cycle, frames back to back.
+
+    With ``round.spray`` each frame takes one of `N_PATHS` paths, told by its UDP source port.
 
     The head's beats leave 5 cycles after it was taken at the earliest; a frame takes as many
     cycles as it has beats, and at least 5. Payload beats must come in the order of their heads.
@@ -122,12 +126,16 @@ class Framer(wiring.Component):
             write.data.eq(self.write.neighbor),
             read.addr.eq(self.heads.p.neighbor),
         ]
-        fields = {"head": Head, "to": self.neighbor, "total": 16}
+        m.submodules.spray = spray = Spray(N_PATHS)
+        fields = {"head": Head, "to": self.neighbor, "total": 16, "port": 16}
         found, founds = step(m, "found", self.heads, data.StructLayout(fields))
         m.d.comb += [
             found.head.eq(self.heads.p),
             found.to.eq(read.data),
             found.total.eq(self.heads.p.length + (HEAD_BYTES - IPV4.start)),
+            found.port.eq(self.own.udp_port + Mux(self.round.spray, spray.paths.payload, 0)),
+            spray.rule.eq(self.round.rule),
+            spray.paths.ready.eq(self.heads.valid & self.heads.ready),
         ]
         summed, sums = step(m, "summed", founds, data.StructLayout(fields | {"sum": 20}))
         ip = self.own.ip
@@ -167,7 +175,7 @@ class Framer(wiring.Component):
             IPV4.checksum: ready.checksum,
             IPV4.source: self.own.ip,
             IPV4.destination: to.ip,
-            UDP.source_port: self.own.udp_port,
+            UDP.source_port: ready.port,
             UDP.destination_port: self.own.udp_port,
             UDP.length: ready.total - (UDP.start - IPV4.start),
             GRADNIC.ver: VERSION,

@@ -60,10 +60,12 @@ Round = data.StructLayout(
         "t_probe": 24,
         "lc": 3,
         "tos": 8,
+        "spray": 1,
+        "rule": 2,
     }
 )
 """The round under way; must not change while ``armed``. over, last_gen: there was a round before,
-and its number. t_probe: cycles between PROBEs."""
+and its number. t_probe: cycles between PROBEs. rule: of `gradnic.hdl.spray`, with ``spray``."""
 
 Own = data.StructLayout({"mac": 48, "ip": 32, "node": 8, "udp_port": 16})
 """This card."""

@@ -56,7 +56,7 @@ class RegisterBank(wiring.Component):
     <ro> : In(StructLayout of its fields)
         Sampled 2 cycles before the answer.
     <w1c> : In(StructLayout of its fields)
-        Each bit that is 1 sets its sticky bit.
+        Each bit that is 1 sets its sticky bit; ``sticky[name]`` are those bits, for an interrupt.
     <counter> : In(step_width)
         Added every cycle; the sum shows 2 cycles later. Wraps.
     """
@@ -74,6 +74,11 @@ class RegisterBank(wiring.Component):
         self.write_data, self.write_strobes = Signal(32), Signal(4)
         self.read_address = Signal(address_width - 2)
         self.steps = Signal(3)  # of the read under way: decoded, grouped, merged
+        self.sticky = {
+            register.name: Signal(_layout(register), name=f"{register.name}_sticky")
+            for register in register_map
+            if register.access == "w1c"
+        }
         super().__init__({"bus": In(Lite(address_width)), **members})
 
     def elaborate(self, platform):
@@ -95,9 +100,7 @@ class RegisterBank(wiring.Component):
             elif register.access == "ro":
                 words[index] = _word(register, port)
             else:
-                state = port
-                if register.access == "w1c":
-                    state = Signal(_layout(register), name=f"{register.name}_sticky")
+                state = self.sticky.get(register.name, port)
                 words[index] = _word(register, state)
                 select = written(index)
                 for field in register.fields:

@@ -59,7 +59,7 @@ struct Rules {
 	double link_bytes;  // a cycle
 	int64_t memory_latency;
 	uint32_t loss, duplicate, seed;  // shares of 2^32
-	int32_t delay, reorder;
+	int32_t delay, reorder, skew;  // skew: more delay with each path
 };
 
 struct Sent {  // a frame that left a card, in the order in which they left
@@ -254,9 +254,12 @@ struct Cluster {
 		for (uint32_t k = 0; k < 5; k++)
 			draws[k] = mixed(h + 0x9E3779B9u * (k + 1));
 		int copies = port < 0 || draws[0] < rules.loss ? 0 : draws[1] < rules.duplicate ? 2 : 1;
+		// the path is the UDP source port, counted from the card's own, which is also the other's
+		int path = frame.size() < 38 ? 0 : (frame[35] - frame[37]) & 7;
 		for (int k = 0; k < copies; k++) {
 			int64_t hops = to[2 * (node * n + receiver) + 1];
-			int64_t time = now + hops * rules.delay + draws[3 + k] % uint32_t(rules.reorder + 1);
+			int64_t time = now + hops * rules.delay + path * rules.skew;
+			time += draws[3 + k] % uint32_t(rules.reorder + 1);
 			cards[receiver].ports[port].wire.push({time, order++, frame});
 		}
 		sent.push_back({now, node, p, int32_t(frame.size()), copies, int64_t(sent_bytes.size())});

@@ -43,7 +43,7 @@ class _Rules(ctypes.Structure):
         ("link_bytes", ctypes.c_double),
         ("memory_latency", ctypes.c_int64),
         *((name, ctypes.c_uint32) for name in ("loss", "duplicate", "seed")),
-        *((name, ctypes.c_int32) for name in ("delay", "reorder")),
+        *((name, ctypes.c_int32) for name in ("delay", "reorder", "skew")),
     ]
 
 
@@ -308,10 +308,22 @@ class OffloadCluster:
         Elements of a packet, a multiple of 16, at most 352.
     t_probe : int
         Cycles between PROBEs.
+    skew : int
+        Cycles that each of 8 paths is longer than the one before; unless 0, cards spray.
     """
 
     def __init__(
-        self, table, topology, n_elems, codec, *, p=0.0, n_bytes=16, packet=352, t_probe=2000
+        self,
+        table,
+        topology,
+        n_elems,
+        codec,
+        *,
+        p=0.0,
+        n_bytes=16,
+        packet=352,
+        t_probe=2000,
+        skew=0,
     ):
         if isinstance(codec, Thc) and (codec.worker.b, codec.w) != (4, 8):
             raise ValueError(f"cards take b = 4 and w = 8 bits, not {codec.worker.b} and {codec.w}")
@@ -319,6 +331,7 @@ class OffloadCluster:
         packet = codec.C if isinstance(codec, Thc) else packet
         self.plan = plan = Plan(table, n_elems, unit=codec.unit, packet=packet)
         self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
+        self.skew = skew
         self.p_q16 = int(p / max(1, plan.depth) * 65536)
         self.books = addresses(table, topology)
         n_ports = 1 + max(a.port for book in self.books for a in book.values())
@@ -346,9 +359,10 @@ class OffloadCluster:
         self.beats = -(-n_elems * self.elem_bytes // n_bytes)
         self.result_at = -(-self.beats * n_bytes // PAGE) * PAGE
         area = self.result_at // n_bytes
+        routes = self._routes()
         self._self = self._library.cluster_new(
             table.n_nodes,
-            self._routes().ctypes.data,
+            routes.ctypes.data,
             2 * self.result_at,
             area * n_bytes * self.n_ranks,
         )
@@ -507,6 +521,7 @@ class OffloadCluster:
             "codec": self._codec(),
             "t_probe": self.t_probe,
             "tos": 2,
+            "spray": int(self.skew > 0),
         }
 
     def _memory(self, node, which, n_bytes):
@@ -570,7 +585,7 @@ class OffloadCluster:
             self._set(node, "start", 0)
         rules = _Rules(
             link_bytes or self.n_bytes, memory_latency, int(faults.loss * 2**32),
-            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder,
+            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
         )  # fmt: skip
         done = np.zeros(n_nodes, np.int64)
         cycles = self._library.cluster_run(

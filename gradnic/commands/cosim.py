@@ -33,7 +33,7 @@ def load_gradients(files, nodes):
 @click.option(
     "--p", default=0.0, help="On frame links: share of the contributions that may be missing."
 )
-@click.option("--spray", is_flag=True, help="On frame links: packets overtake each other.")
+@click.option("--spray", is_flag=True, help="On frame links: over 8 paths of different length.")
 @click.option("--flow", default="message", show_default=True, help="On flit links: or packet.")
 @click.option("--link-latency", default=150, show_default=True, help="Cycles, with --topology.")
 @click.option("--chunks", type=int, help="Chunks per shard, with --topology.")

@@ -31,8 +31,8 @@ def run(
     """One all-reduce; prints, writes JSON, exits with 1 if anything differs.
 
     gradients : float32 (n_nodes, n), or a function of the node count that makes them. faults :
-    fields of models.offload_cluster.LinkFaults. spray : packets take paths of different length.
-    The other arguments are the command's options.
+    fields of models.offload_cluster.LinkFaults. spray : cards spray their packets over 8 paths,
+    each longer than the one before by twice the delay. The rest are the command's options.
     """
     from functools import partial
 
@@ -51,8 +51,6 @@ def run(
         raise ValueError(f"lanes must be 4, 8 or 16 on frame links, not {lanes}")
     if not 0 <= p < 1:
         raise ValueError(f"p must be from 0 to below 1, not {p}")
-    if spray:
-        faults = faults | {"reorder": max(faults["reorder"], 4 * faults["delay"])}
     faults = LinkFaults(**faults)
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
@@ -83,6 +81,7 @@ def run(
             block=block,
             make_worker=worker,
             n_bytes=4 * lanes,
+            skew=2 * faults.delay if spray else 0,
         )
     mean = gradients.astype(np.float64).sum(axis=0)
     power = float((mean**2).sum()) or 1.0

@@ -1,0 +1,145 @@
+"""Offload cards in RTL: whole all-reduces over bad links, equal to the golden sums bit for bit."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from gradnic.models.offload_cluster import LinkFaults
+from gradnic.models.offload_codec import Raw
+from gradnic.models.schedules import build
+from gradnic.models.schedules.rows import compile_table
+from gradnic.models.topology import parse
+from gradnic.sim import frames as makers
+from gradnic.sim import offload_run
+from gradnic.sim.offload_cluster import OffloadCluster
+
+from gradnic.formats import ETHERNET, GRADNIC, IPV4, UDP
+
+BAD = LinkFaults(loss=0.05, duplicate=0.05, reorder=300, seed=3)
+WORSE = LinkFaults(loss=0.2, duplicate=0.1, reorder=1000, seed=4)
+SHAPES = [("ring:2", "ring"), ("mesh:2x2", "multitree"), ("full:4", "halving")]
+
+
+@cache
+def plan(spelling, algorithm):
+    topology = parse(spelling)
+    return compile_table(build(topology, algorithm)), topology
+
+
+def gradients(n_nodes, n, seed=1):
+    rng = np.random.default_rng(seed)
+    scale = 10.0 ** rng.integers(-4, 3, (n_nodes, n))
+    return (rng.standard_normal((n_nodes, n)) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize(("spelling", "algorithm"), SHAPES)
+@pytest.mark.parametrize("codec", offload_run.CODECS)
+@pytest.mark.parametrize("faults", [LinkFaults(), BAD], ids=["clean", "bad"])
+def test_reliable_sums_are_exact(spelling, algorithm, codec, faults):
+    table, topology = plan(spelling, algorithm)
+    x = gradients(topology.n_nodes, 1531)
+    outcome, replicas = offload_run.run(
+        table, topology, x, codec, faults=faults, packet=112, block=64
+    )
+    assert outcome.ok, outcome.first
+    assert outcome.lost == 0
+    assert (replicas == replicas[0]).all()
+    found = outcome.summary()
+    assert (found["data_again"] > 0) == (found["frames_lost"] > 0) == (faults.loss > 0)
+
+
+@pytest.mark.parametrize("codec", offload_run.CODECS)
+def test_loss_stays_within_its_bound(codec):
+    table, topology = plan("mesh:2x2", "multitree")
+    x = gradients(4, 12000)
+    outcome, replicas = offload_run.run(
+        table, topology, x, codec, faults=WORSE, p=0.1, packet=112, block=64
+    )
+    assert outcome.ok, outcome.first
+    assert 0 < outcome.lost <= 0.1
+    assert outcome.n_given_up
+    assert (replicas == replicas[0]).all()
+
+
+def test_rounds_follow_each_other():
+    """Late packets of a round that is over change nothing; a slow card is waited for."""
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
+    for gen in range(1, 5):
+        x = gradients(2, 700, seed=gen)
+        result = cluster.run(x, BAD, gen=gen)
+        assert result.cycles is not None
+        np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
+
+
+def test_foreign_frames_pass_untouched():
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 3000, Raw(2))
+    rng = np.random.default_rng(5)
+    sent = {0: [], 1: []}
+    for node in sent:
+        port = cluster.books[node][1 - node].port
+        for frame in makers.foreign_frames(rng).values():
+            if len(frame) < ETHERNET.stop:
+                continue
+            frame = (0x020000000000 + 1 - node).to_bytes(6, "big") + frame[6:]
+            cluster.send(node, port, frame)
+            sent[node].append(frame)
+    x = gradients(2, 3000)
+    result = cluster.run(x)
+    np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
+    for node in sent:
+        assert cluster.to_host(1 - node, cluster.books[1 - node][node].port) == sent[node]
+
+
+CLAIMS = ("ver", "op", "job", "src", "gen", "tensor")  # of others: no packet may carry these here
+
+
+def broken(rng, frame):
+    """A frame that is cut, stretched, hit in its Ethernet, IP or UDP head, or claims to be another.
+
+    UDP checksums are 0, so a changed byte behind the UDP head is for the Ethernet FCS to find.
+    """
+    frame = bytearray(frame)
+    kind = int(rng.integers(4))
+    if kind == 0:
+        return bytes(frame[: rng.integers(14, len(frame))])
+    if kind == 1:
+        at = IPV4.total_length if rng.random() < 0.5 else UDP.length
+        at.put(frame, int(rng.integers(0, 2000)))
+    elif kind == 2:
+        at = int(rng.integers(ETHERNET.source.byte, UDP.length.stop))
+        frame[at] ^= int(rng.integers(1, 256))
+    else:
+        field = GRADNIC[rng.choice(CLAIMS)]
+        field.put(frame, field.get(frame) ^ 1 << int(rng.integers(field.width)))
+    return bytes(frame)
+
+
+def test_broken_frames_change_nothing():
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
+    frames = cluster.run(gradients(2, 700)).frames
+    rng = np.random.default_rng(6)
+    for k in range(2000):
+        frame = bytearray(frames[rng.integers(len(frames))])
+        GRADNIC.gen.put(frame, 2)  # the round that comes
+        GRADNIC.set.put(frame, 0)
+        node = frame[ETHERNET.source.byte - 1]
+        port = cluster.books[node][1 - node].port
+        cluster.inject(node, port, 8 * k, broken(rng, frame))
+    x = gradients(2, 700, seed=2)
+    result = cluster.run(x, LinkFaults(loss=0.05), gen=2)
+    np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
+    counts = [cluster.counts(node) for node in range(2)]
+    for reason in ("length", "checksum", "format", "owner"):
+        assert sum(count[reason] for count in counts) > 20
+    assert not any(count["outside"] for count in counts)
+
+
+def test_a_child_that_never_sends_is_waited_for():
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
+    result = cluster.run(gradients(2, 700), LinkFaults(loss=0.999, seed=1), max_cycles=20000)
+    assert result.cycles is None
+    assert [status["done"] for status in result.status] == [0, 0]
