@@ -60,12 +60,12 @@ class Endpoint:
             if self.valid.value == 1 and self.ready.value == 1:
                 assert self.first.value == int(not octets)
                 data = self.data.value.to_unsigned().to_bytes(self.n_bytes, "little")
-                mark = self.last_be.value.to_unsigned()
+                mark = int(self.last_be.value)
                 if self.last.value == 1:
                     assert mark & (mark - 1) == 0
                     assert mark
                     octets += data[: mark.bit_length()]
-                    errors = self.error.value.to_unsigned()
+                    errors = int(self.error.value)
                     assert errors in (0, (1 << self.n_bytes) - 1)
                     frames.append((octets, errors != 0))
                     octets = b""
@@ -103,7 +103,8 @@ async def between_mac_and_core(dut):
     await bridge(card.configure)(settings)
 
     frames = [*makers.foreign_frames(rng).values(), *makers.own_frames(rng, 12).values()]
-    sent = [(frames[k], bool(rng.random() < 0.15)) for k in rng.permutation(len(frames))]
+    order = rng.permutation(len(frames))[: None if early else 12]  # 8 bits take their time
+    sent = [(frames[k], bool(rng.random() < 0.15)) for k in order]
     coded = [golden.transmit(*frame) for frame in sent]
     kept = [frame for frame in coded if not frame[1]]  # a bad one cannot be spoiled: dropped
     cocotb.start_soon(ends["host_tx"].send(sent, rng, duty=0.7))

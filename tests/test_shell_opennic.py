@@ -1,6 +1,6 @@
 """The plugin in OpenNIC's 250 MHz box: sizes, side bands, resets, registers as the shell has them.
 
-At 128 bits a beat, which simulates faster than the shell's 512; the files at 512 are elaborated.
+At 128 bits a beat, which simulates faster than the shell's 512.
 """
 
 import shutil
@@ -9,6 +9,7 @@ import subprocess
 import cocotb
 import numpy as np
 import pytest
+from amaranth.lib.wiring import In
 from cocotb.clock import Clock
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
@@ -133,7 +134,8 @@ async def box(dut):
         golden, port = GoldenCard(settings), bench.ports[k]
         port["adap_tx_250mhz"].set_pause_generator(shell_bench.pauses(rng, 0.3))
         frames = [*makers.foreign_frames(rng).values(), *makers.own_frames(rng, 24).values()]
-        sent = [(frames[i], n) for n, i in enumerate(rng.permutation(len(frames)))]
+        order = rng.permutation(len(frames))[: 10 if k else None]
+        sent = [(frames[i], n) for n, i in enumerate(order)]
         sent.insert(7, (rng.bytes(12) + b"\x12\x34" + rng.bytes(17_000), 0xBAD))  # cut: dropped
         await send(port["qdma_h2c"], sent)
         wanted = {source: golden.transmit(frame) for frame, source in sent}
@@ -188,13 +190,23 @@ endmodule
 """
 
 
-@pytest.mark.slow
+def stub(box):
+    """A module with the ports of the plugin and nothing in it."""
+    ports = [
+        f"{'input' if member.flow == In else 'output'} [{len(value) - 1}:0] {path[0]}"
+        for path, member, value in box.signature.flatten(box)
+    ]
+    return f"module gradnic_250mhz ({', '.join(ports)}); endmodule\n"
+
+
 @pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
-def test_plugin_folder_elaborates_in_the_box(tmp_path):
-    files = OpenNic().files(params.preset("inline16"))
+def test_what_the_box_includes_elaborates_in_it(tmp_path):
+    box = OpenNic().box(params.preset("inline16"))
+    files = OpenNic().texts(box)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    (tmp_path / "gradnic_250mhz.v").write_text(stub(box))
     ports = []
     for prefix, sent in PORTS.items():
         way, back = ("input", "output") if sent else ("output", "input")

@@ -1,13 +1,26 @@
-"""The parts that the shells share, alone: sizer, register windows, reset handshake."""
+"""The parts that the shells share, alone: sizer, register windows, crossings, reset handshake.
+
+Parts with two clocks run in Amaranth's simulator, which takes any number of them.
+"""
 
 from functools import cache
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+from amaranth.sim import Simulator
+from gradnic.hdl.axi import Lite
+from gradnic.hdl.registers import RegisterBank
+from gradnic.hdl.shells.crossing import Crossing
 from gradnic.hdl.shells.fan import LiteFan
 from gradnic.hdl.shells.resets import ResetHandshake
 from gradnic.hdl.shells.sizer import Sizer
+from gradnic.hdl.shells.tap_registers import PulseCrossing, TapRegisters
 from gradnic.sim import batch, encoding, stimulus
+
+from gradnic import inline, tap
 
 N_BYTES = 4
 DEPTH = 16  # beats
@@ -64,6 +77,107 @@ def test_windows():
 
     with pytest.raises(ValueError, match="inner_width must be at most 12, not 13"):
         LiteFan(1, inner_width=13)
+
+
+@pytest.mark.parametrize(("i_ns", "o_ns"), [(3.1, 10.0), (10.0, 3.1), (4.0, 4.0)])
+@pytest.mark.parametrize("duty", [1.0, 0.4])
+def test_crossing_keeps_every_beat(i_ns, o_ns, duty):
+    rng, beats, seen = rng_for(4), list(range(1, 200)), []
+    crossing = Crossing(16, i_domain="one", o_domain="other")
+    simulator = Simulator(crossing)
+    simulator.add_clock(i_ns * 1e-9, domain="one")
+    simulator.add_clock(o_ns * 1e-9, domain="other")
+
+    async def drive(ctx):
+        for beat in beats:
+            while rng.random() > duty:
+                await ctx.tick("one")
+            ctx.set(crossing.i.payload, beat)
+            ctx.set(crossing.i.valid, 1)
+            await ctx.tick("one").until(crossing.i.ready)
+            ctx.set(crossing.i.valid, 0)
+
+    async def collect(ctx):
+        while len(seen) < len(beats):
+            ctx.set(crossing.o.ready, int(rng.random() <= duty))
+            _, _, valid, ready, beat = await ctx.tick("other").sample(
+                crossing.o.valid, crossing.o.ready, crossing.o.payload
+            )
+            if valid and ready:
+                seen.append(beat)
+
+    simulator.add_testbench(drive)
+    simulator.add_testbench(collect)
+    simulator.run()
+    assert seen == beats
+
+
+@pytest.mark.parametrize(("i_ns", "o_ns"), [(3.1, 10.0), (10.0, 3.1)])
+def test_no_pulse_is_lost_between_clocks(i_ns, o_ns):
+    rng, m = rng_for(5), Module()
+    m.submodules.pulses = pulses = PulseCrossing(i_domain="one", o_domain="other")
+    total = Signal(16)
+    m.d.other += total.eq(total + pulses.o)
+    simulator = Simulator(m)
+    simulator.add_clock(i_ns * 1e-9, domain="one")
+    simulator.add_clock(o_ns * 1e-9, domain="other")
+    given = [int(rng.random() < duty) for duty in (1.0, 0.9, 0.1) for _ in range(500)]
+
+    async def drive(ctx):
+        for pulse in given:
+            ctx.set(pulses.i, pulse)
+            await ctx.tick("one")
+        ctx.set(pulses.i, 0)
+        await ctx.tick("other").repeat(60)
+        assert ctx.get(total) == sum(given)
+
+    simulator.add_testbench(drive)
+    simulator.run()
+
+
+class CardRegisters(wiring.Component):
+    """A card's bank behind `TapRegisters`."""
+
+    def __init__(self):
+        super().__init__({"bus": In(Lite(tap.WINDOW_BITS)), "lost": In(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.bank = bank = RegisterBank(inline.REGISTERS)
+        m.submodules.tap = registers = TapRegisters(inline.REGISTERS.address_width)
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        wiring.connect(m, registers.card, bank.bus)
+        m.d.comb += registers.lost.eq(self.lost)
+        return m
+
+
+def test_tap_counts_beside_the_card():
+    top = CardRegisters()
+    simulator = Simulator(top)
+    simulator.add_clock(1e-8)
+
+    async def bench(ctx):
+        async def read(address):
+            ctx.set(top.bus.araddr, address)
+            ctx.set(top.bus.arvalid, 1)
+            ctx.set(top.bus.rready, 1)
+            await ctx.tick().until(top.bus.arready)
+            ctx.set(top.bus.arvalid, 0)
+            (word,) = await ctx.tick().sample(top.bus.rdata).until(top.bus.rvalid)
+            return word
+
+        ctx.set(top.lost, 3)
+        await ctx.tick().repeat(5)
+        ctx.set(top.lost, 0)
+        await ctx.tick().repeat(5)
+        mark = sum(f.reset << f.lsb for f in inline.REGISTERS["mark"].fields)
+        assert await read(inline.REGISTERS["mark"].offset) == mark
+        assert await read(tap.OFFSET + tap.REGISTERS["lost"].offset) == 15
+        for nothing in (0x100, 0x7FC, tap.OFFSET + 4, 0xFFC):
+            assert await read(nothing) == 0
+
+    simulator.add_testbench(bench)
+    simulator.run()
 
 
 def test_reset_is_held_and_then_done():

@@ -81,6 +81,8 @@ def generate_shell(name, options, parameters, family):
     files = options.files(parameters, platform=Target(family))
     module = next(iter(files)).removesuffix(".v")
     more, words = register_files(module, tops.entry(parameters).registers)
+    for register_map in options.maps:
+        more |= register_files(f"{module}_{register_map.name}", register_map)[0]
     result = {
         "top": type(parameters).__name__.lower(),
         "module": module,

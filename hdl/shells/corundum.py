@@ -10,6 +10,7 @@ Source: shells.md section 1; corundum 1ca0151, 2023-12.
 
 from dataclasses import dataclass
 
+from ...tap import REGISTERS
 from .. import tops, verilog
 from ..top import Top
 from .corundum_note import note
@@ -63,16 +64,21 @@ class Corundum:
         if self.bits and self.tap == "sync":
             raise ValueError(f"bits must be 0 on the sync tap, not {self.bits!r}")
 
+    @property
+    def maps(self):
+        """Register maps beside the card's."""
+        return (REGISTERS,) if self.tap == "direct" else ()
+
     def files(self, parameters, *, platform=None):
         """{file name: text} around the card that `parameters` describe."""
         card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
-        address_width = card.bus.signature.address_width
-        window_bits = max(12, address_width)
         bits = self.bits or len(card.host_tx.p.data)
         if self.tap == "direct":
             inner, bus = DirectTap(card, bits // 8), "bus"
         else:
             inner, bus = Top(card, tops.entry(parameters).members), "s_axil"
+        address_width = len(getattr(inner, bus).awaddr)
+        window_bits = max(12, address_width)
         fan = LiteFan(
             self.n_ports,
             inner_width=address_width,
@@ -108,9 +114,8 @@ class Corundum:
                 ");",
                 "",
                 f"localparam N = {self.n_ports}; // cards, from port 0 on",
-                f"localparam BITS = {bits};",
                 "",
-                self._checks(),
+                self._checks(bits),
                 "",
                 "// What this application leaves alone: streams pass, memories take, masters rest.",
                 *(f"assign {p.name} = {p.idle};" for p in PORTS if self._rests(p)),
@@ -131,26 +136,22 @@ class Corundum:
         driven = any(part in port.name for part in ours) or port.name.startswith("s_axil_app")
         return port.direction == "output" and not driven
 
-    def _checks(self):
-        stem = TAPS[self.tap]
-        wrong = [
-            (f"APP_ID != 32'h{self.app_id:08x}", f"APP_ID must be 32'h{self.app_id:08x}, not %h"),
-            (f"{stem}_DATA_WIDTH != BITS", f"{stem}_DATA_WIDTH must be {{BITS}}, not %0d"),
-            ("PORT_COUNT < N", "PORT_COUNT must be at least {N}, not %0d"),
-            (f"!APP_AXIS_{self.tap.upper()}_ENABLE", "this tap must be enabled, not %0d"),
-            ("AXIL_APP_CTRL_DATA_WIDTH != 32", "AXIL_APP_CTRL_DATA_WIDTH must be 32, not %0d"),
-            (f"{stem}_TX_USER_WIDTH > {TAG_BITS + 1}", f"tag must be 1 to {TAG_BITS} bits: %0d"),
-            (f"{stem}_RX_USER_WIDTH > {STAMP_BITS + 1}", f"at most {STAMP_BITS} bits of time: %0d"),
+    def _checks(self, bits):
+        stem, tag, stamp = TAPS[self.tap], TAG_BITS + 1, STAMP_BITS + 1
+        rules = [  # parameter, what is wrong, what it must be
+            ("APP_ID", f"!= 32'h{self.app_id:08x}", f"32'h{self.app_id:08x}, not %h"),
+            (f"{stem}_DATA_WIDTH", f"!= {bits}", f"{bits}, not %0d"),
+            ("PORT_COUNT", f"< {self.n_ports}", f"at least {self.n_ports}, not %0d"),
+            (f"APP_AXIS_{self.tap.upper()}_ENABLE", "== 0", "1, not %0d"),
+            ("AXIL_APP_CTRL_DATA_WIDTH", "!= 32", "32, not %0d"),
+            (f"{stem}_TX_USER_WIDTH", f"> {tag}", f"at most {tag}, not %0d"),
+            (f"{stem}_RX_USER_WIDTH", f"> {stamp}", f"at most {stamp}, not %0d"),
         ]
         lines = ["// check configuration", "initial begin"]
-        for condition, text in wrong:
-            text = text.replace("{BITS}", "%0d").replace("{N}", "%0d")
-            subject = condition.lstrip("!").split(" ")[0]
-            limits = [n for n in ("BITS", "N") if f" {n}" in condition]
-            values = ", ".join([*limits, subject])
+        for name, wrong, right in rules:
             lines += [
-                f"    if ({condition}) begin",
-                f'        $error("Error: {text} (instance %m)", {values});',
+                f"    if ({name} {wrong}) begin",
+                f'        $error("Error: {name} must be {right} (instance %m)", {name});',
                 "        $finish;",
                 "    end",
             ]
@@ -215,8 +216,6 @@ class Corundum:
         for name, width in _LITE.items():
             bits = width or address_width
             pins.append(f"            .{bus}_{name}(card_{name}[k*{bits} +: {bits}])")
-        if tap == "direct":
-            pins.append("            .lost()")
         body = ",\n".join(pins)
         return "\n".join(
             [

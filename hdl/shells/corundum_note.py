@@ -58,7 +58,8 @@ set_max_delay -datapath_only -from [get_clocks CORE] -to [get_clocks MAC_TX] 3.0
 """
 
 DIRECT_RULES = """\
-- `direct_rx` is never stalled. A frame for which the store of 32 KiB has no room is lost whole.
+- `direct_rx` is never stalled. A frame for which the store of 32 KiB has no room is lost whole and
+  counted in the register at 0x800 of the card's window.
 - Frames on `direct_tx` are stored before they leave: tvalid stays high over a frame.
 - A reset of the MAC resets the card and its registers: the host writes its settings again.
 """

@@ -5,11 +5,13 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
+from ...tap import WINDOW_BITS
 from ..axi import Axis, AxisReceiver, AxisSender, Lite
 from ..streams import FrameBeat
 from ..width import WidthConverter
 from .crossing import Crossing
 from .mac_side import MacEntry, MacExit
+from .tap_registers import PulseCrossing, TapRegisters
 
 
 class DirectTap(wiring.Component):
@@ -22,10 +24,10 @@ class DirectTap(wiring.Component):
         host_tx ─▶ widen ─────────┐          ┌─▶ store ─▶ narrow ─▶ mac_tx   tx clock
                                   └─▶ card ──┘                           clk
 
-    ``mac_rx`` is always taken; a frame that finds its store full is lost as a whole and counted by
-    the pulses of `lost`. Frames to the MAC are stored first, so that ``tvalid`` stays high from the
-    first to the last beat of a frame. Any of the three resets resets all: after one the registers
-    of the card hold their reset values.
+    ``mac_rx`` is always taken; a frame that finds its store full is lost as a whole and counted in
+    a register. Frames to the MAC are stored first, so that ``tvalid`` stays high from the first to
+    the last beat of a frame. Any of the three resets resets all: after one the registers of the
+    card hold their reset values.
 
     Parameters
     ----------
@@ -40,8 +42,8 @@ class DirectTap(wiring.Component):
         Of card and registers, of host_tx and mac_tx, of mac_rx and host_rx.
     host_tx, mac_rx : In(Axis(n_bytes, user_width=1 + side band of the card's stream))
     mac_tx, host_rx : Out(…)
-    bus : In(Lite), in clk.
-    lost : Out(1), in rx_clk.
+    bus : In(Lite(12)), in clk
+        Registers of the card, and at 0x800 those of `gradnic.tap`.
     """
 
     def __init__(self, card, n_bytes):
@@ -61,8 +63,8 @@ class DirectTap(wiring.Component):
         for name, meta_width in self.meta.items():
             axis = Axis(n_bytes, user_width=1 + meta_width)
             members[name] = In(axis) if name in ("host_tx", "mac_rx") else Out(axis)
-        members["bus"] = In(Lite(card.bus.signature.address_width))
-        super().__init__(members | {"lost": Out(1)})
+        members["bus"] = In(Lite(WINDOW_BITS))
+        super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
@@ -73,14 +75,18 @@ class DirectTap(wiring.Component):
             m.submodules[f"{name}_reset"] = ResetSynchronizer(any_reset, domain=name)
 
         m.submodules.card = card = self.card
-        wiring.connect(m, wiring.flipped(self.bus), card.bus)
+        m.submodules.registers = registers = TapRegisters(card.bus.signature.address_width)
+        m.submodules.lost = lost = PulseCrossing(i_domain="mac_rx", o_domain="sync")
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        wiring.connect(m, registers.card, card.bus)
+        m.d.comb += registers.lost.eq(lost.o)
 
         host_tx = self._receive(m, "host_tx", "mac_tx")
         self._cross(m, "host_tx", host_tx, card.host_tx, "mac_tx", "sync")
         entry = MacEntry(self.wide_bytes, meta_width=self.meta["mac_rx"])
         m.submodules.mac_entry = DomainRenamer("mac_rx")(entry)
         wiring.connect(m, self._receive(m, "mac_rx", "mac_rx"), entry.i)
-        m.d.comb += self.lost.eq(entry.lost)
+        m.d.comb += lost.i.eq(entry.lost)
         self._cross(m, "mac_rx", entry.o, card.mac_rx, "mac_rx", "sync")
 
         exit = MacExit(self.wide_bytes, meta_width=self.meta["mac_tx"])

@@ -13,12 +13,14 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ...tap import REGISTERS, WINDOW_BITS
 from .. import tops, verilog
 from ..axi import Lite
 from ..streams import FrameBeat, Slice
 from ..width import WidthConverter
 from .liteeth_note import NOTE
 from .mac_side import MacEntry, MacExit
+from .tap_registers import TapRegisters
 
 MODULE = "gradnic_liteeth"
 WIDTHS = (8, 16, 32, 64)
@@ -140,9 +142,9 @@ class Bridge(wiring.Component):
         ``mac_rx.ready`` is always high.
     mac_tx, host_rx : Out(Endpoint(bits))
         ``mac_tx.valid`` stays high over a frame.
-    bus : In(Lite)
-    lost : Out(1)
-        One cycle per frame of the MAC for which there was no room.
+    bus : In(Lite(12))
+        Registers of the card, and at 0x800 those of `gradnic.tap`: frames of the MAC for which
+        there was no room.
     """
 
     def __init__(self, card, bits):
@@ -153,22 +155,23 @@ class Bridge(wiring.Component):
         self.n_bytes = len(card.mac_tx.p.keep)
         port = Endpoint(bits)
         members = {"host_tx": In(port), "mac_tx": Out(port), "mac_rx": In(port)}
-        members |= {"host_rx": Out(port), "bus": In(Lite(card.bus.signature.address_width))}
-        super().__init__(members | {"lost": Out(1)})
+        super().__init__(members | {"host_rx": Out(port), "bus": In(Lite(WINDOW_BITS))})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
         m.submodules.mac_entry = entry = MacEntry(self.n_bytes)
         m.submodules.mac_exit = exit = MacExit(self.n_bytes, drop_bad=True)
-        wiring.connect(m, wiring.flipped(self.bus), card.bus)
+        m.submodules.registers = registers = TapRegisters(card.bus.signature.address_width)
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        wiring.connect(m, registers.card, card.bus)
         self._receive(m, "host_tx", card.host_tx)
         self._receive(m, "mac_rx", entry.i)
         wiring.connect(m, entry.o, card.mac_rx)
         wiring.connect(m, card.mac_tx, exit.i)
         self._send(m, "mac_tx", exit.o)
         self._send(m, "host_rx", card.host_rx)
-        m.d.comb += self.lost.eq(entry.lost)
+        m.d.comb += registers.lost.eq(entry.lost)
         return m
 
     def _receive(self, m, name, target):
@@ -203,6 +206,11 @@ class LiteEth:
     def __post_init__(self):
         if self.bits not in WIDTHS:
             raise ValueError(f"bits must be 8, 16, 32 or 64, not {self.bits!r}")
+
+    @property
+    def maps(self):
+        """Register maps beside the card's."""
+        return (REGISTERS,)
 
     def files(self, parameters, *, platform=None):
         """{file name: text} around the card that `parameters` describe."""

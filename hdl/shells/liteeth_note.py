@@ -38,7 +38,8 @@ def insert_gradnic(soc, core, bus, host):
 
 - One clock, that of the core's datapath (`sys`), fast enough for the line: 125 MHz at 8 bits and
   1 Gb/s.
-- `mac_rx` is never stalled; a frame for which 32 KiB have no room is lost whole, `lost` says so.
+- `mac_rx` is never stalled; a frame for which 32 KiB have no room is lost whole and counted in
+  the register at 0x800.
 - `mac_tx` has no gap within a frame. The MAC cannot spoil a frame, so those marked bad are dropped.
 - `error` on any byte marks a frame from the MAC bad. A bad frame of ours is dropped and counted;
   a foreign one reaches the host with `error` on its last beat.

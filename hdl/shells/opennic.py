@@ -180,6 +180,11 @@ class OpenNic:
         if self.n_ports not in (1, 2):
             raise ValueError(f"n_ports must be 1 or 2, not {self.n_ports!r}")
 
+    @property
+    def maps(self):
+        """Register maps beside the card's."""
+        return ()
+
     def box(self, parameters):
         """The plugin's circuit."""
         return Box([tops.core(parameters, meta_width=SIDE_BITS) for _ in range(self.n_ports)])
@@ -189,20 +194,22 @@ class OpenNic:
         box = self.box(parameters)
         if 8 * box.n_bytes != BITS:
             raise ValueError(f"the card must have {BITS} bits a beat, not {8 * box.n_bytes}")
-        values = {"module": MODULE, "n": self.n_ports, "base": BASE}
+        module = verilog.convert(box, MODULE, platform=platform)
+        return {f"{MODULE}.v": module, **self.texts(box)}
+
+    def texts(self, box):
+        """The files of the plugin folder beside the circuit's: includes, scripts, the note."""
+        values = {"module": MODULE, "n": self.n_ports}
+        windows = "".join(
+            f"| 0x{BASE + 4096 * k:06x} | card of port {k} |\n" for k in range(self.n_ports)
+        )
         return {
-            f"{MODULE}.v": verilog.convert(box, MODULE, platform=platform),
             "build_box_250mhz.tcl": BUILD.format(**values),
             "box_250mhz/box_250mhz_axi_crossbar.tcl": CROSSBAR,
             "box_250mhz/box_250mhz_address_map.v": ADDRESS_MAP_MODULE,
             "box_250mhz/box_250mhz_address_map_inst.vh": ADDRESS_MAP,
             "box_250mhz/user_plugin_250mhz_inst.vh": instance(box, self.n_ports),
-            f"{MODULE}.md": NOTE.format(
-                **values,
-                windows="".join(
-                    f"| 0x{BASE + 4096 * k:06x} | card of port {k} |\n" for k in range(self.n_ports)
-                ),
-            ),
+            f"{MODULE}.md": NOTE.format(**values, windows=windows),
         }
 
 
