@@ -299,13 +299,14 @@ class SlotRule(wiring.Component):
         kind = Signal(Kind, reset_less=True)
         with m.Switch(after.op):
             for op, value in (
-                (Op.THC_IDX, Kind.INDEX),
                 (Op.THC_SUM, Kind.SUM),
                 (Op.NORM, Kind.NORM),
                 (Op.INT32, Kind.INT32),
             ):
                 with m.Case(op):
                     m.d.sync += kind.eq(value)
+            with m.Default():
+                m.d.sync += kind.eq(Kind.INDEX)
         task, answer = tasks.p, tasks.p.answer
         m.d.comb += [
             tasks.valid.eq(self.at[7] & (closes | ~self.closing)),
