@@ -8,7 +8,7 @@ other dependency, so it runs wherever Python does. In C the same map is a header
 
 import time
 
-from . import inline
+from . import inline, offload
 from .registers import WORD_BYTES
 
 WORD = (1 << 32) - 1
@@ -160,3 +160,111 @@ class InlineDriver(Driver):
             paper_codec=bool(codec["paper"]),
             jobs={j for j in range(inline.N_JOBS) if jobs[j // 32] >> j % 32 & 1},
         )
+
+
+class OffloadDriver(Driver):
+    """The offload card: tables, a tensor, rounds.
+
+    Parameters
+    ----------
+    read, write, base, clock, sleep :
+        See `Driver`.
+    n_ports, n_ranks, n_bytes : int
+        That the card was built with.
+    """
+
+    def __init__(self, read, write, *, n_ports=1, n_ranks=4, n_bytes=32, **options):
+        super().__init__(offload.REGISTERS, read, write, **options)
+        self.n_ranks, self.n_bytes = n_ranks, n_bytes
+        self._port_bits = max(1, (n_ports - 1).bit_length())
+        self._toggle = 0
+
+    def identify(self, *, mac, ip, node, job, **network):
+        """The card's own addresses, its node number, the job; network : fields of that register."""
+        self.write("mac_low", mac & WORD)
+        self.set("mac_high", value=mac >> 32, node=node, job=job)
+        self.write("ip", ip)
+        if network:
+            self.set("network", **network)
+
+    def write_table(self, table, address, entry):
+        """One entry, an int, of an `offload.Table`."""
+        for k in range(offload.TABLE_WORDS):
+            self.write(f"table_data_{k}", entry >> 32 * k & WORD)
+        self._toggle ^= 1
+        self.set("table_write", address=address, table=table, toggle=self._toggle)
+
+    def load_rows(self, image, row_bytes):
+        """The schedule table of this node, as `gradnic.table.Layout.pack` makes it."""
+        for at in range(0, len(image), row_bytes):
+            word = int.from_bytes(image[at : at + row_bytes], "little")
+            self.write_table(offload.Table.ROWS, at // row_bytes, word)
+
+    def add_neighbor(self, index, *, node, port, mac, ip):
+        """A node that packets are exchanged with, under a number below 16."""
+        entry, low = 0, 0
+        for value, width in ((1, 1), (node, 8), (port, self._port_bits), (mac, 48), (ip, 32)):
+            entry, low = entry | value << low, low + width
+        self.write_table(offload.Table.NEIGHBORS, index, entry)
+
+    def set_places(self, chunk, up, down=None):
+        """Who sends a chunk: up is {rank: (neighbor, leaves)}, down a neighbor or None."""
+        entry = 0
+        for rank, (neighbor, leaves) in up.items():
+            if not 0 <= rank < self.n_ranks:
+                raise ValueError(f"rank must be 0 to {self.n_ranks - 1}, not {rank!r}")
+            entry |= (1 | neighbor << 1 | leaves << 5) << 13 * rank
+        if down is not None:
+            entry |= (1 | down << 1) << 13 * self.n_ranks
+        self.write_table(offload.Table.PLACES, chunk, entry)
+
+    def set_peers(self, neighbors):
+        """Neighbor of each peer index of the table."""
+        for index, neighbor in enumerate(neighbors):
+            self.write_table(offload.Table.PEERS, index, neighbor)
+
+    def allow(self, neighbor, n_bytes):
+        """What a neighbor may lose in the next round, in bytes times leaves."""
+        self.write_table(offload.Table.ALLOWANCES, neighbor, n_bytes)
+
+    def register(self, region, address, n_elems, *, elem_bytes=4):
+        """Memory that the card may touch: ``gradient``, ``result`` or ``landing``, whole beats.
+
+        For ``landing`` n_elems is that of the tensor; the card takes so much for each rank.
+        """
+        if address % self.n_bytes:
+            raise ValueError(f"address must be a multiple of {self.n_bytes}, not {address:#x}")
+        beats = -(-n_elems * elem_bytes // self.n_bytes)
+        if region == "landing":
+            self.write("area", beats)
+            beats *= self.n_ranks
+        self.write(f"{region}_low", address & WORD)
+        self.write(f"{region}_high", address >> 32)
+        self.write(f"{region}_beats", beats)
+
+    def cut(self, n_elems, *, n_chunks, chunk, packet):
+        """How the tensor is cut: chunks of `chunk` elements and packets of `packet`, 16s both."""
+        for name, value in (("chunk", chunk), ("packet", packet)):
+            if value < 16 or value % 16:
+                raise ValueError(f"{name} must be a multiple of 16 elements, not {value!r}")
+        live = -(-n_elems // chunk)
+        rest = n_elems - (live - 1) * chunk
+        whole, last = -(-chunk // packet), -(-rest // packet)
+        self.set("chunk", units=chunk // 16, packet=packet // 16)
+        self.set("packets", whole=whole, last=last)
+        self.set("tails", whole=chunk - (whole - 1) * packet, last=rest - (last - 1) * packet)
+        self.set("chunks", all=n_chunks, live=live)
+
+    def start(self, tensor, gen, *, timeout=1.0):
+        """Arm a round and begin; the gradient must be in place."""
+        self.write("control", 0)
+        self.set("round", tensor=tensor, gen=gen)
+        self.set("control", armed=0, clear=1, start=0, abort=0)
+        self.wait("status", timeout, clearing=0)
+        self.set("control", armed=1, clear=0, start=0, abort=0)
+        self.set("control", armed=1, clear=0, start=1, abort=0)
+
+    def finish(self, timeout=1.0):
+        """Wait until the result is complete and everybody has it; end the round."""
+        self.wait("status", timeout, finished=1)
+        self.write("control", 0)

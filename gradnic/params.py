@@ -91,11 +91,41 @@ class Aggregator:
         check_range("n_jobs", self.n_jobs, 2, MAX_JOBS)
 
 
+@dataclass(frozen=True)
+class Offload:
+    """Offload card: `n_ports` Ethernet ports of `n_bytes` a cycle, tables for `n_nodes` nodes.
+
+    n_rows, n_chunks, n_packets, n_ranks : of the largest table and tensor, see
+    `gradnic.hdl.offload.OffloadCore`. address_width : bits of a byte address of memory.
+    """
+
+    n_bytes: int = 32
+    n_ports: int = 1
+    n_nodes: int = 64
+    n_rows: int = 512
+    n_chunks: int = 64
+    n_packets: int = 4096
+    n_ranks: int = 4
+    address_width: int = 32
+
+    def __post_init__(self):
+        if self.n_bytes not in (16, 32, 64):
+            raise ValueError(f"n_bytes must be 16, 32 or 64, not {self.n_bytes!r}")
+        check_range("n_ports", self.n_ports, 1, 8)
+        check_range("n_nodes", self.n_nodes, 2, 255)
+        check_range("n_rows", self.n_rows, 2, 16384)
+        check_range("n_chunks", self.n_chunks, 2, 8192)
+        check_range("n_packets", self.n_packets, 2, 16384)
+        check_range("n_ranks", self.n_ranks, 1, 8)
+        check_range("address_width", self.address_width, 16, 64)
+
+
 PRESETS = {
     f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
     for kind in (Inline, Compressor, Decompressor)
     for n_lanes in LANES
 } | {f"aggregator{n_ports}": Aggregator(n_ports=n_ports) for n_ports in (2, 4, 8, 16, 32)}
+PRESETS |= {f"offload{8 * n_bytes}": Offload(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}
 
 
 def preset(name, changes=()):

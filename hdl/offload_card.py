@@ -5,6 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradnic.table import Layout
+
 from ..offload import REGISTERS, TABLE_WORDS, Drop, Table
 from .axi import Lite
 from .axi4 import ReadPort, WritePort
@@ -28,7 +30,6 @@ class OffloadCard(wiring.Component):
     Members
     -------
     host_tx<k>, mac_rx<k> : In; mac_tx<k>, host_rx<k> : Out(stream.Signature(FrameBeat(n_bytes)))
-        Without a number if there is one port.
     gradient_read, landing_read, gradient_write, landing_write : Out
     bus : In(Lite)
     interrupt : Out(1)
@@ -37,7 +38,7 @@ class OffloadCard(wiring.Component):
     def __init__(self, n_bytes, n_ports, layout, **sizes):
         self.core = OffloadCore(n_bytes, n_ports, layout, **sizes)
         self.layout = layout
-        self.numbers = [""] if n_ports == 1 else list(map(str, range(n_ports)))
+        self.numbers = list(map(str, range(n_ports)))
         frames = stream.Signature(FrameBeat(n_bytes))
         width = self.core.address_width
         members = {}
@@ -215,3 +216,18 @@ class OffloadCard(wiring.Component):
             bank.outside.eq(total(core.refused)),
             bank.failed.eq(total(core.failed)),
         ]
+
+
+def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, n_packets, n_ranks, address_width):
+    """The card for tables of up to `n_nodes` nodes; parameters as of `gradnic.params.Offload`."""
+    layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
+    return OffloadCard(
+        n_bytes,
+        n_ports,
+        layout,
+        depth=n_rows,
+        n_chunks=n_chunks,
+        n_packets=n_packets,
+        n_ranks=n_ranks,
+        address_width=address_width,
+    )

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .axi import Axis, AxisReceiver, AxisSender, Lite
+from .axi4 import ReadPort, WritePort
 
 ROLES = {
     "tdata": "data, first byte in bits 7:0",
@@ -36,6 +37,26 @@ LITE_ROLES = {
     "rvalid": "read answer offered",
     "rready": "read answer taken",
 }
+
+MEMORY_ROLES = {
+    "id": "0 always",
+    "addr": "byte address of a burst",
+    "len": "beats of the burst, less one",
+    "size": "log2 of the bytes of a beat",
+    "burst": "1, addresses go up",
+    "cache": "3, bufferable",
+    "prot": "0",
+    "data": "a beat",
+    "strb": "bytes to write",
+    "resp": "0 is OKAY",
+    "last": "last beat of the burst",
+    "valid": "offer",
+    "ready": "taken when offered",
+}  # of AXI4, without the letters of the channel
+
+
+def _memory_role(wire):
+    return MEMORY_ROLES[wire[2:] if wire[:2] in ("ar", "aw") else wire[1:]]
 
 
 def _fields(payload):
@@ -73,6 +94,7 @@ class Top(wiring.Component):
     - a stream with fields ``data`` and ``last``: tdata and tlast, every other field in tuser;
     - any other stream: all of its payload in tdata, first field lowest, rounded up to bytes;
     - `Lite`: ``s_axil_*`` if it is called ``bus``, else ``s_axil_x_*``;
+    - `ReadPort` and `WritePort`: ``m_axi_x_*``;
     - anything else: a port of that name.
 
     Parameters
@@ -104,6 +126,12 @@ class Top(wiring.Component):
                 self._joins.append((None, name, outside))
                 for role, text in LITE_ROLES.items():
                     self._docs[outside, role] = f"{docs[name]}: {text}"
+            elif member.is_signature and isinstance(member.signature, ReadPort | WritePort):
+                outside = f"m_axi_{name}"
+                members[outside] = member
+                self._joins.append((None, name, outside))
+                for wire in member.signature.members:
+                    self._docs[outside, wire] = f"{docs[name]}: {_memory_role(wire)}"
             elif not member.is_signature:
                 members[name] = member
                 self._joins.append((None, name, name))
@@ -111,7 +139,7 @@ class Top(wiring.Component):
                 fields = f": {_places(_fields(value))}" if isinstance(value, data.View) else ""
                 self._docs[(name,)] = docs[name] + fields
             elif member.is_signature and not isinstance(member.signature, stream.Signature):
-                raise ValueError(f"{name} must be a stream, AXI4-Lite or a signal to become ports")
+                raise ValueError(f"{name} must be a stream, AXI4 or a signal to become ports")
         super().__init__(members)
 
     def _add_stream(self, members, name, member, docs):

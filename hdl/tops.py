@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 
-from .. import aggregator, inline, params
+from .. import aggregator, inline, offload, params
 from ..registers import RegisterMap
 from .top import Top
 
@@ -85,6 +85,24 @@ TOPS = {
             "heard": "where it came in: 2 * port, plus 1 from the network",
         },
         aggregator.REGISTERS,
+    ),
+    params.Offload: Entry(
+        "offload card: runs a whole all-reduce by itself, over Ethernet that may lose packets",
+        "offload_card",
+        lambda hdl, p: hdl.card(**p),
+        {
+            "host_tx<k>": "frames from the host for port <k>",
+            "mac_tx<k>": "frames to the MAC of port <k>",
+            "mac_rx<k>": "frames from the MAC of port <k>",
+            "host_rx<k>": "frames to the host from port <k>",
+            "gradient_read": "gradients and results",
+            "gradient_write": "results",
+            "landing_read": "landing areas",
+            "landing_write": "landing areas",
+            "bus": "registers",
+            "interrupt": "an event that the mask lets through",
+        },
+        offload.REGISTERS,
     ),
 }
 

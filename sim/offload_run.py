@@ -135,9 +135,8 @@ def run(
     if codec not in CODECS:
         raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
     if codec == "thc":
-        return _run_thc(
-            table, topology, gradients, make_worker(n_nodes, SEED, B=block), faults, p, options
-        )
+        worker = make_worker(n_nodes, SEED, g=granularity(n_nodes), B=block)
+        return _run_thc(table, topology, gradients, worker, faults, p, options)
     if codec == "none":
         golden = Raw(n_nodes)
         sent = _same
@@ -149,6 +148,14 @@ def run(
 
     one = _round(table, topology, golden, gradients, gradients, sent, faults, options | {"p": p})
     return _outcome(n_elems, [one]), one[0].replicas
+
+
+def granularity(n_nodes):
+    """g of THC: 30, or the largest even one whose sums of all nodes fit 8 bits."""
+    g = min(30, 255 // n_nodes & ~1)
+    if g < 14:
+        raise ValueError(f"nodes must be at most 18 for THC sums of 8 bits, not {n_nodes}")
+    return g
 
 
 def _same(values):
