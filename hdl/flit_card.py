@@ -4,16 +4,17 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.flit import FLIT_FLOATS
 from gradnic.table import bits
 
-from .flit_engine import FlitEngine, Job, round_robin
+from .flit_engine import FlitEngine, Job
 from .flit_landing import Contributions, Landing, Places
-from .flit_link import Flit, FlitReceiver, FlitTransmitter, Head
+from .flit_link import Flit, FlitReceiver, Head
+from .flit_port import FlitPort
+from .flit_queue import QuickFIFO
+from .flit_slots import round_robin
 from .memory import BlockRAM
 from .reduce import Op
 from .scheduler import Scheduler
-from .streams import FIFO
 
 N_JOBS = 8  # that wait for a port
 
@@ -138,9 +139,12 @@ class FlitCard(wiring.Component):
             self.layout, n_ports=self.n_ports, integers=self.integers, **sizes
         )
         landings = [Landing(**sizes) for _ in range(self.n_ports)]
+        waits = Signal()  # a start, until the round before is forgotten
+        m.d.sync += waits.eq((self.start | waits) & ~engine.clear & ~self.abort)
         m.d.comb += [
             scheduler.setup.eq(self.setup.scheduler),
-            scheduler.start.eq(self.start),
+            scheduler.start.eq((self.start | waits) & engine.clear),
+            engine.running.eq(scheduler.status.running),
             scheduler.abort.eq(self.abort),
             scheduler.table_en.eq(self.table_en),
             scheduler.table_addr.eq(self.table_addr),
@@ -179,16 +183,17 @@ class FlitCard(wiring.Component):
             overflow.append(receiver.overflow)
             sources.append(landing.words)
         m.d.comb += [self.foreign.eq(Cat(foreign).any()), self.overflow.eq(Cat(overflow).any())]
-        sources.append(engine.results)
+        sources += [engine.results, engine.sums]
         grant = round_robin(m, Cat(s.valid for s in sources), 1, name="write")
         word = landings[0].words.p
         write = Signal(word.shape(), reset_less=True)
         valid = Signal()
         chosen = Signal(word.shape())
-        for got, source in zip(grant, sources, strict=True):
+        for k, (got, source) in enumerate(zip(grant, sources, strict=True)):
             p = source.p
-            landing = p.landing if source is not engine.results else 0
-            ends = p.ends if source is not engine.results else p.first
+            landing, ends, rank = (0, p.first if source is engine.results else 0, 0)
+            if k < self.n_ports:
+                landing, ends, rank = p.landing, p.ends, p.rank
             with m.If(got):
                 m.d.comb += [
                     source.ready.eq(1),
@@ -197,15 +202,19 @@ class FlitCard(wiring.Component):
                     chosen.chunk.eq(p.chunk),
                     chosen.landing.eq(landing),
                     chosen.ends.eq(ends),
+                    chosen.rank.eq(rank),
                 ]
         # one word per cycle, so never events of both kinds at once: the scheduler takes each
         m.d.sync += [
             write.eq(chosen),
             valid.eq(grant.any()),
-            scheduler.added.valid.eq(valid & write.ends & write.landing),
-            scheduler.added.p.eq(write.chunk),
-            scheduler.finals.valid.eq(valid & write.ends & ~write.landing),
-            scheduler.finals.p.eq(write.chunk),
+            scheduler.added.valid.eq(grant.any() & chosen.ends & chosen.landing),
+            scheduler.added.p.eq(chosen.chunk),
+            scheduler.finals.valid.eq(grant.any() & chosen.ends & ~chosen.landing),
+            scheduler.finals.p.eq(chosen.chunk),
+            engine.landed.valid.eq(valid & write.ends & write.landing),
+            engine.landed.chunk.eq(write.chunk),
+            engine.landed.rank.eq(write.rank),
         ]
         return valid, write
 
@@ -270,8 +279,8 @@ class FlitCard(wiring.Component):
         to_port = [left.any() & (read.data.port == k) for k in range(self.n_ports)]
         idles = []
         for k in range(self.n_ports):
-            m.submodules[f"orders{k}"] = orders = FIFO(Order, N_JOBS)
-            m.submodules[f"port{k}"] = port = _Port(engine.word, self.credits)
+            m.submodules[f"orders{k}"] = orders = QuickFIFO(Order, N_JOBS)
+            m.submodules[f"port{k}"] = port = FlitPort(engine.word, self.credits)
             m.d.comb += [
                 orders.i.valid.eq(to_port[k]),
                 orders.i.p.eq(order),
@@ -292,7 +301,7 @@ class FlitCard(wiring.Component):
             idles.append((under_way == 0) & ~left.any())
             with m.If(enters):
                 m.d.comb += taken.eq(1)
-        m.submodules.terminals = terminals = FIFO(Job(self.layout, self.n_chunks), N_JOBS)
+        m.submodules.terminals = terminals = QuickFIFO(Job(self.layout, self.n_chunks), N_JOBS)
         wiring.connect(m, terminals.o, engine.jobs[self.n_ports])
         m.d.comb += [
             terminals.i.p.eq(order.job),
@@ -312,59 +321,3 @@ class FlitCard(wiring.Component):
             ]
         m.d.sync += scheduler.idle.eq(Cat(idles))
         return Cat(idles).all()
-
-
-class _Port(wiring.Component):
-    """Words of the engine to flits of a link.
-
-    Members
-    -------
-    heads : In(stream.Signature(Head)), up to 4 messages ahead.
-    words : In(stream.Signature({data, n_flits, last}))
-    flits, credit, packets : as of `FlitTransmitter`.
-    sent : Out(1)
-        The last flit of a message was taken by the link.
-    """
-
-    def __init__(self, word, credits):
-        self.word, self.credits = word, credits
-        super().__init__(
-            {
-                "packets": In(1),
-                "heads": In(stream.Signature(Head)),
-                "words": In(stream.Signature(word)),
-                "flits": Out(stream.Signature(Flit)),
-                "credit": In(1),
-                "sent": Out(1),
-            }
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.transmitter = transmitter = FlitTransmitter(self.credits)
-        m.submodules.heads = heads = FIFO(Head, 4)
-        wiring.connect(m, wiring.flipped(self.heads), heads.i)
-        wiring.connect(m, heads.o, transmitter.heads)
-        wiring.connect(m, transmitter.flits, wiring.flipped(self.flits))
-        m.d.comb += [
-            transmitter.packets.eq(self.packets),
-            transmitter.credit.eq(self.credit),
-        ]
-        m.d.sync += self.sent.eq(self.flits.valid & self.flits.ready & self.flits.p.last)
-        held = Signal(self.word, reset_less=True)
-        payload = transmitter.payload
-        ends = Signal()
-        m.d.comb += [
-            payload.p.data.eq(held.data[: 32 * FLIT_FLOATS]),
-            payload.p.last.eq(held.last & ends),
-            ends.eq(held.n_flits == 1),
-            self.words.ready.eq(~payload.valid | (payload.ready & ends)),
-        ]
-        with m.If(self.words.ready):
-            m.d.sync += [payload.valid.eq(self.words.valid), held.eq(self.words.p)]
-        with m.Elif(payload.ready):
-            m.d.sync += [
-                held.data.eq(held.data >> 32 * FLIT_FLOATS),
-                held.n_flits.eq(held.n_flits - 1),
-            ]
-        return m

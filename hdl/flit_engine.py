@@ -9,14 +9,14 @@ from gradnic.flit import FLIT_FLOATS
 from gradnic.table import bits
 
 from .flit_landing import Contributions, Places
+from .flit_merge import MergeBook
+from .flit_queue import QuickFIFO
+from .flit_slots import BLOCK_FLOATS, Slot, number, round_robin, select
 from .memory import BlockRAM
 from .multiplier import Multiplier
 from .pipeline import delayed, delayed_flag
 from .reduce import Combine, Op
 from .streams import FIFO
-
-BLOCK = 16  # words that are read, or added to, in one go
-QUEUE = 2 * BLOCK  # words that wait for a port
 
 
 def Job(layout, n_chunks):
@@ -27,29 +27,18 @@ def Job(layout, n_chunks):
     )
 
 
-def round_robin(m, requests, go, *, name):
-    """One-hot grant among `requests`, the one after the last granted first; moves on with `go`."""
-    n = len(requests)
-    above = Signal(n, name=f"{name}_above")  # those after the last one granted
-    ahead = requests & above
-    pool = Mux(ahead.any(), ahead, requests)
-    grant = Signal(n, name=f"{name}_grant")
-    m.d.comb += grant.eq(pool & ~(pool - 1)[:n])
-    with m.If(go & requests.any()):
-        m.d.sync += above.eq(~(grant | (grant - 1)[:n]))
-    return grant
-
-
 class FlitEngine(wiring.Component):
     """Reads chunks for several ports at once, and adds what has landed, rank by rank.
 
-    Each port, and the terminal rows, have a slot. A slot works on blocks of up to 16 words: own +
+    Each port, and the terminal rows, have a slot. A slot works on blocks of up to 256 floats: own +
     rank 0, then that + rank 1, ...; sums of a block wait in a block RAM between the ranks, so
     nothing goes back to memory, and the last sum goes straight to the port. The slots take turns,
     block by block and rank by rank. One word per cycle over all slots; the ranks of one block
     follow each other after 16 cycles at least. Words without contributions go around the adder.
 
     A gather row may follow its chunk's terminal row while that still writes: it never overtakes it.
+    Where a chunk gets many contributions, those that come early are added ahead of the row, in a
+    slot of their own that writes the sums back to the chunk's own words (`MergeBook`).
 
     Parameters
     ----------
@@ -72,11 +61,13 @@ class FlitEngine(wiring.Component):
         Words of gradient and landing memory, 2 cycles after the address.
     words : array of Out(stream.Signature({data, n_flits, last})), n_ports
         What goes to the ports; last ends a job.
-    results : Out(stream.Signature({data, address, chunk, first, ends}))
-        Words of terminal rows, to be written to gradient memory.
+    results, sums : Out(stream.Signature({data, address, chunk, first, ends}))
+        Words of terminal rows, and sums made ahead of their row, to be written to gradient memory.
+    landed : In({valid, chunk, rank}), running : In(1), clear : Out(1)
+        As of `MergeBook`.
     left : Out(stream.Signature(chunk))
         The own partial of this chunk has been read.
-    busy : Out(n_ports + 1)
+    busy : Out(n_ports + 2)
         The slot has a job, or words that were not taken.
     """
 
@@ -85,6 +76,8 @@ class FlitEngine(wiring.Component):
         self.layout, self.n_ports, self.n_lanes = layout, n_ports, n_lanes
         self.n_chunks, self.n_words = n_chunks, n_words
         self.ratio = n_lanes // FLIT_FLOATS
+        self.block = BLOCK_FLOATS // n_lanes  # words
+        self.queue = 2 * self.block  # words that wait for a port
         chunk, address = bits(n_chunks - 1), bits(n_words - 1)
         job = stream.Signature(Job(layout, n_chunks))
         self.word = data.StructLayout(
@@ -107,15 +100,19 @@ class FlitEngine(wiring.Component):
                 "landing_data": In(32 * n_lanes),
                 "words": Out(stream.Signature(self.word)).array(n_ports),
                 "results": Out(stream.Signature(self.result)),
+                "sums": Out(stream.Signature(self.result)),
+                "landed": In(data.StructLayout({"valid": 1, "chunk": chunk, "rank": layout.wait})),
+                "running": In(1),
+                "clear": Out(1),
                 "left": Out(stream.Signature(chunk)),
-                "busy": Out(n_ports + 1),
+                "busy": Out(n_ports + 2),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        n_slots = self.n_ports + 1
-        slots = [_Slot(m, self, k) for k in range(n_slots)]
+        slots = [Slot(m, self, k) for k in range(self.n_ports + 2)]
+        self._merge(m, slots[-1])
         self._find(m, slots)
         grant, start = self._pick(m, slots)
         step = self._walk(m, slots, grant, start)
@@ -123,8 +120,40 @@ class FlitEngine(wiring.Component):
         self._order(m, slots)
         return m
 
+    def _merge(self, m, slot):
+        """The last slot adds contributions ahead of their row, and writes the sums back."""
+        m.submodules.book = self.book = book = MergeBook(
+            n_chunks=self.n_chunks, n_words=self.n_words, rank_width=self.layout.wait
+        )
+        m.d.comb += [
+            book.entry_en.eq(self.entry_en),
+            book.entry_addr.eq(self.entry_addr),
+            book.entry.eq(self.entry),
+            book.running.eq(self.running),
+            book.landed.eq(self.landed),
+            self.clear.eq(book.clear),
+            book.merged.valid.eq(self.sums.valid & self.sums.ready & self.sums.p.ends),
+            book.merged.chunk.eq(slot.chunk),
+            book.merged.rank.eq(slot.lowest),
+            book.jobs.ready.eq(~slot.valid & (slot.reserved == 0)),
+        ]
+        with m.If(book.jobs.valid & book.jobs.ready):
+            m.d.sync += [
+                slot.valid.eq(1),
+                slot.asks.eq(1),
+                slot.gather.eq(1),  # the chunk has not left
+                slot.chunk.eq(book.jobs.p.chunk),
+                slot.lowest.eq(book.jobs.p.rank),
+                slot.wait.eq(book.jobs.p.rank + 1),
+                slot.count.eq(1),
+                slot.done.eq(0),
+            ]
+
     def _find(self, m, slots):
-        """Addresses of a chunk and its contributions: one slot after the other, 6 cycles."""
+        """Addresses of a chunk and its contributions: one slot after the other, 4 cycles.
+
+        Asks again for a chunk to which a contribution is being added ahead of the row.
+        """
         entry = Contributions(self.n_words)
         m.submodules.entries = table = memory.Memory(
             shape=entry, depth=self.n_chunks, init=[], attrs={"ram_style": "distributed"}
@@ -135,53 +164,66 @@ class FlitEngine(wiring.Component):
             write.addr.eq(self.entry_addr),
             write.data.eq(self.entry),
         ]
-        asks = Cat(s.asks for s in slots)
-        grant = round_robin(m, asks, 1, name="find")
-        chunk = Signal(bits(self.n_chunks - 1), reset_less=True)
-        asked = Signal(len(slots))
-        m.d.sync += [
-            asked.eq(grant),
-            chunk.eq(_select(grant, [s.chunk for s in slots])),
+        book, merging = self.book, slots[-1]
+        grant = round_robin(m, Cat(s.asks for s in slots), 1, name="find")
+        chunk, plain = Signal(bits(self.n_chunks - 1)), Signal()
+        settled = Signal()
+        m.d.comb += [
+            chunk.eq(select(grant, [s.chunk for s in slots])),
+            plain.eq(select(grant, [s.wait == 0 for s in slots])),
+            read.addr.eq(chunk),
+            book.ask.eq(chunk),
+            settled.eq(grant[-1] | plain | book.settled),
         ]
         for slot, got in zip(slots, grant, strict=True):
-            with m.If(got):
+            with m.If(got & settled):
                 m.d.sync += slot.asks.eq(0)
+        asked = Signal(len(slots))
         base = Signal(bits(self.n_words), reset_less=True)
-        m.d.comb += read.addr.eq(chunk)
-        m.d.sync += base.eq(read.data.base)
+        lowest = Signal(self.layout.wait, reset_less=True)
+        m.d.sync += [
+            asked.eq(Mux(settled, grant, 0)),
+            base.eq(read.data.base),
+            lowest.eq(Mux(grant[-1], merging.lowest, Mux(plain, 0, book.n_merged))),
+        ]
+        chunk = delayed(m, chunk, 1, name="found_chunk")
         width = bits(self.n_words)
         m.submodules.own = own = Multiplier(width, width)
         m.submodules.landing = landing = Multiplier(width, width)
         m.d.comb += [
-            own.a.eq(delayed(m, chunk, 1, name="own_chunk")),
+            own.a.eq(chunk),
             own.b.eq(self.places.chunk_words),
-            landing.a.eq(base),
+            landing.a.eq(base + lowest),
             landing.b.eq(self.places.chunk_words),
         ]
+        lowest = delayed(m, lowest, own.latency, name="lowest_late")
         is_last = Signal()
         m.d.sync += is_last.eq(chunk + 1 == self.places.live)
-        is_last = delayed(m, is_last, own.latency, name="is_last")
+        is_last = delayed(m, is_last, own.latency - 1, name="is_last")
         flits = Mux(is_last, self.places.last_flits, self.places.chunk_flits)
         words = Signal(bits(self.n_words))
         shift = ceil_log2(self.ratio)
         m.d.comb += words.eq((flits + self.ratio - 1) >> shift)
         for k, slot in enumerate(slots):
-            found = delayed_flag(m, asked[k], 1 + own.latency, name=f"found{k}")
+            found = delayed_flag(m, asked[k], own.latency, name=f"found{k}")
             with m.If(found):
                 m.d.sync += [
                     slot.runs.eq(1),
                     slot.own.eq(own.p),
                     slot.landing.eq(landing.p),
                     slot.block.eq(landing.p),
+                    slot.lowest.eq(lowest),
+                    slot.rank.eq(lowest),
+                    slot.fresh.eq(1),
                     slot.rest.eq(words),
-                    slot.done.eq(0),
                     slot.tail.eq((flits - 1)[:shift]),
-                    slot.timer.eq(1),
                 ]
 
     def _pick(self, m, slots):
         """The slot whose pass is next, when the one that runs ends."""
-        ready = Cat(s.runs & (s.timer == 0) & ((s.rank != 0) | (s.room & s.behind)) for s in slots)
+        ready = Cat(
+            s.runs & (s.timer == 0) & (~s.fresh | (s.room & s.behind & s.alone)) for s in slots
+        )
         free = Signal()
         grant = round_robin(m, ready, free, name="pick")
         start = Signal()
@@ -193,20 +235,20 @@ class FlitEngine(wiring.Component):
         """Runs a pass: one word per cycle. Returns what each word is, as a stage of registers."""
         n_slots = len(slots)
         running = Signal()
-        at, n = Signal(range(BLOCK)), Signal(range(BLOCK + 1))
+        at, n = Signal(range(self.block)), Signal(range(self.block + 1))
         ends = Signal()
         chosen = {
-            name: _select(grant, [getattr(s, name) for s in slots])
-            for name in ("own", "landing", "rest", "rank", "wait", "chunk", "done", "tail")
+            name: select(grant, [getattr(s, name) for s in slots])
+            for name in ("own", "landing", "rest", "rank", "fresh", "wait", "chunk", "done", "tail")
         }
-        gather = _select(grant, [s.gather for s in slots])
-        one_more = _select(grant, [s.count == 1 for s in slots])
-        size, final = Signal(range(BLOCK + 1)), Signal()
+        gather = select(grant, [s.gather for s in slots])
+        one_more = select(grant, [s.count == 1 for s in slots])
+        size, final = Signal(range(self.block + 1)), Signal()
         closes = Signal()
         m.d.comb += [
-            size.eq(Mux(chosen["rest"] > BLOCK, BLOCK, chosen["rest"])),
+            size.eq(Mux(chosen["rest"] > self.block, self.block, chosen["rest"])),
             final.eq(chosen["rank"] + 1 >= chosen["wait"]),
-            closes.eq(chosen["rest"] <= BLOCK),
+            closes.eq(chosen["rest"] <= self.block),
             ends.eq(at + 1 == n),
             self.free.eq(~running | ends),
         ]
@@ -239,8 +281,8 @@ class FlitEngine(wiring.Component):
                 n.eq(size),
                 self.own_address.eq(chosen["own"]),
                 self.landing_address.eq(chosen["landing"]),
-                held.slot.eq(_number(grant)),
-                held.own.eq(chosen["rank"] == 0),
+                held.slot.eq(number(grant)),
+                held.own.eq(chosen["fresh"]),
                 held.adds.eq(chosen["wait"] != 0),
                 held.final.eq(final),
                 held.closes.eq(closes),
@@ -253,7 +295,7 @@ class FlitEngine(wiring.Component):
         wiring.connect(m, left.o, wiring.flipped(self.left))
         m.d.comb += [
             left.i.p.eq(chosen["chunk"]),
-            left.i.valid.eq(start & ~gather & closes & (chosen["rank"] == 0)),
+            left.i.valid.eq(start & ~gather & closes & chosen["fresh"]),
         ]
         for s, got in zip(slots, grant, strict=True):
             with m.If(start & got):
@@ -268,7 +310,7 @@ class FlitEngine(wiring.Component):
         running, at, ends, held = step
         width = 32 * self.n_lanes
         m.submodules.combine = combine = Combine(self.n_lanes, integers=self.integers)
-        m.submodules.sums = sums = BlockRAM(width, len(slots) * BLOCK)
+        m.submodules.sums = sums = BlockRAM(width, len(slots) * self.block)
         place = Cat(at, held.slot)
         own = delayed(m, held.own, 2, name="own")
         a, b = Signal(width, reset_less=True), Signal(width, reset_less=True)
@@ -283,9 +325,9 @@ class FlitEngine(wiring.Component):
         latency = 3 + combine.latency
         shape = held.shape()
         word = Cat(held.as_value(), at, ends, self.own_address)
-        straight = delayed(m, word, 3, name="straight")
-        late = delayed(m, straight, combine.latency, name="late")
-        goes_straight = delayed_flag(m, running & ~held.adds, 3, name="goes_straight")
+        straight = delayed(m, word, 2, name="straight")
+        late = delayed(m, straight, 1 + combine.latency, name="late")
+        goes_straight = delayed_flag(m, running & ~held.adds, 2, name="goes_straight")
         valid = delayed_flag(m, running & held.adds, latency, name="valid")
         tag, straight_tag = shape(late[: shape.size]), shape(straight[: shape.size])
         late_at = late[shape.size : shape.size + len(at)]
@@ -295,23 +337,23 @@ class FlitEngine(wiring.Component):
             sums.write_data.eq(combine.o),
         ]
         for k, s in enumerate(slots):
-            terminal = k == self.n_ports
-            queue = FIFO(self.result if terminal else self.word, QUEUE)
+            to_memory = k >= self.n_ports
+            queue = QuickFIFO(self.result if to_memory else self.word, self.queue)
             m.submodules[f"queue{k}"] = queue
-            port = self.results if terminal else self.words[k]
+            port = [*self.words, self.results, self.sums][k]
             wiring.connect(m, queue.o, wiring.flipped(port))
             added = Signal(name=f"added{k}")
             m.d.comb += added.eq(valid & tag.final & (tag.slot == k))
             mine = Signal(len(word), name=f"mine{k}")
             m.d.comb += [
                 queue.i.valid.eq(added | (goes_straight & (straight_tag.slot == k))),
-                queue.i.p.data.eq(Mux(added, combine.o, a)),
+                queue.i.p.data.eq(Mux(added, combine.o, self.own_data)),
                 mine.eq(Mux(added, late, straight)),
             ]
             its = shape(mine[: shape.size])
             its_at, its_ends = mine[shape.size :][: len(at)], mine[shape.size + len(at)]
             shuts = its.closes & its_ends  # the chunk's last word
-            if terminal:
+            if to_memory:
                 m.d.comb += [
                     queue.i.p.address.eq(mine[shape.size + len(at) + 1 :]),
                     queue.i.p.chunk.eq(its.chunk),
@@ -328,7 +370,7 @@ class FlitEngine(wiring.Component):
 
     def _order(self, m, slots):
         """Gather slots stay behind the terminal row that still writes their chunk."""
-        terminal = slots[-1]
+        terminal, merging = slots[-2:]
         chunk = Signal(bits(self.n_chunks - 1), reset_less=True)
         written = Signal(bits(self.n_words))
         writes = Signal()
@@ -338,110 +380,7 @@ class FlitEngine(wiring.Component):
             m.d.sync += written.eq(written + 1)
             with m.If(self.results.p.ends):
                 m.d.sync += writes.eq(0)
-        for s in slots[:-1]:
-            reach = s.done + Mux(s.rest > BLOCK, BLOCK, s.rest)
+        for s in slots[:-2]:
             same = writes & (s.chunk == chunk)
-            m.d.sync += s.behind.eq(~s.gather | ~same | (reach < written))
-        m.d.comb += terminal.behind.eq(1)
-
-
-class _Slot:
-    """Registers of one slot: its job, and where in it the engine is."""
-
-    def __init__(self, m, engine, k):
-        def signal(name, shape=1, **options):
-            return Signal(shape, name=f"{name}{k}", **options)
-
-        jobs = engine.jobs[k]
-        job, address = jobs.p, bits(engine.n_words)
-        self.valid, self.runs = signal("valid"), signal("runs")
-        self.asks, self.wants = signal("asks"), signal("wants")
-        self.gather, self.wait = signal("gather"), signal("wait", engine.layout.wait)
-        self.chunk = signal("chunk", bits(engine.n_chunks - 1))
-        self.count = signal("count", bits(engine.n_chunks))
-        self.own, self.landing = signal("own", address), signal("landing", address)
-        self.block = signal("block", address)  # landing address of the block's rank 0
-        self.rest, self.done = signal("rest", address), signal("done", address)
-        self.rank = signal("rank", engine.layout.wait)
-        self.tail = signal("tail", ceil_log2(engine.ratio) or 1)
-        self.timer = signal("timer", 5)
-        self.reserved = signal("reserved", range(QUEUE + 1))
-        self.room, self.behind = signal("room"), signal("behind")
-        self.adding = signal("adding", range(2 * BLOCK + 1))  # cycles until its sums are out
-        self.alone = signal("alone")  # none of them, or this job's are sums too
-        self.stride = engine.places.chunk_words
-        self.takes = signal("takes", range(BLOCK + 1))
-        terminal = k == engine.n_ports
-        # the next chunk of a terminal row waits until the one before is written
-        quiet = (self.reserved == 0) if terminal else 1
-        with m.If(self.timer != 0):
-            m.d.sync += self.timer.eq(self.timer - 1)
-        with m.If(self.adding != 0):
-            m.d.sync += self.adding.eq(self.adding - 1)
-        m.d.sync += self.alone.eq((self.adding == 0) | (self.wait != 0))
-        with m.If(self.wants & quiet):
-            m.d.sync += [self.asks.eq(1), self.wants.eq(0)]
-        with m.If(~self.valid):
-            m.d.comb += jobs.ready.eq(1)
-            with m.If(jobs.valid):
-                m.d.sync += [
-                    self.valid.eq(1),
-                    self.wants.eq(terminal),
-                    self.asks.eq(not terminal),
-                    self.gather.eq(job.gather),
-                    self.wait.eq(Mux(job.gather, 0, job.wait)),
-                    self.chunk.eq(job.first),
-                    self.count.eq(job.count),
-                    self.rank.eq(0),
-                ]
-
-    def advance(self, m, final, size, closes):
-        """The engine starts a pass of this slot; `final`: the block's last, of `size` words."""
-        with m.If(self.rank == 0):
-            m.d.comb += self.takes.eq(size)
-        with m.If(self.wait != 0):
-            m.d.sync += self.adding.eq(2 * BLOCK)
-        with m.If(~final):
-            m.d.sync += [
-                self.rank.eq(self.rank + 1),
-                self.landing.eq(self.landing + self.stride),
-                self.timer.eq(15),
-            ]
-        with m.Else():
-            m.d.sync += [
-                self.rank.eq(0),
-                self.own.eq(self.own + size),
-                self.landing.eq(self.block + size),
-                self.block.eq(self.block + size),
-                self.rest.eq(self.rest - size),
-                self.done.eq(self.done + size),
-                self.timer.eq(2),
-            ]
-            with m.If(closes):
-                m.d.sync += [
-                    self.runs.eq(0),
-                    self.count.eq(self.count - 1),
-                    self.chunk.eq(self.chunk + 1),
-                    self.valid.eq(self.count != 1),
-                    self.wants.eq(self.count != 1),
-                ]
-
-    def track(self, m, gone):
-        """Words promised to the slot's queue and not taken from it."""
-        m.d.sync += [
-            self.reserved.eq(self.reserved + self.takes - gone),
-            self.room.eq(self.reserved <= QUEUE - BLOCK),
-        ]
-
-
-def _select(grant, values):
-    """The value whose bit of the one-hot `grant` is set."""
-    result = 0
-    for bit, value in zip(grant, values, strict=True):
-        result = result | Mux(bit, value, 0)
-    return result
-
-
-def _number(grant):
-    """Number of the bit that is set."""
-    return _select(grant, range(len(grant)))
+            m.d.sync += s.behind.eq(~s.gather | ~same | (s.done + self.block < written))
+        m.d.comb += [terminal.behind.eq(1), merging.behind.eq(1)]

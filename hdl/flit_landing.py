@@ -41,8 +41,8 @@ class Landing(wiring.Component):
     """Takes messages apart: words for memory, each chunk at its place. 1 flit per cycle.
 
     A contribution goes to place ``base + rank`` of its chunk in landing memory, a final chunk to
-    its own place in gradient memory; a place is `chunk_words` words. The last word is offered 2
-    cycles after its last flit was taken, 4 where words are narrower than 32 floats. Heads of later
+    its own place in gradient memory; a place is `chunk_words` words. The last word is offered
+    1 cycle after its last flit was taken, 3 where words are narrower than 32 floats. Heads of later
     packets of a message are left out. A message that names a chunk or a rank that this node does
     not have, or whose length is not what its chunks say, is taken and raises `foreign`; nothing of
     the former is written.
@@ -62,7 +62,7 @@ class Landing(wiring.Component):
     entry_en, entry_addr, entry : In
         Writes a chunk's entry; not while flits are taken.
     flits : In(stream.Signature(Flit))
-    words : Out(stream.Signature({data, address, landing, ends, chunk}))
+    words : Out(stream.Signature({data, address, landing, ends, chunk, rank}))
         landing: 1 for contributions; ends: the chunk's last word.
     foreign : Out(1)
         Since the reset.
@@ -80,6 +80,7 @@ class Landing(wiring.Component):
                 "landing": 1,
                 "ends": 1,
                 "chunk": chunk,
+                "rank": 16,
             }
         )
         super().__init__(
@@ -156,27 +157,23 @@ class Landing(wiring.Component):
             words = queue.o
         index = Signal(bits(self.n_words - 1))
         word = self.words.p
-        free = Signal()
         m.d.comb += [
-            free.eq(~self.words.valid | self.words.ready),
-            words.ready.eq(free & place.valid),
+            self.words.valid.eq(words.valid & place.valid & ~place.p.foreign),
+            words.ready.eq(place.valid & (self.words.ready | place.p.foreign)),
             found.eq(words.valid & words.ready & words.p.last),
             place.ready.eq(found),
+            word.data.eq(words.p.data),
+            word.address.eq(place.p.address + index),
+            word.landing.eq(place.p.landing),
+            word.ends.eq(words.p.last),
+            word.chunk.eq(place.p.chunk),
+            word.rank.eq(place.p.rank),
         ]
         m.d.sync += self.foreign.eq(
             self.foreign | odd | (place.valid & place.ready & place.p.foreign)
         )
-        with m.If(free):
-            m.d.sync += self.words.valid.eq(words.valid & place.valid & ~place.p.foreign)
-            m.d.sync += [
-                word.data.eq(words.p.data),
-                word.address.eq(place.p.address + index),
-                word.landing.eq(place.p.landing),
-                word.ends.eq(words.p.last),
-                word.chunk.eq(place.p.chunk),
-            ]
-            with m.If(words.valid & place.valid):
-                m.d.sync += index.eq(Mux(words.p.last, 0, index + 1))
+        with m.If(words.valid & words.ready):
+            m.d.sync += index.eq(Mux(words.p.last, 0, index + 1))
         return m
 
     def _places(self, m, look, at, rank, gather):
@@ -206,7 +203,13 @@ class Landing(wiring.Component):
         ]
         m.d.comb += [times.a.eq(place), times.b.eq(self.places.chunk_words)]
         shape = data.StructLayout(
-            {"address": bits(self.n_words - 1), "landing": 1, "chunk": 16, "foreign": 1}
+            {
+                "address": bits(self.n_words - 1),
+                "landing": 1,
+                "chunk": 16,
+                "rank": 16,
+                "foreign": 1,
+            }
         )
         m.submodules.queue = queue = FIFO(shape, N_UNDER_WAY)
         m.d.comb += [
@@ -214,6 +217,7 @@ class Landing(wiring.Component):
             queue.i.p.address.eq(times.p),
             queue.i.p.landing.eq(delayed(m, ~final, 1 + times.latency, name="landing")),
             queue.i.p.chunk.eq(delayed(m, chunk, 1 + times.latency, name="chunk")),
+            queue.i.p.rank.eq(delayed(m, asked, 1 + times.latency, name="rank_late")),
             queue.i.p.foreign.eq(delayed(m, foreign, times.latency, name="foreign")),
         ]
         return queue.o

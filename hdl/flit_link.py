@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.flit import FLIT_BYTES, HEAD, PACKET_FLITS
 
-from .streams import FIFO, BlockFIFO, Slice
+from .flit_queue import QuickFIFO
+from .streams import BlockFIFO, Slice
 
 Flit = data.StructLayout({"data": 8 * FLIT_BYTES, "head": 1, "last": 1})  # last: of the message
 Head = data.StructLayout(HEAD)
@@ -38,8 +39,6 @@ class FlitTransmitter(wiring.Component):
         From registers.
     credit : In(1)
         The neighbor took a flit.
-    idle : Out(1)
-        No message has begun, and all flits sent have been taken by the neighbor.
     """
 
     def __init__(self, credits):
@@ -53,7 +52,6 @@ class FlitTransmitter(wiring.Component):
                 "payload": In(stream.Signature(Payload)),
                 "flits": Out(stream.Signature(Flit)),
                 "credit": In(1),
-                "idle": Out(1),
             }
         )
 
@@ -92,7 +90,6 @@ class FlitTransmitter(wiring.Component):
         m.d.sync += [
             left.eq(left - send + self.credit),
             room.eq((left > 1) | self.credit | ((left == 1) & ~send)),
-            self.idle.eq(~self.heads.valid & (left == self.credits)),
         ]
         return m
 
@@ -100,7 +97,7 @@ class FlitTransmitter(wiring.Component):
 class FlitReceiver(wiring.Component):
     """The landing buffer of a link: takes every flit at once, and grants credits as it empties.
 
-    A flit is offered 2 cycles after it came, 9 if others wait; one per cycle. ``flits.ready`` is
+    A flit is offered 1 cycle after it came, 8 if others wait; one per cycle. ``flits.ready`` is
     high whenever a sender that counts its credits has a flit; `overflow` tells of one that did not.
 
     Parameters
@@ -134,7 +131,7 @@ class FlitReceiver(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.deep = deep = BlockFIFO(Flit, self.credits)
-        m.submodules.front = front = FIFO(Flit, 8)
+        m.submodules.front = front = QuickFIFO(Flit, 8)
         wiring.connect(m, front.o, wiring.flipped(self.o))
         n_deep = Signal(range(deep.ring.n_slots + 32))  # flits that wait behind those in front
         around, sinks, rises = Signal(), Signal(), Signal()

@@ -27,6 +27,10 @@ from gradnic import cli
         (["--gradients", "a.npy"], "must be 4 files, one a node, not 1"),
         (["--nodes", "2", "--gradients", "a.npy", "--gradients", "b.npy"], "a.npy"),
         (["--iteration", "0"], "not .0."),
+        (["--topology", "mesh:2x2", "--link", "copper"], "not 'copper'"),
+        (["--topology", "mesh:2x2", "--codec", "thc"], "must be none on flit links, not 'thc'"),
+        (["--topology", "mesh:2x2", "--flow", "worm"], "message or packet, not 'worm'"),
+        (["--topology", "mesh:2x2", "--elements", "0"], "not 0"),
     ],
 )
 def test_mistakes_are_errors(arguments, words):
@@ -72,6 +76,19 @@ def test_cards_of_rtl_agree(tmp_path, setting):
     assert report["ok"]
     assert report["bit_exact"]
     assert report["wire_bytes"] < report["raw_bytes"]
+
+
+def test_cards_on_a_topology(tmp_path):
+    report = tmp_path / "flit.json"
+    options = ["--topology", "mesh:2x2", "--lanes", "8", "--elements", "300", "--iteration", "1"]
+    options += ["--link-latency", "20", "--flow", "packet", "--json", str(report)]
+    result = CliRunner().invoke(cli.cli, ["cosim", *options])
+    assert result.exit_code == 0, result.output
+    got = json.loads(report.read_text())
+    assert {"ok", "nodes", "cycles", "bit_exact", "mismatches", "busiest_link_share"} <= set(got)
+    assert (got["ok"], got["nodes"], got["mismatches"]) == (True, 4, 0)
+    assert (got["algorithm"], got["gradients"], got["floats"]) == ("multitree", "real", 300)
+    assert got["cycles"] > got["bound_cycles"]
 
 
 def _raise(error):

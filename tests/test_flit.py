@@ -9,6 +9,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.flit_landing import Landing
 from gradnic.hdl.flit_link import Flit, FlitReceiver, FlitTransmitter, Head, Payload
+from gradnic.hdl.flit_queue import QuickFIFO
+from gradnic.hdl.streams import Beat
 from gradnic.models.schedules import build
 from gradnic.models.schedules.rows import compile_table
 from gradnic.models.topology import parse
@@ -117,8 +119,20 @@ def test_no_flit_leaves_without_credit():
 
 
 def test_stream_rules_of_the_link():
-    for component in (FlitTransmitter(4), FlitReceiver(4)):
+    for component in (FlitTransmitter(4), FlitReceiver(4), QuickFIFO(Beat(8), 3)):
         assert formal.check_outputs(component, depth=12).method == "bounded"
+
+
+@pytest.mark.parametrize("stalls", [{}, {"i": 0.5}, {"o": 0.5}, {"i": 0.4, "o": 0.6}], ids=str)
+def test_quick_queue(stalls):
+    model = batch.build(QuickFIFO(Beat(16), 4))
+    beats = model.pack("i", data=np.arange(2000), last=0)
+    run = model.run({"i": beats}, stalls=stalls)
+    run.check(o=beats)
+    if not stalls:
+        np.testing.assert_array_equal(run.taken["o"], run.taken["i"] + 1)
+    run = model.run({"i": beats[:20]}, stalls={"o": stimulus.storm(30)})
+    assert run.taken["i"][:6].tolist() == [0, 1, 2, 3, 4, 31]
 
 
 def landing_run(flits, entries, places, **options):
@@ -252,9 +266,11 @@ def test_four_nodes(spelling, algorithm, n_floats, packets):
     for round in range(2):  # twice in a row
         result = cosim(table, topology, values[::-1] if round else values, cluster=cluster)
         assert result.ok, result.first
-    heads = result.result.links["heads"].sum()
-    flits = result.result.links["flits"].sum()
-    assert heads == (-(-(flits - heads) // 16) if packets and n_floats == 5000 else heads)
+    heads = int(result.result.links["heads"].sum())
+    if packets and n_floats == 5000:  # chunks of 316 and 302 flits, each sent six times
+        assert heads == 6 * (3 * 20 + 19)
+    elif n_floats == 5000:
+        assert heads == 6 * 4
 
 
 @pytest.mark.parametrize("duty", [0.9, 0.3])
@@ -268,19 +284,6 @@ def test_stalls_and_late_starts_change_nothing_but_time(duty):
             table, topology, values, cluster=cluster, duty=duty, seed=seed, starts=starts
         )
         assert result.ok, result.first
-
-
-def test_few_credits_slow_down_and_lose_nothing():
-    table, topology = table_of("mesh:2x2", "multitree")
-    values = gradients(4, 2000, "credits")
-    cycles = []
-    for credits in (16, 318):
-        wires = Wires(latency=20, credits=credits)
-        cluster = Cluster(table, topology, 2000, wires=wires, n_lanes=8)
-        result = cosim(table, topology, values, cluster=cluster)
-        assert result.ok, result.first
-        cycles.append(result.cycles)
-    assert cycles[0] > 1.5 * cycles[1]  # 16 flits per round trip of 50 cycles
 
 
 def test_a_child_that_never_sends_is_named():
