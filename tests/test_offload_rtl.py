@@ -56,9 +56,11 @@ def test_loss_stays_within_its_bound(codec):
         table, topology, x, codec, faults=WORSE, p=0.1, packet=112, block=64
     )
     assert outcome.ok, outcome.first
-    assert 0 < outcome.lost <= 0.1
-    assert outcome.n_given_up
+    assert outcome.lost <= 0.1
+    assert (outcome.lost > 0) == (outcome.n_given_up > 0)
     assert (replicas == replicas[0]).all()
+    if codec != "thc":  # there an allowance is less than one packet of 1024 values
+        assert outcome.n_given_up
 
 
 def test_rounds_follow_each_other():
