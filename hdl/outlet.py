@@ -1,6 +1,6 @@
 """The way out of a pipeline that cannot stall: a queue that is asked before work starts."""
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -24,35 +24,29 @@ class Turns(wiring.Component):
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
-        ``i.ready`` and ``o.valid`` are registers.
+        ``i.ready`` and ``o.valid`` come from two registers.
     """
 
     def __init__(self, shape):
         kept = {"keep_register": 1}  # parts of a wide beat work in step, each with its own
-        self.one, self.two = Signal(attrs=kept), Signal(attrs=kept)  # beats in here, at least
+        self.full = [Signal(name=f"full{k}", attrs=kept) for k in range(2)]
         self.write, self.read = Signal(attrs=kept), Signal(attrs=kept)  # whose turn it is
-        self.follows = Signal(2, init=1, attrs=kept)  # bit k: register k is free, and next
         self.beats = [Signal(shape, name=f"beat{k}", reset_less=True) for k in range(2)]
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
         m = Module()
         i, o = self.i, self.o
-        m.d.comb += [i.ready.eq(~self.two), o.valid.eq(self.one)]
-        two, write = Signal(), Signal()
-        m.d.comb += [
-            two.eq(self.one & ~o.ready & (i.valid | self.two)),
-            write.eq(self.write ^ (i.valid & ~self.two)),
-        ]
+        any_full, both_full = self.full[0] | self.full[1], self.full[0] & self.full[1]
+        m.d.comb += [i.ready.eq(~both_full), o.valid.eq(any_full)]
         m.d.sync += [
-            self.one.eq(i.valid | self.two | (self.one & ~o.ready)),
-            self.two.eq(two),
-            self.write.eq(write),
-            self.read.eq(self.read ^ (self.one & o.ready)),
-            self.follows.eq(Cat(~two & ~write, ~two & write)),
+            self.write.eq(self.write ^ (i.valid & ~both_full)),
+            self.read.eq(self.read ^ (o.ready & any_full)),
         ]
-        for k, beat in enumerate(self.beats):
-            with m.If(self.follows[k]):
+        for k, (full, beat) in enumerate(zip(self.full, self.beats, strict=True)):
+            mine = self.write == k
+            m.d.sync += full.eq(Mux(full, ~(o.ready & (self.read == k)), i.valid & mine))
+            with m.If(~full):  # it may follow the input until that is a beat for it
                 m.d.sync += beat.eq(i.p)
         m.d.comb += o.p.eq(Mux(self.read, *self.beats[::-1]))
         return m
@@ -106,11 +100,17 @@ class Outlet(wiring.Component):
         taken = self.o.valid & self.o.ready
         m.d.comb += self.free.eq(credit(m, self.depth, take=self.start, give=taken))
         beat, out = Value.cast(self.beat), Value.cast(self.o.p)
+        m.submodules.front = front = Turns(1)  # the flags of all pieces, for what is outside
+        m.d.comb += [self.o.valid.eq(front.o.valid), front.o.ready.eq(self.o.ready)]
         shallow = self.depth <= SHALLOW
         if not shallow:
             m.submodules.queue = queue = BlockFIFO(self.width, self.depth)
             m.d.sync += queue.i.valid.eq(self.come)
-            m.d.comb += queue.i.p.eq(beat)
+            m.d.comb += [
+                queue.i.p.eq(beat),
+                front.i.valid.eq(queue.o.valid),
+                queue.o.ready.eq(front.i.ready),
+            ]
         for start, stop in chunks(self.width):
             m.submodules[f"turns{start}"] = turns = Turns(stop - start)
             if shallow:
@@ -121,11 +121,9 @@ class Outlet(wiring.Component):
                 m.d.sync += come.eq(self.come)
                 m.d.comb += [queue.i.valid.eq(come), queue.i.p.eq(beat[start:stop])]
                 wiring.connect(m, queue.o, turns.i)
+                if start == 0:
+                    m.d.comb += front.i.valid.eq(queue.o.valid)
             else:
                 m.d.comb += [turns.i.valid.eq(queue.o.valid), turns.i.p.eq(queue.o.p[start:stop])]
             m.d.comb += [out[start:stop].eq(turns.o.p), turns.o.ready.eq(self.o.ready)]
-            if start == 0:
-                m.d.comb += self.o.valid.eq(turns.o.valid)
-                if not shallow:
-                    m.d.comb += queue.o.ready.eq(turns.i.ready)
         return m

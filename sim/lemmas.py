@@ -24,13 +24,13 @@ def slice_lemmas(m, h):
 
 def turns_lemmas(m, h):
     turns = h.component
+    full = Cat(turns.full)
     older, newer = (Mux(turns.read ^ k, *turns.beats[::-1]) for k in range(2))
     at = [h.tracking & (h.ahead == k) for k in range(2)]
     m.d.comb += [
-        Assert(turns.one | ~turns.two),
-        Assert(h.count == turns.one + turns.two),
-        Assert((turns.write != turns.read) == (turns.one & ~turns.two)),
-        Assert(turns.follows == Cat(~turns.two & ~turns.write, ~turns.two & turns.write)),
+        Assert(h.count == sum(full)),
+        Assert((turns.write != turns.read) == full.xor()),
+        Assert(~full.any() | full.bit_select(turns.read, 1)),
         Assert(~at[0] | (older == h.beat)),
         Assert(~at[1] | (newer == h.beat)),
     ]

@@ -82,7 +82,7 @@ FEW = ("N_CREDITS = 8", "N_CREDITS = 4")  # a shorter queue behind the RAM: shor
 BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one is the bug)
     (streams, "Slice", (), 2, [("Mux(spare, i[start:stop], skid)", "i[start:stop]")]),
     (streams, "Slice", (), 2, [("with m.Elif(self.i.valid):", "with m.Elif(~self.o.ready):")]),
-    (outlet, "Turns", (), 2, [("self.one & ~o.ready & (i.valid", "self.one & (i.valid")]),
+    (outlet, "Turns", (), 2, [("i.valid & mine", "i.valid")]),
     (
         fifo,
         "FIFO",
