@@ -1,6 +1,6 @@
 """Cuts payloads into rows of the store: one row per cycle, or one beat where that is slower."""
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -169,6 +169,9 @@ class SlotRows(wiring.Component):
         """Units in the window that belong to no row yet: (as many as a row has, with a beat more
         as many, a beat comes in, units behind this row)."""
         size, units = Signal(5), Signal(5)
+        # twice the size, less 0, 4 and 8, and the size less 8: what the next row's flags compare to
+        twice = [Signal(signed(7), name=f"twice_less{UNITS * k}") for k in range(3)]
+        less = Signal(signed(7))
         enough, fits, shifts, behind = Signal(), Signal(), Signal(), Signal(5)
         fewer, beside, more = units - size, units - size + UNITS, units + UNITS
         m.d.comb += [
@@ -178,19 +181,17 @@ class SlotRows(wiring.Component):
         with m.If(adding & (enough | arrives)):
             m.d.sync += [
                 units.eq(behind),
-                enough.eq(Mux(enough, fewer >= size, Mux(fits, beside >= size, more >= size))),
+                enough.eq(Mux(enough, units >= twice[0], fits & (units >= twice[1]))),
                 fits.eq(
-                    Mux(
-                        enough,
-                        fewer + UNITS >= size,
-                        Mux(fits, beside + UNITS >= size, more + UNITS >= size),
-                    )
+                    Mux(enough, units >= twice[1], Mux(fits, units >= twice[2], units >= less))
                 ),
             ]
         with m.If(self.loads):
             p = self.following
             bits = Mux(p.kind == Kind.INDEX, p.bits, self.sizes.width - 1)
             m.d.sync += [units.eq(0), size.eq(bits + 1), enough.eq(0), fits.eq(bits < UNITS)]
+            m.d.sync += [less.eq(bits + 1 - 2 * UNITS)]
+            m.d.sync += [t.eq(2 * (bits + 1) - UNITS * k) for k, t in enumerate(twice)]
         return enough, fits, shifts, behind
 
     def _window(self, m, shifts, behind):

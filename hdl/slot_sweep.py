@@ -158,15 +158,14 @@ class Sweep(wiring.Component):
     def _wipe(self, m, idle, again, sweeping):
         """Make records empty, one a cycle, once nothing else is under way."""
         wiping, everything, left = self.wiping, self.everything, self.left
-        owner = Signal(4)
-        job = Signal(JobRegisters)
+        owner, start, stop = Signal(4), Signal(13), Signal(14)
+        job = chosen(self.jobs, owner)
         slot = self.place[1:]
+        ours = Signal()  # the record at `place` is the job's
+        m.d.sync += [start.eq(job.first_slot), stop.eq(job.first_slot + job.n_slots)]
         m.d.comb += [
-            job.eq(chosen(self.jobs, owner)),
-            self.wipes.eq(
-                wiping
-                & (everything | ((slot >= job.first_slot) & (slot < job.first_slot + job.n_slots)))
-            ),
+            ours.eq((slot >= start) & (slot < stop)),
+            self.wipes.eq(wiping & (everything | ours)),
         ]
         with m.If(wiping & (left == 1)):
             m.d.sync += [wiping.eq(0), everything.eq(0), self.busy.eq(0), again.eq(sweeping)]

@@ -12,6 +12,8 @@ from gradnic.hdl.slot_sweep import Record
 from gradnic.hdl.slot_types import CLOSE_BOUNDED, Head, JobRegisters, Sizes, Task, chosen
 from gradnic.sim import formal
 
+pytestmark = pytest.mark.slow
+
 SIZES = Sizes(n_bytes=4, n_slots=2, n_jobs=2, chunk=32, n_words=8)
 K = 10  # a packet is inside the rule for 9 cycles
 
