@@ -98,7 +98,7 @@ CLAIMS = ("ver", "op", "job", "src", "gen", "tensor")  # of others: no packet ma
 
 
 def broken(rng, frame):
-    """A frame that is cut, stretched, hit in its Ethernet, IP or UDP head, or claims to be another.
+    """A frame that is cut, lies about its length, is hit in its heads, or claims to be another.
 
     UDP checksums are 0, so a changed byte behind the UDP head is for the Ethernet FCS to find.
     """
@@ -108,9 +108,9 @@ def broken(rng, frame):
         return bytes(frame[: rng.integers(14, len(frame))])
     if kind == 1:
         at = IPV4.total_length if rng.random() < 0.5 else UDP.length
-        at.put(frame, int(rng.integers(0, 2000)))
+        at.put(frame, at.get(frame) ^ 1 << int(rng.integers(11)))
     elif kind == 2:
-        at = int(rng.integers(ETHERNET.source.byte, UDP.length.stop))
+        at = int(rng.integers(ETHERNET.source.byte, UDP.start))
         frame[at] ^= int(rng.integers(1, 256))
     else:
         field = GRADNIC[rng.choice(CLAIMS)]
@@ -135,7 +135,7 @@ def test_broken_frames_change_nothing():
     np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
     counts = [cluster.counts(node) for node in range(2)]
     for reason in ("length", "checksum", "format", "owner"):
-        assert sum(count[reason] for count in counts) > 20
+        assert sum(count[reason] for count in counts) > 5
     assert not any(count["outside"] for count in counts)
 
 
