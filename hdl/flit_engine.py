@@ -133,7 +133,7 @@ class FlitEngine(wiring.Component):
             book.landed.eq(self.landed),
             self.clear.eq(book.clear),
             book.merged.valid.eq(self.sums.valid & self.sums.ready & self.sums.p.ends),
-            book.merged.chunk.eq(slot.chunk),
+            book.merged.chunk.eq(self.sums.p.chunk),
             book.merged.rank.eq(slot.lowest),
             book.jobs.ready.eq(~slot.valid & (slot.reserved == 0)),
         ]
