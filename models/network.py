@@ -32,15 +32,18 @@ class Network:
     flow : str
         ``message``: one head per message; ``packet``: one per packet.
     reduce_per_cycle : int
-        Floats that a node adds per cycle, over all its ports.
+        Floats that a node adds per cycle to one message or result.
+    merge_above : int
+        Where a chunk gets more contributions than this, all but the last are added as they come.
     wire_ratio : float
         Bytes on the wire per byte of floats: 1 without a codec.
     buffer : int
         Bytes that an input of a switch holds while the output is busy; it also has to cover the
         round trip, or the link slows down to buffer / (2 latency).
-    issue, receive, add : int
-        Cycles from the last dependency to the first beat; from the last beat's arrival to its
-        bookkeeping; through the adder.
+    start, issue, receive, add : int
+        Cycles until the first row may issue; from the last dependency to the first beat; from the
+        last beat's arrival to its bookkeeping; more per contribution that is added while a row is
+        sent. Measured on the cluster of RTL cards.
     window : int
         Messages of one port among which the first ready one is sent; 1: strictly in table order.
     order : str
@@ -54,11 +57,13 @@ class Network:
     head: int = 16
     flow: str = "message"
     reduce_per_cycle: int = 32
+    merge_above: int = 4
     wire_ratio: float = 1.0
     buffer: int = 5088
-    issue: int = 6
-    receive: int = 2
-    add: int = 4
+    start: int = 20
+    issue: int = 19
+    receive: int = 3
+    add: int = 13
     window: int = 1
     order: str = "node"
 
@@ -66,7 +71,7 @@ class Network:
         for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "wire_ratio", "buffer"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("link_latency", "head", "issue", "receive", "add"):
+        for name in ("link_latency", "head", "start", "issue", "receive", "add"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.window < 1:
@@ -89,7 +94,7 @@ class Result:
 
     cycles : until the last chunk is final on the last node; busiest_link : share of that time in
     which the most loaded link carried bytes; messages : sent; parked_bytes : most that one node
-    held of contributions that came before their turn.
+    held of contributions that waited for their row.
     """
 
     cycles: int
@@ -111,7 +116,7 @@ def simulate(table, topology, n_bytes, network, progress=None):
     return _Run(traffic, topology, network).run(progress)
 
 
-_RELEASE, _READY, _HEAD, _DONE = range(4)
+_RELEASE, _READY, _HEAD, _DONE, _FINAL = range(5)
 
 
 class _Run:
@@ -133,8 +138,13 @@ class _Run:
         self.rate = rate
         bytes_on_wire = network.wire_bytes(traffic.floats)
         rates = np.array(rate)[traffic.path]
-        self.cycles = np.ceil(bytes_on_wire / rates - 1e-9).astype(int).tolist()
-        self.adds = -(-traffic.floats // network.reduce_per_cycle)
+        cycles = np.ceil(bytes_on_wire / rates - 1e-9).astype(np.int64)
+        # sums are made while they are sent, a pass per contribution
+        self.ranks = np.where(traffic.wait > network.merge_above, 1, traffic.wait)
+        adds = -(-traffic.row_floats * self.ranks // network.reduce_per_cycle)
+        self.cycles = np.maximum(cycles, adds[traffic.message_row]).tolist()
+        self.adds = adds.tolist()
+        self.sending = np.ceil(traffic.row_floats * FLOAT_BYTES / unit).tolist()
         # A worm longer than a switch's buffer holds the link before while it waits. Only on paths
         # with one link between switches at most, where links never wait in a circle: on longer
         # ones, and through nodes' routers, virtual channels are taken to avoid deadlock.
@@ -149,16 +159,19 @@ class _Run:
     def run(self, progress):
         """The Result. One pass over a heap of (cycle, kind, message) events."""
         t, network = self.traffic, self.network
-        window, add, receive, issue = network.window, network.add, network.receive, network.issue
+        window, receive = network.window, network.receive
+        # from a row's turn to its first beat; rows over empty chunks vanish
+        lead = ((network.issue + network.add * self.ranks) * (t.row_floats > 0)).tolist()
+        wait, row_floats = t.wait.tolist(), t.row_floats.tolist()
         latency, room, rate, held = self.latency, self.room, self.rate, self.held
-        cycles, adds, floats = self.cycles, self.adds.tolist(), t.floats.tolist()
+        cycles, adds, sending, floats = self.cycles, self.adds, self.sending, t.floats.tolist()
         paths, path_of, dst, position = (
             t.paths,
             t.path.tolist(),
             t.dst.tolist(),
             t.position.tolist(),
         )
-        reduces, target, rank = t.is_reduce.tolist(), t.target.tolist(), t.rank.tolist()
+        reduces = t.is_reduce.tolist()
         need, terminal = t.need.tolist(), t.terminal_source.tolist()
         feeds, feed_start, feed_count = (
             t.feeds.tolist(),
@@ -172,8 +185,7 @@ class _Run:
         ready = [[] for _ in range(t.n_places)]  # (position, message) that may start there
         head_of = [0] * t.n_places  # position of the first message that has not started
         started = [bytearray(n + 1) for n in t.queue_lengths]
-        adder_free, parked_floats = [0] * t.n_nodes, [0] * t.n_nodes
-        parked, width, total = {}, t.width.tolist(), t.need.tolist()
+        parked = [0] * t.n_nodes
         worms = {}  # message on a path of several places: [place in the path, since when]
         together = network.order == "node"
         node, turn = t.node.tolist(), t.first_rows.tolist()  # per node the next row to issue
@@ -250,18 +262,21 @@ class _Run:
 
         def issue_row(row, now):
             nonlocal finish
+            parked[node[row]] -= wait[row] * row_floats[row]
             if terminal[row] >= 0:
-                finish = max(finish, now)
-                supply(terminal[row], now)
+                # its first words can leave again at once, if sums are not slower than links
+                begin = now + lead[row]
+                finish = max(finish, begin + adds[row])
+                push(events, (begin + max(0, adds[row] - sending[row]), _FINAL, terminal[row]))
             for m in range(send_start[row], send_start[row + 1]):
                 if cycles[m]:
-                    push(events, (now + issue, _READY, m))
+                    push(events, (now + lead[row], _READY, m))
                 else:  # its chunks are empty: nothing to send
                     leave(paths[path_of[m]][0], position[m])
                     push(events, (now, _DONE, m))
 
         for row in t.free_rows.tolist():
-            wake(row, 0)
+            wake(row, network.start)
         while events:
             now, kind, m, *place = pop(events)
             if kind == _RELEASE:
@@ -271,6 +286,8 @@ class _Run:
                 first = paths[path_of[m]][0]
                 push(ready[first], (position[m], m))
                 serve(first, now)
+            elif kind == _FINAL:
+                supply(m, now)
             elif kind == _HEAD:
                 ahead = paths[path_of[m]][worms[m][0] + 1]
                 waiting[ahead].append(m)
@@ -283,28 +300,10 @@ class _Run:
                     finish = max(finish, now)
                     supply(m, now)
                     continue
-                v, row = dst[m], target[m]
-                if row >= 0 and rank[m] * width[row] > total[row] - need[row]:  # not its turn
-                    parked[row, rank[m]] = m
-                    parked_floats[v] += floats[m]
-                    parked_most = max(parked_most, parked_floats[v])
-                    continue
-                # added while it comes in, unless the adder is behind
-                adder_free[v] = max(adder_free[v], now - cycles[m]) + adds[m]
-                done = max(now, adder_free[v])
-                supply(m, done + add)
-                if not parked:
-                    continue
-                for i in range(feed_start[m], feed_start[m + 1]):
-                    row = feeds[i]
-                    while True:  # those that have waited for this one
-                        other = parked.pop((row, (total[row] - need[row]) // width[row]), None)
-                        if other is None:
-                            break
-                        parked_floats[v] -= floats[other]
-                        done += adds[other]
-                        supply(other, done + add)
-                adder_free[v] = max(adder_free[v], done)
+                v = dst[m]
+                parked[v] += floats[m]
+                parked_most = max(parked_most, parked[v])
+                supply(m, now)
         if delivered != n_messages:
             stuck = next(row for row, left in enumerate(need) if left > 0)
             raise ValueError(f"{n_messages - delivered} messages never left: row {stuck} waits")

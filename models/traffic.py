@@ -13,18 +13,18 @@ class Traffic:
     paths : list of tuples
         Places that a message takes in turn: links, and where ports bind, the sender's network
         interface (n_links + node) before and the receiver's (n_links + n_nodes + node) after them.
-    path, src, dst, floats, is_reduce, rank : arrays (n_messages,)
+    path, src, dst, floats, is_reduce, message_row : arrays (n_messages,)
         In the order of the senders' tables.
     position, queue_lengths
         A message's place in line at the first place of its path, and the length of each line.
     need : (n_rows,)
-        Chunk arrivals that a row waits for. `width`, `node` (n_rows,): its chunks, its node;
-        `send_start` (n_rows + 1,): its messages; `first_rows` (n_nodes,): each node's first row.
+        Chunk arrivals that a row waits for. `wait`, `row_floats` (n_rows,): contributions to each
+        of its chunks, 0 for gather rows, and the floats of these chunks. `node` (n_rows,): its
+        node; `send_start` (n_rows + 1,): its messages; `first_rows` (n_nodes,): each node's first
+        row.
     feeds, feed_count, feed_start
         Rows that a source sets free, and by how many chunk arrivals. Sources are the messages,
         then the terminal rows; `terminal_source` (n_rows,) is a terminal row's source, else -1.
-    target : (n_messages,)
-        The one row that a reduce message feeds; -1 where it feeds several.
     free_rows : rows that wait for nothing.
     """
 
@@ -38,12 +38,14 @@ class Traffic:
         self.path = peer["path"].astype(np.int64)
         self.src, self.dst = rows["node"][index], peer["to"].astype(np.int64)
         self.is_reduce = rows["op"][index] == REDUCE
-        self.rank = rows["rank"][index]
         self.send_start = np.searchsorted(index, np.arange(len(rows) + 1))
         length = -(-n_floats // (16 * n_chunks)) * 16
         first = rows["first"].astype(np.int64)
         ends = np.minimum((first + rows["count"]) * length, n_floats)
-        self.floats = (ends - np.minimum(first * length, n_floats))[index]
+        self.row_floats = ends - np.minimum(first * length, n_floats)
+        self.wait = np.where(rows["op"] == REDUCE, rows["wait"], 0).astype(np.int64)
+        self.message_row = index
+        self.floats = self.row_floats[index]
         self._places(table, topology)
         self._dependencies(rows, index, n_chunks)
 
@@ -72,7 +74,6 @@ class Traffic:
         self.terminal_source[terminal] = n_messages + np.arange(terminal.sum())
         count = rows["count"].astype(np.int64)
         self.need = np.where(reduce_row, rows["wait"] * count, count)
-        self.width = count
         self.node = rows["node"]
         self.first_rows = np.searchsorted(rows["node"], np.arange(self.n_nodes))
         self.free_rows = np.flatnonzero(self.need == 0)
@@ -111,11 +112,6 @@ class Traffic:
         source, self.feeds = np.divmod(pairs, n_rows)
         n_sources = n_messages + len(tops)
         self.feed_start = np.searchsorted(source, np.arange(n_sources + 1))
-        alone = np.diff(self.feed_start)[:n_messages] == 1
-        self.target = np.full(n_messages, -1)
-        self.target[alone & self.is_reduce] = self.feeds[
-            self.feed_start[:n_messages][alone & self.is_reduce]
-        ]
 
 
 def written_out(table):

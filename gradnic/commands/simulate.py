@@ -77,7 +77,7 @@ def wire_ratio(codec):
 @click.option(
     "--issue",
     type=int,
-    default=6,
+    default=19,
     show_default=True,
     help="Cycles from the last dependency to the first beat.",
 )
