@@ -9,7 +9,7 @@ import json
 from importlib import resources
 from pathlib import Path
 
-FMAX_MARGIN = 0.06  # of the median; the recorded blocks spread 7 to 10 % over their seeds
+FMAX_MARGIN = 0.06  # of the median; the recorded blocks spread 6 to 9 % over their seeds
 AREA_MARGIN = 0.03  # of LUT and FF
 AREA_SLACK = 8  # LUT or FF that a small block may add
 FILE = Path(str(resources.files(__package__) / "baseline.json"))
