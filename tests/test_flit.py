@@ -312,16 +312,6 @@ def test_a_child_that_never_sends_is_named():
         assert row["first"] == status["chunk"]
 
 
-@pytest.mark.parametrize("algorithm", ["multitree", "ring"])
-def test_torus(algorithm):
-    table, topology = table_of("torus:4x4", algorithm)
-    values = gradients(16, 600, "torus")
-    cluster = Cluster(table, topology, 600, wires=SPEED, n_lanes=16)
-    for duty in (1.0, 0.6):
-        result = cosim(table, topology, values, cluster=cluster, duty=duty)
-        assert result.ok, result.first
-
-
 @pytest.mark.parametrize(
     ("spelling", "algorithm"),
     [("bigraph:2x4", "hdrm"), ("bigraph:2x4", "multitree"), ("fattree:2x3", "multitree")],
