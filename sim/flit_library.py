@@ -1,19 +1,26 @@
 """A card on the flit layer as a C++ class (CXXRTL), and the library that makes clusters of it."""
 
 import ctypes
-import fcntl
-import shutil
-import tempfile
 from functools import cache
-from pathlib import Path
-
-from amaranth.back import rtlil
 
 from gradnic.flit import HEAD
 
 from ..hdl.flit_card import FlitCard
-from . import batch, cxxrtl, tools
+from . import batch, cluster_library
 
+_POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+_PLACE = [_POINTER, _NUMBER, _NUMBER]
+_UNSIGNED = ctypes.c_uint64
+_FUNCTIONS = {
+    "new": ([_NUMBER] * 3 + [_POINTER, _NUMBER, _POINTER, _POINTER, _NUMBER], _POINTER),
+    "delete": ([_POINTER], None),
+    "set": ([*_PLACE, _POINTER], None),
+    "get": ([*_PLACE, _POINTER], None),
+    "tick": ([_POINTER, _NUMBER], None),
+    "load": ([*_PLACE, _NUMBER, _POINTER], None),
+    "dump": ([*_PLACE, _NUMBER, _POINTER], None),
+    "run": ([_POINTER, _POINTER, _NUMBER, _UNSIGNED, _UNSIGNED, _POINTER, _POINTER], _NUMBER),
+}
 _ROUTE_AT = sum(list(HEAD.values())[: list(HEAD).index("route")])
 
 
@@ -90,56 +97,5 @@ def build(layout, **sizes):
 
     layout, sizes : of `FlitCard`.
     """
-    component = FlitCard(layout, **sizes)
-    _, plain = batch.ports_of(component.signature)
-    plain = list(enumerate(plain))
-    text = rtlil.convert(component, name="top", emit_src=False)
-    engine = (Path(__file__).parent / "flit_cluster.cpp").read_text()
-    key = tools.digest(
-        text, engine, Path(__file__).read_text(), batch._SOURCE, tools.yosys_version()
-    )
-    root = tools.build_root() / "flit_cluster"
-    folder = root / key
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "cluster.so").exists():
-            _compile(component, text, plain, engine, folder)
-    library = ctypes.CDLL(str(folder / "cluster.so"))
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    arguments = {
-        "new": [number] * 3 + [pointer, number, pointer, pointer, number],
-        "delete": [pointer],
-        "set": [pointer, number, number, pointer],
-        "get": [pointer, number, number, pointer],
-        "tick": [pointer, number],
-        "load": [pointer, number, number, number, pointer],
-        "dump": [pointer, number, number, number, pointer],
-        "run": [pointer, pointer, number, ctypes.c_uint64, ctypes.c_uint64, pointer, pointer],
-    }
-    for name, types in arguments.items():
-        function = getattr(library, f"cluster_{name}")
-        function.argtypes = types
-        function.restype = {"new": pointer, "run": number}.get(name)
-    return library, {p.name: (i, p) for i, p in plain}
-
-
-def _compile(component, text, plain, engine, folder):
-    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
-    try:
-        (work / "design.il").write_text(text)
-        script = f"read_rtlil design.il\n{batch.PREPARE}\nwrite_cxxrtl -O6 -g0 design.cpp\n"
-        tools.yosys(script, folder=work, outputs=["design.cpp"])
-        design = (work / "design.cpp").read_text()
-        converges = cxxrtl.converges(design)
-        (work / "design.cpp").write_text(cxxrtl.cut(design, batch.FUNCTION_SIZE))
-        (work / "ports.h").write_text(_header(component, plain, converges=converges))
-        (work / "cluster.cpp").write_text(engine)
-        flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
-        flags += ["-DCXXRTL_NDEBUG", *batch.RELAXED, f"-I{tools.cxxrtl_include()}"]
-        command = [tools.compiler(), *flags, "cluster.cpp", "-o", "cluster.so"]
-        tools.call(command, folder=work, timeout=3600, log="compiler.log")
-        shutil.rmtree(folder, ignore_errors=True)
-        work.rename(folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    card = FlitCard(layout, **sizes)
+    return cluster_library.load(card, "flit_cluster.cpp", _header, _FUNCTIONS)

@@ -6,35 +6,25 @@ frame is a function of (seed, link, number), the same as for the golden cluster.
 """
 
 import ctypes
-import fcntl
-import shutil
-import tempfile
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 
 import numpy as np
-from amaranth.back import rtlil
 from amaranth.hdl import Shape
-from amaranth.utils import ceil_log2
 
 from gradnic.table import Layout
 
-from ..hdl.offload import OffloadCore
-from ..hdl.offload_types import N_NEIGHBORS
 from ..models import thc
 from ..models.offload_cluster import LinkFaults, addresses
 from ..models.offload_codec import Inceptionn, Norms, Thc
 from ..models.offload_plan import Plan
 from ..offload import Drop
-from . import batch, cxxrtl, encoding, tools
+from . import encoding
+from .offload_library import build
 
 PAGE = 4096
 UNIT = 16
 ELEM_BYTES = 4
 JOB, TENSOR, GEN = 7, 1, 1
-READS = ("gradient_read", "landing_read")
-WRITES = ("gradient_write", "landing_write")
 LAYOUT = Layout.for_nodes(64, ports=4)  # one library serves most tables
 
 
@@ -57,219 +47,6 @@ _SENT = np.dtype(
         ("start", "i8"),
     ]
 )
-
-
-def _header(component, plain, *, converges):
-    """C++ that names the ports of a card for ``offload_cluster.cpp``."""
-    n, n_ports = component.n_bytes, component.n_ports
-
-    def level(name):
-        return f"d.{batch._mangle(name)}"
-
-    def out(name):
-        return f"peek({level(name)}).data[0]"
-
-    def per_port(head, body, tail=""):
-        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
-        return f"{head} {{ switch (p) {{ {cases} }} {tail} }}"
-
-    def per_memory(head, body, tail=""):
-        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(2))
-        return f"{head} {{ switch (k) {{ {cases} }} {tail} }}"
-
-    def offer(stream):
-        return lambda k: (
-            f"{level(f'{stream}__{k}__valid')}.data[0] = any; if (any) pack("
-            f"{level(f'{stream}__{k}__payload')}, beat); break;"
-        )
-
-    def taken(stream):
-        return lambda k: f"return {out(f'{stream}__{k}__ready')} & 1;"
-
-    def leaves(stream):
-        return lambda k: (
-            f"if (!({out(f'{stream}__{k}__valid')} & {level(f'{stream}__{k}__ready')}.data[0] & 1))"
-            f" return false; unpack(peek({level(f'{stream}__{k}__payload')}), beat); return true;"
-        )
-
-    def read(k, wire):
-        return level(f"{READS[k]}__{wire}")
-
-    def write(k, wire):
-        return level(f"{WRITES[k]}__{wire}")
-
-    def asked(wires, address):
-        return lambda k: (
-            f"if (!(peek({wires(k, address + 'valid')}).data[0] & "
-            f"{wires(k, address + 'ready')}.data[0] & 1)) return false; "
-            f"address = wide(peek({wires(k, address + 'addr')})); "
-            f"length = peek({wires(k, address + 'len')}).data[0] + 1; return true;"
-        )
-
-    lines = [
-        "using namespace cxxrtl_yosys;",
-        "using Design = cxxrtl_design::p_top;",
-        f"constexpr int N_BYTES = {n}, N_PORTS = {n_ports}, N_DROPS = {len(Drop)};",
-        "namespace {",
-        "struct Beat;",
-        f"constexpr bool CONVERGES = {str(converges).lower()};",
-        "[[maybe_unused]] void rearm(Design &d) { d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 0; }",
-        "template<int bit> [[maybe_unused]] void set_clock(Design &d) { d.p_clk.data[0] = bit; }",
-        "template<int bit> void set_reset(Design &d) { d.p_rst.data[0] = bit; }",
-        "template<size_t N> value<N> &peek(value<N> &v) { return v; }",
-        "template<size_t N> value<N> &peek(wire<N> &w) { return w.curr; }",
-        "template<size_t N> void fill(value<N> &v, const uint8_t *bytes) {",
-        "\tstd::memcpy(v.data, bytes, (N + 7) / 8); }",
-        "template<size_t N> uint64_t wide(value<N> &v) {",
-        "\treturn v.data[0] | (N > 32 ? uint64_t(v.data[N > 32]) << 32 : 0); }",
-        "template<size_t N, class B> void pack(value<N> &v, const B &beat) {",
-        "\tuint8_t raw[(N + 31) / 32 * 4 + 16] = {};",
-        f"\tstd::memcpy(raw, beat.data, {n});",
-        "\tauto put = [&](size_t at, bool bit) { raw[at / 8] |= bit << at % 8; };",
-        f"\tfor (int i = 0; i < beat.kept; i++) put({8 * n} + i, 1);",
-        f"\tput({9 * n}, beat.last), put({9 * n + 1}, beat.bad);",
-        "\tstd::memcpy(v.data, raw, (N + 31) / 32 * 4); }",
-        "template<size_t N, class B> void unpack(value<N> &v, B &beat) {",
-        "\tconst uint8_t *raw = reinterpret_cast<const uint8_t *>(v.data);",
-        f"\tstd::memcpy(beat.data, raw, {n});",
-        "\tauto get = [&](size_t at) { return raw[at / 8] >> at % 8 & 1; };",
-        f"\tbeat.kept = 0; while (beat.kept < {n} && get({8 * n} + beat.kept)) beat.kept++;",
-        f"\tbeat.last = get({9 * n}), beat.bad = get({9 * n + 1}); }}",
-        "bool gave_up(Design &d, int32_t &neighbor, int32_t &number) {",
-        f"\tuint32_t given = {out('given')};",
-        f"\tneighbor = given & {N_NEIGHBORS - 1}, number = given >> {ceil_log2(N_NEIGHBORS)};",
-        f"\treturn {out('given_up')} & 1; }}",
-        f"uint32_t dropped(Design &d) {{ return {out('dropped')}; }}",
-        f"bool get_done(Design &d) {{ return {out('finished')} & 1; }}",
-        per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
-                 offer("mac_rx")),
-        per_port("template<class B> void host_tx(Design &d, int p, bool any, const B &beat)",
-                 offer("host_tx")),
-        per_port("bool mac_rx_taken(Design &d, int p)", taken("mac_rx"), "return false;"),
-        per_port("bool host_tx_taken(Design &d, int p)", taken("host_tx"), "return false;"),
-        *(
-            per_port(f"void {name}_ready(Design &d, int p, bool bit)",
-                     lambda k, name=name: f"{level(f'{name}__{k}__ready')}.data[0] = bit; break;")
-            for name in ("mac_tx", "host_rx")
-        ),
-        *(
-            per_port(f"template<class B> bool {name}_taken(Design &d, int p, B &beat)",
-                     leaves(name), "return false;")
-            for name in ("mac_tx", "host_rx")
-        ),
-        per_memory("void read_data(Design &d, int k, bool any, const uint8_t *word, bool last)",
-                   lambda k: f"{read(k, 'rvalid')}.data[0] = any; if (any && word) fill("
-                   f"{read(k, 'rdata')}, word); {read(k, 'rlast')}.data[0] = last; "
-                   f"{read(k, 'rresp')}.data[0] = 0; break;"),
-        per_memory("void read_ready(Design &d, int k, bool bit)",
-                   lambda k: f"{read(k, 'arready')}.data[0] = bit; break;"),
-        per_memory("void write_ready(Design &d, int k, bool address, bool data)",
-                   lambda k: f"{write(k, 'awready')}.data[0] = address; "
-                   f"{write(k, 'wready')}.data[0] = data; break;"),
-        per_memory("void write_answer(Design &d, int k, bool bit)",
-                   lambda k: f"{write(k, 'bvalid')}.data[0] = bit; "
-                   f"{write(k, 'bresp')}.data[0] = 0; break;"),
-        per_memory("bool read_taken(Design &d, int k)",
-                   lambda k: f"return {read(k, 'rvalid')}.data[0] & "
-                   f"peek({read(k, 'rready')}).data[0] & 1;", "return false;"),
-        per_memory("bool read_asked(Design &d, int k, uint64_t &address, int &length)",
-                   asked(read, "ar"), "return false;"),
-        per_memory("bool write_asked(Design &d, int k, uint64_t &address, int &length)",
-                   asked(write, "aw"), "return false;"),
-        per_memory("bool write_taken(Design &d, int k, uint8_t *data, uint64_t &keep)",
-                   lambda k: f"if (!(peek({write(k, 'wvalid')}).data[0] & "
-                   f"{write(k, 'wready')}.data[0] & 1)) return false; std::memcpy(data, "
-                   f"peek({write(k, 'wdata')}).data, {n}); keep = wide("
-                   f"peek({write(k, 'wstrb')})); return true;", "return false;"),
-        per_memory("bool answer_taken(Design &d, int k)",
-                   lambda k: f"return {write(k, 'bvalid')}.data[0] & "
-                   f"peek({write(k, 'bready')}).data[0] & 1;", "return false;"),
-        "void set_level(Design &d, int64_t port, const uint8_t *bytes) { switch (port) {",
-        *(f"case {i}: fill({level(p.name)}, bytes); break;" for i, p in plain if p.is_input),
-        "} }",
-        "void get_level(Design &d, int64_t port, uint8_t *bytes) { switch (port) {",
-        *(
-            f"case {i}: std::memcpy(bytes, peek({level(p.name)}).data, {p.size}); break;"
-            for i, p in plain
-            if not p.is_input
-        ),
-        "} }",
-        "}",
-    ]  # fmt: skip
-    return "\n".join(lines)
-
-
-@cache
-def build(layout, **sizes):
-    """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
-
-    layout, sizes : of `OffloadCore`.
-    """
-    component = OffloadCore(sizes.pop("n_bytes"), sizes.pop("n_ports"), layout, **sizes)
-    plain = list(enumerate(batch.ports_of(component.signature)[1]))
-    text = rtlil.convert(component, name="top", emit_src=False)
-    engine = (Path(__file__).parent / "offload_cluster.cpp").read_text()
-    key = tools.digest(
-        text,
-        engine,
-        _header(component, plain, converges=True),
-        batch._SOURCE,
-        tools.yosys_version(),
-    )
-    root = tools.build_root() / "offload_cluster"
-    folder = root / key
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "cluster.so").exists():
-            _compile(component, text, plain, engine, folder)
-    library = ctypes.CDLL(str(folder / "cluster.so"))
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    arguments = {
-        "new": [number, pointer, number, number],
-        "delete": [pointer],
-        "set": [pointer, number, number, pointer],
-        "get": [pointer, number, number, pointer],
-        "tick": [pointer, number],
-        "memory": [pointer, number, number],
-        "send": [pointer, number, number, number, pointer],
-        "inject": [pointer, number, number, number, number, pointer],
-        "run": [pointer, pointer, number, pointer],
-        "go": [pointer, pointer, number],
-        "sent": [pointer, pointer, pointer],
-        "given": [pointer, pointer],
-        "got": [pointer, number, number, number, pointer],
-        "counts": [pointer, number, pointer],
-    }
-    results = {"new": pointer, "memory": pointer} | dict.fromkeys(
-        ("run", "sent", "given", "got"), number
-    )
-    for name, types in arguments.items():
-        function = getattr(library, f"cluster_{name}")
-        function.argtypes = types
-        function.restype = results.get(name)
-    return library, {p.name: (i, p) for i, p in plain}
-
-
-def _compile(component, text, plain, engine, folder):
-    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
-    try:
-        (work / "design.il").write_text(text)
-        script = f"read_rtlil design.il\n{batch.PREPARE}\nwrite_cxxrtl -O6 -g0 design.cpp\n"
-        tools.yosys(script, folder=work, outputs=["design.cpp"])
-        design = (work / "design.cpp").read_text()
-        converges = cxxrtl.converges(design)
-        (work / "design.cpp").write_text(cxxrtl.cut(design, batch.FUNCTION_SIZE))
-        (work / "ports.h").write_text(_header(component, plain, converges=converges))
-        (work / "cluster.cpp").write_text(engine)
-        flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
-        flags += ["-DCXXRTL_NDEBUG", *batch.RELAXED, f"-I{tools.cxxrtl_include()}"]
-        command = [tools.compiler(), *flags, "cluster.cpp", "-o", "cluster.so"]
-        tools.call(command, folder=work, timeout=3600, log="compiler.log")
-        shutil.rmtree(folder, ignore_errors=True)
-        work.rename(folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 @dataclass

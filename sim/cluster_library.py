@@ -1,0 +1,58 @@
+"""Many copies of one card in one C++ library: a card as CXXRTL, and an engine that joins them."""
+
+import ctypes
+import fcntl
+import shutil
+import tempfile
+from pathlib import Path
+
+from amaranth.back import rtlil
+
+from . import batch, cxxrtl, tools
+
+
+def load(component, engine, header, functions):
+    """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
+
+    component : the card. engine : name of a C++ file beside this one, which includes
+    ``design.cpp`` (class ``Design``) and ``ports.h``. header : function (component, plain ports,
+    converges) that gives the text of ``ports.h``. functions : {name: (argument types, result)} of
+    the engine's functions ``cluster_<name>``.
+    """
+    plain = list(enumerate(batch.ports_of(component.signature)[1]))
+    text = rtlil.convert(component, name="top", emit_src=False)
+    source = (Path(__file__).parent / engine).read_text()
+    ports = header(component, plain, converges=True)
+    key = tools.digest(text, source, ports, batch._SOURCE, tools.yosys_version())
+    root = tools.build_root() / Path(engine).stem
+    folder = root / key
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "cluster.so").exists():
+            _compile(text, source, folder, lambda c: header(component, plain, converges=c))
+    library = ctypes.CDLL(str(folder / "cluster.so"))
+    for name, (arguments, result) in functions.items():
+        function = getattr(library, f"cluster_{name}")
+        function.argtypes, function.restype = arguments, result
+    return library, {port.name: (number, port) for number, port in plain}
+
+
+def _compile(text, engine, folder, ports):
+    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
+    try:
+        (work / "design.il").write_text(text)
+        script = f"read_rtlil design.il\n{batch.PREPARE}\nwrite_cxxrtl -O6 -g0 design.cpp\n"
+        tools.yosys(script, folder=work, outputs=["design.cpp"])
+        design = (work / "design.cpp").read_text()
+        (work / "design.cpp").write_text(cxxrtl.cut(design, batch.FUNCTION_SIZE))
+        (work / "ports.h").write_text(ports(cxxrtl.converges(design)))
+        (work / "cluster.cpp").write_text(engine)
+        flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
+        flags += ["-DCXXRTL_NDEBUG", *batch.RELAXED, f"-I{tools.cxxrtl_include()}"]
+        command = [tools.compiler(), *flags, "cluster.cpp", "-o", "cluster.so"]
+        tools.call(command, folder=work, timeout=3600, log="compiler.log")
+        shutil.rmtree(folder, ignore_errors=True)
+        work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
