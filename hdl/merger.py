@@ -99,7 +99,7 @@ class Merger(wiring.Component):
 
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
         needed = {name: self.unit[name].shape for name in ("final", "single", "dropped")}
-        m.submodules.waiting = waiting = FIFO(
+        m.submodules.queued = waiting = FIFO(
             data.StructLayout(needed), self.n_units, never_full=True
         )
         rest = {name: field.shape for name, field in self.unit if name not in needed}

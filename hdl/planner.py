@@ -239,7 +239,7 @@ class Planner(wiring.Component):
         m.submodules.room = room = Room(self.depth, largest=self.n_beats)
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
         needed = {name: self.unit[name].shape for name in ("final", "single", "beats")}
-        m.submodules.waiting = waiting = FIFO(
+        m.submodules.queued = waiting = FIFO(
             data.StructLayout(needed), self.n_units, never_full=True
         )
         m.submodules.table = table = Table(self.unit, self.n_units)
