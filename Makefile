@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test lint fpga synth baseline bench sweep soak chain fuzz offload mutants clean setup
+.PHONY: first-light test slow lint fpga synth baseline bench sweep soak chain fuzz offload mutants clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -25,6 +25,9 @@ first-light: setup
 
 test: setup
 	$(BIN)/pytest -n auto --dist loadfile
+
+slow: setup
+	$(BIN)/pytest -m slow
 
 lint: setup
 	$(BIN)/ruff check .
