@@ -6,7 +6,7 @@ from ..models.star import Faults
 from . import star_run
 
 SHAPE = {"B": 256}  # of the job, see `star_run.star_config`
-N_WORKERS = 4
+N_WORKERS = 2
 N_FLOATS = 20_000
 FAULTS = Faults(loss=0.01, duplicate=0.01, reorder=64)
 
