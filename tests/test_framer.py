@@ -50,8 +50,7 @@ def golden(head, payload):
     fields |= {name: ROUND[name] for name in ("job", "tensor", "gen", "lc")}
     fields |= {"imp": 1, "set": ROUND["gen"] & 1, "src": OWN["node"]}
     ends = [
-        SimpleNamespace(mac=x["mac"], ip=x["ip"], udp_port=OWN["udp_port"])
-        for x in (OWN, neighbor)
+        SimpleNamespace(mac=x["mac"], ip=x["ip"], udp_port=OWN["udp_port"]) for x in (OWN, neighbor)
     ]
     return gradnic_frame(*ends, ROUND["tos"], fields, payload)
 
