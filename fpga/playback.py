@@ -8,13 +8,13 @@ from amaranth.lib.wiring import In, Out
 class Player(wiring.Component):
     """Offers the rows of a table in order, once after each ``start``: 1 beat per cycle.
 
-    The rows are logic: a block RAM without its output register takes 5.6 ns on an ECP5 of grade 6.
-    Registers follow, so that the table need not stand near the user.
+    Two registers follow the memory: a block RAM without its output register takes 5.6 ns on an
+    ECP5 of grade 6, so the first must stand close by, and the second may stand near the user.
 
     Parameters
     ----------
     shape : shape-like, payload of the stream.
-    rows : list of initial values of that shape, at least 1; some hundred at most.
+    rows : list of initial values of that shape, at least 1; block RAM.
 
     Members
     -------
@@ -40,9 +40,7 @@ class Player(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         depth = max(len(self.rows), 2)
-        m.submodules.table = table = memory.Memory(
-            shape=self.shape, depth=depth, init=self.rows, attrs={"rom_style": "logic"}
-        )
+        m.submodules.table = table = memory.Memory(shape=self.shape, depth=depth, init=self.rows)
         read = table.read_port()
         row = Signal(range(len(self.rows) + 1), init=len(self.rows))
         fetched = Signal()  # the memory's read register holds a row
