@@ -12,6 +12,7 @@ from amaranth.utils import ceil_log2
 
 from ..formats import Op
 from ..offload import Drop, Subtype
+from .completions import N_WRITES, Completions
 from .dma import LENGTH_WIDTH, Range
 from .fifo import FIFO
 from .locator import Located
@@ -36,50 +37,7 @@ from .offload_types import (
 )
 from .packet_walk import PacketWalk, Place
 
-N_WRITES = 32  # packets on their way to memory
 COUNT_WIDTH = NUMBER_WIDTH
-
-
-class Completions(wiring.Component):
-    """Holds what a packet completes until it, and all before it, are in memory.
-
-    Members
-    -------
-    entries : In(stream.Signature({written, event, chunk}))
-        In order. written : the packet is to be stored; event : its chunk is complete with it.
-    stored : In(1)
-        One pulse per packet that is in memory, in order.
-    events : Out(stream.Signature(CHUNK_WIDTH))
-    empty : Out(1)
-    """
-
-    Entry = data.StructLayout({"written": 1, "event": 1, "chunk": CHUNK_WIDTH})
-
-    def __init__(self):
-        super().__init__(
-            {
-                "entries": In(stream.Signature(self.Entry)),
-                "stored": In(1),
-                "events": Out(stream.Signature(CHUNK_WIDTH)),
-            }
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.queue = queue = FIFO(self.Entry, N_WRITES)
-        m.submodules.out = out = FIFO(CHUNK_WIDTH, 16)
-        wiring.connect(m, wiring.flipped(self.entries), queue.i)
-        wiring.connect(m, out.o, wiring.flipped(self.events))
-        n_stored = Signal(range(2 * N_WRITES))
-        entry, pop = queue.o, Signal()
-        m.d.comb += [
-            pop.eq(entry.valid & (~entry.p.written | (n_stored != 0)) & out.i.ready),
-            entry.ready.eq(pop),
-            out.i.valid.eq(pop & entry.p.event),
-            out.i.p.eq(entry.p.chunk),
-        ]
-        m.d.sync += n_stored.eq(n_stored + self.stored - (pop & entry.p.written))
-        return m
 
 
 class Receiver(wiring.Component):
@@ -285,8 +243,7 @@ class Receiver(wiring.Component):
             goals.i.p.down.eq(down),
         ]
         m.d.sync += area.eq(Array(self.areas)[rank])
-        entry = data.StructLayout({"written": 1, "event": 1, "chunk": CHUNK_WIDTH})
-        done = Signal(entry)
+        done = Signal(Completions.Entry)
         m.d.comb += [
             done.event.eq(count == n_here),
             done.chunk.eq(place.chunk),

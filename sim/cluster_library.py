@@ -10,27 +10,30 @@ from amaranth.back import rtlil
 
 from . import batch, cxxrtl, tools
 
+CLOCKED = "clocked.h"  # included by every engine
+
 
 def load(component, engine, header, functions):
     """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
 
     component : the card. engine : name of a C++ file beside this one, which includes
-    ``design.cpp`` (class ``Design``) and ``ports.h``. header : function (component, plain ports,
-    converges) that gives the text of ``ports.h``. functions : {name: (argument types, result)} of
+    ``design.cpp`` (class ``Design``), ``ports.h`` and ``clocked.h``. header : function (component,
+    plain ports, converges) that gives the text of ``ports.h``. functions : {name: (argument types, result)} of
     the engine's functions ``cluster_<name>``.
     """
     plain = list(enumerate(batch.ports_of(component.signature)[1]))
     text = rtlil.convert(component, name="top", emit_src=False)
-    source = (Path(__file__).parent / engine).read_text()
+    source, clocked = ((Path(__file__).parent / name).read_text() for name in (engine, CLOCKED))
     ports = header(component, plain, converges=True)
-    key = tools.digest(text, source, ports, batch._SOURCE, tools.yosys_version())
+    key = tools.digest(text, source, clocked, ports, batch._SOURCE, tools.yosys_version())
     root = tools.build_root() / Path(engine).stem
     folder = root / key
     root.mkdir(parents=True, exist_ok=True)
     with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "cluster.so").exists():
-            _compile(text, source, folder, lambda c: header(component, plain, converges=c))
+            sources = {"cluster.cpp": source, CLOCKED: clocked}
+            _compile(text, sources, folder, lambda c: header(component, plain, converges=c))
     library = ctypes.CDLL(str(folder / "cluster.so"))
     for name, (arguments, result) in functions.items():
         function = getattr(library, f"cluster_{name}")
@@ -38,7 +41,7 @@ def load(component, engine, header, functions):
     return library, {port.name: (number, port) for number, port in plain}
 
 
-def _compile(text, engine, folder, ports):
+def _compile(text, sources, folder, ports):
     work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
     try:
         (work / "design.il").write_text(text)
@@ -47,7 +50,8 @@ def _compile(text, engine, folder, ports):
         design = (work / "design.cpp").read_text()
         (work / "design.cpp").write_text(cxxrtl.cut(design, batch.FUNCTION_SIZE))
         (work / "ports.h").write_text(ports(cxxrtl.converges(design)))
-        (work / "cluster.cpp").write_text(engine)
+        for name, source in sources.items():
+            (work / name).write_text(source)
         flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
         flags += ["-DCXXRTL_NDEBUG", *batch.RELAXED, f"-I{tools.cxxrtl_include()}"]
         command = [tools.compiler(), *flags, "cluster.cpp", "-o", "cluster.so"]

@@ -9,6 +9,7 @@
 
 #include "design.cpp"
 #include "ports.h"
+#include "clocked.h"
 
 namespace {
 
@@ -74,30 +75,6 @@ struct Cluster {
 	uint64_t threshold = ~uint64_t(0);  // of 2^64: a link takes a flit in a cycle
 	Random random{1};
 	std::vector<int64_t> done_at;
-
-	static void before_edge(Design &d) {
-		if constexpr (CONVERGES) {
-			rearm(d);
-			d.eval();
-		} else {
-			set_clock<0>(d);
-			d.step();
-		}
-	}
-
-	static void edge(Design &d) {
-		if constexpr (CONVERGES)
-			d.commit();
-		else {
-			set_clock<1>(d);
-			d.step();
-		}
-	}
-
-	void tick(int node) {
-		before_edge(*cards[node]);
-		edge(*cards[node]);
-	}
 
 	bool open(Link &link) {
 		link.tokens = std::min(link.tokens + link.line.flits, std::max(1.0, link.line.flits));
@@ -266,7 +243,7 @@ void *cluster_new(int64_t n_nodes, int64_t n_vertices, int64_t n_links, const Li
 		c->cards.push_back(std::make_unique<Design>());
 		Design &d = *c->cards.back();
 		set_reset<1>(d);
-		c->tick(n), c->tick(n);
+		tick(d), tick(d);
 		set_reset<0>(d);
 	}
 	c->done_at.assign(n_nodes, -1);
@@ -283,14 +260,14 @@ void cluster_get(void *self, int64_t node, int64_t port, uint8_t *bytes) {
 	get_level(*static_cast<Cluster *>(self)->cards[node], port, bytes);
 }
 
-void cluster_tick(void *self, int64_t node) { static_cast<Cluster *>(self)->tick(node); }
+void cluster_tick(void *self, int64_t node) { tick(*static_cast<Cluster *>(self)->cards[node]); }
 
 // Words of a card's gradient memory, in and out, through its host port.
 void cluster_load(void *self, int64_t node, int64_t n, int64_t size, const uint8_t *words) {
 	Cluster *c = static_cast<Cluster *>(self);
 	for (int64_t k = 0; k < n; k++) {
 		host(*c->cards[node], 1, 1, k, words + k * size);
-		c->tick(node);
+		tick(*c->cards[node]);
 	}
 	host(*c->cards[node], 0, 0, 0, nullptr);
 }
@@ -299,10 +276,10 @@ void cluster_dump(void *self, int64_t node, int64_t n, int64_t size, uint8_t *wo
 	Cluster *c = static_cast<Cluster *>(self);
 	for (int64_t k = 0; k < n + 3; k++) {  // a word comes 3 cycles after its address
 		host(*c->cards[node], 1, 0, k < n ? k : 0, nullptr);
-		Cluster::before_edge(*c->cards[node]);
+		before_edge(*c->cards[node]);
 		if (k >= 3)
 			host_word(*c->cards[node], words + (k - 3) * size);
-		Cluster::edge(*c->cards[node]);
+		edge(*c->cards[node]);
 	}
 	host(*c->cards[node], 0, 0, 0, nullptr);
 }

@@ -11,6 +11,7 @@
 
 #include "design.cpp"
 #include "ports.h"
+#include "clocked.h"
 
 namespace {
 
@@ -101,30 +102,6 @@ struct Cluster {
 	std::vector<Sent> sent;
 	std::vector<uint8_t> sent_bytes;
 	std::vector<int32_t> given;  // node, neighbor, number of each packet that was given up
-
-	static void before_edge(Design &d) {
-		if constexpr (CONVERGES) {
-			rearm(d);
-			d.eval();
-		} else {
-			set_clock<0>(d);
-			d.step();
-		}
-	}
-
-	static void edge(Design &d) {
-		if constexpr (CONVERGES)
-			d.commit();
-		else {
-			set_clock<1>(d);
-			d.step();
-		}
-	}
-
-	void tick(int node) {
-		before_edge(*cards[node].design);
-		edge(*cards[node].design);
-	}
 
 	static void offer(const std::vector<uint8_t> &frame, size_t place, Beat &beat) {
 		size_t n = std::min(frame.size() - place, size_t(N_BYTES));
@@ -294,7 +271,7 @@ void *cluster_new(int64_t n_nodes, const int32_t *to, int64_t gradient_bytes,
 		c->cards[n].memories[1].bytes.resize(landing_bytes);
 		Design &d = *c->cards[n].design;
 		set_reset<1>(d);
-		c->tick(n), c->tick(n);
+		tick(d), tick(d);
 		set_reset<0>(d);
 	}
 	return c;
@@ -311,7 +288,7 @@ void cluster_get(void *self, int64_t node, int64_t port, uint8_t *bytes) {
 }
 
 // One cycle of one card, with nothing at its ports.
-void cluster_tick(void *self, int64_t node) { cluster(self).tick(node); }
+void cluster_tick(void *self, int64_t node) { tick(*cluster(self).cards[node].design); }
 
 uint8_t *cluster_memory(void *self, int64_t node, int64_t which) {
 	return cluster(self).cards[node].memories[which].bytes.data();
