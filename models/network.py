@@ -92,8 +92,8 @@ class Network:
 class Result:
     """What one simulated all-reduce took.
 
-    cycles : until the last chunk is final on the last node; busiest_link : share of that time in
-    which the most loaded link carried bytes; messages : sent; parked_bytes : most that one node
+    cycles : until the last chunk is final on the last node; busiest_link : bytes, heads included,
+    that the most loaded link carried, over what it could have in that time; messages : sent; parked_bytes : most that one node
     held of contributions that waited for their row.
     """
 
@@ -124,10 +124,10 @@ class _Run:
 
     def __init__(self, traffic, topology, network):
         self.traffic, self.network = traffic, network
-        latency = topology.latency
-        latency = np.full(topology.n_links, network.link_latency) if latency is None else latency
+        latency = topology.latencies(network.link_latency)
         unit = network.link_bytes_per_cycle
         covered = network.buffer / np.maximum(2 * latency, 1)  # a window per round trip
+        self.speed = (topology.bandwidth * unit).tolist()  # of the links
         speed = np.minimum(topology.bandwidth * unit, covered * topology.bandwidth)
         n_links, interfaces = topology.n_links, traffic.n_places - topology.n_links
         self.latency = [*latency.tolist(), *([0] * interfaces)]
@@ -180,7 +180,7 @@ class _Run:
         )
         send_start = t.send_start.tolist()
         n_messages = len(path_of)
-        busy = [0] * t.n_places
+        busy = [0] * t.n_places  # bytes that went, heads included
         waiting = [deque() for _ in range(t.n_places)]  # worms whose head stands before a place
         ready = [[] for _ in range(t.n_places)]  # (position, message) that may start there
         head_of = [0] * t.n_places  # position of the first message that has not started
@@ -209,7 +209,7 @@ class _Run:
             place = path[hop]
             time = cycles[m]
             room[place] -= rate[path_of[m]]
-            busy[place] += time
+            busy[place] += time * rate[path_of[m]]
             last = hop + 1 == len(path)
             if last:
                 push(events, (now + latency[place] + time + receive, _DONE, m))
@@ -308,4 +308,5 @@ class _Run:
             stuck = next(row for row, left in enumerate(need) if left > 0)
             raise ValueError(f"{n_messages - delivered} messages never left: row {stuck} waits")
         finish = math.ceil(finish)
-        return Result(finish, max(busy) / max(finish, 1), n_messages, parked_most * FLOAT_BYTES)
+        busiest = max(went / speed for went, speed in zip(busy, self.speed, strict=False))
+        return Result(finish, busiest / max(finish, 1), n_messages, parked_most * FLOAT_BYTES)

@@ -30,7 +30,7 @@ class Topology:
         so north, south, west, east for two dimensions).
     bandwidth : float64, shape (n_links,)
         Greater than 0; divided by the smallest, so that the slowest link is 1.
-    latency : float64, shape (n_links,), cycles, or None for the user's default
+    latency : float64, shape (n_links,), cycles, or None; NaN and None: the user's default
     ports : int
         Messages that one node can inject (and, separately, receive) at a time: 1 to 8. None: the
         node's degree on direct networks, at most 8, and 1 where nodes hang on switches.
@@ -83,6 +83,12 @@ class Topology:
     @property
     def n_links(self):
         return len(self.links)
+
+    def latencies(self, default):
+        """float64 (n_links,): cycles of each link, `default` where the graph does not say."""
+        if self.latency is None:
+            return np.full(self.n_links, float(default))
+        return np.where(np.isnan(self.latency), default, self.latency)
 
     @property
     def direct(self):
@@ -314,8 +320,11 @@ def load(path):
     ``switch v ...`` lines that mark switches. Vertices are numbers or names; nodes are numbered in
     order of their number or first mention, switches after them. ValueError names the bad line.
     """
-    text = Path(path).read_text()
     name = f"file:{path}"
+    try:
+        text = Path(path).read_text()
+    except UnicodeDecodeError:
+        raise ValueError(f"{name} is neither JSON nor an edge list: not text") from None
     if text.lstrip().startswith("{"):
         return _load_json(name, text)
     rows, switches = [], []
@@ -349,20 +358,30 @@ def load(path):
 def _load_json(name, text):
     try:
         graph = json.loads(text)
-        n_nodes, rows = int(graph["nodes"]), [tuple(row) for row in graph["links"]]
-        ok = all(2 <= len(row) <= 4 for row in rows)
+        n_nodes, rows = graph["nodes"], [tuple(row) for row in graph["links"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{name}: needs 'nodes' and 'links' ({error})") from None
-    if not ok:
-        raise ValueError(f"{name}: a link is [a, b, bandwidth, latency], the last two optional")
-    return _from_rows(
-        name, n_nodes, int(graph.get("switches", 0)), rows, graph.get("ports"),
-        bool(graph.get("directed", False)),
-    )  # fmt: skip
+    n_switches, ports = graph.get("switches", 0), graph.get("ports")
+    for key, value in ("nodes", n_nodes), ("switches", n_switches), ("ports", ports or 1):
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{name}: {key!r} must be a whole number, not {value!r}")
+    for row in rows:
+        known = 2 <= len(row) <= 4 and all(type(v) is int for v in row[:2])
+        if not known or not all(type(v) in (int, float) for v in row[2:]):
+            raise ValueError(
+                f"{name}: a link is [a, b, bandwidth, latency], the last two optional, not "
+                f"{json.dumps(row)}"
+            )
+    return _from_rows(name, n_nodes, n_switches, rows, ports, bool(graph.get("directed", False)))
 
 
 def _from_rows(name, n_nodes, n_switches, rows, ports, directed):
-    filled = [tuple(row) + (1.0, -1.0)[len(row) - 2 :] for row in rows]
+    for row in rows:
+        if len(row) == 4 and not 0 <= row[3] < math.inf:
+            raise ValueError(
+                f"{name}: latency of link {row[0]}-{row[1]} must be 0 or more, not {row[3]:g}"
+            )
+    filled = [tuple(row) + (1.0, math.nan)[len(row) - 2 :] for row in rows]
     if not directed:
         filled = filled + [(b, a, *rest) for a, b, *rest in filled]
     filled.sort(key=lambda row: row[:2])
@@ -370,7 +389,7 @@ def _from_rows(name, n_nodes, n_switches, rows, ports, directed):
     latency = np.array([row[3] for row in filled])
     return Topology(
         name, n_nodes, n_switches, links, [row[2] for row in filled],
-        None if (latency < 0).all() else np.where(latency < 0, 0, latency), ports,
+        None if np.isnan(latency).all() else latency, ports,
     )  # fmt: skip
 
 

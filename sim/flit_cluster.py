@@ -141,7 +141,7 @@ class Cluster:
 
     def _new(self, wires):
         t = self.topology
-        latency = np.full(t.n_links, wires.latency) if t.latency is None else t.latency
+        latency = t.latencies(wires.latency)
         lines = (_Line * t.n_links)()
         for link, (a, b) in enumerate(t.links.tolist()):
             port = [next_to for _, next_to in t.out[a]].index(b)

@@ -54,6 +54,17 @@ def test_rings_by_hand():
     assert run("dgx:1x2", "ring", 8 * KIB, PLAIN).cycles == 2 * (257 + 3 * 150 + 2)
 
 
+def test_wide_links_are_busy_for_their_share(tmp_path):
+    # halves of 4 KiB go both ways: a trunk four times as fast is busy a quarter of the hosts' time
+    (tmp_path / "net").write_text("switch s t\n0 s 1 0\n1 t 1 0\ns t 4 0\n")
+    result = run(f"file:{tmp_path}/net", "ring", 8 * KIB, PLAIN)
+    assert result.busiest_link == 2 * 257 / result.cycles
+    # two hosts on each end of one trunk: it carries two messages at once, never more than it can
+    (tmp_path / "net").write_text("switch s t\n0 s\n1 s\n2 t\n3 t\ns t 2\n")
+    for algorithm in ("ring", "multitree", "halving"):
+        assert 0.5 < run(f"file:{tmp_path}/net", algorithm, 256 * KIB, PLAIN).busiest_link <= 1
+
+
 def test_the_order_of_ranks_costs_nothing(tmp_path):
     """Node 1 is near and node 2 far: its part waits for its row, whichever is added first."""
     (tmp_path / "net").write_text("0 1 1 10\n0 2 1 1000\n")

@@ -108,10 +108,23 @@ def test_files_of_both_kinds_give_the_same_graph(tmp_path):
     (tmp_path / "net.json").write_text(json.dumps(graph))
     one, two = (parse(f"file:{tmp_path}/net.{kind}") for kind in ("txt", "json"))
     for name in "links", "bandwidth", "latency":
-        assert np.array_equal(getattr(one, name), getattr(two, name))
+        assert np.array_equal(getattr(one, name), getattr(two, name), equal_nan=True)
     assert (one.n_nodes, one.n_switches, one.n_links, one.ports) == (4, 2, 10, 1)
     assert one.bandwidth[one.link_of[4, 5]] == 2
     assert one.latency[one.link_of[5, 4]] == 500
+
+
+def test_links_without_a_latency_take_the_default(tmp_path):
+    (tmp_path / "net").write_text("0 1\n1 2 1 40\n")
+    t = parse(f"file:{tmp_path}/net")
+    assert t.latencies(150).tolist() == [150, 150, 40, 40]
+    assert parse("ring:3").latencies(7).tolist() == [7] * 6
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path):
+    (tmp_path / "net").write_bytes(bytes(range(256)))
+    with pytest.raises(ValueError, match="net is neither JSON nor an edge list"):
+        parse(f"file:{tmp_path}/net")
 
 
 def test_bandwidths_count_in_slowest_links(tmp_path):
@@ -136,6 +149,13 @@ def test_bandwidths_count_in_slowest_links(tmp_path):
         ("switch 1\n0 1\n", "2 nodes or more, not 1"),
         ('{"nodes": 2}', "needs 'nodes' and 'links'"),
         ('{"nodes": 2, "links": [[0]]}', "a link is"),
+        ('{"nodes": 2, "links": [["0", 1]]}', r'a link is .*not \["0", 1\]'),
+        ('{"nodes": 2, "links": [[0, 0.5]]}', "a link is"),
+        ('{"nodes": 2, "links": [[0, 1, "fast"]]}', "a link is"),
+        ('{"nodes": "2", "links": [[0, 1]]}', "'nodes' must be a whole number, not '2'"),
+        ('{"nodes": 2, "switches": -1, "links": [[0, 1]]}', "'switches' must be a whole number"),
+        ('{"nodes": 2, "ports": "x", "links": [[0, 1]]}', "'ports' must be a whole number"),
+        ("0 1 1 -5\n", "latency of link 0-1 must be 0 or more, not -5"),
         ('{"nodes": 2, "links": [[0, 5]]}', "vertices are 0 to 1, a link names 5"),
         ('{"nodes": 2, "links": [[0, 1]], "directed": true}', "node 1 cannot reach node 0"),
     ],
