@@ -93,8 +93,8 @@ class Result:
     """What one simulated all-reduce took.
 
     cycles : until the last chunk is final on the last node; busiest_link : bytes, heads included,
-    that the most loaded link carried, over what it could have in that time; messages : sent; parked_bytes : most that one node
-    held of contributions that waited for their row.
+    that the most loaded link carried, over what it could have in that time; messages : sent;
+    parked_bytes : most that one node held of contributions that waited for their row.
     """
 
     cycles: int
