@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gradnic.models.bounds import overlapped_cap, throughput_bound
 from gradnic.models.checker import check
-from gradnic.models.schedules import ALGORITHMS, build
+from gradnic.models.schedules import ALGORITHMS, GATHER, build
 from gradnic.models.schedules.dbtree import parents
 from gradnic.models.schedules.halving import placement
 from gradnic.models.schedules.multitree import multitree
@@ -423,6 +423,29 @@ def test_the_c_header_compiles_and_holds_the_image(tmp_path):
     subprocess.run(["g++", "-o", "t", "t.cpp"], cwd=tmp_path, check=True)
     run = subprocess.run(["./t"], cwd=tmp_path, capture_output=True, check=True)
     assert run.stdout == layout.pack(table.rows)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "algorithm"), [("torus:4x4", "multitree"), ("mesh:3x3", "bfb"), ("ring:4", "ring")]
+)
+def test_rows_of_a_step_stand_in_the_order_of_what_they_wait_for(spelling, algorithm):
+    table = compile_table(build(parse(spelling), algorithm))
+    peers = {(p["node"], p["index"]): p["to"] for p in table.peers}
+    arrived, order = {}, {}  # (node, chunk, final) and row: the step of the last message
+    for at in np.argsort(table.rows["step"], kind="stable"):
+        row = table.rows[at]
+        node, step, op = int(row["node"]), int(row["step"]), int(row["op"])
+        chunks = range(int(row["first"]), int(row["first"] + row["count"]) + 1)
+        order[at] = max(arrived.get((node, chunk, op == GATHER), -1) for chunk in chunks)
+        sends = [peers[node, send] for send in row["sends"] if send >= 0]
+        for chunk in chunks:
+            if not sends:
+                arrived[node, chunk, True] = order[at]
+            for to in sends:
+                arrived[to, chunk, op == GATHER] = step
+    places = [(r["node"], r["step"], order[at], r["op"]) for at, r in enumerate(table.rows)]
+    assert places == sorted(places)
+    assert len({place[:2] for place in places}) < len(places) or algorithm == "ring"
 
 
 def test_nops_fill_every_gap_and_barriers_stand_before_gathers():

@@ -13,7 +13,8 @@ def compile_table(schedule, *, barrier=False, nops=False):
     Reduce transfers become rows with the number of contributions to wait for and their rank at
     the parent (order of arrival, then of source); each chunk's root gets a terminal row in the
     step of its first gather; gather transfers of one chunk range, node and step share rows of up
-    to 4 peers.
+    to 4 peers. A node issues its rows strictly in turn, so those of one step are listed in the
+    order in which what they wait for arrives: none holds up another that could go.
 
     barrier : bool
         BAR on every node's first gather row: the paper's node-local change of phase.
@@ -30,11 +31,13 @@ def compile_table(schedule, *, barrier=False, nops=False):
     top = _terminal_rows(schedule, arrived)
     down = _gather_rows(transfers[~reduces], index[~reduces])
     rows = np.concatenate([up, top, down])
+    waited = rows["step"] - _ready(schedule, up, top, down)
     rows["count"] -= 1
     if schedule.period:
         rows["repeat"] = rows["step"] // schedule.period + 1
         rows["step"] %= schedule.period
-    rows = rows[np.lexsort([rows[n] for n in ("first", "flow", "op", "step", "node")])]
+    keys = (rows["first"], rows["flow"], rows["op"], -waited, rows["step"], rows["node"])
+    rows = rows[np.lexsort(keys)]
     if barrier:
         gather = np.flatnonzero(rows["op"] == GATHER)
         rows["bar"][gather[np.unique(rows["node"][gather], return_index=True)[1]]] = 1
@@ -118,6 +121,31 @@ def _terminal_rows(schedule, arrived):
     rows["wait"], rows["step"], rows["first"] = wait[begin], step[begin], begin
     rows["count"] = np.diff(np.concatenate([begin, [n_chunks]]))
     return rows
+
+
+def _ready(schedule, up, top, down):
+    """Per row, of reduce, terminal and gather rows in turn, the step in which the last message that
+    it waits for is sent; -1: none. Gather rows at a root are ready with its terminal row."""
+    transfers, n_chunks = schedule.transfers, schedule.n_chunks
+    shape = schedule.topology.n_nodes * n_chunks
+    summed, final = np.full(shape, -1), np.full(shape, -1)
+    for arrived, op in (summed, REDUCE), (final, GATHER):
+        some = transfers[transfers["op"] == op]
+        index, chunk = _expand(some)
+        place = some["dst"][index].astype(np.int64) * n_chunks + chunk
+        np.maximum.at(arrived, place, some["step"][index])
+
+    def last(arrived, rows):
+        index, chunk = _expand(rows)
+        result = np.full(len(rows), -1)
+        place = rows["node"][index].astype(np.int64) * n_chunks + chunk
+        np.maximum.at(result, index, arrived[place])
+        return result, place, index
+
+    reduced, _, _ = last(summed, up)
+    done, place, index = last(summed, top)
+    final[place] = done[index]
+    return np.concatenate([reduced, done, last(final, down)[0]])
 
 
 def _gather_rows(gathers, peer):
