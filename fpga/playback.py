@@ -1,28 +1,35 @@
 """Parts of an on-board test: tables played as streams, and checkers that compare beat by beat."""
 
-from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.hdl import Cat, Const, Module, ResetInserter, Shape, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+
+from ..hdl.fifo import FIFO
+from ..hdl.memory import BlockRAM
+from ..hdl.pipeline import credit, delayed, delayed_flag
 
 
 class Player(wiring.Component):
     """Offers the rows of a table in order, once after each ``start``: 1 beat per cycle.
 
-    Two registers follow the memory: a block RAM without its output register takes 5.6 ns on an
-    ECP5 of grade 6, so the first must stand close by, and the second may stand near the user.
+    The table is block RAM with its output registers: without them it takes 5.6 ns on an ECP5 of
+    grade 6, more than half a cycle. Rows on their way wait in a small queue, so that the table
+    never stalls.
 
     Parameters
     ----------
     shape : shape-like, payload of the stream.
-    rows : list of initial values of that shape, at least 1; block RAM.
+    rows : list of initial values of that shape, 1 to 2048.
 
     Members
     -------
     start : In(1). One cycle; rows that were not taken are forgotten.
-    stall : In(1). No new row is offered.
+    stall : In(1). No new row is fetched; up to 12 that were fetched before still come.
     o : Out(stream.Signature(shape))
-    played : Out(1). Every row has been taken.
+    played : Out(1). Every row has been taken, or there was no ``start`` yet.
     """
+
+    AHEAD = 12  # rows fetched and not taken yet: 8 cycles from one credit to the next use of it
 
     def __init__(self, shape, rows):
         if not rows:
@@ -38,39 +45,36 @@ class Player(wiring.Component):
         )
 
     def elaborate(self, platform):
-        m = Module()
-        depth = max(len(self.rows), 2)
-        m.submodules.table = table = memory.Memory(shape=self.shape, depth=depth, init=self.rows)
-        read = table.read_port()
-        row = Signal(range(len(self.rows) + 1), init=len(self.rows))
-        fetched = Signal()  # the memory's read register holds a row
-        waiting = Signal()  # the first register behind it does
-        near = Signal(self.shape, reset_less=True)
-        held = Signal(self.shape, reset_less=True)
-        remain, pull, load = Signal(), Signal(), Signal()
-        m.d.comb += [
-            remain.eq(row != len(self.rows)),
-            load.eq(waiting & (self.o.ready | ~self.o.valid) & ~self.stall),
-            pull.eq(fetched & (load | ~waiting)),
-            read.addr.eq(row),
-            read.en.eq(pull | ~fetched),
-            self.o.p.eq(held),
+        m, play = Module(), Module()
+        n_rows, width = len(self.rows), Shape.cast(self.shape).width
+        words = [Const.cast(Const(row, self.shape)).value for row in self.rows]
+        table = BlockRAM(width, max(n_rows, 2), init=words)
+        queue = FIFO(width, self.AHEAD, never_full=True)
+        m.submodules.table = table
+        play.submodules.queue = queue
+        fetch, taken, started = Signal(), Signal(), Signal()
+        row = Signal(range(n_rows + 1))
+        left = Signal(range(n_rows + 1), init=n_rows)  # rows not taken
+        remain = Signal(init=1)  # there are rows not fetched
+        room = credit(play, self.AHEAD, take=fetch, give=taken)
+        play.d.comb += [
+            fetch.eq(started & remain & room & ~self.stall),
+            taken.eq(queue.o.valid & self.o.ready),
+            table.read_addr.eq(row),
+            queue.i.valid.eq(delayed_flag(play, fetch, 3, name="fetch")),
+            queue.i.p.eq(delayed(play, table.read_data, 1, name="row")),
+            self.o.valid.eq(queue.o.valid),
+            queue.o.ready.eq(self.o.ready),
+            Value.cast(self.o.p).eq(queue.o.p),
         ]
-        m.d.sync += self.played.eq(~(remain | fetched | waiting | self.o.valid | self.start))
-        with m.If(read.en):
-            m.d.sync += fetched.eq(remain)
-            with m.If(remain):
-                m.d.sync += row.eq(row + 1)
-        with m.If(pull):
-            m.d.sync += [waiting.eq(1), near.eq(read.data)]
-        with m.Elif(load):
-            m.d.sync += waiting.eq(0)
-        with m.If(load):
-            m.d.sync += [self.o.valid.eq(1), held.eq(near)]
-        with m.Elif(self.o.ready):
-            m.d.sync += self.o.valid.eq(0)
+        with play.If(fetch):
+            play.d.sync += [row.eq(row + 1), remain.eq(row != n_rows - 1)]
+        with play.If(taken):
+            play.d.sync += left.eq(left - 1)
+        m.submodules.play = ResetInserter(self.start)(play)
         with m.If(self.start):
-            m.d.sync += [row.eq(0), fetched.eq(0), waiting.eq(0), self.o.valid.eq(0)]
+            m.d.sync += started.eq(1)
+        m.d.sync += self.played.eq(~self.start & (~started | (left == 0)))
         return m
 
 

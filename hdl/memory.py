@@ -2,12 +2,14 @@
 
 from functools import cached_property
 
-from amaranth.hdl import ClockSignal, Instance, Module, Signal
+from amaranth.hdl import ClockSignal, Const, Instance, Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .primitives import family
+
+MAX_INIT = 2048  # words with contents: narrower modes of an ECP5 spread them otherwise
 
 
 def _ports(width, depth):
@@ -27,7 +29,8 @@ class BlockRAM(wiring.Component):
     An address offered in cycle t gives its word in cycle t + 2; both ports take one access per
     cycle. A word written in cycle t can be read from cycle t + 1 on. Reading the word that is
     being written in the same cycle gives an undefined word: on an ECP5 the array does not order
-    the two, so no user may rely on it. Contents are undefined after power-up and kept over reset.
+    the two, so no user may rely on it. Words beyond ``init`` are undefined after power-up; all are
+    kept over reset.
 
     The portable body is a memory with two read registers. The ECP5 body uses DP16KD with its
     output registers, which synthesis does not infer (Yosys 0.70), in the widest mode that holds
@@ -40,6 +43,9 @@ class BlockRAM(wiring.Component):
         Bits per word, at least 1.
     depth : int
         Words, 2 to 16384.
+    init : sequence of int
+        Words after configuration, from address 0 on, for up to 2048 words: a table, if nothing is
+        ever written.
 
     Members
     -------
@@ -48,19 +54,24 @@ class BlockRAM(wiring.Component):
     read_addr, read_data : In(ceil_log2(depth)), Out(width)
     """
 
-    def __init__(self, width, depth):
+    def __init__(self, width, depth, *, init=()):
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width!r}")
         if not 2 <= depth <= 16384:
             raise ValueError(f"depth must be 2 to 16384, not {depth!r}")
+        if len(init) > depth:
+            raise ValueError(f"init must have at most {depth} words, not {len(init)}")
+        if init and depth > MAX_INIT:
+            raise ValueError(f"depth must be at most {MAX_INIT} with init, not {depth}")
         self.width = width
         self.depth = depth
+        self.init = list(init)
         super().__init__(_ports(width, depth))
 
     @cached_property
     def array(self):
         """The portable body's memory; a proof may add a read port to it before elaboration."""
-        return memory.Memory(shape=self.width, depth=self.depth, init=[])
+        return memory.Memory(shape=self.width, depth=self.depth, init=self.init)
 
     @cached_property
     def _ports(self):
@@ -132,6 +143,7 @@ class BlockRAM(wiring.Component):
         for port in "AB":
             for bit in range(3):
                 args[f"i_CS{port}{bit}"] = 0
+        args |= self._contents(mode, start, stop)
         n_enables = {36: 4, 18: 2}.get(mode, 0)
         for bit in range(14):
             index = bit - addr_lsb
@@ -146,6 +158,23 @@ class BlockRAM(wiring.Component):
             if used:
                 args[f"o_DO{port if mode == 36 else 'B'}{index}"] = self.read_data[start + bit]
         return Instance("DP16KD", **args)
+
+    def _contents(self, mode, start, stop):
+        """Parameters INITVAL_00 to INITVAL_3F that hold bits `start` to `stop` of ``init``.
+
+        Words follow each other in modes of 9, 18 and 36 bits; each value has 16 times 18 bits, in
+        places of 20 (as in Yosys' brams_map_16kd.v).
+        """
+        if not self.init:
+            return {}
+        kept = (1 << stop - start) - 1
+        bits = sum((word >> start & kept) << mode * k for k, word in enumerate(self.init))
+        pieces = [bits >> 18 * k & 0x3FFFF for k in range(1024)]
+        values = (
+            sum(piece << 20 * k for k, piece in enumerate(pieces[n : n + 16]))
+            for n in range(0, 1024, 16)
+        )
+        return {f"p_INITVAL_{n:02X}": Const(value, 320) for n, value in enumerate(values)}
 
 
 class Bank(wiring.Component):

@@ -18,13 +18,15 @@ from . import batch, tools
 DP16KD = """
 // Port A writes, port B reads, equal widths, output registers on. A word that is read while it is
 // written comes out inverted: the array does not say which one it is, so nobody may rely on it.
+// INITVALs hold 16 times 18 bits each, in places of 20; words follow each other in them.
 module DP16KD #(
     parameter DATA_WIDTH_A = 18, parameter DATA_WIDTH_B = 18,
     parameter REGMODE_A = "NOREG", parameter REGMODE_B = "NOREG",
     parameter RESETMODE = "SYNC", parameter ASYNC_RESET_RELEASE = "SYNC",
     parameter CSDECODE_A = "0b000", parameter CSDECODE_B = "0b000",
     parameter WRITEMODE_A = "NORMAL", parameter WRITEMODE_B = "NORMAL",
-    parameter CLKAMUX = "CLKA", parameter CLKBMUX = "CLKB", parameter GSR = "ENABLED"
+    parameter CLKAMUX = "CLKA", parameter CLKBMUX = "CLKB", parameter GSR = "ENABLED",
+    <INITVAL>
 ) (
     input CLKA, CLKB, CEA, CEB, OCEA, OCEB, WEA, WEB, RSTA, RSTB,
     input CSA0, CSA1, CSA2, CSB0, CSB1, CSB2,
@@ -46,6 +48,15 @@ module DP16KD #(
     wire [13:0] to = ada >> LSB, from = adb >> LSB;
     reg [W-1:0] array [0:(1 << (14 - LSB)) - 1];
     reg [W-1:0] read, out;
+    localparam [64*320-1:0] INIT = {<INITS>};
+    integer n;
+    initial if (W >= 9) for (n = 0; n < 1024 * 18 / W; n = n + 1)
+        array[n] = bits_of(n * W);
+    function [W-1:0] bits_of(input integer first);
+        integer k;
+        for (k = 0; k < W; k = k + 1)
+            bits_of[k] = INIT[(first + k) / 18 * 20 + (first + k) % 18];
+    endfunction
     always @(posedge CLKA) if (write) array[to] <= di[W-1:0];
     always @(posedge CLKB) begin
         if (CEB & selected_b & ~WEB)
@@ -89,7 +100,10 @@ endmodule
 
 def models():
     """Verilog of both primitives; ``<A:18>`` stands for A17, A16, ... A0."""
-    return re.sub(r"<(\w+):(\d+)>", _bits, DP16KD + MULT18X18D)
+    names = [f"INITVAL_{n:02X}" for n in range(64)]
+    memory = DP16KD.replace("<INITVAL>", ", ".join(f"parameter {name} = 320'b0" for name in names))
+    memory = memory.replace("<INITS>", ", ".join(reversed(names)))
+    return re.sub(r"<(\w+):(\d+)>", _bits, memory + MULT18X18D)
 
 
 def _bits(match):

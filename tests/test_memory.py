@@ -58,6 +58,32 @@ def test_read_after_two_cycles(width, depth, body):
     np.testing.assert_array_equal(got[sure], out[sure])
 
 
+@pytest.mark.parametrize("body", ["portable", "ecp5"])
+@pytest.mark.parametrize(("width", "depth"), [(75, 500), (19, 700)])
+def test_contents(width, depth, body):
+    rng = np.random.default_rng(depth)
+    words = rng.integers(0, 256, (depth - 3, -(-width // 8)), np.uint8)
+    words[:, -1] &= (1 << (width - 8 * (words.shape[1] - 1))) - 1
+    init = [int.from_bytes(word.tobytes(), "little") for word in words]
+    memory = BlockRAM(width, depth, init=init)
+    model = (ecp5 if body == "ecp5" else batch).build(memory, optimize="-O0")
+    n = len(words)
+    run = model.run(
+        signals={"read_addr": np.arange(n + 2).clip(max=n - 1)},
+        trace=["read_data"],
+        drain=False,
+        max_cycles=n + 2,
+    )
+    np.testing.assert_array_equal(encoding.pack(width, run.traces["read_data"])[2:], words)
+
+
+def test_bad_contents():
+    with pytest.raises(ValueError, match="init must have at most 4 words, not 5"):
+        BlockRAM(8, 4, init=range(5))
+    with pytest.raises(ValueError, match="depth must be at most 2048 with init, not 4096"):
+        BlockRAM(8, 4096, init=[1])
+
+
 def test_users_never_read_the_word_being_written():
     """The model returns such a word inverted; the portable body returns the old one."""
     fifo = BlockFIFO(Beat(32), 16)
