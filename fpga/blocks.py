@@ -6,9 +6,11 @@ lanes, and how many payload bits it moves in a cycle.
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib import import_module
 
 from ..hdl.streams import FrameBeat
+from ..params import PRESETS
 from ..table import Layout
 from . import flow
 
@@ -57,6 +59,12 @@ BLOCKS = {
         "aggregate",
         lambda hdl, n: hdl.AggregationUnit(4 * n),
         lanes=(16,),
+    ),
+    "offload": Block(
+        "offload card, 1 port: schedule, transport, raw, INCEPTIONN and THC, registers",
+        "offload_card",
+        lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}"])),
+        lanes=(8, 16),
     ),
     "thc-norm": Block(
         "THC worker, norms of blocks of 1024",

@@ -191,6 +191,10 @@ REGISTERS = RegisterMap(
             ("address", 16, "of the entry"), ("table", 3, "0 rows, 1 places, 2 neighbors, "
              "3 allowances, 4 peers"), ("toggle", 1, "changes with each write"),
         ),
+        _register(
+            "ports", 0x0A4, "shares of a line",
+            ("floor", 8, "beats for own frames to 256 foreign ones, while both wait", 28),
+        ),
         *(
             Register(name, 0x100 + 4 * k, "counter", doc, step_width=4)
             for k, (name, doc) in enumerate(_COUNTERS)

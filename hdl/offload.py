@@ -71,6 +71,7 @@ class OffloadCore(wiring.Component):
     regions : In(ArrayLayout(Region, 3))
         Gradient, result, landing areas. area : beats of one of those.
     peers : In; neighbor of each peer index of the table
+    floor : In(8), own beats for 256 foreign ones where both wait; see `FrameArbiter`
     table_en, table_addr, table_data; place_en, place_addr, place_data; neighbor; allowance : In
         Tables to be written while no round is armed.
     dropped, refused, failed, sent, again, probes, given_up, crossed, oversize, overrun : Out
@@ -125,6 +126,7 @@ class OffloadCore(wiring.Component):
                 "regions": In(region),
                 "area": In(LENGTH_WIDTH),
                 "peers": In(self.sender.peers.shape()),
+                "floor": In(8),
                 "table_en": In(1),
                 "table_addr": In(len(scheduler.table_addr)),
                 "table_data": In(layout.width),
@@ -334,9 +336,10 @@ class OffloadCore(wiring.Component):
             m.submodules[f"store{k}"] = store = PacketFIFO(
                 FrameBeat(n), STORE_FRAMES * longest, drop="bad"
             )
-            m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(n)
+            m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(n, own_beats=longest)
             here = framer.o.p.meta == k if self.n_ports > 1 else 1
             m.d.comb += [
+                arbiter.floor.eq(self.floor),
                 store.i.valid.eq(framer.o.valid & here),
                 *(store.i.p[name].eq(framer.o.p[name]) for name in ("data", "keep", "last", "bad")),
             ]

@@ -122,6 +122,7 @@ class OffloadCard(wiring.Component):
             (setup.step_cycles, bank.step_cycles.value),
             (setup.watchdog, bank.watchdog.value),
             (core.area, bank.area.beats),
+            (core.floor, bank.ports.floor),
         ]
         for region, name in zip(core.regions, ("gradient", "result", "landing"), strict=True):
             at = Cat(getattr(bank, f"{name}_{half}").value for half in ("low", "high"))

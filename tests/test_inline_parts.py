@@ -81,6 +81,20 @@ def test_arbiter_foreign_waits_for_one_frame_at_most():
     assert waits.max() <= 11
 
 
+@pytest.mark.parametrize("floor", [0, 28, 128, 255])
+def test_arbiter_own_frames_get_their_floor(floor):
+    model = batch.build(FrameArbiter(16, own_beats=10))
+    own = model.pack_frames("own", [bytes(160)] * 600)
+    foreign = model.pack_frames("foreign", [bytes(48)] * 1500)
+    run = model.run({"own": own, "foreign": foreign}, signals={"floor": floor})
+    last = run.taken["foreign"][-1]
+    during = (run.taken["own"] < last).sum()
+    assert abs(during - len(foreign) * floor / 256) <= 20
+    gaps = np.diff(run.taken["foreign"])
+    assert set(np.unique(gaps)) <= {1, 11}  # one own frame at a time
+    assert last - run.taken["foreign"][0] == len(foreign) - 1 + during
+
+
 @pytest.mark.parametrize(("n", "paper"), [(16, 42), (16, 44), (32, 42), (64, 44), (128, 42)])
 @pytest.mark.parametrize(("i", "o"), GRID)
 def test_realigner(n, paper, i, o):
