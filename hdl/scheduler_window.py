@@ -10,7 +10,7 @@ from .scheduler_chunks import Access, Look, State
 from .scheduler_rows import Row
 from .streams import Slice
 
-N_SLOTS = 8  # rows that are looked at ahead; one that waits for nothing is here for 6 cycles
+N_SLOTS = 10  # rows that are looked at ahead: what one that waits for nothing needs from row to row
 
 
 def Seen(layout, n_chunks):
@@ -43,48 +43,43 @@ def _awaits(m, seen, mine, place):
 
 
 class Slot(wiring.Component):
-    """One waiting row; of a row with several chunks only whether `Spread` says that it is ready.
+    """One waiting row; of a row with several chunks, whose state is in `Spread`, only that it is.
 
-    A chunk with more contributions than the row waits for never is.
+    A chunk with more contributions than the row waits for never is ready.
 
     Members
     -------
     mine : In(1)
         The access that passes is this row's, if it is a look.
     seen : In(Seen)
-    spread : In(1)
-        The row with several chunks misses nothing.
     pop : In(1)
-        The row leaves.
+        The row left in the cycle before.
     ready, held : Out(1)
-        Nothing is missing, 5 cycles after the last look or event was taken; held: of a row that
-        may not leave at once.
+        Nothing is missing, 5 cycles after the last event was taken, or 6 after the look; held: of
+        a row that may not leave at once.
+    wide : Out(1)
+        The row has several chunks.
     """
 
     def __init__(self, layout, n_chunks):
-        seen = Seen(layout, n_chunks)
-        members = {"mine": In(1), "seen": In(seen), "spread": In(1), "pop": In(1)}
-        super().__init__(members | {"ready": Out(1), "held": Out(1)})
+        members = {"mine": In(1), "seen": In(Seen(layout, n_chunks)), "pop": In(1)}
+        super().__init__(members | dict.fromkeys(("ready", "held", "wide"), Out(1)))
 
     def elaborate(self, platform):
         m = Module()
         at = self.seen.passing.at
-        chunk, free, hold = Signal(len(at.chunk)), Signal(), Signal()
-        narrow, wide = Signal(), Signal()  # what is here: neither, once the row has left
-        loads, looked, done = Signal(), Signal(), Signal()
+        chunk, free, hold, narrow = Signal(len(at.chunk)), Signal(), Signal(), Signal()
+        loads, looked, sound = Signal(), Signal(), Signal()
         hit, enough = _awaits(m, self.seen, loads, at.chunk == chunk)
-        m.d.comb += [
-            loads.eq(self.seen.passing.look & self.mine & at.fresh),
-            done.eq((narrow & (looked | hit) & (free | enough)) | (wide & self.spread)),
-        ]
-        m.d.sync += looked.eq(loads)
-        with m.If(done):
+        m.d.comb += loads.eq(self.seen.passing.look & self.mine & at.fresh)
+        m.d.sync += [looked.eq(loads & ~at.wide), sound.eq(looked & (free | enough))]
+        with m.If(sound | (narrow & hit & enough)):
             m.d.sync += [self.ready.eq(~hold), self.held.eq(hold)]
         with m.If(self.pop):
-            m.d.sync += [self.ready.eq(0), self.held.eq(0), narrow.eq(0), wide.eq(0)]
+            m.d.sync += [self.ready.eq(0), self.held.eq(0), narrow.eq(0), self.wide.eq(0)]
         with m.If(loads):
             m.d.sync += [chunk.eq(at.chunk), free.eq(at.free), hold.eq(at.hold)]
-            m.d.sync += [narrow.eq(~at.wide), wide.eq(at.wide)]
+            m.d.sync += [narrow.eq(~at.wide), self.wide.eq(at.wide)]
         return m
 
 
@@ -95,21 +90,21 @@ class Spread(wiring.Component):
     -------
     seen : In(Seen)
     pop : In(1)
-        The row has left.
-    done : Out(1)
-        All were looked at, and none is missing: 4 cycles after the last event was taken, or 5
-        after the last look.
+        The row left in the cycle before.
+    ready, held : Out(1)
+        As of `Slot`: all were looked at, and none is missing.
     """
 
     def __init__(self, layout, n_chunks):
         self.n_chunks = n_chunks
-        super().__init__({"seen": In(Seen(layout, n_chunks)), "pop": In(1), "done": Out(1)})
+        members = {"seen": In(Seen(layout, n_chunks)), "pop": In(1)}
+        super().__init__(members | {"ready": Out(1), "held": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
         seen, at = self.seen, self.seen.passing.at
         first, last = Signal(len(at.chunk)), Signal(len(at.chunk))  # chunks looked at so far
-        mine, fresh, end, looked = Signal(), Signal(), Signal(), Signal()
+        mine, fresh, end, looked, hold = (Signal() for _ in range(5))
         within = (at.chunk >= first) & (at.chunk <= last)
         hit, enough = _awaits(m, seen, mine, within)
         m.d.comb += mine.eq(seen.passing.look & at.wide)
@@ -117,7 +112,7 @@ class Spread(wiring.Component):
         with m.If(mine):
             m.d.sync += last.eq(at.chunk)
             with m.If(at.fresh):
-                m.d.sync += first.eq(at.chunk)
+                m.d.sync += [first.eq(at.chunk), hold.eq(at.hold)]
 
         # The sum is a cycle late, `opened` and `closed` are what it does not have yet
         late = Signal(bits(self.n_chunks))
@@ -136,7 +131,10 @@ class Spread(wiring.Component):
             m.d.comb += [none.eq(late == 1), one.eq(late == 2)]
         with m.Else():
             m.d.comb += one.eq(late == 0)
-        m.d.comb += self.done.eq(walked & Mux(close, one, none))
+        with m.If(Mux(close, walked & one, walked & none)):
+            m.d.sync += [self.ready.eq(~hold), self.held.eq(hold)]
+        with m.If(self.pop):
+            m.d.sync += [self.ready.eq(0), self.held.eq(0)]
         return m
 
 
@@ -144,8 +142,8 @@ class RowWindow(wiring.Component):
     """Looks at the chunks of up to `N_SLOTS` rows, and offers the oldest once it is ready.
 
     A row of one chunk, or one that waits for nothing, takes one look; others take one per chunk,
-    and only one of those is here at a time. A row whose last look, or last event, was taken in
-    cycle t is `ready` in t + 5; one with several chunks 6 cycles after its last look.
+    and only one of those is here at a time. A row whose last event was taken in cycle t is `ready`
+    in t + 5, one whose last look was, in t + 6.
 
     Members
     -------
@@ -182,14 +180,18 @@ class RowWindow(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         tail, head = Signal(range(N_SLOTS)), Signal(range(N_SLOTS))
-        room = Signal(range(N_SLOTS + 1), init=N_SLOTS)
+        inside = Signal(range(N_SLOTS + 1))
+        room, popped = Signal(range(N_SLOTS + 1), init=N_SLOTS), Signal()  # a slot is free later
         end = self._walk(m, tail, room)
-        m.d.sync += room.eq(Mux(end == self.pop, room, Mux(end, room - 1, room + 1)))
-        m.d.comb += self.present.eq(room != N_SLOTS)
-        with m.If(end):
-            m.d.sync += tail.eq(tail + 1)
-        with m.If(self.pop):
-            m.d.sync += head.eq(head + 1)
+        m.d.sync += [
+            popped.eq(self.pop),
+            inside.eq(inside + end - self.pop),
+            room.eq(room + popped - end),
+        ]
+        m.d.comb += self.present.eq(inside != 0)
+        for pointer, moves in (tail, end), (head, self.pop):
+            with m.If(moves):
+                m.d.sync += pointer.eq(Mux(pointer == N_SLOTS - 1, 0, pointer + 1))
 
         row = self.rows.p.shape()
         m.submodules.waiting = waiting = memory.Memory(
@@ -221,12 +223,15 @@ class RowWindow(wiring.Component):
             m.d.comb += [
                 slot.mine.eq(self.passing.at.slot == k),
                 slot.seen.eq(seen),
-                slot.spread.eq(spread.done),
-                slot.pop.eq(self.pop & first[k]),
+                slot.pop.eq(popped & first[(k + 1) % N_SLOTS]),
             ]
+
+        def oldest(name):
+            return (Cat(getattr(slot, name) for slot in slots) & first).any()
+
         m.d.comb += [
-            self.ready.eq((Cat(slot.ready for slot in slots) & first).any()),
-            self.held.eq((Cat(slot.held for slot in slots) & first).any()),
+            self.ready.eq(oldest("ready") | (oldest("wide") & spread.ready)),
+            self.held.eq(oldest("held") | (oldest("wide") & spread.held)),
         ]
         return m
 

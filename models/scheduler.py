@@ -2,10 +2,10 @@
 
 The model is played cycle by cycle. It keeps rows and chunks as they are, not the circuit's
 registers: an event counts when it is taken, and a row that is complete then may leave 5 cycles
-later. What the circuit's pipelines add are these constants:
+later, or 6 where a look finds it so. What the circuit's pipelines add are these constants:
 
     address to row      8 cycles to a decision, 11 to an offer; at most 16 rows on the way
-    row to leaving      1 cycle to the look at a chunk, then 5; at most 8 rows
+    row to leaving      1 cycle to the look at a chunk, then 6; at most 10 rows
     event to leaving    5 cycles, and 1 to the offer
 """
 
@@ -15,9 +15,9 @@ from gradnic.table import bits
 
 from .scheduler_rows import SETUP, Fault, Work, work, wrong
 
-N_AHEAD, N_SLOTS = 16, 8
+N_AHEAD, N_SLOTS = 16, 10
 SETTLED, FLUSH_CYCLES = 3, 8
-JUDGED, READ, LEAVES, KNOWN = 8, 11, 5, 4  # cycles
+JUDGED, READ, LEAVES, SOUND, KNOWN = 8, 11, 5, 6, 4  # cycles
 EVENTS = ("added", "finals", "left")
 
 
@@ -61,6 +61,7 @@ class Scheduler:
         self.inside = deque()  # rows with all looks made or on their way
         self.spread = None  # the row with several chunks among them
         self.open = self.open_spread = False  # for a row, in the cycle before
+        self.went = False  # a row, in the cycle before: its place is free in the next
 
     def cycle(self, *, start=0, abort=0, ready=1, idle=1, **offered):
         """Play a cycle. start, abort, ready (of `issues`), idle (of all ports); added, finals,
@@ -124,6 +125,7 @@ class Scheduler:
 
         # Rows move up, and the round goes on
         self._walk(n_looks)
+        self.went = go
         if offer and ready:
             self.offers.popleft()
         if self.spread and self.spread.gone:
@@ -182,7 +184,7 @@ class Scheduler:
             if not (final if row.message.gather else added == row.message.wait):
                 row.missing.add(chunk)
         row.looked |= last
-        self._complete(row, LEAVES + (self.spread is row))
+        self._complete(row, SOUND)
 
     def _complete(self, row, cycles):
         if row.looked and not row.missing:
@@ -193,7 +195,7 @@ class Scheduler:
         may, had_spread = (self.open, self.open_spread), self.spread
         if self.rows_read and self.now >= self.rows_read[0][0] and n_looks < 2:
             self._ask_look(self.rows_read[0][1], *may)
-        self.open = len(self.inside) < N_SLOTS
+        self.open = len(self.inside) + self.went < N_SLOTS
         self.open_spread = self.open and not had_spread
 
     def _ask_look(self, row, is_open, open_spread):
