@@ -27,6 +27,7 @@ from amaranth.lib import wiring
 
 from .. import processes
 from ..hdl.primitives import Target
+from . import parts
 
 DEVICES = ("12k", "25k", "45k", "85k")
 SPEEDS = (6, 7, 8)
@@ -120,9 +121,10 @@ def measure(
     -------
     dict, ready for JSON: ``block device fmax_mhz fmax_mhz_seeds lut ff bram dsp gbps
     gbps_per_klut``, and ``speed clock_mhz seeds lut4 carry lutram boundary_ff seconds
-    critical_path``. ``fmax_mhz`` is the median of the seeds. ``lut`` counts 4-input LUT sites as
-    nextpnr packs them: logic, carry (2 a cell) and LUT RAM (a route-through counts too).
+    critical_path parts``. ``fmax_mhz`` is the median of the seeds. ``lut`` counts 4-input LUT
+    sites as nextpnr packs them: logic, carry (2 a cell) and LUT RAM (a route-through counts too).
     ``ff`` leaves the boundary registers out. ``critical_path`` is text, of the median seed.
+    ``parts`` is what `parts.by_part` finds, two levels deep.
 
     Errors: ValueError for an argument or for a port with an untimed path, ChildProcessError if a
     tool fails, with the end of its log.
@@ -187,6 +189,7 @@ def measure(
         "boundary_ff": boundary,
         "seconds": round(time.monotonic() - started, 1),
         "critical_path": critical_path(reports[shown], netlist),
+        "parts": parts.by_part(netlist, 2),
     }
 
 

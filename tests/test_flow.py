@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from click.testing import CliRunner
-from gradnic.fpga import baseline, blocks, flow
+from gradnic.fpga import baseline, blocks, flow, parts
 
 from gradnic.commands.synth import command
 
@@ -284,3 +284,19 @@ def test_command_mistakes(adder_block, arguments, message):
     result = CliRunner().invoke(command, arguments)
     assert isinstance(result.exception, ValueError)
     assert str(result.exception) == message
+
+
+def test_costs_go_to_the_part_they_came_from():
+    kinds = {"a.b": "$scopeinfo", "a.b.c": "$scopeinfo", "a": "$scopeinfo", "a.b.c.d": "$scopeinfo"}
+    kinds |= {"a.b.sum_LUT4_Z": "LUT4", "a.b.c.x": "CCU2C", "a.b.c.d.y": "TRELLIS_FF"}
+    kinds |= {"a.b.c.ram": "DP16KD", "a.q": "TRELLIS_FF", "other": "LUT4", "a.mux": "PFUMX"}
+    netlist = {"cells": {name: {"type": kind} for name, kind in kinds.items()}}
+    assert parts.by_part(netlist, 2) == {
+        "b.c": {"lut": 2, "ff": 1, "bram": 1},
+        "b": {"lut": 1},
+        "": {"lut": 1, "ff": 1},
+    }
+    assert parts.by_part(netlist, 1) == {
+        "b": {"lut": 3, "ff": 1, "bram": 1},
+        "": {"lut": 1, "ff": 1},
+    }

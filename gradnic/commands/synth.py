@@ -18,10 +18,11 @@ COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "
 @click.option("--clock", default=300.0, show_default=True, help="MHz that placement aims at.")
 @click.option("--jobs", default=1, show_default=True, help="Placements at a time.")
 @click.option("--path", is_flag=True, help="Also print the slowest path of the median seed.")
+@click.option("--parts", is_flag=True, help="Also print what each part of a block costs.")
 @click.option("--check", is_flag=True, help="Exit 1 if worse than the recorded baseline.")
 @click.option("--record", is_flag=True, help="Put the result into the baseline.")
 @json_option
-def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record, json_file):
+def command(block, lanes, seeds, speed, device, clock, jobs, path, parts, check, record, json_file):
     """Synthesize, place and route BLOCK alone, between registers.
 
     BLOCK is one of those that `gradnic synth list` shows; `all` takes every block at every number
@@ -34,6 +35,7 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record
       gradnic synth all --speed 8 --speed 6 --check
     """
     from ..fpga import baseline, blocks, flow
+    from ..fpga.parts import KINDS
 
     out = console(json_file)
     if block == "list":
@@ -93,6 +95,11 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, check, record
                 f"now {result['fmax_mhz'] / old['fmax_mhz'] - 1:+.1%} MHz, "
                 f"{result['lut'] - old['lut']:+d} LUT"
             )
+        if parts:
+            rows = [(part or "(itself)", *(cost[kind] for kind in KINDS))
+                    for part, cost in result["parts"].items()]  # fmt: skip
+            title = f"{result['block']}: LUT sites before packing, by part"
+            out.print(table(title, ("part", "LUT", "FF", "BRAM", "DSP"), rows))
     worse = [line for result in results if check for line in baseline.compare(result, recorded)]
     write_json(json_file, results[0] if len(results) == 1 else results)
     for line in worse:
