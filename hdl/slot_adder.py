@@ -1,6 +1,6 @@
 """Carries out what the slot rule decided: adds payloads to rows of the store, and sends sums."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +16,7 @@ from .streams import Beat
 
 COLUMN = 16  # lanes that share address registers and block RAMs
 N_TASKS = 16  # tasks at work at a time, at most
+WHOLE = 7  # cycles from a sum's last order until it may be sent: it leaves with its answer
 
 
 class SlotAdder(wiring.Component):
@@ -67,6 +68,9 @@ class SlotAdder(wiring.Component):
             rows.open.eq(out.open),
             out.takes.eq(rows.loads & (loaded.emits | loaded.tells)),
             out.with_sum.eq(loaded.emits),
+            out.length.eq(loaded.answer.length),
+            out.is_thc.eq(loaded.answer.op == Op.THC_SUM),
+            out.whole.eq(delayed_flag(m, order.final & order.emits, WHOLE, name="whole")),
             out.row_valid.eq(delayed_flag(m, order.row & order.emits, latency, name="emits")),
             out.row.eq(Cat(column.o for column in self.columns)),
         ]
@@ -84,21 +88,24 @@ class SlotAdder(wiring.Component):
                 column.fill.eq(fill),
             ]
             overflows.append(column.overflows)
-        over = Signal()
-        m.d.sync += over.eq(Cat(overflows).any())
-        self._answer(m, rows, out, over)
+        self._answer(m, rows, out, Cat(overflows).any())
         return m
 
     def _fill(self, m, task):
-        """What the root adds for missing leaves, `SlotLanes.WRITES` cycles after the order."""
+        """What the root adds for missing leaves, `SlotLanes.FILLS` cycles after the order."""
         width = self.sizes.width
         m.submodules.times = times = Multiplier(8, 8)
-        m.d.comb += [times.a.eq(task.missing), times.b.eq(task.g)]
+        missing, g = Signal(8, reset_less=True), Signal(8, reset_less=True)
+        m.d.sync += [
+            missing.eq(Mux(task.wanted > task.leaves, task.wanted - task.leaves, 0)),
+            g.eq(task.g),
+        ]
+        m.d.comb += [times.a.eq(missing), times.b.eq(g)]
         fill = Signal(width, reset_less=True)
         half = times.p[1:]
         m.d.sync += fill.eq(half[:width] | half[width:].any().replicate(width))
-        # the order comes a cycle after the task's step, the product has a register behind it
-        return delayed(m, fill, SlotLanes.WRITES + 1 - times.latency - 1, name="fill")
+        # the order comes a cycle after the task, the product has a register on either side
+        return delayed(m, fill, SlotLanes.FILLS + 1 - times.latency - 2, name="fill")
 
     def _answer(self, m, rows, out, over):
         """Add the overflow flag to what is known of a task, once its last row is through."""
@@ -122,8 +129,7 @@ class SlotAdder(wiring.Component):
             attrs={"ram_style": "distributed"},
         )
         read, write = flags.read_port(domain="comb"), flags.write_port()
-        lag = SlotLanes.OVERFLOWS + 1
-        final = delayed_flag(m, rows.order.final, lag, name="final")
+        final = delayed_flag(m, rows.order.final, SlotLanes.OVERFLOWS, name="final")
         seen, total = Signal(), Signal(reset_less=True)
         m.d.sync += [seen.eq((seen | over) & ~final), total.eq(seen | over)]
         m.d.comb += [tails.o.ready.eq(final), read.addr.eq(tails.o.p.place)]
@@ -140,7 +146,6 @@ class SlotAdder(wiring.Component):
             out.answer_valid.eq(ends & tail.speaks),
             out.answer.eq(answer),
             out.answer.ovf.eq(ovf & (answer.length != 0)),
-            out.is_thc.eq(answer.op == Op.THC_SUM),
         ]
         m.d.sync += [
             self.overflow.eq(ends & tail.adds & total & ~before),

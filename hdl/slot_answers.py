@@ -5,14 +5,15 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .fifo import FIFO, chunks
-from .pipeline import Room
+from .fifo import FIFO, chunks, moved
+from .pipeline import Room, credit
 from .ring import BlockFIFO
 from .slot_types import Answer, chosen
-from .streams import Beat, Slice
+from .streams import Beat
 
 N_ANSWERS = 16
 N_SUMS = 4
+N_BEATS = 16  # on their way out
 LARGEST_FIFO = 64
 
 
@@ -28,26 +29,33 @@ class SlotAnswers(wiring.Component):
     open, takes, with_sum : Out(1), In(1), In(1)
         There is room for one more task; one begins that will answer, and that with a sum. Tasks
         with a sum begin at least 6 cycles apart.
+    length, is_thc : In(16), In(1)
+        Of the task that begins: bytes of the sum, and whether it goes most significant bit first.
     row_valid, row : In(1), In(sizes.row_bits)
         A row of a sum, lane by lane or word by word.
-    answer_valid, answer, is_thc : In(1), In(Answer), In(1)
-        An answer; the first of its rows has come before.
+    whole : In(1)
+        One more sum may be sent: its first beat leaves 4 cycles later at the earliest.
+    answer_valid, answer : In(1), In(Answer)
+        An answer; it leaves 2 cycles later at the earliest.
     answers, sums : see `gradnic.hdl.aggregate.AggregationUnit`
-        A beat leaves 4 cycles after its answer came at the earliest.
     """
 
     def __init__(self, sizes):
         self.sizes = sizes
+        self.running = Signal()  # a row is under way
+        self.rests = Signal()  # the payload ended before its row
         super().__init__(
             {
                 "open": Out(1),
                 "takes": In(1),
                 "with_sum": In(1),
+                "length": In(16),
+                "is_thc": In(1),
                 "row_valid": In(1),
                 "row": In(sizes.row_bits),
+                "whole": In(1),
                 "answer_valid": In(1),
                 "answer": In(Answer),
-                "is_thc": In(1),
                 "answers": Out(stream.Signature(Answer)),
                 "sums": Out(stream.Signature(Beat(8 * sizes.n_bytes))),
             }
@@ -60,18 +68,17 @@ class SlotAnswers(wiring.Component):
         queue = FIFO if n_rows <= LARGEST_FIFO else BlockFIFO
         tail_shape = data.StructLayout({"before_last": 16, "single": 1, "is_thc": 1})
         m.submodules.rows = rows = queue(sizes.row_bits, n_rows)
-        m.submodules.tails = tails = FIFO(tail_shape, N_ANSWERS)
+        m.submodules.tails = tails = FIFO(tail_shape, N_SUMS)
         m.submodules.heads = heads = FIFO(Answer, N_ANSWERS)
-        m.submodules.out = out = Slice(Beat(8 * sizes.n_bytes))
         m.submodules.room = room = Room(N_ANSWERS)
         wiring.connect(m, heads.o, wiring.flipped(self.answers))
-        wiring.connect(m, out.o, wiring.flipped(self.sums))
 
         held = Signal(range(N_SUMS + 1))
-        ends = Signal()
-        m.d.sync += held.eq(held + (self.takes & self.with_sum) - ends)
-        has_room = Signal()
-        m.d.sync += has_room.eq(held != N_SUMS)
+        has_room, ended = Signal(), Signal()
+        m.d.sync += [
+            held.eq(held + (self.takes & self.with_sum) - ended),
+            has_room.eq(held != N_SUMS),
+        ]
         m.d.comb += [
             self.open.eq(room.open & has_room),
             room.take.eq(self.takes),
@@ -80,41 +87,78 @@ class SlotAnswers(wiring.Component):
             rows.i.payload.eq(self.row),
             heads.i.valid.eq(self.answer_valid),
             heads.i.p.eq(self.answer),
-            tails.i.valid.eq(self.answer_valid & (self.answer.length != 0)),
-            tails.i.p.before_last.eq(((self.answer.length - 1) >> ceil_log2(sizes.n_bytes)) - 1),
-            tails.i.p.single.eq(self.answer.length <= sizes.n_bytes),
+            tails.i.valid.eq(self.takes & self.with_sum),
+            tails.i.p.before_last.eq(
+                (self.length - (sizes.n_bytes + 1)) >> ceil_log2(sizes.n_bytes)
+            ),
+            tails.i.p.single.eq(self.length <= sizes.n_bytes),
             tails.i.p.is_thc.eq(self.is_thc),
         ]
+        begins, goes, last = Signal(), Signal(), Signal()
+        may_go = Signal(N_SUMS)  # bit k: more than k sums may be sent
+        ends = goes & last
+        m.d.sync += [
+            ended.eq(ends),
+            may_go.eq(moved(may_go, self.whole & ~ends, ends & ~self.whole)),
+        ]
+        pops, part_next = self._sequence(m, begins, goes, last, tails)
+        m.d.comb += rows.o.ready.eq(pops)
+        space = self._send(m, rows.o.payload, tails.o.p, begins, goes, last, pops, part_next)
+        busy = self.running | self.rests
+        m.d.comb += begins.eq(~busy & rows.o.valid & may_go[0] & space)
+        return m
 
-        n_beats = sizes.width // 4  # of a row
-        number, part, turns = Signal(16), Signal(range(n_beats)), Signal()  # the row's last beat
-        first, was_last = Signal(init=1), Signal()
-        goes, last = Signal(), Signal()
-        tail = tails.o.p
+    def _sequence(self, m, begins, goes, last, tails):
+        """A row at a time, beat by beat. A row takes two cycles or more, so that it leaves its
+        queue by a register: (it does so in this cycle, the next beat's place in its row)."""
+        n_beats = self.sizes.width // 4
+        number, part = Signal(16), Signal(range(n_beats))
+        first, was_last, pops = Signal(init=1), Signal(), Signal()
+        tail, turns = tails.o.p, pops & ~self.rests
+        part_next = Signal.like(part)
         m.d.comb += [
-            out.i.valid.eq(tails.o.valid & rows.o.valid),
-            goes.eq(out.i.valid & out.i.ready),
+            goes.eq(begins | self.running),
             last.eq(Mux(first, tail.single, was_last)),
-            ends.eq(goes & last),
-            tails.o.ready.eq(out.i.ready & rows.o.valid & last),
-            rows.o.ready.eq(out.i.ready & tails.o.valid & (last | turns)),
-            out.i.p.last.eq(last),
+            tails.o.ready.eq(goes & last),
+            part_next.eq(Mux(goes, Mux(last | turns, 0, part + 1), part)),
+        ]
+        m.d.sync += [
+            part.eq(part_next),
+            self.rests.eq(goes & last & ~turns),
+            self.running.eq(goes & ~last & ~turns),
+            pops.eq(goes & ~turns & (last | (part == n_beats - 2))),
         ]
         with m.If(goes):
             m.d.sync += [
                 number.eq(Mux(last, 0, number + 1)),
-                part.eq(Mux(last | turns, 0, part + 1)),
-                turns.eq((part == n_beats - 2) & ~last & ~turns),
                 first.eq(last),
                 was_last.eq(number == tail.before_last),
             ]
-        beats = self._beats(rows.o.payload, tail.is_thc)
-        for start, stop in chunks(8 * sizes.n_bytes):
-            own = Signal.like(part, name=f"part{start}", attrs={"keep_register": 1})
-            with m.If(goes):
-                m.d.sync += own.eq(Mux(last | turns, 0, own + 1))
-            m.d.comb += out.i.p.data[start:stop].eq(chosen([b[start:stop] for b in beats], own))
-        return m
+        return pops, part_next
+
+    def _send(self, m, row, tail, begins, goes, last, pops, part_next):
+        """Choose the beat and queue it; returns the flag that there is room for a row's beats."""
+        size, n_beats = 8 * self.sizes.n_bytes, self.sizes.width // 4
+        shape = data.StructLayout({"beat": Beat(size), "turns": 1})
+        m.submodules.out = out = FIFO(shape, N_BEATS, never_full=True)
+        beats = self._beats(row, tail.is_thc)
+        for start, stop in chunks(size):
+            part = Signal.like(part_next, name=f"part{start}", attrs={"keep_register": 1})
+            beat = Signal(stop - start, name=f"beat{start}", reset_less=True)
+            m.d.sync += [part.eq(part_next), beat.eq(chosen([b[start:stop] for b in beats], part))]
+            m.d.comb += out.i.p.beat.data[start:stop].eq(beat)
+        valid, ends, turns = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        m.d.sync += [valid.eq(goes), ends.eq(last), turns.eq(last | pops)]
+        leaves = self.sums.valid & self.sums.ready & out.o.p.turns
+        m.d.comb += [
+            out.i.valid.eq(valid),
+            out.i.p.beat.last.eq(ends),
+            out.i.p.turns.eq(turns),
+            self.sums.valid.eq(out.o.valid),
+            self.sums.p.eq(out.o.p.beat),
+            out.o.ready.eq(self.sums.ready),
+        ]
+        return credit(m, N_BEATS // n_beats, take=begins, give=leaves, name="space")
 
     def _beats(self, row, is_thc):
         """The beats of a row; sums go most significant bit first."""

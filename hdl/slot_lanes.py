@@ -34,17 +34,18 @@ class SlotLanes(wiring.Component):
     indices, row : In, In
         This row's bits, of the whole row, `SlotRows.latency` cycles after the order.
     fill : In(sizes.width)
-        What is added to an answer, `WRITES` cycles after the order.
+        What is added to an answer, `FILLS` cycles after the order.
     overflows : Out(1)
         A sum of this row did not fit, `OVERFLOWS` cycles after the order.
     o : Out(n_lanes * sizes.width)
         The row as answers have it, `latency` cycles after the order.
     """
 
-    READS = 4
+    READS = 3
+    FILLS = 7
     OVERFLOWS = 8
-    WRITES = 9
-    latency = 11
+    WRITES = 8
+    latency = 10
 
     def __init__(self, sizes, n_lanes, first):
         self.sizes, self.n_lanes, self.first = sizes, n_lanes, first
@@ -52,7 +53,8 @@ class SlotLanes(wiring.Component):
         if self.bits % 32:
             raise ValueError(f"n_lanes must be a multiple of 32 / width, not {n_lanes!r}")
         self.ram = BlockRAM(self.bits, 2 ** (sizes.place_width + sizes.row_width))
-        self.writes = Signal(  # to the tables, registers of this column alone
+        # what is written to the tables: registers of this column alone
+        self.writes = Signal(
             data.StructLayout({"en": 1, "addr": 4 + sizes.b_max, "data": 8}),
             attrs={"keep_register": 1},
         )
@@ -76,11 +78,11 @@ class SlotLanes(wiring.Component):
         m.submodules.ram = ram = self.ram
         orders = self._orders(m)  # by cycles since the order came
         m.d.sync += self.writes.eq(Cat(self.write_en, self.write_addr, self.write_data))
-        addend = self._addend(m, orders)  # at 6
+        addend = self._addend(m, orders)  # at 5
         m.d.comb += ram.read_addr.eq(orders[self.READS].address)
-        held = ram.read_data  # at 6
+        held = ram.read_data  # at 5
 
-        # at 7: sums of all kinds
+        # at 6: sums of all kinds
         lane_sums = [
             Signal(width + 1, name=f"lane{k}", reset_less=True) for k in range(self.n_lanes)
         ]
@@ -96,46 +98,58 @@ class SlotLanes(wiring.Component):
                 larger[k].eq(addend[word] > held[word]),
             ]
         new, old = delayed(m, addend, 1, name="new"), delayed(m, held, 1, name="old")
+        order = orders[5]
+        counts = order.row & order.adds & ~order.first
+        thc = (order.kind == Kind.INDEX) | (order.kind == Kind.SUM)
+        is_thc, takes_new, keeps, maximum, thc_counts, int_counts, clips = (
+            Signal(name=f"{name}_{self.first}", reset_less=True)
+            for name in (
+                "is_thc", "takes_new", "keeps", "maximum", "thc_counts", "int_counts", "clips")
+        )  # fmt: skip
+        m.d.sync += [
+            is_thc.eq(thc),
+            takes_new.eq(order.first | (order.kind == Kind.NORM)),
+            keeps.eq(~order.adds),
+            maximum.eq((order.kind == Kind.NORM) & ~order.first),
+            thc_counts.eq(counts & thc),
+            int_counts.eq(counts & (order.kind == Kind.INT32)),
+            clips.eq(counts & (order.kind == Kind.INT32) & order.saturates),
+        ]
 
-        # at 8: the one that counts, and whether it fits
-        order = orders[7]
-        sums, words = Cat(s[:width] for s in lane_sums), Cat(s[:32] for s in word_sums)
+        # at 7: the one that counts, and whether it fits
         carries = Cat(s[width] for s in lane_sums)
         leaves = Cat(s[32] ^ s[31] for s in word_sums)
-        counts = order.row & order.adds & ~order.first
-        is_thc = (order.kind == Kind.INDEX) | (order.kind == Kind.SUM)
         picked = Signal(self.bits, reset_less=True)
         full = Signal(self.n_lanes, reset_less=True)
         clipped, negative = Signal(n_words, reset_less=True), Signal(n_words, reset_less=True)
+        carried, left = Signal(reset_less=True), Signal(reset_less=True)
         m.d.sync += [
-            self.overflows.eq(
-                counts & Mux(is_thc, carries.any(), (order.kind == Kind.INT32) & leaves.any())
-            ),
-            full.eq(Mux(is_thc & counts, carries, 0)),
-            clipped.eq(Mux((order.kind == Kind.INT32) & counts & order.saturates, leaves, 0)),
+            carried.eq(thc_counts & carries.any()),
+            left.eq(int_counts & leaves.any()),
+            full.eq(Mux(thc_counts, carries, 0)),
+            clipped.eq(Mux(clips, leaves, 0)),
             negative.eq(Cat(s[32] for s in word_sums)),
         ]
+        sums = Cat(s[:width] for s in lane_sums)
         for k in range(n_words):
             word = slice(32 * k, 32 * (k + 1))
-            takes_old = ~order.adds | ((order.kind == Kind.NORM) & ~larger[k] & ~order.first)
-            takes_new = order.first | (order.kind == Kind.NORM)
-            m.d.sync += picked[word].eq(
-                Mux(
-                    takes_old,
-                    old[word],
-                    Mux(takes_new, new[word], Mux(is_thc, sums[word], words[word])),
-                )
-            )
-        # at 9: saturated, and written
+            total = Mux(is_thc, sums[word], word_sums[k][:32])
+            takes_old = keeps | (maximum & ~larger[k])
+            m.d.sync += picked[word].eq(Mux(takes_old, old[word], Mux(takes_new, new[word], total)))
+        # at 8: saturated, and written
         result = Signal(self.bits, reset_less=True)
         ones = Cat(bit.replicate(width) for bit in full)
         limit = Cat(Cat((~sign).replicate(31), sign) for sign in negative)
         beyond = Cat(bit.replicate(32) for bit in clipped)
-        m.d.sync += result.eq(((picked | ones) & ~beyond) | (limit & beyond))
-        order = orders[self.WRITES]
+        writes = Signal(name=f"writes_{self.first}")
+        m.d.sync += [
+            self.overflows.eq(carried | left),
+            result.eq(((picked | ones) & ~beyond) | (limit & beyond)),
+            writes.eq(orders[7].row & orders[7].adds),
+        ]
         m.d.comb += [
-            ram.write_en.eq(order.row & order.adds),
-            ram.write_addr.eq(order.address),
+            ram.write_en.eq(writes),
+            ram.write_addr.eq(orders[self.WRITES].address),
             ram.write_data.eq(result),
         ]
         self._fill(m, result)
@@ -156,24 +170,27 @@ class SlotLanes(wiring.Component):
         return orders
 
     def _addend(self, m, orders):
-        """What is added, by lanes or words, 6 cycles after the order."""
+        """What is added, by lanes or words, 5 cycles after the order."""
         width, n_lanes = self.sizes.width, self.n_lanes
         own = slice(self.first * width, self.first * width + self.bits)
-        row = delayed(m, self.row[own], 3, name="row")  # at 5
+        row = delayed(m, self.row[own], 2, name="row")  # at 3
         low = self.first * width // 32  # number of the first word
         live = Signal(self.bits // 32, reset_less=True)
-        m.d.sync += live.eq(Cat(orders[4].words > low + k for k in range(len(live))))
-        words = Cat(Mux(alive, row[32 * k : 32 * (k + 1)], 0) for k, alive in enumerate(live))
-        stream = Cat(row[i ^ 7] for i in range(self.bits))
+        m.d.sync += live.eq(Cat(orders[2].words > low + k for k in range(len(live))))
+        words = Signal(self.bits, reset_less=True)  # at 4, zeros behind the end of the payload
+        m.d.sync += words.eq(
+            Cat(Mux(alive, row[32 * k : 32 * (k + 1)], 0) for k, alive in enumerate(live))
+        )
+        stream = Cat(words[i ^ 7] for i in range(self.bits))
         sums = Cat(stream[k * width : (k + 1) * width][::-1] for k in range(n_lanes))
         levels = Cat(self._level(m, orders, k) for k in range(n_lanes))
         addend = Signal(self.bits, reset_less=True)
-        kind = orders[5].kind
+        kind = orders[4].kind
         m.d.sync += addend.eq(Mux(kind == Kind.INDEX, levels, Mux(kind == Kind.SUM, sums, words)))
         return addend
 
     def _level(self, m, orders, k):
-        """Level of a lane's index, 5 cycles after the order, as wide as a sum."""
+        """Level of a lane's index, 4 cycles after the order, as wide as a sum."""
         sizes = self.sizes
         lanes, units = sizes.lanes, sizes.index_units
         lane = self.first + k
@@ -182,9 +199,9 @@ class SlotLanes(wiring.Component):
         for bits in range(1, sizes.b_max + 1):
             start = (units - bits) * lanes + bits * lane
             choices.append(self.indices[start : start + bits][::-1])
-        m.d.sync += index.eq(chosen(choices, orders[2].bits))
+        m.d.sync += index.eq(chosen(choices, orders[1].bits))
         depth = sizes.n_jobs << sizes.b_max
-        address = Cat(index, orders[3].job)
+        address = Cat(index, orders[2].job)
         level = Signal(sizes.width, name=f"level{k}")
         if depth > SMALL_TABLE:
             m.submodules[f"table{k}"] = table = BlockRAM(8, depth)
@@ -211,11 +228,13 @@ class SlotLanes(wiring.Component):
         return level
 
     def _fill(self, m, result):
-        """At 10 and 11: what is missing, added and saturated."""
+        """At 9 and 10: what is missing, added and saturated."""
         width = self.sizes.width
+        fill = Signal(width, reset_less=True, attrs={"keep_register": 1})
+        m.d.sync += fill.eq(self.fill)
         out = []
         for k in range(self.n_lanes):
             total = Signal(width + 1, name=f"filled{k}", reset_less=True)
-            m.d.sync += total.eq(result[k * width : (k + 1) * width] + self.fill)
+            m.d.sync += total.eq(result[k * width : (k + 1) * width] + fill)
             out.append(total[:width] | total[width].replicate(width))
         m.d.sync += self.o.eq(Cat(out))

@@ -1,11 +1,13 @@
 """Cuts payloads into rows of the store: one row per cycle, or one beat where that is slower."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .fifo import chunks
-from .pipeline import delayed
+from .pipeline import delayed, delayed_flag
 from .slot_types import SATURATE, Kind, Task, chosen
 from .streams import Beat
 
@@ -49,15 +51,15 @@ class SlotRows(wiring.Component):
     open : In(1)
         There is room for the rows and the answer of one more task.
     loads, following, task : Out(1), Out(Task), Out(Task)
-        A task begins with the next cycle; that task; the one that is being worked on.
+        A task has begun with this cycle; that task; the one of the order to come.
     order : Out(Order(sizes))
-        Registered: one cycle behind its step.
+        Two cycles behind its step.
     indices, row : Out(bits of the largest row of indices), Out(sizes.row_bits)
         ``latency`` cycles behind their order: in the order of the bit stream, rows of fewer bits
         at the upper end; and the row's beats as they came.
     """
 
-    latency = 2
+    latency = 1
 
     def __init__(self, sizes):
         self.sizes = sizes
@@ -78,69 +80,118 @@ class SlotRows(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        sizes, task, values = self.sizes, self.task, self.values
-        working, adding, draining, reading, ending = (
-            Signal(name=name) for name in ("working", "adding", "draining", "reading", "ending")
+        sizes, values = self.sizes, self.values
+        adding, draining, reading, ending, drained = (
+            Signal(name=name) for name in ("adding", "draining", "reading", "ending", "drained")
         )
+        working, free = Signal(), Signal()
+        emits, words = Signal(), Signal()  # of the task that is being worked on
         wait = Signal(range(GAP))  # cycles until the next task may begin
-        left, per_row, two_rows = Signal(16), Signal(16), Signal(16)  # elements, this row's too
+        left = Signal(16)  # elements, this row's too
         number = Signal(sizes.row_width)
         dry = Signal()  # the payload's last beat was taken
-        last_row, long = Signal(), Signal()  # the row that is due is the last; the GAP-th, or more
+        # the row that is due is the last; the GAP-th, or more; both
+        last_row, long, last_long = Signal(), Signal(), Signal()
+        # a row is made in this cycle; a row is, if a beat comes in
+        sure, if_beat = Signal(), Signal()
 
-        arrives, row, finishes = Signal(), Signal(), Signal()
-        takes = values.valid & values.ready
-        m.d.comb += arrives.eq(values.valid | dry)
-        enough, fits, shifts, behind = self._count_units(m, adding, arrives)
+        row, finishes, stops = Signal(), Signal(), Signal()
+        loads, open_before = Signal(), Signal()
+        ready, following = self._ahead(m, loads)
+        m.d.sync += open_before.eq(self.open)
         m.d.comb += [
-            values.ready.eq(~dry & ((adding & ~enough) | draining)),
-            row.eq(reading | (adding & (enough | (fits & arrives)))),
-            finishes.eq((row & last_row) | ending),
+            row.eq(sure | (if_beat & values.valid)),
+            loads.eq(ready & open_before & (free | (last_long & row))),
+            stops.eq(row & last_row),
+            finishes.eq(stops | ending),
         ]
-        with m.If(takes):
-            m.d.sync += dry.eq(values.p.last)
+        kind_bits = Mux(following.kind == Kind.INDEX, following.bits, sizes.width - 1)
+        units = self._count_units(m, loads, kind_bits, adding, values.valid | dry)
+        m.d.comb += values.ready.eq(~dry & ((adding & ~units.enough) | draining))
+        takes_last = values.valid & values.ready & values.p.last
+        per_row = Mux(words, sizes.row_words, sizes.lanes)
+        m.d.sync += [
+            free.eq(~loads & ~working & (wait == 0)),
+            drained.eq(draining & (dry | takes_last)),
+            sure.eq(
+                ~stops & (reading | (drained & emits)
+                          | (units.steps & (units.then_enough
+                                            | (units.then_fits & (dry | takes_last)))))
+            ),
+            if_beat.eq(~stops & adding & Mux(units.steps, units.then_fits, units.fits)),
+        ]  # fmt: skip
+        with m.If(takes_last):
+            m.d.sync += dry.eq(1)
         with m.If(row):
             m.d.sync += [
                 left.eq(left - per_row),
-                last_row.eq(left <= two_rows),
+                last_row.eq(left <= (per_row << 1)),
                 number.eq(number + 1),
                 long.eq(number >= GAP - 2),
+                last_long.eq((left <= (per_row << 1)) & (number >= GAP - 2)),
             ]
-        with m.If(draining & (dry | (takes & values.p.last))):
-            m.d.sync += [draining.eq(0), reading.eq(task.emits), ending.eq(~task.emits)]
+        with m.If(draining & (dry | takes_last)):
+            m.d.sync += draining.eq(0)
+        with m.If(drained):
+            m.d.sync += [reading.eq(emits), ending.eq(~emits)]
         with m.If(finishes):
             m.d.sync += [working.eq(0), adding.eq(0), reading.eq(0), ending.eq(0)]
-        with m.If(finishes & ~ending & ~long):
+        with m.If(stops & ~long):
             m.d.sync += wait.eq(GAP - 2 - number)
         with m.Elif(wait != 0):
             m.d.sync += wait.eq(wait - 1)
-
-        ready, following = self._ahead(m)
-        m.d.comb += self.loads.eq(
-            ready & self.open & Mux(working, finishes & (long | ending), wait == 0)
-        )
-        with m.If(self.loads):
+        with m.If(loads):
             p = following
             m.d.sync += [
-                task.eq(p),
                 working.eq(1),
                 adding.eq(p.adds),
                 draining.eq(p.takes & ~p.adds),
                 reading.eq(~p.takes & p.emits),
                 ending.eq(~p.takes & ~p.emits),
+                emits.eq(p.emits),
+                words.eq(p.kind[1]),
+                sure.eq(~p.takes & p.emits),
+                if_beat.eq(p.adds & (kind_bits < UNITS)),
                 left.eq(p.elems),
-                per_row.eq(Mux(p.kind[1], sizes.row_words, sizes.lanes)),
-                two_rows.eq(Mux(p.kind[1], 2 * sizes.row_words, 2 * sizes.lanes)),
                 last_row.eq(p.elems <= Mux(p.kind[1], sizes.row_words, sizes.lanes)),
+                last_long.eq(0),
                 number.eq(0),
                 long.eq(0),
                 dry.eq(0),
             ]
+        self._order(m, row, finishes, number, last_row, left, loads)
+        self._window(m, units.shifts, units.behind)
+        return m
 
-        order = self.order
+    def _ahead(self, m, loads):
+        """The task to come: (it is there, the task). It stays for one cycle after it was loaded."""
+        tasks, following = self.tasks, self.following
+        whole = following.as_value()
+        flags = []
+        for start, stop in chunks(len(whole)):
+            ready = Signal(name=f"ready{start}", attrs={"keep_register": 1})
+            with m.If(~ready):
+                m.d.sync += [
+                    ready.eq(tasks.valid),
+                    whole[start:stop].eq(tasks.p.as_value()[start:stop]),
+                ]
+            with m.Elif(loads):
+                m.d.sync += ready.eq(0)
+            flags.append(ready)
+        m.d.comb += tasks.ready.eq(~flags[-1])
+        return flags[0], following
+
+    def _order(self, m, row, finishes, number, last_row, left, loads):
+        """A step becomes an order: what kind of row it is, the task says a cycle later."""
+        sizes, task, order = self.sizes, self.task, self.order
+        m.d.sync += self.loads.eq(loads)
+        with m.If(self.loads):
+            m.d.sync += task.eq(self.following)
+        number, left = delayed(m, number, 1, name="number"), delayed(m, left, 1, name="left")
+        last = delayed_flag(m, last_row, 1, name="last")
         m.d.sync += [
-            order.row.eq(row),
-            order.final.eq(finishes),
+            order.row.eq(delayed_flag(m, row, 1, name="row")),
+            order.final.eq(delayed_flag(m, finishes, 1, name="final")),
             order.address.eq(Cat(number, task.place)),
             order.adds.eq(task.adds),
             order.first.eq(task.first),
@@ -149,50 +200,60 @@ class SlotRows(wiring.Component):
             order.kind.eq(task.kind),
             order.bits.eq(task.bits),
             order.saturates.eq(task.overflow == SATURATE),
-            order.words.eq(Mux(last_row, left, per_row)),
+            order.words.eq(Mux(task.kind[1] & last, left, sizes.row_words)),
         ]
-        self._window(m, shifts, behind)
-        return m
 
-    def _ahead(self, m):
-        """The task to come: (it is there, the task)."""
-        ready = Signal()
-        following = Signal(self.task.shape(), name="following", reset_less=True)
-        m.d.comb += [self.following.eq(following), self.tasks.ready.eq(~ready)]
-        with m.If(~ready):
-            m.d.sync += [ready.eq(self.tasks.valid), following.eq(self.tasks.p)]
-        with m.Elif(self.loads):
-            m.d.sync += ready.eq(0)
-        return ready, following
+    def _count_units(self, m, loads, bits, adding, arrives):
+        """Units in the window that belong to no row yet: flags of this step and of the next.
 
-    def _count_units(self, m, adding, arrives):
-        """Units in the window that belong to no row yet: (as many as a row has, with a beat more
-        as many, a beat comes in, units behind this row)."""
-        size, units = Signal(5), Signal(5)
+        enough, fits : as many as a row has; so with a beat more. then_ : after this step.
+        steps, shifts : a step is made in this cycle; a beat comes in. behind : units after it.
+        """
+        size = Signal(5)
         # twice the size, less 0, 4 and 8, and the size less 8: what the next row's flags compare to
         twice = [Signal(signed(7), name=f"twice_less{UNITS * k}") for k in range(3)]
         less = Signal(signed(7))
-        enough, fits, shifts, behind = Signal(), Signal(), Signal(), Signal(5)
-        fewer, beside, more = units - size, units - size + UNITS, units + UNITS
+        enough, fits, then_enough, then_fits = (
+            Signal(name=name) for name in ("enough", "fits", "then_enough", "then_fits")
+        )
+        steps, shifts, behind = Signal(), Signal(), Signal(5)
         m.d.comb += [
+            steps.eq(adding & (enough | arrives)),
             shifts.eq(adding & ~enough & arrives),
-            behind.eq(Mux(enough, fewer, Mux(fits, beside, more))),
         ]
-        with m.If(adding & (enough | arrives)):
+        with m.If(steps):
             m.d.sync += [
-                units.eq(behind),
-                enough.eq(Mux(enough, units >= twice[0], fits & (units >= twice[1]))),
-                fits.eq(
-                    Mux(enough, units >= twice[1], Mux(fits, units >= twice[2], units >= less))
+                enough.eq(then_enough),
+                fits.eq(then_fits),
+                behind.eq(
+                    Mux(then_enough, behind - size,
+                        Mux(then_fits, behind + (UNITS - size), behind + UNITS))
                 ),
+                then_enough.eq(
+                    Mux(then_enough, behind >= twice[0], then_fits & (behind >= twice[1]))
+                ),
+                then_fits.eq(
+                    Mux(then_enough, behind >= twice[1],
+                        Mux(then_fits, behind >= twice[2], behind >= less))
+                ),
+            ]  # fmt: skip
+        with m.If(loads):
+            fits_at_once = bits < UNITS
+            rest = Mux(fits_at_once, UNITS - 1 - bits, UNITS)  # behind the first step
+            m.d.sync += [
+                size.eq(bits + 1),
+                enough.eq(0),
+                fits.eq(fits_at_once),
+                behind.eq(rest),
+                then_enough.eq(rest > bits),
+                then_fits.eq(rest + UNITS > bits),
+                less.eq(bits + 1 - 2 * UNITS),
+                *(t.eq(2 * (bits + 1) - UNITS * k) for k, t in enumerate(twice)),
             ]
-        with m.If(self.loads):
-            p = self.following
-            bits = Mux(p.kind == Kind.INDEX, p.bits, self.sizes.width - 1)
-            m.d.sync += [units.eq(0), size.eq(bits + 1), enough.eq(0), fits.eq(bits < UNITS)]
-            m.d.sync += [less.eq(bits + 1 - 2 * UNITS)]
-            m.d.sync += [t.eq(2 * (bits + 1) - UNITS * k) for k, t in enumerate(twice)]
-        return enough, fits, shifts, behind
+        return SimpleNamespace(
+            enough=enough, fits=fits, then_enough=then_enough, then_fits=then_fits,
+            steps=steps, shifts=shifts, behind=behind,
+        )  # fmt: skip
 
     def _window(self, m, shifts, behind):
         """The last beats, and the two kinds of rows that end with the last one of them."""

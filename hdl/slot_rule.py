@@ -1,36 +1,29 @@
-"""The slot rule: what a contribution may do, decided before anything changes."""
+"""The slot rule: reads a slot's record, has it judged, writes it, and says what is to be done."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats import Op
 from .memory import BlockRAM
-from .slot_sweep import Record, Sweep
-from .slot_types import CLOSE_BOUNDED, CLOSE_N_MIN, EVENTS, Head, JobRegisters, Kind, Task, chosen
+from .pipeline import copied, credit
+from .slot_sweep import Sweep
+from .slot_types import EVENTS, Head, JobRegisters, Kind, Record, Task, chosen
+from .slot_verdict import SLICE, SlotVerdict
 from .streams import Slice
 
 STALE = 4  # subtype of a CONTROL packet
 N_STAGES = 8  # cycles a packet
-
-Verdict = data.StructLayout(
-    {
-        "adds": 1,
-        "first": 1,  # the slot holds nothing of this generation
-        "again": 1,  # the stored sum is the answer
-        "ends": 1,  # the slot's time is over
-        **{name: 1 for name in EVENTS if name != "partial"},
-    }
-)
+N_TASKS = 2  # under way or in the queue
 
 
 class SlotRule(wiring.Component):
     """Compares a head with its slot's record, writes the record, and says what is to be done.
 
     One head every 8 cycles, its task `N_STAGES` + 2 cycles after it was taken. The record of each
-    (slot, set) has everything but the sums and their overflow flag. The generation is compared
-    first: an older one changes nothing, a newer one claims the set, an equal one must agree with
-    what the claim said. See `gradnic.hdl.aggregate.AggregationUnit` for the ports.
+    (slot, set) has everything but the sums and their overflow flag. What may be done to it is
+    `SlotVerdict`; a SwitchML packet also clears its sender's bit in the slot's other set. See
+    `gradnic.hdl.aggregate.AggregationUnit` for the ports.
 
     Parameters
     ----------
@@ -40,7 +33,7 @@ class SlotRule(wiring.Component):
     -------
     jobs, clear, clear_job, busy, now, tick, heads, events, event_job : as there
     tasks : Out(stream.Signature(Task(sizes.place_width)))
-        One for each head, in order, and one for each slot that is closed without one.
+        One for each head, in order, and one for each slot that was to be closed without one.
     """
 
     def __init__(self, sizes):
@@ -63,58 +56,77 @@ class SlotRule(wiring.Component):
             }
         )
         self.at = Signal(N_STAGES)  # stage that the packet is in, one-hot
+        self.may = Signal()  # no packet is in stages 0 to 6
         self.head = Signal(Head, reset_less=True)
         self.closing = Signal()  # no packet, but a slot whose time is over
+        self.clears = Signal()  # the other set's record is being written
+        self.verdict = SlotVerdict(sizes)
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.records = records = self.records
         m.submodules.sweep = sweep = self.sweep
         m.submodules.queue = queue = self.queue
+        m.submodules.verdict = judge = self.verdict
         wiring.connect(m, queue.o, wiring.flipped(self.tasks))
         at, head, closing = self.at, self.head, self.closing
         place = Cat(head.gen[0], head.slot)[: self.sizes.place_width]
-        # in the last stage a task goes in: then the one before must have left
-        self._start(m, queue.i.ready & (~at[7] | ~queue.o.valid | queue.o.ready))
+        going = self._start(m)
 
-        # stage 0: the record is asked for; stage 2: it is there
-        record, job = Signal(Record, reset_less=True), Signal(JobRegisters, reset_less=True)
+        # stages 0 and 1: the records of both sets are asked for; 2 and 3: they are there
+        record, other = Signal(Record, reset_less=True), Signal(Record, reset_less=True)
         m.d.comb += [
-            records.read_addr.eq(Mux(at[0], place, sweep.place)),
+            records.read_addr.eq(Mux(at[0], place, Mux(at[1], place ^ 1, sweep.place))),
             sweep.record.eq(records.read_data),
-            sweep.may_read.eq(~at[0] & ~at[7]),
+            sweep.may_read.eq(~(at[:2].any() | at[6:].any())),
         ]
-        with m.If(at[2]):
-            m.d.sync += record.eq(records.read_data)
-        with m.If(at[0]):
-            m.d.sync += job.eq(chosen(self.jobs, head.job))
-        with m.If(at[3] & closing):
-            m.d.sync += job.eq(chosen(self.jobs, record.job))
-        refused = self._refusals(m, job)
-        verdict, after = self._verdict(m, refused, record)
-        closes, crosses = self._closes(m, verdict, after, job)
-        self._tell(m, queue.i, verdict, after, closes, job, place)
-
-        written = Signal(Record)
+        starts = range(0, Record.size, SLICE)
+        for start, loads in zip(starts, copied(m, at[1], len(starts), name="loads"), strict=True):
+            part = slice(start, start + SLICE)
+            with m.If(loads):
+                m.d.sync += record.as_value()[part].eq(records.read_data[part])
+        with m.If(at[3]):
+            m.d.sync += other.eq(records.read_data)
+        whose, job = self._registers(m, going)
         m.d.comb += [
+            judge.head.eq(head),
+            judge.closing.eq(closing),
+            judge.job.eq(job),
+            judge.record.eq(record),
+            judge.now.eq(self.now),
+        ]
+        verdict, after = judge.verdict, judge.after
+        closes, crosses = self._closes(m, whose, job)
+        self._tell(m, queue.i, record, closes, job, place)
+
+        written, beside = Signal(Record), Signal(Record)
+        bit = Signal(32, reset_less=True)
+        m.d.sync += bit.eq(~(1 << head.src))
+        m.d.comb += [
+            self.clears.eq(at[6] & verdict.clears),
             written.eq(after),
             written.closed.eq(closes),
-            records.write_en.eq((at[7] & (verdict.adds | closes)) | sweep.wipes),
-            records.write_addr.eq(Mux(at[7], place, sweep.place)),
-            records.write_data.eq(Mux(at[7], written, 0)),
+            beside.eq(other),
+            beside.bitmap.eq(other.bitmap & bit),
+            records.write_en.eq((at[7] & (verdict.adds | closes)) | self.clears | sweep.wipes),
+            records.write_addr.eq(Mux(at[7], place, Mux(at[6], place ^ 1, sweep.place))),
+            records.write_data.eq(Mux(at[7], written, Mux(at[6], beside, 0))),
             sweep.crossed.eq(at[7] & crosses),
         ]
         for name in ("accepted", "claims", "abandoned", "duplicates", "stale", "late",
                      "retransmitted", "collisions", "config", "length"):  # fmt: skip
             m.d.sync += self.events[name].eq(at[7] & verdict[name])
-        m.d.sync += self.events.partial.eq(at[7] & closes & (after.count != job.n_children))
+        partial = closes & (after.count != job.n_children) & ~job.switchml
+        m.d.sync += self.events.partial.eq(at[7] & partial)
         m.d.sync += self.event_job.eq(Mux(closing, after.job, head.job))
         return m
 
-    def _start(self, m, has_room):
+    def _start(self, m):
         """Take a request to close a slot, or else a head, every `N_STAGES` cycles."""
         at, head, sweep = self.at, self.head, self.sweep
-        starts, takes = Signal(), Signal()
+        starts, going, gone = Signal(), Signal(), Signal()
+        # a task goes in at the end of each: there is room for it from the beginning
+        may = self.may & credit(m, N_TASKS, take=going, give=gone, name="room")
         m.d.comb += [
             *(
                 getattr(sweep, name).eq(getattr(self, name))
@@ -122,12 +134,16 @@ class SlotRule(wiring.Component):
             ),
             self.busy.eq(sweep.busy),
             sweep.resting.eq(~at.any()),
-            starts.eq(~at[:-1].any() & has_room),
+            starts.eq(may),
+            gone.eq(self.queue.o.valid & self.queue.o.ready),
             sweep.close.ready.eq(starts),
             self.heads.ready.eq(starts & ~sweep.close.valid & ~sweep.blocks),
-            takes.eq(sweep.close.valid | (self.heads.valid & ~sweep.blocks)),
+            going.eq(starts & (sweep.close.valid | (self.heads.valid & ~sweep.blocks))),
         ]
-        m.d.sync += at.eq(Cat(starts & takes, at[:-1]))
+        m.d.sync += [
+            at.eq(Cat(going, at[:-1])),
+            self.may.eq(~going & ~at[:6].any()),
+        ]
         with m.If(starts):
             m.d.sync += [head.eq(self.heads.p), self.closing.eq(sweep.close.valid)]
             with m.If(sweep.close.valid):
@@ -135,151 +151,61 @@ class SlotRule(wiring.Component):
                     head.slot.eq(sweep.close.p.place[1:]),
                     head.gen.eq(sweep.close.p.gen),
                 ]
+        return starts
 
-    def _refusals(self, m, job):
-        """Stages 1 and 2: whether the head disagrees with its job's registers, as (collides,
-        config, length) in stage 3."""
-        head, sizes = self.head, self.sizes
-        fits, in_table = Signal(reset_less=True), Signal(reset_less=True)
-        offset = Signal(signed(15), reset_less=True)
-        length = Signal(16, reset_less=True)
-        is_words = (head.op == Op.NORM) | (head.op == Op.INT32)
-        is_index, is_sum = head.op == Op.THC_IDX, head.op == Op.THC_SUM
-        code, sum_bytes = (8, 12, 16).index(sizes.width), sizes.chunk * sizes.width // 8
-        m.d.sync += [
-            offset.eq(head.slot - job.first_slot),
-            fits.eq(
-                Mux(is_words, (head.elems != 0) & (head.elems <= sizes.n_words),
-                    (head.elems == sizes.chunk) & Mux(
-                        is_index,
-                        (head.p0 == Cat(job.block, job.p, job.bits)) & (head.p1 == job.g),
-                        head.p1[6:] == code))
-                & Mux(job.int32, head.op == Op.INT32, is_index | is_sum | (head.op == Op.NORM))
-            ),
-            in_table.eq(~is_index | (job.bits < sizes.b_max)),
-            length.eq(
-                Mux(is_words, head.elems << 2,
-                    Mux(is_index, (job.bits + 1) * (sizes.chunk // 8), sum_bytes))
-            ),
-        ]  # fmt: skip
-        refused = Signal(data.StructLayout({"collisions": 1, "config": 1, "length": 1}))
-        outside = (offset < 0) | (offset >= job.n_slots) | (head.slot >= sizes.n_slots)
-        wrong = ~fits | ~in_table
-        m.d.sync += [
-            refused.collisions.eq(outside),
-            refused.config.eq(~outside & wrong),
-            refused.length.eq(~outside & ~wrong & (head.length != length)),
-        ]
-        return refused
+    def _registers(self, m, starts):
+        """Whose packet it is, and the job's registers: of the head in stages 0 and 1, of a slot
+        that is to be closed in stages 3 and 4."""
+        found = Signal(JobRegisters, reset_less=True)
+        numbers = []
+        for start in range(0, JobRegisters.size, SLICE):
+            number = Signal(4, name=f"number{start}", reset_less=True, attrs={"keep_register": 1})
+            with m.If(starts):
+                m.d.sync += number.eq(self.heads.p.job)
+            with m.Elif(self.at[2] & self.closing):
+                m.d.sync += number.eq(data.View(Record, self.records.read_data).job)
+            part = slice(start, start + SLICE)
+            entries = [entry.as_value()[part] for entry in self.jobs]
+            m.d.sync += found.as_value()[part].eq(chosen(entries, number))
+            numbers.append(number)
+        return numbers[0], found
 
-    def _verdict(self, m, refused, record):
-        """Stages 3 to 5: what the rule says, and the record as it will be, in stage 6."""
-        head, closing = self.head, self.closing
-        age = Signal(signed(16), reset_less=True)
-        bit, seen = Signal(32, reset_less=True), Signal(reset_less=True)
-        differs = Signal(4, reset_less=True)
-        is_thc = (head.op == Op.THC_IDX) | (head.op == Op.THC_SUM)
-        m.d.sync += [
-            bit.eq(1 << head.src),
-            age.eq(head.gen - record.gen),
-            seen.eq((record.bitmap & bit).any()),
-            differs.eq(
-                Cat(
-                    (head.tensor != record.tensor) | (head.op != record.op),
-                    (head.seq != record.seq) | (head.lc != record.lc),
-                    (head.elems != record.elems) | (head.tree != record.tree),
-                    is_thc & (head.arg != record.tag),
-                )
-            ),
-        ]
-        claims, same, stale = Signal(), Signal(), Signal()
-        good = Signal()
-        m.d.sync += [
-            good.eq(~refused.as_value().any() & ~closing),
-            claims.eq(~record.valid | (age > 0)),
-            same.eq(record.valid & (age == 0)),
-            stale.eq(record.valid & (age < 0)),
-        ]
-        fits = Signal()
-        m.d.comb += fits.eq(good & same & ~differs.any())
-        verdict = Signal(Verdict, reset_less=True)
-        adds = (good & claims) | (fits & ~record.closed & ~seen)
-        m.d.sync += [
-            verdict.adds.eq(adds),
-            verdict.first.eq(claims),
-            verdict.again.eq(fits & record.closed),
-            verdict.ends.eq(closing & same & ~record.closed),
-            verdict.accepted.eq(adds),
-            verdict.claims.eq(good & claims),
-            verdict.abandoned.eq(good & claims & record.valid & ~record.closed),
-            verdict.duplicates.eq(fits & ~record.closed & seen),
-            verdict.stale.eq(good & stale),
-            verdict.late.eq(fits & record.closed & ~seen),
-            verdict.retransmitted.eq(fits & record.closed & seen),
-            verdict.collisions.eq(refused.collisions & ~closing),
-            verdict.config.eq((refused.config & ~closing) | (good & same & differs.any())),
-            verdict.length.eq(refused.length & ~closing),
-        ]
-        return verdict, self._after(m, record, claims, adds, bit)
-
-    def _after(self, m, record, claims, adds, bit):
-        """The record as this packet leaves it; ``closed`` and ``opened`` are added later."""
-        head = self.head
-        after = Signal(Record, reset_less=True)
-        brings = Mux((head.op == Op.NORM) | (head.op == Op.THC_SUM), head.p0, 1)
-        leaves = Mux(claims, 0, record.leaves) + brings
-        m.d.sync += after.eq(record)
-        with m.If(adds):
-            for name in ("job", "gen", "op", "lc", "tensor", "tree", "seq", "elems"):
-                m.d.sync += after[name].eq(head[name])
-            m.d.sync += [
-                after.valid.eq(1),
-                after.tag.eq(head.arg),
-                after.bitmap.eq(Mux(claims, 0, record.bitmap) | bit),
-                after.count.eq(Mux(claims, 0, record.count) + 1),
-                after.leaves.eq(Mux(leaves[8], 255, leaves)),
-                after.last.eq(head.last | (record.last & ~claims)),
-                after.ecn.eq(head.ecn | (record.ecn & ~claims)),
-            ]
-            with m.If(claims):
-                m.d.sync += [after.closed.eq(0), after.opened.eq(self.now)]
-            for kept, new in (("e0", head.p0), ("e1", head.p1)):
-                with m.If(claims | (new.as_signed() > record[kept].as_signed())):
-                    m.d.sync += after[kept].eq(new)
-        return after
-
-    def _closes(self, m, verdict, after, job):
-        """Stages 3 to 6: whether the slot closes, and whether with this packet enough has come of
-        its tensor, both in stage 7."""
-        head, sweep, n_jobs = self.head, self.sweep, self.sizes.n_jobs
+    def _closes(self, m, whose, job):
+        """Whether the slot closes, and whether with this packet enough has come of its tensor,
+        both in stage 7."""
+        head, sweep, n_jobs, verdict = self.head, self.sweep, self.sizes.n_jobs, self.verdict
         totals = Signal(data.ArrayLayout(40, n_jobs))
         tensors, enough = Signal(data.ArrayLayout(16, n_jobs)), Signal(n_jobs)
         m.d.comb += [sweep.tensors.eq(tensors), sweep.enough.eq(enough)]
-        so_far, known = Signal(40, reset_less=True), Signal(reset_less=True)
+        # stages 0 to 4: its tensor's bytes so far
+        tensor, so_far = Signal(16, reset_less=True), Signal(40, reset_less=True)
+        known, same = Signal(reset_less=True), Signal(reset_less=True)
+        base, before = Signal(40, reset_less=True), Signal(reset_less=True)
         total, is_enough = Signal(40, reset_less=True), Signal(reset_less=True)
-        before = Signal(reset_less=True)
-        same = chosen(tensors, head.job) == head.tensor
         m.d.sync += [
-            so_far.eq(Mux(same, chosen(totals, head.job), 0)),
-            known.eq(same & chosen(enough, head.job)),
-            total.eq(so_far + head.length),
-            before.eq(known),
+            tensor.eq(chosen(tensors, whose)),
+            so_far.eq(chosen(totals, whose)),
+            known.eq(chosen(enough, whose)),
+            same.eq(tensor == head.tensor),
+            base.eq(Mux(same, so_far, 0)),
+            before.eq(same & known),
+            total.eq(base + head.length),
             is_enough.eq(total >= job.need_bytes),
         ]
-        partly = after.op != Op.NORM
-        bounded = verdict.adds & partly & (job.close == CLOSE_BOUNDED)
-        by_count = (job.close == CLOSE_N_MIN) & partly & (after.count >= job.n_min)
+        bounded = verdict.bounded & verdict.verdict.adds
         closes, crosses = Signal(), Signal()
         m.d.sync += [
             closes.eq(
-                verdict.ends
-                | (verdict.adds & ((after.count == job.n_children) | by_count))
+                verdict.verdict.ends
+                | (verdict.verdict.adds & verdict.verdict.fills)
                 | (bounded & is_enough & before)
             ),
             crosses.eq(bounded & is_enough & ~before),
         ]
         for k in range(n_jobs):
-            with m.If(self.at[6] & bounded & (head.job == k)):
+            own = Signal(name=f"bytes_of{k}", reset_less=True)
+            m.d.sync += own.eq(head.job == k)
+            with m.If(self.at[6] & bounded & own):
                 m.d.sync += [
                     tensors[k].eq(head.tensor),
                     totals[k].eq(total),
@@ -289,67 +215,80 @@ class SlotRule(wiring.Component):
                 m.d.sync += [totals[k].eq(0), enough[k].eq(0)]
         return closes, crosses
 
-    def _tell(self, m, tasks, verdict, after, closes, job, place):
-        """Stages 6 and 7: the task."""
-        head, sizes = self.head, self.sizes
-        missing = Signal(8, reset_less=True)
-        is_words = (after.op == Op.NORM) | (after.op == Op.INT32)
-        fills = job.root & ~is_words & (after.leaves < job.leaves)
-        m.d.sync += missing.eq(Mux(fills, job.leaves - after.leaves, 0))
-        kind = Signal(Kind, reset_less=True)
-        with m.Switch(after.op):
-            for op, value in (
+    def _tell(self, m, tasks, record, closes, job, place):
+        """Stages 4 to 7: the task."""
+        head, sizes, verdict, after = (
+            self.head,
+            self.sizes,
+            self.verdict.verdict,
+            self.verdict.after,
+        )
+        closing, told = copied(m, self.closing, 2, name="closing")
+        op, kind = Signal(4, reset_less=True), Signal(Kind, reset_less=True)
+        wanted, everyone = Signal(8, reset_less=True), Signal(32, reset_less=True)
+        bit, is_int, is_words = (
+            Signal(32, reset_less=True), Signal(reset_less=True), Signal(reset_less=True)
+        )  # fmt: skip
+        words = (op == Op.NORM) | (op == Op.INT32)
+        m.d.sync += [
+            op.eq(Mux(closing, record.op, head.op)),
+            is_int.eq(op == Op.INT32),
+            is_words.eq(words),
+            wanted.eq(Mux(job.root & ~words, job.leaves, 0)),
+            everyone.eq(Cat(job.n_children > k for k in range(32))),
+            bit.eq(1 << head.src),
+        ]
+        with m.Switch(op):
+            for number, value in (
                 (Op.THC_SUM, Kind.SUM),
                 (Op.NORM, Kind.NORM),
                 (Op.INT32, Kind.INT32),
             ):
-                with m.Case(op):
+                with m.Case(number):
                     m.d.sync += kind.eq(value)
             with m.Default():
                 m.d.sync += kind.eq(Kind.INDEX)
         task, answer = tasks.p, tasks.p.answer
         m.d.comb += [
-            tasks.valid.eq(self.at[7] & (closes | ~self.closing)),
+            tasks.valid.eq(self.at[7]),
             task.place.eq(place),
             task.job.eq(after.job),
             task.kind.eq(kind),
             task.bits.eq(job.bits),
             task.overflow.eq(job.overflow),
             task.elems.eq(after.elems),
-            task.takes.eq(~self.closing & (head.length != 0)),
+            task.takes.eq(~closing & (head.length != 0)),
             task.adds.eq(verdict.adds),
             task.first.eq(verdict.first),
             task.emits.eq(closes | verdict.again),
             task.tells.eq(verdict.stale),
-            task.missing.eq(missing),
+            task.leaves.eq(after.leaves),
+            task.wanted.eq(wanted),
             task.g.eq(job.g),
         ]
         for name in ("gen", "lc", "tensor", "tree", "seq"):
-            m.d.comb += answer[name].eq(Mux(self.closing, after[name], head[name]))
+            m.d.comb += answer[name].eq(Mux(told, after[name], head[name]))
         m.d.comb += [
-            answer.job.eq(Mux(self.closing, after.job, head.job)),
+            answer.job.eq(Mux(closing, after.job, head.job)),
             answer.slot.eq(head.slot),
             answer.ovf.eq(verdict.adds & head.ovf),
+            answer.children.eq(Mux(verdict.single, bit, everyone)),
         ]
         with m.If(verdict.stale):
             m.d.comb += [
-                answer.children.eq(1 << head.src),
                 answer.op.eq(Op.CONTROL),
                 answer.p0.eq(STALE),
                 answer.arg.eq(after.gen),
             ]
         with m.Else():
-            everyone = Cat(job.n_children > k for k in range(32))
             code = (8, 12, 16).index(sizes.width)
-            is_int = after.op == Op.INT32
             sum_bytes = sizes.chunk * sizes.width // 8
             m.d.comb += [
-                answer.children.eq(Mux(verdict.again, 1 << head.src, everyone)),
-                answer.op.eq(Mux(after.op == Op.THC_IDX, Op.THC_SUM, after.op)),
+                answer.op.eq(Mux(op == Op.THC_IDX, Op.THC_SUM, op)),
                 answer.elems.eq(after.elems),
                 answer.p0.eq(Mux(is_int, after.e0, after.leaves)),
                 answer.p1.eq(Mux(is_int, after.e1, Mux(is_words, 0, code << 6))),
-                answer.arg.eq(after.bitmap),
+                answer.arg.eq(Mux(job.switchml, head.arg, after.bitmap)),
                 answer.last.eq(after.last),
                 answer.retx.eq(verdict.again),
                 answer.ecn.eq(after.ecn),

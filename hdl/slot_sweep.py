@@ -5,32 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats import Op
-from .slot_types import JobRegisters, chosen
-
-Record = data.StructLayout(
-    {
-        "valid": 1,
-        "closed": 1,
-        "job": 4,
-        "gen": 16,
-        "bitmap": 32,
-        "count": 6,
-        "leaves": 8,
-        "last": 1,
-        "ecn": 1,
-        "op": 4,
-        "lc": 3,
-        "tensor": 16,
-        "tree": 8,
-        "seq": 24,
-        "elems": 16,
-        "tag": 32,
-        "e0": 8,
-        "e1": 8,
-        "opened": 32,
-    }
-)
-"""What a slot and set holds, beside its sums and its overflow flag."""
+from .pipeline import delayed_flag
+from .slot_types import JobRegisters, Record, chosen
 
 
 def Due(place_width):
@@ -138,20 +114,22 @@ class Sweep(wiring.Component):
             m.d.sync += record.eq(self.record)
         elapsed = Signal(32, reset_less=True)
         job = Signal(JobRegisters, reset_less=True)
-        is_open, enough = Signal(reset_less=True), Signal(reset_less=True)
-        late = Signal(reset_less=True)
+        is_open, late = Signal(reset_less=True), Signal(reset_less=True)
+        tensor, known = Signal(16, reset_less=True), Signal(reset_less=True)
+        enough = Signal(reset_less=True)
         with m.If(stage[2]):
             m.d.sync += [
                 job.eq(chosen(self.jobs, record.job)),
                 elapsed.eq(self.now - record.opened),
                 is_open.eq(record.valid & ~record.closed & (record.op != Op.NORM)),
-                enough.eq(
-                    chosen(self.enough, record.job)
-                    & (chosen(self.tensors, record.job) == record.tensor)
-                ),
+                known.eq(chosen(self.enough, record.job)),
+                tensor.eq(chosen(self.tensors, record.job)),
             ]
         with m.If(stage[3]):
-            m.d.sync += late.eq((job.deadline != 0) & (elapsed >= job.deadline))
+            m.d.sync += [
+                late.eq((job.deadline != 0) & (elapsed >= job.deadline)),
+                enough.eq(known & (tensor == record.tensor)),
+            ]
         m.d.comb += self.close.p.gen.eq(record.gen)
         return is_open & ((by_time & late) | (by_bytes & enough))
 
@@ -159,17 +137,24 @@ class Sweep(wiring.Component):
         """Make records empty, one a cycle, once nothing else is under way."""
         wiping, everything, left = self.wiping, self.everything, self.left
         owner, start, stop = Signal(4), Signal(13), Signal(14)
+        first, number = Signal(13), Signal(14)
+        settled = delayed_flag(m, self.busy, 1, name="settled")  # and so are start and stop
         job = chosen(self.jobs, owner)
         slot = self.place[1:]
         ours = Signal()  # the record at `place` is the job's
-        m.d.sync += [start.eq(job.first_slot), stop.eq(job.first_slot + job.n_slots)]
+        m.d.sync += [
+            first.eq(job.first_slot),
+            number.eq(job.n_slots),
+            start.eq(first),
+            stop.eq(first + number),
+        ]
         m.d.comb += [
             ours.eq((slot >= start) & (slot < stop)),
             self.wipes.eq(wiping & (everything | ours)),
         ]
         with m.If(wiping & (left == 1)):
             m.d.sync += [wiping.eq(0), everything.eq(0), self.busy.eq(0), again.eq(sweeping)]
-        with m.Elif(self.busy & idle & self.resting):
+        with m.Elif(self.busy & settled & idle & self.resting):
             m.d.sync += [wiping.eq(1), self.place.eq(0), left.eq(self.places)]
         with m.If(self.clear & ~self.busy):
             m.d.sync += [self.busy.eq(1), owner.eq(self.clear_job)]

@@ -15,7 +15,7 @@ Head = data.StructLayout(
         "src": 5,
         "op": 4,
         "gen": 16,
-        "slot": 13,
+        "slot": 14,
         "lc": 3,
         "tensor": 16,
         "tree": 8,
@@ -30,7 +30,12 @@ Head = data.StructLayout(
         "length": 16,  # payload bytes
     }
 )
-"""What the unit must know of a contribution: fields of the gradnic header, and two more."""
+"""What the unit must know of a contribution: fields of the gradnic header, and two more.
+
+Of a SwitchML packet ``op`` is INT32, ``gen`` the set, ``p0`` and ``p1`` the exponents; what its
+answer only repeats is in ``tensor`` (UDP source port), ``tree`` (destination port, low bits) and
+``arg`` (packet number).
+"""
 
 Answer = data.StructLayout(
     {
@@ -74,9 +79,36 @@ JobRegisters = data.StructLayout(
         "deadline": 32,  # in steps of `now`; 0 is off
         "root": 1,  # fills what is missing
         "overflow": 2,  # of INT32: 0 wrap, 1 saturate, 2 error (wrap, and say so)
+        "switchml": 1,  # frames and rule of SwitchML-UDP; then int32 = 1, and close = 0
+        "large": 1,  # its packets have 256 values, not 64
     }
 )
-"""Registers of a job, as `gradnic.models.aggregate.Job` names them."""
+"""Registers of a job, as `gradnic.models.jobs` names them."""
+
+Record = data.StructLayout(
+    {
+        "valid": 1,  # never, if the job is SwitchML's
+        "closed": 1,
+        "job": 4,
+        "gen": 16,
+        "bitmap": 32,
+        "count": 6,  # children that are in; of a SwitchML job those awaited
+        "leaves": 8,
+        "last": 1,
+        "ecn": 1,
+        "op": 4,
+        "lc": 3,
+        "tensor": 16,
+        "tree": 8,
+        "seq": 24,
+        "elems": 16,
+        "tag": 32,
+        "e0": 8,
+        "e1": 8,
+        "opened": 32,
+    }
+)
+"""What a slot and set holds, beside its sums and its overflow flag."""
 
 EVENTS = (
     "accepted",
@@ -135,7 +167,8 @@ def Task(place_width):
             "first": 1,  # overwrites
             "emits": 1,  # the slot's sum leaves
             "tells": 1,  # an answer without sum leaves
-            "missing": 8,  # leaves to fill for
+            "leaves": 8,  # that are in, and that there should be: the rest is filled
+            "wanted": 8,
             "g": 8,
         }
     )
