@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .fifo import FIFO, chunks, moved
-from .pipeline import Room, credit
+from .pipeline import Room, credit, delayed_flag
 from .ring import BlockFIFO
 from .slot_types import Answer, chosen
 from .streams import Beat
@@ -42,8 +42,7 @@ class SlotAnswers(wiring.Component):
 
     def __init__(self, sizes):
         self.sizes = sizes
-        self.running = Signal()  # a row is under way
-        self.rests = Signal()  # the payload ended before its row
+        self.idle = Signal(init=1)  # no row is under way
         super().__init__(
             {
                 "open": Out(1),
@@ -101,47 +100,55 @@ class SlotAnswers(wiring.Component):
             ended.eq(ends),
             may_go.eq(moved(may_go, self.whole & ~ends, ends & ~self.whole)),
         ]
-        pops, part_next = self._sequence(m, begins, goes, last, tails)
+        first = Signal(init=1)
+        pops, part = self._sequence(m, begins, goes, last, first, tails)
         m.d.comb += rows.o.ready.eq(pops)
-        space = self._send(m, rows.o.payload, tails.o.p, begins, goes, last, pops, part_next)
-        busy = self.running | self.rests
-        m.d.comb += begins.eq(~busy & rows.o.valid & may_go[0] & space)
+        is_thc = Signal()  # of the payload under way
+        with m.If(first):
+            m.d.sync += is_thc.eq(tails.o.p.is_thc)
+        beats = self._beats(rows.o.payload, Mux(first, tails.o.p.is_thc, is_thc))
+        space = self._send(m, beats, begins, goes, last, pops, part)
+        m.d.comb += begins.eq(self.idle & rows.o.valid & may_go[0] & space)
         return m
 
-    def _sequence(self, m, begins, goes, last, tails):
+    def _sequence(self, m, begins, goes, last, first, tails):
         """A row at a time, beat by beat. A row takes two cycles or more, so that it leaves its
         queue by a register: (it does so in this cycle, the next beat's place in its row)."""
         n_beats = self.sizes.width // 4
         number, part = Signal(16), Signal(range(n_beats))
-        first, was_last, pops = Signal(init=1), Signal(), Signal()
-        tail, turns = tails.o.p, pops & ~self.rests
+        running, rests = Signal(), Signal()  # a row is under way; it ended before its time
+        was_last, pops, before_last = Signal(), Signal(), Signal(16)
+        tail, turns = tails.o.p, pops & ~rests
         part_next = Signal.like(part)
         m.d.comb += [
-            goes.eq(begins | self.running),
+            goes.eq(begins | running),
             last.eq(Mux(first, tail.single, was_last)),
-            tails.o.ready.eq(goes & last),
             part_next.eq(Mux(goes, Mux(last | turns, 0, part + 1), part)),
         ]
+        taken = delayed_flag(m, begins & first, 1, name="tail_taken")
+        m.d.comb += tails.o.ready.eq(taken)
         m.d.sync += [
             part.eq(part_next),
-            self.rests.eq(goes & last & ~turns),
-            self.running.eq(goes & ~last & ~turns),
+            rests.eq(goes & last & ~turns),
+            running.eq(goes & ~last & ~turns),
+            self.idle.eq(~goes | turns),
             pops.eq(goes & ~turns & (last | (part == n_beats - 2))),
         ]
+        with m.If(first):
+            m.d.sync += before_last.eq(tail.before_last)
         with m.If(goes):
             m.d.sync += [
                 number.eq(Mux(last, 0, number + 1)),
                 first.eq(last),
-                was_last.eq(number == tail.before_last),
+                was_last.eq(number == Mux(first, tail.before_last, before_last)),
             ]
         return pops, part_next
 
-    def _send(self, m, row, tail, begins, goes, last, pops, part_next):
+    def _send(self, m, beats, begins, goes, last, pops, part_next):
         """Choose the beat and queue it; returns the flag that there is room for a row's beats."""
-        size, n_beats = 8 * self.sizes.n_bytes, self.sizes.width // 4
+        size = 8 * self.sizes.n_bytes
         shape = data.StructLayout({"beat": Beat(size), "turns": 1})
         m.submodules.out = out = FIFO(shape, N_BEATS, never_full=True)
-        beats = self._beats(row, tail.is_thc)
         for start, stop in chunks(size):
             part = Signal.like(part_next, name=f"part{start}", attrs={"keep_register": 1})
             beat = Signal(stop - start, name=f"beat{start}", reset_less=True)
@@ -158,7 +165,7 @@ class SlotAnswers(wiring.Component):
             self.sums.p.eq(out.o.p.beat),
             out.o.ready.eq(self.sums.ready),
         ]
-        return credit(m, N_BEATS // n_beats, take=begins, give=leaves, name="space")
+        return credit(m, N_BEATS // len(beats), take=begins, give=leaves, name="space")
 
     def _beats(self, row, is_thc):
         """The beats of a row; sums go most significant bit first."""

@@ -168,8 +168,8 @@ class SlotRows(wiring.Component):
         tasks, following = self.tasks, self.following
         whole = following.as_value()
         flags = []
-        for start, stop in chunks(len(whole)):
-            ready = Signal(name=f"ready{start}", attrs={"keep_register": 1})
+        for start, stop in [(0, 0), *chunks(len(whole))]:  # the first one steers nothing wide
+            ready = Signal(name=f"ready{start}_{stop}", attrs={"keep_register": 1})
             with m.If(~ready):
                 m.d.sync += [
                     ready.eq(tasks.valid),
@@ -178,7 +178,7 @@ class SlotRows(wiring.Component):
             with m.Elif(loads):
                 m.d.sync += ready.eq(0)
             flags.append(ready)
-        m.d.comb += tasks.ready.eq(~flags[-1])
+        m.d.comb += tasks.ready.eq(~flags[0])
         return flags[0], following
 
     def _order(self, m, row, finishes, number, last_row, left, loads):

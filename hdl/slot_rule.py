@@ -109,10 +109,15 @@ class SlotRule(wiring.Component):
             beside.eq(other),
             beside.bitmap.eq(other.bitmap & bit),
             records.write_en.eq((at[7] & (verdict.adds | closes)) | self.clears | sweep.wipes),
-            records.write_addr.eq(Mux(at[7], place, Mux(at[6], place ^ 1, sweep.place))),
-            records.write_data.eq(Mux(at[7], written, Mux(at[6], beside, 0))),
+            records.write_addr.eq(Mux(at[7], place, Mux(at[6], place ^ 1, sweep.wiped))),
             sweep.crossed.eq(at[7] & crosses),
         ]
+        own, else_ = (copied(m, at[k], len(starts), name=f"writes{k}") for k in (6, 5))
+        for start, is_own, is_else in zip(starts, own, else_, strict=True):
+            part = slice(start, start + SLICE)
+            one, two = (r.as_value()[part] & on.replicate(len(r.as_value()[part]))
+                        for r, on in ((written, is_own), (beside, is_else)))  # fmt: skip
+            m.d.comb += records.write_data[part].eq(one | two)
         for name in ("accepted", "claims", "abandoned", "duplicates", "stale", "late",
                      "retransmitted", "collisions", "config", "length"):  # fmt: skip
             m.d.sync += self.events[name].eq(at[7] & verdict[name])

@@ -38,9 +38,10 @@ class Sweep(wiring.Component):
         The record store is free in this cycle; nothing is under way that may write to it.
     place, record : Out(place_width), In(Record)
         The record at ``place`` comes 2 cycles later if ``may_read``.
-    wipes, busy, blocks : Out(1), Out(1), Out(1)
-        The record at ``place`` is made empty; that is under way or asked for; no contribution
-        may start.
+    wipes, wiped : Out(1), Out(place_width)
+        The record at ``wiped`` is made empty.
+    busy, blocks : Out(1), Out(1)
+        That is under way or asked for; no contribution may start.
     close : Out(stream.Signature({place, gen}))
     """
 
@@ -66,6 +67,7 @@ class Sweep(wiring.Component):
                 "place": Out(place_width),
                 "record": In(Record),
                 "wipes": Out(1),
+                "wiped": Out(place_width),
                 "busy": Out(1, init=1),
                 "blocks": Out(1),
                 "close": Out(stream.Signature(Due(place_width))),
@@ -148,10 +150,8 @@ class Sweep(wiring.Component):
             start.eq(first),
             stop.eq(first + number),
         ]
-        m.d.comb += [
-            ours.eq((slot >= start) & (slot < stop)),
-            self.wipes.eq(wiping & (everything | ours)),
-        ]
+        m.d.comb += ours.eq((slot >= start) & (slot < stop))
+        m.d.sync += [self.wipes.eq(wiping & (everything | ours)), self.wiped.eq(self.place)]
         with m.If(wiping & (left == 1)):
             m.d.sync += [wiping.eq(0), everything.eq(0), self.busy.eq(0), again.eq(sweeping)]
         with m.Elif(self.busy & settled & idle & self.resting):
