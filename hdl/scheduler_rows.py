@@ -185,21 +185,22 @@ class RowReader(wiring.Component):
         index = Signal(range(self.depth))
         after = Signal(bits(self.depth))
         turn, base = Signal(len(setup.iterations)), Signal(self._chunk_width())
-        next_turn = Signal(len(turn) + 1)
+        turns_left = Signal(len(turn))  # with this one
         final_row, final_turn = Signal(), Signal()
         last_row, one_row = Signal(len(setup.rows)), Signal()
         fetching, fetch, vanished = Signal(), Signal(), Signal()
-        room = Signal(range(N_AHEAD + 1), init=N_AHEAD)
+        room, open = Signal(range(N_AHEAD + 1), init=N_AHEAD), Signal(init=1)
         self.vanished = vanished
         taken = self.rows.valid & self.rows.ready
         given, less = Signal(2), Signal(signed(2))  # a cycle late, and less one
-        m.d.comb += fetch.eq(fetching & (room != 0))
+        m.d.comb += fetch.eq(fetching & open)
         m.d.sync += [
             last_row.eq(setup.rows - 1),
             one_row.eq(setup.rows == 1),
             given.eq(taken + vanished),
             less.eq(taken + vanished - 1),
             room.eq(Mux(fetch, room + less, room + given)),
+            open.eq((room >= 2) | ((room == 1) & ~fetch)),
             self.ended.eq(~fetching & (room == N_AHEAD) & ~self.begin),
         ]
         with m.If(fetch):
@@ -209,10 +210,10 @@ class RowReader(wiring.Component):
                     index.eq(0),
                     after.eq(1),
                     final_row.eq(one_row),
-                    turn.eq(next_turn),
-                    next_turn.eq(next_turn + 1),
+                    turn.eq(turn + 1),
+                    turns_left.eq(turns_left - 1),
                     base.eq(base + setup.stride),
-                    final_turn.eq(next_turn == setup.iterations),
+                    final_turn.eq(turns_left == 2),
                     fetching.eq(~final_turn),
                 ]
         with m.If(self.begin):
@@ -221,7 +222,7 @@ class RowReader(wiring.Component):
                 after.eq(1),
                 final_row.eq(setup.rows == 1),
                 turn.eq(1),
-                next_turn.eq(2),
+                turns_left.eq(setup.iterations),
                 base.eq(setup.stride),
                 final_turn.eq(setup.iterations == 1),
                 fetching.eq(1),

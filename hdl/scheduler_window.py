@@ -180,15 +180,13 @@ class RowWindow(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         tail, head = Signal(range(N_SLOTS)), Signal(range(N_SLOTS))
-        inside = Signal(range(N_SLOTS + 1))
         room, popped = Signal(range(N_SLOTS + 1), init=N_SLOTS), Signal()  # a slot is free later
         end = self._walk(m, tail, room)
         m.d.sync += [
             popped.eq(self.pop),
-            inside.eq(inside + end - self.pop),
             room.eq(room + popped - end),
         ]
-        m.d.comb += self.present.eq(inside != 0)
+        m.d.comb += self.present.eq(~((room == N_SLOTS) | ((room == N_SLOTS - 1) & popped)))
         for pointer, moves in (tail, end), (head, self.pop):
             with m.If(moves):
                 m.d.sync += pointer.eq(Mux(pointer == N_SLOTS - 1, 0, pointer + 1))

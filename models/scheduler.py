@@ -53,6 +53,7 @@ class Scheduler:
     def _reset_rows(self):
         self.source, self.n_left, self.ended, self.failed = iter(()), 0, False, False
         self.ahead = 0  # rows fetched and not yet in the window
+        self.may_fetch = True
         self.given = [0, 0]  # places of theirs that come free in this cycle, and did in the last
         self.judged = deque()  # (cycle of the judgement, what `work` says)
         self.rows_read = deque()  # (cycle from which it is offered, Work)
@@ -215,7 +216,8 @@ class Scheduler:
 
     def _read(self):
         """The next row is fetched; the one that was fetched 8 cycles ago is judged."""
-        fetch = self.n_left and self.ahead < N_AHEAD
+        fetch = self.n_left and self.may_fetch
+        self.may_fetch = self.ahead + bool(fetch) < N_AHEAD
         self.ended = not self.n_left and not self.ahead
         if self.judged and self.judged[0][0] == self.now:
             row = self.judged.popleft()[1]
