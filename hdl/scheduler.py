@@ -193,9 +193,7 @@ class Scheduler(wiring.Component):
         steps, cycles, last = Signal(len(head.steps)), Signal(len(setup.step_cycles)), Signal()
         timed, short = Signal(), Signal()
         m.d.sync += [timed.eq(setup.step_cycles != 0), short.eq(setup.step_cycles == 1)]
-        with m.If(go | flush):
-            m.d.sync += released.eq(0)
-        with m.Elif(counting):
+        with m.If(counting):  # so the oldest row is held: it does not go
             m.d.sync += [cycles.eq(cycles - 1), last.eq(cycles == 2)]
             with m.If(last):
                 m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(steps - 1), last.eq(short)]
@@ -206,6 +204,8 @@ class Scheduler(wiring.Component):
                 m.d.sync += counting.eq(1)
             with m.Else():
                 m.d.sync += released.eq(1)
+        with m.If(go | flush):
+            m.d.sync += released.eq(0)
         with m.If(flush):
             m.d.sync += counting.eq(0)
         return quiet, counting, offers.o.p.row

@@ -21,10 +21,10 @@ def Look(layout, n_chunks, n_slots):
     """Shape of a look at a chunk that a row waits for.
 
     slot : of the row. fresh, end : its first, its last look. wide : the row has further looks.
-    gather : it waits for the chunk to be final. free : it waits for nothing. hold : it does not
-    leave at once. wait : contributions that it waits for.
+    gather : it waits for the chunk to be final. free : it waits for nothing. wait : contributions
+    that it waits for.
     """
-    flags = dict.fromkeys(("fresh", "end", "wide", "gather", "free", "hold"), 1)
+    flags = dict.fromkeys(("fresh", "end", "wide", "gather", "free"), 1)
     chunk, slot = bits(n_chunks - 1), bits(n_slots - 1)
     return data.StructLayout({"chunk": chunk, "slot": slot, **flags, "wait": layout.wait})
 

@@ -54,31 +54,30 @@ class Slot(wiring.Component):
     seen : In(Seen)
     pop : In(1)
         The row left in the cycle before.
-    ready, held : Out(1)
-        Nothing is missing, 5 cycles after the last event was taken, or 6 after the look; held: of
-        a row that may not leave at once.
+    done : Out(1)
+        Nothing is missing, 5 cycles after the last event was taken, or 6 after the look.
     wide : Out(1)
         The row has several chunks.
     """
 
     def __init__(self, layout, n_chunks):
         members = {"mine": In(1), "seen": In(Seen(layout, n_chunks)), "pop": In(1)}
-        super().__init__(members | dict.fromkeys(("ready", "held", "wide"), Out(1)))
+        super().__init__(members | {"done": Out(1), "wide": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
         at = self.seen.passing.at
-        chunk, free, hold, narrow = Signal(len(at.chunk)), Signal(), Signal(), Signal()
+        chunk, free, narrow = Signal(len(at.chunk)), Signal(), Signal()
         loads, looked, sound = Signal(), Signal(), Signal()
         hit, enough = _awaits(m, self.seen, loads, at.chunk == chunk)
         m.d.comb += loads.eq(self.seen.passing.look & self.mine & at.fresh)
         m.d.sync += [looked.eq(loads & ~at.wide), sound.eq(looked & (free | enough))]
         with m.If(sound | (narrow & hit & enough)):
-            m.d.sync += [self.ready.eq(~hold), self.held.eq(hold)]
+            m.d.sync += self.done.eq(1)
         with m.If(self.pop):
-            m.d.sync += [self.ready.eq(0), self.held.eq(0), narrow.eq(0), self.wide.eq(0)]
+            m.d.sync += [self.done.eq(0), narrow.eq(0), self.wide.eq(0)]
         with m.If(loads):
-            m.d.sync += [chunk.eq(at.chunk), free.eq(at.free), hold.eq(at.hold)]
+            m.d.sync += [chunk.eq(at.chunk), free.eq(at.free)]
             m.d.sync += [narrow.eq(~at.wide), self.wide.eq(at.wide)]
         return m
 
@@ -91,20 +90,20 @@ class Spread(wiring.Component):
     seen : In(Seen)
     pop : In(1)
         The row left in the cycle before.
-    ready, held : Out(1)
+    done : Out(1)
         As of `Slot`: all were looked at, and none is missing.
     """
 
     def __init__(self, layout, n_chunks):
         self.n_chunks = n_chunks
         members = {"seen": In(Seen(layout, n_chunks)), "pop": In(1)}
-        super().__init__(members | {"ready": Out(1), "held": Out(1)})
+        super().__init__(members | {"done": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
         seen, at = self.seen, self.seen.passing.at
         first, last = Signal(len(at.chunk)), Signal(len(at.chunk))  # chunks looked at so far
-        mine, fresh, end, looked, hold = (Signal() for _ in range(5))
+        mine, fresh, end, looked = (Signal() for _ in range(4))
         within = (at.chunk >= first) & (at.chunk <= last)
         hit, enough = _awaits(m, seen, mine, within)
         m.d.comb += mine.eq(seen.passing.look & at.wide)
@@ -112,7 +111,7 @@ class Spread(wiring.Component):
         with m.If(mine):
             m.d.sync += last.eq(at.chunk)
             with m.If(at.fresh):
-                m.d.sync += [first.eq(at.chunk), hold.eq(at.hold)]
+                m.d.sync += first.eq(at.chunk)
 
         # The sum is a cycle late, `opened` and `closed` are what it does not have yet
         late = Signal(bits(self.n_chunks))
@@ -132,9 +131,9 @@ class Spread(wiring.Component):
         with m.Else():
             m.d.comb += one.eq(late == 0)
         with m.If(Mux(close, walked & one, walked & none)):
-            m.d.sync += [self.ready.eq(~hold), self.held.eq(hold)]
+            m.d.sync += self.done.eq(1)
         with m.If(self.pop):
-            m.d.sync += [self.ready.eq(0), self.held.eq(0)]
+            m.d.sync += self.done.eq(0)
         return m
 
 
@@ -143,7 +142,8 @@ class RowWindow(wiring.Component):
 
     A row of one chunk, or one that waits for nothing, takes one look; others take one per chunk,
     and only one of those is here at a time. A row whose last event was taken in cycle t is `ready`
-    in t + 5, one whose last look was, in t + 6.
+    in t + 5, one whose last look was, in t + 6; one of several chunks the cycle after it has become
+    the oldest, at the earliest.
 
     Members
     -------
@@ -152,7 +152,7 @@ class RowWindow(wiring.Component):
         To and from `ChunkBook`.
     head : Out(Row)
         The oldest row. present : Out(1), there is one. ready : Out(1), it may leave; held :
-        Out(1), it waits for nothing, but its ``hold`` is set.
+        Out(1), in the cycle before it waited for nothing, but its ``hold`` is set.
     pop : In(1)
         It leaves; only if `ready` or `held`.
     """
@@ -227,9 +227,13 @@ class RowWindow(wiring.Component):
         def oldest(name):
             return (Cat(getattr(slot, name) for slot in slots) & first).any()
 
-        m.d.comb += [
-            self.ready.eq(oldest("ready") | (oldest("wide") & spread.ready)),
-            self.held.eq(oldest("held") | (oldest("wide") & spread.held)),
+        done, wide = Signal(), Signal()
+        m.d.comb += [done.eq(oldest("done") | (wide & spread.done)), self.ready.eq(done)]
+        with m.If(self.head.hold):
+            m.d.comb += self.ready.eq(0)
+        m.d.sync += [
+            wide.eq(oldest("wide") & ~self.pop),
+            self.held.eq(done & self.head.hold & ~self.pop),
         ]
         return m
 
@@ -257,7 +261,6 @@ class RowWindow(wiring.Component):
             look.wide.eq(~row.single),
             look.gather.eq(row.message.gather),
             look.free.eq(row.free),
-            look.hold.eq(row.hold),
             look.wait.eq(row.message.wait),
             self.rows.ready.eq(ahead.i.ready & Mux(fresh, row.single & open, final)),
             end.eq(self.rows.valid & self.rows.ready),

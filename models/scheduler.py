@@ -63,6 +63,8 @@ class Scheduler:
         self.spread = None  # the row with several chunks among them
         self.open = self.open_spread = False  # for a row, in the cycle before
         self.went = False  # a row, in the cycle before: its place is free in the next
+        self.oldest = None  # row in the cycle before
+        self.held = False  # it missed nothing then, and was held
 
     def cycle(self, *, start=0, abort=0, ready=1, idle=1, **offered):
         """Play a cycle. start, abort, ready (of `issues`), idle (of all ports); added, finals,
@@ -112,12 +114,14 @@ class Scheduler:
         head = self.inside[0] if self.inside else None
         may = head is not None and head.looked and not head.missing and now >= head.leaves
         quiet = self.settled == SETTLED and self.all_idle
+        may = may and (len(head.looks) == 1 or head is self.oldest)
         go = may and (not head.hold or self.released) and len(self.offers) < 2
         moved |= go or bool(offer and ready)
         all_done = self.all_out and quiet and self.none_left
         self._watch(moved, offer, head)
         self.all_out = not (not self.ended or self.inside or offer or begins or flush)
-        self._hold(head if may else None, go, quiet, flush)
+        self._hold(head, go, quiet, flush)
+        self.oldest, self.held = head, bool(may and head.hold and not go)
         self.settled = 0 if offer or go else min(self.settled + 1, SETTLED)
         self.all_idle = bool(idle)
         self.none_left = status["unfinished"] == 0
@@ -246,7 +250,7 @@ class Scheduler:
                     setup.step_cycles, self.steps > 0, not self.steps
                 )  # fmt: skip
                 self.steps -= 1
-        elif head and head.hold and quiet and not self.released:
+        elif self.held and quiet and not self.released:
             self.cycles, self.steps = setup.step_cycles, head.steps
             self.counting = head.nop and setup.step_cycles > 0
             self.released = not self.counting
