@@ -4,9 +4,10 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from .pipeline import delayed_flag
+from .pipeline import copied, delayed_flag
 
 UNITS = 8  # a beat out is eight units of one bit per lane
+GROUP = 16  # bits that one copy of a register steers
 
 
 def _reversed_bits(value):
@@ -56,8 +57,6 @@ class BitPacker(wiring.Component):
         lanes, size = self.lanes, UNITS * self.lanes
         # bits in order of the stream, as if they were the low bits of a number
         dense = Signal(size, reset_less=True)
-        width = Signal(3, reset_less=True)
-        m.d.sync += width.eq(self.bits - 1)
         choices = Array(
             Cat(
                 self.values[p // bits][bits - 1 - p % bits] if p < lanes * bits else Const(0, 1)
@@ -65,7 +64,11 @@ class BitPacker(wiring.Component):
             )
             for bits in range(1, 9)
         )
-        m.d.sync += dense.eq(choices[width])
+        kinds = [list(choice) for choice in choices]
+        for start in range(0, size, GROUP):
+            (width,) = copied(m, (self.bits - 1)[:3], 1, name=f"width{start}_")
+            part = Array(Cat(kind[start : start + GROUP]) for kind in kinds)
+            m.d.sync += dense[start : start + GROUP].eq(part[width])
         arrives = delayed_flag(m, self.valid, 1, name="arrives")
 
         base, total = Signal(3), Signal(4)
@@ -74,11 +77,16 @@ class BitPacker(wiring.Component):
             m.d.sync += base.eq(total)
         held_base, full = Signal(3, reset_less=True), Signal()
         turned = Signal(size, reset_less=True)
-        m.d.sync += [
-            held_base.eq(base),
-            turned.eq(Cat(dense, dense) >> ((UNITS - base)[:4] * lanes)),
-            full.eq(arrives & total[3]),
-        ]
+        m.d.sync += [held_base.eq(base), full.eq(arrives & total[3])]
+        for start in range(0, size, GROUP):
+            own = Signal(3, name=f"base{start}", attrs={"keep_register": 1})
+            with m.If(arrives):
+                m.d.sync += own.eq(total)
+            turns = Array(
+                Cat(dense[(start + k - unit * lanes) % size] for k in range(GROUP))
+                for unit in range(UNITS)
+            )
+            m.d.sync += turned[start : start + GROUP].eq(turns[own])
         here = delayed_flag(m, arrives, 1, name="here")
 
         kept = Signal(size, reset_less=True)

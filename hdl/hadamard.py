@@ -5,9 +5,10 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .pipeline import delayed, delayed_flag
+from .pipeline import copied, delayed, delayed_flag
 
 BLOCKS = (64, 256, 1024, 4096)
+GROUP = 2  # lanes that share a memory, and the registers that steer it
 
 
 def check_shape(lanes, block):
@@ -80,8 +81,10 @@ class Hadamard(wiring.Component):
         for stage, span in enumerate(self.spans):
             part = _Across(self.lanes, self.widths[stage], self.widths[stage + 1], span)
             m.submodules[f"across{span}"] = part
+            skip = Signal(name=f"skip{span}")
+            m.d.sync += skip.eq(beats <= span)
             m.d.comb += [
-                part.skip.eq(beats <= span),
+                part.skip.eq(skip),
                 part.i.valid.eq(valid),
                 Cat(part.i.payload).eq(Cat(elements)),
             ]
@@ -136,31 +139,46 @@ class _Across(wiring.Component):
                 leaving.eq(leaving_place != span - 1),
                 leaving_place.eq(leaving_place + 1),
             ]
-
-        # Below four beats what was written must be there at once; above, registers fit between.
-        lag = int(span >= 4)
-        words = memory.Memory(shape=lanes * self.width, depth=span, init=[])
-        m.submodules.words = words
-        read, write = words.read_port(domain="comb"), words.write_port()
-        m.d.comb += read.addr.eq(Mux(leaving, leaving_place, place))
-        word = delayed(m, read.data, lag, name="word")
+        meets = self.i.valid & ~self.skip & second
+        stores = self.i.valid & ~self.skip
+        uses_kept, uses_new = meets | leaving, meets | (self.i.valid & self.skip)
+        # below four beats what was written must be there at once; above, registers fit between
+        lag = 1 if span < 4 else 2
+        flags = delayed(m, Cat(uses_kept, uses_new, meets), lag - 1, name="flags")
+        reads = Mux(leaving, leaving_place, place)
         arrived = delayed(m, Cat(self.i.payload), lag, name="arrived")
-        first = delayed_flag(m, self.i.valid & ~self.skip & ~second, lag, name="first")
-        meets = delayed_flag(m, self.i.valid & ~self.skip & second, lag, name="meets")
-        passes = delayed_flag(m, self.i.valid & self.skip, lag, name="passes")
-        leaves = delayed_flag(m, leaving, lag, name="leaves")
-        stored = []
-        for lane in range(lanes):
-            in_width = len(arrived) // lanes
-            kept = word.word_select(lane, self.width).as_signed()
-            new = arrived.word_select(lane, in_width).as_signed()
-            sums = Mux(meets | leaves, kept, 0) + Mux(meets | passes, new, 0)
-            m.d.sync += self.o.payload[lane].eq(sums)
-            stored.append((Mux(meets, kept, 0) + Mux(meets, -new, new))[: self.width])
-        m.d.sync += self.o.valid.eq(meets | leaves | passes)
-        m.d.comb += [
-            write.data.eq(delayed(m, Cat(stored), lag, name="stored")),
-            write.addr.eq(delayed(m, place, 2 * lag, name="stored_place")),
-            write.en.eq(delayed_flag(m, first | meets, lag, name="stores")),
-        ]
+        for start in range(0, lanes, GROUP):
+            stop = min(start + GROUP, lanes)
+            (steers,), (address,) = (
+                copied(m, value, 1, name=f"{name}{start}")
+                for name, value in (("steers", flags), ("reads", reads))
+            )
+            words = memory.Memory(shape=(stop - start) * self.width, depth=span, init=[])
+            m.submodules[f"words{start}"] = words
+            read, write = words.read_port(domain="comb"), words.write_port()
+            word = delayed(m, read.data, lag - 1, name=f"word{start}_")
+            stored = [
+                self._butterfly(m, steers, word.word_select(lane - start, self.width),
+                                arrived.word_select(lane, len(arrived) // lanes), lane)
+                for lane in range(start, stop)
+            ]  # fmt: skip
+            m.d.comb += [
+                read.addr.eq(address),
+                write.data.eq(delayed(m, Cat(stored), lag - 1, name=f"stored{start}_")),
+            ]
+            (written,) = copied(m, delayed(m, place, 2 * lag - 2), 1, name=f"place{start}")
+            (writes,) = copied(m, delayed_flag(m, stores, 2 * lag - 2), 1, name=f"stores{start}")
+            m.d.comb += [write.addr.eq(written), write.en.eq(writes)]
+        m.d.sync += self.o.valid.eq(delayed_flag(m, uses_kept | uses_new, lag, name="goes"))
         return m
+
+    def _butterfly(self, m, steers, kept, arrived, lane):
+        """One lane: its sum goes out; returns what is stored, the first half or a difference."""
+        uses_kept, uses_new, meets = steers
+        kept, new = kept.as_signed(), Signal(signed(self.width), name=f"new{lane}")
+        m.d.comb += new.eq(arrived.as_signed())
+        m.d.sync += self.o.payload[lane].eq(Mux(uses_kept, kept, 0) + Mux(uses_new, new, 0))
+        # kept - new or new: the inverted bits' one more comes in as a carry
+        inverted = Cat(meets, new ^ meets.replicate(self.width))
+        difference = Cat(meets, Mux(meets, kept, 0)) + inverted
+        return difference[1 : self.width + 1]

@@ -14,7 +14,7 @@ from .ring import BlockFIFO
 from .thc_random import BlockHash, Signs
 
 Sums = data.StructLayout({"word": 32, "number": 32})
-Seeds = data.StructLayout({"sign_h1": 32, "scale": Float, "nothing": 1, "infinite": 1})
+Seeds = data.StructLayout({"sign_word": 32, "scale": Float, "nothing": 1, "infinite": 1})
 N_SEEDS = 64
 QUIET_NAN = 0x7FC00000
 
@@ -112,7 +112,7 @@ class ThcDecoder(wiring.Component):
         m.d.comb += [
             signs.valid.eq(rotate.o.valid),
             signs.first.eq(place == 0),
-            signs.sign_h1.eq(seeds.p.sign_h1),
+            signs.sign_word.eq(seeds.p.sign_word),
         ]
         converts = [IntToFloat(len(rotate.o.payload[0])) for _ in range(lanes)]
         lag = converts[0].latency
@@ -161,7 +161,7 @@ class ThcDecoder(wiring.Component):
         scale = delayed(m, times.o, later, name="scale_word")
         m.d.comb += [
             seeds.i.valid.eq(hashes.done),
-            seeds.i.p.sign_h1.eq(hashes.hashes.sign_h1),
+            seeds.i.p.sign_word.eq(hashes.hashes.sign_word),
             *(seeds.i.p.scale[name].eq(value) for name, value in unpacked(scale).items()),
             seeds.i.p.nothing.eq(delayed(m, word == 0, hashes.latency, name="is_zero")),
             seeds.i.p.infinite.eq(

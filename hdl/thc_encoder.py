@@ -85,34 +85,40 @@ class ThcEncoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        seeds = self._seeds(m)
+        seeds, known = self._seeds(m)
         depth = 2 ** ceil_log2(self.block // lanes + 160)
         m.submodules.room = room = Room(depth, largest=2)
         m.submodules.packed = packed = BlockFIFO(8 * lanes, depth + 8)
         m.submodules.dice = dice = BlockFIFO(8 * lanes + 1, depth)
 
-        # a beat is let in
+        # a beat is let in if its block's seeds are there; they are taken a cycle after its last
         beat = Signal(range(max(2, self.block // lanes)))
         last_beat = Signal.like(beat)
+        at_first, at_last = Signal(init=1), Signal()
         m.d.sync += last_beat.eq((64 // lanes << (self.log4 << 1)) - 1)
-        goes = Signal()
+        goes, may_go = Signal(), Signal()
+        ahead, some = Signal(range(N_SEEDS + 1)), Signal()  # blocks known and not begun; are any?
+        following = Signal.like(ahead)
         m.d.comb += [
-            goes.eq(self.floats.valid & seeds.valid & room.open & ~self.busy),
-            self.floats.ready.eq(seeds.valid & room.open & ~self.busy),
-            seeds.ready.eq(goes & (beat == last_beat)),
+            may_go.eq((some | ~at_first) & room.open & ~self.busy),
+            goes.eq(self.floats.valid & may_go),
+            self.floats.ready.eq(may_go),
+            following.eq(ahead + known - (goes & at_first)),
             room.take.eq(goes),
         ]
+        m.d.sync += [ahead.eq(following), some.eq(following.any())]
         with m.If(goes):
-            m.d.sync += beat.eq(Mux(beat == last_beat, 0, beat + 1))
-        valid, first = Signal(), Signal(reset_less=True)
-        words = Signal(32 * lanes, reset_less=True)
+            m.d.sync += [
+                beat.eq(Mux(at_last, 0, beat + 1)),
+                at_first.eq(at_last),
+                at_last.eq(~at_last & (beat + 1 == last_beat)),
+            ]
+        valid = delayed_flag(m, goes, 2, name="valid")
+        first = delayed(m, at_first, 2, name="first")
+        words = delayed(m, self.floats.payload, 2, name="word")
         now = Signal(Seeds, reset_less=True)
-        m.d.sync += [
-            valid.eq(goes),
-            first.eq(beat == 0),
-            words.eq(self.floats.payload),
-            now.eq(seeds.payload),
-        ]
+        m.d.comb += seeds.ready.eq(delayed_flag(m, goes & at_last, 1, name="block_ends"))
+        m.d.sync += now.eq(seeds.payload)
 
         m.submodules.random = random = RandomBytes(lanes)
         m.submodules.signs = signs = Signs(lanes)
@@ -126,7 +132,7 @@ class ThcEncoder(wiring.Component):
             random.h2.eq(now.hashes.h2),
             signs.valid.eq(valid),
             signs.first.eq(first),
-            signs.sign_h1.eq(now.hashes.sign_h1),
+            signs.sign_word.eq(now.hashes.sign_word),
             dice.i.valid.eq(random.done),
             dice.i.payload.eq(
                 Cat(random.octets, delayed(m, now.scale.silent, random.latency, name="silent"))
@@ -186,7 +192,8 @@ class ThcEncoder(wiring.Component):
         return m
 
     def _seeds(self, m):
-        """Stream of what the blocks to come need: their factors and the seeds of their dice."""
+        """Stream of what the blocks to come need, their factors and the seeds of their dice; and a
+        pulse for each that is known."""
         m.submodules.seeds = seeds = FIFO(Seeds, N_SEEDS)
         m.submodules.seeds_room = room = Room(N_SEEDS)
         m.submodules.hash = hashes = BlockHash()
@@ -216,4 +223,5 @@ class ThcEncoder(wiring.Component):
             seeds.i.p.scale.eq(scale),
             seeds.i.p.scale.silent.eq(scale.silent | silent),
         ]
-        return seeds.o
+        # known once the entry is at the head of the queue, two cycles after it came
+        return seeds.o, delayed_flag(m, hashes.done, 2, name="known")

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .memory import BlockRAM
 from .multiplier import Multiplier
-from .pipeline import delayed
+from .pipeline import copied, delayed
 from .thc_scale import half_exponent
 
 Cell = data.StructLayout({"lower": 8, "above": 8, "gap": 8})
@@ -37,8 +37,8 @@ class Quantize(wiring.Component):
         Index.
     """
 
-    latency = 15
-    random_lag = 11
+    latency = 17
+    random_lag = 12
 
     def __init__(self, width):
         super().__init__(
@@ -57,13 +57,18 @@ class Quantize(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        h = half_exponent(self.log4)
+        (log4,) = copied(m, self.log4, 1, name="log4")
+        (t_fixed,) = copied(m, self.t_fixed, 1, name="t_fixed")
+        total = Signal(signed(len(self.i) + 1), reset_less=True)
         normal = Signal(signed(len(self.i) - 2), reset_less=True)
-        m.d.sync += normal.eq((self.i + (4 << self.log4)) >> h)
+        m.d.sync += [
+            total.eq(self.i + (4 << log4)),
+            normal.eq(total >> half_exponent(log4)),
+        ]
         raised = Signal(signed(len(normal) + 1), reset_less=True)
-        m.d.sync += raised.eq(normal + self.t_fixed)
+        m.d.sync += raised.eq(normal + t_fixed)
         clipped = Signal(11, reset_less=True)
-        twice = self.t_fixed << 1
+        twice = t_fixed << 1
         m.d.sync += clipped.eq(Mux(raised < 0, 0, Mux(raised > twice, twice, raised)))
         m.submodules.times = times = Multiplier(11, 23)
         m.d.comb += [times.a.eq(clipped), times.b.eq(self.unit)]
@@ -82,7 +87,8 @@ class Quantize(wiring.Component):
         m.d.comb += [dice.a.eq(cell.gap), dice.b.eq(Cat(1, self.random))]
         fraction = Cat(delayed(m, u[:8], 2, name="part"), cell.above)
         fraction = delayed(m, fraction, dice.latency, name="fraction")
-        lower = delayed(m, cell.lower, dice.latency, name="lower")
-        up = dice.p <= (fraction << 1)
-        m.d.sync += self.o.eq(lower + (up & delayed(m, cell.gap.any(), dice.latency, name="open")))
+        lower = delayed(m, cell.lower, dice.latency + 1, name="lower")
+        is_open = delayed(m, cell.gap.any(), dice.latency, name="open")
+        up = Signal(reset_less=True)
+        m.d.sync += [up.eq((dice.p <= (fraction << 1)) & is_open), self.o.eq(lower + up)]
         return m

@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .multiplier import Multiplier
-from .pipeline import delayed, delayed_flag
+from .pipeline import copied, delayed, delayed_flag
 
 GOLDEN = 0x9E3779B9
 N_LANES = 64
 FMIX_LATENCY = 14
 
-Hashes = data.StructLayout({"h1": 32, "h2": 32, "sign_h1": 32})
+Hashes = data.StructLayout({"h1": 32, "h2": 32, "sign_word": 32})
 
 
 def step(x):
@@ -24,6 +24,13 @@ def step(x):
     x = x ^ (x << 13)[:32]
     x = x ^ (x >> 17)
     return x ^ (x << 5)[:32]
+
+
+def _not_zero(m, x, name):
+    """32-bit `x`, or `GOLDEN` where it is 0, a cycle later: zero is no start for xorshift."""
+    start = Signal(32, name=name, reset_less=True)
+    m.d.sync += start.eq(Mux(x == 0, GOLDEN, x))
+    return start
 
 
 class Fmix32(wiring.Component):
@@ -57,7 +64,7 @@ class BlockHash(wiring.Component):
     Parameters
     ----------
     signs_only : bool
-        Make only ``sign_h1``, for a decoder, which rolls no dice.
+        Make only ``sign_word``, for a decoder, which rolls no dice.
 
     Members
     -------
@@ -68,6 +75,7 @@ class BlockHash(wiring.Component):
     valid, block : In(1), In(32)
         Number of a block in its tensor.
     done, hashes : Out(1), Out(Hashes)
+        ``sign_word`` is the first word of the block's signs.
     """
 
     latency = 3 * FMIX_LATENCY + 2
@@ -88,12 +96,15 @@ class BlockHash(wiring.Component):
         m = Module()
         m.submodules.inner = inner = Fmix32()
         m.submodules.sign = sign = Fmix32()
-        sign_seed = Signal(32, reset_less=True)
-        m.d.sync += sign_seed.eq(inner.y ^ self.sign_key)
+        sign_seed, sign_word = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        m.d.sync += [
+            sign_seed.eq(inner.y ^ self.sign_key),
+            sign_word.eq(step(_not_zero(m, delayed(m, sign.y, 1, name="sign_h1"), "sign_start"))),
+        ]
         m.d.comb += [
             inner.x.eq(self.block ^ self.tensor_hash),
             sign.x.eq(sign_seed),
-            self.hashes.sign_h1.eq(delayed(m, sign.y, FMIX_LATENCY + 1, name="sign_h1")),
+            self.hashes.sign_word.eq(delayed(m, sign_word, FMIX_LATENCY - 2, name="sign_word")),
             self.done.eq(delayed_flag(m, self.valid, self.latency, name="inside")),
         ]
         if self.signs_only:
@@ -120,7 +131,7 @@ class RandomBytes(wiring.Component):
     Parameters
     ----------
     lanes : int
-        Elements per beat, 2 to 64.
+        Elements per beat, 2 to 32.
 
     Members
     -------
@@ -130,7 +141,7 @@ class RandomBytes(wiring.Component):
     done, octets : Out(1), Out(8 * lanes)
     """
 
-    latency = 5
+    latency = 7
 
     def __init__(self, lanes):
         self.lanes = lanes
@@ -165,30 +176,36 @@ class RandomBytes(wiring.Component):
             fresh.eq(self.first | fresh_next),
         ]
         keys = self._keys(m, phase)
-        valid = delayed_flag(m, self.valid, 4, name="inside")
+        valid = delayed_flag(m, self.valid, 6, name="inside")
         place = delayed(m, phase, 4, name="place")
-        drawn_first = delayed_flag(m, fresh, 4, name="seeds")
-        second = delayed(m, self.h2, 2, name="h2")
+        drawn_first = delayed_flag(m, fresh, 5, name="seeds")
+        first = delayed(m, self.h1, 1, name="h1")
+        second = delayed(m, self.h2, 3, name="h2")
         for lane in range(self.lanes):
             summed, mixed, again, seed = (
                 Signal(32, name=f"{name}{lane}", reset_less=True)
                 for name in ("summed", "mixed", "again", "seed")
             )
             m.d.sync += [
-                summed.eq(keys[lane] + self.h1),
+                summed.eq(keys[lane] + first),
                 mixed.eq(step(summed)),
                 again.eq(mixed + second),
                 seed.eq(step(again)),
             ]
+            # a phase comes again two cycles later at the earliest: read, and drawn and written
             states = memory.Memory(shape=32, depth=self.phases, init=[])
             m.submodules[f"states{lane}"] = states
             read, write = states.read_port(domain="comb"), states.write_port()
-            seeded = Mux(seed == 0, GOLDEN, seed)
-            drawn = Signal(32, name=f"drawn{lane}")
+            (reads,) = copied(m, place, 1, name=f"reads{lane}")
+            (writes,) = copied(m, reads, 1, name=f"place{lane}")
+            (fresh_here,) = copied(m, drawn_first, 1, name=f"fresh{lane}")
+            held, drawn = Signal(32, name=f"held{lane}", reset_less=True), Signal(32)
+            m.d.sync += held.eq(read.data)
+            seeded = _not_zero(m, seed, f"seeded{lane}")
             m.d.comb += [
-                read.addr.eq(place),
-                drawn.eq(step(Mux(drawn_first, seeded, read.data))),
-                write.addr.eq(place),
+                read.addr.eq(reads),
+                drawn.eq(step(Mux(fresh_here, seeded, held))),
+                write.addr.eq(writes),
                 write.data.eq(drawn),
                 write.en.eq(valid),
             ]
@@ -197,7 +214,8 @@ class RandomBytes(wiring.Component):
         return m
 
     def _keys(self, m, phase):
-        """Key of each physical lane in this phase; written one logical lane a cycle on rekey."""
+        """Key of each physical lane in this phase, a cycle later; written one logical lane a cycle
+        on rekey."""
         m.submodules.mix = mix = Fmix32()
         asked = Signal(range(N_LANES + 1), init=N_LANES)
         running = Signal(32, reset_less=True)
@@ -220,7 +238,7 @@ class RandomBytes(wiring.Component):
                 write.addr.eq(number[ceil_log2(self.lanes) :]),
                 write.en.eq(arrives & (number[: ceil_log2(self.lanes)] == lane)),
             ]
-            keys.append(read.data)
+            keys.append(delayed(m, read.data, 1, name=f"key{lane}_"))
         return keys
 
 
@@ -234,30 +252,33 @@ class Signs(wiring.Component):
 
     Members
     -------
-    valid, first, sign_h1 : In(1), In(1), In(32)
+    valid, first, sign_word : In(1), In(1), In(32)
+        ``sign_word``: of `BlockHash`; counts with the first beat.
     signs : Out(lanes)
     """
 
-    latency = 1
+    latency = 2
 
     def __init__(self, lanes):
         if lanes not in (2, 4, 8, 16, 32):
             raise ValueError(f"lanes must be a power of two from 2 to 32, not {lanes!r}")
         self.lanes = lanes
-        super().__init__({"valid": In(1), "first": In(1), "sign_h1": In(32), "signs": Out(lanes)})
+        super().__init__({"valid": In(1), "first": In(1), "sign_word": In(32), "signs": Out(lanes)})
 
     def elaborate(self, platform):
         m = Module()
         parts = 32 // self.lanes
         state, part = Signal(32, reset_less=True), Signal(ceil_log2(parts))
         word, place = Signal(32), Signal.like(part)
-        seed = Mux(self.sign_h1 == 0, GOLDEN, self.sign_h1)
         m.d.comb += place.eq(Mux(self.first, 0, part))
-        with m.If(self.first | (place == 0)):
-            m.d.comb += word.eq(step(Mux(self.first, seed, state)))
+        with m.If(self.first):
+            m.d.comb += word.eq(self.sign_word)
+        with m.Elif(place == 0):
+            m.d.comb += word.eq(step(state))
         with m.Else():
             m.d.comb += word.eq(state)
         with m.If(self.valid):
             m.d.sync += [state.eq(word), part.eq(place + 1)]
-        m.d.sync += self.signs.eq(word.word_select(place, self.lanes))
+        now = delayed(m, word, 1, name="now")
+        m.d.sync += self.signs.eq(now.word_select(delayed(m, place, 1, name="at"), self.lanes))
         return m

@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .multiplier import Multiplier
-from .pipeline import delayed, delayed_flag
+from .pipeline import copied, delayed, delayed_flag
 
 F = 8  # fraction bits at sigma = 1
 
@@ -91,7 +91,7 @@ class Scale(wiring.Component):
     o : Out(signed(16))
     """
 
-    latency = 9
+    latency = 10
 
     log4: In(2)
     word: In(32)
@@ -135,20 +135,25 @@ class Scale(wiring.Component):
                 delayed(m, s, 1, name=f"{name}{turn}")
                 for name, s in (("a", amount), ("z", zero), ("f", full), ("n", negative))
             )
-        rounded = Signal(34, reset_less=True)
-        m.d.sync += rounded.eq((value + 1) >> 1)
+        rounded, low = Signal(34, reset_less=True), Signal(15, reset_less=True)
+        above = Signal(reset_less=True)
+        (log4,) = copied(m, self.log4, 1, name="log4")
+        # the limit is a power of two: at or above it exactly if one of the bits from it up is set
+        m.d.sync += [
+            rounded.eq((value + 1) >> 1),
+            low.eq(rounded[:15]),
+            above.eq((rounded >> (half_exponent(log4) + F)).any()),
+        ]
         zero, full, negative = (
-            delayed(m, s, 1, name=f"{name}3")
+            delayed(m, s, 2, name=f"{name}3")
             for name, s in (("z", zero), ("f", full), ("n", negative))
         )
-        # the limit is a power of two: at or above it exactly if one of the bits from it up is set
         magnitude = Signal(unsigned(15), reset_less=True)
-        h = half_exponent(self.log4)
-        limit, above = Signal(15), Signal()
-        m.d.comb += [limit.eq(1 << (3 + F) << self.log4), above.eq((rounded >> (h + F)).any())]
+        limit = Signal(15)
+        m.d.comb += limit.eq(1 << (3 + F) << log4)
         sign = Signal(reset_less=True)
         m.d.sync += [
-            magnitude.eq(Mux(zero, 0, Mux(full | above, limit, rounded[:15]))),
+            magnitude.eq(Mux(zero, 0, Mux(full | above, limit, low))),
             sign.eq(negative),
             self.o.eq(Mux(sign, -magnitude, magnitude)),
         ]
