@@ -158,21 +158,22 @@ class BitUnpacker(wiring.Component):
         ]
         with m.If(self.produces):
             m.d.sync += left.eq(left + Mux(enough, 0, 4) - size)
-        previous = Signal(len(self.word), reset_less=True)
-        window = Signal(2 * len(self.word), reset_less=True)
-        start = Signal(3, reset_less=True)
-        m.d.sync += [
-            window.eq(Cat(previous, _reversed_bits(self.word))),
-            start.eq(4 - left),
-        ]
+        size_in = len(self.word)
+        previous = Signal(size_in, reset_less=True)
+        window, dense = Signal(2 * size_in, reset_less=True), Signal(size_in, reset_less=True)
+        m.d.sync += window.eq(Cat(previous, _reversed_bits(self.word)))
         with m.If(self.take):
             m.d.sync += previous.eq(_reversed_bits(self.word))
-        dense = Signal(len(self.word), reset_less=True)
-        m.d.sync += dense.eq(window >> (start * quarter))
+        for start in range(0, size_in, 2 * GROUP):
+            (skips,) = copied(m, 4 - left, 1, name=f"skips{start}_")
+            m.d.sync += dense[start : start + 2 * GROUP].eq(
+                (window >> (skips[:3] * quarter))[start : start + 2 * GROUP]
+            )
         for lane in range(lanes):
             shapes = Array(
                 Cat(dense[width * lane : width * (lane + 1)][::-1]) for width in (8, 12, 16, 16)
             )
-            m.d.sync += self.values[lane].eq(shapes[self.code])
+            (code,) = copied(m, self.code, 1, name=f"code{lane}")
+            m.d.sync += self.values[lane].eq(shapes[code])
         m.d.comb += self.done.eq(delayed_flag(m, self.produces, self.latency, name="inside"))
         return m

@@ -41,7 +41,7 @@ class IntToFloat(wiring.Component):
             raise ValueError(f"width must be 2 to 33 bits, not {width!r}")
         self.width = width
         self.n_steps = (width - 1).bit_length()
-        self.latency = 2 + self.n_steps
+        self.latency = 3 + self.n_steps
         super().__init__({"i": In(signed(width)), "o": Out(Float)})
 
     def elaborate(self, platform):
@@ -63,17 +63,19 @@ class IntToFloat(wiring.Component):
         sign = delayed(m, sign, self.n_steps, name="sign")
         kept, rest = (value[-24:], value[:-24]) if size >= 24 else (value << (24 - size), None)
         exponent = 127 + size - 1 - count
+        # rounded up or not; a carry out of all ones makes the next power of two
+        whole, up = Signal(24, reset_less=True), Signal(reset_less=True)
+        placed = Signal(signed(11), reset_less=True)
+        if rest is not None and len(rest):
+            m.d.sync += up.eq(rest[-1] & (kept[0] | rest[:-1].any()))
+        m.d.sync += [whole.eq(kept), placed.eq(exponent)]
         rounded = Signal(25)
-        if rest is None or not len(rest):
-            m.d.comb += rounded.eq(kept)
-        else:
-            up = rest[-1] & (kept[0] | rest[:-1].any())
-            m.d.comb += rounded.eq(kept + up)
+        m.d.comb += rounded.eq(whole + up)
         m.d.sync += [
             self.o.mantissa.eq(Mux(rounded[24], 1 << 23, rounded)),
-            self.o.exponent.eq(exponent + rounded[24]),
-            self.o.sign.eq(sign),
-            self.o.zero.eq(~value[-1]),
+            self.o.exponent.eq(placed + rounded[24]),
+            self.o.sign.eq(delayed(m, sign, 1, name="sign_late")),
+            self.o.zero.eq(delayed(m, ~value[-1], 1, name="zero")),
         ]
         return m
 

@@ -9,7 +9,7 @@ from .bit_packer import BitUnpacker
 from .fifo import FIFO
 from .float_times import Float, IntToFloat, Times, unpacked
 from .hadamard import Hadamard, check_shape
-from .pipeline import Room, delayed, delayed_flag
+from .pipeline import Room, copied, delayed, delayed_flag
 from .ring import BlockFIFO
 from .thc_random import BlockHash, Signs
 
@@ -77,17 +77,22 @@ class ThcDecoder(wiring.Component):
 
         # a beat may start in a block whose seeds are there
         m.submodules.unpacker = unpacker = BitUnpacker(lanes)
-        started, ahead = Signal.like(last_beat), Signal(range(N_SEEDS + 1))
-        produced = Signal()
-        enters = produced & (started == 0)
-        m.d.sync += ahead.eq(ahead + known - enters)
+        started, at_first, at_last = Signal.like(last_beat), Signal(init=1), Signal()
+        ahead, some = Signal(range(N_SEEDS + 1)), Signal()  # blocks known and not begun; are any?
+        following, produced = Signal.like(ahead), Signal()
+        m.d.comb += following.eq(ahead + known - (produced & at_first))
+        m.d.sync += [ahead.eq(following), some.eq(following.any())]
         with m.If(produced):
-            m.d.sync += started.eq(Mux(started == last_beat, 0, started + 1))
+            m.d.sync += [
+                started.eq(Mux(at_last, 0, started + 1)),
+                at_first.eq(at_last),
+                at_last.eq(~at_last & (started + 1 == last_beat)),
+            ]
         m.d.comb += [
             unpacker.code.eq(self.code),
             unpacker.available.eq(self.sums.valid),
             unpacker.word.eq(self.sums.payload),
-            unpacker.open.eq(room.open & (ahead.any() | (started != 0))),
+            unpacker.open.eq(room.open & (some | ~at_first)),
             self.sums.ready.eq(unpacker.take),
             produced.eq(unpacker.produces),
             room.take.eq(produced),
@@ -104,22 +109,26 @@ class ThcDecoder(wiring.Component):
             m.d.comb += rotate.i.payload[lane].eq(value)
 
         # the block's seeds are used where its rotated values come out
-        place = Signal.like(last_beat)
+        place, turns_first, turns_last = Signal.like(last_beat), Signal(init=1), Signal()
         with m.If(rotate.o.valid):
-            m.d.sync += place.eq(Mux(place == last_beat, 0, place + 1))
-        m.d.comb += seeds.ready.eq(rotate.o.valid & (place == last_beat))
+            m.d.sync += [
+                place.eq(Mux(turns_last, 0, place + 1)),
+                turns_first.eq(turns_last),
+                turns_last.eq(~turns_last & (place + 1 == last_beat)),
+            ]
+        m.d.comb += seeds.ready.eq(rotate.o.valid & turns_last)
         m.submodules.signs = signs = Signs(lanes)
         m.d.comb += [
             signs.valid.eq(rotate.o.valid),
-            signs.first.eq(place == 0),
+            signs.first.eq(turns_first),
             signs.sign_word.eq(seeds.p.sign_word),
         ]
         converts = [IntToFloat(len(rotate.o.payload[0])) for _ in range(lanes)]
         lag = converts[0].latency
         scale = data.View(Float, delayed(m, seeds.p.scale, lag, name="scale"))
         lag += Times.latency
-        nothing = delayed(m, seeds.p.nothing, lag, name="nothing")
-        infinite = delayed(m, seeds.p.infinite, lag, name="infinite")
+        nothing = delayed(m, seeds.p.nothing, lag - 1, name="nothing")
+        infinite = delayed(m, seeds.p.infinite, lag - 1, name="infinite")
         turns = delayed(m, signs.signs, lag - signs.latency, name="turns")
         m.d.comb += results.i.valid.eq(delayed_flag(m, rotate.o.valid, lag + 1, name="rotated"))
         for lane, convert in enumerate(converts):
@@ -133,7 +142,8 @@ class ThcDecoder(wiring.Component):
                 times.b.eq(scale),
                 results.i.payload.word_select(lane, 32).eq(word),
             ]
-            m.d.sync += word.eq(Mux(nothing, 0, Mux(infinite, QUIET_NAN, turned)))
+            (special,) = copied(m, Cat(nothing, infinite), 1, name=f"special{lane}")
+            m.d.sync += word.eq(Mux(special[0], 0, Mux(special[1], QUIET_NAN, turned)))
         wiring.connect(m, results.o, wiring.flipped(self.floats))
         return m
 

@@ -9,7 +9,7 @@ from .fifo import FIFO
 from .hadamard import check_shape
 from .memory import BlockRAM
 from .multiplier import Multiplier
-from .pipeline import Room, delayed, delayed_flag
+from .pipeline import Room, copied, delayed, delayed_flag
 
 N_RESULTS = 64
 INFINITE = 0x7F800000
@@ -95,7 +95,7 @@ class ThcNorm(wiring.Component):
         m.submodules.store = store = BlockRAM(25 * lanes, 4 * max(2, n_beats))
         m.submodules.tops = tops = FIFO(8, 4)
         beat, turn = Signal.like(last_beat), Signal(2)
-        at_first, at_last = beat == 0, beat == last_beat
+        at_first, at_last = Signal(init=1), Signal()
         may_start = Signal()
         goes = Signal()
         m.d.comb += [
@@ -106,7 +106,11 @@ class ThcNorm(wiring.Component):
             results_room.take.eq(goes & at_first),
         ]
         with m.If(goes):
-            m.d.sync += beat.eq(Mux(at_last, 0, beat + 1))
+            m.d.sync += [
+                beat.eq(Mux(at_last, 0, beat + 1)),
+                at_first.eq(at_last),
+                at_last.eq(~at_last & (beat + 1 == last_beat)),
+            ]
             with m.If(at_last):
                 m.d.sync += turn.eq(turn + 1)
         slim = []
@@ -133,32 +137,40 @@ class ThcNorm(wiring.Component):
 
         # read: the block at the head of `tops`, a beat a cycle
         place, reading = Signal.like(last_beat), Signal(2)
-        read_last = place == last_beat
+        read_first, read_last = Signal(init=1), Signal()
         m.d.comb += [
             store.read_addr.eq(Cat(place, reading)),
             tops.o.ready.eq(read_last),
             blocks.give.eq(tops.o.valid & read_last),
         ]
         with m.If(tops.o.valid):
-            m.d.sync += place.eq(Mux(read_last, 0, place + 1))
+            m.d.sync += [
+                place.eq(Mux(read_last, 0, place + 1)),
+                read_first.eq(read_last),
+                read_last.eq(~read_last & (place + 1 == last_beat)),
+            ]
             with m.If(read_last):
                 m.d.sync += reading.eq(reading + 1)
         exponent = delayed(m, tops.o.payload, 2, name="exponent")
         squares = [self._square(m, store.read_data, exponent, lane) for lane in range(lanes)]
-        lag = 2 + 2 + 3
+        lag = 2 + 3 + 3
         while len(squares) > 1:
             sums = [Signal(len(squares[0]) + 1, reset_less=True) for _ in squares[::2]]
             m.d.sync += [
                 s.eq(a + b) for s, a, b in zip(sums, squares[::2], squares[1::2], strict=True)
             ]
             squares, lag = sums, lag + 1
-        starts = delayed_flag(m, tops.o.valid & (place == 0), lag, name="starts")
+        starts = delayed_flag(m, tops.o.valid & read_first, lag - 1, name="starts")
         adds = delayed_flag(m, tops.o.valid, lag, name="adds")
         stops = delayed_flag(m, tops.o.valid & read_last, lag, name="stops")
         exponent = delayed(m, exponent, lag - 2, name="kept")
         total = Signal(46, reset_less=True)
+        parts = [total[:23], total[23:]]
+        kept = Cat(
+            Mux(flag, 0, part) for flag, part in zip(copied(m, starts, 2), parts, strict=True)
+        )
         with m.If(adds):
-            m.d.sync += total.eq(Mux(starts, 0, total) + squares[0])
+            m.d.sync += total.eq(kept + squares[0])
         self._root(m, total, delayed_flag(m, stops, 1), delayed(m, exponent, 1), results_room)
         return m
 
@@ -178,11 +190,15 @@ class ThcNorm(wiring.Component):
         item = words.word_select(lane, 25)
         shift = Signal(8, name=f"shift{lane}", reset_less=True)
         mantissa = Signal(17, name=f"mantissa{lane}", reset_less=True)
+        coarse = Signal(17, name=f"coarse{lane}", reset_less=True)
+        fine = Signal(3, name=f"fine{lane}", reset_less=True)
         aligned = Signal(17, name=f"aligned{lane}", reset_less=True)
         m.d.sync += [
             shift.eq(top - item[17:]),
             mantissa.eq(Mux(item[16], item[:17], 0)),
-            aligned.eq(Mux(shift[5:].any(), 0, mantissa >> shift[:5])),
+            coarse.eq(Mux(shift[5:].any(), 0, mantissa >> (shift[3:5] << 3))),
+            fine.eq(shift[:3]),
+            aligned.eq(coarse >> fine),
         ]
         m.submodules[f"square{lane}"] = square = Multiplier(17, 17)
         m.d.comb += [square.a.eq(aligned), square.b.eq(aligned)]
@@ -213,11 +229,11 @@ class ThcNorm(wiring.Component):
         m.submodules.results = results = FIFO(32, N_RESULTS)
         nothing = (top == 0) | exponent[9] | (exponent == 0)
         infinite = (top == 255) | (exponent >= 255)
+        norm = Signal(32, reset_less=True)
+        m.d.sync += norm.eq(Mux(nothing, 0, Mux(infinite, INFINITE, Cat(low, exponent[:8], 0))))
         m.d.comb += [
-            results.i.valid.eq(delayed_flag(m, valid, lag + 1, name="rooted")),
-            results.i.payload.eq(
-                Mux(nothing, 0, Mux(infinite, INFINITE, Cat(low, exponent[:8], 0)))
-            ),
+            results.i.valid.eq(delayed_flag(m, valid, lag + 2, name="rooted")),
+            results.i.payload.eq(norm),
             room.give.eq(results.o.valid & results.o.ready),
         ]
         wiring.connect(m, results.o, wiring.flipped(self.norms))
