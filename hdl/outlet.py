@@ -24,30 +24,34 @@ class Turns(wiring.Component):
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
-        ``i.ready`` and ``o.valid`` come from two registers.
+        ``i.ready`` is a register, ``o.valid`` comes from two.
     """
 
     def __init__(self, shape):
         kept = {"keep_register": 1}  # parts of a wide beat work in step, each with its own
         self.full = [Signal(name=f"full{k}", attrs=kept) for k in range(2)]
         self.write, self.read = Signal(attrs=kept), Signal(attrs=kept)  # whose turn it is
+        self.free = Signal(init=1, attrs=kept)  # not both are full
         self.beats = [Signal(shape, name=f"beat{k}", reset_less=True) for k in range(2)]
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
         m = Module()
         i, o = self.i, self.o
-        any_full, both_full = self.full[0] | self.full[1], self.full[0] & self.full[1]
-        m.d.comb += [i.ready.eq(~both_full), o.valid.eq(any_full)]
+        any_full = self.full[0] | self.full[1]
+        m.d.comb += [i.ready.eq(self.free), o.valid.eq(any_full)]
         m.d.sync += [
-            self.write.eq(self.write ^ (i.valid & ~both_full)),
+            self.write.eq(self.write ^ (i.valid & self.free)),
             self.read.eq(self.read ^ (o.ready & any_full)),
         ]
+        following = []
         for k, (full, beat) in enumerate(zip(self.full, self.beats, strict=True)):
             mine = self.write == k
-            m.d.sync += full.eq(Mux(full, ~(o.ready & (self.read == k)), i.valid & mine))
+            following.append(Mux(full, ~(o.ready & (self.read == k)), i.valid & mine))
+            m.d.sync += full.eq(following[k])
             with m.If(~full):  # it may follow the input until that is a beat for it
                 m.d.sync += beat.eq(i.p)
+        m.d.sync += self.free.eq(~(following[0] & following[1]))
         m.d.comb += o.p.eq(Mux(self.read, *self.beats[::-1]))
         return m
 

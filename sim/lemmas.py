@@ -29,6 +29,7 @@ def turns_lemmas(m, h):
     at = [h.tracking & (h.ahead == k) for k in range(2)]
     m.d.comb += [
         Assert(h.count == sum(full)),
+        Assert(turns.free == ~full.all()),
         Assert((turns.write != turns.read) == full.xor()),
         Assert(~full.any() | full.bit_select(turns.read, 1)),
         Assert(~at[0] | (older == h.beat)),
