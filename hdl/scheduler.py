@@ -1,6 +1,6 @@
 """Message scheduler: runs one node's schedule table, row by row, as dependencies are met."""
 
-from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -130,6 +130,12 @@ class Scheduler(wiring.Component):
         m = Module()
         layout, setup, status = self.layout, self.setup, self.status
         flush, begin = Signal(), Signal()
+        shapes = {name: field.shape for name, field in status.shape()}
+        found = {name: shapes.pop(name) for name in ("row", "chunk", "step", "unfinished")}
+        self._flags = Signal(data.StructLayout(shapes))
+        self._found = Signal(data.StructLayout(found), reset_less=True)  # set when rounds start
+        m.d.comb += [status[name].eq(self._flags[name]) for name in shapes]
+        m.d.comb += [status[name].eq(self._found[name]) for name in found]
         m.submodules.book = book = ChunkBook(layout, self.n_chunks, N_SLOTS)
         reader = RowReader(layout, self.depth, self.n_chunks)
         window = RowWindow(layout, self.depth, self.n_chunks)
@@ -168,13 +174,14 @@ class Scheduler(wiring.Component):
         """Rows leave the window; returns (all ports are idle since the last one, a NOP row is
         counted, row of the message on offer)."""
         head, out, setup = window.head, self.issues, self.setup
-        released, counting, go = Signal(), Signal(), Signal()
+        counting, go = Signal(), Signal()
+        released, sends = Signal(), Signal()  # the oldest row may go; it is no NOP row
         shape = data.StructLayout({"message": head.message.shape(), "row": head.row.shape()})
         m.submodules.offers = offers = Slice(shape)
         m.d.comb += [
             go.eq((window.ready | released) & offers.i.ready),
             window.pop.eq(go),
-            offers.i.valid.eq(go & ~head.nop),
+            offers.i.valid.eq((window.ready | sends) & offers.i.ready),  # NOP rows are held
             offers.i.p.message.eq(head.message),
             offers.i.p.row.eq(head.row),
             out.valid.eq(offers.o.valid),
@@ -190,72 +197,77 @@ class Scheduler(wiring.Component):
         with m.Elif(settled != SETTLED):
             m.d.sync += settled.eq(settled + 1)
 
-        steps, cycles, last = Signal(len(head.steps)), Signal(len(setup.step_cycles)), Signal()
+        steps = Signal(len(head.steps), reset_less=True)
+        cycles = Signal(len(setup.step_cycles), reset_less=True)
+        last = Signal(reset_less=True)
         timed, short = Signal(), Signal()
         m.d.sync += [timed.eq(setup.step_cycles != 0), short.eq(setup.step_cycles == 1)]
         with m.If(counting):  # so the oldest row is held: it does not go
             m.d.sync += [cycles.eq(cycles - 1), last.eq(cycles == 2)]
             with m.If(last):
                 m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(steps - 1), last.eq(short)]
-                m.d.sync += [counting.eq(steps != 0), released.eq(steps == 0)]
+                m.d.sync += [counting.eq(steps != 0), released.eq(steps == 0), sends.eq(0)]
         with m.Elif(window.held & quiet & ~released):
             m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(head.steps), last.eq(short)]
             with m.If(head.nop & timed):
                 m.d.sync += counting.eq(1)
             with m.Else():
-                m.d.sync += released.eq(1)
+                m.d.sync += [released.eq(1), sends.eq(~head.nop)]
         with m.If(go | flush):
-            m.d.sync += released.eq(0)
+            m.d.sync += [released.eq(0), sends.eq(0)]
         with m.If(flush):
             m.d.sync += counting.eq(0)
         return quiet, counting, offers.o.p.row
 
     def _watch(self, m, book, window, counting, all_out, offer_row):
         """Which row is the oldest, and for how long nothing has moved."""
-        setup, status = self.setup, self.status
-        timer = Signal(33)  # its top bit: below 0
+        setup, flags, found = self.setup, self._flags, self._found
+        timer = Signal(33, reset_less=True)  # its top bit: below 0
         barks, moves = Signal(), Signal()
         m.d.sync += [barks.eq(setup.watchdog != 0), timer.eq(timer - 1)]
         taken = self.issues.valid & self.issues.ready
         m.d.sync += moves.eq(
-            window.pop | taken | book.grew | book.finished | counting | ~status.running
+            window.pop | taken | book.grew | book.finished | counting | ~flags.running
         )
         with m.If(moves):
             m.d.sync += timer.eq(setup.watchdog)
-        with m.If(status.running & timer[-1] & barks):
-            m.d.sync += status.stuck.eq(1)
+        with m.If(flags.running & timer[-1] & barks):
+            m.d.sync += flags.stuck.eq(1)
 
         with m.If(window.pop):
-            m.d.sync += status.step.eq(window.head.message.step)
-        with m.If(status.running & ~status.stuck):
+            m.d.sync += found.step.eq(window.head.message.step)
+        with m.If(flags.running & ~flags.stuck):
             with m.If(self.issues.valid):
-                m.d.sync += [status.row.eq(offer_row), status.chunk.eq(self.issues.p.first)]
+                m.d.sync += [found.row.eq(offer_row), found.chunk.eq(self.issues.p.first)]
             with m.Elif(window.present):
                 m.d.sync += [
-                    status.row.eq(window.head.row),
-                    status.chunk.eq(window.head.message.first),
+                    found.row.eq(window.head.row),
+                    found.chunk.eq(window.head.message.first),
                 ]
             with m.Elif(all_out):
-                m.d.sync += [status.row.eq(setup.rows), status.chunk.eq(0)]
+                m.d.sync += [found.row.eq(setup.rows), found.chunk.eq(0)]
 
     def _rounds(self, m, book, reader, all_done, flush, begin):
         """Start, end, abort and fault of a round."""
-        setup, status = self.setup, self.status
+        setup, flags, found = self.setup, self._flags, self._found
         pending, wrong, none_left = Signal(), Signal(), Signal()
+        reasons = (
+            setup.rows == 0, setup.rows > self.depth,
+            setup.chunks == 0, setup.chunks > self.n_chunks,
+            setup.live > setup.chunks, setup.repeats == 0, setup.iterations == 0,
+        )  # fmt: skip
+        judged = Signal(len(reasons))
         m.d.sync += [
-            wrong.eq(
-                (setup.rows == 0) | (setup.rows > self.depth)
-                | (setup.chunks == 0) | (setup.chunks > self.n_chunks)
-                | (setup.live > setup.chunks) | (setup.repeats == 0) | (setup.iterations == 0)
-            ),
-            none_left.eq(status.unfinished == 0),
-            status.unfinished.eq(status.unfinished - book.finished),
-            status.foreign.eq(status.foreign | book.foreign),
-            status.extra.eq(status.extra | book.extra),
-            status.early.eq(status.early | book.early),
+            judged.eq(Cat(reasons)),
+            wrong.eq(judged.any()),
+            none_left.eq(found.unfinished == 0),
+            found.unfinished.eq(found.unfinished - book.finished),
+            flags.foreign.eq(flags.foreign | book.foreign),
+            flags.extra.eq(flags.extra | book.extra),
+            flags.early.eq(flags.early | book.early),
         ]  # fmt: skip
-        with m.If(self.start & ~status.running):
-            m.d.sync += [pending.eq(1), status.done.eq(0)]
+        with m.If(self.start & ~flags.running):
+            m.d.sync += [pending.eq(1), flags.done.eq(0)]
         with m.If(self.abort):
             m.d.sync += pending.eq(0)
         count = Signal(range(FLUSH_CYCLES))
@@ -267,31 +279,31 @@ class Scheduler(wiring.Component):
             with m.State("begin"):
                 m.d.sync += pending.eq(0)
                 m.d.sync += [
-                    status.fault.eq(0), status.stuck.eq(0), status.foreign.eq(0),
-                    status.extra.eq(0), status.early.eq(0), status.unfinished.eq(setup.live),
+                    flags.fault.eq(0), flags.stuck.eq(0), flags.foreign.eq(0),
+                    flags.extra.eq(0), flags.early.eq(0), found.unfinished.eq(setup.live),
                 ]  # fmt: skip
                 m.next = "idle"
                 with m.If(wrong):
-                    m.d.sync += status.fault.eq(FAULTS.index("setup"))
+                    m.d.sync += flags.fault.eq(FAULTS.index("setup"))
                 with m.Elif(~self.abort):
                     m.d.comb += begin.eq(1)
-                    m.d.sync += status.running.eq(1)
+                    m.d.sync += flags.running.eq(1)
                     m.next = "run"
             with m.State("run"):
                 with m.If(self.abort):
                     m.next = "flush"
                 with m.Elif(reader.fault != 0):
                     m.d.sync += [
-                        status.fault.eq(reader.fault),
-                        status.row.eq(reader.fault_row),
-                        status.chunk.eq(reader.fault_chunk),
+                        flags.fault.eq(reader.fault),
+                        found.row.eq(reader.fault_row),
+                        found.chunk.eq(reader.fault_chunk),
                     ]
                     m.next = "flush"
                 with m.Elif(all_done & none_left):
-                    m.d.sync += [status.done.eq(1), status.running.eq(0)]
+                    m.d.sync += [flags.done.eq(1), flags.running.eq(0)]
                     m.next = "idle"
                 with m.If(self.abort | (reader.fault != 0)):
-                    m.d.sync += status.running.eq(0)
+                    m.d.sync += flags.running.eq(0)
             with m.State("flush"):
                 m.d.comb += flush.eq(1)
                 m.d.sync += count.eq(count + 1)

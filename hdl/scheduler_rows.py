@@ -171,9 +171,11 @@ class RowReader(wiring.Component):
             write.data.eq(row),
             read.addr.eq(tail),
         ]
+        held = Signal(row.shape(), reset_less=True)
+        m.d.comb += self.rows.p.eq(held)
         m.d.sync += head.eq(head + pushed)
         with m.If(self.rows.ready | ~self.rows.valid):
-            m.d.sync += [self.rows.valid.eq(head != tail), self.rows.p.eq(read.data)]
+            m.d.sync += [self.rows.valid.eq(head != tail), held.eq(read.data)]
             m.d.sync += tail.eq(tail + (head != tail))
 
     def _fetch(self, m):
@@ -182,12 +184,13 @@ class RowReader(wiring.Component):
         turn : iteration + 1. base : turn * stride.
         """
         setup = self.setup
-        index = Signal(range(self.depth))
-        after = Signal(bits(self.depth))
-        turn, base = Signal(len(setup.iterations)), Signal(self._chunk_width())
-        turns_left = Signal(len(turn))  # with this one
-        final_row, final_turn = Signal(), Signal()
-        last_row, one_row = Signal(len(setup.rows)), Signal()
+        index = Signal(range(self.depth), reset_less=True)
+        after = Signal(bits(self.depth), reset_less=True)
+        turn = Signal(len(setup.iterations), reset_less=True)
+        base = Signal(self._chunk_width(), reset_less=True)
+        turns_left = Signal(len(turn), reset_less=True)  # with this one
+        final_row, final_turn = Signal(reset_less=True), Signal(reset_less=True)
+        last_row, one_row = Signal(len(setup.rows), reset_less=True), Signal(reset_less=True)
         fetching, fetch, vanished = Signal(), Signal(), Signal()
         room, open = Signal(range(N_AHEAD + 1), init=N_AHEAD), Signal(init=1)
         self.vanished = vanished
@@ -236,7 +239,7 @@ class RowReader(wiring.Component):
         """First chunk of this iteration, and whether the row takes part: 3 cycles later."""
         setup, width = self.setup, self._chunk_width()
         repeat = fields["repeat"]
-        stride3 = Signal(width)
+        stride3 = Signal(width, reset_less=True)
         m.d.sync += stride3.eq(setup.stride + (setup.stride << 1))
         multiples = Array([Const(0, width), setup.stride, (setup.stride << 1)[:width], stride3])
         parts = []
@@ -295,7 +298,7 @@ class RowReader(wiring.Component):
             register("clip", last >= setup.live),
         )
         empty = register("empty", first1 >= setup.live)
-        live_last = Signal(width)
+        live_last = Signal(width, reset_less=True)
         m.d.sync += live_last.eq(setup.live - 1)
         # Verdict
         nop2, odd2 = register("nop2", nop), register("odd2", odd)

@@ -34,7 +34,8 @@ def _awaits(m, seen, mine, place):
 
     mine : the look that passes is the row's. place : the access that passes concerns its chunks.
     """
-    gather, wait, hit = Signal(), Signal(len(seen.result.added)), Signal()
+    gather, hit = Signal(reset_less=True), Signal(reset_less=True)
+    wait = Signal(len(seen.result.added), reset_less=True)
     at = seen.passing.at
     with m.If(mine):
         m.d.sync += [gather.eq(at.gather), wait.eq(at.wait)]
@@ -67,7 +68,8 @@ class Slot(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         at = self.seen.passing.at
-        chunk, free, narrow = Signal(len(at.chunk)), Signal(), Signal()
+        chunk, free = Signal(len(at.chunk), reset_less=True), Signal(reset_less=True)
+        narrow = Signal()
         loads, looked, sound = Signal(), Signal(), Signal()
         hit, enough = _awaits(m, self.seen, loads, at.chunk == chunk)
         m.d.comb += loads.eq(self.seen.passing.look & self.mine & at.fresh)
@@ -102,7 +104,8 @@ class Spread(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         seen, at = self.seen, self.seen.passing.at
-        first, last = Signal(len(at.chunk)), Signal(len(at.chunk))  # chunks looked at so far
+        first = Signal(len(at.chunk), reset_less=True)  # chunks looked at so far: first to last
+        last = Signal(len(at.chunk), reset_less=True)
         mine, fresh, end, looked = (Signal() for _ in range(4))
         within = (at.chunk >= first) & (at.chunk <= last)
         hit, enough = _awaits(m, seen, mine, within)
@@ -114,7 +117,7 @@ class Spread(wiring.Component):
                 m.d.sync += first.eq(at.chunk)
 
         # The sum is a cycle late, `opened` and `closed` are what it does not have yet
-        late = Signal(bits(self.n_chunks))
+        late = Signal(bits(self.n_chunks), reset_less=True)
         opened, closed, close, walked = Signal(), Signal(), Signal(), Signal()
         m.d.comb += close.eq(hit & enough & (seen.grew | seen.finished))
         m.d.sync += [
@@ -228,9 +231,10 @@ class RowWindow(wiring.Component):
             return (Cat(getattr(slot, name) for slot in slots) & first).any()
 
         done, wide = Signal(), Signal()
-        m.d.comb += [done.eq(oldest("done") | (wide & spread.done)), self.ready.eq(done)]
-        with m.If(self.head.hold):
-            m.d.comb += self.ready.eq(0)
+        m.d.comb += [
+            done.eq(oldest("done") | (wide & spread.done)),
+            self.ready.eq(done & ~self.head.hold),
+        ]
         m.d.sync += [
             wide.eq(oldest("wide") & ~self.pop),
             self.held.eq(done & self.head.hold & ~self.pop),
@@ -247,8 +251,9 @@ class RowWindow(wiring.Component):
         row, look = self.rows.p, ahead.i.p
         fresh = Signal(init=1)
         open, open_wide, wide_inside = Signal(), Signal(), Signal()
-        chunk = Signal(len(look.chunk))  # of the next look, if it is not the row's first
-        n_left = Signal(len(row.message.count))  # looks after that one
+        # chunk of the next look, if it is not the row's first; looks after that one
+        chunk = Signal(len(look.chunk), reset_less=True)
+        n_left = Signal(len(row.message.count), reset_less=True)
         final, end = Signal(), Signal()
         for_one = (room >= 2) | ((room == 1) & ~end)
         m.d.sync += [open.eq(for_one), open_wide.eq(for_one & ~wide_inside)]

@@ -46,7 +46,7 @@ class Scheduler:
         self.settled, self.all_idle = 0, False
         self.released, self.counting, self.steps, self.cycles = False, False, 0, 0
         self.timer, self.moves = 0, False
-        self.all_out, self._wrong = False, True
+        self.all_out, self._wrong, self._judged = False, False, False
         self.later = defaultdict(list)  # what shows in a later cycle: [(kind, value)]
         self._reset_rows()
 
@@ -145,7 +145,7 @@ class Scheduler:
         if flush:
             self._reset_rows()
         self._round(start, abort, fault, all_done, begins, starts)
-        self._wrong = wrong(setup, self.depth, self.n_chunks)
+        self._wrong, self._judged = self._judged, wrong(setup, self.depth, self.n_chunks)
         self.now += 1
         return shown
 
