@@ -91,6 +91,8 @@ REGISTERS = RegisterMap(
             ("root", 26, 1, "fills missing leaves"),
             ("int32", 27, 1, "INT32 packets instead of THC"),
             ("overflow", 28, 2, "of INT32: 0 wrap, 1 saturate, 2 error"),
+            ("switchml", 30, 1, "frames of SwitchML-UDP; then int32 is 1, close and overflow 0"),
+            ("large", 31, 1, "a SwitchML packet has 256 values, not 64"),
         ),
         _rw(
             "job_codec",

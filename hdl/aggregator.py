@@ -189,6 +189,7 @@ class Aggregator(wiring.Component):
                 m.d.sync += [
                     sender.names.jobs[k].number.eq(bank.job.number),
                     sender.names.jobs[k].enabled.eq(bank.job.enabled),
+                    sender.names.jobs[k].switchml.eq(values["switchml"]),
                 ]
         m.d.sync += [
             sender.mac.eq(Cat(bank.mac_low.value, bank.mac_high.value)),

@@ -17,8 +17,9 @@ from ..formats import (
     UDP,
     VERSION,
 )
+from ..switchml import PORT, SWITCHML, TYPE, VALUES
 from .aggregator_intake import Names
-from .aggregator_parser import Child, ChildWrite, index_width
+from .aggregator_parser import Child, ChildWrite, index_width, turned_words
 from .drop_tail import DropTail
 from .pipeline import delayed, delayed_flag
 from .slot_types import MAX_CHILDREN, Answer
@@ -28,8 +29,13 @@ TTL = 64
 IMPORTANT_ECT = 2
 LEAD = 4  # cycles from a copy's announcement to its first beat
 
-Notice = data.StructLayout({"children": MAX_CHILDREN, "job": 4, "sum": 20})
-"""Who gets the frame that comes; sum of its IPv4 header but for the destination."""
+CUT = HEAD_BYTES - SWITCHML.stop  # bytes that SwitchML's head is shorter
+
+Notice = data.StructLayout(
+    {"children": MAX_CHILDREN, "job": 4, "sum": 20, "switchml": 1, "udp_port": 16}
+)
+"""Who gets the frame that comes; sum of its IPv4 header but for the destination; and, if it is
+SwitchML's, the UDP port that it goes to, which all copies share."""
 
 
 def Sender(n_jobs):
@@ -74,26 +80,31 @@ class AnswerFramer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n = self.n_bytes
-        prepared = data.StructLayout({"answer": Answer, "total": 16, "udp": 16, "number": 8})
+        prepared = data.StructLayout(
+            {"answer": Answer, "total": 16, "udp": 16, "number": 8, "switchml": 1}
+        )
         m.submodules.sized = sized = Slice(prepared)
         answer, jobs = self.answers.p, self.sender.names.jobs
-        number = Const(0, 8)
+        number, switchml = Const(0, 8), Const(0, 1)
         for k in range(self.n_jobs):
             number = Mux(answer.job == k, jobs[k].number, number)
+            switchml = Mux(answer.job == k, jobs[k].switchml, switchml)
+        stop = Mux(switchml, SWITCHML.stop, HEAD_BYTES)
         m.d.comb += [
             sized.i.valid.eq(self.answers.valid),
             self.answers.ready.eq(sized.i.ready),
             sized.i.p.answer.eq(answer),
-            sized.i.p.total.eq(answer.length + (HEAD_BYTES - IPV4.start)),
-            sized.i.p.udp.eq(answer.length + (HEAD_BYTES - UDP.start)),
+            sized.i.p.total.eq(answer.length + (stop - IPV4.start)),
+            sized.i.p.udp.eq(answer.length + (stop - UDP.start)),
             sized.i.p.number.eq(number),
+            sized.i.p.switchml.eq(switchml),
         ]
 
         # the frame under way: its head, as long as `left` says, then its payload
         n_head = HEAD_BYTES // n
         head = Signal(8 * HEAD_BYTES, reset_less=True)
         left = Signal(range(n_head + 1))
-        body, empty = Signal(), Signal(reset_less=True)
+        body, empty, cut = Signal(), Signal(reset_less=True), Signal(reset_less=True)
         tail = Signal(ceil_log2(n), reset_less=True)  # bytes of the payload's last beat, less 1
         load, ends, in_head = Signal(), Signal(), Signal()
         valid, beat = Signal(), Signal(FrameBeat(n))
@@ -102,7 +113,13 @@ class AnswerFramer(wiring.Component):
             valid.eq(in_head | (body & self.sums.valid)),
             self.sums.ready.eq(body & ~in_head),
             beat.last.eq(Mux(in_head, empty & (left == 1), self.sums.p.last)),
-            beat.data.eq(Mux(in_head, head[: 8 * n], self.sums.p.data)),
+            beat.data.eq(
+                Mux(
+                    in_head,
+                    head[: 8 * n],
+                    Mux(cut, turned_words(self.sums.p.data), self.sums.p.data),
+                )
+            ),
             beat.keep.eq(Cat(in_head | ~beat.last | (tail >= k) for k in range(n))),
             ends.eq(valid & beat.last),
             load.eq(sized.o.valid & (ends | ~(in_head | body))),
@@ -119,23 +136,52 @@ class AnswerFramer(wiring.Component):
                 body.eq(sized.o.p.answer.length != 0),
                 empty.eq(sized.o.p.answer.length == 0),
                 tail.eq(sized.o.p.answer.length - 1),
+                cut.eq(sized.o.p.switchml),
             ]
-        tos = self._tos(sized.o.p.answer.lc)
-        constant = 0x4500 + (1 << 14) + (TTL << 8) + IP_PROTOCOL_UDP
+        answer, switchml = sized.o.p.answer, sized.o.p.switchml
+        native = self._tos(answer.lc) + (1 << 14)  # and DF
+        constant = 0x4500 + (TTL << 8) + IP_PROTOCOL_UDP
         m.d.sync += [
             self.noticed.eq(load),
-            self.notice.children.eq(sized.o.p.answer.children),
-            self.notice.job.eq(sized.o.p.answer.job),
+            self.notice.children.eq(answer.children),
+            self.notice.job.eq(answer.job),
+            self.notice.switchml.eq(switchml),
+            self.notice.udp_port.eq(answer.tensor),
             self.notice.sum.eq(
-                sized.o.p.total + tos + self.sender.ip[:16] + self.sender.ip[16:] + constant
+                (self.sender.ip[:16] + self.sender.ip[16:])
+                + (sized.o.p.total + constant + Mux(switchml, 0, native))
             ),
         ]
         # the notice is out one cycle after the load, and so is the first beat
+        moves, in_body = cut & (left <= 1), cut & (left == 0)
+        valid, beat = self._shorten(m, valid, beat, moves, in_body)
         m.d.comb += [
-            self.valid.eq(delayed_flag(m, valid, LEAD, name="valid")),
-            self.beat.eq(delayed(m, beat, LEAD, name="beat")),
+            self.valid.eq(delayed_flag(m, valid, LEAD - 1, name="valid")),
+            self.beat.eq(delayed(m, beat, LEAD - 1, name="beat")),
         ]
         return m
+
+    def _shorten(self, m, valid, beat, moves, in_body):
+        """Takes the last `CUT` bytes out of a SwitchML frame's head: what follows `moves` up.
+
+        Beats leave a cycle later, or as soon as the next one is there: (valid, beat).
+        """
+        n = self.n_bytes
+        held, out = Signal(FrameBeat(n), reset_less=True), Signal(FrameBeat(n))
+        waits, goes = Signal(), Signal()
+        moved, shifted = Signal(reset_less=True), Signal(reset_less=True)
+        with m.If(valid):
+            m.d.sync += [held.eq(beat), moved.eq(moves), shifted.eq(in_body)]
+        kept = held.data[: 8 * (n - CUT)]
+        spliced = Cat(Mux(shifted, held.data[8 * CUT :], kept), beat.data[: 8 * CUT])
+        m.d.sync += waits.eq(valid | (waits & ~goes))
+        m.d.comb += [
+            goes.eq(waits & (valid | held.last | ~moved)),
+            out.eq(held),
+            out.data.eq(Mux(moved, spliced, held.data)),
+            out.keep.eq(Mux(shifted & held.last, held.keep >> CUT, held.keep)),
+        ]
+        return goes, out
 
     @staticmethod
     def _tos(lc):
@@ -168,8 +214,29 @@ class AnswerFramer(wiring.Component):
         same = ("op", "gen", "slot", "lc", "tensor", "tree", "seq", "elems", "p0", "p1", "arg")
         same += ("last", "retx", "ovf", "ecn", "part")
         fields |= {GRADNIC[name]: answer[name] for name in same}
-        for field, value in fields.items():
-            m.d.comb += Cat(head[a:b] for a, b in field.slices).eq(value)
+        switchml = {
+            IPV4.tos: 0,
+            IPV4.dont_fragment: 0,
+            UDP.source_port: PORT | answer.tree[:4],
+            SWITCHML.type: TYPE,
+            SWITCHML.size: Mux(answer.elems == 256, VALUES[256], VALUES[64]),
+            SWITCHML.job: sized.number,
+            SWITCHML.packet: answer.arg,
+            SWITCHML.set: answer.gen[0],
+            SWITCHML.slot: answer.slot,
+            SWITCHML.e0: answer.p0,
+            SWITCHML.e1: answer.p1,
+        }
+
+        def put(fields):
+            for field, value in fields.items():
+                m.d.comb += Cat(head[a:b] for a, b in field.slices).eq(value)
+
+        put({field: value for field, value in fields.items() if field.byte < GRADNIC.start})
+        with m.If(sized.switchml):
+            put(switchml)
+        with m.Else():
+            put({field: value for field, value in fields.items() if field.byte >= GRADNIC.start})
         return head
 
 
@@ -236,12 +303,18 @@ class AnswerPort(wiring.Component):
             chosen.eq(child.enabled & wanted.bit_select(child.src, 1)),
             folded.eq(total[:16] + total[16:]),
         ]
-        to = Signal(Child, reset_less=True)
+        to, port = Signal(Child, reset_less=True), Signal(16, reset_less=True)
         checksum, takes = Signal(16, reset_less=True), Signal()
         child = delayed(m, child, LEAD - 2, name="child")
+        shared = delayed(m, Cat(self.notice.switchml, self.notice.udp_port), LEAD - 1, name="port")
         chosen = delayed(m, chosen, LEAD - 3, name="chosen")
         with m.If(delayed_flag(m, self.noticed, LEAD - 1, name="noticed")):
-            m.d.sync += [to.eq(child), checksum.eq(~(folded[:16] + folded[16])), takes.eq(chosen)]
+            m.d.sync += [
+                to.eq(child),
+                port.eq(Mux(shared[0], shared[1:], child.udp_port)),
+                checksum.eq(~(folded[:16] + folded[16])),
+                takes.eq(chosen),
+            ]
         m.submodules.store = store = DropTail(FrameBeat(n), MAX_FRAME // n)
         wiring.connect(m, store.o, wiring.flipped(self.o))
         m.d.comb += [
@@ -260,7 +333,7 @@ class AnswerPort(wiring.Component):
             (ETHERNET.destination, to.mac),
             (IPV4.checksum, checksum),
             (IPV4.destination, to.ip),
-            (UDP.destination_port, to.udp_port),
+            (UDP.destination_port, port),
         ):
             for octet in range(field.n_bytes):
                 byte = field.byte + octet

@@ -8,8 +8,9 @@ from amaranth.utils import ceil_log2
 from ..aggregator import MAX_FRAME, Refusal
 from ..formats import GRADNIC, HEAD_BYTES, UDP
 from ..inline import Fate
+from ..switchml import SWITCHML
 from .aggregator_intake import Names
-from .aggregator_parser import ChildWrite, ContributionParser, index_width
+from .aggregator_parser import ChildWrite, ContributionParser, index_width, turned_words
 from .checksum import FrameCheck, Verdict
 from .drop_tail import DropTail
 from .fifo import FIFO
@@ -121,6 +122,7 @@ class Gate(wiring.Component):
             {
                 "head": Head,
                 "refusal": 3,
+                "switchml": 1,
                 "port": index_width(self.n_ports),
                 "n_used": COUNT_WIDTH,
                 "n_beats": COUNT_WIDTH,
@@ -136,6 +138,7 @@ class Gate(wiring.Component):
             records.ready.eq(decided.i.ready & verdicts.valid),
             verdicts.ready.eq(decided.i.ready & records.valid),
             new.head.eq(facts.head),
+            new.switchml.eq(facts.switchml),
             # BAD, LENGTH and CHECKSUM are the same numbers in both lists
             new.refusal.eq(Mux(verdict.fate != Fate.CODED, verdict.fate, facts.refusal)),
             new.port.eq(facts.port[1:]),
@@ -147,6 +150,7 @@ class Gate(wiring.Component):
         route = data.StructLayout(
             {
                 "collided": 1,
+                "switchml": 1,
                 "port": index_width(self.n_ports),
                 "tail": len(verdict.tail),
                 "n_less_1": 12,
@@ -168,6 +172,7 @@ class Gate(wiring.Component):
             heads.i.p.eq(known.head),
             routes.i.valid.eq(leaves & (store.jobs.p.n_read != 0)),
             routes.i.p.collided.eq(collides),
+            routes.i.p.switchml.eq(known.switchml),
             routes.i.p.port.eq(known.port),
             routes.i.p.tail.eq(known.tail),
             routes.i.p.n_less_1.eq(known.n_less_1),
@@ -182,7 +187,7 @@ class Gate(wiring.Component):
     def _deliver(self, m, frames, routes):
         """What is read from the store goes to the slots, or on to the network."""
         n = self.n_bytes
-        m.submodules.realigner = realigner = Realigner(n, (HEAD_BYTES, HEAD_BYTES))
+        m.submodules.realigner = realigner = Realigner(n, (HEAD_BYTES, SWITCHML.stop))
         m.submodules.collided = collided = DropTail(self.collided_shape, MAX_FRAME // n)
         wiring.connect(m, collided.o, wiring.flipped(self.collided))
         route = routes.p
@@ -192,7 +197,9 @@ class Gate(wiring.Component):
             frames.ready.eq(takes),
             routes.ready.eq(takes & frames.p.last),
             realigner.i.valid.eq(frames.valid & routes.valid & ~route.collided),
-            realigner.i.p.data.eq(frames.p.data),
+            # SwitchML's values are big-endian, and words of the frame
+            realigner.i.p.data.eq(Mux(route.switchml, turned_words(frames.p.data), frames.p.data)),
+            realigner.i.p.second.eq(route.switchml),
             realigner.i.p.last.eq(frames.p.last),
             realigner.i.p.n_less_1.eq(route.n_less_1),
             self.values.valid.eq(realigner.o.valid),

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..aggregator import MAX_FRAME
 from ..formats import ETHERNET, ETHERTYPE_IPV4, GRADNIC, IP_PROTOCOL_UDP, IPV4, UDP
+from ..switchml import PORT, PORT_MASK, SWITCHML
 from .drop_tail import DropTail
 from .fifo import FIFO
 from .guard import LengthGuard
@@ -17,45 +18,64 @@ QUEUE_BEATS = 16  # more than the beats that come in until a class is known
 
 
 def Names(n_jobs):
-    """What tells our frames: the UDP port, and the numbers of the jobs that are enabled."""
-    job = data.StructLayout({"number": 8, "enabled": 1})
+    """What tells our frames: the UDP port, and the numbers of the jobs that are enabled, native
+    ones and those of SwitchML."""
+    job = data.StructLayout({"number": 8, "enabled": 1, "switchml": 1})
     return data.StructLayout({"port": 16, "jobs": data.ArrayLayout(job, n_jobs)})
+
+
+def known_jobs(names, field):
+    """Which jobs' frames a head may be of, as (native, SwitchML), one bit a job each.
+
+    names : Names. field : function from a `gradnic.formats.Field` to its bits in the head.
+    """
+    port = field(UDP.destination_port)
+    native, switchml = port == names.port, port & PORT_MASK == PORT
+    return (
+        Cat((field(GRADNIC.job) == j.number) & j.enabled & ~j.switchml & native
+            for j in names.jobs),
+        Cat((field(SWITCHML.job) == j.number) & j.enabled & j.switchml & switchml
+            for j in names.jobs),
+    )  # fmt: skip
 
 
 class Intake(wiring.Component):
     """Sorts the frames of a port: foreign ones are cut through, ours are kept until they are whole.
 
-    A frame is ours if it is Ethernet, IPv4 without options, no fragment, UDP to the given port, and
-    its JOB is enabled. The input waits only for foreign frames: those of ours that find no room
-    are lost, and counted. 1 beat per cycle; a foreign frame leaves about 20 cycles after its
-    45th byte, or its last, came in.
+    A frame is ours if it is Ethernet, IPv4 without options, no fragment, UDP to the given port, or
+    to one of SwitchML's, and its JOB is enabled there. The input waits only for foreign frames:
+    those of ours that find no room are lost, and counted. 1 beat per cycle; a foreign frame leaves
+    about 20 cycles after its 45th byte, or its last, came in.
 
     Parameters
     ----------
     n_bytes, n_jobs : int
         Bytes of a beat, 16, 32 or 64; places in the table of jobs.
+    meta_width : int
+        Bits of side band, which foreign frames keep and ours lose.
 
     Members
     -------
-    i : In(stream.Signature(FrameBeat(n_bytes)))
+    i, foreign : In, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
     names : In(Names(n_jobs))
         Read once per frame.
-    foreign, ours : Out(stream.Signature(FrameBeat(n_bytes)))
+    ours : Out(stream.Signature(FrameBeat(n_bytes)))
     crossed, oversize, overrun : Out(1)
         One cycle per frame: foreign; cut for its length; ours and lost.
     """
 
-    def __init__(self, n_bytes, n_jobs):
-        self.n_bytes = n_bytes
+    def __init__(self, n_bytes, n_jobs, *, meta_width=0):
+        self.n_bytes, self.meta_width = n_bytes, meta_width
         self.n_beats = max(512, MAX_FRAME // n_bytes)
-        self.shape = FrameBeat(n_bytes)
+        self.shape = FrameBeat(n_bytes, meta_width=meta_width)
+        self.ours_shape = FrameBeat(n_bytes)
         frames = stream.Signature(self.shape)
         super().__init__(
             {
                 "i": In(frames),
                 "names": In(Names(n_jobs)),
                 "foreign": Out(frames),
-                "ours": Out(frames),
+                "ours": Out(stream.Signature(self.ours_shape)),
                 "crossed": Out(1),
                 "oversize": Out(1),
                 "overrun": Out(1),
@@ -64,12 +84,14 @@ class Intake(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.guard = guard = LengthGuard(self.n_bytes, max_bytes=MAX_FRAME)
+        m.submodules.guard = guard = LengthGuard(
+            self.n_bytes, meta_width=self.meta_width, max_bytes=MAX_FRAME
+        )
         m.submodules.beats = beats = FIFO(self.shape, QUEUE_BEATS)
         # Never fills: it holds no more frames than there are beats in the queue and its output.
         m.submodules.classes = classes = FIFO(1, 2 * QUEUE_BEATS)
         m.submodules.foreign = foreign = BlockFIFO(self.shape, self.n_beats)
-        m.submodules.ours = ours = DropTail(self.shape, self.n_beats)
+        m.submodules.ours = ours = DropTail(self.ours_shape, self.n_beats)
         wiring.connect(m, wiring.flipped(self.i), guard.i)
         wiring.connect(m, guard.o, beats.i)
         wiring.connect(m, foreign.o, wiring.flipped(self.foreign))
@@ -85,7 +107,7 @@ class Intake(wiring.Component):
             foreign.i.valid.eq(beat.valid & classes.o.valid & ~own),
             foreign.i.p.eq(beat.p),
             ours.i.valid.eq(beat.valid & classes.o.valid & own),
-            ours.i.p.eq(beat.p),
+            *(ours.i.p[name].eq(beat.p[name]) for name in self.ours_shape.members),
             self.overrun.eq(ours.lost),
             self.oversize.eq(guard.oversize),
         ]
@@ -98,7 +120,7 @@ class Intake(wiring.Component):
         n_beats = -(-HEAD // n)
         head = Signal(8 * n * n_beats, reset_less=True)
         index = Signal(range(n_beats + 1))  # n_beats: the head is complete
-        done, compared, whole = Signal(), Signal(), Signal(reset_less=True)
+        done, compared, whole = Signal(), Signal(), Signal(2, reset_less=True)
         take = Signal()
         m.d.comb += take.eq(beats.valid & beats.ready)
         m.d.sync += [
@@ -107,7 +129,12 @@ class Intake(wiring.Component):
             classes.valid.eq(compared),
         ]
         with m.If(take):
-            m.d.sync += whole.eq((index == n_beats - 1) & (beat.keep[(HEAD - 1) % n] | ~beat.last))
+            m.d.sync += whole.eq(
+                Cat(
+                    (index == n_beats - 1) & (beat.keep[(stop - 1) % n] | ~beat.last)
+                    for stop in (GRADNIC.job.stop, SWITCHML.job.stop)
+                )
+            )
             with m.If(beat.last):
                 m.d.sync += index.eq(0)
             with m.Elif(index != n_beats):
@@ -120,14 +147,15 @@ class Intake(wiring.Component):
             return Cat(head[a:b] for a, b in field.slices)
 
         tests = Cat(
-            whole,
             field(ETHERNET.ethertype) == ETHERTYPE_IPV4,
             (field(IPV4.version) == 4) & (field(IPV4.ihl) == 5),
             field(IPV4.protocol) == IP_PROTOCOL_UDP,
             ~field(IPV4.more_fragments) & (field(IPV4.fragment_offset) == 0),
-            field(UDP.destination_port) == self.names.port,
         )
-        known = Cat((field(GRADNIC.job) == j.number) & j.enabled for j in self.names.jobs)
+        known = Cat(
+            jobs & ends.replicate(len(jobs))
+            for jobs, ends in zip(known_jobs(self.names, field), whole, strict=True)
+        )
         passed = Signal(len(tests), reset_less=True)
         knows = Signal(len(known), reset_less=True)
         m.d.sync += [

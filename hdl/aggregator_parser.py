@@ -22,7 +22,8 @@ from ..formats import (
     Op,
 )
 from ..inline import Fate
-from .aggregator_intake import Names
+from ..switchml import SWITCHML, TYPE, VALUES
+from .aggregator_intake import Names, known_jobs
 from .fifo import FIFO
 from .parser import FrameClass
 from .pipeline import delayed
@@ -31,6 +32,7 @@ from .streams import FrameBeat
 
 QUEUE_BEATS = 32
 RAW_HEAD = HEAD_BYTES - UDP.start  # UDP and gradnic header
+SWITCHML_HEAD = SWITCHML.stop - UDP.start
 DEPTH = 7  # stages
 
 Child = data.StructLayout({"mac": 48, "ip": 32, "udp_port": 16, "src": 5, "enabled": 1})
@@ -40,6 +42,12 @@ Child = data.StructLayout({"mac": 48, "ip": 32, "udp_port": 16, "src": 5, "enabl
 def index_width(n):
     """Bits of a number below `n`, at least 1."""
     return max(1, ceil_log2(n))
+
+
+def turned_words(value):
+    """`value` with the bytes of each of its 32-bit words in the other order."""
+    octets = [value[k : k + 8] for k in range(0, len(value), 8)]
+    return Cat(octets[k ^ 3] for k in range(len(octets)))
 
 
 def ChildWrite(n_ports, n_jobs):
@@ -53,11 +61,11 @@ def Facts(port_width):
 
     check : what `FrameCheck` needs; its fate is LENGTH or CHECKSUM where the head shows it.
     refusal : FORMAT, OWNER, COLLISIONS or NONE, where nothing else is wrong.
-    head : the contribution.
+    switchml, head : its format, and the contribution.
     port : where the frame came in.
     """
     return data.StructLayout(
-        {"check": FrameClass(), "refusal": 3, "head": Head, "port": port_width}
+        {"check": FrameClass(), "refusal": 3, "switchml": 1, "head": Head, "port": port_width}
     )
 
 
@@ -117,12 +125,17 @@ class ContributionParser(wiring.Component):
         head = Signal(8 * HEAD_BYTES, reset_less=True)
         port = Signal(len(self.i.p.meta), reset_less=True)
         index = Signal(range(n_beats + 1))
-        take, whole = Signal(), Signal(reset_less=True)
+        take, whole = Signal(), Signal(2, reset_less=True)  # native, SwitchML
         m.d.comb += take.eq(self.i.valid & self.i.ready)
         complete = take & ((index == n_beats - 1) | (self.i.p.last & (index != n_beats)))
         with m.If(take):
             m.d.sync += [
-                whole.eq((index == n_beats - 1) & (self.i.p.keep[n - 1] | ~self.i.p.last)),
+                whole.eq(
+                    Cat(
+                        (index == n_beats - 1) & (self.i.p.keep[(stop - 1) % n] | ~self.i.p.last)
+                        for stop in (HEAD_BYTES, SWITCHML.stop)
+                    )
+                ),
                 port.eq(self.i.p.meta),
             ]
             with m.If(self.i.p.last):
@@ -158,25 +171,26 @@ class ContributionParser(wiring.Component):
             return SimpleNamespace(**held)
 
         op, udp = field(GRADNIC.op), field(UDP.length)
-        entry = Signal(Head)
-        same = ("src", "op", "gen", "slot", "lc", "tensor", "tree", "seq", "elems", "p0", "p1")
-        m.d.comb += [
-            *(entry[name].eq(field(GRADNIC[name])) for name in (*same, "arg", "last", "ovf")),
-            entry.ecn.eq(field(GRADNIC.ecn) | field(IPV4.ecn).all()),
-            entry.length.eq(udp - RAW_HEAD),
-        ]
+        native, switchml = known_jobs(self.names, field)
+        is_switchml = switchml.any()
+        entry = self._contribution(m, field, is_switchml)
         one = stage(
             1,
             entry=entry,
-            knows=Cat((field(GRADNIC.job) == j.number) & j.enabled for j in self.names.jobs),
+            switchml=is_switchml,
+            knows=native | switchml,
             port=port,
             mac=field(ETHERNET.source),
             ip=field(IPV4.source),
-            speaks=~field(GRADNIC.ph) & (field(GRADNIC.src) < 32) & ~port[0],
-            version=field(GRADNIC.ver) == VERSION,
-            known=Cat(op == int(known) for known in Op).any(),
-            same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
-            whole=whole & (udp >= RAW_HEAD),
+            speaks=(is_switchml | (~field(GRADNIC.ph) & (field(GRADNIC.src) < 32))) & ~port[0],
+            version=Mux(is_switchml, field(SWITCHML.type) == TYPE, field(GRADNIC.ver) == VERSION),
+            known=is_switchml | Cat(op == int(known) for known in Op).any(),
+            same_set=is_switchml | (field(GRADNIC.set) == field(GRADNIC.gen)[0]),
+            whole=Mux(
+                is_switchml,
+                whole[1] & (udp >= SWITCHML_HEAD),
+                whole[0] & (udp >= RAW_HEAD),
+            ),
             agree=udp + (UDP.start - IPV4.start) == field(IPV4.total_length),
             udp=udp,
             source=word(IPV4.source.byte) + word(IPV4.source.byte + 2),
@@ -214,21 +228,26 @@ class ContributionParser(wiring.Component):
             header_sum=two.addresses + two.rest + two.sized,
             pseudo=two.addresses + two.pseudo,
         )
-        ahead = {name: delayed(m, getattr(one, name), 2) for name in ("mac", "ip", "speaks")}
+        names = ("mac", "ip", "speaks", "switchml")
+        ahead = {name: delayed(m, getattr(one, name), 2, name=name) for name in names}
         src = delayed(m, one.entry.src, 2)
+        named = ahead["switchml"] | (three.child.src == src)  # SwitchML names nobody
         four = stage(
             4,
-            is_child=(three.child.src == src) & three.child.enabled & ahead["speaks"],
+            switchml=ahead["switchml"],
+            src=three.child.src,
+            is_child=named & three.child.enabled & ahead["speaks"],
             from_mac=three.child.mac == ahead["mac"],
             from_ip=three.child.ip == ahead["ip"],
-            offset=(three.slot - three.first_slot)[:14],  # bit 13: below the first
+            offset=three.slot[:13] - three.first_slot,  # negative: below the first
             n_slots=three.n_slots,
             folded=three.header_sum[:16] + three.header_sum[16:],
         )
         five = stage(
             5,
             owner=four.is_child & four.from_mac & four.from_ip,
-            in_range=~four.offset[13] & (four.offset[:13] < four.n_slots),
+            # a SwitchML frame cannot say that it is sent on: the slots refuse it
+            in_range=four.switchml | (~four.offset[13] & (four.offset[:13] < four.n_slots)),
             folded=four.folded[:16] + four.folded[16],
         )
         fits, sound = (delayed(m, getattr(two, name), 4) for name in ("fits", "sound"))
@@ -238,7 +257,9 @@ class ContributionParser(wiring.Component):
         result = Signal(self.facts_shape, reset_less=True)
         m.d.sync += [
             result.head.eq(delayed(m, one.entry, 5, name="entry")),
+            result.head.src.eq(delayed(m, four.src, 2, name="src")),
             result.head.job.eq(delayed(m, two.job, 4, name="job")),
+            result.switchml.eq(delayed(m, four.switchml, 2, name="format")),
             result.port.eq(delayed(m, two.port, 4, name="from")),
             result.refusal.eq(Mux(sound, six.refusal, Refusal.FORMAT)),
             result.check.ours.eq(1),
@@ -250,6 +271,33 @@ class ContributionParser(wiring.Component):
             result.check.unsummed.eq(delayed(m, one.unsummed, 5, name="unsummed")),
         ]
         return result
+
+    @staticmethod
+    def _contribution(m, field, is_switchml):
+        """The head of the contribution, in either format; SwitchML names no sender."""
+        entry = Signal(Head)
+        same = ("src", "op", "gen", "slot", "lc", "tensor", "tree", "seq", "elems", "p0", "p1")
+        with m.If(is_switchml):
+            code = field(SWITCHML.size)
+            m.d.comb += [
+                entry.op.eq(Op.INT32),
+                entry.gen.eq(field(SWITCHML.set)),
+                entry.slot.eq(field(SWITCHML.slot)),
+                entry.tensor.eq(field(UDP.source_port)),
+                entry.tree.eq(field(UDP.destination_port)[:4]),
+                entry.p0.eq(field(SWITCHML.e0)),
+                entry.p1.eq(field(SWITCHML.e1)),
+                entry.arg.eq(field(SWITCHML.packet)),
+                entry.length.eq(field(UDP.length) - SWITCHML_HEAD),
+                *(entry.elems[n.bit_length() - 1].eq(code == VALUES[n]) for n in VALUES),
+            ]
+        with m.Else():
+            m.d.comb += [
+                *(entry[name].eq(field(GRADNIC[name])) for name in (*same, "arg", "last", "ovf")),
+                entry.ecn.eq(field(GRADNIC.ecn) | field(IPV4.ecn).all()),
+                entry.length.eq(field(UDP.length) - RAW_HEAD),
+            ]
+        return entry
 
     def _child(self, m, two):
         """Entry of the table of children for the job and the port of stage two."""

@@ -5,8 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats import Op
+from .fifo import moved
 from .memory import BlockRAM
-from .pipeline import copied, credit
+from .pipeline import copied
 from .slot_sweep import Sweep
 from .slot_types import EVENTS, Head, JobRegisters, Kind, Record, Task, chosen
 from .slot_verdict import SLICE, SlotVerdict
@@ -57,6 +58,8 @@ class SlotRule(wiring.Component):
         )
         self.at = Signal(N_STAGES)  # stage that the packet is in, one-hot
         self.may = Signal()  # no packet is in stages 0 to 6
+        self.left = Signal(N_TASKS, init=-1)  # bit k: there is room for more than k tasks
+        self.given = Signal()  # a task has left a cycle ago
         self.head = Signal(Head, reset_less=True)
         self.closing = Signal()  # no packet, but a slot whose time is over
         self.clears = Signal()  # the other set's record is being written
@@ -131,7 +134,8 @@ class SlotRule(wiring.Component):
         at, head, sweep = self.at, self.head, self.sweep
         starts, going, gone = Signal(), Signal(), Signal()
         # a task goes in at the end of each: there is room for it from the beginning
-        may = self.may & credit(m, N_TASKS, take=going, give=gone, name="room")
+        left, given = self.left, self.given
+        m.d.sync += [given.eq(gone), left.eq(moved(left, given & ~going, going & ~given))]
         m.d.comb += [
             *(
                 getattr(sweep, name).eq(getattr(self, name))
@@ -139,7 +143,7 @@ class SlotRule(wiring.Component):
             ),
             self.busy.eq(sweep.busy),
             sweep.resting.eq(~at.any()),
-            starts.eq(may),
+            starts.eq(self.may & left[0]),
             gone.eq(self.queue.o.valid & self.queue.o.ready),
             sweep.close.ready.eq(starts),
             self.heads.ready.eq(starts & ~sweep.close.valid & ~sweep.blocks),

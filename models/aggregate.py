@@ -17,6 +17,7 @@ from ..formats import (
 from .ipv4 import checksums_hold, gradnic_frame, is_plain_udp
 from .jobs import W_CODES, Address, Config, Job
 from .slots import STALE, SlotEngine, index_parameters
+from .switchml import SwitchmlSwitch
 
 __all__ = ["STALE", "Address", "Aggregator", "Config", "Job", "contribution"]
 
@@ -33,6 +34,8 @@ class Aggregator:
     Attributes
     ----------
     engine : gradnic.models.slots.SlotEngine
+    switch : gradnic.models.switchml.SwitchmlSwitch
+        For the jobs that are SwitchML's, second profile of the aggregator.
     counters : collections.Counter
         Those of the engine, and drops before it: ``bad``, ``checksum``, ``length``, ``format``,
         ``owner``. ``collisions`` are frames that were sent on with COLL.
@@ -40,9 +43,14 @@ class Aggregator:
 
     def __init__(self, config):
         self.config = config
-        self.jobs = {job.job: job for job in config.jobs}
-        self.engine = SlotEngine(config.jobs, n_words=config.n_words)
+        native = [job for job in config.jobs if job.kind != "switchml"]
+        others = [job for job in config.jobs if job.kind == "switchml"]
+        self.jobs = {job.job: job for job in native}
+        self.engine = SlotEngine(native, n_words=config.n_words)
         self.counters = self.engine.counters
+        self.switch = SwitchmlSwitch(
+            config.mac, config.ip, config.n_ports, others, counters=self.counters
+        )
 
     def receive(self, frame, port, now, *, bad=False):
         """Take one frame; return what leaves because of it.
@@ -54,6 +62,8 @@ class Aggregator:
         job = self.job_of(frame)
         if job is None:
             return [(other, frame)]
+        if job.kind == "switchml":
+            return self.switch.receive(frame, port, now, bad=bad)
         reason = self._refusal(frame, job, port, bad)
         if reason:
             self.counters[reason] += 1
@@ -76,7 +86,7 @@ class Aggregator:
     def job_of(self, frame):
         """The job whose frame this is, or None for foreign traffic."""
         if not is_plain_udp(frame) or UDP.destination_port.get(frame) != self.config.udp_port:
-            return None
+            return self.switch.job_of(frame)
         if len(frame) < GRADNIC.job.stop:
             return None
         return self.jobs.get(GRADNIC.job.get(frame))

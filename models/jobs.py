@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ..formats import UDP_PORT
+from ..switchml import PORT, PORT_MASK
 
 W_CODES = (8, 12, 16)
 CLOSE_RULES = ("all", "n_min", "bounded")
@@ -118,7 +119,8 @@ class Config:
     """An aggregator: its own MAC and IPv4 address, ports, slots and jobs.
 
     Frames of worker i arrive and leave at port i, its worker side; port n_ports + i is its
-    network side. Who may speak is the children table: a contribution is accepted only at the
+    network side. Jobs are `Job`, or `switchml.SwitchmlJob`, whose frames have ports of their own.
+    Who may speak is the children table: a contribution is accepted only at the
     child's port, from its MAC and IPv4 address.
     """
 
@@ -132,6 +134,8 @@ class Config:
     def __post_init__(self):
         if not 1 <= self.n_ports <= 32:
             raise ValueError(f"n_ports must be 1 to 32, not {self.n_ports!r}")
+        if self.udp_port & PORT_MASK == PORT:
+            raise ValueError(f"udp_port must not be one of SwitchML's, {self.udp_port:#06x}")
         owner = {}
         for job in self.jobs:
             for slot in range(job.first_slot, job.first_slot + job.n_slots):

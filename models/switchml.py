@@ -9,6 +9,7 @@ Source: transport.md section 5; p4app-switchML (bitmaps, counts, UDP receiver an
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class SwitchmlJob:
     first_slot: int = 0
     n_slots: int = 64
     values: int = 256
+    kind: ClassVar = "switchml"  # beside the native kinds of `jobs.Job`
 
     def __post_init__(self):
         if not 0 <= self.job <= 255:
@@ -63,6 +65,7 @@ class Set:
     count: int = 0
     sums: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     exponents: tuple = (0, 0)
+    overflowed: bool = False
 
 
 class SwitchmlSwitch:
@@ -79,15 +82,16 @@ class SwitchmlSwitch:
     Attributes
     ----------
     counters : collections.Counter
-        ``accepted``, ``duplicates``, ``retransmitted``, ``collisions`` (slot of another job), and
-        drops: ``bad``, ``length``, ``checksum``, ``format``, ``owner``, ``config``.
+        ``accepted``, ``claims`` (sums begun), ``duplicates``, ``retransmitted``, ``overflow`` (sums
+        that wrapped), and drops: ``bad``, ``length``, ``checksum``, ``format``, ``owner``,
+        ``collisions`` (slot of another job), ``config``.
     """
 
-    def __init__(self, mac, ip, n_ports, jobs):
+    def __init__(self, mac, ip, n_ports, jobs, counters=None):
         self.mac, self.ip, self.n_ports = mac, ip, n_ports
         self.jobs = {job.job: job for job in jobs}
         self.sets = {}
-        self.counters = Counter()
+        self.counters = Counter() if counters is None else counters
 
     def receive(self, frame, port, now=0, *, bad=False):
         """Take one frame; return what leaves because of it, as (port, frame).
@@ -131,12 +135,12 @@ class SwitchmlSwitch:
         speaker = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
         if speaker not in [(c.port, c.mac, c.ip) for c in job.children]:
             return "owner"
+        if not job.first_slot <= header["slot"] < job.first_slot + job.n_slots:
+            return "collisions"
         if header["size"] != VALUES[job.values]:
             return "config"
         if udp != SWITCHML.stop - UDP.start + 4 * job.values:
             return "length"
-        if not job.first_slot <= header["slot"] < job.first_slot + job.n_slots:
-            return "collisions"
         return None
 
     def _contribute(self, frame, header, job, worker):
@@ -156,9 +160,15 @@ class SwitchmlSwitch:
         values = np.frombuffer(frame, ">i4", job.values, SWITCHML.stop).astype(np.int32)
         exponents = header["e0"], header["e1"]
         if before:
-            with np.errstate(over="ignore"):
-                values = own.sums + values  # wraps
+            exact = own.sums.astype(np.int64) + values
+            values = exact.astype(np.int32)  # wraps
             exponents = tuple(map(max, own.exponents, exponents))
+            if (values != exact).any() and not own.overflowed:
+                own.overflowed = True
+                self.counters["overflow"] += 1
+        else:
+            own.overflowed = False
+            self.counters["claims"] += 1
         own.sums, own.exponents = values, exponents
         own.count = len(job.children) - 1 if own.count == 0 else own.count - 1
         self.counters["accepted"] += 1

@@ -73,9 +73,22 @@ def _children(index, job, n_ports):
 
 
 def _job(index, job):
+    yield "job_slots", word("job_slots", first_slot=job.first_slot, n_slots=job.n_slots)
+    yield from _switchml_rule(job) if job.kind == "switchml" else _rule(job)
+    yield "job", word("job", index=index, number=job.job, enabled=1, write=1)
+    yield "job", 0
+
+
+def _switchml_rule(job):
+    fields = {"n_children": len(job.children), "int32": 1, "switchml": 1}
+    yield "job_rule", word("job_rule", **fields, large=job.values == 256)
+    yield "job_codec", 0
+    yield "job_deadline", 0
+
+
+def _rule(job):
     int32 = job.kind == "int32"
     codec = {} if int32 else index_parameters(job)
-    yield "job_slots", word("job_slots", first_slot=job.first_slot, n_slots=job.n_slots)
     yield (
         "job_rule",
         word(
@@ -93,8 +106,6 @@ def _job(index, job):
     yield "job_need_low", job.need_bytes & 0xFFFFFFFF
     yield "job_need_high", job.need_bytes >> 32
     yield "job_deadline", job.deadline
-    yield "job", word("job", index=index, number=job.job, enabled=1, write=1)
-    yield "job", 0
 
 
 class AggregatorBench:

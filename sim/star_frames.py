@@ -6,7 +6,9 @@ from ..formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from ..models.aggregate import contribution
 from ..models.ipv4 import ones_complement_sum
 from ..models.jobs import Address, Config, Job
+from ..models.switchml import SwitchmlJob, udp_frame
 from ..models.thc import pack
+from ..switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 from . import frames as makers
 
 MAC, IP = 0x02AA00000000, 0x0A0000FE
@@ -18,7 +20,8 @@ def children(ports):
 
 
 def small_config(n_ports=2, **changes):
-    """Two jobs on few slots: THC on all ports, INT32 with the ports in the other order.
+    """Three jobs on few slots: THC on all ports, INT32 with the ports in the other order, and
+    SwitchML.
 
     changes : of the THC job.
     """
@@ -30,7 +33,8 @@ def small_config(n_ports=2, **changes):
         n_ports,
         (
             Job(5, children(ports), first_slot=0, **thc),
-            Job(200, children(reversed(ports)), first_slot=4, n_slots=3, kind="int32"),
+            Job(200, children(reversed(ports)), first_slot=4, n_slots=2, kind="int32"),
+            SwitchmlJob(77, children(ports), first_slot=6, n_slots=2, values=64),
         ),
         n_words=64,
     )
@@ -53,6 +57,8 @@ def sound(config, rng, *, job=None, child=None, slot=None, gen=None, op=None, **
     job = config.jobs[int(rng.integers(len(config.jobs)))] if job is None else job
     child = int(rng.integers(len(job.children))) if child is None else child
     slot = int(rng.integers(job.n_slots)) + job.first_slot if slot is None else slot
+    if job.kind == "switchml":
+        return switchml(config, rng, job, child, slot, **fields)
     if op is None:
         op = (Op.THC_IDX, Op.NORM, Op.THC_SUM)[slot % 3] if job.kind == "thc" else Op.INT32
     fields = {
@@ -63,6 +69,27 @@ def sound(config, rng, *, job=None, child=None, slot=None, gen=None, op=None, **
     } | fields
     gen = int(rng.integers(0, 4)) if gen is None else gen
     return contribution(job, child, aggregator=config, op=op, gen=gen, slot=slot, **fields)
+
+
+def switchml(config, rng, job, child, slot, **fields):
+    """A SwitchML worker's packet; set, packet number, exponents and values random unless given."""
+    corner = rng.random()
+    values = rng.integers(-(2**31), 2**31, job.values) if corner < 0.8 else np.full(job.values, -1)
+    payload = fields.pop("payload", values.astype(">i4").tobytes())
+    head = {
+        "type": TYPE,
+        "size": VALUES[job.values],
+        "job": job.job,
+        "packet": int(rng.integers(2**32)),
+        "set": int(rng.integers(2)),
+        "slot": slot,
+        "e0": int(rng.integers(-128, 128)),
+        "e1": int(rng.integers(-128, 128)),
+    } | fields
+    worker = job.children[child]
+    port = PORT | int(rng.integers(16))
+    sender = (worker.mac, worker.ip, int(rng.integers(2**16)))
+    return udp_frame(sender, (config.mac, config.ip, port), SWITCHML.pack(**head) + payload, 128)
 
 
 def summed(frame):
@@ -88,7 +115,7 @@ def faults(frame, rng):
     bad |= {
         "trailer": frame + rng.bytes(int(rng.integers(1, 100))),
         "congested": marked(frame),
-        "head alone": _resized(frame[:HEAD_BYTES]),
+        "head alone": _resized(frame[: SWITCHML.stop if is_switchml(frame) else HEAD_BYTES]),
         "one byte more": _resized(frame + b"\0"),
         "one byte less": _resized(frame[:-1]),
     }
@@ -98,7 +125,37 @@ def faults(frame, rng):
 def attacks(frame, rng):
     """{name: frame} of a sender that claims to be another, or another job's."""
     bad = {}
+    claims = _switchml_claims(rng) if is_switchml(frame) else _native_claims(frame, rng)
     for field, value in (
+        *claims,
+        (ETHERNET.source, ETHERNET.source.get(frame) ^ 1 << int(rng.integers(48))),
+        (IPV4.source, IPV4.source.get(frame) ^ 1 << int(rng.integers(32))),
+    ):
+        wrong = bytearray(frame)
+        field.put(wrong, value)
+        bad[f"claims {field.name} {len(bad)}"] = makers.refreshed(wrong)
+    return bad
+
+
+def is_switchml(frame):
+    """Whether a frame of one of the jobs is SwitchML's."""
+    return UDP.destination_port.get(frame) & PORT_MASK == PORT
+
+
+def _switchml_claims(rng):
+    return (
+        (SWITCHML.job, int(rng.choice([5, 77, 200]))),
+        (SWITCHML.type, int(rng.integers(16))),
+        (SWITCHML.size, int(rng.integers(8))),
+        (SWITCHML.slot, int(rng.integers(0, 16))),
+        (SWITCHML.slot, int(rng.integers(0, 16384))),
+        (SWITCHML.slot, 8192 + int(rng.integers(0, 16))),
+        (UDP.destination_port, int(rng.choice([PORT - 1, PORT + 16, PORT + 15]))),
+    )
+
+
+def _native_claims(frame, rng):
+    return (
         (GRADNIC.job, int(rng.choice([5, 200]))),
         (GRADNIC.src, int(rng.choice([0, 1, 2, 31, 32, 33, 255]))),
         (GRADNIC.ph, 1),
@@ -108,13 +165,7 @@ def attacks(frame, rng):
         (GRADNIC.elems, int(rng.integers(0, 300))),
         (GRADNIC.op, int(rng.integers(0, 6))),
         (GRADNIC.op, int(Op.CONTROL)),
-        (ETHERNET.source, ETHERNET.source.get(frame) ^ 1 << int(rng.integers(48))),
-        (IPV4.source, IPV4.source.get(frame) ^ 1 << int(rng.integers(32))),
-    ):
-        wrong = bytearray(frame)
-        field.put(wrong, value)
-        bad[f"claims {field.name} {len(bad)}"] = makers.refreshed(wrong)
-    return bad
+    )
 
 
 def _resized(frame):
@@ -126,7 +177,7 @@ def _resized(frame):
 
 def foreign(config, rng):
     """{name: frame} of traffic that is not any job's, whatever it looks like."""
-    own = sound(config, rng)
+    own = sound(config, rng, job=config.jobs[0])
     others = {
         "other port": own[:36] + b"\xc6\xac" + own[38:],
         "other job": own[:44] + b"\x06" + own[45:],

@@ -25,7 +25,7 @@ MAC, IP = 0x02AA00000000, 0x0A0000FE
 JOB = 5
 SEED, ROUND, TENSOR = 42, 3, 1
 N_BYTES = 16  # beat of the aggregator
-N_JOBS = 2
+N_JOBS = 3
 N_SLOTS = 16
 
 

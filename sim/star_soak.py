@@ -1,8 +1,8 @@
 """Millions of packets through the RTL aggregator, each compared with the golden one.
 
-Two kinds of load on two jobs and all ports at once. *Protocol*: generations move on, packets come
-twice, late, too early, or not at all. *Attack*: as many packets
-again with forged bytes in their heads, those of the other job among them, from all ports; what the
+Two kinds of load on three jobs, of THC, INT32 and SwitchML, and all ports at once. *Protocol*:
+generations move on, packets come twice, late, too early, or not at all. *Attack*: as many packets
+again with forged bytes in their heads, those of the other jobs among them, from all ports; what the
 first job's children are sent must be what they are sent without them.
 """
 
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..aggregator import COUNTERS
-from ..formats import GRADNIC, HEAD_BYTES, Op
+from ..formats import GRADNIC, HEAD_BYTES, UDP, UDP_PORT, Op
 from ..models.aggregator import AggregatorTop
+from ..switchml import SWITCHML
 from . import star_frames as makers
 from .star_card import AggregatorBench, build_aggregator
 
 N_PORTS = 2
-SIZES = {"n_bytes": 16, "n_slots": 8, "n_jobs": 2, "chunk": 128, "n_words": 64}
+SIZES = {"n_bytes": 16, "n_slots": 8, "n_jobs": 3, "chunk": 128, "n_words": 64}
 ROUND = 2000  # packets played at once
 PACE = 0.2  # beats a cycle at each input: all together they stay below what the unit takes
 FORGED = (*range(6, 12), *range(26, 30), *range(42, 64))  # sender's addresses, gradnic header
@@ -47,6 +48,9 @@ class Source:
     def contribution(self):
         """(port, frame) of a packet near the generation that its slot has reached."""
         key = job, child, slot = self.keys[self.dice.randrange(len(self.keys))]
+        members = next(j for j in self.config.jobs if j.job == job)
+        if members.kind == "switchml":
+            return members.children[child].port, self._switchml(self.templates[key])
         gen = self.first_gen.setdefault((job, slot), self.dice.randrange(65536))
         step = self.dice.random()
         if step < 0.2:
@@ -60,8 +64,18 @@ class Source:
         at = self.dice.randrange(POOL - size)
         if frame[42] & 15 != Op.THC_SUM:  # sums stay those of one leaf
             frame[HEAD_BYTES:] = self.pool[at : at + size]
-        members = next(j for j in self.config.jobs if j.job == job)
         return members.children[child].port, bytes(frame)
+
+    def _switchml(self, template):
+        """A template with another set, packet number, exponents and values."""
+        frame = bytearray(template)
+        size = len(frame) - SWITCHML.stop
+        at = self.dice.randrange(POOL - size)
+        frame[44:48] = self.dice.randbytes(4)
+        frame[48] = frame[48] & 0x7F | self.dice.getrandbits(1) << 7
+        frame[50:52] = self.dice.randbytes(2)
+        frame[SWITCHML.stop :] = self.pool[at : at + size]
+        return bytes(frame)
 
     def attack(self):
         """(port, frame) with none to three bytes of its head forged: from the network, or, if it
@@ -73,7 +87,7 @@ class Source:
             at = self.dice.choice(FORGED)
             flip = 1 << self.dice.randrange(8)
             forged[at] = forged[at] ^ flip if self.dice.random() < 0.5 else self.dice.getrandbits(8)
-        claims = forged[GRADNIC.job.byte] == PROTECTED
+        claims = _is_protected(forged)
         port = self.dice.randrange(N_PORTS if claims else 0, 2 * N_PORTS)
         return port, makers.makers.refreshed(bytes(forged))
 
@@ -134,6 +148,12 @@ def soak(packets, attacks, *, seed=1, model=None, on_round=None):
     return result
 
 
+def _is_protected(frame):
+    """Whether a frame, or an answer, is of the protected job."""
+    native = UDP_PORT in (UDP.source_port.get(frame), UDP.destination_port.get(frame))
+    return native and GRADNIC.job.get(frame) == PROTECTED
+
+
 def _round(pair, alone, given, result):
     """One round on circuit and twin; returns the circuit's cycles."""
     stalls = dict.fromkeys(pair.inputs, PACE)
@@ -143,12 +163,12 @@ def _round(pair, alone, given, result):
     wanted = {port: [] for port in range(N_PORTS)}
     for port in order:
         frame, bad = next(left[port])
-        if port < N_PORTS and GRADNIC.job.get(frame) == PROTECTED:
+        if port < N_PORTS and _is_protected(frame):
             for at, answer, _ in alone.receive(frame, port, 0, bad=bad):
                 wanted[at].append(answer)
     for port, answers in wanted.items():
         got = [f for at, f, _ in out if at == port and f[6:12] == MAC_BYTES]
-        got = [f for f in got if GRADNIC.job.get(f) == PROTECTED]
+        got = [f for f in got if _is_protected(f)]
         if got != answers:
             raise AssertionError(
                 f"port {port}: job {PROTECTED} is not answered as if it were alone"

@@ -12,7 +12,7 @@ from gradnic.sim.star_card import AggregatorBench, build_aggregator, word
 from gradnic.formats import GRADNIC, HEAD_BYTES, Op
 
 CONFIG = makers.small_config()
-THC, INT32 = CONFIG.jobs
+THC, INT32, _ = CONFIG.jobs
 # four ports share one unit: what comes faster than one beat a cycle together is lost
 PACE = {f"{side}_rx{k}": 0.2 for side in ("worker", "network") for k in range(2)}
 OUTPUTS = [f"{side}_tx{k}" for side in ("worker", "network") for k in range(2)]
@@ -39,7 +39,7 @@ def test_mixed_traffic(model, ready, changes):
     for seed in range(2):
         rng = np.random.default_rng(seed)
         stalls = PACE | dict.fromkeys(OUTPUTS, ready)
-        pair.play(makers.traffic(pair.config, rng, 120), stalls=stalls, seed=seed + 1)
+        pair.play(makers.traffic(pair.config, rng, 200), stalls=stalls, seed=seed + 1)
     counters = pair.golden.counters
     silent = {"oversize", "overrun", "lost", "partial", "late", "overflow"}
     assert {name for name, count in counters.items() if not count} <= silent

@@ -71,7 +71,7 @@ def test_seen_packets_are_answered_only_when_complete():
     again = unit.receive(packet(JOB, 1, slot=8, number=99), 1)
     assert [(port, sums(frame)[0]) for port, frame in again] == [(1, 6)]
     assert SWITCHML.packet.get(again[0][1]) == 99
-    assert unit.counters == {"accepted": 3, "duplicates": 1, "retransmitted": 1}
+    assert unit.counters == {"accepted": 3, "claims": 1, "duplicates": 1, "retransmitted": 1}
 
 
 def test_the_other_sets_bit_is_cleared_even_by_a_seen_packet():
