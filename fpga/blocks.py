@@ -28,6 +28,7 @@ class Block:
     make : function of (the imported module, n_lanes), returns the component.
     lanes : tuple of int, the sizes that it comes in and that the baseline records.
     bits : function of n_lanes: payload bits per cycle in steady state.
+    anchored : bool, block RAM gets fixed places, see `gradnic.fpga.floorplan`.
     """
 
     does: str
@@ -35,6 +36,7 @@ class Block:
     make: Callable
     lanes: tuple = LANES
     bits: Callable = lambda n_lanes: 32 * n_lanes
+    anchored: bool = False
 
 
 BLOCKS = {
@@ -42,11 +44,13 @@ BLOCKS = {
         "INCEPTIONN compressor, packet store included",
         "compressor",
         lambda hdl, n: hdl.Compressor(n),
+        anchored=True,
     ),
     "decompressor": Block(
         "INCEPTIONN decompressor, packet store included",
         "decompressor",
         lambda hdl, n: hdl.Decompressor(n),
+        anchored=True,
     ),
     "inline": Block(
         "card in line: both directions, both engines, registers",
@@ -59,6 +63,12 @@ BLOCKS = {
         "aggregate",
         lambda hdl, n: hdl.AggregationUnit(4 * n),
         lanes=(16,),
+    ),
+    "aggregator": Block(
+        "aggregator of 4 ports, 16 slots of 1024 sums of 8 bits in two sets, 4 jobs",
+        "aggregator",
+        lambda hdl, n: hdl.Aggregator(4, n_bytes=4 * n, n_slots=16),
+        lanes=(8,),
     ),
     "offload": Block(
         "offload card, 1 port: schedule, transport, raw, INCEPTIONN and THC, registers",
@@ -167,6 +177,7 @@ def measure(name, n_lanes, **options):
         build(name, n_lanes),
         block=f"{name}-{n_lanes}",
         bits=BLOCKS[name].bits(n_lanes),
+        anchored=BLOCKS[name].anchored,
         **options,
     )
     return result | {"name": name, "lanes": n_lanes}
