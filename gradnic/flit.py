@@ -13,12 +13,16 @@ from .table import REDUCE
 FLIT_BYTES = 16
 FLIT_FLOATS = 4
 PACKET_FLITS = 16  # payload of a packet: 256 bytes
+UNIT_FLITS = 64  # that are coded together, at most: 256 floats
 CHUNK_FLOATS = 16  # chunks are multiples of it
 
 HEAD = {  # name: bits, from bit 0 of the head flit; the rest is 0
     "gather": 1,
-    "more": 1,  # a packet that goes on with its message
-    "spare": 6,
+    "more": 1,  # a packet, or a coded unit, that goes on with its message
+    "ends": 1,  # a coded unit: the message's last
+    "flits": 7,  # that a coded unit had
+    "bytes": 11,  # that it has
+    "spare": 11,
     "flow": 16,
     "step": 16,
     "rank": 16,  # of a partial: its place in the receiver's order of addition

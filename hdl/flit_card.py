@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.table import bits
 
+from .flit_coded import FlitDecoder, Settings
 from .flit_engine import FlitEngine, Job
 from .flit_landing import Contributions, Landing, Places
 from .flit_link import Flit, FlitReceiver, Head
@@ -53,16 +54,19 @@ class FlitCard(wiring.Component):
         Flits of each landing buffer, here and at the neighbors.
     integers : bool
         False: FP32 sums only, ``op`` is not looked at.
+    coded : bool
+        INCEPTIONN on all links, each float one of FP32; the root of a tree keeps the codec's image.
 
     Members
     -------
-    setup : In({scheduler, places, op, packets})
-        See `gradnic.hdl.scheduler_rows.Setup`, `Places`, `Op`, `FlitTransmitter`; stable while a
-        round runs.
+    setup : In({scheduler, places, op, packets[, codec]})
+        See `gradnic.hdl.scheduler_rows.Setup`, `Places`, `Op`, `FlitTransmitter`,
+        `gradnic.hdl.flit_coded.Settings`; stable while a round runs.
     start, abort, status : In(1), In(1), Out
         As of `Scheduler`. done : Out(1): the last round ended well, and all is written and sent.
     foreign, overflow : Out(1)
-        A message named what this node does not have; a neighbor sent without credit.
+        A message named what this node does not have, or a coded unit is unsound; a neighbor sent
+        without credit.
     table_en, table_addr, table_data : In
         Writes a row. entry_en, entry_addr, entry : a chunk's contributions. peer_en, peer_addr,
         peer : a peer. Not while a round runs.
@@ -86,6 +90,7 @@ class FlitCard(wiring.Component):
         n_chunks=64,
         credits=318,
         integers=True,
+        coded=False,
     ):
         if n_lanes not in (8, 16, 32) or n_lanes < 4 * n_ports:
             raise ValueError(f"n_lanes must be 8, 16 or 32 and 4 n_ports at least, not {n_lanes!r}")
@@ -93,7 +98,7 @@ class FlitCard(wiring.Component):
             raise ValueError(f"n_words must be 2 to 16384, not {n_words!r}")
         self.layout, self.n_ports, self.n_lanes = layout, n_ports, n_lanes
         self.n_words, self.n_chunks, self.credits = n_words, n_chunks, credits
-        self.integers = integers
+        self.integers, self.coded = integers, coded
         self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
         members = self.scheduler.signature.members
         address, width = bits(n_words - 1), 32 * n_lanes
@@ -103,6 +108,7 @@ class FlitCard(wiring.Component):
             "places": Places(n_chunks, n_words),
             "op": Op,
             "packets": 1,
+            **({"codec": Settings} if coded else {}),
         }
         super().__init__(
             {
@@ -136,8 +142,14 @@ class FlitCard(wiring.Component):
         m.submodules.scheduler = scheduler = self.scheduler
         sizes = {"n_lanes": self.n_lanes, "n_chunks": self.n_chunks, "n_words": self.n_words}
         m.submodules.engine = engine = FlitEngine(
-            self.layout, n_ports=self.n_ports, integers=self.integers, **sizes
+            self.layout,
+            n_ports=self.n_ports,
+            integers=self.integers,
+            coded=self.coded,
+            **sizes,
         )
+        if self.coded:
+            m.d.comb += engine.codec.eq(self.setup.codec)
         landings = [Landing(**sizes) for _ in range(self.n_ports)]
         waits = Signal()  # a start, until the round before is forgotten
         m.d.sync += waits.eq((self.start | waits) & ~engine.clear & ~self.abort)
@@ -174,7 +186,14 @@ class FlitCard(wiring.Component):
             m.submodules[f"receiver{k}"] = receiver = FlitReceiver(self.credits)
             m.submodules[f"landing{k}"] = landing
             wiring.connect(m, wiring.flipped(self.rx[k]), receiver.flits)
-            wiring.connect(m, receiver.o, landing.flits)
+            flits = receiver.o
+            if self.coded:
+                m.submodules[f"decoder{k}"] = decoder = FlitDecoder()
+                m.d.comb += decoder.codec.eq(self.setup.codec)
+                wiring.connect(m, flits, decoder.flits)
+                flits = decoder.o
+                foreign.append(decoder.unsound)
+            wiring.connect(m, flits, landing.flits)
             m.d.comb += [
                 landing.enable.eq(scheduler.status.running),
                 self.rx_credit[k].eq(receiver.credit),
@@ -275,12 +294,15 @@ class FlitCard(wiring.Component):
             order.head.count.eq(held.count + 1),
             order.head.route.eq(read.data.route),
         ]
+        sizes = {"n_chunks": self.n_chunks, "n_words": self.n_words} if self.coded else None
         taken, closed = Signal(), Signal()
         to_port = [left.any() & (read.data.port == k) for k in range(self.n_ports)]
         idles = []
         for k in range(self.n_ports):
             m.submodules[f"orders{k}"] = orders = QuickFIFO(Order, N_JOBS)
-            m.submodules[f"port{k}"] = port = FlitPort(engine.word, self.credits)
+            m.submodules[f"port{k}"] = port = FlitPort(engine.word, self.credits, codec=sizes)
+            if self.coded:
+                m.d.comb += [port.codec.eq(self.setup.codec), port.places.eq(self.setup.places)]
             m.d.comb += [
                 orders.i.valid.eq(to_port[k]),
                 orders.i.p.eq(order),

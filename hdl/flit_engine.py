@@ -8,6 +8,8 @@ from amaranth.utils import ceil_log2
 from gradnic.flit import FLIT_FLOATS
 from gradnic.table import bits
 
+from .codec_image import DEPTH, CodecImage
+from .flit_coded import Settings
 from .flit_landing import Contributions, Places
 from .flit_merge import MergeBook
 from .flit_queue import QuickFIFO
@@ -47,11 +49,14 @@ class FlitEngine(wiring.Component):
         As of `gradnic.hdl.flit_card.FlitCard`.
     integers : bool
         As of `gradnic.hdl.reduce.Combine`.
+    coded : bool
+        Terminal rows put the sums through the codec's image.
 
     Members
     -------
     op : In(Op)
         What contributions are combined with; stable while jobs run.
+    codec : In(Settings), with `coded`.
     places, entry_en, entry_addr, entry : In
         As of `Landing`.
     jobs : array of In(stream.Signature(Job)), n_ports + 1
@@ -71,8 +76,8 @@ class FlitEngine(wiring.Component):
         The slot has a job, or words that were not taken.
     """
 
-    def __init__(self, layout, *, n_ports, n_lanes, n_chunks, n_words, integers):
-        self.integers = integers
+    def __init__(self, layout, *, n_ports, n_lanes, n_chunks, n_words, integers, coded=False):
+        self.integers, self.coded = integers, coded
         self.layout, self.n_ports, self.n_lanes = layout, n_ports, n_lanes
         self.n_chunks, self.n_words = n_chunks, n_words
         self.ratio = n_lanes // FLIT_FLOATS
@@ -89,6 +94,7 @@ class FlitEngine(wiring.Component):
         super().__init__(
             {
                 "op": In(Op),
+                **({"codec": In(Settings)} if coded else {}),
                 "places": In(Places(n_chunks, n_words)),
                 "entry_en": In(1),
                 "entry_addr": In(chunk),
@@ -341,7 +347,10 @@ class FlitEngine(wiring.Component):
             queue = QuickFIFO(self.result if to_memory else self.word, self.queue)
             m.submodules[f"queue{k}"] = queue
             port = [*self.words, self.results, self.sums][k]
-            wiring.connect(m, queue.o, wiring.flipped(port))
+            source = queue.o
+            if self.coded and k == self.n_ports:
+                source = self._image(m, source)
+            wiring.connect(m, source, wiring.flipped(port))
             added = Signal(name=f"added{k}")
             m.d.comb += added.eq(valid & tag.final & (tag.slot == k))
             mine = Signal(len(word), name=f"mine{k}")
@@ -367,6 +376,27 @@ class FlitEngine(wiring.Component):
                 ]
             s.track(m, port.valid & port.ready)
             m.d.comb += self.busy[k].eq(s.valid | (s.reserved != 0))
+
+    def _image(self, m, words):
+        """Words of terminal rows, each float as the codec leaves it."""
+        m.submodules.image = image = CodecImage(self.n_lanes)
+        m.submodules.places = places = FIFO(self.result, DEPTH)
+        joined = stream.Signature(self.result).create(path=("joined",))
+        both = image.i.ready & places.i.ready
+        m.d.comb += [
+            *(image.codec[name].eq(self.codec[name]) for name in Settings.members),
+            image.i.p.data.eq(words.p.data),
+            places.i.p.eq(words.p),
+            image.i.valid.eq(words.valid & both),
+            places.i.valid.eq(words.valid & both),
+            words.ready.eq(both),
+            joined.valid.eq(image.o.valid & places.o.valid),
+            joined.p.eq(places.o.p),
+            joined.p.data.eq(image.o.p.data),
+            image.o.ready.eq(joined.ready & places.o.valid),
+            places.o.ready.eq(joined.ready & image.o.valid),
+        ]
+        return joined
 
     def _order(self, m, slots):
         """Gather slots stay behind the terminal row that still writes their chunk."""

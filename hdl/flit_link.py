@@ -67,7 +67,7 @@ class FlitTransmitter(wiring.Component):
         send, takes = Signal(), Signal()
         m.d.comb += [
             head.eq(self.heads.p),
-            head.more.eq(begun),
+            head.more.eq(begun | self.heads.p.more),
             takes.eq(room & out.i.ready),
             out.i.valid.eq(room & Mux(inside, self.payload.valid, self.heads.valid)),
             send.eq(out.i.valid & out.i.ready),

@@ -6,6 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.flit import FLIT_FLOATS
 
+from .flit_coded import FlitCoder, Settings
+from .flit_landing import Places
 from .flit_link import Flit, FlitTransmitter, Head
 from .streams import FIFO
 
@@ -18,20 +20,25 @@ class FlitPort(wiring.Component):
     word : shape of {data, n_flits, last}
     credits : int
         As of `FlitTransmitter`.
+    codec : dict or None
+        Sizes of a `gradnic.hdl.flit_coded.FlitCoder`: messages are coded.
 
     Members
     -------
     heads : In(stream.Signature(Head)), up to 4 messages ahead.
     words : In(stream.Signature({data, n_flits, last}))
     flits, credit, packets : as of `FlitTransmitter`.
+    codec, places : with `codec`, as of `FlitCoder`.
     sent : Out(1)
         The last flit of a message was taken by the link.
     """
 
-    def __init__(self, word, credits):
-        self.word, self.credits = word, credits
+    def __init__(self, word, credits, *, codec=None):
+        self.word, self.credits, self.sizes = word, credits, codec
+        coded = {"codec": In(Settings), "places": In(Places(**codec))} if codec else {}
         super().__init__(
             {
+                **coded,
                 "packets": In(1),
                 "heads": In(stream.Signature(Head)),
                 "words": In(stream.Signature(word)),
@@ -46,15 +53,26 @@ class FlitPort(wiring.Component):
         m.submodules.transmitter = transmitter = FlitTransmitter(self.credits)
         m.submodules.heads = heads = FIFO(Head, 4)
         wiring.connect(m, wiring.flipped(self.heads), heads.i)
-        wiring.connect(m, heads.o, transmitter.heads)
         wiring.connect(m, transmitter.flits, wiring.flipped(self.flits))
         m.d.comb += [
             transmitter.packets.eq(self.packets),
             transmitter.credit.eq(self.credit),
         ]
-        m.d.sync += self.sent.eq(self.flits.valid & self.flits.ready & self.flits.p.last)
+        goes, ends_message = self.flits.valid & self.flits.ready, 1
+        if self.sizes:
+            m.submodules.coder = coder = FlitCoder(**self.sizes)
+            m.d.comb += [coder.codec.eq(self.codec), coder.places.eq(self.places)]
+            wiring.connect(m, heads.o, coder.heads)
+            wiring.connect(m, coder.unit_heads, transmitter.heads)
+            wiring.connect(m, coder.units, transmitter.payload)
+            payload, ends_message = coder.payload, Signal()
+            with m.If(goes & self.flits.p.head):
+                m.d.sync += ends_message.eq(Head(self.flits.p.data[: Head.size]).ends)
+        else:
+            wiring.connect(m, heads.o, transmitter.heads)
+            payload = transmitter.payload
+        m.d.sync += self.sent.eq(goes & self.flits.p.last & ends_message)
         held = Signal(self.word, reset_less=True)
-        payload = transmitter.payload
         ends = Signal()
         m.d.comb += [
             payload.p.data.eq(held.data[: 32 * FLIT_FLOATS]),

@@ -26,12 +26,14 @@ def add(a, b):
     return total
 
 
-def all_reduce(table, gradients, *, combine=add, image=None):
+def all_reduce(table, gradients, *, combine=add, image=None, hop=None):
     """Run `table`; every node's replica.
 
     gradients : float32 or int64, shape (n_nodes, n_elems); unchanged.
     combine : (partial, contribution) -> partial, such as `add` or np.maximum.
     image : function of a finished chunk at its root, such as a codec's image; None: as it is.
+    hop : function of a partial sum on its way to the next node, such as a codec's image; finished
+    chunks are images already. None: as it is.
     Returns the shape and type of `gradients`. ValueError if the shape is wrong, or a row sends
     what is not there (a table that the checker refuses).
     """
@@ -62,6 +64,7 @@ def all_reduce(table, gradients, *, combine=add, image=None):
                     for rank in range(row["wait"]):
                         value = combine(value, parts[rank])
                     if to:
+                        value = value if hop is None else hop(value)
                         landed.setdefault((to[0], chunk), {})[int(row["rank"])] = value
                         continue
                     result[node, part] = value if image is None else image(value)

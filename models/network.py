@@ -35,6 +35,9 @@ class Network:
         Floats that a node adds per cycle to one message or result.
     merge_above : int
         Where a chunk gets more contributions than this, all but the last are added as they come.
+    block : int
+        Floats that a node reads, or adds to, before it turns to another message: messages that
+        start together wait for each other's first block.
     wire_ratio : float
         Bytes on the wire per byte of floats: 1 without a codec.
     buffer : int
@@ -58,6 +61,7 @@ class Network:
     flow: str = "message"
     reduce_per_cycle: int = 32
     merge_above: int = 4
+    block: int = 256
     wire_ratio: float = 1.0
     buffer: int = 5088
     start: int = 20
@@ -68,7 +72,8 @@ class Network:
     order: str = "node"
 
     def __post_init__(self):
-        for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "wire_ratio", "buffer"):
+        for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "block", "wire_ratio",
+                     "buffer"):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         for name in ("link_latency", "head", "start", "issue", "receive", "add"):
@@ -144,6 +149,11 @@ class _Run:
         adds = -(-traffic.row_floats * self.ranks // network.reduce_per_cycle)
         self.cycles = np.maximum(cycles, adds[traffic.message_row]).tolist()
         self.adds = adds.tolist()
+        passes = np.maximum(self.ranks, 1)
+        self.work = -(-traffic.row_floats * passes // network.reduce_per_cycle)
+        first = np.minimum(traffic.row_floats, network.block)
+        self.first_block = (-(-first * passes // network.reduce_per_cycle)).tolist()
+        self.work = self.work.tolist()
         self.sending = np.ceil(traffic.row_floats * FLOAT_BYTES / unit).tolist()
         # A worm longer than a switch's buffer holds the link before while it waits. Only on paths
         # with one link between switches at most, where links never wait in a circle: on longer
@@ -190,6 +200,9 @@ class _Run:
         together = network.order == "node"
         node, turn = t.node.tolist(), t.first_rows.tolist()  # per node the next row to issue
         turn_end = [*turn[1:], len(need)]
+        work, first_block = self.work, self.first_block
+        turns = [0] * t.n_nodes  # when a node's datapath has read the first block of all messages
+        backlog = [0] * t.n_nodes  # and when all of them
         events = []
         push, pop = heapq.heappush, heapq.heappop
         finish = parked_most = delivered = 0
@@ -260,17 +273,27 @@ class _Run:
                 issue_row(row, now)  # may wake, and issue, later rows of this node
                 row = turn[v]
 
+        def take(v, row, now):
+            """When node v's datapath turns to a message of this row, issued now."""
+            begin = max(now, turns[v])
+            turns[v] = begin + first_block[row]
+            backlog[v] = max(backlog[v], begin) + work[row]
+            return begin
+
         def issue_row(row, now):
             nonlocal finish
-            parked[node[row]] -= wait[row] * row_floats[row]
+            v = node[row]
+            parked[v] -= wait[row] * row_floats[row]
             if terminal[row] >= 0:
                 # its first words can leave again at once, if sums are not slower than links
-                begin = now + lead[row]
+                begin = take(v, row, now) + lead[row]
                 finish = max(finish, begin + adds[row])
                 push(events, (begin + max(0, adds[row] - sending[row]), _FINAL, terminal[row]))
             for m in range(send_start[row], send_start[row + 1]):
                 if cycles[m]:
-                    push(events, (now + lead[row], _READY, m))
+                    begin = take(v, row, now)
+                    cycles[m] = max(cycles[m], backlog[v] - begin)
+                    push(events, (begin + lead[row], _READY, m))
                 else:  # its chunks are empty: nothing to send
                     leave(paths[path_of[m]][0], position[m])
                     push(events, (now, _DONE, m))

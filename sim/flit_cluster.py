@@ -14,10 +14,28 @@ from amaranth.hdl import Shape
 from gradnic.flit import FLIT_BYTES, Share, contributions
 from gradnic.table import Layout
 
-from ..models.collective import all_reduce
+from ..hdl.reduce import Op
+from ..models import inceptionn
+from ..models.collective import add, all_reduce
+from ..models.inceptionn_bands import bands
 from . import encoding
 from .batch import ALWAYS
 from .flit_library import build
+
+
+def _added(kind):
+    """Sum of 32-bit words whose parts are integers of `kind`, modulo their size."""
+    return lambda a, b: (a.view(kind) + b.view(kind)).astype(kind).view(a.dtype)
+
+
+SUMS = {
+    Op.FLOAT: add,
+    Op.MAX: lambda a, b: np.maximum(a.view("u4"), b.view("u4")).view(a.dtype),
+    Op.INT32: _added("<u4"),
+    Op.INT16: _added(">u2"),
+    Op.INT8: _added("u1"),
+}
+"""What `gradnic.hdl.reduce.Combine` does with float32, or what they hold."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +107,35 @@ class Cluster:
         8, 16 or 32; 0: the smallest that is 8 times the ports, or 32.
     packets : bool
         A head per 256 bytes, not per message.
+    op : gradnic.hdl.reduce.Op
+        What the values are, and how they are added; other than floats they are 32-bit words of
+        integers, as float32 by their bits.
+    codec : dict or None
+        Settings of `gradnic.models.inceptionn` {exponent, mode, prescale}: floats are coded on
+        every hop, and the root of a tree keeps the codec's image.
     watchdog : int
         Cycles without progress until a card calls a row stuck.
     """
 
     def __init__(
-        self, table, topology, n_floats, *, wires=None, n_lanes=0, packets=False, watchdog=100_000
+        self,
+        table,
+        topology,
+        n_floats,
+        *,
+        wires=None,
+        n_lanes=0,
+        packets=False,
+        op=Op.FLOAT,
+        codec=None,
+        watchdog=100_000,
     ):
         wires = wires or Wires()
+        if codec and (packets or op != Op.FLOAT):
+            raise ValueError("the codec takes floats, in messages whose units have heads anyway")
+        if codec:
+            bands(**codec)
+        self.op, self.codec = Op(op), codec
         n_ports = max(len(topology.out[v]) for v in range(topology.n_nodes))
         if topology.port_limited or n_ports > 8:
             raise ValueError(f"{topology.name}: cards need a port for each of {n_ports} links")
@@ -128,7 +167,8 @@ class Cluster:
             depth=depth,
             n_chunks=_size(n_chunks, 16, 64, 1024, 8192),
             credits=wires.credits,
-            integers=False,
+            integers=op != Op.FLOAT,
+            coded=codec is not None,
         )
         self._self = self._new(wires)
         for node in range(table.n_nodes):
@@ -219,9 +259,24 @@ class Cluster:
                 "last_flits": last,
                 "live": share.live,
             },
+            "op": self.op,
             "packets": packets,
         }
+        if self.codec:
+            exponent, prescale = self.codec["exponent"], self.codec["prescale"] & 0xFF
+            paper = self.codec["mode"] == "paper"
+            setup["codec"] = {"exponent": exponent, "paper": paper, "prescale": prescale}
         self._set(node, "setup", _packed(self._ports["setup"][1].shape, setup))
+
+    def golden(self, values):
+        """What `run` must leave behind: the sums in the order of ranks, through the codec."""
+        if not self.codec:
+            return all_reduce(self.table, values, combine=SUMS[self.op])
+
+        def image(x):
+            return inceptionn.image(x, **self.codec)
+
+        return all_reduce(self.table, values, image=image, hop=image)
 
     def run(self, gradients, *, starts=None, duty=1.0, seed=1, max_cycles=None):
         """One all-reduce of `gradients`, float32 (n_nodes, n_floats); a `Result`.
@@ -319,14 +374,14 @@ class Cosim:
 
 
 def cosim(table, topology, gradients, *, cluster=None, **options):
-    """One all-reduce of `gradients` by RTL, compared bit for bit with `collective.all_reduce`.
+    """One all-reduce of `gradients` by RTL, compared bit for bit with `Cluster.golden`.
 
     cluster : a `Cluster` to run on; else one is built. options : of `Cluster.run`.
     """
     gradients = np.ascontiguousarray(gradients, np.float32)
     cluster = cluster or Cluster(table, topology, gradients.shape[1])
     result = cluster.run(gradients, **options)
-    expected = all_reduce(table, gradients)
+    expected = cluster.golden(gradients)
     differs = result.replicas.view(np.uint32) != expected.view(np.uint32)
     first = None
     late = np.flatnonzero(result.done < 0)

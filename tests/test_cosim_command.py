@@ -28,7 +28,10 @@ from gradnic import cli
         (["--nodes", "2", "--gradients", "a.npy", "--gradients", "b.npy"], "a.npy"),
         (["--iteration", "0"], "not .0."),
         (["--topology", "mesh:2x2", "--link", "copper"], "not 'copper'"),
-        (["--topology", "mesh:2x2", "--codec", "thc"], "must be none on flit links, not 'thc'"),
+        (
+            ["--topology", "mesh:2x2", "--codec", "int32"],
+            "must be one of none, inceptionn, thc on flit links",
+        ),
         (["--topology", "mesh:2x2", "--flow", "worm"], "message or packet, not 'worm'"),
         (["--topology", "mesh:2x2", "--elements", "0"], "not 0"),
     ],

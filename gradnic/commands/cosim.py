@@ -67,13 +67,13 @@ def load_gradients(files, nodes):
 @click.option(
     "--deadline", default=0, help="With --aggregator: time that closes a slot; 0: waits for all."
 )
-@click.option("--block", default=1024, show_default=True, help="With --aggregator: THC's B.")
+@click.option("--block", default=1024, show_default=True, help="THC's B.")
 @click.option("--seed", default=0, show_default=True, help="Of the faults.")
 @click.option("--algorithm", help="Default ring; with --topology multitree.")
 @click.option(
     "--codec",
-    help="inceptionn or none; default inceptionn, with --topology none; with --aggregator thc "
-    "(default) or int32.",
+    help="inceptionn or none; default inceptionn. With --topology none (default), inceptionn or "
+    "thc; with --aggregator thc (default) or int32.",
 )
 @click.option("--lanes", type=int, help="Floats a cycle: 4, 8, 16 or 32; default 8 in the ring.")
 @click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
@@ -201,13 +201,16 @@ def command(
     if topology:
         if link != "flit":
             raise ValueError(f"link must be flit or frame, not {link!r}")
-        if codec not in (None, "none"):
-            raise ValueError(f"codec must be none on flit links, not {codec!r}")
         cosim_flit.run(
             load_gradients(files, len(files)) if files else train,
             spelling=topology,
             algorithm=algorithm or "multitree",
             chunks=chunks,
+            codec=codec or "none",
+            exponent=exponent,
+            mode=mode,
+            prescale=prescale,
+            block=block,
             flow=flow,
             lanes=lanes or 0,
             link_bytes=link_bytes,

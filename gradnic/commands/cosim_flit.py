@@ -3,9 +3,11 @@
 import numpy as np
 from rich.progress import Progress
 
+from ..flit import FLIT_FLOATS
 from ..output import console, table, write_json
 
 REAL = 16  # most nodes for which gradients are trained on the spot
+CODECS = ("none", "inceptionn", "thc")
 
 
 def run(
@@ -14,6 +16,11 @@ def run(
     spelling,
     algorithm,
     chunks,
+    codec,
+    exponent,
+    mode,
+    prescale,
+    block,
     flow,
     lanes,
     link_bytes,
@@ -30,9 +37,12 @@ def run(
     from ..models.network import Network, simulate
     from ..models.schedules.rows import compile_table
     from ..models.topology import parse
-    from ..sim import flit_cluster
+    from ..models.traffic import Traffic
+    from ..sim import flit_cluster, flit_thc
     from .simulate import bound_cycles
 
+    if codec not in CODECS:
+        raise ValueError(f"codec must be one of {', '.join(CODECS)} on flit links, not {codec!r}")
     if flow not in ("message", "packet"):
         raise ValueError(f"flow must be message or packet, not {flow!r}")
     topology = parse(spelling)
@@ -54,25 +64,33 @@ def run(
         gradients = gradients[:, :elements]
         task = progress.add_task("building the card", total=None)
         wires = flit_cluster.Wires(latency=link_latency, bytes_per_cycle=link_bytes or 16)
-        cluster = flit_cluster.Cluster(
-            plan, topology, gradients.shape[1], wires=wires, n_lanes=lanes, packets=flow == "packet"
-        )
-        progress.update(task, total=1, completed=1)
-        progress.add_task("all-reduce", total=None)
-        result = flit_cluster.cosim(plan, topology, gradients, cluster=cluster)
+        cards = {"wires": wires, "n_lanes": lanes, "packets": flow == "packet"}
+        if codec == "thc":
+            result, _ = flit_thc.run(plan, topology, gradients, block=block, **cards)
+        else:
+            if codec == "inceptionn":
+                cards["codec"] = {"exponent": exponent, "mode": mode, "prescale": prescale}
+            cluster = flit_cluster.Cluster(plan, topology, gradients.shape[1], **cards)
+            progress.update(task, total=1, completed=1)
+            progress.add_task("all-reduce", total=None)
+            result = flit_cluster.cosim(plan, topology, gradients, cluster=cluster)
     n_bytes = 4 * gradients.shape[1]
     network = Network(
         link_bytes_per_cycle=wires.bytes_per_cycle, link_latency=link_latency, flow=flow
     )
     bound, two_phase, _ = bound_cycles(topology, n_bytes, network)
-    model = simulate(plan, topology, n_bytes, network).cycles
+    model = simulate(plan, topology, n_bytes, network).cycles if codec == "none" else None
+    traffic = Traffic(plan, topology, gradients.shape[1])
+    hops = np.array([len(path) for path in plan.paths])[traffic.path]
+    raw_flits = int((-(-traffic.floats // FLIT_FLOATS) * hops).sum())
     rows = [
         ("nodes", result.nodes),
         ("floats of each", gradients.shape[1]),
         ("cycles", result.cycles),
-        ("cycles by the network model", model),
-        ("bound, phases overlapped", round(bound)),
+        ("cycles by the network model", model or "raw floats only"),
+        ("bound for raw floats, phases overlapped", round(bound)),
         ("flits on all links", result.flits),
+        ("flits of raw floats, without heads", raw_flits),
         ("busiest link, share of its time", f"{result.busiest_link_share:.3f}"),
         ("mismatches", result.mismatches),
     ]
@@ -88,7 +106,8 @@ def run(
             "algorithm": algorithm,
             "link": "flit",
             "flow": flow,
-            "codec": "none",
+            "codec": codec,
+            "flits_raw": raw_flits,
             "floats": int(gradients.shape[1]),
             "gradients": "real" if real else "normal",
             "model_cycles": model,
