@@ -97,6 +97,7 @@ class Offload:
 
     n_rows, n_chunks, n_packets, n_ranks : of the largest table and tensor, see
     `gradnic.hdl.offload.OffloadCore`. address_width : bits of a byte address of memory.
+    meta_width : bits of tuser above the bad bit.
     """
 
     n_bytes: int = 32
@@ -107,6 +108,7 @@ class Offload:
     n_packets: int = 4096
     n_ranks: int = 4
     address_width: int = 32
+    meta_width: int = 0
 
     def __post_init__(self):
         if self.n_bytes not in (16, 32, 64):
@@ -118,6 +120,7 @@ class Offload:
         check_range("n_packets", self.n_packets, 2, 16384)
         check_range("n_ranks", self.n_ranks, 1, 8)
         check_range("address_width", self.address_width, 16, 64)
+        check_range("meta_width", self.meta_width, 0, 128)
 
 
 PRESETS = {

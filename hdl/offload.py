@@ -52,6 +52,9 @@ class OffloadCore(wiring.Component):
         Of a packet, at most.
     address_width : int
         Bits of a byte address of memory.
+    meta_width, rx_meta_width : int, int or None
+        Side band of what the host sends, and of what it receives (None: the same); frames that
+        are not ours keep it, and it is 0 with frames of the card.
 
     Members
     -------
@@ -90,6 +93,8 @@ class OffloadCore(wiring.Component):
         n_ranks=4,
         max_elems=352,
         address_width=32,
+        meta_width=0,
+        rx_meta_width=None,
     ):
         if not 1 <= n_ports <= 8:
             raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
@@ -100,15 +105,18 @@ class OffloadCore(wiring.Component):
         message = self.scheduler.issues.p.shape()
         self.sender = Sender(message, 2**layout.peer)
         self.receiver = Receiver(n_bytes, n_ranks=n_ranks, n_chunks=n_chunks, n_packets=n_packets)
-        frames = stream.Signature(FrameBeat(n_bytes))
+        self.meta_width = meta_width
+        self.rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
+        sent = stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))
+        received = stream.Signature(FrameBeat(n_bytes, meta_width=self.rx_meta_width))
         region = data.ArrayLayout(Region(n_bytes, address_width), 3)
         scheduler, receiver = self.scheduler, self.receiver
         super().__init__(
             {
-                "host_tx": In(frames).array(n_ports),
-                "mac_tx": Out(frames).array(n_ports),
-                "mac_rx": In(frames).array(n_ports),
-                "host_rx": Out(frames).array(n_ports),
+                "host_tx": In(sent).array(n_ports),
+                "mac_tx": Out(sent).array(n_ports),
+                "mac_rx": In(received).array(n_ports),
+                "host_rx": Out(received).array(n_ports),
                 "gradient_read": Out(ReadPort(n_bytes, address_width)),
                 "gradient_write": Out(WritePort(n_bytes, address_width)),
                 "landing_read": Out(ReadPort(n_bytes, address_width)),
@@ -220,7 +228,7 @@ class OffloadCore(wiring.Component):
         ]
         intakes = []
         for k in range(self.n_ports):
-            m.submodules[f"intake{k}"] = intake = Intake(n, 1)
+            m.submodules[f"intake{k}"] = intake = Intake(n, 1, meta_width=self.rx_meta_width)
             wiring.connect(m, wiring.flipped(self.mac_rx[k]), intake.i)
             wiring.connect(m, intake.foreign, wiring.flipped(self.host_rx[k]))
             m.d.comb += [
@@ -336,7 +344,9 @@ class OffloadCore(wiring.Component):
             m.submodules[f"store{k}"] = store = PacketFIFO(
                 FrameBeat(n), STORE_FRAMES * longest, drop="bad"
             )
-            m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(n, own_beats=longest)
+            m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(
+                n, meta_width=self.meta_width, own_beats=longest
+            )
             here = framer.o.p.meta == k if self.n_ports > 1 else 1
             m.d.comb += [
                 arbiter.floor.eq(self.floor),
@@ -344,7 +354,11 @@ class OffloadCore(wiring.Component):
                 *(store.i.p[name].eq(framer.o.p[name]) for name in ("data", "keep", "last", "bad")),
             ]
             readies.append(store.i.ready & here)
-            wiring.connect(m, store.o, arbiter.own)
+            m.d.comb += [  # meta stays 0: the host has not sent these
+                *(arbiter.own.p[name].eq(store.o.p[name]) for name in store.o.p.shape().members),
+                arbiter.own.valid.eq(store.o.valid),
+                store.o.ready.eq(arbiter.own.ready),
+            ]
             wiring.connect(m, wiring.flipped(self.host_tx[k]), arbiter.foreign)
             wiring.connect(m, arbiter.o, wiring.flipped(self.mac_tx[k]))
         m.d.comb += framer.o.ready.eq(Cat(readies).any())

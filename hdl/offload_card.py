@@ -29,7 +29,8 @@ class OffloadCard(wiring.Component):
 
     Members
     -------
-    host_tx<k>, mac_rx<k> : In; mac_tx<k>, host_rx<k> : Out(stream.Signature(FrameBeat(n_bytes)))
+    host_tx<k>, mac_rx<k> : In; mac_tx<k>, host_rx<k> : Out
+        Streams of `FrameBeat`, with the side band of each direction.
     gradient_read, landing_read, gradient_write, landing_write : Out
     bus : In(Lite)
     interrupt : Out(1)
@@ -39,15 +40,16 @@ class OffloadCard(wiring.Component):
         self.core = OffloadCore(n_bytes, n_ports, layout, **sizes)
         self.layout = layout
         self.numbers = list(map(str, range(n_ports)))
-        frames = stream.Signature(FrameBeat(n_bytes))
         width = self.core.address_width
+        sent = stream.Signature(FrameBeat(n_bytes, meta_width=self.core.meta_width))
+        received = stream.Signature(FrameBeat(n_bytes, meta_width=self.core.rx_meta_width))
         members = {}
         for number in self.numbers:
             members |= {
-                f"host_tx{number}": In(frames),
-                f"mac_tx{number}": Out(frames),
-                f"mac_rx{number}": In(frames),
-                f"host_rx{number}": Out(frames),
+                f"host_tx{number}": In(sent),
+                f"mac_tx{number}": Out(sent),
+                f"mac_rx{number}": In(received),
+                f"host_rx{number}": Out(received),
             }
         super().__init__(
             members
@@ -219,16 +221,8 @@ class OffloadCard(wiring.Component):
         ]
 
 
-def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, n_packets, n_ranks, address_width):
-    """The card for tables of up to `n_nodes` nodes; parameters as of `gradnic.params.Offload`."""
+def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, **sizes):
+    """The card for tables of up to `n_nodes` nodes; parameters as of `gradnic.params.Offload`,
+    and ``rx_meta_width`` as of `OffloadCore`."""
     layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
-    return OffloadCard(
-        n_bytes,
-        n_ports,
-        layout,
-        depth=n_rows,
-        n_chunks=n_chunks,
-        n_packets=n_packets,
-        n_ranks=n_ranks,
-        address_width=address_width,
-    )
+    return OffloadCard(n_bytes, n_ports, layout, depth=n_rows, n_chunks=n_chunks, **sizes)
