@@ -27,7 +27,8 @@ from amaranth.lib import wiring
 
 from .. import processes
 from ..hdl.primitives import Target
-from . import parts
+from ..output import write_whole
+from . import floorplan, parts
 
 DEVICES = ("12k", "25k", "45k", "85k")
 SPEEDS = (6, 7, 8)
@@ -94,6 +95,7 @@ def measure(
     device="85k",
     clock_mhz=300,
     unmap_resets=True,
+    anchored=False,
     synth_options=(),
     pnr_options=(),
     jobs=1,
@@ -112,6 +114,7 @@ def measure(
     clock_mhz : number, the clock that placement and routing aim at.
     unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
         costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
+    anchored : bool, block RAM gets the places of `gradnic.fpga.floorplan`.
     synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
     jobs : int, placements at a time. folder : where netlists and reports are kept; a netlist or a
         placement that is already there is not made again.
@@ -149,15 +152,18 @@ def measure(
         options=synth_options,
         progress=say,
     )
-    netlist = json.loads((home / "netlist.json").read_text())["modules"]["top"]
+    whole = json.loads((home / "netlist.json").read_text())
+    netlist = whole["modules"]["top"]
     boundary = check_boundary(netlist, block)
+    source = _anchor(home, whole, device) if anchored else "netlist.json"
     reports = place(
         home,
         seeds,
+        source=source,
         speed=speed,
         device=device,
         clock_mhz=clock_mhz,
-        options=pnr_options,
+        options=[*(floorplan.OPTIONS if source != "netlist.json" else []), *pnr_options],
         jobs=jobs,
         block=block,
         progress=say,
@@ -232,14 +238,38 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
     return home
 
 
+def _anchor(home, netlist, device):
+    """Write a netlist with places for its block RAM into folder `home`; return the file's name."""
+    places = floorplan.places(netlist["modules"]["top"], device)
+    if not places:
+        return "netlist.json"
+    for name, bel in places.items():
+        netlist["modules"]["top"]["cells"][name]["attributes"]["BEL"] = bel
+    key = hashlib.sha256(json.dumps(places).encode()).hexdigest()[:8]
+    write_whole(home / f"anchored-{key}.json", json.dumps(netlist))
+    return f"anchored-{key}.json"
+
+
 def place(
-    home, seeds, *, speed, device, clock_mhz, options=(), jobs=1, block="block", progress=print
+    home,
+    seeds,
+    *,
+    speed,
+    device,
+    clock_mhz,
+    options=(),
+    source="netlist.json",
+    jobs=1,
+    block="block",
+    progress=print,
 ):
-    """Place and route ``netlist.json`` of folder `home` once a seed; return nextpnr's reports."""
+    """Place and route netlist `source` of folder `home` once a seed; return nextpnr's reports."""
     names = {}
     for seed in seeds:
         flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
-        key = hashlib.sha256(f"{_version('nextpnr-ecp5')}{flags}{seed}".encode()).hexdigest()[:8]
+        told = [source] if source != "netlist.json" else []
+        text = f"{_version('nextpnr-ecp5')}{flags + told}{seed}"
+        key = hashlib.sha256(text.encode()).hexdigest()[:8]
         names[seed] = (f"s{seed}-{key}", [*flags, "--seed", str(seed)])
     waiting = [seed for seed in seeds if not (home / f"{names[seed][0]}.json").exists()]
     running = {}
@@ -251,7 +281,7 @@ def place(
                 name, flags = names[seed]
                 progress(f"{block}: place and route, seed {seed} ({done} of {len(seeds)} done)")
                 running[seed] = start(
-                    ["nextpnr-ecp5", "-q", "-l", f"{name}.log", "--json", "netlist.json"]
+                    ["nextpnr-ecp5", "-q", "-l", f"{name}.log", "--json", source]
                     + ["--out-of-context", "--timing-allow-fail", "--report", f"{name}.part"]
                     + flags,
                     home,

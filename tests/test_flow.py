@@ -8,7 +8,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from click.testing import CliRunner
-from gradnic.fpga import baseline, blocks, flow, parts
+from gradnic.fpga import baseline, blocks, floorplan, flow, parts
+from gradnic.hdl.memory import BlockRAM
 
 from gradnic.commands.synth import command
 
@@ -155,6 +156,44 @@ def test_untimed_ports_are_refused(folder):
     assert register["connections"]["CLK"] == good["ports"]["clk"]["bits"]
 
 
+def test_block_ram_has_its_place(folder):
+    result = flow.measure(BlockRAM(300, 512), seeds=1, anchored=True, folder=folder, block="ram")
+    assert result["bram"] == 9
+    (log,) = folder.glob("ram-*/s1-*.log")
+    assert "Placed 9 cells based on constraints." in log.read_text()
+    free = flow.measure(BlockRAM(30, 512), seeds=1, anchored=True, folder=folder, block="one")
+    assert free["bram"] == 1
+    (log,) = folder.glob("one-*/s1-*.log")
+    assert "Placed 0 cells based on constraints." in log.read_text()
+
+
+def _netlist(names):
+    return {"cells": {name: {"type": "DP16KD", "attributes": {}} for name in names}}
+
+
+def test_places_follow_the_bits():
+    names = [f"{memory}.bits{bit}" for memory in "ab" for bit in range(0, 180, 36)]
+    names += [f"c.part{part}.bits{bit}" for part in (0, 72) for bit in (0, 36)]
+    places = floorplan.places(_netlist(names), "85k")
+    assert sorted(places) == sorted(names)
+    assert len(set(places.values())) == len(names)
+    columns = {name: int(bel[1:].split("/")[0]) for name, bel in places.items()}
+    bits = {name: floorplan._first_bit(name) for name in names}
+    assert bits["c.part72.bits36"] == 108
+    order = sorted(names, key=lambda name: (columns[name], bits[name]))
+    assert [bits[name] for name in order] == sorted(bits.values())
+    assert {bel.split("/")[1] for bel in places.values()} == {"Y70", "Y82"}
+    assert floorplan.places(_netlist(names), "25k") == {}
+    assert floorplan.places(_netlist(names[:7]), "85k") == {}
+
+
+@pytest.mark.parametrize("n", [52, 65, 97, 208])
+def test_places_are_all_different(n):
+    places = floorplan.places(_netlist([f"m.bits{36 * k}" for k in range(n)]), "85k")
+    assert len(set(places.values())) == n
+    assert all(4 <= int(bel[1:].split("/")[0]) <= 120 for bel in places.values())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -268,6 +307,23 @@ def test_command(adder_block):
     worse = CliRunner().invoke(command, arguments)
     assert worse.exit_code == 1
     assert "more than 6% below" in worse.output
+
+
+def test_record_keeps_what_was_recorded_meanwhile(adder_block, monkeypatch):
+    measure = blocks.measure
+
+    def measure_beside_another(*arguments, **options):
+        result = measure(*arguments, **options)
+        others = baseline.merge(baseline.load(), [result | {"block": "other-4"}])
+        baseline.FILE.write_text(baseline.text(others))
+        return result
+
+    monkeypatch.setattr(blocks, "measure", measure_beside_another)
+    for lanes in ("4", "8"):
+        arguments = ["adder", "--lanes", lanes, "--seeds", "1", "--record"]
+        assert CliRunner().invoke(command, arguments).exit_code == 0
+    kept = [key.split()[0] for key in baseline.load()]
+    assert kept == ["adder-4", "adder-8", "other-4"]
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, parts, check,
                 progress=progress_to(out, status),
             )
             results.append(result)
-            if record:
-                recorded = baseline.merge(recorded, [result])
+            if record:  # others may have recorded since
+                recorded = baseline.merge(baseline.load(), [result])
                 write_whole(baseline.FILE, baseline.text(recorded))
     if not out.is_terminal:
         out.width = 120  # a log has no edge

@@ -1,0 +1,50 @@
+"""Fixed places for a block's block RAM, so that placement has something to hold on to.
+
+nextpnr's analytic placer pulls cells together along their nets, against cells that are fixed: the
+pins. A block out of context has none, and everything starts on one spot. Block RAM is what is
+scarce and far apart on the device, so its places stand for the pins.
+"""
+
+import re
+
+MIN_BRAM = 8  # a block with fewer has no shape to give
+ROW_BRAM = 32  # so many in a row, before another row is taken
+ROWS = {"85k": (70, 82, 46, 22)}  # rows of block RAM, those that lie close together first
+N_COLUMNS = 52
+OPTIONS = ["--placer-heap-timingweight", "30"]  # what else suits a placement that has them
+
+
+def places(netlist, device):
+    """Places for the block RAM of a netlist (Yosys JSON, one module): {cell: nextpnr's BEL}.
+
+    Block RAM that holds the same bits of a word stands together, in order of the bits: what
+    `gradnic.hdl.memory` calls ``bits36`` of all memories next to ``bits0``. They fill two or more
+    neighboring rows, a column at a time, in the middle of the device. No places on devices that are
+    not in `ROWS`, or for less than `MIN_BRAM` cells.
+    """
+    found = sorted(
+        (_first_bit(name), name)
+        for name, cell in netlist["cells"].items()
+        if cell["type"] == "DP16KD"
+    )
+    if device not in ROWS or len(found) < MIN_BRAM:
+        return {}
+    n_rows = min(max(2, -(-len(found) // ROW_BRAM)), len(ROWS[device]))
+    rows = ROWS[device][:n_rows]
+    first = (N_COLUMNS - -(-len(found) // n_rows)) // 2
+    chosen = {}
+    for k, (_, name) in enumerate(found):
+        x, kind = _column(first + k // n_rows)
+        chosen[name] = f"X{x}/Y{rows[k % n_rows]}/{kind}"
+    return chosen
+
+
+def _first_bit(name):
+    """Sum of the numbers in ``part180.bits36``: the word's first bit in this block RAM."""
+    return sum(map(int, re.findall(r"\b(?:part|bits)(\d+)", name)))
+
+
+def _column(n):
+    """Place of the nth block RAM of a row: four to nine columns, and two columns in the middle."""
+    group, kind = divmod(n, 4)
+    return 4 + 9 * group + 2 * kind + 2 * (group >= 7), f"EBR{kind}"
