@@ -227,6 +227,25 @@ class OffloadDriver(Driver):
         """What a neighbor may lose in the next round, in bytes times leaves."""
         self.write_table(offload.Table.ALLOWANCES, neighbor, n_bytes)
 
+    def tag(self, layer, *, queues=range(1), dscps=None, threshold=None, **rules):
+        """The tensor's layer, and how its packets become important; see ``tags`` and ``scores``.
+
+        queues : of each layer. dscps : of [queue][important], default class selectors 7 - queue.
+        threshold : score from which on packets are important. rules : fields of those registers;
+        without any, all packets are important.
+        """
+        for index, queue in enumerate(queues):
+            self.write_table(offload.Table.LAYERS, index, queue)
+        for queue, pair in enumerate(dscps or [(8 * (7 - q),) * 2 for q in range(8)]):
+            for important, dscp in enumerate(pair):
+                self.write_table(offload.Table.DSCPS, 2 * queue + important, dscp)
+        if threshold is not None:
+            self.write_table(offload.Table.THRESHOLD, 0, threshold)
+        scores = {name: rules.pop(name) for name in ("unit", "share") if name in rules}
+        if scores:
+            self.set("scores", **scores)
+        self.set("tags", layer=layer, **rules)
+
     def register(self, region, address, n_elems, *, elem_bytes=4):
         """Memory that the card may touch: ``gradient``, ``result`` or ``landing``, whole beats.
 

@@ -139,8 +139,8 @@ class Framer(wiring.Component):
         ]
         summed, sums = step(m, "summed", founds, data.StructLayout(fields | {"sum": 20}))
         ip = self.own.ip
-        known = Signal(20, reset_less=True)  # all but length and receiver
-        m.d.sync += known.eq(CONSTANT + self.round.tos + ip[:16] + ip[16:])
+        known = Signal(20, reset_less=True)  # all but length, ToS and receiver
+        m.d.sync += known.eq(CONSTANT + ip[:16] + ip[16:])
         to = founds.p.to.ip
         m.d.comb += [
             *(summed[name].eq(founds.p[name]) for name in fields),
@@ -149,7 +149,7 @@ class Framer(wiring.Component):
         folded, folds = step(m, "folded", sums, data.StructLayout(fields | {"sum": 17}))
         m.d.comb += [
             *(folded[name].eq(sums.p[name]) for name in fields),
-            folded.sum.eq(sums.p.sum[:16] + sums.p.sum[16:]),
+            folded.sum.eq(sums.p.sum[:16] + sums.p.sum[16:] + sums.p.head.tos),
         ]
         done, result = step(m, "done", folds, data.StructLayout(fields | {"checksum": 16}))
         m.d.comb += [
@@ -167,7 +167,7 @@ class Framer(wiring.Component):
             ETHERNET.ethertype: ETHERTYPE_IPV4,
             IPV4.version: 4,
             IPV4.ihl: 5,
-            IPV4.tos: round_.tos,
+            IPV4.tos: sent.tos,
             IPV4.total_length: ready.total,
             IPV4.dont_fragment: 1,
             IPV4.ttl: TTL,
@@ -179,15 +179,13 @@ class Framer(wiring.Component):
             UDP.destination_port: self.own.udp_port,
             UDP.length: ready.total - (UDP.start - IPV4.start),
             GRADNIC.ver: VERSION,
-            GRADNIC.imp: 1,
             GRADNIC.set: round_.gen[0],
             GRADNIC.job: round_.job,
             GRADNIC.src: self.own.node,
             GRADNIC.gen: round_.gen,
-            GRADNIC.lc: round_.lc,
             GRADNIC.tensor: round_.tensor,
         }
-        same = ("op", "ph", "last", "retx", "slot", "seq", "elems", "p0", "p1", "arg")
+        same = ("op", "ph", "imp", "last", "retx", "lc", "slot", "seq", "elems", "p0", "p1", "arg")
         fields |= {GRADNIC[name]: sent[name] for name in same}
         head = Signal(8 * HEAD_BYTES)
         for field, value in fields.items():

@@ -4,11 +4,13 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..formats import HEAD_BYTES
 from ..offload import Drop
 from .aggregator_intake import Intake, Names
 from .arbiter import FrameArbiter
 from .axi4 import ReadPort, WritePort
 from .dma import LENGTH_WIDTH, ReadEngine, Region, WriteEngine
+from .fifo import FIFO
 from .framer import Framer
 from .locator import Locator
 from .offload_decode import PacketDecoder
@@ -20,15 +22,19 @@ from .offload_types import (
     NeighborWrite,
     Own,
     Round,
+    TagWrite,
 )
+from .pace import Echo, Pace, PaceRules
 from .packet_fifo import PacketFIFO
 from .receiver import Receiver
 from .round_robin import RoundRobin
 from .scheduler import Scheduler
 from .sender import Sender
-from .streams import FrameBeat
+from .streams import Beat, BlockFIFO, FrameBeat
 
 STORE_FRAMES = 2  # of the longest, at each port on the way out
+BURST = 4096  # bytes that may go at once after a rest, while paced
+DECISION_BEATS = 64  # that come in while it is decided where a packet goes
 
 
 class OffloadCore(wiring.Component):
@@ -74,11 +80,15 @@ class OffloadCore(wiring.Component):
     regions : In(ArrayLayout(Region, 3))
         Gradient, result, landing areas. area : beats of one of those.
     peers : In; neighbor of each peer index of the table
+    pace : In(PaceRules), of all packets and PROBEs together; see `Pace`
+    tag_write : In(TagWrite), the tagger's tables
     floor : In(8), own beats for 256 foreign ones where both wait; see `FrameArbiter`
     table_en, table_addr, table_data; place_en, place_addr, place_data; neighbor; allowance : In
         Tables to be written while no round is armed.
-    dropped, refused, failed, sent, again, probes, given_up, crossed, oversize, overrun : Out
-        One pulse each: see `Drop`, the memory engines, the sender, and `Intake`.
+    dropped, answered, heard, refused, failed, sent, again, probes, given_up : Out
+        One pulse each: see `Drop`, the receiver, the memory engines, and the sender.
+    crossed, oversize, overrun : Out(n_ports)
+        One pulse each: see `Intake`.
     """
 
     def __init__(
@@ -134,6 +144,8 @@ class OffloadCore(wiring.Component):
                 "regions": In(region),
                 "area": In(LENGTH_WIDTH),
                 "peers": In(self.sender.peers.shape()),
+                "pace": In(PaceRules),
+                "tag_write": In(TagWrite),
                 "floor": In(8),
                 "table_en": In(1),
                 "table_addr": In(len(scheduler.table_addr)),
@@ -149,6 +161,8 @@ class OffloadCore(wiring.Component):
                 "sent": Out(1),
                 "again": Out(1),
                 "probes": Out(1),
+                "answered": Out(1),
+                "heard": Out(1),
                 "given_up": Out(1),
                 "given": Out(Given),
                 "crossed": Out(n_ports),
@@ -170,6 +184,7 @@ class OffloadCore(wiring.Component):
                 m.d.comb += part.round.eq(self.round)
         m.d.comb += [
             maker.round.eq(self.round),
+            maker.tag_write.eq(self.tag_write),
             *(
                 getattr(scheduler, name).eq(getattr(self, name))
                 for name in ("setup", "start", "abort", "table_en", "table_addr", "table_data")
@@ -191,7 +206,10 @@ class OffloadCore(wiring.Component):
                 getattr(self, name).eq(getattr(sender, name))
                 for name in ("sent", "again", "probes")
             ),
-            self.given_up.eq(receiver.given_up),
+            *(
+                getattr(self, name).eq(getattr(receiver, name))
+                for name in ("answered", "heard", "given_up")
+            ),
             self.given.eq(receiver.given),
         ]
         wiring.connect(m, scheduler.issues, sender.messages)
@@ -207,7 +225,7 @@ class OffloadCore(wiring.Component):
             ]
         arriving = self._receive(m, receiver)
         self._memory(m, maker, receiver, arriving)
-        self._transmit(m, maker, receiver)
+        self._transmit(m, maker, receiver, sender)
         return m
 
     def _receive(self, m, receiver):
@@ -256,7 +274,9 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, locator.o, receiver.arrivals)
         wiring.connect(m, decoder.verdicts, receiver.verdicts)
         m.d.comb += self.dropped.eq(receiver.dropped | gate.dropped)
-        return decoder.floats
+        m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS)
+        wiring.connect(m, decoder.floats, waiting.i)
+        return waiting.o
 
     def _memory(self, m, maker, receiver, arriving):
         """Four engines; what is written comes from packets or from terminal rows."""
@@ -323,20 +343,29 @@ class OffloadCore(wiring.Component):
                 source.ready.eq(to_result & goal.ready),
             ]
 
-    def _transmit(self, m, maker, receiver):
+    def _transmit(self, m, maker, receiver, sender):
         """Heads and payloads to frames, frames to their ports, behind the host's."""
         n = self.n_bytes
         m.submodules.framer = framer = Framer(n, self.n_ports)
         wiring.connect(m, maker.payload, framer.payload)
         replies, heads, to = receiver.replies, maker.heads, framer.heads
+        m.submodules.pace = pace = Pace(n)
+        m.submodules.echoes = echoes = FIFO(Echo, 4)
+        wiring.connect(m, echoes.o, pace.echoes)
         m.d.comb += [
+            echoes.i.valid.eq(sender.echoed),
+            echoes.i.p.eq(sender.echo),
+            pace.rules.eq(self.pace),
+            pace.burst.eq(BURST),
+            pace.frames.payload.eq(heads.p.length + HEAD_BYTES),
+            pace.frames.valid.eq(heads.valid & to.ready & ~replies.valid),
             framer.own.eq(self.own),
             framer.round.eq(self.round),
             framer.write.eq(self.neighbor),
-            to.valid.eq(replies.valid | heads.valid),
+            to.valid.eq(replies.valid | (heads.valid & pace.frames.ready)),
             to.p.eq(Mux(replies.valid, replies.p, heads.p)),
             replies.ready.eq(to.ready),
-            heads.ready.eq(to.ready & ~replies.valid),
+            heads.ready.eq(to.ready & ~replies.valid & pace.frames.ready),
         ]
         longest = -(-(64 + self.max_elems * 17 // 4 + 17) // n)
         readies = []

@@ -99,7 +99,18 @@ class OffloadCard(wiring.Component):
             (round_.tensor, bank.round.tensor),
             (round_.gen, bank.round.gen),
             (round_.t_probe, bank.t_probe.value),
-            *((round_[name], bank.network[name]) for name in ("tos", "lc", "spray", "rule")),
+            *((round_[name], bank.network[name]) for name in ("tos", "spray", "rule")),
+            *((round_.tags[name], bank.tags[name]) for name in ("by_sum", "source")),
+            *((round_.tags[name], bank.scores[name]) for name in ("unit", "share")),
+            (round_.tags.back_layer_start, bank.tags.back_layer),
+            (round_.tags.pull_all_important, bank.tags.results),
+            (round_.layer, bank.tags.layer),
+            (core.pace.rule, bank.pace.rule),
+            (core.pace.floor, bank.pace.floor),
+            *(
+                (core.pace[name], getattr(bank, f"pace_{name}").value)
+                for name in ("step", "low", "high")
+            ),
             (cut.packet, bank.chunk.packet),
             (cut.chunk, bank.chunk.units),
             (cut.per_chunk, bank.packets.whole),
@@ -196,6 +207,11 @@ class OffloadCard(wiring.Component):
             core.allowance.index.eq(address),
             core.allowance.bytes.eq(word),
             core.peers.eq(peers),
+            core.tag_write.layer.eq(chosen[Table.LAYERS]),
+            core.tag_write.dscp.eq(chosen[Table.DSCPS]),
+            core.tag_write.threshold.eq(chosen[Table.THRESHOLD]),
+            core.tag_write.address.eq(address),
+            core.tag_write.value.eq(word),
         ]
         with m.If(chosen[Table.PEERS]):
             m.d.sync += peers[address[: ceil_log2(len(peers))]].eq(word)
@@ -211,7 +227,7 @@ class OffloadCard(wiring.Component):
             *(getattr(bank, name).eq(flag) for name, flag in drops.items()),
             *(
                 getattr(bank, name).eq(getattr(core, name))
-                for name in ("sent", "again", "probes", "given_up")
+                for name in ("sent", "again", "probes", "answered", "heard", "given_up")
             ),
             bank.foreign.eq(total(core.crossed)),
             bank.oversize.eq(total(core.oversize)),

@@ -14,16 +14,19 @@ from .fifo import FIFO
 from .level_table import LevelTable
 from .offload_types import (
     LEAVES_WIDTH,
+    N_LAYERS,
     NUMBER_WIDTH,
     Head,
     Marks,
     OwnPacket,
     Packet,
     Round,
+    TagWrite,
 )
 from .reduce import Op as SumOp
 from .streams import Beat, BlockFIFO
 from .summing import Summing
+from .tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 
 ELEM_BYTES = 4
 GRADIENT, RESULT = 0, 1  # regions of the gradient port
@@ -34,8 +37,9 @@ class PacketMaker(wiring.Component):
     """Packets of partial sums, of the result, and PROBEs: values in the order of their heads.
 
     A packet's beats take max(1, contributions) times their number of cycles; contributions that
-    did not come add nothing. Packets of terminal rows go to ``own`` and ``kept``, through the
-    codec's image where the round is coded.
+    did not come add nothing. Where sizes decide on importance (``round.tags``), the sums of floats
+    are scored, and a head leaves about 30 cycles after its packet's last sum. Packets of terminal
+    rows go to ``own`` and ``kept``, through the codec's image where the round is coded.
 
     Parameters
     ----------
@@ -49,6 +53,8 @@ class PacketMaker(wiring.Component):
     Members
     -------
     round : In(Round)
+    tag_write : In(TagWrite)
+        One entry of the tagger's tables, while a round is not armed.
     packets : In(stream.Signature(Packet))
     area : In(24)
         Beats of a landing area.
@@ -73,6 +79,7 @@ class PacketMaker(wiring.Component):
         super().__init__(
             {
                 "round": In(Round),
+                "tag_write": In(TagWrite),
                 "packets": In(stream.Signature(Packet)),
                 "area": In(LENGTH_WIDTH),
                 "ask": Out(NUMBER_WIDTH),
@@ -106,17 +113,39 @@ class PacketMaker(wiring.Component):
         ]
         wiring.connect(m, levels.o, summing.own)
         wiring.connect(m, wiring.flipped(self.contributions), summing.contributions)
-        goal = data.StructLayout({"terminal": 1, "fill": 8})
+        goal = data.StructLayout({"terminal": 1, "scored": 1, "fill": 8})
         m.submodules.goals = goals = FIFO(goal, N_PACKETS)
         m.submodules.told = told = FIFO(Head, N_PACKETS)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
         wiring.connect(m, owned.o, wiring.flipped(self.own))
         m.submodules.compressor = compressor = Compressor(self.lanes, max_floats=self.max_elems)
-        self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expanded.i, compressor.units)
-        self._finish(m, summing.sums, goals.o, told.o, compressor)
+        tagger, to_tag = self._tagger(m)
+        self._prepare(
+            m, summing.jobs, goals.i, told.i, owned.i, expanded.i, compressor.units, to_tag
+        )
+        self._finish(m, summing.sums, goals.o, told.o, compressor, tagger)
         return m
 
-    def _prepare(self, m, jobs, goals, told, owned, expanded, units):
+    def _tagger(self, m):
+        """The tagger, and a queue of what it is to tag: each head, in order."""
+        m.submodules.tagger = tagger = Tagger(self.lanes, N_LAYERS, 1)
+        m.submodules.to_tag = to_tag = FIFO(tagger.packets.p.shape(), N_PACKETS)
+        wiring.connect(m, to_tag.o, tagger.packets)
+        write = self.tag_write
+        m.d.comb += [
+            tagger.rules.eq(self.round.tags),
+            tagger.layer_en.eq(write.layer),
+            tagger.layer_addr.eq(write.address),
+            tagger.layer_queue.eq(write.value),
+            tagger.dscp_en.eq(write.dscp),
+            tagger.dscp_addr.eq(write.address),
+            tagger.dscp_value.eq(write.value),
+            tagger.threshold_en.eq(write.threshold),
+            tagger.threshold_value.eq(write.value),
+        ]
+        return tagger, to_tag.i
+
+    def _prepare(self, m, jobs, goals, told, owned, expanded, units, to_tag):
         """One packet after the other: what to read, what to add, what the head says."""
         packet = Signal(Packet, reset_less=True)
         marks = Signal(self.answer.shape(), reset_less=True)
@@ -192,11 +221,29 @@ class PacketMaker(wiring.Component):
             with m.Else():
                 m.d.comb += head.op.eq(Mux(codec.norm, Op.NORM, Op.RAW))
         room = Signal()
-        m.d.comb += room.eq(jobs.ready & goals.ready & told.ready & owned.ready & expanded.ready)
+        m.d.comb += room.eq(
+            jobs.ready & goals.ready & told.ready & owned.ready & expanded.ready & to_tag.ready
+        )
+        tags, scored = self.round.tags, Signal()
+        was_armed, ends = Signal(), Signal()  # the round ends: its histogram becomes a threshold
+        m.d.sync += [
+            was_armed.eq(self.round.armed),
+            ends.eq((ends | (was_armed & ~self.round.armed)) & ~(to_tag.valid & to_tag.ready)),
+        ]
+        m.d.comb += [
+            scored.eq(~packet.ph & ~codec.thc & ~codec.norm & (tags.source != OFF)),
+            goals.p.scored.eq(scored & ~packet.terminal),
+            to_tag.p.layer.eq(self.round.layer),
+            to_tag.p.kind.eq(Mux(codec.norm, CONTROL, Mux(packet.ph, PULL, PUSH))),
+            to_tag.p.scored.eq(scored),
+            to_tag.p.elems.eq(Mux(packet.retx, 0, packet.elems)),
+        ]
         with m.FSM():
             with m.State("REST"):
                 n_octets = Mux(codec.thc, self.packets.p.elems, self.packets.p.elems << 2)
-                m.d.comb += self.packets.ready.eq(1)
+                m.d.comb += self.packets.ready.eq(~ends)
+                with m.If(ends):
+                    m.d.comb += [to_tag.valid.eq(1), to_tag.p.kind.eq(END)]
                 m.d.sync += [
                     packet.eq(self.packets.p),
                     n_beats.eq((n_octets + (self.n_bytes - 1)) >> low),
@@ -204,13 +251,17 @@ class PacketMaker(wiring.Component):
                     offset.eq((self.packets.p.offset << Mux(codec.thc, 4, 6)) >> low),
                     area.eq(0),
                 ]
-                with m.If(self.packets.valid):
+                with m.If(self.packets.valid & ~ends):
                     m.next = "ASK"
                     with m.If(self.packets.p.probe):
                         m.next = "PROBE"
             with m.State("PROBE"):
-                m.d.comb += told.valid.eq(1)
-                with m.If(told.ready):
+                m.d.comb += [
+                    told.valid.eq(to_tag.ready),
+                    to_tag.valid.eq(told.ready),
+                    to_tag.p.kind.eq(CONTROL),
+                ]
+                with m.If(told.ready & to_tag.ready):
                     m.next = "REST"
             with m.State("ASK"):
                 m.next = "ASKED"
@@ -248,6 +299,7 @@ class PacketMaker(wiring.Component):
                         expanded.valid.eq(1),
                         units.valid.eq(codec.coded & ~packet.terminal),
                         told.valid.eq(~packet.terminal),
+                        to_tag.valid.eq(~packet.terminal),
                         owned.valid.eq(packet.terminal),
                     ]
                     m.next = "LAND"
@@ -261,8 +313,8 @@ class PacketMaker(wiring.Component):
                 with m.If(~present.any()):
                     m.next = "REST"
 
-    def _finish(self, m, sums, goals, told, compressor):
-        """Sums become payloads, or this node's own result."""
+    def _finish(self, m, sums, goals, told, compressor, tagger):
+        """Sums become payloads, or this node's own result; heads get their tags."""
         m.submodules.image = image = CodecImage(self.lanes)
         codec, coded = self.round.codec, self.round.codec.coded
         go = Signal()
@@ -270,24 +322,29 @@ class PacketMaker(wiring.Component):
         to_image, to_kept = Signal(), Signal()
         terminal = goals.p.terminal
         ready = Signal()
-        # raw payloads wait for the framer here, as coded ones do in the compressor
-        m.submodules.raw = raw = BlockFIFO(Beat(8 * self.n_bytes), 2 * self.n_bytes)
+        # raw payloads wait for their tags here, as coded ones do in the compressor
+        longest = -(-self.max_elems // self.lanes)
+        m.submodules.raw = raw = BlockFIFO(Beat(8 * self.n_bytes), 2 * longest + 64)
+        may_tag = Signal()
         m.d.comb += [
             entry.eq(coded & ~terminal),
             out.eq(~coded & ~terminal),
             to_image.eq(coded & terminal),
             to_kept.eq(~coded & terminal),
             image.codec.eq(codec),
+            may_tag.eq(~goals.p.scored | tagger.floats.ready),
             ready.eq(
-                (entry & compressor.floats.ready)
-                | (out & raw.i.ready)
+                (entry & compressor.floats.ready & may_tag)
+                | (out & raw.i.ready & may_tag)
                 | (to_image & image.i.ready)
                 | (to_kept & self.kept.ready)
             ),
+            tagger.floats.valid.eq(go & goals.p.scored),
+            tagger.floats.p.eq(sums.p),
             go.eq(goals.valid & sums.valid & ready),
             sums.ready.eq(goals.valid & ready),
             goals.ready.eq(go & sums.p.last),
-            compressor.floats.valid.eq(goals.valid & sums.valid & entry),
+            compressor.floats.valid.eq(goals.valid & sums.valid & entry & may_tag),
             compressor.floats.p.data.eq(sums.p.data),
             compressor.floats.p.last.eq(sums.p.last),
             raw.i.valid.eq(go & out),
@@ -320,13 +377,18 @@ class PacketMaker(wiring.Component):
                 self.payload.p.eq(raw.o.p),
                 raw.o.ready.eq(self.payload.ready),
             ]
-        is_unit = Signal()
+        is_unit, known, tag = Signal(), Signal(), tagger.tags
         m.d.comb += [
             is_unit.eq(coded & (told.p.op != Op.CONTROL)),
-            self.heads.valid.eq(told.valid & (compressor.sizes.valid | ~is_unit)),
+            known.eq(told.valid & tag.valid & (compressor.sizes.valid | ~is_unit)),
+            self.heads.valid.eq(known),
             self.heads.p.eq(told.p),
-            told.ready.eq(self.heads.ready & (compressor.sizes.valid | ~is_unit)),
-            compressor.sizes.ready.eq(self.heads.ready & told.valid & is_unit),
+            self.heads.p.imp.eq(tag.p.important),
+            self.heads.p.lc.eq(tag.p.queue),
+            self.heads.p.tos.eq(tag.p.tos),
+            told.ready.eq(self.heads.ready & known),
+            tag.ready.eq(self.heads.ready & known),
+            compressor.sizes.ready.eq(self.heads.ready & known & is_unit),
         ]
         with m.If(is_unit):
             m.d.comb += self.heads.p.length.eq(compressor.sizes.p.bytes)

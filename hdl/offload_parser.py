@@ -138,9 +138,10 @@ class PacketParser(wiring.Component):
         op, udp, src = field(GRADNIC.op), field(UDP.length), field(GRADNIC.src)
         nodes, neighbors = self._neighbors(m)
         entry = Signal(Head)
-        same = ("op", "ph", "last", "retx", "slot", "seq", "elems", "p0", "p1", "arg")
+        same = ("op", "ph", "imp", "last", "retx", "lc", "slot", "seq", "elems", "p0", "p1", "arg")
         m.d.comb += [
             *(entry[name].eq(field(GRADNIC[name])) for name in same),
+            entry.tos.eq(field(IPV4.tos)),
             entry.length.eq(udp - RAW_HEAD),
         ]
         one = stage(

@@ -3,9 +3,12 @@
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
+from .tagger import TagRules
+
 UNIT = 16  # elements that SEQ, and all offsets inside, count in
 RUN = 64  # packets that one PROBE covers at most
 N_NEIGHBORS = 16  # that a card exchanges packets with
+N_LAYERS = 64  # of the tagger
 BODY = 9  # bytes of a BITMAP: RUN bits, and up to 7 before them
 CHUNK_WIDTH = 13
 NUMBER_WIDTH = 16  # of a packet within its tensor
@@ -58,14 +61,22 @@ Round = data.StructLayout(
         "geometry": Geometry,
         "codec": Codec,
         "t_probe": 24,
-        "lc": 3,
         "tos": 8,
         "spray": 1,
         "rule": 2,
+        "tags": TagRules,
+        "layer": ceil_log2(N_LAYERS),
     }
 )
 """The round under way; must not change while ``armed``. over, last_gen: there was a round before,
-and its number. t_probe: cycles between PROBEs. rule: of `gradnic.hdl.spray`, with ``spray``."""
+and its number. t_probe: cycles between PROBEs. tos: of answers. rule: of `gradnic.hdl.spray`, with
+``spray``. tags, layer: of `gradnic.hdl.tagger`, for packets and PROBEs."""
+
+TagWrite = data.StructLayout(
+    {"layer": 1, "dscp": 1, "threshold": 1, "address": ceil_log2(N_LAYERS), "value": 9}
+)
+"""One entry of the tagger's tables: the queue of a layer, the DSCP of 2 * queue + important, or
+the threshold."""
 
 Own = data.StructLayout({"mac": 48, "ip": 32, "node": 8, "udp_port": 16})
 """This card."""
@@ -88,21 +99,24 @@ Head = data.StructLayout(
     {
         "op": 4,
         "ph": 1,
+        "imp": 1,
         "last": 1,
         "retx": 1,
+        "lc": 3,
         "slot": 13,
         "seq": 24,
         "elems": 16,
         "p0": 8,
         "p1": 8,
         "arg": 32,
+        "tos": 8,
         "neighbor": ceil_log2(N_NEIGHBORS),
         "length": 13,
         "body": 8 * BODY,
     }
 )
-"""A packet: header fields, the neighbor that it goes to or came from, bytes of payload. CONTROL
-packets have theirs in ``body``."""
+"""A packet: header fields, the ToS of its frame, the neighbor that it goes to or came from, bytes
+of payload. CONTROL packets have theirs in ``body``."""
 
 Packet = data.StructLayout(
     {
@@ -131,11 +145,13 @@ Control = data.StructLayout(
         "neighbor": ceil_log2(N_NEIGHBORS),
         "seq": 24,
         "elems": 16,
+        "share": 8,
         "arg": 32,
         "body": 8 * BODY,
     }
 )
-"""A CONTROL packet that came for the sender: STOP, BITMAP or NOT_READY."""
+"""A CONTROL packet that came for the sender: STOP, BITMAP or NOT_READY. share : of the
+packets that came since the last answer, how many were marked, in 1/256."""
 
 Arrival = data.StructLayout({"head": Head, "ready": 1, "stale": 1, "wrong": 1})
 """A packet that came. ready : it is of the round under way; stale : of one that is over; wrong :

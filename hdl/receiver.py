@@ -38,6 +38,7 @@ from .offload_types import (
 from .packet_walk import PacketWalk, Place
 
 COUNT_WIDTH = NUMBER_WIDTH
+CE = 3  # of the ECN bits
 
 
 class Receiver(wiring.Component):
@@ -89,6 +90,8 @@ class Receiver(wiring.Component):
         What is known of a packet, 2 cycles later.
     dropped : Out(len(Drop))
         Bit k pulses for a packet with `gradnic.offload.Drop` k; bit 0 for one that is accepted.
+    answered, heard : Out(1)
+        One pulse per PROBE that STOP or BITMAP answered; per packet that went to the sender.
     given_up, given : Out(1), Out({neighbor, number})
         One cycle per packet that is given up, and which it is.
     """
@@ -131,6 +134,8 @@ class Receiver(wiring.Component):
                 "ask": In(ceil_log2(n_packets)),
                 "answer": Out(self.marks),
                 "dropped": Out(len(Drop)),
+                "answered": Out(1),
+                "heard": Out(1),
                 "given_up": Out(1),
                 "given": Out(Given),
             }
@@ -182,6 +187,8 @@ class Receiver(wiring.Component):
         m.d.sync += [
             self.dropped.eq(0),
             self.given_up.eq(0),
+            self.answered.eq(0),
+            self.heard.eq(0),
             self.given.neighbor.eq(head.neighbor),
             self.given.number.eq(place.number),
         ]
@@ -281,17 +288,26 @@ class Receiver(wiring.Component):
         allowed = self.allowances
         m.d.comb += self.read_allowance.eq(head.neighbor)
 
-        for name in ("ph", "slot", "arg"):
+        fresh = Signal()  # an arrival was taken in the last cycle
+        m.d.sync += fresh.eq(0)
+        share, divided = self._marked(m, head, fresh, self.replies.valid & self.replies.ready)
+        for name in ("ph", "slot", "arg", "lc"):
             m.d.comb += to[name].eq(head[name])
         m.d.comb += [
             to.op.eq(Op.CONTROL),
+            to.imp.eq(1),
+            to.tos.eq(self.round.tos),
+            to.p1.eq(share),
             to.neighbor.eq(head.neighbor),
             to.seq.eq(head.seq),
             to.elems.eq(head.elems),
         ]
         for name in ("ph", "neighbor", "seq", "elems", "arg", "body"):
             m.d.comb += self.controls.p[name].eq(head[name])
-        m.d.comb += self.controls.p.subtype.eq(head.p0[:4])
+        m.d.comb += [
+            self.controls.p.subtype.eq(head.p0[:4]),
+            self.controls.p.share.eq(head.p1),
+        ]
 
         sweep = Signal(range(max(self.n_packets, self.n_chunks)))
         with m.FSM():
@@ -304,6 +320,7 @@ class Receiver(wiring.Component):
                     packet.eq(self.arrivals.p),
                     own.eq(self.own.p),
                     is_own.eq(self.own.valid),
+                    fresh.eq(self.arrivals.valid & self.arrivals.ready),
                     sweep.eq(0),
                 ]
                 with m.If(self.own.valid):
@@ -328,9 +345,13 @@ class Receiver(wiring.Component):
                 with m.Elif(~is_data & ~is_probe):
                     m.d.comb += self.controls.valid.eq(1)
                     with m.If(self.controls.ready):
+                        m.d.sync += self.heard.eq(1)
                         m.next = "REST"
                 with m.Elif(packet.arrival.wrong):
-                    m.d.sync += self.dropped[Drop.CONFIG].eq(packet.arrival.ready)
+                    m.d.sync += [
+                        self.dropped[Drop.CONFIG].eq(packet.arrival.ready),
+                        self.dropped[Drop.NOT_READY].eq(~packet.arrival.ready),
+                    ]
                     m.next = "REST"
                 with m.Elif(packet.arrival.ready):
                     m.next = "READ"
@@ -351,9 +372,9 @@ class Receiver(wiring.Component):
                 with m.If(is_probe & ~is_own):
                     m.next = "START"
             with m.State("ACT"):
-                heard = Signal()  # what the codec says is known
-                m.d.comb += heard.eq(is_own | ~coded | self.verdicts.valid)
-                with m.If(room & heard):
+                judged = Signal()  # by the codec
+                m.d.comb += judged.eq(is_own | ~coded | self.verdicts.valid)
+                with m.If(room & judged):
                     m.next = "REST"
                     with m.If(~is_own):
                         m.d.comb += [
@@ -437,25 +458,27 @@ class Receiver(wiring.Component):
                     with m.If(n_seen + 1 == head.elems):
                         m.next = "STOP"
             with m.State("STOP"):
-                m.d.comb += [self.replies.valid.eq(1), to.p0.eq(Subtype.STOP)]
-                with m.If(self.replies.ready):
+                m.d.comb += [self.replies.valid.eq(divided), to.p0.eq(Subtype.STOP)]
+                with m.If(self.replies.ready & divided):
+                    m.d.sync += self.answered.eq(1)
                     m.next = "REST"
             with m.State("NOT_READY"):
-                m.d.comb += [self.replies.valid.eq(1), to.p0.eq(Subtype.NOT_READY)]
-                with m.If(self.replies.ready):
+                m.d.comb += [self.replies.valid.eq(divided), to.p0.eq(Subtype.NOT_READY)]
+                with m.If(self.replies.ready & divided):
                     m.next = "REST"
             with m.State("BITMAP"):
                 n_bits = Signal(range(8 * BODY + 1))
                 m.d.comb += [
                     n_bits.eq(head.elems[:7] + head.seq[:3]),
-                    self.replies.valid.eq(1),
+                    self.replies.valid.eq(divided),
                     to.p0.eq(Subtype.BITMAP),
                     to.seq.eq(Cat(Const(0, 3), head.seq[3:])),
                     to.elems.eq(n_bits),
                     to.length.eq((n_bits + 7) >> 3),
                     to.body.eq(text),
                 ]
-                with m.If(self.replies.ready):
+                with m.If(self.replies.ready & divided):
+                    m.d.sync += self.answered.eq(1)
                     m.next = "REST"
             with m.State("CLEAR"):
                 m.d.comb += [
@@ -527,6 +550,39 @@ class Receiver(wiring.Component):
             write.addr.eq(Mux(self.spend, self.read_allowance, self.allowance.index)),
             write.data.eq(Mux(self.spend, self.spent, self.allowance.bytes)),
         ]
+
+    def _marked(self, m, head, came, answered):
+        """Packets of a neighbor since its last answer: (share that came with CE in 1/256, known).
+
+        A division of 8 cycles after each packet; up to 4095 packets count.
+        """
+        count = data.StructLayout({"packets": 12, "marked": 12})
+        m.submodules.marked_memory = table = memory.Memory(shape=count, depth=N_NEIGHBORS, init=[])
+        write, read = table.write_port(), table.read_port(domain="comb")
+        new, known = Signal(count), Signal(count)
+        full = known.packets.all()
+        share, left = Signal(8, reset_less=True), Signal(range(9))
+        rest, whole = Signal(13, reset_less=True), Signal(12, reset_less=True)
+        twice, fits = rest << 1, Signal()
+        m.d.comb += [
+            read.addr.eq(head.neighbor),
+            known.eq(read.data),
+            new.packets.eq(known.packets + ~full),
+            new.marked.eq(known.marked + (~full & (head.tos[:2] == CE))),
+            write.addr.eq(head.neighbor),
+            write.en.eq(came | answered),
+            write.data.eq(Mux(answered, 0, new.as_value())),
+            fits.eq(twice >= whole),
+        ]
+        with m.If(came):
+            m.d.sync += [rest.eq(new.marked), whole.eq(new.packets), left.eq(8)]
+        with m.Elif(left != 0):
+            m.d.sync += [
+                rest.eq(Mux(fits, twice - whole, twice)),
+                share.eq(Cat(fits, share)),
+                left.eq(left - 1),
+            ]
+        return share, ~came & (left == 0)
 
     def _look(self, m, neighbor, down, is_own, rank, found, weight):
         """Which rank the neighbor has in this chunk, a cycle after the table was read."""

@@ -21,6 +21,7 @@ from .offload_types import (
     Packet,
     Round,
 )
+from .pace import Echo
 from .packet_walk import PacketWalk, Place
 from .round_robin import first_of
 
@@ -206,6 +207,8 @@ class Sender(wiring.Component):
     packets : Out(stream.Signature(Packet))
     controls : In(stream.Signature(Control))
         Each takes up to `N_RUNS` + 3 cycles.
+    echoed, echo : Out(1), Out(Echo)
+        A pulse for each STOP or BITMAP, and what it tells of the way.
     drained : Out(1)
         No run is under way.
     sent, again, probes : Out(1)
@@ -223,6 +226,8 @@ class Sender(wiring.Component):
                 "left": Out(stream.Signature(CHUNK_WIDTH)),
                 "packets": Out(stream.Signature(Packet)),
                 "controls": In(stream.Signature(Control)),
+                "echoed": Out(1),
+                "echo": Out(Echo),
                 "drained": Out(1),
                 "sent": Out(1),
                 "again": Out(1),
@@ -407,10 +412,18 @@ class Sender(wiring.Component):
             ),
             wanted.eq((~told.body >> first[:3])[:RUN] & ((2 << run.n_less_1) - 1)),
         ]
+        m.d.sync += [
+            self.echoed.eq(0),
+            self.echo.ce_share.eq(told.share),
+            self.echo.round_trip.eq(self.now - told.arg),
+        ]
         with m.FSM():
             with m.State("REST"):
                 m.d.sync += which.eq(0)
                 with m.If(answers.o.valid):
+                    m.d.sync += self.echoed.eq(
+                        (told.subtype == Subtype.STOP) | (told.subtype == Subtype.BITMAP)
+                    )
                     m.next = "READ"
             with m.State("READ"):
                 m.next = "ACT"

@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,29 +11,34 @@ from amaranth.back import rtlil
 
 from . import batch, cxxrtl, tools
 
-CLOCKED = "clocked.h"  # included by every engine
+INCLUDED = re.compile(r'#include "(\w+\.h)"')
 
 
 def load(component, engine, header, functions):
     """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
 
     component : the card. engine : name of a C++ file beside this one, which includes
-    ``design.cpp`` (class ``Design``), ``ports.h`` and ``clocked.h``. header : function (component,
-    plain ports, converges) that gives the text of ``ports.h``. functions : {name: (argument types, result)} of
-    the engine's functions ``cluster_<name>``.
+    ``design.cpp`` (class ``Design``), ``ports.h``, ``clocked.h``, and what it needs of
+    ``state.h`` (see `cxxrtl.state`) and of the headers beside it. header : function (component,
+    plain ports, converges) that gives the text of ``ports.h``. functions : {name: (argument
+    types, result)} of the engine's functions ``cluster_<name>``.
     """
     plain = list(enumerate(batch.ports_of(component.signature)[1]))
     text = rtlil.convert(component, name="top", emit_src=False)
-    source, clocked = ((Path(__file__).parent / name).read_text() for name in (engine, CLOCKED))
+    here = Path(__file__).parent
+    sources = {"cluster.cpp": (here / engine).read_text()}
+    for name in INCLUDED.findall(sources["cluster.cpp"]):
+        if (here / name).exists():
+            sources[name] = (here / name).read_text()
     ports = header(component, plain, converges=True)
-    key = tools.digest(text, source, clocked, ports, batch._SOURCE, tools.yosys_version())
+    parts = (text, *sources.values(), ports, cxxrtl.STATE, batch._SOURCE, tools.yosys_version())
+    key = tools.digest(*parts)
     root = tools.build_root() / Path(engine).stem
     folder = root / key
     root.mkdir(parents=True, exist_ok=True)
     with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "cluster.so").exists():
-            sources = {"cluster.cpp": source, CLOCKED: clocked}
             _compile(text, sources, folder, lambda c: header(component, plain, converges=c))
     library = ctypes.CDLL(str(folder / "cluster.so"))
     for name, (arguments, result) in functions.items():
@@ -50,6 +56,7 @@ def _compile(text, sources, folder, ports):
         design = (work / "design.cpp").read_text()
         (work / "design.cpp").write_text(cxxrtl.cut(design, batch.FUNCTION_SIZE))
         (work / "ports.h").write_text(ports(cxxrtl.converges(design)))
+        (work / "state.h").write_text(cxxrtl.state(design))
         for name, source in sources.items():
             (work / name).write_text(source)
         flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]

@@ -10,12 +10,43 @@ import re
 
 HEAD = "bool p_top::eval(performer *performer) {\n"
 LOCAL = re.compile(r"^\tvalue<\d+> \w+;$")
+WIRE = re.compile(r"^\twire<(\d+)> (\w+)", re.MULTILINE)
+STATE = """#pragma once
+namespace {
+struct Register { size_t at; int64_t bits; };
+const Register REGISTERS[] = {
+%s};
+constexpr int64_t N_STATE_BITS = %d;
+[[maybe_unused]] void flip_state(Design &d, int64_t bit) {
+	for (const Register &r : REGISTERS) {
+		if (bit < r.bits) {  // what it is now, and what it will be
+			uint32_t *now = reinterpret_cast<uint32_t *>(reinterpret_cast<char *>(&d) + r.at);
+			uint32_t *next = now + (r.bits + 31) / 32;
+			now[bit / 32] ^= 1u << bit %% 32;
+			next[bit / 32] ^= 1u << bit %% 32;
+			return;
+		}
+		bit -= r.bits;
+	}
+}
+}  // namespace
+"""
 EDGE = "\tbool posedge_p_clk = this->posedge_p_clk();\n"
 
 
 def converges(design):
     """Whether CXXRTL says that one ``eval`` is exact: there are no feedback wires."""
     return "bool converged = true;" in design and "bool converged = false;" not in design
+
+
+def state(design):
+    """C++ that names the registers of `design`: ``N_STATE_BITS``, ``flip_state(design, bit)``.
+
+    Memories are not among them. To be included behind the design, called ``Design``.
+    """
+    registers = [(name, int(bits)) for bits, name in WIRE.findall(design)]
+    rows = "".join(f"\t{{offsetof(Design, {name}), {bits}}},\n" for name, bits in registers)
+    return STATE % (rows, sum(bits for _, bits in registers))
 
 
 def _statements(body):

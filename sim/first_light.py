@@ -9,7 +9,7 @@ import numpy as np
 from ..models import inceptionn
 from ..models.measure import fidelity, inceptionn_stats
 from ..models.ring_exchange import Framing
-from . import cluster, report_star, training
+from . import cluster, report_offload, report_star, training
 
 EXPONENT = 117  # bound 2^-10
 N_FLOATS = 336  # floats a frame
@@ -30,6 +30,7 @@ def run(*, lanes=8, link_bytes=LINK_BYTES, n_floats=None, on_stage=None, on_step
     Returns the dict of the module's head. `ok` in it is False if any frame or replica differed.
     """
     stage, step = on_stage or (lambda *_: None), on_step or (lambda _: None)
+    offload = report_offload.prepare()
     stage("training", max(ITERATIONS))
     kept, network = training.train(
         ITERATIONS, n_workers=N_WORKERS, loss="sum", on_iteration=lambda i, _: step(i)
@@ -71,6 +72,10 @@ def run(*, lanes=8, link_bytes=LINK_BYTES, n_floats=None, on_stage=None, on_step
     stage("sum in the network: aggregator and engines", None)
     result["star"] = report_star.run(gradients)
     result["ok"] &= result["star"]["ok"]
+    stage("offload cards over networks that lose", None)
+    offload.join()
+    result["offload"] = report_offload.run(report_offload.gradients()[:, :n_floats])
+    result["ok"] &= all(one["ok"] for one in result["offload"])
     return result
 
 

@@ -12,29 +12,18 @@
 #include "design.cpp"
 #include "ports.h"
 #include "clocked.h"
+#include "offload_switch.h"
+#include "offload_traffic.h"
+#include "state.h"
 
 namespace {
 
 using namespace cxxrtl_yosys;
 
-uint32_t mixed(uint32_t x) {  // MurmurHash3's finalizer, as in models/offload_cluster.py
-	x = (x ^ x >> 16) * 0x85EBCA6Bu;
-	x = (x ^ x >> 13) * 0xC2B2AE35u;
-	return x ^ x >> 16;
-}
-
 struct Beat {
 	uint8_t data[N_BYTES];
 	int kept;
 	bool last, bad;
-};
-
-struct Arrival {  // a frame on its way
-	int64_t at, order;
-	std::vector<uint8_t> bytes;
-	bool operator<(const Arrival &other) const {
-		return at != other.at ? at > other.at : order > other.order;
-	}
 };
 
 struct Memory {  // behind an AXI4 port: in order, `latency` cycles
@@ -61,6 +50,7 @@ struct Rules {
 	int64_t memory_latency;
 	uint32_t loss, duplicate, seed;  // shares of 2^32
 	int32_t delay, reorder, skew;  // skew: more delay with each path
+	int64_t limit, threshold;  // bytes of a queue of the last switch; 0: it has none
 };
 
 struct Sent {  // a frame that left a card, in the order in which they left
@@ -75,15 +65,18 @@ namespace {
 
 struct Port {
 	double credit = 0;
-	std::vector<uint8_t> leaving;  // frame under way out of the card
+	Frame leaving;  // under way out of the card
 	uint32_t n_frames = 0;  // that left
 	std::priority_queue<Arrival> wire;
-	std::vector<uint8_t> entering;
+	Egress before;  // the port of a switch at the other end of the wire
+	Frame entering;
 	size_t place = 0;
-	std::deque<std::vector<uint8_t>> from_host;
+	std::deque<Frame> from_host;
 	size_t host_place = 0;
-	std::vector<uint8_t> to_host;
-	std::vector<std::vector<uint8_t>> host_got;
+	Frame to_host;
+	std::vector<Frame> host_got;
+	Programs programs;
+	int64_t n_broken = 0, free_at = 0;  // frames of the breaker to come; when the next one may
 };
 
 struct Card {
@@ -92,18 +85,23 @@ struct Card {
 	Memory memories[2];  // gradient and result; landings
 	int64_t dropped[N_DROPS] = {};
 	int64_t n_given = 0;
+	int64_t n_crossed = 0, n_oversize = 0, n_overrun = 0, n_answered = 0, n_heard = 0;
 };
 
 struct Cluster {
 	std::vector<Card> cards;
 	std::vector<int32_t> to;  // for (node, destination): port there, hops
 	Rules rules{};
+	bool keep_foreign = true, keep_sent = true;  // for whoever asks later
 	int64_t now = 0, order = 0;
 	std::vector<Sent> sent;
 	std::vector<uint8_t> sent_bytes;
 	std::vector<int32_t> given;  // node, neighbor, number of each packet that was given up
 
-	static void offer(const std::vector<uint8_t> &frame, size_t place, Beat &beat) {
+	Breaker breaker;
+	int64_t upset_node = 0, upset_bit = 0, upset_at = -1;
+
+	static void offer(const Frame &frame, size_t place, Beat &beat) {
 		size_t n = std::min(frame.size() - place, size_t(N_BYTES));
 		std::memset(beat.data, 0, N_BYTES);
 		std::memcpy(beat.data, &frame[place], n);
@@ -121,18 +119,25 @@ struct Cluster {
 				port.entering = port.wire.top().bytes;
 				port.place = 0;
 				port.wire.pop();
+			} else if (port.entering.empty() && port.n_broken && now >= port.free_at) {
+				port.entering = breaker.next();
+				port.place = 0;
+				port.n_broken--;
+				port.free_at = now + (port.entering.size() + WIRE_MORE) / rules.link_bytes;
 			}
 			Beat beat{};
 			bool any = !port.entering.empty();
 			if (any)
 				offer(port.entering, port.place, beat);
 			mac_rx(d, p, any, beat);
+			if (port.programs.due(rules.link_bytes))
+				port.from_host.push_back(port.programs.make());
 			any = !port.from_host.empty();
 			if (any)
 				offer(port.from_host.front(), port.host_place, beat);
 			host_tx(d, p, any, beat);
 			port.credit = std::min(port.credit + rules.link_bytes, double(N_BYTES));
-			mac_tx_ready(d, p, port.credit >= std::min(rules.link_bytes, double(N_BYTES)));
+			mac_tx_ready(d, p, port.credit >= 0);
 			host_rx_ready(d, p, true);
 		}
 		for (int k = 0; k < 2; k++) {
@@ -157,6 +162,11 @@ struct Cluster {
 		}
 		for (int k = 0; k < N_DROPS; k++)
 			card.dropped[k] += dropped(d) >> k & 1;
+		card.n_crossed += __builtin_popcount(crossed(d));
+		card.n_oversize += __builtin_popcount(oversize(d));
+		card.n_overrun += __builtin_popcount(overrun(d));
+		card.n_answered += answered(d) & 1;
+		card.n_heard += heard(d) & 1;
 		for (int p = 0; p < N_PORTS; p++) {
 			Port &port = card.ports[p];
 			if (!port.entering.empty() && mac_rx_taken(d, p)) {
@@ -183,7 +193,10 @@ struct Cluster {
 			if (host_rx_taken(d, p, beat)) {
 				port.to_host.insert(port.to_host.end(), beat.data, beat.data + beat.kept);
 				if (beat.last) {
-					port.host_got.push_back(port.to_host);
+					if (port.to_host.size() > 17 && get(port.to_host, 12, 2) == LOCAL)
+						port.programs.got(port.to_host);
+					else if (keep_foreign)
+						port.host_got.push_back(port.to_host);
 					port.to_host.clear();
 				}
 			}
@@ -221,37 +234,60 @@ struct Cluster {
 		}
 	}
 
-	void carry(int node, int p, const std::vector<uint8_t> &frame) {
+	void carry(int node, int p, const Frame &frame) {
 		uint32_t number = cards[node].ports[p].n_frames++;
 		int receiver = frame.size() < 6 ? -1 : frame[4] << 8 | frame[5];
 		int n = cards.size();
 		int32_t port = receiver >= 0 && receiver < n ? to[2 * (node * n + receiver)] : -1;
+		bool ours = frame.size() < 14 || get(frame, 12, 2) != LOCAL;  // others are never lost
+		if (!ours)
+			cards[node].ports[p].programs.left_at.push_back(now);
 		uint32_t h = mixed(mixed(mixed(rules.seed) ^ (uint32_t(node) << 8 | p)) ^ number);
 		uint32_t draws[5];
 		for (uint32_t k = 0; k < 5; k++)
 			draws[k] = mixed(h + 0x9E3779B9u * (k + 1));
-		int copies = port < 0 || draws[0] < rules.loss ? 0 : draws[1] < rules.duplicate ? 2 : 1;
+		int copies = port < 0 ? 0 : !ours ? 1 : draws[0] < rules.loss ? 0
+		           : draws[1] < rules.duplicate ? 2 : 1;
 		// the path is the UDP source port, counted from the card's own, which is also the other's
 		int path = frame.size() < 38 ? 0 : (frame[35] - frame[37]) & 7;
 		for (int k = 0; k < copies; k++) {
 			int64_t hops = to[2 * (node * n + receiver) + 1];
-			int64_t time = now + hops * rules.delay + path * rules.skew;
-			time += draws[3 + k] % uint32_t(rules.reorder + 1);
-			cards[receiver].ports[port].wire.push({time, order++, frame});
+			bool queued = rules.limit && hops > 1;
+			int64_t time = now + (hops - queued) * rules.delay + path * rules.skew;
+			time += ours ? draws[3 + k] % uint32_t(rules.reorder + 1) : 0;
+			Port &at = cards[receiver].ports[port];
+			(queued ? at.before.coming : at.wire).push({time, order++, frame});
 		}
+		if (!ours || !keep_sent)
+			return;
 		sent.push_back({now, node, p, int32_t(frame.size()), copies, int64_t(sent_bytes.size())});
 		sent_bytes.insert(sent_bytes.end(), frame.begin(), frame.end());
 	}
 
+	void forward(Port &port) {
+		Egress &egress = port.before;
+		for (; !egress.coming.empty() && egress.coming.top().at <= now; egress.coming.pop())
+			egress.enqueue(egress.coming.top().bytes, rules.limit, rules.threshold);
+		egress.credit = std::min(egress.credit + rules.link_bytes, 0.0);
+		Frame frame;
+		if (egress.credit < 0 || !egress.dequeue(frame))
+			return;
+		egress.credit -= frame.size() + WIRE_MORE;
+		port.wire.push({now + rules.delay, order++, std::move(frame)});
+	}
+
 	void cycle() {
 		for (size_t n = 0; n < cards.size(); n++) {
+			for (Port &port : cards[n].ports)
+				forward(port);
 			give(n);
 			before_edge(*cards[n].design);
 			take(n);
 		}
 		for (auto &card : cards)
 			edge(*card.design);
-		now++;
+		if (now++ == upset_at)
+			flip_state(*cards[upset_node].design, upset_bit);
 	}
 };
 
@@ -287,8 +323,25 @@ void cluster_get(void *self, int64_t node, int64_t port, uint8_t *bytes) {
 	get_level(*cluster(self).cards[node].design, port, bytes);
 }
 
-// One cycle of one card, with nothing at its ports.
-void cluster_tick(void *self, int64_t node) { tick(*cluster(self).cards[node].design); }
+// One cycle of one card, while all its ports wait.
+void cluster_tick(void *self, int64_t node) {
+	Design &d = *cluster(self).cards[node].design;
+	for (int p = 0; p < N_PORTS; p++) {
+		mac_rx(d, p, false, Beat{});
+		host_tx(d, p, false, Beat{});
+		mac_tx_ready(d, p, false);
+		host_rx_ready(d, p, false);
+	}
+	for (int k = 0; k < 2; k++) {
+		read_data(d, k, false, nullptr, false);
+		read_ready(d, k, false);
+		write_ready(d, k, false, false);
+		write_answer(d, k, false);
+	}
+	tick(d);
+}
+
+int64_t cluster_now(void *self) { return cluster(self).now; }
 
 uint8_t *cluster_memory(void *self, int64_t node, int64_t which) {
 	return cluster(self).cards[node].memories[which].bytes.data();
@@ -335,7 +388,9 @@ int64_t cluster_given(void *self, const int32_t **triples) {
 	return cluster(self).given.size() / 3;
 }
 
-// Packets by reason (1 ..), then accepted, given up, and accesses outside of the memories.
+// Packets by reason (1 ..), then accepted, given up, and accesses outside of the memories; frames
+// that are foreign, cut for their length, without room; PROBEs answered, answers heard; frames that
+// the switch before it dropped and marked.
 void cluster_counts(void *self, int64_t node, int64_t *counts) {
 	Card &card = cluster(self).cards[node];
 	int n = 0;
@@ -344,7 +399,65 @@ void cluster_counts(void *self, int64_t node, int64_t *counts) {
 	counts[n++] = card.dropped[0];
 	counts[n++] = card.n_given;
 	counts[n++] = card.memories[0].outside + card.memories[1].outside;
+	for (int64_t count : {card.n_crossed, card.n_oversize, card.n_overrun, card.n_answered, card.n_heard})
+		counts[n++] = count;
+	int64_t &dropped = counts[n] = 0, &marked = counts[n + 1] = 0;
+	for (const Port &port : card.ports)
+		dropped += port.before.n_dropped, marked += port.before.n_marked;
 }
+
+// What to remember of all frames: those sent, those that hosts got.
+void cluster_keep(void *self, int64_t sent, int64_t foreign) {
+	cluster(self).keep_sent = sent, cluster(self).keep_foreign = foreign;
+}
+
+// Programs of the hosts at two ends send each other frames from now on, or no more (load 0).
+void cluster_programs(void *self, int64_t node, int64_t port, int64_t peer, double load,
+                      int64_t least, int64_t most) {
+	Programs &p = cluster(self).cards[node].ports[port].programs;
+	p.self = node, p.peer = peer, p.load = load, p.least = least, p.most = most;
+}
+
+// Frames made, come as they should, come otherwise; and when each had left.
+int64_t cluster_program_counts(void *self, int64_t node, int64_t port, int64_t *counts,
+                               const int64_t **left_at) {
+	Programs &p = cluster(self).cards[node].ports[port].programs;
+	counts[0] = p.n_made, counts[1] = p.n_good, counts[2] = p.n_wrong;
+	*left_at = p.left_at.data();
+	return p.left_at.size();
+}
+
+// Frames and fields that the breaker works on.
+void cluster_breaker(void *self, int64_t seed, int64_t n_fields, const Field *fields) {
+	Breaker &b = cluster(self).breaker;
+	b.state = seed, b.corpus.clear(), b.fields.assign(fields, fields + n_fields);
+}
+
+void cluster_specimen(void *self, int64_t n, const uint8_t *bytes) {
+	cluster(self).breaker.corpus.emplace_back(bytes, bytes + n);
+}
+
+// `n` broken frames arrive at a port, one behind the other; their kinds so far.
+void cluster_break(void *self, int64_t node, int64_t port, int64_t n, int64_t *kinds) {
+	Cluster &c = cluster(self);
+	Port &at = c.cards[node].ports[port];
+	for (at.n_broken = n; at.n_broken || !at.entering.empty();)
+		c.cycle();
+	std::copy(c.breaker.kinds, c.breaker.kinds + N_KINDS, kinds);
+}
+
+void cluster_idle(void *self, int64_t n) {
+	while (n--)
+		cluster(self).cycle();
+}
+
+// A register bit of a card changes by itself, so many cycles from now.
+void cluster_upset(void *self, int64_t node, int64_t bit, int64_t after) {
+	Cluster &c = cluster(self);
+	c.upset_node = node, c.upset_bit = bit, c.upset_at = c.now + after;
+}
+
+int64_t cluster_state_bits(void *) { return N_STATE_BITS; }
 
 // Frames that the host of a port got: their number, or the length of one of them.
 int64_t cluster_got(void *self, int64_t node, int64_t port, int64_t index, const uint8_t **bytes) {

@@ -17,6 +17,7 @@ from ..models import thc
 from ..models.offload_cluster import LinkFaults, addresses
 from ..models.offload_codec import Inceptionn, Norms, Thc
 from ..models.offload_plan import Plan
+from ..models.tagger import default_dscp
 from ..offload import Drop
 from . import encoding
 from .offload_library import build
@@ -34,6 +35,7 @@ class _Rules(ctypes.Structure):
         ("memory_latency", ctypes.c_int64),
         *((name, ctypes.c_uint32) for name in ("loss", "duplicate", "seed")),
         *((name, ctypes.c_int32) for name in ("delay", "reorder", "skew")),
+        *((name, ctypes.c_int64) for name in ("limit", "threshold")),
     ]
 
 
@@ -56,7 +58,7 @@ class Result:
     cycles : until the last card was done; None if some never was. done : int64 (n_nodes,).
     replicas : (n_nodes, n_elems), as `values`, but sums of levels for THC. sent : record array of
     all frames that left, in order. frames : their bytes. status : of the scheduler, a dict a node.
-    given_up : {(node, source): numbers of packets}.
+    given_up : {(node, source): numbers of packets}. dropped, marked : frames, by switches.
     """
 
     cycles: int | None
@@ -66,6 +68,8 @@ class Result:
     frames: list = field(repr=False)
     status: list = field(repr=False)
     given_up: dict = field(repr=False)
+    dropped: int = 0
+    marked: int = 0
 
 
 class OffloadCluster:
@@ -87,6 +91,15 @@ class OffloadCluster:
         Cycles between PROBEs.
     skew : int
         Cycles that each of 8 paths is longer than the one before; unless 0, cards spray.
+    tags : dict or None
+        Fields of `gradnic.hdl.tagger.TagRules`, and ``threshold``; None: all packets are important.
+    layer : int
+        Of the tensor, 0 to 7; layer k is in queue k.
+    pace : dict or None
+        Fields of `gradnic.hdl.pace.PaceRules`; None: the line's rate.
+    queues : (int, int) or None
+        Bytes that each of 8 strict-priority queues of a switch's port holds, and from which on it
+        drops Not-ECT and marks ECT; before each card that is more than one link away.
     """
 
     def __init__(
@@ -101,6 +114,10 @@ class OffloadCluster:
         packet=352,
         t_probe=2000,
         skew=0,
+        tags=None,
+        layer=0,
+        pace=None,
+        queues=None,
     ):
         if isinstance(codec, Thc) and (codec.worker.b, codec.w) != (4, 8):
             raise ValueError(f"cards take b = 4 and w = 8 bits, not {codec.worker.b} and {codec.w}")
@@ -108,7 +125,10 @@ class OffloadCluster:
         packet = codec.C if isinstance(codec, Thc) else packet
         self.plan = plan = Plan(table, n_elems, unit=codec.unit, packet=packet)
         self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
-        self.skew = skew
+        self.skew, self.layer, self.pace = skew, layer, pace or {}
+        self.queues = queues or (0, 0)
+        self.tags = {"back_layer_start": 0} if tags is None else dict(tags)
+        self.threshold = self.tags.pop("threshold", 0)
         self.p_q16 = int(p / max(1, plan.depth) * 65536)
         self.books = addresses(table, topology)
         n_ports = 1 + max(a.port for book in self.books for a in book.values())
@@ -259,6 +279,14 @@ class OffloadCluster:
             ],
         )
         self._set(node, "area", area)
+        self._set(node, "pace", self.pace)
+        entries = [{"layer": 1, "address": k, "value": k} for k in range(8)]
+        for queue, pair in enumerate(default_dscp()):
+            for important, dscp in enumerate(pair):
+                entries.append({"dscp": 1, "address": 2 * queue + important, "value": dscp})
+        for entry in [*entries, {"threshold": 1, "value": self.threshold}, {}]:
+            self._set(node, "tag_write", entry)
+            self._tick(node)
 
     def _codec(self):
         codec = self.codec
@@ -298,12 +326,25 @@ class OffloadCluster:
             "codec": self._codec(),
             "t_probe": self.t_probe,
             "tos": 2,
+            "tags": self.tags,
+            "layer": self.layer,
             "spray": int(self.skew > 0),
         }
 
     def _memory(self, node, which, n_bytes):
         at = self._library.cluster_memory(self._self, node, which)
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(at))
+
+    def abort(self):
+        """End the schedules of a round that hangs."""
+        for node in range(self.table.n_nodes):
+            for bit in (1, 0):
+                self._set(node, "abort", bit)
+                self._tick(node)
+
+    def call(self, name, *arguments):
+        """A function of the engine, for benches that need more than a run."""
+        return getattr(self._library, f"cluster_{name}")(self._self, *arguments)
 
     def send(self, node, port, frame):
         """Queue a frame of this node's host; it leaves in the next run."""
@@ -323,12 +364,19 @@ class OffloadCluster:
         lengths = ((k, got(k)) for k in range(got(-1)))
         return [ctypes.string_at(octets.value, n) for _, n in lengths]
 
+    def snapshot(self, node):
+        """A card's two memories as they are now."""
+        sizes = 2 * self.result_at, self.result_at * self.n_ranks
+        return [self._memory(node, which, size).copy() for which, size in enumerate(sizes)]
+
     def counts(self, node):
         """What the card counted in the runs so far: {name: number}."""
-        numbers = (ctypes.c_int64 * 16)()
-        self._library.cluster_counts(self._self, node, numbers)
         names = [drop.name.lower() for drop in Drop][1:] + ["accepted", "given_up", "outside"]
-        return dict(zip(names, numbers, strict=False))
+        names += ["foreign", "oversize", "overrun", "answered", "heard", "switch_dropped"]
+        names += ["switch_marked"]
+        numbers = (ctypes.c_int64 * len(names))()
+        self._library.cluster_counts(self._self, node, numbers)
+        return dict(zip(names, numbers, strict=True))
 
     def run(self, values, faults=None, *, gen=GEN, link_bytes=None, memory_latency=40,
             max_cycles=None):  # fmt: skip
@@ -363,6 +411,7 @@ class OffloadCluster:
         rules = _Rules(
             link_bytes or self.n_bytes, memory_latency, int(faults.loss * 2**32),
             int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
+            *self.queues,
         )  # fmt: skip
         done = np.zeros(n_nodes, np.int64)
         cycles = self._library.cluster_run(
@@ -375,7 +424,13 @@ class OffloadCluster:
         sent, frames = self._sent()
         status = [self._status(node) for node in range(n_nodes)]
         cycles = None if cycles < 0 else int(cycles)
-        return Result(cycles, done, np.stack(replicas), sent, frames, status, self._given())
+        counts = [self.counts(node) for node in range(n_nodes)]
+        dropped, marked = (
+            sum(c[f"switch_{what}"] for c in counts) for what in ("dropped", "marked")
+        )
+        return Result(
+            cycles, done, np.stack(replicas), sent, frames, status, self._given(), dropped, marked
+        )
 
     def _sent(self):
         records, octets = ctypes.c_void_p(), ctypes.c_void_p()

@@ -19,6 +19,7 @@ _FUNCTIONS = {
     "set": ([_POINTER, _NUMBER, _NUMBER, _POINTER], None),
     "get": ([_POINTER, _NUMBER, _NUMBER, _POINTER], None),
     "tick": ([_POINTER, _NUMBER], None),
+    "now": ([_POINTER], _NUMBER),
     "memory": ([_POINTER, _NUMBER, _NUMBER], _POINTER),
     "send": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
     "inject": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
@@ -27,6 +28,15 @@ _FUNCTIONS = {
     "given": ([_POINTER, _POINTER], _NUMBER),
     "got": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], _NUMBER),
     "counts": ([_POINTER, _NUMBER, _POINTER], None),
+    "keep": ([_POINTER, _NUMBER, _NUMBER], None),
+    "programs": ([_POINTER, *[_NUMBER] * 3, ctypes.c_double, _NUMBER, _NUMBER], None),
+    "program_counts": ([_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER], _NUMBER),
+    "breaker": ([_POINTER, _NUMBER, _NUMBER, _POINTER], None),
+    "specimen": ([_POINTER, _NUMBER, _POINTER], None),
+    "break": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
+    "idle": ([_POINTER, _NUMBER], None),
+    "state_bits": ([_POINTER], _NUMBER),
+    "upset": ([_POINTER, _NUMBER, _NUMBER, _NUMBER], None),
 }
 
 
@@ -110,7 +120,10 @@ def _header(component, plain, *, converges):
         f"\tuint32_t given = {out('given')};",
         f"\tneighbor = given & {N_NEIGHBORS - 1}, number = given >> {ceil_log2(N_NEIGHBORS)};",
         f"\treturn {out('given_up')} & 1; }}",
-        f"uint32_t dropped(Design &d) {{ return {out('dropped')}; }}",
+        *(
+            f"uint32_t {name}(Design &d) {{ return {out(name)}; }}"
+            for name in ("dropped", "crossed", "oversize", "overrun", "answered", "heard")
+        ),
         f"bool get_done(Design &d) {{ return {out('finished')} & 1; }}",
         per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
                  offer("mac_rx")),

@@ -5,16 +5,24 @@ matter when what was sent, lost or repeated.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from gradnic.formats import GRADNIC, Op
 
-from ..models.offload_cluster import all_reduce
+from ..hdl.tagger import HOST
+from ..models import checker, schedules, tagger
+from ..models.offload_cluster import LinkFaults, all_reduce
 from ..models.offload_codec import Inceptionn, Norms, Raw, Thc
+from ..models.schedules.rows import compile_table
 from ..models.thc import Worker
+from ..models.topology import parse
 from .offload_cluster import OffloadCluster
+from .star_worker import RtlWorker, build_engines
 
+ENGINE_LANES = 4  # of THC
+PACES = ("off", "ce", "rtt")
 CODECS = ("none", "inceptionn", "thc")
 SEED = 1  # of THC's random streams
 
@@ -25,7 +33,8 @@ class Outcome:
 
     cycles : of all rounds, None if a card was never done. mismatches : elements of all replicas
     that differ from the golden sums. lost : share of the leaf contributions that are missing.
-    frames : list of (cycle, node, port, copies that arrived, bytes).
+    frames : list of (cycle, node, port, copies that arrived, bytes). n_dropped, n_marked : frames
+    that queues of switches dropped, and marked.
     """
 
     nodes: int
@@ -35,6 +44,8 @@ class Outcome:
     lost: float
     n_given_up: int
     frames: list = field(repr=False)
+    n_dropped: int = 0
+    n_marked: int = 0
     first: str = ""
 
     @property
@@ -54,6 +65,8 @@ class Outcome:
             "lost_share": self.lost,
             "packets_given_up": self.n_given_up,
             "frames": len(self.frames),
+            "frames_dropped": self.n_dropped,
+            "frames_marked": self.n_marked,
             "frames_lost": sum(copies == 0 for *_, copies, _ in self.frames),
             "data_again": sum(h["retx"] for h in headers),
             "control_frames": sum(h["op"] == Op.CONTROL for h in headers),
@@ -105,6 +118,8 @@ def _outcome(n_elems, runs):
         1 - arrived,
         sum(map(len, result.given_up.values())),
         [frame for one in runs for frame in _frames(one[0])],
+        sum(one[0].dropped for one in runs),
+        sum(one[0].marked for one in runs),
         first,
     )
 
@@ -148,6 +163,64 @@ def run(
 
     one = _round(table, topology, golden, gradients, gradients, sent, faults, options | {"p": p})
     return _outcome(n_elems, [one]), one[0].replicas
+
+
+def cosim(
+    spelling, algorithm, gradients, codec="none", *, chunks=None, lanes=4, faults=None, spray=False,
+    important=None, pace="off", block=1024, **options,
+):  # fmt: skip
+    """The run of ``gradnic cosim --link frame``: an `Outcome`, and its summary with the error.
+
+    spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. gradients
+    : float32 (n_nodes, n). lanes : floats of a beat, 4, 8 or 16. spray : cards spray their packets
+    over 8 paths, each longer than the one before by twice the delay. important : share of the
+    elements that is important by the sizes of its packets; None is all. pace : "off", "ce" or
+    "rtt". options : as of `run`.
+    """
+    topology = parse(spelling)
+    table = compile_table(schedules.build(topology, algorithm, **_given(chunks=chunks)))
+    checker.check(table, topology)
+    faults = faults or LinkFaults()
+    if codec == "thc":
+        options["make_worker"] = partial(RtlWorker, build_engines(ENGINE_LANES, block))
+    if important is not None:
+        options["tags"] = _tags(gradients, important)
+    if pace != "off":
+        delay = faults.delay or 1
+        rules = {"rule": PACES.index(pace), "floor": 1024, "step": 256}
+        options["pace"] = rules | {"low": 4 * delay, "high": 64 * delay}
+    outcome, replicas = run(
+        table,
+        topology,
+        gradients,
+        codec,
+        faults=faults,
+        block=block,
+        n_bytes=4 * lanes,
+        skew=2 * faults.delay if spray else 0,
+        **options,
+    )
+    total = gradients.astype(np.float64).sum(axis=0)
+    scale = len(gradients) if codec == "thc" else 1  # its result is the mean
+    error = float(((replicas[0] * scale - total) ** 2).sum())
+    power = float((total**2).sum()) or 1.0
+    return outcome, outcome.summary() | {"nmse": error / power}
+
+
+def _tags(gradients, important, packet=352):
+    """Rules that make about that share of the gradients important, by a threshold of the host."""
+    histogram = np.zeros(tagger.N_BINS, np.int64)
+    for row in gradients:
+        for at in range(0, len(row), packet):
+            histogram[tagger.max_score(row[at : at + packet])] += 1
+    share = min(255, round(256 * important))
+    threshold = tagger.quantile(histogram, share)
+    return {"source": HOST, "threshold": threshold, "back_layer_start": 1 << 12,
+            "pull_all_important": 1}  # fmt: skip
+
+
+def _given(**options):
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def granularity(n_nodes):

@@ -4,8 +4,8 @@ import math
 from html import escape
 
 from .. import __version__
+from . import report_offload, report_star
 from . import report_pictures as pictures
-from . import report_star
 
 CSS = """
 :root { --ink: #1d2733; --soft: #5b6675; --line: #dde3ea; --paper: #fff; --back: #f4f6f8;
@@ -204,8 +204,9 @@ def page(result):
             + pictures.ring_traffic(result, iteration)
             + "</section>"
         )
-    if "star" in result:  # a run that was kept from before has none
-        body.append(report_star.section(result["star"]))
+    for name, part in (("star", report_star), ("offload", report_offload)):
+        if name in result:  # a run that was kept from before has none
+            body.append(part.section(result[name]))
     files = ", ".join(f"<code>{escape(f)}</code>" for f in result.get("verilog", []))
     body += [
         f"<footer><p>gradnic {__version__}. Made by <code>gradnic report --run</code>; figures in "

@@ -13,7 +13,7 @@ from gradnic.formats import Op
 
 GRID = [(1, 1), (0.5, 1), (1, 0.3), (0.6, 0.6)]
 OWN = {"mac": 0x020000000011, "ip": 0x0A0000FE, "node": 17, "udp_port": 50861}
-ROUND = {"armed": 1, "job": 5, "tensor": 0x1234, "gen": 0xBEEF, "lc": 6, "tos": 0x2A}
+ROUND = {"armed": 1, "job": 5, "tensor": 0x1234, "gen": 0xBEEF}
 NEIGHBORS = {
     0: {"valid": 1, "node": 3, "port": 1, "mac": 0x0200FFFFFF03, "ip": 0xFFFFFFFF},
     9: {"valid": 1, "node": 0, "port": 2, "mac": 0x020000000000, "ip": 0x0A000001},
@@ -30,14 +30,17 @@ def packets(rng, n_bytes, n):
         head = {
             "op": Op.CONTROL if control else int(rng.integers(0, 6)),
             "ph": int(rng.integers(2)),
+            "imp": int(rng.integers(2)),
             "last": int(rng.integers(2)),
             "retx": int(rng.integers(2)),
+            "lc": int(rng.integers(8)),
             "slot": int(rng.integers(2**13)),
             "seq": int(rng.integers(2**24)),
             "elems": int(rng.integers(2**16)),
             "p0": int(rng.integers(256)),
             "p1": int(rng.integers(256)),
             "arg": int(rng.integers(2**32)),
+            "tos": int(rng.integers(256)),
             "neighbor": int(rng.choice(list(NEIGHBORS))),
         }
         found.append((head, payload))
@@ -46,13 +49,13 @@ def packets(rng, n_bytes, n):
 
 def golden(head, payload):
     neighbor = NEIGHBORS[head["neighbor"]]
-    fields = {name: value for name, value in head.items() if name != "neighbor"}
-    fields |= {name: ROUND[name] for name in ("job", "tensor", "gen", "lc")}
-    fields |= {"imp": 1, "set": ROUND["gen"] & 1, "src": OWN["node"]}
+    fields = {name: value for name, value in head.items() if name not in ("neighbor", "tos")}
+    fields |= {name: ROUND[name] for name in ("job", "tensor", "gen")}
+    fields |= {"set": ROUND["gen"] & 1, "src": OWN["node"]}
     ends = [
         SimpleNamespace(mac=x["mac"], ip=x["ip"], udp_port=OWN["udp_port"]) for x in (OWN, neighbor)
     ]
-    return gradnic_frame(*ends, ROUND["tos"], fields, payload)
+    return gradnic_frame(*ends, head["tos"], fields, payload)
 
 
 def row(shape, values):

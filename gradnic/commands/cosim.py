@@ -34,6 +34,24 @@ def load_gradients(files, nodes):
     "--p", default=0.0, help="On frame links: share of the contributions that may be missing."
 )
 @click.option("--spray", is_flag=True, help="On frame links: over 8 paths of different length.")
+@click.option(
+    "--important",
+    type=float,
+    help="On frame links: share of the gradients that is important by size; default: all.",
+)
+@click.option(
+    "--queue", default=0, help="On frame links: bytes of a switch's queue; 0: it has no queues."
+)
+@click.option(
+    "--mark", default=16384, show_default=True, help="Bytes of it that mark or drop what comes."
+)
+@click.option(
+    "--pace",
+    type=click.Choice(["off", "ce", "rtt"]),
+    default="off",
+    show_default=True,
+    help="On frame links: what steers the rate.",
+)
 @click.option("--flow", default="message", show_default=True, help="On flit links: or packet.")
 @click.option("--link-latency", default=150, show_default=True, help="Cycles, with --topology.")
 @click.option("--chunks", type=int, help="Chunks per shard, with --topology.")
@@ -73,7 +91,7 @@ def load_gradients(files, nodes):
 @click.option(
     "--codec",
     help="inceptionn or none; default inceptionn. With --topology none (default), inceptionn or "
-    "thc; with --aggregator thc (default) or int32.",
+    "thc; with --aggregator thc (default), int32 or switchml.",
 )
 @click.option("--lanes", type=int, help="Floats a cycle: 4, 8, 16 or 32; default 8 in the ring.")
 @click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
@@ -104,6 +122,10 @@ def command(
     link,
     p,
     spray,
+    important,
+    queue,
+    mark,
+    pace,
     flow,
     link_latency,
     chunks,
@@ -143,6 +165,7 @@ def command(
       gradnic cosim --aggregator --workers 4 --codec thc --loss 0.01 --reorder 64 --json -
       gradnic cosim --topology torus:4x4 --algorithm multitree --elements 8192 --json -
       gradnic cosim --link frame --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
+      gradnic cosim --link frame --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
     """
     from ..models.inceptionn_bands import bands
     from ..models.star import Faults
@@ -193,6 +216,9 @@ def command(
             },
             p=p,
             spray=spray,
+            important=important,
+            queues=(queue, mark) if queue else None,
+            pace=pace,
             elements=elements,
             pcap_file=pcap_file,
             json_file=json_file,

@@ -24,6 +24,9 @@ def run(
     faults,
     p,
     spray,
+    important,
+    queues,
+    pace,
     elements,
     pcap_file,
     json_file,
@@ -34,14 +37,9 @@ def run(
     fields of models.offload_cluster.LinkFaults. spray : cards spray their packets over 8 paths,
     each longer than the one before by twice the delay. The rest are the command's options.
     """
-    from functools import partial
-
-    from ..models import checker, schedules
     from ..models.offload_cluster import LinkFaults
-    from ..models.schedules.rows import compile_table
     from ..models.topology import parse
     from ..sim import offload_run, pcap
-    from ..sim.star_worker import RtlWorker, build_engines
 
     if codec not in offload_run.CODECS:
         raise ValueError(
@@ -49,13 +47,14 @@ def run(
         )
     if lanes not in (4, 8, 16):
         raise ValueError(f"lanes must be 4, 8 or 16 on frame links, not {lanes}")
+    if important is not None and not 0 <= important <= 1:
+        raise ValueError(f"important must be from 0 to 1, not {important}")
+    if queues and not 0 < queues[1] <= queues[0]:
+        raise ValueError(f"mark must be 1 to {queues[0]}, the bytes of the queue, not {queues[1]}")
     if not 0 <= p < 1:
         raise ValueError(f"p must be from 0 to below 1, not {p}")
     faults = LinkFaults(**faults)
     topology = parse(spelling)
-    options = {} if chunks is None else {"chunks": chunks}
-    plan = compile_table(schedules.build(topology, algorithm, **options))
-    checker.check(plan, topology)
     screen = console(json_file)
     with Progress(console=console("-"), transient=True) as progress:
         real = topology.n_nodes <= REAL
@@ -67,32 +66,31 @@ def run(
             gradients = rng.standard_normal((topology.n_nodes, ELEMENTS)).astype(np.float32)
         gradients = np.ascontiguousarray(gradients[:, : elements or ELEMENTS])
         progress.add_task("cards of RTL", total=None)
-        worker = partial(RtlWorker, build_engines(4, block)) if codec == "thc" else None
-        outcome, replicas = offload_run.run(
-            plan,
-            topology,
+        outcome, found = offload_run.cosim(
+            spelling,
+            algorithm,
             gradients,
             codec,
+            chunks=chunks,
+            lanes=lanes,
             faults=faults,
+            spray=spray,
+            important=important,
+            pace=pace,
+            queues=queues,
             p=p,
             exponent=exponent,
             mode=mode,
             prescale=prescale,
             block=block,
-            make_worker=worker,
-            n_bytes=4 * lanes,
-            skew=2 * faults.delay if spray else 0,
         )
-    mean = gradients.astype(np.float64).sum(axis=0)
-    power = float((mean**2).sum()) or 1.0
-    error = float(((replicas[0] * (len(gradients) if codec == "thc" else 1) - mean) ** 2).sum())
-    found = outcome.summary() | {"nmse": error / power}
     rows = [
         ("nodes", outcome.nodes),
         ("floats of each", gradients.shape[1]),
         ("cycles", outcome.cycles),
         ("frames", found["frames"]),
         ("of them lost", found["frames_lost"]),
+        ("dropped and marked by switches", f"{found['frames_dropped']}, {found['frames_marked']}"),
         ("packets sent again", found["data_again"]),
         ("share of contributions missing", f"{outcome.lost:.4f} of at most {p:.4f}"),
         ("error against the sum, NMSE", f"{found['nmse']:.3g}"),

@@ -1,4 +1,4 @@
-"""``gradnic fuzz``: bad frames in volume through the RTL in-line card."""
+"""``gradnic fuzz``: bad frames in volume through an RTL card."""
 
 import time
 
@@ -9,45 +9,88 @@ from ..output import console, json_option, table, write_json
 
 
 @click.command(name="fuzz")
+@click.option(
+    "--card",
+    type=click.Choice(["inline", "offload"]),
+    default="inline",
+    show_default=True,
+    help="Which card.",
+)
 @click.option("--frames", type=click.IntRange(1), default=100_000, show_default=True, help="Bad.")
-@click.option("--lanes", type=click.Choice(["4", "8", "16", "32"]), default="4", show_default=True)
+@click.option(
+    "--lanes",
+    type=click.Choice(["4", "8", "16", "32"]),
+    default="4",
+    show_default=True,
+    help="Of the in-line card.",
+)
 @click.option("--seed", default=1, show_default=True, help="Of frames, order and stalls.")
 @json_option
-def command(frames, lanes, seed, json_file):
-    """Play bad and foreign frames through the RTL card, each followed by a good one.
+def command(card, frames, lanes, seed, json_file):
+    """Play bad and foreign frames through an RTL card, with good ones between them.
 
-    Both directions at once, under random stalls: frames cut, too long, with wrong checksums,
-    lengths, fields and coded units, marked bad, and those that are none of ours. Every frame that
-    leaves and every counter is compared with the golden card. Ends at the first difference, with
-    exit status 1.
+    In-line card: both directions at once, under random stalls: frames cut, too long, with wrong
+    checksums, lengths, fields and coded units, marked bad, and those that are none of ours, each
+    followed by a good one. Every frame that leaves and every counter is compared with the golden
+    card.
+
+    Offload card: frames of an all-reduce with fields and bytes of their heads changed, cut, grown
+    or oversize, half of them with a right IPv4 checksum, come into a card whose round is complete.
+    None may be accepted, memory must not change, each must be counted by one reason, and after
+    every 50,000 an all-reduce must be exact.
+
+    Ends at the first difference, with exit status 1.
 
     \b
     Example:
       gradnic fuzz --frames 2000
-      gradnic fuzz --frames 100000 --json build/fuzz.json
+      gradnic fuzz --card offload --frames 100000 --json build/fuzz.json
     """
-    from gradnic.sim import fuzz
-
     screen = console(json_file)
     began = time.monotonic()
     with Progress(console=console("-"), transient=True) as progress:
         task = progress.add_task("bad frames", total=frames)
+
+        def show(done, _):
+            progress.update(task, completed=done)
+
         try:
-            result = fuzz.fuzz(
-                frames,
-                model=fuzz.build(int(lanes)),
-                seed=seed,
-                progress=lambda done, _: progress.update(task, completed=done),
+            result = (
+                _inline(frames, lanes, seed, show)
+                if card == "inline"
+                else _offload(frames, seed, show)
             )
         except AssertionError as difference:
             screen.print(f"circuit and model differ: {difference}")
             write_json(json_file, {"ok": False, "seed": seed, "first": str(difference)})
             raise SystemExit(1) from None
-    result |= {"ok": True, "seed": seed, "lanes": int(lanes)}
+    shown, line = result.pop("shown"), result.pop("line")
+    result |= {"ok": True, "card": card, "seed": seed}
     result["seconds"] = round(time.monotonic() - began, 1)
-    screen.print(table("bad frames", ("class", "frames"), result["classes"].items()))
-    screen.print(
+    for title, counts in shown.items():
+        screen.print(table(title, ("", "frames"), counts.items()))
+    screen.print(line)
+    write_json(json_file, result)
+
+
+def _inline(frames, lanes, seed, show):
+    from gradnic.sim import fuzz
+
+    result = fuzz.fuzz(frames, model=fuzz.build(int(lanes)), seed=seed, progress=show)
+    line = (
         f"{result['bad']:,} bad and foreign frames, a good one behind each: "
         f"{result['cycles']:,} cycles, RTL and model agree"
     )
-    write_json(json_file, result)
+    return result | {"lanes": int(lanes), "shown": {"bad frames": result["classes"]}, "line": line}
+
+
+def _offload(frames, seed, show):
+    from gradnic.sim import offload_campaigns
+
+    result = offload_campaigns.fuzz(frames, seed=seed, progress=show)
+    line = (
+        f"{result['frames']:,} broken frames: none accepted, memory as it was, each counted once; "
+        f"{result['rounds']} all-reduces between them exact"
+    )
+    shown = {"broken frames": result["kinds"], "what became of them": result["reasons"]}
+    return result | {"shown": shown, "line": line}

@@ -90,7 +90,7 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
     Example:
       gradnic report --run
     """
-    from ..sim import report, report_star
+    from ..sim import report, report_offload, report_star
 
     params.check_lanes(lanes)
     if elements is not None and elements < 1:
@@ -121,6 +121,10 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
         star = result["star"]
         title = f"{star['nodes']} RTL workers around an RTL aggregator, THC"
         screen.print(table(title, ("", ""), report_star.rows(star)))
+    if "offload" in result:
+        runs = result["offload"]
+        title = f"{runs[0]['nodes']} RTL offload cards over networks that lose"
+        screen.print(table(title, ("", *report_offload.names(runs)), report_offload.rows(runs)))
     screen.print(report.clock_line(result))
     screen.print(f"page: {page}")
     agree = "agree bit for bit" if result["ok"] else "DIFFER"
