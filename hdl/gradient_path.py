@@ -67,6 +67,7 @@ class GradientPath(wiring.Component):
         self.n_bytes = 4 * n_lanes
         self.receive = receive
         self.meta_width = meta_width
+        self.max_floats = max_floats
         if receive:
             self.codec = Decompressor(n_lanes, max_floats=max_floats)
         else:
@@ -174,7 +175,9 @@ class GradientPath(wiring.Component):
                 "meta": self.meta_width,
             }
         )
-        m.submodules.math = math = HeadMath(beside, receive=self.receive)
+        m.submodules.math = math = HeadMath(
+            beside, receive=self.receive, max_floats=self.max_floats
+        )
         frame = frames.o.p
         unit, verdict = frame.unit, frame.verdict
         sound = results.p.ok if self.receive else ~results.p.dropped
@@ -206,7 +209,7 @@ class GradientPath(wiring.Component):
 
         # Three copies of the job, for the three places along the way out.
         m.submodules.reads = reads = FIFO(ReadJob(), 16)
-        m.submodules.patches = patches = FIFO(Patch(), 16)
+        m.submodules.patches = patches = FIFO(Patch(self.max_floats), 16)
         m.submodules.splices = splices = FIFO(SpliceJob(self.meta_width), 16)
         patch, rest = math.o.p.patch, math.o.p.rest
         heads = [head_bytes(native, receive=self.receive) for native in (False, True)]
@@ -231,7 +234,9 @@ class GradientPath(wiring.Component):
         ]
         if self.meta_width:
             m.d.comb += splices.i.p.meta.eq(rest.meta)
-        m.submodules.patcher = patcher = HeadPatcher(n, receive=self.receive)
+        m.submodules.patcher = patcher = HeadPatcher(
+            n, receive=self.receive, max_floats=self.max_floats
+        )
         m.submodules.splicer = splicer = Splicer(n, heads, meta_width=self.meta_width)
         wiring.connect(m, reads.o, store.jobs)
         wiring.connect(m, store.o, patcher.i)

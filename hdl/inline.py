@@ -88,8 +88,8 @@ class Lane(wiring.Component):
         )
         m.submodules.check = check = FrameCheck(n)
         # Never fills: it has room for more frames than the queue has beats.
-        verdict_queue = BlockFIFO(Verdict(n), 2 * n_beats) if receive else FIFO(Verdict(n), 64)
-        m.submodules.verdicts = verdicts = verdict_queue
+        verdict_queue, depth = (BlockFIFO, 2 * n_beats) if receive else (FIFO, 64)
+        m.submodules.verdicts = verdicts = verdict_queue(Verdict(n), depth, never_full=True)
         m.submodules.path = path = self.path
         m.submodules.arbiter = arbiter = FrameArbiter(n, meta_width=meta_width)
 

@@ -153,7 +153,7 @@ class Parser(wiring.Component):
         m = Module()
         m.submodules.queue = queue = FIFO(self.shape, QUEUE_BEATS)
         # Never fills: it holds no more frames than the queue beats, its output and the pipeline.
-        m.submodules.classes = classes = FIFO(FrameClass(), 2 * QUEUE_BEATS)
+        m.submodules.classes = classes = FIFO(FrameClass(), 2 * QUEUE_BEATS, never_full=True)
         wiring.connect(m, wiring.flipped(self.i), queue.i)
         wiring.connect(m, queue.o, wiring.flipped(self.beats))
         wiring.connect(m, classes.o, wiring.flipped(self.classes))

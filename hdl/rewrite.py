@@ -3,6 +3,7 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 
 from .. import inline
 from ..formats import GRADNIC, HEAD_BYTES, IPV4, UDP, Op
@@ -11,44 +12,52 @@ from .streams import Beat, Slice
 VERSION_IHL = 0x45
 
 
-def Head():
+def _widths(max_floats):
+    """Bits of a count of floats, and of the bytes of the longest frame that gets a new head."""
+    longest = HEAD_BYTES + 4 * max_floats + 2 * -(-max_floats // 8)
+    return bits_for(max_floats), bits_for(longest)
+
+
+def Head(max_floats):
     """What a new head is made of.
 
     native, count, exponent, paper, prescale, tos, base : as in `gradnic.hdl.parser.Unit`.
     n_payload : bytes behind the head that leaves.
     """
+    count, length = _widths(max_floats)
     return data.StructLayout(
         {
             "native": 1,
-            "count": 16,
+            "count": count,
             "exponent": 7,
             "paper": 1,
             "prescale": signed(8),
             "tos": 8,
             "base": 19,
-            "n_payload": 16,
+            "n_payload": length,
         }
     )
 
 
-def Patch():
+def Patch(max_floats):
     """Values that go into the head; all zero and `rewrite` = 0 for a frame that stays as it is.
 
     n_frame : bytes of the frame before padding.
     """
+    count, length = _widths(max_floats)
     return data.StructLayout(
         {
             "rewrite": 1,
             "native": 1,
-            "count": 16,
+            "count": count,
             "exponent": 7,
             "paper": 1,
             "prescale": signed(8),
             "tos": 8,
-            "total": 16,
-            "udp": 16,
+            "total": length,
+            "udp": length,
             "checksum": 16,
-            "n_frame": 16,
+            "n_frame": length,
         }
     )
 
@@ -69,19 +78,21 @@ class HeadMath(wiring.Component):
         Heads of restored frames instead of coded ones.
     rest : shape-like
         What travels beside a head.
+    max_floats : int
+        Largest packet.
 
     Members
     -------
-    i : In(stream.Signature(StructLayout({"rewrite": 1, "head": Head(), "rest": rest})))
+    i : In(stream.Signature(StructLayout({"rewrite": 1, "head": Head(max_floats), "rest": rest})))
         ``head`` means nothing unless ``rewrite``.
-    o : Out(stream.Signature(StructLayout({"patch": Patch(), "rest": rest})))
+    o : Out(stream.Signature(StructLayout({"patch": Patch(max_floats), "rest": rest})))
     """
 
-    def __init__(self, rest, *, receive):
+    def __init__(self, rest, *, receive, max_floats=inline.MAX_FLOATS):
         self.receive = receive
         self.rest = rest
-        self.input = data.StructLayout({"rewrite": 1, "head": Head(), "rest": rest})
-        self.output = data.StructLayout({"patch": Patch(), "rest": rest})
+        self.input = data.StructLayout({"rewrite": 1, "head": Head(max_floats), "rest": rest})
+        self.output = data.StructLayout({"patch": Patch(max_floats), "rest": rest})
         super().__init__(
             {"i": In(stream.Signature(self.input)), "o": Out(stream.Signature(self.output))}
         )
@@ -98,7 +109,7 @@ class HeadMath(wiring.Component):
         long, short = (head_bytes(native, receive=self.receive) for native in (True, False))
 
         def size(origin):
-            return (head.n_payload + Mux(head.native, long - origin, short - origin))[:16]
+            return head.n_payload + Mux(head.native, long - origin, short - origin)
 
         m.d.comb += [
             stages[0].i.valid.eq(i.valid),
@@ -138,21 +149,27 @@ class HeadPatcher(wiring.Component):
         Bytes per beat.
     receive : bool
         Frames are being restored, not coded.
+    max_floats : int
+        Largest packet.
 
     Members
     -------
-    patches : In(stream.Signature(Patch()))
+    patches : In(stream.Signature(Patch(max_floats)))
         One for each run of beats that ends with ``last``.
     i, o : In, Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
-    def __init__(self, n_bytes, *, receive):
+    def __init__(self, n_bytes, *, receive, max_floats=inline.MAX_FLOATS):
         self.n_bytes = n_bytes
         self.receive = receive
         self.slice = Slice(Beat(8 * n_bytes))
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
-            {"patches": In(stream.Signature(Patch())), "i": In(beats), "o": Out(beats)}
+            {
+                "patches": In(stream.Signature(Patch(max_floats))),
+                "i": In(beats),
+                "o": Out(beats),
+            }
         )
 
     def _octets(self, patch):

@@ -38,6 +38,8 @@ class Ring(wiring.Component):
         Payload of both streams.
     depth : int
         Least number of beats; rounded up to a power of two, 4 to 16384.
+    never_full : bool
+        The user lets in at most ``depth`` beats; ``i.ready`` is 1 always.
 
     Members
     -------
@@ -46,10 +48,11 @@ class Ring(wiring.Component):
         Count in a cycle in which ``i`` transfers; not both.
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth, *, never_full=False):
         if not 1 <= depth <= 16384:
             raise ValueError(f"depth must be 1 to 16384, not {depth!r}")
         self.shape = shape
+        self.never_full = never_full
         self.n_slots = max(4, 2 ** ceil_log2(depth))
         pointer = range(2 * self.n_slots)
         self.head = Signal(pointer)  # next slot to write
@@ -103,16 +106,19 @@ class Ring(wiring.Component):
         ]
 
         p, (q, r) = push, self.pushed
-        m.d.sync += [
-            self.free.eq((self.tail ^ self.n_slots) - self.head),
-            self.room.eq(_thermometer(self.free, 4)),
-            self.i.ready.eq(
-                self.room[3]
-                | (self.room[2] & ~(p & q & r))
-                | (self.room[1] & ~((p & q) | (p & r) | (q & r)))
-                | (self.room[0] & ~(p | q | r))
-            ),
-        ]
+        if self.never_full:
+            m.d.comb += self.i.ready.eq(1)
+        else:
+            m.d.sync += [
+                self.free.eq((self.tail ^ self.n_slots) - self.head),
+                self.room.eq(_thermometer(self.free, 4)),
+                self.i.ready.eq(
+                    self.room[3]
+                    | (self.room[2] & ~(p & q & r))
+                    | (self.room[1] & ~((p & q) | (p & r) | (q & r)))
+                    | (self.room[0] & ~(p | q | r))
+                ),
+            ]
 
         issue = Signal()
         may_issue = Signal()
@@ -155,16 +161,18 @@ class BlockFIFO(wiring.Component):
         Payload of both streams.
     depth : int
         Beats, 1 to 16384; rounded up to a power of two, at least 4.
+    never_full : bool
+        See `Ring`.
 
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth, *, never_full=False):
         self.shape = shape
         self.depth = depth
-        self.ring = Ring(shape, depth)
+        self.ring = Ring(shape, depth, never_full=never_full)
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):

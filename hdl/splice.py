@@ -9,7 +9,7 @@ from ..inline import MIN_FRAME
 from .realign import rotated
 from .streams import Beat, FrameBeat, Slice
 
-LENGTH_WIDTH = 15  # bytes of a frame, minus 1
+LENGTH_WIDTH = 14  # bytes of a frame, minus 1
 
 
 def SpliceJob(meta_width):
