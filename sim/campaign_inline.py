@@ -4,17 +4,23 @@ The engines inside have campaigns of their own; here they are small, and so is e
 longest waits (a full store of coded frames, a frame of 16 KiB) come last.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
+from ..formats import Op
 from ..hdl.inline import InlineCard
-from ..inline import InlineSettings
+from ..inline import N_JOBS, InlineSettings
 from ..models import inline as golden
 from . import frames as makers
+from . import stimulus
 from .card import CardBench
 
 N_LANES = 4
 MAX_FLOATS = 40
 STALLS = {"host_tx": 0.6, "mac_tx": 0.6, "mac_rx": 0.2, "host_rx": 0.6}
+SLOW = {"host_tx": 0.3, "mac_tx": 0.9, "mac_rx": 0.1, "host_rx": 0.9}
+STORMS = {"mac_tx": stimulus.storm(900), "host_rx": stimulus.storm(900)}
 
 
 def component():
@@ -88,18 +94,65 @@ def test(model):
     for settings in settings_to_try():
         bench = CardBench(model, settings)
         bench.golden = Remembered(settings, max_floats=MAX_FLOATS)
+        bench.check_registers()
         out, into = traffic(rng, settings, 30)
         bench.play(tx=out, rx=into, stalls={"mac_rx": 0.3})
         out, into = traffic(rng, settings, 11)
         bench.play(tx=out, rx=into, stalls=STALLS)
+        out, into = _heads(rng, settings)
+        bench.play(tx=out, rx=into)
+        bench.play(tx=out[::-1], rx=into[::-1], stalls=SLOW)
+        out, into = _short(settings)
+        bench.play(tx=out, rx=into, stalls=STORMS)
     few = [makers.udp_frame(rng.bytes(8), tos=tos, port=port) for tos, port in _edges()]
     bench.play(tx=[(f, False) for f in few], rx=[(f, False) for f in few])
+    each = [(makers.native_frame([], port=9000, job=job), False) for job in range(N_JOBS)]
+    for jobs in (range(0, N_JOBS, 2), rng.choice(N_JOBS, 128, replace=False)):
+        for enabled in (set(map(int, jobs)), set(range(N_JOBS)) - set(map(int, jobs))):
+            bench.configure(replace(settings, jobs=enabled))
+            bench.play(tx=each, rx=each)
     _overrun(model, rng)
+    bench = CardBench(model, max_floats=MAX_FLOATS)
+    out, into = _long(rng)
+    bench.play(tx=out, rx=into)
     long = makers.with_bytes(rng.bytes(16500), 12, b"\x12\x34")
     good = makers.native_frame(makers.gradient(rng, 8))
     lengths = (16384, 16385, 16368, 16401)
     frames = [(f, False) for n in lengths for f in (long[:n], good)]
-    CardBench(model, max_floats=MAX_FLOATS).play(tx=frames, rx=frames)
+    bench.play(tx=frames, rx=frames)
+
+
+def _heads(rng, settings):
+    """Frames with anything in the fields that a card passes on, sums, or does not look at."""
+    payload = makers.gradient(rng, 6) * np.float32(2**-9)
+    made = [
+        makers.paper_frame(payload, tos=settings.tos, port=settings.port_low),
+        makers.native_frame(payload, port=settings.native_port, job=31, check=True),
+        makers.native_frame(payload, port=settings.native_port, job=31, op=Op.CONTROL),
+    ]
+    lists = [[], []]
+    for k, frame in enumerate(made * 40):
+        frame = makers.with_head(frame, rng, extreme=k % 8 == 0, mask=~settings.tos_mask & 0xFF)
+        coded = makers.coded({0: frame}, settings)[0]
+        lists[0].append((frame, False))
+        lists[1].append((makers.with_check(coded), False))
+        if k % 3 == 0:  # one bit of the head or of the checksums is wrong
+            lists[0].append((makers.flipped(frame, 14 + k // 3 % 50, 1 << k % 8), False))
+            lists[1].append((makers.flipped(lists[1][-1][0], 14 + k // 3 % 50, 1 << k % 8), False))
+    return lists
+
+
+def _short(settings):
+    """Many frames of few beats, which fill the queues of jobs where the output stands still."""
+    port, job = settings.native_port, min(settings.jobs)
+    frames = [
+        makers.paper_frame(np.zeros(n), tos=settings.tos, port=settings.port_low)
+        for n in range(1, 7)
+    ]
+    frames += [makers.native_frame(np.full(n, 2.0**-12), port=port, job=job) for n in range(1, 7)]
+    frames += [makers.native_frame([], port=port, job=job, op=op) for op in (0, Op.CONTROL)]
+    coded = makers.coded(dict(enumerate(frames)), settings).values()
+    return [[(frame, False) for frame in list_] * 6 for list_ in (frames, [*coded])]
 
 
 def _edges():
@@ -109,28 +162,44 @@ def _edges():
     yield from ((0x51, 8999 ^ 1 << bit) for bit in range(16))
 
 
+def _long(rng):
+    """Frames of ours as long as frames get: kept ones, and short ones with much behind them."""
+    ones = np.full(4080, -1, np.int32).view(np.float32)
+    made = [makers.native_frame(ones[:n], op=Op.CONTROL, check=True) for n in (1020, 2050, 4080)]
+    made += [makers.native_frame(makers.gradient(rng, 5)) + rng.bytes(n) for n in (4100, 9000)]
+    coded = [*makers.coded(dict(enumerate(made))).values()]
+    coded += [frame + rng.bytes(9000) for frame in coded[3:]]
+    return [[(frame, False) for frame in list_] for list_ in (made, coded)]
+
+
 def _overrun(model, rng):
     """With the host stopped, coded frames are lost whole and counted; the rest arrives in order."""
     bench = CardBench(model, max_floats=MAX_FLOATS)
     bench.golden = Remembered(bench.golden.settings, max_floats=MAX_FLOATS)
-    ours = makers.coded({0: makers.native_frame(np.full(40, 3.0))})[0]
+    floats = (np.full(n, 3.0) for n in (40, 39, 37, 40, 36))
+    ours = makers.coded(dict(enumerate(map(makers.native_frame, floats))))
     foreign = makers.with_bytes(rng.bytes(64), 12, b"\x12\x34")
-    frames = [ours] * 300 + [foreign, ours] * 20
+    frames = [ours[k % 5] for k in range(300)] + [foreign, ours[0]] * 20
     beats = model.pack_frames("mac_rx", frames, meta=np.arange(len(frames)))
     stalls = {"host_rx": ([0] * 4500, 1)}
     run = bench.instance.run({"mac_rx": beats}, reset=False, stalls=stalls)
-    restored = bench.golden.receive(ours)[0]
-    got = run.frames("host_rx")
+    restored = {frame: bench.golden.receive(frame)[0] for frame in ours.values()}
+    got, fields = run.frames("host_rx"), run.unpack("host_rx")
+    numbers = fields["meta"][fields["last"] == 1].astype(int)
     counters = bench.counters()
-    assert set(got) == {restored, foreign}
+    wanted = [restored.get(frames[n], frames[n]) for n in numbers]
+    assert got == wanted
+    for kind in (True, False):
+        assert (np.diff([n for n in numbers if (frames[n] == foreign) == kind]) > 0).all()
     assert got.count(foreign) == counters["rx_foreign"] == 20
-    assert got.count(restored) == counters["rx_coded"]
+    assert len(got) - 20 == counters["rx_coded"]
     assert counters["rx_coded"] + counters["rx_overrun"] == 320
     assert counters["rx_overrun"] in LOST
     bench.golden.counters = dict(counters)
-    bench.play(rx=[(ours, False)] * 3)
+    bench.play(rx=[(frame, False) for frame in ours.values()])
 
 
 LOST = range(200, 251)  # of 320; what is stored depends on the engines too
-ELSEWHERE = r"\.codec\."  # the engines
+#: the engines, and the queues inside: `campaign_fifo`, `campaign_ring`
+ELSEWHERE = r"-cell \S*\\codec\.|-src \S*hdl/(fifo|ring)\.py:\d+$"
 EXPLAINED = {}

@@ -78,7 +78,17 @@ class CardBench:
 
     def counters(self):
         """Counters of the circuit, read over the bus."""
-        script = bus_script(reads=[REGISTERS[name].offset for name in COUNTERS])
+        return self._read(COUNTERS)
+
+    def check_registers(self):
+        """Hold what the bus reads of the settings against the twin's."""
+        wanted = self.golden.settings.words()
+        got = self._read(wanted)
+        if got != wanted:
+            raise AssertionError(f"registers read {got}, not {wanted}")
+
+    def _read(self, names):
+        script = bus_script(reads=[REGISTERS[name].offset for name in names])
         run = self.instance.run(
             signals=script,
             reset=False,
@@ -88,7 +98,9 @@ class CardBench:
             probe_cycles=0,
         )
         values = run.traces["bus__rdata"][run.traces["bus__rvalid"].astype(bool)]
-        return dict(zip(COUNTERS, map(int, values), strict=True))
+        if len(values) != len(names):
+            raise AssertionError(f"bus: {len(values)} answers, not {len(names)}")
+        return dict(zip(names, map(int, values), strict=True))
 
     def play(self, tx=(), rx=(), *, check_counters=True, **options):
         """Send frames into both sides; AssertionError unless all that leaves is what the twin says.
@@ -155,6 +167,9 @@ class CardBench:
             places[which] += 1
             if got != wanted:
                 raise AssertionError(_difference(port, k, got, wanted))
+            beat = beats[lasts[k], : shape["keep"].offset // 8]
+            if which and beat[int(fields["keep"][lasts[k]]).bit_length() :].any():
+                raise AssertionError(f"{port}: frame {k} has bytes behind its end that are not 0")
         for which, name in enumerate(("foreign frames", "frames of ours")):
             if places[which] != len(expected[which]):
                 raise AssertionError(

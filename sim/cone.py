@@ -32,50 +32,78 @@ def _affected(cell, port, index):
     return every
 
 
+def is_store(cell):
+    """Whether a cell is a memory that is written to."""
+    return cell["type"] == "$mem_v2" and int(cell["parameters"]["WR_PORTS"], 2) > 0
+
+
+def part(bits, index, count):
+    """Part `index` of `count` equal parts of the bits of a port."""
+    width = len(bits) // count
+    return bits[index * width : (index + 1) * width]
+
+
+def _read_there(cell, port, index):
+    """Data bits of the read port of a memory to which bit `index` of an input belongs."""
+    if port not in ("RD_ADDR", "RD_EN"):
+        return []
+    n = int(cell["parameters"]["RD_PORTS"], 2)
+    pins = cell["connections"]
+    return part(pins["RD_DATA"], index // (len(pins[port]) // n), n)
+
+
 class Netlist:
     """Fan-out of every bit of a module, from the dict that ``write_json`` gives of it."""
 
     def __init__(self, module):
-        self.cells = module["cells"]
-        ports = module["ports"].values()
-        self.outputs = {bit for p in ports if p["direction"] == "output" for bit in p["bits"]} - {
-            "0",
-            "1",
-            "x",
-            "z",
-        }
-        self.readers = {}
+        self.cells, self.ports = module["cells"], module["ports"]
+        ports = self.ports.values()
+        self.outputs = {bit for p in ports if p["direction"] == "output" for bit in p["bits"]}
+        self.outputs -= {"0", "1", "x", "z"}
+        self.init = {}  # of registers, as text
+        for net in module["netnames"].values():
+            value = net["attributes"].get("init", "")
+            self.init |= zip(net["bits"], reversed(value), strict=False)
+        wires = [bit for net in module["netnames"].values() for bit in net["bits"]]
+        self.last_bit = max(bit for bit in wires if isinstance(bit, int))
+        self.readers, self.drivers = {}, {}
         for name, cell in self.cells.items():
             for port, bits in cell["connections"].items():
                 if cell["port_directions"][port] == "input":
                     for index, bit in enumerate(bits):
                         self.readers.setdefault(bit, []).append((name, port, index))
+                else:
+                    self.drivers |= dict.fromkeys(bits, name)
 
-    def memory_bits(self):
-        """Bits in memories."""
-        memories = [c["parameters"] for c in self.cells.values() if c["type"].startswith("$mem")]
-        return sum(int(m["SIZE"], 2) * int(m["WIDTH"], 2) for m in memories)
+    def reached(self, cell_name, port, index, *, stored=True):
+        """Bits that a change of one bit of a cell's port can change, now or ever.
 
-    def reaches_output(self, cell_name, port, index):
-        """Whether a change of one bit of a cell's port can ever change an output of the module."""
+        stored : what is written to a memory comes out of it again; else a memory only gives other
+        data where it is read at another address.
+        """
+
+        def outputs(name, port, index):
+            cell = self.cells[name]
+            if not stored and is_store(cell):
+                return _read_there(cell, port, index)
+            return [cell["connections"][p][i] for p, i in _affected(cell, port, index)]
+
         cell = self.cells[cell_name]
         if cell["port_directions"][port] == "output":
             start = [cell["connections"][port][index]]
         else:
-            start = [cell["connections"][p][i] for p, i in _affected(cell, port, index)]
+            start = outputs(cell_name, port, index)
         seen, work = set(start), list(start)
         while work:
-            bit = work.pop()
-            if bit in self.outputs:
-                return True
-            for name, reader, at in self.readers.get(bit, ()):
-                found = self.cells[name]
-                for p, i in _affected(found, reader, at):
-                    next_bit = found["connections"][p][i]
-                    if next_bit not in seen:
-                        seen.add(next_bit)
-                        work.append(next_bit)
-        return False
+            for reader in self.readers.get(work.pop(), ()):
+                new = set(outputs(*reader)) - seen
+                seen |= new
+                work += new
+        return seen
+
+    def reaches_output(self, cell_name, port, index):
+        """Whether a change of one bit of a cell's port can ever change an output of the module."""
+        return not self.outputs.isdisjoint(self.reached(cell_name, port, index))
 
     def matters(self, command):
         """Whether a mutant, as ``mutate -list`` writes it, can reach an output."""

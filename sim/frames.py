@@ -39,9 +39,7 @@ def udp_frame(payload, *, tos=0, port=9000, check=True, identification=77, pad=T
         field.put(frame, value)
     IPV4.checksum.put(frame, ip_checksum(frame[IPV4.start : IPV4.stop]))
     if check:
-        pseudo = bytes(frame[26:34]) + bytes([0, IP_PROTOCOL_UDP]) + bytes(frame[38:40])
-        total = 0xFFFF ^ ones_complement_sum(pseudo + bytes(frame[UDP.start :]))
-        UDP.checksum.put(frame, total or 0xFFFF)
+        frame = with_check(frame)
     return bytes(frame).ljust(MIN_FRAME if pad else 0, b"\0")
 
 
@@ -63,6 +61,40 @@ def native_frame(floats, *, check=False, port=UDP_PORT, identification=77, **fie
     head |= {"tensor": 0x0102, "seq": 0xA0B0, "p0": 1, "arg": 0xDEADBEEF, "imp": 1} | fields
     payload = GRADNIC.pack(**head) + np.asarray(floats, "<f4").tobytes()
     return udp_frame(payload, port=port, check=check, identification=identification)
+
+
+def with_head(frame, rng, *, extreme=False, mask=0):
+    """`frame` with other addresses, ports, identification, and so on, and right checksums.
+
+    extreme : all of them at their largest. mask : bits of the ToS that may be anything.
+    """
+    frame = bytearray(frame)
+    for field in (
+        IPV4.source,
+        IPV4.destination,
+        IPV4.identification,
+        IPV4.ttl,
+        IPV4.reserved,
+        IPV4.dont_fragment,
+        UDP.source_port,
+    ):
+        field.put(frame, (1 << field.width) - 1 if extreme else int(rng.integers(1 << field.width)))
+    tos = IPV4.tos.get(frame)
+    IPV4.tos.put(frame, tos & ~mask | int(rng.integers(256)) & mask)
+    checked = UDP.checksum.get(frame)
+    frame = refreshed(frame)
+    return with_check(frame) if checked else frame
+
+
+def with_check(frame):
+    """`frame` with a right UDP checksum, up to the end that its length says."""
+    frame = bytearray(frame)
+    UDP.checksum.put(frame, 0)
+    end = UDP.start + UDP.length.get(frame)
+    pseudo = bytes(frame[26:34]) + bytes([0, IP_PROTOCOL_UDP]) + bytes(frame[38:40])
+    total = 0xFFFF ^ ones_complement_sum(pseudo + bytes(frame[UDP.start : end]))
+    UDP.checksum.put(frame, total or 0xFFFF)
+    return bytes(frame)
 
 
 def gradient(rng, n):

@@ -1,5 +1,6 @@
 """Plays contributions at an aggregation unit and its golden twin, and compares whole answers."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,10 +111,27 @@ class Bench:
 
     def play(self, packets, *, now=0, **how):
         """Contributions in order, all at time `now`; compares answers, sums and counters."""
-        golden = []
+        golden, of_jobs = [], Counter()
         for packet in packets:
+            before = Counter(self.engine.counters)
             golden += self.engine.contribute(packet.head, packet.payload, now)
-        return self._run(golden, self.inputs(packets), {"now": now}, **how)
+            for name, n in (self.engine.counters - before).items():
+                of_jobs[self.places[packet.head["job"]], name] += n
+        run = self._run(golden, self.inputs(packets), {"now": now}, **how)
+        counted = self._of_jobs(run)
+        if counted != of_jobs:
+            raise AssertionError(f"jobs and events {counted}, not {of_jobs}")
+        return run
+
+    def _of_jobs(self, run):
+        """How often each event of each job was seen: Counter of (job's place, name)."""
+        events, counted = run.traces["events"], Counter()
+        pulses = {name: events >> np.uint64(k) & np.uint64(1) for k, name in enumerate(EVENTS)}
+        for name, pulse in (pulses | {"overflow": run.traces["overflow"]}).items():
+            places = run.traces["overflow_job" if name == "overflow" else "event_job"]
+            for place in places[pulse.astype(bool)]:
+                counted[int(place), name] += 1
+        return counted
 
     def tick(self, now, **how):
         """A visit to every slot at time `now`; compares what it closes."""
@@ -129,13 +147,11 @@ class Bench:
         self.instance.run(signals=signals, reset=False, drain=False, max_cycles=n)
 
     def _run(self, golden, inputs, signals, **how):
-        traced = ("events", "overflow")
+        traced = ("events", "event_job", "overflow", "overflow_job")
         run = self.instance.run(inputs, signals=signals, reset=False, trace=traced, **how)
         run.check(**self.expected(golden))
-        events = run.traces["events"]
-        for k, name in enumerate(EVENTS):
-            self.counted[name] += int((events >> np.uint64(k) & np.uint64(1)).sum())
-        self.counted["overflow"] += int(run.traces["overflow"].sum())
+        for (_, name), n in self._of_jobs(run).items():
+            self.counted[name] += n
         counted = {name: n for name, n in self.counted.items() if n}
         wanted = {name: n for name, n in self.engine.counters.items() if n}
         if counted != wanted:

@@ -13,6 +13,10 @@ class ToolError(RuntimeError):
     """A tool failed or is missing: an infrastructure error, never a verdict on a circuit."""
 
 
+class TimeLimit(ToolError):
+    """A tool did not end in time."""
+
+
 def build_root():
     """Folder of all that is generated: ``GRADNIC_BUILD``, else ``build`` in the working folder."""
     return Path(os.environ.get("GRADNIC_BUILD", "build")).absolute()
@@ -36,7 +40,7 @@ def call(command, *, folder, timeout, log, env=None):
                 command, cwd=folder, env=env, timeout=timeout, stdout=file, stderr=file
             )
         except subprocess.TimeoutExpired:
-            raise ToolError(f"{command[0]} did not end within {timeout} s, see {log}") from None
+            raise TimeLimit(f"{command[0]} did not end within {timeout} s, see {log}") from None
     if done.returncode:
         tail = log.read_text(errors="replace")[-2000:]
         raise ToolError(f"{command[0]} ended with status {done.returncode}, see {log}:\n{tail}")

@@ -1,14 +1,16 @@
 """Mutation campaigns: kills are checkers' kills, survivors are judged, and errors are no kills."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from click.testing import CliRunner
-from gradnic.sim import cone, mutate
+from gradnic.sim import cone, equivalence, mutate
 
 from gradnic.commands.mutate import command
 
@@ -124,7 +126,8 @@ def test_a_constant_that_is_one_already_does_not_matter():
         "connections": {"A": [2, 3], "B": ["0", "1"], "Y": [4, 5]},
     }
     ports = {"y": {"direction": "output", "bits": [4, 5]}}
-    netlist = cone.Netlist({"cells": {"g": gate}, "ports": ports})
+    nets = {"y": {"bits": [4, 5], "attributes": {}}}
+    netlist = cone.Netlist({"cells": {"g": gate}, "ports": ports, "netnames": nets})
     command = "mutate -mode {} -module top -cell \\g -port {} -portbit {}"
     assert not netlist.matters(command.format("const0", "B", 0))
     assert not netlist.matters(command.format("const1", "B", 1))
@@ -160,6 +163,58 @@ def test_a_careless_bench_leaves_survivors_open(report):
     assert explained["explained"] > 0
     assert explained["open"] < result["open"]
     assert explained["score"] == pytest.approx(result["score"])  # a reason is no kill
+
+
+def test_no_proof_for_what_a_bench_kills():
+    campaign = mutate.load("fifo")
+    report = mutate.run(campaign, count=30, prove=False)
+    _, _, _, netlist = mutate.prepare(campaign.component(), 30, 1)
+    killed = [m["command"] for m in report["mutants"] if m["verdict"] == "killed"]
+    for text in killed[:10]:
+        assert equivalence.proven(netlist, {"o__payload": "o__valid"}, text, timeout=20) == "", text
+
+
+class Twice(wiring.Component):
+    """Remembers a byte in two registers and a memory, and shows whether they differ: never."""
+
+    def __init__(self):
+        super().__init__({"i": In(8), "at": In(2), "write": In(1), "o": Out(1), "seen": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = words = Memory(shape=8, depth=4, init=[])
+        write, read = words.write_port(), words.read_port(domain="comb")
+        one, two, count = Signal(8), Signal(8), Signal(4)
+        m.d.sync += [one.eq(one + self.i), two.eq(self.i + two)]
+        with m.If(count < 9):
+            m.d.sync += count.eq(count + 1)
+        m.d.comb += [
+            write.addr.eq(self.at),
+            write.data.eq(one),
+            write.en.eq(self.write),
+            read.addr.eq(self.at),
+            self.o.eq((one != two) | (count > 9)),
+            self.seen.eq(read.data),
+        ]
+        return m
+
+
+@pytest.mark.parametrize(
+    ("pattern", "equivalent"),
+    [
+        ("-port WR_DATA", False),
+        ("-port RD_ADDR", False),
+        ("-port RD_DATA", False),
+        ("-mode inv .* -wire count", False),
+        ("-mode const0 .* -wire count -wirebit 3", True),
+    ],
+)
+def test_proofs_of_what_two_registers_and_a_memory_hold(pattern, equivalent):
+    _, _, commands, netlist = mutate.prepare(Twice(), 150, 1)
+    chosen = [text for text in commands if re.search(pattern, text)][:3]
+    assert chosen
+    for text in chosen:
+        assert bool(equivalence.proven(netlist, {}, text)) == equivalent, text
 
 
 def test_a_failing_control_stops_everything():

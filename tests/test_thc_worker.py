@@ -11,52 +11,20 @@ from gradnic.hdl.pipeline import delayed_flag
 from gradnic.hdl.thc_decoder import ThcDecoder
 from gradnic.hdl.thc_encoder import ThcEncoder
 from gradnic.hdl.thc_norm import ThcNorm
-from gradnic.models import thc, thc_random
+from gradnic.models import thc
 from gradnic.sim import batch
+from gradnic.sim.worker import (
+    SEED,
+    SETTLE,
+    Encoder,
+    blocks_of_floats,
+    bytes_to_fields,
+    decode,
+    fields_to_bytes,
+)
 
 LANES, BLOCK = 4, 256
-SEED, ROUND, RANK, TENSOR = 11, 5, 2, 9
-SETTLE = [0] * 8  # cycles in which the job's registers are taken over
 STALLS = [1.0, 0.4]
-
-
-def fields_to_bytes(x, width):
-    """Rows of signed integers as rows of packed little-endian fields."""
-    bits = (x[..., None] >> np.arange(width) & 1).astype(np.uint8)
-    return np.packbits(bits.reshape(len(x), -1), axis=1, bitorder="little")
-
-
-def bytes_to_fields(rows, width, n):
-    """Inverse of `fields_to_bytes`."""
-    bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : n * width].reshape(-1, n, width)
-    values = (bits.astype(np.int64) << np.arange(width)).sum(axis=-1)
-    return values - (values >> width - 1 << width)
-
-
-def blocks_of_floats(worker, n, *, finite=False):
-    """Blocks of many scales, with zeros, denormals, spikes, and a value that is not finite."""
-    rng = np.random.default_rng(worker.B + worker.b)
-    x = rng.standard_normal((n, worker.B)) * np.exp(20 * rng.standard_normal((n, 1)))
-    x = np.clip(x, -1e18, 1e18).astype(np.float32)
-    x[0], x[1] = 0, 1
-    x[2], x[2, 7] = 0, -1
-    x[3, :5] = [0, -0.0, 1e-40, 1e-20, 1e10]
-    x[4] = 1e-40
-    x[5] = 1e-36
-    if not finite:
-        x[6, 3] = np.inf
-        x[7] = 3e38
-    return x
-
-
-def keys():
-    """The job's keys, as a driver derives them."""
-    tensor = np.array([TENSOR + 0x7F4A7C15], np.uint32)
-    return {
-        "random_key": int(thc_random.key(SEED, ROUND, RANK)[0]),
-        "sign_key": int(thc_random.key(SEED, 0, thc_random.SIGN_WORKER)[0]),
-        "tensor_hash": int(thc_random.fmix32(tensor)[0]),
-    }
 
 
 @pytest.fixture(scope="module")
@@ -129,55 +97,11 @@ def test_norms(norm_unit, shape, duty):
     ids=str,
 )
 def test_indices(encoder, shape):
-    worker = thc.Worker(3, SEED, **shape)
-    tensor = worker.norm == "tensor"
-    n = 24
-    x = blocks_of_floats(worker, n, finite=tensor)
-    own = worker.norms(x)
-    norms, silent = own, np.zeros(n, int)
-    if tensor:
-        scale = np.sqrt(float(x.size)) / own.view(np.float32).astype(float)
-        words = np.repeat(scale.astype(np.float32).view(np.uint32), n)
-    else:
-        norms = own.copy()
-        norms[9] += 100
-        norms[10] -= 1
-        norms[11] = 0x7F800000
-        words, silent = norms, (own > norms).astype(int)
-    expected = worker.encode(x, norms, round=ROUND, worker=RANK, tensor=TENSOR)
-
-    table = [lower | a - level // 256 << 8 | gap << 16
-             for a, (lower, level, gap) in enumerate(worker._cells.tolist())]  # fmt: skip
-    registers = {
-        "log4": BLOCKS.index(worker.B),
-        "tensor": int(tensor),
-        "bits": worker.b,
-        "t_fixed": worker.t_fixed,
-        "unit": worker.unit,
-        **keys(),
-    }
-    write = {
-        "write_en": [1] * len(table) + [0],
-        "write_addr": [*range(len(table)), 0],
-        "write_data": [*table, 0],
-        "rekey": 0,
-    }
-    card = encoder.instance()
-    card.run(signals=registers | write, drain=False, max_cycles=300)
+    bench = Encoder(encoder, LANES, thc.Worker(3, SEED, **shape))
     for duty in STALLS:
-        card.run(signals={"rekey": [1, 0]}, drain=False, max_cycles=100, reset=False)
-        run = card.run(
-            {
-                "blocks": encoder.pack("blocks", word=words, number=np.arange(n), silent=silent),
-                "floats": encoder.pack("floats", x.reshape(-1, LANES)),
-            },
-            ["indices"],
-            stalls={port: duty for port in ("blocks", "floats", "indices")},
-            reset=False,
-        )
-        assert run.outputs["indices"].tobytes() == thc.pack(expected, worker.b)
+        run = bench.play_kinds(24, stalls={port: duty for port in ("blocks", "floats", "indices")})
         if duty == 1.0:
-            assert np.ptp(run.taken["floats"]) == x.size // LANES - 1
+            assert np.ptp(run.taken["floats"]) == len(run.taken["floats"]) - 1
 
 
 @pytest.mark.parametrize("duty", STALLS)
@@ -186,33 +110,10 @@ def test_indices(encoder, shape):
 )
 def test_floats(decoder, shape, width, duty):
     worker = thc.Worker(3, SEED, **shape)
-    x = blocks_of_floats(worker, 24)
-    norms = worker.norms(x)
-    rng = np.random.default_rng(width)
-    sums = rng.integers(0, worker.n * worker.g + 1, x.size)
-    expected = worker.decode(sums, norms, round=0, tensor=TENSOR)
-    unit = np.float32(worker.t_fixed / 256 / (worker.n * worker.g * worker.B))
-    packed = np.frombuffer(thc.pack(sums, width), np.uint8)
-    registers = keys()
-    del registers["random_key"]
-    run = decoder.run(
-        {
-            "blocks": decoder.pack("blocks", word=norms, number=np.arange(len(x))),
-            "sums": decoder.pack("sums", packed.reshape(-1, 2 * LANES)),
-        },
-        ["floats"],
-        stalls={"blocks": (SETTLE, duty), "sums": (SETTLE, duty), "floats": duty},
-        signals={
-            "log4": BLOCKS.index(worker.B),
-            "code": (8, 12, 16).index(width),
-            "offset": worker.n * worker.g,
-            "unit": int(unit.view(np.uint32)),
-            **registers,
-        },
-    )
-    assert run.outputs["floats"].tobytes() == expected.tobytes()
+    stalls = {port: duty for port in ("blocks", "sums", "floats")}
+    run = decode(decoder, LANES, worker, width, 24, stalls=stalls)
     if duty == 1.0:
-        assert np.ptp(run.taken["floats"]) <= x.size // LANES + 2
+        assert np.ptp(run.taken["floats"]) <= len(run.taken["floats"]) + 2
 
 
 @pytest.mark.parametrize("width", [9, 21, 24, 25, 33])

@@ -8,7 +8,17 @@ from rich.progress import Progress
 from ..output import console, json_option, table, write_json
 
 # each is a module gradnic.sim.campaign_<block>
-BLOCKS = ("fifo", "compressor", "decompressor", "inline", "scheduler", "aggregate")
+BLOCKS = (
+    "fifo",
+    "ring",
+    "compressor",
+    "decompressor",
+    "inline",
+    "scheduler",
+    "aggregate",
+    "hadamard",
+)
+BLOCKS += ("thc_encoder", "thc_decoder")
 
 
 @click.command(name="mutate")
