@@ -35,9 +35,10 @@ class Network:
         Floats that a node adds per cycle to one message or result.
     merge_above : int
         Where a chunk gets more contributions than this, all but the last are added as they come.
-    block : int
-        Floats that a node reads, or adds to, before it turns to another message: messages that
-        start together wait for each other's first block.
+    read_per_cycle, block : int
+        Floats that a node reads from memory per cycle, once per contribution, for all its messages;
+        and how many of one message before it turns to another: messages that start together wait
+        for each other's first block, and have their share of the rate.
     wire_ratio : float
         Bytes on the wire per byte of floats: 1 without a codec.
     buffer : int
@@ -61,6 +62,7 @@ class Network:
     flow: str = "message"
     reduce_per_cycle: int = 32
     merge_above: int = 4
+    read_per_cycle: int = 32
     block: int = 256
     wire_ratio: float = 1.0
     buffer: int = 5088
@@ -72,11 +74,11 @@ class Network:
     order: str = "node"
 
     def __post_init__(self):
-        for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "block", "wire_ratio",
-                     "buffer"):  # fmt: skip
+        for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "read_per_cycle",
+                     "wire_ratio", "buffer"):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("link_latency", "head", "start", "issue", "receive", "add"):
+        for name in ("link_latency", "head", "start", "issue", "receive", "add", "block"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.window < 1:
@@ -150,10 +152,10 @@ class _Run:
         self.cycles = np.maximum(cycles, adds[traffic.message_row]).tolist()
         self.adds = adds.tolist()
         passes = np.maximum(self.ranks, 1)
-        self.work = -(-traffic.row_floats * passes // network.reduce_per_cycle)
+        self.work = (-(-traffic.row_floats * passes // network.read_per_cycle)).tolist()
         first = np.minimum(traffic.row_floats, network.block)
-        self.first_block = (-(-first * passes // network.reduce_per_cycle)).tolist()
-        self.work = self.work.tolist()
+        self.first_block = (-(-first * passes // network.read_per_cycle)).tolist()
+        self.n_slots = [len(topology.out[v]) for v in range(topology.n_nodes)]
         self.sending = np.ceil(traffic.row_floats * FLOAT_BYTES / unit).tolist()
         # A worm longer than a switch's buffer holds the link before while it waits. Only on paths
         # with one link between switches at most, where links never wait in a circle: on longer
@@ -188,7 +190,7 @@ class _Run:
             t.feed_start.tolist(),
             t.feed_count.tolist(),
         )
-        send_start = t.send_start.tolist()
+        send_start, message_row = t.send_start.tolist(), t.message_row.tolist()
         n_messages = len(path_of)
         busy = [0] * t.n_places  # bytes that went, heads included
         waiting = [deque() for _ in range(t.n_places)]  # worms whose head stands before a place
@@ -200,7 +202,7 @@ class _Run:
         together = network.order == "node"
         node, turn = t.node.tolist(), t.first_rows.tolist()  # per node the next row to issue
         turn_end = [*turn[1:], len(need)]
-        work, first_block = self.work, self.first_block
+        work, first_block, n_slots = self.work, self.first_block, self.n_slots
         turns = [0] * t.n_nodes  # when a node's datapath has read the first block of all messages
         backlog = [0] * t.n_nodes  # and when all of them
         events = []
@@ -216,10 +218,23 @@ class _Run:
                 i += 1
             head_of[place] = i
 
-        def start(m, hop, now):
-            """Message m takes the place `hop` of its path."""
+        def take(v, row, now):
+            """When node v's datapath turns to a message of this row, due now."""
+            begin = max(now, turns[v])
+            turns[v] = begin + first_block[row]
+            backlog[v] = max(backlog[v], now) + work[row]
+            return begin
+
+        def start(m, hop, now, idle=False):
+            """Message m takes the place `hop` of its path; idle: which waited for it."""
             path = paths[path_of[m]]
             place = path[hop]
+            if not hop:
+                row = message_row[m]
+                v = node[row]
+                begin = take(v, row, now)
+                share = min(backlog[v] - now, work[row] * n_slots[v])
+                cycles[m] = max(cycles[m], share) + (begin - now) * idle
             time = cycles[m]
             room[place] -= rate[path_of[m]]
             busy[place] += time * rate[path_of[m]]
@@ -237,8 +252,9 @@ class _Run:
             if not last:
                 worms[m] = [hop, now]
 
-        def serve(place, now):
-            """Start what can start: worms on their way first, then the node's own messages."""
+        def serve(place, now, fresh=-1):
+            """Start what can start: worms on their way first, then the node's own messages, of
+            which `fresh` is ready since now."""
             line, mine = waiting[place], ready[place]
             while line and room[place] + 1e-9 >= rate[path_of[line[0]]]:
                 m = line.popleft()
@@ -249,7 +265,7 @@ class _Run:
                     break
                 pop(mine)
                 leave(place, at)
-                start(m, 0, now)
+                start(m, 0, now, m == fresh)
 
         def supply(source, now):
             """A message's chunks are in place, or a terminal row is done: rows wait for less."""
@@ -273,13 +289,6 @@ class _Run:
                 issue_row(row, now)  # may wake, and issue, later rows of this node
                 row = turn[v]
 
-        def take(v, row, now):
-            """When node v's datapath turns to a message of this row, issued now."""
-            begin = max(now, turns[v])
-            turns[v] = begin + first_block[row]
-            backlog[v] = max(backlog[v], begin) + work[row]
-            return begin
-
         def issue_row(row, now):
             nonlocal finish
             v = node[row]
@@ -291,9 +300,7 @@ class _Run:
                 push(events, (begin + max(0, adds[row] - sending[row]), _FINAL, terminal[row]))
             for m in range(send_start[row], send_start[row + 1]):
                 if cycles[m]:
-                    begin = take(v, row, now)
-                    cycles[m] = max(cycles[m], backlog[v] - begin)
-                    push(events, (begin + lead[row], _READY, m))
+                    push(events, (now + lead[row], _READY, m))
                 else:  # its chunks are empty: nothing to send
                     leave(paths[path_of[m]][0], position[m])
                     push(events, (now, _DONE, m))
@@ -308,7 +315,7 @@ class _Run:
             elif kind == _READY:
                 first = paths[path_of[m]][0]
                 push(ready[first], (position[m], m))
-                serve(first, now)
+                serve(first, now, m)
             elif kind == _FINAL:
                 supply(m, now)
             elif kind == _HEAD:
