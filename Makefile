@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test slow lint fpga synth baseline bench sweep soak chain fuzz offload mutants clean setup
+.PHONY: first-light test slow lint fpga synth baseline bench sweep soak chain fuzz upsets offload mutants clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -61,6 +61,11 @@ chain: setup
 BAD_FRAMES ?= 100000
 fuzz: setup
 	$(BIN)/gradnic fuzz --frames $(BAD_FRAMES) --json build/fuzz.json
+	$(BIN)/gradnic fuzz --card offload --frames $(BAD_FRAMES) --json build/fuzz_offload.json
+
+UPSETS ?= 1000
+upsets: setup
+	$(BIN)/gradnic upsets --count $(UPSETS) --json build/upsets.json
 
 offload: setup
 	$(BIN)/gradnic cosim --link frame --topology torus:4x4 --algorithm multitree --codec thc --loss 0.01 --p 0.02 --spray --json build/offload_thc.json
