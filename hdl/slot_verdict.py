@@ -107,6 +107,7 @@ class SlotVerdict(wiring.Component):
                 "good", "claims", "same", "stale", "agrees", "closed", "was_seen", "was_open")
         )  # fmt: skip
         partly = Signal(reset_less=True)  # may be closed in part
+        level = Signal(reset_less=True)  # of the record's generation
         first_fills, next_fills = Signal(reset_less=True), Signal(reset_less=True)
         ours = job.switchml
         by_count = (job.close == CLOSE_N_MIN) & partly
@@ -115,6 +116,7 @@ class SlotVerdict(wiring.Component):
             self.bounded.eq(partly & (job.close == CLOSE_BOUNDED)),
             good.eq(~refused.as_value().any() & ~closing),
             claims.eq(Mux(ours, empty, ~record.valid | (age > 0))),
+            level.eq(age == 0),
             same.eq(ours | (record.valid & (age == 0))),
             stale.eq(~ours & record.valid & (age < 0)),
             agrees.eq(ours | ~differs.any()),
@@ -139,7 +141,7 @@ class SlotVerdict(wiring.Component):
             verdict.first.eq(claims),
             verdict.again.eq(fits & closed),
             verdict.single.eq((fits & closed) | (good & stale)),
-            verdict.ends.eq(closing & same & ~closed),
+            verdict.ends.eq(closing & was_open & level),
             verdict.fills.eq(Mux(claims, first_fills, next_fills)),
             verdict.clears.eq(good & ours),
             verdict.accepted.eq(adds),

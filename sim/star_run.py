@@ -16,11 +16,14 @@ from ..formats import GRADNIC
 from ..models.aggregator import AggregatorTop
 from ..models.jobs import W_CODES, Address, Config, Job
 from ..models.star import Client, Int32Client, run
+from ..models.switchml import SwitchmlJob
+from ..models.switchml_worker import SwitchmlWorker
 from ..models.thc import BLOCKS, Worker
 from .star_card import AggregatorBench, build_aggregator
 from .star_worker import RtlWorker, build_engines
 
-CODECS = ("thc", "int32")
+CODECS = ("thc", "int32", "switchml")
+VALUES = 256  # of a SwitchML packet
 MAC, IP = 0x02AA00000000, 0x0A0000FE
 JOB = 5
 SEED, ROUND, TENSOR = 42, 3, 1
@@ -35,6 +38,11 @@ def star_config(n_workers, codec="thc", *, n_slots=None, B=1024, deadline=0, n_e
     job : further fields of `Job`.
     """
     children = tuple(Address(i, 0x020000000000 + i, 0x0A000001 + i) for i in range(n_workers))
+    if codec == "switchml":
+        if deadline:
+            raise ValueError(f"deadline must be 0 for switchml, which has none, not {deadline}")
+        only = SwitchmlJob(JOB, children, n_slots=n_slots or N_SLOTS, values=VALUES)
+        return Config(MAC, IP, n_workers, (only,), n_words=VALUES)
     kind = {"kind": codec, "n_slots": n_slots or N_SLOTS, "deadline": deadline}
     if codec == "thc":
         if B not in BLOCKS:
@@ -50,13 +58,12 @@ def star_config(n_workers, codec="thc", *, n_slots=None, B=1024, deadline=0, n_e
 def sizes(config):
     """Arguments of the RTL aggregator that serves `config`."""
     job = config.jobs[0]
+    native = job.kind != "switchml"
     return {
         "n_bytes": N_BYTES,
         "n_slots": max(2, 1 << (job.n_slots - 1).bit_length()),
         "n_jobs": N_JOBS,
-        "chunk": job.C,
-        "width": job.w,
-        "b_max": job.b,
+        **({"chunk": job.C, "width": job.w, "b_max": job.b} if native else {"chunk": 256}),
         "n_words": config.n_words,
     }
 
@@ -95,10 +102,10 @@ class RtlUnit(GoldenUnit):
 
     def __init__(self, config, model):
         super().__init__(config)
-        job = config.jobs[0]
-        self.bench = AggregatorBench(model, config, b_max=job.b)
+        job, built = config.jobs[0], {"b_max": 4, "width": 8} | sizes(config)
+        self.bench = AggregatorBench(model, config, b_max=built["b_max"])
         # a packet is stored three times on its way: nothing moves at the ports meanwhile
-        longest = max(job.C * job.w // 8, 4 * config.n_words)
+        longest = max(built["chunk"] * built["width"] // 8, 4 * config.n_words)
         self.idle_cycles = 200 + 3 * longest // N_BYTES
         self.sweep_cycles = 200 + 8 * sizes(config)["n_slots"]
         self.rank = {child.port: src for src, child in enumerate(job.children)}
@@ -110,7 +117,8 @@ class RtlUnit(GoldenUnit):
         return self._noted(now, port, frame, self._in_order(out))
 
     def tick(self, now):
-        if not self.config.jobs[0].deadline:
+        job = self.config.jobs[0]
+        if job.kind == "switchml" or not job.deadline:
             return []
         out, _, _ = self.bench.run(
             {}, now=now, tick=1, idle_cycles=self.sweep_cycles, probe_cycles=0
@@ -171,6 +179,12 @@ def build(config, codec="thc", *, lanes=4):
 def clients_of(config, gradients, codec, make_worker, *, k0=0, timeout=1000):
     """One client of `gradnic.models.star` for each row of `gradients`."""
     job, options = config.jobs[0], {"tensor": TENSOR, "k0": k0, "timeout": timeout}
+    if codec == "switchml":
+        switch = config.mac, config.ip
+        return [
+            SwitchmlWorker(switch, job, i, x, shift=k0, timeout=timeout)
+            for i, x in enumerate(gradients)
+        ]
     if codec == "int32":
         return [
             Int32Client(config, job, i, x, n_elems=config.n_words, **options)
@@ -192,7 +206,7 @@ def cosim(gradients, config, libraries, faults, *, codec="thc", seed=0, k0=0, ti
     """
     model, engines = libraries
     job = config.jobs[0]
-    options = {"b": job.b, "g": job.g, "p": job.p, "B": job.B}
+    options = {name: getattr(job, name) for name in ("b", "g", "p", "B")} if codec == "thc" else {}
     sides = []
     for unit, make in (
         (GoldenUnit(config), partial(Worker, len(gradients), SEED, **options)),
@@ -203,7 +217,7 @@ def cosim(gradients, config, libraries, faults, *, codec="thc", seed=0, k0=0, ti
         sides.append((unit, clients, finished))
     (golden, expected, _), (rtl, clients, finished) = sides
     results = [client.result() for client in clients if client.done]
-    differences = list(_differences(golden, expected, rtl, clients))
+    differences = list(_differences(golden, expected, rtl, clients, codec))
     return StarRun(
         ok=not differences and len({result.tobytes() for result in results}) == 1,
         nodes=len(gradients),
@@ -220,7 +234,7 @@ def cosim(gradients, config, libraries, faults, *, codec="thc", seed=0, k0=0, ti
     )
 
 
-def _differences(golden, expected, rtl, clients):
+def _differences(golden, expected, rtl, clients, codec):
     """One line for each frame, answer, counter and result that differs."""
     for k, (got, want) in enumerate(zip(rtl.log, golden.log, strict=False)):
         if got[:3] != want[:3]:
@@ -239,5 +253,5 @@ def _differences(golden, expected, rtl, clients):
             yield f"worker {worker} is {'' if a.done else 'not '}done"
         elif a.done and a.result().tobytes() != b.result().tobytes():
             yield f"result of worker {worker} differs"
-        elif (a.bitmaps, a.lost) != (b.bitmaps, b.lost):
+        elif codec != "switchml" and (a.bitmaps, a.lost) != (b.bitmaps, b.lost):
             yield f"worker {worker} was told of other contributors"

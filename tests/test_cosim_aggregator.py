@@ -95,6 +95,18 @@ def test_a_worker_dies_in_mid_round(aggregator, engines):
     assert result.counters["partial"] > 0
 
 
+def test_switchml_workers():
+    """Paths that keep their order, as its rule needs: packets get lost and come twice."""
+    config = star_run.star_config(N, "switchml", n_slots=8)
+    libraries = build_aggregator(N, **star_run.sizes(config)), None
+    faults = Faults(loss=0.02, duplicate=0.05)
+    x = gradients("int32")
+    result = star_run.cosim(x, config, libraries, faults, codec="switchml", seed=5)
+    assert result.ok, result.first
+    assert result.counters["retransmitted"]
+    np.testing.assert_allclose(result.results[0], x.sum(axis=0), atol=1e-6 * np.abs(x).max())
+
+
 def test_a_wrong_sum_is_found_out(aggregator, engines, monkeypatch):
     """One bit of one answer: the run says where, and is not ok."""
     receive = star_run.RtlUnit.receive
@@ -141,11 +153,12 @@ def test_the_command(tmp_path, monkeypatch):
     ("arguments", "words"),
     [
         (["--workers", "0"], "workers must be 1 to 32, not 0"),
-        (["--codec", "zip"], "codec must be thc or int32, not 'zip'"),
+        (["--codec", "zip"], "codec must be thc, int32, switchml, not 'zip'"),
         (["--lanes", "12"], "lanes must be 4, 8, 16 or 32, not 12"),
         (["--loss", "1"], "loss must be from 0 to below 1, not 1.0"),
         (["--death", "1-5"], "death must be WORKER:TIME, not '1-5'"),
         (["--gradients", "a.npy"], "must be 4 files, one a node, not 1"),
+        (["--codec", "switchml", "--deadline", "5"], "deadline must be 0 for switchml"),
         (["--block", "100"], "B must be 64, 256, 1024 or 4096, not 100"),
     ],
 )

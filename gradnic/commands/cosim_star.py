@@ -12,7 +12,7 @@ def check(n_workers, codec, lanes):
     if not 1 <= n_workers <= 32:
         raise ValueError(f"workers must be 1 to 32, not {n_workers}")
     if codec not in star_run.CODECS:
-        raise ValueError(f"codec must be {' or '.join(star_run.CODECS)}, not {codec!r}")
+        raise ValueError(f"codec must be {', '.join(star_run.CODECS)}, not {codec!r}")
     if lanes not in (4, 8, 16, 32):
         raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes}")
 

@@ -16,7 +16,7 @@ from ..output import console, json_option, table, write_json
 def command(packets, attacks, seed, json_file):
     """Play packets through the RTL aggregator; hold each frame and counter against the model.
 
-    First contributions of two jobs, in every state that a slot can find them in. Then as many
+    First contributions of three jobs, in every state that a slot can find them in. Then as many
     again, among forged packets from all ports: what the first job's children are sent must be
     what they are sent without them. Ends at the first difference, with exit status 1.
 
