@@ -38,7 +38,7 @@ class Network:
     read_per_cycle, block : int
         Floats that a node reads from memory per cycle, once per contribution, for all its messages;
         and how many of one message before it turns to another: messages that start together wait
-        for each other's first block, and have their share of the rate.
+        for each other's first block, and have their share of the rate. block 0: without all that.
     wire_ratio : float
         Bytes on the wire per byte of floats: 1 without a codec.
     buffer : int
@@ -93,6 +93,15 @@ class Network:
         payload = np.ceil(floats * (FLOAT_BYTES * self.wire_ratio))
         packets = np.ceil(payload / self.packet) if self.flow == "packet" else payload > 0
         return payload + packets * self.head
+
+
+def of_card(n_lanes, **options):
+    """The Network whose nodes are flit cards with words of `n_lanes` floats, 8, 16 or 32.
+
+    Words narrower than 32 floats are written 2 cycles later. options : of Network.
+    """
+    receive = Network.receive + 2 * (n_lanes < 32)
+    return Network(reduce_per_cycle=n_lanes, read_per_cycle=n_lanes, receive=receive, **options)
 
 
 @dataclass(frozen=True)

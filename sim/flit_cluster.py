@@ -145,7 +145,7 @@ class Cluster:
                 raise ValueError(f"{table.name} sends through nodes, and cards never forward")
         self.table, self.topology, self.n_floats = table, topology, n_floats
         n_chunks = table.n_chunks * table.repeats
-        n_lanes = n_lanes or _size(min(8 * n_ports, 32), 8, 16, 32)
+        n_lanes = n_lanes or lanes_of(topology)
         ranks = contributions(table)
         self.shares = [Share(n_lanes, n_floats, n_chunks, r) for r in ranks]
         share = self.shares[0]
@@ -329,6 +329,12 @@ class Cluster:
             else:
                 result[name] = int(value[0])
         return result
+
+
+def lanes_of(topology):
+    """Floats per word that cards get if nothing else is asked for: 8 per port, 32 at most."""
+    n_ports = max(len(topology.out[v]) for v in range(topology.n_nodes))
+    return _size(min(8 * n_ports, 32), 8, 16, 32)
 
 
 def _size(n, *sizes):

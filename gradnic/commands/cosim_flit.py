@@ -34,7 +34,7 @@ def run(
     normal noise. The other arguments are the command's options.
     """
     from ..models import checker, schedules
-    from ..models.network import Network, simulate
+    from ..models.network import of_card, simulate
     from ..models.schedules.rows import compile_table
     from ..models.topology import parse
     from ..models.traffic import Traffic
@@ -75,8 +75,11 @@ def run(
             progress.add_task("all-reduce", total=None)
             result = flit_cluster.cosim(plan, topology, gradients, cluster=cluster)
     n_bytes = 4 * gradients.shape[1]
-    network = Network(
-        link_bytes_per_cycle=wires.bytes_per_cycle, link_latency=link_latency, flow=flow
+    network = of_card(
+        lanes or flit_cluster.lanes_of(topology),
+        link_bytes_per_cycle=wires.bytes_per_cycle,
+        link_latency=link_latency,
+        flow=flow,
     )
     bound, two_phase, _ = bound_cycles(topology, n_bytes, network)
     model = simulate(plan, topology, n_bytes, network).cycles if codec == "none" else None
