@@ -122,13 +122,18 @@ def core(parameters, **changes):
     return found.make(module, describe(parameters) | changes)
 
 
-def build(parameters, **changes):
-    """`core` with AXI ports."""
-    docs = {}
+def docs(parameters):
+    """{member of the component: a line}."""
+    lines = {}
     for name, doc in entry(parameters).members.items():
         for k in range(parameters.n_ports) if "<k>" in name else ("",):
-            docs[name.replace("<k>", str(k))] = doc.replace("<k>", str(k))
-    return Top(core(parameters, **changes), docs)
+            lines[name.replace("<k>", str(k))] = doc.replace("<k>", str(k))
+    return lines
+
+
+def build(parameters, **changes):
+    """`core` with AXI ports."""
+    return Top(core(parameters, **changes), docs(parameters))
 
 
 def describe(parameters):

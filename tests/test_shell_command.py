@@ -54,6 +54,19 @@ def test_only_cards_fit():
     assert "liteeth takes a card, such as inline16, not compressor4" in run.output
 
 
+@pytest.mark.parametrize(
+    ("shell", "said"),
+    [
+        ("opennic", "opennic takes an in-line card, such as inline16: its box has no memory"),
+        ("liteeth", "liteeth takes an in-line card, such as inline4: it brings no memory out"),
+    ],
+)
+def test_shells_without_memory_take_no_offload_card(shell, said):
+    run = gradnic("--preset", "offload128", "--shell", shell)
+    assert run.exit_code != 0
+    assert said in run.output + str(run.exception)
+
+
 def test_options_by_text():
     chosen = shells.shell("corundum", ("tap=direct", "app_id=0x12345678", "bits=64"))
     assert (chosen.tap, chosen.app_id, chosen.bits) == ("direct", 0x12345678, 64)

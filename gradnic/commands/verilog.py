@@ -185,7 +185,8 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
 
     With --shell, the file that takes the place of the shell's own is written, and a note on what
     to set where. Its options go by --set too: tap, n_ports, app_id and bits for corundum, n_ports
-    for opennic, bits for liteeth.
+    for opennic, bits for liteeth. Every shell takes in-line cards, and corundum the offload card,
+    with its memory on two DDR channels; n_ports is the card's then.
 
     \b
     Example:
@@ -193,6 +194,7 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
       gradnic verilog --preset inline16 --out build/verilog
       gradnic verilog --preset inline16 --set meta_width=16 --name my_card --json -
       gradnic verilog --preset inline16 --shell corundum --set n_ports=2
+      gradnic verilog --preset offload512 --shell corundum --set address_width=34
     """
     if listing:
         show_presets(json_file)

@@ -13,6 +13,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ... import params
 from ...tap import REGISTERS, WINDOW_BITS
 from .. import tops, verilog
 from ..axi import Lite
@@ -214,6 +215,10 @@ class LiteEth:
 
     def files(self, parameters, *, platform=None):
         """{file name: text} around the card that `parameters` describe."""
+        if not isinstance(parameters, params.Inline):
+            raise ValueError(
+                "liteeth takes an in-line card, such as inline4: it brings no memory out"
+            )
         bridge = Bridge(tops.core(parameters, meta_width=0), self.bits)
         return {
             f"{MODULE}.v": verilog.convert(bridge, MODULE, platform=platform),

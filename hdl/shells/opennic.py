@@ -13,7 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from ... import inline
+from ... import inline, params
 from .. import tops, verilog
 from ..axi import AxisReceiver
 from .crossing import CHANNELS, LiteCrossing
@@ -191,6 +191,10 @@ class OpenNic:
 
     def files(self, parameters, *, platform=None):
         """{file name: text} of a plugin folder around the cards that `parameters` describe."""
+        if not isinstance(parameters, params.Inline):
+            raise ValueError(
+                "opennic takes an in-line card, such as inline16: its box has no memory"
+            )
         box = self.box(parameters)
         if 8 * box.n_bytes != BITS:
             raise ValueError(f"the card must have {BITS} bits a beat, not {8 * box.n_bytes}")

@@ -1,0 +1,166 @@
+# amaranth: UnusedElaboratable=no
+# (a wrapper's text alone is made without the card)
+"""The offload card in Corundum's application block: streams, registers, DDR channels."""
+
+import logging
+import subprocess
+from functools import cache
+from types import SimpleNamespace
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.clock import Clock
+from cocotb.task import bridge
+from cocotb.triggers import ClockCycles
+from cocotbext.axi import AxiBus, AxiRam
+from gradnic.hdl.shells.corundum import Corundum
+from gradnic.hdl.shells.corundum_offload import OffloadCards
+from gradnic.models.ipv4 import gradnic_frame
+from gradnic.sim import frames as makers
+from gradnic.sim import runner, shell_bench
+from gradnic.sim.corundum_shell import HOST_TAG, shell
+
+from gradnic import params
+from gradnic.formats import GRADNIC, Op
+from gradnic.host import OffloadDriver
+from gradnic.offload import Subtype
+from gradnic.table import REDUCE, ROW, Layout
+
+CARD = params.Offload(n_bytes=16, n_rows=16, n_chunks=4, n_packets=64, n_nodes=4)
+N, CHUNK, PACKET = 300, 80, 32  # elements
+GRADIENT, RESULT, LANDING = 0x1000, 0x4000, 0x2000
+OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=50861)
+OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=50861)
+PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
+
+
+@cache
+def block():
+    return Corundum().files(CARD)["mqnic_app_block.v"]
+
+
+def contributions(values, head):
+    """(frame, False, time stamp) of the packets of another node's gradient."""
+    frames = []
+    for first in range(0, N, CHUNK):
+        chunk = values[first : first + CHUNK]
+        for at in range(0, len(chunk), PACKET):
+            part = chunk[at : at + PACKET]
+            data = {"op": Op.RAW, "p0": 1, "arg": 1 << 20, "slot": first // CHUNK}
+            data |= {"seq": (first + at) // 16, "elems": len(part)}
+            frames.append(gradnic_frame(OTHER, OWN, 2, head | data, part.tobytes()))
+    return [(frame, False, k) for k, frame in enumerate(frames)]
+
+
+@cocotb.test()
+async def a_round_in_the_block(dut):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    for clock, period in ((dut.clk, 10), (dut.ddr0_clk, PERIODS[0]), (dut.ddr1_clk, PERIODS[1])):
+        cocotb.start_soon(Clock(clock, period, "ns").start())
+    ports = {
+        name: make(dut, f"p0_{name}", dut.clk, dut.rst)
+        for make, pair in ((shell_bench.source, ("host_tx", "mac_rx")),
+                           (shell_bench.sink, ("mac_tx", "host_rx")))
+        for name in pair
+    }  # fmt: skip
+    memories = []
+    for k in range(2):
+        bus = AxiBus.from_prefix(dut, f"ddr{k}")
+        clock, reset = getattr(dut, f"ddr{k}_clk"), getattr(dut, f"ddr{k}_rst")
+        memories.append(AxiRam(bus, clock, reset, size=2**16))
+        for side in (memories[k].write_if, memories[k].read_if):
+            side.log.setLevel(logging.WARNING)
+    access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
+    driver = OffloadDriver(*access, n_bytes=CARD.n_bytes)
+    dut.noise.value = int(rng.integers(1 << 32))
+    dut.p0_mac_cpl_valid.value = 0
+    for reset in (dut.rst, dut.ddr0_rst, dut.ddr1_rst):
+        reset.value = 1
+    await ClockCycles(dut.clk, 8)
+    dut.rst.value = 0
+
+    # Memory is not there yet: frames of the host pass, with their tags and time stamps.
+    foreign = list(makers.foreign_frames(rng).values())
+    sent = [(f, k == 1, HOST_TAG | k) for k, f in enumerate(foreign)]
+    await shell_bench.send(ports["host_tx"], sent)
+    assert await shell_bench.receive(ports["mac_tx"], len(sent)) == sent
+    arriving = [(f, k == 2, int(rng.integers(1 << 62)) << 34 | k) for k, f in enumerate(foreign)]
+    await shell_bench.send(ports["mac_rx"], arriving)
+    assert await shell_bench.receive(ports["host_rx"], len(arriving)) == arriving
+    dut.ddr0_rst.value = dut.ddr1_rst.value = 0
+    await ClockCycles(dut.clk, 8)
+
+    mine, theirs = rng.standard_normal((2, N)).astype(np.float32)
+    memories[0].write(GRADIENT, mine.tobytes())
+    rows = np.zeros(4, ROW)
+    rows["op"], rows["sends"], rows["wait"] = REDUCE, -1, 1
+    rows["first"] = rows["flow"] = rows["step"] = range(4)
+    layout = Layout.for_nodes(CARD.n_nodes, ports=4)
+
+    def prepare():
+        driver.identify(mac=OWN.mac, ip=OWN.ip, node=1, job=5)
+        driver.add_neighbor(0, node=2, port=0, mac=OTHER.mac, ip=OTHER.ip)
+        driver.load_rows(layout.pack(rows), layout.row_bytes)
+        for chunk in range(4):
+            driver.set_places(chunk, {0: (0, 1)})
+        driver.register("gradient", GRADIENT, N)
+        driver.register("result", RESULT, N)
+        driver.register("landing", LANDING, N)
+        driver.cut(N, n_chunks=4, chunk=CHUNK, packet=PACKET)
+        driver.set("schedule", rows=4, peers=0, lockstep=0)
+
+    await bridge(prepare)()
+    head = {"job": 5, "src": 2, "gen": 9, "set": 1, "tensor": 3, "imp": 1}
+    probe = head | {"op": Op.CONTROL, "p0": Subtype.PROBE, "seq": 1, "elems": 2}
+    await shell_bench.send(ports["mac_rx"], [(gradnic_frame(OTHER, OWN, 2, probe, b""), False, 77)])
+    ((answer, bad, tag),) = await shell_bench.receive(ports["mac_tx"], 1)
+    assert GRADNIC.parse(answer)["p0"] == Subtype.NOT_READY
+    assert (bad, tag) == (False, 0)
+
+    await bridge(driver.start)(3, 9, timeout=600)
+    packets = contributions(theirs, head)
+    await shell_bench.send(ports["mac_rx"], packets)
+    await bridge(driver.finish)(600)
+    assert memories[0].read(RESULT, 4 * N) == (mine + theirs).tobytes()
+    assert memories[1].read(LANDING, 4 * N) == theirs.tobytes()
+    counters = await bridge(driver.counters)()
+    wanted = {"not_ready": 1, "accepted": len(packets), "foreign": len(foreign)}
+    wanted |= {"outside": 0, "failed": 0, "sent": 0}
+    assert {name: counters[name] for name in wanted} == wanted
+    assert ports["mac_tx"].empty()
+    assert ports["host_rx"].empty()
+    assert dut.rests.value == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+def test_a_round_in_the_block():
+    text = block() + shell("sync", 2, 512, ddr=2)
+    runner.simulate(None, __file__, tests=["a_round_in_the_block"], netlist=text)
+
+
+@pytest.mark.skipif(runner.missing("icarus"), reason=str(runner.missing("icarus")))
+@pytest.mark.parametrize(
+    ("ddr", "others", "said"),
+    [
+        (1, {}, "DDR_CH must be at least 2, not 1"),
+        (2, {"DDR_ENABLE": 0}, "DDR_ENABLE must be 1, not 0"),
+        (2, {"AXI_DDR_DATA_WIDTH": 256}, "AXI_DDR_DATA_WIDTH must be 128, not 256"),
+        (2, {"AXI_DDR_ADDR_WIDTH": 31}, "AXI_DDR_ADDR_WIDTH must be at least 32, not 31"),
+    ],
+)
+def test_wrong_memories_are_refused(ddr, others, said, tmp_path):
+    text = Corundum().wrapper(OffloadCards(Corundum(), CARD))  # parts are not looked into
+    (tmp_path / "top.v").write_text(text + shell("sync", 1, 512, ddr=ddr, **others))
+    build = ["iverilog", "-g2005", "-i", "-s", "top", "-o", "top.vvp", "top.v"]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    run = subprocess.run(["vvp", "-n", "top.vvp"], cwd=tmp_path, capture_output=True, text=True)
+    assert said in run.stdout + run.stderr
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="tap must be sync for an offload card, not 'direct'"):
+        Corundum(tap="direct").files(CARD)
+    with pytest.raises(ValueError, match="n_ports must be the card's"):
+        Corundum(n_ports=2).files(CARD)
