@@ -72,11 +72,10 @@ offload: setup
 	$(BIN)/gradnic cosim --link frame --topology bigraph:2x8 --algorithm hdrm --codec inceptionn --loss 0.001 --p 0 --json build/offload_inceptionn.json
 
 MUTANTS ?= 400
+MUTATED := compressor decompressor inline fifo ring hadamard thc_encoder thc_decoder aggregate
 mutants: setup
 	mkdir -p build/mutants
-	$(BIN)/gradnic mutate compressor --count $(MUTANTS) --json build/mutants/compressor.json
-	$(BIN)/gradnic mutate decompressor --count $(MUTANTS) --json build/mutants/decompressor.json
-	$(BIN)/gradnic mutate inline --no-prove --count $(MUTANTS) --json build/mutants/inline.json
+	status=0; for block in $(MUTATED); do $(BIN)/gradnic mutate $$block --count $(MUTANTS) --json build/mutants/$$block.json || status=1; done; exit $$status
 
 clean:
 	rm -rf build

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..formats import Op
+from ..formats import HEAD_BYTES, UDP, UDP_PORT, Op
 from ..hdl.inline import InlineCard
 from ..inline import N_JOBS, InlineSettings
 from ..models import inline as golden
@@ -113,8 +113,8 @@ def test(model):
             bench.play(tx=each, rx=each)
     _overrun(model, rng)
     bench = CardBench(model, max_floats=MAX_FLOATS)
-    out, into = _long(rng)
-    bench.play(tx=out, rx=into)
+    for out, into in (_long(rng), _odd(rng)):
+        bench.play(tx=out, rx=into)
     long = makers.with_bytes(rng.bytes(16500), 12, b"\x12\x34")
     good = makers.native_frame(makers.gradient(rng, 8))
     lengths = (16384, 16385, 16368, 16401)
@@ -172,31 +172,52 @@ def _long(rng):
     return [[(frame, False) for frame in list_] for list_ in (made, coded)]
 
 
+def _odd(rng):
+    """Kept frames of ours that end at any byte, with something behind the end, and wrong ones."""
+    lists = [[], []]
+    for n in range(36):
+        head = makers.native_frame([], op=Op.CONTROL)[UDP.stop : HEAD_BYTES]
+        frame = makers.udp_frame(head + rng.bytes(n), port=UDP_PORT, pad=False) + rng.bytes(n % 19)
+        wrong = makers.flipped(frame, HEAD_BYTES + n - 1, 1 << n % 8)
+        for list_ in lists:
+            list_ += [(frame, False), (wrong, False)]
+    return lists
+
+
 def _overrun(model, rng):
-    """With the host stopped, coded frames are lost whole and counted; the rest arrives in order."""
+    """With the host stopped or slow, coded frames are lost whole and counted; the rest arrives."""
     bench = CardBench(model, max_floats=MAX_FLOATS)
     bench.golden = Remembered(bench.golden.settings, max_floats=MAX_FLOATS)
-    floats = (np.full(n, 3.0) for n in (40, 39, 37, 40, 36))
-    ours = makers.coded(dict(enumerate(map(makers.native_frame, floats))))
+    floats = (np.full(n, 3.0) for n in (40, 39, 37, 40, 36, 1, 4, 9))
+    ours = list(makers.coded(dict(enumerate(map(makers.native_frame, floats)))).values())
     foreign = makers.with_bytes(rng.bytes(64), 12, b"\x12\x34")
-    frames = [ours[k % 5] for k in range(300)] + [foreign, ours[0]] * 20
-    beats = model.pack_frames("mac_rx", frames, meta=np.arange(len(frames)))
-    stalls = {"host_rx": ([0] * 4500, 1)}
-    run = bench.instance.run({"mac_rx": beats}, reset=False, stalls=stalls)
-    restored = {frame: bench.golden.receive(frame)[0] for frame in ours.values()}
+    many = [ours[k % 5] for k in range(300)] + [foreign, ours[0]] * 20
+    counters = _lose(bench, many, foreign, ([0] * 4500, 1))
+    assert counters["rx_overrun"] in LOST
+    mixed = [ours[k] for k in rng.integers(0, 8, 500)] + [foreign]
+    _lose(bench, mixed, foreign, ([0] * 2000, 0.2))
+    bench.golden.counters = dict(bench.counters())
+    bench.play(rx=[(frame, False) for frame in ours])
+
+
+def _lose(bench, frames, foreign, stall):
+    """Play frames of which some are lost; those that arrive are right and in order."""
+    beats = bench.model.pack_frames("mac_rx", frames, meta=np.arange(len(frames)))
+    before = bench.counters()
+    run = bench.instance.run({"mac_rx": beats}, reset=False, stalls={"host_rx": stall})
+    restored = {frame: bench.golden.receive(frame)[0] for frame in set(frames)}
     got, fields = run.frames("host_rx"), run.unpack("host_rx")
     numbers = fields["meta"][fields["last"] == 1].astype(int)
-    counters = bench.counters()
-    wanted = [restored.get(frames[n], frames[n]) for n in numbers]
-    assert got == wanted
+    counters = {name: n - before[name] for name, n in bench.counters().items()}
+    assert max(numbers, default=0) < len(frames)
+    assert got == [restored[frames[n]] for n in numbers]
     for kind in (True, False):
         assert (np.diff([n for n in numbers if (frames[n] == foreign) == kind]) > 0).all()
-    assert got.count(foreign) == counters["rx_foreign"] == 20
-    assert len(got) - 20 == counters["rx_coded"]
-    assert counters["rx_coded"] + counters["rx_overrun"] == 320
-    assert counters["rx_overrun"] in LOST
-    bench.golden.counters = dict(counters)
-    bench.play(rx=[(frame, False) for frame in ours.values()])
+    n_foreign = frames.count(foreign)
+    assert got.count(foreign) == counters["rx_foreign"] == n_foreign
+    assert len(got) - n_foreign == counters["rx_coded"]
+    assert counters["rx_coded"] + counters["rx_overrun"] == len(frames) - n_foreign
+    return counters
 
 
 LOST = range(200, 251)  # of 320; what is stored depends on the engines too
