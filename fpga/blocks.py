@@ -63,6 +63,7 @@ BLOCKS = {
         "aggregate",
         lambda hdl, n: hdl.AggregationUnit(4 * n),
         lanes=(16,),
+        anchored=True,
     ),
     "aggregator": Block(
         "aggregator of 4 ports, 16 slots of 1024 sums of 8 bits in two sets, 4 jobs",

@@ -76,8 +76,9 @@ class SlotAdder(wiring.Component):
         ]
         fill = self._fill(m, rows.task)
         overflows = []
-        for k, column in enumerate(self.columns):
-            m.submodules[f"column{k}"] = column
+        for column in self.columns:
+            # named by its first bit, so that block RAM of neighbors finds its places together
+            m.submodules[f"part{column.first * self.sizes.width}"] = column
             m.d.comb += [
                 column.write_en.eq(self.write_en),
                 column.write_addr.eq(self.write_addr),
