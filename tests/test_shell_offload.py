@@ -4,6 +4,7 @@
 
 import logging
 import subprocess
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import cocotb
 import numpy as np
 import pytest
 from cocotb.clock import Clock
+from cocotb.simtime import get_sim_time
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiBus, AxiRam
@@ -32,6 +34,7 @@ N, CHUNK, PACKET = 300, 80, 32  # elements
 GRADIENT, RESULT, LANDING = 0x1000, 0x4000, 0x2000
 OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=50861)
 OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=50861)
+PATIENCE = 1e-4  # s of simulated time
 PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
 
 
@@ -72,7 +75,7 @@ async def a_round_in_the_block(dut):
         for side in (memories[k].write_if, memories[k].read_if):
             side.log.setLevel(logging.WARNING)
     access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
-    driver = OffloadDriver(*access, n_bytes=CARD.n_bytes)
+    driver = OffloadDriver(*access, n_bytes=CARD.n_bytes, clock=lambda: get_sim_time("sec"))
     dut.noise.value = int(rng.integers(1 << 32))
     dut.p0_mac_cpl_valid.value = 0
     for reset in (dut.rst, dut.ddr0_rst, dut.ddr1_rst):
@@ -88,8 +91,6 @@ async def a_round_in_the_block(dut):
     arriving = [(f, k == 2, int(rng.integers(1 << 62)) << 34 | k) for k, f in enumerate(foreign)]
     await shell_bench.send(ports["mac_rx"], arriving)
     assert await shell_bench.receive(ports["host_rx"], len(arriving)) == arriving
-    dut.ddr0_rst.value = dut.ddr1_rst.value = 0
-    await ClockCycles(dut.clk, 8)
 
     mine, theirs = rng.standard_normal((2, N)).astype(np.float32)
     memories[0].write(GRADIENT, mine.tobytes())
@@ -118,10 +119,14 @@ async def a_round_in_the_block(dut):
     assert GRADNIC.parse(answer)["p0"] == Subtype.NOT_READY
     assert (bad, tag) == (False, 0)
 
-    await bridge(driver.start)(3, 9, timeout=600)
+    await bridge(driver.start)(3, 9, timeout=PATIENCE)
     packets = contributions(theirs, head)
     await shell_bench.send(ports["mac_rx"], packets)
-    await bridge(driver.finish)(600)
+    await ports["mac_rx"].wait()
+    dut.ddr1_rst.value = 0  # what the card has wanted so far has waited
+    await ClockCycles(dut.clk, 100)
+    dut.ddr0_rst.value = 0
+    await bridge(driver.finish)(PATIENCE)
     assert memories[0].read(RESULT, 4 * N) == (mine + theirs).tobytes()
     assert memories[1].read(LANDING, 4 * N) == theirs.tobytes()
     counters = await bridge(driver.counters)()
@@ -142,16 +147,18 @@ def test_a_round_in_the_block():
 
 @pytest.mark.skipif(runner.missing("icarus"), reason=str(runner.missing("icarus")))
 @pytest.mark.parametrize(
-    ("ddr", "others", "said"),
+    ("n_ports", "ddr", "others", "said"),
     [
-        (1, {}, "DDR_CH must be at least 2, not 1"),
-        (2, {"DDR_ENABLE": 0}, "DDR_ENABLE must be 1, not 0"),
-        (2, {"AXI_DDR_DATA_WIDTH": 256}, "AXI_DDR_DATA_WIDTH must be 128, not 256"),
-        (2, {"AXI_DDR_ADDR_WIDTH": 31}, "AXI_DDR_ADDR_WIDTH must be at least 32, not 31"),
+        (2, 2, {}, "PORT_COUNT must be at least 2, not 1"),
+        (1, 1, {}, "DDR_CH must be at least 2, not 1"),
+        (1, 2, {"DDR_ENABLE": 0}, "DDR_ENABLE must be 1, not 0"),
+        (1, 2, {"AXI_DDR_DATA_WIDTH": 256}, "AXI_DDR_DATA_WIDTH must be 128, not 256"),
+        (1, 2, {"AXI_DDR_ADDR_WIDTH": 31}, "AXI_DDR_ADDR_WIDTH must be at least 32, not 31"),
     ],
 )
-def test_wrong_memories_are_refused(ddr, others, said, tmp_path):
-    text = Corundum().wrapper(OffloadCards(Corundum(), CARD))  # parts are not looked into
+def test_wrong_configurations_are_refused(n_ports, ddr, others, said, tmp_path):
+    card = replace(CARD, n_ports=n_ports)
+    text = Corundum().wrapper(OffloadCards(Corundum(), card))  # parts are not looked into
     (tmp_path / "top.v").write_text(text + shell("sync", 1, 512, ddr=ddr, **others))
     build = ["iverilog", "-g2005", "-i", "-s", "top", "-o", "top.vvp", "top.v"]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
