@@ -13,6 +13,7 @@ from .offload_types import (
     Geometry,
 )
 
+LATENCY = 3
 Place = data.StructLayout(
     {
         "chunk": CHUNK_WIDTH,
@@ -27,7 +28,9 @@ its chunk."""
 
 
 class PacketWalk(wiring.Component):
-    """What comes after a packet, combinationally; the last packet of a chunk may be shorter.
+    """What comes after a packet; the last packet of a chunk may be shorter.
+
+    Right once ``place`` has stood for `LATENCY` cycles, as it must until then.
 
     Members
     -------
@@ -58,16 +61,17 @@ class PacketWalk(wiring.Component):
         # constants of a round
         final, last_final = Signal(NUMBER_WIDTH), Signal(NUMBER_WIDTH)
         m.d.sync += [final.eq(cut.per_chunk - 1), last_final.eq(cut.last_per_chunk - 1)]
-        is_last = Signal()
-        m.d.comb += [
+        is_last, ends = Signal(), Signal()
+        m.d.comb += [ends.eq(place.within == Mux(is_last, last_final, final))]
+        m.d.sync += [
             is_last.eq(place.chunk == cut.last_chunk),
-            self.ends_chunk.eq(place.within == Mux(is_last, last_final, final)),
-            self.ends_tensor.eq(is_last & self.ends_chunk),
+            self.ends_chunk.eq(ends),
+            self.ends_tensor.eq(ends & is_last),
             self.elems.eq(
                 Mux(self.ends_chunk, Mux(is_last, cut.last_tail, cut.tail), cut.packet * UNIT)
             ),
-            after.number.eq(place.number + 1),
         ]
+        m.d.comb += after.number.eq(place.number + 1)
         with m.If(self.ends_chunk):
             m.d.comb += [
                 after.chunk.eq(place.chunk + 1),

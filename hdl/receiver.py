@@ -5,8 +5,10 @@ Ours: one allowance for all that a neighbor sends up, weighed by the leaves that
 for, so that no chunk is too small for a share of it; giving up at a PROBE only.
 """
 
+from itertools import pairwise
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -15,8 +17,9 @@ from ..offload import Drop, Subtype
 from .completions import N_WRITES, Completions
 from .dma import LENGTH_WIDTH, Range
 from .fifo import FIFO
+from .ledger import Ledger
 from .locator import Located
-from .memory import BlockRAM
+from .mark_share import MarkShare
 from .offload_types import (
     BODY,
     BYTES_WIDTH,
@@ -30,24 +33,21 @@ from .offload_types import (
     Given,
     Goal,
     Head,
-    Marks,
     OwnPacket,
-    Places,
     Round,
 )
 from .packet_walk import PacketWalk, Place
 
-COUNT_WIDTH = NUMBER_WIDTH
 CE = 3  # of the ECN bits
 
 
 class Receiver(wiring.Component):
-    """Decides on one packet at a time: 5 cycles for data, about 20 + packets for a PROBE.
+    """Decides on one packet at a time: 8 cycles for data, about 25 + 6 a packet for a PROBE.
 
     A chunk is reported once all of its packets from one sender are closed and in memory: on
     ``added`` from a child, on ``finals`` from the parent or from this node's own terminal row.
     A PROBE that finds packets missing closes them where the neighbor's allowance covers them, at
-    5 cycles per packet, else it is answered by a BITMAP.
+    8 cycles per packet, else it is answered by a BITMAP.
 
     Parameters
     ----------
@@ -105,8 +105,8 @@ class Receiver(wiring.Component):
             raise ValueError(f"n_packets must be 2 to 16384, not {n_packets!r}")
         self.n_bytes, self.n_ranks = n_bytes, n_ranks
         self.n_chunks, self.n_packets = n_chunks, n_packets
-        self.places = Places(n_ranks)
-        self.marks = Marks(n_ranks)
+        self.ledger = Ledger(n_ranks, n_chunks, n_packets)
+        self.places, self.marks = self.ledger.places, self.ledger.marks
         chunk = stream.Signature(CHUNK_WIDTH)
         super().__init__(
             {
@@ -143,7 +143,7 @@ class Receiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._memories(m)
+        self._allowances(m)
         m.submodules.walk = self.walk = PacketWalk()
         m.submodules.landing = landing = Completions()
         m.submodules.result = result = Completions()
@@ -162,7 +162,7 @@ class Receiver(wiring.Component):
         wiring.connect(m, result.events, wiring.flipped(self.finals))
         m.d.comb += [landing.stored.eq(self.landed), result.stored.eq(self.stored)]
         room = Signal()
-        m.d.comb += room.eq(
+        m.d.sync += room.eq(  # nobody else fills them, and it takes cycles between two entries
             goals.i.ready & landings.i.ready & results.i.ready & sources.i.ready
             & landing.entries.ready & result.entries.ready
         )  # fmt: skip
@@ -172,17 +172,15 @@ class Receiver(wiring.Component):
         own, is_own = Signal(OwnPacket, reset_less=True), Signal(reset_less=True)
         place = Signal(Place, reset_less=True)
         head, to = packet.arrival.head, self.replies.p
-        n_here = Signal(NUMBER_WIDTH)  # packets of this chunk
+        n_here = Signal(NUMBER_WIDTH, reset_less=True)  # packets of this chunk
         is_last = Signal()
         m.d.comb += [
             walk.geometry.eq(cut),
             walk.place.eq(place),
+        ]
+        m.d.sync += [
             is_last.eq(place.chunk == cut.last_chunk),
             n_here.eq(Mux(is_last, cut.last_per_chunk, cut.per_chunk)),
-            self.read_place.eq(place.chunk),
-            self.read_mark.eq(place.number),
-            self.mark_addr.eq(place.number),
-            self.count_addr.eq(place.chunk),
         ]
         m.d.sync += [
             self.dropped.eq(0),
@@ -193,21 +191,28 @@ class Receiver(wiring.Component):
             self.given.number.eq(place.number),
         ]
 
-        # What the tables say of it, a cycle after they were read.
-        down, found, closed = Signal(), Signal(), Signal()
-        rank = Signal(range(self.n_ranks + 1), reset_less=True)  # n_ranks: down
-        weight = Signal(8, reset_less=True)
-        count = Signal(COUNT_WIDTH, reset_less=True)
-        marks = Signal(self.marks, reset_less=True)
-        counts = Signal(self.counts.shape(), reset_less=True)
-        m.d.comb += down.eq(is_own | head.ph)
-        self._look(m, head.neighbor, down, is_own, rank, found, weight)
-        all_marks = [*self.mark_data.up, self.mark_data.down]
-        m.d.sync += [
-            marks.eq(self.mark_data),
-            counts.eq(self.counts),
-            count.eq(Array(self.counts)[rank] + 1),
-            closed.eq(Array(mark.closed for mark in all_marks)[rank]),
+        down, closes = Signal(), Signal()
+        giving = Signal()  # the packet did not come, and is closed all the same
+        leaves = head.arg[32 - LEAVES_WIDTH :]
+        m.submodules.ledger = ledger = self.ledger
+        closed, found, weight = ledger.closed, ledger.found, ledger.weight
+        m.d.comb += [
+            down.eq(is_own | head.ph),
+            *(
+                getattr(ledger, name).eq(getattr(self, name))
+                for name in ("clear", "place_en", "place_addr", "place_data", "ask")
+            ),
+            self.clearing.eq(ledger.clearing),
+            self.answer.eq(ledger.answer),
+            ledger.chunk.eq(place.chunk),
+            ledger.number.eq(place.number),
+            ledger.neighbor.eq(head.neighbor),
+            ledger.down.eq(down),
+            ledger.own.eq(is_own),
+            ledger.n_here.eq(n_here),
+            ledger.given_up.eq(giving),
+            ledger.leaves.eq(Mux(is_own, own.leaves, leaves)),
+            ledger.closes.eq(closes),
         ]
         is_data, is_probe = Signal(), Signal()
         m.d.comb += [
@@ -215,89 +220,97 @@ class Receiver(wiring.Component):
             is_probe.eq(~is_data & (head.p0[:4] == Subtype.PROBE)),
         ]
 
-        def close(here, leaves):
-            """Write the packet's mark and its chunk's count."""
-            new = [Signal.like(mark, name=f"new{k}") for k, mark in enumerate(all_marks)]
-            old = [*marks.up, marks.down]
-            for k, (after, before) in enumerate(zip(new, old, strict=True)):
-                m.d.comb += after.eq(before)
-                with m.If(rank == k):
-                    m.d.comb += [after.here.eq(here), after.closed.eq(1), after.leaves.eq(leaves)]
-            return [
-                self.write_mark.eq(1),
-                self.mark_in.eq(Cat(new)),
-                self.write_count.eq(1),
-                self.count_in.eq(Cat(Mux(rank == k, count, old) for k, old in enumerate(counts))),
-            ]
-
-        beats = LENGTH_WIDTH
+        # Where it goes, and what is complete with it.
         low = ceil_log2(self.n_bytes)
         thc = self.round.codec.thc  # elements are bytes
-        offset, n_beats = Signal(beats), Signal(beats)
-        elems = Signal(len(own.elems))
-        target = Signal(Range())
+        offset, area = (Signal(LENGTH_WIDTH, reset_less=True) for _ in range(2))
+        elems = Signal(len(own.elems), reset_less=True)
+        target = Signal(Range(), reset_less=True)
+        done = Signal(Completions.Entry)
+        # rank k's landings start behind those of the ranks before it
+        areas = [Signal(LENGTH_WIDTH, name=f"area{k}") for k in range(self.n_ranks + 1)]
+        for one, after in pairwise(areas[:-1]):
+            m.d.sync += after.eq(one + self.area)
         unit_offset = Mux(is_own, own.offset, head.seq)
-        area = Signal(beats, reset_less=True)  # of this rank, from the start of the landing region
-        m.d.comb += [
+        m.d.sync += [
             elems.eq(Mux(is_own, own.elems, head.elems)),
-            n_beats.eq((Mux(thc, elems, elems << 2) + (self.n_bytes - 1)) >> low),
             offset.eq((unit_offset << Mux(thc, 4, 6)) >> low),
-            target.offset.eq(offset + Mux(down, 0, area)),
-            target.n_beats.eq(n_beats),
+            area.eq(Mux(down, 0, Array(areas)[ledger.rank])),  # from the start of the region
+            target.offset.eq(offset + area),
+            target.n_beats.eq((Mux(thc, elems, elems << 2) + (self.n_bytes - 1)) >> low),
+        ]
+        m.d.comb += [
+            done.event.eq(ledger.completes),
+            done.chunk.eq(place.chunk),
+            done.written.eq(~giving),
             landings.i.p.eq(target),
             results.i.p.eq(target),
             sources.i.p.eq(is_own),
             goals.i.p.down.eq(down),
-        ]
-        m.d.sync += area.eq(Array(self.areas)[rank])
-        done = Signal(Completions.Entry)
-        m.d.comb += [
-            done.event.eq(count == n_here),
-            done.chunk.eq(place.chunk),
             landing.entries.p.eq(done),
             result.entries.p.eq(done),
         ]
 
-        reason = Signal(Drop)
-        fits = (place.within < n_here) & (place.chunk <= cut.last_chunk)
-        leaves = head.arg[32 - LEAVES_WIDTH :]
+        # Why it may change nothing.
+        early, reason = Signal(Drop), Signal(Drop)
+        fits, right_size, too_far = Signal(), Signal(), Signal()
+        right_leaves, sound = Signal(), Signal()
+        end = Signal(NUMBER_WIDTH + 1, reset_less=True)  # of a PROBE's range
         coded = self.round.codec.coded
+        m.d.sync += [
+            fits.eq((place.within < n_here) & (place.chunk <= cut.last_chunk)),
+            right_size.eq(head.elems == walk.elems),
+            right_leaves.eq((leaves != 0) & (leaves <= weight)),
+            end.eq(place.within + head.elems),
+            too_far.eq(end > n_here),
+            early.eq(Drop.NONE),
+            reason.eq(early),
+        ]
         with m.If(~packet.whole | ~fits | ~found | (packet.chunk >> CHUNK_WIDTH).any()):
-            m.d.comb += reason.eq(Drop.CONFIG)
-        with m.Elif(head.elems != walk.elems):
-            m.d.comb += reason.eq(Drop.LENGTH)
-        with m.Elif((leaves == 0) | (leaves > weight)):
-            m.d.comb += reason.eq(Drop.CONFIG)
-        with m.Elif(coded & ~self.verdicts.payload):
-            m.d.comb += reason.eq(Drop.CODEC)
-        with m.Elif(closed):
-            m.d.comb += reason.eq(Drop.DUPLICATE)
+            m.d.sync += early.eq(Drop.CONFIG)
+        with m.Elif(~right_size):
+            m.d.sync += early.eq(Drop.LENGTH)
+        with m.Elif(~right_leaves):
+            m.d.sync += early.eq(Drop.CONFIG)
+        with m.If(early == Drop.NONE):
+            with m.If(coded & ~sound):
+                m.d.sync += reason.eq(Drop.CODEC)
+            with m.Elif(closed):
+                m.d.sync += reason.eq(Drop.DUPLICATE)
 
-        # A PROBE's range is read one packet a cycle; marks come two cycles behind.
-        n_asked, n_seen = Signal(range(RUN + 1)), Signal(range(RUN + 1))
-        asking, coming, seen = Signal(), Signal(), Signal()
+        # A PROBE's range, one packet after the other.
+        n_seen = Signal(range(RUN + 1))
         missing = Signal(range(RUN * 4096), reset_less=True)
         missing_bytes = Signal(BYTES_WIDTH, reset_less=True)
         weights, shifted = Signal(8, reset_less=True), Signal(BYTES_WIDTH, reset_less=True)
         text = Signal(8 * BODY, reset_less=True)
         bit = Signal(range(8 * BODY), reset_less=True)
         first = Signal(Place, reset_less=True)
-        is_open = Signal()
-        m.d.comb += is_open.eq(~Array(mark.closed for mark in all_marks)[rank])
-        m.d.sync += [coming.eq(asking), seen.eq(coming)]
-        allowed = self.allowances
+        allowed = Signal(BYTES_WIDTH, reset_less=True)
+        allows, ends_range = Signal(), Signal()
         m.d.comb += self.read_allowance.eq(head.neighbor)
+        m.d.sync += [
+            allowed.eq(self.allowances),
+            allows.eq(missing_bytes <= allowed),
+            self.spent.eq(allowed - missing_bytes),
+            ends_range.eq(n_seen + 1 == head.elems),
+        ]
 
         fresh = Signal()  # an arrival was taken in the last cycle
         m.d.sync += fresh.eq(0)
-        share, divided = self._marked(m, head, fresh, self.replies.valid & self.replies.ready)
+        m.submodules.marked = marked = MarkShare()
+        divided = marked.known
         for name in ("ph", "slot", "arg", "lc"):
             m.d.comb += to[name].eq(head[name])
         m.d.comb += [
             to.op.eq(Op.CONTROL),
             to.imp.eq(1),
             to.tos.eq(self.round.tos),
-            to.p1.eq(share),
+            to.p1.eq(marked.share),
+            marked.neighbor.eq(head.neighbor),
+            marked.came.eq(fresh),
+            marked.marked.eq(head.tos[:2] == CE),
+            marked.told.eq(self.replies.valid & self.replies.ready),
             to.neighbor.eq(head.neighbor),
             to.seq.eq(head.seq),
             to.elems.eq(head.elems),
@@ -309,19 +322,18 @@ class Receiver(wiring.Component):
             self.controls.p.share.eq(head.p1),
         ]
 
-        sweep = Signal(range(max(self.n_packets, self.n_chunks)))
         with m.FSM():
             with m.State("REST"):
                 m.d.comb += [
-                    self.own.ready.eq(~self.clear),
-                    self.arrivals.ready.eq(~self.clear & ~self.own.valid),
+                    self.own.ready.eq(1),
+                    self.arrivals.ready.eq(~self.own.valid),
                 ]
                 m.d.sync += [
                     packet.eq(self.arrivals.p),
                     own.eq(self.own.p),
                     is_own.eq(self.own.valid),
+                    giving.eq(0),
                     fresh.eq(self.arrivals.valid & self.arrivals.ready),
-                    sweep.eq(0),
                 ]
                 with m.If(self.own.valid):
                     m.d.sync += [
@@ -334,9 +346,7 @@ class Receiver(wiring.Component):
                         place.within.eq(self.arrivals.p.within),
                         place.number.eq(self.arrivals.p.number),
                     ]
-                with m.If(self.clear):
-                    m.next = "CLEAR"
-                with m.Elif(self.own.valid | self.arrivals.valid):
+                with m.If(self.own.valid | self.arrivals.valid):
                     m.next = "SORT"
             with m.State("SORT"):
                 m.d.sync += first.eq(place)
@@ -363,99 +373,93 @@ class Receiver(wiring.Component):
                 with m.Else():
                     m.d.sync += self.dropped[Drop.NOT_READY].eq(1)
                     m.next = "NOT_READY"
-            with m.State("READ"):
-                m.next = "CHECK"
-            with m.State("CHECK"):
-                m.next = "COUNT"
-            with m.State("COUNT"):
-                m.next = "ACT"
-                with m.If(is_probe & ~is_own):
+            self._pass(m, "READ", "CHECK", "COUNT", "TALLY")
+            with m.State("TALLY"):
+                m.next = "JUDGE"
+                with m.If(~is_own & is_probe):
                     m.next = "START"
+                with m.Elif(~is_own & coded):
+                    m.next = "HEAR"
+            with m.State("HEAR"):  # what the codec says of it
+                m.d.comb += self.verdicts.ready.eq(1)
+                m.d.sync += sound.eq(self.verdicts.payload)
+                with m.If(self.verdicts.valid):
+                    m.next = "JUDGE"
+            self._pass(m, "JUDGE", "ACT")
             with m.State("ACT"):
-                judged = Signal()  # by the codec
-                m.d.comb += judged.eq(is_own | ~coded | self.verdicts.valid)
-                with m.If(room & judged):
+                accepted = Signal()
+                m.d.comb += accepted.eq(is_own | (reason == Drop.NONE))
+                with m.If(room):
                     m.next = "REST"
+                    m.d.comb += [
+                        goals.i.valid.eq(~is_own & (~coded | sound)),
+                        goals.i.p.keep.eq(reason == Drop.NONE),
+                        closes.eq(accepted),
+                        landings.i.valid.eq(accepted & ~down),
+                        landing.entries.valid.eq(accepted & ~down),
+                        results.i.valid.eq(accepted & down),
+                        sources.i.valid.eq(accepted & down),
+                        result.entries.valid.eq(accepted & down),
+                    ]
                     with m.If(~is_own):
-                        m.d.comb += [
-                            self.verdicts.ready.eq(coded),
-                            goals.i.valid.eq(~coded | self.verdicts.payload),
-                            goals.i.p.keep.eq(reason == Drop.NONE),
-                        ]
                         m.d.sync += self.dropped.eq(1 << reason)
-                    with m.If(is_own | (reason == Drop.NONE)):
-                        m.d.comb += [
-                            *close(1, Mux(is_own, own.leaves, leaves)),
-                            done.written.eq(1),
-                            landings.i.valid.eq(~down),
-                            landing.entries.valid.eq(~down),
-                            results.i.valid.eq(down),
-                            sources.i.valid.eq(down),
-                            result.entries.valid.eq(down),
-                        ]
             with m.State("START"):
                 m.d.sync += [
-                    n_asked.eq(0),
                     n_seen.eq(0),
                     missing.eq(0),
                     text.eq((Const(1, 8) << head.seq[:3]) - 1),
                     bit.eq(head.seq[:3]),
                 ]
                 m.next = "SCAN"
-                end = Signal(NUMBER_WIDTH + 1)
-                m.d.comb += end.eq(place.within + head.elems)
-                with m.If(~found | ~fits | (end > n_here) | (head.elems == 0) | (head.elems > RUN)):
+                with m.If(~found | ~fits | too_far | (head.elems == 0) | (head.elems > RUN)):
                     m.d.sync += self.dropped[Drop.CONFIG].eq(1)
                     m.next = "REST"
-            with m.State("SCAN"):
-                m.d.comb += [
-                    asking.eq(n_asked != head.elems),
-                    self.read_mark.eq(first.number + n_asked),
+            self._pass(m, "SCAN", "SCAN1", "SCAN2", "SCAN3", "SCAN4", "SEEN")
+            with m.State("SEEN"):
+                m.d.sync += [
+                    n_seen.eq(n_seen + 1),
+                    place.eq(walk.following),
+                    missing.eq(missing + Mux(closed, 0, walk.elems)),
+                    text.bit_select(bit, 1).eq(closed),
+                    bit.eq(bit + 1),
                 ]
-                m.d.sync += n_asked.eq(n_asked + asking)
-                with m.If(seen):
-                    m.d.sync += [
-                        n_seen.eq(n_seen + 1),
-                        place.eq(walk.following),
-                        missing.eq(missing + Mux(is_open, walk.elems, 0)),
-                        text.bit_select(bit, 1).eq(~is_open),
-                        bit.eq(bit + 1),
-                    ]
-                with m.If(n_seen == head.elems):
-                    m.d.sync += [
-                        missing_bytes.eq(0),
-                        weights.eq(weight),
-                        shifted.eq(Mux(thc, missing >> 1, missing << 2)),
-                        place.eq(first),
-                        n_seen.eq(0),
-                    ]
-                    m.next = "WEIGH"
+                m.next = "SCAN"
+                with m.If(ends_range):
+                    m.next = "SUM"
+            with m.State("SUM"):
+                m.d.sync += [
+                    missing_bytes.eq(0),
+                    weights.eq(weight),
+                    shifted.eq(Mux(thc, missing >> 1, missing << 2)),
+                    place.eq(first),
+                    n_seen.eq(0),
+                ]
+                m.next = "WEIGH"
             with m.State("WEIGH"):  # missing bytes times leaves
                 m.d.sync += [weights.eq(weights >> 1), shifted.eq(shifted << 1)]
                 with m.If(weights[0]):
                     m.d.sync += missing_bytes.eq(missing_bytes + shifted)
                 with m.If(weights == 0):
-                    m.next = "BITMAP"
-                    with m.If(missing == 0):
-                        m.next = "STOP"
-                    with m.Elif(~head.ph & (missing_bytes <= allowed)):
-                        m.d.comb += self.spend.eq(1)
-                        m.next = "FETCH"
-            m.d.comb += self.spent.eq(allowed - missing_bytes)
-            with m.State("FETCH"):  # close what is missing, one packet after the other
-                m.next = "FETCHED"
-            with m.State("FETCHED"):
-                m.next = "FOUND"
-            with m.State("FOUND"):
-                m.next = "GIVE"
-            with m.State("GIVE"):
+                    m.next = "WEIGHED"
+            self._pass(m, "WEIGHED", "DECIDE")
+            with m.State("DECIDE"):
+                m.next = "BITMAP"
+                with m.If(missing == 0):
+                    m.next = "STOP"
+                with m.Elif(~head.ph & allows):
+                    m.d.comb += self.spend.eq(1)
+                    m.d.sync += giving.eq(1)
+                    m.next = "GIVE"
+            # close what is missing, one packet after the other
+            self._pass(m, "GIVE", "GIVE1", "GIVE2", "GIVE3", "GIVE4", "GIVE5", "GIVE6", "GIVEN")
+            with m.State("GIVEN"):
                 with m.If(room):
                     with m.If(~closed):
-                        m.d.comb += [*close(0, 0), landing.entries.valid.eq(1)]
+                        m.d.comb += [closes.eq(1), landing.entries.valid.eq(1)]
                         m.d.sync += self.given_up.eq(1)
                     m.d.sync += [n_seen.eq(n_seen + 1), place.eq(walk.following)]
-                    m.next = "FETCH"
-                    with m.If(n_seen + 1 == head.elems):
+                    m.next = "GIVE"
+                    with m.If(ends_range):
                         m.next = "STOP"
             with m.State("STOP"):
                 m.d.comb += [self.replies.valid.eq(divided), to.p0.eq(Subtype.STOP)]
@@ -480,62 +484,17 @@ class Receiver(wiring.Component):
                 with m.If(self.replies.ready & divided):
                     m.d.sync += self.answered.eq(1)
                     m.next = "REST"
-            with m.State("CLEAR"):
-                m.d.comb += [
-                    self.clearing.eq(1),
-                    self.write_mark.eq(1),
-                    self.write_count.eq(1),
-                    self.mark_addr.eq(sweep),
-                    self.count_addr.eq(sweep),
-                ]
-                m.d.sync += sweep.eq(sweep + 1)
-                with m.If(sweep == max(self.n_packets, self.n_chunks) - 1):
-                    m.next = "REST"
         return m
 
-    def _memories(self, m):
-        """Senders and counts by chunk, marks by packet (twice: for us and for who asks)."""
-        n_areas = self.n_ranks + 1
-        count_shape = data.ArrayLayout(COUNT_WIDTH, n_areas)
-        mark_width = Signal(self.marks).as_value().shape().width
-        place_width = Signal(self.places).as_value().shape().width
-        m.submodules.place_ram = places = BlockRAM(place_width, self.n_chunks)
-        m.submodules.count_ram = counts = BlockRAM(n_areas * COUNT_WIDTH, self.n_chunks)
-        m.submodules.mark_ram = marks = BlockRAM(mark_width, self.n_packets)
-        m.submodules.asked_ram = asked = BlockRAM(mark_width, self.n_packets)
-        self.read_place, self.read_mark = Signal(CHUNK_WIDTH), Signal(NUMBER_WIDTH)
-        self.place_data_out = Signal(self.places)
-        self.mark_data, self.counts = Signal(self.marks), Signal(count_shape)
-        self.write_mark, self.write_count = Signal(), Signal()
-        self.mark_in, self.count_in = Signal(mark_width), Signal(n_areas * COUNT_WIDTH)
-        self.mark_addr, self.count_addr = Signal(NUMBER_WIDTH), Signal(CHUNK_WIDTH)
-        m.d.comb += [
-            places.write_en.eq(self.place_en),
-            places.write_addr.eq(self.place_addr),
-            places.write_data.eq(self.place_data),
-            places.read_addr.eq(self.read_place),
-            self.place_data_out.as_value().eq(places.read_data),
-            counts.write_en.eq(self.write_count),
-            counts.write_addr.eq(self.count_addr),
-            counts.write_data.eq(self.count_in),
-            counts.read_addr.eq(self.read_place),
-            self.counts.as_value().eq(counts.read_data),
-            marks.read_addr.eq(self.read_mark),
-            self.mark_data.as_value().eq(marks.read_data),
-            asked.read_addr.eq(self.ask),
-            self.answer.as_value().eq(asked.read_data),
-        ]
-        for ram in (marks, asked):
-            m.d.comb += [
-                ram.write_en.eq(self.write_mark),
-                ram.write_addr.eq(self.mark_addr),
-                ram.write_data.eq(self.mark_in),
-            ]
-        # rank k's landings start behind those of the ranks before it
-        self.areas = [Signal(LENGTH_WIDTH, name=f"area{k}") for k in range(n_areas)]
-        for k, area in enumerate(self.areas[:-1]):
-            if k:
-                m.d.sync += area.eq(self.areas[k - 1] + self.area)
+    @staticmethod
+    def _pass(m, *states):
+        """States of a cycle each, up to the last one, which is another's."""
+        for state, after in pairwise(states):
+            with m.State(state):
+                m.next = after
+
+    def _allowances(self, m):
+        """What neighbors may still lose: read, and what is left of it written."""
         m.submodules.allowance_memory = table = memory.Memory(
             shape=BYTES_WIDTH, depth=N_NEIGHBORS, init=[]
         )
@@ -549,54 +508,4 @@ class Receiver(wiring.Component):
             write.en.eq(self.allowance.enable | self.spend),
             write.addr.eq(Mux(self.spend, self.read_allowance, self.allowance.index)),
             write.data.eq(Mux(self.spend, self.spent, self.allowance.bytes)),
-        ]
-
-    def _marked(self, m, head, came, answered):
-        """Packets of a neighbor since its last answer: (share that came with CE in 1/256, known).
-
-        A division of 8 cycles after each packet; up to 4095 packets count.
-        """
-        count = data.StructLayout({"packets": 12, "marked": 12})
-        m.submodules.marked_memory = table = memory.Memory(shape=count, depth=N_NEIGHBORS, init=[])
-        write, read = table.write_port(), table.read_port(domain="comb")
-        new, known = Signal(count), Signal(count)
-        full = known.packets.all()
-        share, left = Signal(8, reset_less=True), Signal(range(9))
-        rest, whole = Signal(13, reset_less=True), Signal(12, reset_less=True)
-        twice, fits = rest << 1, Signal()
-        m.d.comb += [
-            read.addr.eq(head.neighbor),
-            known.eq(read.data),
-            new.packets.eq(known.packets + ~full),
-            new.marked.eq(known.marked + (~full & (head.tos[:2] == CE))),
-            write.addr.eq(head.neighbor),
-            write.en.eq(came | answered),
-            write.data.eq(Mux(answered, 0, new.as_value())),
-            fits.eq(twice >= whole),
-        ]
-        with m.If(came):
-            m.d.sync += [rest.eq(new.marked), whole.eq(new.packets), left.eq(8)]
-        with m.Elif(left != 0):
-            m.d.sync += [
-                rest.eq(Mux(fits, twice - whole, twice)),
-                share.eq(Cat(fits, share)),
-                left.eq(left - 1),
-            ]
-        return share, ~came & (left == 0)
-
-    def _look(self, m, neighbor, down, is_own, rank, found, weight):
-        """Which rank the neighbor has in this chunk, a cycle after the table was read."""
-        told = self.place_data_out
-        up = Cat(one.valid & (one.neighbor == neighbor) for one in told.up)
-        leaves = Const(0, 8)
-        for k, one in enumerate(told.up):
-            leaves = Mux(up[k], one.leaves, leaves)
-        number = Const(0, len(rank))
-        for k in range(self.n_ranks):
-            number = Mux(up[k], k, number)
-        is_parent = told.down.valid & (told.down.neighbor == neighbor)
-        m.d.sync += [
-            rank.eq(Mux(down, self.n_ranks, number)),
-            weight.eq(Mux(down, 0xFF, leaves)),
-            found.eq(Mux(down, is_own | is_parent, up.any())),
         ]

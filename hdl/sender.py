@@ -22,7 +22,7 @@ from .offload_types import (
     Round,
 )
 from .pace import Echo
-from .packet_walk import PacketWalk, Place
+from .packet_walk import LATENCY, PacketWalk, Place
 from .round_robin import first_of
 
 N_RUNS = 16  # under way at a time
@@ -48,7 +48,7 @@ class State(enum.Enum, shape=2):
 
 
 class RunSplitter(wiring.Component):
-    """Cuts messages into runs: one packet per cycle, after 14 cycles per message.
+    """Cuts messages into runs: 4 cycles a packet, after 14 cycles per message.
 
     A message to several peers becomes runs to each, one peer after the other; a terminal one
     becomes runs to nobody.
@@ -98,6 +98,7 @@ class RunSplitter(wiring.Component):
         chunk = Signal(CHUNK_WIDTH, reset_less=True)
         run = Signal(Run, reset_less=True)
         index = Signal(range(RUN))
+        stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
         m.d.comb += [
             walk.geometry.eq(cut),
             walk.place.eq(place),
@@ -173,17 +174,20 @@ class RunSplitter(wiring.Component):
                 with m.If(to_do.any()):
                     m.next = "START"
             with m.State("START"):
-                m.d.sync += [run.place.eq(place), index.eq(0)]
+                m.d.sync += [run.place.eq(place), index.eq(0), stood.eq(1)]
                 m.next = "WALK"
             with m.State("WALK"):
-                m.d.sync += [
-                    index.eq(index + 1),
-                    run.n_less_1.eq(index),
-                    place.eq(walk.following),
-                    left.eq(left - 1),
-                ]
-                with m.If((index == RUN - 1) | walk.ends_chunk):
-                    m.next = "OFFER"
+                m.d.sync += stood.eq(stood + 1)
+                with m.If(stood == LATENCY):
+                    m.d.sync += [
+                        index.eq(index + 1),
+                        run.n_less_1.eq(index),
+                        place.eq(walk.following),
+                        left.eq(left - 1),
+                        stood.eq(0),
+                    ]
+                    with m.If((index == RUN - 1) | walk.ends_chunk):
+                        m.next = "OFFER"
             with m.State("OFFER"):
                 m.d.comb += self.runs.valid.eq(1)
                 with m.If(self.runs.ready):
@@ -197,7 +201,7 @@ class Sender(wiring.Component):
     """Keeps each run until its STOP: sends what its mask says, then a PROBE, again every t_probe.
 
     A BITMAP that answers the latest PROBE of a run makes its zeros the new mask. At most `N_RUNS`
-    runs are under way; further messages wait. Runs take turns, a whole mask each; a mask takes 64
+    runs are under way; further messages wait. Runs take turns, a whole mask each; a mask takes 256
     cycles at least. STOP and BITMAP of runs that are not known, and NOT_READY, change nothing: the
     next PROBE asks again.
 
@@ -206,7 +210,7 @@ class Sender(wiring.Component):
     round, peers, messages, left : see `RunSplitter`
     packets : Out(stream.Signature(Packet))
     controls : In(stream.Signature(Control))
-        Each takes up to `N_RUNS` + 3 cycles.
+        Each takes up to 5 * `N_RUNS` + 3 cycles.
     echoed, echo : Out(1), Out(Echo)
         A pulse for each STOP or BITMAP, and what it tells of the way.
     drained : Out(1)
@@ -266,13 +270,13 @@ class Sender(wiring.Component):
     def _enter(self, m, runs, busy):
         """A new run takes the first free place, unless an answer writes a mask."""
         free = Cat(state == State.FREE for state in self.states)
-        place = Signal(range(N_RUNS))
-        take = Signal()
+        place, any_free = Signal(range(N_RUNS)), Signal()  # as of two cycles before
+        take, taken = Signal(), Signal(2)
         n = Signal(ceil_log2(RUN) + 1)
+        m.d.sync += [place.eq(first_of(free)), any_free.eq(free.any()), taken.eq(Cat(take, taken))]
         m.d.comb += [
-            place.eq(first_of(free)),
-            take.eq(runs.valid & free.any() & ~busy),
-            runs.ready.eq(free.any() & ~busy),
+            runs.ready.eq(any_free & ~taken.any() & ~busy),
+            take.eq(runs.valid & runs.ready),
             n.eq(runs.p.n_less_1 + 1),
             self.run_write.en.eq(take),
             self.run_write.addr.eq(place),
@@ -290,7 +294,7 @@ class Sender(wiring.Component):
                     m.d.sync += state.eq(State.SENDING)
 
     def _walk(self, m):
-        """Looks at one run per cycle, and sends what is due: the number of the run looked at."""
+        """Looks at a run in 4 cycles, and sends what is due: the number of the run looked at."""
         m.submodules.walk = walk = PacketWalk()
         m.submodules.queue = queue = FIFO(Packet, 4)
         wiring.connect(m, queue.o, wiring.flipped(self.packets))
@@ -299,6 +303,8 @@ class Sender(wiring.Component):
         mask = Signal(RUN, reset_less=True)
         left = Signal(range(RUN), reset_less=True)
         packet, state = queue.i.p, Signal(State)
+        stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
+        age, stamp = Signal(32, reset_less=True), Signal(32, reset_less=True)
         reads, stamps, masks = self.run_reads[0], self.stamp_reads[0], self.mask_read
         m.d.comb += [
             *(port.addr.eq(at) for port in (reads, stamps, masks)),
@@ -321,7 +327,7 @@ class Sender(wiring.Component):
         ]
         for k, one in enumerate(self.states):
             with m.If(at == k):
-                m.d.comb += state.eq(one)
+                m.d.sync += state.eq(one)
 
         def become(new):
             for k, one in enumerate(self.states):
@@ -329,17 +335,29 @@ class Sender(wiring.Component):
                     m.d.sync += one.eq(new)
 
         late = Signal()
-        m.d.comb += late.eq((self.now - stamps.data)[:32] >= self.round.t_probe)
+        m.d.sync += [
+            stamp.eq(stamps.data),
+            age.eq(self.now - stamp),
+            late.eq(age >= self.round.t_probe),
+        ]
         m.d.sync += [self.sent.eq(0), self.again.eq(0), self.probes.eq(0)]
         with m.FSM() as fsm:
-            self.looking = fsm.ongoing("LOOK")
+            self.looking = ~(fsm.ongoing("SEND") | fsm.ongoing("PROBE"))
             with m.State("LOOK"):
+                m.next = "READ"
+            with m.State("READ"):
+                m.next = "AGE"
+            with m.State("AGE"):
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
                 m.d.sync += [
                     run.eq(reads.data),
                     place.eq(reads.data.place),
                     left.eq(reads.data.n_less_1),
                     mask.eq(masks.data),
+                    stood.eq(0),
                 ]
+                m.next = "LOOK"
                 with m.If(state == State.SENDING):
                     m.next = "SEND"
                 with m.Elif((state == State.WAITING) & late):
@@ -347,9 +365,13 @@ class Sender(wiring.Component):
                 with m.Else():
                     m.d.sync += at.eq(at + 1)
             with m.State("SEND"):
-                m.d.comb += queue.i.valid.eq(mask[0])
-                with m.If(queue.i.ready | ~mask[0]):
+                stands = Signal()
+                m.d.comb += [stands.eq(stood == LATENCY), queue.i.valid.eq(mask[0] & stands)]
+                with m.If(~stands):
+                    m.d.sync += stood.eq(stood + 1)
+                with m.Elif(queue.i.ready | ~mask[0]):
                     m.d.sync += [
+                        stood.eq(0),
                         mask.eq(mask >> 1),
                         place.eq(walk.following),
                         left.eq(left - 1),
@@ -386,33 +408,25 @@ class Sender(wiring.Component):
         stamp = Signal(32, reset_less=True)
         busy, matches = Signal(), Signal()
         end, asked_end = Signal(25), Signal(25)
-        wanted = Signal(RUN)
-        waiting = Signal()
-        m.d.comb += [
-            self.run_reads[1].addr.eq(which),
-            self.stamp_reads[1].addr.eq(which),
-            waiting.eq(
-                Cat(
-                    (which == k) & (one == State.WAITING) for k, one in enumerate(self.states)
-                ).any()
-            ),
-        ]
-        m.d.sync += [run.eq(self.run_reads[1].data), stamp.eq(self.stamp_reads[1].data)]
+        body, wanted = Signal(RUN), Signal(RUN)
+        waiting, same = Signal(), Signal()
         first, is_stop = run.place.number, told.subtype == Subtype.STOP
-        m.d.comb += [
+        right_kind = is_stop | ((told.subtype == Subtype.BITMAP) & (told.arg == stamp))
+        starts = told.seq == Cat(first[:3] & is_stop.replicate(3), first[3:])
+        m.d.comb += [self.run_reads[1].addr.eq(which), self.stamp_reads[1].addr.eq(which)]
+        for k, state in enumerate(self.states):
+            with m.If(which == k):
+                # a cycle late, which is safe: only an answer ends the waiting
+                m.d.sync += waiting.eq(state == State.WAITING)
+        m.d.sync += [
+            run.eq(self.run_reads[1].data),
+            stamp.eq(self.stamp_reads[1].data),
             end.eq(first + run.n_less_1 + 1),
             asked_end.eq(told.seq + told.elems),
-            matches.eq(
-                waiting
-                & (run.ph == told.ph)
-                & (run.neighbor == told.neighbor)
-                & (end == asked_end)
-                & (told.seq == Cat(first[:3] & is_stop.replicate(3), first[3:]))
-                & (is_stop | ((told.subtype == Subtype.BITMAP) & (told.arg == stamp)))
-            ),
-            wanted.eq((~told.body >> first[:3])[:RUN] & ((2 << run.n_less_1) - 1)),
-        ]
-        m.d.sync += [
+            same.eq((run.ph == told.ph) & (run.neighbor == told.neighbor) & starts & right_kind),
+            matches.eq(waiting & same & (end == asked_end)),
+            body.eq(~told.body >> first[:3]),
+            wanted.eq(body & ((2 << run.n_less_1) - 1)),
             self.echoed.eq(0),
             self.echo.ce_share.eq(told.share),
             self.echo.round_trip.eq(self.now - told.arg),
@@ -425,10 +439,11 @@ class Sender(wiring.Component):
                         (told.subtype == Subtype.STOP) | (told.subtype == Subtype.BITMAP)
                     )
                     m.next = "READ"
-            with m.State("READ"):
-                m.next = "ACT"
+            for state, after in (("READ", "ADD"), ("ADD", "COMPARE"), ("COMPARE", "ACT")):
+                with m.State(state):
+                    m.next = after
             with m.State("ACT"):
-                # the walker may be about to send this run's PROBE: it moves on in a cycle
+                # the walker may be about to send this run's PROBE: it moves on in some cycles
                 with m.If(~(self.looking & (at == which))):
                     m.d.sync += which.eq(which + 1)
                     m.next = "READ"

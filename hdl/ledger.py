@@ -1,0 +1,169 @@
+"""What a card knows of a round: who sends which packets, which are here, how many of a chunk."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .memory import BlockRAM
+from .offload_types import (
+    CHUNK_WIDTH,
+    LEAVES_WIDTH,
+    N_NEIGHBORS,
+    NUMBER_WIDTH,
+    Mark,
+    Marks,
+    Places,
+)
+
+
+class Ledger(wiring.Component):
+    """One packet of one sender at a time, looked up step by step and closed.
+
+    Right so many cycles after ``chunk``, ``number``, ``neighbor``, ``down`` and ``own`` were given:
+    ``rank``, ``found`` and ``weight`` 3, ``closed`` 4, ``completes`` 6; from then on a pulse on
+    ``closes`` writes the packet's mark and its chunk's count, and the next may be given.
+    Plumbing of `Receiver`, which is what has a golden model.
+
+    Parameters
+    ----------
+    n_ranks, n_chunks, n_packets : int
+        As of `Receiver`.
+
+    Members
+    -------
+    clear, clearing : In(1), Out(1)
+        A strobe: forget all packets, which takes a cycle for each that there can be.
+    place_en, place_addr, place_data : In
+        Writes one entry of the table of senders, by chunk.
+    chunk, number, neighbor : In
+        The packet, and who sent it.
+    down, own : In(1)
+        It is of the result; it is of a terminal row of this card.
+    n_here : In(16)
+        Packets of the chunk.
+    given_up, leaves : In(1), In(12)
+        What is to be written: the packet did not come; or it did, with so many contributions.
+    rank : Out(range(n_ranks + 1))
+        Of the neighbor among those who send the chunk up; n_ranks for ``down``.
+    found, weight : Out(1), Out(8)
+        The neighbor sends this chunk here; most leaves that it may stand for.
+    closed, completes : Out(1)
+        The packet is here or was given up; with it the chunk is complete.
+    closes : In(1)
+    ask, answer : In(number of a packet), Out(Marks(n_ranks))
+        What is known of any packet, 2 cycles later.
+    """
+
+    def __init__(self, n_ranks, n_chunks, n_packets):
+        self.n_ranks, self.n_chunks, self.n_packets = n_ranks, n_chunks, n_packets
+        self.places, self.marks = Places(n_ranks), Marks(n_ranks)
+        super().__init__(
+            {
+                "clear": In(1),
+                "clearing": Out(1),
+                "place_en": In(1),
+                "place_addr": In(ceil_log2(n_chunks)),
+                "place_data": In(self.places),
+                "chunk": In(CHUNK_WIDTH),
+                "number": In(NUMBER_WIDTH),
+                "neighbor": In(ceil_log2(N_NEIGHBORS)),
+                "down": In(1),
+                "own": In(1),
+                "n_here": In(NUMBER_WIDTH),
+                "given_up": In(1),
+                "leaves": In(LEAVES_WIDTH),
+                "rank": Out(range(n_ranks + 1)),
+                "found": Out(1),
+                "weight": Out(8),
+                "closed": Out(1),
+                "completes": Out(1),
+                "closes": In(1),
+                "ask": In(ceil_log2(n_packets)),
+                "answer": Out(self.marks),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n_senders = self.n_ranks + 1
+        mark = Signal(Mark).as_value().shape().width
+        counts = data.ArrayLayout(NUMBER_WIDTH, n_senders)
+        m.submodules.place_ram = places = BlockRAM(self._width(self.places), self.n_chunks)
+        m.submodules.count_ram = counted = BlockRAM(n_senders * NUMBER_WIDTH, self.n_chunks)
+        m.submodules.mark_ram = marked = BlockRAM(n_senders * mark, self.n_packets)
+        m.submodules.asked_ram = asked = BlockRAM(n_senders * mark, self.n_packets)
+        m.d.comb += [
+            places.write_en.eq(self.place_en),
+            places.write_addr.eq(self.place_addr),
+            places.write_data.eq(self.place_data),
+            places.read_addr.eq(self.chunk),
+            counted.read_addr.eq(self.chunk),
+            marked.read_addr.eq(self.number),
+            asked.read_addr.eq(self.ask),
+            self.answer.as_value().eq(asked.read_data),
+        ]
+        told = Signal(self.places)
+        m.d.comb += told.as_value().eq(places.read_data)
+        self._look(m, told)
+
+        old_marks = Signal(self.marks, reset_less=True)
+        old_counts = Signal(counts, reset_less=True)
+        before, count = (Signal(NUMBER_WIDTH, reset_less=True) for _ in range(2))
+        leaves = Signal(LEAVES_WIDTH, reset_less=True)
+        new_marks = [Signal(mark, name=f"new_mark{k}", reset_less=True) for k in range(n_senders)]
+        new_counts = [
+            Signal(NUMBER_WIDTH, name=f"new_count{k}", reset_less=True) for k in range(n_senders)
+        ]
+        by_rank = [*old_marks.up, old_marks.down]
+        m.d.sync += [
+            old_marks.as_value().eq(marked.read_data),
+            old_counts.as_value().eq(counted.read_data),
+            before.eq(Array(old_counts)[self.rank]),
+            self.closed.eq(Array(one.closed for one in by_rank)[self.rank]),
+            count.eq(before + 1),
+            self.completes.eq(count == self.n_here),
+            leaves.eq(Mux(self.given_up, 0, self.leaves)),
+        ]
+        closed = Cat(~self.given_up, Const(1, 1), leaves)
+        for k in range(n_senders):
+            m.d.sync += [
+                new_marks[k].eq(Mux(self.rank == k, closed, by_rank[k].as_value())),
+                new_counts[k].eq(Mux(self.rank == k, count, old_counts[k])),
+            ]
+        sweep = Signal(range(max(self.n_packets, self.n_chunks)))
+        for ram, address, new in (
+            (counted, self.chunk, new_counts),
+            (marked, self.number, new_marks),
+            (asked, self.number, new_marks),
+        ):
+            m.d.comb += [
+                ram.write_en.eq(self.closes | self.clearing),
+                ram.write_addr.eq(Mux(self.clearing, sweep, address)),
+                ram.write_data.eq(Mux(self.clearing, 0, Cat(new))),
+            ]
+        with m.If(self.clearing):
+            m.d.sync += sweep.eq(sweep + 1)
+            with m.If(sweep == max(self.n_packets, self.n_chunks) - 1):
+                m.d.sync += [self.clearing.eq(0), sweep.eq(0)]
+        with m.Elif(self.clear):
+            m.d.sync += self.clearing.eq(1)
+        return m
+
+    @staticmethod
+    def _width(layout):
+        return len(Signal(layout).as_value())
+
+    def _look(self, m, told):
+        """Which rank the neighbor has in this chunk, a cycle after the table was read."""
+        up = Cat(one.valid & (one.neighbor == self.neighbor) for one in told.up)
+        leaves, number = Const(0, 8), Const(0, len(self.rank))
+        for k, one in enumerate(told.up):
+            leaves = Mux(up[k], one.leaves, leaves)
+            number = Mux(up[k], k, number)
+        is_parent = told.down.valid & (told.down.neighbor == self.neighbor)
+        m.d.sync += [
+            self.rank.eq(Mux(self.down, self.n_ranks, number)),
+            self.weight.eq(Mux(self.down, 0xFF, leaves)),
+            self.found.eq(Mux(self.down, self.own | is_parent, up.any())),
+        ]

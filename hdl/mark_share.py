@@ -1,0 +1,73 @@
+"""Share of packets that came with congestion marks, by neighbor, since it was last told."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .offload_types import N_NEIGHBORS
+
+COUNT = 12  # bits: up to 4095 packets count
+
+
+class MarkShare(wiring.Component):
+    """Counts packets and marks; ``share`` is right 9 cycles after a packet came.
+
+    As `gradnic.models.offload` counts, but for packets beyond the 4095th.
+
+    Members
+    -------
+    neighbor : In(4)
+        Who sent the packet, or is told; the same from the packet to the answer.
+    came, marked : In(1)
+        A pulse for a packet, and whether it has CE.
+    told : In(1)
+        A pulse when the share has been told: counting starts anew.
+    share : Out(8)
+        In 1/256, at most 255.
+    known : Out(1)
+        ``share`` is right.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "neighbor": In(ceil_log2(N_NEIGHBORS)),
+                "came": In(1),
+                "marked": In(1),
+                "told": In(1),
+                "share": Out(8),
+                "known": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        count = data.StructLayout({"packets": COUNT, "marked": COUNT})
+        m.submodules.counts = table = memory.Memory(shape=count, depth=N_NEIGHBORS, init=[])
+        write, read = table.write_port(), table.read_port(domain="comb")
+        new, known = Signal(count), Signal(count)
+        full = known.packets.all()
+        left = Signal(range(9))  # bits of the quotient to come
+        rest, whole = Signal(COUNT + 1, reset_less=True), Signal(COUNT, reset_less=True)
+        twice, fits = rest << 1, Signal()
+        m.d.comb += [
+            read.addr.eq(self.neighbor),
+            known.eq(read.data),
+            new.packets.eq(known.packets + ~full),
+            new.marked.eq(known.marked + (~full & self.marked)),
+            write.addr.eq(self.neighbor),
+            write.en.eq(self.came | self.told),
+            write.data.eq(Mux(self.told, 0, new.as_value())),
+            fits.eq(twice >= whole),
+            self.known.eq(~self.came & (left == 0)),
+        ]
+        with m.If(self.came):
+            m.d.sync += [rest.eq(new.marked), whole.eq(new.packets), left.eq(8)]
+        with m.Elif(left != 0):
+            m.d.sync += [
+                rest.eq(Mux(fits, twice - whole, twice)),
+                self.share.eq(Cat(fits, self.share)),
+                left.eq(left - 1),
+            ]
+        return m
