@@ -19,7 +19,7 @@ from .card import CardBench
 N_LANES = 4
 MAX_FLOATS = 40
 STALLS = {"host_tx": 0.6, "mac_tx": 0.6, "mac_rx": 0.2, "host_rx": 0.6}
-SLOW = {"host_tx": 0.3, "mac_tx": 0.9, "mac_rx": 0.1, "host_rx": 0.9}
+SLOW = {"host_tx": 1, "mac_tx": 0.15, "mac_rx": 0.1, "host_rx": 0.9}
 STORMS = {"mac_tx": stimulus.storm(900), "host_rx": stimulus.storm(900)}
 
 
@@ -150,9 +150,14 @@ def _short(settings):
         for n in range(1, 7)
     ]
     frames += [makers.native_frame(np.full(n, 2.0**-12), port=port, job=job) for n in range(1, 7)]
+    for n in range(7, MAX_FLOATS + 1):  # and once each size: a quarter zeros
+        x = np.where(np.arange(n) % 4, 1.0 + n, 0)
+        frames.append(makers.paper_frame(x, tos=settings.tos, port=settings.port_low))
+        frames.append(makers.native_frame(x, port=port, job=job))
     frames += [makers.native_frame([], port=port, job=job, op=op) for op in (0, Op.CONTROL)]
     coded = makers.coded(dict(enumerate(frames)), settings).values()
-    return [[(frame, False) for frame in list_] * 6 for list_ in (frames, [*coded])]
+    lists = frames, [*coded]
+    return [[(frame, False) for frame in [*(list_[:12] * 6), *list_]] for list_ in lists]
 
 
 def _edges():
@@ -165,10 +170,11 @@ def _edges():
 def _long(rng):
     """Frames of ours as long as frames get: kept ones, and short ones with much behind them."""
     ones = np.full(4080, -1, np.int32).view(np.float32)
-    made = [makers.native_frame(ones[:n], op=Op.CONTROL, check=True) for n in (1020, 2050, 4080)]
+    sizes = [4080, *rng.integers(100, 4080, 5)]
+    made = [makers.native_frame(ones[:n], op=Op.CONTROL, check=True) for n in sizes]
     made += [makers.native_frame(makers.gradient(rng, 5)) + rng.bytes(n) for n in (4100, 9000)]
     coded = [*makers.coded(dict(enumerate(made))).values()]
-    coded += [frame + rng.bytes(9000) for frame in coded[3:]]
+    coded += [frame + rng.bytes(9000) for frame in coded[-2:]]
     return [[(frame, False) for frame in list_] for list_ in (made, coded)]
 
 

@@ -66,41 +66,45 @@ class CardBench:
         self.golden.settings = settings
         if reset:
             self.golden.counters = dict.fromkeys(self.golden.counters, 0)
-        writes = [(REGISTERS[name].offset, word) for name, word in settings.words().items()]
-        script = bus_script(writes)
-        self.instance.run(
+        words = settings.words().items()
+        self._bus(bus_script([(REGISTERS[name].offset, word) for name, word in words]), reset)
+
+    def counters(self):
+        """Counters of the circuit, read over the bus."""
+        words = self._words(REGISTERS[name].offset for name in COUNTERS)
+        return dict(zip(COUNTERS, words.values(), strict=True))
+
+    def check_registers(self):
+        """Hold every word that the bus reads against the twin's, after writes that do nothing."""
+        settings = self.golden.settings.words()
+        wanted = dict.fromkeys(range(0, 1 << REGISTERS.address_width, 4), 0)
+        for name, word in (settings | self.golden.counters).items():
+            wanted[REGISTERS[name].offset] = word
+        used = {REGISTERS[name].offset for name in settings}
+        self._bus(bus_script([(at, 0xFFFFFFFF) for at in wanted if at not in used]))
+        got = self._words(wanted)
+        wrong = {at: (got[at], wanted[at]) for at in wanted if got[at] != wanted[at]}
+        if wrong:
+            raise AssertionError(f"registers differ, as (circuit, model): {wrong}")
+
+    def _words(self, offsets):
+        """{offset: word} as the bus reads them."""
+        offsets = list(offsets)
+        run = self._bus(bus_script(reads=offsets), trace=("bus__rvalid", "bus__rdata"))
+        values = run.traces["bus__rdata"][run.traces["bus__rvalid"].astype(bool)]
+        if len(values) != len(offsets):
+            raise AssertionError(f"bus: {len(values)} answers, not {len(offsets)}")
+        return dict(zip(offsets, map(int, values), strict=True))
+
+    def _bus(self, script, reset=False, trace=()):
+        return self.instance.run(
             signals=script,
             reset=reset,
             drain=False,
             max_cycles=len(script["bus__awaddr"]) + 8,
+            trace=trace,
             probe_cycles=0,
         )
-
-    def counters(self):
-        """Counters of the circuit, read over the bus."""
-        return self._read(COUNTERS)
-
-    def check_registers(self):
-        """Hold what the bus reads of the settings against the twin's."""
-        wanted = self.golden.settings.words()
-        got = self._read(wanted)
-        if got != wanted:
-            raise AssertionError(f"registers read {got}, not {wanted}")
-
-    def _read(self, names):
-        script = bus_script(reads=[REGISTERS[name].offset for name in names])
-        run = self.instance.run(
-            signals=script,
-            reset=False,
-            drain=False,
-            max_cycles=len(script["bus__awaddr"]) + 8,
-            trace=("bus__rvalid", "bus__rdata"),
-            probe_cycles=0,
-        )
-        values = run.traces["bus__rdata"][run.traces["bus__rvalid"].astype(bool)]
-        if len(values) != len(names):
-            raise AssertionError(f"bus: {len(values)} answers, not {len(names)}")
-        return dict(zip(names, map(int, values), strict=True))
 
     def play(self, tx=(), rx=(), *, check_counters=True, **options):
         """Send frames into both sides; AssertionError unless all that leaves is what the twin says.
