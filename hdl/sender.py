@@ -47,6 +47,11 @@ class State(enum.Enum, shape=2):
     WAITING = 2  # for an answer to its PROBE
 
 
+def up_to(last):
+    """Mask of the packets of a run up to number `last`."""
+    return Cat(last >= k for k in range(RUN))
+
+
 class RunSplitter(wiring.Component):
     """Cuts messages into runs: 4 cycles a packet, after 14 cycles per message.
 
@@ -272,12 +277,10 @@ class Sender(wiring.Component):
         free = Cat(state == State.FREE for state in self.states)
         place, any_free = Signal(range(N_RUNS)), Signal()  # as of two cycles before
         take, taken = Signal(), Signal(2)
-        n = Signal(ceil_log2(RUN) + 1)
         m.d.sync += [place.eq(first_of(free)), any_free.eq(free.any()), taken.eq(Cat(take, taken))]
         m.d.comb += [
             runs.ready.eq(any_free & ~taken.any() & ~busy),
             take.eq(runs.valid & runs.ready),
-            n.eq(runs.p.n_less_1 + 1),
             self.run_write.en.eq(take),
             self.run_write.addr.eq(place),
             self.run_write.data.eq(runs.p),
@@ -286,7 +289,7 @@ class Sender(wiring.Component):
             m.d.comb += [
                 self.mask_write.en.eq(1),
                 self.mask_write.addr.eq(place),
-                self.mask_write.data.eq((1 << n) - 1),
+                self.mask_write.data.eq(up_to(runs.p.n_less_1)),
             ]
             m.d.sync += self.resent.bit_select(place, 1).eq(0)
             for k, state in enumerate(self.states):
@@ -426,7 +429,7 @@ class Sender(wiring.Component):
             same.eq((run.ph == told.ph) & (run.neighbor == told.neighbor) & starts & right_kind),
             matches.eq(waiting & same & (end == asked_end)),
             body.eq(~told.body >> first[:3]),
-            wanted.eq(body & ((2 << run.n_less_1) - 1)),
+            wanted.eq(body & up_to(run.n_less_1)),
             self.echoed.eq(0),
             self.echo.ce_share.eq(told.share),
             self.echo.round_trip.eq(self.now - told.arg),
