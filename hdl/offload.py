@@ -34,7 +34,7 @@ from .streams import Beat, BlockFIFO, FrameBeat
 
 STORE_FRAMES = 2  # of the longest, at each port on the way out
 BURST = 4096  # bytes that may go at once after a rest, while paced
-DECISION_BEATS = 64  # that come in while it is decided where a packet goes
+DECISION_BEATS = 512  # that come in while packets before them, or a PROBE of 64, are decided on
 
 
 class OffloadCore(wiring.Component):

@@ -12,8 +12,9 @@ from gradnic import processes
 
 # Starts a shell that starts a sleep, says their numbers, and waits for them.
 PROGRAM = """
-import subprocess, sys
+import signal, subprocess, sys
 from gradnic import processes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs behind a shell ignores it
 processes.exit_on_signals()
 tool = processes.start(["sh", "-c", "sleep 100 & echo $$ $!; wait"], stdout=subprocess.PIPE)
 print(tool.stdout.readline().decode(), flush=True)
