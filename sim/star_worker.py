@@ -12,6 +12,7 @@ from . import batch
 
 SETTLE = [0] * 8  # cycles in which an engine takes over its registers
 TENSOR = 0x7F4A7C15
+QUIET = 2048  # cycles: a block of 4096 takes 1024 beats to be stored, and as many to be worked on
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class RtlWorker(Worker):
             ["norms"],
             stalls={"floats": (SETTLE, 1)},
             signals={"log4": BLOCKS.index(self.B)},
+            idle_cycles=QUIET,
         )
         self.cycles += run.cycles
         return run.unpack("norms").astype(np.uint32)

@@ -13,6 +13,7 @@ from gradnic.hdl.thc_encoder import ThcEncoder
 from gradnic.hdl.thc_norm import ThcNorm
 from gradnic.models import thc
 from gradnic.sim import batch
+from gradnic.sim.star_worker import RtlWorker, build_engines
 from gradnic.sim.worker import (
     SEED,
     SETTLE,
@@ -205,3 +206,10 @@ class TimesStream(wiring.Component):
 def test_errors_name_the_value_and_the_limit(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_engines_give_the_norm_of_a_single_block():
+    """The run must not end before a block that was just stored has been worked on."""
+    worker = RtlWorker(build_engines(4, 1024), 2, 1, B=1024)
+    x = np.random.default_rng(9).standard_normal(1024).astype(np.float32)
+    np.testing.assert_array_equal(worker.norms(x), thc.Worker(2, 1, B=1024).norms(x))
