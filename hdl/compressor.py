@@ -20,13 +20,14 @@ from .memory import BlockRAM
 from .merger import CodedUnit, Merger
 from .network import PrefixSum
 from .packer import Packer
-from .pipeline import Room, Table, copied, credit, current, delayed, delayed_flag, step
+from .pipeline import ROOM_LAG, Room, Table, copied, credit, current, delayed, delayed_flag, step
 from .streams import FIFO, FrameBeat, Slice
 
 __all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
 
 N_UNITS = 64  # inside an engine, so that one-beat units keep full rate through its latency
 N_PLANS = 16  # units whose plan is made, or made and in use
+LAG = ROOM_LAG + 1  # that a unit starts is late in its cycle, and told in the next
 MAX_FLOATS = 2104  # what fits a frame of 9000 bytes at worst
 CHUNKS = 16  # beats whose tags fill a row
 
@@ -48,7 +49,7 @@ class Compressor(wiring.Component):
 
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
     included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
-    the last 16 are the way through the store. ``floats.ready`` is a register, low only before a
+    the last 15 are the way through the store. ``floats.ready`` is a register, low only before a
     unit's first beat: while its descriptor is missing, or the store has no room for its worst
     case. The store takes three of the largest units, and 64 units at most.
 
@@ -118,7 +119,7 @@ class Compressor(wiring.Component):
         self.tag_cycle = LaneEncoder.tag_latency  # tags come so long after the beat's register
         self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
         self.row_cycle = self.sum_cycle + self.packer.latency  # rows are whole
-        self.latency = 4 + self.row_cycle - 1 + 16
+        self.latency = 4 + self.row_cycle - 1 + 15
         super().__init__(
             {
                 "units": In(stream.Signature(UNCODED_UNIT)),
@@ -224,10 +225,10 @@ class Compressor(wiring.Component):
         """
         floats = self.floats
         rooms = {
-            "row_room": Room(self.depth, largest=self.n_beats),
-            "tag_room": Room(self.tag_depth, largest=self.n_tag_rows),
-            "unit_room": Room(N_UNITS),
-            "size_room": Room(N_UNITS),
+            "row_room": Room(self.depth, largest=self.n_beats, lag=LAG),
+            "tag_room": Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG),
+            "unit_room": Room(N_UNITS, lag=LAG),
+            "size_room": Room(N_UNITS, lag=LAG),
         }
         for name, room in rooms.items():
             m.submodules[name] = room
@@ -241,15 +242,17 @@ class Compressor(wiring.Component):
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
             m.d.sync += fresh.eq(floats.p.last)
+        starts = delayed_flag(m, load, 1, name="starts")
+        took = delayed(m, need.p, 1, name="took")
         m.d.comb += [
             floats.ready.eq(valid),
             accept.eq(floats.valid & valid),
             end.eq(accept & floats.p.last),
             ends.eq(~valid | end),
-            rooms["row_room"].take.eq(Mux(load, need.p.rows, 0)),
-            rooms["tag_room"].take.eq(Mux(load, need.p.tag_rows, 0)),
-            rooms["unit_room"].take.eq(load),
-            rooms["size_room"].take.eq(load),
+            rooms["row_room"].take.eq(Mux(starts, took.rows, 0)),
+            rooms["tag_room"].take.eq(Mux(starts, took.tag_rows, 0)),
+            rooms["unit_room"].take.eq(starts),
+            rooms["size_room"].take.eq(starts),
             rooms["row_room"].give.eq(Mux(self.merger.done, self.merger.rows, 0)),
             rooms["tag_room"].give.eq(Mux(self.merger.done, self.merger.tag_rows, 0)),
             rooms["unit_room"].give.eq(self.merger.done),
@@ -364,10 +367,11 @@ class Compressor(wiring.Component):
         size = Signal(16, reset_less=True)
         so_far = Signal(16)
         first = ride("first")
-        plan = data.View(self.plan, ride("plan"))
         begins, begins_too = copied(m, ride("first", -1), 2, name="begins")
-        m.d.comb += so_far.eq(Mux(begins, plan.tag_bytes, size))
-        m.d.sync += size.eq(Mux(begins_too, plan.tag_bytes, size) + prefix.total)
+        early = data.View(self.plan, ride("plan", -1))
+        tag_bytes, tag_bytes_too = copied(m, early.tag_bytes, 2, name="tag_bytes")
+        m.d.comb += so_far.eq(Mux(begins, tag_bytes, size))
+        m.d.sync += size.eq(Mux(begins_too, tag_bytes_too, size) + prefix.total)
         base = Signal(column, reset_less=True)
         fills = Signal()
         m.d.sync += base.eq(so_far)

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
+from .compressor import LAG, MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
 from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes, legal
 from .memory import Bank, BlockRAM
 from .network import Spreader, plane_bit
@@ -185,7 +185,6 @@ class Decompressor(wiring.Component):
             arrival.unit.tag_bytes.eq(first.groups << 1),
             arrival.unit.bytes.eq(unit.bytes),
             arrival.unit.rows.eq(first.final + 1),
-            arrival.unit.tag_rows.eq(tag_final + 1),
             second.many.eq(first.before >= self.max_floats),
             second.large.eq(unit.bytes > self.most_bytes),
             arrival.unit.wrong.eq(first.wrong),
@@ -193,6 +192,7 @@ class Decompressor(wiring.Component):
         third = Signal.like(second, reset_less=True)
         m.d.sync += [
             third.eq(second),
+            third.arrival.unit.tag_rows.eq(arrival.tag_final + 1),
             third.arrival.unit.wrong.eq(arrival.unit.wrong | second.many | second.large),
         ]
         second, done = third, third.arrival
@@ -226,9 +226,9 @@ class Decompressor(wiring.Component):
         the third register it is known what a beat is. Returns the banks.
         """
         coded, planner = self.coded, self.planner
-        m.submodules.row_room = row_room = Room(self.depth, largest=self.n_rows)
-        m.submodules.tag_room = tag_room = Room(self.tag_depth, largest=self.n_tag_rows)
-        m.submodules.unit_room = unit_room = Room(N_UNITS)
+        m.submodules.row_room = row_room = Room(self.depth, largest=self.n_rows, lag=LAG)
+        m.submodules.tag_room = tag_room = Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG)
+        m.submodules.unit_room = unit_room = Room(N_UNITS, lag=LAG)
         m.submodules.tokens = tokens = FIFO(1, N_UNITS, never_full=True)
         wiring.connect(m, tokens.o, planner.tag_rows)
 
@@ -246,14 +246,16 @@ class Decompressor(wiring.Component):
             space.eq(~tokens.occupied[N_TOKENS]),
             coded.ready.eq((load | (valid & ~end)) & space),
         ]
+        starts = delayed_flag(m, load, 1, name="starts")
+        took = delayed(m, need.p, 1, name="took")
         m.d.comb += [
             ahead.eq(needs.p),
             accept.eq(coded.valid & coded.ready),
             end.eq(accept & coded.p.last),
             ends.eq(~valid | end),
-            row_room.take.eq(Mux(load, need.p.rows, 0)),
-            tag_room.take.eq(Mux(load, need.p.tag_rows, 0)),
-            unit_room.take.eq(load),
+            row_room.take.eq(Mux(starts, took.rows, 0)),
+            tag_room.take.eq(Mux(starts, took.tag_rows, 0)),
+            unit_room.take.eq(starts),
         ]
 
         def registers(flags, values, k):
@@ -341,30 +343,23 @@ class Decompressor(wiring.Component):
         ends = Signal()
         valid, load = current(m, "unit", units, ends=ends)
         live, final = Signal(), Signal()  # the unit is there and ok; this is its last beat
-        index, last_index = (Signal(self.unit["final"].shape) for _ in range(2))
-        following = Signal.like(index)  # index + 1
+        index, rest = (Signal(self.unit["final"].shape) for _ in range(2))  # rest: beats behind
+        renews = Signal()
         m.d.comb += [
             issue.eq(live & outlet.free),
             ends.eq(~live | (outlet.free & final)),
             done.eq(valid & ends),
             outlet.start.eq(issue),
             details.next.eq(done),
+            renews.eq(~live | final),
         ]
-        with m.If(done):
-            m.d.sync += live.eq(0)
-        with m.If(issue):
+        with m.If(ends):
+            m.d.sync += live.eq(load & units.p.ok)
+        with m.If(~live | outlet.free):  # they follow a unit that is not there yet
             m.d.sync += [
-                index.eq(following),
-                following.eq(following + 1),
-                final.eq(following == last_index),
-            ]
-        with m.If(load):
-            m.d.sync += [
-                live.eq(units.p.ok),
-                index.eq(0),
-                following.eq(1),
-                final.eq(units.p.single),
-                last_index.eq(units.p.final),
+                index.eq(Mux(renews, 0, index + 1)),
+                rest.eq(Mux(renews, units.p.final, rest - 1)),
+                final.eq(Mux(renews, units.p.single, rest == 1)),
             ]
         # From here on as late after the decision as the table
         unit, late = details.oldest, details.latency

@@ -9,9 +9,9 @@ from amaranth.lib.wiring import In, Out
 CHUNK = 128  # bits of payload that one register steers: a wider fan-out costs 0.7 ns on an ECP5
 
 
-def chunks(width):
-    """Ranges (start, stop) of at most `CHUNK` bits that cover `width` bits."""
-    return [(start, min(start + CHUNK, width)) for start in range(0, width, CHUNK)] or [(0, 0)]
+def chunks(width, size=CHUNK):
+    """Ranges (start, stop) of at most `size` bits that cover `width` bits."""
+    return [(start, min(start + size, width)) for start in range(0, width, size)] or [(0, 0)]
 
 
 def copies(payload, name, init=0):
@@ -43,7 +43,7 @@ class FIFO(wiring.Component):
     A beat taken in cycle t is offered in cycle t + 2 at the earliest. When ``depth`` beats wait
     behind the output register, ``i.ready`` is low from the next cycle on; nothing is ever lost.
     The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
-    without a comparison. It is one cycle old: ``o.ready`` comes late and reaches two flags of it,
+    without a comparison. It is one cycle old: ``o.ready`` comes late and reaches one flag of it,
     not every bit.
 
     Parameters
@@ -55,23 +55,26 @@ class FIFO(wiring.Component):
     never_full : bool
         The user lets in at most ``depth`` beats. ``i.ready`` is 1 always, and the count takes one
         LUT less.
+    direct : bool
+        There is no output register: a beat comes straight out of the LUT RAM, one cycle earlier.
 
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, depth, *, never_full=False):
+    def __init__(self, shape, depth, *, never_full=False, direct=False):
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         self.shape = shape
         self.depth = depth
         self.never_full = never_full
+        self.direct = direct
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
         self.waiting = Signal(attrs=kept)  # there are beats in the memory
         self.free = Signal(init=1, attrs=kept)  # fewer than depth
         self.occupied = Signal(depth, attrs=kept)  # bit k: more than k, one cycle ago
-        self.up, self.down = Signal(attrs=kept), Signal(attrs=kept)  # what became of them then
+        self.pushed, self.popped = Signal(attrs=kept), Signal(attrs=kept)  # and what came and went
         self.head = Signal(range(depth), attrs=kept)  # next slot to write
         self.tail = Signal(range(depth), attrs=kept)  # next slot to read
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
@@ -102,7 +105,7 @@ class FIFO(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(self.free),
             push.eq(self.i.valid & self.free),
-            pop.eq(waiting & (self.o.ready | ~self.o.valid)),
+            pop.eq(waiting & (self.o.ready if self.direct else self.o.ready | ~self.o.valid)),
             write.en.eq(self.free),  # the slot is not in use: `valid` need not be on this path
             write.addr.eq(self.head),
             write.data.eq(self.i.p),
@@ -117,22 +120,25 @@ class FIFO(wiring.Component):
             m.d.sync += self.head.eq(after(self.head))
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
-        up, down = push & ~pop, pop & ~push
+        up, down = self.pushed & ~self.popped, self.popped & ~self.pushed
 
         def more_than(k):
             """Are there more than k beats in the memory now? Bits beyond the ends are known."""
             at = Cat(1, 1, self.occupied, 0)
-            return Mux(self.down, at[k + 3], Mux(self.up, at[k + 1], at[k + 2]))
+            return Mux(down, at[k + 3], Mux(up, at[k + 1], at[k + 2]))
 
         m.d.sync += [
-            self.up.eq(up),
-            self.down.eq(down),
-            self.occupied.eq(moved(self.occupied, self.up, self.down)),
-            self.waiting.eq(up | (waiting & (~down | more_than(1)))),
+            self.pushed.eq(push),
+            self.popped.eq(pop),
+            self.occupied.eq(moved(self.occupied, up, down)),
+            self.waiting.eq(push | more_than(1) | (waiting & ~pop)),
         ]
         if not self.never_full:
-            full = (up & more_than(self.depth - 2)) | (~self.free & ~down)
+            full = (push & ~pop & more_than(self.depth - 2)) | (~self.free & ~pop)
             m.d.sync += self.free.eq(~full)
+        if self.direct:
+            m.d.comb += [self.o.valid.eq(waiting), Value.cast(self.o.p).eq(read.data)]
+            return m
         out = Value.cast(self.o.p)
         for (start, stop), valid in zip(chunks(len(out)), self.valids, strict=True):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)

@@ -67,7 +67,7 @@ def bands(exponent, gap, paper, prescale, *, rounding="trunc"):
     return {
         "exponent": exponent,
         "mid": exponent + gap,
-        "top": Mux(paper, 126, exponent + (gap - 1)[:4]),
+        "top": Mux(paper, 126, exponent) + Mux(paper, 0, (gap - 1)[:4]),
         "prescale": prescale,
         "round": ~paper if rounding == "nearest" else 0,
     }

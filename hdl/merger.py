@@ -45,7 +45,7 @@ def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
 class Merger(wiring.Component):
     """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
 
-    Latency 16 cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
+    Latency 15 cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
     emits nothing. When the output stalls, no further reads are issued; what was read waits in a
     FIFO of its own.
 
@@ -117,31 +117,23 @@ class Merger(wiring.Component):
         ends = Signal()
         valid, load = current(m, "unit", following_unit, ends=ends)
         live = Signal()  # the unit is there, and not dropped
-        index, last_index = Signal(needed["final"]), Signal(needed["final"])
-        following = Signal.like(index)  # index + 1
-        final = Signal()
+        index, rest = Signal(needed["final"]), Signal(needed["final"])  # rest: beats behind this
+        final, renews = Signal(), Signal()
         m.d.comb += [
             issue.eq(live & outlet.free),
             outlet.start.eq(issue),
             ends.eq(~live | (outlet.free & final)),
             done.eq(valid & ends),
             table.next.eq(done),
+            renews.eq(~live | final),
         ]
-        with m.If(done):
-            m.d.sync += live.eq(0)
-        with m.If(issue):
+        with m.If(ends):
+            m.d.sync += live.eq(load & ~following_unit.p.dropped)
+        with m.If(~live | outlet.free):  # they follow a unit that is not there yet
             m.d.sync += [
-                index.eq(following),
-                following.eq(following + 1),
-                final.eq(following == last_index),
-            ]
-        with m.If(load):
-            m.d.sync += [
-                live.eq(~following_unit.p.dropped),
-                index.eq(0),
-                following.eq(1),
-                final.eq(following_unit.p.single),
-                last_index.eq(following_unit.p.final),
+                index.eq(Mux(renews, 0, index + 1)),
+                rest.eq(Mux(renews, following_unit.p.final, rest - 1)),
+                final.eq(Mux(renews, following_unit.p.single, rest == 1)),
             ]
         slot = Signal(range(self.n_units))
         with m.If(done):
@@ -165,14 +157,14 @@ class Merger(wiring.Component):
             self.tail_addr.eq(delayed(m, read_slot, 2, name="tail_addr")),
         ]
         n = self.n_lanes
-        in_tag = thermometer(m, delayed(m, read.tag_end, 2), n, name="in_tag")
-        in_end = thermometer(m, delayed(m, read.end, 2), n, name="in_end")
+        in_tag = thermometer(m, delayed(m, read.tag_end, 1), n, name="in_tag")
+        in_end = thermometer(m, delayed(m, read.end, 1), n, name="in_end")
         flags = {
             "partial": read_final & (read.end != 0),
             "in_tags": read_index < read.full_tags,
             "boundary": read_index == read.full_tags,
         }
-        flags = {name: delayed(m, flag, 4, name=name) for name, flag in flags.items()}
+        flags = {name: delayed(m, flag, 3, name=name) for name, flag in flags.items()}
 
         def everywhere(name):
             """A flag for the bytes of all planes, from one register a plane."""
@@ -185,15 +177,17 @@ class Merger(wiring.Component):
             return Cat(copies)
 
         # Every byte comes from the tag row, the payload row or the tail, or is none.
-        partial = everywhere("partial")
-        live_byte, tag_here = Signal(4 * n), Signal(4 * n)
+        live_byte, tag_here, tail_here = (
+            Signal(4 * n, name=name, reset_less=True)
+            for name in ("live_byte", "tag_here", "tail_here")
+        )
         low, high = (Signal(4 * n, name=f"select_{k}", reset_less=True) for k in ("low", "high"))
-        m.d.comb += [
-            live_byte.eq(~partial | in_end),
-            tag_here.eq(everywhere("in_tags") | (everywhere("boundary") & in_tag)),
-        ]
+        partial = everywhere("partial")
         m.d.sync += [
-            low.eq(live_byte & (tag_here | partial)),
+            live_byte.eq(~partial | in_end),
+            tail_here.eq(partial & in_end),
+            tag_here.eq(everywhere("in_tags") | (everywhere("boundary") & in_tag)),
+            low.eq(tail_here | (live_byte & tag_here)),
             high.eq(live_byte & ~tag_here),
         ]
         # Two registers on the way from the block RAM: their rows lie all over the device.

@@ -5,10 +5,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .fifo import FIFO, chunks
-from .pipeline import credit
-from .ring import BlockFIFO
+from .memory import BlockRAM
+from .pipeline import credit, delayed, delayed_flag
 
 SHALLOW = 16  # beats that a queue in LUT RAM may hold: deeper ones grow in steps of its size
+BEHIND = 8  # beats between block RAM and the output; 7 sustain one per cycle
+PIECE = 80  # bits of a wide beat that have a queue and a control of their own
 
 
 class Turns(wiring.Component):
@@ -44,14 +46,13 @@ class Turns(wiring.Component):
             self.write.eq(self.write ^ (i.valid & self.free)),
             self.read.eq(self.read ^ (o.ready & any_full)),
         ]
-        following = []
         for k, (full, beat) in enumerate(zip(self.full, self.beats, strict=True)):
             mine = self.write == k
-            following.append(Mux(full, ~(o.ready & (self.read == k)), i.valid & mine))
-            m.d.sync += full.eq(following[k])
+            m.d.sync += full.eq(Mux(full, ~(o.ready & (self.read == k)), i.valid & mine))
             with m.If(~full):  # it may follow the input until that is a beat for it
                 m.d.sync += beat.eq(i.p)
-        m.d.sync += self.free.eq(~(following[0] & following[1]))
+        fills = (self.full[0] & self.full[1]) | (any_full & i.valid)  # unless one leaves
+        m.d.sync += self.free.eq(o.ready | ~fills)
         m.d.comb += o.p.eq(Mux(self.read, *self.beats[::-1]))
         return m
 
@@ -59,18 +60,20 @@ class Turns(wiring.Component):
 class Outlet(wiring.Component):
     """Holds beats on their way out; lets a pipeline start a beat only if there will be room for it.
 
-    1 beat per cycle. Up to 16 beats wait in LUT RAM, and leave ``latency`` = 3 cycles after they
-    came: a wide beat is cut into pieces of at most `gradnic.hdl.fifo.CHUNK` bits that have a queue
-    and a control of their own, all in step, so that ``o.ready`` is the only signal that reaches
-    them all. More wait in block RAM, for 8 cycles.
+    1 beat per cycle. Up to 16 beats wait in LUT RAM, and leave ``latency`` = 2 cycles after they
+    came: a wide beat is cut into pieces of at most `PIECE` bits that have a queue and a control of
+    their own, all in step, so that ``o.ready`` is the only signal that reaches them all. More wait
+    in block RAM, for 6 cycles; behind it is an outlet of `BEHIND` beats, and what is read from the
+    block RAM is what starts there.
 
     Parameters
     ----------
     shape : shape-like
         A beat.
     depth : int
-        Beats from their start in the pipeline until they have left, 2 to 64. One beat per cycle
-        takes as many as there are cycles from ``start`` to ``come``, and ``latency`` + 3.
+        Beats from their start in the pipeline until they have left, or until they leave the block
+        RAM: 2 to 64. One beat per cycle takes as many as there are cycles from ``start`` to
+        ``come``, and 6.
 
     Members
     -------
@@ -86,9 +89,10 @@ class Outlet(wiring.Component):
     """
 
     def __init__(self, shape, depth):
+        self.shape = shape
         self.depth = depth
         self.width = Shape.cast(shape).width
-        self.latency = 3 if depth <= SHALLOW else 8
+        self.latency = 2 if depth <= SHALLOW else 6
         super().__init__(
             {
                 "free": Out(1),
@@ -101,33 +105,47 @@ class Outlet(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        taken = self.o.valid & self.o.ready
+        (self._shallow if self.depth <= SHALLOW else self._deep)(m)
+        return m
+
+    def _shallow(self, m):
+        taken = delayed_flag(m, self.o.valid & self.o.ready, 1, name="taken")
         m.d.comb += self.free.eq(credit(m, self.depth, take=self.start, give=taken))
         beat, out = Value.cast(self.beat), Value.cast(self.o.p)
         m.submodules.front = front = Turns(1)  # the flags of all pieces, for what is outside
         m.d.comb += [self.o.valid.eq(front.o.valid), front.o.ready.eq(self.o.ready)]
-        shallow = self.depth <= SHALLOW
-        if not shallow:
-            m.submodules.queue = queue = BlockFIFO(self.width, self.depth)
-            m.d.sync += queue.i.valid.eq(self.come)
-            m.d.comb += [
-                queue.i.p.eq(beat),
-                front.i.valid.eq(queue.o.valid),
-                queue.o.ready.eq(front.i.ready),
-            ]
-        for start, stop in chunks(self.width):
+        for start, stop in chunks(self.width, PIECE):
             m.submodules[f"turns{start}"] = turns = Turns(stop - start)
-            if shallow:
-                m.submodules[f"queue{start}"] = queue = FIFO(
-                    stop - start, self.depth, never_full=True
-                )
-                come = Signal(name=f"come{start}", attrs={"keep_register": 1})
-                m.d.sync += come.eq(self.come)
-                m.d.comb += [queue.i.valid.eq(come), queue.i.p.eq(beat[start:stop])]
-                wiring.connect(m, queue.o, turns.i)
-                if start == 0:
-                    m.d.comb += front.i.valid.eq(queue.o.valid)
-            else:
-                m.d.comb += [turns.i.valid.eq(queue.o.valid), turns.i.p.eq(queue.o.p[start:stop])]
+            m.submodules[f"queue{start}"] = queue = FIFO(
+                stop - start, self.depth, never_full=True, direct=True
+            )
+            come = Signal(name=f"come{start}", attrs={"keep_register": 1})
+            m.d.sync += come.eq(self.come)
+            m.d.comb += [queue.i.valid.eq(come), queue.i.p.eq(beat[start:stop])]
+            wiring.connect(m, queue.o, turns.i)
+            if start == 0:
+                m.d.comb += front.i.valid.eq(queue.o.valid)
             m.d.comb += [out[start:stop].eq(turns.o.p), turns.o.ready.eq(self.o.ready)]
-        return m
+
+    def _deep(self, m):
+        m.submodules.ram = ram = BlockRAM(self.width, self.depth)
+        m.submodules.behind = behind = Outlet(self.shape, BEHIND)
+        wiring.connect(m, behind.o, wiring.flipped(self.o))
+        go = Signal()
+        here = delayed_flag(m, self.come, 1, name="here")
+        waiting = credit(m, self.depth, take=go, give=here, none=True, name="waiting")
+        addresses = [Signal.like(ram.write_addr), Signal.like(ram.read_addr)]
+        for address, moves in zip(addresses, (ram.write_en, go), strict=True):
+            with m.If(moves):
+                m.d.sync += address.eq(Mux(address == self.depth - 1, 0, address + 1))
+        m.d.comb += [
+            self.free.eq(credit(m, self.depth, take=self.start, give=go)),
+            go.eq(waiting & behind.free),
+            ram.write_en.eq(delayed_flag(m, here, 1, name="write_en")),
+            ram.write_addr.eq(addresses[0]),
+            ram.write_data.eq(delayed(m, Value.cast(self.beat), 1, name="written")),
+            ram.read_addr.eq(addresses[1]),
+            behind.start.eq(go),
+            behind.come.eq(delayed_flag(m, go, 1, name="come")),
+            Value.cast(behind.beat).eq(ram.read_data),
+        ]

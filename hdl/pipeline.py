@@ -46,15 +46,24 @@ def current(m, name, source, *, ends, may_load=1):
     return valid, load
 
 
-def credit(m, n, *, take, give, name="credits"):
+def credit(m, n, *, take, give, none=False, name="credits"):
     """Flag: one of `n` credits is left. Flag `take` takes one in this cycle, `give` gives one back.
 
-    What is given back counts from the second cycle on. A thermometer, so that nothing is compared.
+    What is given back counts from the second cycle on. With `none` there is none to begin with. A
+    thermometer, so that nothing is compared, and one cycle old: `take` comes late, and reaches the
+    flag, which is a register, but not `n` bits.
     """
-    left, given = Signal(n, init=-1, name=name), Signal(name=f"{name}_given")
-    m.d.sync += given.eq(give)
-    m.d.sync += left.eq(moved(left, given & ~take, take & ~given))
-    return left[0]
+    left = Signal(n, init=0 if none else -1, name=name)
+    free = Signal(init=not none, name=f"{name}_free")
+    taken, given = (Signal(name=f"{name}_{flag}") for flag in ("taken", "given"))
+    now = moved(left, given & ~taken, taken & ~given)
+    m.d.sync += [
+        taken.eq(take),
+        given.eq(give),
+        left.eq(now),
+        free.eq(now[1:2].any() | (now[0] & ~take)),
+    ]
+    return free
 
 
 def delayed_flag(m, flag, cycles, *, name="flag"):
@@ -81,18 +90,21 @@ def thermometer(m, count, n_lanes, *, name="below"):
     """Mask of the bytes of a beat whose number is less than `count` was 3 cycles ago.
 
     count : unsigned value of log2(4 * n_lanes) bits. The mask has one plane of lanes for each of
-    the four bytes of a lane. A copy of the count for four lanes each, then two steps of one LUT a
-    bit: lanes first, then the bytes within one.
+    the four bytes of a lane. Two copies of the count for four lanes each, then two steps of one LUT
+    a bit: lanes first, then the bytes within one.
     """
     above = Signal(n_lanes, name=f"{name}_above", reset_less=True)
     here = Signal(n_lanes, name=f"{name}_here", reset_less=True)
     ones = Signal(2, name=f"{name}_ones", reset_less=True)
     for start in range(0, n_lanes, 4):
         kept = {"keep_register": 1}
-        copy = Signal.like(count, name=f"{name}_count{start}", reset_less=True, attrs=kept)
-        m.d.sync += copy.eq(count)
+        copy, other = (
+            Signal.like(count, name=f"{name}_{part}{start}", reset_less=True, attrs=kept)
+            for part in ("count", "other")
+        )
+        m.d.sync += [copy.eq(count), other.eq(count)]
         for k in range(start, start + 4):
-            m.d.sync += [above[k].eq(copy[2:] > k), here[k].eq(copy[2:] == k)]
+            m.d.sync += [above[k].eq(copy[2:] > k), here[k].eq(other[2:] == k)]
     m.d.sync += ones.eq(copy[:2])
     result = Signal(4 * n_lanes, name=name, reset_less=True)
     m.d.sync += result.eq(
@@ -180,7 +192,7 @@ class Room(wiring.Component):
 
     A unit takes all that it may ever need when it starts, and gives it back when it is gone, so
     that a unit once started never waits for room. ``open`` is a register that lags behind by
-    `ROOM_LAG` cycles; the store must have room for what starts in between.
+    ``lag`` cycles; the store must have room for what starts in between.
 
     Parameters
     ----------
@@ -190,6 +202,8 @@ class Room(wiring.Component):
         Places of the largest unit.
     smallest : int
         Places of the smallest unit, one of which can start in each cycle.
+    lag : int
+        `ROOM_LAG`, or more if ``take`` is told later than the unit starts.
 
     Members
     -------
@@ -199,8 +213,8 @@ class Room(wiring.Component):
         A unit may start in this cycle.
     """
 
-    def __init__(self, size, *, largest=1, smallest=1):
-        self.most = size - largest - ROOM_LAG * smallest
+    def __init__(self, size, *, largest=1, smallest=1, lag=ROOM_LAG):
+        self.most = size - largest - lag * smallest
         if self.most < 0:
             raise ValueError(f"size must be at least {size - self.most}, not {size!r}")
         places = range(largest + 1)

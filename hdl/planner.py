@@ -105,14 +105,14 @@ class Planner(wiring.Component):
         n = self.n_lanes
         beat = self._issue(m)
 
-        # Two cycles for the address, four from the store, two through a 16:1 multiplexer.
+        # Three cycles for the address, four from the store, two through a 16:1 multiplexer.
         unit = beat["unit"]
         addr = (unit.tag_row + (beat["index"] >> 4))[: len(self.tag_addr)]
-        m.d.comb += self.tag_addr.eq(delayed(m, addr, 1, name="tag_addr"))
+        m.d.comb += self.tag_addr.eq(delayed(m, addr, 2, name="tag_addr"))
         n_tags = max(n, GROUP)  # at 4 lanes a beat sees its whole tag word
         near = delayed(m, self.tag_data, 2, name="tags_near")
         words = [near.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
-        chunk = delayed(m, beat["index"][:4], 4, name="chunk")[(n_tags // n).bit_length() - 1 :]
+        chunk = delayed(m, beat["index"][:4], 5, name="chunk")[(n_tags // n).bit_length() - 1 :]
         fours = []
         for k in range(0, len(words), 4):
             kept = {"keep_register": 1}
@@ -131,8 +131,8 @@ class Planner(wiring.Component):
                     m.d.sync += word.eq(four)
 
         # Lanes that count, and lanes that pad the last group, if the beat is the last
-        late = delayed(m, beat["unit"], 5, name="unit")
-        final = delayed(m, beat["final"], 6, name="final")
+        late = delayed(m, beat["unit"], 6, name="unit")
+        final = delayed(m, beat["final"], 7, name="final")
         inside, outside = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         live, pad = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         m.d.sync += [
@@ -150,9 +150,9 @@ class Planner(wiring.Component):
         ]
         mine = word
         if n < GROUP:
-            odd = delayed(m, beat["index"][0], 7, name="odd")
+            odd = delayed(m, beat["index"][0], 8, name="odd")
             mine = Mux(odd, word[2 * n :], word[: 2 * n])
-        valid = delayed_flag(m, beat["valid"], 7, name="valid")
+        valid = delayed_flag(m, beat["valid"], 8, name="valid")
         tags = Signal(2 * n, reset_less=True)
         strays = Signal(n_tags // 2, reset_less=True)
         m.d.sync += [
@@ -171,19 +171,20 @@ class Planner(wiring.Component):
         # Places: the running sum of bytes gives the column and the row
         m.submodules.prefix = prefix = PrefixSum(n)
         m.d.comb += prefix.tags.eq(tags)
-        summed = 8 + prefix.latency  # cycles after the beat's register
+        summed = 9 + prefix.latency  # cycles after the beat's register
 
         def ride(name, cycles):
             flag = name in ("valid", "first", "last")
             wait = delayed_flag if flag else delayed
             return wait(m, beat[name], cycles, name=f"{name}_ride")
 
-        at_sum = ride("unit", summed)
         size = Signal(16, reset_less=True)
         so_far = Signal(16)
         first, first_too = copied(m, ride("first", summed - 1), 2, name="first")
-        m.d.comb += so_far.eq(Mux(first, at_sum.tag_bytes, size))
-        m.d.sync += size.eq(Mux(first_too, at_sum.tag_bytes, size) + prefix.total)
+        early = ride("unit", summed - 1)
+        tag_bytes, tag_bytes_too = copied(m, early.tag_bytes, 2, name="tag_bytes")
+        m.d.comb += so_far.eq(Mux(first, tag_bytes, size))
+        m.d.sync += size.eq(Mux(first_too, tag_bytes_too, size) + prefix.total)
         offsets = delayed(m, prefix.offsets, 1, name="offsets")
         bases = []
         for group in range(n // 4):
@@ -247,8 +248,7 @@ class Planner(wiring.Component):
         go, stop, end = Signal(), Signal(), Signal()
         ends = Signal()
         valid, load = current(m, "unit", source, ends=ends, may_load=room.open)
-        index, last_index = (Signal(needed["final"]) for _ in range(2))
-        following = Signal.like(index)  # index + 1
+        index, rest = (Signal(needed["final"]) for _ in range(2))  # rest: beats behind this one
         fresh, final, row_ends = Signal(), Signal(), Signal()
         m.d.comb += [
             waiting.i.valid.eq(self.units.valid),
@@ -265,22 +265,14 @@ class Planner(wiring.Component):
             room.take.eq(Mux(load, source.p.beats, 0)),
             room.give.eq(Mux(self.done, self.done_beats, 0)),
         ]
-        with m.If(go):
+        renews = ~valid | stop
+        with m.If(~valid | self.tag_rows.valid):  # they follow a unit that is not there yet
             m.d.sync += [
-                fresh.eq(0),
-                index.eq(following),
-                following.eq(following + 1),
-                final.eq(following == last_index),
-                row_ends.eq(index[:4] == CHUNKS - 2),
-            ]
-        with m.If(load):
-            m.d.sync += [
-                fresh.eq(1),
-                index.eq(0),
-                following.eq(1),
-                final.eq(source.p.single),
-                last_index.eq(source.p.final),
-                row_ends.eq(0),
+                fresh.eq(renews),
+                index.eq(Mux(renews, 0, index + 1)),
+                rest.eq(Mux(renews, source.p.final, rest - 1)),
+                final.eq(Mux(renews, source.p.single, rest == 1)),
+                row_ends.eq(~renews & (index[:4] == CHUNKS - 2)),
             ]
         beat = {"valid": go, "first": go & fresh, "last": end}
         late = table.latency

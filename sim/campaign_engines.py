@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..hdl.compressor import N_UNITS
+from ..hdl.compressor import LAG, N_UNITS
 from ..hdl.pipeline import Room
 from . import engines, stimulus
 
@@ -71,7 +71,7 @@ class Bench:
         self.model, self.side = model, side
         n_rows = engine.n_beats if side is COMPRESSOR else engine.n_rows
         rooms = (engine.depth, n_rows), (engine.tag_depth, engine.n_tag_rows), (N_UNITS, 1)
-        self.most = [Room(size, largest=largest).most for size, largest in rooms]
+        self.most = [Room(size, largest=largest, lag=LAG).most for size, largest in rooms]
 
     def play(self, units, *, instance=None, **how):
         """Play units, all of which must come out as the model says; returns the `batch.Run`."""

@@ -4,7 +4,7 @@ Each function adds assertions to a `gradnic.sim.formal.Conservation` harness, or
 lemmas know the circuits' registers and must change with them; the claims proven do not.
 """
 
-from amaranth.hdl import Assert, Cat, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Mux, Signal
 
 from ..hdl.ring import N_CREDITS
 
@@ -47,14 +47,14 @@ def _slot(m, enters, pointer):
 
 def stored(queue):
     """Beats in the memory of a `FIFO`: its count is one cycle old."""
-    return (sum(queue.occupied) + queue.up - queue.down)[: len(queue.occupied)]
+    return (sum(queue.occupied) + queue.pushed - queue.popped)[: len(queue.occupied)]
 
 
 def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
     """`count` beats are in the FIFO; if `tracking`, the one behind `ahead` of them is `beat`."""
     port = queue.array.read_port(domain="comb")
     slot = _slot(m, enters, queue.head)
-    valid, more = queue.valids[0], queue.occupied
+    valid, more = Const(0) if queue.direct else queue.valids[0], queue.occupied
     n_slots = queue.depth
     n_stored = Signal(range(n_slots + 1))
     position = Signal(range(2 * n_slots + 1))
@@ -70,8 +70,8 @@ def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
         port.addr.eq(slot),
         *(Assert(copy == valid) for copy in queue.valids[1:]),
         *(Assert(more[k] | ~more[k + 1]) for k in range(n_slots - 1)),
-        Assert(~queue.up | (~queue.down & ~more[n_slots - 1])),
-        Assert(~queue.down | more[0]),
+        Assert(~queue.pushed | ~more[n_slots - 1]),
+        Assert(~queue.popped | more[0]),
         Assert(queue.waiting == (n_stored != 0)),
         Assert(queue.free == ((n_stored < n_slots) | queue.never_full)),
         Assert(queue.tail < n_slots),

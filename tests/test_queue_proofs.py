@@ -22,6 +22,7 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
     "fifo2": (lambda shape: FIFO(shape, 2), 3, lemmas.fifo_lemmas),
     "fifo5": (lambda shape: FIFO(shape, 5), 6, lemmas.fifo_lemmas),
     "fifo16": (lambda shape: FIFO(shape, 16), 17, lemmas.fifo_lemmas),
+    "direct16": (lambda shape: FIFO(shape, 16, direct=True), 16, lemmas.fifo_lemmas),
     "block4": (lambda shape: BlockFIFO(shape, 4), 12, lemmas.block_lemmas),
     "block512": (lambda shape: BlockFIFO(shape, 512), 520, lemmas.block_lemmas),
 }
@@ -35,6 +36,7 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
         ("fifo2", NARROW),
         ("fifo5", NARROW),
         ("fifo16", WIDE),
+        ("direct16", WIDE),
         ("block4", NARROW),
         ("block512", WIDE),
     ],
@@ -55,6 +57,7 @@ def test_queue_for_all_time(name, shape):
         ("turns", 0, 1, 2),
         ("fifo5", 1, 1, 3),
         ("fifo16", 1, 1, 3),
+        ("direct16", 0, 1, 3),
         ("block4", 6, 6, 8),
     ],
 )
@@ -88,7 +91,7 @@ BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one
         "FIFO",
         (4,),
         5,
-        [("waiting & (self.o.ready | ~self.o.valid)", "waiting & self.o.ready")],
+        [("self.o.ready | ~self.o.valid)),", "self.o.ready)),")],
     ),
     (fifo, "FIFO", (4,), 5, [("push.eq(self.i.valid & self.free)", "push.eq(self.i.valid)")]),
     (fifo, "FIFO", (3,), 4, [("more_than(self.depth - 2)", "more_than(self.depth - 1)")]),
