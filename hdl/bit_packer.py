@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from .pipeline import copied, delayed_flag
+from .pipeline import copied, delayed, delayed_flag
 
 UNITS = 8  # a beat out is eight units of one bit per lane
 GROUP = 16  # bits that one copy of a register steers
@@ -100,7 +100,7 @@ class BitPacker(wiring.Component):
                 m.d.sync += kept[part].eq(turned[part])
         m.d.sync += [self.done.eq(delayed_flag(m, full, 1, name="full"))]
         m.d.sync += [self.merged.eq(delayed_flag(m, here & ~full, 1, name="merges"))]
-        m.d.sync += self.octets.eq(_reversed_bits(out))
+        m.d.comb += self.octets.eq(delayed(m, _reversed_bits(out), 1, name="octets"))
         return m
 
 
@@ -174,6 +174,6 @@ class BitUnpacker(wiring.Component):
                 Cat(dense[width * lane : width * (lane + 1)][::-1]) for width in (8, 12, 16, 16)
             )
             (code,) = copied(m, self.code, 1, name=f"code{lane}")
-            m.d.sync += self.values[lane].eq(shapes[code])
+            m.d.comb += self.values[lane].eq(delayed(m, shapes[code], 1, name=f"value{lane}_"))
         m.d.comb += self.done.eq(delayed_flag(m, self.produces, self.latency, name="inside"))
         return m

@@ -1,6 +1,6 @@
 """FP32 arithmetic of the decoders: integers to floats, and products rounded to nearest even."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,7 +41,7 @@ class IntToFloat(wiring.Component):
             raise ValueError(f"width must be 2 to 33 bits, not {width!r}")
         self.width = width
         self.n_steps = (width - 1).bit_length()
-        self.latency = 3 + self.n_steps
+        self.latency = 4 + self.n_steps
         super().__init__({"i": In(signed(width)), "o": Out(Float)})
 
     def elaborate(self, platform):
@@ -69,14 +69,16 @@ class IntToFloat(wiring.Component):
         if rest is not None and len(rest):
             m.d.sync += up.eq(rest[-1] & (kept[0] | rest[:-1].any()))
         m.d.sync += [whole.eq(kept), placed.eq(exponent)]
-        rounded = Signal(25)
-        m.d.comb += rounded.eq(whole + up)
+        rounded, biased = Signal(25, reset_less=True), Signal(signed(11), reset_less=True)
+        m.d.sync += [rounded.eq(whole + up), biased.eq(placed)]
+        result = Signal(Float, reset_less=True)
         m.d.sync += [
-            self.o.mantissa.eq(Mux(rounded[24], 1 << 23, rounded)),
-            self.o.exponent.eq(placed + rounded[24]),
-            self.o.sign.eq(delayed(m, sign, 1, name="sign_late")),
-            self.o.zero.eq(delayed(m, ~value[-1], 1, name="zero")),
+            result.mantissa.eq(Mux(rounded[24], 1 << 23, rounded)),
+            result.exponent.eq(biased + rounded[24]),
+            result.sign.eq(delayed(m, sign, 2, name="sign_late")),
+            result.zero.eq(delayed(m, ~value[-1], 2, name="zero")),
         ]
+        m.d.comb += self.o.eq(result)
         return m
 
 
@@ -92,7 +94,7 @@ class Times(wiring.Component):
         FP32 bits.
     """
 
-    latency = 8
+    latency = 10
 
     a: In(Float)
     b: In(Float)
@@ -105,33 +107,51 @@ class Times(wiring.Component):
         exponent = Signal(signed(12), reset_less=True)
         m.d.sync += exponent.eq(self.a.exponent + self.b.exponent - 127)
         exponent = delayed(m, exponent, times.latency - 1, name="exponent")
-        sign = delayed(m, self.a.sign ^ self.b.sign, times.latency + 2, name="sign")
-        zero = delayed(m, self.a.zero | self.b.zero, times.latency + 2, name="zero")
+        sign = delayed(m, self.a.sign ^ self.b.sign, times.latency + 4, name="sign")
+        zero = delayed(m, self.a.zero | self.b.zero, times.latency + 3, name="zero")
 
         # the product is in [1, 4): one place right if it is 2 or more
-        kept, below = Signal(24, reset_less=True), Signal(24, reset_less=True)
+        kept, half = Signal(24, reset_less=True), Signal(reset_less=True)
+        rest = Signal(7, reset_less=True)  # any of the bits below the half, by fours
         placed = Signal(signed(12), reset_less=True)
         high = times.p[47]
         m.d.sync += [
             kept.eq(Mux(high, times.p[24:], times.p[23:47])),
-            below.eq(Mux(high, times.p[:24], times.p[:23] << 1)),
+            half.eq(Mux(high, times.p[23], times.p[22])),
+            rest.eq(Cat(*(times.p[k : min(k + 4, 22)].any() for k in range(0, 22, 4)),
+                        high & times.p[22])),
             placed.eq(exponent + high),
+        ]  # fmt: skip
+        held, up = Signal(24, reset_less=True), Signal(reset_less=True)
+        ones, least = Signal(reset_less=True), Signal(reset_less=True)
+        final = Signal(signed(12), reset_less=True)
+        m.d.sync += [
+            held.eq(kept),
+            up.eq(half & (kept[0] | rest.any())),
+            ones.eq(kept.all()),
+            final.eq(placed),
+            least.eq(placed == 0),
         ]
-        rounded, final = Signal(25, reset_less=True), Signal(signed(12), reset_less=True)
+        rounded, exponents = Signal(25, reset_less=True), Signal(data.ArrayLayout(8, 2))
         # between the largest subnormal and the least normal number, FP32 rounds up from all ones
         to_least = Signal(reset_less=True)
+        small, large = Signal(2, reset_less=True), Signal(2, reset_less=True)  # without and with
         m.d.sync += [
-            rounded.eq(kept + (below[-1] & (kept[0] | below[:-1].any()))),
-            final.eq(placed),
-            to_least.eq((placed == 0) & kept.all()),
+            rounded.eq(held + up),
+            to_least.eq(least & ones),
+            Cat(exponents).eq(Cat(final[:8], (final + 1)[:8])),
+            small.eq(Cat(final < 1, final < 0)),
+            large.eq(Cat(final > 254, final > 253)),
         ]
-        carried = Signal(signed(12))
-        m.d.comb += carried.eq(final + rounded[24])
-        with m.If(zero | ((carried < 1) & ~to_least)):
-            m.d.sync += self.o.eq(0)
-        with m.Elif(carried > 254):
-            m.d.sync += self.o.eq(Cat(Const(0x7F800000, 31), sign))
-        with m.Else():
-            fraction = Mux(rounded[24] | to_least, 0, rounded[:23])
-            m.d.sync += self.o.eq(Cat(fraction, Mux(to_least, 1, carried)[:8], sign))
+        carried = rounded[24]
+        fraction, number = Signal(23, reset_less=True), Signal(8, reset_less=True)
+        nothing, infinite = Signal(reset_less=True), Signal(reset_less=True)
+        m.d.sync += [
+            fraction.eq(Mux(carried | to_least, 0, rounded[:23])),
+            number.eq(Mux(to_least, 1, Mux(carried, exponents[1], exponents[0]))),
+            nothing.eq(zero | (Mux(carried, small[1], small[0]) & ~to_least)),
+            infinite.eq(Mux(carried, large[1], large[0])),
+        ]
+        word = Cat(Mux(infinite, 0, fraction), number | infinite.replicate(8), sign)
+        m.d.comb += self.o.eq(delayed(m, Mux(nothing, 0, word), 1, name="word"))
         return m

@@ -1,14 +1,18 @@
 """Walsh-Hadamard transform as a stream: a block of elements in, its transform out, no bubble."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from .memory import BlockRAM
 from .pipeline import copied, delayed, delayed_flag
 
 BLOCKS = (64, 256, 1024, 4096)
 GROUP = 2  # lanes that share a memory, and the registers that steer it
+LARGEST_LUT_RAM = 32  # beats of a span kept in LUT RAM; block RAM above
 
 
 def check_shape(lanes, block):
@@ -79,7 +83,8 @@ class Hadamard(wiring.Component):
         sizes = Array(max(1, b // self.lanes) for b in BLOCKS)
         m.d.sync += beats.eq(sizes[self.log4])
         for stage, span in enumerate(self.spans):
-            part = _Across(self.lanes, self.widths[stage], self.widths[stage + 1], span)
+            kind = _Near if span < 4 else _Across
+            part = kind(self.lanes, self.widths[stage], self.widths[stage + 1], span)
             m.submodules[f"across{span}"] = part
             skip = Signal(name=f"skip{span}")
             m.d.sync += skip.eq(beats <= span)
@@ -98,87 +103,170 @@ class Hadamard(wiring.Component):
             for j in range(self.lanes):
                 near, far = elements[j & ~(1 << k)], elements[j | 1 << k]
                 m.d.sync += results[j].eq(near - far if j >> k & 1 else near + far)
-            delayed = Signal(name=f"valid{k}")
-            m.d.sync += delayed.eq(valid)
-            valid, elements = delayed, results
+            valid, elements = delayed_flag(m, valid, 1, name=f"valid{k}_"), results
         m.d.comb += [self.o.valid.eq(valid), Cat(self.o.payload).eq(Cat(elements))]
         return m
 
 
-class _Across(wiring.Component):
-    """Butterflies between beats that are `span` apart; a stage of `Hadamard`.
+def _ports(lanes, in_width, width):
+    """Members of a stage across beats: ``skip`` says that blocks are too small for it."""
+    return {
+        "skip": In(1),
+        "i": In(stream.Signature(data.ArrayLayout(signed(in_width), lanes))),
+        "o": Out(stream.Signature(data.ArrayLayout(signed(width), lanes))),
+    }
+
+
+def _steps(m, stage):
+    """What a stage across beats does with a beat, a cycle after it came.
 
     Sums leave as the second half of the span arrives, differences in the `span` cycles after it:
     the first half of what follows takes at least as long, so that the two never meet.
+
+    comes, passes : a beat is here, to be combined; to go by. place : of it within its half.
+    meets : it belongs to the second half. leaving, leaving_place : a difference leaves.
+    """
+    span, i, skip = stage.span, stage.i, stage.skip
+    comes = delayed_flag(m, i.valid & ~skip, 1, name="comes")
+    passes = delayed_flag(m, i.valid & skip, 1, name="passes")
+    place, second = Signal(ceil_log2(span)), Signal()
+    leaving, leaving_place = Signal(), Signal.like(place)
+    last = place == span - 1
+    with m.If(comes):
+        m.d.sync += [place.eq(place + 1), second.eq(second ^ last)]
+    with m.If(comes & second & last):
+        m.d.sync += [leaving.eq(1), leaving_place.eq(0)]
+    with m.Elif(leaving):
+        m.d.sync += [
+            leaving.eq(leaving_place != span - 1),
+            leaving_place.eq(leaving_place + 1),
+        ]
+    return SimpleNamespace(
+        comes=comes, passes=passes, place=place, meets=comes & second,
+        leaving=leaving, leaving_place=leaving_place,
+    )  # fmt: skip
+
+
+class _Near(wiring.Component):
+    """Butterflies between beats that are 1 or 2 apart; a stage of `Hadamard`, in registers."""
+
+    def __init__(self, lanes, in_width, width, span):
+        self.span, self.width = span, width
+        super().__init__(_ports(lanes, in_width, width))
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = len(self.i.payload)
+        steps = _steps(m, self)
+        arrived = delayed(m, Cat(self.i.payload), 2, name="arrived")
+        goes = steps.meets | steps.leaving | steps.passes
+        m.d.comb += self.o.valid.eq(delayed_flag(m, goes, 3, name="goes"))
+        late = delayed(m, Cat(steps.leaving, steps.leaving_place), 1, name="late")
+        for start in range(0, lanes, GROUP):
+            now, then = (
+                copied(m, value, 1, name=f"{name}{start}_")[0]
+                for name, value in (
+                    ("now", Cat(steps.comes, steps.meets, steps.place)), ("then", late))
+            )  # fmt: skip
+            comes, meets, place = now[0], now[1], now[2:]
+            leaving, leaving_place = then[0], then[1:]
+            for lane in range(start, min(start + GROUP, lanes)):
+                new = arrived.word_select(lane, len(arrived) // lanes).as_signed()
+                kept, total = Signal(signed(self.width)), Signal(signed(self.width))
+                firsts = self._words(m, new, comes & ~meets, place, f"first{lane}_")
+                m.d.comb += [
+                    kept.eq(Array(firsts)[place]),
+                    total.eq(Mux(meets, kept, 0) + new),
+                ]
+                rests = self._words(m, kept - new, meets, place, f"rest{lane}_")
+                result = Mux(
+                    leaving,
+                    Array(rests)[leaving_place],
+                    delayed(m, total, 1, name=f"total{lane}_"),
+                )
+                m.d.comb += self.o.payload[lane].eq(delayed(m, result, 1, name=f"out{lane}_"))
+        return m
+
+    def _words(self, m, value, write, place, name):
+        """A register for each place; `value` goes into the one at `place` in a cycle of `write`."""
+        words = [
+            Signal(signed(self.width), name=f"{name}{k}", reset_less=True) for k in range(self.span)
+        ]
+        for k, word in enumerate(words):
+            with m.If(write & (place == k)):
+                m.d.sync += word.eq(value)
+        return words
+
+
+class _Across(wiring.Component):
+    """Butterflies between beats that are `span` apart, 4 or more; a stage of `Hadamard`.
+
+    The first half of a span is kept in memory, and differences take its place.
     """
 
     def __init__(self, lanes, in_width, width, span):
         self.span, self.width = span, width
-        super().__init__(
-            {
-                "skip": In(1),
-                "i": In(stream.Signature(data.ArrayLayout(signed(in_width), lanes))),
-                "o": Out(stream.Signature(data.ArrayLayout(signed(width), lanes))),
-            }
-        )
+        super().__init__(_ports(lanes, in_width, width))
 
     def elaborate(self, platform):
         m = Module()
-        span, lanes = self.span, len(self.i.payload)
-        place = Signal(ceil_log2(span))  # of the beat that arrives, within its half
-        second = Signal()  # it belongs to the second half
-        leaving = Signal()  # differences are leaving
-        leaving_place = Signal.like(place)
-        last = place == span - 1
-        with m.If(self.i.valid & ~self.skip):
-            m.d.sync += [place.eq(place + 1), second.eq(second ^ last)]
-        with m.If(self.i.valid & ~self.skip & second & last):
-            m.d.sync += [leaving.eq(1), leaving_place.eq(0)]
-        with m.Elif(leaving):
-            m.d.sync += [
-                leaving.eq(leaving_place != span - 1),
-                leaving_place.eq(leaving_place + 1),
-            ]
-        meets = self.i.valid & ~self.skip & second
-        stores = self.i.valid & ~self.skip
-        uses_kept, uses_new = meets | leaving, meets | (self.i.valid & self.skip)
-        # below four beats what was written must be there at once; above, registers fit between
-        lag = 1 if span < 4 else 2
-        flags = delayed(m, Cat(uses_kept, uses_new, meets), lag - 1, name="flags")
-        reads = Mux(leaving, leaving_place, place)
-        arrived = delayed(m, Cat(self.i.payload), lag, name="arrived")
+        lanes = len(self.i.payload)
+        steps = _steps(m, self)
+        lag = 2 if self.span <= LARGEST_LUT_RAM else 4  # until a word is here
+        reads = Mux(steps.leaving, steps.leaving_place, steps.place)
+        arrived = delayed(m, Cat(self.i.payload), lag + 1, name="arrived")
+        flags = delayed(m, Cat(steps.leaving, steps.passes, steps.meets), lag, name="flags")
+        written = delayed(m, steps.place, lag, name="written")
+        stored = delayed_flag(m, steps.comes, lag, name="stored")
         for start in range(0, lanes, GROUP):
             stop = min(start + GROUP, lanes)
-            (steers,), (address,) = (
-                copied(m, value, 1, name=f"{name}{start}")
-                for name, value in (("steers", flags), ("reads", reads))
-            )
-            words = memory.Memory(shape=(stop - start) * self.width, depth=span, init=[])
-            m.submodules[f"words{start}"] = words
-            read, write = words.read_port(domain="comb"), words.write_port()
-            word = delayed(m, read.data, lag - 1, name=f"word{start}_")
-            stored = [
-                self._butterfly(m, steers, word.word_select(lane - start, self.width),
-                                arrived.word_select(lane, len(arrived) // lanes), lane)
+            steers, address, write_addr, write_en = (
+                copied(m, value, 1, name=f"{name}{start}_")[0]
+                for name, value in (
+                    ("steers", flags), ("reads", reads), ("writes", written), ("stores", stored))
+            )  # fmt: skip
+            word, write = self._words(m, start, (stop - start) * self.width, address, lag)
+            rests = [
+                self._butterfly(m, steers, word.word_select(lane - start, self.width).as_signed(),
+                                arrived.word_select(lane, len(arrived) // lanes).as_signed(), lane)
                 for lane in range(start, stop)
             ]  # fmt: skip
             m.d.comb += [
-                read.addr.eq(address),
-                write.data.eq(delayed(m, Cat(stored), lag - 1, name=f"stored{start}_")),
+                write.data.eq(Cat(rests)),
+                write.addr.eq(write_addr),
+                write.en.eq(write_en),
             ]
-            (written,) = copied(m, delayed(m, place, 2 * lag - 2), 1, name=f"place{start}")
-            (writes,) = copied(m, delayed_flag(m, stores, 2 * lag - 2), 1, name=f"stores{start}")
-            m.d.comb += [write.addr.eq(written), write.en.eq(writes)]
-        m.d.sync += self.o.valid.eq(delayed_flag(m, uses_kept | uses_new, lag, name="goes"))
+        goes = steps.meets | steps.leaving | steps.passes
+        m.d.comb += self.o.valid.eq(delayed_flag(m, goes, lag + 2, name="goes"))
         return m
 
-    def _butterfly(self, m, steers, kept, arrived, lane):
+    def _words(self, m, start, width, address, lag):
+        """A memory of the span: (word, `lag` - 1 cycles after its address; its write port)."""
+        if self.span > LARGEST_LUT_RAM:
+            m.submodules[f"words{start}"] = ram = BlockRAM(width, self.span)
+            m.d.comb += ram.read_addr.eq(address)
+            write = SimpleNamespace(data=ram.write_data, addr=ram.write_addr, en=ram.write_en)
+            return delayed(m, ram.read_data, lag - 3, name=f"word{start}_"), write
+        words = memory.Memory(
+            shape=width, depth=self.span, init=[], attrs={"ram_style": "distributed"}
+        )
+        m.submodules[f"words{start}"] = words
+        read, write = words.read_port(domain="comb"), words.write_port()
+        m.d.comb += read.addr.eq(address)
+        return delayed(m, read.data, lag - 1, name=f"word{start}_"), write
+
+    def _butterfly(self, m, steers, kept, new, lane):
         """One lane: its sum goes out; returns what is stored, the first half or a difference."""
-        uses_kept, uses_new, meets = steers
-        kept, new = kept.as_signed(), Signal(signed(self.width), name=f"new{lane}")
-        m.d.comb += new.eq(arrived.as_signed())
-        m.d.sync += self.o.payload[lane].eq(Mux(uses_kept, kept, 0) + Mux(uses_new, new, 0))
-        # kept - new or new: the inverted bits' one more comes in as a carry
-        inverted = Cat(meets, new ^ meets.replicate(self.width))
-        difference = Cat(meets, Mux(meets, kept, 0)) + inverted
-        return difference[1 : self.width + 1]
+        leaving, passes, meets = steers
+        total, rest = (
+            Signal(signed(self.width), name=f"{name}{lane}", reset_less=True)
+            for name in ("total", "rest")
+        )
+        m.d.sync += [total.eq(kept + new), rest.eq(kept - new)]
+        kept = delayed(m, kept, 1, name=f"kept{lane}_")
+        new = delayed(m, new, 1, name=f"new{lane}_")
+        out = Mux(leaving, kept, Mux(passes, new, total))
+        m.d.comb += self.o.payload[lane].eq(delayed(m, out, 1, name=f"out{lane}_"))
+        stored = Signal(signed(self.width), name=f"stored{lane}")
+        m.d.comb += stored.eq(Mux(meets, rest, new))
+        return stored

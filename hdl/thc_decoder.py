@@ -15,7 +15,6 @@ from .thc_random import BlockHash, Signs
 
 Sums = data.StructLayout({"word": 32, "number": 32})
 Seeds = data.StructLayout({"sign_word": 32, "scale": Float, "nothing": 1, "infinite": 1})
-N_SEEDS = 64
 QUIET_NAN = 0x7FC00000
 
 
@@ -50,6 +49,7 @@ class ThcDecoder(wiring.Component):
     def __init__(self, lanes, *, block=1024):
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
+        self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way
         self.rotate = Hadamard(lanes, block, in_width=18, width=17 + block.bit_length())
         super().__init__(
             {
@@ -69,24 +69,29 @@ class ThcDecoder(wiring.Component):
         m = Module()
         lanes = self.lanes
         seeds, known = self._seeds(m)
-        depth = 2 ** ceil_log2(self.block // lanes + 64)
+        depth = 2 ** ceil_log2(self.block // lanes + 96)
         m.submodules.room = room = Room(depth)
         m.submodules.results = results = BlockFIFO(32 * lanes, depth)
-        last_beat = Signal(range(max(2, self.block // lanes)))
-        m.d.sync += last_beat.eq((64 // lanes << (self.log4 << 1)) - 1)
+        before_last = Signal(range(max(2, self.block // lanes)))
+        m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
 
         # a beat may start in a block whose seeds are there
         m.submodules.unpacker = unpacker = BitUnpacker(lanes)
-        started, at_first, at_last = Signal.like(last_beat), Signal(init=1), Signal()
-        ahead, some = Signal(range(N_SEEDS + 1)), Signal()  # blocks known and not begun; are any?
-        following, produced = Signal.like(ahead), Signal()
-        m.d.comb += following.eq(ahead + known - (produced & at_first))
-        m.d.sync += [ahead.eq(following), some.eq(following.any())]
+        started, at_first, at_last = Signal.like(before_last), Signal(init=1), Signal()
+        # blocks known and not begun; are there any?
+        ahead, some = Signal(range(self.n_seeds + 1)), Signal()
+        following, produced, begun = Signal.like(ahead), Signal(), Signal()
+        m.d.comb += following.eq(ahead + known - begun)
+        m.d.sync += [
+            begun.eq(produced & at_first),  # a block has two beats or more: in time for the next
+            ahead.eq(following),
+            some.eq(following.any()),
+        ]
         with m.If(produced):
             m.d.sync += [
                 started.eq(Mux(at_last, 0, started + 1)),
                 at_first.eq(at_last),
-                at_last.eq(~at_last & (started + 1 == last_beat)),
+                at_last.eq(~at_last & (started == before_last)),
             ]
         m.d.comb += [
             unpacker.code.eq(self.code),
@@ -109,12 +114,12 @@ class ThcDecoder(wiring.Component):
             m.d.comb += rotate.i.payload[lane].eq(value)
 
         # the block's seeds are used where its rotated values come out
-        place, turns_first, turns_last = Signal.like(last_beat), Signal(init=1), Signal()
+        place, turns_first, turns_last = Signal.like(before_last), Signal(init=1), Signal()
         with m.If(rotate.o.valid):
             m.d.sync += [
                 place.eq(Mux(turns_last, 0, place + 1)),
                 turns_first.eq(turns_last),
-                turns_last.eq(~turns_last & (place + 1 == last_beat)),
+                turns_last.eq(~turns_last & (place == before_last)),
             ]
         m.d.comb += seeds.ready.eq(rotate.o.valid & turns_last)
         m.submodules.signs = signs = Signs(lanes)
@@ -149,8 +154,8 @@ class ThcDecoder(wiring.Component):
 
     def _seeds(self, m):
         """Stream of what the blocks to come need, and a pulse for each that is known."""
-        m.submodules.seeds = seeds = FIFO(Seeds, N_SEEDS)
-        m.submodules.seeds_room = room = Room(N_SEEDS)
+        m.submodules.seeds = seeds = FIFO(Seeds, self.n_seeds)
+        m.submodules.seeds_room = room = Room(self.n_seeds)
         m.submodules.hash = hashes = BlockHash(signs_only=True)
         m.submodules.scale = times = Times()
         takes = Signal()

@@ -16,7 +16,6 @@ from .thc_scale import F, Factor, Reciprocal, Scale
 
 Block = data.StructLayout({"word": 32, "number": 32, "silent": 1})
 Seeds = data.StructLayout({"scale": Factor, "hashes": Hashes})
-N_SEEDS = 64
 
 
 class ThcEncoder(wiring.Component):
@@ -56,6 +55,7 @@ class ThcEncoder(wiring.Component):
     def __init__(self, lanes, *, block=1024):
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
+        self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way
         half = (block.bit_length() - 1) // 2
         in_width = half + F + 2
         self.rotate = Hadamard(
@@ -93,25 +93,30 @@ class ThcEncoder(wiring.Component):
 
         # a beat is let in if its block's seeds are there; they are taken a cycle after its last
         beat = Signal(range(max(2, self.block // lanes)))
-        last_beat = Signal.like(beat)
+        before_last = Signal.like(beat)
         at_first, at_last = Signal(init=1), Signal()
-        m.d.sync += last_beat.eq((64 // lanes << (self.log4 << 1)) - 1)
+        m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
         goes, may_go = Signal(), Signal()
-        ahead, some = Signal(range(N_SEEDS + 1)), Signal()  # blocks known and not begun; are any?
-        following = Signal.like(ahead)
+        # blocks known and not begun; are there any?
+        ahead, some = Signal(range(self.n_seeds + 1)), Signal()
+        following, begun = Signal.like(ahead), Signal()
         m.d.comb += [
             may_go.eq((some | ~at_first) & room.open & ~self.busy),
             goes.eq(self.floats.valid & may_go),
             self.floats.ready.eq(may_go),
-            following.eq(ahead + known - (goes & at_first)),
+            following.eq(ahead + known - begun),
             room.take.eq(goes),
         ]
-        m.d.sync += [ahead.eq(following), some.eq(following.any())]
+        m.d.sync += [
+            begun.eq(goes & at_first),  # a block has two beats or more: in time for the next
+            ahead.eq(following),
+            some.eq(following.any()),
+        ]
         with m.If(goes):
             m.d.sync += [
                 beat.eq(Mux(at_last, 0, beat + 1)),
                 at_first.eq(at_last),
-                at_last.eq(~at_last & (beat + 1 == last_beat)),
+                at_last.eq(~at_last & (beat == before_last)),
             ]
         valid = delayed_flag(m, goes, 2, name="valid")
         first = delayed(m, at_first, 2, name="first")
@@ -194,8 +199,8 @@ class ThcEncoder(wiring.Component):
     def _seeds(self, m):
         """Stream of what the blocks to come need, their factors and the seeds of their dice; and a
         pulse for each that is known."""
-        m.submodules.seeds = seeds = FIFO(Seeds, N_SEEDS)
-        m.submodules.seeds_room = room = Room(N_SEEDS)
+        m.submodules.seeds = seeds = FIFO(Seeds, self.n_seeds)
+        m.submodules.seeds_room = room = Room(self.n_seeds)
         m.submodules.hash = hashes = BlockHash()
         m.submodules.reciprocal = reciprocal = Reciprocal()
         takes = Signal()

@@ -86,15 +86,15 @@ class ThcNorm(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes, n_beats = self.lanes, self.block // self.lanes
-        last_beat = Signal(range(max(2, n_beats)))
-        m.d.sync += last_beat.eq((64 // lanes << (self.log4 << 1)) - 1)
+        before_last = Signal(range(max(2, n_beats)))
+        m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
 
         # write: two blocks' room, one being written while the other is read
         m.submodules.blocks = blocks = Room(4, largest=1, smallest=0)
         m.submodules.results_room = results_room = Room(N_RESULTS)
         m.submodules.store = store = BlockRAM(25 * lanes, 4 * max(2, n_beats))
         m.submodules.tops = tops = FIFO(8, 4)
-        beat, turn = Signal.like(last_beat), Signal(2)
+        beat, turn = Signal.like(before_last), Signal(2)
         at_first, at_last = Signal(init=1), Signal()
         may_start = Signal()
         goes = Signal()
@@ -109,7 +109,7 @@ class ThcNorm(wiring.Component):
             m.d.sync += [
                 beat.eq(Mux(at_last, 0, beat + 1)),
                 at_first.eq(at_last),
-                at_last.eq(~at_last & (beat + 1 == last_beat)),
+                at_last.eq(~at_last & (beat == before_last)),
             ]
             with m.If(at_last):
                 m.d.sync += turn.eq(turn + 1)
@@ -136,7 +136,7 @@ class ThcNorm(wiring.Component):
         m.d.comb += [tops.i.valid.eq(known), tops.i.payload.eq(top)]
 
         # read: the block at the head of `tops`, a beat a cycle
-        place, reading = Signal.like(last_beat), Signal(2)
+        place, reading = Signal.like(before_last), Signal(2)
         read_first, read_last = Signal(init=1), Signal()
         m.d.comb += [
             store.read_addr.eq(Cat(place, reading)),
@@ -147,7 +147,7 @@ class ThcNorm(wiring.Component):
             m.d.sync += [
                 place.eq(Mux(read_last, 0, place + 1)),
                 read_first.eq(read_last),
-                read_last.eq(~read_last & (place + 1 == last_beat)),
+                read_last.eq(~read_last & (place == before_last)),
             ]
             with m.If(read_last):
                 m.d.sync += reading.eq(reading + 1)

@@ -37,7 +37,7 @@ class Quantize(wiring.Component):
         Index.
     """
 
-    latency = 17
+    latency = 18
     random_lag = 12
 
     def __init__(self, width):
@@ -86,9 +86,11 @@ class Quantize(wiring.Component):
         m.submodules.dice = dice = Multiplier(8, 9)
         m.d.comb += [dice.a.eq(cell.gap), dice.b.eq(Cat(1, self.random))]
         fraction = Cat(delayed(m, u[:8], 2, name="part"), cell.above)
-        fraction = delayed(m, fraction, dice.latency, name="fraction")
-        lower = delayed(m, cell.lower, dice.latency + 1, name="lower")
-        is_open = delayed(m, cell.gap.any(), dice.latency, name="open")
-        up = Signal(reset_less=True)
-        m.d.sync += [up.eq((dice.p <= (fraction << 1)) & is_open), self.o.eq(lower + up)]
+        lag = dice.latency + 1
+        rolled = delayed(m, dice.p, 1, name="rolled")
+        fraction = delayed(m, fraction, lag, name="fraction")
+        is_open = delayed(m, cell.gap.any(), lag, name="open")
+        up = delayed(m, (rolled <= (fraction << 1)) & is_open, 1, name="up")
+        lower = delayed(m, cell.lower, lag + 1, name="lower")
+        m.d.comb += self.o.eq(delayed(m, lower + up, 1, name="index"))
         return m

@@ -209,7 +209,8 @@ class RandomBytes(wiring.Component):
                 write.data.eq(drawn),
                 write.en.eq(valid),
             ]
-            m.d.sync += self.octets.word_select(lane, 8).eq(drawn[24:])
+            octet = delayed(m, drawn[24:], 1, name=f"octet{lane}_")
+            m.d.comb += self.octets.word_select(lane, 8).eq(octet)
         m.d.sync += self.done.eq(valid)
         return m
 
@@ -217,16 +218,17 @@ class RandomBytes(wiring.Component):
         """Key of each physical lane in this phase, a cycle later; written one logical lane a cycle
         on rekey."""
         m.submodules.mix = mix = Fmix32()
-        asked = Signal(range(N_LANES + 1), init=N_LANES)
+        asked, asks = Signal(range(N_LANES)), Signal()
         running = Signal(32, reset_less=True)
-        with m.If(self.rekey):
-            m.d.sync += [asked.eq(0), running.eq(self.key)]
-        with m.Elif(asked != N_LANES):
-            m.d.sync += [asked.eq(asked + 1), running.eq(running + GOLDEN)]
-        number = delayed(m, asked[: ceil_log2(N_LANES)], FMIX_LATENCY, name="number")
-        arrives = delayed_flag(m, asked != N_LANES, FMIX_LATENCY, name="mixes")
+        m.d.sync += [
+            asks.eq(self.rekey | (asks & (asked != N_LANES - 1))),
+            asked.eq(Mux(self.rekey, 0, asked + 1)),
+            running.eq(Mux(self.rekey, self.key, running + GOLDEN)),
+        ]
+        number = delayed(m, asked, FMIX_LATENCY, name="number")
+        arrives = delayed_flag(m, asks, FMIX_LATENCY, name="mixes")
         m.d.comb += mix.x.eq(running)
-        m.d.sync += self.busy.eq(self.rekey | (asked != N_LANES) | arrives)
+        m.d.sync += self.busy.eq(self.rekey | asks | arrives)
         keys = []
         for lane in range(self.lanes):
             words = memory.Memory(shape=32, depth=self.phases, init=[])
@@ -280,5 +282,6 @@ class Signs(wiring.Component):
         with m.If(self.valid):
             m.d.sync += [state.eq(word), part.eq(place + 1)]
         now = delayed(m, word, 1, name="now")
-        m.d.sync += self.signs.eq(now.word_select(delayed(m, place, 1, name="at"), self.lanes))
+        signs = now.word_select(delayed(m, place, 1, name="at"), self.lanes)
+        m.d.comb += self.signs.eq(delayed(m, signs, 1, name="signs"))
         return m

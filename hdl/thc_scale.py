@@ -21,8 +21,8 @@ class Reciprocal(wiring.Component):
     """What scales a block: a 17-bit factor and an exponent offset, one block per cycle.
 
     A value is (its 17-bit mantissa times the factor) >> (offset - its exponent). The factor is
-    floor(2**39 / mantissa of the norm), by a divider of one quotient bit a stage. With ``tensor``
-    the word is not a norm but the tensor's factor S = sqrt(d) / l, which needs no division.
+    floor(2**39 / mantissa of the norm), by a divider of two stages for a quotient bit. With
+    ``tensor`` the word is not a norm but the tensor's factor S = sqrt(d) / l: nothing is divided.
 
     Members
     -------
@@ -34,7 +34,7 @@ class Reciprocal(wiring.Component):
         ``latency`` cycles later. Silent where the norm is 0 (or denormal), Inf or NaN.
     """
 
-    latency = 19
+    latency = 36
 
     log4: In(2)
     tensor: In(1)
@@ -51,28 +51,32 @@ class Reciprocal(wiring.Component):
         # 2**39 / divisor, divisor in [2**23, 2**24): 17 quotient bits, from 2**16 down to 2**0
         remainder, quotient = Const(1 << 23, 25), Const(0, 17)
         for bit in range(17):
-            fits = remainder >= divisor
-            left = Mux(fits, remainder - divisor, remainder)[:24]
-            following, bits, passed = (
-                Signal(width, name=f"{name}{bit}", reset_less=True)
-                for name, width in (("remainder", 25), ("quotient", 17), ("divisor", 24))
-            )
-            m.d.sync += [
-                following.eq(left << 1),
-                bits.eq(Cat(fits, quotient)),
-                passed.eq(divisor),
-            ]
-            remainder, quotient, divisor = following, bits, passed
+            difference = delayed(m, remainder - divisor, 1, name=f"difference{bit}_")
+            remainder, quotient, divisor = (
+                delayed(m, value, 1, name=f"{name}{bit}_")
+                for name, value in (
+                    ("remainder", remainder), ("quotient", quotient), ("divisor", divisor))
+            )  # fmt: skip
+            fits = ~difference[-1]
+            left = Mux(fits, difference, remainder)[:24]
+            remainder, quotient, divisor = (
+                delayed(m, value, 1, name=f"{name}{bit}_next")
+                for name, value in (
+                    ("remainder", Cat(0, left)), ("quotient", Cat(fits, quotient)[:17]),
+                    ("divisor", divisor))
+            )  # fmt: skip
         kept = delayed(m, Cat(exponent, self.word[7:23]), self.latency - 1, name="kept")
         kept_exponent, mantissa = kept[:8], Cat(kept[8:], 1)
         h = half_exponent(self.log4)
+        result = Signal(Factor, reset_less=True)
         m.d.sync += [
-            self.result.factor.eq(Mux(self.tensor, mantissa[1:], quotient)),
-            self.result.offset.eq(
+            result.factor.eq(Mux(self.tensor, mantissa[1:], quotient)),
+            result.offset.eq(
                 Mux(self.tensor, 285 - F - kept_exponent, kept_exponent + (32 - F) - h)
             ),
-            self.result.silent.eq((kept_exponent == 0) | (kept_exponent == 255)),
+            result.silent.eq((kept_exponent == 0) | (kept_exponent == 255)),
         ]
+        m.d.comb += self.result.eq(result)
         m.d.comb += self.done.eq(delayed_flag(m, self.valid, self.latency, name="inside"))
         return m
 
@@ -155,6 +159,7 @@ class Scale(wiring.Component):
         m.d.sync += [
             magnitude.eq(Mux(zero, 0, Mux(full | above, limit, low))),
             sign.eq(negative),
-            self.o.eq(Mux(sign, -magnitude, magnitude)),
         ]
+        turned = Mux(sign, -magnitude, magnitude)
+        m.d.comb += self.o.eq(delayed(m, turned, 1, name="turned"))
         return m
