@@ -24,6 +24,7 @@ from .offload_types import (
     BODY,
     BYTES_WIDTH,
     CHUNK_WIDTH,
+    ELEMS_WIDTH,
     LEAVES_WIDTH,
     N_NEIGHBORS,
     NUMBER_WIDTH,
@@ -37,6 +38,7 @@ from .offload_types import (
     Round,
 )
 from .packet_walk import PacketWalk, Place
+from .probe_scan import ProbeScan
 
 CE = 3  # of the ECN bits
 
@@ -220,25 +222,9 @@ class Receiver(wiring.Component):
             is_probe.eq(~is_data & (head.p0[:4] == Subtype.PROBE)),
         ]
 
-        # Where it goes, and what is complete with it.
-        low = ceil_log2(self.n_bytes)
-        thc = self.round.codec.thc  # elements are bytes
-        offset, area = (Signal(LENGTH_WIDTH, reset_less=True) for _ in range(2))
-        elems = Signal(len(own.elems), reset_less=True)
-        target = Signal(Range(), reset_less=True)
         done = Signal(Completions.Entry)
-        # rank k's landings start behind those of the ranks before it
-        areas = [Signal(LENGTH_WIDTH, name=f"area{k}") for k in range(self.n_ranks + 1)]
-        for one, after in pairwise(areas[:-1]):
-            m.d.sync += after.eq(one + self.area)
-        unit_offset = Mux(is_own, own.offset, head.seq)
-        m.d.sync += [
-            elems.eq(Mux(is_own, own.elems, head.elems)),
-            offset.eq((unit_offset << Mux(thc, 4, 6)) >> low),
-            area.eq(Mux(down, 0, Array(areas)[ledger.rank])),  # from the start of the region
-            target.offset.eq(offset + area),
-            target.n_beats.eq((Mux(thc, elems, elems << 2) + (self.n_bytes - 1)) >> low),
-        ]
+        target = self._target(m, Mux(is_own, own.offset, head.seq),
+                              Mux(is_own, own.elems, head.elems), down)  # fmt: skip
         m.d.comb += [
             done.event.eq(ledger.completes),
             done.chunk.eq(place.chunk),
@@ -252,47 +238,34 @@ class Receiver(wiring.Component):
         ]
 
         # Why it may change nothing.
-        early, reason = Signal(Drop), Signal(Drop)
-        fits, right_size, too_far = Signal(), Signal(), Signal()
-        right_leaves, sound = Signal(), Signal()
+        fits, too_far, sound = Signal(), Signal(), Signal()
         end = Signal(NUMBER_WIDTH + 1, reset_less=True)  # of a PROBE's range
         coded = self.round.codec.coded
         m.d.sync += [
             fits.eq((place.within < n_here) & (place.chunk <= cut.last_chunk)),
-            right_size.eq(head.elems == walk.elems),
-            right_leaves.eq((leaves != 0) & (leaves <= weight)),
             end.eq(place.within + head.elems),
             too_far.eq(end > n_here),
-            early.eq(Drop.NONE),
-            reason.eq(early),
         ]
-        with m.If(~packet.whole | ~fits | ~found | (packet.chunk >> CHUNK_WIDTH).any()):
-            m.d.sync += early.eq(Drop.CONFIG)
-        with m.Elif(~right_size):
-            m.d.sync += early.eq(Drop.LENGTH)
-        with m.Elif(~right_leaves):
-            m.d.sync += early.eq(Drop.CONFIG)
-        with m.If(early == Drop.NONE):
-            with m.If(coded & ~sound):
-                m.d.sync += reason.eq(Drop.CODEC)
-            with m.Elif(closed):
-                m.d.sync += reason.eq(Drop.DUPLICATE)
+        reason = self._reason(m, packet, fits, leaves, coded & ~sound)
 
         # A PROBE's range, one packet after the other.
+        m.submodules.scan = scan = ProbeScan()
         n_seen = Signal(range(RUN + 1))
-        missing = Signal(range(RUN * 4096), reset_less=True)
-        missing_bytes = Signal(BYTES_WIDTH, reset_less=True)
-        weights, shifted = Signal(8, reset_less=True), Signal(BYTES_WIDTH, reset_less=True)
-        text = Signal(8 * BODY, reset_less=True)
-        bit = Signal(range(8 * BODY), reset_less=True)
         first = Signal(Place, reset_less=True)
         allowed = Signal(BYTES_WIDTH, reset_less=True)
         allows, ends_range = Signal(), Signal()
-        m.d.comb += self.read_allowance.eq(head.neighbor)
+        m.d.comb += [
+            self.read_allowance.eq(head.neighbor),
+            scan.first_bit.eq(head.seq[:3]),
+            scan.closed.eq(closed),
+            scan.elems.eq(walk.elems),
+            scan.leaves.eq(weight),
+            scan.thc.eq(self.round.codec.thc),
+        ]
         m.d.sync += [
             allowed.eq(self.allowances),
-            allows.eq(missing_bytes <= allowed),
-            self.spent.eq(allowed - missing_bytes),
+            allows.eq(scan.lost <= allowed),
+            self.spent.eq(allowed - scan.lost),
             ends_range.eq(n_seen + 1 == head.elems),
         ]
 
@@ -404,47 +377,30 @@ class Receiver(wiring.Component):
                     with m.If(~is_own):
                         m.d.sync += self.dropped.eq(1 << reason)
             with m.State("START"):
-                m.d.sync += [
-                    n_seen.eq(0),
-                    missing.eq(0),
-                    text.eq((Const(1, 8) << head.seq[:3]) - 1),
-                    bit.eq(head.seq[:3]),
-                ]
+                m.d.comb += scan.start.eq(1)
+                m.d.sync += n_seen.eq(0)
                 m.next = "SCAN"
                 with m.If(~found | ~fits | too_far | (head.elems == 0) | (head.elems > RUN)):
                     m.d.sync += self.dropped[Drop.CONFIG].eq(1)
                     m.next = "REST"
             self._pass(m, "SCAN", "SCAN1", "SCAN2", "SCAN3", "SCAN4", "SEEN")
             with m.State("SEEN"):
-                m.d.sync += [
-                    n_seen.eq(n_seen + 1),
-                    place.eq(walk.following),
-                    missing.eq(missing + Mux(closed, 0, walk.elems)),
-                    text.bit_select(bit, 1).eq(closed),
-                    bit.eq(bit + 1),
-                ]
+                m.d.comb += scan.sees.eq(1)
+                m.d.sync += [n_seen.eq(n_seen + 1), place.eq(walk.following)]
                 m.next = "SCAN"
                 with m.If(ends_range):
                     m.next = "SUM"
             with m.State("SUM"):
-                m.d.sync += [
-                    missing_bytes.eq(0),
-                    weights.eq(weight),
-                    shifted.eq(Mux(thc, missing >> 1, missing << 2)),
-                    place.eq(first),
-                    n_seen.eq(0),
-                ]
+                m.d.comb += scan.weighs.eq(1)
+                m.d.sync += [place.eq(first), n_seen.eq(0)]
                 m.next = "WEIGH"
-            with m.State("WEIGH"):  # missing bytes times leaves
-                m.d.sync += [weights.eq(weights >> 1), shifted.eq(shifted << 1)]
-                with m.If(weights[0]):
-                    m.d.sync += missing_bytes.eq(missing_bytes + shifted)
-                with m.If(weights == 0):
+            with m.State("WEIGH"):
+                with m.If(~scan.busy):
                     m.next = "WEIGHED"
             self._pass(m, "WEIGHED", "DECIDE")
             with m.State("DECIDE"):
                 m.next = "BITMAP"
-                with m.If(missing == 0):
+                with m.If(~scan.lacks):
                     m.next = "STOP"
                 with m.Elif(~head.ph & allows):
                     m.d.comb += self.spend.eq(1)
@@ -479,12 +435,57 @@ class Receiver(wiring.Component):
                     to.seq.eq(Cat(Const(0, 3), head.seq[3:])),
                     to.elems.eq(n_bits),
                     to.length.eq((n_bits + 7) >> 3),
-                    to.body.eq(text),
+                    to.body.eq(scan.body),
                 ]
                 with m.If(self.replies.ready & divided):
                     m.d.sync += self.answered.eq(1)
                     m.next = "REST"
         return m
+
+    def _target(self, m, offset, elems, down):
+        """Where `elems` values at `offset` of the tensor go, as beats of their region: 2 cycles
+        later, and a cycle after the ledger knows the sender's rank."""
+        low = ceil_log2(self.n_bytes)
+        thc = self.round.codec.thc  # elements are bytes
+        beats, area = (Signal(LENGTH_WIDTH, name=n, reset_less=True) for n in ("beats", "place_of"))
+        size = Signal(ELEMS_WIDTH, reset_less=True)
+        target = Signal(Range(), reset_less=True)
+        # rank k's landings start behind those of the ranks before it
+        areas = [Signal(LENGTH_WIDTH, name=f"area{k}") for k in range(self.n_ranks + 1)]
+        for one, after in pairwise(areas[:-1]):
+            m.d.sync += after.eq(one + self.area)
+        m.d.sync += [
+            size.eq(elems),
+            beats.eq((offset << Mux(thc, 4, 6)) >> low),
+            area.eq(Mux(down, 0, Array(areas)[self.ledger.rank])),  # from the start of the region
+            target.offset.eq(beats + area),
+            target.n_beats.eq((Mux(thc, size, size << 2) + (self.n_bytes - 1)) >> low),
+        ]
+        return target
+
+    def _reason(self, m, packet, fits, leaves, unsound):
+        """`Drop.NONE`, or why a data packet may change nothing, once the ledger has spoken."""
+        ledger, elems = self.ledger, packet.arrival.head.elems
+        early, reason = Signal(Drop), Signal(Drop)
+        right_size, right_leaves = Signal(), Signal()
+        m.d.sync += [
+            right_size.eq(elems == self.walk.elems),
+            right_leaves.eq((leaves != 0) & (leaves <= ledger.weight)),
+            early.eq(Drop.NONE),
+            reason.eq(early),
+        ]
+        with m.If(~packet.whole | ~fits | ~ledger.found | (packet.chunk >> CHUNK_WIDTH).any()):
+            m.d.sync += early.eq(Drop.CONFIG)
+        with m.Elif(~right_size):
+            m.d.sync += early.eq(Drop.LENGTH)
+        with m.Elif(~right_leaves):
+            m.d.sync += early.eq(Drop.CONFIG)
+        with m.If(early == Drop.NONE):
+            with m.If(unsound):
+                m.d.sync += reason.eq(Drop.CODEC)
+            with m.Elif(ledger.closed):
+                m.d.sync += reason.eq(Drop.DUPLICATE)
+        return reason
 
     @staticmethod
     def _pass(m, *states):
