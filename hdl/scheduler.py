@@ -1,17 +1,16 @@
 """Message scheduler: runs one node's schedule table, row by row, as dependencies are met."""
 
-from amaranth.hdl import Cat, Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.table import bits
 
 from .scheduler_chunks import EVENTS, ChunkBook, State
+from .scheduler_offer import RowOffer
 from .scheduler_rows import FAULTS, Message, RowReader, Setup
 from .scheduler_window import N_SLOTS, RowWindow
-from .streams import Slice
 
-SETTLED = 3  # cycles from a message's start to ports that show it
 FLUSH_CYCLES = 8  # until nothing of an aborted round is on its way inside
 
 
@@ -129,7 +128,8 @@ class Scheduler(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         layout, setup, status = self.layout, self.setup, self.status
-        flush, begin = Signal(), Signal()
+        sizes = layout, self.depth, self.n_chunks
+        flush, begin = Signal(), Signal()  # a register: the round's rows vanish; a strobe
         shapes = {name: field.shape for name, field in status.shape()}
         found = {name: shapes.pop(name) for name in ("row", "chunk", "step", "unfinished")}
         self._flags = Signal(data.StructLayout(shapes))
@@ -137,14 +137,15 @@ class Scheduler(wiring.Component):
         m.d.comb += [status[name].eq(self._flags[name]) for name in shapes]
         m.d.comb += [status[name].eq(self._found[name]) for name in found]
         m.submodules.book = book = ChunkBook(layout, self.n_chunks, N_SLOTS)
-        reader = RowReader(layout, self.depth, self.n_chunks)
-        window = RowWindow(layout, self.depth, self.n_chunks)
+        reader, window = RowReader(*sizes), RowWindow(*sizes)
         m.submodules.reader = ResetInserter(flush)(reader)
         m.submodules.window = ResetInserter(flush)(window)
+        m.submodules.offer = offer = RowOffer(*sizes, self.n_ports)
         for name in (*EVENTS, "asks"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(book, name))
         wiring.connect(m, window.looks, book.looks)
         wiring.connect(m, reader.rows, window.rows)
+        wiring.connect(m, offer.issues, wiring.flipped(self.issues))
         m.d.comb += [
             reader.table_en.eq(self.table_en),
             reader.table_addr.eq(self.table_addr),
@@ -156,101 +157,65 @@ class Scheduler(wiring.Component):
             book.swap.eq(begin),
             self.answered.eq(book.answered),
             self.answer.eq(book.answer),
+            window.coming.eq(book.coming),
             window.passing.eq(book.passing),
             window.result.eq(book.result),
             window.grew.eq(book.grew),
             window.finished.eq(book.finished),
+            window.pop.eq(offer.pop),
+            window.single.eq(offer.oldest.single),
+            offer.entered.eq(reader.rows.valid & reader.rows.ready),
+            offer.row.eq(reader.rows.p),
+            offer.flush.eq(flush),
+            offer.setup.eq(setup),
+            offer.idle.eq(self.idle),
         ]
-        all_out = Signal()
-        m.d.sync += all_out.eq(
-            reader.ended & ~window.present & ~self.issues.valid & ~begin & ~flush
-        )
-        quiet, counting, offer_row = self._issue(m, window, flush)
-        self._watch(m, book, window, counting, all_out, offer_row)
-        self._rounds(m, book, reader, all_out & quiet, flush, begin)
+        m.d.comb += [
+            getattr(offer, name).eq(getattr(window, name))
+            for name in ("done", "held", "next_done", "spread")
+        ]
+        all_out, ended = Signal(), Signal()
+        m.d.sync += [
+            all_out.eq(reader.ended & ~offer.present & ~begin),
+            ended.eq(all_out & offer.quiet & (self._found.unfinished == 0) & status.running),
+        ]
+        self._watch(m, book, reader, offer, all_out)
+        self._rounds(m, book, reader, ended, flush, begin)
         return m
 
-    def _issue(self, m, window, flush):
-        """Rows leave the window; returns (all ports are idle since the last one, a NOP row is
-        counted, row of the message on offer)."""
-        head, out, setup = window.head, self.issues, self.setup
-        counting, go = Signal(), Signal()
-        released, sends = Signal(), Signal()  # the oldest row may go; it is no NOP row
-        shape = data.StructLayout({"message": head.message.shape(), "row": head.row.shape()})
-        m.submodules.offers = offers = Slice(shape)
-        m.d.comb += [
-            go.eq((window.ready | released) & offers.i.ready),
-            window.pop.eq(go),
-            offers.i.valid.eq((window.ready | sends) & offers.i.ready),  # NOP rows are held
-            offers.i.p.message.eq(head.message),
-            offers.i.p.row.eq(head.row),
-            out.valid.eq(offers.o.valid),
-            out.p.eq(offers.o.p.message),
-            offers.o.ready.eq(out.ready),
-        ]
-
-        settled, all_idle, quiet = Signal(range(SETTLED + 1)), Signal(), Signal()
-        m.d.sync += all_idle.eq(self.idle.all())
-        m.d.comb += quiet.eq((settled == SETTLED) & all_idle)
-        with m.If(out.valid | go):
-            m.d.sync += settled.eq(0)
-        with m.Elif(settled != SETTLED):
-            m.d.sync += settled.eq(settled + 1)
-
-        steps = Signal(len(head.steps), reset_less=True)
-        cycles = Signal(len(setup.step_cycles), reset_less=True)
-        last = Signal(reset_less=True)
-        timed, short = Signal(), Signal()
-        m.d.sync += [timed.eq(setup.step_cycles != 0), short.eq(setup.step_cycles == 1)]
-        with m.If(counting):  # so the oldest row is held: it does not go
-            m.d.sync += [cycles.eq(cycles - 1), last.eq(cycles == 2)]
-            with m.If(last):
-                m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(steps - 1), last.eq(short)]
-                m.d.sync += [counting.eq(steps != 0), released.eq(steps == 0), sends.eq(0)]
-        with m.Elif(window.held & quiet & ~released):
-            m.d.sync += [cycles.eq(setup.step_cycles), steps.eq(head.steps), last.eq(short)]
-            with m.If(head.nop & timed):
-                m.d.sync += counting.eq(1)
-            with m.Else():
-                m.d.sync += [released.eq(1), sends.eq(~head.nop)]
-        with m.If(go | flush):
-            m.d.sync += [released.eq(0), sends.eq(0)]
-        with m.If(flush):
-            m.d.sync += counting.eq(0)
-        return quiet, counting, offers.o.p.row
-
-    def _watch(self, m, book, window, counting, all_out, offer_row):
+    def _watch(self, m, book, reader, offer, all_out):
         """Which row is the oldest, and for how long nothing has moved."""
         setup, flags, found = self.setup, self._flags, self._found
         timer = Signal(33, reset_less=True)  # its top bit: below 0
         barks, moves = Signal(), Signal()
         m.d.sync += [barks.eq(setup.watchdog != 0), timer.eq(timer - 1)]
-        taken = self.issues.valid & self.issues.ready
         m.d.sync += moves.eq(
-            window.pop | taken | book.grew | book.finished | counting | ~flags.running
+            offer.pop | book.grew | book.finished | offer.counting | ~flags.running
         )
         with m.If(moves):
             m.d.sync += timer.eq(setup.watchdog)
         with m.If(flags.running & timer[-1] & barks):
             m.d.sync += flags.stuck.eq(1)
 
-        with m.If(window.pop):
-            m.d.sync += found.step.eq(window.head.message.step)
-        with m.If(flags.running & ~flags.stuck):
-            with m.If(self.issues.valid):
-                m.d.sync += [found.row.eq(offer_row), found.chunk.eq(self.issues.p.first)]
-            with m.Elif(window.present):
-                m.d.sync += [
-                    found.row.eq(window.head.row),
-                    found.chunk.eq(window.head.message.first),
-                ]
-            with m.Elif(all_out):
-                m.d.sync += [found.row.eq(setup.rows), found.chunk.eq(0)]
+        row, chunk = (Signal.like(found[name], reset_less=True) for name in ("row", "chunk"))
+        known = Signal()
+        m.d.sync += [
+            row.eq(Mux(offer.present, offer.oldest.row, setup.rows)),
+            chunk.eq(Mux(offer.present, offer.oldest.message.first, 0)),
+            known.eq((offer.present | all_out) & flags.running & ~flags.stuck),
+        ]
+        with m.If(offer.pop):
+            m.d.sync += found.step.eq(offer.oldest.message.step)
+        with m.If(flags.running & (known | reader.failing)):
+            m.d.sync += [
+                found.row.eq(Mux(reader.failing, reader.fault_row, row)),
+                found.chunk.eq(Mux(reader.failing, reader.fault_chunk, chunk)),
+            ]
 
-    def _rounds(self, m, book, reader, all_done, flush, begin):
+    def _rounds(self, m, book, reader, ended, flush, begin):
         """Start, end, abort and fault of a round."""
         setup, flags, found = self.setup, self._flags, self._found
-        pending, wrong, none_left = Signal(), Signal(), Signal()
+        pending, wrong = Signal(), Signal()
         reasons = (
             setup.rows == 0, setup.rows > self.depth,
             setup.chunks == 0, setup.chunks > self.n_chunks,
@@ -260,7 +225,6 @@ class Scheduler(wiring.Component):
         m.d.sync += [
             judged.eq(Cat(reasons)),
             wrong.eq(judged.any()),
-            none_left.eq(found.unfinished == 0),
             found.unfinished.eq(found.unfinished - book.finished),
             flags.foreign.eq(flags.foreign | book.foreign),
             flags.extra.eq(flags.extra | book.extra),
@@ -270,11 +234,12 @@ class Scheduler(wiring.Component):
             m.d.sync += [pending.eq(1), flags.done.eq(0)]
         with m.If(self.abort):
             m.d.sync += pending.eq(0)
+        with m.If(flags.running & reader.failing):
+            m.d.sync += flags.fault.eq(reader.fault)
         count = Signal(range(FLUSH_CYCLES))
         with m.FSM():
             with m.State("idle"):
-                with m.If(pending & book.clean & ~self.issues.valid & ~self.abort):
-                    m.d.comb += flush.eq(1)
+                with m.If(pending & book.clean & ~self.abort):
                     m.next = "begin"
             with m.State("begin"):
                 m.d.sync += pending.eq(0)
@@ -290,23 +255,15 @@ class Scheduler(wiring.Component):
                     m.d.sync += flags.running.eq(1)
                     m.next = "run"
             with m.State("run"):
-                with m.If(self.abort):
+                with m.If(self.abort | reader.failing):
+                    m.d.sync += [flags.running.eq(0), flush.eq(1)]
                     m.next = "flush"
-                with m.Elif(reader.fault != 0):
-                    m.d.sync += [
-                        flags.fault.eq(reader.fault),
-                        found.row.eq(reader.fault_row),
-                        found.chunk.eq(reader.fault_chunk),
-                    ]
-                    m.next = "flush"
-                with m.Elif(all_done & none_left):
+                with m.Elif(ended):
                     m.d.sync += [flags.done.eq(1), flags.running.eq(0)]
                     m.next = "idle"
-                with m.If(self.abort | (reader.fault != 0)):
-                    m.d.sync += flags.running.eq(0)
-            with m.State("flush"):
-                m.d.comb += flush.eq(1)
-                m.d.sync += count.eq(count + 1)
-                with m.If(count == FLUSH_CYCLES - 1):
-                    m.d.sync += count.eq(0)
+            with m.State("flush"):  # until an offer that was made is taken
+                with m.If(count != FLUSH_CYCLES - 1):
+                    m.d.sync += count.eq(count + 1)
+                with m.Elif(~self.issues.valid):
+                    m.d.sync += [count.eq(0), flush.eq(0)]
                     m.next = "idle"

@@ -20,13 +20,15 @@ def State(layout):
 def Look(layout, n_chunks, n_slots):
     """Shape of a look at a chunk that a row waits for.
 
-    slot : of the row. fresh, end : its first, its last look. wide : the row has further looks.
-    gather : it waits for the chunk to be final. free : it waits for nothing. wait : contributions
-    that it waits for.
+    slot : one bit for the slot of a row with one look, 0 if it has several. fresh, end : its
+    first, its last look. wide : the row has several. gather : it waits for the chunk to be final.
+    free : it waits for nothing. hold : it is held back then. wait : contributions that it waits
+    for.
     """
-    flags = dict.fromkeys(("fresh", "end", "wide", "gather", "free"), 1)
-    chunk, slot = bits(n_chunks - 1), bits(n_slots - 1)
-    return data.StructLayout({"chunk": chunk, "slot": slot, **flags, "wait": layout.wait})
+    flags = dict.fromkeys(("fresh", "end", "wide", "gather", "free", "hold"), 1)
+    return data.StructLayout(
+        {"chunk": bits(n_chunks - 1), "slot": n_slots, **flags, "wait": layout.wait}
+    )
 
 
 def Access(layout, n_chunks, n_slots):
@@ -40,9 +42,9 @@ class ChunkBook(wiring.Component):
     """State of each chunk, in block RAM: events change it, rows and asks read it, in one order.
 
     One access a cycle: the first that is offered of `added`, `finals`, `left`, `asks`, `looks`. An
-    access taken in cycle t is `passing` in t + 3, and its `result` is there in t + 4. What follows
-    sees what went before, whatever the distance. There are two banks: one in use, the other being
-    cleared in cycles without an access.
+    access taken in cycle t is `coming` in t + 2, `passing` in t + 3, and its `result` is there in
+    t + 4. What follows sees what went before, whatever the distance. There are two banks: one in
+    use, the other being cleared in cycles without an access.
 
     Members
     -------
@@ -57,7 +59,8 @@ class ChunkBook(wiring.Component):
     added, finals, left, asks : In(stream of chunk numbers)
     answered : Out(1), answer : Out(State), 4 cycles after an ask was taken.
     looks : In(stream.Signature(Look))
-    passing : Out(Access), 3 cycles after an access was taken.
+    coming, passing : Out(Access), 2 and 3 cycles after an access was taken. Events of `coming` may
+        be foreign, those of `passing` count.
     result : Out(State), 1 cycle later: the state after the access.
     grew, finished : Out(1)
         With `result`: a contribution was counted; a chunk became final.
@@ -80,6 +83,7 @@ class ChunkBook(wiring.Component):
                 "answered": Out(1),
                 "answer": Out(State(layout)),
                 "looks": In(stream.Signature(Look(layout, n_chunks, n_slots))),
+                "coming": Out(Access(layout, n_chunks, n_slots)),
                 "passing": Out(Access(layout, n_chunks, n_slots)),
                 "result": Out(State(layout)),
                 **{name: Out(1) for name in ("grew", "finished", "foreign", "extra", "early")},
@@ -104,12 +108,12 @@ class ChunkBook(wiring.Component):
         op = {k: delayed_flag(m, taken[k], 1, name=f"{k}_1") for k in kinds}
         look1 = data.View(at.shape(), delayed(m, at, 1, name="at"))
         addr = Signal(width + 1, reset_less=True)
-        m.d.sync += addr.eq(Cat(at.chunk | Mux(sweep, swept[:-1], 0), bank ^ sweep))
+        m.d.sync += addr.eq(Cat(at.chunk, bank ^ sweep))
         m.d.comb += states.read_addr.eq(addr)
         before = [delayed(m, addr, k, name=f"addr_{k}_ago") for k in (1, 2, 3)]
         same = [delayed(m, addr == other, 1, name=f"same{k}") for k, other in enumerate(before)]
-        pick = Cat(same[0], ~same[0] & same[1], ~(same[0] | same[1]) & same[2])
-        pick, forward = delayed(m, pick, 1, name="pick"), delayed(m, pick.any(), 1, name="forward")
+        newest = delayed(m, same[0], 1, name="newest")
+        newer = delayed(m, same[1] | same[2], 1, name="newer")
         event = op["added"] | op["finals"] | op["left"]
         beyond = Signal(reset_less=True)
         m.d.sync += beyond.eq(event & (look1.chunk >= self.chunks))
@@ -120,12 +124,14 @@ class ChunkBook(wiring.Component):
             k: delayed_flag(m, op2[k] & ~beyond if k in EVENTS else op2[k], 1, name=f"{k}_3")
             for k in kinds
         }
-        ago = [self.result, *(Signal(shape, name=f"result_{k}_ago") for k in (1, 2))]
-        m.d.sync += [ago[1].eq(ago[0]), ago[2].eq(ago[1])]
-        picked = 0
-        for one, result in zip(pick, ago, strict=True):
-            picked = picked | Mux(one, result.as_value(), 0)
-        state = data.View(shape, Mux(forward, picked, states.read_data))
+        ago, recent = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
+        # What was cleared is not asked for before its bank is in use, 3 cycles later at least
+        cleared = delayed_flag(m, op3["sweep"], 1, name="cleared")
+        kept = Signal(shape)
+        m.d.comb += kept.eq(Mux(cleared, 0, self.result.as_value()))
+        m.d.sync += [ago.eq(kept), recent.eq(Mux(same[1], self.result, ago))]
+        older = Mux(newer, recent, states.read_data)
+        state = data.View(shape, Mux(newest, self.result, older))
         add, finish, leave = (op3[k] for k in EVENTS)
         grows = add & ~state.added.all()
         m.d.sync += [
@@ -138,8 +144,6 @@ class ChunkBook(wiring.Component):
             self.finished.eq(finish & ~state.final),
             self.foreign.eq(delayed_flag(m, beyond, 1, name="beyond")),
         ]
-        with m.If(op3["sweep"]):
-            m.d.sync += self.result.eq(0)
         old, added, finished = (
             delayed(m, value, 1, name=name)
             for name, value in (("old", state), ("add_4", add), ("finish_4", finish))
@@ -147,13 +151,17 @@ class ChunkBook(wiring.Component):
         old = data.View(shape, old)
         m.d.sync += self.extra.eq((added & (old.added.all() | old.left)) | (finished & old.final))
         m.d.comb += [
+            self.coming.look.eq(op2["looks"]),
+            self.coming.add.eq(op2["added"]),
+            self.coming.finish.eq(op2["finals"]),
+            self.coming.at.eq(delayed(m, look1, 1, name="at_coming")),
             self.passing.look.eq(op3["looks"]),
             self.passing.add.eq(add),
             self.passing.finish.eq(finish),
-            self.passing.at.eq(delayed(m, look1, 2, name="at_late")),
+            self.passing.at.eq(delayed(m, self.coming.at, 1, name="at_passing")),
             states.write_en.eq(delayed_flag(m, Cat(op3.values()).any(), 1, name="write")),
             states.write_addr.eq(delayed(m, before[1], 1, name="write_addr")),
-            states.write_data.eq(self.result),
+            states.write_data.eq(kept),
             self.answered.eq(delayed_flag(m, op3["asks"], 1, name="asked")),
             self.answer.eq(self.result),
         ]
@@ -162,18 +170,26 @@ class ChunkBook(wiring.Component):
     def _take(self, m, swept):
         """Choose an access: ({kind: taken}, its place as a Look, whether it clears a word)."""
         at = Signal(self.looks.p.shape())
-        chunk = 0
         free, taken, early = 1, {}, 0
-        for name in (*EVENTS, "asks", "looks"):
-            port = getattr(self, name)
+        ports = {name: getattr(self, name) for name in (*EVENTS, "asks", "looks")}
+        for name, port in ports.items():
             take = Signal(name=f"take_{name}")
             m.d.comb += [port.ready.eq(free), take.eq(port.valid & free)]
             taken[name] = take
             if name in EVENTS:
                 taken[name] = take & self.running
                 early = early | (take & ~self.running)
-            chunk = chunk | Mux(take, port.p.chunk if name == "looks" else port.p, 0)
             free = free & ~port.valid
+        added, finals, left, asks, looks = ports.values()
+        chunk = Mux(
+            added.valid | finals.valid,
+            Mux(added.valid, added.p, finals.p),
+            Mux(
+                left.valid | asks.valid,
+                Mux(left.valid, left.p, asks.p),
+                Mux(looks.valid, looks.p.chunk, swept[:-1]),
+            ),
+        )
         sweep = Signal()
         m.d.comb += [sweep.eq(free & ~swept[-1]), at.eq(self.looks.p), at.chunk.eq(chunk)]
         m.d.sync += self.early.eq(early)

@@ -1,11 +1,12 @@
 """Row reader of the scheduler: from the table's memory to rows that say what to do, one a cycle."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.table import GATHER, NOP, REDUCE, bits
 
+from .fifo import FIFO
 from .memory import BlockRAM
 from .pipeline import delayed, delayed_flag
 
@@ -107,8 +108,9 @@ class RowReader(wiring.Component):
     rows : Out(stream.Signature(Row))
     ended : Out(1)
         All rows of the last iteration were taken, or have vanished; 1 before the first `begin`.
-    fault : Out(range(len(FAULTS)))
-        For one cycle; ``fault_row``, ``fault_chunk`` : which, and its first chunk.
+    failing : Out(1)
+        For one cycle; ``fault`` : number in `FAULTS`; ``fault_row``, ``fault_chunk`` : which row,
+        and its first chunk.
     """
 
     def __init__(self, layout, depth, n_chunks):
@@ -123,6 +125,7 @@ class RowReader(wiring.Component):
                 "begin": In(1),
                 "rows": Out(stream.Signature(self.shape)),
                 "ended": Out(1),
+                "failing": Out(1),
                 "fault": Out(range(len(FAULTS))),
                 "fault_row": Out(bits(depth - 1)),
                 "fault_chunk": Out(bits(n_chunks - 1)),
@@ -160,28 +163,14 @@ class RowReader(wiring.Component):
 
     def _queue(self, m, pushed, row):
         """Rows wait for the window. There is always room: see `_fetch`."""
-        m.submodules.queue = queue = memory.Memory(
-            shape=row.shape().size, depth=N_AHEAD, init=[], attrs={"ram_style": "distributed"}
-        )
-        write, read = queue.write_port(), queue.read_port(domain="comb")
-        head, tail = Signal(range(N_AHEAD)), Signal(range(N_AHEAD))  # next to write, to read
-        m.d.comb += [
-            write.en.eq(1),
-            write.addr.eq(head),
-            write.data.eq(row),
-            read.addr.eq(tail),
-        ]
-        held = Signal(row.shape(), reset_less=True)
-        m.d.comb += self.rows.p.eq(held)
-        m.d.sync += head.eq(head + pushed)
-        with m.If(self.rows.ready | ~self.rows.valid):
-            m.d.sync += [self.rows.valid.eq(head != tail), held.eq(read.data)]
-            m.d.sync += tail.eq(tail + (head != tail))
+        m.submodules.queue = queue = FIFO(row.shape(), N_AHEAD, never_full=True)
+        m.d.comb += [queue.i.valid.eq(pushed), queue.i.p.eq(row)]
+        wiring.connect(m, queue.o, wiring.flipped(self.rows))
 
     def _fetch(self, m):
         """Addresses, one a cycle while there is room: (fetch, index, turn, base) of this cycle.
 
-        turn : iteration + 1. base : turn * stride.
+        turn : iteration + 1. base : turn * stride. All are at their start while nothing is fetched.
         """
         setup = self.setup
         index = Signal(range(self.depth), reset_less=True)
@@ -191,45 +180,40 @@ class RowReader(wiring.Component):
         turns_left = Signal(len(turn), reset_less=True)  # with this one
         final_row, final_turn = Signal(reset_less=True), Signal(reset_less=True)
         last_row, one_row = Signal(len(setup.rows), reset_less=True), Signal(reset_less=True)
+        one_turn = Signal(reset_less=True)
         fetching, fetch, vanished = Signal(), Signal(), Signal()
-        room, open = Signal(range(N_AHEAD + 1), init=N_AHEAD), Signal(init=1)
         self.vanished = vanished
-        taken = self.rows.valid & self.rows.ready
-        given, less = Signal(2), Signal(signed(2))  # a cycle late, and less one
-        m.d.comb += fetch.eq(fetching & open)
         m.d.sync += [
             last_row.eq(setup.rows - 1),
             one_row.eq(setup.rows == 1),
-            given.eq(taken + vanished),
-            less.eq(taken + vanished - 1),
+            one_turn.eq(setup.iterations == 1),
+        ]
+        with m.If(~fetching):
+            m.d.sync += [turn.eq(1), base.eq(setup.stride)]
+            m.d.sync += [turns_left.eq(setup.iterations), final_turn.eq(one_turn)]
+        with m.Elif(fetch & final_row):
+            m.d.sync += [turn.eq(turn + 1), base.eq(base + setup.stride)]
+            m.d.sync += [turns_left.eq(turns_left - 1), final_turn.eq(turns_left == 2)]
+            m.d.sync += fetching.eq(~final_turn)
+        with m.If(~fetching | (fetch & final_row)):
+            m.d.sync += [index.eq(0), after.eq(1), final_row.eq(one_row)]
+        with m.Elif(fetch):
+            m.d.sync += [index.eq(after), after.eq(after + 1), final_row.eq(after == last_row)]
+        with m.If(self.begin):
+            m.d.sync += fetching.eq(1)
+
+        room, open = Signal(range(N_AHEAD + 1), init=N_AHEAD), Signal(init=1)
+        left = delayed_flag(m, self.rows.valid & self.rows.ready, 1, name="left")
+        gone = delayed_flag(m, vanished, 1, name="gone")
+        given, less = Signal(2), Signal(signed(2))  # two cycles late, and less one
+        m.d.comb += fetch.eq(fetching & open)
+        m.d.sync += [
+            given.eq(left + gone),
+            less.eq(left + gone - 1),
             room.eq(Mux(fetch, room + less, room + given)),
             open.eq((room >= 2) | ((room == 1) & ~fetch)),
             self.ended.eq(~fetching & (room == N_AHEAD) & ~self.begin),
         ]
-        with m.If(fetch):
-            m.d.sync += [index.eq(after), after.eq(after + 1), final_row.eq(after == last_row)]
-            with m.If(final_row):
-                m.d.sync += [
-                    index.eq(0),
-                    after.eq(1),
-                    final_row.eq(one_row),
-                    turn.eq(turn + 1),
-                    turns_left.eq(turns_left - 1),
-                    base.eq(base + setup.stride),
-                    final_turn.eq(turns_left == 2),
-                    fetching.eq(~final_turn),
-                ]
-        with m.If(self.begin):
-            m.d.sync += [
-                index.eq(0),
-                after.eq(1),
-                final_row.eq(setup.rows == 1),
-                turn.eq(1),
-                turns_left.eq(setup.iterations),
-                base.eq(setup.stride),
-                final_turn.eq(setup.iterations == 1),
-                fetching.eq(1),
-            ]
         return fetch, index, turn, base
 
     def _chunk_width(self):
@@ -305,21 +289,20 @@ class RowReader(wiring.Component):
         strange = register("strange", stranger.any())
         takes_part = register("active", active, 2)
         fault = Signal(range(len(FAULTS)), reset_less=True)
-        keep = Signal(reset_less=True)
+        bad, keep = Signal(reset_less=True), Signal(reset_less=True)
         chunk = register("chunk", first, 3)
         shrunk = Signal(width, reset_less=True)
         valid = delayed_flag(m, fetched, 3, name="judged")
         m.d.sync += [
             shrunk.eq(Mux(clip, live_last, ends)),
             keep.eq(Mux(nop2, setup.lockstep, takes_part & ~empty)),
-            fault.eq(0),
+            bad.eq(takes_part & (odd2 | (~nop2 & (strange | beyond)))),
+            fault.eq(FAULTS.index("chunk")),
         ]
         with m.If(odd2):
-            m.d.sync += fault.eq(Mux(takes_part, FAULTS.index("operation"), 0))
-        with m.Elif(~nop2 & takes_part & strange):
+            m.d.sync += fault.eq(FAULTS.index("operation"))
+        with m.Elif(strange):
             m.d.sync += fault.eq(FAULTS.index("peer"))
-        with m.Elif(~nop2 & takes_part & beyond):
-            m.d.sync += fault.eq(FAULTS.index("chunk"))
 
         # The row
         late = {name: register(name, value, 3) for name, value in fields.items()}
@@ -333,7 +316,7 @@ class RowReader(wiring.Component):
         gather, alone3 = register("gather", is_gather, 3), register("alone", alone, 3)
         nop3 = register("nop3", nop2)
         m.d.comb += [
-            good.eq(valid & keep & (fault == 0) & ~failed),
+            good.eq(valid & keep & ~bad & ~failed),
             self.vanished.eq(valid & ~good),
         ]
         free = nop3 | (~gather & (late["wait"] == 0))
@@ -350,14 +333,17 @@ class RowReader(wiring.Component):
             plain.row.eq(register("index", index, 3)),
             plain.message.wait.eq(Mux(nop3, 0, late["wait"])),
             plain.free.eq(free),
-            self.fault.eq(Mux(valid & ~failed, fault, 0)),
+            self.failing.eq(valid & ~failed & bad),
+            self.fault.eq(fault),
             self.fault_row.eq(register("index_at_fault", index, 3)),
             self.fault_chunk.eq(chunk),
         ]
         m.d.sync += [plain.message[name].eq(late[name]) for name in ("flow", "rank", "step")]
         with m.If(good):
             m.d.sync += step_before.eq(place)
-        with m.If(valid & (fault != 0)):
+        with m.If(self.begin):
+            m.d.sync += step_before.eq(1)
+        with m.If(valid & bad):
             m.d.sync += failed.eq(1)
         m.d.comb += [
             row.single.eq(plain.free | (plain.message.count == 0)),

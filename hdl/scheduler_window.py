@@ -1,26 +1,28 @@
 """Rows that wait: each remembers what is still missing, the oldest leaves first."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.table import bits
 
+from .pipeline import credit
 from .scheduler_chunks import Access, Look, State
 from .scheduler_rows import Row
 from .streams import Slice
 
-N_SLOTS = 10  # rows that are looked at ahead: what one that waits for nothing needs from row to row
+N_SLOTS = 9  # rows that are looked at ahead: what one that waits for nothing needs from row to row
 
 
 def Seen(layout, n_chunks):
-    """Shape of what rows are told of an access: `passing`, and one cycle later the rest.
+    """Shape of what rows are told of an access: `coming`, then `passing`, and then the rest.
 
     result : state of the chunk after it. grew, finished : a contribution was counted; the chunk
     became final.
     """
     return data.StructLayout(
         {
+            "coming": Access(layout, n_chunks, N_SLOTS),
             "passing": Access(layout, n_chunks, N_SLOTS),
             "result": State(layout),
             "grew": 1,
@@ -29,58 +31,55 @@ def Seen(layout, n_chunks):
     )
 
 
-def _awaits(m, seen, mine, place):
-    """What a row awaits, loaded by a look: (the access that passed makes it so, it is so now).
-
-    mine : the look that passes is the row's. place : the access that passes concerns its chunks.
-    """
-    gather, hit = Signal(reset_less=True), Signal(reset_less=True)
-    wait = Signal(len(seen.result.added), reset_less=True)
-    at = seen.passing.at
-    with m.If(mine):
-        m.d.sync += [gather.eq(at.gather), wait.eq(at.wait)]
-    m.d.sync += hit.eq(place & Mux(gather, seen.passing.finish, seen.passing.add))
-    return hit, Mux(gather, seen.result.final, seen.result.added == wait)
-
-
 class Slot(wiring.Component):
-    """One waiting row; of a row with several chunks, whose state is in `Spread`, only that it is.
+    """One waiting row; of a row with several chunks, whose state is in `Spread`, nothing.
 
     A chunk with more contributions than the row waits for never is ready.
 
     Members
     -------
-    mine : In(1)
-        The access that passes is this row's, if it is a look.
     seen : In(Seen)
     pop : In(1)
         The row left in the cycle before.
-    done : Out(1)
-        Nothing is missing, 5 cycles after the last event was taken, or 6 after the look.
-    wide : Out(1)
-        The row has several chunks.
+    done, held : Out(1)
+        Nothing is missing, 5 cycles after the last event or the look was taken; done is of rows
+        that may leave then, held of those with ``hold``.
     """
 
-    def __init__(self, layout, n_chunks):
-        members = {"mine": In(1), "seen": In(Seen(layout, n_chunks)), "pop": In(1)}
-        super().__init__(members | {"done": Out(1), "wide": Out(1)})
+    def __init__(self, layout, n_chunks, k):
+        self.k = k
+        members = {"seen": In(Seen(layout, n_chunks)), "pop": In(1)}
+        super().__init__(members | {"done": Out(1), "held": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
-        at = self.seen.passing.at
-        chunk, free = Signal(len(at.chunk), reset_less=True), Signal(reset_less=True)
-        narrow = Signal()
-        loads, looked, sound = Signal(), Signal(), Signal()
-        hit, enough = _awaits(m, self.seen, loads, at.chunk == chunk)
-        m.d.comb += loads.eq(self.seen.passing.look & self.mine & at.fresh)
-        m.d.sync += [looked.eq(loads & ~at.wide), sound.eq(looked & (free | enough))]
-        with m.If(sound | (narrow & hit & enough)):
-            m.d.sync += self.done.eq(1)
-        with m.If(self.pop):
-            m.d.sync += [self.done.eq(0), narrow.eq(0), self.wide.eq(0)]
+        coming, passing, result = self.seen.coming, self.seen.passing, self.seen.result
+        at = passing.at
+        chunk, wait = (Signal(n, reset_less=True) for n in (len(at.chunk), len(at.wait)))
+        gather, hold = Signal(reset_less=True), Signal(reset_less=True)
+        narrow = Signal()  # there is a row, of one chunk
+        place = Signal(reset_less=True)  # the access that passes is one to its chunk
+        loads, mine, enough = Signal(), Signal(), Signal()
+        # the access makes the row ready: at this count; if the chunk is final; whatever comes
+        counts, finals, sure = (Signal() for _ in range(3))
+        m.d.comb += [
+            loads.eq(passing.look & at.slot[self.k]),
+            mine.eq(place & narrow & ~self.pop),
+            enough.eq((counts & (result.added == wait)) | (finals & result.final) | sure),
+        ]
+        m.d.sync += [
+            place.eq(coming.at.chunk == chunk),
+            counts.eq((loads & ~at.gather & ~at.free) | (mine & ~gather & passing.add)),
+            finals.eq(loads & at.gather),
+            sure.eq((loads & at.free) | (mine & gather & passing.finish)),
+            self.done.eq(~self.pop & (self.done | (enough & ~hold))),
+            self.held.eq(~self.pop & (self.held | (enough & hold))),
+            narrow.eq(loads | (narrow & ~self.pop)),
+        ]
+        with m.If(coming.look & coming.at.slot[self.k]):
+            m.d.sync += chunk.eq(coming.at.chunk)
         with m.If(loads):
-            m.d.sync += [chunk.eq(at.chunk), free.eq(at.free)]
-            m.d.sync += [narrow.eq(~at.wide), self.wide.eq(at.wide)]
+            m.d.sync += [wait.eq(at.wait), gather.eq(at.gather), hold.eq(at.hold)]
         return m
 
 
@@ -93,7 +92,8 @@ class Spread(wiring.Component):
     pop : In(1)
         The row left in the cycle before.
     done : Out(1)
-        As of `Slot`: all were looked at, and none is missing.
+        All were looked at, and none is missing: 5 cycles after the last event was taken, 6 after
+        the last look.
     """
 
     def __init__(self, layout, n_chunks):
@@ -103,174 +103,159 @@ class Spread(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        seen, at = self.seen, self.seen.passing.at
+        seen, at, next_at = self.seen, self.seen.passing.at, self.seen.coming.at
         first = Signal(len(at.chunk), reset_less=True)  # chunks looked at so far: first to last
         last = Signal(len(at.chunk), reset_less=True)
-        mine, fresh, end, looked = (Signal() for _ in range(4))
-        within = (at.chunk >= first) & (at.chunk <= last)
-        hit, enough = _awaits(m, seen, mine, within)
-        m.d.comb += mine.eq(seen.passing.look & at.wide)
+        wait, gather = Signal(len(at.wait), reset_less=True), Signal(reset_less=True)
+        within = Signal(reset_less=True)
+        mine, equal, enough = (Signal() for _ in range(3))
+        fresh, end, looked = (Signal() for _ in range(3))
+        counts, ends = Signal(reset_less=True), Signal(reset_less=True)
+        m.d.comb += [
+            mine.eq(seen.passing.look & at.wide),
+            equal.eq(seen.result.added == wait),
+            enough.eq(Mux(gather, seen.result.final, equal)),
+        ]
         m.d.sync += [looked.eq(mine), fresh.eq(mine & at.fresh), end.eq(mine & at.end)]
+        m.d.sync += within.eq((next_at.chunk >= first) & (next_at.chunk <= last))
+        m.d.sync += counts.eq(within & ~gather & seen.passing.add)
+        m.d.sync += ends.eq(within & gather & seen.passing.finish)
         with m.If(mine):
-            m.d.sync += last.eq(at.chunk)
-            with m.If(at.fresh):
-                m.d.sync += first.eq(at.chunk)
+            m.d.sync += [wait.eq(at.wait), gather.eq(at.gather)]
+        with m.If(seen.coming.look & next_at.wide):
+            m.d.sync += last.eq(next_at.chunk)
+            with m.If(next_at.fresh):
+                m.d.sync += first.eq(next_at.chunk)
 
-        # The sum is a cycle late, `opened` and `closed` are what it does not have yet
+        # How many are missing: the sum is a cycle late, `opened` and `closed` are what it does not
+        # have yet, and what this cycle's `open` and `close` make of it is known in the next
         late = Signal(bits(self.n_chunks), reset_less=True)
-        opened, closed, close, walked = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += close.eq(hit & enough & (seen.grew | seen.finished))
+        open, close, walked = Signal(), Signal(), Signal()
+        opened, closed = Signal(), Signal()
+        none, one = Signal(reset_less=True), Signal(reset_less=True)
+        m.d.comb += [
+            open.eq(looked & ~enough),
+            close.eq((counts & equal & seen.grew) | (ends & seen.finished)),
+        ]
+
+        def missing(n):
+            """There were n of them one cycle ago."""
+            less, more = late == n + 1, late == n - 1 if n else 0
+            return Mux(opened == closed, late == n, Mux(opened, more, less))
+
         m.d.sync += [
-            opened.eq(looked & ~enough),
+            opened.eq(open),
             closed.eq(close),
             late.eq(Mux(fresh, 0, late + opened - closed)),
+            none.eq(Mux(fresh | open, fresh & ~open, Mux(close, missing(1), missing(0)))),
+            one.eq(
+                Mux(
+                    fresh | open,
+                    open & (fresh | missing(0)),
+                    Mux(close, missing(2), missing(1)),
+                )
+            ),
             walked.eq(~self.pop & (walked | end)),
+            self.done.eq(~self.pop & (self.done | (walked & Mux(close, one, none)))),
         ]
-        none, one = Signal(), Signal()
-        with m.If(opened == closed):
-            m.d.comb += [none.eq(late == 0), one.eq(late == 1)]
-        with m.Elif(closed):
-            m.d.comb += [none.eq(late == 1), one.eq(late == 2)]
-        with m.Else():
-            m.d.comb += one.eq(late == 0)
-        with m.If(Mux(close, walked & one, walked & none)):
-            m.d.sync += self.done.eq(1)
-        with m.If(self.pop):
-            m.d.sync += self.done.eq(0)
         return m
 
 
 class RowWindow(wiring.Component):
-    """Looks at the chunks of up to `N_SLOTS` rows, and offers the oldest once it is ready.
+    """Looks at the chunks of up to `N_SLOTS` rows, and says when the oldest is ready.
 
     A row of one chunk, or one that waits for nothing, takes one look; others take one per chunk,
-    and only one of those is here at a time. A row whose last event was taken in cycle t is `ready`
-    in t + 5, one whose last look was, in t + 6; one of several chunks the cycle after it has become
-    the oldest, at the earliest.
+    and only one of those is here at a time.
 
     Members
     -------
     rows : In(stream.Signature(Row))
-    looks : Out(stream.Signature(Look)); passing, result, grew, finished : In
+    looks : Out(stream.Signature(Look)); coming, passing, result, grew, finished : In
         To and from `ChunkBook`.
-    head : Out(Row)
-        The oldest row. present : Out(1), there is one. ready : Out(1), it may leave; held :
-        Out(1), in the cycle before it waited for nothing, but its ``hold`` is set.
+    done, held : Out(1)
+        The oldest row takes one look, and waits for nothing since 5 cycles after its last event or
+        its look; held, if its ``hold`` is set, else done. next_done : Out(1), done of the row
+        behind it. spread : Out(1), the row with several chunks waits for nothing.
     pop : In(1)
-        It leaves; only if `ready` or `held`.
+        The oldest row leaves. single : In(1), it takes one look.
     """
 
     def __init__(self, layout, depth, n_chunks):
         self.layout, self.n_chunks = layout, n_chunks
-        self._wide_leaves = Signal()  # a row with several chunks has left
-        row = Row(layout, depth, n_chunks)
         super().__init__(
             {
-                "rows": In(stream.Signature(row)),
+                "rows": In(stream.Signature(Row(layout, depth, n_chunks))),
                 "looks": Out(stream.Signature(Look(layout, n_chunks, N_SLOTS))),
+                "coming": In(Access(layout, n_chunks, N_SLOTS)),
                 "passing": In(Access(layout, n_chunks, N_SLOTS)),
                 "result": In(State(layout)),
-                "grew": In(1),
-                "finished": In(1),
-                "head": Out(row),
-                "present": Out(1),
-                "ready": Out(1),
-                "held": Out(1),
-                "pop": In(1),
+                **{name: In(1) for name in ("grew", "finished", "pop", "single")},
+                **{name: Out(1) for name in ("done", "held", "next_done", "spread")},
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        tail, head = Signal(range(N_SLOTS)), Signal(range(N_SLOTS))
-        room, popped = Signal(range(N_SLOTS + 1), init=N_SLOTS), Signal()  # a slot is free later
-        end = self._walk(m, tail, room)
-        m.d.sync += [
-            popped.eq(self.pop),
-            room.eq(room + popped - end),
-        ]
-        m.d.comb += self.present.eq(~((room == N_SLOTS) | ((room == N_SLOTS - 1) & popped)))
-        for pointer, moves in (tail, end), (head, self.pop):
-            with m.If(moves):
-                m.d.sync += pointer.eq(Mux(pointer == N_SLOTS - 1, 0, pointer + 1))
-
-        row = self.rows.p.shape()
-        m.submodules.waiting = waiting = memory.Memory(
-            shape=row.size, depth=N_SLOTS, init=[], attrs={"ram_style": "distributed"}
-        )
-        write, read = waiting.write_port(), waiting.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(end),
-            write.addr.eq(tail),
-            write.data.eq(self.rows.p),
-            read.addr.eq(head),
-            self.head.eq(read.data),
-        ]
-
+        first = Signal(N_SLOTS, init=1)  # the oldest row's slot
+        popped, wide_leaves = Signal(), Signal()
+        m.d.sync += [popped.eq(self.pop), wide_leaves.eq(self.pop & ~self.single)]
+        with m.If(self.pop):
+            m.d.sync += first.eq(first.rotate_left(1))
+        self._walk(m, wide_leaves)
         seen = Signal(Seen(self.layout, self.n_chunks))
         m.d.comb += [
             getattr(seen, name).eq(getattr(self, name))
-            for name in ("passing", "result", "grew", "finished")
+            for name in ("coming", "passing", "result", "grew", "finished")
         ]
-        m.submodules.spread = spread = Spread(self.layout, self.n_chunks)
-        m.d.sync += self._wide_leaves.eq(self.pop & ~self.head.single)
-        m.d.comb += [spread.seen.eq(seen), spread.pop.eq(self._wide_leaves)]
-        first = Signal(N_SLOTS, init=1)  # the oldest row's slot
-        with m.If(self.pop):
-            m.d.sync += first.eq(first.rotate_left(1))
-        slots = [Slot(self.layout, self.n_chunks) for _ in range(N_SLOTS)]
+        m.submodules.wide = wide = Spread(self.layout, self.n_chunks)
+        m.d.comb += [wide.seen.eq(seen), wide.pop.eq(wide_leaves), self.spread.eq(wide.done)]
+        slots = [Slot(self.layout, self.n_chunks, k) for k in range(N_SLOTS)]
         for k, slot in enumerate(slots):
             m.submodules[f"slot{k}"] = slot
             m.d.comb += [
-                slot.mine.eq(self.passing.at.slot == k),
                 slot.seen.eq(seen),
                 slot.pop.eq(popped & first[(k + 1) % N_SLOTS]),
             ]
-
-        def oldest(name):
-            return (Cat(getattr(slot, name) for slot in slots) & first).any()
-
-        done, wide = Signal(), Signal()
+        done, held = (Cat(getattr(slot, name) for slot in slots) for name in ("done", "held"))
         m.d.comb += [
-            done.eq(oldest("done") | (wide & spread.done)),
-            self.ready.eq(done & ~self.head.hold),
-        ]
-        m.d.sync += [
-            wide.eq(oldest("wide") & ~self.pop),
-            self.held.eq(done & self.head.hold & ~self.pop),
+            self.done.eq((done & first).any()),
+            self.next_done.eq((done & first.rotate_left(1)).any()),
+            self.held.eq((held & first).any()),
         ]
         return m
 
-    def _walk(self, m, tail, room):
-        """Looks at the chunks of the row at `rows`, one after the other; whether this is its last.
+    def _walk(self, m, wide_leaves):
+        """Looks at the chunks of the row at `rows`, one after the other.
 
-        A row begins if there was room for it in the cycle before, and if it has several chunks, no
-        other such row was inside.
+        A row begins if there is a free slot, and if it has several chunks, no other such row is
+        inside.
         """
         m.submodules.slice = ahead = Slice(self.looks.p.shape())
         row, look = self.rows.p, ahead.i.p
-        fresh = Signal(init=1)
-        open, open_wide, wide_inside = Signal(), Signal(), Signal()
+        slot = Signal(N_SLOTS, init=1)
+        fresh, wide_inside = Signal(init=1), Signal()
         # chunk of the next look, if it is not the row's first; looks after that one
         chunk = Signal(len(look.chunk), reset_less=True)
         n_left = Signal(len(row.message.count), reset_less=True)
-        final, end = Signal(), Signal()
-        for_one = (room >= 2) | ((room == 1) & ~end)
-        m.d.sync += [open.eq(for_one), open_wide.eq(for_one & ~wide_inside)]
+        final, end = Signal(reset_less=True), Signal()
+        open = credit(m, N_SLOTS, take=end, give=self.pop, name="slots_free")
         m.d.comb += [
-            ahead.i.valid.eq(self.rows.valid & (~fresh | Mux(row.single, open, open_wide))),
+            ahead.i.valid.eq(self.rows.valid & (~fresh | (open & (row.single | ~wide_inside)))),
             look.chunk.eq(Mux(fresh, row.message.first, chunk)),
-            look.slot.eq(tail),
+            look.slot.eq(Mux(row.single, slot, 0)),
             look.fresh.eq(fresh),
             look.end.eq(Mux(fresh, row.single, final)),
             look.wide.eq(~row.single),
             look.gather.eq(row.message.gather),
             look.free.eq(row.free),
+            look.hold.eq(row.hold),
             look.wait.eq(row.message.wait),
             self.rows.ready.eq(ahead.i.ready & Mux(fresh, row.single & open, final)),
             end.eq(self.rows.valid & self.rows.ready),
         ]
-        with m.If(self._wide_leaves):
+        with m.If(end):
+            m.d.sync += slot.eq(slot.rotate_left(1))
+        with m.If(wide_leaves):
             m.d.sync += wide_inside.eq(0)
         with m.If(ahead.i.valid & ahead.i.ready):
             m.d.sync += [
@@ -282,4 +267,3 @@ class RowWindow(wiring.Component):
             with m.If(~row.single):
                 m.d.sync += wide_inside.eq(1)
         wiring.connect(m, ahead.o, wiring.flipped(self.looks))
-        return end

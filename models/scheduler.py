@@ -1,12 +1,12 @@
 """Golden message scheduler: which row leaves in which cycle. Twin of `gradnic.hdl.scheduler`.
 
 The model is played cycle by cycle. It keeps rows and chunks as they are, not the circuit's
-registers: an event counts when it is taken, and a row that is complete then may leave 5 cycles
-later, or 6 where a look finds it so. What the circuit's pipelines add are these constants:
+registers: an event counts when it is taken, and a row that is complete then is ready 5 cycles
+later. What the circuit's pipelines add are these constants:
 
-    address to row      8 cycles to a decision, 11 to an offer; at most 16 rows on the way
-    row to leaving      1 cycle to the look at a chunk, then 6; at most 10 rows
-    event to leaving    5 cycles, and 1 to the offer
+    address to row      8 cycles to a decision, 11 to the window; at most 16 rows on the way
+    row to ready        1 cycle to the look at a chunk, then 5, or 6 with several; at most 9 rows
+    event to ready      5 cycles, and 1 to the offer
 """
 
 from collections import defaultdict, deque
@@ -15,9 +15,9 @@ from gradnic.table import bits
 
 from .scheduler_rows import SETUP, Fault, Work, work, wrong
 
-N_AHEAD, N_SLOTS = 16, 10
+N_AHEAD, N_SLOTS = 16, 9
 SETTLED, FLUSH_CYCLES = 3, 8
-JUDGED, READ, LEAVES, SOUND, KNOWN = 8, 11, 5, 6, 4  # cycles
+JUDGED, READ, READY, SPREAD, KNOWN, SHOWN = 8, 11, 5, 6, 4, 2  # cycles
 EVENTS = ("added", "finals", "left")
 
 
@@ -41,12 +41,11 @@ class Scheduler:
             ("running", "done", "stuck", "fault", "foreign", "extra", "early", "row", "chunk",
              "step", "unfinished"), 0,
         )  # fmt: skip
-        self.none_left = False
-        self.offers = deque()  # rows that have left and were not taken; two at most
+        self.offer = None  # the row on offer
         self.settled, self.all_idle = 0, False
-        self.released, self.counting, self.steps, self.cycles = False, False, 0, 0
         self.timer, self.moves = 0, False
-        self.all_out, self._wrong, self._judged = False, False, False
+        self.all_out, self.at_end, self._wrong, self._judged = False, False, False, False
+        self.seen = None  # (row, chunk) of the oldest in the cycle before
         self.later = defaultdict(list)  # what shows in a later cycle: [(kind, value)]
         self._reset_rows()
 
@@ -54,17 +53,17 @@ class Scheduler:
         self.source, self.n_left, self.ended, self.failed = iter(()), 0, False, False
         self.ahead = 0  # rows fetched and not yet in the window
         self.may_fetch = True
-        self.given = [0, 0]  # places of theirs that come free in this cycle, and did in the last
+        self.given = [0, 0, 0]  # places of theirs that came free in this cycle and the two before
         self.judged = deque()  # (cycle of the judgement, what `work` says)
         self.rows_read = deque()  # (cycle from which it is offered, Work)
         self.looks_left, self.walked = deque(), None  # of the row whose chunks are looked at
         self.looks = deque()  # (Work, chunk, last): on their way; two at most
         self.inside = deque()  # rows with all looks made or on their way
         self.spread = None  # the row with several chunks among them
-        self.open = self.open_spread = False  # for a row, in the cycle before
         self.went = False  # a row, in the cycle before: its place is free in the next
-        self.oldest = None  # row in the cycle before
-        self.held = False  # it missed nothing then, and was held
+        self.held = False  # the oldest row missed nothing in the cycle before, and was held
+        self.sends, self.skips = False, False  # a held row is put on offer; a NOP row vanishes
+        self.counting, self.steps, self.cycles = False, 0, 0  # of the NOP row
 
     def cycle(self, *, start=0, abort=0, ready=1, idle=1, **offered):
         """Play a cycle. start, abort, ready (of `issues`), idle (of all ports); added, finals,
@@ -74,7 +73,7 @@ class Scheduler:
         on offer, or None; "answer": (added, left, final) or None; "status": dict}.
         """
         now, status, setup = self.now, self.status, self.setup
-        offer = self.offers[0] if self.offers else None
+        offer = self.offer
         shown = {
             "issue": offer and offer.message,
             "status": dict(status),
@@ -104,47 +103,41 @@ class Scheduler:
         elif self.swept < self.n_words:
             self.swept += 1
 
-        # The oldest row leaves
+        # The oldest row leaves, the next is chosen
+        starts = self.state == "idle" and self.pending and clean and not abort
         begins = self.state == "begin" and not abort and not self._wrong
-        starts = (
-            self.state == "idle" and self.pending and clean
-            and not offer and not abort
-        )  # fmt: skip
-        flush = starts or self.state == "flush"
-        head = self.inside[0] if self.inside else None
-        may = head is not None and head.looked and not head.missing and now >= head.leaves
+        flush = self.state == "flush"
+        head, behind = [*self.inside, None, None][:2]
+        gone = offer if offer and ready else head if self.skips else None
         quiet = self.settled == SETTLED and self.all_idle
-        may = may and (len(head.looks) == 1 or head is self.oldest)
-        go = may and (not head.hold or self.released) and len(self.offers) < 2
-        moved |= go or bool(offer and ready)
-        all_done = self.all_out and quiet and self.none_left
-        self._watch(moved, offer, head)
-        self.all_out = not (not self.ended or self.inside or offer or begins or flush)
-        self._hold(head, go, quiet, flush)
-        self.oldest, self.held = head, bool(may and head.hold and not go)
-        self.settled = 0 if offer or go else min(self.settled + 1, SETTLED)
+        self._watch(moved or gone, fault, head)
+        ended = self.all_out and quiet and not status["unfinished"] and status["running"]
+        self.all_out = self.ended and not self.inside and not begins
+        if not offer:
+            self.offer = head if self.sends or self._may(head) else None
+        elif ready:
+            self.offer = behind if self._may(behind) and len(behind.looks) == 1 else None
+        self._hold(head, gone, quiet and not offer)
+        self.settled = 0 if offer else min(self.settled + 1, SETTLED)
         self.all_idle = bool(idle)
-        self.none_left = status["unfinished"] == 0
         status["unfinished"] -= finished
         status.update(dict.fromkeys(raised, 1))
 
         # Rows move up, and the round goes on
         self._walk(n_looks)
-        self.went = go
-        if offer and ready:
-            self.offers.popleft()
+        self.went = gone is not None
         if self.spread and self.spread.gone:
             self.spread = None
-        if go:
-            status["step"] = head.message.step
-            head.gone = True
-            self.inside.popleft()
-            if not head.nop:
-                self.offers.append(head)
+        if gone:
+            status["step"] = gone.message.step
+            gone.gone = True
+            if self.inside:  # not if only its offer was left of the round
+                self.inside.popleft()
         self._read()
         if flush:
             self._reset_rows()
-        self._round(start, abort, fault, all_done, begins, starts)
+        self._round(start, abort, fault, offer, begins, starts)
+        self.at_end = ended
         self._wrong, self._judged = self._judged, wrong(setup, self.depth, self.n_chunks)
         self.now += 1
         return shown
@@ -180,7 +173,7 @@ class Scheduler:
             counts = name == ("finals" if message.gather else "added")
             if chunk in row.missing and counts and (message.gather or state[0] == message.wait):
                 row.missing.remove(chunk)
-                self._complete(row, LEAVES)
+                self._complete(row, READY)
 
     def _look(self, row, chunk, last):
         """A look at a chunk that a row waits for."""
@@ -189,31 +182,35 @@ class Scheduler:
             if not (final if row.message.gather else added == row.message.wait):
                 row.missing.add(chunk)
         row.looked |= last
-        self._complete(row, SOUND)
+        self._complete(row, READY if len(row.looks) == 1 else SPREAD)
 
     def _complete(self, row, cycles):
         if row.looked and not row.missing:
-            row.leaves = max(row.leaves, self.now + cycles)
+            row.ready = max(row.ready, self.now + cycles)
+
+    def _ready(self, row):
+        return row is not None and row.looked and not row.missing and self.now >= row.ready
+
+    def _may(self, row):
+        return self._ready(row) and not row.hold
 
     def _walk(self, n_looks):
         """The row on offer asks for a look at its next chunk."""
-        may, had_spread = (self.open, self.open_spread), self.spread
         if self.rows_read and self.now >= self.rows_read[0][0] and n_looks < 2:
-            self._ask_look(self.rows_read[0][1], *may)
-        self.open = len(self.inside) + self.went < N_SLOTS
-        self.open_spread = self.open and not had_spread
+            self._ask_look(self.rows_read[0][1])
 
-    def _ask_look(self, row, is_open, open_spread):
+    def _ask_look(self, row):
         if not self.looks_left:
             chunks = row.looks
-            if not (open_spread if len(chunks) > 1 else is_open):
+            full = len(self.inside) + self.went >= N_SLOTS
+            if full or (len(chunks) > 1 and self.spread):
                 return
             self.looks_left, self.walked = deque(chunks), row
             self.spread = self.spread or (row if len(chunks) > 1 else None)
         chunk = self.looks_left.popleft()
         self.looks.append((row, chunk, not self.looks_left))
         if not self.looks_left:
-            self.walked = None
+            self.walked, row.entered = None, self.now
             self.inside.append(row)
             self.rows_read.popleft()
             self.given[0] += 1
@@ -232,46 +229,48 @@ class Scheduler:
                 if isinstance(row, Fault) and not self.failed:
                     self.failed = True
                     self.later[self.now + 1].append(("fault", row))
-        self.ahead += bool(fetch) - self.given[1]
-        self.given = [0, self.given[0]]
+        self.ahead += bool(fetch) - self.given.pop()
+        self.given.insert(0, 0)
         if fetch:
             self.n_left -= 1
             self.judged.append((self.now + JUDGED, next(self.source)))
 
-    def _hold(self, head, go, quiet, flush):
+    def _hold(self, head, gone, quiet):
         """Rows that are held leave when all ports are idle, NOP rows when their time is over."""
-        setup = self.setup
-        if go or flush:
-            self.released = False
-        elif self.counting:
+        setup, busy = self.setup, self.sends or self.skips
+        self.sends, self.skips = False, False
+        if self.counting:
             self.cycles -= 1
             if not self.cycles:
-                self.cycles, self.counting, self.released = (
+                self.cycles, self.counting, self.skips = (
                     setup.step_cycles, self.steps > 0, not self.steps
                 )  # fmt: skip
                 self.steps -= 1
-        elif self.held and quiet and not self.released:
+        elif self.held and quiet and not busy:
             self.cycles, self.steps = setup.step_cycles, head.steps
             self.counting = head.nop and setup.step_cycles > 0
-            self.released = not self.counting
-        if flush:
-            self.counting = False
+            self.sends, self.skips = not head.nop, head.nop and not self.counting
+        self.held = self._ready(head) and head.hold and not gone
 
-    def _watch(self, moved, offer, head):
+    def _watch(self, moved, fault, head):
         """The oldest row, and for how long nothing has moved."""
         status, watchdog = self.status, self.setup.watchdog
+        if status["running"] and fault:
+            status["row"], status["chunk"] = fault.row, fault.chunk
+        elif status["running"] and self.seen:
+            status["row"], status["chunk"] = self.seen
+        self.seen = None
         if status["running"] and not status["stuck"]:
-            oldest = offer or head
-            if oldest:
-                status["row"], status["chunk"] = oldest.row, oldest.message.first
+            if head and self.now >= head.entered + SHOWN:
+                self.seen = head.row, head.message.first
             elif self.all_out:
-                status["row"], status["chunk"] = self.setup.rows, 0
+                self.seen = self.setup.rows, 0
         if status["running"] and self.timer < 0 and watchdog:
             status["stuck"] = 1
         self.timer = watchdog if self.moves else self.timer - 1
         self.moves = moved or self.counting or not status["running"]
 
-    def _round(self, start, abort, fault, all_done, begins, starts):
+    def _round(self, start, abort, fault, offer, begins, starts):
         """Start, end, abort and fault."""
         status, setup = self.status, self.setup
         if start and not status["running"]:
@@ -293,13 +292,12 @@ class Scheduler:
                 self.source, self.n_left = work(self.rows, setup), setup.rows * setup.iterations
                 self.ended = False
         elif self.state == "run":
-            if abort:
+            if abort or fault:
                 self.state, status["running"] = "flush", 0
-            elif fault:
-                self.state, status["running"] = "flush", 0
-                status.update(fault=fault.code, row=fault.row, chunk=fault.chunk)
-            elif all_done:
+                status["fault"] = fault.code if fault else 0
+            elif self.at_end:
                 self.state, status["running"], status["done"] = "idle", 0, 1
         else:
-            self.flushed = (self.flushed + 1) % FLUSH_CYCLES
-            self.state = "flush" if self.flushed else "idle"
+            self.flushed = min(self.flushed + 1, FLUSH_CYCLES)
+            if self.flushed == FLUSH_CYCLES and not offer:
+                self.state, self.flushed = "idle", 0

@@ -62,7 +62,8 @@ class Message:
 @dataclass
 class Work:
     """A row that has something to do. `missing`: chunks that were looked at and are not ready;
-    `looked`: all were; `leaves`: the first cycle in which it may leave."""
+    `looked`: all were; `entered`: the cycle of the last look's way out; `ready`: the first cycle in
+    which it may leave."""
 
     row: int
     message: Message
@@ -71,7 +72,8 @@ class Work:
     hold: bool
     missing: set = field(default_factory=set)
     looked: bool = False
-    leaves: int = 0
+    entered: int = 0
+    ready: int = 0
     gone: bool = False
 
     @property
