@@ -9,7 +9,7 @@ import re
 
 MIN_BRAM = 8  # a block with fewer has no shape to give
 ROW_BRAM = 32  # so many in a row, before another row is taken
-ROWS = {"85k": (70, 82, 46, 22)}  # rows of block RAM, those that lie close together first
+ROWS = {"85k": (70, 82, 46, 22)}  # rows of block RAM: neighbors in pairs, the closest first
 N_COLUMNS = 52
 OPTIONS = ["--placer-heap-timingweight", "30"]  # what else suits a placement that has them
 
@@ -18,9 +18,9 @@ def places(netlist, device):
     """Places for the block RAM of a netlist (Yosys JSON, one module): {cell: nextpnr's BEL}.
 
     Block RAM that holds the same bits of a word stands together, in order of the bits: what
-    `gradnic.hdl.memory` calls ``bits36`` of all memories next to ``bits0``. They fill two or more
-    neighboring rows, a column at a time, in the middle of the device. No places on devices that are
-    not in `ROWS`, or for less than `MIN_BRAM` cells.
+    `gradnic.hdl.memory` calls ``bits36`` of all memories next to ``bits0``. They fill two
+    neighboring rows, a column at a time, in the middle of the device, then the next two. No places
+    on devices that are not in `ROWS`, or for less than `MIN_BRAM` cells.
     """
     found = sorted(
         (_first_bit(name), name)
@@ -31,11 +31,14 @@ def places(netlist, device):
         return {}
     n_rows = min(max(2, -(-len(found) // ROW_BRAM)), len(ROWS[device]))
     rows = ROWS[device][:n_rows]
-    first = (N_COLUMNS - -(-len(found) // n_rows)) // 2
+    per_row = -(-len(found) // n_rows)
+    first = (N_COLUMNS - per_row) // 2
     chosen = {}
     for k, (_, name) in enumerate(found):
-        x, kind = _column(first + k // n_rows)
-        chosen[name] = f"X{x}/Y{rows[k % n_rows]}/{kind}"
+        pair, place = divmod(k, 2 * per_row)
+        near = rows[2 * pair : 2 * pair + 2]
+        x, kind = _column(first + place // len(near))
+        chosen[name] = f"X{x}/Y{near[place % len(near)]}/{kind}"
     return chosen
 
 

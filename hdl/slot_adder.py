@@ -57,13 +57,13 @@ class SlotAdder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = SlotRows(self.sizes)
+        m.submodules.rows = rows = SlotRows(self.sizes, len(self.columns))
         m.submodules.out = out = SlotAnswers(self.sizes)
         wiring.connect(m, wiring.flipped(self.tasks), rows.tasks)
         wiring.connect(m, wiring.flipped(self.values), rows.values)
         wiring.connect(m, out.answers, wiring.flipped(self.answers))
         wiring.connect(m, out.sums, wiring.flipped(self.sums))
-        loaded, order, latency = rows.following, rows.order, SlotLanes.latency
+        loaded, order = rows.following, rows.orders[0]
         m.d.comb += [
             rows.open.eq(out.open),
             out.takes.eq(rows.loads & (loaded.emits | loaded.tells)),
@@ -71,19 +71,21 @@ class SlotAdder(wiring.Component):
             out.length.eq(loaded.answer.length),
             out.is_thc.eq(loaded.answer.op == Op.THC_SUM),
             out.whole.eq(delayed_flag(m, order.final & order.emits, WHOLE, name="whole")),
-            out.row_valid.eq(delayed_flag(m, order.row & order.emits, latency, name="emits")),
+            out.row_comes.eq(
+                delayed_flag(m, order.row & order.emits, SlotLanes.latency - 1, name="emits")
+            ),
             out.row.eq(Cat(column.o for column in self.columns)),
         ]
         fill = self._fill(m, rows.task)
         overflows = []
-        for column in self.columns:
+        for number, column in enumerate(self.columns):
             # named by its first bit, so that block RAM of neighbors finds its places together
             m.submodules[f"part{column.first * self.sizes.width}"] = column
             m.d.comb += [
                 column.write_en.eq(self.write_en),
                 column.write_addr.eq(self.write_addr),
                 column.write_data.eq(self.write_data),
-                column.order.eq(order),
+                column.order.eq(rows.orders[number]),
                 column.indices.eq(rows.indices),
                 column.row.eq(rows.row),
                 column.fill.eq(fill),
@@ -130,7 +132,7 @@ class SlotAdder(wiring.Component):
             attrs={"ram_style": "distributed"},
         )
         read, write = flags.read_port(domain="comb"), flags.write_port()
-        final = delayed_flag(m, rows.order.final, SlotLanes.OVERFLOWS, name="final")
+        final = delayed_flag(m, rows.orders[0].final, SlotLanes.OVERFLOWS, name="final")
         seen, total = Signal(), Signal(reset_less=True)
         m.d.sync += [seen.eq((seen | over) & ~final), total.eq(seen | over)]
         m.d.comb += [tails.o.ready.eq(final), read.addr.eq(tails.o.p.place)]

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .fifo import FIFO, chunks, moved
-from .pipeline import Room, credit, delayed_flag
+from .pipeline import Room, copied, credit, delayed_flag
 from .ring import BlockFIFO
 from .slot_types import Answer, chosen
 from .streams import Beat
@@ -28,11 +28,11 @@ class SlotAnswers(wiring.Component):
     -------
     open, takes, with_sum : Out(1), In(1), In(1)
         There is room for one more task; one begins that will answer, and that with a sum. Tasks
-        with a sum begin at least 6 cycles apart.
+        with a sum begin at least 8 cycles apart.
     length, is_thc : In(16), In(1)
         Of the task that begins: bytes of the sum, and whether it goes most significant bit first.
-    row_valid, row : In(1), In(sizes.row_bits)
-        A row of a sum, lane by lane or word by word.
+    row_comes, row : In(1), In(sizes.row_bits)
+        A row of a sum, lane by lane or word by word, comes with the next cycle; that row.
     whole : In(1)
         One more sum may be sent: its first beat leaves 4 cycles later at the earliest.
     answer_valid, answer : In(1), In(Answer)
@@ -50,7 +50,7 @@ class SlotAnswers(wiring.Component):
                 "with_sum": In(1),
                 "length": In(16),
                 "is_thc": In(1),
-                "row_valid": In(1),
+                "row_comes": In(1),
                 "row": In(sizes.row_bits),
                 "whole": In(1),
                 "answer_valid": In(1),
@@ -64,9 +64,17 @@ class SlotAnswers(wiring.Component):
         m = Module()
         sizes = self.sizes
         n_rows = N_SUMS * sizes.n_rows
-        queue = FIFO if n_rows <= LARGEST_FIFO else BlockFIFO
         tail_shape = data.StructLayout({"before_last": 16, "single": 1, "is_thc": 1})
-        m.submodules.rows = rows = queue(sizes.row_bits, n_rows)
+        rows = []
+        for start, stop in chunks(sizes.row_bits):  # each queue has a control of its own
+            if n_rows <= LARGEST_FIFO:
+                part = FIFO(stop - start, n_rows, never_full=True)
+            else:
+                part = BlockFIFO(stop - start, n_rows)
+            m.submodules[f"rows{start}"] = part
+            (valid,) = copied(m, self.row_comes, 1, name=f"row_valid{start}_")
+            m.d.comb += [part.i.valid.eq(valid), part.i.payload.eq(self.row[start:stop])]
+            rows.append(part.o)
         m.submodules.tails = tails = FIFO(tail_shape, N_SUMS)
         m.submodules.heads = heads = FIFO(Answer, N_ANSWERS)
         m.submodules.room = room = Room(N_ANSWERS)
@@ -82,8 +90,6 @@ class SlotAnswers(wiring.Component):
             self.open.eq(room.open & has_room),
             room.take.eq(self.takes),
             room.give.eq(heads.o.valid & heads.o.ready),
-            rows.i.valid.eq(self.row_valid),
-            rows.i.payload.eq(self.row),
             heads.i.valid.eq(self.answer_valid),
             heads.i.p.eq(self.answer),
             tails.i.valid.eq(self.takes & self.with_sum),
@@ -101,24 +107,25 @@ class SlotAnswers(wiring.Component):
             may_go.eq(moved(may_go, self.whole & ~ends, ends & ~self.whole)),
         ]
         first = Signal(init=1)
-        pops, part = self._sequence(m, begins, goes, last, first, tails)
-        m.d.comb += rows.o.ready.eq(pops)
+        pops, part = self._sequence(m, begins, goes, last, first, tails, len(rows))
+        m.d.comb += [row.ready.eq(pop) for row, pop in zip(rows, pops, strict=True)]
         is_thc = Signal()  # of the payload under way
         with m.If(first):
             m.d.sync += is_thc.eq(tails.o.p.is_thc)
-        beats = self._beats(rows.o.payload, Mux(first, tails.o.p.is_thc, is_thc))
-        space = self._send(m, beats, begins, goes, last, pops, part)
-        m.d.comb += begins.eq(self.idle & rows.o.valid & may_go[0] & space)
+        beats = self._beats(Cat(row.payload for row in rows), Mux(first, tails.o.p.is_thc, is_thc))
+        space = self._send(m, beats, begins, goes, last, pops[0], part)
+        m.d.comb += begins.eq(self.idle & rows[0].valid & may_go[0] & space)
         return m
 
-    def _sequence(self, m, begins, goes, last, first, tails):
+    def _sequence(self, m, begins, goes, last, first, tails, n_queues):
         """A row at a time, beat by beat. A row takes two cycles or more, so that it leaves its
-        queue by a register: (it does so in this cycle, the next beat's place in its row)."""
+        queues by registers: (flags that it does so, the next beat's place in its row)."""
         n_beats = self.sizes.width // 4
         number, part = Signal(16), Signal(range(n_beats))
         running, rests = Signal(), Signal()  # a row is under way; it ended before its time
-        was_last, pops, before_last = Signal(), Signal(), Signal(16)
-        tail, turns = tails.o.p, pops & ~rests
+        was_last, before_last = Signal(), Signal(16)
+        pops = [Signal(name=f"pops{k}", attrs={"keep_register": 1}) for k in range(n_queues)]
+        tail, turns = tails.o.p, pops[0] & ~rests
         part_next = Signal.like(part)
         m.d.comb += [
             goes.eq(begins | running),
@@ -132,7 +139,7 @@ class SlotAnswers(wiring.Component):
             rests.eq(goes & last & ~turns),
             running.eq(goes & ~last & ~turns),
             self.idle.eq(~goes | turns),
-            pops.eq(goes & ~turns & (last | (part == n_beats - 2))),
+            *(p.eq(goes & ~turns & (last | (part == n_beats - 2))) for p in pops),
         ]
         with m.If(first):
             m.d.sync += before_last.eq(tail.before_last)

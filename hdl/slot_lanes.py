@@ -41,10 +41,10 @@ class SlotLanes(wiring.Component):
         The row as answers have it, `latency` cycles after the order.
     """
 
-    READS = 3
+    READS = 2
     FILLS = 7
     OVERFLOWS = 8
-    WRITES = 8
+    WRITES = 9
     latency = 10
 
     def __init__(self, sizes, n_lanes, first):
@@ -80,7 +80,7 @@ class SlotLanes(wiring.Component):
         m.d.sync += self.writes.eq(Cat(self.write_en, self.write_addr, self.write_data))
         addend = self._addend(m, orders)  # at 5
         m.d.comb += ram.read_addr.eq(orders[self.READS].address)
-        held = ram.read_data  # at 5
+        held = delayed(m, ram.read_data, 1, name="held")  # at 5; block RAM lies far away
 
         # at 6: sums of all kinds
         lane_sums = [
@@ -95,7 +95,7 @@ class SlotLanes(wiring.Component):
             word = slice(32 * k, 32 * (k + 1))
             m.d.sync += [
                 total.eq(addend[word].as_signed() + held[word].as_signed()),
-                larger[k].eq(addend[word] > held[word]),
+                larger[k].eq((held[word] - addend[word])[32]),
             ]
         new, old = delayed(m, addend, 1, name="new"), delayed(m, held, 1, name="old")
         order = orders[5]
@@ -136,7 +136,7 @@ class SlotLanes(wiring.Component):
             total = Mux(is_thc, sums[word], word_sums[k][:32])
             takes_old = keeps | (maximum & ~larger[k])
             m.d.sync += picked[word].eq(Mux(takes_old, old[word], Mux(takes_new, new[word], total)))
-        # at 8: saturated, and written
+        # at 8: saturated; at 9: written
         result = Signal(self.bits, reset_less=True)
         ones = Cat(bit.replicate(width) for bit in full)
         limit = Cat(Cat((~sign).replicate(31), sign) for sign in negative)
@@ -145,12 +145,12 @@ class SlotLanes(wiring.Component):
         m.d.sync += [
             self.overflows.eq(carried | left),
             result.eq(((picked | ones) & ~beyond) | (limit & beyond)),
-            writes.eq(orders[7].row & orders[7].adds),
+            writes.eq(orders[8].row & orders[8].adds),
         ]
         m.d.comb += [
             ram.write_en.eq(writes),
             ram.write_addr.eq(orders[self.WRITES].address),
-            ram.write_data.eq(result),
+            ram.write_data.eq(delayed(m, result, 1, name="written")),
         ]
         self._fill(m, result)
         return m
@@ -194,14 +194,16 @@ class SlotLanes(wiring.Component):
         sizes = self.sizes
         lanes, units = sizes.lanes, sizes.index_units
         lane = self.first + k
+        depth = sizes.n_jobs << sizes.b_max
+        early = int(depth <= SMALL_TABLE)  # such a table answers at once: a register before it
         index = Signal(sizes.b_max, name=f"index{k}", reset_less=True)
         choices = []
         for bits in range(1, sizes.b_max + 1):
             start = (units - bits) * lanes + bits * lane
-            choices.append(self.indices[start : start + bits][::-1])
-        m.d.sync += index.eq(chosen(choices, orders[1].bits))
-        depth = sizes.n_jobs << sizes.b_max
-        address = Cat(index, orders[2].job)
+            bits_here = self.indices[start : start + bits][::-1]
+            choices.append(delayed(m, bits_here, early, name=f"bits{bits}_{k}_"))
+        m.d.sync += index.eq(chosen(choices, orders[1 + early].bits))
+        address = Cat(index, orders[2 + early].job)
         level = Signal(sizes.width, name=f"level{k}")
         if depth > SMALL_TABLE:
             m.submodules[f"table{k}"] = table = BlockRAM(8, depth)
@@ -223,7 +225,7 @@ class SlotLanes(wiring.Component):
             write.addr.eq(self.writes.addr),
             write.data.eq(self.writes.data),
             read.addr.eq(address),
-            level.eq(delayed(m, read.data, 2, name=f"level{k}_")),
+            level.eq(delayed(m, read.data, 1, name=f"level{k}_")),
         ]
         return level
 

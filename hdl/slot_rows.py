@@ -11,7 +11,7 @@ from .pipeline import delayed, delayed_flag
 from .slot_types import SATURATE, Kind, Task, chosen
 from .streams import Beat
 
-GAP = 6  # cycles from a row's read to the first cycle in which its new value can be read
+GAP = 8  # cycles from a row's read to the first cycle in which its new value can be read
 UNITS = 4  # units of a beat, of one bit per lane each
 
 
@@ -44,6 +44,8 @@ class SlotRows(wiring.Component):
     Parameters
     ----------
     sizes : Sizes
+    n_columns : int
+        Columns of the store, with an order each, all the same.
 
     Members
     -------
@@ -52,8 +54,8 @@ class SlotRows(wiring.Component):
         There is room for the rows and the answer of one more task.
     loads, following, task : Out(1), Out(Task), Out(Task)
         A task has begun with this cycle; that task; the one of the order to come.
-    order : Out(Order(sizes))
-        Two cycles behind its step.
+    orders : Out(ArrayLayout(Order(sizes), n_columns))
+        Two cycles behind their step.
     indices, row : Out(bits of the largest row of indices), Out(sizes.row_bits)
         ``latency`` cycles behind their order: in the order of the bit stream, rows of fewer bits
         at the upper end; and the row's beats as they came.
@@ -61,8 +63,8 @@ class SlotRows(wiring.Component):
 
     latency = 1
 
-    def __init__(self, sizes):
-        self.sizes = sizes
+    def __init__(self, sizes, n_columns):
+        self.sizes, self.n_columns = sizes, n_columns
         self.units = sizes.index_units
         super().__init__(
             {
@@ -72,7 +74,7 @@ class SlotRows(wiring.Component):
                 "loads": Out(1),
                 "following": Out(Task(sizes.place_width)),
                 "task": Out(Task(sizes.place_width)),
-                "order": Out(Order(sizes)),
+                "orders": Out(data.ArrayLayout(Order(sizes), n_columns)),
                 "indices": Out(self.units * sizes.lanes),
                 "row": Out(sizes.row_bits),
             }
@@ -183,13 +185,17 @@ class SlotRows(wiring.Component):
 
     def _order(self, m, row, finishes, number, last_row, left, loads):
         """A step becomes an order: what kind of row it is, the task says a cycle later."""
-        sizes, task, order = self.sizes, self.task, self.order
+        sizes, task, order = self.sizes, self.task, Signal(Order(self.sizes))
+        for k in range(self.n_columns):  # columns lie all over the device
+            held = Signal(Order(sizes), name=f"order{k}", attrs={"keep_register": 1})
+            m.d.sync += held.eq(order)
+            m.d.comb += self.orders[k].eq(held)
         m.d.sync += self.loads.eq(loads)
         with m.If(self.loads):
             m.d.sync += task.eq(self.following)
         number, left = delayed(m, number, 1, name="number"), delayed(m, left, 1, name="left")
         last = delayed_flag(m, last_row, 1, name="last")
-        m.d.sync += [
+        m.d.comb += [
             order.row.eq(delayed_flag(m, row, 1, name="row")),
             order.final.eq(delayed_flag(m, finishes, 1, name="final")),
             order.address.eq(Cat(number, task.place)),
