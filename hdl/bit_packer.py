@@ -16,6 +16,11 @@ def _reversed_bits(value):
     return Cat(value[i ^ 7] for i in range(len(value)))
 
 
+def _turned(value, n):
+    """The bits of `value`, each `n` places further up, the last ones first."""
+    return Cat(value[-n:], value[:-n]) if n else value
+
+
 class BitPacker(wiring.Component):
     """Packs a beat of `lanes` values into a bit stream, in beats of `lanes` bytes.
 
@@ -37,7 +42,7 @@ class BitPacker(wiring.Component):
         A beat is full (``done``), or one came in that did not fill one (``merged``).
     """
 
-    latency = 4
+    latency = 5
 
     def __init__(self, lanes):
         self.lanes = lanes
@@ -75,19 +80,21 @@ class BitPacker(wiring.Component):
         m.d.comb += total.eq(base + self.bits)
         with m.If(arrives):
             m.d.sync += base.eq(total)
-        held_base, full = Signal(3, reset_less=True), Signal()
-        turned = Signal(size, reset_less=True)
-        m.d.sync += [held_base.eq(base), full.eq(arrives & total[3])]
+        held_base = delayed(m, base, 2, name="held_base")
+        full = delayed_flag(m, arrives & total[3], 2, name="full")
+        here = delayed_flag(m, arrives, 2, name="here")
+        # turned by the base: first by half a beat or not, then by up to three units
+        half, turned = (Signal(size, name=name, reset_less=True) for name in ("half", "turned"))
         for start in range(0, size, GROUP):
-            own = Signal(3, name=f"base{start}", attrs={"keep_register": 1})
+            part = slice(start, start + GROUP)
+            by_half = Signal(name=f"by_half{start}", attrs={"keep_register": 1})
             with m.If(arrives):
-                m.d.sync += own.eq(total)
-            turns = Array(
-                Cat(dense[(start + k - unit * lanes) % size] for k in range(GROUP))
-                for unit in range(UNITS)
-            )
-            m.d.sync += turned[start : start + GROUP].eq(turns[own])
-        here = delayed_flag(m, arrives, 1, name="here")
+                m.d.sync += by_half.eq(total[2])
+            (by,) = copied(m, base[:2], 1, name=f"by{start}")
+            m.d.sync += [
+                half[part].eq(Array(_turned(dense, n * lanes)[part] for n in (0, 4))[by_half]),
+                turned[part].eq(Array(_turned(half, n * lanes)[part] for n in range(4))[by]),
+            ]
 
         kept = Signal(size, reset_less=True)
         after, out = Signal(UNITS), Signal(size, reset_less=True)

@@ -160,8 +160,8 @@ class _Near(wiring.Component):
         steps = _steps(m, self)
         arrived = delayed(m, Cat(self.i.payload), 2, name="arrived")
         goes = steps.meets | steps.leaving | steps.passes
-        m.d.comb += self.o.valid.eq(delayed_flag(m, goes, 3, name="goes"))
-        late = delayed(m, Cat(steps.leaving, steps.leaving_place), 1, name="late")
+        m.d.comb += self.o.valid.eq(delayed_flag(m, goes, 4, name="goes"))
+        late = delayed(m, Cat(steps.leaving, steps.leaving_place), 2, name="late")
         for start in range(0, lanes, GROUP):
             now, then = (
                 copied(m, value, 1, name=f"{name}{start}_")[0]
@@ -169,16 +169,16 @@ class _Near(wiring.Component):
                     ("now", Cat(steps.comes, steps.meets, steps.place)), ("then", late))
             )  # fmt: skip
             comes, meets, place = now[0], now[1], now[2:]
+            met, met_place = (delayed(m, v, 1, name=f"met{start}_") for v in (meets, place))
             leaving, leaving_place = then[0], then[1:]
             for lane in range(start, min(start + GROUP, lanes)):
                 new = arrived.word_select(lane, len(arrived) // lanes).as_signed()
-                kept, total = Signal(signed(self.width)), Signal(signed(self.width))
                 firsts = self._words(m, new, comes & ~meets, place, f"first{lane}_")
-                m.d.comb += [
-                    kept.eq(Array(firsts)[place]),
-                    total.eq(Mux(meets, kept, 0) + new),
-                ]
-                rests = self._words(m, kept - new, meets, place, f"rest{lane}_")
+                kept = delayed(m, Mux(meets, Array(firsts)[place], 0), 1, name=f"kept{lane}_")
+                new = delayed(m, new, 1, name=f"new{lane}_")
+                total = Signal(signed(self.width))
+                m.d.comb += total.eq(kept + new)
+                rests = self._words(m, kept - new, met, met_place, f"rest{lane}_")
                 result = Mux(
                     leaving,
                     Array(rests)[leaving_place],

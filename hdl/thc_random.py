@@ -141,7 +141,7 @@ class RandomBytes(wiring.Component):
     done, octets : Out(1), Out(8 * lanes)
     """
 
-    latency = 7
+    latency = 8
 
     def __init__(self, lanes):
         self.lanes = lanes
@@ -176,9 +176,9 @@ class RandomBytes(wiring.Component):
             fresh.eq(self.first | fresh_next),
         ]
         keys = self._keys(m, phase)
-        valid = delayed_flag(m, self.valid, 6, name="inside")
-        place = delayed(m, phase, 4, name="place")
-        drawn_first = delayed_flag(m, fresh, 5, name="seeds")
+        valid = delayed_flag(m, self.valid, 7, name="inside")
+        place = delayed(m, phase, 5, name="place")
+        drawn_first = delayed_flag(m, fresh, 6, name="seeds")
         first = delayed(m, self.h1, 1, name="h1")
         second = delayed(m, self.h2, 3, name="h2")
         for lane in range(self.lanes):
@@ -199,12 +199,13 @@ class RandomBytes(wiring.Component):
             (reads,) = copied(m, place, 1, name=f"reads{lane}")
             (writes,) = copied(m, reads, 1, name=f"place{lane}")
             (fresh_here,) = copied(m, drawn_first, 1, name=f"fresh{lane}")
-            held, drawn = Signal(32, name=f"held{lane}", reset_less=True), Signal(32)
-            m.d.sync += held.eq(read.data)
+            drawn = Signal(32, name=f"drawn{lane}")
+            held = delayed(m, step(read.data), 1, name=f"held{lane}_")
             seeded = _not_zero(m, seed, f"seeded{lane}")
+            seeded = delayed(m, step(seeded), 1, name=f"first{lane}_")
             m.d.comb += [
                 read.addr.eq(reads),
-                drawn.eq(step(Mux(fresh_here, seeded, held))),
+                drawn.eq(Mux(fresh_here, seeded, held)),
                 write.addr.eq(writes),
                 write.data.eq(drawn),
                 write.en.eq(valid),

@@ -65,16 +65,21 @@ class Reciprocal(wiring.Component):
                     ("remainder", Cat(0, left)), ("quotient", Cat(fits, quotient)[:17]),
                     ("divisor", divisor))
             )  # fmt: skip
-        kept = delayed(m, Cat(exponent, self.word[7:23]), self.latency - 1, name="kept")
-        kept_exponent, mantissa = kept[:8], Cat(kept[8:], 1)
-        h = half_exponent(self.log4)
+        by_factor, by_norm = (
+            delayed(m, offset, 1, name=name)
+            for name, offset in (
+                ("by_factor", 285 - F - exponent),
+                ("by_norm", exponent + (32 - F) - half_exponent(self.log4)),
+            )
+        )
+        offset = delayed(m, Mux(self.tensor, by_factor, by_norm), self.latency - 2, name="offset")
+        mantissa = delayed(m, Cat(self.word[8:23], 1), self.latency - 1, name="mantissa")
+        odd = (exponent == 0) | (exponent == 255)
         result = Signal(Factor, reset_less=True)
         m.d.sync += [
-            result.factor.eq(Mux(self.tensor, mantissa[1:], quotient)),
-            result.offset.eq(
-                Mux(self.tensor, 285 - F - kept_exponent, kept_exponent + (32 - F) - h)
-            ),
-            result.silent.eq((kept_exponent == 0) | (kept_exponent == 255)),
+            result.factor.eq(Mux(self.tensor, mantissa, quotient)),
+            result.offset.eq(offset),
+            result.silent.eq(delayed(m, odd, self.latency - 1, name="odd")),
         ]
         m.d.comb += self.result.eq(result)
         m.d.comb += self.done.eq(delayed_flag(m, self.valid, self.latency, name="inside"))
