@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.table import bits
 
 from .scheduler_chunks import EVENTS, ChunkBook, State
-from .scheduler_offer import RowOffer
+from .scheduler_offer import RowOffer, countdown
 from .scheduler_rows import FAULTS, Message, RowReader, Setup
 from .scheduler_window import N_SLOTS, RowWindow
 
@@ -164,8 +164,9 @@ class Scheduler(wiring.Component):
             window.finished.eq(book.finished),
             window.pop.eq(offer.pop),
             window.single.eq(offer.oldest.single),
-            offer.entered.eq(reader.rows.valid & reader.rows.ready),
-            offer.row.eq(reader.rows.p),
+            reader.entered.eq(window.entered),
+            offer.entered.eq(window.entered),
+            offer.row.eq(window.row),
             offer.flush.eq(flush),
             offer.setup.eq(setup),
             offer.idle.eq(self.idle),
@@ -186,15 +187,13 @@ class Scheduler(wiring.Component):
     def _watch(self, m, book, reader, offer, all_out):
         """Which row is the oldest, and for how long nothing has moved."""
         setup, flags, found = self.setup, self._flags, self._found
-        timer = Signal(33, reset_less=True)  # its top bit: below 0
         barks, moves = Signal(), Signal()
-        m.d.sync += [barks.eq(setup.watchdog != 0), timer.eq(timer - 1)]
+        m.d.sync += barks.eq(setup.watchdog != 0)
         m.d.sync += moves.eq(
             offer.pop | book.grew | book.finished | offer.counting | ~flags.running
         )
-        with m.If(moves):
-            m.d.sync += timer.eq(setup.watchdog)
-        with m.If(flags.running & timer[-1] & barks):
+        late = countdown(m, setup.watchdog, moves, until=0, name="watchdog")
+        with m.If(flags.running & late & barks):
             m.d.sync += flags.stuck.eq(1)
 
         row, chunk = (Signal.like(found[name], reset_less=True) for name in ("row", "chunk"))

@@ -4,11 +4,28 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .fifo import FIFO
-from .scheduler_rows import Message, Row, Setup
+from .scheduler_rows import Message, Row, RowQueue, Setup
 
-N_PLACES = 16  # of the queue: one LUT RAM, more than there are slots in the window
 SETTLED = 3  # cycles from a message's start to ports that show it
+
+
+def countdown(m, start, load, *, until, name):
+    """Flag, a register: a counter was at `until` in the cycle before.
+
+    The counter is at `start` a cycle after `load`, and one less after each cycle without. It has
+    two halves, so that no carry is long: the upper one follows a cycle later.
+    """
+    half = len(start) // 2
+    low = Signal(half, name=f"{name}_low", reset_less=True)
+    high = Signal(len(start) - half, name=f"{name}_high", reset_less=True)
+    borrow, hit = Signal(name=f"{name}_borrow", reset_less=True), Signal(name=f"{name}_hit")
+    m.d.sync += [
+        low.eq(Mux(load, start[:half], low - 1)),
+        high.eq(Mux(load, start[half:], high - borrow)),
+        borrow.eq(~load & (low == 0)),
+        hit.eq(~load & (low == until) & (high == 0)),
+    ]
+    return hit
 
 
 class RowOffer(wiring.Component):
@@ -22,7 +39,7 @@ class RowOffer(wiring.Component):
     Members
     -------
     entered, row : In(1), In(Row)
-        A row is taken by the window; at most 15 are here.
+        A row enters the window; fewer than 16 are here.
     done, held, next_done, spread : In(1)
         Of `RowWindow`.
     flush : In(1)
@@ -78,19 +95,17 @@ class RowOffer(wiring.Component):
 
     def _queue(self, m, loads):
         """The oldest row, in a register that takes the next of the queue when `loads`."""
-        shape = self.row.shape()
-        queue = FIFO(shape, N_PLACES, never_full=True, direct=True)
+        queue = RowQueue(self.row.shape())
         m.submodules.queue = ResetInserter(self.flush)(queue)
-        oldest = Signal(shape, reset_less=True)
+        oldest = Signal(self.row.shape(), reset_less=True)
         m.d.comb += [
-            queue.i.valid.eq(self.entered),
-            queue.i.p.eq(self.row),
+            queue.pushed.eq(self.entered),
+            queue.row.eq(self.row),
             queue.o.ready.eq(loads),
         ]
+        m.d.sync += self.present.eq(~self.flush & Mux(loads, queue.o.valid, self.present))
         with m.If(loads):
-            m.d.sync += [oldest.eq(queue.o.p), self.present.eq(queue.o.valid)]
-        with m.If(self.flush):
-            m.d.sync += self.present.eq(0)
+            m.d.sync += oldest.eq(queue.o.p)
         return oldest
 
     def _hold(self, m, held, sends, skips):
@@ -104,17 +119,13 @@ class RowOffer(wiring.Component):
         m.d.comb += self.quiet.eq(settled[-1] & all_idle)
 
         steps = Signal(len(self.oldest.steps), reset_less=True)
-        cycles = Signal(len(setup.step_cycles), reset_less=True)
-        last, no_more = Signal(reset_less=True), Signal(reset_less=True)
-        timed, short = Signal(reset_less=True), Signal(reset_less=True)
-        free, counting = Signal(), self.counting
+        no_more, timed, short = (Signal(reset_less=True) for _ in range(3))
+        free, last, counting = Signal(), Signal(), self.counting
         m.d.comb += free.eq(held & self.quiet & ~(out.valid | sends | skips | counting))
         m.d.sync += [timed.eq(setup.step_cycles != 0), short.eq(setup.step_cycles == 1)]
         m.d.sync += [sends.eq(free & ~nop), skips.eq(free & nop & ~timed)]
-        with m.If(counting & ~last):
-            m.d.sync += [cycles.eq(cycles - 1), last.eq(cycles == 2)]
-        with m.Else():
-            m.d.sync += [cycles.eq(setup.step_cycles), last.eq(short)]
+        nearly = countdown(m, setup.step_cycles, ~counting | last, until=2, name="step")
+        m.d.comb += last.eq(nearly | short)  # the step's last cycle
         with m.If(~counting):
             m.d.sync += [steps.eq(self.oldest.steps), no_more.eq(self.oldest.steps == 0)]
             m.d.sync += counting.eq(free & nop & timed)

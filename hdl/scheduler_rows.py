@@ -1,12 +1,12 @@
 """Row reader of the scheduler: from the table's memory to rows that say what to do, one a cycle."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.table import GATHER, NOP, REDUCE, bits
 
-from .fifo import FIFO
+from .fifo import moved
 from .memory import BlockRAM
 from .pipeline import delayed, delayed_flag
 
@@ -90,12 +90,57 @@ def Row(layout, depth, n_chunks):
     )
 
 
+class RowQueue(wiring.Component):
+    """Queue of up to `N_AHEAD` rows, straight out of LUT RAM: 1 row per cycle, 1 cycle of latency.
+
+    Never full: the user lets in no more. What it offers goes to a register at once, see
+    `gradnic.hdl.fifo.FIFO` for one that has it.
+
+    Members
+    -------
+    pushed, row : In(1), In(shape)
+    o : Out(stream.Signature(shape))
+    """
+
+    def __init__(self, shape):
+        super().__init__({"pushed": In(1), "row": In(shape), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.array = array = memory.Memory(
+            shape=self.row.shape().size, depth=N_AHEAD, init=[], attrs={"ram_style": "distributed"}
+        )
+        write, read = array.write_port(), array.read_port(domain="comb")
+        head, tail = Signal(range(N_AHEAD)), Signal(range(N_AHEAD))  # to be written, to be read
+        occupied = Signal(N_AHEAD)  # bit k: more than k, one cycle ago
+        pop, came, went = Signal(), Signal(), Signal()
+        now = moved(occupied, came & ~went, went & ~came)
+        m.d.comb += [
+            write.en.eq(1),
+            write.addr.eq(head),
+            write.data.eq(self.row),
+            read.addr.eq(tail),
+            self.o.p.eq(read.data),
+            pop.eq(self.o.valid & self.o.ready),
+        ]
+        m.d.sync += [
+            came.eq(self.pushed),
+            went.eq(pop),
+            occupied.eq(now),
+            head.eq(head + self.pushed),
+            tail.eq(tail + pop),
+            self.o.valid.eq(self.pushed | now[1] | (self.o.valid & ~pop)),
+        ]
+        return m
+
+
 class RowReader(wiring.Component):
     """Reads the table from row 0 to the end, once per iteration, and offers what is to be done.
 
-    A row is offered 11 cycles after its address, one per cycle; up to `N_AHEAD` rows are under
-    way. Rows that do nothing vanish: repeated rows outside their repeats, rows over empty chunks,
-    NOP rows without ``lockstep``. After a row at fault nothing of it or of later rows is offered.
+    A row is offered 10 cycles after its address, one per cycle; up to `N_AHEAD` rows are under
+    way, those offered and not `entered` included. Rows that do nothing vanish: repeated rows
+    outside their repeats, rows over empty chunks, NOP rows without ``lockstep``. After a row at
+    fault nothing of it or of later rows is offered.
 
     Members
     -------
@@ -106,8 +151,10 @@ class RowReader(wiring.Component):
     begin : In(1)
         A strobe: read from row 0 on.
     rows : Out(stream.Signature(Row))
+    entered : In(1)
+        A row that was taken from `rows` is under way no more.
     ended : Out(1)
-        All rows of the last iteration were taken, or have vanished; 1 before the first `begin`.
+        All rows of the last iteration have entered or vanished; 1 before the first `begin`.
     failing : Out(1)
         For one cycle; ``fault`` : number in `FAULTS`; ``fault_row``, ``fault_chunk`` : which row,
         and its first chunk.
@@ -124,6 +171,7 @@ class RowReader(wiring.Component):
                 "setup": In(Setup(layout, depth, n_chunks)),
                 "begin": In(1),
                 "rows": Out(stream.Signature(self.shape)),
+                "entered": In(1),
                 "ended": Out(1),
                 "failing": Out(1),
                 "fault": Out(range(len(FAULTS))),
@@ -158,14 +206,10 @@ class RowReader(wiring.Component):
             delayed(m, index, 5, name="index"),
             delayed(m, turn[0], 5, name="odd_turn"),
         )
-        self._queue(m, pushed, row)
-        return m
-
-    def _queue(self, m, pushed, row):
-        """Rows wait for the window. There is always room: see `_fetch`."""
-        m.submodules.queue = queue = FIFO(row.shape(), N_AHEAD, never_full=True)
-        m.d.comb += [queue.i.valid.eq(pushed), queue.i.p.eq(row)]
+        m.submodules.queue = queue = RowQueue(self.shape)  # there is always room: see `_fetch`
+        m.d.comb += [queue.pushed.eq(pushed), queue.row.eq(row)]
         wiring.connect(m, queue.o, wiring.flipped(self.rows))
+        return m
 
     def _fetch(self, m):
         """Addresses, one a cycle while there is room: (fetch, index, turn, base) of this cycle.
@@ -182,6 +226,7 @@ class RowReader(wiring.Component):
         last_row, one_row = Signal(len(setup.rows), reset_less=True), Signal(reset_less=True)
         one_turn = Signal(reset_less=True)
         fetching, fetch, vanished = Signal(), Signal(), Signal()
+        room, open = Signal(range(N_AHEAD + 1), init=N_AHEAD), Signal(init=1)
         self.vanished = vanished
         m.d.sync += [
             last_row.eq(setup.rows - 1),
@@ -194,25 +239,23 @@ class RowReader(wiring.Component):
         with m.Elif(fetch & final_row):
             m.d.sync += [turn.eq(turn + 1), base.eq(base + setup.stride)]
             m.d.sync += [turns_left.eq(turns_left - 1), final_turn.eq(turns_left == 2)]
-            m.d.sync += fetching.eq(~final_turn)
         with m.If(~fetching | (fetch & final_row)):
             m.d.sync += [index.eq(0), after.eq(1), final_row.eq(one_row)]
         with m.Elif(fetch):
             m.d.sync += [index.eq(after), after.eq(after + 1), final_row.eq(after == last_row)]
-        with m.If(self.begin):
-            m.d.sync += fetching.eq(1)
+        m.d.sync += fetching.eq(self.begin | (fetching & ~(open & final_row & final_turn)))
 
-        room, open = Signal(range(N_AHEAD + 1), init=N_AHEAD), Signal(init=1)
-        left = delayed_flag(m, self.rows.valid & self.rows.ready, 1, name="left")
+        left = delayed_flag(m, self.entered, 1, name="left")
         gone = delayed_flag(m, vanished, 1, name="gone")
         given, less = Signal(2), Signal(signed(2))  # two cycles late, and less one
-        m.d.comb += fetch.eq(fetching & open)
+        ended = Signal()
+        m.d.comb += [fetch.eq(fetching & open), self.ended.eq(ended & ~fetching)]
         m.d.sync += [
             given.eq(left + gone),
             less.eq(left + gone - 1),
             room.eq(Mux(fetch, room + less, room + given)),
             open.eq((room >= 2) | ((room == 1) & ~fetch)),
-            self.ended.eq(~fetching & (room == N_AHEAD) & ~self.begin),
+            ended.eq(~fetching & (room == N_AHEAD)),
         ]
         return fetch, index, turn, base
 
@@ -341,7 +384,7 @@ class RowReader(wiring.Component):
         m.d.sync += [plain.message[name].eq(late[name]) for name in ("flow", "rank", "step")]
         with m.If(good):
             m.d.sync += step_before.eq(place)
-        with m.If(self.begin):
+        with m.If(delayed_flag(m, self.begin, 1, name="begun")):
             m.d.sync += step_before.eq(1)
         with m.If(valid & bad):
             m.d.sync += failed.eq(1)

@@ -147,16 +147,10 @@ class Spread(wiring.Component):
             opened.eq(open),
             closed.eq(close),
             late.eq(Mux(fresh, 0, late + opened - closed)),
-            none.eq(Mux(fresh | open, fresh & ~open, Mux(close, missing(1), missing(0)))),
-            one.eq(
-                Mux(
-                    fresh | open,
-                    open & (fresh | missing(0)),
-                    Mux(close, missing(2), missing(1)),
-                )
-            ),
+            none.eq(~open & (fresh | Mux(close, missing(1), missing(0)))),
+            one.eq(Mux(open, fresh | missing(0), ~fresh & Mux(close, missing(2), missing(1)))),
             walked.eq(~self.pop & (walked | end)),
-            self.done.eq(~self.pop & (self.done | (walked & Mux(close, one, none)))),
+            self.done.eq(~self.pop & (self.done | (walked & (none | (one & close))))),
         ]
         return m
 
@@ -170,6 +164,8 @@ class RowWindow(wiring.Component):
     Members
     -------
     rows : In(stream.Signature(Row))
+    entered, row : Out(1), Out(Row)
+        The row enters: its last look is on its way.
     looks : Out(stream.Signature(Look)); coming, passing, result, grew, finished : In
         To and from `ChunkBook`.
     done, held : Out(1)
@@ -185,6 +181,8 @@ class RowWindow(wiring.Component):
         super().__init__(
             {
                 "rows": In(stream.Signature(Row(layout, depth, n_chunks))),
+                "entered": Out(1),
+                "row": Out(Row(layout, depth, n_chunks)),
                 "looks": Out(stream.Signature(Look(layout, n_chunks, N_SLOTS))),
                 "coming": In(Access(layout, n_chunks, N_SLOTS)),
                 "passing": In(Access(layout, n_chunks, N_SLOTS)),
@@ -225,45 +223,55 @@ class RowWindow(wiring.Component):
         return m
 
     def _walk(self, m, wide_leaves):
-        """Looks at the chunks of the row at `rows`, one after the other.
+        """Takes rows, and looks at their chunks one after the other.
 
         A row begins if there is a free slot, and if it has several chunks, no other such row is
         inside.
         """
         m.submodules.slice = ahead = Slice(self.looks.p.shape())
-        row, look = self.rows.p, ahead.i.p
+        row, look = Signal(self.row.shape(), reset_less=True), ahead.i.p
+        present, final = Signal(), Signal()  # there is a row; its next look is its last
         slot = Signal(N_SLOTS, init=1)
         fresh, wide_inside = Signal(init=1), Signal()
         # chunk of the next look, if it is not the row's first; looks after that one
         chunk = Signal(len(look.chunk), reset_less=True)
         n_left = Signal(len(row.message.count), reset_less=True)
-        final, end = Signal(reset_less=True), Signal()
+        goes, end, loads = Signal(), Signal(), Signal()
         open = credit(m, N_SLOTS, take=end, give=self.pop, name="slots_free")
         m.d.comb += [
-            ahead.i.valid.eq(self.rows.valid & (~fresh | (open & (row.single | ~wide_inside)))),
+            ahead.i.valid.eq(present & open & (row.single | ~fresh | ~wide_inside)),
             look.chunk.eq(Mux(fresh, row.message.first, chunk)),
             look.slot.eq(Mux(row.single, slot, 0)),
             look.fresh.eq(fresh),
-            look.end.eq(Mux(fresh, row.single, final)),
+            look.end.eq(final),
             look.wide.eq(~row.single),
             look.gather.eq(row.message.gather),
             look.free.eq(row.free),
             look.hold.eq(row.hold),
             look.wait.eq(row.message.wait),
-            self.rows.ready.eq(ahead.i.ready & Mux(fresh, row.single & open, final)),
-            end.eq(self.rows.valid & self.rows.ready),
+            goes.eq(ahead.i.valid & ahead.i.ready),
+            end.eq(final & open & ahead.i.ready),
+            loads.eq(end | ~present),
+            self.rows.ready.eq(loads),
+            self.entered.eq(end),
+            self.row.eq(row),
         ]
+        with m.If(loads):
+            m.d.sync += [present.eq(self.rows.valid), row.eq(self.rows.p)]
         with m.If(end):
             m.d.sync += slot.eq(slot.rotate_left(1))
         with m.If(wide_leaves):
             m.d.sync += wide_inside.eq(0)
-        with m.If(ahead.i.valid & ahead.i.ready):
+        with m.If(goes):
             m.d.sync += [
-                fresh.eq(look.end),
+                fresh.eq(final),
                 chunk.eq(look.chunk + 1),
                 n_left.eq(Mux(fresh, row.message.count, n_left) - 1),
-                final.eq(Mux(fresh, row.double, n_left == 1)),
             ]
             with m.If(~row.single):
                 m.d.sync += wide_inside.eq(1)
+        with m.If(loads):
+            m.d.sync += final.eq(self.rows.valid & self.rows.p.single)
+        with m.Elif(goes):
+            m.d.sync += final.eq(Mux(fresh, row.double, n_left == 1))
         wiring.connect(m, ahead.o, wiring.flipped(self.looks))
