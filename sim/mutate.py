@@ -6,7 +6,8 @@ neighbor). Shards of them go into batch libraries, each mutant behind one value 
 mutant is killed if the test raises AssertionError: a mismatch, a broken stream rule, or no end
 within three times the cycles of the unmutated run. Any other exception is an error of the campaign,
 and no kill. What survives and can reach an output is put to a proof: equivalent mutants do not
-count. The rest is listed with its source line; a block may explain survivors, each with a reason.
+count. Where no proof is found, a block may argue that mutants are equivalent; to kill one of these
+is an error. The rest is listed with its source line; a block may explain survivors, with a reason.
 """
 
 import importlib
@@ -18,7 +19,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from amaranth.back import rtlil
@@ -31,6 +32,7 @@ OPTIMIZE = "-O1"  # campaigns build much and run little
 MARGIN = 3  # times the cycles of the unmutated run, until a mutant counts as stuck
 SLACK_CYCLES = 2000
 PREPARE = "prep -flatten -top top\nopt_clean\n"
+ARGUED = "argued: "
 INSTRUMENTED = "opt_clean; splitnets -driver; opt_clean"
 
 
@@ -45,6 +47,7 @@ class Campaign:
     explained : {part of a survivor's text: reason}, for survivors that are known and accepted.
     elsewhere : pattern, in the text of a mutant, of what has a campaign of its own; no such
         mutants are drawn.
+    argued : {pattern in a mutant's text: why nobody can tell it from the circuit}.
     """
 
     name: str
@@ -52,6 +55,12 @@ class Campaign:
     test: object
     explained: dict
     elsewhere: str | None = None
+    argued: dict = field(default_factory=dict)
+
+    def argument(self, mutant):
+        """Why a mutant is equivalent though no proof says so; None if it is not said to be."""
+        found = (why for pattern, why in self.argued.items() if re.search(pattern, mutant.text))
+        return next(found, None)
 
 
 @dataclass
@@ -81,7 +90,8 @@ def load(block):
     module = importlib.import_module(f"gradnic.sim.campaign_{block}")
     explained = getattr(module, "EXPLAINED", {})
     elsewhere = getattr(module, "ELSEWHERE", None)
-    return Campaign(block, module.component, module.test, explained, elsewhere)
+    argued = getattr(module, "ARGUED", {})
+    return Campaign(block, module.component, module.test, explained, elsewhere, argued)
 
 
 class _Mutated(batch.Model):
@@ -112,8 +122,9 @@ class _Mutated(batch.Model):
 def prepare(component, count, seed, elsewhere=None):
     """RTLIL to mutate, and the list of mutants: (text, ports, commands, netlist).
 
-    Mutants of the clock are left out: no equivalence proof can judge them. So are repeats, and
-    those that `elsewhere` matches.
+    Mutants of the clock are left out: no equivalence proof can judge them. So are repeats, those
+    that `elsewhere` matches, and enables of memory ports that read without a clock: Yosys insists
+    that they are 1.
     """
     streams, plain = batch.ports_of(component.signature)
     text = rtlil.convert(component, name="top", emit_src=True)
@@ -138,15 +149,24 @@ def prepare(component, count, seed, elsewhere=None):
         lines = (work / "mutants.txt").read_text().splitlines()
     finally:
         shutil.rmtree(work)
-    clock = re.compile(r" -port (CLK|RD_CLK|WR_CLK) | -wire clk ")
     seen, commands = set(), []
     for line in lines:
         bare = line.split(" -wire ")[0].split(" -src ")[0]
         away = elsewhere and re.search(elsewhere, line)
-        if bare not in seen and not away and not clock.search(line):
+        if bare not in seen and not away and not _left_out(module, line):
             seen.add(bare)
             commands.append(line)
     return prepped, (streams, plain), commands[:count], cone.Netlist(module)
+
+
+def _left_out(module, line):
+    if re.search(r" -port (CLK|RD_CLK|WR_CLK) | -wire clk ", line):
+        return True
+    enable = re.search(r" -cell (\S+) -port RD_EN -portbit (\d+)", line)
+    if not enable:
+        return False
+    clocked = module["cells"][enable[1].removeprefix("\\")]["parameters"]["RD_CLK_ENABLE"]
+    return clocked[::-1][int(enable[2])] == "0"
 
 
 def _library(campaign, prepped, ports, shard):
@@ -179,6 +199,9 @@ def _play(campaign, prepped, ports, shard):
         except AssertionError as failure:
             mutant.verdict = "killed"
             mutant.reason = str(failure).strip().splitlines()[0][:200] if str(failure) else "assert"
+            if campaign.argument(mutant):
+                mutant.verdict = "error"
+                mutant.reason = f"killed, though it is said that {campaign.argument(mutant)}"
         except Exception as failure:  # noqa: BLE001 - reported, and never a kill
             mutant.verdict, mutant.reason = "error", f"{type(failure).__name__}: {failure}"[:200]
     return shard
@@ -189,8 +212,11 @@ def _judge(campaign, streams, netlist, mutant, prove):
         if part in mutant.text:
             mutant.verdict, mutant.reason = "explained", reason
             return mutant
+    argument = campaign.argument(mutant)
     if not netlist.matters(mutant.command):
         mutant.verdict, mutant.reason = "equivalent", "reaches no output"
+    elif argument:
+        mutant.verdict, mutant.reason = "equivalent", f"{ARGUED}{argument}"
     elif prove:
         masks = {
             f"{port.name}__payload": f"{port.name}__valid"
@@ -213,8 +239,9 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, prove=Tru
         for a large block.
     progress : called with (stage, done, total) as work proceeds.
 
-    Returns a dict: ``block count seed control killed equivalent explained open errors score
-    seconds mutants``; score is killed / (count - equivalent), None if nothing is left to count.
+    Returns a dict: ``block count seed control killed equivalent argued explained open errors score
+    seconds mutants``; argued ones are among the equivalent, score is killed / (count - equivalent),
+    None if nothing is left to count.
     ValueError for a count that the block does not have or an `only` outside it; RuntimeError if
     the control fails.
     """
@@ -288,6 +315,7 @@ def _report(campaign, count, seed, mutants, seconds):
         "seed": seed,
         "control": "passes",
         **tally,
+        "argued": sum(m.reason.startswith(ARGUED) for m in mutants),
         "errors": verdicts.count("error"),
         "score": tally["killed"] / counted if counted else None,
         "seconds": round(seconds, 1),

@@ -18,12 +18,12 @@ class Traffic:
 
     jobs : sequence of Job. n_words : most words of a packet. generator : numpy Generator.
     pace : generations of a slot last so many contributions per child on average. slots : most
-    slots of a job that are used.
+    slots of a job that are used. first_gen : of the lowest slot; the others' lie behind it.
     """
 
-    def __init__(self, jobs, generator, *, n_words=16, pace=1.3, slots=4):
+    def __init__(self, jobs, generator, *, n_words=16, pace=1.3, slots=4, first_gen=0xFFFA):
         self.jobs, self.generator, self.n_words, self.pace = jobs, generator, n_words, pace
-        self.slots = slots
+        self.slots, self.first_gen = slots, first_gen
         self.gens = {}
         self.sent = []
 
@@ -56,7 +56,7 @@ class Traffic:
 
     def _gen(self, job, slot, kind):
         rng = self.generator
-        gen = self.gens.setdefault((job.job, slot), 0xFFFA + slot % 4)
+        gen = self.gens.setdefault((job.job, slot), (self.first_gen + slot % 4) % 65536)
         if kind == "old":
             return (gen - int(rng.integers(1, 5))) % 65536
         if kind == "far":
@@ -66,7 +66,7 @@ class Traffic:
         return gen if rng.random() < 0.8 else (gen - 1) % 65536
 
     def _contribution(self, job, slot, gen):
-        rng, key = self.generator, (gen * 31 + slot * 17) & 0xFFFF
+        rng, key = self.generator, (gen * 0x6C8F + slot * 0x4D35 >> 3) & 0xFFFF
         if job.kind == "int32":
             op = Op.INT32
         else:
@@ -83,10 +83,10 @@ class Traffic:
         elif corner < 0.6 and op == Op.THC_SUM:
             values = values % (top // 4)
         fields = {
-            "tensor": gen >> 1 & 7,
-            "seq": key * 3,
+            "tensor": (gen >> 1 & 7) * 0x9D6B & 0xFFFF,
+            "seq": key * 0x9E3779 & 0xFFFFFF,
             "lc": key & 7,
-            "tree": key >> 3 & 1,
+            "tree": key * 0x95 >> 3 & 0xFF,
             "arg": key * 65537 if op in (Op.THC_IDX, Op.THC_SUM) else int(rng.integers(2**32)),
             "last": int(rng.random() < 0.1),
             "ecn": int(rng.random() < 0.1),
@@ -95,6 +95,6 @@ class Traffic:
         if op == Op.INT32:
             fields |= {"p0": int(rng.integers(256)), "p1": int(rng.integers(256))}
         elif op != Op.THC_IDX:
-            fields["p0"] = int(rng.choice([0, 1, 1, 1, 2, 200]))
+            fields["p0"] = int(rng.choice([0, 1, 1, 1, 2, rng.integers(256)]))
         child = int(rng.integers(len(job.children)))
         return contribution(job, child, op=op, gen=gen, slot=slot, values=values, **fields)

@@ -31,19 +31,29 @@ def registers(jobs, n_jobs):
             "first_slot": job.first_slot,
             "n_slots": job.n_slots,
             "n_children": len(job.children),
-            "leaves": job.leaves,
-            "int32": int(job.kind == "int32"),
-            **index_parameters(job),
-            "close": CLOSE_RULES.index(job.close),
-            "n_min": job.n_min,
-            "need_bytes": job.need_bytes,
-            "deadline": job.deadline,
-            "root": int(job.root),
-            "overflow": OVERFLOW_RULES.index(job.overflow),
+            **(_switchml_fields(job) if job.kind == "switchml" else _native_fields(job)),
         }
         value |= JobRegisters.const(fields).as_value().value << place * JobRegisters.size
     size = -(-n_jobs * JobRegisters.size // 8)
     return np.frombuffer(value.to_bytes(size, "little"), np.uint8)[None]
+
+
+def _switchml_fields(job):
+    return {"int32": 1, "switchml": 1, "large": int(job.values == 256)}
+
+
+def _native_fields(job):
+    return {
+        "leaves": job.leaves,
+        "int32": int(job.kind == "int32"),
+        **index_parameters(job),
+        "close": CLOSE_RULES.index(job.close),
+        "n_min": job.n_min,
+        "need_bytes": job.need_bytes,
+        "deadline": job.deadline,
+        "root": int(job.root),
+        "overflow": OVERFLOW_RULES.index(job.overflow),
+    }
 
 
 def table_writes(jobs, b_max):
@@ -61,7 +71,9 @@ def table_writes(jobs, b_max):
 class Bench:
     """One instance of a unit beside one golden engine, for the same jobs.
 
-    model : batch.Model of an `AggregationUnit`. sizes : its `Sizes`. jobs : sequence of Job.
+    model : batch.Model of an `AggregationUnit`. sizes : its `Sizes`. jobs : sequence of Job or
+    SwitchmlJob. twin : function of SwitchML's jobs and the counters, that makes their golden
+    engine.
 
     Members
     -------
@@ -69,9 +81,15 @@ class Bench:
     run : the last `batch.Run`.
     """
 
-    def __init__(self, model, sizes, jobs):
+    def __init__(self, model, sizes, jobs, *, twin=None):
         self.model, self.sizes, self.jobs = model, sizes, list(jobs)
-        self.engine = SlotEngine(jobs, n_words=sizes.n_words)
+        native = [job for job in jobs if job.kind != "switchml"]
+        others = [job for job in jobs if job.kind == "switchml"]
+        self.engine = SlotEngine(native, n_words=sizes.n_words)
+        engines = dict.fromkeys((job.job for job in native), self.engine)
+        if others:
+            engines |= dict.fromkeys((j.job for j in others), twin(others, self.engine.counters))
+        self.engines = engines
         self.places = {job.job: place for place, job in enumerate(jobs)}
         self.instance = model.instance()
         self.counted = dict.fromkeys((*EVENTS, "overflow"), 0)
@@ -114,7 +132,7 @@ class Bench:
         golden, of_jobs = [], Counter()
         for packet in packets:
             before = Counter(self.engine.counters)
-            golden += self.engine.contribute(packet.head, packet.payload, now)
+            golden += self.engines[packet.head["job"]].contribute(packet.head, packet.payload, now)
             for name, n in (self.engine.counters - before).items():
                 of_jobs[self.places[packet.head["job"]], name] += n
         run = self._run(golden, self.inputs(packets), {"now": now}, **how)

@@ -1,14 +1,26 @@
 """Plays blocks through the THC worker's circuits, next to the golden worker."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..hdl.hadamard import BLOCKS
 from ..models import thc, thc_random
 
-SEED, ROUND, RANK, TENSOR = 11, 5, 2, 9
+SEED = 11
 SETTLE = [0] * 8  # cycles in which the job's registers are taken over
 REKEY_CYCLES = 100
 TABLE_CYCLES = 300
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What seeds the blocks of a run, beside the job's seed."""
+
+    round: int = 5
+    rank: int = 2
+    tensor: int = 9
+    first_block: int = 0
 
 
 def fields_to_bytes(x, width):
@@ -42,12 +54,14 @@ def blocks_of_floats(worker, n, *, finite=False):
     return x
 
 
-def keys():
+def keys(worker, turn):
     """The job's keys, as a driver derives them."""
-    tensor = np.array([TENSOR + 0x7F4A7C15], np.uint32)
+    tensor = np.array([turn.tensor + 0x7F4A7C15 & 0xFFFFFFFF], np.uint32)
+    own = thc_random.key(worker.seed, turn.round, turn.rank)
+    shared = thc_random.key(worker.seed, worker.sign_round, thc_random.SIGN_WORKER)
     return {
-        "random_key": int(thc_random.key(SEED, ROUND, RANK)[0]),
-        "sign_key": int(thc_random.key(SEED, 0, thc_random.SIGN_WORKER)[0]),
+        "random_key": int(own[0]),
+        "sign_key": int(shared[0]),
         "tensor_hash": int(thc_random.fmix32(tensor)[0]),
     }
 
@@ -55,8 +69,8 @@ def keys():
 class Encoder:
     """A library of a `gradnic.hdl.thc_encoder.ThcEncoder`, its table loaded for one worker."""
 
-    def __init__(self, model, lanes, worker):
-        self.model, self.lanes, self.worker = model, lanes, worker
+    def __init__(self, model, lanes, worker, turn=Turn()):  # noqa: B008 - it is frozen
+        self.model, self.lanes, self.worker, self.turn = model, lanes, worker, turn
         self.card = model.instance()
         table = [lower | a - level // 256 << 8 | gap << 16
                  for a, (lower, level, gap) in enumerate(worker._cells.tolist())]  # fmt: skip
@@ -66,7 +80,7 @@ class Encoder:
             "bits": worker.b,
             "t_fixed": worker.t_fixed,
             "unit": worker.unit,
-            **keys(),
+            **keys(worker, turn),
         }
         write = {
             "write_en": [1] * len(table) + [0],
@@ -81,14 +95,16 @@ class Encoder:
 
         AssertionError unless the indices are those of the golden worker.
         """
-        model, worker = self.model, self.worker
-        expected = worker.encode(x, norms, round=ROUND, worker=RANK, tensor=TENSOR)
+        model, worker, turn = self.model, self.worker, self.turn
+        seeds = {"round": turn.round, "worker": turn.rank, "tensor": turn.tensor}
+        expected = worker.encode(x, norms, first_block=turn.first_block, **seeds)
         packed = np.frombuffer(thc.pack(expected, worker.b), np.uint8)
         self.card.run(signals={"rekey": [1, 0]}, drain=False, max_cycles=REKEY_CYCLES, reset=False)
         words = norms if words is None else words
+        numbers = turn.first_block + np.arange(len(x))
         run = self.card.run(
             {
-                "blocks": model.pack("blocks", word=words, number=np.arange(len(x)), silent=silent),
+                "blocks": model.pack("blocks", word=words, number=numbers, silent=silent),
                 "floats": model.pack("floats", x.reshape(-1, self.lanes)),
             },
             ["indices"],
@@ -115,18 +131,20 @@ class Encoder:
         return self.play(x, norms, silent=(own > norms).astype(int), stalls=stalls)
 
 
-def decode(model, lanes, worker, width, n, *, stalls=None):
+def decode(model, lanes, worker, width, n, *, turn=Turn(), norms=None, sums=None, stalls=None):  # noqa: B008
     """Decode `n` blocks of sums of `width` bits; returns the `batch.Run`.
 
+    turn : its tensor counts; blocks are numbered from 0 on. norms, sums : random unless given.
     AssertionError unless the floats are those of the golden worker.
     """
-    x = blocks_of_floats(worker, n)
-    norms = worker.norms(x)
-    sums = np.random.default_rng(width).integers(0, worker.n * worker.g + 1, x.size)
-    expected = worker.decode(sums, norms, round=0, tensor=TENSOR)
+    norms = worker.norms(blocks_of_floats(worker, n)) if norms is None else norms
+    if sums is None:
+        rng = np.random.default_rng(width)
+        sums = rng.integers(0, worker.n * worker.g + 1, n * worker.B)
+    expected = worker.decode(sums, norms, round=0, tensor=turn.tensor)
     unit = np.float32(worker.t_fixed / 256 / (worker.n * worker.g * worker.B))
     packed = np.frombuffer(thc.pack(sums, width), np.uint8)
-    registers = keys()
+    registers = keys(worker, turn)
     del registers["random_key"]
     stalls = dict(stalls or {})
     for port in ("blocks", "sums"):

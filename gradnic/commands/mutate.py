@@ -69,7 +69,7 @@ def command(block, count, seed, jobs, only, least, prove, json_file):
         )
     write_json(json_file, report)
     out = console(json_file)
-    keys = ("count", "killed", "equivalent", "explained", "open", "errors", "seconds")
+    keys = ("count", "killed", "equivalent", "argued", "explained", "open", "errors", "seconds")
     out.print(table(f"mutants of {block}, seed {seed}", keys, [[report[k] for k in keys]]))
     wanted = ("killed",) if only else ()
     rows = [
