@@ -8,8 +8,8 @@ scarce and far apart on the device, so its places stand for the pins.
 import re
 
 MIN_BRAM = 8  # a block with fewer has no shape to give
-ROW_BRAM = 32  # so many in a row, before another row is taken
-ROWS = {"85k": (70, 82, 46, 22)}  # rows of block RAM: neighbors in pairs, the closest first
+PAIR_BRAM = 64  # so many in two rows, before two more are taken
+ROWS = {"85k": ((70, 82), (46, 22))}  # rows of block RAM in pairs, the closest first
 N_COLUMNS = 52
 OPTIONS = ["--placer-heap-timingweight", "30"]  # what else suits a placement that has them
 
@@ -29,17 +29,33 @@ def places(netlist, device):
     )
     if device not in ROWS or len(found) < MIN_BRAM:
         return {}
-    n_rows = min(max(2, -(-len(found) // ROW_BRAM)), len(ROWS[device]))
-    rows = ROWS[device][:n_rows]
-    per_row = -(-len(found) // n_rows)
-    first = (N_COLUMNS - per_row) // 2
+    pairs = ROWS[device][: -(-len(found) // PAIR_BRAM)]
     chosen = {}
-    for k, (_, name) in enumerate(found):
-        pair, place = divmod(k, 2 * per_row)
-        near = rows[2 * pair : 2 * pair + 2]
-        x, kind = _column(first + place // len(near))
-        chosen[name] = f"X{x}/Y{near[place % len(near)]}/{kind}"
+    for near, names in zip(pairs, _shared(found, len(pairs)), strict=True):
+        first = (N_COLUMNS - -(-len(names) // 2)) // 2
+        for k, name in enumerate(names):
+            x, kind = _column(first + k // 2)
+            chosen[name] = f"X{x}/Y{near[k % 2]}/{kind}"
     return chosen
+
+
+def _shared(found, n):
+    """`n` lists of names, alike in length. Where they fit, no memory is torn apart."""
+    names = [name for _, name in found]
+    if n == 1:
+        return [names]
+    memories = {}
+    for _, name in found:
+        memories.setdefault(re.sub(r"\.bits\d+$", "", name), []).append(name)
+    lists, before = [[] for _ in range(n)], 0
+    for bits in memories.values():
+        middle = before + len(bits) / 2
+        lists[int(middle * n / len(names))].extend(bits)
+        before += len(bits)
+    if max(map(len, lists)) <= 2 * N_COLUMNS:
+        return lists
+    share = -(-len(names) // n)
+    return [names[k * share : (k + 1) * share] for k in range(n)]
 
 
 def _first_bit(name):

@@ -115,7 +115,7 @@ class SlotAdder(wiring.Component):
         shape = data.StructLayout(
             {"answer": Answer, "place": self.sizes.place_width, "speaks": 1, "adds": 1, "first": 1}
         )
-        m.submodules.tails = tails = FIFO(shape, N_TASKS)
+        m.submodules.tails = tails = FIFO(shape, N_TASKS, never_full=True)
         loaded, answer = rows.following, tails.i.p
         m.d.comb += [
             tails.i.valid.eq(rows.loads),

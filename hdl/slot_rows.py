@@ -191,8 +191,12 @@ class SlotRows(wiring.Component):
             m.d.sync += held.eq(order)
             m.d.comb += self.orders[k].eq(held)
         m.d.sync += self.loads.eq(loads)
+        saturates = Signal()
         with m.If(self.loads):
-            m.d.sync += task.eq(self.following)
+            m.d.sync += [
+                task.eq(self.following),
+                saturates.eq(self.following.overflow == SATURATE),
+            ]
         number, left = delayed(m, number, 1, name="number"), delayed(m, left, 1, name="left")
         last = delayed_flag(m, last_row, 1, name="last")
         m.d.comb += [
@@ -205,7 +209,7 @@ class SlotRows(wiring.Component):
             order.job.eq(task.job),
             order.kind.eq(task.kind),
             order.bits.eq(task.bits),
-            order.saturates.eq(task.overflow == SATURATE),
+            order.saturates.eq(saturates),
             order.words.eq(Mux(task.kind[1] & last, left, sizes.row_words)),
         ]
 

@@ -49,6 +49,7 @@ class Sweep(wiring.Component):
         self.n_jobs = n_jobs
         self.places = 2**place_width
         self.left = Signal(range(self.places + 1), init=self.places)  # to be looked at, or wiped
+        self.more, self.is_last = Signal(init=1), Signal()  # left is not 0; is 1
         self.stage = Signal(5)  # of the record that is looked at, one-hot
         self.wiping, self.everything = Signal(init=1), Signal(init=1)
         self.again, self.by_time, self.by_bytes = Signal(), Signal(), Signal()  # what is asked for
@@ -82,7 +83,7 @@ class Sweep(wiring.Component):
         idle, ends, reads, due = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             idle.eq(~stage.any() & ~close.valid & ~wiping),
-            reads.eq(idle & (left != 0) & self.may_read & ~self.busy & ~again),
+            reads.eq(idle & self.more & self.may_read & ~self.busy & ~again),
             due.eq(self._due(m, stage, by_time, by_bytes)),
             ends.eq((stage[-1] & ~due) | (close.valid & close.ready)),
             self.blocks.eq(self.busy | by_bytes | self.crossed),
@@ -95,11 +96,17 @@ class Sweep(wiring.Component):
         m.d.comb += close.p.place.eq(place)
 
         with m.If(ends | wiping):
-            m.d.sync += [place.eq(place + 1), left.eq(left - 1)]
-        with m.If((ends | wiping) & (left == 1) & ~again):
+            m.d.sync += [
+                place.eq(place + 1),
+                left.eq(left - 1),
+                self.is_last.eq(left == 2),
+                self.more.eq(~self.is_last),
+            ]
+        with m.If((ends | wiping) & self.is_last & ~again):
             m.d.sync += [by_time.eq(0), by_bytes.eq(0)]
         with m.If(idle & ~self.busy & again):
-            m.d.sync += [again.eq(0), place.eq(0), left.eq(self.places)]
+            m.d.sync += again.eq(0)
+            self._restart(m)
         with m.If(self.tick | self.crossed):
             m.d.sync += again.eq(1)
         with m.If(self.tick):
@@ -108,6 +115,15 @@ class Sweep(wiring.Component):
             m.d.sync += by_bytes.eq(1)
         self._wipe(m, idle, again, by_time | by_bytes)
         return m
+
+    def _restart(self, m):
+        """From the lowest place on; there are four or more."""
+        m.d.sync += [
+            self.place.eq(0),
+            self.left.eq(self.places),
+            self.more.eq(1),
+            self.is_last.eq(0),
+        ]
 
     def _due(self, m, stage, by_time, by_bytes):
         """Whether the record that was read is to be closed, in the last stage."""
@@ -137,7 +153,7 @@ class Sweep(wiring.Component):
 
     def _wipe(self, m, idle, again, sweeping):
         """Make records empty, one a cycle, once nothing else is under way."""
-        wiping, everything, left = self.wiping, self.everything, self.left
+        wiping, everything = self.wiping, self.everything
         owner, start, stop = Signal(4), Signal(13), Signal(14)
         first, number = Signal(13), Signal(14)
         settled = delayed_flag(m, self.busy, 1, name="settled")  # and so are start and stop
@@ -152,9 +168,10 @@ class Sweep(wiring.Component):
         ]
         m.d.comb += ours.eq((slot >= start) & (slot < stop))
         m.d.sync += [self.wipes.eq(wiping & (everything | ours)), self.wiped.eq(self.place)]
-        with m.If(wiping & (left == 1)):
+        with m.If(wiping & self.is_last):
             m.d.sync += [wiping.eq(0), everything.eq(0), self.busy.eq(0), again.eq(sweeping)]
         with m.Elif(self.busy & settled & idle & self.resting):
-            m.d.sync += [wiping.eq(1), self.place.eq(0), left.eq(self.places)]
+            m.d.sync += wiping.eq(1)
+            self._restart(m)
         with m.If(self.clear & ~self.busy):
             m.d.sync += [self.busy.eq(1), owner.eq(self.clear_job)]
