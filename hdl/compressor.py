@@ -16,12 +16,25 @@ from .inceptionn import (
     check_rounding,
     legal,
 )
-from .memory import BlockRAM
+from .memory import Bank
 from .merger import CodedUnit, Merger
 from .network import PrefixSum
 from .packer import Packer
-from .pipeline import ROOM_LAG, Room, Table, copied, credit, current, delayed, delayed_flag, step
+from .pipeline import (
+    ROOM_LAG,
+    Room,
+    Table,
+    copied,
+    credit,
+    current,
+    delayed,
+    delayed_flag,
+    more_than,
+    pauses,
+    step,
+)
 from .streams import FIFO, FrameBeat, Slice
+from .unit_queue import UnitQueue
 
 __all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
 
@@ -49,7 +62,7 @@ class Compressor(wiring.Component):
 
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
     included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
-    the last 15 are the way through the store. ``floats.ready`` is a register, low only before a
+    the last 17 are the way through the store. ``floats.ready`` is a register, low only before a
     unit's first beat: while its descriptor is missing, or the store has no room for its worst
     case. The store takes three of the largest units, and 64 units at most.
 
@@ -119,7 +132,7 @@ class Compressor(wiring.Component):
         self.tag_cycle = LaneEncoder.tag_latency  # tags come so long after the beat's register
         self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
         self.row_cycle = self.sum_cycle + self.packer.latency  # rows are whole
-        self.latency = 4 + self.row_cycle - 1 + 15
+        self.latency = 4 + self.row_cycle - 1 + 17
         super().__init__(
             {
                 "units": In(stream.Signature(UNCODED_UNIT)),
@@ -143,13 +156,13 @@ class Compressor(wiring.Component):
             "tails": (N_UNITS, packer.tail_data, merger.tail_addr, merger.tail_data),
         }
         for name, (depth, written, addr, read) in stores.items():
-            m.submodules[name] = ram = BlockRAM(32 * self.n_lanes, depth)
+            m.submodules[name] = ram = Bank(32 * self.n_lanes, depth)
             en = packer.row_en if name == "rows" else packer.tail_en
             at = self.row_addr if name == "rows" else self.tail_addr
-            m.d.comb += [  # a register near the block RAM: their rows lie all over the device
-                ram.write_en.eq(delayed_flag(m, en, 1, name=f"{name}_en")),
-                ram.write_addr.eq(delayed(m, at, 1, name=f"{name}_addr")),
-                ram.write_data.eq(delayed(m, written, 1, name=f"{name}_data")),
+            m.d.comb += [
+                ram.write_en.eq(en),
+                ram.write_addr.eq(at),
+                ram.write_data.eq(written),
                 ram.read_addr.eq(addr),
                 read.eq(ram.read_data),
             ]
@@ -163,7 +176,8 @@ class Compressor(wiring.Component):
         """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
         m.submodules.plans = plans = Table(self.plan, N_PLANS)
-        room = data.StructLayout({name: self.plan[name].shape for name in ("rows", "tag_rows")})
+        room = {name: self.plan[name].shape for name in ("rows", "tag_rows")}
+        room = data.StructLayout(room | {"more": LAG - 1})
         m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
         go = Signal()
         free = credit(m, N_PLANS, take=go, give=plans.next, name="plan_credits")
@@ -195,9 +209,10 @@ class Compressor(wiring.Component):
         ]
         many = Signal()
         m.d.sync += many.eq(first.before >= self.max_floats)
-        plan = Signal(self.plan, reset_less=True)
+        plan, more = Signal(self.plan, reset_less=True), Signal(LAG - 1, reset_less=True)
         wrong = second.wrong | many
         m.d.sync += [
+            more.eq(more_than(second.rows, LAG) & (~wrong).replicate(LAG - 1)),  # >= tag_rows
             plan.eq(second),
             plan.wrong.eq(wrong),
             plan.rows.eq(Mux(wrong, 0, second.rows)),
@@ -210,6 +225,7 @@ class Compressor(wiring.Component):
             needs.i.valid.eq(made_too),
             needs.i.p.rows.eq(plan.rows),
             needs.i.p.tag_rows.eq(plan.tag_rows),
+            needs.i.p.more.eq(more),
         ]
         return needs.o, plans
 
@@ -237,14 +253,15 @@ class Compressor(wiring.Component):
         accept, end = Signal(), Signal()
         ahead, need = step(m, "need_ahead", needs, needs.p.shape())
         m.d.comb += ahead.eq(needs.p)
-        ends = Signal()
-        valid, load = current(m, "plan", need, ends=ends, may_load=all_open)
+        ends, paused = Signal(), Signal()
+        valid, load = current(m, "plan", need, ends=ends, may_load=all_open & ~paused)
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
             m.d.sync += fresh.eq(floats.p.last)
         starts = delayed_flag(m, load, 1, name="starts")
         took = delayed(m, need.p, 1, name="took")
         m.d.comb += [
+            paused.eq(pauses(m, load, need.p.more)),
             floats.ready.eq(valid),
             accept.eq(floats.valid & valid),
             end.eq(accept & floats.p.last),
@@ -330,7 +347,7 @@ class Compressor(wiring.Component):
         """Collect the tags of 16 beats in a row and store it."""
         wait = self.tag_cycle
         tags = delayed(m, tags, 1, name="tags_to_row")
-        m.submodules.tag_rows = ram = BlockRAM(32 * self.n_lanes, self.tag_depth)
+        m.submodules.tag_rows = ram = Bank(32 * self.n_lanes, self.tag_depth)
         row = Signal(32 * self.n_lanes, reset_less=True)
         chunk = delayed(m, beat["chunk"], wait, name="chunk")
         here = Signal(CHUNKS, reset_less=True)
@@ -442,7 +459,7 @@ class Compressor(wiring.Component):
         # Told a cycle before the tail is whole: the merger reads later, and the flag is its own.
         wait = packer.latency - 3
         told = delayed_flag(m, last, packer.latency - 1, name="told")
-        m.submodules.measured = measured = FIFO(SIZE, N_UNITS, never_full=True)
+        m.submodules.measured = measured = UnitQueue(SIZE, N_UNITS)
         m.submodules.size_ahead = size_ahead = Slice(SIZE)
         wiring.connect(m, measured.o, size_ahead.i)
         wiring.connect(m, size_ahead.o, wiring.flipped(self.sizes))

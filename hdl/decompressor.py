@@ -7,12 +7,25 @@ from amaranth.utils import ceil_log2
 
 from .compressor import LAG, MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
 from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes, legal
-from .memory import Bank, BlockRAM
+from .memory import Bank
 from .network import Spreader, plane_bit
 from .outlet import Outlet
-from .pipeline import Room, Table, copied, credit, current, delayed, delayed_flag, step, thermometer
+from .pipeline import (
+    Room,
+    Table,
+    copied,
+    credit,
+    current,
+    delayed,
+    delayed_flag,
+    more_than,
+    pauses,
+    step,
+    thermometer,
+)
 from .planner import Planner, StoredUnit
 from .streams import FIFO, Beat, Slice
+from .unit_queue import UnitQueue
 
 __all__ = ["CODED_UNIT", "Decompressor", "VERDICT"]
 
@@ -93,7 +106,7 @@ class Decompressor(wiring.Component):
         self.spreader = Spreader(n_lanes)
         # Cycles after the beat's first register: its plan, starts, columns, payload, floats
         self.plan_cycle = 5
-        self.start_cycle = self.plan_cycle + max(1, 6 - self.spreader.lead)
+        self.start_cycle = self.plan_cycle + max(1, 7 - self.spreader.lead)
         self.column_cycle = self.start_cycle + self.spreader.lead
         self.payload_cycle = self.start_cycle + self.spreader.latency
         self.float_cycle = self.payload_cycle + LaneDecoder.latency
@@ -111,8 +124,8 @@ class Decompressor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.planner = planner = self.planner
-        m.submodules.stored = stored = FIFO(1, N_UNITS, never_full=True)
-        m.submodules.planned = planned = FIFO(planner.planned_unit, N_UNITS, never_full=True)
+        m.submodules.stored = stored = UnitQueue(1, N_UNITS)
+        m.submodules.planned = planned = UnitQueue(planner.planned_unit, N_UNITS)
         m.submodules.judged = judged = FIFO(VERDICT, N_VERDICTS)
         m.submodules.decodable = decodable = Slice(planner.planned_unit)
         m.submodules.verdict = verdict = Slice(VERDICT)
@@ -151,13 +164,15 @@ class Decompressor(wiring.Component):
         """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
         m.submodules.arrivals = arrivals = Table(self.arrival, N_PLANS)
-        room = data.StructLayout({name: self.unit[name].shape for name in ("rows", "tag_rows")})
+        room = {name: self.unit[name].shape for name in ("rows", "tag_rows")}
+        room = data.StructLayout(room | {"more": LAG - 1})
         m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
         go = Signal()
         free = credit(m, N_PLANS, take=go, give=arrivals.next, name="arrival_credits")
         m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
         unit = delayed(m, self.units.p, 1, name="unit")
-        known = {"unit": CODED_UNIT, "before": 16, "final": 16, "groups": 14, "gap": 4, "wrong": 1}
+        known = {"unit": CODED_UNIT, "before": 16, "final": 16, "groups": 14, "gap": 4}
+        known |= {"wrong": 1, "empty": 1}
         first = Signal(data.StructLayout(known), reset_less=True)
         m.d.sync += [
             first.unit.eq(unit),
@@ -165,7 +180,8 @@ class Decompressor(wiring.Component):
             first.final.eq((unit.bytes - 1) >> column),
             first.groups.eq((unit.count + GROUP - 1) >> 3),
             first.gap.eq(band_gap(unit.exponent)),
-            first.wrong.eq(~legal(unit.exponent) | (unit.bytes == 0)),
+            first.wrong.eq(~legal(unit.exponent)),
+            first.empty.eq(unit.bytes == 0),
         ]
         unit = first.unit
         known = {"arrival": self.arrival, "top": 8, "prescale": signed(8), "many": 1, "large": 1}
@@ -187,7 +203,7 @@ class Decompressor(wiring.Component):
             arrival.unit.rows.eq(first.final + 1),
             second.many.eq(first.before >= self.max_floats),
             second.large.eq(unit.bytes > self.most_bytes),
-            arrival.unit.wrong.eq(first.wrong),
+            arrival.unit.wrong.eq(first.wrong | first.empty),
         ]
         third = Signal.like(second, reset_less=True)
         m.d.sync += [
@@ -197,8 +213,10 @@ class Decompressor(wiring.Component):
         ]
         second, done = third, third.arrival
         wrong = done.unit.wrong
-        arrival = Signal(self.arrival, reset_less=True)
+        arrival, more = Signal(self.arrival, reset_less=True), Signal(LAG - 1, reset_less=True)
+        rows = more_than(done.unit.rows, LAG) | more_than(done.unit.tag_rows, LAG)
         m.d.sync += [
+            more.eq(rows & (~wrong).replicate(LAG - 1)),
             arrival.eq(done),
             arrival.unit.final.eq(Mux(wrong, 0, done.unit.final)),
             arrival.unit.single.eq(wrong | (done.unit.final == 0)),
@@ -216,6 +234,7 @@ class Decompressor(wiring.Component):
             needs.i.valid.eq(made_too),
             needs.i.p.rows.eq(arrival.unit.rows),
             needs.i.p.tag_rows.eq(arrival.unit.tag_rows),
+            needs.i.p.more.eq(more),
         ]
         return needs.o, arrivals
 
@@ -229,15 +248,15 @@ class Decompressor(wiring.Component):
         m.submodules.row_room = row_room = Room(self.depth, largest=self.n_rows, lag=LAG)
         m.submodules.tag_room = tag_room = Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG)
         m.submodules.unit_room = unit_room = Room(N_UNITS, lag=LAG)
-        m.submodules.tokens = tokens = FIFO(1, N_UNITS, never_full=True)
+        m.submodules.tokens = tokens = UnitQueue(1, N_UNITS)
         wiring.connect(m, tokens.o, planner.tag_rows)
 
         all_open, space = Signal(), Signal()
         accept, end = Signal(), Signal()
         needs, arrivals = self._arrivals(m)
         ahead, need = step(m, "need_ahead", needs, needs.p.shape())
-        ends = Signal()
-        valid, load = current(m, "arrival", need, ends=ends, may_load=all_open)
+        ends, paused = Signal(), Signal()
+        valid, load = current(m, "arrival", need, ends=ends, may_load=all_open & ~paused)
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
             m.d.sync += fresh.eq(coded.p.last)
@@ -250,6 +269,7 @@ class Decompressor(wiring.Component):
         took = delayed(m, need.p, 1, name="took")
         m.d.comb += [
             ahead.eq(needs.p),
+            paused.eq(pauses(m, load, need.p.more)),
             accept.eq(coded.valid & coded.ready),
             end.eq(accept & coded.p.last),
             ends.eq(~valid | end),
@@ -303,7 +323,7 @@ class Decompressor(wiring.Component):
             stored.i.p.eq(~over & values["final"] & ~values["drop"]),
         ]
 
-        # The beat in two more registers, then in the stores, whose parts lie all over the device.
+        # The beat in one more register, then in the stores, whose parts lie all over the device.
         at = (row + index)[: len(row)]
         good = flags["valid"] & ~over & ~unit.wrong
         enables = {"bank0": good & ~at[0], "bank1": good & at[0], "tag_row": good & ~past_tags}
@@ -321,8 +341,7 @@ class Decompressor(wiring.Component):
                 bank.write_addr.eq(values["row"][1:]),
                 bank.write_data.eq(values["data"]),
             ]
-        enables, values = registers(enables, values, 5)
-        m.submodules.tag_store = tag_store = BlockRAM(32 * self.n_lanes, self.tag_depth)
+        m.submodules.tag_store = tag_store = Bank(32 * self.n_lanes, self.tag_depth)
         m.d.comb += [
             tag_store.write_en.eq(enables["tag_row"]),
             tag_store.write_addr.eq(values["tag_row"]),
@@ -385,8 +404,9 @@ class Decompressor(wiring.Component):
 
         # Window: a column comes from the row of the beat's first byte, or from the next
         wait = self.start_cycle - self.plan_cycle
-        row = delayed(m, plan.row, self.column_cycle - 6 - self.plan_cycle, name="row")
-        m.d.comb += [banks[0].read_addr.eq((row + 1) >> 1), banks[1].read_addr.eq(row >> 1)]
+        for bank, row in zip(banks, (plan.row + 1, plan.row), strict=True):
+            addr = delayed(m, row >> 1, self.column_cycle - 6 - self.plan_cycle, name="row")
+            m.d.comb += bank.read_addr.eq(addr)
         passed = thermometer(m, plan.starts[:column], n, name="passed")
         from_odd = Signal(self.n_bytes, reset_less=True)
         parity = delayed(m, plan.row[0], 3, name="parity")

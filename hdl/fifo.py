@@ -55,21 +55,18 @@ class FIFO(wiring.Component):
     never_full : bool
         The user lets in at most ``depth`` beats. ``i.ready`` is 1 always, and the count takes one
         LUT less.
-    direct : bool
-        There is no output register: a beat comes straight out of the LUT RAM, one cycle earlier.
 
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, depth, *, never_full=False, direct=False):
+    def __init__(self, shape, depth, *, never_full=False):
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         self.shape = shape
         self.depth = depth
         self.never_full = never_full
-        self.direct = direct
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
         self.waiting = Signal(attrs=kept)  # there are beats in the memory
         self.free = Signal(init=1, attrs=kept)  # fewer than depth
@@ -105,7 +102,7 @@ class FIFO(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(self.free),
             push.eq(self.i.valid & self.free),
-            pop.eq(waiting & (self.o.ready if self.direct else self.o.ready | ~self.o.valid)),
+            pop.eq(waiting & (self.o.ready | ~self.o.valid)),
             write.en.eq(self.free),  # the slot is not in use: `valid` need not be on this path
             write.addr.eq(self.head),
             write.data.eq(self.i.p),
@@ -120,25 +117,16 @@ class FIFO(wiring.Component):
             m.d.sync += self.head.eq(after(self.head))
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
-        up, down = self.pushed & ~self.popped, self.popped & ~self.pushed
-
-        def more_than(k):
-            """Are there more than k beats in the memory now? Bits beyond the ends are known."""
-            at = Cat(1, 1, self.occupied, 0)
-            return Mux(down, at[k + 3], Mux(up, at[k + 1], at[k + 2]))
-
+        now = moved(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
         m.d.sync += [
             self.pushed.eq(push),
             self.popped.eq(pop),
-            self.occupied.eq(moved(self.occupied, up, down)),
-            self.waiting.eq(push | more_than(1) | (waiting & ~pop)),
+            self.occupied.eq(now),
+            self.waiting.eq(push | now[1] | (waiting & ~pop)),
         ]
         if not self.never_full:
-            full = (push & ~pop & more_than(self.depth - 2)) | (~self.free & ~pop)
+            full = (push & ~pop & now[self.depth - 2]) | (~self.free & ~pop)
             m.d.sync += self.free.eq(~full)
-        if self.direct:
-            m.d.comb += [self.o.valid.eq(waiting), Value.cast(self.o.p).eq(read.data)]
-            return m
         out = Value.cast(self.o.p)
         for (start, stop), valid in zip(chunks(len(out)), self.valids, strict=True):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)

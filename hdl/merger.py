@@ -7,9 +7,10 @@ from amaranth.lib.wiring import In, Out
 from .network import plane_bit
 from .outlet import Outlet
 from .pipeline import Table, current, delayed, delayed_flag, step, thermometer
-from .streams import FIFO, FrameBeat
+from .streams import FrameBeat
+from .unit_queue import UnitQueue
 
-N_OUT = 16  # beats between the decision to read and the output; 14 sustain one per cycle
+N_OUT = 16  # beats between the decision to read and the output; 15 sustain one per cycle
 
 
 def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
@@ -45,7 +46,7 @@ def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
 class Merger(wiring.Component):
     """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
 
-    Latency 15 cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
+    Latency 17 cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
     emits nothing. When the output stalls, no further reads are issued; what was read waits in a
     FIFO of its own.
 
@@ -62,7 +63,7 @@ class Merger(wiring.Component):
     units : In(stream.Signature(CodedUnit))
         Always taken. All rows of a unit are written at most 5 cycles later.
     tag_addr, row_addr, tail_addr : Out
-        Read addresses; the data come two cycles later.
+        Read addresses; the data come four cycles later.
     tag_data, row_data, tail_data : In(32 * n_lanes)
     coded : Out(stream.Signature(FrameBeat(4 * n_lanes)))
         ``bad`` is 0; bytes that are not kept are 0.
@@ -99,9 +100,7 @@ class Merger(wiring.Component):
 
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
         needed = {name: self.unit[name].shape for name in ("final", "single", "dropped")}
-        m.submodules.queued = waiting = FIFO(
-            data.StructLayout(needed), self.n_units, never_full=True
-        )
+        m.submodules.queued = waiting = UnitQueue(data.StructLayout(needed), self.n_units)
         rest = {name: field.shape for name, field in self.unit if name not in needed}
         m.submodules.table = table = Table(data.StructLayout(rest), self.n_units)
         m.d.comb += [
@@ -110,7 +109,7 @@ class Merger(wiring.Component):
             table.write.eq(self.units.valid),
             *(table.entry[name].eq(self.units.p[name]) for name in rest),
         ]
-        ahead, following_unit = step(m, "ahead", waiting.o, waiting.shape)
+        ahead, following_unit = step(m, "ahead", waiting.o, data.StructLayout(needed))
         m.d.comb += ahead.eq(waiting.o.p)
 
         issue, done = Signal(), Signal()
@@ -124,7 +123,6 @@ class Merger(wiring.Component):
             outlet.start.eq(issue),
             ends.eq(~live | (outlet.free & final)),
             done.eq(valid & ends),
-            table.next.eq(done),
             renews.eq(~live | final),
         ]
         with m.If(ends):
@@ -135,26 +133,27 @@ class Merger(wiring.Component):
                 rest.eq(Mux(renews, following_unit.p.final, rest - 1)),
                 final.eq(Mux(renews, following_unit.p.single, rest == 1)),
             ]
-        slot = Signal(range(self.n_units))
-        with m.If(done):
+        slot, gone = Signal(range(self.n_units)), delayed_flag(m, done, 1, name="gone")
+        m.d.comb += table.next.eq(gone)
+        with m.If(gone):
             m.d.sync += slot.eq(slot + 1)
 
-        # Four cycles to the addresses, four from the stores, two through the multiplexer.
-        read, late = table.oldest, table.latency
+        # Four cycles to the addresses, five from the stores, two through the multiplexer.
+        read, late = table.oldest, table.latency + 1
         read_index = delayed(m, index, late, name="read_index")
-        read_slot = delayed(m, slot, late, name="read_slot")
+        read_slot = delayed(m, slot, late - 1, name="read_slot")
         read_final = delayed(m, final, late, name="read_final")
         m.d.comb += [
             self.done.eq(delayed_flag(m, done, late, name="done")),
             self.rows.eq(read.rows),
             self.tag_rows.eq(read.tag_rows),
             self.tag_addr.eq(
-                delayed(m, (read.tag_row + read_index)[: len(self.tag_addr)], 2, name="tag_addr")
+                delayed(m, (read.tag_row + read_index)[: len(self.tag_addr)], 1, name="tag_addr")
             ),
             self.row_addr.eq(
-                delayed(m, (read.row + read_index)[: len(self.row_addr)], 2, name="row_addr")
+                delayed(m, (read.row + read_index)[: len(self.row_addr)], 1, name="row_addr")
             ),
-            self.tail_addr.eq(delayed(m, read_slot, 2, name="tail_addr")),
+            self.tail_addr.eq(delayed(m, read_slot, 1, name="tail_addr")),
         ]
         n = self.n_lanes
         in_tag = thermometer(m, delayed(m, read.tag_end, 1), n, name="in_tag")
@@ -190,9 +189,9 @@ class Merger(wiring.Component):
             low.eq(tail_here | (live_byte & tag_here)),
             high.eq(live_byte & ~tag_here),
         ]
-        # Two registers on the way from the block RAM: their rows lie all over the device.
+        # A second register on the way from the block RAM: its rows lie all over the device.
         source = [
-            delayed(m, port, 2, name=name)
+            delayed(m, port, 1, name=name)
             for name, port in (
                 ("tag_bytes", self.tag_data),
                 ("row_bytes", self.row_data),

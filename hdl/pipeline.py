@@ -1,6 +1,6 @@
 """Small parts of free-running pipelines: delays, thermometers and the room behind them."""
 
-from amaranth.hdl import Array, Cat, Module, Shape, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -55,7 +55,8 @@ def credit(m, n, *, take, give, none=False, name="credits"):
     """
     left = Signal(n, init=0 if none else -1, name=name)
     free = Signal(init=not none, name=f"{name}_free")
-    taken, given = (Signal(name=f"{name}_{flag}") for flag in ("taken", "given"))
+    kept = {"keep_register": 1}  # `n` bits hang on them, and others may have registers of the same
+    taken, given = (Signal(name=f"{name}_{flag}", attrs=kept) for flag in ("taken", "given"))
     now = moved(left, given & ~taken, taken & ~given)
     m.d.sync += [
         taken.eq(take),
@@ -130,7 +131,7 @@ class Table(wiring.Component):
     Members
     -------
     write, entry : In(1), In(shape)
-        Appends an entry; it can be shown from the second cycle on.
+        Appends an entry; it can be shown from the third cycle on.
     next : In(1)
         The oldest entry goes in this cycle.
     oldest : Out(shape)
@@ -150,10 +151,12 @@ class Table(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        head = Signal(range(self.depth))
+        head, slot = Signal(range(self.depth)), Signal(range(self.depth))
         with m.If(self.write):
             m.d.sync += head.eq(head + 1)
+        m.d.sync += slot.eq(head)
         entry, oldest = Value.cast(self.entry), Value.cast(self.oldest)
+        entry = delayed(m, entry, 1, name="entry")
         for start in range(0, len(entry), self.SLICE):
             stop = min(start + self.SLICE, len(entry))
             tail = Signal.like(head, name=f"tail{start}", attrs={"keep_register": 1})
@@ -169,11 +172,13 @@ class Table(wiring.Component):
                 )
                 m.submodules[f"bits{start}_bank{bank}"] = array
                 write, read = array.write_port(), array.read_port(domain="comb")
+                mine = self.write & (head[4:] == bank)
+                (enable,) = copied(m, mine, 1, name=f"write{start}_{bank}_")
                 held = Signal(stop - start, name=f"held{start}_{bank}", reset_less=True)
                 m.d.sync += held.eq(read.data)
                 m.d.comb += [
-                    write.en.eq(self.write & (head[4:] == bank)),
-                    write.addr.eq(head[:4]),
+                    write.en.eq(enable),
+                    write.addr.eq(slot[:4]),
                     write.data.eq(entry[start:stop]),
                     read.addr.eq(tail[:4]),
                 ]
@@ -187,12 +192,29 @@ class Table(wiring.Component):
         return m
 
 
+def more_than(places, n):
+    """Bit k of n - 1: the unsigned value `places` is more than k + 1; what `pauses` wants."""
+    return Cat(places > k for k in range(1, n))
+
+
+def pauses(m, load, more, *, name="pause"):
+    """Flag: no unit may start in this cycle, since the last one took more places of a `Room` than
+    cycles have passed. load, more : one starts in this cycle, and `more_than` of its places.
+
+    Where each beat takes a place, this holds up nothing but what follows a unit that breaks off.
+    """
+    left = Signal(len(more), name=name)
+    m.d.sync += left.eq(Mux(load, more, left >> 1))
+    return left[0]
+
+
 class Room(wiring.Component):
     """Says whether one more unit may start: counts what units hold of a store.
 
     A unit takes all that it may ever need when it starts, and gives it back when it is gone, so
     that a unit once started never waits for room. ``open`` is a register that lags behind by
-    ``lag`` cycles; the store must have room for what starts in between.
+    ``lag`` cycles; the store must have room for what starts in between: a place a cycle. Units may
+    not follow faster than that, even those that break off (`pauses`).
 
     Parameters
     ----------

@@ -5,11 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .fifo import FIFO
 from .inceptionn import GROUP, SCALES
 from .memory import BlockRAM
 from .network import PrefixSum
 from .pipeline import Room, Table, copied, current, delayed, delayed_flag, step
+from .unit_queue import UnitQueue
 
 CHUNKS = 16  # beats of floats whose tags fill a row
 
@@ -62,7 +62,7 @@ class Planner(wiring.Component):
     tag_rows : In(stream.Signature(1))
         One token per row in the tag store; 1: the unit has no further one.
     tag_addr, tag_data : Out, In(32 * n_lanes)
-        Read port of the tag store; data 2 cycles after the address.
+        Read port of the tag store; data 4 cycles after the address.
     planned : Out(stream.Signature(PlannedUnit))
         Never waits: as many units as the FIFO behind it can take are let in before.
     plan_addr, plan : In, Out(StructLayout)
@@ -105,12 +105,12 @@ class Planner(wiring.Component):
         n = self.n_lanes
         beat = self._issue(m)
 
-        # Three cycles for the address, four from the store, two through a 16:1 multiplexer.
+        # Two cycles for the address, five from the store, two through a 16:1 multiplexer.
         unit = beat["unit"]
         addr = (unit.tag_row + (beat["index"] >> 4))[: len(self.tag_addr)]
-        m.d.comb += self.tag_addr.eq(delayed(m, addr, 2, name="tag_addr"))
+        m.d.comb += self.tag_addr.eq(delayed(m, addr, 1, name="tag_addr"))
         n_tags = max(n, GROUP)  # at 4 lanes a beat sees its whole tag word
-        near = delayed(m, self.tag_data, 2, name="tags_near")
+        near = delayed(m, self.tag_data, 1, name="tags_near")
         words = [near.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
         chunk = delayed(m, beat["index"][:4], 5, name="chunk")[(n_tags // n).bit_length() - 1 :]
         fours = []
@@ -240,11 +240,10 @@ class Planner(wiring.Component):
         m.submodules.room = room = Room(self.depth, largest=self.n_beats)
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
         needed = {name: self.unit[name].shape for name in ("final", "single", "beats")}
-        m.submodules.queued = waiting = FIFO(
-            data.StructLayout(needed), self.n_units, never_full=True
-        )
+        m.submodules.queued = waiting = UnitQueue(data.StructLayout(needed), self.n_units)
         m.submodules.table = table = Table(self.unit, self.n_units)
-        ahead, source = step(m, "ahead", waiting.o, waiting.shape)
+        ahead, source = step(m, "ahead", waiting.o, data.StructLayout(needed))
+        took = delayed(m, source.p.beats, 1, name="took")
         go, stop, end = Signal(), Signal(), Signal()
         ends = Signal()
         valid, load = current(m, "unit", source, ends=ends, may_load=room.open)
@@ -255,14 +254,14 @@ class Planner(wiring.Component):
             *(waiting.i.p[name].eq(self.units.p[name]) for name in needed),
             table.write.eq(self.units.valid),
             table.entry.eq(self.units.p),
-            table.next.eq(end),
+            table.next.eq(delayed_flag(m, end, 1, name="ended")),
             ahead.eq(waiting.o.p),
             go.eq(valid & self.tag_rows.valid),
             stop.eq(final | (row_ends & self.tag_rows.p)),
             end.eq(go & stop),
             ends.eq(~valid | (self.tag_rows.valid & stop)),
             self.tag_rows.ready.eq(go & (stop | row_ends)),
-            room.take.eq(Mux(load, source.p.beats, 0)),
+            room.take.eq(Mux(delayed_flag(m, load, 1, name="starts"), took, 0)),
             room.give.eq(Mux(self.done, self.done_beats, 0)),
         ]
         renews = ~valid | stop
@@ -275,7 +274,7 @@ class Planner(wiring.Component):
                 row_ends.eq(~renews & (index[:4] == CHUNKS - 2)),
             ]
         beat = {"valid": go, "first": go & fresh, "last": end}
-        late = table.latency
+        late = table.latency + 1
         beat = {name: delayed_flag(m, flag, late, name=name) for name, flag in beat.items()}
         unit = table.oldest
         plan = Signal(range(self.depth))  # address of the unit's first plan

@@ -4,7 +4,7 @@ Each function adds assertions to a `gradnic.sim.formal.Conservation` harness, or
 lemmas know the circuits' registers and must change with them; the claims proven do not.
 """
 
-from amaranth.hdl import Assert, Cat, Const, Mux, Signal
+from amaranth.hdl import Assert, Cat, Mux, Signal
 
 from ..hdl.ring import N_CREDITS
 
@@ -22,18 +22,36 @@ def slice_lemmas(m, h):
     ]
 
 
-def turns_lemmas(m, h):
-    turns = h.component
-    full = Cat(turns.full)
-    older, newer = (Mux(turns.read ^ k, *turns.beats[::-1]) for k in range(2))
-    at = [h.tracking & (h.ahead == k) for k in range(2)]
+def pair_lemmas(m, h):
+    """Of a `PairQueue` of one piece; the oldest beat stands in ``near`` once it is offered."""
+    queue = h.component.queue
+    occupied, depth = queue.occupied, len(queue.occupied)
+    piece = queue.pieces[0]
+    tail, place = Signal(5, name="tail"), Signal(5, name="place")
+    slot = _slot(m, h.picking, piece.head)
+    stands = Signal(h.beat.shape(), name="stands")  # in the slot of the picked beat
+    ports, oldest = ([array.read_port(domain="comb") for array in piece.arrays] for _ in range(2))
     m.d.comb += [
-        Assert(h.count == sum(full)),
-        Assert(turns.free == ~full.all()),
-        Assert((turns.write != turns.read) == full.xor()),
-        Assert(~full.any() | full.bit_select(turns.read, 1)),
-        Assert(~at[0] | (older == h.beat)),
-        Assert(~at[1] | (newer == h.beat)),
+        tail.eq(Cat(piece.turn, Mux(piece.turn, *piece.rows[::-1]))),
+        place.eq(tail + h.ahead),
+        *(port.addr.eq(slot[1:]) for port in ports),
+        *(port.addr.eq(row) for port, row in zip(oldest, piece.rows, strict=True)),
+        stands.eq(Mux(slot[0], ports[1].data, ports[0].data)),
+        *(Assert(occupied[k] | ~occupied[k + 1]) for k in range(depth - 1)),
+        Assert(~(queue.pushed & ~queue.popped) | ~occupied[depth - 1]),
+        Assert(~queue.popped | occupied[0]),
+        Assert(h.count == sum(occupied) + queue.pushed - queue.popped),
+        Assert(h.component.count == h.count),
+        Assert(queue.o.valid == (h.count > queue.pushed)),
+        Assert(piece.valid == queue.o.valid),
+        Assert(piece.head == (tail + h.count)[:5]),
+        Assert(piece.rows[0] == (piece.rows[1] + piece.turn)[:4]),
+        Assert(~h.tracking | (slot == place)),
+        Assert(~h.tracking | (stands == h.beat)),
+        *(
+            Assert(~queue.o.valid | (piece.turn != bank) | (near == port.data))
+            for bank, (near, port) in enumerate(zip(piece.near, oldest, strict=True))
+        ),
     ]
 
 
@@ -54,7 +72,7 @@ def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
     """`count` beats are in the FIFO; if `tracking`, the one behind `ahead` of them is `beat`."""
     port = queue.array.read_port(domain="comb")
     slot = _slot(m, enters, queue.head)
-    valid, more = Const(0) if queue.direct else queue.valids[0], queue.occupied
+    valid, more = queue.valids[0], queue.occupied
     n_slots = queue.depth
     n_stored = Signal(range(n_slots + 1))
     position = Signal(range(2 * n_slots + 1))

@@ -126,6 +126,41 @@ def test_kept_registers_and_unmapped_resets(folder):
     assert (resets(plain), resets(folded)) == (0, 8)
 
 
+class Counter(wiring.Component):
+    """Counts where enabled, from a number that is neither all zeros nor all ones."""
+
+    def __init__(self):
+        super().__init__({"on": In(1), "o": Out(40, init=5)})
+
+    def elaborate(self, platform):
+        m = Module()
+        with m.If(self.on):
+            m.d.sync += self.o.eq(self.o + 1)
+        return m
+
+
+def test_reset_has_pins_of_its_own(folder):
+    """Synchronous, above the enable, from copies for 32 registers each, and through no LUT."""
+    home = flow.synthesize(Counter(), folder=folder, block="counter", progress=print)
+    cells = json.loads((home / "netlist.json").read_text())["modules"]["top"]["cells"]
+    registers = [cell for cell in cells.values() if cell["type"] == "TRELLIS_FF"]
+    used = {"0": [], "1": []}
+    for cell in registers:
+        used.setdefault(cell["connections"]["LSR"][0], []).append(cell)
+    copies = {bit: users for bit, users in used.items() if isinstance(bit, int)}
+    assert sorted(map(len, copies.values())) == [8, 32]
+    users = [cell for group in copies.values() for cell in group]
+    assert {cell["parameters"]["SRMODE"] for cell in users} == {"LSR_OVER_CE"}
+    assert sum(cell["parameters"]["REGSET"] == "SET" for cell in users) == 2
+    assert all(isinstance(cell["connections"]["CE"][0], int) for cell in users)
+    first = {cell["connections"]["DI"][0] for cell in registers
+             if cell["connections"]["Q"][0] in copies}  # fmt: skip
+    assert len(first) == 1
+    reads = {bit for cell in cells.values() if cell["type"] in ("LUT4", "CCU2C")
+             for bits in cell["connections"].values() for bit in bits}  # fmt: skip
+    assert not reads & (first | set(copies))
+
+
 def test_untimed_ports_are_refused(folder):
     home = flow.synthesize(Adder(4), folder=folder, block="small", progress=print)
     good = json.loads((home / "netlist.json").read_text())["modules"]["top"]
