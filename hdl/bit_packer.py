@@ -133,7 +133,7 @@ class BitUnpacker(wiring.Component):
         A beat out is produced; it is there `latency` cycles later.
     """
 
-    latency = 3
+    latency = 4
     SIZES = (2, 3, 4)  # quarters of a beat in that a beat out takes, by code
 
     def __init__(self, lanes):
@@ -157,22 +157,25 @@ class BitUnpacker(wiring.Component):
         size = Signal(3)
         m.d.sync += size.eq(self.code + 2)
         # quarters left in the beat before, which are its last ones
-        left, enough = Signal(3), Signal()
+        left, enough, after = Signal(3), Signal(), Signal(3)
         m.d.comb += [
-            enough.eq(left >= size),
             self.produces.eq(self.open & (enough | self.available)),
             self.take.eq(self.open & ~enough & self.available),
+            after.eq(left + Mux(enough, 0, 4) - size),
         ]
         with m.If(self.produces):
-            m.d.sync += left.eq(left + Mux(enough, 0, 4) - size)
+            m.d.sync += [left.eq(after), enough.eq(after >= size)]
         size_in = len(self.word)
+        word = delayed(m, _reversed_bits(self.word), 1, name="word")
         previous = Signal(size_in, reset_less=True)
         window, dense = Signal(2 * size_in, reset_less=True), Signal(size_in, reset_less=True)
-        m.d.sync += window.eq(Cat(previous, _reversed_bits(self.word)))
-        with m.If(self.take):
-            m.d.sync += previous.eq(_reversed_bits(self.word))
+        m.d.sync += window.eq(Cat(previous, word))
+        skipped = delayed(m, 4 - left, 1, name="skipped")
         for start in range(0, size_in, 2 * GROUP):
-            (skips,) = copied(m, 4 - left, 1, name=f"skips{start}_")
+            (took,) = copied(m, self.take, 1, name=f"took{start}_")
+            with m.If(took):
+                m.d.sync += previous[start : start + 2 * GROUP].eq(word[start : start + 2 * GROUP])
+            (skips,) = copied(m, skipped, 1, name=f"skips{start}_")
             m.d.sync += dense[start : start + 2 * GROUP].eq(
                 (window >> (skips[:3] * quarter))[start : start + 2 * GROUP]
             )

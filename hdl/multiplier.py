@@ -115,4 +115,5 @@ class Multiplier(wiring.Component):
         for bit in range(2 * PIECE):
             args[f"o_P{bit}"] = product[bit]
         m.submodules += Instance("MULT18X18D", **args)
-        return product
+        used = product[: len(a) + len(b)]  # what is above is known, and would only lengthen sums
+        return used.as_signed() if is_signed else used

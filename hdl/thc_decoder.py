@@ -78,26 +78,27 @@ class ThcDecoder(wiring.Component):
         # a beat may start in a block whose seeds are there
         m.submodules.unpacker = unpacker = BitUnpacker(lanes)
         started, at_first, at_last = Signal.like(before_last), Signal(init=1), Signal()
-        # blocks known and not begun; are there any?
-        ahead, some = Signal(range(self.n_seeds + 1)), Signal()
+        ahead = Signal(range(self.n_seeds + 1))  # blocks known and not begun
         following, produced, begun = Signal.like(ahead), Signal(), Signal()
         m.d.comb += following.eq(ahead + known - begun)
+        first_next, may_go = Signal(), Signal()
+        m.d.comb += first_next.eq(Mux(produced, at_last, at_first))
         m.d.sync += [
             begun.eq(produced & at_first),  # a block has two beats or more: in time for the next
             ahead.eq(following),
-            some.eq(following.any()),
+            may_go.eq(following.any() | ~first_next),
+            at_first.eq(first_next),
         ]
         with m.If(produced):
             m.d.sync += [
                 started.eq(Mux(at_last, 0, started + 1)),
-                at_first.eq(at_last),
                 at_last.eq(~at_last & (started == before_last)),
             ]
         m.d.comb += [
             unpacker.code.eq(self.code),
             unpacker.available.eq(self.sums.valid),
             unpacker.word.eq(self.sums.payload),
-            unpacker.open.eq(room.open & (some | ~at_first)),
+            unpacker.open.eq(room.open & may_go),
             self.sums.ready.eq(unpacker.take),
             produced.eq(unpacker.produces),
             room.take.eq(produced),
