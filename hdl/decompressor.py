@@ -105,7 +105,7 @@ class Decompressor(wiring.Component):
         self.planner = Planner(n_lanes, self.unit, n_beats=n_beats, n_units=N_UNITS)
         self.spreader = Spreader(n_lanes)
         # Cycles after the beat's first register: its plan, starts, columns, payload, floats
-        self.plan_cycle = 5
+        self.plan_cycle = 6
         self.start_cycle = self.plan_cycle + max(1, 7 - self.spreader.lead)
         self.column_cycle = self.start_cycle + self.spreader.lead
         self.payload_cycle = self.start_cycle + self.spreader.latency
@@ -369,7 +369,7 @@ class Decompressor(wiring.Component):
             ends.eq(~live | (outlet.free & final)),
             done.eq(valid & ends),
             outlet.start.eq(issue),
-            details.next.eq(done),
+            details.next.eq(delayed_flag(m, done, 1, name="gone")),
             renews.eq(~live | final),
         ]
         with m.If(ends):
@@ -381,7 +381,7 @@ class Decompressor(wiring.Component):
                 final.eq(Mux(renews, units.p.single, rest == 1)),
             ]
         # From here on as late after the decision as the table
-        unit, late = details.oldest, details.latency
+        unit, late = details.oldest, details.latency + 1
         through = delayed_flag(m, done, late, name="done")
         row_room, tag_room, unit_room = self.rooms
         m.d.comb += [

@@ -11,7 +11,7 @@ from .pair_queue import PairQueue
 from .pipeline import copied, credit, delayed, delayed_flag
 
 SHALLOW = 16  # beats that may wait in LUT RAM
-BEHIND = 10  # beats between block RAM and the output; 8 sustain one per cycle
+BEHIND = 10  # beats between block RAM and the output; 9 sustain one per cycle
 RAM_PIECE = 180  # bits whose block RAM, five DP16KD, has addresses of its own
 
 
@@ -77,12 +77,12 @@ class Outlet(wiring.Component):
         wiring.connect(m, behind.o, wiring.flipped(self.o))
         go = Signal()
         here = delayed_flag(m, self.come, 1, name="here")
-        waiting = credit(m, self.depth, take=go, give=here, none=True, name="waiting")
+        waiting = credit(m, self.depth, take=go, give=self.come, none=True, name="waiting")
         m.d.comb += [
             self.free.eq(credit(m, self.depth, take=self.start, give=go)),
             go.eq(waiting & behind.free),
             behind.start.eq(go),
-            behind.come.eq(delayed_flag(m, go, 2, name="come")),
+            behind.come.eq(delayed_flag(m, go, 3, name="come")),
         ]
         beat, read = Value.cast(self.beat), Value.cast(behind.beat)
         for start, stop in chunks(self.width, RAM_PIECE):
@@ -93,7 +93,8 @@ class Outlet(wiring.Component):
             tail = Signal.like(ram.read_addr, name=f"tail{start}", attrs=kept)
             with m.If(write_en):
                 m.d.sync += head.eq(head + 1)
-            with m.If(go):
+            (reads,) = copied(m, go, 1, name=f"reads{start}")
+            with m.If(reads):
                 m.d.sync += tail.eq(tail + 1)
             m.d.comb += [
                 ram.write_en.eq(write_en),

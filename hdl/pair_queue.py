@@ -14,7 +14,6 @@ class _Piece:
 
     def __init__(self, start, stop):
         kept = {"keep_register": 1}
-        self.valid = Signal(name=f"valid{start}", attrs=kept)
         self.head = Signal(5, name=f"head{start}", attrs=kept)  # next slot to write; bit 0: bank
         self.turn = Signal(name=f"turn{start}", attrs=kept)  # bank to read from
         self.rows = [Signal(4, name=f"row{start}_{bank}", attrs=kept) for bank in range(2)]
@@ -57,7 +56,8 @@ class PairQueue(wiring.Component):
         self.ranges = chunks(Shape.cast(shape).width)
         self.pieces = [_Piece(start, stop) for start, stop in self.ranges]
         self.occupied = Signal(depth)  # bit k: more than k beats, one cycle ago
-        self.pushed, self.popped = Signal(), Signal()  # and what came and went then
+        kept = {"keep_register": 1}  # the user may have registers of the same
+        self.pushed, self.popped = Signal(attrs=kept), Signal(attrs=kept)  # what came and went then
         super().__init__(
             {
                 "i": In(stream.Signature(shape, always_ready=True)),
@@ -68,17 +68,16 @@ class PairQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         now = moved(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
-        more = now[1] | (now[0] & ~(self.o.ready & self.o.valid))
+        pop = self.o.ready & self.o.valid
         m.d.sync += [
             self.pushed.eq(self.i.valid),
-            self.popped.eq(self.o.ready & self.o.valid),
+            self.popped.eq(pop),
             self.occupied.eq(now),
-            self.o.valid.eq(more),
+            self.o.valid.eq(now[1] | (now[0] & ~pop)),
         ]
         i, o = Value.cast(self.i.p), Value.cast(self.o.p)
         for (start, stop), piece in zip(self.ranges, self.pieces, strict=True):
-            pop = self.o.ready & piece.valid
-            m.d.sync += [piece.valid.eq(more), piece.turn.eq(piece.turn ^ pop)]
+            m.d.sync += piece.turn.eq(piece.turn ^ pop)
             with m.If(self.i.valid):
                 m.d.sync += piece.head.eq(piece.head + 1)
             for bank, (array, row, near) in enumerate(

@@ -216,11 +216,11 @@ class Planner(wiring.Component):
         ]
         planned = self.planned.p
         unit = ride("unit", summed + 3)
-        equal = Signal(4, reset_less=True)
+        equal = Signal(8, reset_less=True)
         ok = Signal(reset_less=True)
         told = ride("unit", summed + 1).bytes
         m.d.sync += [
-            equal.eq(Cat(size[k : k + 4] == told[k : k + 4] for k in range(0, 16, 4))),
+            equal.eq(Cat(size[k : k + 2] == told[k : k + 2] for k in range(0, 16, 2))),
             ok.eq(
                 equal.all()
                 & ~delayed(m, stray, prefix.latency + 1, name="stray")

@@ -23,7 +23,7 @@ class UnitQueue(wiring.Component):
     shape : shape-like
         An entry.
     depth : int
-        Entries, 64: the next one of a bank is 4 entries behind, and on its way for 3 cycles.
+        Entries, 64: the next one of a bank is 4 entries behind, and on its way for 4 cycles.
 
     Members
     -------
@@ -69,7 +69,7 @@ class UnitQueue(wiring.Component):
             m.submodules[f"bank{bank}"] = array
             write, read = array.write_port(), array.read_port(domain="comb")
             row, moves = Signal(range(BANK), name=f"row{bank}"), Signal(name=f"moves{bank}")
-            m.d.sync += moves.eq(pop & (tail[:low] == bank))
+            m.d.sync += moves.eq(popped & (tail[:low] == (bank + 1) % N_BANKS))
             with m.If(moves):
                 m.d.sync += row.eq(row + 1)
             near = Signal(self.width, name=f"near{bank}", reset_less=True)

@@ -110,7 +110,7 @@ FEW = ("N_CREDITS = 8", "N_CREDITS = 4")  # a shorter queue behind the RAM: shor
 BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one is the bug)
     (streams, "Slice", (), 2, [("Mux(spare, i[start:stop], skid)", "i[start:stop]")]),
     (streams, "Slice", (), 2, [("with m.Elif(self.i.valid):", "with m.Elif(~self.o.ready):")]),
-    (pair_queue, "PairQueue", (4,), 4, [("(now[0] & ~(self.o.ready & self.o.valid))", "now[0]")]),
+    (pair_queue, "PairQueue", (4,), 4, [("(now[0] & ~pop)", "now[0]")]),
     (
         pair_queue,
         "PairQueue",
