@@ -1,6 +1,7 @@
 """Compressor against the golden model: values, sizes, rate, stalls, abuse, reset."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -134,6 +135,16 @@ def test_full_stores_lose_nothing():
         run = play(units, 4, stalls={port: stimulus.storm(10_000)}, max_cycles=200_000)
         taken = (run.taken["floats"] < 10_000).sum()
         assert 2 * 526 <= taken < (6 if port == "coded" else 13) * 526
+
+
+def test_units_that_break_off_take_no_room_of_others():
+    """Each takes the room of the whole unit that was announced, and ends with its first beat."""
+    generator = stimulus.rng("compressor breaks")
+    whole = [engines.of_floats("raw", n, generator) for n in (1050, 2104)]
+    broken = replace(whole[1], drop=1, beats=1)
+    units = [unit for _ in range(6) for unit in (*whole, *[broken] * 8)]
+    for stalls in ({"coded": stimulus.storm(4000)}, {"coded": 0.2}, {"sizes": 0.05}):
+        play(units, 4, stalls=stalls, max_cycles=200_000)
 
 
 def test_reset_in_mid_unit():

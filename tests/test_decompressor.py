@@ -128,6 +128,16 @@ def test_full_stores_lose_nothing():
         assert 2 * 559 <= taken < (6 if port == "floats" else 13) * 559
 
 
+def test_units_that_break_off_take_no_room_of_others():
+    """Each takes the room of the whole unit that was announced, and ends with its first beat."""
+    generator = stimulus.rng("decompressor breaks")
+    whole = [engines.of_bytes(engines.of_floats("raw", n, generator)) for n in (1050, 2104)]
+    broken = replace(whole[1], drop=1, beats=1)
+    units = [unit for _ in range(6) for unit in (*whole, *[broken] * 8)]
+    for stalls in ({"floats": stimulus.storm(4000)}, {"floats": 0.2}, {"verdicts": 0.05}):
+        play(units, 4, stalls=stalls, max_cycles=200_000)
+
+
 def test_reset_in_mid_unit():
     instance = built(4).instance()
     generator = stimulus.rng("decompressor reset")
