@@ -15,15 +15,25 @@ from .pipeline import copied, delayed, delayed_flag
 GOLDEN = 0x9E3779B9
 N_LANES = 64
 FMIX_LATENCY = 14
+SHARE = 4  # lanes that share a copy of a block's seeds
 
 Hashes = data.StructLayout({"h1": 32, "h2": 32, "sign_word": 32})
 
 
+def _begin(x):
+    """The first two thirds of a step of xorshift32: four bits of `x` at most in each."""
+    x = x ^ (x << 13)[:32]
+    return x ^ (x >> 17)
+
+
+def _finish(x):
+    """The last third."""
+    return x ^ (x << 5)[:32]
+
+
 def step(x):
     """One step of xorshift32, as an expression of a 32-bit value."""
-    x = x ^ (x << 13)[:32]
-    x = x ^ (x >> 17)
-    return x ^ (x << 5)[:32]
+    return _finish(_begin(x))
 
 
 def _not_zero(m, x, name):
@@ -141,7 +151,7 @@ class RandomBytes(wiring.Component):
     done, octets : Out(1), Out(8 * lanes)
     """
 
-    latency = 8
+    latency = 9
 
     def __init__(self, lanes):
         self.lanes = lanes
@@ -176,12 +186,16 @@ class RandomBytes(wiring.Component):
             fresh.eq(self.first | fresh_next),
         ]
         keys = self._keys(m, phase)
-        valid = delayed_flag(m, self.valid, 7, name="inside")
-        place = delayed(m, phase, 5, name="place")
-        drawn_first = delayed_flag(m, fresh, 6, name="seeds")
-        first = delayed(m, self.h1, 1, name="h1")
-        second = delayed(m, self.h2, 3, name="h2")
+        valid = delayed_flag(m, self.valid, 8, name="inside")
+        place = delayed(m, phase, 6, name="place")
+        drawn_first = delayed_flag(m, fresh, 7, name="seeds")
+        h1, h2 = delayed(m, self.h1, 1, name="h1"), delayed(m, self.h2, 3, name="h2")
         for lane in range(self.lanes):
+            if lane % SHARE == 0:
+                (first,), (second,) = (
+                    copied(m, word, 1, name=f"{name}_{lane}_")
+                    for name, word in (("first", h1), ("second", h2))
+                )
             summed, mixed, again, seed = (
                 Signal(32, name=f"{name}{lane}", reset_less=True)
                 for name in ("summed", "mixed", "again", "seed")
@@ -200,14 +214,14 @@ class RandomBytes(wiring.Component):
             (writes,) = copied(m, reads, 1, name=f"place{lane}")
             (fresh_here,) = copied(m, drawn_first, 1, name=f"fresh{lane}")
             drawn = Signal(32, name=f"drawn{lane}")
-            held = delayed(m, step(read.data), 1, name=f"held{lane}_")
+            held = delayed(m, _finish(read.data), 1, name=f"held{lane}_")
             seeded = _not_zero(m, seed, f"seeded{lane}")
             seeded = delayed(m, step(seeded), 1, name=f"first{lane}_")
             m.d.comb += [
                 read.addr.eq(reads),
                 drawn.eq(Mux(fresh_here, seeded, held)),
                 write.addr.eq(writes),
-                write.data.eq(drawn),
+                write.data.eq(_begin(drawn)),  # of the next step
                 write.en.eq(valid),
             ]
             octet = delayed(m, drawn[24:], 1, name=f"octet{lane}_")
@@ -216,8 +230,8 @@ class RandomBytes(wiring.Component):
         return m
 
     def _keys(self, m, phase):
-        """Key of each physical lane in this phase, a cycle later; written one logical lane a cycle
-        on rekey."""
+        """Key of each physical lane in this phase, 2 cycles later; written one logical lane a
+        cycle on rekey."""
         m.submodules.mix = mix = Fmix32()
         asked, asks = Signal(range(N_LANES)), Signal()
         running = Signal(32, reset_less=True)
@@ -235,8 +249,9 @@ class RandomBytes(wiring.Component):
             words = memory.Memory(shape=32, depth=self.phases, init=[])
             m.submodules[f"keys{lane}"] = words
             read, write = words.read_port(domain="comb"), words.write_port()
+            (reads,) = copied(m, phase, 1, name=f"key_reads{lane}_")
             m.d.comb += [
-                read.addr.eq(phase),
+                read.addr.eq(reads),
                 write.data.eq(mix.y),
                 write.addr.eq(number[ceil_log2(self.lanes) :]),
                 write.en.eq(arrives & (number[: ceil_log2(self.lanes)] == lane)),
