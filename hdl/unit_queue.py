@@ -37,6 +37,16 @@ class UnitQueue(wiring.Component):
         self.depth = depth
         self.width = Shape.cast(shape).width
         self.occupied = Signal(depth)  # bit k: more than k, one cycle ago, in the memory
+        self.pushed, self.popped = Signal(), Signal()  # what came and went then
+        self.waiting = Signal()  # the next entry is where it is looked for
+        self.head, self.tail = Signal(range(depth)), Signal(range(depth))
+        self.rows = [Signal(range(BANK), name=f"row{bank}") for bank in range(N_BANKS)]
+        self.moves = Signal(N_BANKS)  # the row of the next entry moves on
+        self.near = [Signal(self.width, name=f"near{k}", reset_less=True) for k in range(N_BANKS)]
+        self.arrays = [
+            memory.Memory(shape=self.width, depth=BANK, init=[], attrs={"ram_style": "distributed"})
+            for _ in range(N_BANKS)
+        ]
         super().__init__(
             {
                 "i": In(stream.Signature(shape, always_ready=True)),
@@ -46,35 +56,31 @@ class UnitQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        pop, waiting, pushed, popped = Signal(), Signal(), Signal(), Signal()
-        now = moved(self.occupied, pushed & ~popped, popped & ~pushed)
-        m.d.comb += pop.eq(waiting & (self.o.ready | ~self.o.valid))
+        pop, head, tail = Signal(), self.head, self.tail
+        now = moved(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
+        m.d.comb += pop.eq(self.waiting & (self.o.ready | ~self.o.valid))
         m.d.sync += [
-            pushed.eq(self.i.valid),
-            popped.eq(pop),
+            self.pushed.eq(self.i.valid),
+            self.popped.eq(pop),
             self.occupied.eq(now),
-            waiting.eq(now[1] | (now[0] & ~pop)),
+            self.waiting.eq(now[1] | (now[0] & ~pop)),
         ]
-        head, tail = Signal(range(self.depth)), Signal(range(self.depth))
         with m.If(self.i.valid):
             m.d.sync += head.eq(head + 1)
         with m.If(pop):
             m.d.sync += tail.eq(tail + 1)
         low = ceil_log2(N_BANKS)
-        following = []
-        for bank in range(N_BANKS):
-            array = memory.Memory(
-                shape=self.width, depth=BANK, init=[], attrs={"ram_style": "distributed"}
-            )
+        for bank, (array, row, near) in enumerate(
+            zip(self.arrays, self.rows, self.near, strict=True)
+        ):
             m.submodules[f"bank{bank}"] = array
             write, read = array.write_port(), array.read_port(domain="comb")
-            row, moves = Signal(range(BANK), name=f"row{bank}"), Signal(name=f"moves{bank}")
-            m.d.sync += moves.eq(popped & (tail[:low] == (bank + 1) % N_BANKS))
-            with m.If(moves):
+            m.d.sync += [
+                self.moves[bank].eq(self.popped & (tail[:low] == (bank + 1) % N_BANKS)),
+                near.eq(read.data),
+            ]
+            with m.If(self.moves[bank]):
                 m.d.sync += row.eq(row + 1)
-            near = Signal(self.width, name=f"near{bank}", reset_less=True)
-            m.d.sync += near.eq(read.data)
-            following.append(near)
             m.d.comb += [
                 write.en.eq(head[:low] == bank),  # the slot is not in use, as in a `FIFO`
                 write.addr.eq(head[low:]),
@@ -83,6 +89,6 @@ class UnitQueue(wiring.Component):
             ]
         held = Signal(self.width, reset_less=True)
         with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [self.o.valid.eq(waiting), held.eq(Array(following)[tail[:low]])]
+            m.d.sync += [self.o.valid.eq(self.waiting), held.eq(Array(self.near)[tail[:low]])]
         m.d.comb += Value.cast(self.o.p).eq(held)
         return m

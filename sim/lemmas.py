@@ -4,7 +4,7 @@ Each function adds assertions to a `gradnic.sim.formal.Conservation` harness, or
 lemmas know the circuits' registers and must change with them; the claims proven do not.
 """
 
-from amaranth.hdl import Assert, Cat, Mux, Signal
+from amaranth.hdl import Array, Assert, Cat, Mux, Signal
 
 from ..hdl.ring import N_CREDITS
 
@@ -52,6 +52,48 @@ def pair_lemmas(m, h):
             for bank, (near, port) in enumerate(zip(piece.near, oldest, strict=True))
         ),
     ]
+
+
+def unit_lemmas(m, h):
+    """Of a `UnitQueue`: rows follow the pops three cycles late, ``near`` the rows one cycle."""
+    queue = h.component.queue
+    occupied, pushed, popped = queue.occupied, queue.pushed, queue.popped
+    tail, n_stored = queue.tail, Signal(range(queue.depth + 1), name="n_stored")
+    slot = _slot(m, h.picking, queue.head)
+    ports, nexts = ([array.read_port(domain="comb") for array in queue.arrays] for _ in range(2))
+    moved = Signal.like(queue.moves, name="moved")
+    m.d.sync += moved.eq(queue.moves)
+    in_memory = h.tracking & (h.ahead >= queue.o.valid)
+    gone = (tail - 1 - popped)[:2], (tail - 1 - popped - queue.moves.any())[:2]
+    m.d.comb += [
+        n_stored.eq(sum(occupied) + pushed - popped),
+        *(Assert(occupied[k] | ~occupied[k + 1]) for k in range(queue.depth - 1)),
+        Assert(~(pushed & ~popped) | ~occupied[queue.depth - 1]),
+        Assert(~popped | occupied[0]),
+        Assert(h.count == n_stored + queue.o.valid),
+        Assert(h.component.count == h.count),
+        Assert(queue.o.valid | (n_stored <= 2)),
+        Assert(queue.waiting == (n_stored > pushed)),
+        Assert(queue.head == (tail + n_stored)[: len(tail)]),
+        *(port.addr.eq(slot[2:]) for port in ports),
+        Assert(~in_memory | (slot == (tail + h.ahead - queue.o.valid)[: len(tail)])),
+        Assert(~in_memory | (Array(port.data for port in ports)[slot[:2]] == h.beat)),
+        Assert(~(h.tracking & ~in_memory) | (queue.o.p.as_value() == h.beat)),
+    ]
+    for bank, (row, near, port) in enumerate(zip(queue.rows, queue.near, nexts, strict=True)):
+        ahead = Signal(2, name=f"ahead{bank}")  # of the bank's next entry
+        entry = Signal.like(tail, name=f"entry{bank}")
+        going = popped & (tail[:2] == (bank + 1) % 4)
+        settled = ~(going | queue.moves[bank] | moved[bank])
+        m.d.comb += [
+            ahead.eq(bank - tail[:2]),
+            entry.eq(tail + ahead),
+            port.addr.eq(entry[2:]),
+            Assert((row + queue.moves[bank] + going)[:4] == entry[2:]),
+            Assert(~queue.moves[bank] | (gone[0] == bank)),
+            Assert(~moved[bank] | (gone[1] == bank)),
+            Assert(~(settled & (ahead + pushed < n_stored)) | (near == port.data)),
+        ]
 
 
 def _slot(m, enters, pointer):

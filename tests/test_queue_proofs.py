@@ -10,9 +10,10 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from gradnic.hdl import fifo, pair_queue, ring, streams
+from gradnic.hdl import fifo, pair_queue, ring, streams, unit_queue
 from gradnic.hdl.pair_queue import PairQueue
 from gradnic.hdl.streams import FIFO, BlockFIFO, FrameBeat, Slice
+from gradnic.hdl.unit_queue import UnitQueue
 from gradnic.sim import formal, lemmas
 
 WIDE = FrameBeat(64, meta_width=16)  # 594 bits
@@ -46,6 +47,7 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
     "slice": (lambda shape: Slice(shape), 2, lemmas.slice_lemmas),
     "pair4": (lambda shape: Guarded(PairQueue(shape, 4), 4), 4, lemmas.pair_lemmas),
     "pair16": (lambda shape: Guarded(PairQueue(shape, 16), 16), 16, lemmas.pair_lemmas),
+    "unit": (lambda shape: Guarded(UnitQueue(shape, 64), 64), 64, lemmas.unit_lemmas),
     "fifo2": (lambda shape: FIFO(shape, 2), 3, lemmas.fifo_lemmas),
     "fifo5": (lambda shape: FIFO(shape, 5), 6, lemmas.fifo_lemmas),
     "fifo16": (lambda shape: FIFO(shape, 16), 17, lemmas.fifo_lemmas),
@@ -60,6 +62,7 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
         ("slice", WIDE),
         ("pair4", NARROW),
         ("pair16", NARROW),
+        ("unit", NARROW),
         ("fifo2", NARROW),
         ("fifo5", NARROW),
         ("fifo16", WIDE),
@@ -118,6 +121,7 @@ BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one
         4,
         [("with m.If(pop & (piece.turn == bank)):", "with m.If(pop):")],
     ),
+    (unit_queue, "UnitQueue", (64,), 64, [("(bank + 1) % N_BANKS", "bank")]),
     (
         fifo,
         "FIFO",
@@ -143,6 +147,6 @@ BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one
 def test_seeded_bug_is_seen(bug):
     module, name, arguments, capacity, changes = bug
     component = getattr(formal.twin(module, *itertools.chain(*changes)), name)(1, *arguments)
-    if name == "PairQueue":
+    if module in (pair_queue, unit_queue):
         component = Guarded(component, capacity)
     formal.refute(formal.Conservation(component, capacity=capacity), depth=20)
