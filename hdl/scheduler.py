@@ -214,7 +214,7 @@ class Scheduler(wiring.Component):
     def _rounds(self, m, book, reader, ended, flush, begin):
         """Start, end, abort and fault of a round."""
         setup, flags, found = self.setup, self._flags, self._found
-        pending, wrong = Signal(), Signal()
+        pending, wrong, starting = Signal(), Signal(), Signal()
         reasons = (
             setup.rows == 0, setup.rows > self.depth,
             setup.chunks == 0, setup.chunks > self.n_chunks,
@@ -231,38 +231,27 @@ class Scheduler(wiring.Component):
         ]  # fmt: skip
         with m.If(self.start & ~flags.running):
             m.d.sync += [pending.eq(1), flags.done.eq(0)]
-        with m.If(self.abort):
+        with m.If(self.abort | starting):
             m.d.sync += pending.eq(0)
         with m.If(flags.running & reader.failing):
             m.d.sync += flags.fault.eq(reader.fault)
-        count = Signal(range(FLUSH_CYCLES))
-        with m.FSM():
-            with m.State("idle"):
-                with m.If(pending & book.clean & ~self.abort):
-                    m.next = "begin"
-            with m.State("begin"):
-                m.d.sync += pending.eq(0)
-                m.d.sync += [
-                    flags.fault.eq(0), flags.stuck.eq(0), flags.foreign.eq(0),
-                    flags.extra.eq(0), flags.early.eq(0), found.unfinished.eq(setup.live),
-                ]  # fmt: skip
-                m.next = "idle"
-                with m.If(wrong):
-                    m.d.sync += flags.fault.eq(FAULTS.index("setup"))
-                with m.Elif(~self.abort):
-                    m.d.comb += begin.eq(1)
-                    m.d.sync += flags.running.eq(1)
-                    m.next = "run"
-            with m.State("run"):
-                with m.If(self.abort | reader.failing):
-                    m.d.sync += [flags.running.eq(0), flush.eq(1)]
-                    m.next = "flush"
-                with m.Elif(ended):
-                    m.d.sync += [flags.done.eq(1), flags.running.eq(0)]
-                    m.next = "idle"
-            with m.State("flush"):  # until an offer that was made is taken
-                with m.If(count != FLUSH_CYCLES - 1):
-                    m.d.sync += count.eq(count + 1)
-                with m.Elif(~self.issues.valid):
-                    m.d.sync += [count.eq(0), flush.eq(0)]
-                    m.next = "idle"
+        with m.If(starting):
+            m.d.sync += [
+                flags.fault.eq(Mux(wrong, FAULTS.index("setup"), 0)), flags.stuck.eq(0),
+                flags.foreign.eq(0), flags.extra.eq(0), flags.early.eq(0),
+                found.unfinished.eq(setup.live),
+            ]  # fmt: skip
+
+        # A round is starting, running, being flushed, or there is none
+        stops = self.abort | reader.failing
+        n_flushed, flushed = Signal(range(FLUSH_CYCLES)), Signal()
+        m.d.comb += begin.eq(starting & ~wrong & ~self.abort)
+        m.d.sync += [
+            starting.eq(pending & book.clean & ~self.abort & ~(starting | flags.running | flush)),
+            flags.running.eq(begin | (flags.running & ~(stops | ended))),
+            flush.eq((flags.running & stops) | (flush & ~(flushed & ~self.issues.valid))),
+            n_flushed.eq(Mux(flush, n_flushed + 1, 0)),
+            flushed.eq(flush & (flushed | (n_flushed == FLUSH_CYCLES - 2))),
+        ]
+        with m.If(flags.running & ended & ~stops):
+            m.d.sync += flags.done.eq(1)

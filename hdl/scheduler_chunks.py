@@ -140,7 +140,6 @@ class ChunkBook(wiring.Component):
             ),
             self.result.left.eq(state.left | leave),
             self.result.final.eq(state.final | finish),
-            self.grew.eq(grows),
             self.finished.eq(finish & ~state.final),
             self.foreign.eq(delayed_flag(m, beyond, 1, name="beyond")),
         ]
@@ -149,6 +148,8 @@ class ChunkBook(wiring.Component):
             for name, value in (("old", state), ("add_4", add), ("finish_4", finish))
         )
         old = data.View(shape, old)
+        # Not a register of `grows`: that would be three levels of logic behind the memory
+        m.d.comb += self.grew.eq(added & ~old.added.all())
         m.d.sync += self.extra.eq((added & (old.added.all() | old.left)) | (finished & old.final))
         m.d.comb += [
             self.coming.look.eq(op2["looks"]),

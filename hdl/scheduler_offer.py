@@ -6,24 +6,34 @@ from amaranth.lib.wiring import In, Out
 
 from .scheduler_rows import Message, Row, RowQueue, Setup
 
+KEPT = {"keep_register": 1}
 SETTLED = 3  # cycles from a message's start to ports that show it
 
 
 def countdown(m, start, load, *, until, name):
-    """Flag, a register: a counter was at `until` in the cycle before.
+    """Flag, a register: a counter was at `until`, which is below 3, in the cycle before.
 
     The counter is at `start` a cycle after `load`, and one less after each cycle without. It has
-    two halves, so that no carry is long: the upper one follows a cycle later.
+    two halves, so that no carry is long: the upper one follows a cycle later. Whether all but the
+    last two bits of a half are 0 is known a cycle before it matters.
     """
     half = len(start) // 2
     low = Signal(half, name=f"{name}_low", reset_less=True)
     high = Signal(len(start) - half, name=f"{name}_high", reset_less=True)
     borrow, hit = Signal(name=f"{name}_borrow", reset_less=True), Signal(name=f"{name}_hit")
+    starts_low, is_low, starts_short, is_short = (
+        Signal(name=f"{name}_{flag}", reset_less=True)
+        for flag in ("starts_low", "is_low", "starts_short", "is_short")
+    )
     m.d.sync += [
         low.eq(Mux(load, start[:half], low - 1)),
         high.eq(Mux(load, start[half:], high - borrow)),
-        borrow.eq(~load & (low == 0)),
-        hit.eq(~load & (low == until) & (high == 0)),
+        starts_low.eq(start[2:half] == 0),
+        starts_short.eq(start[half:] == 0),
+        is_low.eq(Mux(load, starts_low, low[2:] == 0)),
+        is_short.eq(Mux(load, starts_short, high == 0)),
+        borrow.eq(~load & is_low & (low[:2] == 0)),
+        hit.eq(~load & is_low & is_short & (low[:2] == until)),
     ]
     return hit
 
@@ -74,23 +84,25 @@ class RowOffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         out, sends, skips = self.issues, Signal(), Signal()  # a held row leaves; or vanishes
-        oldest = self._queue(m, Mux(out.valid, out.ready, skips | ~self.present))
+        # Two copies, so that what loads the oldest row is not made of what pops the window
+        offered, loaded = (Signal(name=name, attrs=KEPT) for name in ("offered", "loaded"))
+        oldest = self._queue(m, Mux(loaded, out.ready, skips | ~self.present))
         wide = self.present & ~oldest.single & self.spread
         m.d.comb += [
             self.oldest.eq(oldest),
+            out.valid.eq(offered),
             out.p.eq(oldest.message),
-            self.pop.eq(Mux(out.valid, out.ready, skips)),
+            self.pop.eq(Mux(offered, out.ready, skips)),
         ]
-        m.d.sync += out.valid.eq(
-            Mux(
-                out.valid,
-                ~out.ready | self.next_done,
-                self.done | (wide & ~oldest.hold) | sends,
-            )
+        offers = Mux(
+            offered,
+            ~out.ready | self.next_done,
+            self.done | (wide & ~oldest.hold) | sends,
         )
-        held = Signal()
-        m.d.sync += held.eq((self.held | (wide & oldest.hold)) & ~self.pop)
-        self._hold(m, held, sends, skips)
+        m.d.sync += [offered.eq(offers), loaded.eq(offers)]
+        held, popped = Signal(), Signal()
+        m.d.sync += [held.eq(self.held | (wide & oldest.hold)), popped.eq(self.pop)]
+        self._hold(m, held & ~popped, sends, skips)
         return m
 
     def _queue(self, m, loads):

@@ -128,9 +128,10 @@ class RowQueue(wiring.Component):
             went.eq(pop),
             occupied.eq(now),
             head.eq(head + self.pushed),
-            tail.eq(tail + pop),
             self.o.valid.eq(self.pushed | now[1] | (self.o.valid & ~pop)),
         ]
+        with m.If(pop):
+            m.d.sync += tail.eq(tail + 1)
         return m
 
 
@@ -230,7 +231,7 @@ class RowReader(wiring.Component):
         self.vanished = vanished
         m.d.sync += [
             last_row.eq(setup.rows - 1),
-            one_row.eq(setup.rows == 1),
+            one_row.eq(last_row == 0),
             one_turn.eq(setup.iterations == 1),
         ]
         with m.If(~fetching):
@@ -350,8 +351,13 @@ class RowReader(wiring.Component):
         # The row
         late = {name: register(name, value, 3) for name, value in fields.items()}
         turn3 = register("odd_turn", odd_turn, 3)
+        # Iteration and step of the last row that was good: of the one just before, or one earlier
         step_before = Signal(layout.step + 1, init=1)
         place = Cat(turn3, late["step"])
+        coming = Cat(
+            register("odd_coming", odd_turn, 2), register("step_coming", fields["step"], 2)
+        )
+        as_last, as_earlier, was_good = (Signal(reset_less=True) for _ in range(3))
         failed, good, offered = Signal(), Signal(), Signal()
         plain = Signal(self.shape, reset_less=True)  # without what depends on its count
         row = Signal(self.shape)
@@ -372,7 +378,12 @@ class RowReader(wiring.Component):
             Value.cast(plain.message.sends).eq(Cat(late[f"send{i}"] for i in range(len(sends)))),
             plain.nop.eq(nop3),
             plain.steps.eq(late["count"]),
-            plain.hold.eq(late["bar"] | (setup.lockstep & (nop3 | (place != step_before)))),
+            plain.hold.eq(
+                late["bar"] | (setup.lockstep & (nop3 | ~Mux(was_good, as_last, as_earlier)))
+            ),
+            as_last.eq(coming == place),
+            as_earlier.eq(coming == step_before),
+            was_good.eq(good),
             plain.row.eq(register("index", index, 3)),
             plain.message.wait.eq(Mux(nop3, 0, late["wait"])),
             plain.free.eq(free),

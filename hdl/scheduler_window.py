@@ -140,13 +140,13 @@ class Spread(wiring.Component):
 
         def missing(n):
             """There were n of them one cycle ago."""
-            less, more = late == n + 1, late == n - 1 if n else 0
-            return Mux(opened == closed, late == n, Mux(opened, more, less))
+            return Mux(closed, late == n + 1, Mux(opened, late == n - 1 if n else 0, late == n))
 
         m.d.sync += [
             opened.eq(open),
             closed.eq(close),
-            late.eq(Mux(fresh, 0, late + opened - closed)),
+            # one more or one less: both at once there never are
+            late.eq(Mux(fresh, 0, late + Cat(opened | closed, closed.replicate(len(late) - 1)))),
             none.eq(~open & (fresh | Mux(close, missing(1), missing(0)))),
             one.eq(Mux(open, fresh | missing(0), ~fresh & Mux(close, missing(2), missing(1)))),
             walked.eq(~self.pop & (walked | end)),
@@ -260,18 +260,15 @@ class RowWindow(wiring.Component):
             m.d.sync += [present.eq(self.rows.valid), row.eq(self.rows.p)]
         with m.If(end):
             m.d.sync += slot.eq(slot.rotate_left(1))
-        with m.If(wide_leaves):
-            m.d.sync += wide_inside.eq(0)
+        nears = Mux(fresh, row.double, n_left == 1)  # one look after this one
+        m.d.sync += [
+            wide_inside.eq((wide_inside & ~wide_leaves) | (goes & ~row.single)),
+            final.eq(Mux(loads, self.rows.valid & self.rows.p.single, final | (goes & nears))),
+        ]
         with m.If(goes):
             m.d.sync += [
                 fresh.eq(final),
                 chunk.eq(look.chunk + 1),
                 n_left.eq(Mux(fresh, row.message.count, n_left) - 1),
             ]
-            with m.If(~row.single):
-                m.d.sync += wide_inside.eq(1)
-        with m.If(loads):
-            m.d.sync += final.eq(self.rows.valid & self.rows.p.single)
-        with m.Elif(goes):
-            m.d.sync += final.eq(Mux(fresh, row.double, n_left == 1))
         wiring.connect(m, ahead.o, wiring.flipped(self.looks))
