@@ -16,3 +16,9 @@ def component():
 def test(model):
     """The queue holds depth beats and the output register's one."""
     campaign_queues.test(model, WIDTH, latency=2, holds=DEPTH + 1)
+
+
+ARGUED = {
+    r"-portbit 1 -ctrlbit 3 -wire occupied ": "bit 2 is set where bit 3 is, and says what bit 1 "
+    "would: only bit 0 of the next count changes, and decides nothing before it is right again",
+}

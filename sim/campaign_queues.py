@@ -35,6 +35,11 @@ def test(model, width, *, latency, holds):
     for cycles in range(20, 28):  # a mutant lost a cycle after each stall of odd length
         run = play(o=stimulus.storm(cycles))
         assert np.array_equal(run.taken["o"], cycles + np.arange(len(beats))), "bubbles"
+    for few in range(1, holds):  # at any level, beats come and go at once
+        start = [1] * few + [0] * 20
+        for late in (0, 1, 2):
+            run = play(i=(start + [0] * late, 1), o=([0] * len(start), 1))
+            assert (np.diff(run.taken["i"][few:]) == 1).all(), "pauses though it is not full"
     for name, stalls in stimulus.stall_grid(["i"], ["o"]):
         if name != "storm":
             play(**stalls)

@@ -75,15 +75,17 @@ class Netlist:
                 else:
                     self.drivers |= dict.fromkeys(bits, name)
 
-    def reached(self, cell_name, port, index, *, stored=True):
+    def reached(self, cell_name, port, index, *, stored=True, clocked=True):
         """Bits that a change of one bit of a cell's port can change, now or ever.
 
         stored : what is written to a memory comes out of it again; else a memory only gives other
-        data where it is read at another address.
+        data where it is read at another address. clocked : what a register takes comes out of it.
         """
 
         def outputs(name, port, index):
             cell = self.cells[name]
+            if not clocked and cell["type"] in REGISTERS:
+                return []
             if not stored and is_store(cell):
                 return _read_there(cell, port, index)
             return [cell["connections"][p][i] for p, i in _affected(cell, port, index)]

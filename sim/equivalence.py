@@ -5,7 +5,8 @@ cut out: both sides must write the same, and may read differently only where the
 ABC's signal correspondence merges by induction, from the reset state on, what is always equal; the
 two are equivalent if the difference of their outputs becomes the constant 0. Or Yosys' SAT solver
 proves by induction over some cycles that they do not differ. Payloads count only while their stream
-is valid.
+is valid. Most equivalent mutants are so at once: no register takes anything else because of them.
+That is tried first, with the logic before them alone.
 """
 
 import json
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from . import cone, tools
 
-SECONDS = 60  # for each attempt
+SECONDS = 10  # for each attempt
 PREPARE = """
 read_json pair.json
 hierarchy -top pair
@@ -36,7 +37,7 @@ opt_clean
 write_json result.json
 """
 INDUCTION = "tee -o result.txt sat -timeout 60 -tempinduct -maxsteps 9 -prove differ 0\n"
-NEAR = 3  # registers between what the mutant reaches and what is free in the first attempt
+NEAR = 3  # registers between what the mutant reaches and what is free
 
 
 def proven(netlist, masks, command, *, timeout=SECONDS):
@@ -44,12 +45,18 @@ def proven(netlist, masks, command, *, timeout=SECONDS):
 
     netlist : `gradnic.sim.cone.Netlist` of the prepared circuit. masks : {output: the output that
     says whether it counts}. command : the mutant, as ``mutate -list`` writes it. timeout : seconds
-    for each of three attempts: induction with all registers free that are far from the mutant,
-    signal correspondence and induction with all of the circuit.
+    for each of five attempts: that no register takes anything else, with the registers before it
+    free, or with some of them in their place; induction with all registers free that are far from
+    the mutant; signal correspondence and induction with all of the circuit.
     """
-    near = Pair(netlist, masks, command, depth=NEAR)
-    far = Pair(netlist, masks, command, depth=None)
-    for pair, method in ((near, INDUCTION), (far, CORRESPONDENCE), (far, INDUCTION)):
+    for depth, local, method in (
+        (1, True, INDUCTION),
+        (NEAR, True, INDUCTION),
+        (NEAR, False, INDUCTION),
+        (None, False, CORRESPONDENCE),
+        (None, False, INDUCTION),
+    ):
+        pair = Pair(netlist, masks, command, depth=depth, local=local)
         if _never_differ(pair, method, timeout):
             return "induction" if method is INDUCTION else "signal correspondence"
     return ""
@@ -87,22 +94,24 @@ class Pair:
     """The circuit and its mutant side by side, as a module of one output, ``differ``.
 
     depth : registers that the mutant does not reach are free inputs, beyond so many between them
-    and what it does reach; None: none is. Else as for `proven`.
+    and what it does reach; None: none is. local : what the registers take is compared, as well as
+    the outputs. Else as for `proven`.
     """
 
-    def __init__(self, netlist, masks, command, *, depth):
-        self.netlist, self.masks, self.depth = netlist, masks, depth
+    def __init__(self, netlist, masks, command, *, depth, local=False):
+        self.netlist, self.masks, self.depth, self.local = netlist, masks, depth, local
         self.cells, self.differences = {}, []
         self.last_bit, self.init = netlist.last_bit, dict(netlist.init)
         pattern = r"-mode (\w+) .*-cell (\S+) -port (\S+) -portbit (\d+)(?: -ctrlbit (\d+))?"
         self.mode, name, self.port, index, control = re.search(pattern, command).groups()
         self.mutated, self.index = name.removeprefix("\\"), int(index)
         self.control = None if control is None else int(control)
-        reached = netlist.reached(self.mutated, self.port, self.index, stored=False)
+        mutated = self.mutated, self.port, self.index
+        reached = netlist.reached(*mutated, stored=False, clocked=not local)
         self.twin = {bit: self._fresh() for bit in sorted(reached)}
         names = {netlist.drivers[bit] for bit in reached} | {self.mutated}
         readers = {name for bit in reached for name, _, _ in netlist.readers.get(bit, ())}
-        names |= {name for name in readers if cone.is_store(netlist.cells[name])}
+        names |= {name for name in readers if self._compares(netlist.cells[name])}
         for name in sorted(names):
             self._copy(name, netlist.cells[name])
         self._compare_outputs()
@@ -142,6 +151,10 @@ class Pair:
             "differ": {"direction": "output", "bits": [differ]},
         }
         return {"attributes": {}, "ports": ports, "cells": cells, "netnames": nets}
+
+    def _compares(self, cell):
+        """Whether what goes into a cell is compared, and what comes out of it the same."""
+        return cone.is_store(cell) or (self.local and cell["type"] in cone.REGISTERS)
 
     def _reached(self, name):
         """Whether a cell is one that the mutant reaches, on either side."""
@@ -194,6 +207,9 @@ class Pair:
     def _copy(self, name, cell):
         """The mutant's own copy of a cell, whose outputs go to twins."""
         pins = self._pins(name, cell)
+        if self.local and cell["type"] in cone.REGISTERS:
+            self._compare_register(name, cell, pins)
+            return
         own = {}  # what the copy gives, where it is not the twin itself
         for port, index, bit in _ends(cell, "output"):
             if bit not in self.twin:
@@ -233,6 +249,21 @@ class Pair:
                 counts = ports[self.masks[name]]["bits"][0] if name in self.masks else None
                 twins = [self.twin.get(bit, bit) for bit in port["bits"]]
                 self._note(self._unlike(port["bits"], twins), counts)
+
+    def _compare_register(self, name, cell, pins):
+        """Both sides hold the same and take the same."""
+        old = cell["connections"]
+        if name == self.mutated and cell["port_directions"][self.port] == "output":
+            bit = old[self.port][self.index]
+            control = None if self.control is None else old[self.port][self.control]
+            self._gate("$pos", out=self.twin[bit], A=self._changed(bit, control))
+        for port, way in cell["port_directions"].items():
+            if way == "input" and port != "D":
+                self._note(self._unlike(old[port], pins[port]))
+        enable = old.get("EN", [None])[0]
+        if enable is not None and not int(cell["parameters"]["EN_POLARITY"], 2):
+            enable = self._gate("$not", A=enable)
+        self._note(self._unlike(old["D"], pins["D"]), enable)
 
     def _compare_store(self, cell, pins):
         """Both sides write the same; what is read at another address may be anything."""

@@ -61,7 +61,8 @@ def clumsy(model):
 
 
 def play(test, count=40, **options):
-    campaign = mutate.Campaign("adder", Adder, test, options.pop("explained", {}))
+    explained, argued = options.pop("explained", {}), options.pop("argued", {})
+    campaign = mutate.Campaign("adder", Adder, test, explained, argued=argued)
     return mutate.run(campaign, count=count, **options)
 
 
@@ -163,6 +164,30 @@ def test_a_careless_bench_leaves_survivors_open(report):
     assert explained["explained"] > 0
     assert explained["open"] < result["open"]
     assert explained["score"] == pytest.approx(result["score"])  # a reason is no kill
+
+
+def pattern_of(report, verdict, reason):
+    """Matches the text of the first mutant of a verdict, and of no other one."""
+    chosen = next(
+        m for m in report["mutants"] if (m["verdict"], m["reason"][:4]) == (verdict, reason)
+    )
+    return "^" + re.escape(chosen["text"]) + "$"
+
+
+def test_an_argument_takes_the_place_of_a_proof(report):
+    argued = {pattern_of(report, "equivalent", "prov"): "nobody sees it"}
+    result = play(thorough, argued=argued, prove=False)
+    assert result["argued"] == 1
+    assert "argued: nobody sees it" in {m["reason"] for m in result["mutants"]}
+
+
+def test_a_kill_refutes_an_argument(report):
+    argued = {pattern_of(report, "killed", "o: b"): "nobody sees it"}
+    result = play(thorough, argued=argued, prove=False)
+    assert result["errors"] == 1
+    assert result["killed"] == report["killed"] - 1
+    wrong = next(m for m in result["mutants"] if m["verdict"] == "error")
+    assert wrong["reason"] == "killed, though it is said that nobody sees it"
 
 
 def test_no_proof_for_what_a_bench_kills():
