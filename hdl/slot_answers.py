@@ -126,6 +126,8 @@ class SlotAnswers(wiring.Component):
         was_last, before_last = Signal(), Signal(16)
         pops = [Signal(name=f"pops{k}", attrs={"keep_register": 1}) for k in range(n_queues)]
         tail, turns = tails.o.p, pops[0] & ~rests
+        # all but the last beat of a row have left; of a row of two that is its first
+        leaves = begins if n_beats == 2 else goes & ~turns & (last | (part == n_beats - 2))
         part_next = Signal.like(part)
         m.d.comb += [
             goes.eq(begins | running),
@@ -139,7 +141,7 @@ class SlotAnswers(wiring.Component):
             rests.eq(goes & last & ~turns),
             running.eq(goes & ~last & ~turns),
             self.idle.eq(~goes | turns),
-            *(p.eq(goes & ~turns & (last | (part == n_beats - 2))) for p in pops),
+            *(p.eq(leaves) for p in pops),
         ]
         with m.If(first):
             m.d.sync += before_last.eq(tail.before_last)

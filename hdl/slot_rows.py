@@ -7,12 +7,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .fifo import chunks
-from .pipeline import delayed, delayed_flag
+from .pipeline import copied, delayed
 from .slot_types import SATURATE, Kind, Task, chosen
 from .streams import Beat
 
 GAP = 8  # cycles from a row's read to the first cycle in which its new value can be read
 UNITS = 4  # units of a beat, of one bit per lane each
+NEAR = 4  # columns whose orders come from the same registers
 
 
 def Order(sizes):
@@ -185,33 +186,51 @@ class SlotRows(wiring.Component):
 
     def _order(self, m, row, finishes, number, last_row, left, loads):
         """A step becomes an order: what kind of row it is, the task says a cycle later."""
-        sizes, task, order = self.sizes, self.task, Signal(Order(self.sizes))
-        for k in range(self.n_columns):  # columns lie all over the device
-            held = Signal(Order(sizes), name=f"order{k}", attrs={"keep_register": 1})
-            m.d.sync += held.eq(order)
-            m.d.comb += self.orders[k].eq(held)
         m.d.sync += self.loads.eq(loads)
-        saturates = Signal()
+        with m.If(self.loads):
+            m.d.sync += self.task.eq(self.following)
+        step = Cat(row, finishes, last_row, number, left)
+        for start in range(0, self.n_columns, NEAR):
+            order = self._order_of(m, start, copied(m, step, 1, name=f"step{start}_")[0])
+            for k in range(start, min(start + NEAR, self.n_columns)):
+                held = Signal(order.shape(), name=f"order{k}", attrs={"keep_register": 1})
+                m.d.sync += held.eq(order)
+                m.d.comb += self.orders[k].eq(held)
+
+    def _order_of(self, m, start, step):
+        """An order from what is known of the step and of its task, in registers of its own."""
+        sizes, order = self.sizes, Signal(Order(self.sizes), name=f"order_of{start}")
+        known = data.StructLayout(
+            {
+                "place": sizes.place_width,
+                "job": 4,
+                "kind": Shape.cast(Kind).width,
+                "bits": 3,
+                **dict.fromkeys(("adds", "first", "emits", "saturates"), 1),
+            }
+        )
+        task = Signal(known, name=f"task{start}", attrs={"keep_register": 1})
         with m.If(self.loads):
             m.d.sync += [
-                task.eq(self.following),
-                saturates.eq(self.following.overflow == SATURATE),
+                *(
+                    task[name].eq(self.following[name])
+                    for name in ("place", "job", "kind", "bits", "adds", "first", "emits")
+                ),
+                task.saturates.eq(self.following.overflow == SATURATE),
             ]
-        number, left = delayed(m, number, 1, name="number"), delayed(m, left, 1, name="left")
-        last = delayed_flag(m, last_row, 1, name="last")
+        row, final, last, step = step[0], step[1], step[2], step[3:]
+        number, left = step[: sizes.row_width], step[sizes.row_width :]
         m.d.comb += [
-            order.row.eq(delayed_flag(m, row, 1, name="row")),
-            order.final.eq(delayed_flag(m, finishes, 1, name="final")),
+            order.row.eq(row),
+            order.final.eq(final),
             order.address.eq(Cat(number, task.place)),
-            order.adds.eq(task.adds),
-            order.first.eq(task.first),
-            order.emits.eq(task.emits),
-            order.job.eq(task.job),
-            order.kind.eq(task.kind),
-            order.bits.eq(task.bits),
-            order.saturates.eq(saturates),
             order.words.eq(Mux(task.kind[1] & last, left, sizes.row_words)),
+            *(
+                order[name].eq(task[name])
+                for name in ("adds", "first", "emits", "job", "kind", "bits", "saturates")
+            ),
         ]
+        return order
 
     def _count_units(self, m, loads, bits, adding, arrives):
         """Units in the window that belong to no row yet: flags of this step and of the next.
