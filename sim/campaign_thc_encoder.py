@@ -43,6 +43,8 @@ def test(model):
     for size, n in ((64, 600), (256, 60), (1024, 20), (4096, 6)):
         worker = thc.Worker(3, SEED, B=size, **FINE)
         _play_near(Encoder(model, N_LANES, worker), n)
+        _play_powers(Encoder(model, N_LANES, worker), 320 if size == 64 else n)
+    _factors(model)
     x = blocks_of_floats(worker, 5)  # of 4096: more than the stores hold
     encoder = Encoder(model, N_LANES, worker)
     encoder.play(x, worker.norms(x), stalls={"indices": stimulus.storm(4000)})
@@ -81,6 +83,31 @@ def _play_near(encoder, n):
     x = np.where(np.isfinite(x), x, np.float32(1))
     silent = (worker.norms(x) > norms).astype(int)
     encoder.play(x, norms, silent=silent)
+
+
+def _play_powers(encoder, n):
+    """One power of two a block, of any size: bits of products and of shifted values stand alone."""
+    worker, k = encoder.worker, np.arange(n)
+    exponents = 60 + k % 130
+    norms = (exponents << 23 | np.where(k % 3, 0x7FFFFF, 0)).astype(np.uint32)
+    x = np.zeros((n, worker.B), np.uint32)
+    places = k * 5 % worker.B  # a lane after the other
+    x[k, places] = exponents - 24 + k * 7 % 48 << 23 | k % 2 << 31
+    x = x.view(np.float32)
+    encoder.play(x, norms, silent=(worker.norms(x) > norms).astype(int))
+
+
+def _factors(model):
+    """Factors of whole tensors of any mantissa."""
+    rng = np.random.default_rng(33)
+    worker = thc.Worker(3, SEED, B=64, norm="tensor", **FINE)
+    encoder = Encoder(model, N_LANES, worker)
+    for _ in range(12):
+        x = (rng.standard_normal((4, 64)) * 2.0 ** rng.uniform(-40, 40)).astype(np.float32)
+        own = worker.norms(x)
+        scale = np.sqrt(float(x.size)) / own.view(np.float32).astype(float)
+        words = np.repeat(scale.astype(np.float32).view(np.uint32), 4)
+        encoder.play(x, own, words=words)
 
 
 #: the transform and the queues have campaigns of their own
