@@ -128,30 +128,36 @@ class Spread(wiring.Component):
                 m.d.sync += first.eq(next_at.chunk)
 
         # How many are missing: the sum is a cycle late, `opened` and `closed` are what it does not
-        # have yet, and what this cycle's `open` and `close` make of it is known in the next
+        # have yet (one of them at most), flags that it was 0, 1, 2 or 3 are two cycles late, and
+        # what this cycle's `open` and `close` make of it is known in the next
         late = Signal(bits(self.n_chunks), reset_less=True)
         open, close, walked = Signal(), Signal(), Signal()
-        opened, closed = Signal(), Signal()
+        opened, closed, changed = Signal(), Signal(), Signal()
+        was = Signal(4, reset_less=True)
         none, one = Signal(reset_less=True), Signal(reset_less=True)
         m.d.comb += [
             open.eq(looked & ~enough),
             close.eq((counts & equal & seen.grew) | (ends & seen.finished)),
         ]
 
-        def missing(n):
-            """There were n of them one cycle ago."""
-            return Mux(closed, late == n + 1, Mux(opened, late == n - 1 if n else 0, late == n))
+        def missing(is_it):
+            """Function of n, that there were n of them, one event later."""
+            return lambda n: Mux(closed, is_it(n + 1), Mux(opened, is_it(n - 1), is_it(n)))
 
+        before = missing(lambda n: was[n] if n >= 0 else 0)
         m.d.sync += [
             opened.eq(open),
             closed.eq(close),
-            # one more or one less: both at once there never are
-            late.eq(Mux(fresh, 0, late + Cat(opened | closed, closed.replicate(len(late) - 1)))),
-            none.eq(~open & (fresh | Mux(close, missing(1), missing(0)))),
-            one.eq(Mux(open, fresh | missing(0), ~fresh & Mux(close, missing(2), missing(1)))),
+            changed.eq(open | close),
+            late.eq(Mux(fresh, 0, late + Cat(changed, closed.replicate(len(late) - 1)))),
+            none.eq(~open & (fresh | Mux(close, before(1), before(0)))),
+            one.eq(Mux(open, fresh | before(0), ~fresh & Mux(close, before(2), before(1)))),
             walked.eq(~self.pop & (walked | end)),
             self.done.eq(~self.pop & (self.done | (walked & (none | (one & close))))),
         ]
+        for n, flag in enumerate(was):
+            known = missing(lambda n: late == n if n >= 0 else 0)
+            m.d.sync += flag.eq(Mux(fresh, n == 0, known(n)))
         return m
 
 
@@ -236,6 +242,8 @@ class RowWindow(wiring.Component):
         # chunk of the next look, if it is not the row's first; looks after that one
         chunk = Signal(len(look.chunk), reset_less=True)
         n_left = Signal(len(row.message.count), reset_less=True)
+        one_left = Signal(reset_less=True)
+        before = Mux(fresh, row.message.count, n_left)
         goes, end, loads = Signal(), Signal(), Signal()
         open = credit(m, N_SLOTS, take=end, give=self.pop, name="slots_free")
         m.d.comb += [
@@ -260,7 +268,7 @@ class RowWindow(wiring.Component):
             m.d.sync += [present.eq(self.rows.valid), row.eq(self.rows.p)]
         with m.If(end):
             m.d.sync += slot.eq(slot.rotate_left(1))
-        nears = Mux(fresh, row.double, n_left == 1)  # one look after this one
+        nears = Mux(fresh, row.double, one_left)  # one look after this one
         m.d.sync += [
             wide_inside.eq((wide_inside & ~wide_leaves) | (goes & ~row.single)),
             final.eq(Mux(loads, self.rows.valid & self.rows.p.single, final | (goes & nears))),
@@ -269,6 +277,7 @@ class RowWindow(wiring.Component):
             m.d.sync += [
                 fresh.eq(final),
                 chunk.eq(look.chunk + 1),
-                n_left.eq(Mux(fresh, row.message.count, n_left) - 1),
+                n_left.eq(before - 1),
+                one_left.eq(before == 2),
             ]
         wiring.connect(m, ahead.o, wiring.flipped(self.looks))
