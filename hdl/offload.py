@@ -113,7 +113,7 @@ class OffloadCore(wiring.Component):
         self.n_packets = n_packets
         self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
         message = self.scheduler.issues.p.shape()
-        self.sender = Sender(message, 2**layout.peer)
+        self.sender = Sender(message, 2**layout.peer, n_packets=n_packets)
         self.receiver = Receiver(n_bytes, n_ranks=n_ranks, n_chunks=n_chunks, n_packets=n_packets)
         self.meta_width = meta_width
         self.rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
@@ -200,6 +200,7 @@ class OffloadCore(wiring.Component):
             self.drained.eq(sender.drained),
             self.finished.eq(scheduler.status.done & sender.drained),
             maker.area.eq(self.area),
+            sender.weighed.eq(maker.weighed),
             receiver.ask.eq(maker.ask),
             maker.answer.eq(receiver.answer),
             *(

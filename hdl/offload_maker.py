@@ -22,6 +22,7 @@ from .offload_types import (
     Packet,
     Round,
     TagWrite,
+    Weighed,
 )
 from .reduce import Op as SumOp
 from .streams import Beat, BlockFIFO
@@ -67,6 +68,8 @@ class PacketMaker(wiring.Component):
     values, contributions : In(stream.Signature(Beat(8 * n_bytes)))
         What was read.
     heads : Out(stream.Signature(Head))
+    weighed : Out(Weighed)
+        Of each data packet as its head leaves.
     payload : Out(stream.Signature(Beat(8 * n_bytes)))
     own : Out(stream.Signature(OwnPacket))
     kept : Out(stream.Signature(Beat(8 * n_bytes)))
@@ -89,6 +92,7 @@ class PacketMaker(wiring.Component):
                 "values": In(beats),
                 "contributions": In(beats),
                 "heads": Out(stream.Signature(Head)),
+                "weighed": Out(Weighed),
                 "payload": Out(beats),
                 "own": Out(stream.Signature(OwnPacket)),
                 "kept": Out(beats),
@@ -115,7 +119,8 @@ class PacketMaker(wiring.Component):
         wiring.connect(m, wiring.flipped(self.contributions), summing.contributions)
         goal = data.StructLayout({"terminal": 1, "scored": 1, "fill": 8})
         m.submodules.goals = goals = FIFO(goal, N_PACKETS)
-        m.submodules.told = told = FIFO(Head, N_PACKETS)
+        told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
+        m.submodules.told = told = FIFO(told_shape, N_PACKETS)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
         wiring.connect(m, owned.o, wiring.flipped(self.own))
         m.submodules.compressor = compressor = Compressor(self.lanes, max_floats=self.max_elems)
@@ -182,10 +187,11 @@ class PacketMaker(wiring.Component):
             units.p.limit.eq(0xFFFF),
             *(owned.p[name].eq(packet[name]) for name in ("chunk", "number", "offset", "elems")),
         ]
-        head = told.p
+        head = told.p.head
         m.d.comb += [
             *(head[name].eq(packet[name]) for name in ("ph", "neighbor", "elems")),
             head.slot.eq(packet.flow),
+            told.p.number.eq(packet.number),
         ]
         with m.If(packet.probe):
             m.d.comb += [
@@ -378,11 +384,17 @@ class PacketMaker(wiring.Component):
                 raw.o.ready.eq(self.payload.ready),
             ]
         is_unit, known, tag = Signal(), Signal(), tagger.tags
+        is_data = told.p.head.op != Op.CONTROL
+        m.d.sync += [
+            self.weighed.valid.eq(told.valid & told.ready & is_data & ~told.p.head.retx),
+            self.weighed.number.eq(told.p.number),
+            self.weighed.important.eq(tag.p.important),
+        ]
         m.d.comb += [
-            is_unit.eq(coded & (told.p.op != Op.CONTROL)),
+            is_unit.eq(coded & is_data),
             known.eq(told.valid & tag.valid & (compressor.sizes.valid | ~is_unit)),
             self.heads.valid.eq(known),
-            self.heads.p.eq(told.p),
+            self.heads.p.eq(told.p.head),
             self.heads.p.imp.eq(tag.p.important),
             self.heads.p.lc.eq(tag.p.queue),
             self.heads.p.tos.eq(tag.p.tos),

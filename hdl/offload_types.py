@@ -138,6 +138,9 @@ Packet = data.StructLayout(
 """A packet to be made: of a partial sum with ``wait`` contributions, or (``ph``) of the result;
 ``terminal`` ones stay here. Of a PROBE ``number`` is the first packet and ``elems`` how many."""
 
+Weighed = data.StructLayout({"valid": 1, "number": NUMBER_WIDTH, "important": 1})
+"""In cycles of ``valid``: whether a packet that leaves for the first time is important."""
+
 Control = data.StructLayout(
     {
         "subtype": 4,

@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 
 from ..offload import Subtype
 from .fifo import FIFO
+from .memory import BlockRAM
 from .offload_types import (
     CHUNK_WIDTH,
     N_NEIGHBORS,
@@ -20,6 +21,7 @@ from .offload_types import (
     Control,
     Packet,
     Round,
+    Weighed,
 )
 from .pace import Echo
 from .packet_walk import LATENCY, PacketWalk, Place
@@ -205,7 +207,8 @@ class RunSplitter(wiring.Component):
 class Sender(wiring.Component):
     """Keeps each run until its STOP: sends what its mask says, then a PROBE, again every t_probe.
 
-    A BITMAP that answers the latest PROBE of a run makes its zeros the new mask. At most `N_RUNS`
+    A BITMAP that answers the latest PROBE of a run makes its zeros the new mask; of what is sent
+    again, important packets go first. At most `N_RUNS`
     runs are under way; further messages wait. Runs take turns, a whole mask each; a mask takes 256
     cycles at least. STOP and BITMAP of runs that are not known, and NOT_READY, change nothing: the
     next PROBE asks again.
@@ -214,6 +217,8 @@ class Sender(wiring.Component):
     -------
     round, peers, messages, left : see `RunSplitter`
     packets : Out(stream.Signature(Packet))
+    weighed : In(Weighed)
+        What became of each packet, before its PROBE is answered.
     controls : In(stream.Signature(Control))
         Each takes up to 5 * `N_RUNS` + 3 cycles.
     echoed, echo : Out(1), Out(Echo)
@@ -224,8 +229,8 @@ class Sender(wiring.Component):
         One cycle per packet: of all, sent again; per PROBE.
     """
 
-    def __init__(self, message, n_peers):
-        self.message, self.n_peers = message, n_peers
+    def __init__(self, message, n_peers, *, n_packets):
+        self.message, self.n_peers, self.n_packets = message, n_peers, n_packets
         self.splitter = RunSplitter(message, n_peers)
         super().__init__(
             {
@@ -234,6 +239,7 @@ class Sender(wiring.Component):
                 "messages": In(stream.Signature(message)),
                 "left": Out(stream.Signature(CHUNK_WIDTH)),
                 "packets": Out(stream.Signature(Packet)),
+                "weighed": In(Weighed),
                 "controls": In(stream.Signature(Control)),
                 "echoed": Out(1),
                 "echo": Out(Echo),
@@ -305,6 +311,10 @@ class Sender(wiring.Component):
         run, place = Signal(Run, reset_less=True), Signal(Place, reset_less=True)
         mask = Signal(RUN, reset_less=True)
         left = Signal(range(RUN), reset_less=True)
+        # of a mask that is sent again: this turn takes the important ones; what it left, from above
+        selects, rest = Signal(), Signal(RUN, reset_less=True)
+        left_some = Signal()
+        m.submodules.importance = importance = BlockRAM(1, self.n_packets)
         packet, state = queue.i.p, Signal(State)
         stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
         age, stamp = Signal(32, reset_less=True), Signal(32, reset_less=True)
@@ -313,6 +323,10 @@ class Sender(wiring.Component):
             *(port.addr.eq(at) for port in (reads, stamps, masks)),
             walk.geometry.eq(self.round.geometry),
             walk.place.eq(place),
+            importance.write_en.eq(self.weighed.valid),
+            importance.write_addr.eq(self.weighed.number),
+            importance.write_data.eq(self.weighed.important),
+            importance.read_addr.eq(place.number),
             packet.ph.eq(run.ph),
             packet.terminal.eq(run.terminal),
             packet.flow.eq(run.flow),
@@ -345,7 +359,7 @@ class Sender(wiring.Component):
         ]
         m.d.sync += [self.sent.eq(0), self.again.eq(0), self.probes.eq(0)]
         with m.FSM() as fsm:
-            self.looking = ~(fsm.ongoing("SEND") | fsm.ongoing("PROBE"))
+            self.looking = ~(fsm.ongoing("SEND") | fsm.ongoing("TURN") | fsm.ongoing("PROBE"))
             with m.State("LOOK"):
                 m.next = "READ"
             with m.State("READ"):
@@ -359,6 +373,8 @@ class Sender(wiring.Component):
                     left.eq(reads.data.n_less_1),
                     mask.eq(masks.data),
                     stood.eq(0),
+                    selects.eq(packet.retx),
+                    left_some.eq(0),
                 ]
                 m.next = "LOOK"
                 with m.If(state == State.SENDING):
@@ -368,25 +384,46 @@ class Sender(wiring.Component):
                 with m.Else():
                     m.d.sync += at.eq(at + 1)
             with m.State("SEND"):
-                stands = Signal()
-                m.d.comb += [stands.eq(stood == LATENCY), queue.i.valid.eq(mask[0] & stands)]
+                stands, sends, waits = Signal(), Signal(), Signal()
+                m.d.comb += [
+                    stands.eq(stood == LATENCY),
+                    waits.eq(mask[0] & selects & ~importance.read_data),
+                    sends.eq(mask[0] & ~waits),
+                    queue.i.valid.eq(sends & stands),
+                ]
                 with m.If(~stands):
                     m.d.sync += stood.eq(stood + 1)
-                with m.Elif(queue.i.ready | ~mask[0]):
+                with m.Elif(queue.i.ready | ~sends):
                     m.d.sync += [
                         stood.eq(0),
                         mask.eq(mask >> 1),
+                        rest.eq(Cat(rest[1:], waits)),
+                        left_some.eq(left_some | waits),
                         place.eq(walk.following),
                         left.eq(left - 1),
-                        self.sent.eq(mask[0] & ~run.terminal),
-                        self.again.eq(mask[0] & packet.retx),
+                        self.sent.eq(sends & ~run.terminal),
+                        self.again.eq(sends & packet.retx),
                     ]
                     with m.If(left == 0):
                         m.next = "PROBE"
+                        with m.If(left_some | waits):
+                            m.d.sync += left.eq(~run.n_less_1)
+                            m.next = "TURN"
                         with m.If(run.terminal):
                             become(State.FREE)
                             m.d.sync += at.eq(at + 1)
                             m.next = "LOOK"
+            with m.State("TURN"):  # the rest moves down to where its packets stand in the mask
+                m.d.sync += [rest.eq(rest >> 1), left.eq(left - 1)]
+                with m.If(left == 0):
+                    m.d.sync += [
+                        mask.eq(rest),
+                        place.eq(run.place),
+                        left.eq(run.n_less_1),
+                        selects.eq(0),
+                        left_some.eq(0),
+                    ]
+                    m.next = "SEND"
             with m.State("PROBE"):
                 m.d.comb += [
                     queue.i.valid.eq(1),
