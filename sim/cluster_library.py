@@ -14,14 +14,49 @@ from . import batch, cxxrtl, tools
 INCLUDED = re.compile(r'#include "(\w+\.h)"')
 
 
-def load(component, engine, header, functions):
+def level(name):
+    """C++ of a port of card ``d``."""
+    return f"d.{batch._mangle(name)}"
+
+
+def _header(names, plain, *, converges):
+    """Text of ``ports.h``: clock, reset, the plain ports by number, and lines `names`."""
+    lines = [
+        "using namespace cxxrtl_yosys;",
+        "using Design = cxxrtl_design::p_top;",
+        "namespace {",
+        f"constexpr bool CONVERGES = {str(converges).lower()};",
+        "[[maybe_unused]] void rearm(Design &d) { d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 0; }",
+        "template<int bit> [[maybe_unused]] void set_clock(Design &d) { d.p_clk.data[0] = bit; }",
+        "template<int bit> void set_reset(Design &d) { d.p_rst.data[0] = bit; }",
+        "template<size_t N> value<N> &peek(value<N> &v) { return v; }",
+        "template<size_t N> value<N> &peek(wire<N> &w) { return w.curr; }",
+        "template<size_t N> void fill(value<N> &v, const uint8_t *bytes) {",
+        "\tstd::memcpy(v.data, bytes, (N + 7) / 8); }",
+        *names,
+        "void set_level(Design &d, int64_t port, const uint8_t *bytes) { switch (port) {",
+        *(f"case {i}: fill({level(p.name)}, bytes); break;" for i, p in plain if p.is_input),
+        "} }",
+        "void get_level(Design &d, int64_t port, uint8_t *bytes) { switch (port) {",
+        *(
+            f"case {i}: std::memcpy(bytes, peek({level(p.name)}).data, {p.size}); break;"
+            for i, p in plain
+            if not p.is_input
+        ),
+        "} }",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def load(component, engine, names, functions):
     """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
 
     component : the card. engine : name of a C++ file beside this one, which includes
     ``design.cpp`` (class ``Design``), ``ports.h``, ``clocked.h``, and what it needs of
-    ``state.h`` (see `cxxrtl.state`) and of the headers beside it. header : function (component,
-    plain ports, converges) that gives the text of ``ports.h``. functions : {name: (argument
-    types, result)} of the engine's functions ``cluster_<name>``.
+    ``state.h`` (see `cxxrtl.state`) and of the headers beside it. names : lines of C++ that name
+    the card's ports for the engine, as part of ``ports.h``. functions : {name: (argument types,
+    result)} of the engine's functions ``cluster_<name>``.
     """
     plain = list(enumerate(batch.ports_of(component.signature)[1]))
     text = rtlil.convert(component, name="top", emit_src=False)
@@ -30,7 +65,7 @@ def load(component, engine, header, functions):
     for name in INCLUDED.findall(sources["cluster.cpp"]):
         if (here / name).exists():
             sources[name] = (here / name).read_text()
-    ports = header(component, plain, converges=True)
+    ports = _header(names, plain, converges=True)
     parts = (text, *sources.values(), ports, cxxrtl.STATE, batch._SOURCE, tools.yosys_version())
     key = tools.digest(*parts)
     root = tools.build_root() / Path(engine).stem
@@ -39,7 +74,7 @@ def load(component, engine, header, functions):
     with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "cluster.so").exists():
-            _compile(text, sources, folder, lambda c: header(component, plain, converges=c))
+            _compile(text, sources, folder, lambda c: _header(names, plain, converges=c))
     library = ctypes.CDLL(str(folder / "cluster.so"))
     for name, (arguments, result) in functions.items():
         function = getattr(library, f"cluster_{name}")

@@ -6,7 +6,8 @@ from functools import cache
 from gradnic.flit import HEAD
 
 from ..hdl.flit_card import FlitCard
-from . import batch, cluster_library
+from . import cluster_library
+from .cluster_library import level
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _PLACE = [_POINTER, _NUMBER, _NUMBER]
@@ -24,30 +25,15 @@ _FUNCTIONS = {
 _ROUTE_AT = sum(list(HEAD.values())[: list(HEAD).index("route")])
 
 
-def _header(component, plain, *, converges):
-    """C++ that names the ports of a card for ``flit_cluster.cpp``."""
-    m = batch._mangle
+def _names(component):
+    """Lines of C++ that name the ports of a card for ``flit_cluster.cpp``."""
     ports = range(component.n_ports)
 
     def cases(body):
         return " ".join(f"case {k}: {body(k)}" for k in ports)
 
-    def level(name):
-        return f"d.{m(name)}"
-
     lines = [
-        "using namespace cxxrtl_yosys;",
-        "using Design = cxxrtl_design::p_top;",
-        "namespace {",
-        f"constexpr bool CONVERGES = {str(converges).lower()};",
         f"constexpr int ROUTE_AT = {_ROUTE_AT};",
-        "[[maybe_unused]] void rearm(Design &d) { d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 0; }",
-        "template<int bit> [[maybe_unused]] void set_clock(Design &d) { d.p_clk.data[0] = bit; }",
-        "template<int bit> void set_reset(Design &d) { d.p_rst.data[0] = bit; }",
-        "template<size_t N> value<N> &peek(value<N> &v) { return v; }",
-        "template<size_t N> value<N> &peek(wire<N> &w) { return w.curr; }",
-        "template<size_t N> void fill(value<N> &v, const uint8_t *bytes) {",
-        "\tstd::memcpy(v.data, bytes, (N + 7) / 8); }",
         f"void set_start(Design &d, bool bit) {{ {level('start')}.data[0] = bit; }}",
         f"bool get_done(Design &d) {{ return peek({level('done')}).data[0] & 1; }}",
         f"uint32_t rx_credit(Design &d) {{ return peek({level('rx_credit')}).data[0]; }}",
@@ -76,19 +62,8 @@ def _header(component, plain, *, converges):
         f"\tif (word) fill({level('host_data')}, word); }}",
         "void host_word(Design &d, uint8_t *word) {",
         f"\tstd::memcpy(word, peek({level('host_read')}).data, {4 * component.n_lanes}); }}",
-        "void set_level(Design &d, int64_t port, const uint8_t *bytes) { switch (port) {",
-        *(f"case {i}: fill({level(p.name)}, bytes); break;" for i, p in plain if p.is_input),
-        "} }",
-        "void get_level(Design &d, int64_t port, uint8_t *bytes) { switch (port) {",
-        *(
-            f"case {i}: std::memcpy(bytes, peek({level(p.name)}).data, {p.size}); break;"
-            for i, p in plain
-            if not p.is_input
-        ),
-        "} }",
-        "}",
     ]
-    return "\n".join(lines)
+    return lines
 
 
 @cache
@@ -98,4 +73,4 @@ def build(layout, **sizes):
     layout, sizes : of `FlitCard`.
     """
     card = FlitCard(layout, **sizes)
-    return cluster_library.load(card, "flit_cluster.cpp", _header, _FUNCTIONS)
+    return cluster_library.load(card, "flit_cluster.cpp", _names(card), _FUNCTIONS)

@@ -8,7 +8,8 @@ from amaranth.utils import ceil_log2
 from ..hdl.offload import OffloadCore
 from ..hdl.offload_types import N_NEIGHBORS
 from ..offload import Drop
-from . import batch, cluster_library
+from . import cluster_library
+from .cluster_library import level
 
 READS = ("gradient_read", "landing_read")
 WRITES = ("gradient_write", "landing_write")
@@ -40,12 +41,9 @@ _FUNCTIONS = {
 }
 
 
-def _header(component, plain, *, converges):
-    """C++ that names the ports of a card for ``offload_cluster.cpp``."""
+def _names(component):
+    """Lines of C++ that name the ports of a card for ``offload_cluster.cpp``."""
     n, n_ports = component.n_bytes, component.n_ports
-
-    def level(name):
-        return f"d.{batch._mangle(name)}"
 
     def out(name):
         return f"peek({level(name)}).data[0]"
@@ -88,19 +86,7 @@ def _header(component, plain, *, converges):
         )
 
     lines = [
-        "using namespace cxxrtl_yosys;",
-        "using Design = cxxrtl_design::p_top;",
         f"constexpr int N_BYTES = {n}, N_PORTS = {n_ports}, N_DROPS = {len(Drop)};",
-        "namespace {",
-        "struct Beat;",
-        f"constexpr bool CONVERGES = {str(converges).lower()};",
-        "[[maybe_unused]] void rearm(Design &d) { d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 0; }",
-        "template<int bit> [[maybe_unused]] void set_clock(Design &d) { d.p_clk.data[0] = bit; }",
-        "template<int bit> void set_reset(Design &d) { d.p_rst.data[0] = bit; }",
-        "template<size_t N> value<N> &peek(value<N> &v) { return v; }",
-        "template<size_t N> value<N> &peek(wire<N> &w) { return w.curr; }",
-        "template<size_t N> void fill(value<N> &v, const uint8_t *bytes) {",
-        "\tstd::memcpy(v.data, bytes, (N + 7) / 8); }",
         "template<size_t N> uint64_t wide(value<N> &v) {",
         "\treturn v.data[0] | (N > 32 ? uint64_t(v.data[N > 32]) << 32 : 0); }",
         "template<size_t N, class B> void pack(value<N> &v, const B &beat) {",
@@ -168,19 +154,8 @@ def _header(component, plain, *, converges):
         per_memory("bool answer_taken(Design &d, int k)",
                    lambda k: f"return {write(k, 'bvalid')}.data[0] & "
                    f"peek({write(k, 'bready')}).data[0] & 1;", "return false;"),
-        "void set_level(Design &d, int64_t port, const uint8_t *bytes) { switch (port) {",
-        *(f"case {i}: fill({level(p.name)}, bytes); break;" for i, p in plain if p.is_input),
-        "} }",
-        "void get_level(Design &d, int64_t port, uint8_t *bytes) { switch (port) {",
-        *(
-            f"case {i}: std::memcpy(bytes, peek({level(p.name)}).data, {p.size}); break;"
-            for i, p in plain
-            if not p.is_input
-        ),
-        "} }",
-        "}",
     ]  # fmt: skip
-    return "\n".join(lines)
+    return lines
 
 
 @cache
@@ -190,4 +165,4 @@ def build(layout, *, n_bytes, n_ports, **sizes):
     layout, n_bytes, n_ports, sizes : of `OffloadCore`.
     """
     card = OffloadCore(n_bytes, n_ports, layout, **sizes)
-    return cluster_library.load(card, "offload_cluster.cpp", _header, _FUNCTIONS)
+    return cluster_library.load(card, "offload_cluster.cpp", _names(card), _FUNCTIONS)
