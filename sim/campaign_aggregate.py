@@ -374,7 +374,7 @@ ARGUED = {
     "beats at most",
     r"-mode cnot1 .*-ctrlbit ([7-9]|1\d) -wire adder\.out\.(before_last|number) ": "the bit that "
     "decides is never 1: a sum has 64 beats at most",
-    r"-wire rule\.other\.(job|gen|op|lc|tensor|tree|seq|tag|opened) ": "it is written to records of "
+    r"-wire rule\.other\.(job|gen|op|lc|tensor|tree|seq|tag|opened) ": "it goes to records of "
     "SwitchML alone, and there nobody reads it",
 }
 EXPLAINED = {}
