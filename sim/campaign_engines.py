@@ -166,7 +166,7 @@ def fills(bench, generator):
 
     for _ in range(4):
         yield of("raw", generator.integers(24, MAX_FLOATS + 1, 16))
-        yield of("mixed", generator.integers(24, 200, 40))
+        yield of("mixed", generator.integers(60, 200, 40))  # 7 beats or more, longer than LAG
         yield [
             long,
             *(bench.sparse(64 * int(k) + 1, generator) for k in generator.integers(2, 5, 40)),
@@ -180,6 +180,23 @@ def fills(bench, generator):
         else:  # raw units of 7 groups have 14 + 224 bytes, 15 rows; of less than one, 2 to 3
             counts = [56] * (rest // 15) + [(11, 26, 41, 11)[rest % 4]]
         yield of("raw", [c for c in [*counts, 99, 99, 99] if c])
+
+
+def broken_off(bench, generator):
+    """Lists of units of which most end long before what they announce, behind full stores."""
+    for kinds in (("raw", "mixed"), ("zero",), ("raw", "zero", "mixed")):
+        for most in (MAX_FLOATS, MAX_FLOATS, 100, 30):
+            units = [bench.floats("raw", 200, generator)]
+            for k in range(120):
+                kind = kinds[k % len(kinds)]
+                unit = bench.floats(kind, int(generator.integers(most // 3, most + 1)), generator)
+                if generator.random() < 0.7:
+                    n = min(int(generator.choice([1, 1, 1, 2, 3, 5, 8])), unit.n_beats(N_LANES))
+                    unit = replace(unit, drop=1, beats=n)
+                elif generator.random() < 0.2:  # as many floats as there may be, and few bytes
+                    unit = replace(unit, count=MAX_FLOATS, beats=unit.n_beats(N_LANES))
+                units.append(unit)
+            yield units
 
 
 def test(bench, faults):
@@ -219,6 +236,9 @@ def test(bench, faults):
             name: float(duty) for name, duty in zip(stalls, generator.random(4) ** 0.3, strict=True)
         }
         play(units[-60:][k % 5 :: 5], instance=instance, reset=False, stalls=how)
+    for k, units in enumerate(broken_off(bench, generator)):
+        stall = (stimulus.storm(1200), 0.1, 0.5)[k % 3]
+        bench.play(units, instance=instance, reset=False, stalls={side.leaves: stall})
     for cycles in (9, 30, 47, 200, 411):  # a reset in mid-unit leaves nothing behind
         inputs = side.inputs(bench.model, units[-40:], N_LANES, np.random.default_rng(3))
         instance.run(inputs, stalls={side.leaves: 0.5}, drain=False, max_cycles=cycles)
