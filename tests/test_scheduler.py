@@ -5,7 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 from gradnic.hdl.scheduler import Scheduler
+from gradnic.hdl.scheduler_offer import countdown
 from gradnic.models import scheduler_rows as golden
 from gradnic.models import schedules, topology
 from gradnic.models.schedules.rows import compile_table
@@ -417,3 +421,34 @@ def test_other_sizes():
 def test_parameters_are_checked(options, text):
     with pytest.raises(ValueError, match=text):
         Scheduler(LAYOUT, **options)
+
+
+class Down(wiring.Component):
+    """A `countdown` of few bits, so that all its starts can be played."""
+
+    def __init__(self, until):
+        self.until = until
+        super().__init__({"start": In(8), "load": In(1), "hit": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        hit = countdown(m, self.start, self.load, until=self.until, name="test")
+        m.d.comb += self.hit.eq(hit)
+        return m
+
+
+@pytest.mark.parametrize("until", [0, 2])
+def test_counters_of_two_halves(until):
+    """Every start, loaded for long and again while the counter is at work."""
+    model = batch.build(Down(until))
+    start, load, hits, now = [], [], [], 0
+    for first, again in zip(range(256), np.random.default_rng(4).permutation(256), strict=True):
+        for value, length in ((first, 3 + int(again) % 40), (first, first + 6)):
+            start += [value] * (length + 3)
+            load += [1] * 3 + [0] * length
+            if 0 <= value - until < length - 1:
+                hits.append(now + 3 + value - until + 1)
+            now += length + 3
+    signals = {"start": np.array(start), "load": np.array(load)}
+    run = model.run({}, signals=signals, trace=["hit"], drain=False, max_cycles=now)
+    assert np.flatnonzero(run.traces["hit"]).tolist() == hits
