@@ -188,6 +188,24 @@ def test_latency_and_rate(circuit):
     replay(model, sizes, played.log)
 
 
+def test_late_events_ready_no_later_row(circuit):
+    """A second final or a contribution too many, about when its row leaves, is not for the row
+    that has its place in the window next."""
+    model, sizes = circuit
+    most = 2**LAYOUT.wait - 1
+    first = {"op": GATHER, "sends": [0]}, {"op": REDUCE, "wait": most, "sends": [0]}
+    between = [{"op": REDUCE, "first": c, "sends": [0]} for c in range(1, 9)]
+    rest = [{"op": REDUCE, "first": c, "wait": 1, "sends": [0]} for c in range(9, 12)]
+    setup = golden.Setup(rows=12, chunks=12, live=12, peers=1)
+    for row, port, n in (first[0], "finals", 1), (first[1], "added", most):
+        for gap in range(1, 12):
+            script = {60: [(port, 0)] * n, 60 + n - 1 + gap: [(port, 0)]}
+            script |= {150 + c: [("added", c)] for c in range(9, 12)}
+            played, cycles = sequence(rows_of(row, *between, *rest), setup, script, 250)
+            assert cycles[:10] == [60 + n + 5 + k for k in range(9)] + [165]
+            replay(model, sizes, played.log)
+
+
 def test_bar_lockstep_and_nops(circuit):
     """BAR waits for the ports; lock-step besides for each step's end, NOP rows for their time."""
     model, sizes = circuit
@@ -441,14 +459,18 @@ class Down(wiring.Component):
 def test_counters_of_two_halves(until):
     """Every start, loaded for long and again while the counter is at work."""
     model = batch.build(Down(until))
-    start, load, hits, now = [], [], [], 0
+    start, load, hits, value = [], [], [], None
     for first, again in zip(range(256), np.random.default_rng(4).permutation(256), strict=True):
-        for value, length in ((first, 3 + int(again) % 40), (first, first + 6)):
-            start += [value] * (length + 3)
-            load += [1] * 3 + [0] * length
-            if 0 <= value - until < length - 1:
-                hits.append(now + 3 + value - until + 1)
-            now += length + 3
+        for length in (int(again) % 40, first + 6):
+            start += [first] * (length + 3)
+            load += [0, 0, 1] + [0] * length
+    for now, (first, loads) in enumerate(zip(start, load, strict=True)):
+        if value == until and not loads:
+            hits.append(now + 1)
+        if loads:
+            value = first
+        elif value is not None:
+            value -= 1
     signals = {"start": np.array(start), "load": np.array(load)}
-    run = model.run({}, signals=signals, trace=["hit"], drain=False, max_cycles=now)
+    run = model.run({}, signals=signals, trace=["hit"], drain=False, max_cycles=len(load))
     assert np.flatnonzero(run.traces["hit"]).tolist() == hits
