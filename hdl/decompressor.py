@@ -29,9 +29,7 @@ from .unit_queue import UnitQueue
 
 __all__ = ["CODED_UNIT", "Decompressor", "VERDICT"]
 
-N_OUT = (
-    32  # beats between the decision to decode and the output; 27 sustain one per cycle at 32 lanes
-)
+N_OUT = 32  # beats from the decision to decode to the output; 28 sustain one per cycle at 32 lanes
 N_TOKENS = 40  # rows of tags that wait to be read before coded.ready falls
 N_VERDICTS = 8  # units judged whose verdict has not been taken
 
@@ -106,7 +104,7 @@ class Decompressor(wiring.Component):
         self.spreader = Spreader(n_lanes)
         # Cycles after the beat's first register: its plan, starts, columns, payload, floats
         self.plan_cycle = 6
-        self.start_cycle = self.plan_cycle + max(1, 7 - self.spreader.lead)
+        self.start_cycle = self.plan_cycle + max(1, 6 - self.spreader.lead)
         self.column_cycle = self.start_cycle + self.spreader.lead
         self.payload_cycle = self.start_cycle + self.spreader.latency
         self.float_cycle = self.payload_cycle + LaneDecoder.latency
@@ -137,12 +135,9 @@ class Decompressor(wiring.Component):
         banks = self._store(m, stored, details)
 
         # A unit's verdict needs both the end of its storing and the sum of its tags.
-        ahead, plan = step(m, "planned_ahead", planned.o, planner.planned_unit)
-        whole_ahead, whole = step(m, "stored_ahead", stored.o, 1)
+        plan, whole = planned.o, stored.o
         both, ok = Signal(), Signal()
         m.d.comb += [
-            ahead.eq(planned.o.p),
-            whole_ahead.eq(stored.o.p),
             both.eq(plan.valid & whole.valid & verdict.i.ready & decodable.i.ready),
             ok.eq(whole.p & plan.p.ok),
             plan.ready.eq(both),
@@ -404,12 +399,12 @@ class Decompressor(wiring.Component):
 
         # Window: a column comes from the row of the beat's first byte, or from the next
         wait = self.start_cycle - self.plan_cycle
-        for bank, row in zip(banks, (plan.row + 1, plan.row), strict=True):
-            addr = delayed(m, row >> 1, self.column_cycle - 6 - self.plan_cycle, name="row")
+        for bank, row in zip(banks, (plan.even, plan.odd), strict=True):
+            addr = delayed(m, row, self.column_cycle - 6 - self.plan_cycle, name="row")
             m.d.comb += bank.read_addr.eq(addr)
         passed = thermometer(m, plan.starts[:column], n, name="passed")
         from_odd = Signal(self.n_bytes, reset_less=True)
-        parity = delayed(m, plan.row[0], 3, name="parity")
+        parity = delayed(m, plan.odd[0] ^ plan.even[0], 3, name="parity")
         m.d.sync += from_odd.eq(passed ^ parity.replicate(self.n_bytes))
         from_odd = delayed(m, from_odd, self.column_cycle - 5 - self.plan_cycle, name="from_odd")
         near = [delayed(m, bank.read_data, 1, name="columns_near") for bank in banks[::-1]]

@@ -197,15 +197,16 @@ class Bank(wiring.Component):
         for start in range(0, self.width, self.PART):
             stop = min(start + self.PART, self.width)
             m.submodules[f"part{start}"] = ram = BlockRAM(stop - start, self.depth)
+            kept = {"keep_register": 1}
             for port in ("write_en", "write_addr", "read_addr"):
-                kept = {"keep_register": 1}
                 copy = Signal.like(
                     getattr(self, port), name=f"{port}{start}", reset_less=port != "write_en"
                 )
                 copy.attrs.update(kept)
                 m.d.sync += copy.eq(getattr(self, port))
                 m.d.comb += getattr(ram, port).eq(copy)
-            written = Signal(stop - start, name=f"written{start}", reset_less=True)
+            # Its own, even if other banks are written with the same: they stand elsewhere.
+            written = Signal(stop - start, name=f"written{start}", reset_less=True, attrs=kept)
             held = Signal(stop - start, name=f"held{start}", reset_less=True)
             m.d.sync += [written.eq(self.write_data[start:stop]), held.eq(ram.read_data)]
             m.d.comb += [ram.write_data.eq(written), self.read_data[start:stop].eq(held)]

@@ -50,9 +50,11 @@ def PlannedUnit(unit):
 class Planner(wiring.Component):
     """Turns the tag rows of a unit into one plan per beat of floats, 1 beat per cycle.
 
-    A plan says the tags, the column where each lane's payload starts, and the row in which the
-    beat's first byte is; it waits in a store of its own. The unit's verdict comes with its last
-    plan: the sum of tags and payloads is the unit's size, and no padding lane has a tag.
+    A plan says the tags, the column where each lane's payload starts, and the addresses of the row
+    in which the beat's first byte is and of the one behind it, ``odd`` and ``even``, each in its
+    bank: if the two differ, the first row is an odd one. It waits in a store of its own. The unit's
+    verdict comes with its last plan: the sum of tags and payloads is the unit's size, and no
+    padding lane has a tag.
 
     Members
     -------
@@ -83,7 +85,8 @@ class Planner(wiring.Component):
             {
                 "tags": 2 * n_lanes,
                 "starts": n_lanes * self.column,
-                "row": unit["row"].shape,
+                "odd": unit["row"].shape - 1,
+                "even": unit["row"].shape - 1,
             }
         )
         super().__init__(
@@ -105,14 +108,13 @@ class Planner(wiring.Component):
         n = self.n_lanes
         beat = self._issue(m)
 
-        # Two cycles for the address, five from the store, two through a 16:1 multiplexer.
+        # One cycle for the address, four from the store, two through a 16:1 multiplexer.
         unit = beat["unit"]
         addr = (unit.tag_row + (beat["index"] >> 4))[: len(self.tag_addr)]
-        m.d.comb += self.tag_addr.eq(delayed(m, addr, 1, name="tag_addr"))
+        m.d.comb += self.tag_addr.eq(addr)
         n_tags = max(n, GROUP)  # at 4 lanes a beat sees its whole tag word
-        near = delayed(m, self.tag_data, 1, name="tags_near")
-        words = [near.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
-        chunk = delayed(m, beat["index"][:4], 5, name="chunk")[(n_tags // n).bit_length() - 1 :]
+        words = [self.tag_data.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
+        chunk = delayed(m, beat["index"][:4], 3, name="chunk")[(n_tags // n).bit_length() - 1 :]
         fours = []
         for k in range(0, len(words), 4):
             kept = {"keep_register": 1}
@@ -131,8 +133,8 @@ class Planner(wiring.Component):
                     m.d.sync += word.eq(four)
 
         # Lanes that count, and lanes that pad the last group, if the beat is the last
-        late = delayed(m, beat["unit"], 6, name="unit")
-        final = delayed(m, beat["final"], 7, name="final")
+        late = delayed(m, beat["unit"], 4, name="unit")
+        final = delayed(m, beat["final"], 5, name="final")
         inside, outside = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         live, pad = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         m.d.sync += [
@@ -150,9 +152,9 @@ class Planner(wiring.Component):
         ]
         mine = word
         if n < GROUP:
-            odd = delayed(m, beat["index"][0], 8, name="odd")
+            odd = delayed(m, beat["index"][0], 6, name="odd")
             mine = Mux(odd, word[2 * n :], word[: 2 * n])
-        valid = delayed_flag(m, beat["valid"], 8, name="valid")
+        valid = delayed_flag(m, beat["valid"], 6, name="valid")
         tags = Signal(2 * n, reset_less=True)
         strays = Signal(n_tags // 2, reset_less=True)
         m.d.sync += [
@@ -171,7 +173,7 @@ class Planner(wiring.Component):
         # Places: the running sum of bytes gives the column and the row
         m.submodules.prefix = prefix = PrefixSum(n)
         m.d.comb += prefix.tags.eq(tags)
-        summed = 9 + prefix.latency  # cycles after the beat's register
+        summed = 7 + prefix.latency  # cycles after the beat's register
 
         def ride(name, cycles):
             flag = name in ("valid", "first", "last")
@@ -192,24 +194,29 @@ class Planner(wiring.Component):
             base = Signal(self.column, name=f"base{group}", reset_less=True, attrs=kept)
             m.d.sync += base.eq(so_far)
             bases.append(base)
-        row = Signal(self.layout["row"].shape, reset_less=True)
+        row = Signal(self.unit["row"].shape, reset_less=True)
         m.d.sync += row.eq(so_far >> self.column)
         unit = ride("unit", summed + 1)
+        starts = Signal(self.layout["starts"].shape, reset_less=True)
+        at = Signal.like(row, reset_less=True)
         plan = Signal(self.layout, reset_less=True)
         m.d.sync += [
-            plan.tags.eq(delayed(m, tags, prefix.latency + 1, name="tags")),
-            plan.starts.eq(
+            starts.eq(
                 Cat(
                     (bases[lane // 4] + offsets.word_select(lane, self.column))[: self.column]
                     for lane in range(n)
                 )
             ),
-            plan.row.eq(row + unit.row),
+            at.eq(row + unit.row),
+            plan.tags.eq(delayed(m, tags, prefix.latency + 2, name="tags")),
+            plan.starts.eq(starts),
+            plan.odd.eq(at >> 1),
+            plan.even.eq((at + 1) >> 1),
         ]
         m.submodules.plans = plans = BlockRAM(self.layout.size, self.depth)
         m.d.comb += [
-            plans.write_en.eq(delayed_flag(m, beat["valid"], summed + 2, name="plan_en")),
-            plans.write_addr.eq(ride("address", summed + 2)),
+            plans.write_en.eq(delayed_flag(m, beat["valid"], summed + 3, name="plan_en")),
+            plans.write_addr.eq(ride("address", summed + 3)),
             plans.write_data.eq(plan),
             plans.read_addr.eq(self.plan_addr),
             self.plan.eq(plans.read_data),
@@ -254,7 +261,7 @@ class Planner(wiring.Component):
             *(waiting.i.p[name].eq(self.units.p[name]) for name in needed),
             table.write.eq(self.units.valid),
             table.entry.eq(self.units.p),
-            table.next.eq(delayed_flag(m, end, 1, name="ended")),
+            table.next.eq(end),
             ahead.eq(waiting.o.p),
             go.eq(valid & self.tag_rows.valid),
             stop.eq(final | (row_ends & self.tag_rows.p)),
@@ -274,7 +281,7 @@ class Planner(wiring.Component):
                 row_ends.eq(~renews & (index[:4] == CHUNKS - 2)),
             ]
         beat = {"valid": go, "first": go & fresh, "last": end}
-        late = table.latency + 1
+        late = table.latency
         beat = {name: delayed_flag(m, flag, late, name=name) for name, flag in beat.items()}
         unit = table.oldest
         plan = Signal(range(self.depth))  # address of the unit's first plan
