@@ -14,6 +14,7 @@ class _Piece:
 
     def __init__(self, start, stop):
         kept = {"keep_register": 1}
+        self.valid = Signal(name=f"valid{start}", attrs=kept)  # as `o.valid`
         self.head = Signal(5, name=f"head{start}", attrs=kept)  # next slot to write; bit 0: bank
         self.turn = Signal(name=f"turn{start}", attrs=kept)  # bank to read from
         self.rows = [Signal(4, name=f"row{start}_{bank}", attrs=kept) for bank in range(2)]
@@ -69,15 +70,17 @@ class PairQueue(wiring.Component):
         m = Module()
         now = moved(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
         pop = self.o.ready & self.o.valid
+        valid = now[1] | (now[0] & ~pop)
         m.d.sync += [
             self.pushed.eq(self.i.valid),
             self.popped.eq(pop),
             self.occupied.eq(now),
-            self.o.valid.eq(now[1] | (now[0] & ~pop)),
+            self.o.valid.eq(valid),
         ]
         i, o = Value.cast(self.i.p), Value.cast(self.o.p)
         for (start, stop), piece in zip(self.ranges, self.pieces, strict=True):
-            m.d.sync += piece.turn.eq(piece.turn ^ pop)
+            pop = self.o.ready & piece.valid
+            m.d.sync += [piece.valid.eq(valid), piece.turn.eq(piece.turn ^ pop)]
             with m.If(self.i.valid):
                 m.d.sync += piece.head.eq(piece.head + 1)
             for bank, (array, row, near) in enumerate(

@@ -43,6 +43,7 @@ def pair_lemmas(m, h):
         Assert(h.count == sum(occupied) + queue.pushed - queue.popped),
         Assert(h.component.count == h.count),
         Assert(queue.o.valid == (h.count > queue.pushed)),
+        Assert(piece.valid == queue.o.valid),
         Assert(piece.head == (tail + h.count)[:5]),
         Assert(piece.rows[0] == (piece.rows[1] + piece.turn)[:4]),
         Assert(~h.tracking | (slot == place)),
