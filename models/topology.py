@@ -424,7 +424,7 @@ def parse(spelling, *, ports=None):
         n_sizes, make = _FAMILIES[family]
         words = size.split("x")
         if not all(w.isascii() and w.isdecimal() and int(w) > 0 for w in words):
-            raise ValueError(f"the size of {family} is whole numbers above 0, not {size!r}")
+            raise ValueError(f"the size of {family} must be whole numbers above 0, not {size!r}")
         if n_sizes is not None and len(words) != n_sizes:
             raise ValueError(f"{family} takes {n_sizes} size(s), not {size!r}")
         if math.prod(map(int, words)) > 1 << 20:
