@@ -70,19 +70,21 @@ class BitPacker(wiring.Component):
             for bits in range(1, 9)
         )
         kinds = [list(choice) for choice in choices]
-        for start in range(0, size, GROUP):
+        for start in range(0, size, UNITS):
             (width,) = copied(m, (self.bits - 1)[:3], 1, name=f"width{start}_")
-            part = Array(Cat(kind[start : start + GROUP]) for kind in kinds)
-            m.d.sync += dense[start : start + GROUP].eq(part[width])
+            part = Array(Cat(kind[start : start + UNITS]) for kind in kinds)
+            m.d.sync += dense[start : start + UNITS].eq(part[width])
         arrives = delayed_flag(m, self.valid, 1, name="arrives")
 
         base, total = Signal(3), Signal(4)
         m.d.comb += total.eq(base + self.bits)
         with m.If(arrives):
             m.d.sync += base.eq(total)
-        held_base = delayed(m, base, 2, name="held_base")
-        full = delayed_flag(m, arrives & total[3], 2, name="full")
-        here = delayed_flag(m, arrives, 2, name="here")
+        base_before = delayed(m, base, 1, name="held_base")
+        full_before = delayed_flag(m, arrives & total[3], 1, name="fills")
+        here_before = delayed_flag(m, arrives, 1, name="follows")
+        full = delayed_flag(m, full_before, 1, name="full")
+        here = delayed_flag(m, here_before, 1, name="here")
         # turned by the base: first by half a beat or not, then by up to three units
         half, turned = (Signal(size, name=name, reset_less=True) for name in ("half", "turned"))
         for start in range(0, size, GROUP):
@@ -96,14 +98,15 @@ class BitPacker(wiring.Component):
                 turned[part].eq(Array(_turned(half, n * lanes)[part] for n in range(4))[by]),
             ]
 
-        kept = Signal(size, reset_less=True)
-        after, out = Signal(UNITS), Signal(size, reset_less=True)
-        m.d.comb += after.eq(Cat(unit >= held_base for unit in range(UNITS)))
+        kept, out = Signal(size, reset_less=True), Signal(size, reset_less=True)
         for unit in range(UNITS):
             part = slice(unit * lanes, (unit + 1) * lanes)
-            m.d.sync += out[part].eq(Mux(after[unit], turned[part], kept[part]))
+            is_after = unit >= base_before
+            (after,) = copied(m, is_after, 1, name=f"after{unit}_")
             # what lies before the base belongs to the next beat, if this one overflows
-            with m.If(here & (after[unit] | full)):
+            (keeps,) = copied(m, here_before & (is_after | full_before), 1, name=f"keeps{unit}_")
+            m.d.sync += out[part].eq(Mux(after, turned[part], kept[part]))
+            with m.If(keeps):
                 m.d.sync += kept[part].eq(turned[part])
         m.d.sync += [self.done.eq(delayed_flag(m, full, 1, name="full"))]
         m.d.sync += [self.merged.eq(delayed_flag(m, here & ~full, 1, name="merges"))]
@@ -170,14 +173,15 @@ class BitUnpacker(wiring.Component):
         previous = Signal(size_in, reset_less=True)
         window, dense = Signal(2 * size_in, reset_less=True), Signal(size_in, reset_less=True)
         m.d.sync += window.eq(Cat(previous, word))
-        skipped = delayed(m, 4 - left, 1, name="skipped")
-        for start in range(0, size_in, 2 * GROUP):
+        held = delayed(m, left[:2], 1, name="held")  # fewer than 4 where a beat begins
+        for start in range(0, size_in, GROUP):
+            part = slice(start, start + GROUP)
             (took,) = copied(m, self.take, 1, name=f"took{start}_")
             with m.If(took):
-                m.d.sync += previous[start : start + 2 * GROUP].eq(word[start : start + 2 * GROUP])
-            (skips,) = copied(m, skipped, 1, name=f"skips{start}_")
-            m.d.sync += dense[start : start + 2 * GROUP].eq(
-                (window >> (skips[:3] * quarter))[start : start + 2 * GROUP]
+                m.d.sync += previous[part].eq(word[part])
+            (holds,) = copied(m, held, 1, name=f"holds{start}_")
+            m.d.sync += dense[part].eq(
+                Array((window >> ((4 - n) * quarter))[part] for n in range(4))[holds]
             )
         for lane in range(lanes):
             shapes = Array(

@@ -20,27 +20,24 @@ from .memory import Bank
 from .merger import CodedUnit, Merger
 from .network import PrefixSum
 from .packer import Packer
+from .pair_queue import PairQueue
 from .pipeline import (
-    ROOM_LAG,
+    LAG,
     Room,
     Table,
+    admitted,
     copied,
     credit,
-    current,
     delayed,
     delayed_flag,
     more_than,
-    pauses,
-    step,
 )
-from .streams import FIFO, FrameBeat, Slice
-from .unit_queue import UnitQueue
+from .streams import FIFO, FrameBeat
 
 __all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
 
 N_UNITS = 64  # inside an engine, so that one-beat units keep full rate through its latency
 N_PLANS = 16  # units whose plan is made, or made and in use
-LAG = ROOM_LAG + 1  # that a unit starts is late in its cycle, and told in the next
 MAX_FLOATS = 2104  # what fits a frame of 9000 bytes at worst
 CHUNKS = 16  # beats whose tags fill a row
 
@@ -62,7 +59,7 @@ class Compressor(wiring.Component):
 
     Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
     included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
-    the last 17 are the way through the store. ``floats.ready`` is a register, low only before a
+    the last 16 are the way through the store. ``floats.ready`` is a register, low only before a
     unit's first beat: while its descriptor is missing, or the store has no room for its worst
     case. The store takes three of the largest units, and 64 units at most.
 
@@ -132,7 +129,7 @@ class Compressor(wiring.Component):
         self.tag_cycle = LaneEncoder.tag_latency  # tags come so long after the beat's register
         self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
         self.row_cycle = self.sum_cycle + self.packer.latency  # rows are whole
-        self.latency = 4 + self.row_cycle - 1 + 17
+        self.latency = 4 + self.row_cycle - 1 + Merger.latency
         super().__init__(
             {
                 "units": In(stream.Signature(UNCODED_UNIT)),
@@ -212,7 +209,7 @@ class Compressor(wiring.Component):
         plan, more = Signal(self.plan, reset_less=True), Signal(LAG - 1, reset_less=True)
         wrong = second.wrong | many
         m.d.sync += [
-            more.eq(more_than(second.rows, LAG) & (~wrong).replicate(LAG - 1)),  # >= tag_rows
+            more.eq(more_than(second.rows) & (~wrong).replicate(LAG - 1)),  # >= tag_rows
             plan.eq(second),
             plan.wrong.eq(wrong),
             plan.rows.eq(Mux(wrong, 0, second.rows)),
@@ -241,39 +238,23 @@ class Compressor(wiring.Component):
         """
         floats = self.floats
         rooms = {
-            "row_room": Room(self.depth, largest=self.n_beats, lag=LAG),
-            "tag_room": Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG),
-            "unit_room": Room(N_UNITS, lag=LAG),
-            "size_room": Room(N_UNITS, lag=LAG),
+            "rows": Room(self.depth, largest=self.n_beats, lag=LAG),
+            "tag_rows": Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG),
+            "units": Room(N_UNITS, lag=LAG),
+            "sizes": Room(N_UNITS, lag=LAG),
         }
-        for name, room in rooms.items():
-            m.submodules[name] = room
-        all_open = Signal()
-        m.d.sync += all_open.eq(Cat(room.open for room in rooms.values()).all())
         accept, end = Signal(), Signal()
-        ahead, need = step(m, "need_ahead", needs, needs.p.shape())
-        m.d.comb += ahead.eq(needs.p)
-        ends, paused = Signal(), Signal()
-        valid, load = current(m, "plan", need, ends=ends, may_load=all_open & ~paused)
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
             m.d.sync += fresh.eq(floats.p.last)
-        starts = delayed_flag(m, load, 1, name="starts")
-        took = delayed(m, need.p, 1, name="took")
         m.d.comb += [
-            paused.eq(pauses(m, load, need.p.more)),
-            floats.ready.eq(valid),
-            accept.eq(floats.valid & valid),
+            floats.ready.eq(admitted(m, needs, rooms, ends=end)),
+            accept.eq(floats.valid & floats.ready),
             end.eq(accept & floats.p.last),
-            ends.eq(~valid | end),
-            rooms["row_room"].take.eq(Mux(starts, took.rows, 0)),
-            rooms["tag_room"].take.eq(Mux(starts, took.tag_rows, 0)),
-            rooms["unit_room"].take.eq(starts),
-            rooms["size_room"].take.eq(starts),
-            rooms["row_room"].give.eq(Mux(self.merger.done, self.merger.rows, 0)),
-            rooms["tag_room"].give.eq(Mux(self.merger.done, self.merger.tag_rows, 0)),
-            rooms["unit_room"].give.eq(self.merger.done),
-            rooms["size_room"].give.eq(self.sizes.valid & self.sizes.ready),
+            rooms["rows"].give.eq(Mux(self.merger.done, self.merger.rows, 0)),
+            rooms["tag_rows"].give.eq(Mux(self.merger.done, self.merger.tag_rows, 0)),
+            rooms["units"].give.eq(self.merger.done),
+            rooms["sizes"].give.eq(self.sizes.valid & self.sizes.ready),
         ]
 
         def registers(flags, values, k):
@@ -295,6 +276,7 @@ class Compressor(wiring.Component):
             "plan": plan,
             "final": values["index"] == plan.final,
         }
+        (here,) = copied(m, flags["valid"], 1, name="here")  # the other one stands at the lanes
         flags, values = registers(flags, values, 3)
         plan = data.View(self.plan, values["plan"])
         final, index = values["final"], values["index"]
@@ -305,7 +287,8 @@ class Compressor(wiring.Component):
         with m.If(flags["last"]):
             m.d.sync += [row.eq(row + plan.rows), tag_row.eq(tag_row + plan.tag_rows)]
         good = flags["valid"] & ~over & ~plan.wrong
-        flags |= {"ends_tags": good & (final | (index[:4] == CHUNKS - 1))}
+        ends_row = final | (index[:4] == CHUNKS - 1)
+        flags |= {"ends_tags": here & ~over & ~plan.wrong & ends_row}
         values = {
             "data": values["data"],
             "plan": plan,
@@ -436,12 +419,14 @@ class Compressor(wiring.Component):
         plan = data.View(self.plan, ride("plan", 2))
         unit = Signal(self.merger.unit, reset_less=True)
         total = delayed(m, size, 1, name="total")
-        above, dropped = Signal(reset_less=True), Signal(reset_less=True)
+        above, equal = Signal(2, reset_less=True), Signal(reset_less=True)  # above: in each half
+        dropped = Signal(reset_less=True)
         final = Signal(16, reset_less=True)
         m.d.sync += [
             final.eq((size - 1) >> column),
-            above.eq(total > plan.limit),
-            dropped.eq(above | ride("failed", 3)),
+            above.eq(Cat(total[:8] > plan.limit[:8], total[8:] > plan.limit[8:])),
+            equal.eq(total[8:] == plan.limit[8:]),
+            dropped.eq(above[1] | (equal & above[0]) | ride("failed", 3)),
         ]
         full_tags = plan.tag_bytes >> column
         m.d.sync += [
@@ -459,10 +444,8 @@ class Compressor(wiring.Component):
         # Told a cycle before the tail is whole: the merger reads later, and the flag is its own.
         wait = packer.latency - 3
         told = delayed_flag(m, last, packer.latency - 1, name="told")
-        m.submodules.measured = measured = UnitQueue(SIZE, N_UNITS)
-        m.submodules.size_ahead = size_ahead = Slice(SIZE)
-        wiring.connect(m, measured.o, size_ahead.i)
-        wiring.connect(m, size_ahead.o, wiring.flipped(self.sizes))
+        m.submodules.measured = measured = PairQueue(SIZE, N_UNITS)
+        wiring.connect(m, measured.o, wiring.flipped(self.sizes))
         gone = delayed(m, dropped, wait - 1, name="dropped")
         m.d.comb += [
             self.merger.units.valid.eq(told),

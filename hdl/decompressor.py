@@ -5,33 +5,35 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .compressor import LAG, MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
+from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
 from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes, legal
 from .memory import Bank
 from .network import Spreader, plane_bit
 from .outlet import Outlet
+from .pair_queue import PairQueue
 from .pipeline import (
+    LAG,
     Room,
     Table,
+    admitted,
     copied,
     credit,
     current,
     delayed,
     delayed_flag,
     more_than,
-    pauses,
-    step,
     thermometer,
 )
 from .planner import Planner, StoredUnit
 from .streams import FIFO, Beat, Slice
-from .unit_queue import UnitQueue
 
 __all__ = ["CODED_UNIT", "Decompressor", "VERDICT"]
 
-N_OUT = 32  # beats from the decision to decode to the output; 28 sustain one per cycle at 32 lanes
+N_OUT = (
+    30  # beats from the decision to decode to the output; as many sustain one per cycle at 32 lanes
+)
 N_TOKENS = 40  # rows of tags that wait to be read before coded.ready falls
-N_VERDICTS = 8  # units judged whose verdict has not been taken
+N_VERDICTS = 8  # units judged whose verdict has not been taken, or that wait to be decoded
 
 #: A coded unit that has arrived.
 CODED_UNIT = data.StructLayout(
@@ -109,7 +111,7 @@ class Decompressor(wiring.Component):
         self.payload_cycle = self.start_cycle + self.spreader.latency
         self.float_cycle = self.payload_cycle + LaneDecoder.latency
         self.outlet = Outlet(Beat(32 * n_lanes), N_OUT)
-        self.latency = self.float_cycle + self.outlet.latency
+        self.latency = self.float_cycle + self.outlet.latency + 2
         super().__init__(
             {
                 "units": In(stream.Signature(CODED_UNIT)),
@@ -122,31 +124,32 @@ class Decompressor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.planner = planner = self.planner
-        m.submodules.stored = stored = UnitQueue(1, N_UNITS)
-        m.submodules.planned = planned = UnitQueue(planner.planned_unit, N_UNITS)
-        m.submodules.judged = judged = FIFO(VERDICT, N_VERDICTS)
-        m.submodules.decodable = decodable = Slice(planner.planned_unit)
-        m.submodules.verdict = verdict = Slice(VERDICT)
+        m.submodules.stored = stored = PairQueue(1, N_UNITS)
+        m.submodules.planned = planned = PairQueue(planner.planned_unit, N_UNITS)
+        m.submodules.judged = judged = Outlet(VERDICT, N_VERDICTS)
+        m.submodules.decodable = decodable = Outlet(planner.planned_unit, N_VERDICTS)
         rest = {name: self.unit[name].shape for name in ("beats", "rows", "tag_rows", "scales")}
         m.submodules.details = details = Table(data.StructLayout(rest), N_UNITS)
-        wiring.connect(m, verdict.o, judged.i)
         wiring.connect(m, judged.o, wiring.flipped(self.verdicts))
-        m.d.comb += [planned.i.valid.eq(planner.planned.valid), planned.i.p.eq(planner.planned.p)]
+        m.d.comb += [
+            planned.i.valid.eq(planner.planned.valid),
+            planned.i.p.eq(planner.planned.p),
+        ]
         banks = self._store(m, stored, details)
 
         # A unit's verdict needs both the end of its storing and the sum of its tags.
         plan, whole = planned.o, stored.o
-        both, ok = Signal(), Signal()
+        both = Signal()
+        unit = Signal(planner.planned_unit, reset_less=True)
+        m.d.sync += [unit.eq(plan.p), unit.ok.eq(whole.p & plan.p.ok)]
         m.d.comb += [
-            both.eq(plan.valid & whole.valid & verdict.i.ready & decodable.i.ready),
-            ok.eq(whole.p & plan.p.ok),
+            both.eq(plan.valid & whole.valid & judged.free & decodable.free),
             plan.ready.eq(both),
             whole.ready.eq(both),
-            verdict.i.valid.eq(both),
-            verdict.i.p.ok.eq(ok),
-            decodable.i.valid.eq(both),
-            decodable.i.p.eq(plan.p),
-            decodable.i.p.ok.eq(ok),
+            *(out.start.eq(both) for out in (judged, decodable)),
+            *(out.come.eq(both) for out in (judged, decodable)),
+            judged.beat.ok.eq(unit.ok),
+            decodable.beat.eq(unit),
         ]
         self._decode(m, decodable.o, details, banks)
         return m
@@ -209,7 +212,7 @@ class Decompressor(wiring.Component):
         second, done = third, third.arrival
         wrong = done.unit.wrong
         arrival, more = Signal(self.arrival, reset_less=True), Signal(LAG - 1, reset_less=True)
-        rows = more_than(done.unit.rows, LAG) | more_than(done.unit.tag_rows, LAG)
+        rows = more_than(done.unit.rows) | more_than(done.unit.tag_rows)
         m.d.sync += [
             more.eq(rows & (~wrong).replicate(LAG - 1)),
             arrival.eq(done),
@@ -240,37 +243,26 @@ class Decompressor(wiring.Component):
         the third register it is known what a beat is. Returns the banks.
         """
         coded, planner = self.coded, self.planner
-        m.submodules.row_room = row_room = Room(self.depth, largest=self.n_rows, lag=LAG)
-        m.submodules.tag_room = tag_room = Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG)
-        m.submodules.unit_room = unit_room = Room(N_UNITS, lag=LAG)
-        m.submodules.tokens = tokens = UnitQueue(1, N_UNITS)
-        wiring.connect(m, tokens.o, planner.tag_rows)
+        self.rooms = {
+            "rows": Room(self.depth, largest=self.n_rows, lag=LAG),
+            "tag_rows": Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG),
+            "units": Room(N_UNITS, lag=LAG),
+        }
+        m.submodules.tokens = tokens = PairQueue(1, N_UNITS)
+        m.submodules.token_ahead = token_ahead = Slice(1)
+        wiring.connect(m, tokens.o, token_ahead.i)
+        wiring.connect(m, token_ahead.o, planner.tag_rows)
 
-        all_open, space = Signal(), Signal()
-        accept, end = Signal(), Signal()
+        space, accept, end = Signal(), Signal(), Signal()
         needs, arrivals = self._arrivals(m)
-        ahead, need = step(m, "need_ahead", needs, needs.p.shape())
-        ends, paused = Signal(), Signal()
-        valid, load = current(m, "arrival", need, ends=ends, may_load=all_open & ~paused)
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
             m.d.sync += fresh.eq(coded.p.last)
-        m.d.sync += [
-            all_open.eq(row_room.open & tag_room.open & unit_room.open),
-            space.eq(~tokens.occupied[N_TOKENS]),
-            coded.ready.eq((load | (valid & ~end)) & space),
-        ]
-        starts = delayed_flag(m, load, 1, name="starts")
-        took = delayed(m, need.p, 1, name="took")
+        m.d.sync += space.eq(~tokens.occupied[N_TOKENS])
         m.d.comb += [
-            ahead.eq(needs.p),
-            paused.eq(pauses(m, load, need.p.more)),
             accept.eq(coded.valid & coded.ready),
             end.eq(accept & coded.p.last),
-            ends.eq(~valid | end),
-            row_room.take.eq(Mux(starts, took.rows, 0)),
-            tag_room.take.eq(Mux(starts, took.tag_rows, 0)),
-            unit_room.take.eq(starts),
+            coded.ready.eq(admitted(m, needs, self.rooms, ends=end, gate=space)),
         ]
 
         def registers(flags, values, k):
@@ -292,6 +284,7 @@ class Decompressor(wiring.Component):
             "arrival": arrival,
             "final": index == arrival.final,
             "tag_final": index == arrival.tag_final,
+            "more": more_than(arrival.unit.beats),
         }
         flags, values = registers(flags, values, 3)
         unit, index = data.View(self.arrival, values["arrival"]).unit, values["index"]
@@ -302,13 +295,16 @@ class Decompressor(wiring.Component):
                 past_tags.eq(~flags["last"] & (past_tags | values["tag_final"])),
             ]
         row, tag_row = Signal(self.unit["row"].shape), Signal(self.unit["tag_row"].shape)
+        first_row = Signal.like(row, attrs={"keep_register": 1})  # as `row`, near the stores
         with m.If(flags["last"]):
             m.d.sync += [row.eq(row + unit.rows), tag_row.eq(tag_row + unit.tag_rows)]
+            m.d.sync += first_row.eq(first_row + unit.rows)
         in_tags = flags["valid"] & ~past_tags  # over or not: the planner waits for all of them
         m.d.comb += [
             planner.units.valid.eq(flags["first"]),
             planner.units.p.eq(unit),
             planner.units.p.row.eq(row),
+            planner.more.eq(values["more"]),
             planner.units.p.tag_row.eq(tag_row),
             details.write.eq(flags["first"]),
             *(details.entry[name].eq(unit[name]) for name, _ in details.entry.shape()),
@@ -319,9 +315,10 @@ class Decompressor(wiring.Component):
         ]
 
         # The beat in one more register, then in the stores, whose parts lie all over the device.
-        at = (row + index)[: len(row)]
+        at = (first_row + index)[: len(row)]
+        odd = row[0] ^ index[0]  # not `at[0]`: that stands where the addresses do
         good = flags["valid"] & ~over & ~unit.wrong
-        enables = {"bank0": good & ~at[0], "bank1": good & at[0], "tag_row": good & ~past_tags}
+        enables = {"bank0": good & ~odd, "bank1": good & odd, "tag_row": good & ~past_tags}
         values = {
             "data": values["data"],
             "row": at,
@@ -344,7 +341,6 @@ class Decompressor(wiring.Component):
             tag_store.read_addr.eq(planner.tag_addr),
             planner.tag_data.eq(tag_store.read_data),
         ]
-        self.rooms = row_room, tag_room, unit_room
         return banks
 
     def _decode(self, m, units, details, banks):
@@ -357,6 +353,7 @@ class Decompressor(wiring.Component):
         ends = Signal()
         valid, load = current(m, "unit", units, ends=ends)
         live, final = Signal(), Signal()  # the unit is there and ok; this is its last beat
+        counts = Signal(attrs={"keep_register": 1})  # as `live`, see `Merger`
         index, rest = (Signal(self.unit["final"].shape) for _ in range(2))  # rest: beats behind
         renews = Signal()
         m.d.comb += [
@@ -365,11 +362,11 @@ class Decompressor(wiring.Component):
             done.eq(valid & ends),
             outlet.start.eq(issue),
             details.next.eq(delayed_flag(m, done, 1, name="gone")),
-            renews.eq(~live | final),
+            renews.eq(~counts | final),
         ]
         with m.If(ends):
-            m.d.sync += live.eq(load & units.p.ok)
-        with m.If(~live | outlet.free):  # they follow a unit that is not there yet
+            m.d.sync += [copy.eq(load & units.p.ok) for copy in (live, counts)]
+        with m.If(~counts | outlet.free):  # they follow a unit that is not there yet
             m.d.sync += [
                 index.eq(Mux(renews, 0, index + 1)),
                 rest.eq(Mux(renews, units.p.final, rest - 1)),
@@ -378,13 +375,12 @@ class Decompressor(wiring.Component):
         # From here on as late after the decision as the table
         unit, late = details.oldest, details.latency + 1
         through = delayed_flag(m, done, late, name="done")
-        row_room, tag_room, unit_room = self.rooms
         m.d.comb += [
             planner.done.eq(through),
             planner.done_beats.eq(unit.beats),
-            row_room.give.eq(Mux(through, unit.rows, 0)),
-            tag_room.give.eq(Mux(through, unit.tag_rows, 0)),
-            unit_room.give.eq(through),
+            self.rooms["rows"].give.eq(Mux(through, unit.rows, 0)),
+            self.rooms["tag_rows"].give.eq(Mux(through, unit.tag_rows, 0)),
+            self.rooms["units"].give.eq(through),
         ]
 
         # Plan: the address is a sum; a register near the store and one near the users

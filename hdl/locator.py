@@ -13,6 +13,7 @@ from .offload_types import (
     Arrival,
     Geometry,
 )
+from .primitives import one_hot
 
 Located = data.StructLayout(
     {
@@ -123,7 +124,7 @@ class Locator(wiring.Component):
             divider.n.eq(n),
             divider.d.eq(d),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("REST"):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [
@@ -172,4 +173,5 @@ class Locator(wiring.Component):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.next = "REST"
+        one_hot(fsm)
         return m

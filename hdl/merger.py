@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out
 
 from .network import plane_bit
 from .outlet import Outlet
-from .pipeline import Table, current, delayed, delayed_flag, step, thermometer
+from .pair_queue import PairQueue
+from .pipeline import Table, current, delayed, delayed_flag, thermometer
 from .streams import FrameBeat
-from .unit_queue import UnitQueue
 
-N_OUT = 16  # beats between the decision to read and the output; 15 sustain one per cycle
+N_OUT = 16  # beats between the decision to read and the output; all of them sustain one per cycle
 
 
 def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
@@ -46,7 +46,7 @@ def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
 class Merger(wiring.Component):
     """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
 
-    Latency 17 cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
+    ``latency`` cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
     emits nothing. When the output stalls, no further reads are issued; what was read waits in a
     FIFO of its own.
 
@@ -70,6 +70,8 @@ class Merger(wiring.Component):
     done, rows, tag_rows : Out(1), Out, Out
         A unit has become through, and the places that it gives back.
     """
+
+    latency = 16
 
     def __init__(self, n_lanes, unit, n_units):
         self.n_lanes = n_lanes
@@ -100,7 +102,7 @@ class Merger(wiring.Component):
 
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
         needed = {name: self.unit[name].shape for name in ("final", "single", "dropped")}
-        m.submodules.queued = waiting = UnitQueue(data.StructLayout(needed), self.n_units)
+        m.submodules.queued = waiting = PairQueue(data.StructLayout(needed), self.n_units)
         rest = {name: field.shape for name, field in self.unit if name not in needed}
         m.submodules.table = table = Table(data.StructLayout(rest), self.n_units)
         m.d.comb += [
@@ -109,13 +111,13 @@ class Merger(wiring.Component):
             table.write.eq(self.units.valid),
             *(table.entry[name].eq(self.units.p[name]) for name in rest),
         ]
-        ahead, following_unit = step(m, "ahead", waiting.o, data.StructLayout(needed))
-        m.d.comb += ahead.eq(waiting.o.p)
 
         issue, done = Signal(), Signal()
         ends = Signal()
-        valid, load = current(m, "unit", following_unit, ends=ends)
+        valid, load = current(m, "unit", waiting.o, ends=ends)
         live = Signal()  # the unit is there, and not dropped
+        # For the counters: of one register, synthesis makes a chain of three LUT to the unit's end.
+        counts = Signal(attrs={"keep_register": 1})
         index, rest = Signal(needed["final"]), Signal(needed["final"])  # rest: beats behind this
         final, renews = Signal(), Signal()
         m.d.comb += [
@@ -123,15 +125,15 @@ class Merger(wiring.Component):
             outlet.start.eq(issue),
             ends.eq(~live | (outlet.free & final)),
             done.eq(valid & ends),
-            renews.eq(~live | final),
+            renews.eq(~counts | final),
         ]
         with m.If(ends):
-            m.d.sync += live.eq(load & ~following_unit.p.dropped)
-        with m.If(~live | outlet.free):  # they follow a unit that is not there yet
+            m.d.sync += [copy.eq(load & ~waiting.o.p.dropped) for copy in (live, counts)]
+        with m.If(~counts | outlet.free):  # they follow a unit that is not there yet
             m.d.sync += [
                 index.eq(Mux(renews, 0, index + 1)),
-                rest.eq(Mux(renews, following_unit.p.final, rest - 1)),
-                final.eq(Mux(renews, following_unit.p.single, rest == 1)),
+                rest.eq(Mux(renews, waiting.o.p.final, rest - 1)),
+                final.eq(Mux(renews, waiting.o.p.single, rest == 1)),
             ]
         slot, gone = Signal(range(self.n_units)), delayed_flag(m, done, 1, name="gone")
         m.d.comb += table.next.eq(gone)

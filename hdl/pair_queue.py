@@ -1,48 +1,59 @@
-"""Queue of wide beats at the end of a pipeline, without a clock enable in the way of the data."""
+"""Queue at the end of a pipeline, without a clock enable in the way of the data."""
 
 from amaranth.hdl import Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from .fifo import chunks, moved
 
-BANK = 16  # beats that one LUT RAM holds
+BANK = 16  # entries that one LUT RAM holds
+MOST = 4 * BANK  # entries of the largest queue
 
 
 class _Piece:
-    """State of a piece of the beats: pieces work in step, each with registers of its own."""
+    """State of a piece of the entries: pieces work in step, each with registers of its own."""
 
-    def __init__(self, start, stop):
+    def __init__(self, start, stop, n_slots):
         kept = {"keep_register": 1}
+        n_rows = n_slots // 2
+        self.here = Signal(name=f"here{start}", attrs=kept)  # one enters the memory
+        self.held = Signal(stop - start, name=f"held{start}", reset_less=True)
         self.valid = Signal(name=f"valid{start}", attrs=kept)  # as `o.valid`
-        self.head = Signal(5, name=f"head{start}", attrs=kept)  # next slot to write; bit 0: bank
+        self.head = Signal(range(n_slots), name=f"head{start}", attrs=kept)  # bit 0: bank to write
         self.turn = Signal(name=f"turn{start}", attrs=kept)  # bank to read from
-        self.rows = [Signal(4, name=f"row{start}_{bank}", attrs=kept) for bank in range(2)]
+        self.rows = [
+            Signal(range(n_rows), name=f"row{start}_{bank}", attrs=kept) for bank in range(2)
+        ]
         self.near = [
             Signal(stop - start, name=f"near{start}_{bank}", reset_less=True) for bank in range(2)
         ]
         self.arrays = [
-            memory.Memory(
-                shape=stop - start, depth=BANK, init=[], attrs={"ram_style": "distributed"}
-            )
+            [
+                memory.Memory(
+                    shape=stop - start, depth=BANK, init=[], attrs={"ram_style": "distributed"}
+                )
+                for _ in range(n_rows // BANK)
+            ]
             for _ in range(2)
         ]
 
 
 class PairQueue(wiring.Component):
-    """Queue in two banks of LUT RAM that take turns: 1 beat per cycle, 2 cycles of latency.
+    """Queue in two banks of LUT RAM that take turns: 1 entry per cycle, ``latency`` cycles.
 
-    The next beat of each bank waits in a register that loads in every cycle, and ``o.p`` is the one
-    or the other: ``o.ready`` reaches a few flags only, no clock enable of the data. A wide beat is
-    cut into pieces of at most `gradnic.hdl.fifo.CHUNK` bits with addresses of their own. Never
-    full: the user lets in at most ``depth`` beats.
+    The next entry of each bank waits in a register that loads in every cycle, and ``o.p`` is the
+    one or the other: ``o.ready`` reaches a few flags only, no clock enable of the data. A wide
+    entry is cut into pieces of at most `gradnic.hdl.fifo.CHUNK` bits with addresses of their own,
+    and a register in front: ``latency`` is 3, else 2. Never full: the user lets in at most
+    ``depth`` entries.
 
     Parameters
     ----------
     shape : shape-like
-        A beat.
+        An entry.
     depth : int
-        Beats, 2 to 16.
+        Entries, 2 to `MOST`.
 
     Members
     -------
@@ -52,13 +63,18 @@ class PairQueue(wiring.Component):
     """
 
     def __init__(self, shape, depth):
-        if not 2 <= depth <= BANK:
-            raise ValueError(f"depth must be 2 to {BANK}, not {depth!r}")
+        if not 2 <= depth <= MOST:
+            raise ValueError(f"depth must be 2 to {MOST}, not {depth!r}")
+        self.n_slots = max(2 * BANK, 2 ** ceil_log2(depth))
         self.ranges = chunks(Shape.cast(shape).width)
-        self.pieces = [_Piece(start, stop) for start, stop in self.ranges]
-        self.occupied = Signal(depth)  # bit k: more than k beats, one cycle ago
-        kept = {"keep_register": 1}  # the user may have registers of the same
+        self.pieces = [_Piece(start, stop, self.n_slots) for start, stop in self.ranges]
+        self.latency = 3 if len(self.pieces) > 1 else 2
+        self.occupied = Signal(depth)  # bit k: more than k entries, one cycle ago
+        self.several = Signal()  # more than one can be offered
+        kept = {"keep_register": 1}  # the user and the pieces may have registers of the same
+        self.here = Signal(attrs=kept)  # one enters the memory
         self.pushed, self.popped = Signal(attrs=kept), Signal(attrs=kept)  # what came and went then
+        self.came = Signal(attrs=kept)  # as `pushed`, for the pieces
         super().__init__(
             {
                 "i": In(stream.Signature(shape, always_ready=True)),
@@ -70,32 +86,48 @@ class PairQueue(wiring.Component):
         m = Module()
         now = moved(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
         pop = self.o.ready & self.o.valid
-        valid = now[1] | (now[0] & ~pop)
+        front = m.d.sync if self.latency == 3 else m.d.comb
+        front += self.here.eq(self.i.valid)
         m.d.sync += [
-            self.pushed.eq(self.i.valid),
+            self.pushed.eq(self.here),
+            self.came.eq(self.here),
             self.popped.eq(pop),
             self.occupied.eq(now),
-            self.o.valid.eq(valid),
+            self.several.eq(now[2:3].any() | (now[1] & ~pop)),
+            self.o.valid.eq(self._stays(self.o)),
         ]
         i, o = Value.cast(self.i.p), Value.cast(self.o.p)
         for (start, stop), piece in zip(self.ranges, self.pieces, strict=True):
             pop = self.o.ready & piece.valid
-            m.d.sync += [piece.valid.eq(valid), piece.turn.eq(piece.turn ^ pop)]
-            with m.If(self.i.valid):
+            front += [piece.here.eq(self.i.valid), piece.held.eq(i[start:stop])]
+            m.d.sync += [
+                piece.valid.eq(self._stays(piece)),
+                piece.turn.eq(piece.turn ^ pop),
+            ]
+            # The slot at the head is not in use, as in a `FIFO`, unless all are.
+            writes = piece.here | (len(self.occupied) < self.n_slots)
+            with m.If(piece.here):
                 m.d.sync += piece.head.eq(piece.head + 1)
-            for bank, (array, row, near) in enumerate(
+            for bank, (arrays, row, near) in enumerate(
                 zip(piece.arrays, piece.rows, piece.near, strict=True)
             ):
-                m.submodules[f"bits{start}_bank{bank}"] = array
-                write, read = array.write_port(), array.read_port(domain="comb")
                 with m.If(pop & (piece.turn == bank)):
                     m.d.sync += row.eq(row + 1)
-                m.d.sync += near.eq(read.data)
-                m.d.comb += [
-                    write.en.eq(piece.head[0] == bank),  # the slot is not in use, as in a `FIFO`
-                    write.addr.eq(piece.head[1:]),
-                    write.data.eq(i[start:stop]),
-                    read.addr.eq(row),
-                ]
+                found = []
+                for k, array in enumerate(arrays):
+                    m.submodules[f"bits{start}_bank{bank}_{k}"] = array
+                    write, read = array.write_port(), array.read_port(domain="comb")
+                    m.d.comb += [
+                        write.en.eq(writes & (piece.head[0] == bank) & (piece.head[5:] == k)),
+                        write.addr.eq(piece.head[1:5]),
+                        write.data.eq(piece.held),
+                        read.addr.eq(row[:4]),
+                    ]
+                    found.append(read.data)
+                m.d.sync += near.eq(Mux(row[4:], found[-1], found[0]))
             m.d.comb += o[start:stop].eq(Mux(piece.turn, piece.near[1], piece.near[0]))
         return m
+
+    def _stays(self, part):
+        """The next ``part.valid``: one LUT a piece, so that it stands where the piece does."""
+        return self.several | self.came | (part.valid & ~self.o.ready)

@@ -8,6 +8,8 @@ from .fifo import moved
 from .streams import Slice
 
 ROOM_LAG = 5  # cycles from a unit's start to a `Room.open` that knows of it
+LAG = ROOM_LAG + 1  # `admit` tells a room in the next cycle
+AHEAD = 4  # units admitted before they start: what sustains one per cycle
 
 
 def delayed(m, value, cycles, *, name="delayed"):
@@ -30,28 +32,28 @@ def step(m, name, source, shape):
     return part.i.p, part.o
 
 
-def current(m, name, source, *, ends, may_load=1):
+def current(m, name, source, *, ends):
     """Move from unit to unit: returns (valid, load).
 
     valid : there is a unit. load : the next one is taken from stream `source` in this cycle.
-    ends : comb value: the present unit ends in this cycle, or there is none. may_load : comb value.
+    ends : comb value: the present unit ends in this cycle, or there is none.
 
     Users set what they count per unit from ``source.p`` where ``load`` is 1, after everything else,
     so that no path runs from a unit's fields to the end of the one before. Since ``load`` comes
     late in its cycle, the stream carries only what is needed at once; the rest waits in a `Table`.
     """
     valid, load = Signal(name=f"{name}_valid"), Signal(name=f"{name}_load")
-    m.d.comb += [load.eq(source.valid & may_load & ends), source.ready.eq(load)]
+    m.d.comb += [load.eq(source.valid & ends), source.ready.eq(load)]
     m.d.sync += valid.eq(load | (valid & ~ends))
     return valid, load
 
 
-def credit(m, n, *, take, give, none=False, name="credits"):
+def credit(m, n, *, take, give, none=False, gate=1, name="credits"):
     """Flag: one of `n` credits is left. Flag `take` takes one in this cycle, `give` gives one back.
 
-    What is given back counts from the second cycle on. With `none` there is none to begin with. A
-    thermometer, so that nothing is compared, and one cycle old: `take` comes late, and reaches the
-    flag, which is a register, but not `n` bits.
+    What is given back counts from the second cycle on. With `none` there is none to begin with.
+    The flag wants `gate` of the cycle before, too. A thermometer, so that nothing is compared, and
+    one cycle old: `take` comes late, and reaches the flag, which is a register, but not `n` bits.
     """
     left = Signal(n, init=0 if none else -1, name=name)
     free = Signal(init=not none, name=f"{name}_free")
@@ -62,7 +64,7 @@ def credit(m, n, *, take, give, none=False, name="credits"):
         taken.eq(take),
         given.eq(give),
         left.eq(now),
-        free.eq(now[1:2].any() | (now[0] & ~take)),
+        free.eq((now[1:2].any() | (now[0] & ~take)) & gate),
     ]
     return free
 
@@ -192,20 +194,13 @@ class Table(wiring.Component):
         return m
 
 
-def more_than(places, n):
-    """Bit k of n - 1: the unsigned value `places` is more than k + 1; what `pauses` wants."""
-    return Cat(places > k for k in range(1, n))
+def more_than(places):
+    """What `admit` wants to know of a number of places: bit k says that it is more than k + 1.
 
-
-def pauses(m, load, more, *, name="pause"):
-    """Flag: no unit may start in this cycle, since the last one took more places of a `Room` than
-    cycles have passed. load, more : one starts in this cycle, and `more_than` of its places.
-
-    Where each beat takes a place, this holds up nothing but what follows a unit that breaks off.
+    Written out: comparisons would be carry chains.
     """
-    left = Signal(len(more), name=name)
-    m.d.sync += left.eq(Mux(load, more, left >> 1))
-    return left[0]
+    low, many = places[:3], places[3:].any()
+    return Cat(many | (low > k) for k in range(1, LAG))
 
 
 class Room(wiring.Component):
@@ -214,7 +209,7 @@ class Room(wiring.Component):
     A unit takes all that it may ever need when it starts, and gives it back when it is gone, so
     that a unit once started never waits for room. ``open`` is a register that lags behind by
     ``lag`` cycles; the store must have room for what starts in between: a place a cycle. Units may
-    not follow faster than that, even those that break off (`pauses`).
+    not follow faster than that, even those that break off (`admit`).
 
     Parameters
     ----------
@@ -255,3 +250,46 @@ class Room(wiring.Component):
             self.open.eq(self.used <= self.most),
         ]
         return m
+
+
+def admit(m, needs, rooms, *, free=1):
+    """Flag: the next unit of stream `needs` has its room from this cycle on.
+
+    needs.p : places that the unit takes of the rooms, under their names, and ``more``, `more_than`
+    of the most of them. rooms : {name: `Room`} with a lag of `LAG`; one that `needs` does not name
+    gives one place. free : flag, a unit may be admitted.
+
+    The next unit follows when as many cycles have passed as this one took places, at most `LAG`.
+    So one that announces much and breaks off after its first beat cannot make the next one overrun
+    a store; where each beat takes a place, this holds up nothing. Users admit units some time
+    before they start, since the flag that ends a unit is the latest of its cycle.
+    """
+    all_open, goes = Signal(), Signal()
+    pause = Signal(LAG - 1)
+    m.d.comb += [
+        needs.ready.eq(all_open & ~pause[0] & free),
+        goes.eq(needs.valid & needs.ready),
+    ]
+    m.d.sync += [
+        all_open.eq(Cat(room.open for room in rooms.values()).all()),
+        pause.eq(Mux(goes, needs.p.more, pause >> 1)),
+    ]
+    went = delayed_flag(m, goes, 1, name="went")
+    took = delayed(m, needs.p, 1, name="took")
+    for name, room in rooms.items():
+        m.submodules[f"{name}_room"] = room
+        places = took[name] if name in needs.p.shape().members else 1
+        m.d.comb += room.take.eq(Mux(went, places, 0))
+    return goes
+
+
+def admitted(m, needs, rooms, *, ends, gate=1):
+    """Flag, a register: there is an admitted unit (`admit`) whose end is still to come.
+
+    ends : flag, a unit ends; only where there is one. gate : the flag wants this one, too, of the
+    cycle before. Up to `AHEAD` units are admitted.
+    """
+    goes = Signal()
+    free = credit(m, AHEAD, take=goes, give=ends, name="ahead")
+    m.d.comb += goes.eq(admit(m, needs, rooms, free=free))
+    return credit(m, AHEAD, take=ends, give=goes, none=True, gate=gate, name="admitted")

@@ -8,10 +8,21 @@ from amaranth.utils import ceil_log2
 from .inceptionn import GROUP, SCALES
 from .memory import BlockRAM
 from .network import PrefixSum
-from .pipeline import Room, Table, copied, current, delayed, delayed_flag, step
-from .unit_queue import UnitQueue
+from .outlet import Outlet
+from .pair_queue import PairQueue
+from .pipeline import (
+    LAG,
+    Room,
+    Table,
+    admit,
+    copied,
+    current,
+    delayed,
+    delayed_flag,
+)
 
 CHUNKS = 16  # beats of floats whose tags fill a row
+N_AHEAD = 8  # units that have room for their plans before they start; 7 sustain one per cycle
 
 
 def StoredUnit(n_lanes, *, n_beats, row_addr, tag_addr):
@@ -61,6 +72,8 @@ class Planner(wiring.Component):
     units : In(stream.Signature(StoredUnit))
         With the unit's first row or before it. Always taken: at most ``n_units`` units are in here
         and behind.
+    more : In(LAG - 1)
+        `more_than` of the unit's beats, with ``units``.
     tag_rows : In(stream.Signature(1))
         One token per row in the tag store; 1: the unit has no further one.
     tag_addr, tag_data : Out, In(32 * n_lanes)
@@ -92,6 +105,7 @@ class Planner(wiring.Component):
         super().__init__(
             {
                 "units": In(stream.Signature(unit, always_ready=True)),
+                "more": In(LAG - 1),
                 "tag_rows": In(stream.Signature(1)),
                 "tag_addr": Out(unit["tag_row"].shape),
                 "tag_data": In(32 * n_lanes),
@@ -244,31 +258,34 @@ class Planner(wiring.Component):
 
     def _issue(self, m):
         """One beat's tags per cycle; returns {name: signal} of the beat in the first register."""
-        m.submodules.room = room = Room(self.depth, largest=self.n_beats)
+        room = Room(self.depth, largest=self.n_beats, lag=LAG)
         # Of a unit that waits, the loop below needs little; the rest follows one cycle later.
-        needed = {name: self.unit[name].shape for name in ("final", "single", "beats")}
-        m.submodules.queued = waiting = UnitQueue(data.StructLayout(needed), self.n_units)
+        needed = {name: self.unit[name].shape for name in ("final", "single")}
+        needs = data.StructLayout(needed | {"beats": self.unit["beats"].shape, "more": LAG - 1})
+        m.submodules.queued = waiting = PairQueue(needs, self.n_units)
         m.submodules.table = table = Table(self.unit, self.n_units)
-        ahead, source = step(m, "ahead", waiting.o, data.StructLayout(needed))
-        took = delayed(m, source.p.beats, 1, name="took")
+        m.submodules.ahead = ahead = Outlet(data.StructLayout(needed), N_AHEAD)
+        goes = admit(m, waiting.o, {"beats": room}, free=ahead.free)
         go, stop, end = Signal(), Signal(), Signal()
-        ends = Signal()
-        valid, load = current(m, "unit", source, ends=ends, may_load=room.open)
+        ends, source = Signal(), ahead.o
+        valid, _ = current(m, "unit", source, ends=ends)
         index, rest = (Signal(needed["final"]) for _ in range(2))  # rest: beats behind this one
         fresh, final, row_ends = Signal(), Signal(), Signal()
         m.d.comb += [
             waiting.i.valid.eq(self.units.valid),
-            *(waiting.i.p[name].eq(self.units.p[name]) for name in needed),
+            *(waiting.i.p[name].eq(self.units.p[name]) for name in (*needed, "beats")),
+            waiting.i.p.more.eq(self.more),
+            ahead.start.eq(goes),
+            ahead.come.eq(goes),
+            *(ahead.beat[name].eq(delayed(m, waiting.o.p[name], 1, name=name)) for name in needed),
             table.write.eq(self.units.valid),
             table.entry.eq(self.units.p),
             table.next.eq(end),
-            ahead.eq(waiting.o.p),
             go.eq(valid & self.tag_rows.valid),
             stop.eq(final | (row_ends & self.tag_rows.p)),
             end.eq(go & stop),
             ends.eq(~valid | (self.tag_rows.valid & stop)),
             self.tag_rows.ready.eq(go & (stop | row_ends)),
-            room.take.eq(Mux(delayed_flag(m, load, 1, name="starts"), took, 0)),
             room.give.eq(Mux(self.done, self.done_beats, 0)),
         ]
         renews = ~valid | stop

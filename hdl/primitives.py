@@ -24,3 +24,12 @@ def family(platform):
     """Family of a `Target`, of an Amaranth platform or of None: "ecp5" or "portable"."""
     name = getattr(platform, "family", None)
     return name if name in FAMILIES else "portable"
+
+
+def one_hot(fsm):
+    """Have Yosys give each state of an Amaranth FSM a register, so that no state is compared.
+
+    Its FSM pass leaves registers with an initial value alone unless told (Yosys 0.70). The state is
+    known from reset on.
+    """
+    fsm.state.attrs["fsm_encoding"] = "one-hot"

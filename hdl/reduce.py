@@ -7,8 +7,9 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .float_add import FloatAdd
-from .pipeline import delayed, delayed_flag
-from .streams import FIFO, Beat
+from .pair_queue import PairQueue
+from .pipeline import credit, delayed, delayed_flag
+from .streams import Beat
 
 
 class Op(IntEnum):
@@ -19,6 +20,7 @@ class Op(IntEnum):
     INT32 = 2  # addition modulo 2^32
     INT16 = 3  # two sums modulo 2^16, each most significant byte first, as THC_SUM packs them
     INT8 = 4  # four sums modulo 2^8
+    COPY = 5  # the first operand
 
 
 def _swapped(word):
@@ -37,6 +39,8 @@ class Combine(wiring.Component):
         32-bit lanes, 1 to 64.
     integers : bool
         False: FP32 addition only, `op` is not looked at.
+    passes : bool
+        Only without `integers`: FP32 addition, and COPY.
 
     Members
     -------
@@ -47,10 +51,10 @@ class Combine(wiring.Component):
 
     latency = FloatAdd.latency
 
-    def __init__(self, n_lanes, *, integers=True):
+    def __init__(self, n_lanes, *, integers=True, passes=False):
         if not 1 <= n_lanes <= 64:
             raise ValueError(f"n_lanes must be 1 to 64, not {n_lanes!r}")
-        self.n_lanes, self.integers = n_lanes, integers
+        self.n_lanes, self.integers, self.passes = n_lanes, integers, passes
         width = 32 * n_lanes
         super().__init__({"op": In(Op), "a": In(width), "b": In(width), "o": Out(width)})
 
@@ -62,40 +66,44 @@ class Combine(wiring.Component):
             m.submodules[f"add{k}"] = add = FloatAdd()
             m.d.comb += [add.a.eq(self.a[lane]), add.b.eq(self.b[lane])]
             sums.append(add.o)
-        if not self.integers:
+        if self.integers:
+            kind = Signal(Op, reset_less=True)
+            m.d.sync += kind.eq(self.op)
+            whole = [self._integer(m, kind, k, self.a[lane], self.b[lane])
+                     for k, lane in enumerate(lanes)]  # fmt: skip
+            late = self._late(m, Cat(whole), FloatAdd.latency - 3)
+        elif self.passes:
+            late = self._late(m, self.a, FloatAdd.latency)
+        else:
             m.d.comb += self.o.eq(Cat(sums))
             return m
-        kind = Signal(Op, reset_less=True)
-        m.d.sync += kind.eq(self.op)
-        whole = [self._integer(m, kind, k, self.a[lane], self.b[lane])
-                 for k, lane in enumerate(lanes)]  # fmt: skip
-        late = self._late(m, Cat(whole), FloatAdd.latency - 2)
         is_float = delayed(m, self.op == Op.FLOAT, FloatAdd.latency, name="is_float")
         for k, lane in enumerate(lanes):
             m.d.comb += self.o[lane].eq(Mux(is_float, sums[k], late[lane]))
         return m
 
     def _integer(self, m, kind, k, a, b):
-        """One lane of the integer operations, two cycles late. `kind` is one cycle late."""
-        swap = self.op == Op.INT16
+        """One lane of the integer operations, three cycles late. `kind` is one cycle late."""
+        swap, copies = self.op == Op.INT16, self.op == Op.COPY
         a1, b1 = (Signal(32, name=f"{n}{k}", reset_less=True) for n in "ab")
-        m.d.sync += [a1.eq(Mux(swap, _swapped(a), a)), b1.eq(Mux(swap, _swapped(b), b))]
+        m.d.sync += [
+            a1.eq(Mux(swap, _swapped(a), a)),
+            b1.eq(Mux(copies, 0, Mux(swap, _swapped(b), b))),
+        ]
         # one more bit above each byte: 1 + 0 hands a carry on, 0 + 0 swallows it
         odd = (kind == Op.INT32) | (kind == Op.INT16)  # within halves
         on = (odd, kind == Op.INT32, odd, 0)
         x = Cat(Cat(a1[8 * i : 8 * i + 8], on[i]) for i in range(4))
         y = Cat(Cat(b1[8 * i : 8 * i + 8], Const(0, 1)) for i in range(4))
-        z = x + y
+        z = Signal(36, name=f"z{k}", reset_less=True)
+        larger = Signal(32, name=f"larger{k}", reset_less=True)
+        m.d.sync += [z.eq(x + y), larger.eq(Mux(a1 < b1, b1, a1))]
         total = Cat(z[9 * i : 9 * i + 8] for i in range(4))
-        result = Signal(32, name=f"integer{k}", reset_less=True)
-        m.d.sync += result.eq(
-            Mux(
-                kind == Op.MAX,
-                Mux(a1 < b1, b1, a1),
-                Mux(kind == Op.INT16, _swapped(total), total),
-            )
-        )
-        return result
+        in_order = Signal(32, name=f"in_order{k}", reset_less=True)
+        halves = delayed(m, kind == Op.INT16, 1, name=f"halves{k}")
+        m.d.sync += in_order.eq(Mux(halves, _swapped(total), total))
+        is_max = delayed(m, kind == Op.MAX, 2, name=f"is_max{k}")
+        return Mux(is_max, delayed(m, larger, 1, name=f"largest{k}"), in_order)
 
     def _late(self, m, value, cycles):
         """`value` as it was `cycles` cycles ago, 2 to 16, through a LUT RAM."""
@@ -117,31 +125,37 @@ class Combine(wiring.Component):
 
 
 class Reduce(wiring.Component):
-    """Partial sums plus contributions as streams: 1 beat per cycle, latency 14 cycles.
+    """Partial sums plus contributions as streams: 1 beat per cycle, `latency` cycles.
 
-    A beat of each is taken together; `last` comes from the partials. Up to `DEPTH` beats are under
-    way or wait for ``sums.ready``; then neither input is ready.
+    That is 16 cycles, and 15 for one lane.
+
+    A beat of each is taken together, or of the partials alone where they say so; `last` comes from
+    the partials. Up to `DEPTH` beats are under way or wait for ``sums.ready``; then neither input
+    is ready.
 
     Parameters
     ----------
     n_lanes : int
         32-bit lanes, 1 to 64.
-    integers : bool
+    integers, passes : bool
         As of `Combine`.
 
     Members
     -------
-    partials : In(stream.Signature({data, last, op}))
+    partials : In(stream.Signature({data, last, op, alone}))
+        alone : nothing is added, whatever ``op`` says; only with `integers` or `passes`.
     contributions : In(stream.Signature(Beat(32 * n_lanes)))
     sums : Out(stream.Signature(Beat(32 * n_lanes)))
     """
 
-    DEPTH = 32
+    DEPTH = 31
 
-    def __init__(self, n_lanes, *, integers=True):
-        self.combine = Combine(n_lanes, integers=integers)
+    def __init__(self, n_lanes, *, integers=True, passes=False):
+        self.combine = Combine(n_lanes, integers=integers, passes=passes)
         beat = Beat(32 * n_lanes)
-        partial = data.StructLayout({"data": 32 * n_lanes, "last": 1, "op": Op})
+        self.queue = PairQueue(beat, self.DEPTH)
+        self.latency = 1 + self.combine.latency + self.queue.latency
+        partial = data.StructLayout({"data": 32 * n_lanes, "last": 1, "op": Op, "alone": 1})
         super().__init__(
             {
                 "partials": In(stream.Signature(partial)),
@@ -153,23 +167,35 @@ class Reduce(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.combine = combine = self.combine
-        m.submodules.queue = queue = FIFO(self.sums.p.shape(), self.DEPTH)
+        m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.sums))
-        left = Signal(range(self.DEPTH + 1), init=self.DEPTH)
-        room = Signal(init=1)
         go, gone = Signal(), Signal()
-        both = self.partials.valid & self.contributions.valid
-        m.d.comb += [
-            go.eq(both & room),
-            gone.eq(self.sums.valid & self.sums.ready),
-            self.partials.ready.eq(go),
-            self.contributions.ready.eq(go),
-            combine.op.eq(self.partials.p.op),
-            combine.a.eq(self.partials.p.data),
-            combine.b.eq(self.contributions.p.data),
-            queue.i.valid.eq(delayed_flag(m, go, combine.latency, name="go")),
-            queue.i.p.data.eq(combine.o),
-            queue.i.p.last.eq(delayed(m, self.partials.p.last, combine.latency, name="last")),
+        partial, added = self.partials, self.contributions
+        latency = 1 + combine.latency
+        op, last = Signal(Op, reset_less=True), Signal(reset_less=True)
+        adds = ~partial.p.alone
+        a, b = (Signal.like(combine.a, name=name, reset_less=True) for name in "ab")
+        # in every cycle: `go` comes late, and reaches no wide clock enable
+        m.d.sync += [
+            a.eq(partial.p.data),
+            b.eq(added.p.data),
+            op.eq(Mux(adds, partial.p.op, Op.COPY)),
+            last.eq(partial.p.last),
         ]
-        m.d.sync += [left.eq(left - go + gone), room.eq(left > 1)]
+        m.d.comb += [
+            go.eq(
+                partial.valid
+                & (added.valid | ~adds)
+                & credit(m, self.DEPTH, take=go, give=gone, name="room")
+            ),
+            gone.eq(self.sums.valid & self.sums.ready),
+            partial.ready.eq(go),
+            added.ready.eq(go & adds),
+            combine.op.eq(op),
+            combine.a.eq(a),
+            combine.b.eq(b),
+            queue.i.valid.eq(delayed_flag(m, go, latency, name="go")),
+            queue.i.p.data.eq(combine.o),
+            queue.i.p.last.eq(delayed(m, last, combine.latency, name="last")),
+        ]
         return m

@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from .memory import BlockRAM
 from .multiplier import Multiplier
 from .pipeline import delayed, delayed_flag
+from .primitives import one_hot
 
 N_BINS = 256
 WEIGHT = 32  # elements of a tensor in one round: below 2**32
@@ -90,7 +91,7 @@ class Thresholds(wiring.Component):
         m.d.comb += [product.a.eq(total), product.b.eq(self.share)]
         clear = Signal(range(max(2, self.n_tensors) * N_BINS))
 
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("CLEAR"):
                 m.d.comb += [bins.write_en.eq(1), bins.write_addr.eq(clear)]
                 m.d.sync += clear.eq(clear + 1)
@@ -161,4 +162,5 @@ class Thresholds(wiring.Component):
                         write.data.eq(Mux(self.share.any(), place, N_BINS)),
                     ]
                 m.next = "IDLE"
+        one_hot(fsm)
         return m

@@ -29,4 +29,5 @@ def test(model):
     bench.play(limited)
 
 
+ARGUED = campaign_engines.ARGUED
 EXPLAINED = {}

@@ -14,6 +14,7 @@ from amaranth.back import rtlil
 
 from ..hdl.primitives import Target
 from . import batch, tools
+from .design_ports import ports_of
 
 DP16KD = """
 // Port A writes, port B reads, equal widths, output registers on. A word that is read while it is
@@ -131,4 +132,4 @@ def build(component, **options):
         tools.yosys(script, folder=folder, outputs=["flat.il"])
         flat = (folder / "flat.il").read_text()
     options.setdefault("name", f"{type(component).__name__}-ecp5")
-    return batch.build_rtlil(flat, *batch.ports_of(component.signature), **options)
+    return batch.build_rtlil(flat, *ports_of(component.signature), **options)

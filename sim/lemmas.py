@@ -4,7 +4,7 @@ Each function adds assertions to a `gradnic.sim.formal.Conservation` harness, or
 lemmas know the circuits' registers and must change with them; the claims proven do not.
 """
 
-from amaranth.hdl import Array, Assert, Cat, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Mux, Signal
 
 from ..hdl.ring import N_CREDITS
 
@@ -22,79 +22,70 @@ def slice_lemmas(m, h):
     ]
 
 
-def pair_lemmas(m, h):
-    """Of a `PairQueue` of one piece; the oldest beat stands in ``near`` once it is offered."""
-    queue = h.component.queue
-    occupied, depth = queue.occupied, len(queue.occupied)
-    piece = queue.pieces[0]
-    tail, place = Signal(5, name="tail"), Signal(5, name="place")
-    slot = _slot(m, h.picking, piece.head)
-    stands = Signal(h.beat.shape(), name="stands")  # in the slot of the picked beat
-    ports, oldest = ([array.read_port(domain="comb") for array in piece.arrays] for _ in range(2))
+def pair_state(m, queue, count):
+    """`count` beats are in a `PairQueue`; the next one of each bank stands in ``near``.
+
+    Returns, for each piece, the number of the slot that the oldest beat has.
+    """
+    occupied, depth = queue.occupied, queue.occupied.shape().width
+    stored = count - _front(queue)
     m.d.comb += [
-        tail.eq(Cat(piece.turn, Mux(piece.turn, *piece.rows[::-1]))),
-        place.eq(tail + h.ahead),
-        *(port.addr.eq(slot[1:]) for port in ports),
-        *(port.addr.eq(row) for port, row in zip(oldest, piece.rows, strict=True)),
-        stands.eq(Mux(slot[0], ports[1].data, ports[0].data)),
         *(Assert(occupied[k] | ~occupied[k + 1]) for k in range(depth - 1)),
         Assert(~(queue.pushed & ~queue.popped) | ~occupied[depth - 1]),
         Assert(~queue.popped | occupied[0]),
-        Assert(h.count == sum(occupied) + queue.pushed - queue.popped),
-        Assert(h.component.count == h.count),
-        Assert(queue.o.valid == (h.count > queue.pushed)),
-        Assert(piece.valid == queue.o.valid),
-        Assert(piece.head == (tail + h.count)[:5]),
-        Assert(piece.rows[0] == (piece.rows[1] + piece.turn)[:4]),
-        Assert(~h.tracking | (slot == place)),
-        Assert(~h.tracking | (stands == h.beat)),
-        *(
-            Assert(~queue.o.valid | (piece.turn != bank) | (near == port.data))
-            for bank, (near, port) in enumerate(zip(piece.near, oldest, strict=True))
-        ),
+        Assert(stored == sum(occupied) + queue.pushed - queue.popped),
+        Assert(queue.o.valid == (stored > queue.pushed)),
+        Assert(queue.several == (stored > queue.pushed + 1)),
+        Assert(queue.came == queue.pushed),
     ]
-
-
-def unit_lemmas(m, h):
-    """Of a `UnitQueue`: rows follow the pops three cycles late, ``near`` the rows one cycle."""
-    queue = h.component.queue
-    occupied, pushed, popped = queue.occupied, queue.pushed, queue.popped
-    tail, n_stored = queue.tail, Signal(range(queue.depth + 1), name="n_stored")
-    slot = _slot(m, h.picking, queue.head)
-    ports, nexts = ([array.read_port(domain="comb") for array in queue.arrays] for _ in range(2))
-    moved = Signal.like(queue.moves, name="moved")
-    m.d.sync += moved.eq(queue.moves)
-    in_memory = h.tracking & (h.ahead >= queue.o.valid)
-    gone = (tail - 1 - popped)[:2], (tail - 1 - popped - queue.moves.any())[:2]
-    m.d.comb += [
-        n_stored.eq(sum(occupied) + pushed - popped),
-        *(Assert(occupied[k] | ~occupied[k + 1]) for k in range(queue.depth - 1)),
-        Assert(~(pushed & ~popped) | ~occupied[queue.depth - 1]),
-        Assert(~popped | occupied[0]),
-        Assert(h.count == n_stored + queue.o.valid),
-        Assert(h.component.count == h.count),
-        Assert(queue.o.valid | (n_stored <= 2)),
-        Assert(queue.waiting == (n_stored > pushed)),
-        Assert(queue.head == (tail + n_stored)[: len(tail)]),
-        *(port.addr.eq(slot[2:]) for port in ports),
-        Assert(~in_memory | (slot == (tail + h.ahead - queue.o.valid)[: len(tail)])),
-        Assert(~in_memory | (Array(port.data for port in ports)[slot[:2]] == h.beat)),
-        Assert(~(h.tracking & ~in_memory) | (queue.o.p.as_value() == h.beat)),
-    ]
-    for bank, (row, near, port) in enumerate(zip(queue.rows, queue.near, nexts, strict=True)):
-        ahead = Signal(2, name=f"ahead{bank}")  # of the bank's next entry
-        entry = Signal.like(tail, name=f"entry{bank}")
-        going = popped & (tail[:2] == (bank + 1) % 4)
-        settled = ~(going | queue.moves[bank] | moved[bank])
+    tails = []
+    for number, piece in enumerate(queue.pieces):
+        tail = Signal.like(piece.head, name=f"tail{number}")
+        tails.append(tail)
         m.d.comb += [
-            ahead.eq(bank - tail[:2]),
-            entry.eq(tail + ahead),
-            port.addr.eq(entry[2:]),
-            Assert((row + queue.moves[bank] + going)[:4] == entry[2:]),
-            Assert(~queue.moves[bank] | (gone[0] == bank)),
-            Assert(~moved[bank] | (gone[1] == bank)),
-            Assert(~(settled & (ahead + pushed < n_stored)) | (near == port.data)),
+            tail.eq(Cat(piece.turn, Mux(piece.turn, *piece.rows[::-1]))),
+            Assert(piece.here == queue.here),
+            Assert(tail == tails[0]),
+            Assert(piece.valid == queue.o.valid),
+            Assert(piece.head == (tail + stored)[: len(tail)]),
+            Assert(piece.rows[0] == (piece.rows[1] + piece.turn)[: len(piece.rows[0])]),
+            *(
+                Assert(~queue.o.valid | (piece.turn != bank) | (near == _found(m, arrays, row)))
+                for bank, (near, arrays, row) in enumerate(
+                    zip(piece.near, piece.arrays, piece.rows, strict=True)
+                )
+            ),
         ]
+    return tails
+
+
+def pair_lemmas(m, h):
+    """Of a guarded `PairQueue`; the oldest beat stands in ``near`` once it is offered."""
+    queue = h.component.queue
+    tails = pair_state(m, queue, h.count)
+    head = queue.pieces[0].head
+    slot = _slot(m, h.picking, (head + _front(queue))[: len(head)])
+    comes = _front(queue) & (slot == head)  # the picked beat stands in front of the memory
+    m.d.comb += Assert(h.component.count == h.count)
+    for (start, stop), piece, tail in zip(queue.ranges, queue.pieces, tails, strict=True):
+        banks = [_found(m, arrays, slot[1:]) for arrays in piece.arrays]
+        stands = Mux(comes, piece.held, Mux(slot[0], banks[1], banks[0]))
+        m.d.comb += [
+            Assert(~h.tracking | (slot == (tail + h.ahead)[: len(slot)])),
+            Assert(~h.tracking | (stands == h.beat[start:stop])),
+        ]
+
+
+def _front(queue):
+    """Flag: a beat stands in front of the memory of a `PairQueue`."""
+    return queue.here if queue.latency == 3 else Const(0)
+
+
+def _found(m, arrays, row):
+    """What a bank of a `PairQueue` holds in a row."""
+    ports = [array.read_port(domain="comb") for array in arrays]
+    m.d.comb += [port.addr.eq(row[:4]) for port in ports]
+    return Mux(row[4:], ports[-1].data, ports[0].data)
 
 
 def _slot(m, enters, pointer):

@@ -33,11 +33,13 @@ def test_operations_beat_by_beat(lanes, stall):
     a, b, ops = words(rng, n, lanes), words(rng, n, lanes)[::-1], rng.integers(0, 5, n)
     last = rng.integers(0, 2, n)
     want = np.stack([combine(x, y, NAMES[op]) for x, y, op in zip(a, b, ops, strict=True)])
-    model = batch.build(Reduce(lanes))
+    component = Reduce(lanes)
+    assert component.latency == {1: 15, 4: 16}[lanes]
+    model = batch.build(component)
     stalls = {"partials": stall.get("i", 1), "contributions": stall.get("i", 1)}
     run = model.run(
         {
-            "partials": beats(model, "partials", a, op=ops, last=last),
+            "partials": beats(model, "partials", a, op=ops, last=last, alone=0),
             "contributions": beats(model, "contributions", b, last=0),
         },
         stalls={**stalls, "sums": stall.get("o", 1)},
@@ -45,7 +47,7 @@ def test_operations_beat_by_beat(lanes, stall):
     run.check(sums=beats(model, "sums", want, last=last))
     if not stall:
         np.testing.assert_array_equal(run.taken["partials"], np.arange(n))
-        np.testing.assert_array_equal(run.taken["sums"], np.arange(n) + 14)
+        np.testing.assert_array_equal(run.taken["sums"], np.arange(n) + component.latency)
 
 
 def test_floats_only():
@@ -78,12 +80,13 @@ def test_integer_sums_stay_in_their_codes():
 
 
 @pytest.mark.parametrize("stall", [{}, {"own": 0.5, "sums": 0.3, "contributions": 0.7}], ids=str)
-def test_blocks_in_order_of_ranks(stall):
+@pytest.mark.parametrize("integers", [True, False])
+def test_blocks_in_order_of_ranks(stall, integers):
     rng = stimulus.rng("summing")
-    model = batch.build(Summing(2, max_beats=20))
+    model = batch.build(Summing(2, max_beats=20, integers=integers))
     jobs, own, more, want, last = [], [], [], [], []
     for _ in range(60):
-        n, ranks, op = (int(x) for x in rng.integers([1, 0, 0], [21, 5, 5]))
+        n, ranks, op = (int(x) for x in rng.integers([1, 0, 0], [21, 5, 5 if integers else 1]))
         jobs.append((n, ranks, op))
         total = words(rng, n, 2)
         own.append(total)
