@@ -99,7 +99,8 @@ class Aggregator(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), bank.bus)
         jobs, sender, write = self._tables(m, bank)
 
-        m.submodules.merge = merge = RoundRobin(n, 2 * n_ports)
+        # the number of the only port has a bit as well: two sources more, which are never there
+        m.submodules.merge = merge = RoundRobin(n, 2 * max(2, n_ports))
         m.submodules.gate = gate = Gate(n, n_ports, n_jobs)
         m.submodules.unit = unit = self.unit
         m.submodules.framer = framer = AnswerFramer(n, n_jobs)

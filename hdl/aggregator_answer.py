@@ -167,8 +167,9 @@ class AnswerFramer(wiring.Component):
         Beats leave a cycle later, or as soon as the next one is there: (valid, beat).
         """
         n = self.n_bytes
-        held, out = Signal(FrameBeat(n), reset_less=True), Signal(FrameBeat(n))
-        waits, goes = Signal(), Signal()
+        held = Signal(FrameBeat(n), reset_less=True)
+        out, goes = Signal(FrameBeat(n)), Signal()
+        waits = Signal()
         moved, shifted = Signal(reset_less=True), Signal(reset_less=True)
         with m.If(valid):
             m.d.sync += [held.eq(beat), moved.eq(moves), shifted.eq(in_body)]

@@ -140,17 +140,15 @@ class BurstSplitter(wiring.Component):
             self.bursts.valid.eq(offered),
             self.bursts.p.eq(burst),
         ]
-        to_boundary = Signal(low + 1)
+        to_boundary = Signal(low + 1, reset_less=True)
         fits = Signal()  # the rest of the range goes into one burst
-        m.d.comb += [
-            to_boundary.eq(self.burst_beats - beat[:low]),
-            fits.eq(left <= to_boundary),
-        ]
+        m.d.comb += fits.eq(~left[low + 1 :].any() & (left[: low + 1] <= to_boundary))
         with m.If(~busy):
             m.d.sync += [
                 busy.eq(ranges.valid & (ranges.p.n_beats != 0)),
                 beat.eq(ranges.p.beat),
                 left.eq(ranges.p.n_beats),
+                to_boundary.eq(self.burst_beats - ranges.p.beat[:low]),
                 refused.eq(ranges.p.refused),
             ]
         with m.Elif(~offered):
@@ -168,6 +166,7 @@ class BurstSplitter(wiring.Component):
                 busy.eq(~burst.ends),
                 beat.eq(beat + n),
                 left.eq(left - n),
+                to_boundary.eq(self.burst_beats),
             ]
         return m
 
@@ -232,10 +231,12 @@ class ReadEngine(wiring.Component):
         m.submodules.asked = awaited = FIFO(asked, N_BURSTS)
         m.submodules.requests = requests = Slice(splitter.burst)
 
-        # A burst starts when its beats have room; what leaves gives room back a cycle later.
+        # A burst starts when its beats have room; what leaves gives room back a cycle later. The
+        # splitter rests a cycle after each burst, so `room` may know of one two cycles later.
         held = Signal(range(self.store_beats + 1))
         room, left = Signal(init=1), Signal()
-        go = Signal()
+        go, went = Signal(), Signal()
+        n_less_1 = Signal.like(burst.n_less_1, reset_less=True)
         m.d.comb += [
             go.eq(splitter.bursts.valid & room & awaited.i.ready & requests.i.ready),
             splitter.bursts.ready.eq(room & awaited.i.ready & requests.i.ready),
@@ -250,8 +251,10 @@ class ReadEngine(wiring.Component):
             requests.o.ready.eq(port.arready),
         ]
         grown = Signal.like(held)
-        m.d.comb += grown.eq(held + Mux(go, burst.n_less_1 + 1, 0))
+        m.d.comb += grown.eq(held + Mux(went, n_less_1 + 1, 0))
         m.d.sync += [
+            went.eq(go),
+            n_less_1.eq(burst.n_less_1),
             left.eq(self.beats.valid & self.beats.ready),
             held.eq(grown - left),
             room.eq(grown <= self.store_beats - self.burst_beats),
@@ -327,8 +330,8 @@ class WriteEngine(wiring.Component):
         m.submodules.requests = requests = Slice(splitter.burst)
         m.submodules.to_send = to_send = FIFO(sent, N_BURSTS)
         m.submodules.awaited = awaited = FIFO(answered, N_BURSTS)
-        written = data.StructLayout({"data": 8 * self.n_bytes, "keep": self.n_bytes, "last": 1})
-        m.submodules.words = words = Slice(written)
+        m.submodules.words = words = Slice(self.beat)
+        wiring.connect(m, wiring.flipped(self.beats), words.i)
 
         go, free = Signal(), Signal()
         m.d.comb += [
@@ -353,18 +356,13 @@ class WriteEngine(wiring.Component):
         head = to_send.o.p
         m.d.comb += [
             final.eq(count == head.n_less_1),
-            words.i.valid.eq(self.beats.valid & to_send.o.valid & ~head.refused),
-            words.i.p.data.eq(self.beats.p.data),
-            words.i.p.keep.eq(self.beats.p.keep),
-            words.i.p.last.eq(final),
-            self.beats.ready.eq(to_send.o.valid & (head.refused | words.i.ready)),
-            take.eq(self.beats.valid & self.beats.ready),
+            words.o.ready.eq(to_send.o.valid & (head.refused | port.wready)),
+            take.eq(words.o.valid & words.o.ready),
             to_send.o.ready.eq(take & final),
             port.wdata.eq(words.o.p.data),
             port.wstrb.eq(words.o.p.keep),
-            port.wlast.eq(words.o.p.last),
-            port.wvalid.eq(words.o.valid),
-            words.o.ready.eq(port.wready),
+            port.wlast.eq(final),
+            port.wvalid.eq(words.o.valid & to_send.o.valid & ~head.refused),
         ]
         with m.If(take):
             m.d.sync += count.eq(Mux(final, 0, count + 1))

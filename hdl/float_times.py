@@ -41,7 +41,7 @@ class IntToFloat(wiring.Component):
             raise ValueError(f"width must be 2 to 33 bits, not {width!r}")
         self.width = width
         self.n_steps = (width - 1).bit_length()
-        self.latency = 4 + self.n_steps
+        self.latency = 5 + self.n_steps
         super().__init__({"i": In(signed(width)), "o": Out(Float)})
 
     def elaborate(self, platform):
@@ -52,15 +52,25 @@ class IntToFloat(wiring.Component):
             sign.eq(self.i[-1]),
             value.eq(Mux(self.i[-1], -self.i, self.i)[: self.width]),
         ]
+        # each step's flag is made a cycle ahead, from both values that may come
+        flag = Signal(name="empty", reset_less=True)
+        m.d.sync += flag.eq(value[size // 2 :] == 0)
+        value = delayed(m, value, 1, name="positive")
         count = None
         for step in reversed(range(self.n_steps)):
-            empty = value[size - 2**step :] == 0
+            empty, top = flag, size - 2**step
             shifted = Signal(size, name=f"shifted{step}", reset_less=True)
             m.d.sync += shifted.eq(Mux(empty, value << 2**step, value))
             bits = Signal(self.n_steps - step, name=f"count{step}", reset_less=True)
             m.d.sync += bits.eq(Cat(empty, count) if count is not None else empty)
+            if step:
+                half = 2 ** (step - 1)
+                flag = Signal(name=f"empty{step}", reset_less=True)
+                m.d.sync += flag.eq(
+                    Mux(empty, value[top - half : top] == 0, value[size - half :] == 0)
+                )
             value, count = shifted, bits
-        sign = delayed(m, sign, self.n_steps, name="sign")
+        sign = delayed(m, sign, self.n_steps + 1, name="sign")
         kept, rest = (value[-24:], value[:-24]) if size >= 24 else (value << (24 - size), None)
         exponent = 127 + size - 1 - count
         # rounded up or not; a carry out of all ones makes the next power of two
@@ -69,12 +79,15 @@ class IntToFloat(wiring.Component):
         if rest is not None and len(rest):
             m.d.sync += up.eq(rest[-1] & (kept[0] | rest[:-1].any()))
         m.d.sync += [whole.eq(kept), placed.eq(exponent)]
-        rounded, biased = Signal(25, reset_less=True), Signal(signed(11), reset_less=True)
-        m.d.sync += [rounded.eq(whole + up), biased.eq(placed)]
+        rounded = Signal(25, reset_less=True)
+        biased, next_biased = (
+            Signal(signed(11), name=name, reset_less=True) for name in ("biased", "next_biased")
+        )
+        m.d.sync += [rounded.eq(whole + up), biased.eq(placed), next_biased.eq(placed + 1)]
         result = Signal(Float, reset_less=True)
         m.d.sync += [
             result.mantissa.eq(Mux(rounded[24], 1 << 23, rounded)),
-            result.exponent.eq(biased + rounded[24]),
+            result.exponent.eq(Mux(rounded[24], next_biased, biased)),
             result.sign.eq(delayed(m, sign, 2, name="sign_late")),
             result.zero.eq(delayed(m, ~value[-1], 2, name="zero")),
         ]
@@ -104,9 +117,13 @@ class Times(wiring.Component):
         m = Module()
         m.submodules.times = times = Multiplier(24, 24)
         m.d.comb += [times.a.eq(self.a.mantissa), times.b.eq(self.b.mantissa)]
-        exponent = Signal(signed(12), reset_less=True)
-        m.d.sync += exponent.eq(self.a.exponent + self.b.exponent - 127)
-        exponent = delayed(m, exponent, times.latency - 1, name="exponent")
+        added, exponent, next_exponent = (
+            Signal(signed(12), name=name, reset_less=True)
+            for name in ("added", "exponent", "next_exponent")
+        )
+        m.d.sync += added.eq(self.a.exponent + self.b.exponent)
+        added = delayed(m, added, times.latency - 2, name="added")
+        m.d.sync += [exponent.eq(added - 127), next_exponent.eq(added - 126)]
         sign = delayed(m, self.a.sign ^ self.b.sign, times.latency + 4, name="sign")
         zero = delayed(m, self.a.zero | self.b.zero, times.latency + 3, name="zero")
 
@@ -120,7 +137,7 @@ class Times(wiring.Component):
             half.eq(Mux(high, times.p[23], times.p[22])),
             rest.eq(Cat(*(times.p[k : min(k + 4, 22)].any() for k in range(0, 22, 4)),
                         high & times.p[22])),
-            placed.eq(exponent + high),
+            placed.eq(Mux(high, next_exponent, exponent)),
         ]  # fmt: skip
         held, up = Signal(24, reset_less=True), Signal(reset_less=True)
         ones, least = Signal(reset_less=True), Signal(reset_less=True)

@@ -17,7 +17,6 @@ from ..formats import (
     Op,
 )
 from .offload_types import N_NEIGHBORS, Head, Neighbor, NeighborWrite, Own, Round
-from .pipeline import step
 from .spray import Spray
 from .streams import Beat, FrameBeat
 
@@ -31,7 +30,7 @@ class Framer(wiring.Component):
 
     With ``round.spray`` each frame takes one of `N_PATHS` paths, told by its UDP source port.
 
-    The head's beats leave 5 cycles after it was taken at the earliest; a frame takes as many
+    The head's beats leave 7 cycles after it was taken at the earliest; a frame takes as many
     cycles as it has beats, and at least 5. Payload beats must come in the order of their heads.
 
     Parameters
@@ -69,53 +68,69 @@ class Framer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        addressed = self._address(m)
         n, n_head = self.n_bytes, HEAD_BYTES // self.n_bytes
         low = ceil_log2(n)
-        ready = addressed.p
+        complete, full = Signal(), Signal()
+        ready = self._address(m, complete, ~full)
+        # a head that waits or leaves, and beside it what is left of its frame or the one before
         head = Signal(8 * HEAD_BYTES, reset_less=True)
-        left = Signal(range(n_head + 1))  # beats of the head to come
+        left = Signal(range(n_head), reset_less=True)  # beats of the head behind this one
+        last_of_head = Signal(reset_less=True)
+        sent, port = Signal(Head, reset_less=True), Signal(len(self.o.p.meta), reset_less=True)
+        has_body = Signal(reset_less=True)
         body, control = Signal(), Signal(reset_less=True)
-        text = Signal(len(ready.head.body), reset_less=True)
-        tail = Signal(low, reset_less=True)  # bytes of the last beat, less 1
-        port = Signal(len(self.o.p.meta), reset_less=True)
-        in_head, load = Signal(), Signal()
-        o = self.o
+        text = Signal(len(sent.body), reset_less=True)
+        keep = Signal(n, reset_less=True)  # of the last beat
+        body_port = Signal(len(port), reset_less=True)
+        o, in_head = self.o, Signal()
         m.d.comb += [
-            in_head.eq(left != 0),
-            o.p.meta.eq(port),
+            in_head.eq(full & ~body),
             o.valid.eq(in_head | (body & (control | self.payload.valid))),
-            self.payload.ready.eq(body & ~in_head & ~control & o.ready),
-            o.p.last.eq(Mux(in_head, ~body & (left == 1), control | self.payload.p.last)),
-            o.p.keep.eq(Cat(in_head | ~o.p.last | (tail >= k) for k in range(n))),
-            load.eq(addressed.valid & (~(in_head | body) | (o.valid & o.ready & o.p.last))),
-            addressed.ready.eq(load),
+            self.payload.ready.eq(body & ~control & o.ready),
+            o.p.meta.eq(Mux(body, body_port, port)),
+            o.p.last.eq(Mux(body, control | self.payload.p.last, last_of_head & ~has_body)),
+            o.p.keep.eq(keep | (~o.p.last | ~body).replicate(n)),
         ]
-        with m.If(in_head):
+        with m.If(~body):
             m.d.comb += o.p.data.eq(head[: 8 * n])
         with m.Elif(control):
             m.d.comb += o.p.data.eq(text)
         with m.Else():
             m.d.comb += o.p.data.eq(self.payload.p.data)
-        with m.If(o.valid & o.ready):
-            with m.If(in_head):
-                m.d.sync += [left.eq(left - 1), head.eq(head >> 8 * n)]
-            with m.If(o.p.last):
-                m.d.sync += body.eq(0)
-        with m.If(load):
+        with m.If(body & (control | (self.payload.valid & self.payload.p.last)) & o.ready):
+            m.d.sync += body.eq(0)
+        with m.If(in_head & o.ready):
             m.d.sync += [
-                left.eq(n_head),
-                head.eq(self._head(m, ready)),
-                body.eq(ready.head.length != 0),
-                control.eq(ready.head.op == Op.CONTROL),
-                text.eq(ready.head.body),
-                tail.eq(ready.head.length - 1),
-                port.eq(ready.to.port),
+                left.eq(left - 1),
+                last_of_head.eq(left == 1),
+                full.eq(~last_of_head),
+                body.eq(last_of_head & has_body),
             ]
+        with m.If(~body):
+            tail = (sent.length - 1)[:low]
+            m.d.sync += [
+                control.eq(sent.op == Op.CONTROL),
+                text.eq(sent.body),
+                keep.eq(Cat(tail >= k for k in range(n))),
+                body_port.eq(port),
+            ]
+        with m.If(complete & ~full):
+            m.d.sync += full.eq(1)
+        with m.If(~full):
+            m.d.sync += [
+                left.eq(n_head - 1),
+                last_of_head.eq(n_head == 1),
+                sent.eq(ready.head),
+                port.eq(ready.to.port),
+                has_body.eq(ready.head.length != 0),
+            ]
+        with m.If(~full | (~body & o.ready)):
+            m.d.sync += head.eq(Mux(full, head >> 8 * n, self._head(m, ready)))
         return m
 
-    def _address(self, m):
-        """Heads with the receiver's addresses and the IPv4 checksum, in four steps."""
+    def _address(self, m, complete, taken):
+        """A head with the receiver's addresses and the IPv4 checksum, which is `complete`, until it
+        is `taken`: two steps of 4 cycles, a head in each."""
         m.submodules.neighbors = table = memory.Memory(
             shape=self.neighbor, depth=N_NEIGHBORS, init=[]
         )
@@ -127,35 +142,60 @@ class Framer(wiring.Component):
             read.addr.eq(self.heads.p.neighbor),
         ]
         m.submodules.spray = spray = Spray(N_PATHS)
-        fields = {"head": Head, "to": self.neighbor, "total": 16, "port": 16}
-        found, founds = step(m, "found", self.heads, data.StructLayout(fields))
+        fields = {"head": Head, "to": self.neighbor, "total": 16, "udp": 16, "port": 16}
+        found = Signal(data.StructLayout(fields), reset_less=True)
+        result = Signal(data.StructLayout(fields | {"checksum": 16}), reset_less=True)
+        path = Signal.like(spray.paths.payload, reset_less=True)
+        free, at = Signal(init=1), Signal(3)  # cycles since the head was taken
+        moves, result_at = Signal(), Signal(3)
+        take = self.heads.valid & free
         m.d.comb += [
-            found.head.eq(self.heads.p),
-            found.to.eq(read.data),
-            found.total.eq(self.heads.p.length + (HEAD_BYTES - IPV4.start)),
-            found.port.eq(self.own.udp_port + Mux(self.round.spray, spray.paths.payload, 0)),
+            self.heads.ready.eq(free),
             spray.rule.eq(self.round.rule),
-            spray.paths.ready.eq(self.heads.valid & self.heads.ready),
+            spray.paths.ready.eq(at[0]),
+            moves.eq(at[2] & (result_at == 0)),
+            complete.eq(result_at[2]),
         ]
-        summed, sums = step(m, "summed", founds, data.StructLayout(fields | {"sum": 20}))
-        ip = self.own.ip
+        with m.If(free):
+            m.d.sync += [
+                found.head.eq(self.heads.p),
+                found.to.eq(read.data),
+                path.eq(Mux(self.round.spray, spray.paths.payload, 0)),
+            ]
+        with m.If(~at[2] | moves):
+            m.d.sync += at.eq(Cat(take, at[:2]))
+        with m.If(take):
+            m.d.sync += free.eq(0)
+        with m.Elif(moves):
+            m.d.sync += free.eq(1)
+        with m.If(moves):
+            m.d.sync += result_at.eq(1)
+        with m.Elif(~complete):
+            m.d.sync += result_at.eq(result_at << 1)
+        with m.Elif(taken):
+            m.d.sync += result_at.eq(0)
+
+        ip, to = self.own.ip, found.to.ip
         known = Signal(20, reset_less=True)  # all but length, ToS and receiver
-        m.d.sync += known.eq(CONSTANT + ip[:16] + ip[16:])
-        to = founds.p.to.ip
-        m.d.comb += [
-            *(summed[name].eq(founds.p[name]) for name in fields),
-            summed.sum.eq(known + founds.p.total + to[:16] + to[16:]),
+        base, addresses = Signal(20, reset_less=True), Signal(17, reset_less=True)
+        total, folded = Signal(20, reset_less=True), Signal(17, reset_less=True)
+        m.d.sync += [
+            known.eq(CONSTANT + ip[:16] + ip[16:]),
+            base.eq(known + found.head.tos),
+            addresses.eq(to[:16] + to[16:]),
+            found.total.eq(found.head.length + (HEAD_BYTES - IPV4.start)),
+            found.udp.eq(found.head.length + (HEAD_BYTES - UDP.start)),
+            found.port.eq(self.own.udp_port + path),
+            folded.eq(total[:16] + total[16:]),
+            result.checksum.eq(~(folded[:16] + folded[16])),
         ]
-        folded, folds = step(m, "folded", sums, data.StructLayout(fields | {"sum": 17}))
-        m.d.comb += [
-            *(folded[name].eq(sums.p[name]) for name in fields),
-            folded.sum.eq(sums.p.sum[:16] + sums.p.sum[16:] + sums.p.head.tos),
-        ]
-        done, result = step(m, "done", folds, data.StructLayout(fields | {"checksum": 16}))
-        m.d.comb += [
-            *(done[name].eq(folds.p[name]) for name in fields),
-            done.checksum.eq(~(folds.p.sum[:16] + folds.p.sum[16])),
-        ]
+        partial = Signal(20, reset_less=True)
+        m.d.sync += partial.eq(base + found.total)
+        with m.If(result_at == 0):
+            m.d.sync += [
+                *(result[name].eq(found[name]) for name in fields),
+                total.eq(partial + addresses),
+            ]
         return result
 
     def _head(self, m, ready):
@@ -177,7 +217,7 @@ class Framer(wiring.Component):
             IPV4.destination: to.ip,
             UDP.source_port: ready.port,
             UDP.destination_port: self.own.udp_port,
-            UDP.length: ready.total - (UDP.start - IPV4.start),
+            UDP.length: ready.udp,
             GRADNIC.ver: VERSION,
             GRADNIC.set: round_.gen[0],
             GRADNIC.job: round_.job,

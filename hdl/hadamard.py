@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -131,16 +131,20 @@ def _steps(m, stage):
     passes = delayed_flag(m, i.valid & skip, 1, name="passes")
     place, second = Signal(ceil_log2(span)), Signal()
     leaving, leaving_place = Signal(), Signal.like(place)
-    last = place == span - 1
-    with m.If(comes):
-        m.d.sync += [place.eq(place + 1), second.eq(second ^ last)]
-    with m.If(comes & second & last):
-        m.d.sync += [leaving.eq(1), leaving_place.eq(0)]
-    with m.Elif(leaving):
-        m.d.sync += [
-            leaving.eq(leaving_place != span - 1),
-            leaving_place.eq(leaving_place + 1),
-        ]
+    if span == 1:
+        last, leaving_last = Const(1), Const(1)
+    else:
+        last, leaving_last = Signal(name="last"), Signal(name="leaving_last")
+        with m.If(comes):
+            m.d.sync += last.eq(place == span - 2)
+        with m.If(leaving):
+            m.d.sync += leaving_last.eq(leaving_place == span - 2)
+    m.d.sync += [
+        place.eq(place + comes),
+        second.eq(second ^ (comes & last)),
+        leaving.eq((comes & second & last) | (leaving & ~leaving_last)),
+        leaving_place.eq(leaving_place + leaving),  # at 0 again behind the last one
+    ]
     return SimpleNamespace(
         comes=comes, passes=passes, place=place, meets=comes & second,
         leaving=leaving, leaving_place=leaving_place,

@@ -21,7 +21,7 @@ class Ledger(wiring.Component):
     """One packet of one sender at a time, looked up step by step and closed.
 
     Right so many cycles after ``chunk``, ``number``, ``neighbor``, ``down`` and ``own`` were given:
-    ``rank``, ``found`` and ``weight`` 3, ``closed`` 4, ``completes`` 6; from then on a pulse on
+    ``rank``, ``found`` and ``weight`` 4, ``closed`` 5, ``completes`` 7; from then on a pulse on
     ``closes`` writes the packet's mark and its chunk's count, and the next may be given.
     Plumbing of `Receiver`, which is what has a golden model.
 
@@ -155,13 +155,21 @@ class Ledger(wiring.Component):
         return len(Signal(layout).as_value())
 
     def _look(self, m, told):
-        """Which rank the neighbor has in this chunk, a cycle after the table was read."""
-        up = Cat(one.valid & (one.neighbor == self.neighbor) for one in told.up)
+        """Which rank the neighbor has in this chunk, two cycles after the table was read."""
+        up, is_parent = Signal(self.n_ranks, reset_less=True), Signal(reset_less=True)
+        known = [
+            Signal.like(one.leaves, name=f"leaves{k}", reset_less=True)
+            for k, one in enumerate(told.up)
+        ]
+        m.d.sync += [
+            up.eq(Cat(one.valid & (one.neighbor == self.neighbor) for one in told.up)),
+            is_parent.eq(told.down.valid & (told.down.neighbor == self.neighbor)),
+            *(held.eq(one.leaves) for held, one in zip(known, told.up, strict=True)),
+        ]
         leaves, number = Const(0, 8), Const(0, len(self.rank))
-        for k, one in enumerate(told.up):
-            leaves = Mux(up[k], one.leaves, leaves)
+        for k, one in enumerate(known):
+            leaves = Mux(up[k], one, leaves)
             number = Mux(up[k], k, number)
-        is_parent = told.down.valid & (told.down.neighbor == self.neighbor)
         m.d.sync += [
             self.rank.eq(Mux(self.down, self.n_ranks, number)),
             self.weight.eq(Mux(self.down, 0xFF, leaves)),

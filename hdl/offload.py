@@ -61,6 +61,8 @@ class OffloadCore(wiring.Component):
     meta_width, rx_meta_width : int, int or None
         Side band of what the host sends, and of what it receives (None: the same); frames that
         are not ours keep it, and it is 0 with frames of the card.
+    thc : bool
+        False leaves out what only rounds of norms and THC need; none of those may be armed.
 
     Members
     -------
@@ -105,12 +107,13 @@ class OffloadCore(wiring.Component):
         address_width=32,
         meta_width=0,
         rx_meta_width=None,
+        thc=True,
     ):
         if not 1 <= n_ports <= 8:
             raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
         self.max_elems, self.address_width = max_elems, address_width
-        self.n_packets = n_packets
+        self.n_packets, self.thc = n_packets, thc
         self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
         message = self.scheduler.issues.p.shape()
         self.sender = Sender(message, 2**layout.peer, n_packets=n_packets)
@@ -177,7 +180,7 @@ class OffloadCore(wiring.Component):
         m.submodules.sender = sender = self.sender
         m.submodules.receiver = receiver = self.receiver
         m.submodules.maker = maker = PacketMaker(
-            self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems
+            self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc
         )
         for part in (scheduler, receiver, sender):
             if hasattr(part, "round"):
@@ -233,7 +236,7 @@ class OffloadCore(wiring.Component):
         """Ports to receiver: the stream of floats of the data packets."""
         n, round_ = self.n_bytes, self.round
         m.submodules.gate = gate = PacketGate(n, self.n_ports)
-        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems)
+        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems, thc=self.thc)
         m.submodules.locator = locator = Locator()
         names = Signal(Names(1))
         m.d.comb += [
@@ -330,16 +333,15 @@ class OffloadCore(wiring.Component):
             ),
             goal.ready.eq(arriving.valid & arriving.ready & arriving.p.last),
         ]
+        m.d.comb += results.beats.p.data.eq(Mux(source.payload, maker.kept.p.data, arriving.p.data))
         with m.If(source.valid & source.payload):
             m.d.comb += [
-                results.beats.p.data.eq(maker.kept.p.data),
                 results.beats.valid.eq(maker.kept.valid),
                 maker.kept.ready.eq(results.beats.ready),
                 source.ready.eq(maker.kept.valid & maker.kept.ready & maker.kept.p.last),
             ]
         with m.Else():
             m.d.comb += [
-                results.beats.p.data.eq(arriving.p.data),
                 results.beats.valid.eq(arriving.valid & to_result),
                 source.ready.eq(to_result & goal.ready),
             ]

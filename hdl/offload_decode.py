@@ -1,6 +1,8 @@
 """Turns the payloads that came into floats, and sorts out what is not of the round's codec."""
 
-from amaranth.hdl import Module, Mux, Signal
+from types import SimpleNamespace
+
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,10 +11,14 @@ from .decompressor import Decompressor
 from .fifo import FIFO
 from .level_table import LevelTable
 from .offload_types import Arrival, Round
+from .pipeline import copied
 from .streams import Beat
 
 ELEM_BYTES = 4
 N_PACKETS = 16  # whose head has passed, and not their payload
+
+Route = data.StructLayout({"vanishes": 1, "to_codec": 1, "to_floats": 1, "expand": 1})
+"""Where a packet's values go: one of the first three."""
 
 
 class PacketDecoder(wiring.Component):
@@ -20,7 +26,8 @@ class PacketDecoder(wiring.Component):
 
     A packet is ``wrong`` if its kind or settings are not the round's, or its length cannot be. Raw
     payloads, norms and sums pass as they are; indices become levels of 8 bits, at one beat of those
-    per cycle; coded ones are stored and checked, and only sound ones give floats.
+    per cycle; coded ones are stored and checked, and only sound ones give floats. A head takes 3
+    cycles.
 
     Parameters
     ----------
@@ -28,6 +35,8 @@ class PacketDecoder(wiring.Component):
         Of a beat, 16, 32 or 64.
     max_elems : int
         Of a packet, at most.
+    thc : bool
+        False: there are no rounds of THC, and no circuit for their indices.
 
     Members
     -------
@@ -41,8 +50,8 @@ class PacketDecoder(wiring.Component):
         Of a coded round, one for each such packet: 1 where it is sound.
     """
 
-    def __init__(self, n_bytes, *, max_elems=352):
-        self.n_bytes = n_bytes
+    def __init__(self, n_bytes, *, max_elems=352, thc=True):
+        self.n_bytes, self.thc = n_bytes, thc
         self.codec = Decompressor(n_bytes // ELEM_BYTES, max_floats=max_elems)
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
@@ -59,75 +68,110 @@ class PacketDecoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.codec = unit = self.codec
-        route = data.StructLayout({"keep": 1, "expand": 1})
-        m.submodules.levels = levels = LevelTable(self.n_bytes)
-        m.d.comb += levels.levels.eq(self.round.codec.levels)
-        m.submodules.routes = routes = FIFO(route, N_PACKETS)
+        m.submodules.routes = routes = FIFO(Route, N_PACKETS)
         m.submodules.passed = passed = FIFO(Arrival, N_PACKETS)
         wiring.connect(m, passed.o, wiring.flipped(self.arrivals))
-        head, codec = self.heads.p.head, self.round.codec
-        coded = codec.coded
-        is_data, right, keep, go = Signal(), Signal(), Signal(), Signal()
-        settings = (head.p0 == (codec.paper << 7 | codec.exponent)) & (head.p1 == codec.prescale)
-        whole = head.length == head.elems << 2
-        is_index = (head.op == Op.THC_IDX) & ~head.ph
-        index = is_index & (head.p0 == codec.index_p0) & (head.p1 == codec.index_p1)
-        index = index & (head.length << 1 == head.elems)
-        of_sums = (head.op == Op.THC_SUM) & (head.p1 == 0) & (head.length == head.elems)
-        m.d.comb += [
-            is_data.eq(head.op != Op.CONTROL),
-            keep.eq(is_data & self.heads.p.ready & right),
-            go.eq(self.heads.valid & passed.i.ready & routes.i.ready & unit.units.ready),
-            self.heads.ready.eq(passed.i.ready & routes.i.ready & unit.units.ready),
-            passed.i.valid.eq(go),
-            passed.i.p.eq(self.heads.p),
-            passed.i.p.wrong.eq(is_data & ~right),
-            routes.i.valid.eq(go & is_data & (head.length != 0)),
-            routes.i.p.keep.eq(keep),
-            routes.i.p.expand.eq(head.op == Op.THC_IDX),
-            unit.units.valid.eq(go & keep & coded),
-            unit.units.p.count.eq(head.elems),
-            unit.units.p.bytes.eq(head.length),
-            unit.units.p.exponent.eq(codec.exponent),
-            unit.units.p.paper.eq(codec.paper),
-            unit.units.p.prescale.eq(codec.prescale),
-        ]
-        with m.If(coded):
-            m.d.comb += right.eq((head.op == Op.INC) & settings & (head.length != 0))
-        with m.Elif(codec.thc):
-            m.d.comb += right.eq((index | of_sums) & (head.elems != 0))
-        with m.Else():
-            kind = Mux(codec.norm, Op.NORM, Op.RAW)
-            m.d.comb += right.eq((head.op == kind) & whole & (head.elems != 0))
+        coded, readies = copied(m, self.round.codec.coded, 2, name="coded")
+        self._sort(m, unit, passed.i, routes.i)
 
         values, through = self.values, routes.o
+        plain = self._plain(m, values.p, through.p)
         m.d.comb += [
             unit.coded.p.data.eq(values.p.data),
             unit.coded.p.last.eq(values.p.last),
+            unit.coded.valid.eq(values.valid & through.valid & through.p.to_codec),
+            plain.i_valid.eq(values.valid & through.valid & through.p.to_floats),
             self.verdicts.valid.eq(unit.verdicts.valid),
             self.verdicts.payload.eq(unit.verdicts.p.ok),
             unit.verdicts.ready.eq(self.verdicts.ready),
+            values.ready.eq(
+                through.valid
+                & (
+                    through.p.vanishes
+                    | (through.p.to_codec & unit.coded.ready)
+                    | (through.p.to_floats & plain.i_ready)
+                )
+            ),
             through.ready.eq(values.valid & values.ready & values.p.last),
+            self.floats.p.eq(Mux(coded, unit.floats.p, plain.p)),
+            self.floats.valid.eq(Mux(coded, unit.floats.valid, plain.valid)),
+            unit.floats.ready.eq(readies & self.floats.ready),
+            plain.ready.eq(~readies & self.floats.ready),
         ]
-        with m.If(through.valid & ~through.p.keep):
-            m.d.comb += values.ready.eq(1)
-        with m.Elif(through.valid & coded):
-            m.d.comb += [unit.coded.valid.eq(values.valid), values.ready.eq(unit.coded.ready)]
-        with m.If(coded):
-            m.d.comb += [
-                self.floats.p.eq(unit.floats.p),
-                self.floats.valid.eq(unit.floats.valid),
-                unit.floats.ready.eq(self.floats.ready),
-            ]
-        with m.Else():
-            m.d.comb += [
-                levels.i.p.data.eq(values.p.data),
-                levels.i.p.last.eq(values.p.last),
-                levels.i.p.expand.eq(through.p.expand),
-                self.floats.valid.eq(levels.o.valid),
-                self.floats.p.eq(levels.o.p),
-                levels.o.ready.eq(self.floats.ready),
-            ]
-            with m.If(through.valid & through.p.keep):
-                m.d.comb += [levels.i.valid.eq(values.valid), values.ready.eq(levels.i.ready)]
         return m
+
+    def _plain(self, m, beat, route):
+        """What is not coded on its way to the floats: (i_valid, i_ready, valid, ready, p)."""
+        i_valid, ready = Signal(), Signal()
+        if not self.thc:
+            return SimpleNamespace(
+                i_valid=i_valid, i_ready=ready, valid=i_valid, ready=ready, p=beat
+            )
+        m.submodules.levels = levels = LevelTable(self.n_bytes)
+        m.d.comb += [
+            levels.levels.eq(self.round.codec.levels),
+            levels.i.p.data.eq(beat.data),
+            levels.i.p.last.eq(beat.last),
+            levels.i.p.expand.eq(route.expand),
+            levels.i.valid.eq(i_valid),
+            levels.o.ready.eq(ready),
+        ]
+        o = levels.o
+        return SimpleNamespace(
+            i_valid=i_valid, i_ready=levels.i.ready, valid=o.valid, ready=ready, p=o.p
+        )
+
+    def _sort(self, m, unit, passed, routes):
+        """Compares a head with the round in one cycle, judges it in the next, then hands it on."""
+        codec = self.round.codec
+        arrival, head = Signal(Arrival, reset_less=True), self.heads.p.head
+        busy, judged, go = Signal(), Signal(), Signal()
+        facts = (
+            ("is_data", head.op != Op.CONTROL),
+            ("is_coded", head.op == Op.INC),
+            ("is_plain", head.op == Mux(codec.norm, Op.NORM, Op.RAW)),
+            ("is_index", (head.op == Op.THC_IDX) & ~head.ph),
+            ("is_sum", (head.op == Op.THC_SUM) & (head.p1 == 0)),
+            ("same", (head.p0 == Cat(codec.exponent, codec.paper)) & (head.p1 == codec.prescale)),
+            ("same_index", (head.p0 == codec.index_p0) & (head.p1 == codec.index_p1)),
+            ("whole", head.length == head.elems << 2),
+            ("half", head.length << 1 == head.elems),
+            ("one", head.length == head.elems),
+            ("filled", head.length != 0),
+            ("has_elems", head.elems != 0),
+        )
+        known = SimpleNamespace(**{name: Signal(name=name, reset_less=True) for name, _ in facts})
+        right = Signal(reset_less=True)
+        m.d.comb += self.heads.ready.eq(~busy)
+        m.d.sync += judged.eq(busy & ~go)
+        with m.If(~busy):
+            m.d.sync += [
+                busy.eq(self.heads.valid),
+                arrival.eq(self.heads.p),
+                *(getattr(known, name).eq(value) for name, value in facts),
+            ]
+        with m.Elif(go):
+            m.d.sync += busy.eq(0)
+        index = known.is_index & known.same_index & known.half
+        with m.If(codec.coded):
+            m.d.sync += right.eq(known.is_coded & known.same & known.filled)
+        with m.Elif(codec.thc):
+            m.d.sync += right.eq((index | (known.is_sum & known.one)) & known.has_elems)
+        with m.Else():
+            m.d.sync += right.eq(known.is_plain & known.whole & known.has_elems)
+        keep = known.is_data & arrival.ready & right
+        m.d.comb += [
+            go.eq(judged & passed.ready & routes.ready & unit.units.ready),
+            passed.valid.eq(go),
+            passed.p.eq(arrival),
+            passed.p.wrong.eq(known.is_data & ~right),
+            routes.valid.eq(go & known.is_data & known.filled),
+            routes.p.vanishes.eq(~keep),
+            routes.p.to_codec.eq(keep & codec.coded),
+            routes.p.to_floats.eq(keep & ~codec.coded),
+            routes.p.expand.eq(arrival.head.op == Op.THC_IDX),
+            unit.units.valid.eq(go & keep & codec.coded),
+            unit.units.p.count.eq(arrival.head.elems),
+            unit.units.p.bytes.eq(arrival.head.length),
+            *(unit.units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
+        ]

@@ -11,12 +11,16 @@ from ..offload import MAX_FRAME, Drop
 from .checksum import FrameCheck, Verdict
 from .fifo import FIFO
 from .frame_store import COUNT_WIDTH, FrameStore
-from .offload_parser import Facts, PacketParser
+from .offload_parser import Facts, PacketParser, least_beats
 from .offload_types import BODY, Arrival, NeighborWrite, Round
-from .streams import Beat, Slice
+from .streams import Beat
 
-N_FRAMES = 32  # of which the end was seen, but no verdict yet
+N_BEATS = 32  # of frames of which the end was seen, but no verdict yet
 N_HEADS = 16  # that wait for the receiver
+
+
+GateHead = data.StructLayout({"arrival": Arrival, "has_text": 1})
+"""A head, and whether it waits for its body."""
 
 
 class PacketGate(wiring.Component):
@@ -60,10 +64,11 @@ class PacketGate(wiring.Component):
         m.submodules.parser = parser = self.parser
         m.submodules.check = check = FrameCheck(n)
         m.submodules.store = store = FrameStore(8 * n, 2 * MAX_FRAME // n)
+        n_frames = N_BEATS // least_beats(n)
         record = data.StructLayout({"facts": Facts(), "n_beats": COUNT_WIDTH})
-        m.submodules.records = records = FIFO(record, N_FRAMES)
+        m.submodules.records = records = FIFO(record, n_frames)
         # Never fills: it holds no more verdicts than there are records and their output.
-        m.submodules.verdicts = verdicts = FIFO(Verdict(n), 2 * N_FRAMES)
+        m.submodules.verdicts = verdicts = FIFO(Verdict(n), 2 * n_frames)
         wiring.connect(m, wiring.flipped(self.i), parser.i)
         m.d.comb += [parser.round.eq(self.round), parser.write.eq(self.write)]
 
@@ -91,96 +96,85 @@ class PacketGate(wiring.Component):
                 first.eq(beat.p.last),
                 n_before.eq(Mux(beat.p.last, 0, n_before + 1)),
             ]
-        self._deliver(m, store, self._decide(m, records.o, verdicts.o, store))
+        self._deliver(m, store, *self._decide(m, records.o, verdicts.o, store))
         return m
 
     def _decide(self, m, records, verdicts, store):
-        """Turns facts and verdict of a frame into what is read of it; a stream of heads."""
+        """Turns facts and verdict of a frame into what is read of it; streams of heads, and of
+        what the frames are whose payloads are read."""
         n = self.n_bytes
-        decision = data.StructLayout(
-            {
-                "facts": Facts(),
-                "drop": 4,
-                "n_used": COUNT_WIDTH,
-                "n_beats": COUNT_WIDTH,
-            }
-        )
-        m.submodules.decided = decided = Slice(decision)
-        facts, new, verdict = records.p.facts, decided.i.p, verdicts.p
+        m.submodules.heads = heads = FIFO(GateHead, N_HEADS)
+        m.submodules.kinds = kinds = FIFO(1, N_HEADS)
+        known, facts, verdict = Signal(Facts(), reset_less=True), records.p.facts, verdicts.p
+        n_beats, n_read = (Signal(COUNT_WIDTH, name=n, reset_less=True) for n in ("beats", "reads"))
+        drop = Signal(4, reset_less=True)
+        busy, passes, has_values = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        sound = (verdict.fate == Fate.CODED) & (facts.drop == Drop.NONE)
+        filled = facts.head.length != 0
+        take, leaves = Signal(), Signal()
+        with m.If(~busy):
+            m.d.sync += [
+                known.eq(facts),
+                # BAD, LENGTH and CHECKSUM are the same numbers in both lists
+                drop.eq(Mux(verdict.fate != Fate.CODED, verdict.fate, facts.drop)),
+                passes.eq(sound),
+                has_values.eq(sound & filled),
+                n_beats.eq(records.p.n_beats),
+                n_read.eq((facts.check.end + (n - 1)) >> ceil_log2(n)),
+                busy.eq(take),
+            ]
+        with m.Elif(leaves):
+            m.d.sync += busy.eq(0)
         m.d.comb += [
-            decided.i.valid.eq(records.valid & verdicts.valid),
-            records.ready.eq(decided.i.ready & verdicts.valid),
-            verdicts.ready.eq(decided.i.ready & records.valid),
-            new.facts.eq(facts),
-            # BAD, LENGTH and CHECKSUM are the same numbers in both lists
-            new.drop.eq(Mux(verdict.fate != Fate.CODED, verdict.fate, facts.drop)),
-            new.n_beats.eq(records.p.n_beats),
-            new.n_used.eq((facts.check.end + (n - 1)) >> ceil_log2(n)),
-        ]
-        m.submodules.heads = heads = FIFO(Arrival, N_HEADS)
-        known = decided.o.p
-        passes, leaves = Signal(), Signal()
-        m.d.comb += [
-            passes.eq(known.drop == Drop.NONE),
-            leaves.eq(decided.o.valid & heads.i.ready & store.jobs.ready),
-            decided.o.ready.eq(leaves),
-            store.jobs.valid.eq(leaves),
-            store.jobs.p.n_stored.eq(known.n_beats),
-            store.jobs.p.n_read.eq(Mux(passes & (known.facts.head.length != 0), known.n_used, 0)),
+            take.eq(~busy & records.valid & verdicts.valid),
+            records.ready.eq(~busy & verdicts.valid),
+            verdicts.ready.eq(~busy & records.valid),
+            leaves.eq(busy & heads.i.ready & kinds.i.ready & store.jobs.ready),
+            store.jobs.valid.eq(busy & heads.i.ready & kinds.i.ready),
+            store.jobs.p.n_stored.eq(n_beats),
+            store.jobs.p.n_read.eq(Mux(has_values, n_read, 0)),
+            kinds.i.valid.eq(leaves & has_values),
+            kinds.i.payload.eq(known.head.op == Op.CONTROL),
             heads.i.valid.eq(leaves & passes),
-            heads.i.p.head.eq(known.facts.head),
-            heads.i.p.ready.eq(known.facts.ready),
-            heads.i.p.stale.eq(known.facts.stale),
+            heads.i.p.has_text.eq(has_values & (known.head.op == Op.CONTROL)),
+            heads.i.p.arrival.head.eq(known.head),
+            heads.i.p.arrival.ready.eq(known.ready),
+            heads.i.p.arrival.stale.eq(known.stale),
         ]
-        m.d.sync += self.dropped.eq(Mux(leaves & ~passes, 1 << known.drop, 0))
-        return heads.o
+        m.d.sync += self.dropped.eq(Mux(leaves & ~passes, 1 << drop, 0))
+        return heads.o, kinds.o
 
-    def _deliver(self, m, store, heads):
-        """Payloads follow their heads; the payload of a CONTROL packet goes into its head."""
+    def _deliver(self, m, store, heads, kinds):
+        """Payloads go beside their heads; the payload of a CONTROL packet goes into its head."""
         n = self.n_bytes
         n_head = HEAD_BYTES // n
-        known, frames = heads.p.head, store.o
-        index = Signal(range(n_head + 1))
-        control, empty, in_body = Signal(), Signal(), Signal()
-        sent = Signal()  # the head of this frame has been taken
+        frames = store.o
+        m.submodules.texts = texts = FIFO(8 * BODY, N_HEADS)
+        index = Signal(range(n_head))
+        in_body, is_first = Signal(), Signal()  # a payload; its first beat
+        is_text, step = Signal(), Signal()
         m.d.comb += [
-            control.eq(known.op == Op.CONTROL),
-            empty.eq(known.length == 0),
-            in_body.eq(index == n_head),
-            self.heads.p.eq(heads.p),
+            is_text.eq(kinds.payload),
+            self.heads.p.eq(heads.p.arrival),
+            self.heads.p.head.body.eq(texts.o.payload),
+            self.heads.valid.eq(heads.valid & (texts.o.valid | ~heads.p.has_text)),
+            heads.ready.eq(self.heads.ready & (texts.o.valid | ~heads.p.has_text)),
+            texts.o.ready.eq(self.heads.ready & heads.valid & heads.p.has_text),
             self.values.p.data.eq(frames.p.data),
             self.values.p.last.eq(frames.p.last),
+            self.values.valid.eq(frames.valid & kinds.valid & in_body & ~is_text),
+            texts.i.payload.eq(frames.p.data),
+            texts.i.valid.eq(frames.valid & kinds.valid & is_first & is_text),
+            frames.ready.eq(
+                kinds.valid
+                & (~in_body | Mux(is_text, ~is_first | texts.i.ready, self.values.ready))
+            ),
+            step.eq(frames.valid & frames.ready),
+            kinds.ready.eq(step & frames.p.last),
         ]
-        done = Signal()
-        read = Signal()  # all that is read of this frame has been
-        with m.If(control & ~empty):  # the head leaves with its payload's first beat
-            text = Signal(8 * BODY, reset_less=True)
-            has_text = Signal()
-            m.d.comb += [
-                self.heads.valid.eq(heads.valid & has_text & ~sent),
-                self.heads.p.head.body.eq(text),
-                frames.ready.eq(~read),
-            ]
-            with m.If(frames.valid & in_body & ~has_text):
-                m.d.sync += [text.eq(frames.p.data), has_text.eq(1)]
-            with m.If(done):
-                m.d.sync += has_text.eq(0)
-        with m.Else():
-            m.d.comb += [
-                self.heads.valid.eq(heads.valid & ~sent),
-                self.values.valid.eq(frames.valid & in_body & heads.valid & ~read),
-                frames.ready.eq(heads.valid & ~empty & ~read & (~in_body | self.values.ready)),
-            ]
-        taken, ends = Signal(), Signal()
-        m.d.comb += [
-            taken.eq(sent | (self.heads.valid & self.heads.ready)),
-            ends.eq(frames.valid & frames.ready & frames.p.last),
-            done.eq(heads.valid & taken & (empty | read | ends)),
-            heads.ready.eq(done),
-        ]
-        m.d.sync += [sent.eq(taken & ~done & heads.valid), read.eq((read | ends) & ~done)]
-        with m.If(frames.valid & frames.ready):
+        with m.If(step):
+            m.d.sync += [index.eq(index + 1), is_first.eq(0)]
+            with m.If(~in_body & (index == n_head - 1)):
+                m.d.sync += [in_body.eq(1), is_first.eq(1)]
             with m.If(frames.p.last):
-                m.d.sync += index.eq(0)
-            with m.Elif(~in_body):
-                m.d.sync += index.eq(index + 1)
+                m.d.sync += [index.eq(0), in_body.eq(0), is_first.eq(0)]

@@ -24,6 +24,8 @@ from .offload_types import (
     TagWrite,
     Weighed,
 )
+from .pipeline import copied
+from .primitives import one_hot
 from .reduce import Op as SumOp
 from .streams import Beat, BlockFIFO
 from .summing import Summing
@@ -32,6 +34,12 @@ from .tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 ELEM_BYTES = 4
 GRADIENT, RESULT = 0, 1  # regions of the gradient port
 N_PACKETS = 16  # whose values are being read and added
+
+
+def Goal(thc):
+    """What becomes of a packet's sums: one of the first four; with THC, what is added to each."""
+    fields = {"to_codec": 1, "to_line": 1, "to_image": 1, "stays": 1, "scored": 1}
+    return data.StructLayout(fields | ({"fill": 8} if thc else {}))
 
 
 class PacketMaker(wiring.Component):
@@ -50,6 +58,8 @@ class PacketMaker(wiring.Component):
         Contributions to a chunk, at most.
     max_elems : int
         Of a packet, at most.
+    thc : bool
+        False: there are no rounds of norms or THC, and no circuit for their sums.
 
     Members
     -------
@@ -75,8 +85,8 @@ class PacketMaker(wiring.Component):
     kept : Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
-    def __init__(self, n_bytes, *, n_ranks=4, max_elems=352):
-        self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
+    def __init__(self, n_bytes, *, n_ranks=4, max_elems=352, thc=True):
+        self.n_bytes, self.n_ranks, self.max_elems, self.thc = n_bytes, n_ranks, max_elems, thc
         self.lanes = n_bytes // ELEM_BYTES
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
@@ -102,8 +112,27 @@ class PacketMaker(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.summing = summing = Summing(
-            self.lanes, max_beats=-(-self.max_elems // self.lanes)
+            self.lanes, max_beats=-(-self.max_elems // self.lanes), integers=self.thc
         )
+        expands = self._own_values(m, summing.own)
+        wiring.connect(m, wiring.flipped(self.contributions), summing.contributions)
+        m.submodules.goals = goals = FIFO(Goal(self.thc), N_PACKETS)
+        told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
+        m.submodules.told = told = FIFO(told_shape, N_PACKETS)
+        m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
+        wiring.connect(m, owned.o, wiring.flipped(self.own))
+        m.submodules.compressor = compressor = Compressor(self.lanes, max_floats=self.max_elems)
+        tagger, to_tag = self._tagger(m)
+        self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, compressor.units, to_tag)
+        self._finish(m, summing.sums, goals.o, told.o, compressor, tagger)
+        return m
+
+    def _own_values(self, m, own):
+        """What was read goes to the sums, indices of THC as levels; returns a queue that is told,
+        for each packet, whether that is what it holds."""
+        if not self.thc:
+            wiring.connect(m, wiring.flipped(self.values), own)
+            return None
         m.submodules.levels = levels = LevelTable(self.n_bytes)
         m.submodules.expanded = expanded = FIFO(1, N_PACKETS)
         m.d.comb += [
@@ -115,21 +144,8 @@ class PacketMaker(wiring.Component):
             self.values.ready.eq(levels.i.ready & expanded.o.valid),
             expanded.o.ready.eq(self.values.valid & self.values.ready & self.values.p.last),
         ]
-        wiring.connect(m, levels.o, summing.own)
-        wiring.connect(m, wiring.flipped(self.contributions), summing.contributions)
-        goal = data.StructLayout({"terminal": 1, "scored": 1, "fill": 8})
-        m.submodules.goals = goals = FIFO(goal, N_PACKETS)
-        told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
-        m.submodules.told = told = FIFO(told_shape, N_PACKETS)
-        m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
-        wiring.connect(m, owned.o, wiring.flipped(self.own))
-        m.submodules.compressor = compressor = Compressor(self.lanes, max_floats=self.max_elems)
-        tagger, to_tag = self._tagger(m)
-        self._prepare(
-            m, summing.jobs, goals.i, told.i, owned.i, expanded.i, compressor.units, to_tag
-        )
-        self._finish(m, summing.sums, goals.o, told.o, compressor, tagger)
-        return m
+        wiring.connect(m, levels.o, own)
+        return expanded.i
 
     def _tagger(self, m):
         """The tagger, and a queue of what it is to tag: each head, in order."""
@@ -150,7 +166,7 @@ class PacketMaker(wiring.Component):
         ]
         return tagger, to_tag.i
 
-    def _prepare(self, m, jobs, goals, told, owned, expanded, units, to_tag):
+    def _prepare(self, m, jobs, goals, told, owned, expands, units, to_tag):
         """One packet after the other: what to read, what to add, what the head says."""
         packet = Signal(Packet, reset_less=True)
         marks = Signal(self.answer.shape(), reset_less=True)
@@ -164,14 +180,10 @@ class PacketMaker(wiring.Component):
         codec = self.round.codec
         low = ceil_log2(self.n_bytes)
         indices, leaf = Signal(), Signal()  # the own values are indices, and are sent as they are
-        missing, fill = Signal(8, reset_less=True), Signal(8, reset_less=True)
-        m.d.sync += fill.eq((missing * codec.g) >> 1)
         m.d.comb += [
             self.ask.eq(packet.number),
             indices.eq(codec.thc & ~packet.ph),
             leaf.eq(indices & (packet.wait == 0) & ~packet.terminal),
-            expanded.payload.eq(indices & ~leaf),
-            goals.p.fill.eq(Mux(codec.thc, fill, 0)),
             self.reads.p.region.eq(Mux(packet.ph, RESULT, GRADIENT)),
             self.reads.p.offset.eq(Mux(indices, offset >> 1, offset)),
             self.reads.p.n_beats.eq(Mux(indices, n_index_beats, n_beats)),
@@ -180,13 +192,23 @@ class PacketMaker(wiring.Component):
             jobs.p.n_beats.eq(Mux(leaf, n_index_beats, n_beats)),
             jobs.p.op.eq(Mux(codec.norm, SumOp.MAX, Mux(codec.thc, SumOp.INT8, SumOp.FLOAT))),
             jobs.p.n_contributions.eq(n_present),
-            goals.p.terminal.eq(packet.terminal),
+            goals.p.to_codec.eq(codec.coded & ~packet.terminal),
+            goals.p.to_line.eq(~codec.coded & ~packet.terminal),
+            goals.p.to_image.eq(codec.coded & packet.terminal),
+            goals.p.stays.eq(~codec.coded & packet.terminal),
             owned.p.leaves.eq(leaves),
             units.p.count.eq(packet.elems),
             *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
             units.p.limit.eq(0xFFFF),
             *(owned.p[name].eq(packet[name]) for name in ("chunk", "number", "offset", "elems")),
         ]
+        if self.thc:
+            missing, fill = Signal(8, reset_less=True), Signal(8, reset_less=True)
+            m.d.sync += [missing.eq(codec.n - leaves), fill.eq((missing * codec.g) >> 1)]
+            m.d.comb += [
+                expands.payload.eq(indices & ~leaf),
+                goals.p.fill.eq(Mux(codec.thc, fill, 0)),
+            ]
         head = told.p.head
         m.d.comb += [
             *(head[name].eq(packet[name]) for name in ("ph", "neighbor", "elems")),
@@ -226,10 +248,9 @@ class PacketMaker(wiring.Component):
                 m.d.comb += [head.op.eq(Op.THC_SUM), head.length.eq(packet.elems)]
             with m.Else():
                 m.d.comb += head.op.eq(Mux(codec.norm, Op.NORM, Op.RAW))
-        room = Signal()
-        m.d.comb += room.eq(
-            jobs.ready & goals.ready & told.ready & owned.ready & expanded.ready & to_tag.ready
-        )
+        queues = [jobs, goals, told, owned, to_tag, *([expands] if self.thc else [])]
+        room = Signal()  # nobody else fills them, and it takes cycles between two entries
+        m.d.sync += room.eq(Cat(queue.ready for queue in queues).all())
         tags, scored = self.round.tags, Signal()
         was_armed, ends = Signal(), Signal()  # the round ends: its histogram becomes a threshold
         m.d.sync += [
@@ -244,7 +265,7 @@ class PacketMaker(wiring.Component):
             to_tag.p.scored.eq(scored),
             to_tag.p.elems.eq(Mux(packet.retx, 0, packet.elems)),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("REST"):
                 n_octets = Mux(codec.thc, self.packets.p.elems, self.packets.p.elems << 2)
                 m.d.comb += self.packets.ready.eq(~ends)
@@ -292,7 +313,6 @@ class PacketMaker(wiring.Component):
                 ]
                 m.next = "FILL"
             with m.State("FILL"):
-                m.d.sync += missing.eq(codec.n - leaves)
                 m.next = "FILLED"
             with m.State("FILLED"):
                 m.next = "READ"
@@ -302,7 +322,7 @@ class PacketMaker(wiring.Component):
                     m.d.comb += [
                         jobs.valid.eq(1),
                         goals.valid.eq(1),
-                        expanded.valid.eq(1),
+                        *([expands.valid.eq(1)] if self.thc else []),
                         units.valid.eq(codec.coded & ~packet.terminal),
                         told.valid.eq(~packet.terminal),
                         to_tag.valid.eq(~packet.terminal),
@@ -318,44 +338,38 @@ class PacketMaker(wiring.Component):
                     ]
                 with m.If(~present.any()):
                     m.next = "REST"
+        one_hot(fsm)
 
     def _finish(self, m, sums, goals, told, compressor, tagger):
         """Sums become payloads, or this node's own result; heads get their tags."""
         m.submodules.image = image = CodecImage(self.lanes)
-        codec, coded = self.round.codec, self.round.codec.coded
-        go = Signal()
-        entry, out = Signal(), Signal()  # the beat goes to the compressor; to the payload
-        to_image, to_kept = Signal(), Signal()
-        terminal = goals.p.terminal
-        ready = Signal()
+        codec = self.round.codec
+        coded, of_units = copied(m, codec.coded, 2, name="coded")
+        go, ready, may_tag = Signal(), Signal(), Signal()
+        goal = goals.p
         # raw payloads wait for their tags here, as coded ones do in the compressor
         longest = -(-self.max_elems // self.lanes)
         m.submodules.raw = raw = BlockFIFO(Beat(8 * self.n_bytes), 2 * longest + 64)
-        may_tag = Signal()
         m.d.comb += [
-            entry.eq(coded & ~terminal),
-            out.eq(~coded & ~terminal),
-            to_image.eq(coded & terminal),
-            to_kept.eq(~coded & terminal),
             image.codec.eq(codec),
-            may_tag.eq(~goals.p.scored | tagger.floats.ready),
+            may_tag.eq(~goal.scored | tagger.floats.ready),
             ready.eq(
-                (entry & compressor.floats.ready & may_tag)
-                | (out & raw.i.ready & may_tag)
-                | (to_image & image.i.ready)
-                | (to_kept & self.kept.ready)
+                (goal.to_codec & compressor.floats.ready & may_tag)
+                | (goal.to_line & raw.i.ready & may_tag)
+                | (goal.to_image & image.i.ready)
+                | (goal.stays & self.kept.ready)
             ),
-            tagger.floats.valid.eq(go & goals.p.scored),
+            tagger.floats.valid.eq(go & goal.scored),
             tagger.floats.p.eq(sums.p),
             go.eq(goals.valid & sums.valid & ready),
             sums.ready.eq(goals.valid & ready),
             goals.ready.eq(go & sums.p.last),
-            compressor.floats.valid.eq(goals.valid & sums.valid & entry & may_tag),
+            compressor.floats.valid.eq(goals.valid & sums.valid & goal.to_codec & may_tag),
             compressor.floats.p.data.eq(sums.p.data),
             compressor.floats.p.last.eq(sums.p.last),
-            raw.i.valid.eq(go & out),
+            raw.i.valid.eq(goals.valid & sums.valid & goal.to_line & may_tag),
             raw.i.p.eq(sums.p),
-            image.i.valid.eq(go & to_image),
+            image.i.valid.eq(goals.valid & sums.valid & goal.to_image),
             image.i.p.eq(sums.p),
         ]
         with m.If(coded):
@@ -370,37 +384,45 @@ class PacketMaker(wiring.Component):
             ]
         with m.Else():
             m.d.comb += [
-                self.kept.valid.eq(goals.valid & sums.valid & terminal),
-                self.kept.p.last.eq(sums.p.last),
-                # what is missing of THC sums counts half a table each; no level sum passes 255
-                *(
-                    self.kept.p.data[8 * k : 8 * k + 8].eq(
-                        sums.p.data[8 * k : 8 * k + 8] + goals.p.fill
-                    )
-                    for k in range(self.n_bytes)
-                ),
+                self.kept.valid.eq(goals.valid & sums.valid & goal.stays),
+                self.kept.p.eq(sums.p),
                 self.payload.valid.eq(raw.o.valid),
                 self.payload.p.eq(raw.o.p),
                 raw.o.ready.eq(self.payload.ready),
             ]
-        is_unit, known, tag = Signal(), Signal(), tagger.tags
+            if self.thc:  # what is missing counts half a table each; no level sum passes 255
+                octets = (sums.p.data[8 * k : 8 * k + 8] + goal.fill for k in range(self.n_bytes))
+                m.d.comb += self.kept.p.data.eq(Cat(octet[:8] for octet in octets))
+        self._heads(m, told, tagger.tags, compressor.sizes, of_units)
+
+    def _heads(self, m, told, tag, sizes, coded):
+        """A head leaves with its tag, and the size of what was coded, from a register."""
+        is_unit, known, busy = Signal(), Signal(), Signal()
         is_data = told.p.head.op != Op.CONTROL
+        head = Signal(Head, reset_less=True)
+        m.d.comb += [
+            is_unit.eq(coded & is_data),
+            known.eq(told.valid & tag.valid & (sizes.valid | ~is_unit) & ~busy),
+            told.ready.eq(known),
+            tag.ready.eq(known),
+            sizes.ready.eq(known & is_unit),
+            self.heads.valid.eq(busy),
+            self.heads.p.eq(head),
+        ]
         m.d.sync += [
-            self.weighed.valid.eq(told.valid & told.ready & is_data & ~told.p.head.retx),
+            self.weighed.valid.eq(known & is_data & ~told.p.head.retx),
             self.weighed.number.eq(told.p.number),
             self.weighed.important.eq(tag.p.important),
         ]
-        m.d.comb += [
-            is_unit.eq(coded & is_data),
-            known.eq(told.valid & tag.valid & (compressor.sizes.valid | ~is_unit)),
-            self.heads.valid.eq(known),
-            self.heads.p.eq(told.p.head),
-            self.heads.p.imp.eq(tag.p.important),
-            self.heads.p.lc.eq(tag.p.queue),
-            self.heads.p.tos.eq(tag.p.tos),
-            told.ready.eq(self.heads.ready & known),
-            tag.ready.eq(self.heads.ready & known),
-            compressor.sizes.ready.eq(self.heads.ready & known & is_unit),
-        ]
-        with m.If(is_unit):
-            m.d.comb += self.heads.p.length.eq(compressor.sizes.p.bytes)
+        with m.If(~busy):
+            m.d.sync += [
+                busy.eq(known),
+                head.eq(told.p.head),
+                head.imp.eq(tag.p.important),
+                head.lc.eq(tag.p.queue),
+                head.tos.eq(tag.p.tos),
+            ]
+            with m.If(is_unit):
+                m.d.sync += head.length.eq(sizes.p.bytes)
+        with m.Elif(self.heads.ready):
+            m.d.sync += busy.eq(0)

@@ -30,6 +30,12 @@ RAW_HEAD = HEAD_BYTES - UDP.start  # UDP and gradnic header
 DEPTH = 6  # stages
 
 
+def least_beats(n_bytes):
+    """Beats of the shortest frame that `gradnic.hdl.aggregator_intake.Intake` takes for ours, or
+    fewer: it has a JOB."""
+    return 2 if n_bytes < GRADNIC.job.stop else 1
+
+
 def Facts():
     """What the head says of a frame.
 
@@ -56,7 +62,7 @@ class PacketParser(wiring.Component):
     Members
     -------
     i : In(stream.Signature(FrameBeat(n_bytes, meta_width=...)))
-        ``meta`` is the port.
+        Frames long enough for a JOB. ``meta`` is the port.
     beats : Out(stream.Signature(FrameBeat(n_bytes)))
     facts : Out(stream.Signature(Facts()))
     round : In(Round)
@@ -81,8 +87,10 @@ class PacketParser(wiring.Component):
         m = Module()
         n = self.n_bytes
         m.submodules.queue = queue = FIFO(FrameBeat(n), QUEUE_BEATS)
-        # Never fills: it holds no more frames than the queue beats, its output and the pipeline.
-        m.submodules.facts = facts = FIFO(Facts(), 2 * QUEUE_BEATS)
+        # Never fills: no more frames are in the queue, its output and the pipeline.
+        m.submodules.facts = facts = FIFO(
+            Facts(), 2 * QUEUE_BEATS // least_beats(n), never_full=True
+        )
         wiring.connect(m, queue.o, wiring.flipped(self.beats))
         wiring.connect(m, facts.o, wiring.flipped(self.facts))
         m.d.comb += [

@@ -67,19 +67,26 @@ class Pace(wiring.Component):
             product.a.eq(self.rate),
             product.b.eq(alpha),
             self.echoes.ready.eq(clock == 6),
+        ]
+        # an echo stands while the clock runs
+        slow, fine = Signal(reset_less=True), Signal(reset_less=True)
+        grows, below = Signal(reset_less=True), Signal(reset_less=True)
+        m.d.sync += [
             wanted.eq(self.rate + change),
+            slow.eq(echo.round_trip > rules.high),
+            below.eq(echo.round_trip < rules.low),
+            grows.eq(has_before & (echo.round_trip > before)),
+            fine.eq(below | ~grows),
         ]
         with m.If(self.echoes.valid):
             m.d.sync += clock.eq(Mux(clock == 6, 0, clock + 1))
         with m.If((clock == 0) & self.echoes.valid & (rules.rule == BY_MARKS)):
             m.d.sync += alpha.eq(alpha + share - (alpha >> GAIN))
-        with m.If(clock == 5):
+        with m.If(clock == 4):
             m.d.sync += change.eq(0)
             with m.If(rules.rule == BY_MARKS):
                 m.d.sync += change.eq(Mux(echo.ce_share.any(), -(product.p >> 17), rules.step))
             with m.If(rules.rule == BY_ROUND_TRIP):
-                slow, grows = echo.round_trip > rules.high, has_before & (echo.round_trip > before)
-                fine = (echo.round_trip < rules.low) | ~grows
                 m.d.sync += [
                     before.eq(echo.round_trip),
                     has_before.eq(1),
@@ -95,12 +102,13 @@ class Pace(wiring.Component):
         """Credit in 1/65536 bytes: what is spent is taken off before the cycle's share is added."""
         width = 16 + 16 + 2
         credit = Signal(signed(width))
-        left, most = Signal(signed(width + 1)), Signal(signed(width + 1))
         added = self.rate << ceil_log2(self.n_bytes)
+        most = self.burst << 16
+        limit = Signal(signed(width + 1), reset_less=True)  # from there on the credit is full
         goes = self.frames.valid & self.frames.ready
-        m.d.comb += [
-            self.frames.ready.eq(~credit[-1]),
-            left.eq(credit - Mux(goes, self.frames.payload << 16, 0) + added),
-            most.eq(self.burst << 16),
-        ]
-        m.d.sync += credit.eq(Mux(left > most, most, left))
+        m.d.comb += self.frames.ready.eq(~credit[-1])
+        m.d.sync += [limit.eq(most - added), credit.eq(credit + added)]
+        with m.If(credit > limit):
+            m.d.sync += credit.eq(most)
+        with m.If(goes):  # for more bytes than a cycle brings
+            m.d.sync += credit.eq(credit + added - (self.frames.payload << 16))

@@ -1,6 +1,6 @@
 """What the range of a PROBE lacks: seen packet by packet, then weighed by the leaves behind it."""
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,7 +22,7 @@ class ProbeScan(wiring.Component):
     busy : Out(1)
         That is under way.
     lacks, lost : Out(1), Out(BYTES_WIDTH)
-        Something is missing; its bytes, times the leaves.
+        Something is missing, a cycle late; its bytes, times the leaves.
     body : Out(8 * BODY)
         Bit k is 1 for a packet that is closed.
     """
@@ -49,14 +49,13 @@ class ProbeScan(wiring.Component):
         bit = Signal(range(8 * BODY), reset_less=True)
         m.d.comb += [
             self.busy.eq(leaves != 0),
-            self.lacks.eq(missing != 0),
             self.lost.eq(lost),
             self.body.eq(body),
         ]
         with m.If(self.start):
             m.d.sync += [
                 missing.eq(0),
-                body.eq((Const(1, 8) << self.first_bit) - 1),
+                body.eq(Cat(self.first_bit > k for k in range(7))),
                 bit.eq(self.first_bit),
             ]
         with m.If(self.sees):
@@ -65,7 +64,7 @@ class ProbeScan(wiring.Component):
                 body.bit_select(bit, 1).eq(self.closed),
                 bit.eq(bit + 1),
             ]
-        m.d.sync += [leaves.eq(leaves >> 1), shifted.eq(shifted << 1)]
+        m.d.sync += [leaves.eq(leaves >> 1), shifted.eq(shifted << 1), self.lacks.eq(missing != 0)]
         with m.If(leaves[0]):
             m.d.sync += lost.eq(lost + shifted)
         with m.If(self.weighs):

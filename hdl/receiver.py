@@ -38,18 +38,19 @@ from .offload_types import (
     Round,
 )
 from .packet_walk import PacketWalk, Place
+from .primitives import one_hot
 from .probe_scan import ProbeScan
 
 CE = 3  # of the ECN bits
 
 
 class Receiver(wiring.Component):
-    """Decides on one packet at a time: 8 cycles for data, about 25 + 6 a packet for a PROBE.
+    """Decides on one packet at a time: 9 cycles for data, about 25 + 6 a packet for a PROBE.
 
     A chunk is reported once all of its packets from one sender are closed and in memory: on
     ``added`` from a child, on ``finals`` from the parent or from this node's own terminal row.
     A PROBE that finds packets missing closes them where the neighbor's allowance covers them, at
-    8 cycles per packet, else it is answered by a BITMAP.
+    9 cycles per packet, else it is answered by a BITMAP.
 
     Parameters
     ----------
@@ -194,6 +195,8 @@ class Receiver(wiring.Component):
         ]
 
         down, closes = Signal(), Signal()
+        to_goals, to_landings, to_results = Signal(), Signal(), Signal()  # in the cycle of `closes`
+        keeps = Signal(reset_less=True)
         giving = Signal()  # the packet did not come, and is closed all the same
         leaves = head.arg[32 - LEAVES_WIDTH :]
         m.submodules.ledger = ledger = self.ledger
@@ -233,9 +236,17 @@ class Receiver(wiring.Component):
             results.i.p.eq(target),
             sources.i.p.eq(is_own),
             goals.i.p.down.eq(down),
+            goals.i.p.keep.eq(keeps),
+            goals.i.valid.eq(to_goals),
+            landings.i.valid.eq(to_landings),
+            landing.entries.valid.eq(to_landings | (closes & giving)),
+            results.i.valid.eq(to_results),
+            sources.i.valid.eq(to_results),
+            result.entries.valid.eq(to_results),
             landing.entries.p.eq(done),
             result.entries.p.eq(done),
         ]
+        m.d.sync += [to_goals.eq(0), closes.eq(0), to_landings.eq(0), to_results.eq(0)]
 
         # Why it may change nothing.
         fits, too_far, sound = Signal(), Signal(), Signal()
@@ -254,6 +265,7 @@ class Receiver(wiring.Component):
         first = Signal(Place, reset_less=True)
         allowed = Signal(BYTES_WIDTH, reset_less=True)
         allows, ends_range = Signal(), Signal()
+        last_seen = Signal.like(n_seen, reset_less=True)  # of a range that is not too long
         m.d.comb += [
             self.read_allowance.eq(head.neighbor),
             scan.first_bit.eq(head.seq[:3]),
@@ -266,13 +278,15 @@ class Receiver(wiring.Component):
             allowed.eq(self.allowances),
             allows.eq(scan.lost <= allowed),
             self.spent.eq(allowed - scan.lost),
-            ends_range.eq(n_seen + 1 == head.elems),
+            last_seen.eq(head.elems - 1),
+            ends_range.eq(n_seen == last_seen),
         ]
 
         fresh = Signal()  # an arrival was taken in the last cycle
         m.d.sync += fresh.eq(0)
         m.submodules.marked = marked = MarkShare()
-        divided = marked.known
+        divided = Signal()  # a cycle late: it is known long before it is told
+        m.d.sync += divided.eq(marked.known)
         for name in ("ph", "slot", "arg", "lc"):
             m.d.comb += to[name].eq(head[name])
         m.d.comb += [
@@ -295,7 +309,7 @@ class Receiver(wiring.Component):
             self.controls.p.share.eq(head.p1),
         ]
 
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("REST"):
                 m.d.comb += [
                     self.own.ready.eq(1),
@@ -358,24 +372,21 @@ class Receiver(wiring.Component):
                 m.d.sync += sound.eq(self.verdicts.payload)
                 with m.If(self.verdicts.valid):
                     m.next = "JUDGE"
-            self._pass(m, "JUDGE", "ACT")
+            self._pass(m, "JUDGE", "JUDGED", "ACT")
             with m.State("ACT"):
                 accepted = Signal()
                 m.d.comb += accepted.eq(is_own | (reason == Drop.NONE))
                 with m.If(room):
                     m.next = "REST"
-                    m.d.comb += [
-                        goals.i.valid.eq(~is_own & (~coded | sound)),
-                        goals.i.p.keep.eq(reason == Drop.NONE),
+                    m.d.sync += [  # done in the next cycle, in which nothing of it has changed
+                        to_goals.eq(~is_own & (~coded | sound)),
+                        keeps.eq(reason == Drop.NONE),
                         closes.eq(accepted),
-                        landings.i.valid.eq(accepted & ~down),
-                        landing.entries.valid.eq(accepted & ~down),
-                        results.i.valid.eq(accepted & down),
-                        sources.i.valid.eq(accepted & down),
-                        result.entries.valid.eq(accepted & down),
+                        to_landings.eq(accepted & ~down),
+                        to_results.eq(accepted & down),
                     ]
                     with m.If(~is_own):
-                        m.d.sync += self.dropped.eq(1 << reason)
+                        m.d.sync += self.dropped.eq(Cat(reason == drop for drop in Drop))
             with m.State("START"):
                 m.d.comb += scan.start.eq(1)
                 m.d.sync += n_seen.eq(0)
@@ -410,13 +421,13 @@ class Receiver(wiring.Component):
             self._pass(m, "GIVE", "GIVE1", "GIVE2", "GIVE3", "GIVE4", "GIVE5", "GIVE6", "GIVEN")
             with m.State("GIVEN"):
                 with m.If(room):
-                    with m.If(~closed):
-                        m.d.comb += [closes.eq(1), landing.entries.valid.eq(1)]
-                        m.d.sync += self.given_up.eq(1)
-                    m.d.sync += [n_seen.eq(n_seen + 1), place.eq(walk.following)]
-                    m.next = "GIVE"
-                    with m.If(ends_range):
-                        m.next = "STOP"
+                    m.d.sync += [closes.eq(~closed), self.given_up.eq(~closed)]
+                    m.next = "GONE"
+            with m.State("GONE"):
+                m.d.sync += [n_seen.eq(n_seen + 1), place.eq(walk.following)]
+                m.next = "GIVE"
+                with m.If(ends_range):
+                    m.next = "STOP"
             with m.State("STOP"):
                 m.d.comb += [self.replies.valid.eq(divided), to.p0.eq(Subtype.STOP)]
                 with m.If(self.replies.ready & divided):
@@ -440,6 +451,7 @@ class Receiver(wiring.Component):
                 with m.If(self.replies.ready & divided):
                     m.d.sync += self.answered.eq(1)
                     m.next = "REST"
+        one_hot(fsm)
         return m
 
     def _target(self, m, offset, elems, down):

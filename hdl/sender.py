@@ -25,6 +25,7 @@ from .offload_types import (
 )
 from .pace import Echo
 from .packet_walk import LATENCY, PacketWalk, Place
+from .primitives import one_hot
 from .round_robin import first_of
 
 N_RUNS = 16  # under way at a time
@@ -104,8 +105,10 @@ class RunSplitter(wiring.Component):
         packets = Signal(NUMBER_WIDTH, reset_less=True)
         chunk = Signal(CHUNK_WIDTH, reset_less=True)
         run = Signal(Run, reset_less=True)
+        peer = Signal.like(message.sends[0].peer, reset_less=True)
         index = Signal(range(RUN))
         stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
+        stands = Signal()  # stood == LATENCY
         m.d.comb += [
             walk.geometry.eq(cut),
             walk.place.eq(place),
@@ -164,29 +167,34 @@ class RunSplitter(wiring.Component):
                         m.next = "PEER"
             with m.State("PEER"):
                 m.d.sync += [place.eq(first), left.eq(n_packets)]
-                peer = Signal.like(message.sends[0].peer)
-                m.d.comb += peer.eq(message.sends[0].peer)
+                m.d.sync += peer.eq(message.sends[0].peer)
                 for k in reversed(range(n_sends)):
                     with m.If(to_do[k]):
-                        m.d.comb += peer.eq(message.sends[k].peer)
+                        m.d.sync += peer.eq(message.sends[k].peer)
                 m.d.sync += [
                     to_do.eq(to_do & (to_do - 1)),
                     run.ph.eq(message.gather),
                     run.terminal.eq(message.terminal),
                     run.flow.eq(message.flow),
                     run.wait.eq(message.wait),
-                    run.neighbor.eq(self.peers[peer]),
                 ]
                 m.next = "IDLE"
                 with m.If(to_do.any()):
                     m.next = "START"
             with m.State("START"):
-                m.d.sync += [run.place.eq(place), index.eq(0), stood.eq(1)]
+                m.d.sync += [
+                    run.neighbor.eq(self.peers[peer]),
+                    run.place.eq(place),
+                    index.eq(0),
+                    stood.eq(1),
+                    stands.eq(LATENCY == 1),
+                ]
                 m.next = "WALK"
             with m.State("WALK"):
-                m.d.sync += stood.eq(stood + 1)
-                with m.If(stood == LATENCY):
+                m.d.sync += [stood.eq(stood + 1), stands.eq(stood == LATENCY - 1)]
+                with m.If(stands):
                     m.d.sync += [
+                        stands.eq(0),
                         index.eq(index + 1),
                         run.n_less_1.eq(index),
                         place.eq(walk.following),
@@ -201,6 +209,7 @@ class RunSplitter(wiring.Component):
                     m.next = "START"
                     with m.If(left == 0):
                         m.next = "PEER"
+        one_hot(fsm)
         return m
 
 
@@ -220,7 +229,7 @@ class Sender(wiring.Component):
     weighed : In(Weighed)
         What became of each packet, before its PROBE is answered.
     controls : In(stream.Signature(Control))
-        Each takes up to 5 * `N_RUNS` + 3 cycles.
+        Each takes up to 5 * `N_RUNS` + 4 cycles.
     echoed, echo : Out(1), Out(Echo)
         A pulse for each STOP or BITMAP, and what it tells of the way.
     drained : Out(1)
@@ -279,7 +288,7 @@ class Sender(wiring.Component):
         self.mask_read = masks.read_port(domain="comb")
 
     def _enter(self, m, runs, busy):
-        """A new run takes the first free place, unless an answer writes a mask."""
+        """A new run takes the first free place, unless an answer may write a mask."""
         free = Cat(state == State.FREE for state in self.states)
         place, any_free = Signal(range(N_RUNS)), Signal()  # as of two cycles before
         take, taken = Signal(), Signal(2)
@@ -342,17 +351,21 @@ class Sender(wiring.Component):
             self.stamp_write.addr.eq(at),
             self.stamp_write.data.eq(self.now),
         ]
+        here = Signal(N_RUNS, reset_less=True)  # bit `at`, a cycle late: it stays for four
+        m.d.sync += here.eq(Cat(at == k for k in range(N_RUNS)))
         for k, one in enumerate(self.states):
-            with m.If(at == k):
+            with m.If(here[k]):
                 m.d.sync += state.eq(one)
 
         def become(new):
             for k, one in enumerate(self.states):
-                with m.If(at == k):
+                with m.If(here[k]):
                     m.d.sync += one.eq(new)
 
-        late = Signal()
+        # a cycle late: packets are more than that apart
+        late, room = Signal(), Signal()
         m.d.sync += [
+            room.eq(queue.i.ready),
             stamp.eq(stamps.data),
             age.eq(self.now - stamp),
             late.eq(age >= self.round.t_probe),
@@ -385,17 +398,18 @@ class Sender(wiring.Component):
                     m.d.sync += at.eq(at + 1)
             with m.State("SEND"):
                 stands, sends, waits = Signal(), Signal(), Signal()
-                m.d.comb += [
-                    stands.eq(stood == LATENCY),
-                    waits.eq(mask[0] & selects & ~importance.read_data),
-                    sends.eq(mask[0] & ~waits),
-                    queue.i.valid.eq(sends & stands),
+                later = selects & ~importance.read_data
+                m.d.comb += queue.i.valid.eq(sends & stands & room)
+                m.d.sync += [  # of the place that stands
+                    waits.eq(mask[0] & later),
+                    sends.eq(mask[0] & ~later),
                 ]
                 with m.If(~stands):
-                    m.d.sync += stood.eq(stood + 1)
-                with m.Elif(queue.i.ready | ~sends):
+                    m.d.sync += [stood.eq(stood + 1), stands.eq(stood == LATENCY - 1)]
+                with m.Elif(room | ~sends):
                     m.d.sync += [
                         stood.eq(0),
+                        stands.eq(0),
                         mask.eq(mask >> 1),
                         rest.eq(Cat(rest[1:], waits)),
                         left_some.eq(left_some | waits),
@@ -436,10 +450,11 @@ class Sender(wiring.Component):
                     become(State.WAITING)
                     m.d.sync += [at.eq(at + 1), self.probes.eq(1)]
                     m.next = "LOOK"
+        one_hot(fsm)
         return at
 
     def _answer(self, m, at):
-        """What STOP and BITMAP do to the run that they are about: 1 while a mask is written."""
+        """What STOP and BITMAP do to the run that they are about: 1 while a mask may be written."""
         m.submodules.answers = answers = FIFO(Control, 4)
         wiring.connect(m, wiring.flipped(self.controls), answers.i)
         told = answers.o.p
@@ -449,13 +464,15 @@ class Sender(wiring.Component):
         busy, matches = Signal(), Signal()
         end, asked_end = Signal(25), Signal(25)
         body, wanted = Signal(RUN), Signal(RUN)
-        waiting, same = Signal(), Signal()
+        waiting, same, meets, starts = Signal(), Signal(), Signal(), Signal()
+        kin, right_kind = Signal(), Signal()
+        # where the walker is, a cycle late: it takes three to see what changes where it has come to
+        hit = Signal()
+        chosen = Signal(N_RUNS, reset_less=True)
         first, is_stop = run.place.number, told.subtype == Subtype.STOP
-        right_kind = is_stop | ((told.subtype == Subtype.BITMAP) & (told.arg == stamp))
-        starts = told.seq == Cat(first[:3] & is_stop.replicate(3), first[3:])
         m.d.comb += [self.run_reads[1].addr.eq(which), self.stamp_reads[1].addr.eq(which)]
         for k, state in enumerate(self.states):
-            with m.If(which == k):
+            with m.If(chosen[k]):
                 # a cycle late, which is safe: only an answer ends the waiting
                 m.d.sync += waiting.eq(state == State.WAITING)
         m.d.sync += [
@@ -463,15 +480,21 @@ class Sender(wiring.Component):
             stamp.eq(self.stamp_reads[1].data),
             end.eq(first + run.n_less_1 + 1),
             asked_end.eq(told.seq + told.elems),
-            same.eq((run.ph == told.ph) & (run.neighbor == told.neighbor) & starts & right_kind),
-            matches.eq(waiting & same & (end == asked_end)),
+            right_kind.eq(is_stop | ((told.subtype == Subtype.BITMAP) & (told.arg == stamp))),
+            starts.eq(told.seq == Cat(first[:3] & is_stop.replicate(3), first[3:])),
+            kin.eq((run.ph == told.ph) & (run.neighbor == told.neighbor)),
+            same.eq(kin & starts & right_kind),
+            meets.eq(end == asked_end),
+            matches.eq(waiting & same & meets),
+            hit.eq(at == which),
+            chosen.eq(Cat(which == k for k in range(N_RUNS))),
             body.eq(~told.body >> first[:3]),
             wanted.eq(body & up_to(run.n_less_1)),
             self.echoed.eq(0),
             self.echo.ce_share.eq(told.share),
             self.echo.round_trip.eq(self.now - told.arg),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("REST"):
                 m.d.sync += which.eq(0)
                 with m.If(answers.o.valid):
@@ -479,28 +502,37 @@ class Sender(wiring.Component):
                         (told.subtype == Subtype.STOP) | (told.subtype == Subtype.BITMAP)
                     )
                     m.next = "READ"
-            for state, after in (("READ", "ADD"), ("ADD", "COMPARE"), ("COMPARE", "ACT")):
+            for state, after in (
+                ("READ", "ADD"),
+                ("ADD", "COMPARE"),
+                ("COMPARE", "MATCH"),
+                ("MATCH", "ACT"),
+            ):
                 with m.State(state):
                     m.next = after
             with m.State("ACT"):
                 # the walker may be about to send this run's PROBE: it moves on in some cycles
-                with m.If(~(self.looking & (at == which))):
+                with m.If(~(self.looking & hit)):
                     m.d.sync += which.eq(which + 1)
                     m.next = "READ"
-                    with m.If(matches & (at != which)):
+                    with m.If(matches & ~hit):
                         m.d.comb += busy.eq(~is_stop)
                         for k, one in enumerate(self.states):
-                            with m.If(which == k):
+                            with m.If(chosen[k]):
                                 m.d.sync += one.eq(Mux(is_stop, State.FREE, State.SENDING))
                         with m.If(~is_stop):
                             m.d.sync += self.resent.bit_select(which, 1).eq(1)
                     with m.If(matches | (which == N_RUNS - 1)):
-                        m.d.comb += answers.o.ready.eq(1)
-                        m.next = "REST"
-        with m.If(busy):
+                        m.next = "DONE"
+            with m.State("DONE"):
+                m.d.comb += answers.o.ready.eq(1)
+                m.next = "REST"
+        one_hot(fsm)
+        acts = fsm.ongoing("ACT")
+        with m.If(acts):
             m.d.comb += [
-                self.mask_write.en.eq(1),
+                self.mask_write.en.eq(busy),
                 self.mask_write.addr.eq(which),
                 self.mask_write.data.eq(wanted),
             ]
-        return busy
+        return acts

@@ -1,6 +1,6 @@
 """Sums in the order of ranks while they are sent: own + rank 0 + rank 1 + ..., block by block."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -24,7 +24,7 @@ class Summing(wiring.Component):
     max_beats : int
         Beats of the longest block, 1 to 16384.
     integers : bool
-        As of `gradnic.hdl.reduce.Combine`; blocks without contributions need True.
+        As of `gradnic.hdl.reduce.Combine`.
 
     Members
     -------
@@ -44,6 +44,16 @@ class Summing(wiring.Component):
         self.job = data.StructLayout(
             {"n_beats": range(max_beats + 1), "n_contributions": 16, "op": Op}
         )
+        self.work = data.StructLayout(
+            {
+                "op": Op,
+                "n_less_1": range(max_beats),
+                "n_more": 16,  # ranks after this one
+                "single": 1,  # one beat
+                "once": 1,  # one rank, or none
+                "alone": 1,  # none
+            }
+        )
         beat = stream.Signature(Beat(32 * n_lanes))
         super().__init__(
             {
@@ -56,76 +66,93 @@ class Summing(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.reduce = reduce = Reduce(self.n_lanes, integers=self.integers)
+        m.submodules.reduce = reduce = Reduce(
+            self.n_lanes, integers=self.integers, passes=not self.integers
+        )
         beat = Beat(32 * self.n_lanes)
         m.submodules.round = again = BlockFIFO(beat, self.max_beats)
-        m.submodules.entering = entering = FIFO(self.job, 4)
-        m.submodules.leaving = leaving = FIFO(self.job, 4)
-        m.d.comb += [
-            entering.i.p.eq(self.jobs.p),
-            leaving.i.p.eq(self.jobs.p),
-            entering.i.valid.eq(self.jobs.valid & leaving.i.ready),
-            leaving.i.valid.eq(self.jobs.valid & entering.i.ready),
-            self.jobs.ready.eq(entering.i.ready & leaving.i.ready),
-        ]
+        m.submodules.entering = entering = FIFO(self.work, 4)
+        m.submodules.leaving = leaving = FIFO(self.work, 4)
+        job = self.jobs.p
+        for queue, other in ((entering, leaving), (leaving, entering)):
+            work = queue.i.p
+            m.d.comb += [
+                queue.i.valid.eq(self.jobs.valid & other.i.ready),
+                work.op.eq(job.op),
+                work.n_less_1.eq(job.n_beats - 1),
+                work.single.eq(job.n_beats == 1),
+                work.n_more.eq(Mux(work.alone, 0, job.n_contributions - 1)),
+                work.once.eq(job.n_contributions[1:] == 0),
+                work.alone.eq(job.n_contributions == 0),
+            ]
+        m.d.comb += self.jobs.ready.eq(entering.i.ready & leaving.i.ready)
         partials, contributions, sums = reduce.partials, reduce.contributions, reduce.sums
 
-        first, alone = Signal(), Signal()  # own beats; nothing to add
         moved = Signal()
-        _, rank, _ = self._count(m, "in", entering.o, moved)
+        begins, repeats, now, _, _, _ = self._walk(m, "in", entering.o, moved)
         m.d.comb += [
-            first.eq(rank == 0),
-            alone.eq(entering.o.p.n_contributions == 0),
             moved.eq(partials.valid & partials.ready),
-            partials.p.op.eq(entering.o.p.op),
-            contributions.p.eq(self.contributions.p),
-            contributions.valid.eq(self.contributions.valid & entering.o.valid),
-            self.contributions.ready.eq(contributions.ready & entering.o.valid & ~alone),
+            partials.p.op.eq(now.op),
+            partials.p.alone.eq(now.alone),
+            partials.p.data.eq(Mux(begins, self.own.p.data, again.o.p.data)),
+            partials.valid.eq((begins & self.own.valid) | (repeats & again.o.valid)),
+            self.own.ready.eq(partials.ready & begins),
+            again.o.ready.eq(partials.ready & repeats),
         ]
-        with m.If(alone):
-            m.d.comb += [contributions.p.data.eq(0), partials.p.op.eq(Op.INT32)]
-            m.d.comb += contributions.valid.eq(entering.o.valid)
-        with m.If(first):
-            m.d.comb += [
-                partials.p.data.eq(self.own.p.data),
-                partials.valid.eq(self.own.valid & entering.o.valid),
-                self.own.ready.eq(partials.ready & entering.o.valid),
-            ]
-        with m.Else():
-            m.d.comb += [
-                partials.p.data.eq(again.o.p.data),
-                partials.valid.eq(again.o.valid),
-                again.o.ready.eq(partials.ready),
-            ]
+        wiring.connect(m, wiring.flipped(self.contributions), contributions)
 
         left = Signal()
-        ends, _, done = self._count(m, "out", leaving.o, left)
+        _, _, _, ends, inner, final = self._walk(m, "out", leaving.o, left)
         m.d.comb += [
             left.eq(sums.valid & sums.ready),
             again.i.p.data.eq(sums.p.data),
+            again.i.valid.eq(sums.valid & inner),
             self.sums.p.data.eq(sums.p.data),
             self.sums.p.last.eq(ends),
+            self.sums.valid.eq(sums.valid & final),
+            sums.ready.eq((final & self.sums.ready) | (inner & again.i.ready)),
         ]
-        with m.If(done):
-            m.d.comb += [self.sums.valid.eq(sums.valid), sums.ready.eq(self.sums.ready)]
-        with m.Else():
-            m.d.comb += [again.i.valid.eq(sums.valid), sums.ready.eq(again.i.ready)]
         return m
 
-    def _count(self, m, name, jobs, moved):
-        """(last beat, rank, last rank) of the job in front; takes it with its last beat."""
-        at = Signal(range(self.max_beats), name=f"{name}_at")
-        rank = Signal(16, name=f"{name}_rank")
-        ends, done = Signal(name=f"{name}_ends"), Signal(name=f"{name}_done")
+    def _walk(self, m, name, jobs, moved):
+        """Goes through jobs, each rank after rank, beat after beat; one is `moved` in a cycle.
+
+        Returns registers: first rank, any other rank, the job, last beat of a rank, before the last
+        rank, last rank. Ranks are 0 where there is no job.
+        """
+        begins, repeats, inner, final = (
+            Signal(name=f"{name}_{flag}") for flag in ("begins", "repeats", "inner", "final")
+        )
+        now = Signal(self.work, name=f"{name}_now", reset_less=True)
+        left = Signal.like(now.n_less_1, name=f"{name}_left", reset_less=True)
+        ends = Signal(name=f"{name}_ends", reset_less=True)
+        load = Signal(name=f"{name}_load")
         m.d.comb += [
-            ends.eq(at + 1 == jobs.p.n_beats),
-            done.eq(rank + 1 >= jobs.p.n_contributions),
-            jobs.ready.eq(moved & ends & done),
+            load.eq((~inner & ~final) | (moved & ends & final)),
+            jobs.ready.eq(load),
         ]
         with m.If(moved):
-            m.d.sync += at.eq(at + 1)
+            m.d.sync += [left.eq(left - 1), ends.eq(left == 1)]
             with m.If(ends):
-                m.d.sync += [at.eq(0), rank.eq(rank + 1)]
-                with m.If(done):
-                    m.d.sync += rank.eq(0)
-        return ends, rank, done
+                last = now.n_more == 1
+                m.d.sync += [
+                    left.eq(now.n_less_1),
+                    ends.eq(now.single),
+                    now.n_more.eq(now.n_more - 1),
+                    begins.eq(0),
+                    repeats.eq(1),
+                    inner.eq(~last),
+                    final.eq(last),
+                ]
+        with m.If(load):
+            new = jobs.p
+            m.d.sync += [
+                now.eq(new),
+                left.eq(new.n_less_1),
+                ends.eq(new.single),
+                begins.eq(jobs.valid),
+                repeats.eq(0),
+                inner.eq(jobs.valid & ~new.once),
+                final.eq(jobs.valid & new.once),
+            ]
+        return begins, repeats, now, ends, inner, final

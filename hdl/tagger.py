@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .fifo import FIFO
+from .primitives import one_hot
 from .streams import Beat
 from .tag_score import Scorer
 from .tag_threshold import Thresholds
@@ -161,7 +162,7 @@ class Tagger(wiring.Component):
             self.tags.p.eq(tag),
             self.tags.p.tos.eq(Cat(Mux(tag.important, ECT0, 0)[:2], dscp_of.data)),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("NEXT"):
                 m.d.sync += [by_size.eq(0), tag.score.eq(0)]
                 with m.If(order.o.valid):
@@ -195,4 +196,5 @@ class Tagger(wiring.Component):
                 m.d.comb += self.tags.valid.eq(1)
                 with m.If(self.tags.ready):
                     m.next = "NEXT"
+        one_hot(fsm)
         return m

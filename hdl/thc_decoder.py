@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .bit_packer import BitUnpacker
-from .fifo import FIFO
+from .fifo import FIFO, moved
 from .float_times import Float, IntToFloat, Times, unpacked
 from .hadamard import Hadamard, check_shape
 from .pipeline import Room, copied, delayed, delayed_flag
@@ -78,15 +78,15 @@ class ThcDecoder(wiring.Component):
         # a beat may start in a block whose seeds are there
         m.submodules.unpacker = unpacker = BitUnpacker(lanes)
         started, at_first, at_last = Signal.like(before_last), Signal(init=1), Signal()
-        ahead = Signal(range(self.n_seeds + 1))  # blocks known and not begun
-        following, produced, begun = Signal.like(ahead), Signal(), Signal()
-        m.d.comb += following.eq(ahead + known - begun)
+        ahead = Signal(self.n_seeds)  # bit k: more than k blocks are known and not begun
+        produced, begun = Signal(), Signal()
+        following = moved(ahead, known & ~begun, begun & ~known)
         first_next, may_go = Signal(), Signal()
         m.d.comb += first_next.eq(Mux(produced, at_last, at_first))
         m.d.sync += [
             begun.eq(produced & at_first),  # a block has two beats or more: in time for the next
             ahead.eq(following),
-            may_go.eq(following.any() | ~first_next),
+            may_go.eq(following[0] | ~first_next),
             at_first.eq(first_next),
         ]
         with m.If(produced):
@@ -114,7 +114,7 @@ class ThcDecoder(wiring.Component):
             m.d.sync += value.eq((unpacker.values[lane] << 1) - self.offset)
             m.d.comb += rotate.i.payload[lane].eq(value)
 
-        # the block's seeds are used where its rotated values come out
+        # the block's seeds are used two cycles after its rotated values come out
         place, turns_first, turns_last = Signal.like(before_last), Signal(init=1), Signal()
         with m.If(rotate.o.valid):
             m.d.sync += [
@@ -122,20 +122,23 @@ class ThcDecoder(wiring.Component):
                 turns_first.eq(turns_last),
                 turns_last.eq(~turns_last & (place == before_last)),
             ]
-        m.d.comb += seeds.ready.eq(rotate.o.valid & turns_last)
+        now = Signal(Seeds, reset_less=True)
+        ends = delayed_flag(m, rotate.o.valid & turns_last, 1, name="block_ends")
+        m.d.comb += seeds.ready.eq(ends)
+        m.d.sync += now.eq(seeds.payload)
         m.submodules.signs = signs = Signs(lanes)
         m.d.comb += [
-            signs.valid.eq(rotate.o.valid),
-            signs.first.eq(turns_first),
-            signs.sign_word.eq(seeds.p.sign_word),
+            signs.valid.eq(delayed_flag(m, rotate.o.valid, 2, name="turned")),
+            signs.first.eq(delayed(m, turns_first, 2, name="first")),
+            signs.sign_word.eq(now.sign_word),
         ]
         converts = [IntToFloat(len(rotate.o.payload[0])) for _ in range(lanes)]
         lag = converts[0].latency
-        scale = data.View(Float, delayed(m, seeds.p.scale, lag, name="scale"))
+        scale = data.View(Float, delayed(m, now.scale, lag - 2, name="scale"))
         lag += Times.latency
-        nothing = delayed(m, seeds.p.nothing, lag - 1, name="nothing")
-        infinite = delayed(m, seeds.p.infinite, lag - 1, name="infinite")
-        turns = delayed(m, signs.signs, lag - signs.latency, name="turns")
+        nothing = delayed(m, now.nothing, lag - 3, name="nothing")
+        infinite = delayed(m, now.infinite, lag - 3, name="infinite")
+        turns = delayed(m, signs.signs, lag - 2 - signs.latency, name="turns")
         m.d.comb += results.i.valid.eq(delayed_flag(m, rotate.o.valid, lag + 1, name="rotated"))
         for lane, convert in enumerate(converts):
             m.submodules[f"convert{lane}"] = convert
@@ -155,7 +158,7 @@ class ThcDecoder(wiring.Component):
 
     def _seeds(self, m):
         """Stream of what the blocks to come need, and a pulse for each that is known."""
-        m.submodules.seeds = seeds = FIFO(Seeds, self.n_seeds)
+        m.submodules.seeds = seeds = FIFO(Seeds, self.n_seeds, never_full=True)
         m.submodules.seeds_room = room = Room(self.n_seeds)
         m.submodules.hash = hashes = BlockHash(signs_only=True)
         m.submodules.scale = times = Times()

@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .bit_packer import BitPacker
-from .fifo import FIFO
+from .fifo import FIFO, moved
 from .hadamard import Hadamard, check_shape
-from .pipeline import Room, delayed, delayed_flag
+from .pipeline import Room, copied, delayed, delayed_flag
 from .ring import BlockFIFO
 from .thc_quantize import Cell, Quantize
 from .thc_random import BlockHash, Hashes, RandomBytes, Signs
@@ -97,20 +97,16 @@ class ThcEncoder(wiring.Component):
         at_first, at_last = Signal(init=1), Signal()
         m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
         goes, may_go = Signal(), Signal()
-        # blocks known and not begun; are there any?
-        ahead, some = Signal(range(self.n_seeds + 1)), Signal()
-        following, begun = Signal.like(ahead), Signal()
+        ahead, begun = Signal(self.n_seeds), Signal()  # bit k: more than k are known and not begun
         m.d.comb += [
-            may_go.eq((some | ~at_first) & room.open & ~self.busy),
+            may_go.eq((ahead[0] | ~at_first) & room.open & ~self.busy),
             goes.eq(self.floats.valid & may_go),
             self.floats.ready.eq(may_go),
-            following.eq(ahead + known - begun),
             room.take.eq(goes),
         ]
         m.d.sync += [
             begun.eq(goes & at_first),  # a block has two beats or more: in time for the next
-            ahead.eq(following),
-            some.eq(following.any()),
+            ahead.eq(moved(ahead, known & ~begun, begun & ~known)),
         ]
         with m.If(goes):
             m.d.sync += [
@@ -168,15 +164,17 @@ class ThcEncoder(wiring.Component):
         m.d.sync += middle.eq(1 << (self.bits - 1)[:3])
         throws = delayed_flag(m, rotate.o.valid, Quantize.random_lag, name="throws")
         after = Quantize.latency - Quantize.random_lag
-        silent = delayed(m, dice.o.payload[-1], after, name="hushed")
+        silent = delayed(m, dice.o.payload[-1], after - 1, name="hushed")
         m.submodules.packer = packer = BitPacker(lanes)
         m.d.comb += [
             dice.o.ready.eq(throws),
             packer.bits.eq(self.bits),
-            packer.valid.eq(delayed_flag(m, throws, after, name="quantized")),
+            packer.valid.eq(delayed_flag(m, throws, after + 1, name="quantized")),
         ]
         for lane in range(lanes):
             m.submodules[f"quantize{lane}"] = quantize = Quantize(len(rotate.o.payload[lane]))
+            (hushed,) = copied(m, silent, 1, name=f"hushed{lane}_")
+            value = Signal(8, name=f"value{lane}", reset_less=True)
             m.d.comb += [
                 quantize.log4.eq(self.log4),
                 quantize.t_fixed.eq(self.t_fixed),
@@ -186,8 +184,9 @@ class ThcEncoder(wiring.Component):
                 quantize.write_data.eq(self.write_data),
                 quantize.i.eq(rotate.o.payload[lane]),
                 quantize.random.eq(dice.o.payload.word_select(lane, 8)),
-                packer.values[lane].eq(Mux(silent, middle, quantize.o)),
+                packer.values[lane].eq(value),
             ]
+            m.d.sync += value.eq(Mux(hushed, middle, quantize.o))
         m.d.comb += [
             packed.i.valid.eq(packer.done),
             packed.i.payload.eq(packer.octets),
@@ -199,7 +198,7 @@ class ThcEncoder(wiring.Component):
     def _seeds(self, m):
         """Stream of what the blocks to come need, their factors and the seeds of their dice; and a
         pulse for each that is known."""
-        m.submodules.seeds = seeds = FIFO(Seeds, self.n_seeds)
+        m.submodules.seeds = seeds = FIFO(Seeds, self.n_seeds, never_full=True)
         m.submodules.seeds_room = room = Room(self.n_seeds)
         m.submodules.hash = hashes = BlockHash()
         m.submodules.reciprocal = reciprocal = Reciprocal()

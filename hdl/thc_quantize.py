@@ -57,14 +57,16 @@ class Quantize(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        (log4,) = copied(m, self.log4, 1, name="log4")
+        (half,) = copied(m, 4 << self.log4, 1, name="half")
+        shifts = copied(m, self.log4, 4, name="shift")
         (t_fixed,) = copied(m, self.t_fixed, 1, name="t_fixed")
         total = Signal(signed(len(self.i) + 1), reset_less=True)
         normal = Signal(signed(len(self.i) - 2), reset_less=True)
-        m.d.sync += [
-            total.eq(self.i + (4 << log4)),
-            normal.eq(total >> half_exponent(log4)),
-        ]
+        m.d.sync += total.eq(self.i + half)
+        size = -(-len(normal) // len(shifts))
+        for k, shift in enumerate(shifts):
+            part = slice(k * size, min((k + 1) * size, len(normal)))
+            m.d.sync += normal[part].eq((total >> half_exponent(shift))[part])
         raised = Signal(signed(len(normal) + 1), reset_less=True)
         m.d.sync += raised.eq(normal + t_fixed)
         clipped = Signal(11, reset_less=True)
@@ -87,10 +89,10 @@ class Quantize(wiring.Component):
         m.d.comb += [dice.a.eq(cell.gap), dice.b.eq(Cat(1, self.random))]
         fraction = Cat(delayed(m, u[:8], 2, name="part"), cell.above)
         lag = dice.latency + 1
-        rolled = delayed(m, dice.p, 1, name="rolled")
+        closed = delayed(m, cell.gap == 0, dice.latency, name="closed")  # no level is above
+        rolled = delayed(m, dice.p | closed.replicate(len(dice.p)), 1, name="rolled")
         fraction = delayed(m, fraction, lag, name="fraction")
-        is_open = delayed(m, cell.gap.any(), lag, name="open")
-        up = delayed(m, (rolled <= (fraction << 1)) & is_open, 1, name="up")
+        up = delayed(m, rolled <= (fraction << 1), 1, name="up")
         lower = delayed(m, cell.lower, lag + 1, name="lower")
         m.d.comb += self.o.eq(delayed(m, lower + up, 1, name="index"))
         return m

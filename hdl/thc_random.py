@@ -36,10 +36,14 @@ def step(x):
     return _finish(_begin(x))
 
 
-def _not_zero(m, x, name):
-    """32-bit `x`, or `GOLDEN` where it is 0, a cycle later: zero is no start for xorshift."""
-    start = Signal(32, name=name, reset_less=True)
-    m.d.sync += start.eq(Mux(x == 0, GOLDEN, x))
+def _not_zero(m, x, source, name):
+    """32-bit `x`, or `GOLDEN` where it is 0, two cycles later: zero is no start for xorshift.
+
+    source : value that is 0 exactly where `x` is; with less logic in front of it, perhaps.
+    """
+    held, start = (Signal(32, name=f"{name}_{part}", reset_less=True) for part in ("held", "start"))
+    zero = Signal(name=f"{name}_zero", reset_less=True)
+    m.d.sync += [held.eq(x), zero.eq(source == 0), start.eq(Mux(zero, GOLDEN, held))]
     return start
 
 
@@ -88,7 +92,7 @@ class BlockHash(wiring.Component):
         ``sign_word`` is the first word of the block's signs.
     """
 
-    latency = 3 * FMIX_LATENCY + 2
+    latency = 3 * FMIX_LATENCY + 3
 
     random_key: In(32)
     sign_key: In(32)
@@ -107,9 +111,10 @@ class BlockHash(wiring.Component):
         m.submodules.inner = inner = Fmix32()
         m.submodules.sign = sign = Fmix32()
         sign_seed, sign_word = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        sign_h1 = delayed(m, sign.y, 1, name="sign_h1")
         m.d.sync += [
             sign_seed.eq(inner.y ^ self.sign_key),
-            sign_word.eq(step(_not_zero(m, delayed(m, sign.y, 1, name="sign_h1"), "sign_start"))),
+            sign_word.eq(step(_not_zero(m, sign_h1, sign_h1, "sign"))),
         ]
         m.d.comb += [
             inner.x.eq(self.block ^ self.tensor_hash),
@@ -122,11 +127,12 @@ class BlockHash(wiring.Component):
         m.submodules.random = random = Fmix32()
         m.submodules.second = second = Fmix32()
         random_seed, h1 = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        m.d.sync += [random_seed.eq(inner.y ^ self.random_key), h1.eq(random.y + 0x85EBCA77)]
+        hashed = delayed(m, random.y, 1, name="hashed")
+        m.d.sync += [random_seed.eq(inner.y ^ self.random_key), h1.eq(hashed + 0x85EBCA77)]
         m.d.comb += [
             random.x.eq(random_seed),
             second.x.eq(h1),
-            self.hashes.h1.eq(delayed(m, random.y, FMIX_LATENCY + 1, name="h1")),
+            self.hashes.h1.eq(delayed(m, hashed, FMIX_LATENCY + 1, name="h1")),
             self.hashes.h2.eq(second.y),
         ]
         return m
@@ -196,15 +202,14 @@ class RandomBytes(wiring.Component):
                     copied(m, word, 1, name=f"{name}_{lane}_")
                     for name, word in (("first", h1), ("second", h2))
                 )
-            summed, mixed, again, seed = (
+            summed, mixed, again = (
                 Signal(32, name=f"{name}{lane}", reset_less=True)
-                for name in ("summed", "mixed", "again", "seed")
+                for name in ("summed", "mixed", "again")
             )
             m.d.sync += [
                 summed.eq(keys[lane] + first),
                 mixed.eq(step(summed)),
                 again.eq(mixed + second),
-                seed.eq(step(again)),
             ]
             # a phase comes again two cycles later at the earliest: read, and drawn and written
             states = memory.Memory(shape=32, depth=self.phases, init=[])
@@ -215,7 +220,7 @@ class RandomBytes(wiring.Component):
             (fresh_here,) = copied(m, drawn_first, 1, name=f"fresh{lane}")
             drawn = Signal(32, name=f"drawn{lane}")
             held = delayed(m, _finish(read.data), 1, name=f"held{lane}_")
-            seeded = _not_zero(m, seed, f"seeded{lane}")
+            seeded = _not_zero(m, step(again), again, f"seed{lane}")  # only 0 steps to 0
             seeded = delayed(m, step(seeded), 1, name=f"first{lane}_")
             m.d.comb += [
                 read.addr.eq(reads),
@@ -286,18 +291,24 @@ class Signs(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         parts = 32 // self.lanes
-        state, part = Signal(32, reset_less=True), Signal(ceil_log2(parts))
-        word, place = Signal(32), Signal.like(part)
-        m.d.comb += place.eq(Mux(self.first, 0, part))
-        with m.If(self.first):
-            m.d.comb += word.eq(self.sign_word)
-        with m.Elif(place == 0):
-            m.d.comb += word.eq(step(state))
-        with m.Else():
-            m.d.comb += word.eq(state)
-        with m.If(self.valid):
-            m.d.sync += [state.eq(word), part.eq(place + 1)]
-        now = delayed(m, word, 1, name="now")
-        signs = now.word_select(delayed(m, place, 1, name="at"), self.lanes)
-        m.d.comb += self.signs.eq(delayed(m, signs, 1, name="signs"))
+        valid = delayed_flag(m, self.valid, 1, name="comes")
+        first = self.valid & self.first
+        firsts = copied(m, first, 3, name="first")
+        given, given_half = (
+            delayed(m, word, 1, name=name)
+            for word, name in ((self.sign_word, "given"), (_begin(self.sign_word), "given_half"))
+        )
+        # the word whose bits are in use, those of the next beat lowest; the next word, half stepped
+        word, half = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        part, spent = Signal(ceil_log2(parts)), Signal()
+        following = _finish(half)
+        with m.If(valid):
+            m.d.sync += [
+                word.eq(Mux(firsts[0], given, Mux(spent, following, word >> self.lanes))),
+                part.eq(Mux(firsts[2], 1 % parts, part + 1)),
+                spent.eq(Mux(firsts[2], parts == 1, part == parts - 1)),
+            ]
+            with m.If(firsts[1] | spent):
+                m.d.sync += half.eq(Mux(firsts[1], given_half, _begin(following)))
+        m.d.comb += self.signs.eq(word[: self.lanes])
         return m

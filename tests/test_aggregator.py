@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from amaranth.back import rtlil
 from gradnic.hdl.aggregator import Aggregator
 from gradnic.models.aggregator import AggregatorTop
 from gradnic.models.jobs import Config, Job
@@ -189,6 +190,10 @@ def test_one_job_never_sees_another(model):
 
     assert answers(out) == answers(expected)
     assert len(answers(out)) == 80
+
+
+def test_a_single_port_elaborates():
+    rtlil.convert(Aggregator(1, n_bytes=16, n_slots=4))
 
 
 DOUBLED = Config(1, 2, 2, (Job(1, makers.children((0, 0))),))

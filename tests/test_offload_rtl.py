@@ -48,6 +48,18 @@ def test_reliable_sums_are_exact(spelling, algorithm, codec, faults):
     assert (found["data_again"] > 0) == (found["frames_lost"] > 0) == (faults.loss > 0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["none", "inceptionn"])
+def test_card_without_thc_sums_the_same(codec):
+    table, topology = plan("mesh:2x2", "multitree")
+    x = gradients(topology.n_nodes, 1531)
+    outcome, replicas = offload_run.run(
+        table, topology, x, codec, faults=BAD, packet=112, thc=False
+    )
+    assert outcome.ok, outcome.first
+    assert (replicas == replicas[0]).all()
+
+
 @pytest.mark.parametrize("codec", offload_run.CODECS)
 def test_loss_stays_within_its_bound(codec):
     table, topology = plan("mesh:2x2", "multitree")

@@ -58,11 +58,11 @@ def test_only_cards_fit():
     ("shell", "said"),
     [
         ("opennic", "opennic takes an in-line card, such as inline16: its box has no memory"),
-        ("liteeth", "liteeth takes an in-line card, such as inline4: it brings no memory out"),
+        ("liteeth", "n_ports must be 1 at a MAC core, not 2"),
     ],
 )
-def test_shells_without_memory_take_no_offload_card(shell, said):
-    run = gradnic("--preset", "offload128", "--shell", shell)
+def test_offload_cards_that_do_not_fit(shell, said):
+    run = gradnic("--preset", "offload128", "--set", "n_ports=2", "--shell", shell)
     assert run.exit_code != 0
     assert said in run.output + str(run.exception)
 

@@ -1,19 +1,24 @@
 """The bridge on LiteEth's streams: last_be, error, narrow beats, and a MAC that never waits."""
 
+import re
+from dataclasses import replace
+
 import cocotb
 import numpy as np
 import pytest
 from cocotb.clock import Clock
+from cocotb.simtime import get_sim_time
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
-from gradnic.hdl.shells.liteeth import Bridge, LiteEth
+from cocotbext.axi import AxiBus, AxiRam, AxiReadBus, AxiWriteBus
+from gradnic.hdl.shells.liteeth import STREAMS, Bridge, LiteEth
 from gradnic.hdl.tops import core
 from gradnic.models.inline import InlineCard as GoldenCard
-from gradnic.sim import drivers, runner, shell_bench
+from gradnic.sim import drivers, offload_bench, runner, shell_bench
 from gradnic.sim import frames as makers
 
 from gradnic import params
-from gradnic.host import InlineDriver
+from gradnic.host import InlineDriver, OffloadDriver
 
 
 class Endpoint:
@@ -135,7 +140,67 @@ async def never_stalls(port):
 @pytest.mark.parametrize("bits", [8, 32])
 def test_between_mac_and_core(bits):
     card = core(params.preset("inline4"), meta_width=0)
-    runner.simulate(Bridge(card, bits), __file__, options={"bits": bits})
+    tests = ["between_mac_and_core"]
+    runner.simulate(Bridge(card, bits), __file__, tests=tests, options={"bits": bits})
+
+
+@cocotb.test()
+async def a_round_on_the_bridge(dut):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    cocotb.start_soon(Clock(dut.clk, 8, "ns").start())
+    ends = {name: Endpoint(dut, name) for name in STREAMS}
+    for name, enters in STREAMS.items():
+        (ends[name].valid if enters else ends[name].ready).value = 0
+    memories = []
+    for name in ("gradient", "landing"):
+        write = AxiWriteBus.from_prefix(dut, f"{name}_write", bus_separator="__")
+        read = AxiReadBus.from_prefix(dut, f"{name}_read", bus_separator="__")
+        size = offload_bench.MEMORY_BYTES
+        memories.append(AxiRam(AxiBus(write, read), dut.clk, dut.rst, size=size))
+    access = shell_bench.registers(dut, "bus", dut.clk, dut.rst, separator="__")
+    driver = OffloadDriver(*access, n_bytes=16, clock=lambda: get_sim_time("sec"))
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, 4)
+    dut.rst.value = 0
+    await ClockCycles(dut.clk, 2)
+    round_ = offload_bench.Round(rng)
+    memories[0].write(offload_bench.GRADIENT, round_.mine.tobytes())
+    await bridge(round_.prepare)(driver)
+    await bridge(driver.start)(offload_bench.TENSOR, offload_bench.GEN, timeout=1e-4)
+
+    foreign = [(frame, False) for frame in makers.foreign_frames(rng).values()]
+    always = cocotb.start_soon(never_stalls(ends["mac_rx"]))
+    cocotb.start_soon(ends["host_tx"].send(foreign, rng, duty=0.7))
+    out = cocotb.start_soon(ends["mac_tx"].receive(len(foreign), rng, gaps=False))
+    mixed = [(frame, False) for frame in round_.packets] + foreign
+    mixed = [mixed[k] for k in rng.permutation(len(mixed))]
+    cocotb.start_soon(ends["mac_rx"].send(mixed, rng))
+    back = await with_timeout(ends["host_rx"].receive(len(foreign), rng, duty=0.8), 2000, "us")
+    assert back == [frame for frame in mixed if frame in foreign]
+    assert await with_timeout(out, 2000, "us") == foreign
+    await bridge(driver.finish)(1e-4)
+    round_.check(*memories)
+    assert not always.done()
+    always.cancel()
+    counters = await bridge(driver.counters)()
+    assert (counters["accepted"], counters["foreign"]) == (len(round_.packets), len(foreign))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+def test_a_round_on_the_bridge():
+    card = core(offload_bench.CARD, meta_width=0)
+    runner.simulate(Bridge(card, 64), __file__, tests=["a_round_on_the_bridge"])
+
+
+def test_the_offload_card_has_its_memory_in_the_note():
+    card = replace(offload_bench.CARD, address_width=34)
+    files = LiteEth().files(card)
+    assert "data_width=128, address_width=34" in files["gradnic_liteeth.md"]
+    for pin in ("gradient_read_araddr", "landing_write_wlast", "interrupt"):
+        assert re.search(rf"^  (in|out)put .*{pin};$", files["gradnic_liteeth.v"], re.M)
+    with pytest.raises(ValueError, match="n_ports must be 1 at a MAC core, not 2"):
+        LiteEth().files(replace(card, n_ports=2))
 
 
 def test_options_are_checked():

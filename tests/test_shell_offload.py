@@ -6,7 +6,6 @@ import logging
 import subprocess
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import cocotb
 import numpy as np
@@ -18,22 +17,15 @@ from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiBus, AxiRam
 from gradnic.hdl.shells.corundum import Corundum
 from gradnic.hdl.shells.corundum_offload import OffloadCards
-from gradnic.models.ipv4 import gradnic_frame
 from gradnic.sim import frames as makers
-from gradnic.sim import runner, shell_bench
+from gradnic.sim import offload_bench, runner, shell_bench
 from gradnic.sim.corundum_shell import HOST_TAG, shell
+from gradnic.sim.offload_bench import CARD
 
-from gradnic import params
-from gradnic.formats import GRADNIC, Op
+from gradnic.formats import GRADNIC
 from gradnic.host import OffloadDriver
 from gradnic.offload import Subtype
-from gradnic.table import REDUCE, ROW, Layout
 
-CARD = params.Offload(n_bytes=16, n_rows=16, n_chunks=4, n_packets=64, n_nodes=4)
-N, CHUNK, PACKET = 300, 80, 32  # elements
-GRADIENT, RESULT, LANDING = 0x1000, 0x4000, 0x2000
-OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=50861)
-OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=50861)
 PATIENCE = 1e-4  # s of simulated time
 PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
 
@@ -41,19 +33,6 @@ PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
 @cache
 def block():
     return Corundum().files(CARD)["mqnic_app_block.v"]
-
-
-def contributions(values, head):
-    """(frame, False, time stamp) of the packets of another node's gradient."""
-    frames = []
-    for first in range(0, N, CHUNK):
-        chunk = values[first : first + CHUNK]
-        for at in range(0, len(chunk), PACKET):
-            part = chunk[at : at + PACKET]
-            data = {"op": Op.RAW, "p0": 1, "arg": 1 << 20, "slot": first // CHUNK}
-            data |= {"seq": (first + at) // 16, "elems": len(part)}
-            frames.append(gradnic_frame(OTHER, OWN, 2, head | data, part.tobytes()))
-    return [(frame, False, k) for k, frame in enumerate(frames)]
 
 
 @cocotb.test()
@@ -71,7 +50,7 @@ async def a_round_in_the_block(dut):
     for k in range(2):
         bus = AxiBus.from_prefix(dut, f"ddr{k}")
         clock, reset = getattr(dut, f"ddr{k}_clk"), getattr(dut, f"ddr{k}_rst")
-        memories.append(AxiRam(bus, clock, reset, size=2**16))
+        memories.append(AxiRam(bus, clock, reset, size=offload_bench.MEMORY_BYTES))
         for side in (memories[k].write_if, memories[k].read_if):
             side.log.setLevel(logging.WARNING)
     access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
@@ -92,45 +71,25 @@ async def a_round_in_the_block(dut):
     await shell_bench.send(ports["mac_rx"], arriving)
     assert await shell_bench.receive(ports["host_rx"], len(arriving)) == arriving
 
-    mine, theirs = rng.standard_normal((2, N)).astype(np.float32)
-    memories[0].write(GRADIENT, mine.tobytes())
-    rows = np.zeros(4, ROW)
-    rows["op"], rows["sends"], rows["wait"] = REDUCE, -1, 1
-    rows["first"] = rows["flow"] = rows["step"] = range(4)
-    layout = Layout.for_nodes(CARD.n_nodes, ports=4)
-
-    def prepare():
-        driver.identify(mac=OWN.mac, ip=OWN.ip, node=1, job=5)
-        driver.add_neighbor(0, node=2, port=0, mac=OTHER.mac, ip=OTHER.ip)
-        driver.load_rows(layout.pack(rows), layout.row_bytes)
-        for chunk in range(4):
-            driver.set_places(chunk, {0: (0, 1)})
-        driver.register("gradient", GRADIENT, N)
-        driver.register("result", RESULT, N)
-        driver.register("landing", LANDING, N)
-        driver.cut(N, n_chunks=4, chunk=CHUNK, packet=PACKET)
-        driver.set("schedule", rows=4, peers=0, lockstep=0)
-
-    await bridge(prepare)()
-    head = {"job": 5, "src": 2, "gen": 9, "set": 1, "tensor": 3, "imp": 1}
-    probe = head | {"op": Op.CONTROL, "p0": Subtype.PROBE, "seq": 1, "elems": 2}
-    await shell_bench.send(ports["mac_rx"], [(gradnic_frame(OTHER, OWN, 2, probe, b""), False, 77)])
+    round_ = offload_bench.Round(rng)
+    memories[0].write(offload_bench.GRADIENT, round_.mine.tobytes())
+    await bridge(round_.prepare)(driver)
+    await shell_bench.send(ports["mac_rx"], [(round_.probe, False, 77)])
     ((answer, bad, tag),) = await shell_bench.receive(ports["mac_tx"], 1)
     assert GRADNIC.parse(answer)["p0"] == Subtype.NOT_READY
     assert (bad, tag) == (False, 0)
 
-    await bridge(driver.start)(3, 9, timeout=PATIENCE)
-    packets = contributions(theirs, head)
-    await shell_bench.send(ports["mac_rx"], packets)
+    await bridge(driver.start)(offload_bench.TENSOR, offload_bench.GEN, timeout=PATIENCE)
+    arriving = [(frame, False, k) for k, frame in enumerate(round_.packets)]
+    await shell_bench.send(ports["mac_rx"], arriving)
     await ports["mac_rx"].wait()
     dut.ddr1_rst.value = 0  # what the card has wanted so far has waited
     await ClockCycles(dut.clk, 100)
     dut.ddr0_rst.value = 0
     await bridge(driver.finish)(PATIENCE)
-    assert memories[0].read(RESULT, 4 * N) == (mine + theirs).tobytes()
-    assert memories[1].read(LANDING, 4 * N) == theirs.tobytes()
+    round_.check(*memories)
     counters = await bridge(driver.counters)()
-    wanted = {"not_ready": 1, "accepted": len(packets), "foreign": len(foreign)}
+    wanted = {"not_ready": 1, "accepted": len(round_.packets), "foreign": len(foreign)}
     wanted |= {"outside": 0, "failed": 0, "sent": 0}
     assert {name: counters[name] for name in wanted} == wanted
     assert ports["mac_tx"].empty()

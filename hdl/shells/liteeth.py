@@ -19,12 +19,14 @@ from .. import tops, verilog
 from ..axi import Lite
 from ..streams import FrameBeat, Slice
 from ..width import WidthConverter
-from .liteeth_note import NOTE
+from .liteeth_note import MEMORY, NOTE
 from .mac_side import MacEntry, MacExit
 from .tap_registers import TapRegisters
 
 MODULE = "gradnic_liteeth"
 WIDTHS = (8, 16, 32, 64)
+STREAMS = {"host_tx": True, "mac_tx": False, "mac_rx": True, "host_rx": False}
+"""Of a card, and whether frames enter it there."""
 
 
 class Endpoint(wiring.Signature):
@@ -133,7 +135,8 @@ class Bridge(wiring.Component):
     Parameters
     ----------
     card : wiring.Component
-        With frame streams host_tx, mac_tx, mac_rx and host_rx without side band, and ``bus``.
+        With frame streams host_tx, mac_tx, mac_rx and host_rx without side band, each with a 0
+        behind its name where the card numbers its ports, and ``bus``.
     bits : int
         8, 16, 32 or 64, and less than the card's.
 
@@ -146,6 +149,8 @@ class Bridge(wiring.Component):
     bus : In(Lite(12))
         Registers of the card, and at 0x800 those of `gradnic.tap`: frames of the MAC for which
         there was no room.
+    others
+        As the card's: memory ports and the interrupt of an offload card.
     """
 
     def __init__(self, card, bits):
@@ -153,10 +158,18 @@ class Bridge(wiring.Component):
             raise ValueError(f"bits must be 8, 16, 32 or 64, not {bits!r}")
         self.card = card
         self.bits = bits
-        self.n_bytes = len(card.mac_tx.p.keep)
+        known = card.signature.members
+        self.streams = {name: getattr(card, name if name in known else f"{name}0")
+                        for name in STREAMS}  # fmt: skip
+        self.others = {
+            name: member
+            for name, member in known.items()
+            if name != "bus" and name.removesuffix("0") not in STREAMS
+        }
+        self.n_bytes = len(self.streams["mac_tx"].p.keep)
         port = Endpoint(bits)
-        members = {"host_tx": In(port), "mac_tx": Out(port), "mac_rx": In(port)}
-        super().__init__(members | {"host_rx": Out(port), "bus": In(Lite(WINDOW_BITS))})
+        members = {name: In(port) if inward else Out(port) for name, inward in STREAMS.items()}
+        super().__init__(members | self.others | {"bus": In(Lite(WINDOW_BITS))})
 
     def elaborate(self, platform):
         m = Module()
@@ -166,13 +179,19 @@ class Bridge(wiring.Component):
         m.submodules.registers = registers = TapRegisters(card.bus.signature.address_width)
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         wiring.connect(m, registers.card, card.bus)
-        self._receive(m, "host_tx", card.host_tx)
+        self._receive(m, "host_tx", self.streams["host_tx"])
         self._receive(m, "mac_rx", entry.i)
-        wiring.connect(m, entry.o, card.mac_rx)
-        wiring.connect(m, card.mac_tx, exit.i)
+        wiring.connect(m, entry.o, self.streams["mac_rx"])
+        wiring.connect(m, self.streams["mac_tx"], exit.i)
         self._send(m, "mac_tx", exit.o)
-        self._send(m, "host_rx", card.host_rx)
+        self._send(m, "host_rx", self.streams["host_rx"])
         m.d.comb += registers.lost.eq(entry.lost)
+        for name, member in self.others.items():
+            inner, outer = getattr(card, name), getattr(self, name)
+            if member.is_signature:
+                wiring.connect(m, inner, wiring.flipped(outer))
+            else:
+                m.d.comb += outer.eq(inner)
         return m
 
     def _receive(self, m, name, target):
@@ -215,12 +234,16 @@ class LiteEth:
 
     def files(self, parameters, *, platform=None):
         """{file name: text} around the card that `parameters` describe."""
-        if not isinstance(parameters, params.Inline):
-            raise ValueError(
-                "liteeth takes an in-line card, such as inline4: it brings no memory out"
-            )
+        offload = isinstance(parameters, params.Offload)
+        if offload and parameters.n_ports != 1:
+            raise ValueError(f"n_ports must be 1 at a MAC core, not {parameters.n_ports}")
         bridge = Bridge(tops.core(parameters, meta_width=0), self.bits)
+        values = {"bits": self.bits, "module": MODULE}
+        memory = ""
+        if offload:
+            values |= {"memory_bits": 8 * bridge.n_bytes, "address": parameters.address_width}
+            memory = MEMORY.format(**values)
         return {
             f"{MODULE}.v": verilog.convert(bridge, MODULE, platform=platform),
-            f"{MODULE}.md": NOTE.format(bits=self.bits, module=MODULE),
+            f"{MODULE}.md": NOTE.format(**values, memory=memory),
         }

@@ -33,7 +33,7 @@ def insert_gradnic(soc, core, bus, host):
 ```
 
 `bus` is an AXI4-Lite port of 32 bits (`axi.AXILiteInterface`), in the same clock.
-
+{memory}
 ## What holds at the ports
 
 - One clock, that of the core's datapath (`sys`), fast enough for the line: 125 MHz at 8 bits and
@@ -45,4 +45,31 @@ def insert_gradnic(soc, core, bus, host):
   a foreign one reaches the host with `error` on its last beat.
 - LiteEth's own UDP stack sends a fixed ToS of 0 and cannot mark: use the native port (50861), or
   let a processor send.
+"""
+
+MEMORY = """
+The offload card fetches and stores by itself, on two AXI4 ports: gradient and result on one,
+landing areas on the other. Add to the pins, and to the SoC's bus:
+
+```python
+    memory_channels = {{
+        "read": {{"ar": "id addr len size burst cache prot", "r": "id data resp"}},
+        "write": {{"aw": "id addr len size burst cache prot", "w": "data strb", "b": "id resp"}},
+    }}
+    for memory in ("gradient", "landing"):
+        port = axi.AXIInterface(data_width={memory_bits}, address_width={address}, id_width=1)
+        for way, channels in memory_channels.items():
+            for channel, fields in channels.items():
+                endpoint, back = getattr(port, channel), channel in "rb"
+                pin = f"{{memory}}_{{way}}_{{channel}}"
+                names = fields.split() + ["valid"] + (["last"] if channel in "rw" else [])
+                for field in names:
+                    pins[f"{{'i' if back else 'o'}}_{{pin}}{{field}}"] = getattr(endpoint, field)
+                pins[f"{{'o' if back else 'i'}}_{{pin}}ready"] = endpoint.ready
+        soc.bus.add_master(memory, master=port)
+    pins["o_interrupt"] = Signal()  # 1 while an event of the mask is set
+```
+
+A port of LiteDRAM's crossbar of its own (`LiteDRAMAXI2Native`) is faster than the SoC's bus. The
+card keeps its line only if both ports take and give a beat of {memory_bits} bits a cycle.
 """
