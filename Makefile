@@ -15,7 +15,7 @@ $(VENV)/ready: pyproject.toml .ci/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, not $$($(PYTHON) -V)" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv is missing: install python3-venv" >&2; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c .ci/constraints.txt -e '.[test]'
 	touch $@
 
 setup: $(VENV)/ready
@@ -72,7 +72,7 @@ offload: setup
 	$(BIN)/gradnic cosim --link frame --topology bigraph:2x8 --algorithm hdrm --codec inceptionn --loss 0.001 --p 0 --json build/offload_inceptionn.json
 
 MUTANTS ?= 400
-MUTATED := compressor decompressor inline fifo ring hadamard thc_encoder thc_decoder aggregate
+MUTATED := compressor decompressor inline registers fifo ring hadamard thc_encoder thc_decoder aggregate
 mutants: setup
 	mkdir -p build/mutants
 	status=0; for block in $(MUTATED); do $(BIN)/gradnic mutate $$block --count $(MUTANTS) --json build/mutants/$$block.json || status=1; done; exit $$status

@@ -97,7 +97,8 @@ class Offload:
 
     n_rows, n_chunks, n_packets, n_ranks : of the largest table and tensor, see
     `gradnic.hdl.offload.OffloadCore`. address_width : bits of a byte address of memory.
-    meta_width : bits of tuser above the bad bit.
+    meta_width : bits of tuser above the bad bit. thc : 0 leaves out the sums and tables of THC, and
+    rounds must be raw or INCEPTIONN.
     """
 
     n_bytes: int = 32
@@ -109,6 +110,7 @@ class Offload:
     n_ranks: int = 4
     address_width: int = 32
     meta_width: int = 0
+    thc: int = 1
 
     def __post_init__(self):
         if self.n_bytes not in (16, 32, 64):
@@ -121,6 +123,7 @@ class Offload:
         check_range("n_ranks", self.n_ranks, 1, 8)
         check_range("address_width", self.address_width, 16, 64)
         check_range("meta_width", self.meta_width, 0, 128)
+        check_range("thc", self.thc, 0, 1)
 
 
 PRESETS = {
@@ -129,6 +132,7 @@ PRESETS = {
     for n_lanes in LANES
 } | {f"aggregator{n_ports}": Aggregator(n_ports=n_ports) for n_ports in (2, 4, 8, 16, 32)}
 PRESETS |= {f"offload{8 * n_bytes}": Offload(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}
+PRESETS |= {f"offload{8 * n_bytes}inc": Offload(n_bytes=n_bytes, thc=0) for n_bytes in (16, 32, 64)}
 
 
 def preset(name, changes=()):

@@ -15,7 +15,8 @@ import numpy as np
 from amaranth.back import rtlil
 from amaranth.hdl import Shape
 
-from . import batch, gates, tools
+from . import gates, tools
+from .design_ports import ports_of
 
 COPIES = gates.COPIES
 DRIVER = Path(__file__).with_name("bulk.cpp")
@@ -44,7 +45,7 @@ class Bulk:
     """
 
     def __init__(self, component):
-        streams, plain = batch.ports_of(component.signature)
+        streams, plain = ports_of(component.signature)
         if plain:
             raise ValueError(f"a bulk component must have streams only, not {plain[0].name}")
         self.inputs = {port.name: port for port in streams if port.is_input}

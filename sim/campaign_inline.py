@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..formats import GRADNIC, HEAD_BYTES, IPV4, UDP, UDP_PORT, Op
+from ..formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, UDP_PORT, Op
 from ..hdl.inline import InlineCard
 from ..inline import N_JOBS, REGISTERS, InlineSettings
 from ..models import inline as golden
@@ -103,7 +103,12 @@ def test(model):
         bench.play(tx=out, rx=into)
         bench.play(tx=out[::-1], rx=into[::-1], stalls=SLOW)
         out, into = _short(settings)
-        bench.play(tx=out, rx=into, stalls=STORMS)
+        run = bench.play(tx=out, rx=into, stalls=STORMS)
+        for port in STORMS:
+            assert run.taken[port][0] == 900, f"{port}: valid waits for ready"
+        if settings is makers.SETTINGS:
+            out, into = _each_bit(settings)
+            bench.play(tx=out, rx=into)
     few = [makers.udp_frame(rng.bytes(8), tos=tos, port=port) for tos, port in _edges()]
     bench.play(tx=[(f, False) for f in few], rx=[(f, False) for f in few])
     each = [(makers.native_frame([], port=9000, job=job), False) for job in range(N_JOBS)]
@@ -142,6 +147,26 @@ def _heads(rng, settings):
         if k % 3 == 0:  # one bit of the head or of the checksums is wrong
             lists[0].append((makers.flipped(frame, 14 + k // 3 % 50, 1 << k % 8), False))
             lists[1].append((makers.flipped(lists[1][-1][0], 14 + k // 3 % 50, 1 << k % 8), False))
+    return lists
+
+
+def _each_bit(settings):
+    """Frames of which one bit of the head is another, under right checksums of IPv4."""
+    ones, port, job = np.ones(6), settings.native_port, min(settings.jobs)
+    made = [makers.paper_frame(ones, tos=settings.tos, port=settings.port_low, check=False)]
+    made += [
+        makers.native_frame(ones, port=port, job=job, op=op)
+        for op in (Op.RAW, Op.CONTROL, Op.INT32)
+    ]
+    coded = makers.coded(dict(enumerate(made)), settings).values()
+    lists = [[], []]
+    for frames, list_ in zip((made, coded), lists, strict=True):
+        for frame in frames:
+            for place in range(8 * ETHERNET.ethertype.byte, 8 * HEAD_BYTES):
+                other = makers.flipped(frame, place // 8, 1 << place % 8)
+                if place // 8 not in (IPV4.checksum.byte, IPV4.checksum.byte + 1):
+                    other = makers.refreshed(other)
+                list_.append((other, False))
     return lists
 
 
@@ -370,9 +395,9 @@ def _lose(bench, frames, foreign, stall):
 
 
 LOST = range(200, 251)  # of 320; what is stored depends on the engines too
-#: the engines, and the queues inside: `campaign_fifo`, `campaign_ring`
+#: the engines, the register bank and the queues have campaigns of their own
 ELSEWHERE = (
-    r"-cell \S*\bcodec\.|-src \S*hdl/(fifo|ring)\.py:\d+$"
+    r"-cell \S*\bcodec\.|-src \S*hdl/(fifo|ring|registers)\.py:\d+$|-cell \S*\bbank\."
     r"|-cell \S*\b(ring|foreign_queue|verdicts|told|frames|reads|patches|splices|beats|infos)\b"
     r"[^\s.]*\.\$procmux"
 )

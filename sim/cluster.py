@@ -26,6 +26,7 @@ from ..models.inceptionn import image
 from ..models.measure import AROUND, SHORTEST
 from ..models.ring_exchange import Cards, Framing, ring_allreduce
 from . import batch, encoding
+from .design_ports import ports_of
 
 PREAMBLE = 8  # bytes before the frame's first
 CODECS = ("inceptionn", "none")
@@ -68,7 +69,7 @@ def build(card, name):
     card : component with streams host_tx, mac_tx, mac_rx, host_rx, an AXI4-Lite `bus`, and parts
     tx and rx, one for each direction.
     """
-    streams, plain = batch.ports_of(card.signature)
+    streams, plain = ports_of(card.signature)
     text = rtlil.convert(card, name="top", emit_src=False)
     directions = (("tx", ("host_tx", "mac_tx")), ("rx", ("mac_rx", "host_rx")))
 

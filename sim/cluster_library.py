@@ -10,13 +10,14 @@ from pathlib import Path
 from amaranth.back import rtlil
 
 from . import batch, cxxrtl, tools
+from .design_ports import mangle, ports_of
 
 INCLUDED = re.compile(r'#include "(\w+\.h)"')
 
 
 def level(name):
     """C++ of a port of card ``d``."""
-    return f"d.{batch._mangle(name)}"
+    return f"d.{mangle(name)}"
 
 
 def _header(names, plain, *, converges):
@@ -58,7 +59,7 @@ def load(component, engine, names, functions):
     the card's ports for the engine, as part of ``ports.h``. functions : {name: (argument types,
     result)} of the engine's functions ``cluster_<name>``.
     """
-    plain = list(enumerate(batch.ports_of(component.signature)[1]))
+    plain = list(enumerate(ports_of(component.signature)[1]))
     text = rtlil.convert(component, name="top", emit_src=False)
     here = Path(__file__).parent
     sources = {"cluster.cpp": (here / engine).read_text()}

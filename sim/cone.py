@@ -6,7 +6,7 @@ memories. A mutant whose bit reaches no output is equivalent, without any proof.
 
 import re
 
-ALONG = {"$not", "$pos", "$and", "$or", "$xor", "$xnor", "$mux", "$pmux", "$buf"}
+ALONG = {"$not", "$pos", "$and", "$or", "$xor", "$xnor", "$mux", "$buf"}
 REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
 UPWARD = {"$add", "$sub", "$neg", "$mul"}
 DATA_PORTS = {"A", "B", "D", "WR_DATA"}
@@ -21,11 +21,10 @@ def _affected(cell, port, index):
         return every
     if kind in ALONG | UPWARD | REGISTERS:
         ((name, wide),) = [(p, len(cell["connections"][p])) for p in outputs]
-        at = index % wide if kind == "$pmux" and port == "B" else index
         signed = int(cell["parameters"].get(f"{port}_SIGNED", "0"), 2)
         if kind in UPWARD or signed:  # carries, and the sign's copies
-            return [(name, i) for i in range(min(at, wide), wide)]
-        return [(name, at)] if at < wide else []
+            return [(name, i) for i in range(min(index, wide), wide)]
+        return [(name, index)] if index < wide else []
     if kind == "$mem_v2" and port == "WR_DATA":
         width = int(cell["parameters"]["WIDTH"], 2)
         return [(p, i) for p, i in every if i % width == index % width]
@@ -75,32 +74,41 @@ class Netlist:
                 else:
                     self.drivers |= dict.fromkeys(bits, name)
 
-    def reached(self, cell_name, port, index, *, stored=True, clocked=True):
+    def reached(self, cell_name, port, index, *, stored=True, clocked=None):
         """Bits that a change of one bit of a cell's port can change, now or ever.
 
         stored : what is written to a memory comes out of it again; else a memory only gives other
-        data where it is read at another address. clocked : what a register takes comes out of it.
+        data where it is read at another address. clocked : how many registers a change may pass one
+        behind the other; None for any number.
         """
 
         def outputs(name, port, index):
             cell = self.cells[name]
-            if not clocked and cell["type"] in REGISTERS:
-                return []
             if not stored and is_store(cell):
                 return _read_there(cell, port, index)
             return [cell["connections"][p][i] for p, i in _affected(cell, port, index)]
 
         cell = self.cells[cell_name]
+        passed = 0
         if cell["port_directions"][port] == "output":
             start = [cell["connections"][port][index]]
         else:
             start = outputs(cell_name, port, index)
-        seen, work = set(start), list(start)
+            passed = int(cell["type"] in REGISTERS)
+        if passed and clocked == 0:
+            return set()
+        seen, work, later = set(start), list(start), []
         while work:
             for reader in self.readers.get(work.pop(), ()):
                 new = set(outputs(*reader)) - seen
-                seen |= new
-                work += new
+                if self.cells[reader[0]]["type"] in REGISTERS:
+                    later += new
+                else:
+                    seen |= new
+                    work += new
+            if not work and passed != clocked:
+                passed, work, later = passed + 1, [*set(later) - seen], []
+                seen.update(work)
         return seen
 
     def reaches_output(self, cell_name, port, index):

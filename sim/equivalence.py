@@ -5,8 +5,8 @@ cut out: both sides must write the same, and may read differently only where the
 ABC's signal correspondence merges by induction, from the reset state on, what is always equal; the
 two are equivalent if the difference of their outputs becomes the constant 0. Or Yosys' SAT solver
 proves by induction over some cycles that they do not differ. Payloads count only while their stream
-is valid. Most equivalent mutants are so at once: no register takes anything else because of them.
-That is tried first, with the logic before them alone.
+is valid. Most equivalent mutants are so at once: no register takes anything else because of them,
+or none that lies beyond a few more. That is tried first, with the logic before them alone.
 """
 
 import json
@@ -38,6 +38,7 @@ write_json result.json
 """
 INDUCTION = "tee -o result.txt sat -timeout 60 -tempinduct -maxsteps 9 -prove differ 0\n"
 NEAR = 3  # registers between what the mutant reaches and what is free
+BEYOND = 4  # registers one behind the other that may take anything else because of the mutant
 
 
 def proven(netlist, masks, command, *, timeout=SECONDS):
@@ -45,18 +46,20 @@ def proven(netlist, masks, command, *, timeout=SECONDS):
 
     netlist : `gradnic.sim.cone.Netlist` of the prepared circuit. masks : {output: the output that
     says whether it counts}. command : the mutant, as ``mutate -list`` writes it. timeout : seconds
-    for each of five attempts: that no register takes anything else, with the registers before it
-    free, or with some of them in their place; induction with all registers free that are far from
-    the mutant; signal correspondence and induction with all of the circuit.
+    for each of six attempts: that no register takes anything else, with the registers before it
+    free, or with some of them in their place; that none does beyond a few; induction with all
+    registers free that are far from the mutant; signal correspondence and induction with all of the
+    circuit.
     """
-    for depth, local, method in (
-        (1, True, INDUCTION),
-        (NEAR, True, INDUCTION),
-        (NEAR, False, INDUCTION),
-        (None, False, CORRESPONDENCE),
-        (None, False, INDUCTION),
+    for depth, beyond, method in (
+        (1, 0, INDUCTION),
+        (NEAR, 0, INDUCTION),
+        (NEAR, BEYOND, INDUCTION),
+        (NEAR, None, INDUCTION),
+        (None, None, CORRESPONDENCE),
+        (None, None, INDUCTION),
     ):
-        pair = Pair(netlist, masks, command, depth=depth, local=local)
+        pair = Pair(netlist, masks, command, depth=depth, beyond=beyond)
         if _never_differ(pair, method, timeout):
             return "induction" if method is INDUCTION else "signal correspondence"
     return ""
@@ -94,12 +97,13 @@ class Pair:
     """The circuit and its mutant side by side, as a module of one output, ``differ``.
 
     depth : registers that the mutant does not reach are free inputs, beyond so many between them
-    and what it does reach; None: none is. local : what the registers take is compared, as well as
-    the outputs. Else as for `proven`.
+    and what it does reach; None: none is. beyond : what registers take is compared, as well as the
+    outputs, of those beyond so many one behind the other that are there twice; None: all that the
+    mutant reaches are there twice. Else as for `proven`.
     """
 
-    def __init__(self, netlist, masks, command, *, depth, local=False):
-        self.netlist, self.masks, self.depth, self.local = netlist, masks, depth, local
+    def __init__(self, netlist, masks, command, *, depth, beyond=None):
+        self.netlist, self.masks, self.depth = netlist, masks, depth
         self.cells, self.differences = {}, []
         self.last_bit, self.init = netlist.last_bit, dict(netlist.init)
         pattern = r"-mode (\w+) .*-cell (\S+) -port (\S+) -portbit (\d+)(?: -ctrlbit (\d+))?"
@@ -107,7 +111,7 @@ class Pair:
         self.mutated, self.index = name.removeprefix("\\"), int(index)
         self.control = None if control is None else int(control)
         mutated = self.mutated, self.port, self.index
-        reached = netlist.reached(*mutated, stored=False, clocked=not local)
+        reached = netlist.reached(*mutated, stored=False, clocked=beyond)
         self.twin = {bit: self._fresh() for bit in sorted(reached)}
         names = {netlist.drivers[bit] for bit in reached} | {self.mutated}
         readers = {name for bit in reached for name, _, _ in netlist.readers.get(bit, ())}
@@ -154,7 +158,7 @@ class Pair:
 
     def _compares(self, cell):
         """Whether what goes into a cell is compared, and what comes out of it the same."""
-        return cone.is_store(cell) or (self.local and cell["type"] in cone.REGISTERS)
+        return cone.is_store(cell) or cell["type"] in cone.REGISTERS
 
     def _reached(self, name):
         """Whether a cell is one that the mutant reaches, on either side."""
@@ -207,9 +211,17 @@ class Pair:
     def _copy(self, name, cell):
         """The mutant's own copy of a cell, whose outputs go to twins."""
         pins = self._pins(name, cell)
-        if self.local and cell["type"] in cone.REGISTERS:
-            self._compare_register(name, cell, pins)
+        at_output = name == self.mutated and cell["port_directions"][self.port] == "output"
+        if at_output and all(bit not in self.twin for _, _, bit in _ends(cell, "input")):
+            old = cell["connections"][self.port]
+            control = None if self.control is None else old[self.control]
+            changed = self._changed(old[self.index], control)
+            self._gate("$pos", out=self.twin[old[self.index]], A=changed)
             return
+        if cell["type"] in cone.REGISTERS:
+            self._compare_register(cell, pins)
+            if self.twin.keys().isdisjoint(cell["connections"]["Q"]):
+                return
         own = {}  # what the copy gives, where it is not the twin itself
         for port, index, bit in _ends(cell, "output"):
             if bit not in self.twin:
@@ -250,13 +262,13 @@ class Pair:
                 twins = [self.twin.get(bit, bit) for bit in port["bits"]]
                 self._note(self._unlike(port["bits"], twins), counts)
 
-    def _compare_register(self, name, cell, pins):
-        """Both sides hold the same and take the same."""
+    def _compare_register(self, cell, pins):
+        """Where a register is not there twice, both sides take the same."""
         old = cell["connections"]
-        if name == self.mutated and cell["port_directions"][self.port] == "output":
-            bit = old[self.port][self.index]
-            control = None if self.control is None else old[self.port][self.control]
-            self._gate("$pos", out=self.twin[bit], A=self._changed(bit, control))
+        if not self.twin.keys().isdisjoint(old["Q"]):
+            at = [k for k, bit in enumerate(old["Q"]) if bit not in self.twin]
+            self._note(self._unlike(*([side["D"][k] for k in at] for side in (old, pins))))
+            return
         for port, way in cell["port_directions"].items():
             if way == "input" and port != "D":
                 self._note(self._unlike(old[port], pins[port]))

@@ -4,12 +4,15 @@ Everything that the page of `gradnic.sim.report` shows is in the one dict that `
 it JSON: figures, histograms already counted, and the bytes and cycles of one frame.
 """
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
 import numpy as np
 
 from ..models import inceptionn
 from ..models.measure import fidelity, inceptionn_stats
 from ..models.ring_exchange import Framing
-from . import cluster, report_offload, report_star, training
+from . import cluster, report_offload, report_star, tools, training
 
 EXPONENT = 117  # bound 2^-10
 N_FLOATS = 336  # floats a frame
@@ -30,7 +33,21 @@ def run(*, lanes=8, link_bytes=LINK_BYTES, n_floats=None, on_stage=None, on_step
     Returns the dict of the module's head. `ok` in it is False if any frame or replica differed.
     """
     stage, step = on_stage or (lambda *_: None), on_step or (lambda _: None)
-    offload = report_offload.prepare()
+    stage("setting up Yosys, once after an install", None)
+    tools.warm_up()
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as beside:
+        offload = beside.submit(report_offload.run, n_floats)
+        result, gradients = _rings(lanes, link_bytes, n_floats, stage, step)
+        stage("sum in the network: aggregator and engines", None)
+        result["star"] = report_star.run(gradients)
+        stage("offload cards over networks that lose", None)
+        result["offload"] = offload.result()
+    result["ok"] &= result["star"]["ok"] and all(one["ok"] for one in result["offload"])
+    return result
+
+
+def _rings(lanes, link_bytes, n_floats, stage, step):
+    """The part on in-line cards, and the gradients of the last iteration, (workers, values)."""
     stage("training", max(ITERATIONS))
     kept, network = training.train(
         ITERATIONS, n_workers=N_WORKERS, loss="sum", on_iteration=lambda i, _: step(i)
@@ -69,14 +86,7 @@ def run(*, lanes=8, link_bytes=LINK_BYTES, n_floats=None, on_stage=None, on_step
         result["ok"] &= runs["inceptionn"].ok and runs["none"].ok
         result["iterations"][str(iteration)] = _figures(gradients, runs)
     result["frame"] = one_frame(runs["inceptionn"], 4 * lanes)
-    stage("sum in the network: aggregator and engines", None)
-    result["star"] = report_star.run(gradients)
-    result["ok"] &= result["star"]["ok"]
-    stage("offload cards over networks that lose", None)
-    offload.join()
-    result["offload"] = report_offload.run(report_offload.gradients()[:, :n_floats])
-    result["ok"] &= all(one["ok"] for one in result["offload"])
-    return result
+    return result, gradients
 
 
 def _figures(gradients, runs):

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from amaranth.hdl import (
     Assert,
     Assume,
+    Const,
     Cover,
     Elaboratable,
     Module,
@@ -42,6 +43,8 @@ from amaranth.hdl import (
 from amaranth.lib import data, stream, wiring
 
 from . import solver, tools
+
+KEEP_BROKEN = "keep has holes, is empty or is short"
 
 
 class ProofError(AssertionError):
@@ -64,8 +67,8 @@ class Result:
 
 
 def has_keep(payload):
-    """Whether a payload has a field ``keep``."""
-    return isinstance(payload, data.View) and "keep" in payload.shape().members
+    """Whether rule 9 concerns a payload: it has fields ``keep`` and ``last``."""
+    return isinstance(payload, data.View) and {"keep", "last"} <= dict(payload.shape()).keys()
 
 
 def keep_rule(payload):
@@ -74,6 +77,20 @@ def keep_rule(payload):
     # Not keep & (keep + 1): Yices 2.6.5 calls a sum of 64 bits wrong where it is right.
     contiguous = ~(keep[1:] & ~keep[:-1]).any() if len(keep) > 1 else 1
     return contiguous & keep[0] & (payload.last | keep.all())
+
+
+def steady(m, name, port, judge, was_reset):
+    """Assume or assert rules 1 to 4 of a stream; returns whether the last cycle was a stall."""
+    payload = Value.cast(port.p)
+    stalled = Signal(name=f"{name}__stalled")
+    offered = Signal(len(payload), name=f"{name}__offered", reset_less=True)
+    m.d.sync += [stalled.eq(port.valid & ~port.ready), offered.eq(payload)]
+    m.d.comb += [
+        judge(~was_reset | ~port.valid, f"{name}: valid after reset"),
+        judge(~stalled | port.valid, f"{name}: valid dropped before ready"),
+        judge(~stalled | (payload == offered), f"{name}: payload changed while stalled"),
+    ]
+    return stalled
 
 
 class Harness(Elaboratable):
@@ -98,7 +115,7 @@ class Harness(Elaboratable):
         self.keep = keep
         self.constant = dict(constant or {})
         self.inputs, self.outputs, self.free = {}, {}, []
-        for path, flow, member, value in _members(component):
+        for path, flow, member, value in members(component):
             name = "__".join(map(str, path))
             if isinstance(member.signature if member.is_signature else None, stream.Signature):
                 (self.inputs if flow == wiring.In else self.outputs)[name] = value
@@ -143,22 +160,13 @@ class Harness(Elaboratable):
         return m
 
     def _watch(self, m, name, port, judge):
-        payload = Value.cast(port.p)
-        stalled = Signal(name=f"{name}__stalled")
-        offered = Signal(len(payload), name=f"{name}__offered", reset_less=True)
-        m.d.sync += [stalled.eq(port.valid & ~port.ready), offered.eq(payload)]
-        m.d.comb += [
-            judge(~self.was_reset | ~port.valid, f"{name}: valid after reset"),
-            judge(~stalled | port.valid, f"{name}: valid dropped before ready"),
-            judge(~stalled | (payload == offered), f"{name}: payload changed while stalled"),
-        ]
+        stalled = steady(m, name, port, judge, self.was_reset)
         if self.keep and has_keep(port.p) and (judge is Assume or self.keep_by_beat):
-            m.d.comb += judge(
-                ~port.valid | keep_rule(port.p), f"{name}: keep has holes, is empty or is short"
-            )
+            m.d.comb += judge(~port.valid | keep_rule(port.p), f"{name}: {KEEP_BROKEN}")
         if judge is Assert:
+            if not isinstance(port.ready, Const):
+                m.d.comb += Cover(stalled & port.ready, f"{name}: a stalled beat is taken")
             m.d.comb += [
-                Cover(stalled & port.ready, f"{name}: a stalled beat is taken"),
                 Cover(port.valid & port.ready & ~stalled, f"{name}: a beat is taken at once"),
             ]
 
@@ -235,7 +243,7 @@ class Conservation(Harness):
             beat = data.View(self.i.p.shape(), self.beat)
             m.d.comb += [
                 Assert(~self.tracking | keep_rule(beat), "the picked beat's keep is broken"),
-                Assert(~arrived | keep_rule(self.o.p), "o: keep has holes, is empty or is short"),
+                Assert(~arrived | keep_rule(self.o.p), f"o: {KEEP_BROKEN}"),
             ]
         if self.offer_within is not None:
             waited = Signal(range(self.offer_within + 2))
@@ -249,7 +257,7 @@ class Conservation(Harness):
             self.lemmas(m, self)
 
 
-def _members(component):
+def members(component):
     """(path, flow, member, value) of each stream and each plain port of a component."""
 
     def walk(signature, obj, path):
@@ -325,19 +333,24 @@ def twin(module, *texts):
 def _run(harness, method, depth, cover_depth, timeout):
     start = time.monotonic()
     with solver.Model(harness, timeout) as bench:
-        runs = {"base": bench.start("base", "-t", str(depth))}
-        if bench.n_covers:
-            runs["cover"] = bench.start("cover", "-c", "-t", str(cover_depth))
-        open_steps = bench.step(depth) if method == "induction" else []
-        logs = {name: bench.finish(run) for name, run in runs.items()}
-        problems = [f"fails: {text}" for text in bench.failures(logs["base"])]
-        problems += [f"not inductive: {text}" for text in open_steps]
-        unreached = bench.named(r"Unreached cover statement at", logs.get("cover", ""))
-        problems += [f"cover not reached: {text}" for text in unreached]
-        if problems:
-            raise ProofError("; ".join(problems))
-        for name, log in logs.items():
-            if "Status: passed" not in log and "Status: PASSED" not in log:
-                raise tools.ToolError(f"{name}: no verdict:\n{log[-2000:]}")
-        n_asserts, n_covers = len(bench.asserts), bench.n_covers
+        n_asserts, n_covers = settle(bench, method, depth, cover_depth)
     return Result(method, depth, n_asserts, n_covers, time.monotonic() - start)
+
+
+def settle(bench, method, depth, cover_depth):
+    """Have a `solver.Model` answered; returns the numbers of assertions and covers."""
+    runs = {"base": bench.start("base", "-t", str(depth))}
+    if bench.n_covers:
+        runs["cover"] = bench.start("cover", "-c", "-t", str(cover_depth))
+    open_steps = bench.step(depth) if method == "induction" else []
+    logs = {name: bench.finish(run) for name, run in runs.items()}
+    problems = [f"fails: {text}" for text in bench.failures(logs["base"])]
+    problems += [f"not inductive: {text}" for text in open_steps]
+    unreached = bench.named(r"Unreached cover statement at", logs.get("cover", ""))
+    problems += [f"cover not reached: {text}" for text in unreached]
+    if problems:
+        raise ProofError("; ".join(problems))
+    for name, log in logs.items():
+        if "Status: passed" not in log and "Status: PASSED" not in log:
+            raise tools.ToolError(f"{name}: no verdict:\n{log[-2000:]}")
+    return len(bench.asserts), bench.n_covers

@@ -12,6 +12,7 @@ is an error. The rest is listed with its source line; a block may explain surviv
 
 import importlib
 import json
+import linecache
 import multiprocessing
 import os
 import re
@@ -27,12 +28,14 @@ from amaranth.back import rtlil
 from amaranth.hdl import UnusedElaboratable
 
 from . import batch, cone, equivalence, tools
+from .design_ports import PlainPort, ports_of
 
 SHARD = 256  # mutants in one library at most: the build takes longer than the play
 OPTIMIZE = "-O1"  # campaigns build much and run little
 MARGIN = 3  # times the cycles of the unmutated run, until a mutant counts as stuck
 SLACK_CYCLES = 2000
-PREPARE = "prep -flatten -top top\nopt_clean\n"
+# a $pmux of which two selects are 1 is undefined: nobody could judge a mutant that makes it so
+PREPARE = "prep -flatten -top top\npmuxtree\nopt_clean\n"
 ARGUED = "argued: "
 INSTRUMENTED = "opt_clean; splitnets -driver; opt_clean"
 
@@ -75,9 +78,14 @@ class Mutant:
 
     @property
     def text(self):
-        """What is mutated: mode, cell, port, bits, wire and source lines."""
+        """What is mutated: mode, cell, port, bits, wire, source lines, and what the last one says.
+
+        The line itself, since its number changes with each edit of the file.
+        """
         cut = self.command.removeprefix("mutate ").replace("-module top ", "")
-        return re.sub(r"-src \S*?/((?:\w+/)?[\w.]+:\d+)\S*", r"\1", cut)
+        cut = re.sub(r"-src \S*?/((?:\w+/)?[\w.]+:\d+)\S*", r"\1", cut)
+        found = re.match(r"(.+):(\d+)", self.source)
+        return f"{cut}: {linecache.getline(found[1], int(found[2])).strip()}" if found else cut
 
     @property
     def source(self):
@@ -127,7 +135,7 @@ def prepare(component, count, seed, elsewhere=None):
     that `elsewhere` matches, and enables of memory ports that read without a clock: Yosys insists
     that they are 1.
     """
-    streams, plain = batch.ports_of(component.signature)
+    streams, plain = ports_of(component.signature)
     text = rtlil.convert(component, name="top", emit_src=True)
     root = tools.build_root() / "mutate"
     root.mkdir(parents=True, exist_ok=True)
@@ -179,7 +187,7 @@ def _library(campaign, prepped, ports, shard):
         for i, m in enumerate(shard, 1)
     ]
     prepare = "\n".join([*lines, INSTRUMENTED])
-    select = batch.PlainPort("mutsel", width, True)
+    select = PlainPort("mutsel", width, True)
     name = f"mutants-{campaign.name}"
     return batch.build_rtlil(
         prepped, streams, [*plain, select], optimize=OPTIMIZE, name=name, prepare=prepare

@@ -1,7 +1,5 @@
 """The report's part on offload cards: two all-reduces over networks that lose, in RTL."""
 
-import multiprocessing
-
 from ..models.offload_cluster import LinkFaults
 from . import offload_run, training
 
@@ -33,8 +31,9 @@ def gradients():
     return kept[1][:, :N_FLOATS]
 
 
-def run(values):
-    """Both runs; a list of dicts, all of them JSON."""
+def run(n_floats=None):
+    """Both runs, of at most `n_floats` values a card; a list of dicts, all of them JSON."""
+    values = gradients()[:, :n_floats]
     found = []
     for options in RUNS:
         _, summary = offload_run.cosim(gradients=values, **options)
@@ -42,17 +41,6 @@ def run(values):
         named |= {"topology": options["spelling"], "loss": options["faults"].loss}
         found.append(summary | named | {"floats": int(values.shape[1])})
     return found
-
-
-def prepare():
-    """Builds the libraries of `run` in a process of its own, beside other work; join it."""
-    process = multiprocessing.get_context("spawn").Process(target=_build, daemon=False)
-    process.start()
-    return process
-
-
-def _build():
-    run(gradients()[:, :1024])
 
 
 def rows(runs):

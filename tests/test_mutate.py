@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -240,6 +240,38 @@ def test_proofs_of_what_two_registers_and_a_memory_hold(pattern, equivalent):
     assert chosen
     for text in chosen:
         assert bool(equivalence.proven(netlist, {}, text)) == equivalent, text
+
+
+class Hidden(wiring.Component):
+    """A byte's upper bits two cycles later, nothing if the highest of them was 1."""
+
+    def __init__(self):
+        super().__init__({"i": In(8), "o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        byte = Signal(8)
+        upper = Signal(5)
+        hidden = Signal(2)
+        m.d.sync += [
+            byte.eq(self.i),
+            upper.eq(byte >> 3),
+            hidden.eq(hidden << 1 | self.i[7]),
+            self.o.eq(Mux(hidden[1], 0, upper)),
+        ]
+        return m
+
+
+@pytest.mark.parametrize(
+    ("bit", "beyond", "equivalent"),
+    [(7, 0, False), (7, 1, True), (7, None, True), (6, 1, False), (2, 0, True)],
+)
+def test_proofs_of_what_vanishes_some_registers_later(bit, beyond, equivalent):
+    _, _, commands, netlist = mutate.prepare(Hidden(), 130, 1)
+    cell = re.search(r" -cell (\S+) -port Q \S+ \d+ -wire byte ", "".join(commands))[1]
+    command = f"mutate -mode const0 -module top -cell {cell} -port Q -portbit {bit}"
+    pair = equivalence.Pair(netlist, {}, command, depth=3, beyond=beyond)
+    assert equivalence._never_differ(pair, equivalence.INDUCTION, 20) == equivalent
 
 
 def test_a_failing_control_stops_everything():

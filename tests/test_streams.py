@@ -9,6 +9,7 @@ from gradnic.hdl.packet_fifo import PacketFIFO
 from gradnic.hdl.streams import FIFO, Beat, BlockFIFO, Fork, FrameBeat, Slice
 from gradnic.hdl.width import WidthConverter
 from gradnic.sim import batch, encoding, runner, stimulus
+from gradnic.sim.design_ports import ports_of
 
 WIDE = FrameBeat(32)
 DROPPING = data.StructLayout({"data": 24, "last": 1, "drop": 1})
@@ -207,7 +208,7 @@ def test_outputs_are_known_after_reset(name):
         pytest.skip(f"only Icarus knows X: {reason}")
     make, beats = FOUR_STATE[name]
     component = make()
-    outputs = [p.name for p in batch.ports_of(component.signature)[0] if not p.is_input]
+    outputs = [p.name for p in ports_of(component.signature)[0] if not p.is_input]
     duties = dict.fromkeys(outputs, 0.6)
     patterns = stimulus.patterns(stimulus.rng(name), 400, i=0.7, **duties)
     got, _ = runner.play(

@@ -11,6 +11,7 @@ from ..output import console, json_option, table, write_json
 BLOCKS = (
     "fifo",
     "ring",
+    "registers",
     "compressor",
     "decompressor",
     "inline",

@@ -51,6 +51,8 @@ def run_job(lanes, link_bytes, floats, screen):
         def stage(text, steps):
             if tasks:
                 progress.update(tasks[-1], total=1, completed=1)
+            if not screen.is_terminal:
+                screen.print(text)
             tasks.append(progress.add_task(text, total=steps))
 
         result = first_light.run(
