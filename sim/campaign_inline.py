@@ -14,7 +14,7 @@ from ..inline import N_JOBS, REGISTERS, InlineSettings
 from ..models import inline as golden
 from . import frames as makers
 from . import stimulus
-from .card import BUS_INPUTS, CardBench
+from .card import BUS_INPUTS, SIDES, CardBench
 
 N_LANES = 4
 MAX_FLOATS = 40
@@ -123,6 +123,9 @@ def test(model):
     for out, into in (_long(rng), _odd(rng), _lengths()):
         bench.play(tx=out, rx=into)
     _full(model, rng)
+    _brim(model, rng)
+    _rates(model)
+    _resets(model, rng)
     long = makers.with_bytes(rng.bytes(16500), 12, b"\x12\x34")
     good = makers.native_frame(makers.gradient(rng, 8))
     lengths = (16384, 16385, 16368, 16401)
@@ -332,6 +335,64 @@ def _full(model, rng):
     foreign = makers.with_bytes(rng.bytes(64), 12, b"\x12\x34")
     counters = _lose(bench, [*long, foreign, *long], foreign, ([0] * 16000, 1))
     assert counters["rx_kept"] == 4, "stores hold four of these frames"
+
+
+def _brim(model, rng):
+    """Frames of ours of a few beats behind long ones: how many the stores take, to the beat."""
+    foreign = makers.with_bytes(rng.bytes(64), 12, b"\x12\x34")
+    small = makers.native_frame([], op=Op.CONTROL)
+    for extra in range(4):
+        bench = CardBench(model, max_floats=MAX_FLOATS)
+        sizes = 4080, 4 * (896 + extra)
+        long = [makers.native_frame(np.ones(n), op=Op.CONTROL) for n in sizes]
+        counters = _lose(bench, [*long, *[small] * 320, foreign], foreign, ([0] * 4000, 1))
+        taken = 2 + 292 + (extra == 0)
+        assert counters["rx_kept"] == taken, f"{counters['rx_kept']} stored, not {taken}"
+
+
+def _rates(model):
+    """Frames of a class follow each other at full rate, and the first leaves in its time.
+
+    LATENCIES holds that time for each side, beside the beats of the longer of both frames.
+    """
+    paper, native, ones = makers.paper_frame, makers.native_frame, np.ones(40)
+    foreign = makers.with_bytes(paper(ones), 12, b"\x12\x34")
+    kept = native(ones[:9], op=Op.CONTROL)
+    made = [make(x) for x in (ones[:1], ones, 0 * ones) for make in (paper, native)]
+    for frame, latencies in zip([*made, kept, foreign], LATENCIES, strict=True):
+        card = golden.InlineCard(makers.SETTINGS)
+        coded = card.transmit(frame)[0]
+        ways = (frame, coded), (coded, card.receive(coded)[0])
+        for side, (sent, leaves), wanted in zip(SIDES, ways, latencies, strict=True):
+            i, o = SIDES[side]
+            bench = CardBench(model)
+            bench.golden = Remembered(makers.SETTINGS)
+            run = bench.play(**{side: [(sent, False)] * 9})
+            beats = -(-max(len(sent), len(leaves)) // (4 * N_LANES))
+            latency = run.taken[o][0] - run.taken[i][0] - beats
+            assert latency == wanted, f"{side}: {latency} cycles beside {beats} beats, not {wanted}"
+            lasts = run.taken[o][np.flatnonzero(run.unpack(o)["last"])]
+            assert (np.diff(lasts[1:]) == beats).all(), f"{side}: not at full rate"
+
+
+#: cycles on each side, for the frames of `_rates`
+LATENCIES = ((62, 49), (62, 78), (62, 49), (61, 68), (62, 78), (62, 78), (44, 49), (9, 9))
+
+
+def _resets(model, rng):
+    """A reset anywhere in the traffic leaves nothing behind."""
+    out, into = traffic(rng, makers.SETTINGS, 30)
+    bench = CardBench(model, max_floats=MAX_FLOATS)
+    for cycles in (*range(2, 60, 7), *rng.integers(60, 900, 8)):
+        inputs = {
+            port: model.pack_frames(port, [frame for frame, _ in frames[:90]])
+            for port, frames in (("host_tx", out), ("mac_rx", into))
+        }
+        stalls = {"mac_tx": 0.4, "host_rx": 0.4}
+        bench.instance.run(inputs, reset=False, stalls=stalls, drain=False, max_cycles=int(cycles))
+        bench.configure(makers.SETTINGS, reset=True)
+        bench.check_registers()
+        bench.play(tx=out[-12:], rx=into[-12:])
 
 
 def _long(rng):

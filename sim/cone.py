@@ -5,6 +5,9 @@ memories. A mutant whose bit reaches no output is equivalent, without any proof.
 """
 
 import re
+from functools import cached_property
+
+from .constant_bits import constant_bits
 
 ALONG = {"$not", "$pos", "$and", "$or", "$xor", "$xnor", "$mux", "$buf"}
 REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
@@ -73,6 +76,11 @@ class Netlist:
                         self.readers.setdefault(bit, []).append((name, port, index))
                 else:
                     self.drivers |= dict.fromkeys(bits, name)
+
+    @cached_property
+    def constants(self):
+        """{bit: "0" or "1"} of the bits that never change."""
+        return constant_bits(self)
 
     def reached(self, cell_name, port, index, *, stored=True, clocked=None):
         """Bits that a change of one bit of a cell's port can change, now or ever.

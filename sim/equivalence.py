@@ -2,6 +2,7 @@
 
 Only what the mutated bit can reach is there twice; the rest of the circuit feeds both. Memories are
 cut out: both sides must write the same, and may read differently only where their addresses differ.
+What never changes in the circuit is a constant beforehand (`gradnic.sim.constant_bits`).
 ABC's signal correspondence merges by induction, from the reset state on, what is always equal; the
 two are equivalent if the difference of their outputs becomes the constant 0. Or Yosys' SAT solver
 proves by induction over some cycles that they do not differ. Payloads count only while their stream
@@ -141,7 +142,7 @@ class Pair:
             if cell is None or (not ours and cone.is_store(cell)) or (held and depth == self.depth):
                 inputs.add(bit)
             else:
-                cells[name] = cell
+                cells[name] = cell = self._settled(cell)
                 ends = [(b, depth + held) for _, _, b in _ends(cell, "input")]
                 work.extend(ends) if held else work.extendleft(ends)
         nets = {
@@ -155,6 +156,16 @@ class Pair:
             "differ": {"direction": "output", "bits": [differ]},
         }
         return {"attributes": {}, "ports": ports, "cells": cells, "netnames": nets}
+
+    def _settled(self, cell):
+        """A cell with constants in the place of what never changes in the circuit."""
+        pins = {
+            port: [self.netlist.constants.get(bit, bit) for bit in bits]
+            if cell["port_directions"][port] == "input"
+            else bits
+            for port, bits in cell["connections"].items()
+        }
+        return {**cell, "connections": pins}
 
     def _compares(self, cell):
         """Whether what goes into a cell is compared, and what comes out of it the same."""

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -272,6 +272,72 @@ def test_proofs_of_what_vanishes_some_registers_later(bit, beyond, equivalent):
     command = f"mutate -mode const0 -module top -cell {cell} -port Q -portbit {bit}"
     pair = equivalence.Pair(netlist, {}, command, depth=3, beyond=beyond)
     assert equivalence._never_differ(pair, equivalence.INDUCTION, 20) == equivalent
+
+
+class Remembers(wiring.Component):
+    """A memory of which a bit is 0 and one is 1 in every word, and shows what their words say."""
+
+    def __init__(self):
+        super().__init__({"i": In(4), "at": In(1), "o": Out(4), "never": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = words = Memory(shape=6, depth=2, init=[0b100000] * 2)
+        write, read = words.write_port(), words.read_port(domain="comb")
+        held, zero = Signal(6, init=0b100000), Signal()
+        m.d.sync += [held.eq(read.data), zero.eq(zero & self.i[0])]
+        m.d.comb += [
+            write.addr.eq(self.at),
+            write.data.eq(Cat(self.i, zero, held[5])),
+            write.en.eq(self.i[1]),
+            read.addr.eq(self.at),
+            self.o.eq(Mux(held[5], held[:4], ~held[:4])),
+            self.never.eq(held[4] & (held[:4] == 5)),
+        ]
+        return m
+
+
+def test_constants_through_registers_and_memories():
+    _, _, _, netlist = mutate.prepare(Remembers(), 1, 1)
+    words = next(cell for cell in netlist.cells.values() if cone.is_store(cell))
+    pins = words["connections"]
+    assert [netlist.constants.get(bit) for bit in pins["RD_DATA"]] == [None] * 4 + ["0", "1"]
+    ports = netlist.ports
+    assert [netlist.constants.get(bit) for bit in ports["o"]["bits"]] == [None] * 4
+    assert netlist.constants[ports["never"]["bits"][0]] == "0"
+    held = next(n for n, c in netlist.cells.items() if len(c["connections"].get("Q", "")) == 6)
+    for mode, bit, equivalent in (("const1", 5, True), ("const0", 4, True), ("const1", 4, False)):
+        command = f"mutate -mode {mode} -module top -cell \\{held} -port Q -portbit {bit}"
+        assert bool(equivalence.proven(netlist, {}, command)) == equivalent, command
+
+
+@pytest.mark.parametrize(
+    ("kind", "a", "b", "wanted"),
+    [
+        ("$and", [2, 3, 4], ["0", "1", 4], ["0", None, None]),
+        ("$or", [2, "0", 4], ["1", "0", 4], ["1", "0", None]),
+        ("$xor", ["1", "0", 4], ["1", "1", "0"], ["0", "1", None]),
+        ("$not", ["1", "0", 4], [], ["0", "1", None]),
+        ("$reduce_and", [2, "0"], [], ["0"]),
+        ("$reduce_or", [2, "1"], [], ["1"]),
+        ("$logic_not", ["0", "0"], [], ["1", "0"]),
+        ("$logic_not", [2, "1"], [], ["0"]),
+        ("$reduce_bool", [2, "0"], [], [None]),
+        ("$add", ["0"], ["0"], [None]),
+        ("$and", ["0"], ["1", "1", "0"], ["0", None, "0"]),
+    ],
+)
+def test_constants_of_gates(kind, a, b, wanted):
+    y = [*range(10, 10 + len(wanted))]
+    gate = {
+        "type": kind,
+        "parameters": {},
+        "port_directions": {"A": "input", "B": "input", "Y": "output"},
+        "connections": {"A": a, "B": b, "Y": y} if b else {"A": a, "Y": y},
+    }
+    nets = {"y": {"bits": y, "attributes": {}}}
+    netlist = cone.Netlist({"cells": {"g": gate}, "ports": {}, "netnames": nets})
+    assert [netlist.constants.get(bit) for bit in y] == wanted
 
 
 def test_a_failing_control_stops_everything():
