@@ -5,7 +5,16 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .fifo import FIFO
-from .inceptionn import BANDS, SCALES, LaneDecoder, LaneEncoder, band_gap, bands, check_lanes
+from .inceptionn import (
+    BANDS,
+    SCALES,
+    LaneDecoder,
+    LaneEncoder,
+    band_gap,
+    band_zero,
+    bands,
+    check_lanes,
+)
 from .offload_types import Codec
 from .pipeline import credit, delayed, delayed_flag
 from .streams import Beat
@@ -43,9 +52,9 @@ class CodecImage(wiring.Component):
         m.submodules.queue = queue = FIFO(Beat(32 * self.n_lanes), DEPTH)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         codec = self.codec
-        known = bands(
-            codec.exponent, band_gap(codec.exponent), codec.paper, codec.prescale.as_signed()
-        )
+        prescale = codec.prescale.as_signed()
+        gap, zero = band_gap(codec.exponent), band_zero(codec.exponent, prescale)
+        known = bands(codec.exponent, gap, zero, codec.paper, prescale)
         settings, scales = Signal(BANDS), Signal(SCALES)
         m.d.sync += [
             *(settings[name].eq(value) for name, value in known.items()),

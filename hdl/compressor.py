@@ -11,6 +11,7 @@ from .inceptionn import (
     LaneEncoder,
     UnitBeat,
     band_gap,
+    band_zero,
     bands,
     check_lanes,
     check_rounding,
@@ -180,19 +181,27 @@ class Compressor(wiring.Component):
         free = credit(m, N_PLANS, take=go, give=plans.next, name="plan_credits")
         m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
         unit = delayed(m, self.units.p, 1, name="unit")
-        known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "wrong": 1}
+        known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "zero": 9}
+        known |= {"fits": 1, "legal": 1}
         first = Signal(data.StructLayout(known), reset_less=True)
         m.d.sync += [
             first.unit.eq(unit),
             first.before.eq(unit.count - 1),
             first.groups.eq((unit.count + GROUP - 1) >> 3),
             first.gap.eq(band_gap(unit.exponent)),
-            first.wrong.eq(~legal(unit.exponent)),
+            first.zero.eq(band_zero(unit.exponent, unit.prescale)),
+            first.fits.eq(unit.count.any() & (unit.count <= self.max_floats)),
+            first.legal.eq(legal(unit.exponent)),
         ]
         unit, rest = first.unit, first.unit.count[:lane]
         second = Signal(self.plan, reset_less=True)
         settings = bands(
-            unit.exponent, first.gap, unit.paper, unit.prescale, rounding=self.rounding
+            unit.exponent,
+            first.gap,
+            first.zero,
+            unit.paper,
+            unit.prescale,
+            rounding=self.rounding,
         )
         m.d.sync += [
             *(second.bands[name].eq(value) for name, value in settings.items()),
@@ -202,18 +211,15 @@ class Compressor(wiring.Component):
             second.rows.eq((first.before >> lane) + 1),
             second.tag_rows.eq(((first.groups << 1) + self.n_bytes - 1) >> column),
             second.limit.eq(unit.limit),
-            second.wrong.eq(first.wrong),
+            second.wrong.eq(~(first.fits & first.legal)),
         ]
-        many = Signal()
-        m.d.sync += many.eq(first.before >= self.max_floats)
         plan, more = Signal(self.plan, reset_less=True), Signal(LAG - 1, reset_less=True)
-        wrong = second.wrong | many
+        some = ~second.wrong
         m.d.sync += [
-            more.eq(more_than(second.rows) & (~wrong).replicate(LAG - 1)),  # >= tag_rows
+            more.eq(more_than(second.rows) & some.replicate(LAG - 1)),  # >= tag_rows
             plan.eq(second),
-            plan.wrong.eq(wrong),
-            plan.rows.eq(Mux(wrong, 0, second.rows)),
-            plan.tag_rows.eq(Mux(wrong, 0, second.tag_rows)),
+            plan.rows.eq(Mux(some, second.rows, 0)),
+            plan.tag_rows.eq(Mux(some, second.tag_rows, 0)),
         ]
         made, made_too = copied(m, delayed_flag(m, go, 3, name="planned"), 2, name="planned")
         m.d.comb += [

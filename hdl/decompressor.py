@@ -6,7 +6,16 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
-from .inceptionn import GROUP, SCALES, LaneDecoder, UnitBeat, band_gap, bands, check_lanes, legal
+from .inceptionn import (
+    GROUP,
+    SCALES,
+    LaneDecoder,
+    UnitBeat,
+    band_gap,
+    band_top,
+    check_lanes,
+    legal,
+)
 from .memory import Bank
 from .network import Spreader, plane_bit
 from .outlet import Outlet
@@ -29,9 +38,7 @@ from .streams import FIFO, Beat, Slice
 
 __all__ = ["CODED_UNIT", "Decompressor", "VERDICT"]
 
-N_OUT = (
-    30  # beats from the decision to decode to the output; as many sustain one per cycle at 32 lanes
-)
+N_OUT = 31  # beats from the decision to decode to the output; so many sustain one at 32 lanes
 N_TOKENS = 40  # rows of tags that wait to be read before coded.ready falls
 N_VERDICTS = 8  # units judged whose verdict has not been taken, or that wait to be decoded
 
@@ -184,11 +191,10 @@ class Decompressor(wiring.Component):
         unit = first.unit
         known = {"arrival": self.arrival, "top": 8, "prescale": signed(8), "many": 1, "large": 1}
         second = Signal(data.StructLayout(known), reset_less=True)
-        settings = bands(unit.exponent, first.gap, unit.paper, unit.prescale)
         tag_final = ((first.groups << 1) - 1) >> column
         arrival = second.arrival
         m.d.sync += [
-            second.top.eq(settings["top"]),
+            second.top.eq(band_top(unit.exponent, first.gap, unit.paper)),
             second.prescale.eq(unit.prescale),
             arrival.final.eq(first.final),
             arrival.tag_final.eq(tag_final),
@@ -358,7 +364,7 @@ class Decompressor(wiring.Component):
         renews = Signal()
         m.d.comb += [
             issue.eq(live & outlet.free),
-            ends.eq(~live | (outlet.free & final)),
+            ends.eq(~live | (outlet.free_too & final)),
             done.eq(valid & ends),
             outlet.start.eq(issue),
             details.next.eq(delayed_flag(m, done, 1, name="gone")),

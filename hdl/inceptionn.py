@@ -24,8 +24,9 @@ GROUP = 8  # floats per tag word
 ROUNDINGS = ("trunc", "nearest")
 ZERO, BYTE, HALF, RAW = range(4)
 
-#: What an encoder lane must know of its unit. round: add half a step (strict mode only).
-BANDS = data.StructLayout({"exponent": 7, "mid": 8, "top": 7, "prescale": signed(8), "round": 1})
+#: What an encoder lane must know of its unit. zero, byte: exponents of the float, plus 128, from
+#: which on a tag is not ZERO, not BYTE. round: add half a step (strict mode only).
+BANDS = data.StructLayout({"zero": 9, "byte": 9, "top": 7, "prescale": signed(8), "round": 1})
 #: What a decoder lane must know of its unit: exponent of a leading one at the top of a magnitude.
 SCALES = data.StructLayout({"half": signed(10), "byte": signed(10)})
 
@@ -62,12 +63,25 @@ def legal(exponent):
     return exponent[4:].all() & exponent[:4].any() & ~exponent[:4].all()
 
 
-def bands(exponent, gap, paper, prescale, *, rounding="trunc"):
-    """`BANDS` of a unit as {field: value}; gap is `band_gap`. Paper mode always truncates."""
+def band_zero(exponent, prescale):
+    """`BANDS` field ``zero``, 9 bits: 114 to 382 for legal bounds."""
+    return (Cat(exponent, Const(1, 1)) - prescale)[:9]
+
+
+def band_top(exponent, gap, paper):
+    """Exponent of a leading one at the top of a byte's magnitude, before the pre-scale."""
+    return Mux(paper, 126, exponent) + Mux(paper, 0, (gap - 1)[:4])
+
+
+def bands(exponent, gap, zero, paper, prescale, *, rounding="trunc"):
+    """`BANDS` of a unit as {field: value}; gap is `band_gap`, zero `band_zero`.
+
+    Paper mode always truncates.
+    """
     return {
-        "exponent": exponent,
-        "mid": exponent + gap,
-        "top": Mux(paper, 126, exponent) + Mux(paper, 0, (gap - 1)[:4]),
+        "zero": zero,
+        "byte": (zero + gap)[:9],
+        "top": band_top(exponent, gap, paper),
         "prescale": prescale,
         "round": ~paper if rounding == "nearest" else 0,
     }
@@ -76,6 +90,32 @@ def bands(exponent, gap, paper, prescale, *, rounding="trunc"):
 def n_payload(tag):
     """Payload bytes behind a tag, 3 bits: 0, 1, 2 or 4."""
     return Cat(tag[0] & ~tag[1], ~tag[0] & tag[1], tag[0] & tag[1])
+
+
+class _Below:
+    """Is the exponent `e`, 8 bits, below `bound` - 128? In two cycles of LUT, no carry chain."""
+
+    def __init__(self, m, e, bound, name):
+        x = Cat(e[:7], ~e[7], e[7])  # e + 128
+        pieces = [(x[j:k], bound[j:k]) for j, k in ((0, 2), (2, 4), (4, 6), (6, 9))]
+        self.less = Signal(4, name=f"{name}_less", reset_less=True)
+        self.same = Signal(3, name=f"{name}_same", reset_less=True)
+        m.d.sync += [
+            self.less.eq(Cat(self._less(a, b) for a, b in pieces)),
+            self.same.eq(Cat(~(a ^ b).any() for a, b in pieces[1:])),
+        ]
+
+    def _less(self, a, b):
+        less = Const(0, 1)
+        for p, q in zip(a, b, strict=True):
+            less = (~p & q) | (~(p ^ q) & less)
+        return less
+
+    def verdict(self):
+        below = self.less[0]
+        for less, same in zip(self.less[1:], self.same, strict=True):
+            below = less | (same & below)
+        return below
 
 
 class LaneEncoder(wiring.Component):
@@ -118,8 +158,8 @@ class LaneEncoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        def register(value, name):
-            held = Signal(value.shape(), name=name, reset_less=True)
+        def register(value, name, **attrs):
+            held = Signal(value.shape(), name=name, reset_less=True, attrs=attrs)
             m.d.sync += held.eq(value)
             return held
 
@@ -129,16 +169,15 @@ class LaneEncoder(wiring.Component):
         denormal = register(e == 0, "denormal")
         special = register(e == 255, "special")
         live = register(self.live, "live_1")
-        exponent = register(self.bands.exponent, "exponent_1")
-        mid = register(self.bands.mid, "mid_1")
+        to_zero, to_byte = (_Below(m, e, self.bands[name], name) for name in ("zero", "byte"))
         top = register(self.bands.top, "top_1")
 
         # cycle 2: the bands, and how far a magnitude goes down in each
-        below = register(x < exponent, "below")
+        below = register(to_zero.verdict(), "below")
         dead = register(denormal | ~live, "dead")
         one_or_more = ~x[9] & (x[7:9].any() | x[:7].all())  # x >= 127, without a carry chain
         high = register(one_or_more | special, "high")
-        low = register(x < mid, "low")
+        low = register(to_byte.verdict(), "low")
         half_shift = register((126 - x)[:4], "half_shift")
         byte_shift = register((top - x)[:4], "byte_shift")
 
@@ -153,15 +192,19 @@ class LaneEncoder(wiring.Component):
         with m.Else():
             m.d.sync += held.eq(Mux(low, BYTE, HALF))
         m.d.comb += self.tag.eq(held)
-        shift = register(Mux(low, byte_shift, half_shift), "shift")
+        shift = Mux(low, byte_shift, half_shift)
+        near, near_too = (register(shift[:2], f"near_{k}", keep_register=1) for k in range(2))
+        far = register(shift[2:], "far_3")
         is_byte = register(low, "is_byte_3")
 
         # cycles 4 and 5: one shifter for both sizes; a byte is the upper end of the half word
         bits = delayed(m, self.float, 3, name="bits")
         guard = 0 if self.rounding == "trunc" else 1  # bits kept below the last one
         significand = Cat(bits[9 - guard : 23], Const(1, 1))
-        shifted = register(significand >> shift[:2], "shifted_4")
-        far = register(shift[2:], "shift_4")
+        half = len(significand) // 2
+        shifted = Cat((significand >> near)[:half], (significand >> near_too)[half:])
+        shifted = register(shifted, "shifted_4")
+        far = register(far, "far_4")
         shifted = register(shifted >> Cat(Const(0, 2), far), "shifted_5")
         if guard:
             # cycle 6: half a step more, unless the magnitude is at the top of its band

@@ -10,7 +10,7 @@ from .pair_queue import PairQueue
 from .pipeline import Table, current, delayed, delayed_flag, thermometer
 from .streams import FrameBeat
 
-N_OUT = 16  # beats between the decision to read and the output; all of them sustain one per cycle
+N_OUT = 17  # beats between the decision to read and the output; all of them sustain one per cycle
 
 
 def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
@@ -123,7 +123,7 @@ class Merger(wiring.Component):
         m.d.comb += [
             issue.eq(live & outlet.free),
             outlet.start.eq(issue),
-            ends.eq(~live | (outlet.free & final)),
+            ends.eq(~live | (outlet.free_too & final)),
             done.eq(valid & ends),
             renews.eq(~counts | final),
         ]

@@ -1,6 +1,6 @@
 """The way out of a pipeline that cannot stall: a queue that is asked before work starts."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,13 +18,13 @@ class Outlet(wiring.Component):
     shape : shape-like
         A beat.
     depth : int
-        Beats from their start in the pipeline until they have left, 2 to `pair_queue.MOST`. One
-        beat per cycle takes as many as there are cycles from ``start`` to ``come``, and 7.
+        Beats from their start in the pipeline until they have left, 3 to `pair_queue.MOST`. One
+        beat per cycle takes as many as there are cycles from ``start`` to ``come``, and 8.
 
     Members
     -------
-    free : Out(1)
-        A register: there is room for one beat more.
+    free, free_too : Out(1)
+        There is room for one beat more. A register each, far from the queue.
     start : In(1)
         A beat starts in this cycle; only where ``free`` is 1.
     come : In(1)
@@ -41,6 +41,7 @@ class Outlet(wiring.Component):
         super().__init__(
             {
                 "free": Out(1),
+                "free_too": Out(1),
                 "start": In(1),
                 "come": In(1),
                 "beat": In(shape),
@@ -52,8 +53,9 @@ class Outlet(wiring.Component):
         m = Module()
         m.submodules.queue = queue = self.queue
         taken = delayed_flag(m, self.o.valid & self.o.ready, 1, name="taken")
+        free = credit(m, self.depth, take=self.start, give=taken, copies=2)
         m.d.comb += [
-            self.free.eq(credit(m, self.depth, take=self.start, give=taken)),
+            Cat(self.free, self.free_too).eq(Cat(free)),
             queue.i.p.eq(self.beat),
         ]
         m.d.sync += queue.i.valid.eq(self.come)

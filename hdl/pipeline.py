@@ -43,29 +43,30 @@ def current(m, name, source, *, ends):
     late in its cycle, the stream carries only what is needed at once; the rest waits in a `Table`.
     """
     valid, load = Signal(name=f"{name}_valid"), Signal(name=f"{name}_load")
-    m.d.comb += [load.eq(source.valid & ends), source.ready.eq(load)]
+    m.d.comb += [load.eq(source.valid & ends), source.ready.eq(ends)]
     m.d.sync += valid.eq(load | (valid & ~ends))
     return valid, load
 
 
-def credit(m, n, *, take, give, none=False, gate=1, name="credits"):
+def credit(m, n, *, take, give, none=False, gate=1, copies=0, name="credits"):
     """Flag: one of `n` credits is left. Flag `take` takes one in this cycle, `give` gives one back.
 
     What is given back counts from the second cycle on. With `none` there is none to begin with.
     The flag wants `gate` of the cycle before, too. A thermometer, so that nothing is compared, and
     one cycle old: `take` comes late, and reaches the flag, which is a register, but not `n` bits.
+
+    With `copies`, for users far away: a list of so many registers, a cycle older still, which do
+    not offer the last two credits.
     """
     left = Signal(n, init=0 if none else -1, name=name)
-    free = Signal(init=not none, name=f"{name}_free")
     kept = {"keep_register": 1}  # `n` bits hang on them, and others may have registers of the same
     taken, given = (Signal(name=f"{name}_{flag}", attrs=kept) for flag in ("taken", "given"))
     now = moved(left, given & ~taken, taken & ~given)
-    m.d.sync += [
-        taken.eq(take),
-        given.eq(give),
-        left.eq(now),
-        free.eq((now[1:2].any() | (now[0] & ~take)) & gate),
-    ]
+    m.d.sync += [taken.eq(take), given.eq(give), left.eq(now)]
+    if copies:
+        return copied(m, left[2], copies, name=f"{name}_free")
+    free = Signal(init=not none, name=f"{name}_free")
+    m.d.sync += free.eq((now[1:2].any() | (now[0] & ~take)) & gate)
     return free
 
 

@@ -22,7 +22,9 @@ from .pipeline import (
 )
 
 CHUNKS = 16  # beats of floats whose tags fill a row
-N_AHEAD = 8  # units that have room for their plans before they start; 7 sustain one per cycle
+N_AHEAD = (
+    8  # units that have room for their plans before they start; all of them sustain one per cycle
+)
 
 
 def StoredUnit(n_lanes, *, n_beats, row_addr, tag_addr):

@@ -82,24 +82,31 @@ def _pair_state(m, h):
     lemmas.pair_state(m, h.component, h.ghost)
 
 
-def _outlet_user(m, outlet, asks, _):
+def _outlet_user(m, outlet, asks, gives):
     comes = Signal()
     m.d.sync += comes.eq(outlet.come)
-    m.d.comb += asks(~outlet.start | outlet.free, "a beat starts without room")
+    m.d.comb += [
+        asks(~outlet.start | outlet.free, "a beat starts without room"),
+        gives(outlet.free == outlet.free_too, "free and free_too differ"),
+    ]
     if formal.has_keep(outlet.beat):
         m.d.comb += asks(~comes | formal.keep_rule(outlet.beat), f"beat: {formal.KEEP_BROKEN}")
 
 
 def _credits(m, h, name):
     """Lemmas of a `gradnic.hdl.pipeline.credit`; returns the credits that are left."""
-    left, taken, given, free = (h.made[name + end] for end in ("", "_taken", "_given", "_free"))
+    left, taken, given = (h.made[name + end] for end in ("", "_taken", "_given"))
     credits = Signal(range(len(left) + 2))
     m.d.comb += [
         credits.eq(sum(left) - taken + given),
         *(Assert(left[k] | ~left[k + 1]) for k in range(len(left) - 1)),
         Assert(~taken | left[0]),
-        Assert(~free | (credits != given)),
     ]
+    if f"{name}_free" in h.made:
+        m.d.comb += Assert(~h.made[f"{name}_free"] | (credits != given))
+    else:
+        copies = [h.made[f"{name}_free_copy{k}"] for k in range(2)]
+        m.d.comb += [Assert(copies[0] == copies[1]), Assert(~copies[0] | left[1])]
     return credits, len(left)
 
 

@@ -10,7 +10,7 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..hdl.inceptionn import LaneDecoder, LaneEncoder, band_gap, bands
+from ..hdl.inceptionn import LaneDecoder, LaneEncoder, band_gap, band_zero, bands
 from ..hdl.pipeline import delayed
 from ..models import inceptionn
 from .bitslice import Pipeline
@@ -51,8 +51,10 @@ class ValuePath(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.encoder, m.submodules.decoder = encoder, decoder = self.encoder, self.decoder
-        gap = band_gap(self.exponent)
-        settings = bands(self.exponent, gap, self.paper, self.prescale, rounding=self.rounding)
+        gap, zero = band_gap(self.exponent), band_zero(self.exponent, self.prescale)
+        settings = bands(
+            self.exponent, gap, zero, self.paper, self.prescale, rounding=self.rounding
+        )
         wait = encoder.latency - encoder.tag_latency
         m.d.comb += [
             *(encoder.bands[name].eq(value) for name, value in settings.items()),
