@@ -11,10 +11,10 @@ from ..inline import Fate
 from ..switchml import SWITCHML
 from .aggregator_intake import Names
 from .aggregator_parser import ChildWrite, ContributionParser, index_width, turned_words
-from .checksum import FrameCheck, Verdict
 from .drop_tail import DropTail
 from .fifo import FIFO
-from .frame_store import COUNT_WIDTH, FrameStore
+from .frame_gate import store_and_check
+from .frame_store import COUNT_WIDTH
 from .realign import Realigner
 from .slot_types import Head, JobRegisters
 from .streams import Beat, FrameBeat, Slice
@@ -71,48 +71,22 @@ class Gate(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        n = self.n_bytes
-        m.submodules.parser = parser = ContributionParser(n, self.n_ports, self.n_jobs)
-        m.submodules.check = check = FrameCheck(n)
-        n_slots = 2 ** ceil_log2(2 * MAX_FRAME // n)
-        m.submodules.store = store = FrameStore(8 * n, n_slots)
-        record = data.StructLayout({"facts": parser.facts_shape, "n_beats": COUNT_WIDTH})
-        m.submodules.records = records = FIFO(record, N_FRAMES)
-        # Never fills: it holds no more verdicts than there are records and their output.
-        m.submodules.verdicts = verdicts = FIFO(Verdict(n), 2 * N_FRAMES)
+        parser = ContributionParser(self.n_bytes, self.n_ports, self.n_jobs)
+        m.submodules.parser = parser
         wiring.connect(m, wiring.flipped(self.i), parser.i)
         m.d.comb += [
             parser.names.eq(self.names),
             parser.jobs.eq(self.jobs),
             parser.write.eq(self.write),
         ]
-
-        beat, facts = parser.beats, parser.facts
-        first, goes = Signal(init=1), Signal()
-        n_before = Signal(COUNT_WIDTH)
-        m.d.comb += [
-            goes.eq(beat.valid & facts.valid & store.i.ready & records.i.ready),
-            beat.ready.eq(goes),
-            facts.ready.eq(goes & beat.p.last),
-            store.i.valid.eq(goes),
-            store.i.p.eq(beat.p.data),
-            records.i.valid.eq(goes & beat.p.last),
-            records.i.p.facts.eq(facts.p),
-            records.i.p.n_beats.eq(n_before + 1),
-            check.push.eq(goes),
-            check.first.eq(first),
-            check.info.eq(facts.p.check),
-            *(getattr(check, name).eq(beat.p[name]) for name in ("last", "bad", "data", "keep")),
-            verdicts.i.valid.eq(check.done),
-            verdicts.i.p.eq(check.verdict),
-        ]
-        with m.If(goes):
-            m.d.sync += [
-                first.eq(beat.p.last),
-                n_before.eq(Mux(beat.p.last, 0, n_before + 1)),
-            ]
-        routes = self._decide(m, records.o, verdicts.o, store)
-        self._deliver(m, store.o, routes)
+        store, records, verdicts = store_and_check(
+            m,
+            parser,
+            parser.facts_shape,
+            n_slots=2 ** ceil_log2(2 * MAX_FRAME // self.n_bytes),
+            n_frames=N_FRAMES,
+        )
+        self._deliver(m, store.o, self._decide(m, records, verdicts, store))
         return m
 
     def _decide(self, m, records, verdicts, store):

@@ -3,9 +3,7 @@
 The table behind it: transport.md section 6; the same in software: `gradnic.models.aggregate`.
 """
 
-from types import SimpleNamespace
-
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -15,7 +13,6 @@ from ..formats import (
     ETHERNET,
     GRADNIC,
     HEAD_BYTES,
-    IP_PROTOCOL_UDP,
     IPV4,
     UDP,
     VERSION,
@@ -25,13 +22,12 @@ from ..inline import Fate
 from ..switchml import SWITCHML, TYPE, VALUES
 from .aggregator_intake import Names, known_jobs
 from .fifo import FIFO
+from .frame_head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, registered
 from .parser import FrameClass
-from .pipeline import delayed
+from .pipeline import delayed, delayed_flag
 from .slot_types import Head, JobRegisters
 from .streams import FrameBeat
 
-QUEUE_BEATS = 32
-RAW_HEAD = HEAD_BYTES - UDP.start  # UDP and gradnic header
 SWITCHML_HEAD = SWITCHML.stop - UDP.start
 DEPTH = 7  # stages
 
@@ -109,72 +105,36 @@ class ContributionParser(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        n = self.n_bytes
-        m.submodules.queue = queue = FIFO(FrameBeat(n), QUEUE_BEATS)
         # Never fills: it holds no more frames than the queue beats, its output and the pipeline.
         m.submodules.facts = facts = FIFO(self.facts_shape, 2 * QUEUE_BEATS)
-        wiring.connect(m, queue.o, wiring.flipped(self.beats))
         wiring.connect(m, facts.o, wiring.flipped(self.facts))
+        head, port, whole, complete = queued_heads(
+            m,
+            self.i,
+            self.beats,
+            self.n_bytes,
+            stops=(HEAD_BYTES, SWITCHML.stop),
+        )
         m.d.comb += [
-            queue.i.valid.eq(self.i.valid),
-            self.i.ready.eq(queue.i.ready),
-            *(queue.i.p[name].eq(self.i.p[name]) for name in ("data", "keep", "last", "bad")),
+            facts.i.valid.eq(delayed_flag(m, complete, DEPTH + 1, name="valid")),
+            facts.i.p.eq(self._judge(m, head, port, whole)),
         ]
-
-        n_beats = HEAD_BYTES // n
-        head = Signal(8 * HEAD_BYTES, reset_less=True)
-        port = Signal(len(self.i.p.meta), reset_less=True)
-        index = Signal(range(n_beats + 1))
-        take, whole = Signal(), Signal(2, reset_less=True)  # native, SwitchML
-        m.d.comb += take.eq(self.i.valid & self.i.ready)
-        complete = take & ((index == n_beats - 1) | (self.i.p.last & (index != n_beats)))
-        with m.If(take):
-            m.d.sync += [
-                whole.eq(
-                    Cat(
-                        (index == n_beats - 1) & (self.i.p.keep[(stop - 1) % n] | ~self.i.p.last)
-                        for stop in (HEAD_BYTES, SWITCHML.stop)
-                    )
-                ),
-                port.eq(self.i.p.meta),
-            ]
-            with m.If(self.i.p.last):
-                m.d.sync += index.eq(0)
-            with m.Elif(index != n_beats):
-                m.d.sync += index.eq(index + 1)
-            for k in range(n_beats):
-                with m.If(index == k):
-                    m.d.sync += head[8 * n * k : 8 * n * (k + 1)].eq(self.i.p.data)
-        valid = complete
-        for k in range(DEPTH + 1):
-            later = Signal(name=f"valid{k}")
-            m.d.sync += later.eq(valid)
-            valid = later
-        m.d.comb += [facts.i.valid.eq(valid), facts.i.p.eq(self._judge(m, head, port, whole))]
         return m
 
     def _judge(self, m, head, port, whole):
-        """Facts, `DEPTH` cycles after the head was complete."""
-
-        def field(field):
-            return Cat(head[a:b] for a, b in field.slices)
-
-        def word(byte):
-            return Cat(head[8 * byte + 8 : 8 * byte + 16], head[8 * byte : 8 * byte + 8])
-
-        def stage(number, **values):
-            held = {}
-            for name, value in values.items():
-                shape = value.shape() if isinstance(value, data.View) else Value.cast(value).shape()
-                held[name] = Signal(shape, name=f"{name}_{number}", reset_less=True)
-                m.d.sync += held[name].eq(value)
-            return SimpleNamespace(**held)
-
+        """Facts, `DEPTH` cycles after the head was complete; `whole`: native, SwitchML."""
+        field = head.field
         op, udp = field(GRADNIC.op), field(UDP.length)
         native, switchml = known_jobs(self.names, field)
         is_switchml = switchml.any()
         entry = self._contribution(m, field, is_switchml)
-        one = stage(
+        sums = envelope(
+            m,
+            head,
+            whole=Mux(is_switchml, whole[1] & (udp >= SWITCHML_HEAD), whole[0] & (udp >= RAW_HEAD)),
+        )
+        one = registered(
+            m,
             1,
             entry=entry,
             switchml=is_switchml,
@@ -186,53 +146,35 @@ class ContributionParser(wiring.Component):
             version=Mux(is_switchml, field(SWITCHML.type) == TYPE, field(GRADNIC.ver) == VERSION),
             known=is_switchml | Cat(op == int(known) for known in Op).any(),
             same_set=is_switchml | (field(GRADNIC.set) == field(GRADNIC.gen)[0]),
-            whole=Mux(
-                is_switchml,
-                whole[1] & (udp >= SWITCHML_HEAD),
-                whole[0] & (udp >= RAW_HEAD),
-            ),
-            agree=udp + (UDP.start - IPV4.start) == field(IPV4.total_length),
-            udp=udp,
-            source=word(IPV4.source.byte) + word(IPV4.source.byte + 2),
-            destination=word(IPV4.destination.byte) + word(IPV4.destination.byte + 2),
-            rest=word(IPV4.identification.byte) + word(IPV4.reserved.byte),
-            hops=word(IPV4.ttl.byte) + field(IPV4.checksum),
-            sized=word(IPV4.start) + field(IPV4.total_length),
-            unsummed=field(UDP.checksum) == 0,
         )
         job = Cat(
             Cat(one.knows[k] for k in range(self.n_jobs) if k >> bit & 1).any()
             for bit in range(index_width(self.n_jobs))
         )
-        two = stage(
+        two = registered(
+            m,
             2,
             job=job,
             port=one.port,
             slot=one.entry.slot,
-            addresses=one.source + one.destination,
-            rest=one.rest + one.hops,
-            sized=one.sized,
-            pseudo=one.udp + IP_PROTOCOL_UDP,
-            end=one.udp + UDP.start,
             sound=one.version & one.known & one.same_set,
-            fits=one.whole & one.agree,
         )
         child = self._child(m, two)
         mine = Array(self.jobs)[two.job]
-        three = stage(
+        three = registered(
+            m,
             3,
             child=child,
             first_slot=mine.first_slot,
             n_slots=mine.n_slots,
             slot=two.slot,
-            header_sum=two.addresses + two.rest + two.sized,
-            pseudo=two.addresses + two.pseudo,
         )
         names = ("mac", "ip", "speaks", "switchml")
         ahead = {name: delayed(m, getattr(one, name), 2, name=name) for name in names}
         src = delayed(m, one.entry.src, 2)
         named = ahead["switchml"] | (three.child.src == src)  # SwitchML names nobody
-        four = stage(
+        four = registered(
+            m,
             4,
             switchml=ahead["switchml"],
             src=three.child.src,
@@ -241,19 +183,26 @@ class ContributionParser(wiring.Component):
             from_ip=three.child.ip == ahead["ip"],
             offset=three.slot[:13] - three.first_slot,  # negative: below the first
             n_slots=three.n_slots,
-            folded=three.header_sum[:16] + three.header_sum[16:],
         )
-        five = stage(
+        five = registered(
+            m,
             5,
             owner=four.is_child & four.from_mac & four.from_ip,
             # a SwitchML frame cannot say that it is sent on: the slots refuse it
             in_range=four.switchml | (~four.offset[13] & (four.offset[:13] < four.n_slots)),
-            folded=four.folded[:16] + four.folded[16],
         )
-        fits, sound = (delayed(m, getattr(two, name), 4) for name in ("fits", "sound"))
         refusal = Mux(five.in_range, Refusal.NONE, Refusal.COLLISIONS)
         refusal = Mux(five.owner, refusal, Refusal.OWNER)
-        six = stage(6, ip_holds=five.folded == 0xFFFF, refusal=refusal)
+        six = registered(
+            m,
+            6,
+            refusal=refusal,
+            ip_holds=sums.ip_sum == 0xFFFF,
+            fits=sums.fits,
+            end=sums.end,
+            pseudo=sums.pseudo,
+            unsummed=sums.unsummed,
+        )
         result = Signal(self.facts_shape, reset_less=True)
         m.d.sync += [
             result.head.eq(delayed(m, one.entry, 5, name="entry")),
@@ -261,14 +210,16 @@ class ContributionParser(wiring.Component):
             result.head.job.eq(delayed(m, two.job, 4, name="job")),
             result.switchml.eq(delayed(m, four.switchml, 2, name="format")),
             result.port.eq(delayed(m, two.port, 4, name="from")),
-            result.refusal.eq(Mux(sound, six.refusal, Refusal.FORMAT)),
+            result.refusal.eq(
+                Mux(delayed(m, two.sound, 4, name="sound"), six.refusal, Refusal.FORMAT)
+            ),
             result.check.ours.eq(1),
             result.check.fate.eq(
-                Mux(fits, Mux(six.ip_holds, Fate.CODED, Fate.CHECKSUM), Fate.LENGTH)
+                Mux(six.fits, Mux(six.ip_holds, Fate.CODED, Fate.CHECKSUM), Fate.LENGTH)
             ),
-            result.check.end.eq(delayed(m, two.end, 4, name="end")),
-            result.check.pseudo.eq(delayed(m, three.pseudo, 3, name="pseudo")),
-            result.check.unsummed.eq(delayed(m, one.unsummed, 5, name="unsummed")),
+            result.check.end.eq(six.end),
+            result.check.pseudo.eq(six.pseudo),
+            result.check.unsummed.eq(six.unsummed),
         ]
         return result
 

@@ -8,9 +8,9 @@ from amaranth.utils import ceil_log2
 from ..formats import HEAD_BYTES, Op
 from ..inline import Fate
 from ..offload import MAX_FRAME, Drop
-from .checksum import FrameCheck, Verdict
 from .fifo import FIFO
-from .frame_store import COUNT_WIDTH, FrameStore
+from .frame_gate import store_and_check
+from .frame_store import COUNT_WIDTH
 from .offload_parser import Facts, PacketParser, least_beats
 from .offload_types import BODY, Arrival, NeighborWrite, Round
 from .streams import Beat
@@ -60,43 +60,17 @@ class PacketGate(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        n = self.n_bytes
         m.submodules.parser = parser = self.parser
-        m.submodules.check = check = FrameCheck(n)
-        m.submodules.store = store = FrameStore(8 * n, 2 * MAX_FRAME // n)
-        n_frames = N_BEATS // least_beats(n)
-        record = data.StructLayout({"facts": Facts(), "n_beats": COUNT_WIDTH})
-        m.submodules.records = records = FIFO(record, n_frames)
-        # Never fills: it holds no more verdicts than there are records and their output.
-        m.submodules.verdicts = verdicts = FIFO(Verdict(n), 2 * n_frames)
         wiring.connect(m, wiring.flipped(self.i), parser.i)
         m.d.comb += [parser.round.eq(self.round), parser.write.eq(self.write)]
-
-        beat, facts = parser.beats, parser.facts
-        first, goes = Signal(init=1), Signal()
-        n_before = Signal(COUNT_WIDTH)
-        m.d.comb += [
-            goes.eq(beat.valid & facts.valid & store.i.ready & records.i.ready),
-            beat.ready.eq(goes),
-            facts.ready.eq(goes & beat.p.last),
-            store.i.valid.eq(goes),
-            store.i.p.eq(beat.p.data),
-            records.i.valid.eq(goes & beat.p.last),
-            records.i.p.facts.eq(facts.p),
-            records.i.p.n_beats.eq(n_before + 1),
-            check.push.eq(goes),
-            check.first.eq(first),
-            check.info.eq(facts.p.check),
-            *(getattr(check, name).eq(beat.p[name]) for name in ("last", "bad", "data", "keep")),
-            verdicts.i.valid.eq(check.done),
-            verdicts.i.p.eq(check.verdict),
-        ]
-        with m.If(goes):
-            m.d.sync += [
-                first.eq(beat.p.last),
-                n_before.eq(Mux(beat.p.last, 0, n_before + 1)),
-            ]
-        self._deliver(m, store, *self._decide(m, records.o, verdicts.o, store))
+        store, records, verdicts = store_and_check(
+            m,
+            parser,
+            Facts(),
+            n_slots=2 * MAX_FRAME // self.n_bytes,
+            n_frames=N_BEATS // least_beats(self.n_bytes),
+        )
+        self._deliver(m, store, *self._decide(m, records, verdicts, store))
         return m
 
     def _decide(self, m, records, verdicts, store):

@@ -4,9 +4,7 @@ The table behind it: transport.md section 6; the same in words of software: `gra
 Nothing here waits: the pipeline runs freely beside a queue of beats.
 """
 
-from types import SimpleNamespace
-
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -24,11 +22,11 @@ from ..formats import (
 )
 from ..inline import Fate
 from .fifo import FIFO
+from .frame_head import QUEUE_BEATS, RAW_HEAD, collect, registered
+from .pipeline import delayed_flag
 from .streams import FrameBeat
 
 FATE_WIDTH = 4
-QUEUE_BEATS = 32  # more than the latency of the pipeline, so that full rate is kept
-RAW_HEAD = HEAD_BYTES - UDP.start  # UDP and gradnic header
 
 
 def Settings():
@@ -101,15 +99,6 @@ def FrameClass():
     )
 
 
-def _registered(m, stage, **values):
-    """The values one cycle later, under the same names."""
-    held = {}
-    for name, value in values.items():
-        held[name] = Signal(Value.cast(value).shape(), name=f"{name}_{stage}", reset_less=True)
-        m.d.sync += held[name].eq(value)
-    return SimpleNamespace(**held)
-
-
 class Parser(wiring.Component):
     """Classifies frames: the beats come out behind the class of their frame.
 
@@ -159,53 +148,27 @@ class Parser(wiring.Component):
         wiring.connect(m, classes.o, wiring.flipped(self.classes))
 
         head, done, present = self._capture(m)
-        valid = done
-        for _ in range(7):
-            later = Signal()
-            m.d.sync += later.eq(valid)
-            valid = later
-        m.d.comb += [classes.i.valid.eq(valid), classes.i.p.eq(self._classify(m, head, present))]
+        m.d.comb += [
+            classes.i.valid.eq(delayed_flag(m, done, 7, name="valid")),
+            classes.i.p.eq(self._classify(m, head, present)),
+        ]
         return m
 
     def _capture(self, m):
-        """The first 64 bytes of a frame, a pulse when they (or all there are) have come in, and
-        which header bytes there are: {byte: Signal}."""
-        n = self.n_bytes
-        n_beats = -(-HEAD_BYTES // n)
-        head = Signal(8 * HEAD_BYTES, reset_less=True)
-        index = Signal(range(n_beats + 1))  # n_beats: the head is complete
-        done = Signal()
-        beat, take, complete = self.i.p, Signal(), Signal()
-        m.d.comb += [
-            take.eq(self.i.valid & self.i.ready),
-            complete.eq(take & ((index == n_beats - 1) | (beat.last & (index != n_beats)))),
-        ]
-        m.d.sync += done.eq(complete)
-        with m.If(take):
-            with m.If(beat.last):
-                m.d.sync += index.eq(0)
-            with m.Elif(index != n_beats):
-                m.d.sync += index.eq(index + 1)
-            for k in range(n_beats):
-                piece = head[8 * n * k : 8 * n * (k + 1)]
-                with m.If(index == k):
-                    m.d.sync += piece.eq(beat.data)
+        """The `Head` of a frame, a pulse when it (or all there is) has come in, and which of its
+        bytes there are: {byte: Signal}."""
+        n, beat = self.n_bytes, self.i.p
+        head, _, complete, index = collect(m, self.i, n)
         present = {}
         for byte in (UDP.stop - 1, GRADNIC.job.byte, HEAD_BYTES - 1):
             present[byte] = Signal(name=f"has_byte_{byte}", reset_less=True)
             here = beat.keep[byte % n] | ~beat.last
             m.d.sync += present[byte].eq((index > byte // n) | ((index == byte // n) & here))
-        return head, done, present
+        return head, delayed_flag(m, complete, 1, name="done"), present
 
     def _classify(self, m, head, present):
         """FrameClass, 7 cycles after the head was complete."""
-
-        def field(field):
-            return Cat(head[a:b] for a, b in field.slices)
-
-        def word(byte):
-            return Cat(head[8 * byte + 8 : 8 * byte + 16], head[8 * byte : 8 * byte + 8])
-
+        field, word = head.field, head.word
         s = self.settings
         tos, udp, total = field(IPV4.tos), field(UDP.length), field(IPV4.total_length)
         op, port = field(GRADNIC.op), field(UDP.destination_port)
@@ -219,7 +182,7 @@ class Parser(wiring.Component):
             p0, p1 = Cat(s.exponent, s.paper_codec), s.prescale
             new_tos = (tos & ~s.mask) | (s.coded & s.mask)
 
-        one = _registered(
+        one = registered(
             m,
             1,
             ethertype=field(ETHERNET.ethertype) == ETHERTYPE_IPV4,
@@ -262,7 +225,7 @@ class Parser(wiring.Component):
             checksum=field(IPV4.checksum),
             unsummed=field(UDP.checksum) == 0,
         )
-        two = _registered(
+        two = registered(
             m,
             2,
             is_udp=one.ethertype & one.plain & one.udp_protocol & one.whole & one.has_udp,
@@ -300,7 +263,7 @@ class Parser(wiring.Component):
         )
         marks = (two.marked | two.marked_coded) if self.receive else two.marked
         limit = Mux(two.at_port, two.limit, self.max_floats)
-        three = _registered(
+        three = registered(
             m,
             3,
             native=two.at_port,
@@ -327,7 +290,7 @@ class Parser(wiring.Component):
             unsummed=two.unsummed,
         )
         exponent = three.settings[:7]
-        four = _registered(
+        four = registered(
             m,
             4,
             native=three.native,
@@ -354,14 +317,14 @@ class Parser(wiring.Component):
         takes = four.has_count & ~four.too_many & four.codable
         same = ("native", "ours", "only_marked", "fits", "count", "bytes", "unit_limit")
         same += ("settings", "keep", "sound", "end", "new_tos", "base", "pseudo", "unsummed")
-        five = _registered(
+        five = registered(
             m,
             5,
             **{name: getattr(four, name) for name in same},
             takes=takes & four.has_tags if self.receive else takes,
             folded=four.ip_sum[:16] + four.ip_sum[16:],
         )
-        six = _registered(
+        six = registered(
             m,
             6,
             **{name: getattr(five, name) for name in same},
