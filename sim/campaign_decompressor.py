@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..hdl.decompressor import Decompressor
-from . import campaign_engines, engines
+from ..hdl.decompressor import N_OUT, N_VERDICTS, Decompressor
+from . import campaign_engines, engines, stimulus
 from .campaign_engines import BEAT, DECOMPRESSOR, MAX_FLOATS, N_LANES
 
 
@@ -28,7 +28,10 @@ def strays(bench, generator):
 
 
 def leading_ones(generator):
-    """Units of magnitudes whose leading one stands at each place, and of 0."""
+    """Units of magnitudes whose leading one stands at each place, and of 0.
+
+    Under pre-scales beyond 110 the least of them become denormal, and 0.
+    """
     halves, octets = [0, *(1 << k for k in range(15))], [0, *(1 << k for k in range(7))]
     units = []
     for tag, width, tops in ((0x5555, 8, octets), (0xAAAA, 16, halves)):
@@ -38,8 +41,21 @@ def leading_ones(generator):
             values |= generator.integers(0, 2, len(values)) << width - 1
             words = np.full(len(values) // 8, tag, "<u2").tobytes()
             words += values.astype(f"<u{width // 8}").tobytes()
-            units.append(engines.Unit(words, len(values), size=len(words)))
+            unit = engines.Unit(words, len(values), size=len(words))
+            units += [replace(unit, prescale=k) for k in (0, -128, *range(111, 128))]
     return units
+
+
+def check_waiting(bench, cycles=400):
+    """How many units are judged, and decoded, while nobody takes verdicts, or floats."""
+    units = [bench.floats("zero", 4, np.random.default_rng(1))] * 60  # one a cycle
+    run = bench.play(units, stalls={"verdicts": stimulus.storm(cycles)})
+    decoded = int(np.count_nonzero(run.taken["floats"] < cycles))
+    assert decoded == N_VERDICTS, f"{decoded} units decoded, not {N_VERDICTS}"
+    run = bench.play(units, stalls={"floats": stimulus.storm(cycles)})
+    judged = int(np.count_nonzero(run.taken["verdicts"] < cycles))
+    most = N_OUT + 1 + N_VERDICTS  # one between the two queues
+    assert judged == most, f"{judged} units judged, not {most}"
 
 
 def test(model):
@@ -51,6 +67,9 @@ def test(model):
     faults = engines.faults_of_bytes(N_LANES, generator, max_floats=MAX_FLOATS)
     faults += strays(bench, generator)
     campaign_engines.test(bench, faults)
+    check_waiting(bench)
+    for places in range(1, 10):
+        bench.check_pause_of_tags(places)
     wrong = []
     for count in (1, 11, 30, 200, MAX_FLOATS):
         unit = bench.floats("mixed", count, generator)
@@ -62,10 +81,22 @@ def test(model):
 
 
 PADDING = "a tag in a padding lane refuses the unit, whether its bytes are counted or not"
-PLANS = "a unit may hold some more plans than it has beats: the store of tags fills first"
+LARGE = "no right unit has 4096 bytes: what such a one changes is never read"
+FULL = "a room is never full: of the units that start before it knows, one may be the largest"
+EARLY = "what is written too early goes where the next plan will be written, and nobody reads"
+#: bits of ``bytes`` of a `StoredUnit` that are 0 in all right ones
+UPPER = "(48|49|50|51)"
 ARGUED = campaign_engines.ARGUED | {
     r"-mode const1 .* -port Y .*: inside\.eq\(": PADDING,
-    r"-mode const1 .* -port Y -portbit [0-3] .*: arrival\.unit\.beats\.eq": PLANS,
-    r"-mode const0 .* -wire planner\.so_far -wirebit 1[2-5] ": "no right unit has 4096 bytes",
+    rf"-mode cnot1 .* -ctrlbit {UPPER} -wire (units__payload\S*|second\.arrival\.unit)\.": LARGE,
+    rf"-mode cnot1 .* -ctrlbit {UPPER} -wire planner\.unit_ride\d+\.": LARGE,
+    r"-mode const0 .* -wire planner\.so_far -wirebit 1[2-5] ": LARGE,
+    r"-mode const1 .* -wire (second|third)\.top -wirebit [456] ": campaign_engines.LEGAL,
+    r"-mode const0 -cell \S*tag_rows_room\.\S+ -port A -portbit 6 .*self\.used <= self\.most": FULL,
+    r"-mode const1 .* -wire planner\.plan_en\d -wirebit 0 ": EARLY,
+}
+EXHAUSTED = {
+    r" -cell \$flatten\\spreader\.": "the spreader knows of one beat at a time, and every choice "
+    "of a beat's tags behind every number of bytes is played, twice, with other bytes",
 }
 EXPLAINED = {}

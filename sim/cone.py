@@ -12,7 +12,7 @@ from .constant_bits import constant_bits
 ALONG = {"$not", "$pos", "$and", "$or", "$xor", "$xnor", "$mux", "$buf"}
 REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
 UPWARD = {"$add", "$sub", "$neg", "$mul"}
-DATA_PORTS = {"A", "B", "D", "WR_DATA"}
+DATA_PORTS = {"A", "B", "D", "WR_DATA", "WR_EN"}
 
 
 def _affected(cell, port, index):
@@ -28,7 +28,7 @@ def _affected(cell, port, index):
         if kind in UPWARD or signed:  # carries, and the sign's copies
             return [(name, i) for i in range(min(index, wide), wide)]
         return [(name, index)] if index < wide else []
-    if kind == "$mem_v2" and port == "WR_DATA":
+    if kind == "$mem_v2" and port in ("WR_DATA", "WR_EN"):  # an enable for each bit
         width = int(cell["parameters"]["WIDTH"], 2)
         return [(p, i) for p, i in every if i % width == index % width]
     return every

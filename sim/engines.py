@@ -1,6 +1,7 @@
 """Units for the INCEPTIONN engines: their beats, and what the golden model makes of them."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from . import stimulus
 
 MAX_FLOATS = 2104
 NO_LIMIT = 65535
+REMEMBERED = 1 << 14  # units whose outcome is kept: a campaign plays the same ones to each mutant
 KINDS = ("zero", "raw", "mixed", "bits", "corners")
 
 
@@ -73,9 +75,22 @@ def of_floats(kind, n, generator, **settings):
 
 def coded(unit, *, rounding="trunc"):
     """Bytes that the model makes of a unit of floats; paper mode truncates always."""
-    return inceptionn.compress(
-        unit.words.view(np.float32), rounding="trunc" if unit.paper else rounding, **unit.options
-    )
+    rounding = "trunc" if unit.paper else rounding
+    return _coded(unit.words.tobytes(), rounding, **unit.options)
+
+
+@lru_cache(REMEMBERED)
+def _coded(octets, rounding, **options):
+    return inceptionn.compress(np.frombuffer(octets, np.float32), rounding=rounding, **options)
+
+
+@lru_cache(REMEMBERED)
+def _restored(octets, count, **options):
+    """Bits of the floats, or None where the unit is wrong."""
+    try:
+        return inceptionn.decompress(octets, count, **options).view(np.uint32)
+    except ValueError:
+        return None
 
 
 def of_bytes(unit, **changed):
@@ -179,16 +194,10 @@ def decompressor_outcome(units, n_lanes, *, max_floats=MAX_FLOATS):
     for unit in units:
         wanted = -(-unit.size // (4 * n_lanes))
         octets = unit.content()[: unit.size].tobytes()
-        bits = None
         # Where bytes are missing, noise takes their places; no such unit here is right.
-        if not _wrong(unit, max_floats) and unit.size == len(octets) > 0:
-            try:
-                if unit.n_beats(n_lanes) == wanted:
-                    bits = inceptionn.decompress(octets, unit.count, **unit.options)
-                    bits = bits.view(np.uint32)
-            except ValueError:
-                bits = None
-        result.append(bits)
+        whole = unit.size == len(octets) > 0 and unit.n_beats(n_lanes) == wanted
+        right = whole and not _wrong(unit, max_floats)
+        result.append(_restored(octets, unit.count, **unit.options) if right else None)
     return result
 
 

@@ -7,7 +7,8 @@ mutant is killed if the test raises AssertionError: a mismatch, a broken stream 
 within three times the cycles of the unmutated run. Any other exception is an error of the campaign,
 and no kill. What survives and can reach an output is put to a proof: equivalent mutants do not
 count. Where no proof is found, a block may argue that mutants are equivalent; to kill one of these
-is an error. The rest is listed with its source line; a block may explain survivors, with a reason.
+is an error. Or it names a part of which the test plays everything. The rest is listed with its
+source line; a block may explain survivors, with a reason.
 """
 
 import importlib
@@ -52,6 +53,8 @@ class Campaign:
     elsewhere : pattern, in the text of a mutant, of what has a campaign of its own; no such
         mutants are drawn.
     argued : {pattern in a mutant's text: why nobody can tell it from the circuit}.
+    exhausted : {pattern in a mutant's text: how the test plays all that this part can be given}, of
+        parts without feedback; what survives there is equivalent.
     """
 
     name: str
@@ -60,11 +63,19 @@ class Campaign:
     explained: dict
     elsewhere: str | None = None
     argued: dict = field(default_factory=dict)
+    exhausted: dict = field(default_factory=dict)
 
     def argument(self, mutant):
         """Why a mutant is equivalent though no proof says so; None if it is not said to be."""
-        found = (why for pattern, why in self.argued.items() if re.search(pattern, mutant.text))
-        return next(found, None)
+        return _found(self.argued, mutant)
+
+    def survival(self, mutant):
+        """Why a mutant that survived is equivalent, though others of its kind may die; or None."""
+        return _found(self.exhausted, mutant)
+
+
+def _found(reasons, mutant):
+    return next((why for part, why in reasons.items() if re.search(part, mutant.text)), None)
 
 
 @dataclass
@@ -100,7 +111,8 @@ def load(block):
     explained = getattr(module, "EXPLAINED", {})
     elsewhere = getattr(module, "ELSEWHERE", None)
     argued = getattr(module, "ARGUED", {})
-    return Campaign(block, module.component, module.test, explained, elsewhere, argued)
+    exhausted = getattr(module, "EXHAUSTED", {})
+    return Campaign(block, module.component, module.test, explained, elsewhere, argued, exhausted)
 
 
 class _Mutated(batch.Model):
@@ -221,7 +233,7 @@ def _judge(campaign, streams, netlist, mutant, prove):
         if part in mutant.text:
             mutant.verdict, mutant.reason = "explained", reason
             return mutant
-    argument = campaign.argument(mutant)
+    argument = campaign.argument(mutant) or campaign.survival(mutant)
     if not netlist.matters(mutant.command):
         mutant.verdict, mutant.reason = "equivalent", "reaches no output"
     elif argument:

@@ -2,8 +2,9 @@
 more than 1,000, and the samples marked slow are of all other blocks.
 """
 
+import numpy as np
 import pytest
-from gradnic.sim import mutate
+from gradnic.sim import campaign_engines, engines, mutate
 
 #: (mutants, least share of them killed); survivors are not put to a proof here, so that
 #: equivalent ones count as not killed
@@ -40,3 +41,19 @@ def test_sample_dies(block):
 @pytest.mark.parametrize("block", SLOW)
 def test_larger_sample_dies(block):
     check(block, *SLOW[block])
+
+
+def test_every_placing_of_a_beat_is_played():
+    n_lanes, n_bytes = campaign_engines.N_LANES, campaign_engines.BEAT
+    seen = {}
+    for words in campaign_engines.all_places():
+        octets = engines.coded(engines.Unit(words, len(words)))
+        n_tag_bytes = 2 * -(-len(words) // 8)
+        tags = np.frombuffer(octets[:n_tag_bytes], np.uint8)[:, None] >> np.arange(0, 8, 2) & 3
+        tags = tags.ravel()[: len(words)].reshape(-1, n_lanes)
+        sizes = np.array([0, 1, 2, 4])[tags].sum(axis=1)
+        starts = (n_tag_bytes + np.cumsum(sizes) - sizes) % n_bytes
+        for key in zip(starts.tolist(), map(tuple, tags.tolist()), strict=True):
+            seen[key] = seen.get(key, 0) + 1
+    assert len(seen) == n_bytes * 4**n_lanes
+    assert min(seen.values()) >= 2

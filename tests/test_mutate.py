@@ -61,8 +61,9 @@ def clumsy(model):
 
 
 def play(test, count=40, **options):
-    explained, argued = options.pop("explained", {}), options.pop("argued", {})
-    campaign = mutate.Campaign("adder", Adder, test, explained, argued=argued)
+    explained = options.pop("explained", {})
+    reasons = {name: options.pop(name, {}) for name in ("argued", "exhausted")}
+    campaign = mutate.Campaign("adder", Adder, test, explained, **reasons)
     return mutate.run(campaign, count=count, **options)
 
 
@@ -117,6 +118,34 @@ def test_what_reaches_no_output():
     for text in commands:
         low = int(text.split("-portbit ")[1].split()[0]) < 4
         assert netlist.matters(text) == (low or " -port SRST " in text), text
+
+
+class Half(wiring.Component):
+    """Shows the low half of the bytes of a memory."""
+
+    def __init__(self):
+        super().__init__({"i": In(8), "at": In(2), "write": In(1), "o": Out(4)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = words = Memory(shape=8, depth=4, init=[])
+        write, read = words.write_port(), words.read_port(domain="comb")
+        m.d.comb += [
+            write.addr.eq(self.at),
+            write.data.eq(self.i),
+            write.en.eq(self.write),
+            read.addr.eq(self.at),
+            self.o.eq(read.data),
+        ]
+        return m
+
+
+def test_a_write_enable_reaches_its_own_bit():
+    _, _, _, netlist = mutate.prepare(Half(), 1, 1)
+    (name,) = (name for name, cell in netlist.cells.items() if cell["type"] == "$mem_v2")
+    for bit in range(8):
+        command = f"mutate -mode const1 -module top -cell {name} -port WR_EN -portbit {bit}"
+        assert netlist.matters(command) == (bit < 4)
 
 
 def test_a_constant_that_is_one_already_does_not_matter():
@@ -188,6 +217,14 @@ def test_a_kill_refutes_an_argument(report):
     assert result["killed"] == report["killed"] - 1
     wrong = next(m for m in result["mutants"] if m["verdict"] == "error")
     assert wrong["reason"] == "killed, though it is said that nobody sees it"
+
+
+def test_survivors_in_a_part_that_is_played_completely(report):
+    result = play(thorough, exhausted={" -cell ": "every byte is played"}, prove=False)
+    assert result["killed"] == report["killed"]
+    assert result["killed"] + result["equivalent"] == 40
+    assert "argued: every byte is played" in {m["reason"] for m in result["mutants"]}
+    assert result["open"] == result["errors"] == 0
 
 
 def test_no_proof_for_what_a_bench_kills():
