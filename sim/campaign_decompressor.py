@@ -83,6 +83,7 @@ def test(model):
 PADDING = "a tag in a padding lane refuses the unit, whether its bytes are counted or not"
 LARGE = "no right unit has 4096 bytes: what such a one changes is never read"
 FULL = "a room is never full: of the units that start before it knows, one may be the largest"
+TINY = "a scale is at least -14, and one below 0 makes 0 of every magnitude, whatever it is"
 EARLY = "what is written too early goes where the next plan will be written, and nobody reads"
 #: bits of ``bytes`` of a `StoredUnit` that are 0 in all right ones
 UPPER = "(48|49|50|51)"
@@ -93,6 +94,7 @@ ARGUED = campaign_engines.ARGUED | {
     r"-mode const0 .* -wire planner\.so_far -wirebit 1[2-5] ": LARGE,
     r"-mode const1 .* -wire (second|third)\.top -wirebit [456] ": campaign_engines.LEGAL,
     r"-mode const0 -cell \S*tag_rows_room\.\S+ -port A -portbit 6 .*self\.used <= self\.most": FULL,
+    r"-mode cnot1 .* -portbit [0-7] -ctrlbit [89] -wire lane\d\.scale_\d ": TINY,
     r"-mode const1 .* -wire planner\.plan_en\d -wirebit 0 ": EARLY,
 }
 EXHAUSTED = {
