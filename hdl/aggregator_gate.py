@@ -26,6 +26,8 @@ N_HEADS = 16  # that wait for the slots
 class Gate(wiring.Component):
     """Stores each frame, judges the whole of it, and hands on its head and payload, or nothing.
 
+    Plumbing: no golden model of its own.
+
     1 beat per cycle. A head is offered about 24 cycles after its frame's last beat, the payload 10
     cycles later. A frame for a slot of another job leaves as it came, marked COLL and with its UDP
     checksum 0; where 16 KiB of those wait, more are lost. Every frame is counted as refused or
@@ -82,7 +84,6 @@ class Gate(wiring.Component):
         store, records, verdicts = store_and_check(
             m,
             parser,
-            parser.facts_shape,
             n_slots=2 ** ceil_log2(2 * MAX_FRAME // self.n_bytes),
             n_frames=N_FRAMES,
         )

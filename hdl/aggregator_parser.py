@@ -68,7 +68,7 @@ def Facts(port_width):
 class ContributionParser(wiring.Component):
     """Reads the heads of our frames: the beats come out behind the facts of their frame.
 
-    Full rate. Facts are offered 9 cycles after the frame's 64th byte, or its last, came in; until
+    Full rate. Facts are offered 10 cycles after the frame's 64th byte, or its last, came in; until
     then the beats wait in a queue. All tables are read once per frame.
 
     Parameters

@@ -136,7 +136,7 @@ class BitUnpacker(wiring.Component):
         A beat out is produced; it is there `latency` cycles later.
     """
 
-    latency = 4
+    latency = 5
     SIZES = (2, 3, 4)  # quarters of a beat in that a beat out takes, by code
 
     def __init__(self, lanes):
@@ -169,14 +169,16 @@ class BitUnpacker(wiring.Component):
         with m.If(self.produces):
             m.d.sync += [left.eq(after), enough.eq(after >= size)]
         size_in = len(self.word)
-        word = delayed(m, _reversed_bits(self.word), 1, name="word")
+        # a register more than the sums need: what decides and what obeys lie far apart
+        takes = delayed_flag(m, self.take, 1, name="takes")
+        word = delayed(m, _reversed_bits(self.word), 2, name="word")
         previous = Signal(size_in, reset_less=True)
         window, dense = Signal(2 * size_in, reset_less=True), Signal(size_in, reset_less=True)
         m.d.sync += window.eq(Cat(previous, word))
-        held = delayed(m, left[:2], 1, name="held")  # fewer than 4 where a beat begins
+        held = delayed(m, left[:2], 2, name="held")  # fewer than 4 where a beat begins
         for start in range(0, size_in, GROUP):
             part = slice(start, start + GROUP)
-            (took,) = copied(m, self.take, 1, name=f"took{start}_")
+            (took,) = copied(m, takes, 1, name=f"took{start}_")
             with m.If(took):
                 m.d.sync += previous[part].eq(word[part])
             (holds,) = copied(m, held, 1, name=f"holds{start}_")

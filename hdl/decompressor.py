@@ -77,8 +77,8 @@ class Decompressor(wiring.Component):
     coded : In(stream.Signature(UnitBeat(32 * n_lanes)))
         ceil(bytes / (4 * n_lanes)) beats; bytes beyond ``bytes`` are ignored.
     verdicts : Out(stream.Signature(VERDICT))
-        One per unit, in order, once the unit is stored and validated. While 8 wait, no unit is
-        decoded.
+        One per unit, in order, once the unit is stored and validated. While 6 to 8 wait, no
+        unit is decoded.
     floats : Out(stream.Signature(Beat(32 * n_lanes)))
         The floats of the units that are ok; lanes beyond ``count`` are 0.
     """

@@ -50,6 +50,8 @@ def Burst(n_bytes, address_width, burst_beats):
 class BurstSplitter(wiring.Component):
     """Cuts ranges into bursts that keep to their own size's boundaries: 2 cycles a burst.
 
+    Plumbing: no golden model of its own.
+
     A burst never crosses a multiple of ``burst_beats`` beats, hence none of 4 KiB. A range that
     does not lie within the region is cut as well, with all its bursts marked ``refused``.
     Latency 5 cycles.
@@ -174,6 +176,8 @@ class BurstSplitter(wiring.Component):
 class ReadEngine(wiring.Component):
     """Reads ranges from memory ahead of need, in order: 1 beat per cycle from bursts of 4 up.
 
+    Plumbing: no golden model of its own.
+
     Bursts are asked for as long as the store has room for all their beats, so ``rready`` never
     falls, and a memory with ``store_beats`` cycles of latency still gives full rate. A refused
     range, or one that the memory answers with an error, has all its beats, zeros where refused.
@@ -281,6 +285,8 @@ class ReadEngine(wiring.Component):
 
 class WriteEngine(wiring.Component):
     """Writes ranges to memory, in order: 1 beat per cycle from bursts of 2 up.
+
+    Plumbing: no golden model of its own.
 
     Beats may come before or after their range. An address is offered with the first beat of its
     burst at hand or not; whoever feeds the engine has whole packets, so a burst never waits for

@@ -8,7 +8,7 @@ from .fifo import FIFO
 from .frame_store import COUNT_WIDTH, FrameStore
 
 
-def store_and_check(m, parser, facts_shape, *, n_slots, n_frames):
+def store_and_check(m, parser, *, n_slots, n_frames):
     """Store the frames of `parser`, with streams ``beats`` and ``facts``, and check each whole.
 
     n_slots : beats that the store holds. n_frames : frames of which the end was seen, but which
@@ -19,7 +19,7 @@ def store_and_check(m, parser, facts_shape, *, n_slots, n_frames):
     n = parser.n_bytes
     m.submodules.check = check = FrameCheck(n)
     m.submodules.store = store = FrameStore(8 * n, n_slots)
-    record = data.StructLayout({"facts": facts_shape, "n_beats": COUNT_WIDTH})
+    record = data.StructLayout({"facts": parser.facts.p.shape(), "n_beats": COUNT_WIDTH})
     m.submodules.records = records = FIFO(record, n_frames)
     # Never fills: it holds no more verdicts than there are records and their output.
     m.submodules.verdicts = verdicts = FIFO(Verdict(n), 2 * n_frames)

@@ -40,7 +40,7 @@ def registered(m, stage, **values):
 
 
 def collect(m, frames, n_bytes):
-    """Collect the head of each frame of stream `frames`, of beats of `n_bytes` bytes.
+    """Collect the head of each frame of stream `frames`, of beats of 16, 32, 64 or 128 bytes.
 
     Returns (`Head`, take, complete, index). take : a beat is taken, number `index` of its frame,
     or one behind the head. complete : with it the head, or all of a shorter frame, which is there
@@ -67,6 +67,8 @@ def collect(m, frames, n_bytes):
 
 def queued_heads(m, frames, beats, n_bytes, *, stops=(HEAD_BYTES,)):
     """Let frames wait in a queue, from `frames` to `beats`, while their heads are read.
+
+    Beats have 16, 32 or 64 bytes.
 
     Returns (`Head`, meta, whole, complete). whole : bit k says that the frame has the byte before
     ``stops[k]``, which lies in the head's last beat. complete : as of `collect`.

@@ -28,10 +28,13 @@ CONSTANT = 0x4500 + (1 << 14) + (TTL << 8) + IP_PROTOCOL_UDP  # words of the IPv
 class Framer(wiring.Component):
     """One frame per head, payload from byte 64 on: 1 beat per cycle, frames back to back.
 
+    Frames are those of `gradnic.models.ipv4.gradnic_frame`.
+
     With ``round.spray`` each frame takes one of `N_PATHS` paths, told by its UDP source port.
 
     The head's beats leave 7 cycles after it was taken at the earliest; a frame takes as many
-    cycles as it has beats, and at least 5. Payload beats must come in the order of their heads.
+    cycles as it has beats, and at least 4, a head alone of 16-byte beats 5. Payload beats must come
+    in the order of their heads.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@
 | ---------------------------------------- | -------- | ------------------------- |
 | e == 255, or e > 0 and e + prescale >= 127 | 3 RAW  | 4: the float, unscaled    |
 | e == 0, or e + prescale < exponent       | 0 ZERO   | 0                         |
-| e + prescale < mid                       | 1 BYTE   | 1: sign, 7 bits magnitude |
+| e + prescale < exponent + `band_gap`     | 1 BYTE   | 1: sign, 7 bits magnitude |
 | else                                     | 2 HALF   | 2: sign, 15 bits          |
 
 A magnitude is the significand with its hidden one, shifted right, so that the leading one tells
@@ -92,6 +92,14 @@ def n_payload(tag):
     return Cat(tag[0] & ~tag[1], ~tag[0] & tag[1], tag[0] & tag[1])
 
 
+def _less(a, b):
+    """Is `a` below `b`, bit by bit."""
+    less = Const(0, 1)
+    for p, q in zip(a, b, strict=True):
+        less = (~p & q) | (~(p ^ q) & less)
+    return less
+
+
 class _Below:
     """Is the exponent `e`, 8 bits, below `bound` - 128? In two cycles of LUT, no carry chain."""
 
@@ -101,17 +109,12 @@ class _Below:
         self.less = Signal(4, name=f"{name}_less", reset_less=True)
         self.same = Signal(3, name=f"{name}_same", reset_less=True)
         m.d.sync += [
-            self.less.eq(Cat(self._less(a, b) for a, b in pieces)),
+            self.less.eq(Cat(_less(a, b) for a, b in pieces)),
             self.same.eq(Cat(~(a ^ b).any() for a, b in pieces[1:])),
         ]
 
-    def _less(self, a, b):
-        less = Const(0, 1)
-        for p, q in zip(a, b, strict=True):
-            less = (~p & q) | (~(p ^ q) & less)
-        return less
-
     def verdict(self):
+        """The answer, one cycle after `e` and `bound` were given; to be registered."""
         below = self.less[0]
         for less, same in zip(self.less[1:], self.same, strict=True):
             below = less | (same & below)

@@ -46,6 +46,8 @@ def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
 class Merger(wiring.Component):
     """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
 
+    Plumbing: no golden model of its own.
+
     ``latency`` cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
     emits nothing. When the output stalls, no further reads are issued; what was read waits in a
     FIFO of its own.

@@ -26,8 +26,11 @@ GateHead = data.StructLayout({"arrival": Arrival, "has_text": 1})
 class PacketGate(wiring.Component):
     """Stores each frame, judges the whole of it, and hands on its head and payload, or nothing.
 
-    1 beat per cycle. A head is offered about 20 cycles after its frame's last beat, data payloads
-    from then on; a CONTROL packet has the first `BODY` bytes of its payload in its head.
+    Plumbing: no golden model of its own.
+
+    1 beat per cycle, a frame 2 cycles at least. A head is offered about 20 cycles after its
+    frame's last beat, data payloads from then on; a CONTROL packet has the first `BODY` bytes of
+    its payload in its head.
 
     Parameters
     ----------
@@ -66,7 +69,6 @@ class PacketGate(wiring.Component):
         store, records, verdicts = store_and_check(
             m,
             parser,
-            Facts(),
             n_slots=2 * MAX_FRAME // self.n_bytes,
             n_frames=N_BEATS // least_beats(self.n_bytes),
         )

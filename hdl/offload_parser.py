@@ -46,7 +46,9 @@ def Facts():
 class PacketParser(wiring.Component):
     """Reads the heads of our frames: the beats come out behind the facts of their frame.
 
-    Full rate. Facts are offered 8 cycles after the frame's 64th byte, or its last, came in; until
+    Plumbing: no golden model of its own.
+
+    Full rate. Facts are offered 9 cycles after the frame's 64th byte, or its last, came in; until
     then the beats wait in a queue.
 
     Parameters

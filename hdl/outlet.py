@@ -4,12 +4,14 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .pair_queue import PairQueue
+from .pair_queue import MOST, PairQueue
 from .pipeline import credit, delayed_flag
 
 
 class Outlet(wiring.Component):
     """Holds beats on their way out; lets a pipeline start a beat only if there will be room for it.
+
+    Plumbing: no golden model of its own.
 
     1 beat per cycle; a beat leaves ``latency`` cycles after it came, that of `PairQueue`.
 
@@ -19,12 +21,14 @@ class Outlet(wiring.Component):
         A beat.
     depth : int
         Beats from their start in the pipeline until they have left, 3 to `pair_queue.MOST`. One
-        beat per cycle takes as many as there are cycles from ``start`` to ``come``, and 8.
+        beat per cycle takes as many as there are cycles from ``start`` to ``come``, and 5 and
+        ``latency`` more.
 
     Members
     -------
     free, free_too : Out(1)
-        There is room for one beat more. A register each, far from the queue.
+        There is room for one beat more; 0 while fewer than three places are left, a cycle or two
+        late. A register each, far from the queue.
     start : In(1)
         A beat starts in this cycle; only where ``free`` is 1.
     come : In(1)
@@ -35,6 +39,8 @@ class Outlet(wiring.Component):
     """
 
     def __init__(self, shape, depth):
+        if not 3 <= depth <= MOST:
+            raise ValueError(f"depth must be 3 to {MOST}, not {depth!r}")
         self.depth = depth
         self.queue = PairQueue(shape, depth)
         self.latency = self.queue.latency

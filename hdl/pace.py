@@ -21,7 +21,9 @@ class Pace(wiring.Component):
     """Lets frames go at `rate` / 65536 of the line. An echo takes 7 cycles.
 
     Twin of `gradnic.models.sender.Pace`. Each cycle adds n_bytes * rate / 65536 bytes to the
-    credit, up to ``burst``; a frame goes while the credit is not below 0, and is paid for then.
+    credit, up to ``burst``; a frame goes while the credit is not below 0, and is paid for then. In
+    the cycle in which the rate rises, and behind a frame of fewer bytes than a cycle brings, the
+    credit may pass ``burst`` by less than n_bytes.
 
     Parameters
     ----------

@@ -42,6 +42,8 @@ class _Piece:
 class PairQueue(wiring.Component):
     """Queue in two banks of LUT RAM that take turns: 1 entry per cycle, ``latency`` cycles.
 
+    Plumbing: no golden model of its own.
+
     The next entry of each bank waits in a register that loads in every cycle, and ``o.p`` is the
     one or the other: ``o.ready`` reaches a few flags only, no clock enable of the data. A wide
     entry is cut into pieces of at most `gradnic.hdl.fifo.CHUNK` bits with addresses of their own,

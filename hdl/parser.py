@@ -102,7 +102,7 @@ def FrameClass():
 class Parser(wiring.Component):
     """Classifies frames: the beats come out behind the class of their frame.
 
-    Full rate, also for frames of one beat. The class is offered 9 cycles after the frame's 64th
+    Full rate, also for frames of one beat. The class is offered 10 cycles after the frame's 64th
     byte, or its last, came in; until then beats wait in a queue of `QUEUE_BEATS`. Settings are
     read once per frame, in the cycle after that byte.
 

@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 from .fifo import moved
 from .streams import Slice
 
-ROOM_LAG = 5  # cycles from a unit's start to a `Room.open` that knows of it
-LAG = ROOM_LAG + 1  # `admit` tells a room in the next cycle
+ROOM_LAG = 5  # cycles from a unit's start to a `Room.open` that knows of it, and one more
+LAG = ROOM_LAG + 1  # `admit` tells a room in the next cycle, and its flags meet in a register
 AHEAD = 4  # units admitted before they start: what sustains one per cycle
 
 
@@ -56,7 +56,7 @@ def credit(m, n, *, take, give, none=False, gate=1, copies=0, name="credits"):
     one cycle old: `take` comes late, and reaches the flag, which is a register, but not `n` bits.
 
     With `copies`, for users far away: a list of so many registers, a cycle older still, which do
-    not offer the last two credits.
+    not offer the last two credits of at least 3, and know no `gate`.
     """
     left = Signal(n, init=0 if none else -1, name=name)
     kept = {"keep_register": 1}  # `n` bits hang on them, and others may have registers of the same
@@ -119,6 +119,8 @@ def thermometer(m, count, n_lanes, *, name="below"):
 
 class Table(wiring.Component):
     """What is known of the units under way, in their order: a ring in LUT RAM.
+
+    Plumbing: no golden model of its own.
 
     The unit being worked on is shown late, from registers that load in every cycle: the flag that
     moves on to the next unit is often the latest of its cycle, and here it reaches no wide clock
@@ -206,6 +208,8 @@ def more_than(places):
 
 class Room(wiring.Component):
     """Says whether one more unit may start: counts what units hold of a store.
+
+    Plumbing: no golden model of its own.
 
     A unit takes all that it may ever need when it starts, and gives it back when it is gone, so
     that a unit once started never waits for room. ``open`` is a register that lags behind by

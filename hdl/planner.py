@@ -22,9 +22,7 @@ from .pipeline import (
 )
 
 CHUNKS = 16  # beats of floats whose tags fill a row
-N_AHEAD = (
-    8  # units that have room for their plans before they start; all of them sustain one per cycle
-)
+N_AHEAD = 8  # units with room for their plans that have not begun; 7 sustain one per cycle
 
 
 def StoredUnit(n_lanes, *, n_beats, row_addr, tag_addr):
@@ -62,6 +60,8 @@ def PlannedUnit(unit):
 
 class Planner(wiring.Component):
     """Turns the tag rows of a unit into one plan per beat of floats, 1 beat per cycle.
+
+    Plumbing: no golden model of its own.
 
     A plan says the tags, the column where each lane's payload starts, and the addresses of the row
     in which the beat's first byte is and of the one behind it, ``odd`` and ``even``, each in its

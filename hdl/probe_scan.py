@@ -10,6 +10,8 @@ from .offload_types import BODY, BYTES_WIDTH, ELEMS_WIDTH, RUN
 class ProbeScan(wiring.Component):
     """Sums the bytes that are missing, and writes the body of a BITMAP.
 
+    Plumbing: no golden model of its own.
+
     Members
     -------
     start, first_bit : In(1), In(3)

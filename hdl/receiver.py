@@ -45,7 +45,9 @@ CE = 3  # of the ECN bits
 
 
 class Receiver(wiring.Component):
-    """Decides on one packet at a time: 9 cycles for data, about 25 + 6 a packet for a PROBE.
+    """Decides on one packet at a time: 9 cycles for raw data, about 25 + 6 a packet for a PROBE.
+
+    Coded data take 10, and wait for their verdict.
 
     A chunk is reported once all of its packets from one sender are closed and in memory: on
     ``added`` from a child, on ``finals`` from the parent or from this node's own terminal row.

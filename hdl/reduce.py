@@ -127,7 +127,7 @@ class Combine(wiring.Component):
 class Reduce(wiring.Component):
     """Partial sums plus contributions as streams: 1 beat per cycle, `latency` cycles.
 
-    That is 16 cycles, and 15 for one lane.
+    That is 16 cycles, and 15 up to 3 lanes. Sums as `gradnic.models.reduce.combine` has them.
 
     A beat of each is taken together, or of the partials alone where they say so; `last` comes from
     the partials. Up to `DEPTH` beats are under way or wait for ``sums.ready``; then neither input

@@ -229,7 +229,8 @@ class Sender(wiring.Component):
     weighed : In(Weighed)
         What became of each packet, before its PROBE is answered.
     controls : In(stream.Signature(Control))
-        Each takes up to 5 * `N_RUNS` + 4 cycles.
+        Each takes up to 5 * `N_RUNS` + 2 cycles, and up to 4 more where a run that is compared
+        is just being walked through.
     echoed, echo : Out(1), Out(Echo)
         A pulse for each STOP or BITMAP, and what it tells of the way.
     drained : Out(1)

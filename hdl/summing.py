@@ -11,11 +11,14 @@ from .streams import FIFO, Beat, BlockFIFO
 class Summing(wiring.Component):
     """((own + rank 0) + rank 1) + ... of one block after the other; the last sum leaves.
 
+    Plumbing: no golden model of its own.
+
     A block's own beats come once, its contributions rank after rank, each of the block's length.
     Sums before the last go round through a buffer inside, so that nothing returns to memory; the
     last ones leave as they are made. A block of b beats and c contributions takes max(1, c) * b
-    cycles, and at least 26 per contribution; the first sum leaves 16 cycles after the last rank's
-    first beat was taken. A block without contributions leaves as it is, bit for bit.
+    cycles, up to 26 per contribution where blocks are shorter than that; the first sum leaves
+    `Reduce.latency` cycles after the last rank's first beat was taken. A block without
+    contributions leaves as it is, bit for bit.
 
     Parameters
     ----------

@@ -41,6 +41,7 @@ class Hint:
 
 
 def hint(part):
+    """The `Hint` for a part's class, or an empty one."""
     return HINTS.get(type(part).__name__, Hint())
 
 

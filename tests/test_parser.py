@@ -10,7 +10,7 @@ from gradnic.sim import frames as makers
 from gradnic.formats import IPV4
 from gradnic.inline import Fate
 
-LATENCY = 11  # cycles from the last beat of the head to the class
+LATENCY = 10  # cycles from the last beat of the head to the class
 NEEDS_THE_END = ("udp checksum", "payload bit", "cut", "cut in the head")
 
 
@@ -105,4 +105,4 @@ def test_rate_and_latency(n_bytes):
         signals = {"settings": packed_settings(makers.SETTINGS)}
         run = model.run({"i": beats}, signals=signals)
         assert run.taken["i"][-1] - run.taken["i"][0] == len(beats) - 1
-        assert run.taken["classes"][0] - run.taken["i"][n_head - 1] <= LATENCY
+        assert run.taken["classes"][0] - run.taken["i"][n_head - 1] == LATENCY
