@@ -117,7 +117,7 @@ class Decompressor(wiring.Component):
         self.column_cycle = self.start_cycle + self.spreader.lead
         self.payload_cycle = self.start_cycle + self.spreader.latency
         self.float_cycle = self.payload_cycle + LaneDecoder.latency
-        self.outlet = Outlet(Beat(32 * n_lanes), N_OUT)
+        self.outlet = Outlet(Beat(32 * n_lanes), N_OUT, n_free=2)
         self.latency = self.float_cycle + self.outlet.latency + 2
         super().__init__(
             {
@@ -363,8 +363,8 @@ class Decompressor(wiring.Component):
         index, rest = (Signal(self.unit["final"].shape) for _ in range(2))  # rest: beats behind
         renews = Signal()
         m.d.comb += [
-            issue.eq(live & outlet.free),
-            ends.eq(~live | (outlet.free_too & final)),
+            issue.eq(live & outlet.free[0]),
+            ends.eq(~live | (outlet.free[1] & final)),
             done.eq(valid & ends),
             outlet.start.eq(issue),
             details.next.eq(delayed_flag(m, done, 1, name="gone")),
@@ -372,7 +372,7 @@ class Decompressor(wiring.Component):
         ]
         with m.If(ends):
             m.d.sync += [copy.eq(load & units.p.ok) for copy in (live, counts)]
-        with m.If(~counts | outlet.free):  # they follow a unit that is not there yet
+        with m.If(~counts | outlet.free[0]):  # they follow a unit that is not there yet
             m.d.sync += [
                 index.eq(Mux(renews, 0, index + 1)),
                 rest.eq(Mux(renews, units.p.final, rest - 1)),

@@ -80,7 +80,7 @@ class Merger(wiring.Component):
         self.n_units = n_units
         self.unit = unit
         beat = FrameBeat(4 * n_lanes)
-        self.outlet = Outlet(beat, N_OUT)
+        self.outlet = Outlet(beat, N_OUT, n_free=2)
         super().__init__(
             {
                 "units": In(stream.Signature(unit, always_ready=True)),
@@ -123,15 +123,15 @@ class Merger(wiring.Component):
         index, rest = Signal(needed["final"]), Signal(needed["final"])  # rest: beats behind this
         final, renews = Signal(), Signal()
         m.d.comb += [
-            issue.eq(live & outlet.free),
+            issue.eq(live & outlet.free[0]),
             outlet.start.eq(issue),
-            ends.eq(~live | (outlet.free_too & final)),
+            ends.eq(~live | (outlet.free[1] & final)),
             done.eq(valid & ends),
             renews.eq(~counts | final),
         ]
         with m.If(ends):
             m.d.sync += [copy.eq(load & ~waiting.o.p.dropped) for copy in (live, counts)]
-        with m.If(~counts | outlet.free):  # they follow a unit that is not there yet
+        with m.If(~counts | outlet.free[0]):  # they follow a unit that is not there yet
             m.d.sync += [
                 index.eq(Mux(renews, 0, index + 1)),
                 rest.eq(Mux(renews, waiting.o.p.final, rest - 1)),

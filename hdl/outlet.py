@@ -23,12 +23,14 @@ class Outlet(wiring.Component):
         Beats from their start in the pipeline until they have left, 3 to `pair_queue.MOST`. One
         beat per cycle takes as many as there are cycles from ``start`` to ``come``, and 5 and
         ``latency`` more.
+    n_free : int
+        Registers of ``free``.
 
     Members
     -------
-    free, free_too : Out(1)
+    free : Out(n_free)
         There is room for one beat more; 0 while fewer than three places are left, a cycle or two
-        late. A register each, far from the queue.
+        late. Each bit is a register, far from the queue; all are equal.
     start : In(1)
         A beat starts in this cycle; only where ``free`` is 1.
     come : In(1)
@@ -38,16 +40,15 @@ class Outlet(wiring.Component):
     o : Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth, *, n_free=1):
         if not 3 <= depth <= MOST:
             raise ValueError(f"depth must be 3 to {MOST}, not {depth!r}")
-        self.depth = depth
+        self.depth, self.n_free = depth, n_free
         self.queue = PairQueue(shape, depth)
         self.latency = self.queue.latency
         super().__init__(
             {
-                "free": Out(1),
-                "free_too": Out(1),
+                "free": Out(n_free),
                 "start": In(1),
                 "come": In(1),
                 "beat": In(shape),
@@ -59,9 +60,9 @@ class Outlet(wiring.Component):
         m = Module()
         m.submodules.queue = queue = self.queue
         taken = delayed_flag(m, self.o.valid & self.o.ready, 1, name="taken")
-        free = credit(m, self.depth, take=self.start, give=taken, copies=2)
+        free = credit(m, self.depth, take=self.start, give=taken, copies=self.n_free)
         m.d.comb += [
-            Cat(self.free, self.free_too).eq(Cat(free)),
+            self.free.eq(Cat(free)),
             queue.i.p.eq(self.beat),
         ]
         m.d.sync += queue.i.valid.eq(self.come)

@@ -87,8 +87,8 @@ def _outlet_user(m, outlet, asks, gives):
     comes = Signal()
     m.d.sync += comes.eq(outlet.come)
     m.d.comb += [
-        asks(~outlet.start | outlet.free, "a beat starts without room"),
-        gives(outlet.free == outlet.free_too, "free and free_too differ"),
+        asks(~outlet.start | outlet.free[0], "a beat starts without room"),
+        gives(outlet.free.all() | ~outlet.free.any(), "registers of free differ"),
     ]
     if formal.has_keep(outlet.beat):
         m.d.comb += asks(~comes | formal.keep_rule(outlet.beat), f"beat: {formal.KEEP_BROKEN}")
@@ -106,8 +106,8 @@ def _credits(m, h, name):
     if f"{name}_free" in h.made:
         m.d.comb += Assert(~h.made[f"{name}_free"] | (credits != given))
     else:
-        copies = [h.made[f"{name}_free_copy{k}"] for k in range(2)]
-        m.d.comb += [Assert(copies[0] == copies[1]), Assert(~copies[0] | left[1])]
+        first, *others = (h.made[n] for n in sorted(h.made) if n.startswith(f"{name}_free_copy"))
+        m.d.comb += [Assert(~first | left[1]), *(Assert(copy == first) for copy in others)]
     return credits, len(left)
 
 
