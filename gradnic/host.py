@@ -275,7 +275,13 @@ class OffloadDriver(Driver):
         self.set("chunks", all=n_chunks, live=live)
 
     def start(self, tensor, gen, *, timeout=1.0):
-        """Arm a round and begin; the gradient must be in place."""
+        """Arm a round and begin; the gradient must be in place.
+
+        ValueError if the codec is THC and the card was built without it.
+        """
+        codec = self.get("codec")
+        if (codec["thc"] or codec["norm"]) and not self.get("status")["thc"]:
+            raise ValueError("codec must be raw or INCEPTIONN: the card was built without THC")
         self.write("control", 0)
         self.set("round", tensor=tensor, gen=gen)
         self.set("control", armed=0, clear=1, start=0, abort=0)

@@ -111,6 +111,7 @@ REGISTERS = RegisterMap(
             ("clearing", 1, "packets of the last round are being forgotten"),
             ("stuck", 1, "the watchdog has barked"),
             ("fault", 3, "of the table: 1 setup, 2 operation, 3 chunk, 4 peer"),
+            ("thc", 1, "the card was built with THC"),
             access="ro",
         ),
         _register(

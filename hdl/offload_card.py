@@ -170,6 +170,7 @@ class OffloadCard(wiring.Component):
             *(bank.status[name].eq(status[name]) for name in ("running", "done", "stuck", "fault")),
             bank.status.finished.eq(finished),
             bank.status.clearing.eq(core.clearing),
+            bank.status.thc.eq(core.thc),
             bank.position.row.eq(status.row),
             bank.position.chunk.eq(status.chunk),
         ]

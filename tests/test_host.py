@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradnic import inline
-from gradnic.host import Driver, InlineDriver
+from gradnic import inline, offload
+from gradnic.host import Driver, InlineDriver, OffloadDriver
 from gradnic.registers import BitField, Register, RegisterMap
 
 MAP = RegisterMap(
@@ -133,3 +133,18 @@ def test_settings_of_the_inline_card(words):
     assert writes[0] == ("write", 0, 0)
     assert writes[-1] == ("write", 0, 1)
     assert set(card.counters()) == set(inline.COUNTERS)
+
+
+def test_a_card_without_thc_refuses_its_rounds(words):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    for settings in ({"thc": 1, "norm": 0}, {"thc": 0, "norm": 1}):
+        card.set("codec", coded=0, exponent=117, paper=0, prescale=0, **settings)
+        words.log.clear()
+        with pytest.raises(ValueError, match="codec must be raw or INCEPTIONN: the card was"):
+            card.start(3, 9)
+        assert not [entry for entry in words.log if entry[0] == "write"]
+        words.words[offload.REGISTERS["status"].offset] = 1 << 8
+        card.start(3, 9)
+        words.words[offload.REGISTERS["status"].offset] = 0
+    card.set("codec", thc=0, norm=0)
+    card.start(3, 9)
