@@ -124,13 +124,13 @@ class Planner(wiring.Component):
         n = self.n_lanes
         beat = self._issue(m)
 
-        # One cycle for the address, four from the store, two through a 16:1 multiplexer.
-        unit = beat["unit"]
-        addr = (unit.tag_row + (beat["index"] >> 4))[: len(self.tag_addr)]
+        # Two cycles for the address, four from the store, two through a 16:1 multiplexer.
+        addr = Signal.like(self.tag_addr, reset_less=True)
+        m.d.sync += addr.eq(beat["unit"].tag_row + (beat["index"] >> 4))
         m.d.comb += self.tag_addr.eq(addr)
         n_tags = max(n, GROUP)  # at 4 lanes a beat sees its whole tag word
         words = [self.tag_data.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
-        chunk = delayed(m, beat["index"][:4], 3, name="chunk")[(n_tags // n).bit_length() - 1 :]
+        chunk = delayed(m, beat["index"][:4], 4, name="chunk")[(n_tags // n).bit_length() - 1 :]
         fours = []
         for k in range(0, len(words), 4):
             kept = {"keep_register": 1}
@@ -149,8 +149,8 @@ class Planner(wiring.Component):
                     m.d.sync += word.eq(four)
 
         # Lanes that count, and lanes that pad the last group, if the beat is the last
-        late = delayed(m, beat["unit"], 4, name="unit")
-        final = delayed(m, beat["final"], 5, name="final")
+        late = delayed(m, beat["unit"], 5, name="unit")
+        final = delayed(m, beat["final"], 6, name="final")
         inside, outside = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         live, pad = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
         m.d.sync += [
@@ -168,9 +168,9 @@ class Planner(wiring.Component):
         ]
         mine = word
         if n < GROUP:
-            odd = delayed(m, beat["index"][0], 6, name="odd")
+            odd = delayed(m, beat["index"][0], 7, name="odd")
             mine = Mux(odd, word[2 * n :], word[: 2 * n])
-        valid = delayed_flag(m, beat["valid"], 6, name="valid")
+        valid = delayed_flag(m, beat["valid"], 7, name="valid")
         tags = Signal(2 * n, reset_less=True)
         strays = Signal(n_tags // 2, reset_less=True)
         m.d.sync += [
@@ -189,7 +189,7 @@ class Planner(wiring.Component):
         # Places: the running sum of bytes gives the column and the row
         m.submodules.prefix = prefix = PrefixSum(n)
         m.d.comb += prefix.tags.eq(tags)
-        summed = 7 + prefix.latency  # cycles after the beat's register
+        summed = 8 + prefix.latency  # cycles after the beat's register
 
         def ride(name, cycles):
             flag = name in ("valid", "first", "last")
@@ -268,11 +268,12 @@ class Planner(wiring.Component):
         m.submodules.table = table = Table(self.unit, self.n_units)
         m.submodules.ahead = ahead = Outlet(data.StructLayout(needed), N_AHEAD)
         goes = admit(m, waiting.o, {"beats": room}, free=ahead.free)
-        go, stop, end = Signal(), Signal(), Signal()
-        ends, source = Signal(), ahead.o
+        go, end, ends = Signal(), Signal(), Signal()
+        source = ahead.o
         valid, _ = current(m, "unit", source, ends=ends)
         index, rest = (Signal(needed["final"]) for _ in range(2))  # rest: beats behind this one
-        fresh, final, row_ends = Signal(), Signal(), Signal()
+        fresh, final = Signal(), Signal()
+        stop, spends = Signal(), Signal()  # the unit ends with this beat, or its row does
         m.d.comb += [
             waiting.i.valid.eq(self.units.valid),
             *(waiting.i.p[name].eq(self.units.p[name]) for name in (*needed, "beats")),
@@ -284,20 +285,21 @@ class Planner(wiring.Component):
             table.entry.eq(self.units.p),
             table.next.eq(end),
             go.eq(valid & self.tag_rows.valid),
-            stop.eq(final | (row_ends & self.tag_rows.p)),
             end.eq(go & stop),
             ends.eq(~valid | (self.tag_rows.valid & stop)),
-            self.tag_rows.ready.eq(go & (stop | row_ends)),
+            self.tag_rows.ready.eq(go & spends),
             room.give.eq(Mux(self.done, self.done_beats, 0)),
         ]
         renews = ~valid | stop
+        row_ends = index[:4] == CHUNKS - 2  # with the next beat; the token is the same
         with m.If(~valid | self.tag_rows.valid):  # they follow a unit that is not there yet
             m.d.sync += [
                 fresh.eq(renews),
                 index.eq(Mux(renews, 0, index + 1)),
                 rest.eq(Mux(renews, source.p.final, rest - 1)),
                 final.eq(Mux(renews, source.p.single, rest == 1)),
-                row_ends.eq(~renews & (index[:4] == CHUNKS - 2)),
+                stop.eq(Mux(renews, source.p.single, (rest == 1) | (row_ends & self.tag_rows.p))),
+                spends.eq(Mux(renews, source.p.single, (rest == 1) | row_ends)),
             ]
         beat = {"valid": go, "first": go & fresh, "last": end}
         late = table.latency
