@@ -67,8 +67,13 @@ class Side:
         return beats_of(4 * unit.count if decodes else len(engines.coded(unit)))
 
 
+def _limited(unit):
+    """A unit with a limit beyond every size, whose upper bits are any."""
+    return replace(unit, limit=0xFFF | unit.count % 16 << 12)
+
+
 COMPRESSOR = Side(
-    "floats", "coded", "sizes", engines.compressor_inputs, engines.check_compressor, lambda u: u
+    "floats", "coded", "sizes", engines.compressor_inputs, engines.check_compressor, _limited
 )
 DECOMPRESSOR = Side(
     "coded",
