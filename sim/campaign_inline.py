@@ -459,7 +459,7 @@ def _rates(model):
 
 
 #: cycles on each side, for the frames of `_rates`
-LATENCIES = ((62, 49), (62, 78), (62, 49), (61, 68), (62, 78), (62, 78), (44, 49), (9, 9))
+LATENCIES = ((62, 49), (62, 79), (62, 49), (61, 69), (62, 79), (62, 79), (44, 49), (9, 9))
 
 
 def _refused(model):
