@@ -60,4 +60,11 @@ ARGUED = campaign_engines.ARGUED | {
     r"-mode const0 .* -wire (bytes\d+|so_far) -wirebit 1[2-5] ": SMALL,
     r"-mode const0 .* -port A -portbit 1[2-5] .*: final\.eq\(\(size - 1\) >> column\)": SMALL,
 }
-EXPLAINED = {}
+EXPLAINED = {
+    "-mode const0 -cell $procmux$537 -port S ": (
+        "not seen: a write enable that a reset does not clear, where the next row will be written"
+    ),
+    "-mode inv -cell $flatten\\sizes_room.$procmux$63 -port B ": (
+        "not seen: a room is open in the cycle behind a reset, which is no earlier than it is used"
+    ),
+}
