@@ -32,6 +32,7 @@ from .pipeline import (
     delayed,
     delayed_flag,
     more_than,
+    registers,
 )
 from .streams import FIFO, FrameBeat
 
@@ -263,27 +264,20 @@ class Compressor(wiring.Component):
             rooms["sizes"].give.eq(self.sizes.valid & self.sizes.ready),
         ]
 
-        def registers(flags, values, k):
-            """All of these one cycle later, as {name: signal}."""
-            late = {name: delayed_flag(m, v, 1, name=f"{name}_at{k}") for name, v in flags.items()}
-            return late, {
-                name: delayed(m, v, 1, name=f"{name}_at{k}") for name, v in values.items()
-            }
-
         flags = {"valid": accept, "first": accept & fresh, "last": end}
-        flags, values = registers(flags, {"data": floats.p.data, "drop": floats.p.drop}, 1)
+        flags, values = registers(m, flags, {"data": floats.p.data, "drop": floats.p.drop}, 1)
         index = Signal(self.plan["final"].shape)
         with m.If(flags["valid"]):
             m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
         m.d.comb += plans.next.eq(flags["last"])
-        flags, values = registers(flags, values | {"index": index}, 2)
+        flags, values = registers(m, flags, values | {"index": index}, 2)
         plan = plans.oldest
         values |= {
             "plan": plan,
             "final": values["index"] == plan.final,
         }
         (here,) = copied(m, flags["valid"], 1, name="here")  # the other one stands at the lanes
-        flags, values = registers(flags, values, 3)
+        flags, values = registers(m, flags, values, 3)
         plan = data.View(self.plan, values["plan"])
         final, index = values["final"], values["index"]
         over = Signal()  # the unit has had all its beats and goes on
@@ -305,7 +299,7 @@ class Compressor(wiring.Component):
             "live": good.replicate(self.n_lanes) & (plan.inside | (~final).replicate(self.n_lanes)),
             "failed": over | ~final | values["drop"] | plan.wrong,
         }
-        flags, values = registers(flags, values, 4)
+        flags, values = registers(m, flags, values, 4)
         values["plan"] = data.View(self.plan, values["plan"])
         return flags | values | {"bands": plan.bands}  # a cycle early, for registers of their own
 

@@ -31,6 +31,7 @@ from .pipeline import (
     delayed,
     delayed_flag,
     more_than,
+    registers,
     thermometer,
 )
 from .planner import Planner, StoredUnit
@@ -271,20 +272,13 @@ class Decompressor(wiring.Component):
             coded.ready.eq(admitted(m, needs, self.rooms, ends=end, gate=space)),
         ]
 
-        def registers(flags, values, k):
-            """All of these one cycle later, as {name: signal}."""
-            late = {name: delayed_flag(m, v, 1, name=f"{name}_at{k}") for name, v in flags.items()}
-            return late, {
-                name: delayed(m, v, 1, name=f"{name}_at{k}") for name, v in values.items()
-            }
-
         flags = {"valid": accept, "first": accept & fresh, "last": end}
-        flags, values = registers(flags, {"data": coded.p.data, "drop": coded.p.drop}, 1)
+        flags, values = registers(m, flags, {"data": coded.p.data, "drop": coded.p.drop}, 1)
         index = Signal(self.arrival["final"].shape)
         with m.If(flags["valid"]):
             m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
         m.d.comb += arrivals.next.eq(flags["last"])
-        flags, values = registers(flags, values | {"index": index}, 2)
+        flags, values = registers(m, flags, values | {"index": index}, 2)
         arrival, index = arrivals.oldest, values["index"]
         values |= {
             "arrival": arrival,
@@ -292,7 +286,7 @@ class Decompressor(wiring.Component):
             "tag_final": index == arrival.tag_final,
             "more": more_than(arrival.unit.beats),
         }
-        flags, values = registers(flags, values, 3)
+        flags, values = registers(m, flags, values, 3)
         unit, index = data.View(self.arrival, values["arrival"]).unit, values["index"]
         over, past_tags = Signal(), Signal()  # the unit has had all its beats, or tags, and goes on
         with m.If(flags["valid"]):
@@ -330,7 +324,7 @@ class Decompressor(wiring.Component):
             "row": at,
             "tag_row": (tag_row + index)[: len(tag_row)],
         }
-        enables, values = registers(enables, values, 4)
+        enables, values = registers(m, enables, values, 4)
         banks = [Bank(32 * self.n_lanes, self.depth // 2) for _ in range(2)]
         for k, bank in enumerate(banks):
             m.submodules[f"bank{k}"] = bank

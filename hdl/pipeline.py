@@ -79,6 +79,14 @@ def delayed_flag(m, flag, cycles, *, name="flag"):
     return flag
 
 
+def registers(m, flags, values, k):
+    """({name: `delayed_flag`}, {name: `delayed`}) of a beat's signals, in its register `k`."""
+    return (
+        {name: delayed_flag(m, flag, 1, name=f"{name}_at{k}") for name, flag in flags.items()},
+        {name: delayed(m, value, 1, name=f"{name}_at{k}") for name, value in values.items()},
+    )
+
+
 def copied(m, value, n, *, name="copy"):
     """`n` registers that hold `value` of the cycle before, and that synthesis keeps apart."""
     copies = []
