@@ -24,11 +24,10 @@ import numpy as np
 from amaranth.back import rtlil
 from amaranth.hdl import Shape
 
-from . import cxxrtl, design_ports, encoding, tools
+from . import batch_job, cxxrtl, design_ports, encoding, tools
 from .design_ports import ports_of
 
 PREPARE = "prep -flatten -top top; opt -full; splitnets -driver; opt_clean"
-ALWAYS = 2**64 - 1
 # Larger designs are cut into functions, and CXXRTL's templates are inlined where g++ wants to, not
 # always: a compressor of 4 lanes builds in 10 s instead of 70 and is 13 % slower. -O3 inlines all.
 LARGE = 64_000  # characters of C++
@@ -43,81 +42,6 @@ class ProtocolError(AssertionError):
 
 class DrainError(AssertionError):
     """The component did not deliver, or did not come to rest, within the cycles given."""
-
-
-class _Stall(ctypes.Structure):
-    _fields_ = [
-        ("lead", ctypes.c_void_p),
-        ("n_lead", ctypes.c_int64),
-        ("pattern", ctypes.c_void_p),
-        ("n_pattern", ctypes.c_int64),
-        ("threshold", ctypes.c_uint64),
-    ]
-
-
-class _Feed(ctypes.Structure):
-    _fields_ = [("beats", ctypes.c_void_p), ("n_beats", ctypes.c_int64), ("stall", _Stall)]
-
-
-class _Sink(ctypes.Structure):
-    _fields_ = [("stall", _Stall), ("until", ctypes.c_int64)]
-
-
-class _Level(ctypes.Structure):
-    _fields_ = [("values", ctypes.c_void_p), ("n_values", ctypes.c_int64)]
-
-
-class _Job(ctypes.Structure):
-    _fields_ = [
-        ("feeds", ctypes.POINTER(_Feed)),
-        ("sinks", ctypes.POINTER(_Sink)),
-        ("levels", ctypes.POINTER(_Level)),
-        ("traced", ctypes.c_void_p),
-        ("reset_cycles", ctypes.c_int64),
-        ("max_cycles", ctypes.c_int64),
-        ("idle_cycles", ctypes.c_int64),
-        ("probe_cycles", ctypes.c_int64),
-        ("drain", ctypes.c_int64),
-        ("seed", ctypes.c_uint64),
-    ]
-
-
-class _Result(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("code", "port", "cycle", "cycles")]
-
-
-DRAINED, STOPPED, TIMEOUT = range(3)
-BROKEN = {
-    3: "valid dropped before ready",
-    4: "payload changed while stalled",
-    5: "valid is high in reset",
-    6: "valid waits for ready",
-}
-
-
-def _bits(pattern):
-    """A stall pattern as contiguous uint8 of 0 and 1."""
-    return np.ascontiguousarray(np.asarray(pattern, np.uint8) != 0, dtype=np.uint8)
-
-
-def _stall(stall, keep):
-    """A stall as the C structure; `Instance.run` says what it may be."""
-    lead, rest = stall if isinstance(stall, tuple) else ((), stall)
-    lead = _bits(lead)
-    pattern = _bits(() if np.ndim(rest) == 0 else rest)
-    threshold = ALWAYS
-    if np.ndim(rest) == 0:
-        if not 0 <= rest <= 1:
-            raise ValueError(f"a duty must be within 0..1, not {rest}")
-        threshold = ALWAYS if rest == 1 else int(rest * 2.0**64)
-    keep += [lead, pattern]
-    return _Stall(lead.ctypes.data, len(lead), pattern.ctypes.data, len(pattern), threshold)
-
-
-def _as_values(port, values):
-    """Values of a plain port as rows of bytes: an integer, integers, or rows of bytes."""
-    values = np.atleast_1d(np.asarray(values))
-    return np.ascontiguousarray(encoding.pack(Shape.cast(port.shape), values))
 
 
 class Run:
@@ -250,26 +174,30 @@ class Instance:
         if max_cycles is None:
             max_cycles = 20_000 + 100 * sum(map(len, arrays.values()))
         max_cycles = model.bound(max_cycles)
-        feeds = (_Feed * (len(model.inputs) + 1))()
+        feeds = (batch_job.Feed * (len(model.inputs) + 1))()
         for i, name in enumerate(model.inputs):
             beats = arrays.get(name, np.zeros((0, 1), np.uint8))
             keep.append(beats)
-            feeds[i] = _Feed(beats.ctypes.data, len(beats), _stall(stalls.get(name, 1), keep))
-        sinks = (_Sink * (len(model.outputs) + 1))()
+            feeds[i] = batch_job.Feed(
+                beats.ctypes.data, len(beats), batch_job.stalled(stalls.get(name, 1), keep)
+            )
+        sinks = (batch_job.Sink * (len(model.outputs) + 1))()
         for i, name in enumerate(model.outputs):
-            sinks[i] = _Sink(_stall(stalls.get(name, 1), keep), until.get(name, -1))
-        levels = (_Level * (len(model.levels) + 1))()
+            sinks[i] = batch_job.Sink(
+                batch_job.stalled(stalls.get(name, 1), keep), until.get(name, -1)
+            )
+        levels = (batch_job.Level * (len(model.levels) + 1))()
         for i, name in enumerate(model.levels):
             if name in signals:
-                values = _as_values(model.levels[name], signals[name])
+                values = batch_job.as_values(model.levels[name], signals[name])
                 keep.append(values)
-                levels[i] = _Level(values.ctypes.data, len(values))
-        traced = _bits([name in trace for name in model.probes] or [0])
-        job = _Job(feeds, sinks, levels, traced.ctypes.data)
+                levels[i] = batch_job.Level(values.ctypes.data, len(values))
+        traced = batch_job.bits([name in trace for name in model.probes] or [0])
+        job = batch_job.Job(feeds, sinks, levels, traced.ctypes.data)
         job.reset_cycles = reset_cycles if reset else 0
         job.max_cycles, job.idle_cycles = max_cycles, idle_cycles
         job.probe_cycles, job.drain, job.seed = probe_cycles, drain, seed
-        result = _Result()
+        result = batch_job.Result()
         self._library.batch_run(self._self, ctypes.byref(job), ctypes.byref(result))
         request = {
             "inputs": arrays,
@@ -331,11 +259,13 @@ class Instance:
     def _judge(self, run, result, outputs, until):
         model = self.model
         counts = ", ".join(f"{name} {len(taken)}" for name, taken in run.taken.items())
-        if result.code in BROKEN:
+        if result.code in batch_job.BROKEN:
             name = list(model.outputs)[result.port]
-            text = f"{name}: {BROKEN[result.code]} at cycle {result.cycle} (taken: {counts})"
+            text = (
+                f"{name}: {batch_job.BROKEN[result.code]} at cycle {result.cycle} (taken: {counts})"
+            )
             raise ProtocolError(text + model.save(run._request, {}))
-        if result.code == TIMEOUT:
+        if result.code == batch_job.TIMEOUT:
             wanted = "".join(f", {name} {n} wanted" for name, n in until.items())
             text = f"not drained after {result.cycles} cycles (taken: {counts}{wanted})"
             raise DrainError(text + model.save(run._request, {}))
