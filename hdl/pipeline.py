@@ -107,20 +107,29 @@ def thermometer(m, count, n_lanes, *, name="below"):
     """
     above = Signal(n_lanes, name=f"{name}_above", reset_less=True)
     here = Signal(n_lanes, name=f"{name}_here", reset_less=True)
-    ones = Signal(2, name=f"{name}_ones", reset_less=True)
+    near = n_lanes if n_lanes <= 16 else 8  # lanes of one register: 32 lie all over the device
+    copies = []
     for start in range(0, n_lanes, 4):
         kept = {"keep_register": 1}
         copy, other = (
             Signal.like(count, name=f"{name}_{part}{start}", reset_less=True, attrs=kept)
             for part in ("count", "other")
         )
+        copies.append(copy)
         m.d.sync += [copy.eq(count), other.eq(count)]
         for k in range(start, start + 4):
             m.d.sync += [above[k].eq(copy[2:] > k), here[k].eq(other[2:] == k)]
-    m.d.sync += ones.eq(copy[:2])
+    low = []
+    for copy in copies[near // 4 - 1 :: near // 4]:
+        kept = {} if near == n_lanes else {"keep_register": 1}
+        ones = Signal(2, name=f"{name}_ones{len(low) or ''}", reset_less=True, attrs=kept)
+        m.d.sync += ones.eq(copy[:2])
+        low.append(ones)
     result = Signal(4 * n_lanes, name=name, reset_less=True)
     m.d.sync += result.eq(
-        Cat(above | (here & (ones > byte).replicate(n_lanes)) for byte in range(4))
+        Cat(
+            above | (here & Cat((ones > byte).replicate(near) for ones in low)) for byte in range(4)
+        )
     )
     return result
 

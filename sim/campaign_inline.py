@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..formats import IPV4, UDP, Op
+from ..formats import GRADNIC, IPV4, UDP, Op
 from ..hdl.inline import InlineCard
 from ..inline import N_JOBS, REGISTERS
 from ..models import inline as golden
@@ -112,6 +112,7 @@ def test(model):
     _brim(model, rng)
     _rates(model)
     _refused(model)
+    _planned(model)
     _resets(model, rng)
     long = makers.with_bytes(rng.bytes(16500), 12, b"\x12\x34")
     good = makers.native_frame(makers.gradient(rng, 8))
@@ -243,8 +244,8 @@ def _brim(model, rng):
     """Frames of ours of a few beats, behind long ones: how many the stores take, to the beat."""
     foreign = makers.with_bytes(rng.bytes(64), 12, b"\x12\x34")
     small = makers.native_frame([], op=Op.CONTROL)
-    for k, speed in enumerate([1] * 4 + [0.4] * 4):
-        bench = CardBench(model, max_floats=MAX_FLOATS)
+    bench = CardBench(model, max_floats=MAX_FLOATS)
+    for k, speed in enumerate([1] * 4 + [0.4] * 4):  # each from another place of the stores on
         sizes = 4080, 4 * (896 + k % 4)
         long = [makers.native_frame(np.ones(n), op=Op.CONTROL) for n in sizes]
         frames, stalls = [*long, *[small] * 320, foreign], ([0] * int(4000 / speed), 1)
@@ -312,6 +313,9 @@ def _refused(model):
             "checksum": makers.flipped(frame, IPV4.checksum.byte),
             "length": makers.with_bytes(frame, UDP.length.byte, b"\x00\x43"),
         }
+        if op == Op.INC:
+            empty = native([], op=op, p0=117, p1=0)
+            faults["no tags"] = makers.with_bytes(empty, GRADNIC.elems.byte, b"\x00\x09")
         side = "tx" if op == Op.RAW else "rx"
         for name, fault in faults.items():
             i, o = SIDES[side]
@@ -320,6 +324,15 @@ def _refused(model):
             wanted = 44 + beats_of(fault) if side == "tx" else 49 + beats_of(kept) + beats_of(fault)
             latency = run.taken[o][0] - run.taken[i][0]
             assert latency == wanted, f"{side}, {name}: {latency} cycles, not {wanted}"
+
+
+def _planned(model):
+    """A kept frame behind as many coded ones as the engine plans, at an output that is slow."""
+    coded = makers.coded({0: makers.native_frame(np.ones(1))})[0]
+    kept = makers.native_frame(np.ones(1), op=Op.CONTROL)
+    bench = CardBench(model, max_floats=MAX_FLOATS)
+    frames = [(frame, False) for frame in [*[coded] * 22, kept] * 4]
+    bench.play(rx=frames, stalls={"host_rx": 0.1})
 
 
 def _resets(model, rng):
@@ -381,6 +394,7 @@ LOST = range(200, 251)  # of 320; what is stored depends on the engines too
 #: the engines, the register bank and the queues have campaigns of their own
 ELSEWHERE = (
     r"-cell \S*\bcodec\.|-src \S*hdl/(fifo|ring|registers)\.py:\d+$|-cell \S*\bbank\."
+    r"|-wire [rt]x\.path\.codec\."
     r"|-cell \S*\b(ring|foreign_queue|verdicts|told|frames|reads|patches|splices|beats|infos)\b"
     r"[^\s.]*\.\$procmux"
 )
@@ -403,8 +417,26 @@ ARGUED = {
     r"-mode const0 -cell \S*realigner\.\$100 -port Y .*: self\.o\.p\.drop\.eq": (
         "a frame that ends before its payload does is too short, and drops for that"
     ),
+    r"-mode const0 -cell \S*tx\S*realigner\S* -port A -portbit ([4-9]|1[01]) .*left [!=]= 0": (
+        "40 floats are 10 beats"
+    ),
+    r"-mode cnot1 -cell \S*rx\S*realigner\S* -port [DQ] .* -ctrlbit ([4-9]|1[01]) .*: left = ": (
+        "units of 40 floats have 11 beats; more are left behind the last one, or the engine refuses"
+    ),
     r"-mode cnot1 -cell \S*realigner\S* -port Y -portbit 4 -ctrlbit 11 .*: left\.eq\(left - 1\)": (
         "2048 beats and more are left behind the last one, or in frames that are too short and drop"
+    ),
+    r"-mode cnot1 .* -ctrlbit 11 .*: m\.d\.sync \+= n_before\.eq": (
+        "the guard cuts frames at 1024 beats"
+    ),
+    r"-mode const0 .* -port A -portbit ([89]|1[0-5]) .*: unit_limit=Mux\(three\.native": (
+        "a frame in the paper's form that is coded has 171 bytes of UDP at most"
+    ),
+    r"-mode cnot0 -cell \S*rx\S*check\S* -port [DQ] .* -ctrlbit 0 -wire rx\.check\.\w+\.tail ": (
+        "KEPT, whose bit 0 is 1, is all that leaves as it came, and the end of others is not asked"
+    ),
+    r"-mode const1 -cell \S*splicer\S* -port A .*: is_(end|last)\.eq\((new\.n_less_1|padded)\[": (
+        "frames of ours have 42 bytes at least, and no beat of theirs is the first and last"
     ),
     r"-mode const0 -cell \S*splicer\S* -port Y .*: is_end\.eq\(new\.n_less_1": (
         "frames of ours have 42 bytes at least"
@@ -414,6 +446,18 @@ ARGUED = {
     ),
 }
 EXPLAINED = {
+    "-mode const0 -cell $flatten\\rx.\\path.\\store.$58 -port A -portbit 0 ": (
+        "not reached: a store that is nearly full while nothing is being read from it"
+    ),
+    "-mode const0 -cell $flatten\\rx.\\path.\\realigner.\\entry.$26 -port B ": (
+        "not reached: a second stall right behind one; a frame's head comes between two units"
+    ),
+    "-mode const1 -cell $flatten\\rx.\\path.\\splicer.$1444 -port Y ": (
+        "not seen: bytes behind the last float of a restored frame, which the engine has made 0"
+    ),
+    "-mode const1 -cell $flatten\\rx.\\path.\\splicer.$1719 -port B ": (
+        "not seen: bytes behind the last float of a restored frame, which the engine has made 0"
+    ),
     "-mode const1 -cell $flatten\\rx.\\parser.$285 ": (
         "the engine refuses a unit of no floats as well; how soon shows where the engine is full"
     ),

@@ -110,7 +110,7 @@ class CardBench:
         """Send frames into both sides; AssertionError unless all that leaves is what the twin says.
 
         Foreign frames and ours are two sequences; within each the order must hold. The side band
-        numbers the frames. Returns the `Run`.
+        tells the frames apart. Returns the `Run`.
         """
         inputs, expected = {}, {}
         for side, frames in (("tx", tx), ("rx", rx)):
@@ -122,7 +122,7 @@ class CardBench:
                 port,
                 [frame for frame, _ in frames],
                 at_last={"bad": [int(bad) for _, bad in frames]},
-                meta=np.arange(len(frames)) & 0xFFFF,
+                meta=_mark(np.arange(len(frames))),
             )
             expected[side] = self._expected(side, frames)
         run = self.instance.run(inputs, reset=False, **options)
@@ -136,7 +136,7 @@ class CardBench:
         return run
 
     def _expected(self, side, frames):
-        """((number, frame, bad) of foreign frames, of ours)."""
+        """((mark, frame, bad) of foreign frames, of ours)."""
         lists = ([], [])
         for number, (frame, bad) in enumerate(frames):
             cut = frame[:16384]
@@ -144,7 +144,7 @@ class CardBench:
             pass_on = self.golden.transmit if side == "tx" else self.golden.receive
             result = pass_on(frame, bad)
             if result is not None:
-                lists[kind is not None].append((number & 0xFFFF, *result))
+                lists[kind is not None].append((_mark(number), *result))
         return lists
 
     def _compare(self, side, run, expected):
@@ -157,16 +157,16 @@ class CardBench:
         bads, metas = fields["bad"][lasts], fields["meta"]
         firsts = np.concatenate([[0], lasts[:-1] + 1]).astype(int) if len(lasts) else []
         places = [0, 0]
-        numbers = [{number for number, *_ in each} for each in expected]
+        marks = [{mark for mark, *_ in each} for each in expected]
         for k, frame in enumerate(frames):
             span = metas[firsts[k] : lasts[k] + 1]
             if (span != span[0]).any():
                 raise AssertionError(f"{port}: side band changes within frame {k}")
-            number = int(span[0])
-            got = (number, frame, bool(bads[k]))
-            which = int(number in numbers[1])
+            mark = int(span[0])
+            got = (mark, frame, bool(bads[k]))
+            which = int(mark in marks[1])
             if places[which] == len(expected[which]):
-                raise AssertionError(f"{port}: frame {k} (number {number}) is one too many")
+                raise AssertionError(f"{port}: frame {k} (mark {mark}) is one too many")
             wanted = expected[which][places[which]]
             places[which] += 1
             if got != wanted:
@@ -178,20 +178,25 @@ class CardBench:
             if places[which] != len(expected[which]):
                 raise AssertionError(
                     f"{port}: {places[which]} {name}, not {len(expected[which])}; the first "
-                    f"missing is number {expected[which][places[which]][0]}"
+                    f"missing has mark {expected[which][places[which]][0]}"
                 )
+
+
+def _mark(number):
+    """Side band of a frame: another one for each of 65,536 frames, with bits of all kinds."""
+    return number * 0x9E37 & 0xFFFF
 
 
 def _difference(port, k, got, wanted):
     if got[0] != wanted[0]:
-        return f"{port}: frame {k} is number {got[0]}, not {wanted[0]}"
+        return f"{port}: frame {k} has mark {got[0]}, not {wanted[0]}"
     if got[2] != wanted[2]:
-        return f"{port}: frame {k} (number {got[0]}) has bad = {got[2]}, not {wanted[2]}"
+        return f"{port}: frame {k} (mark {got[0]}) has bad = {got[2]}, not {wanted[2]}"
     if len(got[1]) != len(wanted[1]):
-        return f"{port}: frame {k} (number {got[0]}) has {len(got[1])} bytes, not {len(wanted[1])}"
+        return f"{port}: frame {k} (mark {got[0]}) has {len(got[1])} bytes, not {len(wanted[1])}"
     at = next(i for i, (a, b) in enumerate(zip(got[1], wanted[1], strict=True)) if a != b)
     return (
-        f"{port}: frame {k} (number {got[0]}, {len(got[1])} bytes) differs from byte {at} on: "
+        f"{port}: frame {k} (mark {got[0]}, {len(got[1])} bytes) differs from byte {at} on: "
         f"{got[1][at : at + 8].hex()}, not {wanted[1][at : at + 8].hex()}"
     )
 

@@ -194,12 +194,13 @@ def long(rng):
 
 
 def odd_ends(rng):
-    """Kept frames of ours that end at any byte, with something behind the end, and wrong ones."""
+    """Kept frames of ours that end at any byte, with and without more behind it, and wrong ones."""
     lists = [[], []]
     for n in range(36):
         head = makers.native_frame([], op=Op.CONTROL)[UDP.stop : HEAD_BYTES]
-        frame = makers.udp_frame(head + rng.bytes(n), port=UDP_PORT, pad=False) + rng.bytes(n % 19)
+        exact = makers.udp_frame(head + rng.bytes(n), port=UDP_PORT, pad=False)
+        frame = exact + rng.bytes(n % 19)
         wrong = makers.flipped(frame, HEAD_BYTES + n - 1, 1 << n % 8)
         for list_ in lists:
-            list_ += [(frame, False), (wrong, False)]
+            list_ += [(frame, False), (wrong, False), (exact, False)]
     return lists
