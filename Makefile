@@ -72,7 +72,7 @@ offload: setup
 	$(BIN)/gradnic cosim --link frame --topology bigraph:2x8 --algorithm hdrm --codec inceptionn --loss 0.001 --p 0 --json build/offload_inceptionn.json
 
 MUTANTS ?= 400
-MUTATED := compressor decompressor inline registers fifo ring hadamard thc_encoder thc_decoder aggregate
+MUTATED ?= compressor decompressor inline
 mutants: setup
 	mkdir -p build/mutants
 	status=0; for block in $(MUTATED); do $(BIN)/gradnic mutate $$block --count $(MUTANTS) --json build/mutants/$$block.json || status=1; done; exit $$status
