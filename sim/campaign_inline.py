@@ -112,6 +112,7 @@ def test(model):
     _brim(model, rng)
     _rates(model)
     _refused(model)
+    _foreign_first(model)
     _planned(model)
     _resets(model, rng)
     long = makers.with_bytes(rng.bytes(16500), 12, b"\x12\x34")
@@ -246,6 +247,8 @@ def _brim(model, rng):
     small = makers.native_frame([], op=Op.CONTROL)
     bench = CardBench(model, max_floats=MAX_FLOATS)
     for k, speed in enumerate([1] * 4 + [0.4] * 4):  # each from another place of the stores on
+        bench.golden.counters = dict(bench.counters())
+        bench.play(rx=[(small, False)] * (77 * k))
         sizes = 4080, 4 * (896 + k % 4)
         long = [makers.native_frame(np.ones(n), op=Op.CONTROL) for n in sizes]
         frames, stalls = [*long, *[small] * 320, foreign], ([0] * int(4000 / speed), 1)
@@ -324,6 +327,20 @@ def _refused(model):
             wanted = 44 + beats_of(fault) if side == "tx" else 49 + beats_of(kept) + beats_of(fault)
             latency = run.taken[o][0] - run.taken[i][0]
             assert latency == wanted, f"{side}, {name}: {latency} cycles, not {wanted}"
+
+
+def _foreign_first(model):
+    """A foreign frame waits for the rest of one frame of ours, however many there are."""
+    ours = makers.native_frame(np.ones(9))
+    coded = makers.coded({0: ours})[0]
+    foreign = makers.with_bytes(ours, 12, b"\x12\x34")
+    for side, frame in (("tx", ours), ("rx", coded)):
+        bench = CardBench(model, max_floats=MAX_FLOATS)
+        frames = [(frame, False)] * 12 + [(foreign, False)]
+        port = SIDES[side][1]
+        run = bench.play(**{side: frames}, stalls={port: stimulus.storm(900)})
+        place = run.frames(port).index(foreign)
+        assert place <= 1, f"{side}: foreign frame is number {place}"
 
 
 def _planned(model):
@@ -425,6 +442,9 @@ ARGUED = {
     ),
     r"-mode cnot1 -cell \S*realigner\S* -port Y -portbit 4 -ctrlbit 11 .*: left\.eq\(left - 1\)": (
         "2048 beats and more are left behind the last one, or in frames that are too short and drop"
+    ),
+    r"-mode const1 .* -port A .*: self\.infos\.ready\.eq\(": (
+        "behind 16 planned frames another one's facts can wait until the first of them has ended"
     ),
     r"-mode cnot1 .* -ctrlbit 11 .*: m\.d\.sync \+= n_before\.eq": (
         "the guard cuts frames at 1024 beats"

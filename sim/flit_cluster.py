@@ -19,7 +19,7 @@ from ..models import inceptionn
 from ..models.collective import add, all_reduce
 from ..models.inceptionn_bands import bands
 from . import encoding
-from .batch import ALWAYS
+from .batch_job import ALWAYS
 from .flit_library import build
 
 
