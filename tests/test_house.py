@@ -1,6 +1,7 @@
 """Guards of the house: what ships, what may import what, and that bare names fail."""
 
 import ast
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -51,6 +52,14 @@ def test_wheel_holds_every_module(tmp_path):
     for folder in FOLDERS.values():
         for path in source_files(folder):
             assert f"{package_of(path).replace('.', '/')}/{path.name}" in names
+
+
+def test_every_module_imports():
+    """Also those that only a command or a long test asks for, without the extras installed."""
+    for folder in FOLDERS.values():
+        for path in source_files(folder):
+            if path.name != "__main__.py":
+                importlib.import_module(f"{package_of(path)}.{path.stem}".removesuffix(".__init__"))
 
 
 @pytest.mark.parametrize("name", ["hdl", "models", "sim", "fpga"])
