@@ -133,7 +133,7 @@ def play(n_lanes, number, *, n_units=N_UNITS, stalls=0):
     outputs, cycles = bulk.run(
         inputs,
         most,
-        max_cycles=(20 + 8 * n_beats) << stalls,
+        max_cycles=(2 * IDLE + 8 * n_beats) << stalls,
         idle_cycles=IDLE << stalls,
         stalls=stalls,
         seed=number,
