@@ -33,6 +33,8 @@ Run = data.StructLayout(
 class RunSplitter(wiring.Component):
     """Cuts messages into runs: 4 cycles a packet, after 14 cycles per message.
 
+    Plumbing: no golden model of its own.
+
     A message to several peers becomes runs to each, one peer after the other; a terminal one
     becomes runs to nobody.
 
