@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..hdl.pipeline import Room
 from ..hdl.thc_encoder import ThcEncoder
 from ..models import thc
 from . import stimulus
@@ -44,14 +45,34 @@ def test(model):
         worker = thc.Worker(3, SEED, B=size, **FINE)
         _play_near(Encoder(model, N_LANES, worker), n)
         _play_powers(Encoder(model, N_LANES, worker), 320 if size == 64 else n)
+    _play_steps(Encoder(model, N_LANES, thc.Worker(3, SEED, B=64, **FINE)))
     _factors(model)
-    x = blocks_of_floats(worker, 5)  # of 4096: more than the stores hold
-    encoder = Encoder(model, N_LANES, worker)
-    encoder.play(x, worker.norms(x), stalls={"indices": stimulus.storm(4000)})
-    worker = thc.Worker(3, SEED, B=64)
-    encoder = Encoder(model, N_LANES, worker)
-    x = blocks_of_floats(worker, 150)  # more than there is room for
-    encoder.play(x, worker.norms(x), stalls={"floats": ([0] * 400, 1)})
+    _check_room(Encoder(model, N_LANES, worker))
+    _check_seeds(Encoder(model, N_LANES, thc.Worker(3, SEED, B=64)))
+
+
+def _check_room(encoder, beats=2000, cycles=4000):
+    """At full rate nothing is lost while nobody takes indices; slowly, so many beats are taken."""
+    x = blocks_of_floats(encoder.worker, 5)  # of 4096: more than the stores hold
+    norms = encoder.worker.norms(x)
+    encoder.play(x, norms, stalls={"indices": stimulus.storm(cycles)})
+    late = [1] * beats + [1, *[0] * 7] * ((cycles - beats) // 8)
+    stalls = {"indices": stimulus.storm(cycles), "floats": (late, 1)}
+    run = encoder.play(x, norms, stalls=stalls)
+    taken = int(np.count_nonzero(run.taken["floats"] < cycles))
+    most = Room(2048, largest=2).most + 1
+    assert taken == most, f"{taken} beats taken, not {most}"
+
+
+def _check_seeds(encoder, cycles=400):
+    """At full rate nothing is lost while no floats come; one by one, so many blocks are taken."""
+    x = blocks_of_floats(encoder.worker, 150)  # more than there is room for
+    norms = encoder.worker.norms(x)
+    for stall in (1, ([1, *[0] * 7] * (cycles // 8), 1)):
+        run = encoder.play(x, norms, stalls={"floats": ([0] * cycles, 1), "blocks": stall})
+    taken = int(np.count_nonzero(run.taken["blocks"] < cycles))
+    most = Room(component().n_seeds).most + 1
+    assert taken == most, f"{taken} blocks taken, not {most}"
 
 
 def _seeds(model):
@@ -97,19 +118,70 @@ def _play_powers(encoder, n):
     encoder.play(x, norms, silent=(worker.norms(x) > norms).astype(int))
 
 
+def _play_steps(encoder):
+    """Norms whose division leaves least, or lacks least, over values on and just below a step.
+
+    One more or one less in a block's factor makes half of the block's values another number.
+    """
+    rng, worker = np.random.default_rng(34), encoder.worker
+    quotients = np.arange(1 << 15, (1 << 16) + 1)
+    rest, lack = (1 << 39) % quotients, -(1 << 39) % quotients
+    mantissas = ((1 << 39) - rest)[rest < 256] // quotients[rest < 256]
+    mantissas = np.append(mantissas, ((1 << 39) + lack)[lack < 256] // quotients[lack < 256])
+    mantissas = np.unique(mantissas[mantissas < 1 << 24])[:, None]
+    exponents = rng.integers(60, 200, mantissas.shape)
+    shape = (len(mantissas), worker.B)
+    factors, shifts = (1 << 39) // mantissas, rng.integers(25, 27, shape)  # 1/8 to 1 sigma
+    near = rng.integers(17 << 12, 31 << 12, shape) * factors >> shifts
+    steps = (2 * near + 1) << shifts - 1
+    values = np.where(rng.random(shape) < 0.5, -(-steps // factors), (steps - 1) // factors)
+    values = (exponents + 24 - worker.h - shifts << 23) + (values - (1 << 16) << 7)
+    values += rng.integers(0, 128, shape) + (rng.integers(0, 2, shape) << 31)
+    norms = exponents << 23 | mantissas & 0x7FFFFF
+    encoder.play(values.astype("<u4").view("<f4"), norms[:, 0].astype(np.uint32))
+
+
 def _factors(model):
-    """Factors of whole tensors of any mantissa."""
+    """Factors of whole tensors of any mantissa, and under norms that the values go far beyond."""
     rng = np.random.default_rng(33)
     worker = thc.Worker(3, SEED, B=64, norm="tensor", **FINE)
     encoder = Encoder(model, N_LANES, worker)
     for _ in range(12):
         x = (rng.standard_normal((4, 64)) * 2.0 ** rng.uniform(-40, 40)).astype(np.float32)
-        own = worker.norms(x)
-        scale = np.sqrt(float(x.size)) / own.view(np.float32).astype(float)
-        words = np.repeat(scale.astype(np.float32).view(np.uint32), 4)
-        encoder.play(x, own, words=words)
+        _play_tensor(encoder, x, worker.norms(x))
+    k = np.arange(256)
+    for noise in (0, 0x7FFFFF):  # products of one bit, and of many: every shift, in every lane
+        x = np.zeros((256, worker.B), np.uint32)
+        for lane in range(N_LANES):
+            exponents = np.clip(k + 64 * lane & 255, 1, 254)
+            x[k, k * N_LANES % worker.B + lane] = exponents << 23 | rng.integers(0, 1 << 23) & noise
+        one = 0x3F800000 | rng.integers(0, 1 << 23) & noise
+        _play_tensor(encoder, x.view(np.float32), np.array([one], np.uint32))
+
+
+def _play_tensor(encoder, x, norms):
+    """Code a tensor under its norm, of which the circuit is told the factor."""
+    scale = np.sqrt(float(x.size)) / norms.view(np.float32).astype(float)
+    words = np.repeat(scale.astype(np.float32).view(np.uint32), len(x))
+    encoder.play(x, norms, words=words)
 
 
 #: the transform and the queues have campaigns of their own
 ELSEWHERE = r"-cell \S*\\rotate\.|-src \S*hdl/(fifo|ring|hadamard)\.py:\d+$"
+SATURATES = "a product has 2**31 and more: where these bits count, it is beyond every block's limit"
+WIDE = "a gap of 0 stands at the last level alone, where any of the 17 bits is too much"
+SHIFTED = "a product has less than 2**33: any limit from 34 to 64 makes 0 of the same ones"
+NARROW = "shifts are within -237 to 276: without these bits one below 0 still is, and is full"
+DIVIDED = "all 2**23 mantissas have been divided so: not one gets another quotient"
+ARGUED = {
+    r" -cell \S*\\scale\d\S*\\times\.\S+ -port [YDQ] -portbit (\d|1[0-6]) "
+    r".*: (product = a \* b|held = Signal\.like\(self\.p,)": SATURATES,
+    r"-mode cnot1 .* -portbit (1[7-9]|2\d|30) -ctrlbit (1[7-9]|2\d|3\d) "
+    r"-wire scale\S*\.shifted0 ": SATURATES,
+    r"-mode const0 -cell \S*\\quantize\d\.\S+ -port B .*: rolled = delayed\(m, dice\.p \| ": WIDE,
+    r"-mode \S+ -cell \S*\\scale\d\S* -port B -portbit [1-4] .*: zero\.eq\(nothing \|": SHIFTED,
+    r"-mode const0 .* -wire scale\S*\.shift -wirebit (9|10) ": NARROW,
+    r"-mode const1 .* -wire reciprocal\.mantissa\d+ -wirebit 15 ": "it is a leading one, always 1",
+    r"-mode cnot0 .* -port A -portbit 2 -ctrlbit 3 -wire reciprocal\.remainder15_next0 ": DIVIDED,
+}
 EXPLAINED = {}
