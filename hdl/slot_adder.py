@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..formats import Op
 from .fifo import FIFO
 from .multiplier import Multiplier
-from .pipeline import delayed, delayed_flag
+from .pipeline import delayed, delayed_flag, step
 from .slot_answers import SlotAnswers
 from .slot_lanes import SlotLanes
 from .slot_rows import SlotRows
@@ -60,7 +60,10 @@ class SlotAdder(wiring.Component):
         m.submodules.rows = rows = SlotRows(self.sizes, len(self.columns))
         m.submodules.out = out = SlotAnswers(self.sizes)
         wiring.connect(m, wiring.flipped(self.tasks), rows.tasks)
-        wiring.connect(m, wiring.flipped(self.values), rows.values)
+        # what asks for beats lies in the middle of the circuit, and they come from far away
+        beat, values = step(m, "values_in", self.values, self.values.p.shape())
+        m.d.comb += beat.eq(self.values.p)
+        wiring.connect(m, values, rows.values)
         wiring.connect(m, out.answers, wiring.flipped(self.answers))
         wiring.connect(m, out.sums, wiring.flipped(self.sums))
         loaded, order = rows.following, rows.orders[0]
@@ -135,7 +138,10 @@ class SlotAdder(wiring.Component):
         final = delayed_flag(m, rows.orders[0].final, SlotLanes.OVERFLOWS, name="final")
         seen, total = Signal(), Signal(reset_less=True)
         m.d.sync += [seen.eq((seen | over) & ~final), total.eq(seen | over)]
-        m.d.comb += [tails.o.ready.eq(final), read.addr.eq(tails.o.p.place)]
+        m.d.comb += [
+            tails.o.ready.eq(final),
+            read.addr.eq(delayed(m, tails.o.p.place, 1, name="whose")),  # ends are 3 cycles apart
+        ]
         ends = delayed_flag(m, final, 1, name="ends")
         tail = data.View(shape, delayed(m, tails.o.p.as_value(), 1, name="tail"))
         before = delayed(m, read.data, 1, name="before") & ~(tail.adds & tail.first)

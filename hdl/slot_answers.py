@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .fifo import FIFO, chunks, moved
-from .pipeline import Room, copied, credit, delayed_flag
+from .pipeline import Room, copied, credit, delayed, delayed_flag
 from .ring import BlockFIFO
 from .slot_types import Answer, chosen
 from .streams import Beat
@@ -81,23 +81,23 @@ class SlotAnswers(wiring.Component):
         wiring.connect(m, heads.o, wiring.flipped(self.answers))
 
         held = Signal(range(N_SUMS + 1))
-        has_room, ended = Signal(), Signal()
+        has_room, took, ended = Signal(), Signal(), Signal()
         m.d.sync += [
-            held.eq(held + (self.takes & self.with_sum) - ended),
+            took.eq(self.takes & self.with_sum),
+            held.eq(held + took - ended),
             has_room.eq(held != N_SUMS),
         ]
+        length = delayed(m, self.length, 1, name="length")
         m.d.comb += [
             self.open.eq(room.open & has_room),
             room.take.eq(self.takes),
             room.give.eq(heads.o.valid & heads.o.ready),
             heads.i.valid.eq(self.answer_valid),
             heads.i.p.eq(self.answer),
-            tails.i.valid.eq(self.takes & self.with_sum),
-            tails.i.p.before_last.eq(
-                (self.length - (sizes.n_bytes + 1)) >> ceil_log2(sizes.n_bytes)
-            ),
-            tails.i.p.single.eq(self.length <= sizes.n_bytes),
-            tails.i.p.is_thc.eq(self.is_thc),
+            tails.i.valid.eq(took),
+            tails.i.p.before_last.eq((length - (sizes.n_bytes + 1)) >> ceil_log2(sizes.n_bytes)),
+            tails.i.p.single.eq(length <= sizes.n_bytes),
+            tails.i.p.is_thc.eq(delayed(m, self.is_thc, 1, name="is_thc")),
         ]
         begins, goes, last = Signal(), Signal(), Signal()
         may_go = Signal(N_SUMS)  # bit k: more than k sums may be sent

@@ -1,8 +1,12 @@
 """A column of the store: a few lanes' sums of all slots, their tables and adders."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from .memory import BlockRAM
 from .pipeline import delayed
@@ -10,6 +14,7 @@ from .slot_rows import Order
 from .slot_types import Kind, chosen
 
 SMALL_TABLE = 64  # entries up to which a table is LUT RAM
+BANK = 4  # address bits of a LUT RAM
 
 
 class SlotLanes(wiring.Component):
@@ -50,6 +55,9 @@ class SlotLanes(wiring.Component):
     def __init__(self, sizes, n_lanes, first):
         self.sizes, self.n_lanes, self.first = sizes, n_lanes, first
         self.bits = n_lanes * sizes.width
+        self.depth = sizes.n_jobs << sizes.b_max  # of the table
+        small = self.depth <= SMALL_TABLE
+        self.bank_width = max(sizes.b_max, BANK) if small else ceil_log2(self.depth)
         if self.bits % 32:
             raise ValueError(f"n_lanes must be a multiple of 32 / width, not {n_lanes!r}")
         self.ram = BlockRAM(self.bits, 2 ** (sizes.place_width + sizes.row_width))
@@ -122,10 +130,11 @@ class SlotLanes(wiring.Component):
         picked = Signal(self.bits, reset_less=True)
         full = Signal(self.n_lanes, reset_less=True)
         clipped, negative = Signal(n_words, reset_less=True), Signal(n_words, reset_less=True)
-        carried, left = Signal(reset_less=True), Signal(reset_less=True)
+        carried = Signal(-(-self.n_lanes // 4), reset_less=True)  # of four lanes each
+        left = Signal(-(-n_words // 2), reset_less=True)  # of two words each
         m.d.sync += [
-            carried.eq(thc_counts & carries.any()),
-            left.eq(int_counts & leaves.any()),
+            carried.eq(Cat(thc_counts & carries[4 * k :][:4].any() for k in range(len(carried)))),
+            left.eq(Cat(int_counts & leaves[2 * k :][:2].any() for k in range(len(left)))),
             full.eq(Mux(thc_counts, carries, 0)),
             clipped.eq(Mux(clips, leaves, 0)),
             negative.eq(Cat(s[32] for s in word_sums)),
@@ -143,7 +152,7 @@ class SlotLanes(wiring.Component):
         beyond = Cat(bit.replicate(32) for bit in clipped)
         writes = Signal(name=f"writes_{self.first}")
         m.d.sync += [
-            self.overflows.eq(carried | left),
+            self.overflows.eq(Cat(carried, left).any()),
             result.eq(((picked | ones) & ~beyond) | (limit & beyond)),
             writes.eq(orders[8].row & orders[8].adds),
         ]
@@ -171,7 +180,7 @@ class SlotLanes(wiring.Component):
 
     def _addend(self, m, orders):
         """What is added, by lanes or words, 5 cycles after the order."""
-        width, n_lanes = self.sizes.width, self.n_lanes
+        sizes, width, n_lanes = self.sizes, self.sizes.width, self.n_lanes
         own = slice(self.first * width, self.first * width + self.bits)
         row = delayed(m, self.row[own], 2, name="row")  # at 3
         low = self.first * width // 32  # number of the first word
@@ -183,19 +192,43 @@ class SlotLanes(wiring.Component):
         )
         stream = Cat(words[i ^ 7] for i in range(self.bits))
         sums = Cat(stream[k * width : (k + 1) * width][::-1] for k in range(n_lanes))
-        levels = Cat(self._level(m, orders, k) for k in range(n_lanes))
+        banks = self._levels(m, orders)  # at 4
+        kind, job = orders[3].kind, orders[3].job
+        takes = Signal(len(banks) + 2, name=f"takes_{self.first}", reset_less=True)
+        m.d.sync += takes.eq(
+            Cat(
+                *(
+                    (kind == Kind.INDEX) & (job >> self.bank_width - sizes.b_max == k)
+                    for k in range(len(banks))
+                ),
+                kind == Kind.SUM,
+                (kind == Kind.NORM) | (kind == Kind.INT32),
+            )
+        )
         addend = Signal(self.bits, reset_less=True)
-        kind = orders[4].kind
-        m.d.sync += addend.eq(Mux(kind == Kind.INDEX, levels, Mux(kind == Kind.SUM, sums, words)))
+        given = zip((*banks, sums, words), takes, strict=True)
+        m.d.sync += addend.eq(reduce(or_, (x & take.replicate(self.bits) for x, take in given)))
         return addend
 
-    def _level(self, m, orders, k):
-        """Level of a lane's index, 4 cycles after the order, as wide as a sum."""
+    def _levels(self, m, orders):
+        """The lanes' levels as each bank of the table has them, 4 cycles after the order.
+
+        A small table answers at once: there is a register in front of it, and one behind each bank,
+        so that no bank is chosen on the way from the index to a level.
+        """
+        small = self.depth <= SMALL_TABLE
+        banks = [[] for _ in range(0, self.depth, 1 << self.bank_width)]
+        for k in range(self.n_lanes):
+            address = Cat(self._index(m, orders, k, int(small)), orders[2 + small].job)
+            for number, bank in enumerate(banks):
+                own = address[: self.bank_width]
+                bank.append(self._bank(m, f"table{k}_{number}", number, own, small))
+        return [Cat(levels) for levels in banks]
+
+    def _index(self, m, orders, k, early):
+        """A lane's index, 2 + `early` cycles after the order."""
         sizes = self.sizes
-        lanes, units = sizes.lanes, sizes.index_units
-        lane = self.first + k
-        depth = sizes.n_jobs << sizes.b_max
-        early = int(depth <= SMALL_TABLE)  # such a table answers at once: a register before it
+        lanes, units, lane = sizes.lanes, sizes.index_units, self.first + k
         index = Signal(sizes.b_max, name=f"index{k}", reset_less=True)
         choices = []
         for bits in range(1, sizes.b_max + 1):
@@ -203,30 +236,32 @@ class SlotLanes(wiring.Component):
             bits_here = self.indices[start : start + bits][::-1]
             choices.append(delayed(m, bits_here, early, name=f"bits{bits}_{k}_"))
         m.d.sync += index.eq(chosen(choices, orders[1 + early].bits))
-        address = Cat(index, orders[2 + early].job)
-        level = Signal(sizes.width, name=f"level{k}")
-        if depth > SMALL_TABLE:
-            m.submodules[f"table{k}"] = table = BlockRAM(8, depth)
+        return index
+
+    def _bank(self, m, name, number, address, small):
+        """Level at `address` of a bank, as wide as a sum: a cycle later, or two if not `small`."""
+        level = Signal(self.sizes.width, name=f"{name}_level", reset_less=True)
+        writes, size = self.writes, 1 << self.bank_width
+        if small:
+            table = memory.Memory(shape=8, depth=size, init=[], attrs={"ram_style": "distributed"})
+            write, read = table.write_port(), table.read_port(domain="comb")
             m.d.comb += [
-                table.write_en.eq(self.writes.en),
-                table.write_addr.eq(self.writes.addr),
-                table.write_data.eq(self.writes.data),
+                write.en.eq(writes.en & (writes.addr >> self.bank_width == number)),
+                write.addr.eq(writes.addr),
+                write.data.eq(writes.data),
+                read.addr.eq(address),
+            ]
+            m.d.sync += level.eq(read.data)
+        else:
+            table = BlockRAM(8, size)
+            m.d.comb += [
+                table.write_en.eq(writes.en),
+                table.write_addr.eq(writes.addr),
+                table.write_data.eq(writes.data),
                 table.read_addr.eq(address),
                 level.eq(table.read_data),
             ]
-            return level
-        array = memory.Memory(
-            shape=8, depth=max(2, depth), init=[], attrs={"ram_style": "distributed"}
-        )
-        m.submodules[f"table{k}"] = array
-        write, read = array.write_port(), array.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(self.writes.en),
-            write.addr.eq(self.writes.addr),
-            write.data.eq(self.writes.data),
-            read.addr.eq(address),
-            level.eq(delayed(m, read.data, 1, name=f"level{k}_")),
-        ]
+        m.submodules[name] = table
         return level
 
     def _fill(self, m, result):

@@ -15,7 +15,7 @@ def Due(place_width):
 
 
 class Sweep(wiring.Component):
-    """Goes through the records on request, one every 7 cycles, beside the contributions.
+    """Goes through the records on request, one every 8 cycles, beside the contributions.
 
     ``tick`` asks for those past their deadline, ``crossed`` for those of a tensor of which enough
     has come; both start again from the lowest place, and contributions wait for the latter. An
@@ -80,29 +80,31 @@ class Sweep(wiring.Component):
         place, close = self.place, self.close
         left, stage, wiping = self.left, self.stage, self.wiping
         again, by_time, by_bytes = self.again, self.by_time, self.by_bytes
-        idle, ends, reads, due = Signal(), Signal(), Signal(), Signal()
+        idle, ended, reads, due = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            idle.eq(~stage.any() & ~close.valid & ~wiping),
+            idle.eq(~stage.any() & ~close.valid & ~ended & ~wiping),
             reads.eq(idle & self.more & self.may_read & ~self.busy & ~again),
             due.eq(self._due(m, stage, by_time, by_bytes)),
-            ends.eq((stage[-1] & ~due) | (close.valid & close.ready)),
             self.blocks.eq(self.busy | by_bytes | self.crossed),
         ]
-        m.d.sync += stage.eq(Cat(reads, stage[:-1]))
+        m.d.sync += [
+            stage.eq(Cat(reads, stage[:-1])),
+            ended.eq((stage[-1] & ~due) | (close.valid & close.ready)),
+        ]
         with m.If(close.valid & close.ready):
             m.d.sync += close.valid.eq(0)
         with m.If(stage[-1] & due):
             m.d.sync += close.valid.eq(1)
         m.d.comb += close.p.place.eq(place)
 
-        with m.If(ends | wiping):
+        with m.If(ended | wiping):
             m.d.sync += [
                 place.eq(place + 1),
                 left.eq(left - 1),
                 self.is_last.eq(left == 2),
                 self.more.eq(~self.is_last),
             ]
-        with m.If((ends | wiping) & self.is_last & ~again):
+        with m.If((ended | wiping) & self.is_last & ~again):
             m.d.sync += [by_time.eq(0), by_bytes.eq(0)]
         with m.If(idle & ~self.busy & again):
             m.d.sync += again.eq(0)

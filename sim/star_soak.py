@@ -21,7 +21,8 @@ from .star_card import AggregatorBench, build_aggregator
 N_PORTS = 2
 SIZES = {"n_bytes": 16, "n_slots": 8, "n_jobs": 3, "chunk": 128, "n_words": 64}
 ROUND = 2000  # packets played at once
-PACE = 0.2  # beats a cycle at each input: all together they stay below what the unit takes
+PACE = 0.2  # beats a cycle at the busiest input: all together stay below what the unit takes
+REORDER = 32  # contributions by which a packet may come too late
 FORGED = (*range(6, 12), *range(26, 30), *range(42, 64))  # sender's addresses, gradnic header
 POOL = 4096  # bytes from which payloads are cut
 PROTECTED = 5  # the job that is attacked
@@ -129,9 +130,7 @@ def soak(packets, attacks, *, seed=1, model=None, on_round=None):
         source, played = Source(config, seed + hostile), 0
         while played < total:
             n = min(ROUND, total - played)
-            made = [source.contribution() for _ in range(n)]
-            made += [source.attack() for _ in range(n if hostile else 0)]
-            source.dice.shuffle(made)
+            made = _mixed(source, n, hostile)
             given = {port: [] for port in range(2 * N_PORTS)}
             for port, frame in made:
                 given[port].append((frame, False))
@@ -148,6 +147,15 @@ def soak(packets, attacks, *, seed=1, model=None, on_round=None):
     return result
 
 
+def _mixed(source, n, hostile):
+    """`n` contributions, each with an attack if `hostile`, in an order that is nearly theirs."""
+    dice, made = source.dice, []
+    for k in range(n):
+        kinds = (source.contribution, source.attack) if hostile else (source.contribution,)
+        made += [(k + dice.random() * REORDER, *make()) for make in kinds]
+    return [(port, frame) for _, port, frame in sorted(made)]
+
+
 def _is_protected(frame):
     """Whether a frame, or an answer, is of the protected job."""
     native = UDP_PORT in (UDP.source_port.get(frame), UDP.destination_port.get(frame))
@@ -156,7 +164,10 @@ def _is_protected(frame):
 
 def _round(pair, alone, given, result):
     """One round on circuit and twin; returns the circuit's cycles."""
-    stalls = dict.fromkeys(pair.inputs, PACE)
+    n_bytes = [sum(len(frame) for frame, _ in given[port]) for port in given]
+    # all ports end together, or the generations of one would leave those of the others behind
+    paces = [max(0.01, PACE * n / max(n_bytes)) for n in n_bytes]
+    stalls = dict(zip(pair.inputs, paces, strict=True))
     out, order, run = pair.run(given, stalls=stalls, probe_cycles=0)
     pair.compare(out, *pair.expected(given, order))
     left = {port: (x for x in given[port] if pair.golden.is_ours(x[0])) for port in given}
