@@ -20,9 +20,9 @@ from .thc_random import (
 from .thc_table import clip_point, solve_table
 
 try:
-    from . import thc_fast as fast
+    from . import thc_fast as compiled
 except ImportError:  # numba is the extra `fast`
-    fast = None
+    compiled = None
 
 F = 8  # fraction bits of a value scaled to sigma = 1
 BLOCKS = (64, 256, 1024, 4096)
@@ -126,17 +126,23 @@ class Worker:
         ``block``: one norm for each block; ``tensor``: one for the whole tensor, as in the paper.
     sign_round : int
         Round that seeds the sign diagonal; 0 keeps one diagonal for all rounds.
+    fast : bool
+        True takes the compiled path, which needs numba, False numpy; None, the default, the
+        compiled one where numba is installed. Both give the same bits.
 
     Source: THC, the worker's pipeline; the reference ships b = 2, 3, 4 at g = 30 and p = 1/32.
     """
 
-    def __init__(self, n, seed, b=4, g=30, p=1 / 32, B=1024, norm="block", sign_round=0):
+    def __init__(self, n, seed, b=4, g=30, p=1 / 32, B=1024, norm="block", sign_round=0, fast=None):
         if n < 1:
             raise ValueError(f"n must be at least 1, not {n!r}")
         if B not in BLOCKS:
             raise ValueError(f"B must be 64, 256, 1024 or 4096, not {B!r}")
         if norm not in ("block", "tensor"):
             raise ValueError(f"norm must be 'block' or 'tensor', not {norm!r}")
+        if fast and compiled is None:
+            raise ValueError(f"fast must not be {fast!r} where numba is not installed")
+        self._compiled = None if fast is False else compiled
         self.n, self.seed, self.b, self.g, self.p, self.B = n, seed, b, g, p, B
         self.norm, self.sign_round = norm, sign_round
         self.table = np.array(solve_table(b, g, p))
@@ -168,8 +174,8 @@ class Worker:
         if self.norm == "tensor":
             norm = np.float32(np.sqrt(np.square(rows, dtype=np.float64).sum()))
             return np.array([norm], np.float32).view(np.uint32)
-        if fast:
-            return fast.norms(rows.view(np.uint32))
+        if self._compiled:
+            return self._compiled.norms(rows.view(np.uint32))
         return np.concatenate([self._block_norms(rows[part]) for part in self._batches(len(rows))])
 
     def _block_norms(self, rows):
@@ -203,9 +209,9 @@ class Worker:
         norms = self._checked(norms, len(rows))
         factors, offsets = self._factors(norms, rows)
         blocks = first_block + np.arange(len(rows))
-        if fast:
+        if self._compiled:
             k = key(self.seed, round, worker)
-            result = fast.encode(
+            result = self._compiled.encode(
                 rows.view(np.uint32), factors, offsets, self.h, self.t_fixed, self.unit,
                 self._cells, lane_keys(k), *block_hashes(k, tensor, blocks),
                 self._sign_hash(tensor, blocks),
@@ -308,8 +314,9 @@ class Worker:
         blocks = np.arange(len(rows))
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             scale = np.repeat(_flush(norms.view(np.float32) * unit), len(rows) // len(norms))
-            if fast:
-                result = fast.decode(rows, n * self.g, scale, self._sign_hash(tensor, blocks))
+            if self._compiled:
+                seeds = self._sign_hash(tensor, blocks)
+                result = self._compiled.decode(rows, n * self.g, scale, seeds)
             else:
                 result = np.empty(rows.shape, np.float32)
                 for part in self._batches(len(rows)):

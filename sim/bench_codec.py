@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from ..models import inceptionn
+from ..models import inceptionn, thc
 from ..models.measure import fidelity
 from . import training
 
@@ -45,6 +45,7 @@ def contestants(exponent):
                 lambda c, n, fast=fast: inceptionn.decompress(c, n, **setting, fast=fast),
             )
         )
+        rows.append((f"THC {name.split()[0]}", *_thc(thc.Worker(1, 1, fast=fast))))
     if find_spec("zfpy"):
         import zfpy
 
@@ -68,6 +69,22 @@ def contestants(exponent):
         )
     )
     return rows
+
+
+def _thc(worker):
+    """Norms and packed indices of one worker, and the way back, as after an aggregator."""
+
+    def compress(x):
+        norms = worker.norms(x)
+        return norms.tobytes() + thc.pack(worker.encode(x, norms, round=0, worker=0), worker.b)
+
+    def decompress(coded, n):
+        n_blocks = -(-n // worker.B)
+        norms = np.frombuffer(coded, np.uint32, n_blocks)
+        indices = thc.unpack(coded[norms.nbytes :], worker.b, n_blocks * worker.B)
+        return worker.decode(worker.table[indices], norms, round=0)[:n]
+
+    return compress, decompress
 
 
 def run(x, *, exponent=117, rounds=5, on_round=None):

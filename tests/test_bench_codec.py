@@ -30,6 +30,7 @@ def test_contestants_keep_their_word(tmp_path):
     for name in ("numpy twin", "compiled"):
         assert codecs[name]["max_abs_error"] < 2**-8
         assert codecs[name]["ratio"] == codecs["numpy twin"]["ratio"] > 2
+    assert codecs["THC compiled"]["nmse"] == codecs["THC numpy"]["nmse"] < 0.03
     for codec in codecs.values():
         assert codec["compress_mb_s"] > 0
         assert codec["decompress_spread"] >= 0

@@ -235,21 +235,31 @@ def test_pack_round_trip(width):
         assert bits == "".join(f"{v:08b}" for v in data)[: len(bits)]
 
 
-@pytest.mark.skipif(thc.fast is None, reason="numba is not installed: there is no compiled twin")
+@pytest.mark.skipif(
+    thc.compiled is None, reason="numba is not installed: there is no compiled twin"
+)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_compiled_twin_is_equal(shape, monkeypatch):
+def test_compiled_twin_is_equal(shape):
     rng = np.random.default_rng(11)
     x = hard_values(rng, infinite=shape.get("norm") != "tensor")
-    worker = thc.Worker(3, 77, **shape)
     results = []
-    for compiled in (thc.fast, None):
-        monkeypatch.setattr(thc, "fast", compiled)
+    for fast in (True, False):
+        worker = thc.Worker(3, 77, **shape, fast=fast)
         norms = worker.norms(x)
         indices = worker.encode(x, norms, round=2, worker=5, tensor=3)
         sums = worker.table[indices] * 3
         results.append((norms, indices, worker.decode(sums, norms, round=2, tensor=3)))
     for fast, plain in zip(*results, strict=True):
         assert fast.tobytes() == plain.tobytes()
+
+
+def test_without_numba_numpy_is_the_default_and_fast_an_error(monkeypatch):
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    norms = thc.Worker(1, 0, B=64).norms(x)
+    monkeypatch.setattr(thc, "compiled", None)
+    np.testing.assert_array_equal(thc.Worker(1, 0, B=64).norms(x), norms)
+    with pytest.raises(ValueError, match="fast must not be True where numba is not installed"):
+        thc.Worker(1, 0, fast=True)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``gradnic bench``: speed of the golden codec beside zfp, a BF16 cast and zlib."""
+"""``gradnic bench``: speed of the golden codecs beside zfp, a BF16 cast and zlib."""
 
 import click
 from rich.progress import Progress
@@ -15,9 +15,9 @@ def command(mib, exponent, rounds, json_file):
     """Compress and decompress real gradients, one thread, all contestants in turn.
 
     The gradients are those of `gradnic gradients`, summed over the batch. "numpy twin" and
-    "compiled" are this package's INCEPTIONN; zfp takes part where zfpy is installed, with the same
-    absolute bound, and the BF16 cast where ml_dtypes is. in: compress; out: decompress, MB of
-    float32.
+    "compiled" are this package's INCEPTIONN, and those of THC one worker with the defaults, norms
+    and packing included; zfp takes part where zfpy is installed, with the same absolute bound, and
+    the BF16 cast where ml_dtypes is. in: compress; out: decompress, MB of float32.
 
     \b
     Example:
