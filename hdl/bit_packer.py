@@ -129,7 +129,7 @@ class BitUnpacker(wiring.Component):
     code : In(2)
         0, 1, 2 for 8, 12, 16 bits; constant while beats are inside.
     available, word, take : In(1), In(16 * lanes), Out(1)
-        A beat is at hand, the beat, and: it is used up in this cycle.
+        A beat is at hand; the one that was taken 2 cycles ago; and: it is used up in this cycle.
     open : In(1)
         A beat out may be produced in this cycle.
     produces, done, values : Out(1), Out(1), Out(ArrayLayout(16, lanes))
@@ -171,7 +171,7 @@ class BitUnpacker(wiring.Component):
         size_in = len(self.word)
         # a register more than the sums need: what decides and what obeys lie far apart
         takes = delayed_flag(m, self.take, 1, name="takes")
-        word = delayed(m, _reversed_bits(self.word), 2, name="word")
+        word = _reversed_bits(self.word)
         previous = Signal(size_in, reset_less=True)
         window, dense = Signal(2 * size_in, reset_less=True), Signal(size_in, reset_less=True)
         m.d.sync += window.eq(Cat(previous, word))

@@ -9,7 +9,8 @@ from .bit_packer import BitUnpacker
 from .fifo import FIFO, moved
 from .float_times import Float, IntToFloat, Times, unpacked
 from .hadamard import Hadamard, check_shape
-from .pipeline import Room, copied, delayed, delayed_flag, step
+from .late_queue import LateQueue
+from .pipeline import Room, copied, delayed, delayed_flag
 from .ring import BlockFIFO
 from .thc_random import BlockHash, Signs
 
@@ -75,8 +76,8 @@ class ThcDecoder(wiring.Component):
         before_last = Signal(range(max(2, self.block // lanes)))
         m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
 
-        # what decides lies in the middle of the circuit, and the sums may come from far away
-        word, sums = step(m, "sums_in", self.sums, 16 * lanes)
+        m.submodules.inlet = inlet = LateQueue(16 * lanes)
+        wiring.connect(m, wiring.flipped(self.sums), inlet.i)
         # a beat may start in a block whose seeds are there
         m.submodules.unpacker = unpacker = BitUnpacker(lanes)
         started, at_first, at_last = Signal.like(before_last), Signal(init=1), Signal()
@@ -98,11 +99,10 @@ class ThcDecoder(wiring.Component):
             ]
         m.d.comb += [
             unpacker.code.eq(self.code),
-            word.eq(self.sums.payload),
-            unpacker.available.eq(sums.valid),
-            unpacker.word.eq(sums.payload),
+            unpacker.available.eq(inlet.available),
+            unpacker.word.eq(inlet.word),
             unpacker.open.eq(room.open & may_go),
-            sums.ready.eq(unpacker.take),
+            inlet.take.eq(unpacker.take),
             produced.eq(unpacker.produces),
             room.take.eq(produced),
             room.give.eq(results.o.valid & results.o.ready),
