@@ -83,17 +83,13 @@ class ThcDecoder(wiring.Component):
         started, at_first, at_last = Signal.like(before_last), Signal(init=1), Signal()
         ahead = Signal(self.n_seeds)  # bit k: more than k blocks are known and not begun
         produced, begun = Signal(), Signal()
-        following = moved(ahead, known & ~begun, begun & ~known)
-        first_next, may_go = Signal(), Signal()
-        m.d.comb += first_next.eq(Mux(produced, at_last, at_first))
         m.d.sync += [
             begun.eq(produced & at_first),  # a block has two beats or more: in time for the next
-            ahead.eq(following),
-            may_go.eq(following[0] | ~first_next),
-            at_first.eq(first_next),
+            ahead.eq(moved(ahead, known & ~begun, begun & ~known)),
         ]
         with m.If(produced):
             m.d.sync += [
+                at_first.eq(at_last),
                 started.eq(Mux(at_last, 0, started + 1)),
                 at_last.eq(~at_last & (started == before_last)),
             ]
@@ -101,7 +97,7 @@ class ThcDecoder(wiring.Component):
             unpacker.code.eq(self.code),
             unpacker.available.eq(inlet.available),
             unpacker.word.eq(inlet.word),
-            unpacker.open.eq(room.open & may_go),
+            unpacker.open.eq(room.open & (ahead[0] | ~at_first)),
             inlet.take.eq(unpacker.take),
             produced.eq(unpacker.produces),
             room.take.eq(produced),
