@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..hdl.late_queue import DEPTH
 from ..hdl.pipeline import Room
 from ..hdl.thc_decoder import ThcDecoder
 from ..models import thc
@@ -9,7 +10,6 @@ from . import stimulus
 from .worker import SEED, Turn, decode, keys
 
 N_LANES = 4
-SLICE = 2  # beats of sums that wait in front of the unpacker
 CASES = (
     (8, {"B": 64}, 8, 24),
     (100, {"B": 256, "b": 3, "g": 34}, 12, 12),
@@ -50,7 +50,7 @@ def _check_room(model, worker, beats=2000, cycles=3000):
     stalls = {"floats": stimulus.storm(cycles), "sums": (late, 1)}
     run = decode(model, N_LANES, worker, 16, 200, stalls=stalls)
     taken = int(np.count_nonzero(run.taken["sums"] < cycles))
-    most = Room(2048).most + 1 + SLICE
+    most = Room(2048).most + 1 + DEPTH
     assert taken == most, f"{taken} beats taken, not {most}"
 
 
