@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..formats import Op
 from .fifo import FIFO
 from .multiplier import Multiplier
-from .pipeline import delayed, delayed_flag, step
+from .pipeline import delayed, delayed_flag
 from .slot_answers import SlotAnswers
 from .slot_lanes import SlotLanes
 from .slot_rows import SlotRows
@@ -60,10 +60,7 @@ class SlotAdder(wiring.Component):
         m.submodules.rows = rows = SlotRows(self.sizes, len(self.columns))
         m.submodules.out = out = SlotAnswers(self.sizes)
         wiring.connect(m, wiring.flipped(self.tasks), rows.tasks)
-        # what asks for beats lies in the middle of the circuit, and they come from far away
-        beat, values = step(m, "values_in", self.values, self.values.p.shape())
-        m.d.comb += beat.eq(self.values.p)
-        wiring.connect(m, values, rows.values)
+        wiring.connect(m, wiring.flipped(self.values), rows.values)
         wiring.connect(m, out.answers, wiring.flipped(self.answers))
         wiring.connect(m, out.sums, wiring.flipped(self.sums))
         loaded, order = rows.following, rows.orders[0]

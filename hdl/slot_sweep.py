@@ -104,7 +104,7 @@ class Sweep(wiring.Component):
                 self.is_last.eq(left == 2),
                 self.more.eq(~self.is_last),
             ]
-        with m.If((ended | wiping) & self.is_last & ~again):
+        with m.If(ended & self.is_last & ~again):
             m.d.sync += [by_time.eq(0), by_bytes.eq(0)]
         with m.If(idle & ~self.busy & again):
             m.d.sync += again.eq(0)
@@ -171,7 +171,9 @@ class Sweep(wiring.Component):
         m.d.comb += ours.eq((slot >= start) & (slot < stop))
         m.d.sync += [self.wipes.eq(wiping & (everything | ours)), self.wiped.eq(self.place)]
         with m.If(wiping & self.is_last):
-            m.d.sync += [wiping.eq(0), everything.eq(0), self.busy.eq(0), again.eq(sweeping)]
+            m.d.sync += [wiping.eq(0), everything.eq(0), self.busy.eq(0)]
+            with m.If(sweeping):  # what was broken off begins again
+                m.d.sync += again.eq(1)
         with m.Elif(self.busy & settled & idle & self.resting):
             m.d.sync += wiping.eq(1)
             self._restart(m)

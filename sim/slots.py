@@ -151,11 +151,17 @@ class Bench:
                 counted[int(place), name] += 1
         return counted
 
-    def tick(self, now, **how):
-        """A visit to every slot at time `now`; compares what it closes."""
-        golden = self.engine.tick(now)
+    def tick(self, now, *, at=0, clear=None, clear_at=0, **how):
+        """A visit to every slot at time `now`, asked for in cycle `at`; compares what it closes.
+
+        clear : a job that is forgotten, from cycle `clear_at` on; none of its slots may be late.
+        """
+        signals = {"now": now, "tick": [*[0] * at, 1, 0]}
+        if clear is not None:
+            self.engine.clear(clear)
+            signals |= {"clear": [*[0] * clear_at, 1, 0], "clear_job": self.places[clear]}
         idle = 16 * 2 * self.sizes.n_slots
-        return self._run(golden, {}, {"now": now, "tick": [1, 0]}, idle_cycles=idle, **how)
+        return self._run(self.engine.tick(now), {}, signals, idle_cycles=idle, **how)
 
     def clear(self, job):
         """Forget what a job's slots hold."""

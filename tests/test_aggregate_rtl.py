@@ -184,6 +184,22 @@ def test_clear_forgets_one_job_only(models):
     assert bench.counted["claims"] == 3
 
 
+@pytest.mark.parametrize("order", ["tick first", "clear first"])
+def test_a_clear_beside_a_visit(models, order):
+    """Whenever a job is forgotten: the visit to all slots closes the late ones of the other."""
+    bench = models("rules")
+    late, gone = job(5, 3, 4, deadline=10), job(6, 4, 0)
+    bench = Bench(bench.model, bench.sizes, [late, gone])
+    generator = stimulus.rng("clear and tick")
+    for turn, cycles in enumerate((0, 1, 2, 3, 5, 8, 30, 31, 32, 33, 34, 35, 36, 37, 38, 60, 100)):
+        bench.play(
+            [contribution(late, 0, generator, slot=s, gen=turn) for s in range(4, 8)], now=100
+        )
+        clear, tick = (cycles, 0) if order == "tick first" else (0, cycles)
+        bench.tick(150, at=tick, clear=gone.job, clear_at=clear)
+    assert bench.counted["partial"] == 4 * (turn + 1)
+
+
 def test_full_rate_from_two_children_on(models):
     """128 lanes' worth of a beat each cycle, sums included; a stored sum costs its own beats."""
     sizes = SMALL | {"chunk": 128}
