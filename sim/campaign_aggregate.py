@@ -52,6 +52,7 @@ PAIRS = (
         _job(12, 0, 3, close="bounded", total_bytes=200, g=42, n=6),
         _job(13, 2, 3, b=3, g=82, close="n_min", n_min=2),
     ),
+    (_job(16, 0, 2, b=1, g=1, n=255), _job(17, 2, 2, b=1, g=1, n=128)),
     (
         _job(14, 0, 1, b=3, g=254, close="n_min"),
         _job(15, 2, 4, b=3, g=12, n=20, close="bounded", total_bytes=90, p_q16=9000),
@@ -74,6 +75,15 @@ class _Unit(Bench):
             assert (firsts >= answers).all(), "a sum before its answer"
         return run
 
+    def clear(self, job):
+        """Forget what a job's slots hold, with nothing under way: a cycle per set, and two."""
+        self.engine.clear(job)
+        signals = {"clear": [1, 0], "clear_job": self.places[job]}
+        how = {"reset": False, "drain": False, "max_cycles": 8 * self.sizes.n_slots}
+        run = self.instance.run(signals=signals, trace=("busy",), **how)
+        busy = np.count_nonzero(run.traces["busy"])
+        assert busy == 2 * self.sizes.n_slots + 2, f"busy for {busy} cycles"
+
 
 def test(model):
     """Rules, sums, widths, words, stalls, deadlines, bounded loss, forgetting, rate."""
@@ -86,11 +96,13 @@ def test(model):
                 unit.play(traffic.packets(120), now=turn << 30, stalls=stalls, seed=turn + 1)
     _bits(model)
     _audiences(model)
+    _quorums(model)
     _norms(model)
     _bounded(model)
     _clears(model)
     _switchml(model)
     _deadlines(model)
+    _visits(model)
     _beside(model)
     _full(model)
     _rate(model)
@@ -113,14 +125,15 @@ def _switchml(model):
     job = SwitchmlJob(78, _children(32), 0, 2, values=64)
     unit = _Unit(model, job)
     generator = np.random.default_rng(5)
-    for which in (0, 1, 0):
-        children = list(map(int, generator.permutation(32)))
+    order = list(map(int, generator.permutation(32)))
+    for turn in range(3):
         packets = []
-        for k, child in enumerate(children):  # who has not moved on yet asks again
-            late = children[int(generator.integers(k, 32))]
-            for c, w in ((child, which), (late, 1 - which if late != child else which)):
+        # all who move on clear their own bit in the old set, where the next one asks again: with
+        # both orders, each child's bit is still there behind each other child's move
+        for child in order[:: -1 if turn == 2 else 1]:
+            for which in ((1 - turn % 2,) if turn else ()) + (turn % 2, turn % 2):
                 values = generator.integers(-(2**25), 2**25, 64)
-                packets.append(switchml(job, c, values, slot=1, which=w))
+                packets.append(switchml(job, child, values, slot=1, which=which))
         unit.play(packets)
 
 
@@ -155,14 +168,22 @@ def _bits(model):
         for elems in (0, 64, 65, 66, 96, 128, 0x8000, 0xFFFF):
             packets.append(good(2, 21))
             packets[-1].head["elems"] = elems
+        named = [(name, bit) for name, bit in fields if name in ("op", "elems", "p0", "p1")]
+        for k, (name, bit) in enumerate(named):  # what registers say, first of its generation
+            packets.append(good(2, 50 + k))
+            packets[-1].head[name] ^= 1 << bit
         sizes = generator.integers(1, 100, 40) if words else ()
-        packets += [good(k % 3, 22 + k // 2, int(n)) for k, n in enumerate(sizes)]
+        packets += [good(k % 3, 90 + k // 2, int(n)) for k, n in enumerate(sizes)]
         unit.play(packets)
-    unit = _Unit(model, _job(5, 0, n_slots=100))
-    beyond = [contribution(unit.jobs[0], 0, generator, slot=slot) for slot in (4, 8, 64, 99)]
-    run = unit.instance.run(unit.inputs(beyond), reset=False, trace=("events",))
-    assert len(run.outputs["answers"]) == 0, "a slot that the store does not have"
-    assert np.count_nonzero(run.traces["events"] >> EVENTS.index("collisions") & 1) == 4
+    beyond = [(_job(5, 0, n_slots=100), (4, 8, 64, 99))]
+    beyond += [(_job(5, 1 << k), (0, 1, 1 << k)) for k in range(2, 13)]
+    for job, slots in beyond:
+        unit = _Unit(model, job)
+        packets = [contribution(job, 0, generator, slot=slot) for slot in slots]
+        run = unit.instance.run(unit.inputs(packets), reset=False, trace=("events",))
+        assert len(run.outputs["answers"]) == 0, "a slot that the store or the job does not have"
+        refused = np.count_nonzero(run.traces["events"] >> EVENTS.index("collisions") & 1)
+        assert refused == len(slots), f"{refused} collisions, not {len(slots)}"
 
 
 def _audiences(model):
@@ -178,6 +199,21 @@ def _audiences(model):
                 for job in pair
                 for gen in (4, 6, 2)
                 for child in (len(job.children) - 1, 0)
+            ]
+        )
+
+
+def _quorums(model):
+    """Slots that close with any number of children, some or all of them, and not with one less."""
+    generator = np.random.default_rng(31)
+    for n in range(1, 33):
+        some = _job(5, 0, 32, kind="int32", close="n_min", n_min=n)
+        pair = some, _job(6, 2, n, kind="int32")
+        _Unit(model, *pair).play(
+            [
+                contribution(job, child, generator, slot=job.first_slot, elems=1)
+                for job in pair
+                for child in range(n)
             ]
         )
 
@@ -228,10 +264,11 @@ def _bounded(model):
 def _clears(model):
     """Of two jobs with open and closed slots one is forgotten, the same or the other in turn."""
     generator = np.random.default_rng(25)
-    for pair in (
-        (_job(5, 0, 2), _job(6, 2, 2)),
-        (_job(5, 3, 2, n_slots=1), _job(6, 0, 2, n_slots=3)),
-    ):
+    pairs = [(_job(5, 0, 2), _job(6, 2, 2))]
+    for first, other in ((3, 0), (0, 1)):
+        pair = _job(5, first, 2, n_slots=1), _job(6, other, 2, n_slots=3)
+        pairs += pair, pair[::-1]
+    for pair in pairs:
         unit = _Unit(model, *pair)
         for turn, which in enumerate((0, 1, 1, 0, 0, 1)):
             for child in (0, 1, 0):
@@ -257,10 +294,11 @@ def _deadlines(model):
     generator = np.random.default_rng(9)
     deadlines = [(50, 2**31), (1, 2**32 - 1), (0x5A5A5A5A, 0), (0x25A5A5A6, 0x0F0F3C00)]
     deadlines += [tuple(map(int, generator.integers(1, 2**32, 2))) for _ in range(3)]
+    most = {"close": "bounded", "total_bytes": (2**40 - 1) // 3}  # of three: all bits are 1
     for k, (one, two) in enumerate(deadlines):
-        late = _job(5, 0, deadline=one), _job(6, 2, deadline=two)
+        late = _job(5, 0, deadline=one, **most), _job(6, 2, deadline=two, kind="int32")
         unit = _Unit(model, *late)
-        traffic = Traffic(late, generator, n_words=8, slots=2)
+        traffic = Traffic(late, generator, n_words=64, slots=2)
         now = 2**32 - 90
         for turn in range(24 if k == 0 else 10):
             unit.play(traffic.packets(12), now=now % 2**32)
@@ -268,6 +306,31 @@ def _deadlines(model):
             unit.tick(now % 2**32)
             if turn % 4 == 1:
                 unit.clear(late[turn // 4 % 2].job)
+
+
+def _visits(model):
+    """Visits by time and by bytes that a clear of the other job breaks off at any moment."""
+    generator = np.random.default_rng(33)
+    late, heavy = _job(5, 0, deadline=10), _job(6, 2, 2, close="bounded", total_bytes=80)
+    unit = _Unit(model, late, heavy)
+
+    def open_all(job, *gens):
+        slots = (job.first_slot, job.first_slot + 1)
+        return [contribution(job, 0, generator, gen=g, slot=s) for g in gens for s in slots]
+
+    for wait in range(0, 120, 3):
+        clears = {"now": 50, "clear": [0] * wait + [1, 0]}
+        unit.play(open_all(late, 0, 1))
+        golden = unit.engine.tick(50)
+        unit.engine.clear(heavy.job)
+        unit._run(golden, {}, clears | {"tick": [1, 0], "clear_job": unit.places[heavy.job]})
+
+        # of the other job enough comes beside slots that are late, but no tick says so
+        unit.play(open_all(late, 2, 3) + open_all(heavy, 0, 1))
+        enough = contribution(heavy, 1, generator)
+        golden = unit.engine.contribute(enough.head, enough.payload, 50)
+        unit.engine.clear(late.job)
+        unit._run(golden, unit.inputs([enough]), clears | {"clear_job": unit.places[late.job]})
 
 
 def _beside(model):
@@ -355,6 +418,16 @@ def _rate(model):
     assert (np.diff(run.taken["heads"]) == 8).all(), "not at full rate"
     assert run.taken["answers"][0] - run.taken["heads"][2] == 31, "late or early"
     assert run.taken["sums"][0] - run.taken["answers"][0] == 2, "late or early"
+    one = _job(5, 0, 1)
+    packets = [contribution(one, 0, generator, gen=gen) for gen in range(2)]
+    for gap in range(10, 25):
+        run = _Unit(model, one).play(packets, stalls={"heads": [1] + [0] * (gap - 1)})
+        times = run.taken["answers"] - run.taken["heads"]
+        assert (times == 31).all(), f"late or early {gap} cycles behind a packet"
+    two = _job(5, 0, 2, kind="int32")
+    packets = [contribution(two, 0, values=np.arange(64)) for _ in range(12)]
+    run = _Unit(model, two).play(packets)
+    assert (np.diff(run.taken["values"][127::64]) == 68).all(), "copies not at full rate"
     words = _job(5, 0, 1, kind="int32")
     for n, gap in ((64, 64), (63, 64), (16, 16), (1, GAP + 2)):
         packets = [
@@ -367,14 +440,68 @@ def _rate(model):
 
 #: queues have campaigns of their own: `campaign_fifo`, `campaign_ring`
 ELSEWHERE = r"-src \S*hdl/(fifo|ring)\.py:\d+$"
+TWO_JOBS = "a job's place is 0 or 1 here: its upper bits are never 1"
+ELEMENTS = "no record has more than 64 elements"
+BELOW = "n * g is below 2**w, or `Job` refuses it, and so is what is missing times g"
+NEGATIVE = "the bound stays negative, and no number of units is less than that"
+NUMBERS = "the bit that decides is never 1: a sum has 64 beats at most"
 ARGUED = {
     r"-mode inv .*-wire rule\.(sweep\.)?wiped -wirebit 0 ": "both sets of a slot are forgotten, in "
     "the other order",
     r"-mode const0 .*-wire adder\.out\.(before_last|number) -wirebit ([7-9]|1\d) ": "a sum has 64 "
     "beats at most",
-    r"-mode cnot1 .*-ctrlbit ([7-9]|1\d) -wire adder\.out\.(before_last|number) ": "the bit that "
-    "decides is never 1: a sum has 64 beats at most",
-    r"-wire rule\.other\.(job|gen|op|lc|tensor|tree|seq|tag|opened) ": "it goes to records of "
-    "SwitchML alone, and there nobody reads it",
+    r"-mode cnot1 .*-ctrlbit ([7-9]|1\d) -wire adder\.out\.(before_last|number) ": NUMBERS,
+    r"-mode cnot1 .*-ctrlbit ([7-9]|1\d) -wire adder\.out\.\S+ .*: number, part = ": NUMBERS,
+    r"-wire rule\.other\.(job|gen|leaves|op|lc|tensor|tree|seq|tag|opened) ": "it goes to records "
+    "of SwitchML alone, and there nobody reads it",
+    r"-cell \S*rule\.\$417 -port D -portbit 1(4[1-9]|[56]\d|7[0-2]) ": "the tag of a record of "
+    "SwitchML: nobody reads it",
+    r"-mode cnot0 .*-port B -portbit 3 -ctrlbit 14 .*: one, two = ": "leaves of a record that is "
+    "emptied or SwitchML's: a claim overwrites them, and SwitchML fills nothing",
+    r"-mode cnot1 .*-ctrlbit 1[456] -wire adder\.part0\.(order\d_0|read_addr|write_addr)": TWO_JOBS,
+    r"-mode cnot1 .*-ctrlbit [345] -wire rule\.(verdict\S*\.(record|after)|other)\.": TWO_JOBS,
+    r"-mode const0 .*-wire rule\.number\d+ -wirebit [123] ": TWO_JOBS,
+    r"-mode const0 -cell \S*\\part0\.\$312 -port A -portbit 1 .*: \(kind == Kind": TWO_JOBS,
+    r"-mode const0 .*-wire rule\.write_data -wirebit 1(3[2-9]|40) ": ELEMENTS,
+    r"-mode cnot1 .*-ctrlbit 1(3[2-9]|40) -wire rule\.verdict\S*\.(record|after)\.": ELEMENTS,
+    r"-mode const0 .*\\times\.\S+ -port [DQ] -portbit ([89]|1\d) .*name=f\"product": BELOW,
+    r"-mode cnot1 .*-port B -portbit [0-6] -ctrlbit 7 .*: m\.d\.sync \+= total\.eq\(result\[": (
+        f"it is half of that: {BELOW}"
+    ),
+    r"-mode cnot1 .*-portbit [0-5] -ctrlbit 6 -wire adder\.rows\.(less|twice_less\d) ": NEGATIVE,
+    r"-mode const0 .*-portbit [12] -wire adder\.rows\.twice_less8 ": "a bit of negative bounds "
+    f"alone: {NEGATIVE}",
+    r"-mode cnot1 -cell \S*\\rows\.\$procmux\$403 -port A -portbit 0 -ctrlbit 6": NEGATIVE,
+    r"-mode const0 .*-port B -portbit 3 .*: Mux\(then_enough, behind - size,": "only rows of eight "
+    "units have this bit, and those take two whole beats each: there is never enough without one",
+    r"-mode const1 .*-port A -portbit 2 .*: is_open\.eq\(record\.valid & ~record\.closed & ": "of "
+    "the operations that a record can have NORM alone looks like NORM then, too",
+    r"-mode const1 -cell \S*\\rows\.\$procmux\$(287|291) -port B ": "the task of an order, in "
+    "reset: no order has a row or an end until a task was loaded",
+    r"-mode inv -cell \S*\\out\.\$procmux\$243 -port B ": "in reset: it counts together with the "
+    "room for answers, which is closed in reset and in the cycle behind it",
+    r"-mode const0 .*-port Y -portbit ([7-9]|1\d) .*: number\.eq\(Mux\(last, 0, number \+ 1": "a "
+    "sum has 64 beats at most",
+    r"-mode cnot1 .*-port A -portbit [0-3] -ctrlbit 4 .*: Mux\(then_fits, behind \+ ": "fewer than "
+    "16 units wait where rows have 8 at most",
+    r"-mode cnot1 .*-portbit [0-3] -ctrlbit 4 -wire adder\.rows\.size ": "no row has 16 units here",
+    r"-mode cnot0 .*-port A -portbit 1 -ctrlbit 3 .*: then_fits\.eq\(rest \+ UNITS > bits\)": (
+        "with one beat more there is always enough for a second row, be it four units or eight"
+    ),
+    r"-mode const0 .*-wire rule\.verdict\S*\.offset -wirebit ([2-9]|1[0-3]) ": "an offset of four "
+    "or more is of a slot that the store does not have, and below zero the sign decides",
+    r"-mode cnot[01] .*-port Q -portbit [1-8] -ctrlbit [1-8] -wire adder\.part0\.read_addr ": (
+        "rows change places for those who read and those who write"
+    ),
+    r"-mode const0 -cell \S*\\rows\.\$312 -port A .*: with m\.If\(draining & \(dry ": "what drains "
+    "has its last beat still to come",
+    r"-mode cnot1 .*-ctrlbit 7 -wire adder\.fill": f"it is half of that: {BELOW}",
+    r"-mode cnot0 .*-ctrlbit 12 -wire adder\.rows\.task0\.saturates ": "of an order that adds "
+    "nothing, nothing saturates",
+    r"-mode const0 -cell rule\.records\.array -port \w+_DATA -portbit 1(3[2-9]|40) ": ELEMENTS,
 }
-EXPLAINED = {}
+BYTES = "more than 2**28 bytes of a tensor: 67 million cycles"
+EXPLAINED = {
+    r"-ctrlbit 33 -wire rule.verdict$111.job.need_bytes ": BYTES,
+    r"-cell $flatten\rule.$442 -port D -portbit 59 ": "2**19 bytes of a tensor: 131,000 cycles",
+}
