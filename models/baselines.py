@@ -64,12 +64,29 @@ def min_max(bits, *, rotated):
     return compress
 
 
-def microscaled(x):
-    """MXFP4 (OCP Microscaling 1.0): 32 E2M1 values share a power of two; ties to even."""
-    magnitudes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+def float_magnitudes(exponent_bits, mantissa_bits):
+    """All magnitudes of a small float format of OCP Microscaling 1.0: E2M1, E3M2 or E4M3.
+
+    None of them has an infinity; in E4M3 the highest code is NaN, and left out.
+    """
+    code = np.arange(2 ** (exponent_bits + mantissa_bits))
+    exponent, mantissa = np.divmod(code, 2**mantissa_bits)
+    normal = exponent > 0
+    significand = mantissa / 2**mantissa_bits + normal
+    magnitudes = significand * np.exp2(exponent + ~normal - (2.0 ** (exponent_bits - 1) - 1))
+    return magnitudes[:-1] if (exponent_bits, mantissa_bits) == (4, 3) else magnitudes
+
+
+def microscaled(x, exponent_bits=2, mantissa_bits=1):
+    """Values of an MX format (OCP Microscaling 1.0): 32 floats share a power of two; ties to even.
+
+    MXFP4 is E2M1, MXFP6 here E3M2, MXFP8 here E4M3.
+    """
+    magnitudes = float_magnitudes(exponent_bits, mantissa_bits)
     blocks = x.reshape(-1, 32)
     largest = np.abs(blocks).max(axis=1, keepdims=True)
-    scale = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1))) - 2)
+    top = np.floor(np.log2(magnitudes[-1]))
+    scale = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1))) - top)
     scaled = np.abs(blocks) / scale
     edges = (magnitudes[1:] + magnitudes[:-1]) / 2
     below, above = np.searchsorted(edges, scaled), np.searchsorted(edges, scaled, side="right")
@@ -77,12 +94,12 @@ def microscaled(x):
     return (np.copysign(magnitudes[code], blocks) * scale).reshape(x.shape)
 
 
-def mxfp4(*, rotated):
+def microscaling(exponent_bits, mantissa_bits, *, rotated=False):
     """`microscaled` values, of the gradient or of its rotation."""
 
     def compress(x, rng):
         values, inverse = rotate(x, rng) if rotated else (x, lambda y: y)
-        return inverse(microscaled(values))
+        return inverse(microscaled(values, exponent_bits, mantissa_bits))
 
     return compress
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 from gradnic.models import baselines
+from gradnic.models.quic_fl import quic_fl
 from gradnic.models.thc import Worker
 
 DISTRIBUTIONS = {
@@ -57,10 +58,16 @@ def schemes():
         each("EDEN 3 bit", 3, baselines.eden(3)),
         each("EDEN 2 bit", 2, baselines.eden(2)),
         each("EDEN 1 bit", 1, baselines.eden(1)),
+        each("QUIC-FL 4 bit", 4 + 64 / 512, quic_fl(4, shared=4)),
+        each("QUIC-FL 3 bit", 3 + 64 / 512, quic_fl(3, shared=4)),
+        each("QUIC-FL 2 bit", 2 + 64 / 512, quic_fl(2, shared=5)),
+        each("QUIC-FL 1 bit", 1 + 64 / 512, quic_fl(1, shared=6)),
         each("min-max 4 bit, rotated", 4, baselines.min_max(4, rotated=True)),
         each("min-max 4 bit", 4, baselines.min_max(4, rotated=False)),
-        each("MXFP4", 4.25, baselines.mxfp4(rotated=False)),
-        each("MXFP4, rotated", 4.25, baselines.mxfp4(rotated=True)),
+        each("MXFP4", 4.25, baselines.microscaling(2, 1)),
+        each("MXFP4, rotated", 4.25, baselines.microscaling(2, 1, rotated=True)),
+        each("MXFP6 E3M2", 6.25, baselines.microscaling(3, 2)),
+        each("MXFP8 E4M3", 8.25, baselines.microscaling(4, 3)),
         each("QSGD s7, L2", 4, baselines.qsgd(7, "l2")),
         each("QSGD s7, max", 4, baselines.qsgd(7, "max")),
         each("QSGD s127, max", 8, baselines.qsgd(127, "max")),

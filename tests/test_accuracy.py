@@ -2,9 +2,11 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 from gradnic.models import baselines
+from gradnic.models.quic_fl import quic_fl
 from gradnic.sim import accuracy
 
 
@@ -33,6 +35,10 @@ def test_lloyd_max_distortion(bits):
         ("EDEN 4 bit", 0.0096),
         ("EDEN 1 bit", math.pi / 2 - 1),
         ("MXFP4, rotated", 0.0132),
+        ("QUIC-FL 4 bit", 0.0097),
+        ("QUIC-FL 3 bit", 0.043),
+        ("QUIC-FL 2 bit", 0.214),
+        ("QUIC-FL 1 bit", 1.47),
     ],
 )
 def test_known_errors(name, expected):
@@ -43,6 +49,35 @@ def test_mxfp4_ties_go_to_the_even_code():
     block = np.zeros(32)
     block[:6] = [4, 5, 2.5, 0.25, 0.75, -3.5]
     np.testing.assert_array_equal(baselines.microscaled(block)[:6], [4, 4, 2, 0, 1, -4])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((2, 1), ml_dtypes.float4_e2m1fn),
+        ((3, 2), ml_dtypes.float6_e3m2fn),
+        ((4, 3), ml_dtypes.float8_e4m3fn),
+    ],
+)
+def test_magnitudes_of_small_floats(shape, dtype):
+    codes = np.arange(2 ** sum(shape), dtype=np.uint8).view(dtype).astype(float)
+    finite = codes[np.isfinite(codes)]
+    np.testing.assert_array_equal(baselines.float_magnitudes(*shape), finite)
+
+
+def test_mxfp8_scales_to_the_format():
+    block = np.zeros(32)
+    block[:4] = [448, 449, 511, -1.0625]
+    np.testing.assert_array_equal(baselines.microscaled(block, 4, 3)[:4], [448, 448, 448, -1])
+
+
+def test_levels_of_quic_fl_are_right_on_average():
+    """Every value that may be sent as a level is, over the shared numbers, what is received."""
+    gradient = np.random.default_rng(1).standard_normal(4096)
+    compress = quic_fl(2, shared=5)
+    received = [compress(gradient, np.random.default_rng(k)) for k in range(400)]
+    error = np.mean(received, axis=0) - gradient
+    assert np.square(error).mean() == pytest.approx(0.214 / 400, rel=0.1)
 
 
 def test_unbiased_schemes_average_out():
