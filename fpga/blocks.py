@@ -28,7 +28,7 @@ class Block:
     make : function of (the imported module, n_lanes), returns the component.
     lanes : tuple of int, the sizes that it comes in and that the baseline records.
     bits : function of n_lanes: payload bits per cycle in steady state.
-    anchored : bool, block RAM gets fixed places, see `gradnic.fpga.floorplan`.
+    anchored : bool, block RAM and multipliers get fixed places, see `gradnic.fpga.floorplan`.
     """
 
     does: str
@@ -94,12 +94,14 @@ BLOCKS = {
         "thc_encoder",
         lambda hdl, n: hdl.ThcEncoder(n),
         lanes=(4, 8, 16),
+        anchored=True,
     ),
     "thc-decoder": Block(
         "THC worker, packed sums to blocks of 1024 floats",
         "thc_decoder",
         lambda hdl, n: hdl.ThcDecoder(n),
         lanes=(4, 8, 16),
+        anchored=True,
     ),
     "lane-encoder": Block(
         "value codec, one float to tag and payload",

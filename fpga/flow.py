@@ -102,7 +102,7 @@ def measure(
     clock_mhz : number, the clock that placement and routing aim at.
     unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
         costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
-    anchored : bool, block RAM gets the places of `gradnic.fpga.floorplan`.
+    anchored : bool, block RAM and multipliers get the places of `gradnic.fpga.floorplan`.
     synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
     jobs : int, placements at a time. folder : where netlists and reports are kept; a netlist or a
         placement that is already there is not made again.
@@ -271,7 +271,7 @@ def spread_reset(netlist):
 
 
 def _anchor(home, netlist, device):
-    """Write a netlist with places for its block RAM into folder `home`; return the file's name."""
+    """Write a netlist with the places of `floorplan` into folder `home`; return the file's name."""
     places = floorplan.places(netlist["modules"]["top"], device)
     if not places:
         return "netlist.json"

@@ -40,8 +40,9 @@ def moved(thermometer, up, down):
 class FIFO(wiring.Component):
     """Queue of ``depth`` beats, plus one in the output register: 1 beat per cycle.
 
-    A beat taken in cycle t is offered in cycle t + 2 at the earliest. When ``depth`` beats wait
-    behind the output register, ``i.ready`` is low from the next cycle on; nothing is ever lost.
+    A beat taken in cycle t is offered in cycle t + `latency` at the earliest. When ``depth`` beats
+    wait behind the output register, ``i.ready`` is low from the next cycle on; nothing is ever
+    lost.
     The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
     without a comparison. It is one cycle old: ``o.ready`` comes late and reaches one flag of it,
     not every bit.
@@ -60,6 +61,8 @@ class FIFO(wiring.Component):
     -------
     i, o : In, Out(stream.Signature(shape))
     """
+
+    latency = 2
 
     def __init__(self, shape, depth, *, never_full=False):
         if not 2 <= depth <= 64:

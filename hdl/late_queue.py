@@ -7,11 +7,11 @@ from amaranth.lib.wiring import In, Out
 from .fifo import chunks
 from .pipeline import copied, credit
 
-DEPTH = 16  # beats; as many take the same LUT RAM
+DEPTH = 16  # beats; fewer take the same LUT RAM
 
 
 class LateQueue(wiring.Component):
-    """Queue of `DEPTH` beats whose user decides from flags alone: 1 beat per cycle.
+    """Queue of `depth` beats whose user decides from flags alone: 1 beat per cycle.
 
     Plumbing: no golden model of its own. ``take`` may come late: it reaches a flag and registers,
     and no bit of a payload waits for it.
@@ -20,6 +20,8 @@ class LateQueue(wiring.Component):
     ----------
     width : int
         Bits of a beat.
+    depth : int
+        Beats, a power of two.
 
     Members
     -------
@@ -28,11 +30,12 @@ class LateQueue(wiring.Component):
         A beat is at hand, 3 cycles after it came at the earliest; it is used up in this cycle.
         ``take`` only while ``available``.
     word : Out(width)
-        The beat that was taken 2 cycles ago.
+        The beat that was taken 2 cycles ago, or the next one to be taken if it was there by then.
     """
 
-    def __init__(self, width):
+    def __init__(self, width, depth=DEPTH):
         self.width = width
+        self.depth = depth
         super().__init__(
             {
                 "i": In(stream.Signature(width)),
@@ -48,23 +51,23 @@ class LateQueue(wiring.Component):
         m.d.comb += push.eq(self.i.valid & self.i.ready)
         m.d.sync += pushed.eq(push)
         m.d.comb += [
-            self.i.ready.eq(credit(m, DEPTH, take=push, give=self.take, name="free")),
+            self.i.ready.eq(credit(m, self.depth, take=push, give=self.take, name="free")),
             self.available.eq(
-                credit(m, DEPTH, take=self.take, give=pushed, none=True, name="stored")
+                credit(m, self.depth, take=self.take, give=pushed, none=True, name="stored")
             ),
         ]
-        head = Signal(range(DEPTH))
+        head = Signal(range(self.depth))
         with m.If(push):
             m.d.sync += head.eq(head + 1)
         ranges = chunks(self.width)
         takes = copied(m, self.take, len(ranges), name="takes")
         for (start, stop), taken in zip(ranges, takes, strict=True):
             array = memory.Memory(
-                shape=stop - start, depth=DEPTH, init=[], attrs={"ram_style": "distributed"}
+                shape=stop - start, depth=self.depth, init=[], attrs={"ram_style": "distributed"}
             )
             m.submodules[f"array{start}"] = array
             write, read = array.write_port(), array.read_port(domain="comb")
-            tail = Signal(range(DEPTH), name=f"tail{start}", attrs={"keep_register": 1})
+            tail = Signal(range(self.depth), name=f"tail{start}", attrs={"keep_register": 1})
             word = Signal(stop - start, name=f"word{start}", reset_less=True)
             with m.If(taken):
                 m.d.sync += tail.eq(tail + 1)

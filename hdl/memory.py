@@ -180,12 +180,13 @@ class BlockRAM(wiring.Component):
 class Bank(wiring.Component):
     """A wide `BlockRAM` with registers around it: its parts lie all over the device.
 
-    Each port has one, so a word comes 4 cycles after its address; one written in cycle t can be
-    read from cycle t + 1 on. Parts of up to `PART` bits have copies of addresses and enable of
-    their own. Parameters and members as of `BlockRAM`.
+    Each port has one, so a word comes `latency` cycles after its address; one written in cycle t
+    can be read from cycle t + 1 on. Parts of up to `PART` bits have copies of addresses and enable
+    of their own. Parameters and members as of `BlockRAM`.
     """
 
     PART = 180  # bits, five DP16KD
+    latency = 4
 
     def __init__(self, width, depth):
         self.width = width

@@ -150,7 +150,7 @@ class Ring(wiring.Component):
 
 
 class BlockFIFO(wiring.Component):
-    """Queue on block RAM: 1 beat per cycle, 7 cycles of latency.
+    """Queue on block RAM: 1 beat per cycle, `latency` cycles from its taking to its offer.
 
     Holds at least ``depth`` beats, and up to 8 more on their way out. When full, ``i.ready`` is
     low; nothing is ever lost.
@@ -168,6 +168,8 @@ class BlockFIFO(wiring.Component):
     -------
     i, o : In, Out(stream.Signature(shape))
     """
+
+    latency = 7
 
     def __init__(self, shape, depth, *, never_full=False):
         self.shape = shape

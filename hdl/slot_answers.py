@@ -34,7 +34,7 @@ class SlotAnswers(wiring.Component):
     row_comes, row : In(1), In(sizes.row_bits)
         A row of a sum, lane by lane or word by word, comes with the next cycle; that row.
     whole : In(1)
-        One more sum may be sent: its first beat leaves 4 cycles later at the earliest.
+        One more sum may be sent: its first beat leaves 5 cycles later at the earliest.
     answer_valid, answer : In(1), In(Answer)
         An answer; it leaves 2 cycles later at the earliest.
     answers, sums : see `gradnic.hdl.aggregate.AggregationUnit`
@@ -64,10 +64,11 @@ class SlotAnswers(wiring.Component):
         m = Module()
         sizes = self.sizes
         n_rows = N_SUMS * sizes.n_rows
+        small = n_rows <= LARGEST_FIFO
         tail_shape = data.StructLayout({"before_last": 16, "single": 1, "is_thc": 1})
         rows = []
         for start, stop in chunks(sizes.row_bits):  # each queue has a control of its own
-            if n_rows <= LARGEST_FIFO:
+            if small:
                 part = FIFO(stop - start, n_rows, never_full=True)
             else:
                 part = BlockFIFO(stop - start, n_rows)
@@ -100,76 +101,84 @@ class SlotAnswers(wiring.Component):
             tails.i.p.is_thc.eq(delayed(m, self.is_thc, 1, name="is_thc")),
         ]
         begins, goes, last = Signal(), Signal(), Signal()
-        may_go = Signal(N_SUMS)  # bit k: more than k sums may be sent
         ends = goes & last
+        may_go = Signal(N_SUMS)  # bit k: more than k sums may be sent
+        # rows that their queues offer by the next cycle: counted here, for the queues lie far away
+        lag = (FIFO if small else BlockFIFO).latency - 1
+        came, gone = delayed_flag(m, self.row_comes, lag, name="came"), Signal()
+        stored, now = Signal(range(n_rows + 1)), Signal(range(n_rows + 1))
+        there = Signal()
+        m.d.comb += now.eq(stored + came - gone)
         m.d.sync += [
             ended.eq(ends),
             may_go.eq(moved(may_go, self.whole & ~ends, ends & ~self.whole)),
+            gone.eq(begins),
+            stored.eq(now),
+            there.eq((now > 1) | ((now == 1) & ~begins)),
         ]
         first = Signal(init=1)
-        pops, part = self._sequence(m, begins, goes, last, first, tails, len(rows))
-        m.d.comb += [row.ready.eq(pop) for row, pop in zip(rows, pops, strict=True)]
+        turned, part = self._sequence(m, begins, goes, last, first, tails)
+        for k, row in enumerate(rows):
+            (pops,) = copied(m, turned, 1, name=f"pops{k}_")
+            m.d.comb += row.ready.eq(pops)
         is_thc = Signal()  # of the payload under way
         with m.If(first):
             m.d.sync += is_thc.eq(tails.o.p.is_thc)
-        beats = self._beats(Cat(row.payload for row in rows), Mux(first, tails.o.p.is_thc, is_thc))
-        space = self._send(m, beats, begins, goes, last, pops[0], part)
-        m.d.comb += begins.eq(self.idle & rows[0].valid & may_go[0] & space)
+        (turns,) = copied(m, Mux(first, tails.o.p.is_thc, is_thc), 1, name="is_thc")
+        beats = self._beats(Cat(row.payload for row in rows), turns)
+        space = self._send(m, beats, begins, goes, last, turned, part)
+        m.d.comb += begins.eq(self.idle & there & may_go[0] & space)
         return m
 
-    def _sequence(self, m, begins, goes, last, first, tails, n_queues):
+    def _sequence(self, m, begins, goes, last, first, tails):
         """A row at a time, beat by beat. A row takes two cycles or more, so that it leaves its
-        queues by registers: (flags that it does so, the next beat's place in its row)."""
+        queues by registers: (flag that it did so a cycle ago, the next beat's place in its row)."""
         n_beats = self.sizes.width // 4
         number, part = Signal(16), Signal(range(n_beats))
         running, rests = Signal(), Signal()  # a row is under way; it ended before its time
         was_last, before_last = Signal(), Signal(16)
-        pops = [Signal(name=f"pops{k}", attrs={"keep_register": 1}) for k in range(n_queues)]
-        tail, turns = tails.o.p, pops[0] & ~rests
+        turned = Signal(attrs={"keep_register": 1})
+        tail, turns = tails.o.p, turned & ~rests
         # all but the last beat of a row have left; of a row of two that is its first
         leaves = begins if n_beats == 2 else goes & ~turns & (last | (part == n_beats - 2))
-        part_next = Signal.like(part)
         m.d.comb += [
             goes.eq(begins | running),
             last.eq(Mux(first, tail.single, was_last)),
-            part_next.eq(Mux(goes, Mux(last | turns, 0, part + 1), part)),
         ]
         taken = delayed_flag(m, begins & first, 1, name="tail_taken")
         m.d.comb += tails.o.ready.eq(taken)
         m.d.sync += [
-            part.eq(part_next),
             rests.eq(goes & last & ~turns),
             running.eq(goes & ~last & ~turns),
             self.idle.eq(~goes | turns),
-            *(p.eq(leaves) for p in pops),
+            turned.eq(leaves),
         ]
         with m.If(first):
             m.d.sync += before_last.eq(tail.before_last)
         with m.If(goes):
             m.d.sync += [
+                part.eq(Mux(last | turns, 0, part + 1)),
                 number.eq(Mux(last, 0, number + 1)),
                 first.eq(last),
                 was_last.eq(number == Mux(first, tail.before_last, before_last)),
             ]
-        return pops, part_next
+        return turned, part
 
-    def _send(self, m, beats, begins, goes, last, pops, part_next):
+    def _send(self, m, beats, begins, goes, last, turned, part):
         """Choose the beat and queue it; returns the flag that there is room for a row's beats."""
         size = 8 * self.sizes.n_bytes
         shape = data.StructLayout({"beat": Beat(size), "turns": 1})
         m.submodules.out = out = FIFO(shape, N_BEATS, never_full=True)
         for start, stop in chunks(size):
-            part = Signal.like(part_next, name=f"part{start}", attrs={"keep_register": 1})
+            (place,) = copied(m, part, 1, name=f"part{start}_")
             beat = Signal(stop - start, name=f"beat{start}", reset_less=True)
-            m.d.sync += [part.eq(part_next), beat.eq(chosen([b[start:stop] for b in beats], part))]
+            m.d.sync += beat.eq(chosen([b[start:stop] for b in beats], place))
             m.d.comb += out.i.p.beat.data[start:stop].eq(beat)
-        valid, ends, turns = Signal(), Signal(reset_less=True), Signal(reset_less=True)
-        m.d.sync += [valid.eq(goes), ends.eq(last), turns.eq(last | pops)]
         leaves = self.sums.valid & self.sums.ready & out.o.p.turns
         m.d.comb += [
-            out.i.valid.eq(valid),
-            out.i.p.beat.last.eq(ends),
-            out.i.p.turns.eq(turns),
+            out.i.valid.eq(delayed_flag(m, goes, 2, name="goes")),
+            out.i.p.beat.last.eq(delayed(m, last, 2, name="ends")),
+            out.i.p.turns.eq(delayed(m, last | turned, 2, name="turns")),
             self.sums.valid.eq(out.o.valid),
             self.sums.p.eq(out.o.p.beat),
             out.o.ready.eq(self.sums.ready),

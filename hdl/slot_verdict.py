@@ -5,10 +5,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats import Op
-from .pipeline import copied
+from .pipeline import copied, delayed
 from .slot_types import CLOSE_BOUNDED, CLOSE_N_MIN, EVENTS, Head, JobRegisters, Record
 
 SLICE = 64  # bits of a record that one copy of a flag steers
+COMPARED = 8  # bits that one flag compares
 
 Verdict = data.StructLayout(
     {
@@ -78,9 +79,18 @@ class SlotVerdict(wiring.Component):
         seen, empty, spent, last_one = (
             Signal(name=name, reset_less=True) for name in ("seen", "empty", "spent", "last_one")
         )
-        differs = Signal(4, reset_less=True)
-        is_thc = (head.op == Op.THC_IDX) | (head.op == Op.THC_SUM)
+        is_thc = Signal(reset_less=True)  # the head stays, so a cycle later will do
+        m.d.sync += is_thc.eq((head.op == Op.THC_IDX) | (head.op == Op.THC_SUM))
         more, less = Signal(6, reset_less=True), Signal(6, reset_less=True)
+        claims = ("op", "lc", "tensor", "tree", "seq", "elems")
+        pairs = [(head.arg, record.tag, is_thc)]
+        pairs.append((Cat(head[name] for name in claims), Cat(record[name] for name in claims), 1))
+        differs = Cat(
+            (new[start:][:COMPARED] != old[start:][:COMPARED]) & counts
+            for new, old, counts in pairs
+            for start in range(0, len(new), COMPARED)
+        )
+        differs = delayed(m, differs, 1, name="differs")
         m.d.sync += [
             bit.eq(1 << head.src),
             age.eq(head.gen - record.gen),
@@ -90,14 +100,6 @@ class SlotVerdict(wiring.Component):
             last_one.eq(Mux(record.count == 0, job.n_children == 1, record.count == 1)),
             more.eq(record.count + 1),
             less.eq(Mux(record.count == 0, job.n_children, record.count) - 1),
-            differs.eq(
-                Cat(
-                    (head.tensor != record.tensor) | (head.op != record.op),
-                    (head.seq != record.seq) | (head.lc != record.lc),
-                    (head.elems != record.elems) | (head.tree != record.tree),
-                    is_thc & (head.arg != record.tag),
-                )
-            ),
         ]
 
         # stage 4: what kind of packet it is
@@ -217,11 +219,17 @@ class SlotVerdict(wiring.Component):
         m.d.sync += [total.eq(record.leaves + brings), leaves.eq(Mux(total[8], 255, total[:8]))]
         top = {}
         for kept, new in (("e0", head.p0), ("e1", head.p1)):
-            larger = Signal(name=f"{kept}_larger", reset_less=True)
+            above, alike, below = (
+                Signal(name=f"{kept}_{name}", reset_less=True)
+                for name in ("above", "alike", "below")
+            )
             top[kept] = Signal(8, name=f"{kept}_top", reset_less=True)
+            old = record[kept]
             m.d.sync += [
-                larger.eq(new.as_signed() > record[kept].as_signed()),
-                top[kept].eq(Mux(larger, new, record[kept])),
+                above.eq(new[4:].as_signed() > old[4:].as_signed()),
+                alike.eq(new[4:] == old[4:]),
+                below.eq(new[:4] > old[:4]),
+                top[kept].eq(Mux(above | (alike & below), new, old)),
             ]
         # stage 5: the record if the packet is added
         added = Signal(Record, reset_less=True)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .bit_packer import BitUnpacker
-from .fifo import FIFO, moved
+from .fifo import moved
 from .float_times import Float, IntToFloat, Times, unpacked
 from .hadamard import Hadamard, check_shape
 from .late_queue import LateQueue
@@ -121,10 +121,8 @@ class ThcDecoder(wiring.Component):
                 turns_first.eq(turns_last),
                 turns_last.eq(~turns_last & (place == before_last)),
             ]
-        now = Signal(Seeds, reset_less=True)
-        ends = delayed_flag(m, rotate.o.valid & turns_last, 1, name="block_ends")
-        m.d.comb += seeds.ready.eq(ends)
-        m.d.sync += now.eq(seeds.payload)
+        now = data.View(Seeds, seeds.word)
+        m.d.comb += seeds.take.eq(rotate.o.valid & turns_last)
         m.submodules.signs = signs = Signs(lanes)
         m.d.comb += [
             signs.valid.eq(delayed_flag(m, rotate.o.valid, 2, name="turned")),
@@ -156,8 +154,8 @@ class ThcDecoder(wiring.Component):
         return m
 
     def _seeds(self, m):
-        """Stream of what the blocks to come need, and a pulse for each that is known."""
-        m.submodules.seeds = seeds = FIFO(Seeds, self.n_seeds, never_full=True)
+        """Queue of what the blocks to come need, and a pulse for each that is known."""
+        m.submodules.seeds = seeds = LateQueue(Seeds.size, self.n_seeds)
         m.submodules.seeds_room = room = Room(self.n_seeds)
         m.submodules.hash = hashes = BlockHash(signs_only=True)
         m.submodules.scale = times = Times()
@@ -167,7 +165,7 @@ class ThcDecoder(wiring.Component):
             takes.eq(self.blocks.valid & room.open),
             self.blocks.ready.eq(room.open),
             room.take.eq(takes),
-            room.give.eq(seeds.o.valid & seeds.o.ready),
+            room.give.eq(seeds.take),
             hashes.sign_key.eq(self.sign_key),
             hashes.tensor_hash.eq(self.tensor_hash),
             hashes.valid.eq(takes),
@@ -177,14 +175,14 @@ class ThcDecoder(wiring.Component):
         ]
         later = hashes.latency - times.latency
         scale = delayed(m, times.o, later, name="scale_word")
+        entry = data.View(Seeds, seeds.i.payload)
         m.d.comb += [
             seeds.i.valid.eq(hashes.done),
-            seeds.i.p.sign_word.eq(hashes.hashes.sign_word),
-            *(seeds.i.p.scale[name].eq(value) for name, value in unpacked(scale).items()),
-            seeds.i.p.nothing.eq(delayed(m, word == 0, hashes.latency, name="is_zero")),
-            seeds.i.p.infinite.eq(
+            entry.sign_word.eq(hashes.hashes.sign_word),
+            *(entry.scale[name].eq(value) for name, value in unpacked(scale).items()),
+            entry.nothing.eq(delayed(m, word == 0, hashes.latency, name="is_zero")),
+            entry.infinite.eq(
                 delayed(m, word >= Const(0x7F800000, 32), hashes.latency, name="is_infinite")
             ),
         ]
-        # known once the entry is at the head of the queue, two cycles after it came
-        return seeds.o, delayed_flag(m, hashes.done, 2, name="known")
+        return seeds, hashes.done

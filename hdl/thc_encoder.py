@@ -6,8 +6,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .bit_packer import BitPacker
-from .fifo import FIFO, moved
 from .hadamard import Hadamard, check_shape
+from .late_queue import LateQueue
+from .memory import Bank
 from .pipeline import Room, copied, delayed, delayed_flag
 from .ring import BlockFIFO
 from .thc_quantize import Cell, Quantize
@@ -16,6 +17,7 @@ from .thc_scale import F, Factor, Reciprocal, Scale
 
 Block = data.StructLayout({"word": 32, "number": 32, "silent": 1})
 Seeds = data.StructLayout({"scale": Factor, "hashes": Hashes})
+NEAR = 4  # lanes that share a register of what all must know
 
 
 class ThcEncoder(wiring.Component):
@@ -56,6 +58,7 @@ class ThcEncoder(wiring.Component):
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way
+        self.depth = 2 ** ceil_log2(block // lanes + 160)  # beats inside
         half = (block.bit_length() - 1) // 2
         in_width = half + F + 2
         self.rotate = Hadamard(
@@ -85,28 +88,22 @@ class ThcEncoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        seeds, known = self._seeds(m)
-        depth = 2 ** ceil_log2(self.block // lanes + 160)
-        m.submodules.room = room = Room(depth, largest=2)
-        m.submodules.packed = packed = BlockFIFO(8 * lanes, depth + 8)
-        m.submodules.dice = dice = BlockFIFO(8 * lanes + 1, depth)
+        seeds = self._seeds(m)
+        m.submodules.room = room = Room(self.depth, largest=2)
+        m.submodules.packed = packed = BlockFIFO(8 * lanes, self.depth + 8)
 
-        # a beat is let in if its block's seeds are there; they are taken a cycle after its last
+        # a beat is let in if its block's seeds are there; they are taken with its last
         beat = Signal(range(max(2, self.block // lanes)))
         before_last = Signal.like(beat)
         at_first, at_last = Signal(init=1), Signal()
         m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
         goes, may_go = Signal(), Signal()
-        ahead, begun = Signal(self.n_seeds), Signal()  # bit k: more than k are known and not begun
         m.d.comb += [
-            may_go.eq((ahead[0] | ~at_first) & room.open & ~self.busy),
+            may_go.eq(seeds.available & room.open & ~self.busy),
             goes.eq(self.floats.valid & may_go),
             self.floats.ready.eq(may_go),
             room.take.eq(goes),
-        ]
-        m.d.sync += [
-            begun.eq(goes & at_first),  # a block has two beats or more: in time for the next
-            ahead.eq(moved(ahead, known & ~begun, begun & ~known)),
+            seeds.take.eq(goes & at_last),
         ]
         with m.If(goes):
             m.d.sync += [
@@ -117,9 +114,7 @@ class ThcEncoder(wiring.Component):
         valid = delayed_flag(m, goes, 2, name="valid")
         first = delayed(m, at_first, 2, name="first")
         words = delayed(m, self.floats.payload, 2, name="word")
-        now = Signal(Seeds, reset_less=True)
-        m.d.comb += seeds.ready.eq(delayed_flag(m, goes & at_last, 1, name="block_ends"))
-        m.d.sync += now.eq(seeds.payload)
+        now = data.View(Seeds, seeds.word)
 
         m.submodules.random = random = RandomBytes(lanes)
         m.submodules.signs = signs = Signs(lanes)
@@ -134,10 +129,6 @@ class ThcEncoder(wiring.Component):
             signs.valid.eq(valid),
             signs.first.eq(first),
             signs.sign_word.eq(now.hashes.sign_word),
-            dice.i.valid.eq(random.done),
-            dice.i.payload.eq(
-                Cat(random.octets, delayed(m, now.scale.silent, random.latency, name="silent"))
-            ),
         ]
 
         rotate = self.rotate
@@ -146,13 +137,14 @@ class ThcEncoder(wiring.Component):
             rotate.log4.eq(self.log4),
             rotate.i.valid.eq(delayed_flag(m, valid, signs.latency + Scale.latency, name="scales")),
         ]
+        log4 = copied(m, self.log4, -(-lanes // NEAR), name="log4")
         words = delayed(m, words, signs.latency, name="words")
         factor = delayed(m, now.scale, signs.latency, name="factor")
         factor = data.View(Factor, factor)
         for lane in range(lanes):
             m.submodules[f"scale{lane}"] = scale = Scale()
             m.d.comb += [
-                scale.log4.eq(self.log4),
+                scale.log4.eq(log4[lane // NEAR]),
                 scale.word.eq(words.word_select(lane, 32)),
                 scale.factor.eq(factor.factor),
                 scale.offset.eq(factor.offset),
@@ -162,28 +154,30 @@ class ThcEncoder(wiring.Component):
 
         middle = Signal(8, reset_less=True)
         m.d.sync += middle.eq(1 << (self.bits - 1)[:3])
-        throws = delayed_flag(m, rotate.o.valid, Quantize.random_lag, name="throws")
+        dice = self._dice(m, random, delayed(m, now.scale.silent, random.latency, name="silent"))
         after = Quantize.latency - Quantize.random_lag
-        silent = delayed(m, dice.o.payload[-1], after - 1, name="hushed")
+        silent = delayed(m, dice[-1], after - 1, name="hushed")
         m.submodules.packer = packer = BitPacker(lanes)
         m.d.comb += [
-            dice.o.ready.eq(throws),
             packer.bits.eq(self.bits),
-            packer.valid.eq(delayed_flag(m, throws, after + 1, name="quantized")),
+            packer.valid.eq(
+                delayed_flag(m, rotate.o.valid, Quantize.latency + 1, name="quantized")
+            ),
         ]
         for lane in range(lanes):
-            m.submodules[f"quantize{lane}"] = quantize = Quantize(len(rotate.o.payload[lane]))
+            # named by its first bit, so that block RAM of neighbors finds its places together
+            m.submodules[f"part{8 * lane}"] = quantize = Quantize(len(rotate.o.payload[lane]))
             (hushed,) = copied(m, silent, 1, name=f"hushed{lane}_")
             value = Signal(8, name=f"value{lane}", reset_less=True)
             m.d.comb += [
-                quantize.log4.eq(self.log4),
+                quantize.log4.eq(log4[lane // NEAR]),
                 quantize.t_fixed.eq(self.t_fixed),
                 quantize.unit.eq(self.unit),
                 quantize.write_en.eq(self.write_en),
                 quantize.write_addr.eq(self.write_addr),
                 quantize.write_data.eq(self.write_data),
                 quantize.i.eq(rotate.o.payload[lane]),
-                quantize.random.eq(dice.o.payload.word_select(lane, 8)),
+                quantize.random.eq(dice.word_select(lane, 8)),
                 packer.values[lane].eq(value),
             ]
             m.d.sync += value.eq(Mux(hushed, middle, quantize.o))
@@ -195,10 +189,29 @@ class ThcEncoder(wiring.Component):
         wiring.connect(m, packed.o, wiring.flipped(self.indices))
         return m
 
+    def _dice(self, m, random, silent):
+        """The random bytes of each rotated beat, and `silent`, when the quantizers want them.
+
+        They come in the order of beats, and always long before the transform's end.
+        """
+        early = Quantize.random_lag - Bank.latency
+        m.submodules.dice = dice = Bank(8 * self.lanes + 1, self.depth)
+        thrown, used = Signal(range(self.depth)), Signal(range(self.depth))
+        with m.If(random.done):
+            m.d.sync += thrown.eq(thrown + 1)
+        with m.If(delayed_flag(m, self.rotate.o.valid, early, name="throws")):
+            m.d.sync += used.eq(used + 1)
+        m.d.comb += [
+            dice.write_en.eq(random.done),
+            dice.write_addr.eq(thrown),
+            dice.write_data.eq(Cat(random.octets, silent)),
+            dice.read_addr.eq(used),
+        ]
+        return dice.read_data
+
     def _seeds(self, m):
-        """Stream of what the blocks to come need, their factors and the seeds of their dice; and a
-        pulse for each that is known."""
-        m.submodules.seeds = seeds = FIFO(Seeds, self.n_seeds, never_full=True)
+        """Queue of what the blocks to come need: their factors and the seeds of their dice."""
+        m.submodules.seeds = seeds = LateQueue(Seeds.size, self.n_seeds)
         m.submodules.seeds_room = room = Room(self.n_seeds)
         m.submodules.hash = hashes = BlockHash()
         m.submodules.reciprocal = reciprocal = Reciprocal()
@@ -207,7 +220,7 @@ class ThcEncoder(wiring.Component):
             takes.eq(self.blocks.valid & room.open),
             self.blocks.ready.eq(room.open),
             room.take.eq(takes),
-            room.give.eq(seeds.o.valid & seeds.o.ready),
+            room.give.eq(seeds.take),
             hashes.random_key.eq(self.random_key),
             hashes.sign_key.eq(self.sign_key),
             hashes.tensor_hash.eq(self.tensor_hash),
@@ -221,11 +234,11 @@ class ThcEncoder(wiring.Component):
         later = hashes.latency - reciprocal.latency
         scale = data.View(Factor, delayed(m, reciprocal.result, later, name="scale"))
         silent = delayed(m, self.blocks.p.silent, hashes.latency, name="told")
+        entry = data.View(Seeds, seeds.i.payload)
         m.d.comb += [
             seeds.i.valid.eq(hashes.done),
-            seeds.i.p.hashes.eq(hashes.hashes),
-            seeds.i.p.scale.eq(scale),
-            seeds.i.p.scale.silent.eq(scale.silent | silent),
+            entry.hashes.eq(hashes.hashes),
+            entry.scale.eq(scale),
+            entry.scale.silent.eq(scale.silent | silent),
         ]
-        # known once the entry is at the head of the queue, two cycles after it came
-        return seeds.o, delayed_flag(m, hashes.done, 2, name="known")
+        return seeds

@@ -192,7 +192,7 @@ class RandomBytes(wiring.Component):
             fresh.eq(self.first | fresh_next),
         ]
         keys = self._keys(m, phase)
-        valid = delayed_flag(m, self.valid, 8, name="inside")
+        inside = delayed_flag(m, self.valid, 7, name="inside")
         place = delayed(m, phase, 6, name="place")
         drawn_first = delayed_flag(m, fresh, 7, name="seeds")
         h1, h2 = delayed(m, self.h1, 1, name="h1"), delayed(m, self.h2, 3, name="h2")
@@ -217,7 +217,10 @@ class RandomBytes(wiring.Component):
             read, write = states.read_port(domain="comb"), states.write_port()
             (reads,) = copied(m, place, 1, name=f"reads{lane}")
             (writes,) = copied(m, reads, 1, name=f"place{lane}")
-            (fresh_here,) = copied(m, drawn_first, 1, name=f"fresh{lane}")
+            fresh_here, valid = (
+                copied(m, flag, 1, name=f"{name}{lane}")[0]
+                for name, flag in (("fresh", drawn_first), ("valid", inside))
+            )
             drawn = Signal(32, name=f"drawn{lane}")
             held = delayed(m, _finish(read.data), 1, name=f"held{lane}_")
             seeded = _not_zero(m, step(again), again, f"seed{lane}")  # only 0 steps to 0
@@ -231,7 +234,7 @@ class RandomBytes(wiring.Component):
             ]
             octet = delayed(m, drawn[24:], 1, name=f"octet{lane}_")
             m.d.comb += self.octets.word_select(lane, 8).eq(octet)
-        m.d.sync += self.done.eq(valid)
+        m.d.comb += self.done.eq(delayed_flag(m, inside, 2, name="done"))
         return m
 
     def _keys(self, m, phase):

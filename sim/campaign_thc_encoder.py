@@ -178,7 +178,7 @@ ARGUED = {
     r".*: (product = a \* b|held = Signal\.like\(self\.p,)": SATURATES,
     r"-mode cnot1 .* -portbit (1[7-9]|2\d|30) -ctrlbit (1[7-9]|2\d|3\d) "
     r"-wire scale\S*\.shifted0 ": SATURATES,
-    r"-mode const0 -cell \S*\\quantize\d\.\S+ -port B .*: rolled = delayed\(m, dice\.p \| ": WIDE,
+    r"-mode const0 -cell \S*\\part\d+\.\S+ -port B .*: rolled = delayed\(m, dice\.p \| ": WIDE,
     r"-mode \S+ -cell \S*\\scale\d\S* -port B -portbit [1-4] .*: zero\.eq\(nothing \|": SHIFTED,
     r"-mode const0 .* -wire scale\S*\.shift -wirebit (9|10) ": NARROW,
     r"-mode const1 .* -wire reciprocal\.mantissa\d+ -wirebit 15 ": "it is a leading one, always 1",

@@ -202,8 +202,9 @@ def test_block_ram_has_its_place(folder):
     assert "Placed 0 cells based on constraints." in log.read_text()
 
 
-def _netlist(names):
-    return {"cells": {name: {"type": "DP16KD", "attributes": {}} for name in names}}
+def _netlist(names, multipliers=()):
+    kinds = {"DP16KD": names, "MULT18X18D": multipliers}
+    return {"cells": {name: {"type": kind} for kind, them in kinds.items() for name in them}}
 
 
 def test_places_follow_the_bits():
@@ -220,6 +221,23 @@ def test_places_follow_the_bits():
     assert {bel.split("/")[1] for bel in places.values()} == {"Y70", "Y82"}
     assert floorplan.places(_netlist(names), "25k") == {}
     assert floorplan.places(_netlist(names[:7]), "85k") == {}
+
+
+def test_multipliers_stand_by_their_lanes():
+    lanes = [f"top.scale{k}.times.U$0" for k in range(16)]
+    lanes += [f"top.part{8 * k}$7.times.U$1" for k in range(16)]
+    shared = ["top.hash.inner.times0.U$1", "top.hash.inner.times1.U$1"]
+    rams = [f"top.dice.bits{bit}" for bit in (0, 36, 72, 108, 144, 180, 216, 252)]
+    places = floorplan.places(_netlist(rams, lanes + shared), "85k")
+    assert sorted(places) == sorted(lanes + shared + rams)
+    assert len(set(places.values())) == len(places)
+    column = {name: int(bel[1:].split("/")[0]) for name, bel in places.items()}
+    row = {name: bel.split("/")[1] for name, bel in places.items()}
+    for names in (lanes[:16], lanes[16:], shared, rams):
+        assert [column[name] for name in names] == sorted({column[name] for name in names})
+        assert len({row[name] for name in names}) == 1
+    assert (row[lanes[0]], row[rams[0]], row[lanes[16]]) == ("Y58", "Y46", "Y34")
+    assert column[lanes[0]] < column[shared[0]] < column[lanes[15]]
 
 
 @pytest.mark.parametrize("n", [52, 65, 97, 208])
