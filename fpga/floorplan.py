@@ -14,7 +14,6 @@ RAM_ROWS = {"85k": ((70, 82), (46, 22))}  # rows of block RAM in pairs, the clos
 # rows of multipliers in the middle, and the one of block RAM between them
 MULTIPLIER_ROWS = {"85k": ((34, 58), 46)}
 N_COLUMNS = 52  # of either kind in a row
-OPTIONS = ["--placer-heap-timingweight", "30"]  # what else suits a placement that has them
 
 
 def places(netlist, device):
@@ -52,6 +51,15 @@ def places(netlist, device):
             x, kind = column(first + (2 * k + 1) * width // (2 * len(names)))
             chosen[name] = f"X{x}/Y{y}/{kind}"
     return chosen
+
+
+def options(chosen):
+    """What else suits a placement with these places: how much timing weighs against wire length.
+
+    With multipliers, routing of much more does not end.
+    """
+    multipliers = any("MULT" in bel for bel in chosen.values())
+    return ["--placer-heap-timingweight", "20" if multipliers else "30"]
 
 
 def _pairs_of_rows(found, device):

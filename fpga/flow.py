@@ -143,7 +143,8 @@ def measure(
     whole = json.loads((home / "netlist.json").read_text())
     netlist = whole["modules"]["top"]
     boundary = check_boundary(netlist, block)
-    source = _anchor(home, whole, device) if anchored else "netlist.json"
+    places = floorplan.places(netlist, device) if anchored else {}
+    source = _anchor(home, whole, places) if places else "netlist.json"
     reports = place(
         home,
         seeds,
@@ -151,7 +152,7 @@ def measure(
         speed=speed,
         device=device,
         clock_mhz=clock_mhz,
-        options=[*(floorplan.OPTIONS if source != "netlist.json" else []), *pnr_options],
+        options=[*(floorplan.options(places) if places else []), *pnr_options],
         jobs=jobs,
         block=block,
         progress=say,
@@ -270,11 +271,8 @@ def spread_reset(netlist):
         netlist["netnames"][f"reset{k}"] = {"hide_name": 0, "bits": [fresh + k], "attributes": {}}
 
 
-def _anchor(home, netlist, device):
-    """Write a netlist with the places of `floorplan` into folder `home`; return the file's name."""
-    places = floorplan.places(netlist["modules"]["top"], device)
-    if not places:
-        return "netlist.json"
+def _anchor(home, netlist, places):
+    """Write a netlist with `places` for some cells into folder `home`; return the file's name."""
     for name, bel in places.items():
         netlist["modules"]["top"]["cells"][name]["attributes"]["BEL"] = bel
     key = hashlib.sha256(json.dumps(places).encode()).hexdigest()[:8]

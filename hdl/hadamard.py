@@ -166,23 +166,25 @@ class _Near(wiring.Component):
         goes = steps.meets | steps.leaving | steps.passes
         m.d.comb += self.o.valid.eq(delayed_flag(m, goes, 4, name="goes"))
         late = delayed(m, Cat(steps.leaving, steps.leaving_place), 2, name="late")
+        here = Cat(steps.place == k for k in range(self.span))
+        keeps = here & (steps.comes & ~steps.meets).replicate(self.span)
+        ends = delayed(m, here & steps.meets.replicate(self.span), 1, name="ends")
         for start in range(0, lanes, GROUP):
-            now, then = (
+            meets, place, kept_here, left_here, then = (
                 copied(m, value, 1, name=f"{name}{start}_")[0]
                 for name, value in (
-                    ("now", Cat(steps.comes, steps.meets, steps.place)), ("then", late))
+                    ("meets", steps.meets), ("place", steps.place), ("keeps", keeps),
+                    ("ends", ends), ("then", late))
             )  # fmt: skip
-            comes, meets, place = now[0], now[1], now[2:]
-            met, met_place = (delayed(m, v, 1, name=f"met{start}_") for v in (meets, place))
             leaving, leaving_place = then[0], then[1:]
             for lane in range(start, min(start + GROUP, lanes)):
                 new = arrived.word_select(lane, len(arrived) // lanes).as_signed()
-                firsts = self._words(m, new, comes & ~meets, place, f"first{lane}_")
+                firsts = self._words(m, new, kept_here, f"first{lane}_")
                 kept = delayed(m, Mux(meets, Array(firsts)[place], 0), 1, name=f"kept{lane}_")
                 new = delayed(m, new, 1, name=f"new{lane}_")
                 total = Signal(signed(self.width))
                 m.d.comb += total.eq(kept + new)
-                rests = self._words(m, kept - new, met, met_place, f"rest{lane}_")
+                rests = self._words(m, kept - new, left_here, f"rest{lane}_")
                 result = Mux(
                     leaving,
                     Array(rests)[leaving_place],
@@ -191,13 +193,13 @@ class _Near(wiring.Component):
                 m.d.comb += self.o.payload[lane].eq(delayed(m, result, 1, name=f"out{lane}_"))
         return m
 
-    def _words(self, m, value, write, place, name):
-        """A register for each place; `value` goes into the one at `place` in a cycle of `write`."""
+    def _words(self, m, value, writes, name):
+        """A register for each place; `value` goes into those of the flags `writes`."""
         words = [
             Signal(signed(self.width), name=f"{name}{k}", reset_less=True) for k in range(self.span)
         ]
         for k, word in enumerate(words):
-            with m.If(write & (place == k)):
+            with m.If(writes[k]):
                 m.d.sync += word.eq(value)
         return words
 

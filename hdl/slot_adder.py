@@ -5,7 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats import Op
-from .fifo import FIFO
+from .late_queue import LateQueue
 from .multiplier import Multiplier
 from .pipeline import delayed, delayed_flag
 from .slot_answers import SlotAnswers
@@ -115,8 +115,8 @@ class SlotAdder(wiring.Component):
         shape = data.StructLayout(
             {"answer": Answer, "place": self.sizes.place_width, "speaks": 1, "adds": 1, "first": 1}
         )
-        m.submodules.tails = tails = FIFO(shape, N_TASKS, never_full=True)
-        loaded, answer = rows.following, tails.i.p
+        m.submodules.tails = tails = LateQueue(shape.size, N_TASKS)
+        loaded, answer = rows.following, data.View(shape, tails.i.payload)
         m.d.comb += [
             tails.i.valid.eq(rows.loads),
             answer.answer.eq(loaded.answer),
@@ -132,15 +132,13 @@ class SlotAdder(wiring.Component):
             attrs={"ram_style": "distributed"},
         )
         read, write = flags.read_port(domain="comb"), flags.write_port()
-        final = delayed_flag(m, rows.orders[0].final, SlotLanes.OVERFLOWS, name="final")
+        takes = delayed_flag(m, rows.orders[0].final, SlotLanes.OVERFLOWS - 2, name="takes")
+        final = delayed_flag(m, takes, 2, name="final")
         seen, total = Signal(), Signal(reset_less=True)
         m.d.sync += [seen.eq((seen | over) & ~final), total.eq(seen | over)]
-        m.d.comb += [
-            tails.o.ready.eq(final),
-            read.addr.eq(delayed(m, tails.o.p.place, 1, name="whose")),  # ends are 3 cycles apart
-        ]
+        m.d.comb += [tails.take.eq(takes), read.addr.eq(data.View(shape, tails.word).place)]
         ends = delayed_flag(m, final, 1, name="ends")
-        tail = data.View(shape, delayed(m, tails.o.p.as_value(), 1, name="tail"))
+        tail = data.View(shape, delayed(m, tails.word, 1, name="tail"))
         before = delayed(m, read.data, 1, name="before") & ~(tail.adds & tail.first)
         ovf = Signal()
         answer = tail.answer

@@ -104,17 +104,17 @@ class SlotAnswers(wiring.Component):
         ends = goes & last
         may_go = Signal(N_SUMS)  # bit k: more than k sums may be sent
         # rows that their queues offer by the next cycle: counted here, for the queues lie far away
-        lag = (FIFO if small else BlockFIFO).latency - 1
-        came, gone = delayed_flag(m, self.row_comes, lag, name="came"), Signal()
-        stored, now = Signal(range(n_rows + 1)), Signal(range(n_rows + 1))
-        there = Signal()
-        m.d.comb += now.eq(stored + came - gone)
+        lag = (FIFO if small else BlockFIFO).latency - 2
+        arrived, begun, there = Signal(range(n_rows + 1)), Signal(range(n_rows + 1)), Signal()
+        following = Signal.like(begun, init=1)
+        with m.If(delayed_flag(m, self.row_comes, lag, name="came")):
+            m.d.sync += arrived.eq(arrived + 1)
+        with m.If(begins):
+            m.d.sync += [begun.eq(following), following.eq(following + 1)]
         m.d.sync += [
             ended.eq(ends),
             may_go.eq(moved(may_go, self.whole & ~ends, ends & ~self.whole)),
-            gone.eq(begins),
-            stored.eq(now),
-            there.eq((now > 1) | ((now == 1) & ~begins)),
+            there.eq(arrived != Mux(begins, following, begun)),
         ]
         first = Signal(init=1)
         turned, part = self._sequence(m, begins, goes, last, first, tails)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .bit_packer import BitUnpacker
-from .fifo import moved
+from .fifo import CHUNK, chunks, moved
 from .float_times import Float, IntToFloat, Times, unpacked
 from .hadamard import Hadamard, check_shape
 from .late_queue import LateQueue
@@ -72,7 +72,7 @@ class ThcDecoder(wiring.Component):
         seeds, known = self._seeds(m)
         depth = 2 ** ceil_log2(self.block // lanes + 96)
         m.submodules.room = room = Room(depth)
-        m.submodules.results = results = BlockFIFO(32 * lanes, depth)
+        results = self._results(m, depth)
         before_last = Signal(range(max(2, self.block // lanes)))
         m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
 
@@ -101,7 +101,7 @@ class ThcDecoder(wiring.Component):
             inlet.take.eq(unpacker.take),
             produced.eq(unpacker.produces),
             room.take.eq(produced),
-            room.give.eq(results.o.valid & results.o.ready),
+            room.give.eq(self.floats.valid & self.floats.ready),
         ]
 
         m.submodules.rotate = rotate = self.rotate
@@ -130,28 +130,47 @@ class ThcDecoder(wiring.Component):
             signs.sign_word.eq(now.sign_word),
         ]
         converts = [IntToFloat(len(rotate.o.payload[0])) for _ in range(lanes)]
-        lag = converts[0].latency
+        lag = 1 + converts[0].latency
         scale = data.View(Float, delayed(m, now.scale, lag - 2, name="scale"))
         lag += Times.latency
         nothing = delayed(m, now.nothing, lag - 3, name="nothing")
         infinite = delayed(m, now.infinite, lag - 3, name="infinite")
         turns = delayed(m, signs.signs, lag - 2 - signs.latency, name="turns")
-        m.d.comb += results.i.valid.eq(delayed_flag(m, rotate.o.valid, lag + 1, name="rotated"))
+        rotated = delayed_flag(m, rotate.o.valid, lag, name="rotated")
+        m.d.comb += [
+            queue.i.valid.eq(copied(m, rotated, 1, name=f"rotated{k}_")[0])
+            for k, queue in enumerate(results)
+        ]
         for lane, convert in enumerate(converts):
             m.submodules[f"convert{lane}"] = convert
             m.submodules[f"times{lane}"] = times = Times()
             word = Signal(32, name=f"word{lane}", reset_less=True)
             turned = Cat(times.o[:31], times.o[31] ^ turns[lane])
+            queue, first = divmod(32 * lane, CHUNK)
             m.d.comb += [
-                convert.i.eq(rotate.o.payload[lane]),
+                convert.i.eq(delayed(m, rotate.o.payload[lane], 1, name=f"turned{lane}_")),
                 times.a.eq(convert.o),
                 times.b.eq(scale),
-                results.i.payload.word_select(lane, 32).eq(word),
+                results[32 * lane // CHUNK]
+                .i.payload.word_select(lane % (CHUNK // 32), 32)
+                .eq(word),
             ]
             (special,) = copied(m, Cat(nothing, infinite), 1, name=f"special{lane}")
             m.d.sync += word.eq(Mux(special[0], 0, Mux(special[1], QUIET_NAN, turned)))
-        wiring.connect(m, results.o, wiring.flipped(self.floats))
         return m
+
+    def _results(self, m, depth):
+        """Queues of the floats, all in step: one control for all of them would be too far away."""
+        queues = []
+        for start, stop in chunks(32 * self.lanes):
+            m.submodules[f"results{start}"] = queue = BlockFIFO(stop - start, depth)
+            m.d.comb += [
+                self.floats.payload[start:stop].eq(queue.o.payload),
+                queue.o.ready.eq(self.floats.ready),
+            ]
+            queues.append(queue)
+        m.d.comb += self.floats.valid.eq(queues[0].o.valid)
+        return queues
 
     def _seeds(self, m):
         """Queue of what the blocks to come need, and a pulse for each that is known."""

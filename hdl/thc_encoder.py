@@ -137,7 +137,8 @@ class ThcEncoder(wiring.Component):
             rotate.log4.eq(self.log4),
             rotate.i.valid.eq(delayed_flag(m, valid, signs.latency + Scale.latency, name="scales")),
         ]
-        log4 = copied(m, self.log4, -(-lanes // NEAR), name="log4")
+        n_near = -(-lanes // NEAR)
+        log4 = copied(m, self.log4, 2 * n_near, name="log4")
         words = delayed(m, words, signs.latency, name="words")
         factor = delayed(m, now.scale, signs.latency, name="factor")
         factor = data.View(Factor, factor)
@@ -170,7 +171,7 @@ class ThcEncoder(wiring.Component):
             (hushed,) = copied(m, silent, 1, name=f"hushed{lane}_")
             value = Signal(8, name=f"value{lane}", reset_less=True)
             m.d.comb += [
-                quantize.log4.eq(log4[lane // NEAR]),
+                quantize.log4.eq(log4[n_near + lane // NEAR]),
                 quantize.t_fixed.eq(self.t_fixed),
                 quantize.unit.eq(self.unit),
                 quantize.write_en.eq(self.write_en),
