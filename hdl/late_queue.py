@@ -73,7 +73,8 @@ class LateQueue(wiring.Component):
                 m.d.sync += tail.eq(tail + 1)
             m.d.sync += word.eq(read.data)
             m.d.comb += [
-                write.en.eq(push),
+                # the slot is not in use then: `valid` need not be on this path
+                write.en.eq(self.i.ready),
                 write.addr.eq(head),
                 write.data.eq(self.i.payload[start:stop]),
                 read.addr.eq(tail),
