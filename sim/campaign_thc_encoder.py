@@ -107,15 +107,18 @@ def _play_near(encoder, n):
 
 
 def _play_powers(encoder, n):
-    """One power of two a block, of any size: bits of products and of shifted values stand alone."""
+    """One power of two a block, of any size: bits of products and of shifted values stand alone.
+
+    First about as large as the norm, then smaller than it by the whole range of exponents.
+    """
     worker, k = encoder.worker, np.arange(n)
-    exponents = 60 + k % 130
-    norms = (exponents << 23 | np.where(k % 3, 0x7FFFFF, 0)).astype(np.uint32)
-    x = np.zeros((n, worker.B), np.uint32)
     places = k * 5 % worker.B  # a lane after the other
-    x[k, places] = exponents - 24 + k * 7 % 48 << 23 | k % 2 << 31
-    x = x.view(np.float32)
-    encoder.play(x, norms, silent=(worker.norms(x) > norms).astype(int))
+    for exponents, sizes in ((60 + k % 130, 36 + k % 130 + k * 7 % 48), (254 - k % 8, 1 + k % 16)):
+        norms = (exponents << 23 | np.where(k % 3, 0x7FFFFF, 0)).astype(np.uint32)
+        x = np.zeros((n, worker.B), np.uint32)
+        x[k, places] = sizes << 23 | k % 2 << 31
+        x = x.view(np.float32)
+        encoder.play(x, norms, silent=(worker.norms(x) > norms).astype(int))
 
 
 def _play_steps(encoder):
@@ -172,15 +175,24 @@ SATURATES = "a product has 2**31 and more: where these bits count, it is beyond 
 WIDE = "a gap of 0 stands at the last level alone, where any of the 17 bits is too much"
 SHIFTED = "a product has less than 2**33: any limit from 34 to 64 makes 0 of the same ones"
 NARROW = "shifts are within -237 to 276: without these bits one below 0 still is, and is full"
+FAR = "a shift of 256 and more makes 0, and one below 0 is full, whatever its lower bits"
+OFFSETS = "offsets are 18 to 277: these bits are never 1"
 DIVIDED = "all 2**23 mantissas have been divided so: not one gets another quotient"
 ARGUED = {
+    r" -cell \S*\\scale\d\S* -port A -portbit (\d|1[0-6]) -wire scale\S*\.product2 ": SATURATES,
     r" -cell \S*\\scale\d\S*\\times\.\S+ -port [YDQ] -portbit (\d|1[0-6]) "
     r".*: (product = a \* b|held = Signal\.like\(self\.p,)": SATURATES,
     r"-mode cnot1 .* -portbit (1[7-9]|2\d|30) -ctrlbit (1[7-9]|2\d|3\d) "
     r"-wire scale\S*\.shifted0 ": SATURATES,
     r"-mode const0 -cell \S*\\part\d+\.\S+ -port B .*: rolled = delayed\(m, dice\.p \| ": WIDE,
-    r"-mode \S+ -cell \S*\\scale\d\S* -port B -portbit [1-4] .*: zero\.eq\(nothing \|": SHIFTED,
+    r"-mode \S+ -cell \S*\\scale\d\S* -port B -portbit [0-4] .*: zero\.eq\(nothing \|": SHIFTED,
     r"-mode const0 .* -wire scale\S*\.shift -wirebit (9|10) ": NARROW,
+    r"-mode cnot1 .* -portbit [0-7] -ctrlbit 8 -wire scale\S*\.shift ": FAR,
+    r"-mode const0 .* -wire result\.offset -wirebit (9|10) ": OFFSETS,
+    r"-mode const0 -cell seeds\.array0 -port WR_DATA -portbit 2[67] ": OFFSETS,
+    r"-mode const1 .* -wire packer\.after7__copy0 ": "no beat begins behind the last unit",
+    r"-mode const0 -cell \S*room\.\S+ -port A -portbit 1[01] .*: self\.open\.eq\(": "no more than "
+    "512 beats are inside",
     r"-mode const1 .* -wire reciprocal\.mantissa\d+ -wirebit 15 ": "it is a leading one, always 1",
     r"-mode cnot0 .* -port A -portbit 2 -ctrlbit 3 -wire reciprocal\.remainder15_next0 ": DIVIDED,
 }
