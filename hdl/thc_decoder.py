@@ -51,7 +51,10 @@ class ThcDecoder(wiring.Component):
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way
+        self.depth = 2 ** ceil_log2(block // lanes + 96)  # beats inside
         self.rotate = Hadamard(lanes, block, in_width=18, width=17 + block.bit_length())
+        # all in step: one control for all of them would be too far away
+        self.results = [BlockFIFO(stop - start, self.depth) for start, stop in chunks(32 * lanes)]
         super().__init__(
             {
                 "log4": In(2),
@@ -70,9 +73,7 @@ class ThcDecoder(wiring.Component):
         m = Module()
         lanes = self.lanes
         seeds, known = self._seeds(m)
-        depth = 2 ** ceil_log2(self.block // lanes + 96)
-        m.submodules.room = room = Room(depth)
-        results = self._results(m, depth)
+        m.submodules.room = room = Room(self.depth)
         before_last = Signal(range(max(2, self.block // lanes)))
         m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
 
@@ -137,10 +138,12 @@ class ThcDecoder(wiring.Component):
         infinite = delayed(m, now.infinite, lag - 3, name="infinite")
         turns = delayed(m, signs.signs, lag - 2 - signs.latency, name="turns")
         rotated = delayed_flag(m, rotate.o.valid, lag, name="rotated")
-        m.d.comb += [
-            queue.i.valid.eq(copied(m, rotated, 1, name=f"rotated{k}_")[0])
-            for k, queue in enumerate(results)
-        ]
+        for k, valid in enumerate(copied(m, rotated, len(self.results), name="rotated")):
+            m.submodules[f"results{k * CHUNK}"] = self.results[k]
+            m.d.comb += [
+                self.results[k].i.valid.eq(valid),
+                self.results[k].o.ready.eq(self.floats.ready),
+            ]
         for lane, convert in enumerate(converts):
             m.submodules[f"convert{lane}"] = convert
             m.submodules[f"times{lane}"] = times = Times()
@@ -151,26 +154,15 @@ class ThcDecoder(wiring.Component):
                 convert.i.eq(delayed(m, rotate.o.payload[lane], 1, name=f"turned{lane}_")),
                 times.a.eq(convert.o),
                 times.b.eq(scale),
-                results[32 * lane // CHUNK]
-                .i.payload.word_select(lane % (CHUNK // 32), 32)
-                .eq(word),
+                self.results[queue].i.payload[first : first + 32].eq(word),
             ]
             (special,) = copied(m, Cat(nothing, infinite), 1, name=f"special{lane}")
             m.d.sync += word.eq(Mux(special[0], 0, Mux(special[1], QUIET_NAN, turned)))
+        m.d.comb += [
+            self.floats.valid.eq(self.results[0].o.valid),
+            self.floats.payload.eq(Cat(queue.o.payload for queue in self.results)),
+        ]
         return m
-
-    def _results(self, m, depth):
-        """Queues of the floats, all in step: one control for all of them would be too far away."""
-        queues = []
-        for start, stop in chunks(32 * self.lanes):
-            m.submodules[f"results{start}"] = queue = BlockFIFO(stop - start, depth)
-            m.d.comb += [
-                self.floats.payload[start:stop].eq(queue.o.payload),
-                queue.o.ready.eq(self.floats.ready),
-            ]
-            queues.append(queue)
-        m.d.comb += self.floats.valid.eq(queues[0].o.valid)
-        return queues
 
     def _seeds(self, m):
         """Queue of what the blocks to come need, and a pulse for each that is known."""

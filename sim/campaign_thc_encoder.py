@@ -20,6 +20,7 @@ SHAPES = (
     {"B": 256, "b": 2, "g": 6, "norm": "tensor"},
     {"B": 1024},
     {"B": 4096, "b": 8, "g": 254, "p": 1 / 128},
+    {"B": 64, "b": 1, "g": 254},  # one gap for all units
 )
 FINE = {"b": 8, "g": 254, "p": 1 / 1024}  # indices that show the smallest differences
 
@@ -190,6 +191,7 @@ ARGUED = {
     r"-mode cnot1 .* -portbit [0-7] -ctrlbit 8 -wire scale\S*\.shift ": FAR,
     r"-mode const0 .* -wire result\.offset -wirebit (9|10) ": OFFSETS,
     r"-mode const0 -cell seeds\.array0 -port WR_DATA -portbit 2[67] ": OFFSETS,
+    r"-mode const1 .* -wire seeds\.free -wirebit 0 ": "the room closes before the 16th block",
     r"-mode const1 .* -wire packer\.after7__copy0 ": "no beat begins behind the last unit",
     r"-mode const0 -cell \S*room\.\S+ -port A -portbit 1[01] .*: self\.open\.eq\(": "no more than "
     "512 beats are inside",

@@ -205,7 +205,19 @@ def _sums_in_step(m, h):
     return after
 
 
+def _results_in_step(m, h):
+    """Of `ThcDecoder`: its queues are alike and get the same, so what they offer comes together."""
+    first, *others = h.component.results
+    for queue in others:
+        m.d.comb += [
+            Assert(queue.i.valid == first.i.valid),
+            Assert(queue.o.ready == first.o.ready),
+            Assume(queue.o.valid == first.o.valid),
+        ]
+
+
 HINTS = {
+    "ThcDecoder": Hint(lemmas=_results_in_step),
     "SlotAnswers": Hint(opened=("FIFO",), lemmas=_sums_in_step),
     "Compressor": Hint(k=9, deep=28, opened=("Room",), lemmas=_compressor_lemmas),
     "AnswerFramer": Hint(k=8, pulses=(("valid", "beat"),), lemmas=_held_beat),
