@@ -25,19 +25,16 @@ def places(netlist, device):
     queue (``ring``) stays free: one address serves all of it.
 
     Multipliers stand in two rows, in the order of the lanes they serve, which are numbers of the
-    component's parts, and those of no lane between them. Block RAM then has the row in the middle;
-    if there is none but that of queues, those stand together in its middle.
+    component's parts, and those of no lane between them. Block RAM then has the row in the middle.
 
     No places on devices that are not known here, or for less than `MIN_CELLS` of a kind.
     """
-    found = {"rams": [], "queues": [], "multipliers": []}
+    cells = {"DP16KD": [], "MULT18X18D": []}
     for name, cell in netlist["cells"].items():
-        if cell["type"] == "DP16KD":
-            found["queues" if ".ring." in name else "rams"].append(name)
-        elif cell["type"] == "MULT18X18D":
-            found["multipliers"].append(name)
-    rams, queues, multipliers = (
-        names if device in RAM_ROWS and len(names) >= MIN_CELLS else [] for names in found.values()
+        if cell["type"] in cells and ".ring." not in name:
+            cells[cell["type"]].append(name)
+    rams, multipliers = (
+        found if device in RAM_ROWS and len(found) >= MIN_CELLS else [] for found in cells.values()
     )
     rams = sorted((_first_bit(name), name) for name in rams)
     rows = _two_rows(multipliers)
@@ -48,10 +45,6 @@ def places(netlist, device):
     lines = [(above, rows[0], _multiplier_column), (below, rows[1], _multiplier_column)]
     lines.append((between, [name for _, name in rams], _column))
     chosen = {}
-    if not rams:
-        for k, name in enumerate(sorted(queues, key=lambda name: (_first_bit(name), name))):
-            x, kind = _column((N_COLUMNS - len(queues)) // 2 + k)
-            chosen[name] = f"X{x}/Y{between}/{kind}"
     first = (N_COLUMNS - width) // 2
     for y, names, column in lines:
         for k, name in enumerate(names):
