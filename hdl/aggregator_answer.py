@@ -1,4 +1,7 @@
-"""Makes frames of the slots' answers, and copies them to the children's ports."""
+"""Makes frames of the slots' answers, and copies them to the children's ports.
+
+Golden model: `gradnic.models.aggregator`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

@@ -1,4 +1,7 @@
-"""One port's way in: tells our frames from foreign ones, and keeps ours until they are whole."""
+"""One port's way in: tells our frames from foreign ones, and keeps ours until they are whole.
+
+Golden model: `gradnic.models.aggregator`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,4 +1,7 @@
-"""Merges two streams of frames into one."""
+"""Merges two streams of frames into one.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring

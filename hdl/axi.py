@@ -4,6 +4,8 @@ Frames cross as in Corundum and verilog-ethernet: ``tkeep`` contiguous from byte
 before the last beat, ``tuser`` = {meta, bad} with bad in bit 0. Bad counts where ``tlast`` is 1.
 
 Source: Arm IHI 0051A (AXI4-Stream), IHI 0022E part B (AXI4-Lite); shells.md section 1.
+
+Plumbing: no golden model of its own.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

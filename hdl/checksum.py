@@ -1,4 +1,7 @@
-"""Judges the whole of a frame as it streams by: length, UDP checksum, bad mark."""
+"""Judges the whole of a frame as it streams by: length, UDP checksum, bad mark.
+
+Golden model: `gradnic.models.ipv4`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring

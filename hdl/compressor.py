@@ -1,4 +1,7 @@
-"""The compressor: float32 beats in, coded INCEPTIONN units out, up to 32 floats per cycle."""
+"""The compressor: float32 beats in, coded INCEPTIONN units out, up to 32 floats per cycle.
+
+Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring

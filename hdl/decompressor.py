@@ -1,4 +1,7 @@
-"""The decompressor: coded INCEPTIONN units in, float32 beats out, up to 32 floats per cycle."""
+"""The decompressor: coded INCEPTIONN units in, float32 beats out, up to 32 floats per cycle.
+
+Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring

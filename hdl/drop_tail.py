@@ -1,4 +1,7 @@
-"""Store-and-forward queue that never waits: a frame that does not fit is lost whole."""
+"""Store-and-forward queue that never waits: a frame that does not fit is lost whole.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring

@@ -1,4 +1,7 @@
-"""Small FIFO in LUT RAM."""
+"""Small FIFO in LUT RAM.
+
+Plumbing: no golden model of its own.
+"""
 
 from functools import cached_property
 

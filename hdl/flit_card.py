@@ -1,4 +1,7 @@
-"""The card of a direct network: scheduler, engine, memories and ports on the flit layer."""
+"""The card of a direct network: scheduler, engine, memories and ports on the flit layer.
+
+Golden model: `gradnic.models.collective`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

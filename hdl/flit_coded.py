@@ -1,4 +1,7 @@
-"""INCEPTIONN on flit links: messages leave as coded units, each with a head, and return whole."""
+"""INCEPTIONN on flit links: messages leave as coded units, each with a head, and return whole.
+
+Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

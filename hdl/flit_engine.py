@@ -1,4 +1,7 @@
-"""The engine of a card on the flit layer: reads, adds and hands out what the rows send."""
+"""The engine of a card on the flit layer: reads, adds and hands out what the rows send.
+
+Golden model: `gradnic.models.collective`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

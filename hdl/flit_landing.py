@@ -1,4 +1,7 @@
-"""From a link's flits to words with their places in memory."""
+"""From a link's flits to words with their places in memory.
+
+Golden model: `gradnic.models.collective`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

@@ -1,4 +1,7 @@
-"""Both ends of a lossless link: flits with heads, and credits for the landing buffer."""
+"""Both ends of a lossless link: flits with heads, and credits for the landing buffer.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

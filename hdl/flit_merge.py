@@ -1,4 +1,7 @@
-"""Which contributions are added ahead of their row, where a chunk gets many of them."""
+"""Which contributions are added ahead of their row, where a chunk gets many of them.
+
+Golden model: `gradnic.models.collective`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, memory, stream, wiring

@@ -1,4 +1,7 @@
-"""One port's way out: words of the engine become the flits of messages."""
+"""One port's way out: words of the engine become the flits of messages.
+
+Golden model: `gradnic.models.collective`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring

@@ -1,4 +1,7 @@
-"""A queue for paths whose cycles count: what comes to an empty one leaves in the next cycle."""
+"""A queue for paths whose cycles count: what comes to an empty one leaves in the next cycle.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring

@@ -1,4 +1,7 @@
-"""What the slots of the flit engine keep, and whose turn it is."""
+"""What the slots of the flit engine keep, and whose turn it is.
+
+Golden model: `gradnic.models.collective`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Mux, Signal
 from amaranth.utils import ceil_log2

@@ -1,4 +1,7 @@
-"""FP32 arithmetic of the decoders: integers to floats, and products rounded to nearest even."""
+"""FP32 arithmetic of the decoders: integers to floats, and products rounded to nearest even.
+
+Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring

@@ -1,4 +1,7 @@
-"""Where frames wait until all of them was seen: the common part of gates."""
+"""Where frames wait until all of them was seen: the common part of gates.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Mux, Signal
 from amaranth.lib import data

@@ -1,4 +1,7 @@
-"""The head of a frame, its first 64 bytes: collected, read field by field, checked."""
+"""The head of a frame, its first 64 bytes: collected, read field by field, checked.
+
+Plumbing: no golden model of its own.
+"""
 
 from types import SimpleNamespace
 

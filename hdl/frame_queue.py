@@ -1,4 +1,7 @@
-"""Queue between the parser and the codec: waits, or drops whole frames where nobody may wait."""
+"""Queue between the parser and the codec: waits, or drops whole frames where nobody may wait.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring

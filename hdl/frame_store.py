@@ -1,4 +1,7 @@
-"""Ring buffer of whole frames, of which a reader takes all, a beginning, or nothing."""
+"""Ring buffer of whole frames, of which a reader takes all, a beginning, or nothing.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,4 +1,7 @@
-"""The way of our frames through the card: codec on one side, the frame as it came on the other."""
+"""The way of our frames through the card: codec on one side, the frame as it came on the other.
+
+Golden model: `gradnic.models.inline`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

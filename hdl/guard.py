@@ -1,4 +1,7 @@
-"""Cuts frames that are too long, or never end."""
+"""Cuts frames that are too long, or never end.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring

@@ -1,4 +1,7 @@
-"""Walsh-Hadamard transform as a stream: a block of elements in, its transform out, no bubble."""
+"""Walsh-Hadamard transform as a stream: a block of elements in, its transform out, no bubble.
+
+Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+"""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,7 @@
-"""Turns THC indices of 4 bits into levels of 8 bits, as they are summed."""
+"""Turns THC indices of 4 bits into levels of 8 bits, as they are summed.
+
+Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

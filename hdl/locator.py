@@ -1,4 +1,7 @@
-"""Finds the chunk and the place in it of an element offset, or of a packet number."""
+"""Finds the chunk and the place in it of an element offset, or of a packet number.
+
+Golden model: `gradnic.models.offload_plan`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,4 +1,7 @@
-"""Block RAM that runs at full speed: read data two cycles after the address."""
+"""Block RAM that runs at full speed: read data two cycles after the address.
+
+Plumbing: no golden model of its own.
+"""
 
 from functools import cached_property
 

@@ -1,4 +1,7 @@
-"""Pipelined multiplier, for which an ECP5 uses the registers inside its multiplier blocks."""
+"""Pipelined multiplier, for which an ECP5 uses the registers inside its multiplier blocks.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, ClockSignal, Const, Instance, Module, Signal, signed, unsigned
 from amaranth.lib import wiring

@@ -1,4 +1,7 @@
-"""The offload card: its core, and the registers by which a host drives it."""
+"""The offload card: its core, and the registers by which a host drives it.
+
+Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream, wiring

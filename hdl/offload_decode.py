@@ -1,4 +1,7 @@
-"""Turns the payloads that came into floats, and sorts out what is not of the round's codec."""
+"""Turns the payloads that came into floats, and sorts out what is not of the round's codec.
+
+Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+"""
 
 from types import SimpleNamespace
 

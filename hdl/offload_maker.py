@@ -1,4 +1,7 @@
-"""Makes packets: reads what belongs into each, adds it up, codes it, and writes its head."""
+"""Makes packets: reads what belongs into each, adds it up, codes it, and writes its head.
+
+Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

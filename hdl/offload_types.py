@@ -1,4 +1,7 @@
-"""Records that the parts of the offload card hand to each other, and what the host has set."""
+"""Records that the parts of the offload card hand to each other, and what the host has set.
+
+Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+"""
 
 from amaranth.lib import data
 from amaranth.utils import ceil_log2

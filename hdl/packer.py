@@ -1,4 +1,7 @@
-"""Payload packer of the compressor: lanes in, full rows and tails out, never a stall."""
+"""Payload packer of the compressor: lanes in, full rows and tails out, never a stall.
+
+Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring

@@ -1,4 +1,7 @@
-"""Store-and-forward FIFO that drops a frame after the fact."""
+"""Store-and-forward FIFO that drops a frame after the fact.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring

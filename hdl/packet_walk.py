@@ -1,4 +1,7 @@
-"""Steps from packet to packet of a tensor: chunk, place in it, and elements of each."""
+"""Steps from packet to packet of a tensor: chunk, place in it, and elements of each.
+
+Golden model: `gradnic.models.offload_plan`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring

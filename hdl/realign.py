@@ -1,4 +1,7 @@
-"""Takes the payload out of a frame: shifts it from its place down to byte 0 of a beat."""
+"""Takes the payload out of a frame: shifts it from its place down to byte 0 of a beat.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

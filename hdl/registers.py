@@ -1,4 +1,7 @@
-"""Register bank on AXI4-Lite: the circuit of a `gradnic.registers.RegisterMap`."""
+"""Register bank on AXI4-Lite: the circuit of a `gradnic.registers.RegisterMap`.
+
+Golden model: `gradnic.registers`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring

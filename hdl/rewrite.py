@@ -1,4 +1,7 @@
-"""New heads for frames whose payload changed: lengths, checksum, ToS, and the gradnic fields."""
+"""New heads for frames whose payload changed: lengths, checksum, ToS, and the gradnic fields.
+
+Golden model: `gradnic.models.inline`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring

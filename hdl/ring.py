@@ -1,4 +1,7 @@
-"""Queue on block RAM: the ring that the block and packet FIFOs share, and the block FIFO."""
+"""Queue on block RAM: the ring that the block and packet FIFOs share, and the block FIFO.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream, wiring

@@ -1,4 +1,7 @@
-"""Merges streams of frames fairly: the sources take turns."""
+"""Merges streams of frames fairly: the sources take turns.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring

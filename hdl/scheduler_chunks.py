@@ -1,4 +1,7 @@
-"""What a node knows of its chunks: contributions so far, left, final; one access a cycle."""
+"""What a node knows of its chunks: contributions so far, left, final; one access a cycle.
+
+Golden model: `gradnic.models.scheduler`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

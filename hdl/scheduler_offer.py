@@ -1,4 +1,7 @@
-"""The way out of the scheduler: the oldest row, on offer once it may leave."""
+"""The way out of the scheduler: the oldest row, on offer once it may leave.
+
+Golden model: `gradnic.models.scheduler`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring

@@ -1,4 +1,7 @@
-"""Rows that wait: each remembers what is still missing, the oldest leaves first."""
+"""Rows that wait: each remembers what is still missing, the oldest leaves first.
+
+Golden model: `gradnic.models.scheduler`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

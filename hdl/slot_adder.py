@@ -1,4 +1,7 @@
-"""Carries out what the slot rule decided: adds payloads to rows of the store, and sends sums."""
+"""Carries out what the slot rule decided: adds payloads to rows of the store, and sends sums.
+
+Golden model: `gradnic.models.aggregate`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

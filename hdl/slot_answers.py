@@ -1,4 +1,7 @@
-"""Sends what slots answer: heads, and behind each its sum, cut into beats."""
+"""Sends what slots answer: heads, and behind each its sum, cut into beats.
+
+Golden model: `gradnic.models.aggregate`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,4 +1,7 @@
-"""A column of the store: a few lanes' sums of all slots, their tables and adders."""
+"""A column of the store: a few lanes' sums of all slots, their tables and adders.
+
+Golden model: `gradnic.models.aggregate`, of the whole that this is a part of.
+"""
 
 from functools import reduce
 from operator import or_

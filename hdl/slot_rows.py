@@ -1,4 +1,7 @@
-"""Cuts payloads into rows of the store: one row per cycle, or one beat where that is slower."""
+"""Cuts payloads into rows of the store: one row per cycle, or one beat where that is slower.
+
+Golden model: `gradnic.models.aggregate`, of the whole that this is a part of.
+"""
 
 from types import SimpleNamespace
 

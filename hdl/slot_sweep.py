@@ -1,4 +1,7 @@
-"""Visits every slot: closes those whose time is over, and forgets those of a job that is gone."""
+"""Visits every slot: closes those whose time is over, and forgets those of a job that is gone.
+
+Golden model: `gradnic.models.aggregate`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,4 +1,7 @@
-"""What a contribution may do to its slot, decided before anything changes."""
+"""What a contribution may do to its slot, decided before anything changes.
+
+Golden model: `gradnic.models.aggregate`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring

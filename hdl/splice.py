@@ -1,4 +1,7 @@
-"""Puts a head and a payload together into one frame."""
+"""Puts a head and a payload together into one frame.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring

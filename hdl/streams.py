@@ -2,6 +2,8 @@
 
 Every edge inside is an `amaranth.lib.stream`: an offer is kept until taken, and ``valid`` never
 waits for ``ready``. Byte 0 of a beat is ``data[7:0]``, as on AXI4-Stream.
+
+Plumbing: no golden model of its own.
 """
 
 from amaranth.hdl import Module, Mux, Signal, Value

@@ -1,4 +1,7 @@
-"""Second half of a THC worker's way up: rotated values become indices, by table and dice."""
+"""Second half of a THC worker's way up: rotated values become indices, by table and dice.
+
+Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring

@@ -1,4 +1,7 @@
-"""First half of a THC worker's way up: floats over their block's norm, as fixed point."""
+"""First half of a THC worker's way up: floats over their block's norm, as fixed point.
+
+Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring

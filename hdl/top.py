@@ -1,4 +1,7 @@
-"""Puts AXI4-Stream and AXI4-Lite ports, with the names that shells expect, around a component."""
+"""Puts AXI4-Stream and AXI4-Lite ports, with the names that shells expect, around a component.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Shape, Value
 from amaranth.lib import data, stream, wiring

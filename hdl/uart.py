@@ -1,4 +1,7 @@
-"""Serial output for boards: bytes to an asynchronous line, 8N1."""
+"""Serial output for boards: bytes to an asynchronous line, 8N1.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import stream, wiring

@@ -1,4 +1,7 @@
-"""Converts a stream between beat widths."""
+"""Converts a stream between beat widths.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
