@@ -114,7 +114,7 @@ Head = data.StructLayout(
         "arg": 32,
         "tos": 8,
         "neighbor": ceil_log2(N_NEIGHBORS),
-        "length": 13,
+        "length": 14,
         "body": 8 * BODY,
     }
 )

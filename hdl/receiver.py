@@ -255,7 +255,11 @@ class Receiver(wiring.Component):
         end = Signal(NUMBER_WIDTH + 1, reset_less=True)  # of a PROBE's range
         coded = self.round.codec.coded
         m.d.sync += [
-            fits.eq((place.within < n_here) & (place.chunk <= cut.last_chunk)),
+            fits.eq(
+                (place.within < n_here)
+                & (place.chunk <= cut.last_chunk)
+                & ~(packet.chunk >> CHUNK_WIDTH).any()  # bits that `place` has no room for
+            ),
             end.eq(place.within + head.elems),
             too_far.eq(end > n_here),
         ]
@@ -488,7 +492,7 @@ class Receiver(wiring.Component):
             early.eq(Drop.NONE),
             reason.eq(early),
         ]
-        with m.If(~packet.whole | ~fits | ~ledger.found | (packet.chunk >> CHUNK_WIDTH).any()):
+        with m.If(~packet.whole | ~fits | ~ledger.found):
             m.d.sync += early.eq(Drop.CONFIG)
         with m.Elif(~right_size):
             m.d.sync += early.eq(Drop.LENGTH)
