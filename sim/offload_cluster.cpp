@@ -76,7 +76,6 @@ struct Port {
 	Frame to_host;
 	std::vector<Frame> host_got;
 	Programs programs;
-	int64_t n_broken = 0, free_at = 0;  // frames of the breaker to come; when the next one may
 };
 
 struct Card {
@@ -98,7 +97,6 @@ struct Cluster {
 	std::vector<uint8_t> sent_bytes;
 	std::vector<int32_t> given;  // node, neighbor, number of each packet that was given up
 
-	Breaker breaker;
 	int64_t upset_node = 0, upset_bit = 0, upset_at = -1;
 
 	static void offer(const Frame &frame, size_t place, Beat &beat) {
@@ -119,11 +117,6 @@ struct Cluster {
 				port.entering = port.wire.top().bytes;
 				port.place = 0;
 				port.wire.pop();
-			} else if (port.entering.empty() && port.n_broken && now >= port.free_at) {
-				port.entering = breaker.next();
-				port.place = 0;
-				port.n_broken--;
-				port.free_at = now + (port.entering.size() + WIRE_MORE) / rules.link_bytes;
 			}
 			Beat beat{};
 			bool any = !port.entering.empty();
@@ -425,25 +418,6 @@ int64_t cluster_program_counts(void *self, int64_t node, int64_t port, int64_t *
 	counts[0] = p.n_made, counts[1] = p.n_good, counts[2] = p.n_wrong;
 	*left_at = p.left_at.data();
 	return p.left_at.size();
-}
-
-// Frames and fields that the breaker works on.
-void cluster_breaker(void *self, int64_t seed, int64_t n_fields, const Field *fields) {
-	Breaker &b = cluster(self).breaker;
-	b.state = seed, b.corpus.clear(), b.fields.assign(fields, fields + n_fields);
-}
-
-void cluster_specimen(void *self, int64_t n, const uint8_t *bytes) {
-	cluster(self).breaker.corpus.emplace_back(bytes, bytes + n);
-}
-
-// `n` broken frames arrive at a port, one behind the other; their kinds so far.
-void cluster_break(void *self, int64_t node, int64_t port, int64_t n, int64_t *kinds) {
-	Cluster &c = cluster(self);
-	Port &at = c.cards[node].ports[port];
-	for (at.n_broken = n; at.n_broken || !at.entering.empty();)
-		c.cycle();
-	std::copy(c.breaker.kinds, c.breaker.kinds + N_KINDS, kinds);
 }
 
 void cluster_idle(void *self, int64_t n) {

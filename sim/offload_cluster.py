@@ -368,11 +368,6 @@ class OffloadCluster:
         lengths = ((k, got(k)) for k in range(got(-1)))
         return [ctypes.string_at(octets.value, n) for _, n in lengths]
 
-    def snapshot(self, node):
-        """A card's two memories as they are now."""
-        sizes = 2 * self.result_at, self.result_at * self.n_ranks
-        return [self._memory(node, which, size).copy() for which, size in enumerate(sizes)]
-
     def counts(self, node):
         """What the card counted in the runs so far: {name: number}."""
         names = [drop.name.lower() for drop in Drop][1:] + ["accepted", "given_up", "outside"]

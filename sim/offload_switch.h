@@ -37,7 +37,7 @@ struct Egress {
 		if (ip && depth > threshold && ecn != 3) {
 			n_marked++;
 			frame[15] |= 3;
-			Breaker::sign(frame);
+			sign(frame);
 		}
 		used[queue] = depth;
 		queues[queue].push_back(std::move(frame));

@@ -1,5 +1,5 @@
-// Traffic that is not the cards' own: frames of other programs, checked where they end, and frames
-// of ours that somebody broke. Included by `offload_cluster.cpp`.
+// Traffic that is not the cards' own: frames of other programs, checked where they end. Included by
+// `offload_cluster.cpp`.
 
 #pragma once
 
@@ -69,81 +69,16 @@ struct Programs {
 	}
 };
 
-struct Field {  // of a head, most significant bit first
-	int32_t bit, width;
-};
-
-enum Kind { FIELD, FIELDS, BYTES, CUT, GROWN, OVERSIZE, N_KINDS };
-
-// Breaks frames of a corpus, one after the other, always in the same way for one seed.
-struct Breaker {
-	std::vector<Frame> corpus;
-	std::vector<Field> fields;
-	uint64_t state = 1;
-	int64_t kinds[N_KINDS] = {};
-
-	uint32_t draw(uint32_t n) {
-		state = state * 6364136223846793005u + 1442695040888963407u;
-		return uint32_t(state >> 33) % n;
-	}
-	void change(Frame &frame) {  // a field: one bit of it, all of it, or to its least or most
-		const Field &f = fields[draw(fields.size())];
-		enum { BIT, ANY, LEAST, MOST, N_WAYS };
-		uint32_t how = draw(N_WAYS), word = draw(0x7FFFFFFF);
-		for (int k = 0; k < f.width; k++) {
-			size_t bit = f.bit + k;
-			if (bit / 8 >= frame.size())
-				return;
-			uint8_t mask = 0x80 >> bit % 8;
-			bool on = frame[bit / 8] & mask;
-			switch (how) {
-			case BIT: on ^= k == int(word % f.width); break;
-			case ANY: on = word >> k % 31 & 1; break;
-			case LEAST: on = false; break;
-			case MOST: on = true; break;
-			}
-			frame[bit / 8] = on ? frame[bit / 8] | mask : frame[bit / 8] & ~mask;
-		}
-	}
-	static void sign(Frame &frame) {  // the IPv4 header's checksum, as the header says now
-		if (frame.size() < 34)
-			return;
-		put(frame, 24, 0, 2);
-		uint32_t sum = 0;
-		for (int k = 14; k < 34; k += 2)
-			sum += get(frame, k, 2);
-		sum = (sum & 0xFFFF) + (sum >> 16);
-		put(frame, 24, ~(sum + (sum >> 16)) & 0xFFFF, 2);
-	}
-	Frame next() {
-		Frame frame = corpus[draw(corpus.size())];
-		Kind kind = draw(4096) ? Kind(draw(OVERSIZE)) : OVERSIZE;
-		kinds[kind]++;
-		switch (kind) {
-		case FIELD:
-			change(frame);
-			break;
-		case FIELDS:
-			for (uint32_t n = 2 + draw(4); n; n--)
-				change(frame);
-			break;
-		case CUT:
-			frame.resize(1 + draw(frame.size()));
-			break;
-		case GROWN:
-			frame.resize(frame.size() + 1 + draw(200), uint8_t(draw(256)));
-			break;
-		case OVERSIZE:
-			frame.resize(9000 + draw(12000), uint8_t(draw(256)));
-			break;
-		default:  // of the heads
-			for (uint32_t n = 1 + draw(8); n; n--)
-				frame[draw(std::min<size_t>(frame.size(), 64))] = draw(256);
-		}
-		if (draw(2))
-			sign(frame);
-		return frame;
-	}
-};
+// Writes the IPv4 header's checksum, as the rest of the header asks for.
+inline void sign(Frame &frame) {
+	if (frame.size() < 34)
+		return;
+	put(frame, 24, 0, 2);
+	uint32_t sum = 0;
+	for (int k = 14; k < 34; k += 2)
+		sum += get(frame, k, 2);
+	sum = (sum & 0xFFFF) + (sum >> 16);
+	put(frame, 24, ~(sum + (sum >> 16)) & 0xFFFF, 2);
+}
 
 }  // namespace
