@@ -277,7 +277,9 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, decoder.arrivals, locator.i)
         wiring.connect(m, locator.o, receiver.arrivals)
         wiring.connect(m, decoder.verdicts, receiver.verdicts)
-        m.d.comb += self.dropped.eq(receiver.dropped | gate.dropped)
+        both = Signal()  # tell of LENGTH, in one cycle: the second is told a cycle late
+        m.d.sync += both.eq(receiver.dropped[Drop.LENGTH] & gate.dropped[Drop.LENGTH])
+        m.d.comb += self.dropped.eq(receiver.dropped | gate.dropped | both << Drop.LENGTH)
         m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS)
         wiring.connect(m, decoder.floats, waiting.i)
         return waiting.o
