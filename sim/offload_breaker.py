@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from ..formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
+from ..models import inceptionn
 from ..models.ipv4 import gradnic_frame
 from ..offload import MAX_FRAME, Subtype
 
@@ -36,11 +37,12 @@ class Kind(IntEnum):
     LENGTHS = 5  # both length fields, in agreement
     CLAIM = 6  # of another job, round, tensor, sender, place
     MARKED = 7  # bad by the MAC
-    LONG = 8  # kilobytes
+    PAYLOAD = 8  # bytes behind the heads
+    LONG = 9  # kilobytes
 
 
 NAMES = ("one field", "several fields", "bytes of the heads", "cut", "grown", "both lengths",
-         "another's", "marked bad", "oversize")  # fmt: skip
+         "another's", "marked bad", "bytes of the payload", "oversize")  # fmt: skip
 _RUNS = np.array(
     [
         (8 * f.stop - f.lsb - f.width, f.width)
@@ -54,8 +56,16 @@ _CLAIMS = [GRADNIC[name] for name in ("job", "src", "gen", "tensor", "seq", "ele
 class Setting:
     """Addresses and numbers of one round, drawn by `rng`, and the frames that are right in it.
 
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    coded : bool
+        Packets hold INCEPTIONN units, not raw floats.
+
     Members
     -------
+    codec : dict or None
+        Settings of `gradnic.models.inceptionn`.
     own, others : mac, ip, node, udp_port of the card and of its three neighbors.
     job, tensor, gen : int
     data : (frames, lengths, group) of all data packets, group after group of `GROUPS`.
@@ -63,7 +73,12 @@ class Setting:
     stops : (frames, lengths) that end the runs which the card sends.
     """
 
-    def __init__(self, rng):
+    def __init__(self, rng, *, coded=False):
+        self.codec, self._units = None, {}
+        if coded:
+            mode = ("strict", "paper")[int(rng.integers(2))]
+            exponent, prescale = int(rng.integers(113, 127)), int(rng.integers(-3, 4))
+            self.codec = {"mode": mode, "exponent": exponent, "prescale": prescale}
         self.job, self.tensor = int(rng.integers(256)), int(rng.integers(2**16))
         self.gen = int(rng.integers(2**16))
         port = int(rng.integers(1024, 2**16))
@@ -78,10 +93,10 @@ class Setting:
             for q in range(N_HERE[chunk]):
                 number = chunk * PER_CHUNK + q
                 leaves = 6 if ph else LEAVES[neighbor]
-                fields = {"op": Op.RAW, "ph": ph, "slot": chunk, "p0": leaves}
+                fields = {"ph": ph, "slot": chunk, **self.parameters(leaves)}
                 fields |= {"seq": (chunk * CHUNK + q * PACKET) // 16, "elems": elems_of(number)}
                 fields |= {"arg": leaves << 20}
-                payload = rng.bytes(4 * fields["elems"])
+                payload = self._payload(rng, fields["elems"])
                 data.append(self._frame(neighbor, fields, payload))
                 group.append(k)
         self.data = *_table(data), np.array(group)
@@ -100,6 +115,32 @@ class Setting:
                 for neighbor, ph, chunk in RUNS
             ]
         )
+
+    def parameters(self, leaves):
+        """OP, P0 and P1 of a data packet."""
+        if not self.codec:
+            return {"op": Op.RAW, "p0": min(leaves, 255), "p1": 0}
+        p0 = (self.codec["mode"] == "paper") << 7 | self.codec["exponent"]
+        return {"op": Op.INC, "p0": p0, "p1": self.codec["prescale"] & 0xFF}
+
+    def _payload(self, rng, elems):
+        if not self.codec:
+            return rng.bytes(4 * elems)
+        floats = rng.standard_normal(elems) * 2.0 ** rng.integers(-14, 3, elems)
+        return inceptionn.compress(floats.astype(np.float32), **self.codec)
+
+    def decode(self, payload, elems):
+        """Bytes of the floats in a payload, None if its unit is unsound."""
+        if not self.codec:
+            return payload
+        key = payload, elems
+        if key not in self._units:
+            try:
+                floats = inceptionn.decompress(payload, elems, **self.codec)
+                self._units[key] = floats.astype("<f4").tobytes()
+            except ValueError:
+                self._units[key] = None
+        return self._units[key]
 
     def _ask(self, neighbor, subtype, ph, chunk, first, count, rng):
         fields = {"op": Op.CONTROL, "p0": subtype, "ph": ph, "slot": chunk, "elems": count}
@@ -172,6 +213,11 @@ def breaks(rng, setting, n, *, long=0):
         frames[some, rng.integers(HEAD_BYTES, size=len(some))] = rng.integers(256, size=len(some))
     rows = kinds == Kind.CUT
     lengths[rows] = rng.integers(1, lengths[rows] + 1)
+    rows = np.flatnonzero(kinds == Kind.PAYLOAD)
+    for _ in range(2):
+        frames[rows, rng.integers(HEAD_BYTES, np.maximum(lengths[rows], HEAD_BYTES + 1))] = (
+            rng.integers(256, size=len(rows))
+        )
     rows = np.flatnonzero(kinds == Kind.GROWN)
     fill = rng.integers(256, size=len(rows), dtype=np.uint8)
     more = rng.integers(1, 201, len(rows))
@@ -258,7 +304,7 @@ def _claim(rng, frames, rows, setting):
 
 
 def _lengthen(rng, frames, lengths, rows):
-    """Kilobytes: around the longest that is taken, longer, or what a narrow length field forgets."""
+    """Kilobytes: about as long as may be, longer, or by what a narrow length field forgets."""
     n = len(rows)
     how = rng.integers(3, size=n)
     sizes = [

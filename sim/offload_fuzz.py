@@ -6,6 +6,7 @@ round must end. What each frame leads to, `gradnic.sim.offload_judge` knows. Cop
 frames: what it sends of its own accord, all others must send.
 """
 
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -16,6 +17,7 @@ from gradnic.table import GATHER, REDUCE, ROW, Layout
 
 from ..formats import ETHERNET, GRADNIC, HEAD_BYTES, Op
 from ..host import OffloadDriver
+from ..models import inceptionn
 from ..offload import COUNTERS, MAX_FRAME, REGISTERS, Drop, Subtype
 from . import encoding, offload_breaker, offload_judge
 from .bulk import COPIES, Bulk
@@ -37,7 +39,7 @@ from .offload_stand import CARD, N_BYTES, N_RANKS, WRITTEN, Act, Stand, Step, pa
 
 N_BROKEN = COPIES - 1  # frames a copy and round
 N_UP, N_DOWN, N_ASKS = 37, 7, 20  # right frames between them: packets up and down, CONTROL
-LONG_EVERY = 16  # rounds; in one of them each copy has a frame of kilobytes
+LONG_EVERY = 32  # rounds; in two of them each copy has a frame of kilobytes
 STALLS = 3  # in every other round: each port waits in one cycle of 8
 A_ROUND = (COPIES - 1) * N_BROKEN
 PACE = 28  # cycles a frame, so that the receiver keeps up
@@ -111,6 +113,10 @@ def _script(setting, parts):
         driver.register(region, address, N_ELEMS)
     driver.cut(N_ELEMS, n_chunks=len(N_HERE), chunk=CHUNK, packet=PACKET)
     driver.set("schedule", rows=len(rows), peers=len(setting.others), lockstep=0)
+    if codec := setting.codec:
+        told = {name: codec[name] for name in ("exponent", "prescale")}
+        told["prescale"] &= 0xFF
+        driver.set("codec", coded=1, norm=0, thc=0, paper=int(codec["mode"] == "paper"), **told)
     driver.write("t_probe", 2**24 - 1)
     driver.set("round", tensor=setting.tensor, gen=(setting.gen - 1) % 2**16)
     driver.set("control", armed=1, clear=0, start=0, abort=0)
@@ -133,6 +139,8 @@ class Round:
     copies : int, at least 2
     long : bool
         Whether the last broken frame of each copy has kilobytes.
+    coded : bool
+        Whether packets are coded with INCEPTIONN.
 
     Members
     -------
@@ -140,10 +148,10 @@ class Round:
         Kinds are without copy 0.
     """
 
-    def __init__(self, seed, *, copies=COPIES, long=False):
+    def __init__(self, seed, *, copies=COPIES, long=False, coded=False):
         rng = np.random.default_rng(seed)
         self.seed = int(rng.integers(2**31))
-        self.setting = setting = offload_breaker.Setting(rng)
+        self.setting = setting = offload_breaker.Setting(rng, coded=coded)
         frames, lengths, kinds = offload_breaker.breaks(
             rng, setting, copies * N_BROKEN, long=copies * long
         )
@@ -234,11 +242,11 @@ class Round:
         expected = {
             "words": self._words(fates, lengths, n_quiet),
             "host_rx": _beats(*arrivals, foreign, most=MAX_FRAME),
-            "landings": _written(frames, fates, 0),
+            "landings": _written(fates, 0),
         }
         most = {name: int(counts.max()) + 8 for name, (_, counts) in expected.items()}
         n_answers = np.bincount(fates.answer_copies).max(initial=0)
-        most |= {"mac_tx": int(5 * (n_answers + len(RUNS)) + 12 * N_SENT + 40), "results": AREA + 8}
+        most |= {"mac_tx": int(5 * (n_answers + len(RUNS)) + 14 * N_SENT + 40), "results": AREA + 8}
         idle = PAUSE + 500 << (stalls > 0)
         outputs, cycles = bulk.run(
             given, most, max_cycles=300_000, idle_cycles=idle, stalls=stalls, seed=self.seed
@@ -246,8 +254,8 @@ class Round:
         wrong = {}
         for name, (rows, counts) in expected.items():
             _note(wrong, name, _unlike(*_gather(outputs[name]), rows, counts))
-        _check_sent(fates, outputs["mac_tx"], wrong)
-        _check_results(frames, fates, outputs["results"], wrong)
+        _check_sent(setting.codec, fates, outputs["mac_tx"], wrong)
+        _check_results(setting.codec, fates, outputs["results"], wrong)
         return fates.fate[1:, : len(self.broken)][:, self.broken], wrong, cycles
 
     def _words(self, fates, lengths, n_quiet):
@@ -320,16 +328,18 @@ def _gather(output):
     )
 
 
-def _written(frames, fates, down):
+def _written(fates, down):
     """Beats that accepted packets of one direction must write: (rows, counts)."""
-    taken = (fates.fate == offload_judge.ACCEPTED) & (IS_DOWN[fates.group] == down)
+    accepted = fates.fate == offload_judge.ACCEPTED
+    taken = accepted & (IS_DOWN[fates.group] == down)
     number, group = fates.number[taken], fates.group[taken]
     n = np.array([elems_of(k) // 4 for k in range(len(FIRST))])[number]
     packet = np.repeat(np.arange(len(n)), n)
     at = np.arange(len(packet)) - np.repeat(np.cumsum(n) - n, n)
     first = FIRST[number] // 4 + (RESULT if down else LANDING) // N_BYTES
     first = first if down else first + RANKS[group] * AREA
-    data = frames[taken].reshape(len(n), -1, N_BYTES)[packet, HEAD_BYTES // N_BYTES + at]
+    octets = b"".join(itertools.compress(fates.taken, taken[accepted]))
+    data = np.frombuffer(octets, np.uint8).reshape(-1, N_BYTES)
     counts = np.zeros(taken.shape, np.int64)
     counts[taken] = n
     return _stores((first[packet] + at) * N_BYTES, data), counts.sum(axis=1)
@@ -340,18 +350,20 @@ def _stores(address, data):
     return encoding.pack(WRITTEN, address=address, data=data, keep=keep)
 
 
-def _check_results(frames, fates, output, wrong):
+def _check_results(codec, fates, output, wrong):
     """The results: what came down, in order, and the sums of the card's own chunk."""
     got, copy = _gather(output)
     copies = len(fates.fate)
     address = encoding.unpack(WRITTEN, got[:, : encoding.n_bytes(WRITTEN)])["address"]
     own = (address >= RESULT) & (address < RESULT + 4 * CHUNK)
-    _note(wrong, "results", _unlike(got[~own], copy[~own], *_written(frames, fates, 1)))
+    _note(wrong, "results", _unlike(got[~own], copy[~own], *_written(fates, 1)))
     beats = np.arange(CHUNK // 4)
     lanes = np.arange(4)
     total = _floats(beats + GRADIENT // N_BYTES, lanes, 0)
     for rank in range(N_RANKS):
         total = total + _floats(beats + LANDING // N_BYTES + rank * AREA, lanes, 1)
+    if codec:
+        total = inceptionn.image(total.reshape(-1), **codec).reshape(total.shape)
     rows = _stores(RESULT + beats * N_BYTES, total.view(np.uint8))
     order = np.lexsort((address[own], copy[own]))
     counts, rows = np.full(copies, len(rows)), np.tile(rows, (copies, 1))
@@ -393,7 +405,7 @@ def _frames(output):
     return out, lengths, copy[starts]
 
 
-def _check_sent(fates, output, wrong):
+def _check_sent(codec, fates, output, wrong):
     """Answers in order; the card's own frames, whose heads are those of copy 0."""
     frames, lengths, copy = _frames(output)
     subtype = GRADNIC.p0.get(frames) & 15
@@ -403,10 +415,10 @@ def _check_sent(fates, output, wrong):
     got = np.concatenate([frames, lengths[:, None].view(np.uint8)], axis=1)
     counts = np.bincount(fates.answer_copies, minlength=len(fates.fate))
     _note(wrong, "answers", _unlike(got[is_answer], copy[is_answer], rows, counts))
-    _check_own(fates, got[~is_answer], copy[~is_answer], wrong)
+    _check_own(codec, fates, got[~is_answer], copy[~is_answer], wrong)
 
 
-def _check_own(fates, frames, copy, wrong):
+def _check_own(codec, fates, frames, copy, wrong):
     """Packets and PROBEs, each once, with as many leaves as came in."""
     down, number = GRADNIC.ph.get(frames), GRADNIC.seq.get(frames)
     is_data = GRADNIC.op.get(frames) != Op.CONTROL
@@ -424,7 +436,7 @@ def _check_own(fates, frames, copy, wrong):
     number = np.minimum(number, len(FIRST) - 1)
     held = leaves[copy, down, number]
     right = GRADNIC.arg.get(frames) == held << 20
-    right &= GRADNIC.p0.get(frames) == np.minimum(held, 255)
+    right &= (GRADNIC.p0.get(frames) == np.minimum(held, 255)) | bool(codec)
     _note(wrong, "leaves", copy[is_data & ~right].tolist())
     GRADNIC.arg.put(frames, np.zeros(len(frames), np.int64))  # of PROBEs, the time
     data = frames[is_data]
@@ -468,8 +480,9 @@ def fuzz(n_frames, *, seed=1, jobs=None, progress=None):
 
 
 def _round(seed, number):
-    """A round, and its stalls."""
-    return Round((seed, number), long=number % LONG_EVERY == 0), STALLS * (number % 2)
+    """A round, and its stalls: with and without them, raw and coded."""
+    long, coded = number % LONG_EVERY in (0, LONG_EVERY - 1), number // 2 % 2 == 1
+    return Round((seed, number), long=long, coded=coded), STALLS * (number % 2)
 
 
 def _play(seed, number):

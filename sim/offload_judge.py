@@ -1,7 +1,7 @@
 """What an offload card must do with each frame of a round: numpy, many copies at once.
 
 The rules are those of `gradnic.offload.Drop` and docs/transport.md, for the rounds of
-`gradnic.sim.offload_breaker`: raw floats, no allowance.
+`gradnic.sim.offload_breaker`: raw floats or INCEPTIONN, no allowance.
 """
 
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ class Fates:
 
     fate : (copies, frames), `Drop` or one of the three above. group, number : of data packets in
     form, -1 elsewhere. leaves : contributions that a packet says it holds.
+    taken : bytes of the values of each accepted packet, in order, copy after copy.
     answers, n_answers : (n, 80) bytes of the answers, in order, copy after copy; their lengths and
     the copy of each.
     """
@@ -45,6 +46,7 @@ class Fates:
     group: np.ndarray
     number: np.ndarray
     leaves: np.ndarray
+    taken: list
     answers: np.ndarray
     answer_lengths: np.ndarray
     answer_copies: np.ndarray
@@ -114,7 +116,12 @@ def judge(frames, lengths, marked, setting):
     is_probe = ~is_data & (h["p0"] & 15 == Subtype.PROBE)
     decide(~is_data & ~is_probe, HEARD)
     mine = (h["tensor"] == setting.tensor) & (h["gen"] == setting.gen)
-    right = (h["op"] == Op.RAW) & (udp - 30 == 4 * h["elems"]) & (h["elems"] != 0)
+    told = setting.parameters(0)
+    right = h["op"] == told["op"]
+    if setting.codec:
+        right &= (h["p0"] == told["p0"]) & (h["p1"] == told["p1"]) & (udp > 30)
+    else:
+        right &= (udp - 30 == 4 * h["elems"]) & (h["elems"] != 0)
     decide(is_data & ~mine, Drop.NOT_READY)
     decide(is_data & ~right, Drop.CONFIG)
     before = setting.gen - 1  # the round that is over
@@ -145,6 +152,14 @@ def judge(frames, lengths, marked, setting):
     leaves = h["arg"] >> 20
     decide((leaves == 0) | (leaves > most), Drop.CONFIG)
 
+    at = np.flatnonzero(undecided)
+    values = {
+        k: setting.decode(whole[k, HEAD_BYTES : UDP.start + udp[k]].tobytes(), int(h["elems"][k]))
+        for k in at.tolist()
+    }
+    unsound = [k for k, octets in values.items() if octets is None]
+    fate[unsound], undecided[unsound] = Drop.CODEC, False
+
     # the first of each packet is taken
     at = np.flatnonzero(undecided)
     key = (at // n * len(GROUPS) + group[at]) * N_NUMBERS + number[at]
@@ -157,10 +172,11 @@ def judge(frames, lengths, marked, setting):
     answers = _answers(
         flat, h, setting, neighbor, came, stale, refused, probes, group, number, closed, n
     )
+    taken = [values[k] for k in np.flatnonzero(fate == ACCEPTED).tolist()]
     shape = copies, n
     return Fates(
         fate.reshape(shape), group.reshape(shape), number.reshape(shape), leaves.reshape(shape),
-        *answers,
+        taken, *answers,
     )  # fmt: skip
 
 
