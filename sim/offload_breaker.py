@@ -23,6 +23,13 @@ LEAVES = (1, 3, 2)  # that each neighbor's contributions stand for, at most
 # who sends what: (neighbor, on its way down, chunk), in the order of ranks
 GROUPS = ((0, 0, 0), (1, 0, 0), (2, 0, 0), (1, 0, 1), (2, 0, 1), (0, 1, 1))
 RUNS = ((0, 1, 0), (1, 1, 0), (2, 1, 0), (0, 0, 1), (1, 1, 1), (2, 1, 1))  # that the card sends
+N_SENT = sum(N_HERE[chunk] for _, _, chunk in RUNS)  # packets
+IS_DOWN = np.array([ph for _, ph, _ in GROUPS])
+RANKS = np.array(
+    [sum(g[1:] == (0, chunk) for g in GROUPS[:k]) for k, (_, _, chunk) in enumerate(GROUPS)]
+)
+FIRST = np.arange(len(N_HERE) * PER_CHUNK) % PER_CHUNK * PACKET
+FIRST += np.arange(len(FIRST)) // PER_CHUNK * CHUNK  # element of each packet number
 HELD_BACK = 2  # packets of each group that nobody breaks, so that no chunk is complete too soon
 
 
@@ -258,7 +265,8 @@ def _grow(frames, lengths, rows, more, fill):
     lengths[rows] += more
 
 
-def _put_lengths(frames, rows, udp):
+def put_lengths(frames, rows, udp):
+    """Write both length fields of some rows, in agreement, and the IPv4 checksum."""
     some = frames[rows]
     UDP.length.put(some, udp & 0xFFFF)
     IPV4.total_length.put(some, udp + 20 & 0xFFFF)
@@ -275,7 +283,7 @@ def _lengths(rng, frames, lengths, rows):
     _grow(frames, lengths, rows, np.maximum(more, 0), np.zeros(n, np.uint8))
     lengths[rows] += np.minimum(more, 0)
     wrong = np.where(rng.random(n) < 0.5, rng.integers(0, 400, n), rng.integers(0, 2**16, n))
-    _put_lengths(frames, rows, np.where(fits, lengths[rows] - UDP.start, wrong))
+    put_lengths(frames, rows, np.where(fits, lengths[rows] - UDP.start, wrong))
 
 
 def _claim(rng, frames, rows, setting):
@@ -314,4 +322,4 @@ def _lengthen(rng, frames, lengths, rows):
     ]
     lengths[rows] = np.choose(how, sizes)
     agree = rng.random(n) < 0.7
-    _put_lengths(frames, rows[agree], lengths[rows[agree]] - UDP.start)
+    put_lengths(frames, rows[agree], lengths[rows[agree]] - UDP.start)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from gradnic.models.offload import Card, Settings, Tensor
-from gradnic.sim import batch, offload_breaker, offload_fuzz, offload_judge
+from gradnic.sim import batch, offload_breaker, offload_judge
 from gradnic.sim.offload_breaker import Kind, Setting, breaks
+from gradnic.sim.offload_fuzz_round import N_BROKEN, Round
 from gradnic.sim.offload_stand import Stand
 
 from gradnic.commands.fuzz import command
@@ -59,22 +60,22 @@ def replace(one, copy, k, frame, **fields):
 
 @pytest.mark.parametrize("coded", [False, True])
 def test_every_frame_has_its_fate(stands, coded):
-    one = offload_fuzz.Round((3, coded), copies=3, long=True, coded=coded)
+    one = Round((3, int(coded)), copies=2, long=True, coded=coded)
     fates, wrong, _ = one.play(stands)
     assert wrong == {}
-    assert fates.shape == (2, offload_fuzz.N_BROKEN)
+    assert fates.shape == (1, N_BROKEN)
 
 
 def test_what_a_narrow_field_forgets(stands):
     """A payload of 8192 bytes and more; a PROBE whose chunk is 8192 and more."""
-    one = offload_fuzz.Round(5, copies=4, long=True)
+    one = Round(5, copies=4, long=True)
     frames, lengths, _ = one.setting.data
     for copy in (1, 2):  # of a packet that is not here yet
         one.frames[copy, -1] = frames[one.late[0][copy, 0]]
         one.lengths[copy, -1] = lengths[one.late[0][copy, 0]] + 8192 // copy
         one.marked[copy, -1] = False
-        offload_breaker._put_lengths(
-            one.frames[copy], np.array([offload_fuzz.N_BROKEN - 1]), one.lengths[copy, -1:] - 34
+        offload_breaker.put_lengths(
+            one.frames[copy], np.array([N_BROKEN - 1]), one.lengths[copy, -1:] - 34
         )
     asks = one.setting.asks[0]
     probe = asks[GRADNIC.p0.get(asks) == Subtype.PROBE][0]
@@ -87,7 +88,7 @@ def test_what_a_narrow_field_forgets(stands):
 
 def test_a_wrong_fate_is_seen(stands, monkeypatch):
     """A judge who lets one frame of a stranger pass, and one who expects a write too few."""
-    one = offload_fuzz.Round(6, copies=2)
+    one = Round(6, copies=2)
     right = offload_judge.judge
 
     def wrong(*arguments):
