@@ -63,7 +63,9 @@ def options(chosen):
 
 
 def _pairs_of_rows(found, device):
-    pairs = RAM_ROWS[device][: -(-len(found) // PAIR_CELLS)] if found else ()
+    if not found:
+        return {}
+    pairs = RAM_ROWS[device][: -(-len(found) // PAIR_CELLS)]
     chosen = {}
     for near, names in zip(pairs, _shared(found, len(pairs)), strict=True):
         first = (N_COLUMNS - -(-len(names) // 2)) // 2
@@ -95,8 +97,8 @@ def _two_rows(names):
 def _shared(found, n):
     """`n` lists of names, alike in length. Where they fit, no memory is torn apart."""
     names = [name for _, name in found]
-    if n <= 1:
-        return [names][:n]
+    if n == 1:
+        return [names]
     memories = {}
     for _, name in found:
         memories.setdefault(re.sub(r"\.bits\d+$", "", name), []).append(name)

@@ -25,6 +25,7 @@ from .critical import critical_path, fmax
 DEVICES = ("12k", "25k", "45k", "85k")
 SPEEDS = (6, 7, 8)
 RESET_FANOUT = 32  # registers that one copy of the reset serves
+CROWDED = 60_000  # registers: 8 share two resets, and there is no place for those of many copies
 _CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
 
 
@@ -239,10 +240,13 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
 def spread_reset(netlist):
     """Put a second rank of registers behind the boundary register of the reset.
 
-    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device.
+    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device. On a
+    `CROWDED` one nothing is done.
     netlist : Yosys JSON, one module; changed in place.
     """
     cells = netlist["cells"]
+    if sum(cell["type"] == "TRELLIS_FF" for cell in cells.values()) > CROWDED:
+        return
     port = netlist["ports"]["rst"]["bits"][0]
     first = next((c for c in cells.values() if port in c["connections"].get("DI", [])), None)
     if first is None:

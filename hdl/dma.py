@@ -3,7 +3,7 @@
 Every range is checked against what the host registered before an address leaves the card.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -122,43 +122,42 @@ class BurstSplitter(wiring.Component):
             placed.size.eq(pairs.p.region.n_beats),
         ]
         checked_shape = data.StructLayout(
-            {"beat": beat_width, "n_beats": LENGTH_WIDTH, "refused": 1}
+            {"beat": beat_width, "n_less_1": LENGTH_WIDTH, "any": 1, "refused": 1}
         )
         checked, ranges = step(m, "checked", places, checked_shape)
         m.d.comb += [
             checked.beat.eq(places.p.beat),
-            checked.n_beats.eq(places.p.n_beats),
+            checked.n_less_1.eq(places.p.n_beats - 1),
+            checked.any.eq(places.p.n_beats.any()),
             checked.refused.eq(places.p.end > places.p.size),
         ]
 
         busy, offered = Signal(), Signal()
         beat = Signal(beat_width, reset_less=True)
-        left = Signal(LENGTH_WIDTH, reset_less=True)
+        left = Signal(LENGTH_WIDTH, reset_less=True)  # beats of the range, less one
         refused = Signal(reset_less=True)
         burst = Signal(self.burst, reset_less=True)
-        n = Signal(low + 1, reset_less=True)  # beats of the burst on offer
         m.d.comb += [
             ranges.ready.eq(~busy),
             self.bursts.valid.eq(offered),
             self.bursts.p.eq(burst),
         ]
-        to_boundary = Signal(low + 1, reset_less=True)
+        to_boundary = Signal(low, reset_less=True)  # beats, less one
         fits = Signal()  # the rest of the range goes into one burst
-        m.d.comb += fits.eq(~left[low + 1 :].any() & (left[: low + 1] <= to_boundary))
+        m.d.comb += fits.eq(~left[low:].any() & (left[:low] <= to_boundary))
         with m.If(~busy):
             m.d.sync += [
-                busy.eq(ranges.valid & (ranges.p.n_beats != 0)),
+                busy.eq(ranges.valid & ranges.p.any),
                 beat.eq(ranges.p.beat),
-                left.eq(ranges.p.n_beats),
-                to_boundary.eq(self.burst_beats - ranges.p.beat[:low]),
+                left.eq(ranges.p.n_less_1),
+                to_boundary.eq(~ranges.p.beat[:low]),
                 refused.eq(ranges.p.refused),
             ]
         with m.Elif(~offered):
             m.d.sync += [
                 offered.eq(1),
-                n.eq(Mux(fits, left, to_boundary)),
                 burst.beat.eq(beat),
-                burst.n_less_1.eq(Mux(fits, left, to_boundary) - 1),
+                burst.n_less_1.eq(Mux(fits, left, to_boundary)),
                 burst.ends.eq(fits),
                 burst.refused.eq(refused),
             ]
@@ -166,9 +165,9 @@ class BurstSplitter(wiring.Component):
             m.d.sync += [
                 offered.eq(0),
                 busy.eq(~burst.ends),
-                beat.eq(beat + n),
-                left.eq(left - n),
-                to_boundary.eq(self.burst_beats),
+                beat.eq((beat[low:] + 1) << low),
+                left.eq(left + ~Cat(to_boundary, 0).as_signed()),
+                to_boundary.eq(-1),
             ]
         return m
 
@@ -237,11 +236,12 @@ class ReadEngine(wiring.Component):
 
         # A burst starts when its beats have room; what leaves gives room back a cycle later. The
         # splitter rests a cycle after each burst, so `room` may know of one two cycles later.
-        held = Signal(range(self.store_beats + 1))
-        room, left = Signal(init=1), Signal()
-        go, went = Signal(), Signal()
-        n_less_1 = Signal.like(burst.n_less_1, reset_less=True)
+        most = self.store_beats - self.burst_beats
+        spare = Signal(range(-self.burst_beats, most + 1), init=most)  # beyond a whole burst
+        taken = Signal(signed(len(burst.n_less_1) + 1))  # by a burst: its beats, below 0
+        room, left, go = Signal(), Signal(), Signal()
         m.d.comb += [
+            room.eq(~spare[-1]),
             go.eq(splitter.bursts.valid & room & awaited.i.ready & requests.i.ready),
             splitter.bursts.ready.eq(room & awaited.i.ready & requests.i.ready),
             awaited.i.valid.eq(go),
@@ -254,14 +254,12 @@ class ReadEngine(wiring.Component):
             port.arvalid.eq(requests.o.valid),
             requests.o.ready.eq(port.arready),
         ]
-        grown = Signal.like(held)
-        m.d.comb += grown.eq(held + Mux(went, n_less_1 + 1, 0))
+        less = Cat(burst.n_less_1, 0)
         m.d.sync += [
-            went.eq(go),
-            n_less_1.eq(burst.n_less_1),
+            taken.eq(Mux(go, ~less, 0)),
             left.eq(self.beats.valid & self.beats.ready),
-            held.eq(grown - left),
-            room.eq(grown <= self.store_beats - self.burst_beats),
+            # one carry chain: what has left is the carry into it
+            spare.eq((Cat(1, spare).as_signed() + Cat(left, taken).as_signed()) >> 1),
             self.refused.eq(go & burst.refused & burst.ends),
         ]
 

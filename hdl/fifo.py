@@ -44,8 +44,7 @@ class FIFO(wiring.Component):
     """Queue of ``depth`` beats, plus one in the output register: 1 beat per cycle.
 
     A beat taken in cycle t is offered in cycle t + `latency` at the earliest. When ``depth`` beats
-    wait behind the output register, ``i.ready`` is low from the next cycle on; nothing is ever
-    lost.
+    wait behind the output register, ``i.ready`` is low from the next cycle on; nothing is lost.
     The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
     without a comparison. It is one cycle old: ``o.ready`` comes late and reaches one flag of it,
     not every bit.

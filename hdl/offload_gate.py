@@ -141,10 +141,8 @@ class PacketGate(wiring.Component):
             self.values.valid.eq(frames.valid & kinds.valid & in_body & ~is_text),
             texts.i.payload.eq(frames.p.data),
             texts.i.valid.eq(frames.valid & kinds.valid & is_first & is_text),
-            frames.ready.eq(
-                kinds.valid
-                & (~in_body | Mux(is_text, ~is_first | texts.i.ready, self.values.ready))
-            ),
+            # `texts` has room: it is as deep as `heads`, where the head of each text waits
+            frames.ready.eq(kinds.valid & (~in_body | is_text | self.values.ready)),
             step.eq(frames.valid & frames.ready),
             kinds.ready.eq(step & frames.p.last),
         ]

@@ -21,9 +21,9 @@ class Pace(wiring.Component):
     """Lets frames go at `rate` / 65536 of the line. An echo takes 7 cycles.
 
     Twin of `gradnic.models.sender.Pace`. Each cycle adds n_bytes * rate / 65536 bytes to the
-    credit, up to ``burst``; a frame goes while the credit is not below 0, and is paid for then. In
-    the cycle in which the rate rises, and behind a frame of fewer bytes than a cycle brings, the
-    credit may pass ``burst`` by less than n_bytes.
+    credit, up to ``burst``, at the rate of the cycle before; a frame goes while the credit is not
+    below 0, three cycles after the one before at the soonest. In the cycle in which the rate rises,
+    and while a frame is being paid for, the credit may pass ``burst`` by up to 3 * n_bytes.
 
     Parameters
     ----------
@@ -101,16 +101,24 @@ class Pace(wiring.Component):
         return m
 
     def _credit(self, m):
-        """Credit in 1/65536 bytes: what is spent is taken off before the cycle's share is added."""
+        """Credit in 1/65536 bytes. A frame is paid for two cycles after it went, and only then may
+        the next one go; one carry chain from register to register."""
         width = 16 + 16 + 2
         credit = Signal(signed(width))
         added = self.rate << ceil_log2(self.n_bytes)
         most = self.burst << 16
         limit = Signal(signed(width + 1), reset_less=True)  # from there on the credit is full
-        goes = self.frames.valid & self.frames.ready
-        m.d.comb += self.frames.ready.eq(~credit[-1])
-        m.d.sync += [limit.eq(most - added), credit.eq(credit + added)]
-        with m.If(credit > limit):
+        owes, pays = Signal(), Signal()
+        price = Signal(16, reset_less=True)
+        change = Signal(signed(width))
+        m.d.comb += self.frames.ready.eq(~(credit[-1] | owes | pays))
+        m.d.sync += [
+            owes.eq(self.frames.valid & self.frames.ready),
+            pays.eq(owes),
+            price.eq(self.frames.payload),
+            change.eq(added - (Mux(owes, price, 0) << 16)),
+            limit.eq(most - added),
+            credit.eq(credit + change),
+        ]
+        with m.If((credit > limit) & ~owes & ~pays):
             m.d.sync += credit.eq(most)
-        with m.If(goes):  # for more bytes than a cycle brings
-            m.d.sync += credit.eq(credit + added - (self.frames.payload << 16))

@@ -92,8 +92,12 @@ class RunSplitter(wiring.Component):
             self.runs.p.eq(run),
             self.left.p.eq(chunk),
         ]
-        ends_message = Signal()  # the last chunk of the message is the tensor's last
-        m.d.sync += ends_message.eq(message.first + message.count == cut.last_chunk)
+        final = Signal(CHUNK_WIDTH, reset_less=True)  # the last chunk of the message
+        ends_message = Signal()  # it is the tensor's last
+        m.d.sync += [
+            final.eq(message.first + message.count),
+            ends_message.eq(final == cut.last_chunk),
+        ]
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
@@ -136,7 +140,7 @@ class RunSplitter(wiring.Component):
                 m.d.comb += self.left.valid.eq(~message.gather)
                 with m.If(self.left.ready | message.gather):
                     m.d.sync += chunk.eq(chunk + 1)
-                    with m.If(message.gather | (chunk == message.first + message.count)):
+                    with m.If(message.gather | (chunk == final)):
                         with m.If(ends_message):
                             m.d.sync += n_packets.eq(
                                 n_packets - (cut.per_chunk - cut.last_per_chunk)[:NUMBER_WIDTH]

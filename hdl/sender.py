@@ -117,12 +117,20 @@ class Sender(wiring.Component):
     def _enter(self, m, runs, busy):
         """A new run takes the first free place, unless an answer may write a mask."""
         free = Cat(state == State.FREE for state in self.states)
-        place, any_free = Signal(range(N_RUNS)), Signal()  # as of two cycles before
-        take, taken = Signal(), Signal(2)
-        m.d.sync += [place.eq(first_of(free)), any_free.eq(free.any()), taken.eq(Cat(take, taken))]
+        first, any_free = Signal(range(N_RUNS)), Signal()
+        place, spot = Signal(range(N_RUNS)), Signal(N_RUNS)  # `first`, a cycle later
+        enters, take, taken = Signal(), Signal(), Signal(2)
+        m.d.sync += [
+            first.eq(first_of(free)),
+            any_free.eq(free.any()),
+            place.eq(first),
+            spot.eq(Cat(first == k for k in range(N_RUNS))),
+            enters.eq(runs.valid & any_free & ~(take | taken.any())),
+            taken.eq(Cat(take, taken)),
+        ]
         m.d.comb += [
-            runs.ready.eq(any_free & ~taken.any() & ~busy),
-            take.eq(runs.valid & runs.ready),
+            take.eq(enters & ~busy),
+            runs.ready.eq(take),
             self.run_write.en.eq(take),
             self.run_write.addr.eq(place),
             self.run_write.data.eq(runs.p),
@@ -135,7 +143,7 @@ class Sender(wiring.Component):
             ]
             m.d.sync += self.resent.bit_select(place, 1).eq(0)
             for k, state in enumerate(self.states):
-                with m.If(place == k):
+                with m.If(spot[k]):
                     m.d.sync += state.eq(State.SENDING)
 
     def _walk(self, m):
