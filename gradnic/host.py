@@ -260,7 +260,11 @@ class OffloadDriver(Driver):
         )
 
     def identify(self, *, mac, ip, node, job, **network):
-        """The card's own addresses, its node number, the job; network : fields of that register."""
+        """The card's own addresses, its node number, the job; network : fields of that register.
+
+        First of all after a reset of the card: tables are written by a bit that changes.
+        """
+        self._toggle = self.get("table_write")["toggle"]
         self.write("mac_low", mac & WORD)
         self.set("mac_high", value=mac >> 32, node=node, job=job)
         self.write("ip", ip)

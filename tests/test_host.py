@@ -150,6 +150,16 @@ def test_a_card_without_thc_refuses_its_rounds(words):
     card.start(3, 9)
 
 
+def test_tables_are_written_after_a_reset_of_the_card(words):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    at = offload.REGISTERS["table_write"].offset
+    for _ in range(2):
+        card.identify(mac=1, ip=2, node=3, job=4)
+        card.allow(0, 100)
+        assert words.words[at] >> 19 == 1
+        words.words.clear()
+
+
 class PagedMemory:
     """The window of `card_memory` over two memories of `kib` KiB; a read may overtake a write."""
 
