@@ -247,6 +247,33 @@ async def rate(dut):
 
 
 @cocotb.test()
+async def answers_wait(dut):
+    """Whoever asked takes nothing for a while: nothing is lost, and the memory takes no more."""
+    memory = await start(dut)
+    await memory.fill()
+    n, n_bursts, times = memory.n, 20, memory.times
+    times.clear()
+    memory.b.pause = memory.r.pause = True
+    for k in range(n_bursts):
+        size = dict(awsize=n.bit_length() - 1, awburst=INCR, awid=0)
+        await memory.aw.send(AxiAWTransaction(awaddr=k * n, awlen=0, **size))
+        await memory.w.send(AxiWTransaction(wdata=k, wstrb=(1 << n) - 1, wlast=1))
+        await memory.ask(HALF + PAGE * (k % 2), 16)
+        memory.bytes[k * n : (k + 1) * n] = np.frombuffer(k.to_bytes(n, "little"), np.uint8)
+    await ClockCycles(dut.clk, 100)
+    assert len(times["write_w"]) < n_bursts
+    assert len(times["read_ar"]) < n_bursts
+    memory.b.pause = memory.r.pause = False
+    for k in range(n_bursts):
+        assert int((await with_timeout(memory.b.recv(), PATIENCE_US, "us")).bresp) == OKAY
+        await memory.take(HALF + PAGE * (k % 2), 16)
+    await memory.read(0, n_bursts)
+    await ClockCycles(dut.clk, 50)
+    assert memory.b.empty()
+    assert memory.r.empty()
+
+
+@cocotb.test()
 async def reset_in_a_burst(dut):
     """Halves of bursts are forgotten; what was written before stays."""
     memory = await start(dut)
@@ -267,7 +294,7 @@ async def reset_in_a_burst(dut):
     assert memory.b.empty()
 
 
-TESTS = ["bursts_and_words", "refusals", "rate", "reset_in_a_burst"]
+TESTS = ["bursts_and_words", "refusals", "rate", "answers_wait", "reset_in_a_burst"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
