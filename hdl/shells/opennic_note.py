@@ -69,8 +69,9 @@ through bit 0 of the shell's user reset register: settings and counters return t
 
 - `tuser_size` is the size of the frame as it leaves, from its first beat on: frames are stored
   first. `tkeep` agrees with it.
-- `tuser_src` stays with its frame{own}; `tuser_dst` names the MAC port on the way out, and the
-  physical function of the same number on the way in.
+- `tuser_src` stays with its frame{own}.
+- `tuser_dst` names the MAC port on the way out, and the physical function of the same number on
+  the way in.
 - The shell has no mark for a bad frame. Frames that were cut at 16 KiB are dropped.
 - Registers come in `axil_aclk` and cross to `axis_aclk`; the two need no fixed phase. The paths
   between them carry Gray codes: bound them with `set_max_delay -datapath_only`, or leave the two
