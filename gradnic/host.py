@@ -7,8 +7,9 @@ other dependency, so it runs wherever Python does. In C the same map is a header
 """
 
 import time
+from functools import cached_property
 
-from . import inline, offload
+from . import card_memory, inline, offload
 from .registers import WORD_BYTES
 
 WORD = (1 << 32) - 1
@@ -162,6 +163,74 @@ class InlineDriver(Driver):
         )
 
 
+class MemoryDriver(Driver):
+    """Memory of an offload card, where that is on chip: bytes in and out, a word at a time.
+
+    Addresses are the card's. The host's own accesses must not meet: one program at a time.
+
+    Parameters
+    ----------
+    read, write, base, clock, sleep :
+        See `Driver`; the map is `gradnic.card_memory.REGISTERS`.
+    """
+
+    def __init__(self, read, write, **options):
+        super().__init__(card_memory.REGISTERS, read, write, **options)
+
+    @cached_property
+    def n_bytes(self):
+        """Bytes of each memory; ValueError if the card has none that the host reaches."""
+        kib = self.read("size")
+        if not kib:
+            raise ValueError("size must be 1 KiB or more, not 0: the card has no memory on chip")
+        return 1024 * kib
+
+    def store(self, memory, address, octets):
+        """Write bytes, whole words, to "gradient" or "landing" memory.
+
+        ValueError if they are not words within it.
+        """
+        places = self._places(memory, address, len(octets))
+        for k, at in enumerate(self._shown(places)):
+            word = int.from_bytes(octets[WORD_BYTES * k : WORD_BYTES * (k + 1)], "little")
+            self._write(at, word)
+
+    def load(self, memory, address, n_bytes):
+        """Read bytes, whole words; errors as of `store`."""
+        places = self._places(memory, address, n_bytes)
+        words = [self._read(at) & WORD for at in self._shown(places)]
+        return b"".join(word.to_bytes(WORD_BYTES, "little") for word in words)
+
+    def _places(self, memory, address, n_bytes):
+        """Where words stand, counted over all pages."""
+        if memory not in card_memory.MEMORIES:
+            names = " or ".join(card_memory.MEMORIES)
+            raise ValueError(f"memory must be {names}, not {memory!r}")
+        if address % WORD_BYTES or n_bytes % WORD_BYTES:
+            raise ValueError(
+                f"address and size must be multiples of {WORD_BYTES}, "
+                f"not {address:#x} and {n_bytes}"
+            )
+        if not 0 <= address <= address + n_bytes <= self.n_bytes:
+            raise ValueError(
+                f"{memory} memory must hold {n_bytes} bytes from {address:#x} on, "
+                f"not end at {self.n_bytes:#x}"
+            )
+        first = card_memory.MEMORIES.index(memory) * self.n_bytes + address
+        return range(first, first + n_bytes, WORD_BYTES)
+
+    def _shown(self, places):
+        """Address of each word, once the window shows its page."""
+        window, shown = self.map.window("words"), None
+        for place in places:
+            page, within = divmod(place, window.n_bytes)
+            if page != shown:
+                self.set("page", number=page)
+                self.wait("page", number=page)  # a read may overtake a write that is under way
+                shown = page
+            yield self.base + window.offset + within
+
+
 class OffloadDriver(Driver):
     """The offload card: tables, a tensor, rounds.
 
@@ -179,8 +248,23 @@ class OffloadDriver(Driver):
         self._port_bits = max(1, (n_ports - 1).bit_length())
         self._toggle = 0
 
+    @cached_property
+    def memory(self):
+        """The `MemoryDriver` of a card whose memory is on chip."""
+        return MemoryDriver(
+            self._read,
+            self._write,
+            base=self.base + card_memory.OFFSET,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+
     def identify(self, *, mac, ip, node, job, **network):
-        """The card's own addresses, its node number, the job; network : fields of that register."""
+        """The card's own addresses, its node number, the job; network : fields of that register.
+
+        First of all after a reset of the card: tables are written by a bit that changes.
+        """
+        self._toggle = self.get("table_write")["toggle"]
         self.write("mac_low", mac & WORD)
         self.set("mac_high", value=mac >> 32, node=node, job=job)
         self.write("ip", ip)

@@ -123,12 +123,30 @@ class Register:
 
 
 @dataclass(frozen=True)
+class Window:
+    """`n_bytes` of memory from `offset` on, behind the registers; the bank has no part in it."""
+
+    name: str
+    offset: int
+    n_bytes: int
+    doc: str
+
+    def __post_init__(self):
+        _check_name(self.name, "window name")
+        _check_doc(self.doc, self.name)
+        for what, value in (("offset", self.offset), ("n_bytes", self.n_bytes)):
+            if value < WORD_BYTES or value % WORD_BYTES:
+                raise ValueError(f"{what} of {self.name} must be a multiple of 4, not {value!r}")
+
+
+@dataclass(frozen=True)
 class RegisterMap:
-    """A named set of registers, sorted by offset, none overlapping."""
+    """A named set of registers, sorted by offset, none overlapping, and windows behind them."""
 
     name: str
     doc: str
     registers: tuple[Register, ...]
+    windows: tuple[Window, ...] = ()
 
     def __post_init__(self):
         _check_name(self.name, "map name")
@@ -147,6 +165,15 @@ class RegisterMap:
                     f"or the map is not sorted"
                 )
             stop = register.offset + WORD_BYTES * register.n_words
+        for window in self.windows:
+            if window.name in {register.name for register in self.registers}:
+                raise ValueError(f"{self.name} has a register and a window {window.name!r}")
+            if window.offset < stop:
+                raise ValueError(
+                    f"{window.name} at {window.offset:#x} overlaps what is before it, "
+                    f"or the map is not sorted"
+                )
+            stop = window.offset + window.n_bytes
 
     @cached_property
     def n_bytes(self):
@@ -163,6 +190,13 @@ class RegisterMap:
             if register.name == name:
                 return register
         raise KeyError(f"{self.name} has no register {name!r}")
+
+    def window(self, name):
+        """The window of a name; KeyError if there is none."""
+        for window in self.windows:
+            if window.name == name:
+                return window
+        raise KeyError(f"{self.name} has no window {name!r}")
 
     def __iter__(self):
         return iter(self.registers)
@@ -214,6 +248,13 @@ def markdown(register_map):
             reset = f.reset if r.access == "rw" else ""
             sign = ", two's complement" if f.signed else ""
             lines.append(f"| {r.name} | {_bits(f)} | {f.name} | {reset} | {cell(f.doc)}{sign} |")
+    if register_map.windows:
+        lines += ["", "## Windows", "", "| offset | window | bytes | meaning |"]
+        lines += ["| --- | --- | --- | --- |"]
+        lines += [
+            f"| 0x{w.offset:05X} | {w.name} | 0x{w.n_bytes:X} | {cell(w.doc)} |"
+            for w in register_map.windows
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -221,7 +262,8 @@ def c_header(register_map, *, prefix="GRADNIC"):
     """The map as a C header (C89 and later, C++): offsets in bytes, masks and shifts.
 
     ``<PREFIX>_<MAP>_<REGISTER>`` is the offset, with ``_<FIELD>_MASK`` and ``_<FIELD>_SHIFT``
-    for fields, ``_RESET`` for writable registers and ``_HIGH`` for the upper half of a counter.
+    for fields, ``_RESET`` for writable registers and ``_HIGH`` for the upper half of a counter;
+    ``_BYTES`` is the size of a window, and of all registers.
     """
     stem = f"{prefix}_{register_map.name}".upper()
     lines = [
@@ -245,4 +287,8 @@ def c_header(register_map, *, prefix="GRADNIC"):
                 f"#define {field}_MASK 0x{f.mask:08X}u /* {f.doc} */",
                 f"#define {field}_SHIFT {f.lsb}",
             ]
+    for w in register_map.windows:
+        name = f"{stem}_{w.name}".upper()
+        lines += ["", f"/* window: {w.doc} */", f"#define {name} 0x{w.offset:X}u"]
+        lines.append(f"#define {name}_BYTES 0x{w.n_bytes:X}u")
     return "\n".join([*lines, "", f"#endif /* {stem}_H */", ""])

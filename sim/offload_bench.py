@@ -25,17 +25,20 @@ _HEAD = {"job": 5, "src": 2, "gen": GEN, "set": 1, "tensor": TENSOR, "imp": 1}
 class Round:
     """The sum of two nodes at a card that is the root of all chunks.
 
+    n_elems : int, up to `N_ELEMS`; the last chunks are empty then.
+
     Members
     -------
-    mine, theirs : float32 (N_ELEMS,), of the card's host and of the other node.
+    mine, theirs : float32 (n_elems,), of the card's host and of the other node.
     packets : list of bytes, frames with `theirs`.
     probe : bytes, a frame that a card answers.
     """
 
-    def __init__(self, rng):
-        self.mine, self.theirs = rng.standard_normal((2, N_ELEMS)).astype(np.float32)
+    def __init__(self, rng, n_elems=N_ELEMS):
+        self.n_elems = n_elems
+        self.mine, self.theirs = rng.standard_normal((2, n_elems)).astype(np.float32)
         self.packets = []
-        for first in range(0, N_ELEMS, CHUNK):
+        for first in range(0, n_elems, CHUNK):
             chunk = self.theirs[first : first + CHUNK]
             for at in range(0, len(chunk), PACKET):
                 part = chunk[at : at + PACKET]
@@ -56,13 +59,13 @@ class Round:
         driver.load_rows(layout.pack(rows), layout.row_bytes)
         for chunk in range(N_CHUNKS):
             driver.set_places(chunk, {0: (0, 1)})
-        driver.register("gradient", GRADIENT, N_ELEMS)
-        driver.register("result", RESULT, N_ELEMS)
-        driver.register("landing", LANDING, N_ELEMS)
-        driver.cut(N_ELEMS, n_chunks=N_CHUNKS, chunk=CHUNK, packet=PACKET)
+        driver.register("gradient", GRADIENT, self.n_elems)
+        driver.register("result", RESULT, self.n_elems)
+        driver.register("landing", LANDING, self.n_elems)
+        driver.cut(self.n_elems, n_chunks=N_CHUNKS, chunk=CHUNK, packet=PACKET)
         driver.set("schedule", rows=N_CHUNKS, peers=0, lockstep=0)
 
     def check(self, gradients, landings):
         """Whether both memories, each a cocotbext-axi AxiRam, hold what they must."""
-        assert gradients.read(RESULT, 4 * N_ELEMS) == (self.mine + self.theirs).tobytes()
-        assert landings.read(LANDING, 4 * N_ELEMS) == self.theirs.tobytes()
+        assert gradients.read(RESULT, 4 * self.n_elems) == (self.mine + self.theirs).tobytes()
+        assert landings.read(LANDING, 4 * self.n_elems) == self.theirs.tobytes()

@@ -5,7 +5,7 @@ Most need nothing. Queues carry what they are given; what else is here makes a p
 
 from dataclasses import dataclass, field
 
-from amaranth.hdl import Assert, Assume, Signal
+from amaranth.hdl import Assert, Assume, Cat, Signal
 
 from ..hdl.merger import Merger
 from ..hdl.slot_answers import N_BEATS
@@ -169,6 +169,35 @@ def _one_read(m, h):
     m.d.comb += Assert(sum(bank.steps) + bus.rvalid == ~bus.arready)
 
 
+def _one_word(m, h):
+    """Of `HostWords`: a read that was taken is on its way, or answered."""
+
+    def after(m):
+        host = h.component
+        on_way = sum(signal for name, signal in h.made.items() if name.startswith("came"))
+        m.d.comb += Assert(host.reads + on_way + host.bus.rvalid == ~host.bus.arready)
+
+    return after
+
+
+def _all_is_asked(m, h):
+    """Of `LiteFan`: what is answered was sent, unless it went nowhere."""
+
+    def after(m):
+        for request, answer, channels in (("ar", "r", ("ar",)), ("aw", "b", ("aw", "w"))):
+            sent = [h.made[f"sent_{channel}"] for channel in channels]
+            has = [h.made[f"has_{channel}"] for channel in channels]
+            nowhere = h.made[f"{request}_window"] == h.component.n
+            done = h.made[f"{answer}_done"]
+            m.d.comb += [
+                Assert(~done | nowhere | Cat(sent).all()),
+                Assert(~done | Cat(has).all()),
+                Assert(Cat(has).all() | ~Cat(sent).any()),
+            ]
+
+    return after
+
+
 def _tail_is_loaded(m, h):
     """Of `Framer`: from the first cycle after reset on."""
 
@@ -238,5 +267,7 @@ HINTS = {
     ),
     "Outlet": Hint(k=1, requires=_outlet_user, delay=("start", "come"), lemmas=_outlet_lemmas),
     "RegisterBank": Hint(lemmas=_one_read),
+    "HostWords": Hint(lemmas=_one_word),
+    "LiteFan": Hint(lemmas=_all_is_asked),
     "Splicer": Hint(claims={("kept", "last"): lambda p: p.last | p.kept.all()}),
 }

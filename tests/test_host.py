@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradnic import inline, offload
+from gradnic import card_memory, inline, offload
 from gradnic.host import Driver, InlineDriver, OffloadDriver
 from gradnic.registers import BitField, Register, RegisterMap
 
@@ -148,3 +148,77 @@ def test_a_card_without_thc_refuses_its_rounds(words):
         words.words[offload.REGISTERS["status"].offset] = 0
     card.set("codec", thc=0, norm=0)
     card.start(3, 9)
+
+
+def test_tables_are_written_after_a_reset_of_the_card(words):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    at = offload.REGISTERS["table_write"].offset
+    for _ in range(2):
+        card.identify(mac=1, ip=2, node=3, job=4)
+        card.allow(0, 100)
+        assert words.words[at] >> 19 == 1
+        words.words.clear()
+
+
+class PagedMemory:
+    """The window of `card_memory` over two memories of `kib` KiB; a read may overtake a write."""
+
+    BASE = 0x200000 + card_memory.OFFSET
+
+    def __init__(self, kib):
+        self.kib, self.page, self.late = kib, 0xFFFF, []
+        self.octets = bytearray(2 * 1024 * kib)
+
+    def _place(self, offset):
+        return self.page * 0x80000 + offset - 0x7F000
+
+    def read(self, address):
+        offset = address - self.BASE
+        found = {0x00: self.kib, 0x04: self.page}
+        if offset in found:
+            if self.late:  # the page shows one read late
+                self.page = self.late.pop()
+            return found[offset]
+        place = self._place(offset)
+        return int.from_bytes(self.octets[place : place + 4], "little")
+
+    def write(self, address, word):
+        offset = address - self.BASE
+        if offset == 0x04:
+            self.late.append(word)
+            return
+        assert not self.late, "a word went to the page before"
+        place = self._place(offset)
+        self.octets[place : place + 4] = word.to_bytes(4, "little")
+
+
+def test_memory_page_by_page():
+    words = PagedMemory(1024)
+    card = OffloadDriver(words.read, words.write, base=0x200000)
+    n = 1024 * 1024
+    assert card.memory.n_bytes == n
+    for memory, first in (("gradient", 0), ("landing", n)):
+        for address in (0, 0x7FFF8, n - 16):
+            octets = bytes(range(address % 7, address % 7 + 16))
+            card.memory.store(memory, address, octets)
+            assert words.octets[first + address : first + address + 16] == octets
+            words.page = 9  # as after a reset, of which the driver knows nothing
+            assert card.memory.load(memory, address, 16) == octets
+    assert card.memory.load("gradient", n, 0) == b""
+
+
+def test_memory_is_checked():
+    words = PagedMemory(64)
+    memory = OffloadDriver(words.read, words.write, base=0x200000).memory
+    for deed, said in (
+        (lambda: memory.load("result", 0, 4), "memory must be gradient or landing, not 'result'"),
+        (lambda: memory.load("gradient", 2, 4), "must be multiples of 4, not 0x2 and 4"),
+        (lambda: memory.store("landing", 0, b"abc"), "must be multiples of 4, not 0x0 and 3"),
+        (lambda: memory.load("landing", 0xFFFC, 8), "hold 8 bytes from 0xfffc on, not end at"),
+        (lambda: memory.load("landing", -4, 4), "hold 4 bytes from -0x4 on, not end at 0x10000"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            deed()
+    words.kib = 0
+    with pytest.raises(ValueError, match="the card has no memory on chip"):
+        OffloadDriver(words.read, words.write, base=0x200000).memory.load("gradient", 0, 4)

@@ -26,6 +26,9 @@ from gradnic.hdl import (
 )
 from gradnic.hdl.merger import CodedUnit
 from gradnic.hdl.outlet import Outlet
+from gradnic.hdl.shells import axi4_ram, fan, host_words
+from gradnic.hdl.shells.axi4_ram import Axi4Ram
+from gradnic.hdl.shells.onchip_card import HostWindow
 from gradnic.hdl.streams import FIFO, Beat, FrameBeat
 from gradnic.sim import formal, port_proofs
 
@@ -87,6 +90,17 @@ def test_ports_of_a_verilog_module(kind, done):
     """The same rules on AXI4-Stream, AXI4 and AXI4-Lite."""
     top = tops.build(kind(**SIZES.get(kind, {})))
     assert set(port_proofs.prove(top, done=done)[0].channels) == ports(top)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [lambda: Axi4Ram(4 * N_LANES, 1024), lambda: HostWindow(2, 20)],
+    ids=["Axi4Ram", "HostWindow"],
+)
+def test_ports_of_a_memory_on_chip(part, done):
+    """What `OnChipCard` joins to the offload card: AXI4 and AXI4-Lite."""
+    component = part()
+    assert set(port_proofs.prove(component, done=done)[0].channels) == ports(component)
 
 
 class User(wiring.Component):
@@ -211,6 +225,34 @@ BUGS = [  # (module, how to make the part, old text, new text, what is said of i
         "with m.If(bus.rvalid & bus.rready):",
         "with m.If(bus.rvalid):",
         "bus__r: valid dropped",
+    ),
+    (
+        axi4_ram,
+        lambda hdl: hdl.Axi4Ram(16, 4),
+        "go.eq(bursts.valid & outlet.free & ~host.reads)",
+        "go.eq(bursts.valid & ~host.reads)",
+        "Axi4Ram: .*a beat starts without room",
+    ),
+    (
+        axi4_ram,
+        lambda hdl: hdl.Axi4Ram(16, 4),
+        "port.bvalid.eq(answers.o.valid)",
+        "port.bvalid.eq(answers.o.valid & ~host.writes)",
+        "write__b: valid dropped",
+    ),
+    (
+        host_words,
+        lambda hdl: hdl.HostWords(16, 12, 4),
+        "with m.If(bus.rvalid & bus.rready):",
+        "with m.If(bus.rvalid):",
+        "HostWords: .*bus__r: valid dropped",
+    ),
+    (
+        fan,
+        lambda hdl: hdl.LiteFan([(0, 8), (0x1000, 8)]),
+        'with m.If(done & getattr(i, f"{answer}ready")):',
+        "with m.If(done):",
+        "i__r: valid dropped",
     ),
 ]
 

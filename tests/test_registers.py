@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradnic.inline import REGISTERS
-from gradnic.registers import BitField, Register, RegisterMap, c_header, markdown
+from gradnic.registers import BitField, Register, RegisterMap, Window, c_header, markdown
 
 EXAMPLE = RegisterMap(
     "demo",
@@ -39,6 +39,7 @@ EXAMPLE = RegisterMap(
         Register("octets", 0x18, "counter", "bytes", width=64, step_width=7),
         Register("tail", 0x40, "rw", "last word", (BitField("value", 0, 32, "any"),)),
     ),
+    (Window("words", 0x100, 0x80, "memory"),),
 )
 
 
@@ -48,6 +49,23 @@ def test_places():
     assert EXAMPLE["control"].reset == 1 | 117 << 4 | 0xFE << 12
     with pytest.raises(KeyError, match="demo has no register 'polish'"):
         EXAMPLE["polish"]
+    assert EXAMPLE.window("words").n_bytes == 0x80
+    with pytest.raises(KeyError, match="demo has no window 'polish'"):
+        EXAMPLE.window("polish")
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        (("tail", 0x100, 4, "x"), "demo has a register and a window 'tail'"),
+        (("words", 0x40, 4, "x"), "words at 0x40 overlaps what is before it"),
+        (("words", 0x102, 4, "x"), "offset of words must be a multiple of 4, not 258"),
+        (("words", 0x100, 0, "x"), "n_bytes of words must be a multiple of 4, not 0"),
+    ],
+)
+def test_windows_that_do_not_fit(window, said):
+    with pytest.raises(ValueError, match=said):
+        RegisterMap("demo", EXAMPLE.doc, EXAMPLE.registers, (Window(*window),))
 
 
 def test_header_compiles_and_holds_the_map(tmp_path):
@@ -55,6 +73,7 @@ def test_header_compiles_and_holds_the_map(tmp_path):
     (tmp_path / "demo.h").write_text(c_header(EXAMPLE))
     names = {f"GRADNIC_DEMO_{r.name.upper()}": r.offset for r in EXAMPLE}
     names["GRADNIC_DEMO_BYTES"] = 0x44
+    names |= {"GRADNIC_DEMO_WORDS": 0x100, "GRADNIC_DEMO_WORDS_BYTES": 0x80}
     names["GRADNIC_DEMO_OCTETS_HIGH"] = 0x1C
     names["GRADNIC_DEMO_CONTROL_RESET"] = 0x000FE751
     names["GRADNIC_DEMO_CONTROL_PRESCALE_MASK"] = 0x000FF000
@@ -87,6 +106,7 @@ def test_page_lists_every_register_and_field():
     assert "| 0x010 | events | w1c | 32 | 0 | what happened |" in rows
     assert "| control | 19:12 | prescale | -2 | PS, two's complement |" in rows
     assert "| events | 0 | overrun |  | store full |" in rows
+    assert "| 0x00100 | words | 0x80 | memory |" in rows
     for register in EXAMPLE:
         assert sum(row.startswith(f"| 0x{register.offset:03X} |") for row in rows) == 1
         for field in register.fields:

@@ -55,14 +55,16 @@ def test_only_cards_fit():
 
 
 @pytest.mark.parametrize(
-    ("shell", "said"),
+    ("shell", "change", "said"),
     [
-        ("opennic", "opennic takes an in-line card, such as inline16: its box has no memory"),
-        ("liteeth", "n_ports must be 1 at a MAC core, not 2"),
+        ("opennic", "n_ports=4", "n_ports must be 1 or 2, not 4"),
+        ("opennic", "memory_kib=100", "memory_kib must be a power of two, 4 to 8192, not 100"),
+        ("opennic", "n_ports=2", "the card must have 512 bits a beat, not 128"),
+        ("liteeth", "n_ports=2", "n_ports must be 1 at a MAC core, not 2"),
     ],
 )
-def test_offload_cards_that_do_not_fit(shell, said):
-    run = gradnic("--preset", "offload128", "--set", "n_ports=2", "--shell", shell)
+def test_offload_cards_that_do_not_fit(shell, change, said):
+    run = gradnic("--preset", "offload128", "--set", change, "--shell", shell)
     assert run.exit_code != 0
     assert said in run.output + str(run.exception)
 

@@ -14,7 +14,7 @@ from amaranth.sim import Simulator
 from gradnic.hdl.axi import Lite
 from gradnic.hdl.registers import RegisterBank
 from gradnic.hdl.shells.crossing import Crossing
-from gradnic.hdl.shells.fan import LiteFan
+from gradnic.hdl.shells.fan import LiteFan, side_by_side
 from gradnic.hdl.shells.resets import ResetHandshake
 from gradnic.hdl.shells.sizer import Sizer
 from gradnic.hdl.shells.tap_registers import PulseCrossing, TapRegisters
@@ -69,14 +69,24 @@ def test_sizes_come_with_the_first_beat():
         assert int(np.sum(run.traces["dropped"])) == len(frames) - len(kept)
 
 
-def test_windows():
-    with pytest.raises(ValueError, match="n must be 1 to 16 windows of 4096 bytes, not 17"):
-        LiteFan(17, inner_width=8)
-    with pytest.raises(ValueError, match="not 0"):
-        LiteFan(0, inner_width=8)
+@pytest.mark.parametrize(
+    ("windows", "said"),
+    [
+        ([], "windows must be at least one, not none"),
+        ([(0, 8), (0x10000, 8)], "within 65536 bytes, not 256 bytes at 0x10000"),
+        ([(0, 8), (0x80, 7)], "must be apart, .* not 128 bytes at 0x80"),
+        ([(0x100, 12)], "at multiples of their sizes .* not 4096 bytes at 0x100"),
+    ],
+)
+def test_windows_that_do_not_fit(windows, said):
+    with pytest.raises(ValueError, match=said):
+        LiteFan(windows)
 
+
+def test_windows_side_by_side():
+    assert side_by_side(3, 8) == [(0, 8), (0x1000, 8), (0x2000, 8)]
     with pytest.raises(ValueError, match="inner_width must be at most 12, not 13"):
-        LiteFan(1, inner_width=13)
+        side_by_side(1, 13)
 
 
 @pytest.mark.parametrize(("i_ns", "o_ns"), [(3.1, 10.0), (10.0, 3.1), (4.0, 4.0)])

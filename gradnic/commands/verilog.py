@@ -81,7 +81,7 @@ def generate_shell(name, options, parameters, family):
     files = options.files(parameters, platform=Target(family))
     module = next(iter(files)).removesuffix(".v")
     more, words = register_files(module, tops.entry(parameters).registers)
-    for register_map in options.maps:
+    for register_map in options.maps(parameters):
         more |= register_files(f"{module}_{register_map.name}", register_map)[0]
     result = {
         "top": type(parameters).__name__.lower(),
@@ -185,8 +185,9 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
 
     With --shell, the file that takes the place of the shell's own is written, and a note on what
     to set where. Its options go by --set too: tap, n_ports, app_id and bits for corundum, n_ports
-    for opennic, bits for liteeth. Every shell takes in-line cards, and corundum the offload card,
-    with its memory on two DDR channels; n_ports is the card's then.
+    and memory_kib for opennic, bits for liteeth. Every shell takes in-line cards and the offload
+    card, whose memory is on two DDR channels of corundum, on the chip in opennic and at two AXI4
+    ports of liteeth; n_ports is the card's then.
 
     \b
     Example:
@@ -195,6 +196,7 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
       gradnic verilog --preset inline16 --set meta_width=16 --name my_card --json -
       gradnic verilog --preset inline16 --shell corundum --set n_ports=2
       gradnic verilog --preset offload512 --shell corundum --set address_width=34
+      gradnic verilog --preset offload512 --shell opennic --set memory_kib=2048
     """
     if listing:
         show_presets(json_file)

@@ -17,7 +17,7 @@ from .corundum_cards import LITE, STAMP_BITS, TAG_BITS, TAPS, InlineCards
 from .corundum_note import note
 from .corundum_offload import OffloadCards
 from .corundum_ports import PARAMETERS, PORTS
-from .fan import LiteFan
+from .fan import WINDOW_BITS, LiteFan, side_by_side
 
 MODULE = "mqnic_app_block"
 ADDRESS_BITS = 24  # of the application's registers, the widest that boards have
@@ -56,8 +56,7 @@ class Corundum:
         if self.bits and self.tap == "sync":
             raise ValueError(f"bits must be 0 on the sync tap, not {self.bits!r}")
 
-    @property
-    def maps(self):
+    def maps(self, parameters):
         """Register maps beside the card's."""
         return (REGISTERS,) if self.tap == "direct" else ()
 
@@ -65,13 +64,9 @@ class Corundum:
         """{file name: text} around the card that `parameters` describe."""
         offload = isinstance(parameters, params.Offload)
         cards = (OffloadCards if offload else InlineCards)(self, parameters)
-        window_bits = max(12, cards.address_width)
-        fan = LiteFan(
-            cards.n_cards,
-            inner_width=cards.address_width,
-            address_width=ADDRESS_BITS,
-            window_bits=window_bits,
-        )
+        window_bits = max(WINDOW_BITS, cards.address_width)
+        windows = side_by_side(cards.n_cards, cards.address_width, window_bits=window_bits)
+        fan = LiteFan(windows, address_width=ADDRESS_BITS)
         text = "\n".join(
             [
                 self.wrapper(cards),

@@ -1,5 +1,6 @@
 """The offload card in Corundum's application block, with its memory on two DDR channels."""
 
+from ...card_memory import MEMORIES
 from .. import tops
 from ..top import Top
 from .corundum_cards import (
@@ -13,7 +14,7 @@ from .corundum_cards import (
 )
 from .corundum_note import offload_note
 from .corundum_ports import PORTS
-from .far_memory import MEMORIES, FarMemory
+from .far_memory import FarMemory
 
 BURST_BEATS = 16  # as `gradnic.hdl.dma` cuts them
 DDR = "m_axi_ddr_"

@@ -1,50 +1,61 @@
 """One AXI4-Lite port for several cards."""
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi import OKAY, Lite
 
+WINDOW_BITS = 12  # of a card, where there are several
+
+
+def side_by_side(n, inner_width, *, window_bits=WINDOW_BITS):
+    """Windows of `n` subordinates that are alike, one every ``2 ** window_bits`` bytes.
+
+    ValueError unless each has room there.
+    """
+    if inner_width > window_bits:
+        raise ValueError(f"inner_width must be at most {window_bits}, not {inner_width!r}")
+    return [(k << window_bits, inner_width) for k in range(n)]
+
 
 class LiteFan(wiring.Component):
-    """Gives each of `n` subordinates a window of ``2 ** window_bits`` bytes, the first at 0.
+    """Gives each of several subordinates a window of the manager's addresses.
 
     One read and one write are under way at a time, each without regard to the other; 2 cycles more
-    than the subordinate takes, each way. Addresses past the subordinate's own, and past the last
-    window, read 0 and writes there do nothing; all are answered OKAY, so that a host may scan.
-    Address and data of a write may come in either order.
+    than the subordinate takes, each way. Addresses in no window read 0 and writes there do nothing;
+    all are answered OKAY, so that a host may scan. Address and data of a write may come in either
+    order.
 
     Parameters
     ----------
-    n : int
-        Subordinates, at least 1.
+    windows : list of (int, int)
+        First byte and bits of a byte address of each subordinate, at least one; each begins at a
+        multiple of its size, and behind the one before.
     address_width : int
         Bits of a byte address from the manager.
-    inner_width : int
-        Bits of a byte address of the subordinates, at most `window_bits`.
-    window_bits : int
-        Bits of a byte address within a window.
 
     Members
     -------
     i : In(Lite(address_width))
         Ready, answers and their valid come from registers.
-    o0, o1, ... : Out(Lite(inner_width))
+    o0, o1, ... : Out(Lite(bits of its window))
     """
 
-    def __init__(self, n, *, inner_width, address_width=16, window_bits=12):
-        if n < 1 or n << window_bits > 1 << address_width:
-            raise ValueError(
-                f"n must be 1 to {1 << address_width - window_bits} windows of {1 << window_bits} "
-                f"bytes, not {n!r}"
-            )
-        if inner_width > window_bits:
-            raise ValueError(f"inner_width must be at most {window_bits}, not {inner_width!r}")
-        self.n = n
-        self.inner_width = inner_width
-        self.window_bits = window_bits
-        outputs = {f"o{k}": Out(Lite(inner_width)) for k in range(n)}
+    def __init__(self, windows, *, address_width=16):
+        if not windows:
+            raise ValueError("windows must be at least one, not none")
+        stop = 0
+        for first, width in windows:
+            if first % (1 << width) or first < stop or first + (1 << width) > 1 << address_width:
+                raise ValueError(
+                    f"windows must be apart, at multiples of their sizes and within "
+                    f"{1 << address_width} bytes, not {1 << width} bytes at {first:#x}"
+                )
+            stop = first + (1 << width)
+        self.windows = list(windows)
+        self.n = len(self.windows)
+        outputs = {f"o{k}": Out(Lite(width)) for k, (_, width) in enumerate(self.windows)}
         super().__init__({"i": In(Lite(address_width)), **outputs})
 
     def elaborate(self, platform):
@@ -73,19 +84,23 @@ class LiteFan(wiring.Component):
             with m.If(getattr(i, f"{c}valid") & ~has[c]):
                 m.d.sync += has[c].eq(1)
                 if c == request:
-                    place = getattr(i, address)[self.window_bits :]
-                    past = getattr(i, address)[self.inner_width : self.window_bits].any()
+                    target = getattr(i, address)
                     m.d.sync += [
-                        held[address].eq(getattr(i, address)),
+                        held[address].eq(target),
                         protection.eq(getattr(i, f"{request}prot")),
                         window.eq(self.n),
                     ]
-                    with m.If((place < self.n) & ~past):
-                        m.d.sync += window.eq(place)
+                    for k, (first, width) in enumerate(self.windows):
+                        with m.If(target[width:] == first >> width):
+                            m.d.sync += window.eq(k)
                 else:
                     m.d.sync += [held[name].eq(getattr(i, name)) for name in others]
         whole = Signal(name=f"{request}_whole")
-        m.d.comb += whole.eq(has[request] & (has["w"] if others else 1))
+        asked = Signal(name=f"{answer}_asked")  # an answer before that is none
+        m.d.comb += [
+            whole.eq(has[request] & (has["w"] if others else 1)),
+            asked.eq(Cat(sent.values()).all()),
+        ]
 
         for k, o in enumerate(outs):
             mine = whole & (window == k)
@@ -94,13 +109,13 @@ class LiteFan(wiring.Component):
                 getattr(o, f"{request}prot").eq(protection),
                 *(getattr(o, name).eq(held[name]) for name in others),
                 *(getattr(o, f"{c}valid").eq(mine & ~sent[c]) for c in channels),
-                getattr(o, f"{answer}ready").eq(mine & ~done),
+                getattr(o, f"{answer}ready").eq(mine & asked & ~done),
             ]
             for c in channels:
                 with m.If(getattr(o, f"{c}valid") & getattr(o, f"{c}ready")):
                     m.d.sync += sent[c].eq(1)
         valids = Array([*(getattr(o, f"{answer}valid") for o in outs), 1])
-        m.d.comb += ready.eq(whole & ~done & valids[window])
+        m.d.comb += ready.eq(whole & ~done & (asked | (window == self.n)) & valids[window])
         m.d.comb += getattr(i, f"{answer}valid").eq(done)
         with m.If(ready):
             m.d.sync += done.eq(1)

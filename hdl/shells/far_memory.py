@@ -5,10 +5,10 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In
 
+from ...card_memory import MEMORIES
 from ..axi4 import ReadPort, WritePort
 from .crossing import MemoryCrossing
 
-MEMORIES = ("gradient", "landing")
 WAYS = ("read", "write")
 
 

@@ -227,8 +227,7 @@ class LiteEth:
         if self.bits not in WIDTHS:
             raise ValueError(f"bits must be 8, 16, 32 or 64, not {self.bits!r}")
 
-    @property
-    def maps(self):
+    def maps(self, parameters):
         """Register maps beside the card's."""
         return (REGISTERS,)
 

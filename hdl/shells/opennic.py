@@ -1,7 +1,8 @@
-"""OpenNIC: the plugin of the 250 MHz box, a card on every port between host and MAC.
+"""OpenNIC: the plugin of the 250 MHz box, cards on every port between host and MAC.
 
 The shell wants a frame's size with its first beat and knows no bad frames: each stream towards it
-goes through a `Sizer`. Registers come in the 125 MHz clock, frames in the 250 MHz clock.
+goes through a `Sizer`. Registers come in the 125 MHz clock, frames in the 250 MHz clock. The box
+has no memory, so that of an offload card is on the chip, in the clock of the frames.
 
 Source: shells.md section 3; open-nic-shell 940907f, 2025-01.
 """
@@ -13,12 +14,14 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from ... import inline, params
+from ... import card_memory, inline, params
 from .. import tops, verilog
 from ..axi import AxisReceiver
+from . import wide_ram
 from .crossing import CHANNELS, LiteCrossing
-from .fan import LiteFan
-from .opennic_note import ADDRESS_MAP, ADDRESS_MAP_MODULE, BUILD, CROSSBAR, INSTANCE, NOTE
+from .fan import WINDOW_BITS, LiteFan
+from .onchip_card import OnChipCard
+from .opennic_note import ADDRESS_MAP, ADDRESS_MAP_MODULE, BUILD, CROSSBAR, INSTANCE, note
 from .resets import ResetHandshake
 from .sizer import SIZE_BITS, Sizer
 
@@ -27,6 +30,8 @@ BITS = 512
 BASE = 0x200000  # of the box in the shell's address map
 ADDRESS_BITS = 20
 SIDE_BITS = 16  # of tuser_src and tuser_dst
+MEMORY_KIB = 1024  # 32 UltraRAM blocks
+MOST_KIB = 8192  # each, 512 UltraRAM blocks in all: a U280 has 960
 FIRST_MAC = 6  # bit of tuser_dst that means MAC port 0; PF 0 is bit 0
 STREAMS = {  # of the box, and the card's that it feeds or that feeds it
     "s_axis_qdma_h2c": "host_tx",
@@ -34,6 +39,13 @@ STREAMS = {  # of the box, and the card's that it feeds or that feeds it
     "m_axis_adap_tx_250mhz": "mac_tx",
     "s_axis_adap_rx_250mhz": "mac_rx",
 }
+
+
+def _ports(card):
+    """[{stream: its interface}] of the ports of a card."""
+    names = [name for name in card.signature.members if name.startswith("host_tx")]
+    numbers = [name.removeprefix("host_tx") for name in names]
+    return [{name: getattr(card, f"{name}{k}") for name in STREAMS.values()} for k in numbers]
 
 
 class Box(wiring.Component):
@@ -46,13 +58,15 @@ class Box(wiring.Component):
     Parameters
     ----------
     cards : list of wiring.Component
-        With frame streams host_tx, mac_tx, mac_rx and host_rx with 16 bits of side band, and
-        registers ``bus``.
+        With frame streams host_tx, mac_tx, mac_rx and host_rx with 16 bits of side band, of one
+        port each, or numbered of several.
+    windows : list of (int, Lite port)
+        Where registers, and words of memory, stand from the box's base on.
 
     Members
     -------
     s_axil_* : In, Out
-        AXI4-Lite without strobes and protection, in axil_aclk; a window of 4 KiB for each card.
+        AXI4-Lite without strobes and protection, in axil_aclk.
     s_axis_qdma_h2c_*, m_axis_qdma_c2h_*, m_axis_adap_tx_250mhz_*, s_axis_adap_rx_250mhz_* : In, Out
         tvalid, tdata, tkeep, tlast, tuser_size, tuser_src, tuser_dst and tready of all ports, in
         axis_aclk.
@@ -61,10 +75,12 @@ class Box(wiring.Component):
     axil_aclk, axis_aclk : In(1)
     """
 
-    def __init__(self, cards):
+    def __init__(self, cards, windows):
         self.cards = cards
-        self.n_bytes = cards[0].host_tx.p.shape().members["keep"]
-        n = len(cards)
+        self.windows = windows
+        self.ports = [port for card in cards for port in _ports(card)]
+        self.n_bytes = len(self.ports[0]["host_tx"].p.keep)
+        n = len(self.ports)
         members = {}
         for channel, (sent, names) in CHANNELS.items():
             way, back = (In, Out) if sent else (Out, In)
@@ -103,20 +119,19 @@ class Box(wiring.Component):
         self._registers(m)
         for k, card in enumerate(self.cards):
             m.submodules[f"card{k}"] = card
-            self._enter(m, k, "s_axis_qdma_h2c", card.host_tx)
-            self._leave(m, k, "m_axis_adap_tx_250mhz", card.mac_tx, 1 << FIRST_MAC + k)
-            self._enter(m, k, "s_axis_adap_rx_250mhz", card.mac_rx)
-            self._leave(m, k, "m_axis_qdma_c2h", card.host_rx, 1 << k)
+        for k, port in enumerate(self.ports):
+            self._enter(m, k, "s_axis_qdma_h2c", port["host_tx"])
+            self._leave(m, k, "m_axis_adap_tx_250mhz", port["mac_tx"], 1 << FIRST_MAC + k)
+            self._enter(m, k, "s_axis_adap_rx_250mhz", port["mac_rx"])
+            self._leave(m, k, "m_axis_qdma_c2h", port["host_rx"], 1 << k)
         return m
 
     def _registers(self, m):
-        bus = self.cards[0].bus.signature
         m.submodules.crossing = crossing = LiteCrossing(
             ADDRESS_BITS, i_domain="axil", o_domain="sync"
         )
-        m.submodules.fan = fan = LiteFan(
-            len(self.cards), inner_width=bus.address_width, address_width=ADDRESS_BITS
-        )
+        places = [(first, port.signature.address_width) for first, port in self.windows]
+        m.submodules.fan = fan = LiteFan(places, address_width=ADDRESS_BITS)
         for channel, (sent, names) in CHANNELS.items():
             valid, ready = f"{channel}valid", f"{channel}ready"
             for name in [*(n for n in names if hasattr(self, f"s_axil_{n}")), valid]:
@@ -126,12 +141,12 @@ class Box(wiring.Component):
             m.d.comb += outer.eq(inner) if sent else inner.eq(outer)
         m.d.comb += crossing.i.wstrb.eq(-1)  # the shell writes whole words
         wiring.connect(m, crossing.o, fan.i)
-        for k, card in enumerate(self.cards):
-            wiring.connect(m, getattr(fan, f"o{k}"), card.bus)
+        for k, (_, port) in enumerate(self.windows):
+            wiring.connect(m, getattr(fan, f"o{k}"), port)
 
     def _of(self, prefix, name, k):
         return getattr(self, f"{prefix}_{name}").word_select(
-            k, len(getattr(self, f"{prefix}_{name}")) // len(self.cards)
+            k, len(getattr(self, f"{prefix}_{name}")) // len(self.ports)
         )
 
     def _enter(self, m, k, prefix, target):
@@ -171,50 +186,66 @@ class OpenNic:
     Attributes
     ----------
     n_ports : int
-        MAC ports, each with a physical function and a card: 1 or 2.
+        MAC ports, each with a physical function and an in-line card: 1 or 2. An offload card says
+        itself how many ports it has.
+    memory_kib : int
+        Of an offload card: KiB of its memory for gradient and result, and as many of its landing
+        memory; a power of two, 4 to 8192.
     """
 
     n_ports: int = 1
+    memory_kib: int = MEMORY_KIB
 
     def __post_init__(self):
-        if self.n_ports not in (1, 2):
-            raise ValueError(f"n_ports must be 1 or 2, not {self.n_ports!r}")
+        _check_ports(self.n_ports)
+        kib = self.memory_kib
+        if not 4 <= kib <= MOST_KIB or kib & (kib - 1):
+            raise ValueError(f"memory_kib must be a power of two, 4 to {MOST_KIB}, not {kib!r}")
 
-    @property
-    def maps(self):
+    def maps(self, parameters):
         """Register maps beside the card's."""
-        return ()
+        return (card_memory.REGISTERS,) if isinstance(parameters, params.Offload) else ()
 
     def box(self, parameters):
-        """The plugin's circuit."""
-        return Box([tops.core(parameters, meta_width=SIDE_BITS) for _ in range(self.n_ports)])
+        """The plugin's circuit; that of an offload card wants `wide_ram.VERILOG` beside it."""
+        if not isinstance(parameters, params.Offload):
+            if self.memory_kib != MEMORY_KIB:
+                raise ValueError("memory_kib must be left out: an in-line card has no memory")
+            cards = [tops.core(parameters, meta_width=SIDE_BITS) for _ in range(self.n_ports)]
+            return Box(cards, [(k << WINDOW_BITS, card.bus) for k, card in enumerate(cards)])
+        if self.n_ports != 1:  # the card's own parameter says how many there are
+            raise ValueError(f"n_ports must be the card's, not an option of {self!r}")
+        _check_ports(parameters.n_ports)
+        card = OnChipCard(tops.core(parameters, meta_width=SIDE_BITS), self.memory_kib)
+        return Box([card], card.windows)
 
     def files(self, parameters, *, platform=None):
         """{file name: text} of a plugin folder around the cards that `parameters` describe."""
-        if not isinstance(parameters, params.Inline):
-            raise ValueError(
-                "opennic takes an in-line card, such as inline16: its box has no memory"
-            )
         box = self.box(parameters)
         if 8 * box.n_bytes != BITS:
             raise ValueError(f"the card must have {BITS} bits a beat, not {8 * box.n_bytes}")
         module = verilog.convert(box, MODULE, platform=platform)
+        if isinstance(parameters, params.Offload):
+            module += wide_ram.VERILOG
         return {f"{MODULE}.v": module, **self.texts(box)}
 
     def texts(self, box):
         """The files of the plugin folder beside the circuit's: includes, scripts, the note."""
-        values = {"module": MODULE, "n": self.n_ports}
-        windows = "".join(
-            f"| 0x{BASE + 4096 * k:06x} | card of port {k} |\n" for k in range(self.n_ports)
-        )
+        n = len(box.ports)
+        kib = self.memory_kib if isinstance(box.cards[0], OnChipCard) else None
         return {
-            "build_box_250mhz.tcl": BUILD.format(**values),
+            "build_box_250mhz.tcl": BUILD.format(module=MODULE),
             "box_250mhz/box_250mhz_axi_crossbar.tcl": CROSSBAR,
             "box_250mhz/box_250mhz_address_map.v": ADDRESS_MAP_MODULE,
             "box_250mhz/box_250mhz_address_map_inst.vh": ADDRESS_MAP,
-            "box_250mhz/user_plugin_250mhz_inst.vh": instance(box, self.n_ports),
-            f"{MODULE}.md": NOTE.format(**values, windows=windows),
+            "box_250mhz/user_plugin_250mhz_inst.vh": instance(box, n),
+            f"{MODULE}.md": note(MODULE, n, BASE, kib=kib),
         }
+
+
+def _check_ports(n_ports):
+    if n_ports not in (1, 2):
+        raise ValueError(f"n_ports must be 1 or 2, not {n_ports!r}")
 
 
 def instance(box, n_ports):

@@ -8,7 +8,7 @@ from ...tap import OFFSET, REGISTERS, WINDOW_BITS
 from ..axi import Lite
 from ..registers import RegisterBank
 from .crossing import Crossing
-from .fan import LiteFan
+from .fan import LiteFan, side_by_side
 
 STEP_BITS = REGISTERS["lost"].step_width
 
@@ -30,12 +30,8 @@ class TapRegisters(wiring.Component):
     """
 
     def __init__(self, address_width):
-        self.fan = LiteFan(
-            2,
-            inner_width=address_width,
-            address_width=WINDOW_BITS,
-            window_bits=OFFSET.bit_length() - 1,
-        )
+        windows = side_by_side(2, address_width, window_bits=OFFSET.bit_length() - 1)
+        self.fan = LiteFan(windows, address_width=WINDOW_BITS)
         self.bank = RegisterBank(REGISTERS, address_width=address_width)
         super().__init__(
             {"bus": In(Lite(WINDOW_BITS)), "card": Out(Lite(address_width)), "lost": In(STEP_BITS)}
