@@ -23,8 +23,8 @@ class RoundRobin(wiring.Component):
     """Merges `n` streams of frames, whole frame by whole frame, each source in its turn.
 
     After a frame of source k the next source that offers one is asked, from k + 1 upwards and
-    round, k last. 1 cycle of latency, 1 beat per cycle; a frame that follows one of the same
-    source comes a cycle later. A frame whose source pauses in its middle holds the output.
+    round, k last. 1 cycle of latency, and one more where another source begins after a pause; 1
+    beat per cycle, across frames too. A frame whose source pauses in its middle holds the output.
 
     Parameters
     ----------
@@ -57,26 +57,24 @@ class RoundRobin(wiring.Component):
         m = Module()
         m.submodules.slice = slice = self.slice
         wiring.connect(m, slice.o, wiring.flipped(self.o))
-        turn, busy = Signal(range(self.n), init=self.n - 1), Signal()
+        turn, inside = Signal(range(self.n)), Signal()  # inside: a frame has begun
         offers, later = Signal(self.n), Signal(self.n)
-        chosen, ends = Signal(range(self.n)), Signal()
+        chosen, here, ends = Signal(range(self.n)), Signal(), Signal()
         m.d.comb += [
-            # the source under way may have nothing more: that is known a cycle after its frame
-            offers.eq(Cat(source.valid & ~(busy & (turn == k)) for k, source in enumerate(self.i))),
+            # the source whose turn it is may go on by itself
+            offers.eq(Cat(source.valid & (turn != k) for k, source in enumerate(self.i))),
             later.eq(Cat(offers[k] & (turn < k) for k in range(self.n))),
             chosen.eq(Mux(later.any(), first_of(later), first_of(offers))),
-            slice.i.valid.eq(busy & Array(source.valid for source in self.i)[turn]),
+            here.eq(Array(source.valid for source in self.i)[turn]),
+            slice.i.valid.eq(here),
             slice.i.p.meta.eq(turn),
-            ends.eq(slice.i.valid & slice.i.ready & slice.i.p.last),
-            *(
-                source.ready.eq(busy & (turn == k) & slice.i.ready)
-                for k, source in enumerate(self.i)
-            ),
+            ends.eq(here & slice.i.ready & slice.i.p.last),
+            *(source.ready.eq((turn == k) & slice.i.ready) for k, source in enumerate(self.i)),
         ]
         for name in ("data", "keep", "last", "bad"):
             m.d.comb += slice.i.p[name].eq(Array(source.p[name] for source in self.i)[turn])
-        with m.If(~busy | ends):
-            m.d.sync += busy.eq(offers.any())
-            with m.If(offers.any()):
-                m.d.sync += turn.eq(chosen)
+        with m.If(here & slice.i.ready):
+            m.d.sync += inside.eq(~slice.i.p.last)
+        with m.If((ends | ~(here | inside)) & offers.any()):
+            m.d.sync += turn.eq(chosen)
         return m

@@ -37,6 +37,9 @@ def test_sources_take_turns(n):
         for k in range(n):
             got = [f for f, source in zip(run.frames("o"), meta, strict=True) if source == k]
             assert got == frames[k]
+    for name, beats in inputs.items():
+        run = model.run({name: beats}, ["o"])
+        assert np.ptp(run.taken["o"]) == len(beats) - 1  # a source alone has no gaps either
     assert shape["meta"].width == max(1, (n - 1).bit_length())
 
 
