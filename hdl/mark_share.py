@@ -11,7 +11,7 @@ COUNT = 12  # bits: up to 4095 packets count
 
 
 class MarkShare(wiring.Component):
-    """Counts packets and marks; ``share`` is right 11 cycles after a packet came.
+    """Counts packets and marks; ``share`` is right 10 cycles after a packet came.
 
     As `gradnic.models.offload` counts, but for packets beyond the 4095th.
 
@@ -46,29 +46,24 @@ class MarkShare(wiring.Component):
         count = data.StructLayout({"packets": COUNT, "marked": COUNT})
         m.submodules.counts = table = memory.Memory(shape=count, depth=N_NEIGHBORS, init=[])
         write, read = table.write_port(), table.read_port(domain="comb")
-        # a cycle later what was known, and another one later what is known now
-        known, new = Signal(count, reset_less=True), Signal(count, reset_less=True)
-        came, marked = Signal(2), Signal()
+        new, known = Signal(count), Signal(count, reset_less=True)
+        came, marked = Signal(), Signal()  # a cycle later, with what was known
+        m.d.sync += [came.eq(self.came), marked.eq(self.marked), known.eq(read.data)]
         full = known.packets.all()
-        m.d.sync += [
-            came.eq(Cat(self.came, came)),
-            marked.eq(self.marked),
-            known.eq(read.data),
-            new.packets.eq(known.packets + ~full),
-            new.marked.eq(known.marked + (~full & marked)),
-        ]
         left = Signal(range(9))  # bits of the quotient to come
         rest, whole = Signal(COUNT + 1, reset_less=True), Signal(COUNT, reset_less=True)
         twice, fits = rest << 1, Signal()
         m.d.comb += [
             read.addr.eq(self.neighbor),
+            new.packets.eq(known.packets + ~full),
+            new.marked.eq(known.marked + (~full & marked)),
             write.addr.eq(self.neighbor),
-            write.en.eq(came[1] | self.told),
+            write.en.eq(came | self.told),
             write.data.eq(Mux(self.told, 0, new.as_value())),
             fits.eq(twice >= whole),
-            self.known.eq(~(self.came | came.any()) & (left == 0)),
+            self.known.eq(~self.came & ~came & (left == 0)),
         ]
-        with m.If(came[1]):
+        with m.If(came):
             m.d.sync += [rest.eq(new.marked), whole.eq(new.packets), left.eq(8)]
         with m.Elif(left != 0):
             m.d.sync += [

@@ -8,7 +8,7 @@ from gradnic.sim import batch
 def test_shares_equal_the_formula():
     model = batch.build(MarkShare())
     rng = np.random.default_rng(1)
-    n, gap = 3000, 13
+    n, gap = 3000, 12
     neighbor = rng.integers(0, 3, n)
     marked = rng.random(n) < np.where(neighbor == 0, 1, np.where(neighbor == 1, 0.3, 0.01))
     tells = rng.random(n) < 0.05
