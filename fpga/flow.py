@@ -25,7 +25,7 @@ from .critical import critical_path, fmax
 DEVICES = ("12k", "25k", "45k", "85k")
 SPEEDS = (6, 7, 8)
 RESET_FANOUT = 32  # registers that one copy of the reset serves
-CROWDED = 60_000  # registers: 8 share two resets, and there is no place for those of many copies
+CROWDED = 60_000  # registers; from here on one reset: 8 that share a tile cannot have three
 _CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
 
 
@@ -240,8 +240,8 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
 def spread_reset(netlist):
     """Put a second rank of registers behind the boundary register of the reset.
 
-    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device. On a
-    `CROWDED` one nothing is done.
+    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device. A
+    netlist of more than `CROWDED` registers keeps the one reset.
     netlist : Yosys JSON, one module; changed in place.
     """
     cells = netlist["cells"]

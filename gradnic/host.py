@@ -292,15 +292,20 @@ class OffloadDriver(Driver):
         self.write_table(offload.Table.NEIGHBORS, index, entry)
 
     def set_places(self, chunk, up, down=None):
-        """Who sends a chunk: up is {rank: (neighbor, leaves)}, down a neighbor or None."""
+        """Who sends a chunk: up is {rank: (neighbor, leaves, flow)}, down a neighbor or None."""
         entry = 0
-        for rank, (neighbor, leaves) in up.items():
+        for rank, (neighbor, leaves, flow) in up.items():
             if not 0 <= rank < self.n_ranks:
                 raise ValueError(f"rank must be 0 to {self.n_ranks - 1}, not {rank!r}")
-            entry |= (1 | neighbor << 1 | leaves << 5) << 13 * rank
+            entry |= (1 | neighbor << 1 | leaves << 5 | flow << 13) << 26 * rank
         if down is not None:
-            entry |= (1 | down << 1) << 13 * self.n_ranks
+            entry |= (1 | down << 1) << 26 * self.n_ranks
         self.write_table(offload.Table.PLACES, chunk, entry)
+
+    def set_checks(self, checks):
+        """Of each packet of a round of THC: low 20 bits of the XOR of its agreed norms."""
+        for number, check in enumerate(checks):
+            self.write_table(offload.Table.CHECKS, number, check)
 
     def set_peers(self, neighbors):
         """Neighbor of each peer index of the table."""

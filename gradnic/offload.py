@@ -37,16 +37,19 @@ class Table(IntEnum):
     """Tables that ``table_write`` fills, one entry at a time from ``table_data``."""
 
     ROWS = 0  # schedule table: a row, as `gradnic.table.Layout.pack` packs it
-    PLACES = 1  # by chunk: up by rank {valid, neighbor 4, leaves 8}, then down {valid, neighbor 4}
+    PLACES = (
+        1  # by chunk: up by rank {valid, neighbor 4, leaves 8, flow 13}; down {valid, neighbor}
+    )
     NEIGHBORS = 2  # {valid, node 8, port, mac 48, ip 32}; port as many bits as tell the ports apart
     ALLOWANCES = 3  # by neighbor: bytes times leaves that it may lose in the next round
     PEERS = 4  # by peer index of a row: neighbor
     LAYERS = 5  # by layer: queue
     DSCPS = 6  # by 2 * queue + important: DSCP
     THRESHOLD = 7  # at 0: score from which on a packet is important, 0 to 256
+    CHECKS = 8  # by packet of a round of THC: low 20 bits of the XOR of its blocks' agreed norms
 
 
-TABLE_WORDS = 4  # of an entry
+TABLE_WORDS = 7  # of an entry
 
 _COUNTERS = (
     ("sent", "packets sent, without PROBEs and answers"),
@@ -135,7 +138,7 @@ REGISTERS = RegisterMap(
             "network", 0x020, "of frames that are sent",
             ("udp_port", 16, "destination, and source of path 0", UDP_PORT),
             ("tos", 8, "DSCP and ECN of answers", 2),
-            ("spray", 1, "frames take 8 paths"), ("rule", 2, "0 round robin, 1 random"),
+            ("spray", 1, "frames take 8 paths"), ("rule", 2, "as of gradnic.hdl.spray"),
         ),
         _register(
             "round", 0x024, "the round",
@@ -191,19 +194,18 @@ REGISTERS = RegisterMap(
             for h, (half, text) in enumerate((*_REGION, ("beats", "size in beats")))
         ),
         _register("area", 0x08C, "landing area of one rank", ("beats", 24, "its size")),
-        *_words("table_data", 0x090, TABLE_WORDS, "an entry, low bits first"),
         _register(
-            "table_write", 0x0A0, "writes an entry when toggle changes; not while armed",
-            ("address", 16, "of the entry"), ("table", 3, "0 rows, 1 places, 2 neighbors, "
-             "3 allowances, 4 peers, 5 layers, 6 DSCPs, 7 threshold"),
+            "table_write", 0x090, "writes an entry when toggle changes; not while armed",
+            ("address", 16, "of the entry"), ("table", 4, "0 rows, 1 places, 2 neighbors, "
+             "3 allowances, 4 peers, 5 layers, 6 DSCPs, 7 threshold, 8 checks"),
             ("toggle", 1, "changes with each write"),
         ),
         _register(
-            "ports", 0x0A4, "shares of a line",
+            "ports", 0x094, "shares of a line",
             ("floor", 8, "beats for own frames to 256 foreign ones, while both wait", 28),
         ),
         _register(
-            "tags", 0x0A8, "importance of packets; with back_layer 0 all are important",
+            "tags", 0x098, "importance of packets; with back_layer 0 all are important",
             ("back_layer", 13, "layers from here on are important"),
             ("layer", 6, "of the tensor"),
             ("source", 2, "of the threshold: 0 no size is important, 1 host, 2 the last round"),
@@ -211,18 +213,19 @@ REGISTERS = RegisterMap(
             ("results", 1, "packets of the result are important", 1),
         ),
         _register(
-            "scores", 0x0AC, "how sizes become importance",
+            "scores", 0x09C, "how sizes become importance",
             ("unit", 8, "biased exponent of the sum's unit", 100),
             ("share", 8, "of the elements that are to be important, in 1/256", 128),
         ),
         _register(
-            "pace", 0x0B0, "rate of packets and PROBEs",
+            "pace", 0x0A0, "rate of packets and PROBEs",
             ("rule", 2, "0 the line's, 1 by marks, 2 by round trips"),
             ("floor", 17, "least, in 1/65536 of the line's", 1024),
         ),
-        _register("pace_step", 0x0B4, "gain", ("value", 17, "in 1/65536 of the line's", 256)),
-        _register("pace_low", 0x0B8, "round trip", ("value", 32, "below which the rate grows")),
-        _register("pace_high", 0x0BC, "round trip", ("value", 32, "above which the rate falls")),
+        _register("pace_step", 0x0A4, "gain", ("value", 17, "in 1/65536 of the line's", 256)),
+        _register("pace_low", 0x0A8, "round trip", ("value", 32, "below which the rate grows")),
+        _register("pace_high", 0x0AC, "round trip", ("value", 32, "above which the rate falls")),
+        *_words("table_data", 0x0B0, TABLE_WORDS, "an entry, low bits first"),
         *(
             Register(name, 0x100 + 4 * k, "counter", doc, step_width=4)
             for k, (name, doc) in enumerate(_COUNTERS)

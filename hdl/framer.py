@@ -16,7 +16,17 @@ from ..formats import (
     VERSION,
     Op,
 )
-from .offload_types import N_NEIGHBORS, Head, Neighbor, NeighborWrite, Own, Round
+from ..offload import Subtype
+from .offload_types import (
+    HEAD_FIELDS,
+    N_NEIGHBORS,
+    Head,
+    Neighbor,
+    NeighborWrite,
+    Own,
+    PathMark,
+    Round,
+)
 from .spray import Spray
 from .streams import Beat, FrameBeat
 
@@ -30,7 +40,9 @@ class Framer(wiring.Component):
 
     Frames are those of `gradnic.models.ipv4.gradnic_frame`.
 
-    With ``round.spray`` each frame takes one of `N_PATHS` paths, told by its UDP source port.
+    With ``round.spray`` each data packet and PROBE takes one of `N_PATHS` paths, told by its UDP
+    source port; all neighbors share what is known of the paths. Answers take the path of their
+    PROBE.
 
     The head's beats leave 7 cycles after it was taken at the earliest; a frame takes as many
     cycles as it has beats, and at least 4, a head alone of 16-byte beats 5. Payload beats must come
@@ -45,6 +57,7 @@ class Framer(wiring.Component):
     -------
     own, round : In(Own), In(Round)
     write : In(NeighborWrite(n_ports))
+    path_mark : In(PathMark)
     heads : In(stream.Signature(Head))
     payload : In(stream.Signature(Beat(8 * n_bytes)))
         ceil(length / n_bytes) beats for each head with a length but for CONTROL packets.
@@ -63,6 +76,7 @@ class Framer(wiring.Component):
                 "own": In(Own),
                 "round": In(Round),
                 "write": In(NeighborWrite(n_ports)),
+                "path_mark": In(PathMark),
                 "heads": In(stream.Signature(Head)),
                 "payload": In(stream.Signature(Beat(8 * n_bytes))),
                 "o": Out(stream.Signature(self.shape)),
@@ -149,12 +163,15 @@ class Framer(wiring.Component):
         found = Signal(data.StructLayout(fields), reset_less=True)
         result = Signal(data.StructLayout(fields | {"checksum": 16}), reset_less=True)
         path = Signal.like(spray.paths.payload, reset_less=True)
+        answers, head = Signal(reset_less=True), self.heads.p
         free, at = Signal(init=1), Signal(3)  # cycles since the head was taken
         moves, result_at = Signal(), Signal(3)
         take = self.heads.valid & free
         m.d.comb += [
             self.heads.ready.eq(free),
             spray.rule.eq(self.round.rule),
+            spray.marks.valid.eq(self.path_mark.valid),
+            spray.marks.payload.eq(self.path_mark.path - self.own.udp_port),
             spray.paths.ready.eq(at[0]),
             moves.eq(at[2] & (result_at == 0)),
             complete.eq(result_at[2]),
@@ -164,6 +181,7 @@ class Framer(wiring.Component):
                 found.head.eq(self.heads.p),
                 found.to.eq(read.data),
                 path.eq(Mux(self.round.spray, spray.paths.payload, 0)),
+                answers.eq((head.op == Op.CONTROL) & (head.p0[:4] != Subtype.PROBE)),
             ]
         with m.If(~at[2] | moves):
             m.d.sync += at.eq(Cat(take, at[:2]))
@@ -188,7 +206,7 @@ class Framer(wiring.Component):
             addresses.eq(to[:16] + to[16:]),
             found.total.eq(found.head.length + (HEAD_BYTES - IPV4.start)),
             found.udp.eq(found.head.length + (HEAD_BYTES - UDP.start)),
-            found.port.eq(self.own.udp_port + path),
+            found.port.eq(Mux(answers, found.head.path, self.own.udp_port + path)),
             folded.eq(total[:16] + total[16:]),
             result.checksum.eq(~(folded[:16] + folded[16])),
         ]
@@ -228,8 +246,7 @@ class Framer(wiring.Component):
             GRADNIC.gen: round_.gen,
             GRADNIC.tensor: round_.tensor,
         }
-        same = ("op", "ph", "imp", "last", "retx", "lc", "slot", "seq", "elems", "p0", "p1", "arg")
-        fields |= {GRADNIC[name]: sent[name] for name in same}
+        fields |= {GRADNIC[name]: sent[name] for name in HEAD_FIELDS}
         head = Signal(8 * HEAD_BYTES)
         for field, value in fields.items():
             m.d.comb += Cat(head[a:b] for a, b in field.slices).eq(value)

@@ -7,10 +7,14 @@ from amaranth.utils import ceil_log2
 
 from .memory import BlockRAM
 from .offload_types import (
+    CHECK_WIDTH,
     CHUNK_WIDTH,
+    FLOW_WIDTH,
     LEAVES_WIDTH,
     N_NEIGHBORS,
     NUMBER_WIDTH,
+    Answer,
+    CheckWrite,
     Mark,
     Marks,
     Places,
@@ -20,14 +24,15 @@ from .offload_types import (
 class Ledger(wiring.Component):
     """One packet of one sender at a time, looked up step by step and closed.
 
-    Right so many cycles after ``chunk``, ``number``, ``neighbor``, ``down`` and ``own`` were given:
-    ``rank``, ``found`` and ``weight`` 4, ``closed`` 5, ``completes`` 7; from then on a pulse on
-    ``closes`` writes the packet's mark and its chunk's count, and the next may be given.
+    Right so many cycles after ``chunk``, ``number``, ``neighbor``, ``flow``, ``down`` and ``own``
+    were given: ``check`` 2, ``rank``, ``found``, ``right_flow`` and ``weight`` 4, ``closed`` 5,
+    ``completes`` 7; from then on a pulse on ``closes`` writes the packet's mark and its chunk's
+    count, and the next may be given.
     Plumbing of `Receiver`, which is what has a golden model.
 
     Parameters
     ----------
-    n_ranks, n_chunks, n_packets : int
+    n_ranks, n_chunks, n_packets, thc : int, int, int, bool
         As of `Receiver`.
 
     Members
@@ -36,8 +41,10 @@ class Ledger(wiring.Component):
         A strobe: forget all packets, which takes a cycle for each that there can be.
     place_en, place_addr, place_data : In
         Writes one entry of the table of senders, by chunk.
-    chunk, number, neighbor : In
-        The packet, and who sent it.
+    check_write : In(CheckWrite)
+        Does nothing without ``thc``.
+    chunk, number, neighbor, flow : In
+        The packet, who sent it, and the flow that it names.
     down, own : In(1)
         It is of the result; it is of a terminal row of this card.
     n_here : In(16)
@@ -48,14 +55,19 @@ class Ledger(wiring.Component):
         Of the neighbor among those who send the chunk up; n_ranks for ``down``.
     found, weight : Out(1), Out(8)
         The neighbor sends this chunk here; most leaves that it may stand for.
+    right_flow : Out(1)
+        It is the flow by which the neighbor sends the chunk up.
+    check : Out(20)
+        Of the packet's norms; 0 without ``thc``.
     closed, completes : Out(1)
         The packet is here or was given up; with it the chunk is complete.
     closes : In(1)
-    ask, answer : In(number of a packet), Out(Marks(n_ranks))
+    ask, answer : In(number of a packet), Out(Answer(n_ranks))
         What is known of any packet, 2 cycles later.
     """
 
-    def __init__(self, n_ranks, n_chunks, n_packets):
+    def __init__(self, n_ranks, n_chunks, n_packets, *, thc=True):
+        self.thc = thc
         self.n_ranks, self.n_chunks, self.n_packets = n_ranks, n_chunks, n_packets
         self.places, self.marks = Places(n_ranks), Marks(n_ranks)
         super().__init__(
@@ -65,9 +77,11 @@ class Ledger(wiring.Component):
                 "place_en": In(1),
                 "place_addr": In(ceil_log2(n_chunks)),
                 "place_data": In(self.places),
+                "check_write": In(CheckWrite),
                 "chunk": In(CHUNK_WIDTH),
                 "number": In(NUMBER_WIDTH),
                 "neighbor": In(ceil_log2(N_NEIGHBORS)),
+                "flow": In(FLOW_WIDTH),
                 "down": In(1),
                 "own": In(1),
                 "n_here": In(NUMBER_WIDTH),
@@ -75,12 +89,14 @@ class Ledger(wiring.Component):
                 "leaves": In(LEAVES_WIDTH),
                 "rank": Out(range(n_ranks + 1)),
                 "found": Out(1),
+                "right_flow": Out(1),
                 "weight": Out(8),
+                "check": Out(CHECK_WIDTH),
                 "closed": Out(1),
                 "completes": Out(1),
                 "closes": In(1),
                 "ask": In(ceil_log2(n_packets)),
-                "answer": Out(self.marks),
+                "answer": Out(Answer(n_ranks)),
             }
         )
 
@@ -101,11 +117,13 @@ class Ledger(wiring.Component):
             counted.read_addr.eq(self.chunk),
             marked.read_addr.eq(self.number),
             asked.read_addr.eq(self.ask),
-            self.answer.as_value().eq(asked.read_data),
+            self.answer.marks.as_value().eq(asked.read_data),
         ]
         told = Signal(self.places)
         m.d.comb += told.as_value().eq(places.read_data)
         self._look(m, told)
+        if self.thc:
+            self._checks(m)
 
         old_marks = Signal(self.marks, reset_less=True)
         old_counts = Signal(counts, reset_less=True)
@@ -154,9 +172,25 @@ class Ledger(wiring.Component):
     def _width(layout):
         return len(Signal(layout).as_value())
 
+    def _checks(self, m):
+        """One table for the packet that came, and one for whoever asks."""
+        for name, number, check in (
+            ("check_ram", self.number, self.check),
+            ("asked_check_ram", self.ask, self.answer.check),
+        ):
+            m.submodules[name] = ram = BlockRAM(CHECK_WIDTH, self.n_packets)
+            m.d.comb += [
+                ram.write_en.eq(self.check_write.enable),
+                ram.write_addr.eq(self.check_write.number),
+                ram.write_data.eq(self.check_write.check),
+                ram.read_addr.eq(number),
+                check.eq(ram.read_data),
+            ]
+
     def _look(self, m, told):
         """Which rank the neighbor has in this chunk, two cycles after the table was read."""
         up, is_parent = Signal(self.n_ranks, reset_less=True), Signal(reset_less=True)
+        same_flow = Signal(self.n_ranks, reset_less=True)
         known = [
             Signal.like(one.leaves, name=f"leaves{k}", reset_less=True)
             for k, one in enumerate(told.up)
@@ -164,6 +198,7 @@ class Ledger(wiring.Component):
         m.d.sync += [
             up.eq(Cat(one.valid & (one.neighbor == self.neighbor) for one in told.up)),
             is_parent.eq(told.down.valid & (told.down.neighbor == self.neighbor)),
+            same_flow.eq(Cat(one.flow == self.flow for one in told.up)),
             *(held.eq(one.leaves) for held, one in zip(known, told.up, strict=True)),
         ]
         leaves, number = Const(0, 8), Const(0, len(self.rank))
@@ -173,5 +208,6 @@ class Ledger(wiring.Component):
         m.d.sync += [
             self.rank.eq(Mux(self.down, self.n_ranks, number)),
             self.weight.eq(Mux(self.down, 0xFF, leaves)),
+            self.right_flow.eq(self.down | (up & same_flow).any()),
             self.found.eq(Mux(self.down, self.own | is_parent, up.any())),
         ]

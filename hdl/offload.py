@@ -18,6 +18,7 @@ from .offload_gate import PacketGate
 from .offload_maker import PacketMaker
 from .offload_types import (
     Allowance,
+    CheckWrite,
     Given,
     NeighborWrite,
     Own,
@@ -85,7 +86,8 @@ class OffloadCore(wiring.Component):
     pace : In(PaceRules), of all packets and PROBEs together; see `Pace`
     tag_write : In(TagWrite), the tagger's tables
     floor : In(8), own beats for 256 foreign ones where both wait; see `FrameArbiter`
-    table_en, table_addr, table_data; place_en, place_addr, place_data; neighbor; allowance : In
+    table_en, table_addr, table_data; place_en, place_addr, place_data : In
+    check, neighbor, allowance : In
         Tables to be written while no round is armed.
     dropped, answered, heard, refused, failed, sent, again, probes, given_up : Out
         One pulse each: see `Drop`, the receiver, the memory engines, and the sender.
@@ -117,7 +119,9 @@ class OffloadCore(wiring.Component):
         self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
         message = self.scheduler.issues.p.shape()
         self.sender = Sender(message, 2**layout.peer, n_packets=n_packets)
-        self.receiver = Receiver(n_bytes, n_ranks=n_ranks, n_chunks=n_chunks, n_packets=n_packets)
+        self.receiver = Receiver(
+            n_bytes, n_ranks=n_ranks, n_chunks=n_chunks, n_packets=n_packets, thc=thc
+        )
         self.meta_width = meta_width
         self.rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
         sent = stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))
@@ -156,6 +160,7 @@ class OffloadCore(wiring.Component):
                 "place_en": In(1),
                 "place_addr": In(len(receiver.place_addr)),
                 "place_data": In(receiver.places),
+                "check": In(CheckWrite),
                 "neighbor": In(NeighborWrite(n_ports)),
                 "allowance": In(Allowance),
                 "dropped": Out(len(Drop)),
@@ -182,6 +187,7 @@ class OffloadCore(wiring.Component):
         m.submodules.maker = maker = PacketMaker(
             self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc
         )
+        tables = ("place_en", "place_addr", "place_data", "allowance", "check")
         for part in (scheduler, receiver, sender):
             if hasattr(part, "round"):
                 m.d.comb += part.round.eq(self.round)
@@ -197,7 +203,7 @@ class OffloadCore(wiring.Component):
             sender.peers.eq(self.peers),
             *(
                 getattr(receiver, name).eq(getattr(self, name))
-                for name in ("clear", "allowance", "place_en", "place_addr", "place_data", "area")
+                for name in ("clear", "area", *tables)
             ),
             self.clearing.eq(receiver.clearing),
             self.drained.eq(sender.drained),
@@ -367,6 +373,7 @@ class OffloadCore(wiring.Component):
             framer.own.eq(self.own),
             framer.round.eq(self.round),
             framer.write.eq(self.neighbor),
+            framer.path_mark.eq(receiver.path_mark),
             to.valid.eq(replies.valid | (heads.valid & pace.frames.ready)),
             to.p.eq(Mux(replies.valid, replies.p, heads.p)),
             replies.ready.eq(to.ready),

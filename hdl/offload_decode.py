@@ -156,12 +156,13 @@ class PacketDecoder(wiring.Component):
         with m.Elif(go):
             m.d.sync += busy.eq(0)
         index = known.is_index & known.same_index & known.half
-        with m.If(codec.coded):
-            m.d.sync += right.eq(known.is_coded & known.same & known.filled)
-        with m.Elif(codec.thc):
-            m.d.sync += right.eq((index | (known.is_sum & known.one)) & known.has_elems)
-        with m.Else():
-            m.d.sync += right.eq(known.is_plain & known.whole & known.has_elems)
+        floats = Mux(
+            codec.coded,
+            known.is_coded & known.same & known.filled,
+            known.is_plain & known.whole & known.has_elems,
+        )
+        sums = (index | (known.is_sum & known.one)) & known.has_elems
+        m.d.sync += right.eq(Mux(codec.thc, sums, floats) & ~arrival.tree)
         keep = known.is_data & arrival.ready & right
         m.d.comb += [
             go.eq(judged & passed.ready & routes.ready & unit.units.ready),

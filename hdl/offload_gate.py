@@ -116,6 +116,7 @@ class PacketGate(wiring.Component):
             heads.i.p.arrival.head.eq(known.head),
             heads.i.p.arrival.ready.eq(known.ready),
             heads.i.p.arrival.stale.eq(known.stale),
+            heads.i.p.arrival.tree.eq(known.tree),
         ]
         m.d.sync += self.dropped.eq(Mux(leaves & ~passes, 1 << drop, 0))
         return heads.o, kinds.o

@@ -16,11 +16,12 @@ from .dma import LENGTH_WIDTH, Range
 from .fifo import FIFO
 from .level_table import LevelTable
 from .offload_types import (
+    CHECK_WIDTH,
     LEAVES_WIDTH,
     N_LAYERS,
     NUMBER_WIDTH,
+    Answer,
     Head,
-    Marks,
     OwnPacket,
     Packet,
     Round,
@@ -72,7 +73,7 @@ class PacketMaker(wiring.Component):
     packets : In(stream.Signature(Packet))
     area : In(24)
         Beats of a landing area.
-    ask, answer : Out(number of a packet), In(Marks(n_ranks))
+    ask, answer : Out(number of a packet), In(Answer(n_ranks))
         As of `Receiver`.
     reads : Out(stream.Signature(Range(2)))
         Of the node's own values: region 0 is the gradient, 1 the result.
@@ -99,7 +100,7 @@ class PacketMaker(wiring.Component):
                 "packets": In(stream.Signature(Packet)),
                 "area": In(LENGTH_WIDTH),
                 "ask": Out(NUMBER_WIDTH),
-                "answer": In(Marks(n_ranks)),
+                "answer": In(Answer(n_ranks)),
                 "reads": Out(stream.Signature(Range(2))),
                 "landings": Out(stream.Signature(Range())),
                 "values": In(beats),
@@ -172,7 +173,8 @@ class PacketMaker(wiring.Component):
     def _prepare(self, m, jobs, goals, told, owned, expands, units, to_tag):
         """One packet after the other: what to read, what to add, what the head says."""
         packet = Signal(Packet, reset_less=True)
-        marks = Signal(self.answer.shape(), reset_less=True)
+        marks = Signal(self.answer.marks.shape(), reset_less=True)
+        check = Signal(CHECK_WIDTH, reset_less=True)  # of its norms
         offset = Signal(LENGTH_WIDTH, reset_less=True)
         n_beats = Signal(LENGTH_WIDTH, reset_less=True)
         n_index_beats = Signal(LENGTH_WIDTH, reset_less=True)
@@ -230,7 +232,7 @@ class PacketMaker(wiring.Component):
                 head.retx.eq(packet.retx),
                 head.last.eq(packet.last),
                 head.seq.eq(packet.offset),
-                head.arg.eq(leaves << 32 - LEAVES_WIDTH),
+                head.arg.eq(Cat(check, leaves)),
                 head.p0.eq(Mux(leaves > 255, 255, leaves)),
                 head.length.eq(packet.elems << 2),
             ]
@@ -299,11 +301,12 @@ class PacketMaker(wiring.Component):
                 m.next = "HEAR"
             with m.State("HEAR"):
                 m.d.sync += [
-                    marks.eq(self.answer),
+                    marks.eq(self.answer.marks),
+                    check.eq(Mux(codec.thc, self.answer.check, 0)),
                     present.eq(
                         Cat(
                             mark.here & ~packet.ph & (packet.wait > k)
-                            for k, mark in enumerate(self.answer.up)
+                            for k, mark in enumerate(self.answer.marks.up)
                         )
                     ),
                 ]

@@ -17,7 +17,7 @@ from ..inline import Fate
 from ..offload import Drop
 from .fifo import FIFO
 from .frame_head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, registered
-from .offload_types import N_NEIGHBORS, Head, Neighbor, NeighborWrite, Round
+from .offload_types import HEAD_FIELDS, N_NEIGHBORS, Head, Neighbor, NeighborWrite, Round
 from .parser import FrameClass
 from .pipeline import delayed, delayed_flag
 from .streams import FrameBeat
@@ -36,10 +36,10 @@ def Facts():
 
     check : what `FrameCheck` needs; its fate is LENGTH or CHECKSUM where the head shows it.
     drop : FORMAT, OWNER or NONE, where nothing else is wrong.
-    head : without ``body``. ready, stale : as of `Arrival`.
+    head : without ``body``. ready, stale, tree : as of `Arrival`.
     """
     return data.StructLayout(
-        {"check": FrameClass(), "drop": 4, "head": Head, "ready": 1, "stale": 1}
+        {"check": FrameClass(), "drop": 4, "head": Head, "ready": 1, "stale": 1, "tree": 1}
     )
 
 
@@ -100,10 +100,10 @@ class PacketParser(wiring.Component):
         op, src = field(GRADNIC.op), field(GRADNIC.src)
         nodes, neighbors = self._neighbors(m)
         entry = Signal(Head)
-        same = ("op", "ph", "imp", "last", "retx", "lc", "slot", "seq", "elems", "p0", "p1", "arg")
         m.d.comb += [
-            *(entry[name].eq(field(GRADNIC[name])) for name in same),
+            *(entry[name].eq(field(GRADNIC[name])) for name in HEAD_FIELDS),
             entry.tos.eq(field(IPV4.tos)),
+            entry.path.eq(field(UDP.source_port)),
             entry.length.eq(field(UDP.length) - RAW_HEAD),
         ]
         one = registered(
@@ -114,6 +114,7 @@ class PacketParser(wiring.Component):
             port=port,
             mac=field(ETHERNET.source),
             ip=field(IPV4.source),
+            tree=field(GRADNIC.tree) != 0,
             version=field(GRADNIC.ver) == VERSION,
             known=Cat(op == int(known) for known in Op).any(),
             same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
@@ -157,6 +158,7 @@ class PacketParser(wiring.Component):
             result.head.neighbor.eq(delayed(m, two.neighbor, 3, name="neighbor")),
             result.ready.eq(delayed(m, two.ready, 3, name="ready")),
             result.stale.eq(delayed(m, two.stale, 3, name="stale")),
+            result.tree.eq(delayed(m, one.tree, 4, name="tree")),
             result.drop.eq(Mux(five.sound, Mux(five.owner, Drop.NONE, Drop.OWNER), Drop.FORMAT)),
             result.check.ours.eq(1),
             result.check.fate.eq(

@@ -6,6 +6,7 @@ Golden model: `gradnic.models.offload`, of the whole that this is a part of.
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
+from ..formats import GRADNIC
 from .tagger import TagRules
 
 UNIT = 16  # elements that SEQ, and all offsets inside, count in
@@ -19,6 +20,8 @@ OFFSET_WIDTH = 24
 ELEMS_WIDTH = 12
 LEAVES_WIDTH = 12
 BYTES_WIDTH = 40
+FLOW_WIDTH = 13
+CHECK_WIDTH = 20  # of ARG, below the leaves
 
 Geometry = data.StructLayout(
     {
@@ -98,35 +101,32 @@ def NeighborWrite(n_ports):
     return data.StructLayout(fields)
 
 
+HEAD_FIELDS = (
+    "op", "ph", "imp", "last", "retx", "ecn", "lc", "slot", "seq", "elems", "p0", "p1", "arg"
+)  # fmt: skip
 Head = data.StructLayout(
-    {
-        "op": 4,
-        "ph": 1,
-        "imp": 1,
-        "last": 1,
-        "retx": 1,
-        "lc": 3,
-        "slot": 13,
-        "seq": 24,
-        "elems": 16,
-        "p0": 8,
-        "p1": 8,
-        "arg": 32,
+    {name: GRADNIC[name].width for name in HEAD_FIELDS}
+    | {
         "tos": 8,
+        "path": 16,
         "neighbor": ceil_log2(N_NEIGHBORS),
         "length": 14,
         "body": 8 * BODY,
     }
 )
-"""A packet: header fields, the ToS of its frame, the neighbor that it goes to or came from, bytes
-of payload. CONTROL packets have theirs in ``body``."""
+"""A packet: header fields, the ToS of its frame, its UDP source port, the neighbor that it goes to
+or came from, bytes of payload. CONTROL packets have theirs in ``body``. Answers take the ``path``
+that they are given."""
+
+PathMark = data.StructLayout({"valid": 1, "path": 16})
+"""In cycles of ``valid``: an answer says that its PROBE met congestion on this path."""
 
 Packet = data.StructLayout(
     {
         "probe": 1,
         "ph": 1,
         "terminal": 1,
-        "flow": 13,
+        "flow": FLOW_WIDTH,
         "neighbor": ceil_log2(N_NEIGHBORS),
         "wait": 8,
         "chunk": CHUNK_WIDTH,
@@ -159,16 +159,17 @@ Control = data.StructLayout(
 """A CONTROL packet that came for the sender: STOP, BITMAP or NOT_READY. share : of the
 packets that came since the last answer, how many were marked, in 1/256."""
 
-Arrival = data.StructLayout({"head": Head, "ready": 1, "stale": 1, "wrong": 1})
-"""A packet that came. ready : it is of the round under way; stale : of one that is over; wrong :
-data of another codec, or of a length that cannot be."""
+Arrival = data.StructLayout({"head": Head, "ready": 1, "stale": 1, "tree": 1, "wrong": 1})
+"""A packet that came. ready : it is of the round under way; stale : of one that is over; tree :
+TREE is not 0; wrong : data of another codec, for a tree, or of a length that cannot be."""
 
 
 def Places(n_ranks):
     """Who sends a chunk here: up, by rank in the order of addition, with the leaves that it
-    stands for; and down."""
-    up = data.StructLayout({"valid": 1, "neighbor": ceil_log2(N_NEIGHBORS), "leaves": 8})
-    down = data.StructLayout({"valid": 1, "neighbor": ceil_log2(N_NEIGHBORS)})
+    stands for and the flow that it names; and down."""
+    neighbor = ceil_log2(N_NEIGHBORS)
+    up = data.StructLayout({"valid": 1, "neighbor": neighbor, "leaves": 8, "flow": FLOW_WIDTH})
+    down = data.StructLayout({"valid": 1, "neighbor": neighbor})
     return data.StructLayout({"up": data.ArrayLayout(up, n_ranks), "down": down})
 
 
@@ -180,6 +181,15 @@ def Marks(n_ranks):
     """All that is known of one packet number: up by rank, and the result."""
     return data.StructLayout({"up": data.ArrayLayout(Mark, n_ranks), "down": Mark})
 
+
+def Answer(n_ranks):
+    """What is known of one packet number, and its norms' check."""
+    return data.StructLayout({"marks": Marks(n_ranks), "check": CHECK_WIDTH})
+
+
+CheckWrite = data.StructLayout({"enable": 1, "number": NUMBER_WIDTH, "check": CHECK_WIDTH})
+"""The check of a packet's agreed norms, to be set while ``enable`` is 1: the low bits of their
+XOR."""
 
 Allowance = data.StructLayout({"enable": 1, "index": ceil_log2(N_NEIGHBORS), "bytes": BYTES_WIDTH})
 """What a neighbor may lose in a round, in bytes times leaves, to be set while ``enable`` is 1."""

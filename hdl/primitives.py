@@ -3,6 +3,8 @@
 Memories and multipliers have one body per family, because synthesis infers the block RAM and the
 multipliers of an ECP5 without the registers that make them fast. Everything else is the same RTL
 everywhere.
+
+Plumbing: no golden model of its own.
 """
 
 FAMILIES = ("portable", "ecp5")

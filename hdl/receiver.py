@@ -8,12 +8,13 @@ for, so that no chunk is too small for a share of it; giving up at a PROBE only.
 from itertools import pairwise
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
-from amaranth.lib import memory, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..formats import Op
 from ..offload import Drop, Subtype
+from .allowances import Allowances
 from .completions import N_WRITES, Completions
 from .dma import LENGTH_WIDTH, Range
 from .fifo import FIFO
@@ -23,18 +24,21 @@ from .mark_share import MarkShare
 from .offload_types import (
     BODY,
     BYTES_WIDTH,
+    CHECK_WIDTH,
     CHUNK_WIDTH,
     ELEMS_WIDTH,
     LEAVES_WIDTH,
-    N_NEIGHBORS,
     NUMBER_WIDTH,
     RUN,
     Allowance,
+    Answer,
+    CheckWrite,
     Control,
     Given,
     Goal,
     Head,
     OwnPacket,
+    PathMark,
     Round,
 )
 from .packet_walk import PacketWalk, Place
@@ -62,6 +66,8 @@ class Receiver(wiring.Component):
         Contributions to a chunk, at most; 1 to 15.
     n_chunks, n_packets : int
         Of the largest tensor; 2 to 8192 and 2 to 16384.
+    thc : bool
+        False: there are no rounds of THC, whose packets carry a check of their norms.
 
     Members
     -------
@@ -69,6 +75,8 @@ class Receiver(wiring.Component):
     clear, clearing : In(1), Out(1)
         A strobe: forget all packets, which takes a cycle for each that there can be.
     allowance : In(Allowance)
+    check : In(CheckWrite)
+        The check of one packet's norms; not while a round is armed.
     place_en, place_addr, place_data : In
         Writes one entry of the table of senders, by chunk; not while a round is armed.
     arrivals : In(stream.Signature(Located))
@@ -91,7 +99,9 @@ class Receiver(wiring.Component):
     controls : Out(stream.Signature(Control))
         STOP, BITMAP and NOT_READY, for the sender.
     replies : Out(stream.Signature(Head))
-    ask, answer : In(number of a packet), Out(Marks(n_ranks))
+    path_mark : Out(PathMark)
+        Of packets that went to the sender.
+    ask, answer : In(number of a packet), Out(Answer(n_ranks))
         What is known of a packet, 2 cycles later.
     dropped : Out(len(Drop))
         Bit k pulses for a packet with `gradnic.offload.Drop` k; bit 0 for one that is accepted.
@@ -101,7 +111,7 @@ class Receiver(wiring.Component):
         One cycle per packet that is given up, and which it is.
     """
 
-    def __init__(self, n_bytes, *, n_ranks=4, n_chunks=64, n_packets=1024):
+    def __init__(self, n_bytes, *, n_ranks=4, n_chunks=64, n_packets=1024, thc=True):
         if not 1 <= n_ranks <= 15:
             raise ValueError(f"n_ranks must be 1 to 15, not {n_ranks!r}")
         if not 2 <= n_chunks <= 2**CHUNK_WIDTH:
@@ -110,8 +120,8 @@ class Receiver(wiring.Component):
             raise ValueError(f"n_packets must be 2 to 16384, not {n_packets!r}")
         self.n_bytes, self.n_ranks = n_bytes, n_ranks
         self.n_chunks, self.n_packets = n_chunks, n_packets
-        self.ledger = Ledger(n_ranks, n_chunks, n_packets)
-        self.places, self.marks = self.ledger.places, self.ledger.marks
+        self.ledger = Ledger(n_ranks, n_chunks, n_packets, thc=thc)
+        self.places = self.ledger.places
         chunk = stream.Signature(CHUNK_WIDTH)
         super().__init__(
             {
@@ -119,6 +129,7 @@ class Receiver(wiring.Component):
                 "clear": In(1),
                 "clearing": Out(1),
                 "allowance": In(Allowance),
+                "check": In(CheckWrite),
                 "place_en": In(1),
                 "place_addr": In(ceil_log2(n_chunks)),
                 "place_data": In(self.places),
@@ -136,8 +147,9 @@ class Receiver(wiring.Component):
                 "finals": Out(chunk),
                 "controls": Out(stream.Signature(Control)),
                 "replies": Out(stream.Signature(Head)),
+                "path_mark": Out(PathMark),
                 "ask": In(ceil_log2(n_packets)),
-                "answer": Out(self.marks),
+                "answer": Out(Answer(n_ranks)),
                 "dropped": Out(len(Drop)),
                 "answered": Out(1),
                 "heard": Out(1),
@@ -148,7 +160,7 @@ class Receiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._allowances(m)
+        m.submodules.allowances = allowances = Allowances()
         m.submodules.walk = self.walk = PacketWalk()
         m.submodules.landing = landing = Completions()
         m.submodules.result = result = Completions()
@@ -192,6 +204,8 @@ class Receiver(wiring.Component):
             self.given_up.eq(0),
             self.answered.eq(0),
             self.heard.eq(0),
+            self.path_mark.valid.eq(self.heard & head.ecn),
+            self.path_mark.path.eq(head.path),
             self.given.neighbor.eq(head.neighbor),
             self.given.number.eq(place.number),
         ]
@@ -211,9 +225,11 @@ class Receiver(wiring.Component):
             ),
             self.clearing.eq(ledger.clearing),
             self.answer.eq(ledger.answer),
+            ledger.check_write.eq(self.check),
             ledger.chunk.eq(place.chunk),
             ledger.number.eq(place.number),
             ledger.neighbor.eq(head.neighbor),
+            ledger.flow.eq(head.slot),
             ledger.down.eq(down),
             ledger.own.eq(is_own),
             ledger.n_here.eq(n_here),
@@ -273,7 +289,8 @@ class Receiver(wiring.Component):
         allows, ends_range = Signal(), Signal()
         last_seen = Signal.like(n_seen, reset_less=True)  # of a range that is not too long
         m.d.comb += [
-            self.read_allowance.eq(head.neighbor),
+            allowances.write.eq(self.allowance),
+            allowances.neighbor.eq(head.neighbor),
             scan.first_bit.eq(head.seq[:3]),
             scan.closed.eq(closed),
             scan.elems.eq(walk.elems),
@@ -281,9 +298,9 @@ class Receiver(wiring.Component):
             scan.thc.eq(self.round.codec.thc),
         ]
         m.d.sync += [
-            allowed.eq(self.allowances),
+            allowed.eq(allowances.bytes),
             allows.eq(scan.lost <= allowed),
-            self.spent.eq(allowed - scan.lost),
+            allowances.left.eq(allowed - scan.lost),
             last_seen.eq(head.elems - 1),
             ends_range.eq(n_seen == last_seen),
         ]
@@ -293,13 +310,14 @@ class Receiver(wiring.Component):
         m.submodules.marked = marked = MarkShare()
         divided = Signal()  # a cycle late: it is known long before it is told
         m.d.sync += divided.eq(marked.known)
-        for name in ("ph", "slot", "arg", "lc"):
+        for name in ("ph", "slot", "arg", "lc", "path"):
             m.d.comb += to[name].eq(head[name])
         m.d.comb += [
             to.op.eq(Op.CONTROL),
             to.imp.eq(1),
             to.tos.eq(self.round.tos),
             to.p1.eq(marked.share),
+            to.ecn.eq(packet.arrival.ready & (head.tos[:2] == CE)),
             marked.neighbor.eq(head.neighbor),
             marked.came.eq(fresh),
             marked.marked.eq(head.tos[:2] == CE),
@@ -420,7 +438,7 @@ class Receiver(wiring.Component):
                 with m.If(~scan.lacks):
                     m.next = "STOP"
                 with m.Elif(~head.ph & allows):
-                    m.d.comb += self.spend.eq(1)
+                    m.d.comb += allowances.spend.eq(1)
                     m.d.sync += giving.eq(1)
                     m.next = "GIVE"
             # close what is missing, one packet after the other
@@ -485,18 +503,20 @@ class Receiver(wiring.Component):
         """`Drop.NONE`, or why a data packet may change nothing, once the ledger has spoken."""
         ledger, elems = self.ledger, packet.arrival.head.elems
         early, reason = Signal(Drop), Signal(Drop)
-        right_size, right_leaves = Signal(), Signal()
+        right_size, right_leaves, right_check = Signal(), Signal(), Signal()
+        check = Mux(self.round.codec.thc, ledger.check, 0)
         m.d.sync += [
             right_size.eq(elems == self.walk.elems),
             right_leaves.eq((leaves != 0) & (leaves <= ledger.weight)),
+            right_check.eq(packet.arrival.head.arg[:CHECK_WIDTH] == check),
             early.eq(Drop.NONE),
             reason.eq(early),
         ]
-        with m.If(~packet.whole | ~fits | ~ledger.found):
+        with m.If(~packet.whole | ~fits | ~ledger.found | ~ledger.right_flow):
             m.d.sync += early.eq(Drop.CONFIG)
         with m.Elif(~right_size):
             m.d.sync += early.eq(Drop.LENGTH)
-        with m.Elif(~right_leaves):
+        with m.Elif(~right_leaves | ~right_check):
             m.d.sync += early.eq(Drop.CONFIG)
         with m.If(early == Drop.NONE):
             with m.If(unsound):
@@ -511,20 +531,3 @@ class Receiver(wiring.Component):
         for state, after in pairwise(states):
             with m.State(state):
                 m.next = after
-
-    def _allowances(self, m):
-        """What neighbors may still lose: read, and what is left of it written."""
-        m.submodules.allowance_memory = table = memory.Memory(
-            shape=BYTES_WIDTH, depth=N_NEIGHBORS, init=[]
-        )
-        write, read = table.write_port(), table.read_port(domain="comb")
-        self.allowances = Signal(BYTES_WIDTH)
-        self.read_allowance = Signal(ceil_log2(N_NEIGHBORS))
-        self.spend, self.spent = Signal(), Signal(BYTES_WIDTH)
-        m.d.comb += [
-            read.addr.eq(self.read_allowance),
-            self.allowances.eq(read.data),
-            write.en.eq(self.allowance.enable | self.spend),
-            write.addr.eq(Mux(self.spend, self.read_allowance, self.allowance.index)),
-            write.data.eq(Mux(self.spend, self.spent, self.allowance.bytes)),
-        ]

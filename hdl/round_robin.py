@@ -59,22 +59,22 @@ class RoundRobin(wiring.Component):
         wiring.connect(m, slice.o, wiring.flipped(self.o))
         turn, inside = Signal(range(self.n)), Signal()  # inside: a frame has begun
         offers, later = Signal(self.n), Signal(self.n)
-        chosen, here, ends = Signal(range(self.n)), Signal(), Signal()
+        chosen, moves, ends = Signal(range(self.n)), Signal(), Signal()
         m.d.comb += [
             # the source whose turn it is may go on by itself
             offers.eq(Cat(source.valid & (turn != k) for k, source in enumerate(self.i))),
             later.eq(Cat(offers[k] & (turn < k) for k in range(self.n))),
             chosen.eq(Mux(later.any(), first_of(later), first_of(offers))),
-            here.eq(Array(source.valid for source in self.i)[turn]),
-            slice.i.valid.eq(here),
+            slice.i.valid.eq(Array(source.valid for source in self.i)[turn]),
             slice.i.p.meta.eq(turn),
-            ends.eq(here & slice.i.ready & slice.i.p.last),
+            moves.eq(slice.i.valid & slice.i.ready),
+            ends.eq(moves & slice.i.p.last),
             *(source.ready.eq((turn == k) & slice.i.ready) for k, source in enumerate(self.i)),
         ]
         for name in ("data", "keep", "last", "bad"):
             m.d.comb += slice.i.p[name].eq(Array(source.p[name] for source in self.i)[turn])
-        with m.If(here & slice.i.ready):
+        with m.If(moves):
             m.d.sync += inside.eq(~slice.i.p.last)
-        with m.If((ends | ~(here | inside)) & offers.any()):
+        with m.If((ends | ~(slice.i.valid | inside)) & offers.any()):
             m.d.sync += turn.eq(chosen)
         return m

@@ -1,4 +1,7 @@
-"""The tops that `gradnic verilog` writes: one entry for each class of `gradnic.params`."""
+"""The tops that `gradnic verilog` writes: one entry for each class of `gradnic.params`.
+
+Plumbing: no golden model of its own.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -3,6 +3,8 @@
 The Yosys that comes with Amaranth turns every process into wires and flip-flops: the ``always @*``
 blocks of `amaranth.back.verilog` stay X for ever in Icarus Verilog 11 where nothing that they read
 ever changes.
+
+Plumbing: no golden model of its own.
 """
 
 import re

@@ -14,6 +14,7 @@ from gradnic.table import REDUCE
 from .traffic import written_out
 
 SEQ_UNIT = 16  # elements that SEQ counts in
+CHECK = (1 << 20) - 1  # of ARG; the contributions are above
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,14 @@ class Plan:
         """Range of the packets of chunks first .. stop - 1 that have elements."""
         low, high = (min(c * self.per_chunk, self.n_packets) for c in (first, stop))
         return range(low, high)
+
+    def blocks(self, first, last, size):
+        """Slice of the blocks of `size` elements that packets first .. last have elements of."""
+        return slice(self.span(first)[0] // size, -(-self.span(last)[1] // size))
+
+    def check(self, number, norms, size):
+        """Low 20 bits of the XOR of the agreed norms of a packet's blocks: its ARG's check."""
+        return int(np.bitwise_xor.reduce(norms[self.blocks(number, number, size)])) & CHECK
 
     def _read(self, table):
         start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))

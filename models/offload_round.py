@@ -4,11 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .offload_plan import SEQ_UNIT
+from .offload_plan import CHECK, SEQ_UNIT
 from .receiver import Reception
 from .sender import Sending
-
-CHECK = (1 << 20) - 1  # of ARG; the contributions are above
 
 
 @dataclass
@@ -205,15 +203,13 @@ class Round:
         return bool(self.norms.final[list(packets)].all())
 
     def _blocks(self, first, last):
-        """Blocks that packets first .. last have elements of."""
-        size, plan = self.tensor.codec.worker.B, self.tensor.plan
-        return slice(plan.span(first)[0] // size, -(-plan.span(last)[1] // size))
+        return self.tensor.plan.blocks(first, last, self.tensor.codec.worker.B)
 
     def _check(self, number):
-        """Low 20 bits of the XOR of the agreed norms of a packet's blocks; 0 without norms."""
         if self.norms is None:
             return 0
-        return int(np.bitwise_xor.reduce(self.norms.result[self._blocks(number, number)])) & CHECK
+        tensor = self.tensor
+        return tensor.plan.check(number, self.norms.result, tensor.codec.worker.B)
 
     def _runs(self, row, segment):
         """Sum or fetch a row's packets: runs for each of its peers."""

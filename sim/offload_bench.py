@@ -58,7 +58,7 @@ class Round:
         driver.add_neighbor(0, node=2, port=0, mac=OTHER.mac, ip=OTHER.ip)
         driver.load_rows(layout.pack(rows), layout.row_bytes)
         for chunk in range(N_CHUNKS):
-            driver.set_places(chunk, {0: (0, 1)})
+            driver.set_places(chunk, {0: (0, 1, chunk)})
         driver.register("gradient", GRADIENT, self.n_elems)
         driver.register("result", RESULT, self.n_elems)
         driver.register("landing", LANDING, self.n_elems)

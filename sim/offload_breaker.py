@@ -57,7 +57,9 @@ _RUNS = np.array(
         for f in head
     ]
 )  # (first bit, width) of each field, most significant bit first
-_CLAIMS = [GRADNIC[name] for name in ("job", "src", "gen", "tensor", "seq", "elems", "ph", "arg")]
+_CLAIMS = [
+    GRADNIC[name] for name in ("job", "src", "gen", "tensor", "seq", "elems", "ph", "arg", "slot")
+]
 
 
 class Setting:

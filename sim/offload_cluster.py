@@ -91,6 +91,8 @@ class OffloadCluster:
         Cycles between PROBEs.
     skew : int
         Cycles that each of 8 paths is longer than the one before; unless 0, cards spray.
+    rule : int
+        Of `gradnic.hdl.spray`, how they choose.
     tags : dict or None
         Fields of `gradnic.hdl.tagger.TagRules`, and ``threshold``; None: all packets are important.
     layer : int
@@ -116,6 +118,7 @@ class OffloadCluster:
         packet=352,
         t_probe=2000,
         skew=0,
+        rule=0,
         tags=None,
         layer=0,
         pace=None,
@@ -128,7 +131,7 @@ class OffloadCluster:
         packet = codec.C if isinstance(codec, Thc) else packet
         self.plan = plan = Plan(table, n_elems, unit=codec.unit, packet=packet)
         self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
-        self.skew, self.layer, self.pace = skew, layer, pace or {}
+        self.skew, self.rule, self.layer, self.pace = skew, rule, layer, pace or {}
         self.queues = queues or (0, 0)
         self.tags = {"back_layer_start": 0} if tags is None else dict(tags)
         self.threshold = self.tags.pop("threshold", 0)
@@ -239,14 +242,12 @@ class OffloadCluster:
             for u, told in plan.up[node].items():
                 if chunk in told:
                     one = told[chunk]
-                    up[one.rank] = {"valid": 1, "neighbor": index[u], "leaves": one.leaves}
+                    entry = {"neighbor": index[u], "leaves": one.leaves, "flow": one.flow}
+                    up[one.rank] = {"valid": 1, **entry}
             down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
             self._set(node, "place_addr", chunk)
-            self._set(
-                node,
-                "place_data",
-                {"up": up, "down": {"valid": len(down), "neighbor": sum(down)}},
-            )
+            parent = {"valid": len(down), "neighbor": sum(down)}
+            self._set(node, "place_data", {"up": up, "down": parent})
             self._tick(node)
         self._set(node, "place_en", 0)
         peers = table.peers[table.peers["node"] == node]
@@ -333,11 +334,20 @@ class OffloadCluster:
             "tags": self.tags,
             "layer": self.layer,
             "spray": int(self.skew > 0),
+            "rule": self.rule,
         }
 
     def _memory(self, node, which, n_bytes):
         at = self._library.cluster_memory(self._self, node, which)
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(at))
+
+    def agree(self, node, norms, block):
+        """Set the checks of a node's next round of THC: its agreed norms, of blocks of `block`."""
+        for number in range(self.plan.n_packets):
+            check = self.plan.check(number, norms, block)
+            self._set(node, "check", {"enable": 1, "number": number, "check": check})
+            self._tick(node)
+        self._set(node, "check", {})
 
     def abort(self):
         """End the schedules of a round that hangs."""

@@ -95,7 +95,7 @@ def _script(setting, parts):
     for chunk in range(len(N_HERE)):
         up = [n for n, ph, c in GROUPS if c == chunk and not ph]
         down = [n for n, ph, c in GROUPS if c == chunk and ph]
-        driver.set_places(chunk, {r: (n, LEAVES[n]) for r, n in enumerate(up)}, *down)
+        driver.set_places(chunk, {r: (n, LEAVES[n], chunk) for r, n in enumerate(up)}, *down)
     driver.set_peers(range(len(setting.others)))
     for region, address in (("gradient", GRADIENT), ("result", RESULT), ("landing", LANDING)):
         driver.register(region, address, N_ELEMS)

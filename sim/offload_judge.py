@@ -20,6 +20,7 @@ from ..formats import (
     Op,
 )
 from ..models.ipv4 import gradnic_frame
+from ..models.offload_plan import CHECK
 from ..offload import MAX_FRAME, Drop, Subtype
 from .offload_breaker import CHUNK, GROUPS, LEAVES, N_HERE, PACKET, PER_CHUNK, elems_of, sign
 
@@ -122,6 +123,7 @@ def judge(frames, lengths, marked, setting):
         right &= (h["p0"] == told["p0"]) & (h["p1"] == told["p1"]) & (udp > 30)
     else:
         right &= (udp - 30 == 4 * h["elems"]) & (h["elems"] != 0)
+    right &= h["tree"] == 0
     decide(is_data & ~mine, Drop.NOT_READY)
     decide(is_data & ~right, Drop.CONFIG)
     before = setting.gen - 1  # the round that is over
@@ -146,11 +148,12 @@ def judge(frames, lengths, marked, setting):
     decide(is_probe & (within + h["elems"] > here), Drop.CONFIG)
     probes = undecided & is_probe
     decide(probes, ANSWERED)
-    decide(~known | (rest != 0), Drop.CONFIG)
+    other_flow = (h["ph"] == 0) & (h["slot"] != chunk)
+    decide(~known | (rest != 0) | other_flow, Drop.CONFIG)
     decide(h["elems"] != np.array([*map(elems_of, range(N_NUMBERS)), 0])[number], Drop.LENGTH)
     most = np.where(h["ph"] == 1, 255, np.array([*LEAVES, 0])[neighbor])
     leaves = h["arg"] >> 20
-    decide((leaves == 0) | (leaves > most), Drop.CONFIG)
+    decide((leaves == 0) | (leaves > most) | (h["arg"] & CHECK != 0), Drop.CONFIG)
 
     at = np.flatnonzero(undecided)
     values = {
@@ -212,7 +215,9 @@ def _answers(flat, h, setting, neighbor, came, stale, refused, probes, group, nu
     IPV4.destination.put(out, others[1])
     UDP.length.put(out, udp)
     IPV4.total_length.put(out, udp + 20)
+    UDP.source_port.put(out, UDP.source_port.get(flat[at]))
     told = {name: asked[name] for name in ("ph", "slot", "arg", "lc", "seq", "elems")}
+    told["ecn"] = probes[at] & (IPV4.ecn.get(flat[at]) == 3)
     told["seq"] = np.where(bitmaps, asked["seq"] & ~7, asked["seq"])
     told["elems"] = np.where(bitmaps, n_bits, asked["elems"])
     told |= {"op": Op.CONTROL, "imp": 1, "p0": subtype, "p1": share, "job": setting.job}

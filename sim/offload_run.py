@@ -74,9 +74,12 @@ class Outcome:
         }
 
 
-def _round(table, topology, codec, own, values, sent, faults, options):
-    """One round in RTL and by table: (result, golden sums, leaves, plan)."""
+def _round(table, topology, codec, own, values, sent, faults, options, norms=()):
+    """One round in RTL and by table: (result, golden sums, leaves, plan). norms : that each node
+    knows, of THC."""
     cluster = OffloadCluster(table, topology, values.shape[1], codec, **options)
+    for node, known in enumerate(norms):
+        cluster.agree(node, known, codec.worker.B)
     result = cluster.run(values, faults)
     golden, leaves = all_reduce(cluster.plan, codec, own, sent, result.given_up)
     return result, golden, leaves, cluster.plan
@@ -249,7 +252,8 @@ def _run_thc(table, topology, gradients, worker, faults, p, options):
         [worker.encode(x, known[v], round=1, worker=v, tensor=1) for v, x in enumerate(floats)]
     )
     levels = worker.table[indices].astype(np.int64)
-    one = _round(table, topology, codec, levels, indices, _same, faults, options | {"p": p})
+    options = options | {"p": p}
+    one = _round(table, topology, codec, levels, indices, _same, faults, options, known)
     replicas = np.stack(
         [
             worker.decode(sums.astype(np.int64), known[v], round=1, tensor=1)[:n_elems]

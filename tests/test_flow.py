@@ -161,6 +161,14 @@ def test_reset_has_pins_of_its_own(folder):
     assert not reads & (first | set(copies))
 
 
+def test_a_crowded_device_has_one_reset(folder, monkeypatch):
+    monkeypatch.setattr(flow, "CROWDED", 8)
+    home = flow.synthesize(Counter(), folder=folder, block="crowded", progress=print)
+    cells = json.loads((home / "netlist.json").read_text())["modules"]["top"]["cells"].values()
+    resets = {c["connections"]["LSR"][0] for c in cells if c["type"] == "TRELLIS_FF"}
+    assert len({bit for bit in resets if isinstance(bit, int)}) == 1
+
+
 def test_untimed_ports_are_refused(folder):
     home = flow.synthesize(Adder(4), folder=folder, block="small", progress=print)
     good = json.loads((home / "netlist.json").read_text())["modules"]["top"]

@@ -10,6 +10,7 @@ from gradnic.models.ipv4 import gradnic_frame
 from gradnic.sim import batch
 
 from gradnic.formats import Op
+from gradnic.offload import Subtype
 
 GRID = [(1, 1), (0.5, 1), (1, 0.3), (0.6, 0.6)]
 OWN = {"mac": 0x020000000011, "ip": 0x0A0000FE, "node": 17, "udp_port": 50861}
@@ -41,6 +42,8 @@ def packets(rng, n_bytes, n):
             "p1": int(rng.integers(256)),
             "arg": int(rng.integers(2**32)),
             "tos": int(rng.integers(256)),
+            "ecn": int(rng.integers(2)),
+            "path": int(rng.integers(2**16)),
             "neighbor": int(rng.choice(list(NEIGHBORS))),
         }
         found.append((head, payload))
@@ -49,12 +52,16 @@ def packets(rng, n_bytes, n):
 
 def golden(head, payload):
     neighbor = NEIGHBORS[head["neighbor"]]
-    fields = {name: value for name, value in head.items() if name not in ("neighbor", "tos")}
+    fields = {
+        name: value for name, value in head.items() if name not in ("neighbor", "tos", "path")
+    }
     fields |= {name: ROUND[name] for name in ("job", "tensor", "gen")}
     fields |= {"set": ROUND["gen"] & 1, "src": OWN["node"]}
     ends = [
         SimpleNamespace(mac=x["mac"], ip=x["ip"], udp_port=OWN["udp_port"]) for x in (OWN, neighbor)
     ]
+    if head["op"] == Op.CONTROL and head["p0"] & 15 != Subtype.PROBE:
+        ends[0].udp_port = head["path"]  # answers take the way back
     return gradnic_frame(*ends, head["tos"], fields, payload)
 
 

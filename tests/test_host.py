@@ -156,7 +156,7 @@ def test_tables_are_written_after_a_reset_of_the_card(words):
     for _ in range(2):
         card.identify(mac=1, ip=2, node=3, job=4)
         card.allow(0, 100)
-        assert words.words[at] >> 19 == 1
+        assert words.words[at] >> 20 == 1
         words.words.clear()
 
 

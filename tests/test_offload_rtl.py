@@ -5,15 +5,16 @@ from functools import cache
 import numpy as np
 import pytest
 from gradnic.models.offload_cluster import LinkFaults
-from gradnic.models.offload_codec import Raw
+from gradnic.models.offload_codec import Raw, Thc
 from gradnic.models.schedules import build
 from gradnic.models.schedules.rows import compile_table
+from gradnic.models.thc import Worker
 from gradnic.models.topology import parse
 from gradnic.sim import frames as makers
 from gradnic.sim import offload_run
 from gradnic.sim.offload_cluster import OffloadCluster
 
-from gradnic.formats import ETHERNET, GRADNIC, IPV4, UDP
+from gradnic.formats import ETHERNET, GRADNIC, IPV4, UDP, Op
 
 BAD = LinkFaults(loss=0.05, duplicate=0.05, reorder=300, seed=3)
 WORSE = LinkFaults(loss=0.2, duplicate=0.1, reorder=1000, seed=4)
@@ -84,6 +85,33 @@ def test_rounds_follow_each_other():
         result = cluster.run(x, BAD, gen=gen)
         assert result.cycles is not None
         np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
+
+
+def test_sums_under_other_norms_are_refused():
+    table, topology = plan("ring:2", "ring")
+    codec = Thc(Worker(2, 1, g=30, B=64))
+    rng = np.random.default_rng(7)
+    n_elems = 2 * codec.unit
+    indices = rng.integers(0, 16, (2, n_elems))
+    norms = rng.integers(0, 2**31, n_elems // 64, dtype=np.uint32)
+    others = norms.copy()
+    others[-1] ^= 1 << 19  # the highest bit of a check, of the last packet alone
+    for known, right in ((norms, True), (others, False)):
+        cluster = OffloadCluster(table, topology, n_elems, codec)
+        cluster.agree(0, norms, 64)
+        cluster.agree(1, known, 64)
+        result = cluster.run(indices, max_cycles=20000)
+        assert (result.cycles is not None) == right
+        assert any(cluster.counts(node)["config"] for node in range(2)) != right
+        heads = [GRADNIC.parse(frame) for frame in result.frames]
+        for h in heads:
+            if h["op"] in (Op.THC_IDX, Op.THC_SUM):
+                mine = (norms, known)[h["src"]]
+                number = cluster.plan.number(16 * h["seq"])
+                assert h["arg"] & 0xFFFFF == cluster.plan.check(number, mine, 64)
+        if right:
+            sums = codec.worker.table[indices].sum(axis=0)
+            np.testing.assert_array_equal(result.replicas, [sums] * 2)
 
 
 def test_foreign_frames_pass_untouched():

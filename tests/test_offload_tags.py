@@ -1,17 +1,22 @@
 """Importance, marks and pacing of offload cards in RTL: as the golden tagger and pace say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from gradnic.hdl.spray import LEAST_MARKED
 from gradnic.hdl.tagger import HISTOGRAM, HOST
 from gradnic.models import tagger
+from gradnic.models.ipv4 import gradnic_frame
 from gradnic.models.offload_cluster import LinkFaults, all_reduce
 from gradnic.models.offload_codec import Inceptionn, Raw
 from gradnic.models.schedules import build
 from gradnic.models.schedules.rows import compile_table
 from gradnic.models.topology import parse
-from gradnic.sim.offload_cluster import OffloadCluster
+from gradnic.sim.offload_cluster import JOB, TENSOR, OffloadCluster
 
-from gradnic.formats import GRADNIC, HEAD_BYTES, IPV4, Op
+from gradnic.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, Op
+from gradnic.offload import Subtype
 
 N = 3000
 THRESHOLD = 120
@@ -135,3 +140,29 @@ def test_queues_drop_what_may_be_lost_and_mark_the_rest():
     assert found["some"].dropped > 0
     answers = [GRADNIC.parse(f) for f in found["all"].frames]
     assert any(h["op"] == Op.CONTROL and h["p0"] in (2, 3) and h["p1"] for h in answers)
+    assert any(h["op"] == Op.CONTROL and h["p0"] in (2, 3) and h["ecn"] for h in answers)
+
+
+def test_a_marked_path_is_left():
+    """An answer that echoes congestion on paths 3 and 6: packets take the others from then on."""
+    cluster = cards(Raw(2), skew=50, rule=LEAST_MARKED)
+    own, other = (cluster.books[0][node] for node in range(2))
+    base = own.udp_port
+    stop = {"op": Op.CONTROL, "p0": Subtype.STOP, "ecn": 1, "src": 1, "job": JOB, "tensor": TENSOR}
+    for path in (3, 6):
+        told = gradnic_frame(replace(other, udp_port=base + path), own, 2, stop, b"")
+        cluster.inject(0, other.port, path, told)
+    x = values(5)
+    result = cluster.run(x, LinkFaults(loss=0.02, delay=20, seed=3))
+    assert (result.replicas == x[0] + x[1]).all()
+    used, asked = {0: set(), 1: set()}, {}
+    for sent, frame in zip(result.sent, result.frames, strict=True):
+        head, path = GRADNIC.parse(frame), UDP.source_port.get(frame) - base
+        is_probe = head["op"] == Op.CONTROL and head["p0"] == Subtype.PROBE
+        if head["op"] == Op.CONTROL and not is_probe:
+            assert path == asked[head["arg"]]
+        elif sent["at"] > 200:
+            used[head["src"]].add(path)
+        if is_probe:
+            asked[head["arg"]] = path
+    assert used == {0: set(range(8)) - {3, 6}, 1: set(range(8))}

@@ -20,9 +20,7 @@ from ..output import console, json_option, table, write_json
 @click.option(
     "--lanes",
     type=click.Choice(["4", "8", "16", "32"]),
-    default="4",
-    show_default=True,
-    help="Of the in-line card.",
+    help="Of the in-line card, 4 unless told; the offload card has 4.",
 )
 @click.option("--seed", default=1, show_default=True, help="Of frames, order and stalls.")
 @json_option
@@ -48,6 +46,8 @@ def command(card, frames, lanes, seed, json_file):
       gradnic fuzz --frames 2000
       gradnic fuzz --card offload --frames 100000 --json build/fuzz.json
     """
+    if card == "offload" and lanes:
+        raise click.UsageError("--lanes is for the in-line card; the offload card is played with 4")
     screen = console(json_file)
     began = time.monotonic()
     with Progress(console=console("-"), transient=True) as progress:
@@ -58,7 +58,7 @@ def command(card, frames, lanes, seed, json_file):
 
         try:
             result = (
-                _inline(frames, lanes, seed, show)
+                _inline(frames, int(lanes or 4), seed, show)
                 if card == "inline"
                 else _offload(frames, seed, show)
             )
@@ -78,12 +78,12 @@ def command(card, frames, lanes, seed, json_file):
 def _inline(frames, lanes, seed, show):
     from gradnic.sim import fuzz
 
-    result = fuzz.fuzz(frames, model=fuzz.build(int(lanes)), seed=seed, progress=show)
+    result = fuzz.fuzz(frames, model=fuzz.build(lanes), seed=seed, progress=show)
     line = (
         f"{result['bad']:,} bad and foreign frames, a good one behind each: "
         f"{result['cycles']:,} cycles, RTL and model agree"
     )
-    return result | {"lanes": int(lanes), "shown": {"bad frames": result["classes"]}, "line": line}
+    return result | {"lanes": lanes, "shown": {"bad frames": result["classes"]}, "line": line}
 
 
 def _offload(frames, seed, show):
