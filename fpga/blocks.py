@@ -75,13 +75,13 @@ BLOCKS = {
         "offload card, 1 port: schedule, transport, raw, INCEPTIONN and THC, registers",
         "offload_card",
         lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}"])),
-        lanes=(8, 16),
+        lanes=(4, 8, 16),
     ),
     "offload-inc": Block(
         "the same without THC: raw and INCEPTIONN",
         "offload_card",
         lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}inc"])),
-        lanes=(8, 16),
+        lanes=(4, 8, 16),
     ),
     "thc-norm": Block(
         "THC worker, norms of blocks of 1024",

@@ -49,8 +49,9 @@ class Ledger(wiring.Component):
         It is of the result; it is of a terminal row of this card.
     n_here : In(16)
         Packets of the chunk.
-    given_up, leaves : In(1), In(12)
-        What is to be written: the packet did not come; or it did, with so many contributions.
+    given_up, packed, leaves : In(1), In(1), In(12)
+        What is to be written: the packet did not come; or it did, with indices or without, and with
+        so many contributions.
     rank : Out(range(n_ranks + 1))
         Of the neighbor among those who send the chunk up; n_ranks for ``down``.
     found, weight : Out(1), Out(8)
@@ -86,6 +87,7 @@ class Ledger(wiring.Component):
                 "own": In(1),
                 "n_here": In(NUMBER_WIDTH),
                 "given_up": In(1),
+                "packed": In(1),
                 "leaves": In(LEAVES_WIDTH),
                 "rank": Out(range(n_ranks + 1)),
                 "found": Out(1),
@@ -143,7 +145,7 @@ class Ledger(wiring.Component):
             self.completes.eq(count == self.n_here),
             leaves.eq(Mux(self.given_up, 0, self.leaves)),
         ]
-        closed = Cat(~self.given_up, Const(1, 1), leaves)
+        closed = Cat(~self.given_up, Const(1, 1), self.packed, leaves)
         for k in range(n_senders):
             m.d.sync += [
                 new_marks[k].eq(Mux(self.rank == k, closed, by_rank[k].as_value())),

@@ -94,8 +94,9 @@ class Divider(wiring.Component):
 class Locator(wiring.Component):
     """Divides the offsets of data packets, and the numbers in PROBEs; hands on all others.
 
-    30 cycles for a data packet, 16 for a PROBE, 2 for others. With ``geometry`` 0 nothing is
-    divided: a packet of no round is only handed on.
+    Two packets at a time, in order: one of data or a PROBE in 16 cycles, others in 2. A packet of
+    data is offered 30 cycles after it was taken, a PROBE 16, others 2. With ``geometry`` 0 nothing
+    is divided: a packet of no round is only handed on.
 
     Members
     -------
@@ -115,51 +116,73 @@ class Locator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.divider = divider = Divider(OFFSET_WIDTH)
-        cut, out, head = self.geometry, self.o.p, self.i.p.head
-        is_probe, is_data = Signal(), Signal()
-        rest = Signal(CHUNK_WIDTH, reset_less=True)
-        packets = Signal(NUMBER_WIDTH, reset_less=True)
-        n, d = Signal(OFFSET_WIDTH, reset_less=True), Signal(OFFSET_WIDTH, reset_less=True)
+        found, is_data, passes, taken = self._chunk(m)
+        self._place(m, found, is_data, passes, taken)
+        return m
+
+    def _chunk(self, m):
+        """First step, which finds the chunk: (what is known, flag of data that go on to be divided,
+        flag that it is `complete`, flag to drive: it is taken)."""
+        m.submodules.chunks = divider = Divider(OFFSET_WIDTH)
+        cut, head = self.geometry, self.i.p.head
+        found, divides = Signal(Located, reset_less=True), Signal(reset_less=True)
+        complete, taken = Signal(), Signal()
+        d = Signal(OFFSET_WIDTH, reset_less=True)
+        is_data, is_probe = Signal(), Signal()
         m.d.comb += [
             is_data.eq(head.op != Op.CONTROL),
             is_probe.eq(~is_data & (head.p0[:4] == Subtype.PROBE)),
-            divider.n.eq(n),
+            divider.n.eq(found.arrival.head.seq),
             divider.d.eq(d),
         ]
-        with m.FSM() as fsm:
+        with m.FSM(name="chunk") as fsm:
             with m.State("REST"):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [
-                    out.arrival.eq(self.i.p),
-                    out.number.eq(head.seq),
-                    out.whole.eq(1),
-                    n.eq(head.seq),
+                    found.arrival.eq(self.i.p),
+                    found.number.eq(head.seq),
+                    found.whole.eq(1),
+                    divides.eq(self.i.p.ready & is_data),
                     d.eq(Mux(is_data, cut.chunk, cut.per_chunk)),
                 ]
                 with m.If(self.i.valid):
-                    m.next = "OFFER"
+                    m.next = "DONE"
                     with m.If(self.i.p.ready & (is_data | is_probe)):
                         m.next = "START"
             with m.State("START"):
                 m.d.comb += divider.start.eq(1)
-                m.next = "CHUNK"
-            with m.State("CHUNK"):
-                m.d.sync += [
-                    out.chunk.eq(divider.q),
-                    out.within.eq(divider.r),
-                    rest.eq(divider.q),
-                    packets.eq(cut.per_chunk),
-                ]
+                m.next = "DIVIDE"
+            with m.State("DIVIDE"):
+                m.d.sync += [found.chunk.eq(divider.q), found.within.eq(divider.r)]
                 with m.If(divider.done):
+                    m.next = "DONE"
+            with m.State("DONE"):
+                m.d.comb += complete.eq(1)
+                with m.If(taken):
+                    m.next = "REST"
+        one_hot(fsm)
+        return found, divides, complete, taken
+
+    def _place(self, m, found, divides, complete, taken):
+        """Second step: the packet within its chunk, and its number within the tensor."""
+        m.submodules.packets = divider = Divider(OFFSET_WIDTH)
+        cut, out = self.geometry, self.o.p
+        rest = Signal(CHUNK_WIDTH, reset_less=True)
+        packets = Signal(NUMBER_WIDTH, reset_less=True)
+        m.d.comb += [divider.n.eq(out.within), divider.d.eq(cut.packet)]
+        with m.FSM(name="place") as fsm:
+            with m.State("REST"):
+                m.d.comb += taken.eq(1)
+                m.d.sync += [out.eq(found), rest.eq(found.chunk), packets.eq(cut.per_chunk)]
+                with m.If(complete):
                     m.next = "OFFER"
-                    with m.If(out.arrival.head.op != Op.CONTROL):
-                        m.d.sync += [n.eq(divider.r), d.eq(cut.packet), out.number.eq(0)]
-                        m.next = "AGAIN"
-            with m.State("AGAIN"):
+                    with m.If(divides):
+                        m.d.sync += out.number.eq(0)
+                        m.next = "START"
+            with m.State("START"):
                 m.d.comb += divider.start.eq(1)
-                m.next = "PLACE"
-            with m.State("PLACE"):  # and chunk * per_chunk beside
+                m.next = "DIVIDE"
+            with m.State("DIVIDE"):  # and chunk * per_chunk beside
                 m.d.sync += [rest.eq(rest >> 1), packets.eq(packets << 1)]
                 with m.If(rest[0]):
                     m.d.sync += out.number.eq(out.number + packets)
@@ -177,4 +200,3 @@ class Locator(wiring.Component):
                 with m.If(self.o.ready):
                     m.next = "REST"
         one_hot(fsm)
-        return m

@@ -242,7 +242,7 @@ class OffloadCore(wiring.Component):
         """Ports to receiver: the stream of floats of the data packets."""
         n, round_ = self.n_bytes, self.round
         m.submodules.gate = gate = PacketGate(n, self.n_ports)
-        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems, thc=self.thc)
+        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems)
         m.submodules.locator = locator = Locator()
         names = Signal(Names(1))
         m.d.comb += [

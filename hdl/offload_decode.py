@@ -12,7 +12,6 @@ from amaranth.lib.wiring import In, Out
 from ..formats import Op
 from .decompressor import Decompressor
 from .fifo import FIFO
-from .level_table import LevelTable
 from .offload_types import Arrival, Round
 from .pipeline import copied
 from .streams import Beat
@@ -20,7 +19,7 @@ from .streams import Beat
 ELEM_BYTES = 4
 N_PACKETS = 16  # whose head has passed, and not their payload
 
-Route = data.StructLayout({"vanishes": 1, "to_codec": 1, "to_floats": 1, "expand": 1})
+Route = data.StructLayout({"vanishes": 1, "to_codec": 1, "to_floats": 1})
 """Where a packet's values go: one of the first three."""
 
 
@@ -28,9 +27,8 @@ class PacketDecoder(wiring.Component):
     """Data packets of the round give floats; the values of others vanish, their heads go on.
 
     A packet is ``wrong`` if its kind or settings are not the round's, or its length cannot be. Raw
-    payloads, norms and sums pass as they are; indices become levels of 8 bits, at one beat of those
-    per cycle; coded ones are stored and checked, and only sound ones give floats. A head takes 3
-    cycles.
+    payloads, norms, indices and sums pass as they are; coded ones are stored and checked, and only
+    sound ones give floats. A head takes 3 cycles.
 
     Parameters
     ----------
@@ -38,9 +36,6 @@ class PacketDecoder(wiring.Component):
         Of a beat, 16, 32 or 64.
     max_elems : int
         Of a packet, at most.
-    thc : bool
-        False: there are no rounds of THC, and no circuit for their indices.
-
     Members
     -------
     round : In(Round)
@@ -53,8 +48,8 @@ class PacketDecoder(wiring.Component):
         Of a coded round, one for each such packet: 1 where it is sound.
     """
 
-    def __init__(self, n_bytes, *, max_elems=352, thc=True):
-        self.n_bytes, self.thc = n_bytes, thc
+    def __init__(self, n_bytes, *, max_elems=352):
+        self.n_bytes = n_bytes
         self.codec = Decompressor(n_bytes // ELEM_BYTES, max_floats=max_elems)
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
@@ -78,12 +73,11 @@ class PacketDecoder(wiring.Component):
         self._sort(m, unit, passed.i, routes.i)
 
         values, through = self.values, routes.o
-        plain = self._plain(m, values.p, through.p)
+        plain = values.valid & through.valid & through.p.to_floats
         m.d.comb += [
             unit.coded.p.data.eq(values.p.data),
             unit.coded.p.last.eq(values.p.last),
             unit.coded.valid.eq(values.valid & through.valid & through.p.to_codec),
-            plain.i_valid.eq(values.valid & through.valid & through.p.to_floats),
             self.verdicts.valid.eq(unit.verdicts.valid),
             self.verdicts.payload.eq(unit.verdicts.p.ok),
             unit.verdicts.ready.eq(self.verdicts.ready),
@@ -92,37 +86,15 @@ class PacketDecoder(wiring.Component):
                 & (
                     through.p.vanishes
                     | (through.p.to_codec & unit.coded.ready)
-                    | (through.p.to_floats & plain.i_ready)
+                    | (through.p.to_floats & ~readies & self.floats.ready)
                 )
             ),
             through.ready.eq(values.valid & values.ready & values.p.last),
-            self.floats.p.eq(Mux(coded, unit.floats.p, plain.p)),
-            self.floats.valid.eq(Mux(coded, unit.floats.valid, plain.valid)),
+            self.floats.p.eq(Mux(coded, unit.floats.p, values.p)),
+            self.floats.valid.eq(Mux(coded, unit.floats.valid, plain)),
             unit.floats.ready.eq(readies & self.floats.ready),
-            plain.ready.eq(~readies & self.floats.ready),
         ]
         return m
-
-    def _plain(self, m, beat, route):
-        """What is not coded on its way to the floats: (i_valid, i_ready, valid, ready, p)."""
-        i_valid, ready = Signal(), Signal()
-        if not self.thc:
-            return SimpleNamespace(
-                i_valid=i_valid, i_ready=ready, valid=i_valid, ready=ready, p=beat
-            )
-        m.submodules.levels = levels = LevelTable(self.n_bytes)
-        m.d.comb += [
-            levels.levels.eq(self.round.codec.levels),
-            levels.i.p.data.eq(beat.data),
-            levels.i.p.last.eq(beat.last),
-            levels.i.p.expand.eq(route.expand),
-            levels.i.valid.eq(i_valid),
-            levels.o.ready.eq(ready),
-        ]
-        o = levels.o
-        return SimpleNamespace(
-            i_valid=i_valid, i_ready=levels.i.ready, valid=o.valid, ready=ready, p=o.p
-        )
 
     def _sort(self, m, unit, passed, routes):
         """Compares a head with the round in one cycle, judges it in the next, then hands it on."""
@@ -173,7 +145,6 @@ class PacketDecoder(wiring.Component):
             routes.p.vanishes.eq(~keep),
             routes.p.to_codec.eq(keep & codec.coded),
             routes.p.to_floats.eq(keep & ~codec.coded),
-            routes.p.expand.eq(arrival.head.op == Op.THC_IDX),
             unit.units.valid.eq(go & keep & codec.coded),
             unit.units.p.count.eq(arrival.head.elems),
             unit.units.p.bytes.eq(arrival.head.length),

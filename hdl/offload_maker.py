@@ -118,8 +118,8 @@ class PacketMaker(wiring.Component):
         m.submodules.summing = summing = Summing(
             self.lanes, max_beats=-(-self.max_elems // self.lanes), integers=self.thc
         )
-        expands = self._own_values(m, summing.own)
-        wiring.connect(m, wiring.flipped(self.contributions), summing.contributions)
+        expands = self._levels(m, "own", self.values, summing.own)
+        packs = self._levels(m, "landed", self.contributions, summing.contributions)
         m.submodules.goals = goals = FIFO(Goal(self.thc), N_PACKETS)
         told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
         m.submodules.told = told = FIFO(told_shape, N_PACKETS)
@@ -127,29 +127,31 @@ class PacketMaker(wiring.Component):
         wiring.connect(m, owned.o, wiring.flipped(self.own))
         m.submodules.compressor = compressor = Compressor(self.lanes, max_floats=self.max_elems)
         tagger, to_tag = self._tagger(m)
-        self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, compressor.units, to_tag)
+        self._prepare(
+            m, summing.jobs, goals.i, told.i, owned.i, expands, packs, compressor.units, to_tag
+        )
         self._finish(m, summing.sums, goals.o, told.o, compressor, tagger)
         return m
 
-    def _own_values(self, m, own):
+    def _levels(self, m, name, values, summed):
         """What was read goes to the sums, indices of THC as levels; returns a queue that is told,
-        for each packet, whether that is what it holds."""
+        for each range, whether that is what it holds."""
         if not self.thc:
-            wiring.connect(m, wiring.flipped(self.values), own)
+            wiring.connect(m, wiring.flipped(values), summed)
             return None
-        m.submodules.levels = levels = LevelTable(self.n_bytes)
-        m.submodules.expanded = expanded = FIFO(1, N_PACKETS)
+        m.submodules[f"{name}_levels"] = levels = LevelTable(self.n_bytes)
+        m.submodules[f"{name}_packed"] = packed = FIFO(1, N_PACKETS)
         m.d.comb += [
             levels.levels.eq(self.round.codec.levels),
-            levels.i.valid.eq(self.values.valid & expanded.o.valid),
-            levels.i.p.data.eq(self.values.p.data),
-            levels.i.p.last.eq(self.values.p.last),
-            levels.i.p.expand.eq(expanded.o.payload),
-            self.values.ready.eq(levels.i.ready & expanded.o.valid),
-            expanded.o.ready.eq(self.values.valid & self.values.ready & self.values.p.last),
+            levels.i.valid.eq(values.valid & packed.o.valid),
+            levels.i.p.data.eq(values.p.data),
+            levels.i.p.last.eq(values.p.last),
+            levels.i.p.expand.eq(packed.o.payload),
+            values.ready.eq(levels.i.ready & packed.o.valid),
+            packed.o.ready.eq(values.valid & values.ready & values.p.last),
         ]
-        wiring.connect(m, levels.o, own)
-        return expanded.i
+        wiring.connect(m, levels.o, summed)
+        return packed.i
 
     def _tagger(self, m):
         """The tagger, and a queue of what it is to tag: each head, in order."""
@@ -170,7 +172,7 @@ class PacketMaker(wiring.Component):
         ]
         return tagger, to_tag.i
 
-    def _prepare(self, m, jobs, goals, told, owned, expands, units, to_tag):
+    def _prepare(self, m, jobs, goals, told, owned, expands, packs, units, to_tag):
         """One packet after the other: what to read, what to add, what the head says."""
         packet = Signal(Packet, reset_less=True)
         marks = Signal(self.answer.marks.shape(), reset_less=True)
@@ -180,6 +182,7 @@ class PacketMaker(wiring.Component):
         n_index_beats = Signal(LENGTH_WIDTH, reset_less=True)
         area = Signal(LENGTH_WIDTH, reset_less=True)
         present = Signal(self.n_ranks, reset_less=True)  # contributions not asked for yet
+        packed = Signal(self.n_ranks, reset_less=True)  # of those, which are indices
         n_present = Signal(range(self.n_ranks + 1))
         leaves = Signal(LEAVES_WIDTH)
         codec = self.round.codec
@@ -193,7 +196,7 @@ class PacketMaker(wiring.Component):
             self.reads.p.offset.eq(Mux(indices, offset >> 1, offset)),
             self.reads.p.n_beats.eq(Mux(indices, n_index_beats, n_beats)),
             self.landings.p.offset.eq(offset + area),
-            self.landings.p.n_beats.eq(n_beats),
+            self.landings.p.n_beats.eq(Mux(packed[0], n_index_beats, n_beats)),
             jobs.p.n_beats.eq(Mux(leaf, n_index_beats, n_beats)),
             jobs.p.op.eq(Mux(codec.norm, SumOp.MAX, Mux(codec.thc, SumOp.INT8, SumOp.FLOAT))),
             jobs.p.n_contributions.eq(n_present),
@@ -302,6 +305,7 @@ class PacketMaker(wiring.Component):
             with m.State("HEAR"):
                 m.d.sync += [
                     marks.eq(self.answer.marks),
+                    packed.eq(Cat(mark.packed for mark in self.answer.marks.up)),
                     check.eq(Mux(codec.thc, self.answer.check, 0)),
                     present.eq(
                         Cat(
@@ -336,10 +340,19 @@ class PacketMaker(wiring.Component):
                     ]
                     m.next = "LAND"
             with m.State("LAND"):
+                lands = self.landings.ready
                 m.d.comb += self.landings.valid.eq(present[0])
-                with m.If(self.landings.ready | ~present[0]):
+                if self.thc:
+                    lands = lands & packs.ready
+                    m.d.comb += [
+                        self.landings.valid.eq(present[0] & packs.ready),
+                        packs.valid.eq(present[0] & self.landings.ready),
+                        packs.payload.eq(packed[0]),
+                    ]
+                with m.If(lands | ~present[0]):
                     m.d.sync += [
                         present.eq(present >> 1),
+                        packed.eq(packed >> 1),
                         area.eq(area + self.area),
                     ]
                 with m.If(~present.any()):

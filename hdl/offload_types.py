@@ -173,8 +173,9 @@ def Places(n_ranks):
     return data.StructLayout({"up": data.ArrayLayout(up, n_ranks), "down": down})
 
 
-Mark = data.StructLayout({"here": 1, "closed": 1, "leaves": LEAVES_WIDTH})
-"""A packet of one sender: it came; it came or was given up; contributions in it."""
+Mark = data.StructLayout({"here": 1, "closed": 1, "packed": 1, "leaves": LEAVES_WIDTH})
+"""A packet of one sender: it came; it came or was given up; it holds indices, two in a byte;
+contributions in it."""
 
 
 def Marks(n_ranks):

@@ -210,7 +210,7 @@ class Receiver(wiring.Component):
             self.given.number.eq(place.number),
         ]
 
-        down, closes = Signal(), Signal()
+        down, closes, packed = Signal(), Signal(), Signal()
         to_goals, to_landings, to_results = Signal(), Signal(), Signal()  # in the cycle of `closes`
         keeps = Signal(reset_less=True)
         giving = Signal()  # the packet did not come, and is closed all the same
@@ -219,6 +219,7 @@ class Receiver(wiring.Component):
         closed, found, weight = ledger.closed, ledger.found, ledger.weight
         m.d.comb += [
             down.eq(is_own | head.ph),
+            packed.eq(~is_own & (head.op == Op.THC_IDX)),
             *(
                 getattr(ledger, name).eq(getattr(self, name))
                 for name in ("clear", "place_en", "place_addr", "place_data", "ask")
@@ -234,6 +235,7 @@ class Receiver(wiring.Component):
             ledger.own.eq(is_own),
             ledger.n_here.eq(n_here),
             ledger.given_up.eq(giving),
+            ledger.packed.eq(packed),
             ledger.leaves.eq(Mux(is_own, own.leaves, leaves)),
             ledger.closes.eq(closes),
         ]
@@ -245,7 +247,7 @@ class Receiver(wiring.Component):
 
         done = Signal(Completions.Entry)
         target = self._target(m, Mux(is_own, own.offset, head.seq),
-                              Mux(is_own, own.elems, head.elems), down)  # fmt: skip
+                              Mux(is_own, own.elems, head.elems), down, packed)  # fmt: skip
         m.d.comb += [
             done.event.eq(ledger.completes),
             done.chunk.eq(place.chunk),
@@ -478,14 +480,16 @@ class Receiver(wiring.Component):
         one_hot(fsm)
         return m
 
-    def _target(self, m, offset, elems, down):
+    def _target(self, m, offset, elems, down, packed):
         """Where `elems` values at `offset` of the tensor go, as beats of their region: 2 cycles
-        later, and a cycle after the ledger knows the sender's rank."""
+        later, and a cycle after the ledger knows the sender's rank. packed : they are indices, and
+        stay so in the first half of their place."""
         low = ceil_log2(self.n_bytes)
         thc = self.round.codec.thc  # elements are bytes
         beats, area = (Signal(LENGTH_WIDTH, name=n, reset_less=True) for n in ("beats", "place_of"))
         size = Signal(ELEMS_WIDTH, reset_less=True)
         target = Signal(Range(), reset_less=True)
+        octets = Mux(packed, size >> 1, Mux(thc, size, size << 2))
         # rank k's landings start behind those of the ranks before it
         areas = [Signal(LENGTH_WIDTH, name=f"area{k}") for k in range(self.n_ranks + 1)]
         for one, after in pairwise(areas[:-1]):
@@ -495,7 +499,7 @@ class Receiver(wiring.Component):
             beats.eq((offset << Mux(thc, 4, 6)) >> low),
             area.eq(Mux(down, 0, Array(areas)[self.ledger.rank])),  # from the start of the region
             target.offset.eq(beats + area),
-            target.n_beats.eq((Mux(thc, size, size << 2) + (self.n_bytes - 1)) >> low),
+            target.n_beats.eq((octets + (self.n_bytes - 1)) >> low),
         ]
         return target
 
