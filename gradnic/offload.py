@@ -37,9 +37,7 @@ class Table(IntEnum):
     """Tables that ``table_write`` fills, one entry at a time from ``table_data``."""
 
     ROWS = 0  # schedule table: a row, as `gradnic.table.Layout.pack` packs it
-    PLACES = (
-        1  # by chunk: up by rank {valid, neighbor 4, leaves 8, flow 13}; down {valid, neighbor}
-    )
+    PLACES = 1  # by chunk: up by rank {valid, neighbor 4, leaves 8, flow 13}; down the first two
     NEIGHBORS = 2  # {valid, node 8, port, mac 48, ip 32}; port as many bits as tell the ports apart
     ALLOWANCES = 3  # by neighbor: bytes times leaves that it may lose in the next round
     PEERS = 4  # by peer index of a row: neighbor
@@ -138,7 +136,8 @@ REGISTERS = RegisterMap(
             "network", 0x020, "of frames that are sent",
             ("udp_port", 16, "destination, and source of path 0", UDP_PORT),
             ("tos", 8, "DSCP and ECN of answers", 2),
-            ("spray", 1, "frames take 8 paths"), ("rule", 2, "as of gradnic.hdl.spray"),
+            ("spray", 1, "frames take 8 paths"),
+            ("rule", 2, "0 round robin, 1 random, 2 the path that was marked least recently"),
         ),
         _register(
             "round", 0x024, "the round",
