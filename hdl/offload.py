@@ -12,7 +12,7 @@ from .axi4 import ReadPort, WritePort
 from .dma import LENGTH_WIDTH, ReadEngine, Region, WriteEngine
 from .fifo import FIFO
 from .framer import Framer
-from .locator import Locator
+from .locator import Located, Locator
 from .offload_decode import PacketDecoder
 from .offload_gate import PacketGate
 from .offload_maker import PacketMaker
@@ -35,6 +35,7 @@ from .streams import Beat, BlockFIFO, FrameBeat
 
 STORE_FRAMES = 2  # of the longest, at each port on the way out
 BURST = 4096  # bytes that may go at once after a rest, while paced
+N_LOCATED = 16  # packets whose place is found while the receiver answers a PROBE
 DECISION_BEATS = 512  # that come in while packets before them, or a PROBE of 64, are decided on
 
 
@@ -281,7 +282,9 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, gate.heads, decoder.heads)
         wiring.connect(m, gate.values, decoder.values)
         wiring.connect(m, decoder.arrivals, locator.i)
-        wiring.connect(m, locator.o, receiver.arrivals)
+        m.submodules.located = located = FIFO(Located, N_LOCATED)
+        wiring.connect(m, locator.o, located.i)
+        wiring.connect(m, located.o, receiver.arrivals)
         wiring.connect(m, decoder.verdicts, receiver.verdicts)
         both = Signal()  # tell of LENGTH, in one cycle: the second is told a cycle late
         m.d.sync += both.eq(receiver.dropped[Drop.LENGTH] & gate.dropped[Drop.LENGTH])
