@@ -10,6 +10,7 @@ import time
 from functools import cached_property
 
 from . import card_memory, inline, offload
+from .params import check_range
 from .registers import WORD_BYTES
 
 WORD = (1 << 32) - 1
@@ -231,6 +232,15 @@ class MemoryDriver(Driver):
             yield self.base + window.offset + within
 
 
+def _entry(**fields):
+    """Pack {name: (value, bits)}, lowest first; ValueError for a value that does not fit."""
+    entry, low = 0, 0
+    for name, (value, width) in fields.items():
+        check_range(name, value, 0, 2**width - 1)
+        entry, low = entry | value << low, low + width
+    return entry
+
+
 class OffloadDriver(Driver):
     """The offload card: tables, a tensor, rounds.
 
@@ -286,24 +296,28 @@ class OffloadDriver(Driver):
 
     def add_neighbor(self, index, *, node, port, mac, ip):
         """A node that packets are exchanged with, under a number below 16."""
-        entry, low = 0, 0
-        for value, width in ((1, 1), (node, 8), (port, self._port_bits), (mac, 48), (ip, 32)):
-            entry, low = entry | value << low, low + width
+        check_range("index", index, 0, 15)
+        port_bits = self._port_bits
+        entry = _entry(valid=(1, 1), node=(node, 8), port=(port, port_bits), mac=(mac, 48),
+                       ip=(ip, 32))  # fmt: skip
         self.write_table(offload.Table.NEIGHBORS, index, entry)
 
     def set_places(self, chunk, up, down=None):
         """Who sends a chunk: up is {rank: (neighbor, leaves, flow)}, down a neighbor or None."""
         entry = 0
         for rank, (neighbor, leaves, flow) in up.items():
-            if not 0 <= rank < self.n_ranks:
-                raise ValueError(f"rank must be 0 to {self.n_ranks - 1}, not {rank!r}")
-            entry |= (1 | neighbor << 1 | leaves << 5 | flow << 13) << 26 * rank
+            check_range("rank", rank, 0, self.n_ranks - 1)
+            one = _entry(valid=(1, 1), neighbor=(neighbor, 4), leaves=(leaves, 8), flow=(flow, 13))
+            entry |= one << 26 * rank
         if down is not None:
-            entry |= (1 | down << 1) << 26 * self.n_ranks
+            entry |= _entry(valid=(1, 1), down=(down, 4)) << 26 * self.n_ranks
         self.write_table(offload.Table.PLACES, chunk, entry)
 
     def set_checks(self, checks):
         """Of each packet of a round of THC: low 20 bits of the XOR of its agreed norms."""
+        checks = list(checks)
+        for check in checks:
+            check_range("check", check, 0, 2**20 - 1)
         for number, check in enumerate(checks):
             self.write_table(offload.Table.CHECKS, number, check)
 

@@ -116,8 +116,7 @@ class Locator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        found, is_data, passes, taken = self._chunk(m)
-        self._place(m, found, is_data, passes, taken)
+        self._place(m, *self._chunk(m))
         return m
 
     def _chunk(self, m):

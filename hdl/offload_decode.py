@@ -36,6 +36,7 @@ class PacketDecoder(wiring.Component):
         Of a beat, 16, 32 or 64.
     max_elems : int
         Of a packet, at most.
+
     Members
     -------
     round : In(Round)

@@ -222,3 +222,46 @@ def test_memory_is_checked():
     words.kib = 0
     with pytest.raises(ValueError, match="the card has no memory on chip"):
         OffloadDriver(words.read, words.write, base=0x200000).memory.load("gradient", 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda card: card.set_places(0, {4: (0, 1, 0)}), "rank must be 0 to 3, not 4"),
+        (lambda card: card.set_places(0, {0: (16, 1, 0)}), "neighbor must be 0 to 15, not 16"),
+        (lambda card: card.set_places(0, {0: (0, 256, 0)}), "leaves must be 0 to 255, not 256"),
+        (lambda card: card.set_places(0, {0: (0, 1, 8192)}), "flow must be 0 to 8191, not 8192"),
+        (lambda card: card.set_places(0, {}, 16), "down must be 0 to 15, not 16"),
+        (lambda card: card.set_checks([5, 1 << 20]), "check must be 0 to 1048575, not 1048576"),
+        (
+            lambda card: card.add_neighbor(0, node=256, port=0, mac=1, ip=2),
+            "node must be 0 to 255, not 256",
+        ),
+        (
+            lambda card: card.add_neighbor(16, node=1, port=0, mac=1, ip=2),
+            "index must be 0 to 15, not 16",
+        ),
+    ],
+)
+def test_entries_that_do_not_fit_are_refused(words, call, message):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    words.log.clear()
+    with pytest.raises(ValueError, match=message):
+        call(card)
+    assert not words.log
+
+
+def test_places_and_checks_are_packed(words):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    first = offload.REGISTERS["table_data_0"].offset
+
+    def entry():
+        return sum(words.words[first + 4 * k] << 32 * k for k in range(offload.TABLE_WORDS))
+
+    card.set_places(7, {0: (3, 200, 5000), 3: (15, 255, 8191)}, 9)
+    up = (1 | 3 << 1 | 200 << 5 | 5000 << 13) | (2**26 - 1) << 78
+    assert entry() == up | (1 | 9 << 1) << 104
+    card.set_checks([0x12345, 0xFFFFF])
+    assert entry() == 0xFFFFF
+    write = words.words[offload.REGISTERS["table_write"].offset]
+    assert (write & 0xFFFF, write >> 16 & 15) == (1, 8)

@@ -151,6 +151,12 @@ def test_kinds_break_what_they_say():
     assert set(sent) == {Op.INC, Op.CONTROL}
 
 
+def test_lanes_are_of_the_other_card():
+    found = CliRunner().invoke(command, ["--card", "offload", "--lanes", "8"])
+    assert found.exit_code == 2
+    assert "--lanes is for the in-line card; the offload card is played with 4" in found.output
+
+
 @pytest.mark.slow  # the library of gates takes minutes to build
 def test_command():
     arguments = ["--card", "offload", "--frames", "100000", "--json", "-"]
