@@ -57,6 +57,7 @@ BLOCKS = {
         "inline",
         lambda hdl, n: hdl.InlineCard(n),
         lanes=(4, 8, 16),
+        anchored=True,
     ),
     "aggregate": Block(
         "homomorphic aggregation unit, 128 slots of 1024 sums of 8 bits in two sets, 4 jobs",
@@ -76,12 +77,14 @@ BLOCKS = {
         "offload_card",
         lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}"])),
         lanes=(4, 8, 16),
+        anchored=True,
     ),
     "offload-inc": Block(
         "the same without THC: raw and INCEPTIONN",
         "offload_card",
         lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}inc"])),
         lanes=(4, 8, 16),
+        anchored=True,
     ),
     "thc-norm": Block(
         "THC worker, norms of blocks of 1024",
@@ -189,6 +192,12 @@ def measure(name, n_lanes, **options):
         anchored=BLOCKS[name].anchored,
         **options,
     )
+    return result | {"name": name, "lanes": n_lanes}
+
+
+def cost(name, n_lanes, **options):
+    """What block `name` takes: options and result of `flow.cost`, and ``name`` and ``lanes``."""
+    result = flow.cost(build(name, n_lanes), block=f"{name}-{n_lanes}", **options)
     return result | {"name": name, "lanes": n_lanes}
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import statistics
 import time
+from collections import Counter
 from pathlib import Path
 
 from amaranth import ClockDomain, ClockSignal, Elaboratable, Module, ResetSignal, Signal, Value
@@ -22,7 +23,14 @@ from ..output import write_whole
 from . import floorplan, parts, tools
 from .critical import critical_path, fmax
 
-DEVICES = ("12k", "25k", "45k", "85k")
+SITES = {  # of a device: LUT, registers, block RAM, multipliers; a 12k has the die of a 25k
+    "12k": (24_288, 24_288, 56, 28),
+    "25k": (24_288, 24_288, 56, 28),
+    "45k": (43_848, 43_848, 108, 72),
+    "85k": (83_640, 83_640, 208, 156),
+}
+KIND_NAMES = ("LUT sites", "registers", "block RAMs", "multipliers")  # as `parts.KINDS`
+DEVICES = tuple(SITES)
 SPEEDS = (6, 7, 8)
 RESET_FANOUT = 32  # registers that one copy of the reset serves
 CROWDED = 60_000  # registers; from here on one reset: 8 that share a tile cannot have three
@@ -118,8 +126,8 @@ def measure(
     ``ff`` leaves the boundary registers out. ``critical_path`` is text, of the median seed.
     ``parts`` is what `parts.by_part` finds, two levels deep.
 
-    Errors: ValueError for an argument or for a port with an untimed path, ChildProcessError if a
-    tool fails, with the end of its log.
+    Errors: ValueError for an argument, for a port with an untimed path, or for a circuit that does
+    not fit the device; ChildProcessError if a tool fails, with the end of its log.
     """
     if device not in DEVICES:
         raise ValueError(f"device must be one of {', '.join(DEVICES)}, not {device!r}")
@@ -144,6 +152,7 @@ def measure(
     whole = json.loads((home / "netlist.json").read_text())
     netlist = whole["modules"]["top"]
     boundary = check_boundary(netlist, block)
+    check_fit(netlist, device, block)
     places = floorplan.places(netlist, device) if anchored else {}
     source = _anchor(home, whole, places) if places else "netlist.json"
     reports = place(
@@ -187,6 +196,22 @@ def measure(
         "critical_path": critical_path(reports[shown], netlist),
         "parts": parts.by_part(netlist, 2),
     }
+
+
+def cost(component, *, block=None, folder="build/synth", progress=None):
+    """What `component` takes before it is placed, for circuits of any size.
+
+    Returns ``block lut ff bram dsp boundary_ff parts`` as `measure` has them, but for
+    route-throughs, which only packing adds.
+    """
+    block, say = block or type(component).__name__, progress or (lambda text: None)
+    home = synthesize(component, folder=folder, block=block, progress=say)
+    netlist = json.loads((home / "netlist.json").read_text())["modules"]["top"]
+    boundary = check_boundary(netlist, block)
+    found = parts.by_part(netlist, 2)
+    total = sum(found.values(), Counter())
+    taken = {kind: total[kind] for kind in parts.KINDS} | {"ff": total["ff"] - boundary}
+    return {"block": block, **taken, "boundary_ff": boundary, "parts": found}
 
 
 def part(device, speed):
@@ -331,6 +356,21 @@ def place(
         for process in running.values():
             processes.kill(process)
     return [json.loads((home / f"{names[seed][0]}.json").read_text()) for seed in seeds]
+
+
+def check_fit(netlist, device, block="block"):
+    """ValueError if a netlist (Yosys JSON, one module) has more of anything than the device.
+
+    nextpnr would look for places without end.
+    """
+    total = sum(parts.by_part(netlist, 0).values(), Counter())
+    over = [
+        f"{total[kind]:,} of {most:,} {name}"
+        for kind, name, most in zip(parts.KINDS, KIND_NAMES, SITES[device], strict=True)
+        if total[kind] > most
+    ]
+    if over:
+        raise ValueError(f"{block} does not fit an LFE5U-{device[:-1]}F: {', '.join(over)}")
 
 
 def check_boundary(netlist, block="block"):

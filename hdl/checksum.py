@@ -3,7 +3,7 @@
 Golden model: `gradnic.models.ipv4`, of the whole that this is a part of.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -74,10 +74,11 @@ class FrameCheck(wiring.Component):
         m = Module()
         n = self.n_bytes
         tail_width = ceil_log2(n)
-        place = signed(18)
 
-        # Where the segment ends, counted from the start of this beat.
-        rest, beat_data = Signal(place, reset_less=True), Signal(8 * n, reset_less=True)
+        # The segment ends `n_whole` beats after this one; not here: `whole`; before it: `over`.
+        n_whole = Signal(len(self.info.end) - tail_width, reset_less=True)
+        whole, over = Signal(reset_less=True), Signal(reset_less=True)
+        beat_data = Signal(8 * n, reset_less=True)
         index = Signal(range(UDP.start // n + 2))  # beats since the first, saturating
         tail = Signal(tail_width, reset_less=True)
         n_here = Signal(tail_width + 1, reset_less=True)  # bytes of this beat: tail + 1
@@ -95,26 +96,32 @@ class FrameCheck(wiring.Component):
             n_here.eq(_encoded(self.keep, tail_width + 1, 1)),
         ]
         with m.If(self.push):
-            m.d.sync += rest.eq(rest - n)
+            m.d.sync += [n_whole.eq(n_whole - 1), whole.eq(whole & (n_whole != 1)), over.eq(~whole)]
             with m.If(self.first):
-                m.d.sync += [rest.eq(self.info.end), info.eq(self.info), index.eq(0)]
+                beats = self.info.end[tail_width:]
+                m.d.sync += [
+                    n_whole.eq(beats),
+                    whole.eq(beats.any()),
+                    over.eq(0),
+                    info.eq(self.info),
+                    index.eq(0),
+                ]
             with m.Elif(index != UDP.start // n + 1):
                 m.d.sync += index.eq(index + 1)
 
         # Bytes of the beat inside the segment.
         mask, masked = Signal(n, reset_less=True), Signal(8 * n, reset_less=True)
         to_mask = Signal(8 * n, reset_less=True)
-        whole = (rest >= n) & ~rest[-1]
-        nothing = rest[-1]
+        end = info.end[:tail_width]
         begins = Const(~((1 << UDP.start % n) - 1) & (1 << n) - 1, n)
         from_start = Mux(
             index == UDP.start // n,
             begins,
             Mux(index > UDP.start // n, Const(-1, n), Const(0, n)),
         )
-        up_to_end = Cat(rest[:tail_width] > k for k in range(n))
+        up_to_end = Cat(end > k for k in range(n))
         m.d.sync += [
-            mask.eq(from_start & Mux(nothing, 0, Mux(whole, Const(-1, n), up_to_end))),
+            mask.eq(from_start & Mux(over, 0, Mux(whole, Const(-1, n), up_to_end))),
             to_mask.eq(beat_data),
             masked.eq(Cat(Mux(mask[k], to_mask[8 * k : 8 * k + 8], 0) for k in range(n))),
         ]
@@ -149,7 +156,7 @@ class FrameCheck(wiring.Component):
             now.bad.eq(flags["bad"]),
             now.cut.eq(flags["cut"]),
             now.short.eq(
-                ~rest[-1] & (rest[len(n_here) : -1].any() | (rest[: len(n_here)] > n_here))
+                Mux(whole, (n_whole != 1) | (end != 0) | ~n_here[-1], ~over & (end > n_here))
             ),
             now.unchecked.eq(info.unchecked),
             now.unsummed.eq(info.unsummed),

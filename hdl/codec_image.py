@@ -1,6 +1,6 @@
 """What INCEPTIONN makes of floats, without coding them: what the root of a tree keeps."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,7 +16,7 @@ from .inceptionn import (
     check_lanes,
 )
 from .offload_types import Codec
-from .pipeline import credit, delayed, delayed_flag
+from .pipeline import copied, credit, delayed, delayed_flag
 from .streams import Beat
 
 DEPTH = 32  # beats under way or waiting
@@ -31,21 +31,26 @@ class CodecImage(wiring.Component):
     ----------
     n_lanes : int
         4, 8, 16 or 32.
+    passes : bool
+        Where ``codec.coded`` is 0 beats pass, with ``fill`` added to each of their bytes.
 
     Members
     -------
     codec : In(Codec)
         Must not change while there are beats inside.
+    fill : In(8)
+        Of the beat at ``i``; only with `passes`.
     i, o : In, Out(stream.Signature(Beat(32 * n_lanes)))
     """
 
     latency = LaneEncoder().latency + LaneDecoder.latency + 2
 
-    def __init__(self, n_lanes):
+    def __init__(self, n_lanes, *, passes=False):
         check_lanes(n_lanes)
-        self.n_lanes = n_lanes
+        self.n_lanes, self.passes = n_lanes, passes
         beats = stream.Signature(Beat(32 * n_lanes))
-        super().__init__({"codec": In(Codec), "i": In(beats), "o": Out(beats)})
+        members = {"codec": In(Codec), "i": In(beats), "o": Out(beats)}
+        super().__init__(members | ({"fill": In(8)} if passes else {}))
 
     def elaborate(self, platform):
         m = Module()
@@ -66,9 +71,12 @@ class CodecImage(wiring.Component):
         m.d.comb += [
             go.eq(self.i.valid & free),
             self.i.ready.eq(free),
-            queue.i.valid.eq(delayed_flag(m, go, self.latency - 2, name="go")),
-            queue.i.p.last.eq(delayed(m, self.i.p.last, self.latency - 2, name="last")),
         ]
+        at_queue = {
+            "valid": delayed_flag(m, go, self.latency - 2, name="go"),
+            "last": delayed(m, self.i.p.last, self.latency - 2, name="last"),
+        }
+        images = []
         for lane in range(self.n_lanes):
             at = slice(32 * lane, 32 * lane + 32)
             m.submodules[f"encoder{lane}"] = encoder = LaneEncoder()
@@ -81,6 +89,23 @@ class CodecImage(wiring.Component):
                 decoder.tag.eq(delayed(m, encoder.tag, wait, name=f"tag{lane}_")),
                 decoder.payload.eq(encoder.payload),
                 decoder.scales.eq(scales),
-                queue.i.p.data[at].eq(decoder.float),
             ]
+            images.append(decoder.float)
+        if self.passes:
+            coded, *by_lane = copied(m, codec.coded, self.n_lanes + 1, name="coded")
+            octets = (self.i.p.data[k : k + 8] + self.fill for k in range(0, 32 * self.n_lanes, 8))
+            whole = Cat(octet[:8] for octet in octets)
+            images = [
+                Mux(flag, one, whole[32 * lane : 32 * lane + 32])
+                for lane, (flag, one) in enumerate(zip(by_lane, images, strict=True))
+            ]
+            at_queue = {
+                "valid": Mux(coded, at_queue["valid"], go),
+                "last": Mux(coded, at_queue["last"], self.i.p.last),
+            }
+        m.d.comb += [
+            queue.i.valid.eq(at_queue["valid"]),
+            queue.i.p.last.eq(at_queue["last"]),
+            queue.i.p.data.eq(Cat(images)),
+        ]
         return m

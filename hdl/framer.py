@@ -170,8 +170,6 @@ class Framer(wiring.Component):
         m.d.comb += [
             self.heads.ready.eq(free),
             spray.rule.eq(self.round.rule),
-            spray.marks.valid.eq(self.path_mark.valid),
-            spray.marks.payload.eq(self.path_mark.path - self.own.udp_port),
             spray.paths.ready.eq(at[0]),
             moves.eq(at[2] & (result_at == 0)),
             complete.eq(result_at[2]),
@@ -196,6 +194,10 @@ class Framer(wiring.Component):
         with m.Elif(taken):
             m.d.sync += result_at.eq(0)
 
+        m.d.sync += [
+            spray.marks.valid.eq(self.path_mark.valid),
+            spray.marks.payload.eq(self.path_mark.path - self.own.udp_port),
+        ]
         ip, to = self.own.ip, found.to.ip
         known = Signal(20, reset_less=True)  # all but length, ToS and receiver
         base, addresses = Signal(20, reset_less=True), Signal(17, reset_less=True)

@@ -17,9 +17,11 @@ from .offload_decode import PacketDecoder
 from .offload_gate import PacketGate
 from .offload_maker import PacketMaker
 from .offload_types import (
+    CHUNK_WIDTH,
     Allowance,
     CheckWrite,
     Given,
+    Head,
     NeighborWrite,
     Own,
     Round,
@@ -27,11 +29,12 @@ from .offload_types import (
 )
 from .pace import Echo, Pace, PaceRules
 from .packet_fifo import PacketFIFO
+from .pipeline import step
 from .receiver import Receiver
 from .round_robin import RoundRobin
 from .scheduler import Scheduler
 from .sender import Sender
-from .streams import Beat, BlockFIFO, FrameBeat
+from .streams import Beat, BlockFIFO, FrameBeat, Slice
 
 STORE_FRAMES = 2  # of the longest, at each port on the way out
 BURST = 4096  # bytes that may go at once after a rest, while paced
@@ -227,8 +230,14 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, sender.packets, maker.packets)
         wiring.connect(m, receiver.controls, sender.controls)
         wiring.connect(m, maker.own, receiver.own)
-        for name, source in (("added", receiver), ("finals", receiver), ("left", sender)):
-            events, sink = getattr(source, name), getattr(scheduler, name)
+        gone, left = step(m, "left", sender.left, CHUNK_WIDTH)
+        m.d.comb += gone.eq(sender.left.payload)
+        for name, events in (
+            ("added", receiver.added),
+            ("finals", receiver.finals),
+            ("left", left),
+        ):
+            sink = getattr(scheduler, name)
             m.d.comb += [
                 sink.payload.eq(events.payload),
                 sink.valid.eq(events.valid),
@@ -290,7 +299,9 @@ class OffloadCore(wiring.Component):
         m.d.sync += both.eq(receiver.dropped[Drop.LENGTH] & gate.dropped[Drop.LENGTH])
         m.d.comb += self.dropped.eq(receiver.dropped | gate.dropped | both << Drop.LENGTH)
         m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS)
-        wiring.connect(m, decoder.floats, waiting.i)
+        m.submodules.floats = floats = Slice(Beat(8 * n))
+        wiring.connect(m, decoder.floats, floats.i)
+        wiring.connect(m, floats.o, waiting.i)
         return waiting.o
 
     def _memory(self, m, maker, receiver, arriving):
@@ -328,41 +339,55 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, receiver.results, results.ranges)
         wiring.connect(m, receiver.landings, landings.ranges)
 
-        goal, source = receiver.goals, receiver.sources
-        to_result, to_landing = Signal(), Signal()
+        # Who writes is settled in a cycle before the first beat: flags steer, and no queue.
+        goal, source, kept = receiver.goals, receiver.sources, maker.kept
+        to_landing, to_result, to_none, rows = Signal(), Signal(), Signal(), Signal()
+        free, begins, row_begins = Signal(), Signal(), Signal()
+        is_result = goal.p.keep & goal.p.down
         m.d.comb += [
-            to_result.eq(goal.valid & goal.p.keep & goal.p.down & source.valid & ~source.payload),
-            to_landing.eq(goal.valid & goal.p.keep & ~goal.p.down),
+            free.eq(source.valid & ~to_result & ~rows),
+            begins.eq(
+                ~(to_landing | to_result | to_none)
+                & goal.valid
+                & (~is_result | (free & ~source.payload))
+            ),
+            row_begins.eq(free & source.payload),
+            goal.ready.eq(begins),
+            source.ready.eq(row_begins | (begins & is_result)),
             landings.beats.p.data.eq(arriving.p.data),
             landings.beats.p.keep.eq(-1),
             landings.beats.valid.eq(arriving.valid & to_landing),
+            results.beats.p.data.eq(Mux(rows, kept.p.data, arriving.p.data)),
             results.beats.p.keep.eq(-1),
+            results.beats.valid.eq((rows & kept.valid) | (to_result & arriving.valid)),
+            kept.ready.eq(rows & results.beats.ready),
             arriving.ready.eq(
-                (to_landing & landings.beats.ready)
-                | (to_result & results.beats.ready)
-                | (goal.valid & ~goal.p.keep)
+                (to_landing & landings.beats.ready) | (to_result & results.beats.ready) | to_none
             ),
-            goal.ready.eq(arriving.valid & arriving.ready & arriving.p.last),
         ]
-        m.d.comb += results.beats.p.data.eq(Mux(source.payload, maker.kept.p.data, arriving.p.data))
-        with m.If(source.valid & source.payload):
-            m.d.comb += [
-                results.beats.valid.eq(maker.kept.valid),
-                maker.kept.ready.eq(results.beats.ready),
-                source.ready.eq(maker.kept.valid & maker.kept.ready & maker.kept.p.last),
+        with m.If(begins):
+            m.d.sync += [
+                to_landing.eq(goal.p.keep & ~goal.p.down),
+                to_result.eq(is_result),
+                to_none.eq(~goal.p.keep),
             ]
-        with m.Else():
-            m.d.comb += [
-                results.beats.valid.eq(arriving.valid & to_result),
-                source.ready.eq(to_result & goal.ready),
-            ]
+        with m.Elif(arriving.valid & arriving.ready & arriving.p.last):
+            m.d.sync += [to_landing.eq(0), to_result.eq(0), to_none.eq(0)]
+        with m.If(row_begins):
+            m.d.sync += rows.eq(1)
+        with m.Elif(kept.valid & kept.ready & kept.p.last):
+            m.d.sync += rows.eq(0)
 
     def _transmit(self, m, maker, receiver, sender):
         """Heads and payloads to frames, frames to their ports, behind the host's."""
         n = self.n_bytes
         m.submodules.framer = framer = Framer(n, self.n_ports)
-        wiring.connect(m, maker.payload, framer.payload)
-        replies, heads, to = receiver.replies, maker.heads, framer.heads
+        m.submodules.payload = payload = Slice(Beat(8 * n))
+        wiring.connect(m, maker.payload, payload.i)
+        wiring.connect(m, payload.o, framer.payload)
+        reply, replies = step(m, "replies", receiver.replies, Head)
+        m.d.comb += reply.eq(receiver.replies.p)
+        heads, to = maker.heads, framer.heads
         m.submodules.pace = pace = Pace(n)
         m.submodules.echoes = echoes = FIFO(Echo, 4)
         wiring.connect(m, echoes.o, pace.echoes)

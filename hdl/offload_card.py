@@ -187,15 +187,16 @@ class OffloadCard(wiring.Component):
     def _tables(self, m, core, bank):
         """One entry for each change of ``toggle``."""
         write, word = bank.table_write, Signal(32 * TABLE_WORDS, reset_less=True)
-        toggle, go = Signal(), Signal()
+        toggle = Signal()
         m.d.sync += [
             word.eq(Cat(getattr(bank, f"table_data_{k}").value for k in range(TABLE_WORDS))),
             toggle.eq(write.toggle),
-            go.eq(write.toggle != toggle),
         ]
         address = Signal(16, reset_less=True)
         m.d.sync += address.eq(write.address)
-        chosen = {table: go & (write.table == table) for table in Table}
+        chosen = {table: Signal(name=f"to_{table.name.lower()}") for table in Table}
+        for table, flag in chosen.items():
+            m.d.sync += flag.eq((write.toggle != toggle) & (write.table == table))
         peers = Signal.like(core.peers)
         m.d.comb += [
             core.table_en.eq(chosen[Table.ROWS]),

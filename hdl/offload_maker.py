@@ -31,7 +31,7 @@ from .offload_types import (
 from .pipeline import copied
 from .primitives import one_hot
 from .reduce import Op as SumOp
-from .streams import Beat, BlockFIFO
+from .streams import Beat, BlockFIFO, Slice
 from .summing import Summing
 from .tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 
@@ -41,8 +41,8 @@ N_PACKETS = 16  # whose values are being read and added
 
 
 def Goal(thc):
-    """What becomes of a packet's sums: one of the first four; with THC, what is added to each."""
-    fields = {"to_codec": 1, "to_line": 1, "to_image": 1, "stays": 1, "scored": 1}
+    """What becomes of a packet's sums: one of the first three; with THC, what is added to each."""
+    fields = {"to_codec": 1, "to_line": 1, "stays": 1, "scored": 1}
     return data.StructLayout(fields | ({"fill": 8} if thc else {}))
 
 
@@ -130,7 +130,9 @@ class PacketMaker(wiring.Component):
         self._prepare(
             m, summing.jobs, goals.i, told.i, owned.i, expands, packs, compressor.units, to_tag
         )
-        self._finish(m, summing.sums, goals.o, told.o, compressor, tagger)
+        m.submodules.sums = sums = Slice(Beat(8 * self.n_bytes))  # the adders stand far apart
+        wiring.connect(m, summing.sums, sums.i)
+        self._finish(m, sums.o, goals.o, told.o, compressor, tagger)
         return m
 
     def _levels(self, m, name, values, summed):
@@ -202,8 +204,7 @@ class PacketMaker(wiring.Component):
             jobs.p.n_contributions.eq(n_present),
             goals.p.to_codec.eq(codec.coded & ~packet.terminal),
             goals.p.to_line.eq(~codec.coded & ~packet.terminal),
-            goals.p.to_image.eq(codec.coded & packet.terminal),
-            goals.p.stays.eq(~codec.coded & packet.terminal),
+            goals.p.stays.eq(packet.terminal),
             owned.p.leaves.eq(leaves),
             units.p.count.eq(packet.elems),
             *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
@@ -361,9 +362,10 @@ class PacketMaker(wiring.Component):
 
     def _finish(self, m, sums, goals, told, compressor, tagger):
         """Sums become payloads, or this node's own result; heads get their tags."""
-        m.submodules.image = image = CodecImage(self.lanes)
+        m.submodules.image = image = CodecImage(self.lanes, passes=True)
         codec = self.round.codec
         coded, of_units = copied(m, codec.coded, 2, name="coded")
+        wiring.connect(m, image.o, wiring.flipped(self.kept))
         go, ready, may_tag = Signal(), Signal(), Signal()
         goal = goals.p
         # raw payloads wait for their tags here, as coded ones do in the compressor
@@ -375,8 +377,7 @@ class PacketMaker(wiring.Component):
             ready.eq(
                 (goal.to_codec & compressor.floats.ready & may_tag)
                 | (goal.to_line & raw.i.ready & may_tag)
-                | (goal.to_image & image.i.ready)
-                | (goal.stays & self.kept.ready)
+                | (goal.stays & image.i.ready)
             ),
             tagger.floats.valid.eq(go & goal.scored),
             tagger.floats.p.eq(sums.p),
@@ -388,14 +389,11 @@ class PacketMaker(wiring.Component):
             compressor.floats.p.last.eq(sums.p.last),
             raw.i.valid.eq(goals.valid & sums.valid & goal.to_line & may_tag),
             raw.i.p.eq(sums.p),
-            image.i.valid.eq(goals.valid & sums.valid & goal.to_image),
+            image.i.valid.eq(goals.valid & sums.valid & goal.stays),
             image.i.p.eq(sums.p),
         ]
         with m.If(coded):
             m.d.comb += [
-                self.kept.valid.eq(image.o.valid),
-                self.kept.p.eq(image.o.p),
-                image.o.ready.eq(self.kept.ready),
                 self.payload.valid.eq(compressor.coded.valid),
                 self.payload.p.data.eq(compressor.coded.p.data),
                 self.payload.p.last.eq(compressor.coded.p.last),
@@ -403,15 +401,12 @@ class PacketMaker(wiring.Component):
             ]
         with m.Else():
             m.d.comb += [
-                self.kept.valid.eq(goals.valid & sums.valid & goal.stays),
-                self.kept.p.eq(sums.p),
                 self.payload.valid.eq(raw.o.valid),
                 self.payload.p.eq(raw.o.p),
                 raw.o.ready.eq(self.payload.ready),
             ]
-            if self.thc:  # what is missing counts half a table each; no level sum passes 255
-                octets = (sums.p.data[8 * k : 8 * k + 8] + goal.fill for k in range(self.n_bytes))
-                m.d.comb += self.kept.p.data.eq(Cat(octet[:8] for octet in octets))
+        if self.thc:  # what is missing counts half a table each; no level sum passes 255
+            m.d.comb += image.fill.eq(goal.fill)
         self._heads(m, told, tagger.tags, compressor.sizes, of_units)
 
     def _heads(self, m, told, tag, sizes, coded):

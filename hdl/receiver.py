@@ -239,11 +239,7 @@ class Receiver(wiring.Component):
             ledger.leaves.eq(Mux(is_own, own.leaves, leaves)),
             ledger.closes.eq(closes),
         ]
-        is_data, is_probe = Signal(), Signal()
-        m.d.comb += [
-            is_data.eq(head.op != Op.CONTROL),
-            is_probe.eq(~is_data & (head.p0[:4] == Subtype.PROBE)),
-        ]
+        is_data, is_probe = Signal(reset_less=True), Signal(reset_less=True)
 
         done = Signal(Completions.Entry)
         target = self._target(m, Mux(is_own, own.offset, head.seq),
@@ -341,8 +337,11 @@ class Receiver(wiring.Component):
                     self.own.ready.eq(1),
                     self.arrivals.ready.eq(~self.own.valid),
                 ]
+                arrived = self.arrivals.p.arrival.head
                 m.d.sync += [
                     packet.eq(self.arrivals.p),
+                    is_data.eq(arrived.op != Op.CONTROL),
+                    is_probe.eq((arrived.op == Op.CONTROL) & (arrived.p0[:4] == Subtype.PROBE)),
                     own.eq(self.own.p),
                     is_own.eq(self.own.valid),
                     giving.eq(0),

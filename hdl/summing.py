@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .reduce import Op, Reduce
-from .streams import FIFO, Beat, BlockFIFO
+from .streams import FIFO, Beat, BlockFIFO, Slice
 
 
 class Summing(wiring.Component):
@@ -16,8 +16,8 @@ class Summing(wiring.Component):
     A block's own beats come once, its contributions rank after rank, each of the block's length.
     Sums before the last go round through a buffer inside, so that nothing returns to memory; the
     last ones leave as they are made. A block of b beats and c contributions takes max(1, c) * b
-    cycles, up to 26 per contribution where blocks are shorter than that; the first sum leaves
-    `Reduce.latency` cycles after the last rank's first beat was taken. A block without
+    cycles, up to 27 per contribution where blocks are shorter than that; the first sum leaves
+    `Reduce.latency` + 1 cycles after the last rank's first beat was taken. A block without
     contributions leaves as it is, bit for bit.
 
     Parameters
@@ -89,7 +89,16 @@ class Summing(wiring.Component):
                 work.alone.eq(job.n_contributions == 0),
             ]
         m.d.comb += self.jobs.ready.eq(entering.i.ready & leaving.i.ready)
-        partials, contributions, sums = reduce.partials, reduce.contributions, reduce.sums
+        sums = reduce.sums
+        # own beats and sums that return stand far from each other, and from the contributions
+        first = data.StructLayout({"data": 32 * self.n_lanes, "op": Op, "alone": 1})
+        m.submodules.first = held = Slice(first)
+        partials = held.i
+        m.d.comb += [
+            *(reduce.partials.p[name].eq(held.o.p[name]) for name in first.members),
+            reduce.partials.valid.eq(held.o.valid),
+            held.o.ready.eq(reduce.partials.ready),
+        ]
 
         moved = Signal()
         begins, repeats, now, _, _, _ = self._walk(m, "in", entering.o, moved)
@@ -102,7 +111,7 @@ class Summing(wiring.Component):
             self.own.ready.eq(partials.ready & begins),
             again.o.ready.eq(partials.ready & repeats),
         ]
-        wiring.connect(m, wiring.flipped(self.contributions), contributions)
+        wiring.connect(m, wiring.flipped(self.contributions), reduce.contributions)
 
         left = Signal()
         _, _, _, ends, inner, final = self._walk(m, "out", leaving.o, left)

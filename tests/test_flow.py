@@ -269,6 +269,18 @@ def test_bad_options(options, message):
         flow.measure(Adder(4), **options)
 
 
+def test_what_does_not_fit_is_refused():
+    """nextpnr places such a netlist for hours, and says nothing."""
+    kinds = {"TRELLIS_FF": 24_289, "LUT4": 24_000, "CCU2C": 200, "DP16KD": 56}
+    netlist = _netlist(())
+    for kind, n in kinds.items():
+        netlist["cells"] |= {f"{kind}{k}": {"type": kind} for k in range(n)}
+    message = "^card does not fit an LFE5U-25F: 24,400 of 24,288 LUT sites, 24,289 of 24,288 reg"
+    with pytest.raises(ValueError, match=message):
+        flow.check_fit(netlist, "25k", "card")
+    flow.check_fit(netlist, "45k", "card")
+
+
 def test_a_tool_that_fails_says_why(folder):
     with pytest.raises(ChildProcessError, match=r"yosys ended with status .*: ERROR: .*option"):
         flow.synthesize(
@@ -385,6 +397,20 @@ def test_record_keeps_what_was_recorded_meanwhile(adder_block, monkeypatch):
         assert CliRunner().invoke(command, arguments).exit_code == 0
     kept = [key.split()[0] for key in baseline.load()]
     assert kept == ["adder-4", "adder-8", "other-4"]
+
+
+def test_cost_places_nothing(adder_block, tmp_path):
+    file = tmp_path / "cost.json"
+    arguments = ["adder", "--lanes", "4", "--cost", "--parts", "--json", str(file)]
+    shown = CliRunner().invoke(command, arguments)
+    assert shown.exit_code == 0, shown.output
+    result = json.loads(file.read_text())
+    assert result["lut"] == result["parts"][""]["lut"] > 0
+    assert result["ff"] == result["parts"][""]["ff"] - result["boundary_ff"]
+    assert "LUT sites before packing" in shown.output
+    assert "fmax_mhz" not in result
+    refused = CliRunner().invoke(command, ["adder", "--cost", "--record"])
+    assert (refused.exit_code, "--cost places nothing" in refused.output) == (2, True)
 
 
 @pytest.mark.parametrize(

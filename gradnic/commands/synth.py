@@ -4,8 +4,10 @@ import sys
 
 import click
 
+from ..fpga.parts import KINDS
 from ..output import console, json_option, progress_to, table, write_json, write_whole
 
+COST = ("LUT", "FF", "BRAM", "DSP")
 COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "Gb/s", "Gb/s/kLUT"]
 
 
@@ -19,10 +21,13 @@ COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "
 @click.option("--jobs", default=1, show_default=True, help="Placements at a time.")
 @click.option("--path", is_flag=True, help="Also print the slowest path of the median seed.")
 @click.option("--parts", is_flag=True, help="Also print what each part of a block costs.")
+@click.option("--cost", is_flag=True, help="Only synthesize; a block of any size, no Fmax.")
 @click.option("--check", is_flag=True, help="Exit 1 if worse than the recorded baseline.")
 @click.option("--record", is_flag=True, help="Put the result into the baseline.")
 @json_option
-def command(block, lanes, seeds, speed, device, clock, jobs, path, parts, check, record, json_file):
+def command(
+    block, lanes, seeds, speed, device, clock, jobs, path, parts, cost, check, record, json_file
+):
     """Synthesize, place and route BLOCK alone, between registers.
 
     BLOCK is one of those that `gradnic synth list` shows; `all` takes every block at every number
@@ -33,9 +38,9 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, parts, check,
     Example:
       gradnic synth compressor --lanes 16 --seeds 5 --json build/compressor.json
       gradnic synth all --speed 8 --speed 6 --check
+      gradnic synth offload-inc --lanes 16 --cost --parts
     """
     from ..fpga import baseline, blocks, flow
-    from ..fpga.parts import KINDS
 
     out = console(json_file)
     if block == "list":
@@ -47,10 +52,15 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, parts, check,
         return
     if check and record:
         raise click.UsageError("--check and --record exclude each other")
+    if cost and (check or record or path):
+        raise click.UsageError("--cost places nothing: not with --check, --record or --path")
     if seeds is not None and seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {seeds}")
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, not {jobs}")
+    if cost:
+        _cost(out, blocks, blocks.choose(block, lanes), parts, json_file)
+        return
     recorded = baseline.load()
     tasks = [
         (name, n_lanes, grade, f"{name}-{n_lanes} {flow.part(device, grade)}")
@@ -96,15 +106,29 @@ def command(block, lanes, seeds, speed, device, clock, jobs, path, parts, check,
                 f"{result['lut'] - old['lut']:+d} LUT"
             )
         if parts:
-            rows = [(part or "(itself)", *(cost[kind] for kind in KINDS))
-                    for part, cost in result["parts"].items()]  # fmt: skip
-            title = f"{result['block']}: LUT sites before packing, by part"
-            out.print(table(title, ("part", "LUT", "FF", "BRAM", "DSP"), rows))
+            out.print(_parts(result))
     worse = [line for result in results if check for line in baseline.compare(result, recorded)]
     write_json(json_file, results[0] if len(results) == 1 else results)
     for line in worse:
         click.echo(f"Worse than the baseline: {line}", err=True)
     sys.exit(1 if worse else 0)
+
+
+def _cost(out, blocks, chosen, parts, json_file):
+    with out.status("starting the tools") as status:
+        results = [blocks.cost(*one, progress=progress_to(out, status)) for one in chosen]
+    rows = [[result[key] for key in ("block", *KINDS)] for result in results]
+    out.print(table("Before packing", ("block", *COST), rows))
+    for result in results if parts else ():
+        out.print(_parts(result))
+    write_json(json_file, results[0] if len(results) == 1 else results)
+
+
+def _parts(result):
+    rows = [(part or "(itself)", *(cost[kind] for kind in KINDS))
+            for part, cost in result["parts"].items()]  # fmt: skip
+    title = f"{result['block']}: LUT sites before packing, by part"
+    return table(title, ("part", *COST), rows)
 
 
 def _row(result):
