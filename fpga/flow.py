@@ -23,14 +23,14 @@ from ..output import write_whole
 from . import floorplan, parts, tools
 from .critical import critical_path, fmax
 
-SITES = {  # of a device: LUT, registers, block RAM, multipliers; a 12k has the die of a 25k
+CAPACITY = {  # of a device: LUT, registers, block RAM, multipliers; a 12k has the die of a 25k
     "12k": (24_288, 24_288, 56, 28),
     "25k": (24_288, 24_288, 56, 28),
     "45k": (43_848, 43_848, 108, 72),
     "85k": (83_640, 83_640, 208, 156),
 }
 KIND_NAMES = ("LUT sites", "registers", "block RAMs", "multipliers")  # as `parts.KINDS`
-DEVICES = tuple(SITES)
+DEVICES = tuple(CAPACITY)
 SPEEDS = (6, 7, 8)
 RESET_FANOUT = 32  # registers that one copy of the reset serves
 CROWDED = 60_000  # registers; from here on one reset: 8 that share a tile cannot have three
@@ -366,7 +366,7 @@ def check_fit(netlist, device, block="block"):
     total = sum(parts.by_part(netlist, 0).values(), Counter())
     over = [
         f"{total[kind]:,} of {most:,} {name}"
-        for kind, name, most in zip(parts.KINDS, KIND_NAMES, SITES[device], strict=True)
+        for kind, name, most in zip(parts.KINDS, KIND_NAMES, CAPACITY[device], strict=True)
         if total[kind] > most
     ]
     if over:

@@ -32,7 +32,7 @@ class CodecImage(wiring.Component):
     n_lanes : int
         4, 8, 16 or 32.
     passes : bool
-        Where ``codec.coded`` is 0 beats pass, with ``fill`` added to each of their bytes.
+        Where ``codec.coded`` is 0 beats pass in 2 cycles, ``fill`` added to each of their bytes.
 
     Members
     -------

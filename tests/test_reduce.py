@@ -106,7 +106,7 @@ def test_blocks_in_order_of_ranks(stall, integers):
     )
     run.check(sums=beats(model, "sums", np.concatenate(want), last=last))
     if not stall:
-        bound = sum(max(1, ranks) * max(n, 27) for n, ranks, _ in jobs)
+        bound = sum(max(1, ranks) * max(n, 24) for n, ranks, _ in jobs)
         assert run.taken["sums"][-1] < bound
 
 
