@@ -86,6 +86,13 @@ BLOCKS = {
         lanes=(4, 8, 16),
         anchored=True,
     ),
+    "offload-raw": Block(
+        "the same without codecs: raw float32",
+        "offload_card",
+        lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}raw"])),
+        lanes=(4, 8, 16),
+        anchored=True,
+    ),
     "thc-norm": Block(
         "THC worker, norms of blocks of 1024",
         "thc_norm",

@@ -380,11 +380,15 @@ class OffloadDriver(Driver):
     def start(self, tensor, gen, *, timeout=1.0):
         """Arm a round and begin; the gradient must be in place.
 
-        ValueError if the codec is THC and the card was built without it.
+        ValueError if the card was built without the round's codec.
         """
-        codec = self.get("codec")
-        if (codec["thc"] or codec["norm"]) and not self.get("status")["thc"]:
-            raise ValueError("codec must be raw or INCEPTIONN: the card was built without THC")
+        codec, built = self.get("codec"), self.get("status")
+        for name, needed, has in (
+            ("THC", codec["thc"] or codec["norm"], built["thc"]),
+            ("INCEPTIONN", codec["coded"], built["inc"]),
+        ):
+            if needed and not has:
+                raise ValueError(f"codec must not be {name}: the card was built without it")
         self.write("control", 0)
         self.set("round", tensor=tensor, gen=gen)
         self.set("control", armed=0, clear=1, start=0, abort=0)

@@ -113,6 +113,7 @@ REGISTERS = RegisterMap(
             ("stuck", 1, "the watchdog has barked"),
             ("fault", 3, "of the table: 1 setup, 2 operation, 3 chunk, 4 peer"),
             ("thc", 1, "the card was built with THC"),
+            ("inc", 1, "the card was built with INCEPTIONN"),
             access="ro",
         ),
         _register(

@@ -97,8 +97,8 @@ class Offload:
 
     n_rows, n_chunks, n_packets, n_ranks : of the largest table and tensor, see
     `gradnic.hdl.offload.OffloadCore`. address_width : bits of a byte address of memory.
-    meta_width : bits of tuser above the bad bit. thc : 0 leaves out the sums and tables of THC, and
-    rounds must be raw or INCEPTIONN.
+    meta_width : bits of tuser above the bad bit. thc, inc : 0 leaves out the circuits of THC or of
+    INCEPTIONN, and no round may have that codec; raw rounds are always there.
     """
 
     n_bytes: int = 32
@@ -111,6 +111,7 @@ class Offload:
     address_width: int = 32
     meta_width: int = 0
     thc: int = 1
+    inc: int = 1
 
     def __post_init__(self):
         if self.n_bytes not in (16, 32, 64):
@@ -124,6 +125,7 @@ class Offload:
         check_range("address_width", self.address_width, 16, 64)
         check_range("meta_width", self.meta_width, 0, 128)
         check_range("thc", self.thc, 0, 1)
+        check_range("inc", self.inc, 0, 1)
 
 
 PRESETS = {
@@ -131,8 +133,9 @@ PRESETS = {
     for kind in (Inline, Compressor, Decompressor)
     for n_lanes in LANES
 } | {f"aggregator{n_ports}": Aggregator(n_ports=n_ports) for n_ports in (2, 4, 8, 16, 32)}
-PRESETS |= {f"offload{8 * n_bytes}": Offload(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}
-PRESETS |= {f"offload{8 * n_bytes}inc": Offload(n_bytes=n_bytes, thc=0) for n_bytes in (16, 32, 64)}
+for _n_bytes in (16, 32, 64):
+    for _name, _codecs in (("", {}), ("inc", {"thc": 0}), ("raw", {"thc": 0, "inc": 0})):
+        PRESETS[f"offload{8 * _n_bytes}{_name}"] = Offload(n_bytes=_n_bytes, **_codecs)
 
 
 def preset(name, changes=()):

@@ -7,9 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .fifo import FIFO
 from .inceptionn import (
     BANDS,
-    SCALES,
-    LaneDecoder,
-    LaneEncoder,
+    LaneImage,
     band_gap,
     band_zero,
     bands,
@@ -19,7 +17,7 @@ from .offload_types import Codec
 from .pipeline import copied, credit, delayed, delayed_flag
 from .streams import Beat
 
-DEPTH = 32  # beats under way or waiting
+DEPTH = 16  # beats under way or waiting
 
 
 class CodecImage(wiring.Component):
@@ -33,6 +31,8 @@ class CodecImage(wiring.Component):
         4, 8, 16 or 32.
     passes : bool
         Where ``codec.coded`` is 0 beats pass in 2 cycles, ``fill`` added to each of their bytes.
+    codes : bool
+        False: ``codec.coded`` is never 1; only with `passes`.
 
     Members
     -------
@@ -43,11 +43,11 @@ class CodecImage(wiring.Component):
     i, o : In, Out(stream.Signature(Beat(32 * n_lanes)))
     """
 
-    latency = LaneEncoder().latency + LaneDecoder.latency + 2
+    latency = LaneImage.latency + FIFO.latency
 
-    def __init__(self, n_lanes, *, passes=False):
+    def __init__(self, n_lanes, *, passes=False, codes=True):
         check_lanes(n_lanes)
-        self.n_lanes, self.passes = n_lanes, passes
+        self.n_lanes, self.passes, self.codes = n_lanes, passes, codes
         beats = stream.Signature(Beat(32 * n_lanes))
         members = {"codec": In(Codec), "i": In(beats), "o": Out(beats)}
         super().__init__(members | ({"fill": In(8)} if passes else {}))
@@ -56,56 +56,53 @@ class CodecImage(wiring.Component):
         m = Module()
         m.submodules.queue = queue = FIFO(Beat(32 * self.n_lanes), DEPTH)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
-        codec = self.codec
-        prescale = codec.prescale.as_signed()
-        gap, zero = band_gap(codec.exponent), band_zero(codec.exponent, prescale)
-        known = bands(codec.exponent, gap, zero, codec.paper, prescale)
-        settings, scales = Signal(BANDS), Signal(SCALES)
-        m.d.sync += [
-            *(settings[name].eq(value) for name, value in known.items()),
-            scales.half.eq(126 - settings.prescale),
-            scales.byte.eq(settings.top - settings.prescale),
-        ]
         go = Signal()
         free = credit(m, DEPTH, take=go, give=self.o.valid & self.o.ready)
         m.d.comb += [
             go.eq(self.i.valid & free),
             self.i.ready.eq(free),
         ]
-        at_queue = {
-            "valid": delayed_flag(m, go, self.latency - 2, name="go"),
-            "last": delayed(m, self.i.p.last, self.latency - 2, name="last"),
-        }
-        images = []
-        for lane in range(self.n_lanes):
-            at = slice(32 * lane, 32 * lane + 32)
-            m.submodules[f"encoder{lane}"] = encoder = LaneEncoder()
-            m.submodules[f"decoder{lane}"] = decoder = LaneDecoder()
-            wait = encoder.latency - encoder.tag_latency
-            m.d.comb += [
-                encoder.float.eq(self.i.p.data[at]),
-                encoder.live.eq(1),
-                encoder.bands.eq(settings),
-                decoder.tag.eq(delayed(m, encoder.tag, wait, name=f"tag{lane}_")),
-                decoder.payload.eq(encoder.payload),
-                decoder.scales.eq(scales),
-            ]
-            images.append(decoder.float)
+        ways = []
+        if self.codes:
+            ways.append(self._masked(m, go))
         if self.passes:
-            coded, *by_lane = copied(m, codec.coded, self.n_lanes + 1, name="coded")
             octets = (self.i.p.data[k : k + 8] + self.fill for k in range(0, 32 * self.n_lanes, 8))
-            whole = Cat(octet[:8] for octet in octets)
-            images = [
-                Mux(flag, one, whole[32 * lane : 32 * lane + 32])
-                for lane, (flag, one) in enumerate(zip(by_lane, images, strict=True))
-            ]
-            at_queue = {
-                "valid": Mux(coded, at_queue["valid"], go),
-                "last": Mux(coded, at_queue["last"], self.i.p.last),
-            }
+            ways.append((go, self.i.p.last, Cat(octet[:8] for octet in octets)))
+        valid, last, values = ways[0]
+        if len(ways) == 2:
+            coded, *by_lane = copied(m, self.codec.coded, self.n_lanes + 1, name="coded")
+            lanes = [slice(32 * k, 32 * k + 32) for k in range(self.n_lanes)]
+            valid, last = (Mux(coded, *way) for way in zip(*(way[:2] for way in ways), strict=True))
+            values = Cat(
+                Mux(flag, *(way[2][lane] for way in ways))
+                for flag, lane in zip(by_lane, lanes, strict=True)
+            )
         m.d.comb += [
-            queue.i.valid.eq(at_queue["valid"]),
-            queue.i.p.last.eq(at_queue["last"]),
-            queue.i.p.data.eq(Cat(images)),
+            queue.i.valid.eq(valid),
+            queue.i.p.last.eq(last),
+            queue.i.p.data.eq(values),
         ]
         return m
+
+    def _masked(self, m, go):
+        """(valid, last, values) of what goes in where it is coded, `LaneImage.latency` later."""
+        codec = self.codec
+        prescale = codec.prescale.as_signed()
+        gap = delayed(m, band_gap(codec.exponent), 1, name="gap")
+        zero = delayed(m, band_zero(codec.exponent, prescale), 1, name="zero")
+        known = bands(codec.exponent, gap, zero, codec.paper, prescale)
+        settings = Signal(BANDS)
+        m.d.sync += [settings[name].eq(value) for name, value in known.items()]
+        images = []
+        for lane in range(self.n_lanes):
+            m.submodules[f"lane{lane}"] = unit = LaneImage()
+            m.d.comb += [
+                unit.float.eq(self.i.p.data[32 * lane : 32 * lane + 32]),
+                unit.bands.eq(settings),
+            ]
+            images.append(unit.image)
+        return (
+            delayed_flag(m, go, unit.latency, name="go"),
+            delayed(m, self.i.p.last, unit.latency, name="last"),
+            Cat(images),
+        )

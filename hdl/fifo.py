@@ -58,6 +58,8 @@ class FIFO(wiring.Component):
     never_full : bool
         The user lets in at most ``depth`` beats. ``i.ready`` is 1 always, and the count takes one
         LUT less.
+    half_rate : bool
+        A beat leaves every second cycle at most: ``o.ready`` reaches no clock enable of the data.
 
     Members
     -------
@@ -66,12 +68,12 @@ class FIFO(wiring.Component):
 
     latency = 2
 
-    def __init__(self, shape, depth, *, never_full=False):
+    def __init__(self, shape, depth, *, never_full=False, half_rate=False):
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         self.shape = shape
         self.depth = depth
-        self.never_full = never_full
+        self.never_full, self.half_rate = never_full, half_rate
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
         self.waiting = Signal(attrs=kept)  # there are beats in the memory
         self.free = Signal(init=1, attrs=kept)  # fewer than depth
@@ -107,7 +109,7 @@ class FIFO(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(self.free),
             push.eq(self.i.valid & self.free),
-            pop.eq(waiting & (self.o.ready | ~self.o.valid)),
+            pop.eq(waiting & self._moves(self.o.valid)),
             write.en.eq(self.free),  # the slot is not in use: `valid` need not be on this path
             write.addr.eq(self.head),
             write.data.eq(self.i.p),
@@ -136,7 +138,13 @@ class FIFO(wiring.Component):
         for (start, stop), valid in zip(chunks(len(out)), self.valids, strict=True):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)
             m.d.comb += out[start:stop].eq(held)
-            with m.If(self.o.ready | ~valid):
+            with m.If(self._moves(valid)):
                 m.d.sync += [valid.eq(waiting), held.eq(read.data[start:stop])]
+            with m.Elif(self.o.ready):
+                m.d.sync += valid.eq(0)
         m.d.comb += self.o.valid.eq(self.valids[0])
         return m
+
+    def _moves(self, valid):
+        """The output register takes what comes next."""
+        return ~valid if self.half_rate else self.o.ready | ~valid

@@ -11,13 +11,25 @@ A magnitude is the significand with its hidden one, shifted right, so that the l
 the exponent. Source: INCEPTIONN, MICRO 2018, as reconstructed from secondary accounts.
 """
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .pipeline import delayed
 
-__all__ = ["BANDS", "GROUP", "LANES", "LaneDecoder", "LaneEncoder", "SCALES", "UnitBeat", "legal"]
+__all__ = [
+    "BANDS",
+    "GROUP",
+    "LANES",
+    "LaneDecoder",
+    "LaneEncoder",
+    "LaneImage",
+    "SCALES",
+    "UnitBeat",
+    "legal",
+]
 
 LANES = (4, 8, 16, 32)
 GROUP = 8  # floats per tag word
@@ -121,6 +133,39 @@ class _Below:
         return below
 
 
+def _held(m, value, name, **attrs):
+    """Register without reset that holds `value` of the cycle before."""
+    held = Signal(value.shape(), name=name, reset_less=True, attrs=attrs)
+    m.d.sync += held.eq(value)
+    return held
+
+
+def _tests(m, float_, live, bands):
+    """The bands that a float, and what else decides, meet: registers, 2 cycles late.
+
+    Returns (dead, high, below, low, half_shift, byte_shift): the tag is that of the first flag set,
+    ZERO, RAW, ZERO, BYTE, or else HALF; the shifts are how far a magnitude goes down.
+    """
+    # cycle 1: the scaled exponent
+    e = float_[23:31]
+    x = _held(m, e + bands.prescale, "x")
+    denormal = _held(m, e == 0, "denormal")
+    special = _held(m, e == 255, "special")
+    live = _held(m, live, "live_1")
+    to_zero, to_byte = (_Below(m, e, bands[name], name) for name in ("zero", "byte"))
+    top = _held(m, bands.top, "top_1")
+    # cycle 2
+    one_or_more = ~x[9] & (x[7:9].any() | x[:7].all())  # x >= 127, without a carry chain
+    return SimpleNamespace(
+        dead=_held(m, denormal | ~live, "dead"),
+        high=_held(m, one_or_more | special, "high"),
+        below=_held(m, to_zero.verdict(), "below"),
+        low=_held(m, to_byte.verdict(), "low"),
+        half_shift=_held(m, (126 - x)[:4], "half_shift"),
+        byte_shift=_held(m, (top - x)[:4], "byte_shift"),
+    )
+
+
 class LaneEncoder(wiring.Component):
     """Codes one float per cycle: tag after 3 cycles, payload after 6 (nearest: 7). Never stalls.
 
@@ -162,35 +207,18 @@ class LaneEncoder(wiring.Component):
         m = Module()
 
         def register(value, name, **attrs):
-            held = Signal(value.shape(), name=name, reset_less=True, attrs=attrs)
-            m.d.sync += held.eq(value)
-            return held
+            return _held(m, value, name, **attrs)
 
-        # cycle 1: the scaled exponent
-        e = self.float[23:31]
-        x = register(e + self.bands.prescale, "x")
-        denormal = register(e == 0, "denormal")
-        special = register(e == 255, "special")
-        live = register(self.live, "live_1")
-        to_zero, to_byte = (_Below(m, e, self.bands[name], name) for name in ("zero", "byte"))
-        top = register(self.bands.top, "top_1")
-
-        # cycle 2: the bands, and how far a magnitude goes down in each
-        below = register(to_zero.verdict(), "below")
-        dead = register(denormal | ~live, "dead")
-        one_or_more = ~x[9] & (x[7:9].any() | x[:7].all())  # x >= 127, without a carry chain
-        high = register(one_or_more | special, "high")
-        low = register(to_byte.verdict(), "low")
-        half_shift = register((126 - x)[:4], "half_shift")
-        byte_shift = register((top - x)[:4], "byte_shift")
+        tests = _tests(m, self.float, self.live, self.bands)
+        low, half_shift, byte_shift = tests.low, tests.half_shift, tests.byte_shift
 
         # cycle 3: the tag
         held = Signal(2, name="tag_held", reset_less=True)
-        with m.If(dead):
+        with m.If(tests.dead):
             m.d.sync += held.eq(ZERO)
-        with m.Elif(high):
+        with m.Elif(tests.high):
             m.d.sync += held.eq(RAW)
-        with m.Elif(below):
+        with m.Elif(tests.below):
             m.d.sync += held.eq(ZERO)
         with m.Else():
             m.d.sync += held.eq(Mux(low, BYTE, HALF))
@@ -243,6 +271,44 @@ class LaneEncoder(wiring.Component):
         return m
 
 
+class LaneImage(wiring.Component):
+    """What coding leaves of one float per cycle, truncating; 5 cycles of latency. Never stalls.
+
+    No encoder and decoder: a mask clears the bits below the last of the magnitude, as in
+    `gradnic.models.inceptionn.image`.
+
+    Members
+    -------
+    float : In(32)
+    bands : In(BANDS)
+    image : Out(32)
+    """
+
+    latency = 5
+
+    def __init__(self):
+        super().__init__({"float": In(32), "bands": In(BANDS), "image": Out(32)})
+
+    def elaborate(self, platform):
+        m = Module()
+        tests = _tests(m, self.float, Const(1, 1), self.bands)
+        # cycle 3: behind a leading one at the top of a magnitude there are 6 or 14 bits
+        low = tests.low
+        whole = _held(m, tests.high, "whole")
+        cut = _held(m, Mux(low, tests.byte_shift + 8, tests.half_shift), "cut")  # of the 14
+        lost = tests.below | (low & (tests.byte_shift > 6))
+        nothing = _held(m, tests.dead | (~tests.high & lost), "nothing")
+        # cycle 4
+        kept = _held(m, Cat(whole | (cut <= k) for k in range(14)), "kept")
+        whole = _held(m, whole, "whole_4")
+        nothing = _held(m, nothing, "nothing_4")
+        # cycle 5
+        bits = delayed(m, self.float, 4, name="bits")
+        keep = Cat(whole.replicate(9), kept, Const(0x1FF, 9))
+        m.d.comb += self.image.eq(_held(m, Mux(nothing, 0, bits & keep), "result"))
+        return m
+
+
 class LaneDecoder(wiring.Component):
     """Restores one float per cycle, 5 cycles of latency. Never stalls.
 
@@ -267,9 +333,7 @@ class LaneDecoder(wiring.Component):
         m = Module()
 
         def register(value, name):
-            held = Signal(value.shape(), name=name, reset_less=True)
-            m.d.sync += held.eq(value)
-            return held
+            return _held(m, value, name)
 
         # cycle 1: the magnitude at the upper end of 15 bits; are its first eight places empty, and
         # the four after that?

@@ -66,8 +66,9 @@ class OffloadCore(wiring.Component):
     meta_width, rx_meta_width : int, int or None
         Side band of what the host sends, and of what it receives (None: the same); frames that
         are not ours keep it, and it is 0 with frames of the card.
-    thc : bool
-        False leaves out what only rounds of norms and THC need; none of those may be armed.
+    thc, inc : bool
+        False leaves out what only rounds of norms and THC need, or coded ones; none of those may be
+        armed.
 
     Members
     -------
@@ -114,12 +115,13 @@ class OffloadCore(wiring.Component):
         meta_width=0,
         rx_meta_width=None,
         thc=True,
+        inc=True,
     ):
         if not 1 <= n_ports <= 8:
             raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
         self.max_elems, self.address_width = max_elems, address_width
-        self.n_packets, self.thc = n_packets, thc
+        self.n_packets, self.thc, self.inc = n_packets, thc, inc
         self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
         message = self.scheduler.issues.p.shape()
         self.sender = Sender(message, 2**layout.peer, n_packets=n_packets)
@@ -189,8 +191,9 @@ class OffloadCore(wiring.Component):
         m.submodules.sender = sender = self.sender
         m.submodules.receiver = receiver = self.receiver
         m.submodules.maker = maker = PacketMaker(
-            self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc
-        )
+            self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc,
+            inc=self.inc,
+        )  # fmt: skip
         tables = ("place_en", "place_addr", "place_data", "allowance", "check")
         for part in (scheduler, receiver, sender):
             if hasattr(part, "round"):
@@ -252,7 +255,7 @@ class OffloadCore(wiring.Component):
         """Ports to receiver: the stream of floats of the data packets."""
         n, round_ = self.n_bytes, self.round
         m.submodules.gate = gate = PacketGate(n, self.n_ports)
-        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems)
+        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems, inc=self.inc)
         m.submodules.locator = locator = Locator()
         names = Signal(Names(1))
         m.d.comb += [
@@ -299,9 +302,7 @@ class OffloadCore(wiring.Component):
         m.d.sync += both.eq(receiver.dropped[Drop.LENGTH] & gate.dropped[Drop.LENGTH])
         m.d.comb += self.dropped.eq(receiver.dropped | gate.dropped | both << Drop.LENGTH)
         m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS)
-        m.submodules.floats = floats = Slice(Beat(8 * n))
-        wiring.connect(m, decoder.floats, floats.i)
-        wiring.connect(m, floats.o, waiting.i)
+        wiring.connect(m, decoder.floats, waiting.i)
         return waiting.o
 
     def _memory(self, m, maker, receiver, arriving):
@@ -385,9 +386,9 @@ class OffloadCore(wiring.Component):
         m.submodules.payload = payload = Slice(Beat(8 * n))
         wiring.connect(m, maker.payload, payload.i)
         wiring.connect(m, payload.o, framer.payload)
-        reply, replies = step(m, "replies", receiver.replies, Head)
-        m.d.comb += reply.eq(receiver.replies.p)
-        heads, to = maker.heads, framer.heads
+        m.submodules.replies = answers = Slice(Head, half_rate=True)
+        wiring.connect(m, receiver.replies, answers.i)
+        heads, to, replies = maker.heads, framer.heads, answers.o
         m.submodules.pace = pace = Pace(n)
         m.submodules.echoes = echoes = FIFO(Echo, 4)
         wiring.connect(m, echoes.o, pace.echoes)

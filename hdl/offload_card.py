@@ -121,12 +121,6 @@ class OffloadCard(wiring.Component):
             (cut.last_chunk, (bank.chunks.live - 1)[:CHUNK_WIDTH]),
             (cut.tail, bank.tails.whole),
             (cut.last_tail, bank.tails.last),
-            *(
-                (codec[name], bank.codec[name])
-                for name in ("coded", "norm", "thc", "exponent", "paper", "prescale")
-            ),
-            *((codec[name], bank.thc[name]) for name in ("n", "g", "index_p0", "index_p1")),
-            (Value.cast(codec.levels), Cat(getattr(bank, f"levels_{k}").value for k in range(4))),
             (setup.rows, bank.schedule.rows),
             (setup.peers, bank.schedule.peers),
             (setup.lockstep, bank.schedule.lockstep),
@@ -140,6 +134,18 @@ class OffloadCard(wiring.Component):
             (core.area, bank.area.beats),
             (core.floor, bank.ports.floor),
         ]
+        if core.inc:
+            pairs += [
+                (codec[name], bank.codec[name])
+                for name in ("coded", "exponent", "paper", "prescale")
+            ]
+        if core.thc:
+            levels = Cat(getattr(bank, f"levels_{k}").value for k in range(4))
+            pairs += [
+                *((codec[name], bank.codec[name]) for name in ("norm", "thc")),
+                *((codec[name], bank.thc[name]) for name in ("n", "g", "index_p0", "index_p1")),
+                (Value.cast(codec.levels), levels),
+            ]
         for region, name in zip(core.regions, ("gradient", "result", "landing"), strict=True):
             at = Cat(getattr(bank, f"{name}_{half}").value for half in ("low", "high"))
             pairs += [
@@ -174,6 +180,7 @@ class OffloadCard(wiring.Component):
             bank.status.finished.eq(finished),
             bank.status.clearing.eq(core.clearing),
             bank.status.thc.eq(core.thc),
+            bank.status.inc.eq(core.inc),
             bank.position.row.eq(status.row),
             bank.position.chunk.eq(status.chunk),
         ]

@@ -36,6 +36,8 @@ class PacketDecoder(wiring.Component):
         Of a beat, 16, 32 or 64.
     max_elems : int
         Of a packet, at most.
+    inc : bool
+        False: there are no coded rounds, and no decompressor.
 
     Members
     -------
@@ -49,9 +51,11 @@ class PacketDecoder(wiring.Component):
         Of a coded round, one for each such packet: 1 where it is sound.
     """
 
-    def __init__(self, n_bytes, *, max_elems=352):
+    def __init__(self, n_bytes, *, max_elems=352, inc=True):
         self.n_bytes = n_bytes
-        self.codec = Decompressor(n_bytes // ELEM_BYTES, max_floats=max_elems)
+        self.inc = inc
+        if inc:
+            self.codec = Decompressor(n_bytes // ELEM_BYTES, max_floats=max_elems)
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
             {
@@ -66,38 +70,63 @@ class PacketDecoder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.codec = unit = self.codec
         m.submodules.routes = routes = FIFO(Route, N_PACKETS)
         m.submodules.passed = passed = FIFO(Arrival, N_PACKETS)
         wiring.connect(m, passed.o, wiring.flipped(self.arrivals))
-        coded, readies = copied(m, self.round.codec.coded, 2, name="coded")
-        self._sort(m, unit, passed.i, routes.i)
+        beats = stream.Signature(Beat(8 * self.n_bytes))
+        plain, coded = (beats.create(path=(name,)) for name in ("plain", "coded"))
+        if self.inc:
+            self._codec(m, plain, coded)
+        else:
+            m.d.comb += [
+                self.floats.valid.eq(plain.valid),
+                self.floats.p.eq(plain.p),
+                plain.ready.eq(self.floats.ready),
+            ]
+        self._sort(m, passed.i, routes.i)
 
+        # Where values go is settled in a cycle before the first beat: flags steer, and no queue.
         values, through = self.values, routes.o
-        plain = values.valid & through.valid & through.p.to_floats
+        to_none, to_codec, to_floats = (Signal(name=f"to_{n}") for n in ("none", "codec", "floats"))
+        next_ = Signal()
+        m.d.comb += [
+            next_.eq(
+                (values.valid & values.ready & values.p.last) | ~(to_none | to_codec | to_floats)
+            ),
+            through.ready.eq(next_),
+            values.ready.eq(to_none | (to_codec & coded.ready) | (to_floats & plain.ready)),
+            plain.valid.eq(values.valid & to_floats),
+            coded.valid.eq(values.valid & to_codec),
+            plain.p.eq(values.p),
+            coded.p.eq(values.p),
+        ]
+        with m.If(next_):
+            m.d.sync += [
+                to_none.eq(through.valid & through.p.vanishes),
+                to_codec.eq(through.valid & through.p.to_codec),
+                to_floats.eq(through.valid & through.p.to_floats),
+            ]
+        return m
+
+    def _codec(self, m, plain, values):
+        """The decompressor, of `values`; what is offered are its floats, or `plain` ones."""
+        m.submodules.codec = unit = self.codec
+        coded, readies = copied(m, self.round.codec.coded, 2, name="coded")
         m.d.comb += [
             unit.coded.p.data.eq(values.p.data),
             unit.coded.p.last.eq(values.p.last),
-            unit.coded.valid.eq(values.valid & through.valid & through.p.to_codec),
+            unit.coded.valid.eq(values.valid),
+            values.ready.eq(unit.coded.ready),
             self.verdicts.valid.eq(unit.verdicts.valid),
             self.verdicts.payload.eq(unit.verdicts.p.ok),
             unit.verdicts.ready.eq(self.verdicts.ready),
-            values.ready.eq(
-                through.valid
-                & (
-                    through.p.vanishes
-                    | (through.p.to_codec & unit.coded.ready)
-                    | (through.p.to_floats & ~readies & self.floats.ready)
-                )
-            ),
-            through.ready.eq(values.valid & values.ready & values.p.last),
-            self.floats.p.eq(Mux(coded, unit.floats.p, values.p)),
-            self.floats.valid.eq(Mux(coded, unit.floats.valid, plain)),
+            self.floats.p.eq(Mux(coded, unit.floats.p, plain.p)),
+            self.floats.valid.eq(Mux(coded, unit.floats.valid, plain.valid)),
+            plain.ready.eq(~readies & self.floats.ready),
             unit.floats.ready.eq(readies & self.floats.ready),
         ]
-        return m
 
-    def _sort(self, m, unit, passed, routes):
+    def _sort(self, m, passed, routes):
         """Compares a head with the round in one cycle, judges it in the next, then hands it on."""
         codec = self.round.codec
         arrival, head = Signal(Arrival, reset_less=True), self.heads.p.head
@@ -137,8 +166,9 @@ class PacketDecoder(wiring.Component):
         sums = (index | (known.is_sum & known.one)) & known.has_elems
         m.d.sync += right.eq(Mux(codec.thc, sums, floats) & ~arrival.tree)
         keep = known.is_data & arrival.ready & right
+        opens = Signal(init=1)
         m.d.comb += [
-            go.eq(judged & passed.ready & routes.ready & unit.units.ready),
+            go.eq(judged & passed.ready & routes.ready & opens),
             passed.valid.eq(go),
             passed.p.eq(arrival),
             passed.p.wrong.eq(known.is_data & ~right),
@@ -146,8 +176,13 @@ class PacketDecoder(wiring.Component):
             routes.p.vanishes.eq(~keep),
             routes.p.to_codec.eq(keep & codec.coded),
             routes.p.to_floats.eq(keep & ~codec.coded),
-            unit.units.valid.eq(go & keep & codec.coded),
-            unit.units.p.count.eq(arrival.head.elems),
-            unit.units.p.bytes.eq(arrival.head.length),
-            *(unit.units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
         ]
+        if self.inc:
+            units = self.codec.units
+            m.d.comb += [
+                opens.eq(units.ready),
+                units.valid.eq(go & keep & codec.coded),
+                units.p.count.eq(arrival.head.elems),
+                units.p.bytes.eq(arrival.head.length),
+                *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
+            ]

@@ -10,10 +10,10 @@ from ..inline import Fate
 from ..offload import MAX_FRAME, Drop
 from .fifo import FIFO
 from .frame_gate import store_and_check
-from .frame_store import COUNT_WIDTH
+from .frame_store import COUNT_WIDTH, ReadJob
 from .offload_parser import Facts, PacketParser, least_beats
 from .offload_types import BODY, Arrival, NeighborWrite, Round
-from .streams import Beat
+from .streams import Beat, Slice
 
 N_BEATS = 32  # of frames of which the end was seen, but no verdict yet
 N_HEADS = 16  # that wait for the receiver
@@ -79,8 +79,10 @@ class PacketGate(wiring.Component):
         """Turns facts and verdict of a frame into what is read of it; streams of heads, and of
         what the frames are whose payloads are read."""
         n = self.n_bytes
-        m.submodules.heads = heads = FIFO(GateHead, N_HEADS)
+        m.submodules.heads = heads = FIFO(GateHead, N_HEADS, half_rate=True)
         m.submodules.kinds = kinds = FIFO(1, N_HEADS)
+        m.submodules.jobs = jobs = Slice(ReadJob(), half_rate=True)
+        wiring.connect(m, jobs.o, store.jobs)
         known, facts, verdict = Signal(Facts(), reset_less=True), records.p.facts, verdicts.p
         n_beats, n_read = (Signal(COUNT_WIDTH, name=n, reset_less=True) for n in ("beats", "reads"))
         drop = Signal(4, reset_less=True)
@@ -105,10 +107,10 @@ class PacketGate(wiring.Component):
             take.eq(~busy & records.valid & verdicts.valid),
             records.ready.eq(~busy & verdicts.valid),
             verdicts.ready.eq(~busy & records.valid),
-            leaves.eq(busy & heads.i.ready & kinds.i.ready & store.jobs.ready),
-            store.jobs.valid.eq(busy & heads.i.ready & kinds.i.ready),
-            store.jobs.p.n_stored.eq(n_beats),
-            store.jobs.p.n_read.eq(Mux(has_values, n_read, 0)),
+            leaves.eq(busy & heads.i.ready & kinds.i.ready & jobs.i.ready),
+            jobs.i.valid.eq(busy & heads.i.ready & kinds.i.ready),
+            jobs.i.p.n_stored.eq(n_beats),
+            jobs.i.p.n_read.eq(Mux(has_values, n_read, 0)),
             kinds.i.valid.eq(leaves & has_values),
             kinds.i.payload.eq(known.head.op == Op.CONTROL),
             heads.i.valid.eq(leaves & passes),
@@ -126,7 +128,7 @@ class PacketGate(wiring.Component):
         n = self.n_bytes
         n_head = HEAD_BYTES // n
         frames = store.o
-        m.submodules.texts = texts = FIFO(8 * BODY, N_HEADS)
+        m.submodules.texts = texts = FIFO(8 * BODY, N_HEADS, half_rate=True)
         index = Signal(range(n_head))
         in_body, is_first = Signal(), Signal()  # a payload; its first beat
         is_text, step = Signal(), Signal()

@@ -31,7 +31,7 @@ from .offload_types import (
 from .pipeline import copied
 from .primitives import one_hot
 from .reduce import Op as SumOp
-from .streams import Beat, BlockFIFO, Slice
+from .streams import Beat, BlockFIFO
 from .summing import Summing
 from .tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 
@@ -41,8 +41,8 @@ N_PACKETS = 16  # whose values are being read and added
 
 
 def Goal(thc):
-    """What becomes of a packet's sums: one of the first three; with THC, what is added to each."""
-    fields = {"to_codec": 1, "to_line": 1, "stays": 1, "scored": 1}
+    """What becomes of a packet's sums: do they stay here; with THC, what is added to each."""
+    fields = {"stays": 1, "scored": 1}
     return data.StructLayout(fields | ({"fill": 8} if thc else {}))
 
 
@@ -62,8 +62,9 @@ class PacketMaker(wiring.Component):
         Contributions to a chunk, at most.
     max_elems : int
         Of a packet, at most.
-    thc : bool
-        False: there are no rounds of norms or THC, and no circuit for their sums.
+    thc, inc : bool
+        False: there are no rounds of norms or THC, and no circuit for their sums; no coded rounds,
+        and no compressor.
 
     Members
     -------
@@ -89,8 +90,9 @@ class PacketMaker(wiring.Component):
     kept : Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
-    def __init__(self, n_bytes, *, n_ranks=4, max_elems=352, thc=True):
-        self.n_bytes, self.n_ranks, self.max_elems, self.thc = n_bytes, n_ranks, max_elems, thc
+    def __init__(self, n_bytes, *, n_ranks=4, max_elems=352, thc=True, inc=True):
+        self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
+        self.thc, self.inc = thc, inc
         self.lanes = n_bytes // ELEM_BYTES
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
@@ -122,17 +124,17 @@ class PacketMaker(wiring.Component):
         packs = self._levels(m, "landed", self.contributions, summing.contributions)
         m.submodules.goals = goals = FIFO(Goal(self.thc), N_PACKETS)
         told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
-        m.submodules.told = told = FIFO(told_shape, N_PACKETS)
+        m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
         wiring.connect(m, owned.o, wiring.flipped(self.own))
-        m.submodules.compressor = compressor = Compressor(self.lanes, max_floats=self.max_elems)
         tagger, to_tag = self._tagger(m)
-        self._prepare(
-            m, summing.jobs, goals.i, told.i, owned.i, expands, packs, compressor.units, to_tag
-        )
-        m.submodules.sums = sums = Slice(Beat(8 * self.n_bytes))  # the adders stand far apart
-        wiring.connect(m, summing.sums, sums.i)
-        self._finish(m, sums.o, goals.o, told.o, compressor, tagger)
+        self.compressor = None
+        if self.inc:
+            self.compressor = Compressor(self.lanes, max_floats=self.max_elems)
+            m.submodules.compressor = self.compressor
+        self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, packs, to_tag)
+        self._finish(m, summing.sums, goals.o, tagger.floats)
+        self._heads(m, told.o, tagger.tags)
         return m
 
     def _levels(self, m, name, values, summed):
@@ -174,7 +176,7 @@ class PacketMaker(wiring.Component):
         ]
         return tagger, to_tag.i
 
-    def _prepare(self, m, jobs, goals, told, owned, expands, packs, units, to_tag):
+    def _prepare(self, m, jobs, goals, told, owned, expands, packs, to_tag):
         """One packet after the other: what to read, what to add, what the head says."""
         packet = Signal(Packet, reset_less=True)
         marks = Signal(self.answer.marks.shape(), reset_less=True)
@@ -190,6 +192,8 @@ class PacketMaker(wiring.Component):
         codec = self.round.codec
         low = ceil_log2(self.n_bytes)
         indices, leaf = Signal(), Signal()  # the own values are indices, and are sent as they are
+        job_beats = Signal(LENGTH_WIDTH, reset_less=True)
+        m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_beats))
         m.d.comb += [
             self.ask.eq(packet.number),
             indices.eq(codec.thc & ~packet.ph),
@@ -199,18 +203,22 @@ class PacketMaker(wiring.Component):
             self.reads.p.n_beats.eq(Mux(indices, n_index_beats, n_beats)),
             self.landings.p.offset.eq(offset + area),
             self.landings.p.n_beats.eq(Mux(packed[0], n_index_beats, n_beats)),
-            jobs.p.n_beats.eq(Mux(leaf, n_index_beats, n_beats)),
+            jobs.p.n_beats.eq(job_beats),
             jobs.p.op.eq(Mux(codec.norm, SumOp.MAX, Mux(codec.thc, SumOp.INT8, SumOp.FLOAT))),
             jobs.p.n_contributions.eq(n_present),
-            goals.p.to_codec.eq(codec.coded & ~packet.terminal),
-            goals.p.to_line.eq(~codec.coded & ~packet.terminal),
             goals.p.stays.eq(packet.terminal),
             owned.p.leaves.eq(leaves),
-            units.p.count.eq(packet.elems),
-            *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
-            units.p.limit.eq(0xFFFF),
             *(owned.p[name].eq(packet[name]) for name in ("chunk", "number", "offset", "elems")),
         ]
+        reads = Signal()  # the packet's values are asked for
+        if self.inc:
+            units = self.compressor.units
+            m.d.comb += [
+                units.valid.eq(reads & codec.coded & ~packet.terminal),
+                units.p.count.eq(packet.elems),
+                *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
+                units.p.limit.eq(0xFFFF),
+            ]
         if self.thc:
             missing, fill = Signal(8, reset_less=True), Signal(8, reset_less=True)
             m.d.sync += [missing.eq(codec.n - leaves), fill.eq((missing * codec.g) >> 1)]
@@ -218,8 +226,10 @@ class PacketMaker(wiring.Component):
                 expands.payload.eq(indices & ~leaf),
                 goals.p.fill.eq(Mux(codec.thc, fill, 0)),
             ]
-        head = told.p.head
+        head, said = Signal(Head), Signal(Head, reset_less=True)
+        m.d.sync += said.eq(head)
         m.d.comb += [
+            told.p.head.eq(said),
             *(head[name].eq(packet[name]) for name in ("ph", "neighbor", "elems")),
             head.slot.eq(packet.flow),
             told.p.number.eq(packet.number),
@@ -274,6 +284,9 @@ class PacketMaker(wiring.Component):
             to_tag.p.scored.eq(scored),
             to_tag.p.elems.eq(Mux(packet.retx, 0, packet.elems)),
         ]
+        counted = [Mux(present[k], one.leaves, 0) for k, one in enumerate(marks.up)]
+        halves = [Signal(LEAVES_WIDTH, name=f"half{k}", reset_less=True) for k in range(2)]
+        m.d.sync += [half.eq(sum(counted[k::2])) for k, half in enumerate(halves)]
         with m.FSM() as fsm:
             with m.State("REST"):
                 n_octets = Mux(codec.thc, self.packets.p.elems, self.packets.p.elems << 2)
@@ -292,6 +305,8 @@ class PacketMaker(wiring.Component):
                     with m.If(self.packets.p.probe):
                         m.next = "PROBE"
             with m.State("PROBE"):
+                m.next = "TELL"
+            with m.State("TELL"):
                 m.d.comb += [
                     told.valid.eq(to_tag.ready),
                     to_tag.valid.eq(told.ready),
@@ -317,10 +332,11 @@ class PacketMaker(wiring.Component):
                 ]
                 m.next = "COUNT"
             with m.State("COUNT"):
-                counted = [Mux(present[k], one.leaves, 0) for k, one in enumerate(marks.up)]
+                m.next = "COUNTED"
+            with m.State("COUNTED"):
                 m.d.sync += [
                     n_present.eq(sum(present)),
-                    leaves.eq(Mux(packet.ph, marks.down.leaves, 1 + sum(counted))),
+                    leaves.eq(Mux(packet.ph, marks.down.leaves, 1 + sum(halves))),
                 ]
                 m.next = "FILL"
             with m.State("FILL"):
@@ -331,10 +347,10 @@ class PacketMaker(wiring.Component):
                 m.d.comb += self.reads.valid.eq(room)
                 with m.If(room & self.reads.ready):
                     m.d.comb += [
+                        reads.eq(1),
                         jobs.valid.eq(1),
                         goals.valid.eq(1),
                         *([expands.valid.eq(1)] if self.thc else []),
-                        units.valid.eq(codec.coded & ~packet.terminal),
                         told.valid.eq(~packet.terminal),
                         to_tag.valid.eq(~packet.terminal),
                         owned.valid.eq(packet.terminal),
@@ -360,66 +376,77 @@ class PacketMaker(wiring.Component):
                     m.next = "REST"
         one_hot(fsm)
 
-    def _finish(self, m, sums, goals, told, compressor, tagger):
-        """Sums become payloads, or this node's own result; heads get their tags."""
-        m.submodules.image = image = CodecImage(self.lanes, passes=True)
-        codec = self.round.codec
-        coded, of_units = copied(m, codec.coded, 2, name="coded")
+    def _finish(self, m, sums, goals, scores):
+        """Sums become payloads, or this node's own result; those that are `scored` go to `scores`,
+        too."""
+        m.submodules.image = image = CodecImage(self.lanes, passes=True, codes=self.inc)
         wiring.connect(m, image.o, wiring.flipped(self.kept))
-        go, ready, may_tag = Signal(), Signal(), Signal()
+        line = self._line(m)
+        # Where sums go is settled in a cycle before the first beat: flags steer, and no queue.
+        to_line, to_image, scored = Signal(), Signal(), Signal(reset_less=True)
+        ready, may_tag, next_ = Signal(), Signal(), Signal()
         goal = goals.p
-        # raw payloads wait for their tags here, as coded ones do in the compressor
-        longest = -(-self.max_elems // self.lanes)
-        m.submodules.raw = raw = BlockFIFO(Beat(8 * self.n_bytes), 2 * longest + 64)
         m.d.comb += [
-            image.codec.eq(codec),
-            may_tag.eq(~goal.scored | tagger.floats.ready),
-            ready.eq(
-                (goal.to_codec & compressor.floats.ready & may_tag)
-                | (goal.to_line & raw.i.ready & may_tag)
-                | (goal.stays & image.i.ready)
-            ),
-            tagger.floats.valid.eq(go & goal.scored),
-            tagger.floats.p.eq(sums.p),
-            go.eq(goals.valid & sums.valid & ready),
-            sums.ready.eq(goals.valid & ready),
-            goals.ready.eq(go & sums.p.last),
-            compressor.floats.valid.eq(goals.valid & sums.valid & goal.to_codec & may_tag),
-            compressor.floats.p.data.eq(sums.p.data),
-            compressor.floats.p.last.eq(sums.p.last),
-            raw.i.valid.eq(goals.valid & sums.valid & goal.to_line & may_tag),
-            raw.i.p.eq(sums.p),
-            image.i.valid.eq(goals.valid & sums.valid & goal.stays),
-            image.i.p.eq(sums.p),
+            image.codec.eq(self.round.codec),
+            may_tag.eq(~scored | scores.ready),
+            ready.eq((to_line & line.ready & may_tag) | (to_image & image.i.ready)),
+            next_.eq((sums.valid & ready & sums.p.last) | ~(to_line | to_image)),
+            goals.ready.eq(next_),
+            sums.ready.eq(ready),
+            scores.valid.eq(sums.valid & to_line & scored & line.ready),
+            line.valid.eq(sums.valid & to_line & may_tag),
+            image.i.valid.eq(sums.valid & to_image),
+            *(sink.p.eq(sums.p) for sink in (scores, line, image.i)),
         ]
-        with m.If(coded):
-            m.d.comb += [
-                self.payload.valid.eq(compressor.coded.valid),
-                self.payload.p.data.eq(compressor.coded.p.data),
-                self.payload.p.last.eq(compressor.coded.p.last),
-                compressor.coded.ready.eq(self.payload.ready),
-            ]
-        with m.Else():
-            m.d.comb += [
-                self.payload.valid.eq(raw.o.valid),
-                self.payload.p.eq(raw.o.p),
-                raw.o.ready.eq(self.payload.ready),
+        with m.If(next_):
+            m.d.sync += [
+                to_line.eq(goals.valid & ~goal.stays),
+                to_image.eq(goals.valid & goal.stays),
+                scored.eq(goal.scored),
             ]
         if self.thc:  # what is missing counts half a table each; no level sum passes 255
-            m.d.comb += image.fill.eq(goal.fill)
-        self._heads(m, told, tagger.tags, compressor.sizes, of_units)
+            fill = Signal(8, reset_less=True)
+            m.d.comb += image.fill.eq(fill)
+            with m.If(next_):
+                m.d.sync += fill.eq(goal.fill)
 
-    def _heads(self, m, told, tag, sizes, coded):
+    def _line(self, m):
+        """Stream of sums that become payloads: coded ones wait for their sizes in the compressor,
+        raw ones for their tags in a queue."""
+        longest = -(-self.max_elems // self.lanes)
+        m.submodules.raw = raw = BlockFIFO(Beat(8 * self.n_bytes), 2 * longest + 64)
+        if not self.inc:
+            wiring.connect(m, raw.o, wiring.flipped(self.payload))
+            return raw.i
+        line = stream.Signature(raw.shape).create(path=("line",))
+        goes_in, comes_out = copied(m, self.round.codec.coded, 2, name="coded")
+        floats, coded = self.compressor.floats, self.compressor.coded
+        m.d.comb += [
+            line.ready.eq(Mux(goes_in, floats.ready, raw.i.ready)),
+            floats.valid.eq(line.valid & goes_in),
+            raw.i.valid.eq(line.valid & ~goes_in),
+            *(
+                sink.p[name].eq(line.p[name])
+                for sink in (floats, raw.i)
+                for name in ("data", "last")
+            ),
+            self.payload.valid.eq(Mux(comes_out, coded.valid, raw.o.valid)),
+            self.payload.p.data.eq(Mux(comes_out, coded.p.data, raw.o.p.data)),
+            self.payload.p.last.eq(Mux(comes_out, coded.p.last, raw.o.p.last)),
+            coded.ready.eq(comes_out & self.payload.ready),
+            raw.o.ready.eq(~comes_out & self.payload.ready),
+        ]
+        return line
+
+    def _heads(self, m, told, tag):
         """A head leaves with its tag, and the size of what was coded, from a register."""
-        is_unit, known, busy = Signal(), Signal(), Signal()
+        known, sized, busy = Signal(), Signal(init=1), Signal()
         is_data = told.p.head.op != Op.CONTROL
         head = Signal(Head, reset_less=True)
         m.d.comb += [
-            is_unit.eq(coded & is_data),
-            known.eq(told.valid & tag.valid & (sizes.valid | ~is_unit) & ~busy),
+            known.eq(told.valid & tag.valid & sized & ~busy),
             told.ready.eq(known),
             tag.ready.eq(known),
-            sizes.ready.eq(known & is_unit),
             self.heads.valid.eq(busy),
             self.heads.p.eq(head),
         ]
@@ -436,7 +463,15 @@ class PacketMaker(wiring.Component):
                 head.lc.eq(tag.p.queue),
                 head.tos.eq(tag.p.tos),
             ]
-            with m.If(is_unit):
-                m.d.sync += head.length.eq(sizes.p.bytes)
         with m.Elif(self.heads.ready):
             m.d.sync += busy.eq(0)
+        if self.inc:
+            sizes, is_unit = self.compressor.sizes, Signal()
+            (coded,) = copied(m, self.round.codec.coded, 1, name="sized")
+            m.d.comb += [
+                is_unit.eq(coded & is_data),
+                sized.eq(sizes.valid | ~is_unit),
+                sizes.ready.eq(known & is_unit),
+            ]
+            with m.If(~busy & is_unit):
+                m.d.sync += head.length.eq(sizes.p.bytes)

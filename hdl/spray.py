@@ -1,6 +1,6 @@
 """Path of each packet: round robin, random, or the one whose last congestion mark is oldest."""
 
-from amaranth.hdl import Array, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -51,7 +51,7 @@ class Spray(wiring.Component):
         m = Module()
         n, width = self.n_paths, len(self.paths.payload)
         order = [Signal(width, name=f"order{k}", init=k) for k in range(n)]
-        n_unmarked = Signal(range(n + 1), init=n)
+        unmarked = Signal(n, init=-1)  # bit k: more than k paths have no mark
         state = Signal(32, init=self.seed)
         first = state ^ (state << 13)[:32]
         second = first ^ (first >> 17)
@@ -65,18 +65,17 @@ class Spray(wiring.Component):
         ]
         with m.If(self.paths.ready):
             m.d.sync += self.paths.valid.eq(0)
-        turn = Mux(self.rule == ROUND_ROBIN, Const(n), n_unmarked)
+        turns = unmarked | (self.rule == ROUND_ROBIN).replicate(n)
         with m.If(choose):
             m.d.sync += self.paths.valid.eq(1)
             with m.If(self.rule == RANDOM):
                 m.d.sync += [state.eq(following), self.paths.payload.eq(following[:width])]
             with m.Else():
                 m.d.sync += self.paths.payload.eq(order[0])
-                for k in range(n):  # the first `turn` move up, the head goes behind them
-                    with m.If(k + 1 < turn):
-                        m.d.sync += order[k].eq(order[min(k + 1, n - 1)])
-                    with m.Elif(k + 1 == turn):
-                        m.d.sync += order[k].eq(order[0])
+                for k in range(n):  # those that take turns move up, the head goes behind them
+                    follower = Mux(turns[k + 1], order[k + 1], order[0]) if k + 1 < n else order[0]
+                    with m.If(turns[k]):
+                        m.d.sync += order[k].eq(follower)
         with m.If(marked):
             passed = [Signal(name=f"passed{k}") for k in range(n)]  # the path is at or before k
             for k in range(n):
@@ -85,6 +84,7 @@ class Spray(wiring.Component):
                 follower = order[k + 1] if k + 1 < n else self.marks.payload
                 with m.If(passed[k]):
                     m.d.sync += order[k].eq(follower)
-            with m.If(n_unmarked.any() & Array(passed)[(n_unmarked - 1)[:width]]):
-                m.d.sync += n_unmarked.eq(n_unmarked - 1)
+            last = unmarked & ~(unmarked >> 1)
+            with m.If((last & Cat(passed)).any()):
+                m.d.sync += unmarked.eq(unmarked >> 1)
         return m

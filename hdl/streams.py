@@ -52,14 +52,16 @@ class Slice(wiring.Component):
     ----------
     shape : shape-like
         Payload of both streams.
+    half_rate : bool
+        One register, and a beat every second cycle at most.
 
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape):
-        self.shape = shape
+    def __init__(self, shape, *, half_rate=False):
+        self.shape, self.half_rate = shape, half_rate
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.valids = copies(self.o.p, "valid")
         self.spares = copies(self.o.p, "spare", init=1)  # the second register is empty
@@ -68,7 +70,18 @@ class Slice(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         i, o = Value.cast(self.i.p), Value.cast(self.o.p)
-        m.d.comb += [self.o.valid.eq(self.valids[0]), self.i.ready.eq(self.spares[0])]
+        m.d.comb += self.o.valid.eq(self.valids[0])
+        if self.half_rate:
+            m.d.comb += self.i.ready.eq(~self.valids[0])
+            for (start, stop), valid in zip(chunks(len(o)), self.valids, strict=True):
+                held = Signal(stop - start, name=f"held{start}", reset_less=True)
+                m.d.comb += o[start:stop].eq(held)
+                with m.If(~valid):
+                    m.d.sync += [valid.eq(self.i.valid), held.eq(i[start:stop])]
+                with m.Elif(self.o.ready):
+                    m.d.sync += valid.eq(0)
+            return m
+        m.d.comb += self.i.ready.eq(self.spares[0])
         for (start, stop), valid, spare in zip(
             chunks(len(o)), self.valids, self.spares, strict=True
         ):

@@ -74,8 +74,8 @@ class Summing(wiring.Component):
         )
         beat = Beat(32 * self.n_lanes)
         m.submodules.round = again = BlockFIFO(beat, self.max_beats)
-        m.submodules.entering = entering = FIFO(self.work, 4)
-        m.submodules.leaving = leaving = FIFO(self.work, 4)
+        m.submodules.entering = entering = FIFO(self.work, 4, half_rate=True)
+        m.submodules.leaving = leaving = FIFO(self.work, 4, half_rate=True)
         job = self.jobs.p
         for queue, other in ((entering, leaving), (leaving, entering)):
             work = queue.i.p

@@ -85,6 +85,7 @@ class Thresholds(wiring.Component):
         bin_ = delayed(m, index, 2, name="bin")
         over = delayed_flag(m, reads & (index == 0), 4, name="over")
         total, above = Signal(WEIGHT), Signal(WEIGHT)
+        counted = delayed_flag(m, total.any(), 1, name="counted")
         found, place = Signal(), Signal(8)
         compared = delayed_flag(m, here, 1, name="compared")
         compared_bin = delayed(m, bin_, 1, name="compared_bin")
@@ -155,7 +156,7 @@ class Thresholds(wiring.Component):
                     m.next = "SET"
             with m.State("SET"):
                 m.d.comb += self.ends.ready.eq(1)
-                with m.If(self.use_histogram & total.any()):
+                with m.If(self.use_histogram & counted):
                     m.d.comb += [
                         write.en.eq(1),
                         write.addr.eq(tensor),

@@ -102,8 +102,8 @@ class OffloadCluster:
     queues : (int, int) or None
         Bytes that each of 8 strict-priority queues of a switch's port holds, and from which on it
         drops Not-ECT and marks ECT; before each card that is more than one link away.
-    thc : bool
-        False: cards without the circuits of THC.
+    thc, inc : bool
+        False: cards without the circuits of THC, of INCEPTIONN.
     """
 
     def __init__(
@@ -124,6 +124,7 @@ class OffloadCluster:
         pace=None,
         queues=None,
         thc=True,
+        inc=True,
     ):
         if isinstance(codec, Thc) and (codec.worker.b, codec.w) != (4, 8):
             raise ValueError(f"cards take b = 4 and w = 8 bits, not {codec.worker.b} and {codec.w}")
@@ -158,6 +159,7 @@ class OffloadCluster:
             n_packets=_size(chunks * plan.per_chunk, 1024, 16384),
             n_ranks=self.n_ranks,
             thc=thc,
+            inc=inc,
         )
         self.elem_bytes = 1 if isinstance(codec, Thc) else ELEM_BYTES
         self.beats = -(-n_elems * self.elem_bytes // n_bytes)

@@ -135,18 +135,25 @@ def test_settings_of_the_inline_card(words):
     assert set(card.counters()) == set(inline.COUNTERS)
 
 
-def test_a_card_without_thc_refuses_its_rounds(words):
+@pytest.mark.parametrize(
+    ("settings", "name", "bit"),
+    [({"thc": 1}, "THC", 8), ({"norm": 1}, "THC", 8), ({"coded": 1}, "INCEPTIONN", 9)],
+)
+def test_a_card_without_a_codec_refuses_its_rounds(words, settings, name, bit):
     card = OffloadDriver(words.read, words.write, base=0x2000)
-    for settings in ({"thc": 1, "norm": 0}, {"thc": 0, "norm": 1}):
-        card.set("codec", coded=0, exponent=117, paper=0, prescale=0, **settings)
-        words.log.clear()
-        with pytest.raises(ValueError, match="codec must be raw or INCEPTIONN: the card was"):
+    plain = {"coded": 0, "norm": 0, "thc": 0, "exponent": 117, "paper": 0, "prescale": 0}
+    status = offload.REGISTERS["status"].offset
+    card.set("codec", **plain | settings)
+    words.log.clear()
+    for word in (0, 3 << 8 ^ 1 << bit):
+        words.words[status] = word
+        with pytest.raises(ValueError, match=f"codec must not be {name}: the card was built"):
             card.start(3, 9)
-        assert not [entry for entry in words.log if entry[0] == "write"]
-        words.words[offload.REGISTERS["status"].offset] = 1 << 8
-        card.start(3, 9)
-        words.words[offload.REGISTERS["status"].offset] = 0
-    card.set("codec", thc=0, norm=0)
+    assert not [entry for entry in words.log if entry[0] == "write"]
+    words.words[status] = 1 << bit
+    card.start(3, 9)
+    words.words[status] = 0
+    card.set("codec", **plain)
     card.start(3, 9)
 
 

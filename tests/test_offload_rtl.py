@@ -49,13 +49,19 @@ def test_reliable_sums_are_exact(spelling, algorithm, codec, faults):
     assert (found["data_again"] > 0) == (found["frames_lost"] > 0) == (faults.loss > 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("codec", ["none", "inceptionn"])
-def test_card_without_thc_sums_the_same(codec):
+@pytest.mark.parametrize(
+    ("codec", "built"),
+    [
+        ("none", {"thc": False, "inc": False}),
+        *(pytest.param(c, {"thc": False}, marks=pytest.mark.slow) for c in ("none", "inceptionn")),
+        pytest.param("thc", {"inc": False}, marks=pytest.mark.slow),
+    ],
+)
+def test_card_without_codecs_sums_the_same(codec, built):
     table, topology = plan("mesh:2x2", "multitree")
     x = gradients(topology.n_nodes, 1531)
     outcome, replicas = offload_run.run(
-        table, topology, x, codec, faults=BAD, packet=112, thc=False
+        table, topology, x, codec, faults=BAD, packet=112, block=64, **built
     )
     assert outcome.ok, outcome.first
     assert (replicas == replicas[0]).all()

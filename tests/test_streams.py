@@ -22,6 +22,10 @@ QUEUES = {  # name: (make, latency, beats that it holds)
     "fifo16": (lambda: FIFO(WIDE, 16), 2, 17),
     "block": (lambda: BlockFIFO(WIDE, 64), 7, 72),
 }
+HALF_RATE = {  # name: (make, latency)
+    "slice": (lambda: Slice(WIDE, half_rate=True), 1),
+    "fifo": (lambda: FIFO(WIDE, 4, half_rate=True), 2),
+}
 
 
 @cache
@@ -59,6 +63,20 @@ def test_queue_latency_rate_and_capacity(name):
     assert (full.taken["i"] < 300).sum() == capacity
     np.testing.assert_array_equal(full.taken["o"], np.arange(300, 800))
     full.check(o=beats)
+
+
+@pytest.mark.parametrize("name", HALF_RATE)
+@pytest.mark.parametrize(("i_duty", "o_duty"), GRID)
+def test_half_rate(name, i_duty, o_duty):
+    make, latency = HALF_RATE[name]
+    beats = _noise(WIDE, 600, 5)
+    run = batch.build(make(), optimize="-O1").run(
+        {"i": beats}, stalls={"i": i_duty, "o": o_duty}, seed=6
+    )
+    run.check(o=beats)
+    if i_duty == o_duty == 1:
+        assert run.taken["o"][0] == run.taken["i"][0] + latency
+        np.testing.assert_array_equal(np.diff(run.taken["o"]), 2)
 
 
 @pytest.mark.parametrize("duties", [(1, 1, 1), (1, 0.5, 0.2), (0.3, 1, 1), (0.1, 0.9, 0.5)])
