@@ -17,15 +17,25 @@ def chunks(width, size=CHUNK):
     return [(start, min(start + size, width)) for start in range(0, width, size)] or [(0, 0)]
 
 
+def steered(width):
+    """`chunks`, where there are several behind an empty one.
+
+    The registers of the first are for the users of a flag: the gates behind those that steer wide
+    data stand in the middle of it, far from everything else.
+    """
+    ranges = chunks(width)
+    return [(0, 0), *ranges] if len(ranges) > 1 else ranges
+
+
 def copies(payload, name, init=0):
-    """One register for each chunk of a payload; all of them always agree, and synthesis keeps them.
+    """One register for each range of `steered`; all always agree, and synthesis keeps them.
 
     A register that Yosys may merge with its copies is no use: see `gradnic.fpga.flow` for the
     attribute.
     """
     return [
-        Signal(name=f"{name}{start}", init=init, attrs={"keep_register": 1})
-        for start, _ in chunks(len(Value.cast(payload)))
+        Signal(name=f"{name}{stop}", init=init, attrs={"keep_register": 1})
+        for _, stop in steered(len(Value.cast(payload)))
     ]
 
 
@@ -134,15 +144,17 @@ class FIFO(wiring.Component):
         if not self.never_full:
             full = (push & ~pop & now[self.depth - 2]) | (~self.free & ~pop)
             m.d.sync += self.free.eq(~full)
-        out = Value.cast(self.o.p)
-        for (start, stop), valid in zip(chunks(len(out)), self.valids, strict=True):
+        out, first = Value.cast(self.o.p), self.valids[0]
+        # written out: `o.ready` does not pass the clock enables on its way to the flags
+        takes = waiting & ~first if self.half_rate else waiting
+        now_valid = takes | (first & ~self.o.ready)
+        for (start, stop), valid in zip(steered(len(out)), self.valids, strict=True):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)
             m.d.comb += out[start:stop].eq(held)
+            m.d.sync += valid.eq(now_valid)
             with m.If(self._moves(valid)):
-                m.d.sync += [valid.eq(waiting), held.eq(read.data[start:stop])]
-            with m.Elif(self.o.ready):
-                m.d.sync += valid.eq(0)
-        m.d.comb += self.o.valid.eq(self.valids[0])
+                m.d.sync += held.eq(read.data[start:stop])
+        m.d.comb += self.o.valid.eq(first)
         return m
 
     def _moves(self, valid):

@@ -4,11 +4,12 @@ Plumbing: no golden model of its own.
 """
 
 from amaranth.hdl import Mux, Signal
-from amaranth.lib import data
+from amaranth.lib import data, stream
 
 from .checksum import FrameCheck, Verdict
 from .fifo import FIFO
 from .frame_store import COUNT_WIDTH, FrameStore
+from .pipeline import delayed, delayed_flag
 
 
 def store_and_check(m, parser, *, n_slots, n_frames):
@@ -22,26 +23,37 @@ def store_and_check(m, parser, *, n_slots, n_frames):
     n = parser.n_bytes
     m.submodules.check = check = FrameCheck(n)
     m.submodules.store = store = FrameStore(8 * n, n_slots)
-    record = data.StructLayout({"facts": parser.facts.p.shape(), "n_beats": COUNT_WIDTH})
-    m.submodules.records = records = FIFO(record, n_frames)
-    # Never fills: it holds no more verdicts than there are records and their output.
+    m.submodules.known = known = FIFO(parser.facts.p.shape(), n_frames)
+    # Never fill: they hold no more lengths and verdicts than there are known frames.
+    m.submodules.lengths = lengths = FIFO(COUNT_WIDTH, 2 * n_frames)
     m.submodules.verdicts = verdicts = FIFO(Verdict(n), 2 * n_frames)
+    record = data.StructLayout({"facts": parser.facts.p.shape(), "n_beats": COUNT_WIDTH})
+    records = stream.Signature(record).create(path=("records",))
     beat, facts = parser.beats, parser.facts
     first, goes = Signal(init=1), Signal()
     n_before = Signal(COUNT_WIDTH)
     m.d.comb += [
-        goes.eq(beat.valid & facts.valid & store.i.ready & records.i.ready),
+        goes.eq(beat.valid & store.i.ready & (~first | (facts.valid & known.i.ready))),
         beat.ready.eq(goes),
-        facts.ready.eq(goes & beat.p.last),
+        facts.ready.eq(goes & first),
         store.i.valid.eq(goes),
         store.i.p.eq(beat.p.data),
-        records.i.valid.eq(goes & beat.p.last),
-        records.i.p.facts.eq(facts.p),
-        records.i.p.n_beats.eq(n_before + 1),
-        check.push.eq(goes),
-        check.first.eq(first),
-        check.info.eq(facts.p.check),
-        *(getattr(check, name).eq(beat.p[name]) for name in ("last", "bad", "data", "keep")),
+        known.i.valid.eq(goes & first),
+        known.i.p.eq(facts.p),
+        lengths.i.valid.eq(goes & beat.p.last),
+        lengths.i.payload.eq(n_before + 1),
+        records.valid.eq(lengths.o.valid),  # then the facts are there, too
+        records.p.facts.eq(known.o.p),
+        records.p.n_beats.eq(lengths.o.payload),
+        lengths.o.ready.eq(records.ready),
+        known.o.ready.eq(records.ready & lengths.o.valid),
+        check.push.eq(delayed_flag(m, goes, 1, name="checks")),  # it stands far from the queues
+        check.first.eq(delayed(m, first, 1, name="check_first")),
+        check.info.eq(delayed(m, facts.p.check, 1, name="check_info")),
+        *(
+            getattr(check, name).eq(delayed(m, beat.p[name], 1, name=f"check_{name}"))
+            for name in ("last", "bad", "data", "keep")
+        ),
         verdicts.i.valid.eq(check.done),
         verdicts.i.p.eq(check.verdict),
     ]
@@ -50,4 +62,4 @@ def store_and_check(m, parser, *, n_slots, n_frames):
             first.eq(beat.p.last),
             n_before.eq(Mux(beat.p.last, 0, n_before + 1)),
         ]
-    return store, records.o, verdicts.o
+    return store, records, verdicts.o

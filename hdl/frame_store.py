@@ -68,13 +68,11 @@ class FrameStore(wiring.Component):
         # Writer. As in `Ring`: decide on registered distances, corrected by the latest pushes.
         push = Signal()
         pushed = Signal(2)
-        used, room = Signal(pointer), Signal(3, init=4)
-        free = Signal.like(used)
+        free, room = Signal(pointer, init=self.n_slots), Signal(3, init=4)
         pending = Signal(2)
         written, write_addr = Signal(self.width, reset_less=True), Signal(range(self.n_slots))
         m.d.comb += [
             push.eq(self.i.valid & self.i.ready),
-            free.eq(self.n_slots - used),
             pending.eq(pushed[0] + pushed[1] + push),
             ram.write_en.eq(pushed[0]),
             ram.write_addr.eq(write_addr),
@@ -85,8 +83,8 @@ class FrameStore(wiring.Component):
             pushed.eq(Cat(push, pushed)),
             written.eq(self.i.p),
             write_addr.eq(head),
-            used.eq(head - tail),
-            room.eq(Mux(free >= 4, 4, free[:2])),
+            free.eq((tail ^ self.n_slots) - head),
+            room.eq(Mux(free[2:].any(), 4, free[:2])),
             self.i.ready.eq(room > pending),
         ]
 

@@ -28,7 +28,7 @@ from .offload_types import (
     TagWrite,
     Weighed,
 )
-from .pipeline import copied
+from .pipeline import copied, credit
 from .primitives import one_hot
 from .reduce import Op as SumOp
 from .streams import Beat, BlockFIFO
@@ -38,6 +38,7 @@ from .tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 ELEM_BYTES = 4
 GRADIENT, RESULT = 0, 1  # regions of the gradient port
 N_PACKETS = 16  # whose values are being read and added
+N_RAW = 4  # raw ones of the longest that wait for their tags
 
 
 def Goal(thc):
@@ -49,10 +50,11 @@ def Goal(thc):
 class PacketMaker(wiring.Component):
     """Packets of partial sums, of the result, and PROBEs: values in the order of their heads.
 
-    A packet's beats take max(1, contributions) times their number of cycles; contributions that
-    did not come add nothing. Where sizes decide on importance (``round.tags``), the sums of floats
-    are scored, and a head leaves about 30 cycles after its packet's last sum. Packets of terminal
-    rows go to ``own`` and ``kept``, through the codec's image where the round is coded.
+    A packet takes max(1, contributions) times the number of its beats in cycles, and one more;
+    contributions that did not come add nothing. Where sizes decide on importance (``round.tags``),
+    the sums of floats are scored, and a head leaves about 30 cycles after its packet's last sum.
+    Packets of terminal rows go to ``own`` and ``kept``, through the codec's image where the round
+    is coded.
 
     Parameters
     ----------
@@ -346,16 +348,18 @@ class PacketMaker(wiring.Component):
             with m.State("READ"):
                 m.d.comb += self.reads.valid.eq(room)
                 with m.If(room & self.reads.ready):
-                    m.d.comb += [
-                        reads.eq(1),
-                        jobs.valid.eq(1),
-                        goals.valid.eq(1),
-                        *([expands.valid.eq(1)] if self.thc else []),
-                        told.valid.eq(~packet.terminal),
-                        to_tag.valid.eq(~packet.terminal),
-                        owned.valid.eq(packet.terminal),
-                    ]
-                    m.next = "LAND"
+                    m.next = "PUSH"
+            with m.State("PUSH"):
+                m.d.comb += [
+                    reads.eq(1),
+                    jobs.valid.eq(1),
+                    goals.valid.eq(1),
+                    *([expands.valid.eq(1)] if self.thc else []),
+                    told.valid.eq(~packet.terminal),
+                    to_tag.valid.eq(~packet.terminal),
+                    owned.valid.eq(packet.terminal),
+                ]
+                m.next = "LAND"
             with m.State("LAND"):
                 lands = self.landings.ready
                 m.d.comb += self.landings.valid.eq(present[0])
@@ -381,62 +385,72 @@ class PacketMaker(wiring.Component):
         too."""
         m.submodules.image = image = CodecImage(self.lanes, passes=True, codes=self.inc)
         wiring.connect(m, image.o, wiring.flipped(self.kept))
-        line = self._line(m)
-        # Where sums go is settled in a cycle before the first beat: flags steer, and no queue.
+        line, opens = self._line(m)
+        # Where sums go is settled in a cycle before the first beat, and that all of the packet may
+        # go there: flags steer, and no queue.
         to_line, to_image, scored = Signal(), Signal(), Signal(reset_less=True)
-        ready, may_tag, next_ = Signal(), Signal(), Signal()
+        begins, ends = Signal(), Signal()
         goal = goals.p
         m.d.comb += [
             image.codec.eq(self.round.codec),
-            may_tag.eq(~scored | scores.ready),
-            ready.eq((to_line & line.ready & may_tag) | (to_image & image.i.ready)),
-            next_.eq((sums.valid & ready & sums.p.last) | ~(to_line | to_image)),
-            goals.ready.eq(next_),
-            sums.ready.eq(ready),
-            scores.valid.eq(sums.valid & to_line & scored & line.ready),
-            line.valid.eq(sums.valid & to_line & may_tag),
+            begins.eq(
+                goals.valid & ~(to_line | to_image)
+                & (goal.stays | (opens & (~goal.scored | scores.ready)))
+            ),
+            ends.eq(sums.valid & sums.ready & sums.p.last),
+            goals.ready.eq(begins),
+            sums.ready.eq(to_line | (to_image & image.i.ready)),
+            scores.valid.eq(sums.valid & to_line & scored),
+            line.valid.eq(sums.valid & to_line),
             image.i.valid.eq(sums.valid & to_image),
             *(sink.p.eq(sums.p) for sink in (scores, line, image.i)),
-        ]
-        with m.If(next_):
+        ]  # fmt: skip
+        with m.If(begins):
             m.d.sync += [
-                to_line.eq(goals.valid & ~goal.stays),
-                to_image.eq(goals.valid & goal.stays),
+                to_line.eq(~goal.stays),
+                to_image.eq(goal.stays),
                 scored.eq(goal.scored),
             ]
+        with m.Elif(ends):
+            m.d.sync += [to_line.eq(0), to_image.eq(0)]
         if self.thc:  # what is missing counts half a table each; no level sum passes 255
             fill = Signal(8, reset_less=True)
             m.d.comb += image.fill.eq(fill)
-            with m.If(next_):
+            with m.If(begins):
                 m.d.sync += fill.eq(goal.fill)
 
     def _line(self, m):
-        """Stream of sums that become payloads: coded ones wait for their sizes in the compressor,
-        raw ones for their tags in a queue."""
+        """(Stream of sums that become payloads, flag that all of a packet may go there.) Coded ones
+        wait for their sizes in the compressor, raw ones for their tags in a queue."""
         longest = -(-self.max_elems // self.lanes)
-        m.submodules.raw = raw = BlockFIFO(Beat(8 * self.n_bytes), 2 * longest + 64)
+        shape = Beat(8 * self.n_bytes)
+        m.submodules.raw = raw = BlockFIFO(shape, N_RAW * longest, never_full=True)
+        line = stream.Signature(shape, always_ready=True).create(path=("line",))
+        came, went = (Signal(name=f"raw_{name}") for name in ("came", "went"))
+        free = credit(m, N_RAW, take=came, give=went, name="raw")
+        m.d.comb += [
+            came.eq(raw.i.valid & raw.i.p.last),
+            went.eq(raw.o.valid & raw.o.ready & raw.o.p.last),
+            raw.i.p.eq(line.p),
+        ]
         if not self.inc:
             wiring.connect(m, raw.o, wiring.flipped(self.payload))
-            return raw.i
-        line = stream.Signature(raw.shape).create(path=("line",))
+            m.d.comb += raw.i.valid.eq(line.valid)
+            return line, free
         goes_in, comes_out = copied(m, self.round.codec.coded, 2, name="coded")
         floats, coded = self.compressor.floats, self.compressor.coded
         m.d.comb += [
-            line.ready.eq(Mux(goes_in, floats.ready, raw.i.ready)),
             floats.valid.eq(line.valid & goes_in),
+            floats.p.data.eq(line.p.data),
+            floats.p.last.eq(line.p.last),
             raw.i.valid.eq(line.valid & ~goes_in),
-            *(
-                sink.p[name].eq(line.p[name])
-                for sink in (floats, raw.i)
-                for name in ("data", "last")
-            ),
             self.payload.valid.eq(Mux(comes_out, coded.valid, raw.o.valid)),
             self.payload.p.data.eq(Mux(comes_out, coded.p.data, raw.o.p.data)),
             self.payload.p.last.eq(Mux(comes_out, coded.p.last, raw.o.p.last)),
             coded.ready.eq(comes_out & self.payload.ready),
             raw.o.ready.eq(~comes_out & self.payload.ready),
         ]
-        return line
+        return line, Mux(goes_in, floats.ready, free)
 
     def _heads(self, m, told, tag):
         """A head leaves with its tag, and the size of what was coded, from a register."""

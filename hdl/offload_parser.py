@@ -84,7 +84,7 @@ class PacketParser(wiring.Component):
         m = Module()
         # Never fills: no more frames are in the queue, its output and the pipeline.
         n_facts = 2 * QUEUE_BEATS // least_beats(self.n_bytes)
-        m.submodules.facts = facts = FIFO(Facts(), n_facts, never_full=True)
+        m.submodules.facts = facts = FIFO(Facts(), n_facts, never_full=True, half_rate=True)
         wiring.connect(m, facts.o, wiring.flipped(self.facts))
         head, port, whole, complete = queued_heads(m, self.i, self.beats, self.n_bytes)
         m.d.comb += [

@@ -23,7 +23,7 @@ class Pace(wiring.Component):
     Twin of `gradnic.models.sender.Pace`. Each cycle adds n_bytes * rate / 65536 bytes to the
     credit, up to ``burst``, at the rate of the cycle before; a frame goes while the credit is not
     below 0, three cycles after the one before at the soonest. In the cycle in which the rate rises,
-    and while a frame is being paid for, the credit may pass ``burst`` by up to 3 * n_bytes.
+    and while a frame is being paid for, the credit may pass ``burst`` by up to 5 * n_bytes.
 
     Parameters
     ----------
@@ -108,17 +108,20 @@ class Pace(wiring.Component):
         added = self.rate << ceil_log2(self.n_bytes)
         most = self.burst << 16
         limit = Signal(signed(width + 1), reset_less=True)  # from there on the credit is full
-        owes, pays = Signal(), Signal()
+        owes, pays, paid = Signal(), Signal(), Signal()
+        full = Signal(reset_less=True)
         price = Signal(16, reset_less=True)
         change = Signal(signed(width))
         m.d.comb += self.frames.ready.eq(~(credit[-1] | owes | pays))
         m.d.sync += [
             owes.eq(self.frames.valid & self.frames.ready),
             pays.eq(owes),
+            paid.eq(pays),
+            full.eq(credit > limit),
             price.eq(self.frames.payload),
             change.eq(added - (Mux(owes, price, 0) << 16)),
             limit.eq(most - added),
             credit.eq(credit + change),
         ]
-        with m.If((credit > limit) & ~owes & ~pays):
+        with m.If(full & ~owes & ~pays & ~paid):
             m.d.sync += credit.eq(most)

@@ -60,10 +60,13 @@ class ProbeScan(wiring.Component):
                 body.eq(Cat(self.first_bit > k for k in range(7))),
                 bit.eq(self.first_bit),
             ]
-        with m.If(self.sees):
+        sees, closed = Signal(), Signal(reset_less=True)  # a cycle later: tables are slow
+        elems = Signal.like(self.elems, reset_less=True)
+        m.d.sync += [sees.eq(self.sees), closed.eq(self.closed), elems.eq(self.elems)]
+        with m.If(sees):
             m.d.sync += [
-                missing.eq(missing + Mux(self.closed, 0, self.elems)),
-                body.bit_select(bit, 1).eq(self.closed),
+                missing.eq(missing + Mux(closed, 0, elems)),
+                body.bit_select(bit, 1).eq(closed),
                 bit.eq(bit + 1),
             ]
         m.d.sync += [leaves.eq(leaves >> 1), shifted.eq(shifted << 1), self.lacks.eq(missing != 0)]

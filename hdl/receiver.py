@@ -303,6 +303,8 @@ class Receiver(wiring.Component):
             ends_range.eq(n_seen == last_seen),
         ]
 
+        n_bits = Signal(range(8 * BODY + 1), reset_less=True)  # of a BITMAP
+        m.d.sync += n_bits.eq(head.elems[:7] + head.seq[:3])
         fresh = Signal()  # an arrival was taken in the last cycle
         m.d.sync += fresh.eq(0)
         m.submodules.marked = marked = MarkShare()
@@ -425,7 +427,8 @@ class Receiver(wiring.Component):
                 m.d.sync += [n_seen.eq(n_seen + 1), place.eq(walk.following)]
                 m.next = "SCAN"
                 with m.If(ends_range):
-                    m.next = "SUM"
+                    m.next = "COUNTED"
+            self._pass(m, "COUNTED", "SUM")
             with m.State("SUM"):
                 m.d.comb += scan.weighs.eq(1)
                 m.d.sync += [place.eq(first), n_seen.eq(0)]
@@ -463,9 +466,7 @@ class Receiver(wiring.Component):
                 with m.If(self.replies.ready & divided):
                     m.next = "REST"
             with m.State("BITMAP"):
-                n_bits = Signal(range(8 * BODY + 1))
                 m.d.comb += [
-                    n_bits.eq(head.elems[:7] + head.seq[:3]),
                     self.replies.valid.eq(divided),
                     to.p0.eq(Subtype.BITMAP),
                     to.seq.eq(Cat(Const(0, 3), head.seq[3:])),

@@ -94,6 +94,7 @@ class RunSplitter(wiring.Component):
         ]
         final = Signal(CHUNK_WIDTH, reset_less=True)  # the last chunk of the message
         ends_message = Signal()  # it is the tensor's last
+        left_chunks, leaves_last = Signal(CHUNK_WIDTH, reset_less=True), Signal(reset_less=True)
         m.d.sync += [
             final.eq(message.first + message.count),
             ends_message.eq(final == cut.last_chunk),
@@ -115,6 +116,8 @@ class RunSplitter(wiring.Component):
                     first.chunk.eq(new.first),
                     n_packets.eq(0),
                     chunk.eq(new.first),
+                    left_chunks.eq(new.count),
+                    leaves_last.eq(new.count == 0),
                 ]
                 with m.If(self.messages.valid):
                     m.next = "LOCATE"
@@ -139,8 +142,12 @@ class RunSplitter(wiring.Component):
             with m.State("LEAVE"):
                 m.d.comb += self.left.valid.eq(~message.gather)
                 with m.If(self.left.ready | message.gather):
-                    m.d.sync += chunk.eq(chunk + 1)
-                    with m.If(message.gather | (chunk == final)):
+                    m.d.sync += [
+                        chunk.eq(chunk + 1),
+                        left_chunks.eq(left_chunks - 1),
+                        leaves_last.eq(left_chunks == 1),
+                    ]
+                    with m.If(message.gather | leaves_last):
                         with m.If(ends_message):
                             m.d.sync += n_packets.eq(
                                 n_packets - (cut.per_chunk - cut.last_per_chunk)[:NUMBER_WIDTH]

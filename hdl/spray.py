@@ -9,7 +9,7 @@ ROUND_ROBIN, RANDOM, LEAST_MARKED = range(3)
 
 
 class Spray(wiring.Component):
-    """Offers the path of the next packet: one per cycle, none in a cycle that takes a mark.
+    """Offers the path of the next packet: one per cycle, none in the two cycles of a mark.
 
     Twin of `gradnic.models.sender.Spray`. The paths are kept in a list: those without a mark by
     their last use, then the others by the age of their last mark. Round robin turns the whole
@@ -29,7 +29,8 @@ class Spray(wiring.Component):
         0 round robin, 1 random, 2 least recently marked; constant after reset.
     paths : Out(stream.Signature(path))
     marks : In(stream.Signature(path))
-        Paths on which a packet met congestion, always taken; they matter to rule 2 only.
+        Paths on which a packet met congestion, taken every second cycle at most; they matter to
+        rule 2 only.
     """
 
     def __init__(self, n_paths, *, seed=1):
@@ -57,11 +58,19 @@ class Spray(wiring.Component):
         second = first ^ (first >> 17)
         following = (second ^ (second << 5))[:32]
 
-        marked, choose = Signal(), Signal()
+        comes, marked, choose = Signal(), Signal(), Signal()
+        mark = Signal(width, reset_less=True)
+        passed = Signal(n, reset_less=True)  # the marked path is at or before place k
+        here = Cat(one == self.marks.payload for one in order)
         m.d.comb += [
-            self.marks.ready.eq(1),
-            marked.eq(self.marks.valid & (self.rule == LEAST_MARKED)),
-            choose.eq((~self.paths.valid | self.paths.ready) & ~marked),
+            self.marks.ready.eq(~marked),
+            comes.eq(self.marks.valid & ~marked & (self.rule == LEAST_MARKED)),
+            choose.eq((~self.paths.valid | self.paths.ready) & ~comes & ~marked),
+        ]
+        m.d.sync += [
+            marked.eq(comes),
+            mark.eq(self.marks.payload),
+            passed.eq(Cat(here[: k + 1].any() for k in range(n))),
         ]
         with m.If(self.paths.ready):
             m.d.sync += self.paths.valid.eq(0)
@@ -77,14 +86,10 @@ class Spray(wiring.Component):
                     with m.If(turns[k]):
                         m.d.sync += order[k].eq(follower)
         with m.If(marked):
-            passed = [Signal(name=f"passed{k}") for k in range(n)]  # the path is at or before k
             for k in range(n):
-                here = order[k] == self.marks.payload
-                m.d.comb += passed[k].eq(here | (passed[k - 1] if k else 0))
-                follower = order[k + 1] if k + 1 < n else self.marks.payload
                 with m.If(passed[k]):
-                    m.d.sync += order[k].eq(follower)
+                    m.d.sync += order[k].eq(order[k + 1] if k + 1 < n else mark)
             last = unmarked & ~(unmarked >> 1)
-            with m.If((last & Cat(passed)).any()):
+            with m.If((last & passed).any()):
                 m.d.sync += unmarked.eq(unmarked >> 1)
         return m

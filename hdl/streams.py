@@ -10,7 +10,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .fifo import FIFO, chunks, copies
+from .fifo import FIFO, copies, steered
 from .ring import BlockFIFO
 
 __all__ = ["Beat", "BlockFIFO", "FIFO", "Fork", "FrameBeat", "Slice"]
@@ -70,34 +70,33 @@ class Slice(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         i, o = Value.cast(self.i.p), Value.cast(self.o.p)
-        m.d.comb += self.o.valid.eq(self.valids[0])
+        held_one, empty = self.valids[0], self.spares[0]
+        m.d.comb += self.o.valid.eq(held_one)
         if self.half_rate:
-            m.d.comb += self.i.ready.eq(~self.valids[0])
-            for (start, stop), valid in zip(chunks(len(o)), self.valids, strict=True):
+            m.d.comb += self.i.ready.eq(~held_one)
+            for (start, stop), valid in zip(steered(len(o)), self.valids, strict=True):
                 held = Signal(stop - start, name=f"held{start}", reset_less=True)
                 m.d.comb += o[start:stop].eq(held)
+                m.d.sync += valid.eq(Mux(held_one, ~self.o.ready, self.i.valid))
                 with m.If(~valid):
-                    m.d.sync += [valid.eq(self.i.valid), held.eq(i[start:stop])]
-                with m.Elif(self.o.ready):
-                    m.d.sync += valid.eq(0)
+                    m.d.sync += held.eq(i[start:stop])
             return m
-        m.d.comb += self.i.ready.eq(self.spares[0])
+        m.d.comb += self.i.ready.eq(empty)
         for (start, stop), valid, spare in zip(
-            chunks(len(o)), self.valids, self.spares, strict=True
+            steered(len(o)), self.valids, self.spares, strict=True
         ):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)
             skid = self.skid[start:stop]
             m.d.comb += o[start:stop].eq(held)
+            # written out: `o.ready` does not pass the clock enables on its way to the flags
+            m.d.sync += [
+                valid.eq(self.i.valid | ~empty | (held_one & ~self.o.ready)),
+                spare.eq(self.o.ready | ~held_one | (empty & ~self.i.valid)),
+            ]
             with m.If(spare):
                 m.d.sync += skid.eq(i[start:stop])
             with m.If(self.o.ready | ~valid):
-                m.d.sync += [
-                    valid.eq(self.i.valid | ~spare),
-                    held.eq(Mux(spare, i[start:stop], skid)),
-                    spare.eq(1),
-                ]
-            with m.Elif(self.i.valid):
-                m.d.sync += spare.eq(0)
+                m.d.sync += held.eq(Mux(spare, i[start:stop], skid))
         return m
 
 

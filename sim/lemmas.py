@@ -22,6 +22,15 @@ def slice_lemmas(m, h):
     ]
 
 
+def half_slice_lemmas(m, h):
+    valids = h.component.valids
+    m.d.comb += [
+        *(Assert(copy == valids[0]) for copy in valids[1:]),
+        Assert(h.count == valids[0]),
+        Assert(~(h.tracking & (h.ahead == 0)) | (h.o.p.as_value() == h.beat)),
+    ]
+
+
 def pair_state(m, queue, count):
     """`count` beats are in a `PairQueue`; the next one of each bank stands in ``near``.
 

@@ -136,8 +136,8 @@ BUGS = [  # (module, how to make the part, old text, new text, what is said of i
     (
         streams,
         lambda hdl: hdl.Slice(FRAME),
-        "with m.If(self.o.ready | ~valid):",
-        "with m.If(1):",
+        "valid.eq(self.i.valid | ~empty | (held_one & ~self.o.ready))",
+        "valid.eq(self.i.valid | ~empty)",
         "valid dropped before ready",
     ),
     (
@@ -150,8 +150,8 @@ BUGS = [  # (module, how to make the part, old text, new text, what is said of i
     (
         fifo,
         lambda hdl: hdl.FIFO(FRAME, 16),
-        "m.d.sync += [valid.eq(waiting), held.eq(read.data[start:stop])]",
-        "m.d.sync += valid.eq(waiting)\n            m.d.sync += held.eq(read.data[start:stop])",
+        "with m.If(self._moves(valid)):",
+        "with m.If(1):",
         "payload changed while stalled",
     ),
     (

@@ -44,6 +44,8 @@ class Guarded(wiring.Component):
 
 QUEUES = {  # name: (component, beats that fit, lemmas)
     "slice": (lambda shape: Slice(shape), 2, lemmas.slice_lemmas),
+    "half-slice": (lambda shape: Slice(shape, half_rate=True), 1, lemmas.half_slice_lemmas),
+    "half-fifo": (lambda shape: FIFO(shape, 4, half_rate=True), 5, lemmas.fifo_lemmas),
     "pair4": (lambda shape: Guarded(PairQueue(shape, 4), 4), 4, lemmas.pair_lemmas),
     "pair16": (lambda shape: Guarded(PairQueue(shape, 16), 16), 16, lemmas.pair_lemmas),
     "pair31": (lambda shape: Guarded(PairQueue(shape, 31), 31), 31, lemmas.pair_lemmas),
@@ -60,6 +62,8 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
     ("name", "shape"),
     [
         ("slice", WIDE),
+        ("half-slice", WIDE),
+        ("half-fifo", WIDE),
         ("pair4", NARROW),
         ("pair16", WIDE),
         ("pair31", NARROW),
@@ -113,7 +117,7 @@ FEW = ("N_CREDITS = 8", "N_CREDITS = 4")  # a shorter queue behind the RAM: shor
 
 BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one is the bug)
     (streams, "Slice", (), 2, [("Mux(spare, i[start:stop], skid)", "i[start:stop]")]),
-    (streams, "Slice", (), 2, [("with m.Elif(self.i.valid):", "with m.Elif(~self.o.ready):")]),
+    (streams, "Slice", (), 2, [("(empty & ~self.i.valid)", "empty")]),
     (pair_queue, "PairQueue", (4,), 4, [("(now[1] & ~pop)", "now[1]")]),
     (
         pair_queue,
@@ -127,7 +131,7 @@ BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one
         "FIFO",
         (4,),
         5,
-        [("waiting & (self.o.ready | ~self.o.valid)", "waiting & self.o.ready")],
+        [("waiting & self._moves(self.o.valid)", "waiting & self.o.ready")],
     ),
     (fifo, "FIFO", (4,), 5, [("push.eq(self.i.valid & self.free)", "push.eq(self.i.valid)")]),
     (fifo, "FIFO", (3,), 4, [("now[self.depth - 2]", "now[self.depth - 1]")]),

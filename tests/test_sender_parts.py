@@ -28,7 +28,7 @@ def test_paths(n, rule, o):
             offered = False
         if cycle in marked and rule == 2:
             golden.mark(marked[cycle])
-        elif not offered:
+        elif not offered and not (cycle - 1 in marked and rule == 2):
             paths.append(golden.next())
             offered = True
     n_taken = len(run.taken["paths"])
