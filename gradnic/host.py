@@ -382,12 +382,12 @@ class OffloadDriver(Driver):
 
         ValueError if the card was built without the round's codec.
         """
-        codec, built = self.get("codec"), self.get("status")
-        for name, needed, has in (
-            ("THC", codec["thc"] or codec["norm"], built["thc"]),
-            ("INCEPTIONN", codec["coded"], built["inc"]),
+        codec = self.get("codec")
+        for name, bit, needed in (
+            ("THC", "thc", codec["thc"] or codec["norm"]),
+            ("INCEPTIONN", "inc", codec["coded"]),
         ):
-            if needed and not has:
+            if needed and not self.get("status")[bit]:
                 raise ValueError(f"codec must not be {name}: the card was built without it")
         self.write("control", 0)
         self.set("round", tensor=tensor, gen=gen)

@@ -56,6 +56,10 @@ FATES = [d.name.lower() for d in Drop] + ["foreign", "heard", "answered"]
 FATES[Drop.NONE], FATES[Drop.CODEC] = "accepted", "unsound"
 
 
+STATUS = REGISTERS["status"]
+BITS = {field.name: field.mask for field in STATUS.fields}
+
+
 class _Recorder:
     """A bus that remembers: reads give what was written, or the reset value."""
 
@@ -64,9 +68,10 @@ class _Recorder:
         self.words = {
             r.offset: sum(f.reset << f.lsb for f in r.fields) for r in REGISTERS if r.access == "rw"
         }
+        self.words[STATUS.offset] = BITS["inc"]
 
     def read(self, address):
-        if address == REGISTERS["status"].offset:  # clearing: it changes in time
+        if address == STATUS.offset:  # clearing: it changes in time
             self.steps.append((Act.WAIT, 0, CARD.n_packets + 16))
         return self.words.get(address, 0)
 
@@ -254,8 +259,7 @@ class Round:
         counts["oversize"] = (lengths > MAX_FRAME).sum(axis=1)
         counts["sent"] += N_SENT
         counts["probes"] += len(RUNS)
-        bits = REGISTERS["status"].fields
-        status = sum(1 << bit.lsb for bit in bits if bit.name in ("done", "finished"))
+        status = sum(BITS[name] for name in ("done", "finished", "inc"))
         words = [np.full(self.copies, self.setting.own.ip)] * n_quiet
         words += [np.full(self.copies, status), *(counts[name] for name in COUNTERS)]
         rows = np.stack(words, axis=1).astype("<u4")

@@ -162,7 +162,7 @@ async def a_round_over_registers(dut):
     await bench.until(driver, "status", clearing=0)
     recorder.log = armed
     await bench.play(recorder)
-    await bench.until(driver, "status", finished=1, fault=0, thc=CARD.thc)
+    await bench.until(driver, "status", finished=1, fault=0, thc=CARD.thc, inc=CARD.inc)
     assert dut.interrupt.value == 1
     assert bench.memory.read(RESULT, 4 * N) == x.tobytes()
     counters = {name: await bench.registers.read_dword(driver.map[name].offset)
