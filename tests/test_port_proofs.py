@@ -58,8 +58,8 @@ def done():
     return {}
 
 
-# The other offload card and the other two modules add little to what the blocks show: a minute.
-SLOW = {"offload-inc", params.Offload, params.Aggregator}
+# The other offload cards and the other two modules add little to what the blocks show: a minute.
+SLOW = {"offload-inc", "offload-raw", params.Offload, params.Aggregator}
 
 
 def each(kinds):
