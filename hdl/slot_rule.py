@@ -183,7 +183,8 @@ class SlotRule(wiring.Component):
         """Whether the slot closes, and whether with this packet enough has come of its tensor,
         both in stage 7."""
         head, sweep, n_jobs, verdict = self.head, self.sweep, self.sizes.n_jobs, self.verdict
-        totals = Signal(data.ArrayLayout(40, n_jobs))
+        # not an array: Yosys may take bit 3 of it for its element 3, by their name
+        totals = [Signal(40, name=f"total_of{k}") for k in range(n_jobs)]
         tensors, enough = Signal(data.ArrayLayout(16, n_jobs)), Signal(n_jobs)
         m.d.comb += [sweep.tensors.eq(tensors), sweep.enough.eq(enough)]
         # stages 0 to 4: its tensor's bytes so far
