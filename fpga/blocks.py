@@ -39,6 +39,16 @@ class Block:
     anchored: bool = False
 
 
+def _offload(codecs, preset):
+    return Block(
+        f"offload card, 1 port: schedule, transport, registers; {codecs}",
+        "offload_card",
+        lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}{preset}"])),
+        lanes=(4, 8, 16),
+        anchored=True,
+    )
+
+
 BLOCKS = {
     "compressor": Block(
         "INCEPTIONN compressor, packet store included",
@@ -72,27 +82,9 @@ BLOCKS = {
         lambda hdl, n: hdl.Aggregator(4, n_bytes=4 * n, n_slots=16),
         lanes=(8,),
     ),
-    "offload": Block(
-        "offload card, 1 port: schedule, transport, raw, INCEPTIONN and THC, registers",
-        "offload_card",
-        lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}"])),
-        lanes=(4, 8, 16),
-        anchored=True,
-    ),
-    "offload-inc": Block(
-        "the same without THC: raw and INCEPTIONN",
-        "offload_card",
-        lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}inc"])),
-        lanes=(4, 8, 16),
-        anchored=True,
-    ),
-    "offload-raw": Block(
-        "the same without codecs: raw float32",
-        "offload_card",
-        lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}raw"])),
-        lanes=(4, 8, 16),
-        anchored=True,
-    ),
+    "offload": _offload("raw, INCEPTIONN and THC", ""),
+    "offload-inc": _offload("raw and INCEPTIONN", "inc"),
+    "offload-raw": _offload("raw float32 alone", "raw"),
     "thc-norm": Block(
         "THC worker, norms of blocks of 1024",
         "thc_norm",
