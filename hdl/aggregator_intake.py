@@ -28,18 +28,18 @@ def Names(n_jobs):
 
 
 def known_jobs(names, field):
-    """Which jobs' frames a head may be of, as (native, SwitchML), one bit a job each.
+    """Which jobs' frames a head may be of, native ones and those of SwitchML: for each (flag, the
+    port is right; one bit a job, its number is); both must be.
 
     names : Names. field : function from a `gradnic.formats.Field` to its bits in the head.
     """
     port = field(UDP.destination_port)
-    native, switchml = port == names.port, port & PORT_MASK == PORT
-    return (
-        Cat((field(GRADNIC.job) == j.number) & j.enabled & ~j.switchml & native
-            for j in names.jobs),
-        Cat((field(SWITCHML.job) == j.number) & j.enabled & j.switchml & switchml
-            for j in names.jobs),
+    native, switchml = (
+        Cat((field(number) == job.number) & job.enabled & (job.switchml == kind)
+            for job in names.jobs)
+        for kind, number in enumerate((GRADNIC.job, SWITCHML.job))
     )  # fmt: skip
+    return (port == names.port, native), (port & PORT_MASK == PORT, switchml)
 
 
 class Intake(wiring.Component):
@@ -155,14 +155,13 @@ class Intake(wiring.Component):
             field(IPV4.protocol) == IP_PROTOCOL_UDP,
             ~field(IPV4.more_fragments) & (field(IPV4.fragment_offset) == 0),
         )
-        known = Cat(
-            jobs & ends.replicate(len(jobs))
-            for jobs, ends in zip(known_jobs(self.names, field), whole, strict=True)
-        )
         passed = Signal(len(tests), reset_less=True)
-        knows = Signal(len(known), reset_less=True)
-        m.d.sync += [
-            passed.eq(tests),
-            knows.eq(known),
-            classes.payload.eq(passed.all() & knows.any()),
-        ]
+        m.d.sync += passed.eq(tests)
+        ours = []
+        formats = zip(known_jobs(self.names, field), whole, strict=True)
+        for k, ((port, jobs), ends) in enumerate(formats):
+            listens = Signal(name=f"listens{k}", reset_less=True)
+            knows = Signal(len(jobs), name=f"knows{k}", reset_less=True)
+            m.d.sync += [listens.eq(port & ends), knows.eq(jobs)]
+            ours.append(listens & knows.any())
+        m.d.sync += classes.payload.eq(passed.all() & Cat(ours).any())

@@ -125,7 +125,9 @@ class ContributionParser(wiring.Component):
         """Facts, `DEPTH` cycles after the head was complete; `whole`: native, SwitchML."""
         field = head.field
         op, udp = field(GRADNIC.op), field(UDP.length)
-        native, switchml = known_jobs(self.names, field)
+        native, switchml = (
+            jobs & port.replicate(len(jobs)) for port, jobs in known_jobs(self.names, field)
+        )
         is_switchml = switchml.any()
         entry = self._contribution(m, field, is_switchml)
         sums = envelope(

@@ -6,7 +6,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .fifo import FIFO
 from .float_add import FloatAdd
+from .operand_queue import DEPTH, OperandQueue
 from .pair_queue import PairQueue
 from .pipeline import credit, delayed, delayed_flag
 from .streams import Beat
@@ -127,11 +129,11 @@ class Combine(wiring.Component):
 class Reduce(wiring.Component):
     """Partial sums plus contributions as streams: 1 beat per cycle, `latency` cycles.
 
-    That is 16 cycles, and 15 up to 3 lanes. Sums as `gradnic.models.reduce.combine` has them.
+    That is 19 cycles, and 18 up to 3 lanes. Sums as `gradnic.models.reduce.combine` has them.
 
-    A beat of each is taken together, or of the partials alone where they say so; `last` comes from
-    the partials. Up to `DEPTH` beats are under way or wait for ``sums.ready``; then neither input
-    is ready.
+    A beat of each is added, or of the partials one alone where they say so; `last` comes from
+    the partials. Each input waits in a queue of its own, so neither waits for the other to be
+    ready. Up to `DEPTH` beats more are under way or wait for ``sums.ready``.
 
     Parameters
     ----------
@@ -154,8 +156,11 @@ class Reduce(wiring.Component):
         self.combine = Combine(n_lanes, integers=integers, passes=passes)
         beat = Beat(32 * n_lanes)
         self.queue = PairQueue(beat, self.DEPTH)
-        self.latency = 1 + self.combine.latency + self.queue.latency
-        partial = data.StructLayout({"data": 32 * n_lanes, "last": 1, "op": Op, "alone": 1})
+        self.latency = (
+            FIFO.latency + OperandQueue.latency + self.combine.latency + self.queue.latency
+        )
+        self.kind = data.StructLayout({"last": 1, "op": Op, "alone": 1})
+        partial = data.StructLayout({"data": 32 * n_lanes, **self.kind.members})
         super().__init__(
             {
                 "partials": In(stream.Signature(partial)),
@@ -169,33 +174,36 @@ class Reduce(wiring.Component):
         m.submodules.combine = combine = self.combine
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.sums))
-        go, gone = Signal(), Signal()
-        partial, added = self.partials, self.contributions
-        latency = 1 + combine.latency
-        op, last = Signal(Op, reset_less=True), Signal(reset_less=True)
-        adds = ~partial.p.alone
-        a, b = (Signal.like(combine.a, name=name, reset_less=True) for name in "ab")
-        # in every cycle: `go` comes late, and reaches no wide clock enable
-        m.d.sync += [
-            a.eq(partial.p.data),
-            b.eq(added.p.data),
-            op.eq(Mux(adds, partial.p.op, Op.COPY)),
-            last.eq(partial.p.last),
-        ]
+        m.submodules.partial_queue = own = OperandQueue(len(self.combine.a))
+        m.submodules.contribution_queue = others = OperandQueue(len(self.combine.b))
+        m.submodules.kinds = kinds = FIFO(self.kind, DEPTH + 1, never_full=True)
+        partial, added, kind = self.partials, self.contributions, kinds.o
+        go, adds, gone = Signal(), Signal(), Signal()
+        late = own.latency + combine.latency
+        some = credit(m, DEPTH, take=adds, give=others.pushed, none=True, name="contributions")
+        may = (kind.p.alone | some) & credit(m, self.DEPTH, take=go, give=gone, name="room")
         m.d.comb += [
-            go.eq(
-                partial.valid
-                & (added.valid | ~adds)
-                & credit(m, self.DEPTH, take=go, give=gone, name="room")
-            ),
+            own.i.valid.eq(partial.valid),
+            partial.ready.eq(own.i.ready),
+            own.i.payload.eq(partial.p.data),
+            kinds.i.valid.eq(own.pushed),
+            *(kinds.i.p[name].eq(partial.p[name]) for name in ("last", "op", "alone")),
+            others.i.valid.eq(added.valid),
+            added.ready.eq(others.i.ready),
+            others.i.payload.eq(added.p.data),
+            go.eq(kind.valid & may),  # its beat came before
+            kind.ready.eq(may),
+            adds.eq(go & ~kind.p.alone),
             gone.eq(self.sums.valid & self.sums.ready),
-            partial.ready.eq(go),
-            added.ready.eq(go & adds),
-            combine.op.eq(op),
-            combine.a.eq(a),
-            combine.b.eq(b),
-            queue.i.valid.eq(delayed_flag(m, go, latency, name="go")),
+            own.take.eq(go),
+            others.take.eq(adds),
+            combine.a.eq(own.entry),
+            combine.b.eq(others.entry),
+            combine.op.eq(
+                delayed(m, Mux(kind.p.alone, Op.COPY, kind.p.op), own.latency, name="op")
+            ),
+            queue.i.valid.eq(delayed_flag(m, go, late, name="go")),
             queue.i.p.data.eq(combine.o),
-            queue.i.p.last.eq(delayed(m, last, combine.latency, name="last")),
+            queue.i.p.last.eq(delayed(m, kind.p.last, late, name="last")),
         ]
         return m

@@ -233,9 +233,11 @@ class Sender(wiring.Component):
                     m.d.sync += at.eq(at + 1)
             with m.State("SEND"):
                 stands, sends, waits = Signal(), Signal(), Signal()
+                ends = Signal()  # `left` is 0; it stands as long as the place
                 later = selects & ~importance.read_data
                 m.d.comb += queue.i.valid.eq(sends & stands & room)
                 m.d.sync += [  # of the place that stands
+                    ends.eq(left == 0),
                     waits.eq(mask[0] & later),
                     sends.eq(mask[0] & ~later),
                 ]
@@ -253,7 +255,7 @@ class Sender(wiring.Component):
                         self.sent.eq(sends & ~run.terminal),
                         self.again.eq(sends & packet.retx),
                     ]
-                    with m.If(left == 0):
+                    with m.If(ends):
                         m.next = "PROBE"
                         with m.If(left_some | waits):
                             m.d.sync += left.eq(~run.n_less_1)

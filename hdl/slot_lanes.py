@@ -14,7 +14,7 @@ from amaranth.utils import ceil_log2
 from .memory import BlockRAM
 from .pipeline import delayed
 from .slot_rows import Order
-from .slot_types import Kind, chosen
+from .slot_types import Kind
 
 SMALL_TABLE = 64  # entries up to which a table is LUT RAM
 BANK = 4  # address bits of a LUT RAM
@@ -220,16 +220,18 @@ class SlotLanes(wiring.Component):
         so that no bank is chosen on the way from the index to a level.
         """
         small = self.depth <= SMALL_TABLE
+        takes = Signal(self.sizes.b_max, name=f"bits_{self.first}", reset_less=True)
+        m.d.sync += takes.eq(Cat(orders[int(small)].bits == k for k in range(len(takes))))
         banks = [[] for _ in range(0, self.depth, 1 << self.bank_width)]
         for k in range(self.n_lanes):
-            address = Cat(self._index(m, orders, k, int(small)), orders[2 + small].job)
+            address = Cat(self._index(m, takes, k, int(small)), orders[2 + small].job)
             for number, bank in enumerate(banks):
                 own = address[: self.bank_width]
                 bank.append(self._bank(m, f"table{k}_{number}", number, own, small))
         return [Cat(levels) for levels in banks]
 
-    def _index(self, m, orders, k, early):
-        """A lane's index, 2 + `early` cycles after the order."""
+    def _index(self, m, takes, k, early):
+        """A lane's index, 2 + `early` cycles after the order. takes : one flag for each width."""
         sizes = self.sizes
         lanes, units, lane = sizes.lanes, sizes.index_units, self.first + k
         index = Signal(sizes.b_max, name=f"index{k}", reset_less=True)
@@ -238,7 +240,8 @@ class SlotLanes(wiring.Component):
             start = (units - bits) * lanes + bits * lane
             bits_here = self.indices[start : start + bits][::-1]
             choices.append(delayed(m, bits_here, early, name=f"bits{bits}_{k}_"))
-        m.d.sync += index.eq(chosen(choices, orders[1 + early].bits))
+        given = zip(choices, takes, strict=True)
+        m.d.sync += index.eq(reduce(or_, (x & take.replicate(len(x)) for x, take in given)))
         return index
 
     def _bank(self, m, name, number, address, small):

@@ -5,7 +5,7 @@ Golden model: `gradnic.models.aggregate`, of the whole that this is a part of.
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -36,6 +36,14 @@ def Order(sizes):
             "words": range(sizes.row_words + 1),  # words of the row that belong to the payload
         }
     )
+
+
+def at_most(value, n):
+    """``value <= n`` for a constant, without a carry chain."""
+    result = Const(1)
+    for k, bit in enumerate(value):
+        result = ~bit | result if n >> k & 1 else ~bit & result
+    return result
 
 
 class SlotRows(wiring.Component):
@@ -116,6 +124,9 @@ class SlotRows(wiring.Component):
         m.d.comb += values.ready.eq(~dry & ((adding & ~units.enough) | draining))
         takes_last = values.valid & values.ready & values.p.last
         per_row = Mux(words, sizes.row_words, sizes.lanes)
+        then_last = Mux(
+            words, at_most(left, 2 * sizes.row_words), at_most(left, 2 * sizes.lanes)
+        )  # the next row is the last
         m.d.sync += [
             free.eq(~loads & ~working & (wait == 0)),
             drained.eq(draining & (dry | takes_last)),
@@ -131,10 +142,10 @@ class SlotRows(wiring.Component):
         with m.If(row):
             m.d.sync += [
                 left.eq(left - per_row),
-                last_row.eq(left <= (per_row << 1)),
+                last_row.eq(then_last),
                 number.eq(number + 1),
                 long.eq(number >= GAP - 2),
-                last_long.eq((left <= (per_row << 1)) & (number >= GAP - 2)),
+                last_long.eq(then_last & (number >= GAP - 2)),
             ]
         with m.If(draining & (dry | takes_last)):
             m.d.sync += draining.eq(0)

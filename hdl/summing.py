@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .reduce import Op, Reduce
-from .streams import FIFO, Beat, BlockFIFO, Slice
+from .streams import FIFO, Beat, BlockFIFO
 
 
 class Summing(wiring.Component):
@@ -16,8 +16,8 @@ class Summing(wiring.Component):
     A block's own beats come once, its contributions rank after rank, each of the block's length.
     Sums before the last go round through a buffer inside, so that nothing returns to memory; the
     last ones leave as they are made. A block of b beats and c contributions takes max(1, c) * b
-    cycles, up to 24 per contribution where blocks are shorter than that; the first sum leaves
-    `Reduce.latency` + 1 cycles after the last rank's first beat was taken. A block without
+    cycles, up to 27 per contribution where blocks are shorter than that; the first sum leaves
+    `Reduce.latency` cycles after the last rank's first beat was taken. A block without
     contributions leaves as it is, bit for bit.
 
     Parameters
@@ -90,10 +90,7 @@ class Summing(wiring.Component):
             ]
         m.d.comb += self.jobs.ready.eq(entering.i.ready & leaving.i.ready)
         sums = reduce.sums
-        # own beats and sums that return stand far from each other, and from the contributions
-        m.submodules.first = first = Slice(reduce.partials.p.shape())
-        wiring.connect(m, first.o, reduce.partials)
-        partials = first.i
+        partials = reduce.partials
 
         moved = Signal()
         begins, repeats, now, _, _, _ = self._walk(m, "in", entering.o, moved)

@@ -32,7 +32,7 @@ class Scorer(wiring.Component):
 
     def __init__(self, n_lanes):
         self.n_lanes = n_lanes
-        self.latency = 2 + ceil_log2(n_lanes) + 1 + 5 + 1
+        self.latency = 3 + ceil_log2(n_lanes) + 1 + 5 + 1
         super().__init__(
             {
                 "push": In(1),
@@ -52,7 +52,7 @@ class Scorer(wiring.Component):
             exponent, fixed = self._lane(m, self.data.word_select(k, 32), k)
             exponents.append(exponent)
             sums.append(fixed)
-        lag = 2
+        lag = 3
         while len(sums) > 1:
             larger = [Signal(8, reset_less=True) for _ in sums[::2]]
             added = [Signal(len(sums[0]) + 1, reset_less=True) for _ in sums[::2]]
@@ -76,19 +76,29 @@ class Scorer(wiring.Component):
         return m
 
     def _lane(self, m, word, k):
-        """Exponent, and |value| in whole units, 2 cycles later."""
+        """Exponent, and |value| in whole units, 3 cycles later."""
         exponent = Signal(8, name=f"exponent{k}", reset_less=True)
         significand = Signal(16, name=f"significand{k}", reset_less=True)
         shift = Signal(signed(10), name=f"shift{k}", reset_less=True)
+        coarse = Signal(16, name=f"coarse{k}", reset_less=True)
+        nothing, most = (Signal(name=f"{name}{k}", reset_less=True) for name in ("nothing", "most"))
         fixed = Signal(16, name=f"fixed{k}", reset_less=True)
-        nothing = (exponent == 0) | (~shift[-1] & shift[4:].any())
         m.d.sync += [
             exponent.eq(word[23:31]),
             significand.eq(Cat(word[8:23], 1)),
             shift.eq(self.unit + 15 - word[23:31]),
-            fixed.eq(Mux(nothing, 0, Mux(shift[-1], 0xFFFF, significand >> shift[:4]))),
+            nothing.eq((exponent == 0) | (~shift[-1] & shift[4:].any())),
+            most.eq(shift[-1]),
+            coarse.eq(significand >> (shift[2:4] << 2)),
+            fixed.eq(
+                Mux(
+                    nothing,
+                    0,
+                    Mux(most, 0xFFFF, coarse >> delayed(m, shift[:2], 1, name=f"fine{k}")),
+                )
+            ),
         ]
-        return delayed(m, exponent, 1, name=f"exponent_of{k}"), fixed
+        return delayed(m, exponent, 2, name=f"exponent_of{k}"), fixed
 
     def _code(self, m, top, total, done):
         """Shift the highest bit of the sum to bit 31 in five steps, then take the three behind."""

@@ -17,7 +17,7 @@ WEIGHT = 32  # elements of a tensor in one round: below 2**32
 class Thresholds(wiring.Component):
     """Compares scores with their tensor's threshold and counts them in its histogram.
 
-    Twin of `gradnic.models.tagger.Tagger.end_round` and `quantile`. A score takes 5 cycles. The
+    Twin of `gradnic.models.tagger.Tagger.end_round` and `quantile`. A score takes 6 cycles. The
     end of a round takes about 540: one pass adds up the weights, one goes down from the largest
     score until the share is reached, and clears. After reset, n_tensors * 256 cycles pass before
     anything is taken.
@@ -68,7 +68,13 @@ class Thresholds(wiring.Component):
         value, write = values.read_port(domain="comb"), values.write_port()
         m.submodules.product = product = Multiplier(WEIGHT, 8)
         asked, clock = Signal(self.asked), Signal(3)
-        m.d.sync += clock.eq(clock + 1)
+        raised = Signal(WEIGHT, reset_less=True)  # its bin, with this one
+        threshold = Signal(9, reset_less=True)
+        m.d.sync += [
+            clock.eq(clock + 1),
+            raised.eq(bins.read_data + asked.elems),
+            threshold.eq(value.data),
+        ]
         tensor = Signal(self.tensor_width)
         m.d.comb += [
             value.addr.eq(asked.tensor),
@@ -83,13 +89,15 @@ class Thresholds(wiring.Component):
         index, reads = Signal(8), Signal()
         here = delayed_flag(m, reads, 2, name="here")
         bin_ = delayed(m, index, 2, name="bin")
-        over = delayed_flag(m, reads & (index == 0), 4, name="over")
+        over = delayed_flag(m, reads & (index == 0), 5, name="over")
         total, above = Signal(WEIGHT), Signal(WEIGHT)
         counted = delayed_flag(m, total.any(), 1, name="counted")
         found, place = Signal(), Signal(8)
-        compared = delayed_flag(m, here, 1, name="compared")
-        compared_bin = delayed(m, bin_, 1, name="compared_bin")
+        compared = delayed_flag(m, here, 2, name="compared")
+        compared_bin = delayed(m, bin_, 2, name="compared_bin")
+        reaches = Signal(reset_less=True)
         m.d.comb += [product.a.eq(total), product.b.eq(self.share)]
+        m.d.sync += reaches.eq((above << 8) >= product.p)
         clear = Signal(range(max(2, self.n_tensors) * N_BINS))
 
         with m.FSM() as fsm:
@@ -112,13 +120,13 @@ class Thresholds(wiring.Component):
                 m.d.comb += [
                     bins.read_addr.eq(place_of),
                     bins.write_addr.eq(place_of),
-                    bins.write_data.eq(bins.read_data + asked.elems),
+                    bins.write_data.eq(raised),
                 ]
-                with m.If(clock == 2):
+                with m.If(clock == 3):
                     m.d.comb += bins.write_en.eq(1)
                     m.d.sync += [
                         self.reached.valid.eq(1),
-                        self.reached.payload.eq(asked.score >= value.data),
+                        self.reached.payload.eq(asked.score >= threshold),
                     ]
                     m.next = "IDLE"
             with m.State("SUM"):
@@ -149,7 +157,7 @@ class Thresholds(wiring.Component):
                 m.d.sync += [index.eq(index - 1), running.eq(running & index.any())]
                 with m.If(here):
                     m.d.sync += above.eq(above + bins.read_data)
-                with m.If(compared & ~found & ((above << 8) >= product.p)):
+                with m.If(compared & ~found & reaches):
                     m.d.sync += [found.eq(1), place.eq(compared_bin)]
                 with m.If(over):
                     m.d.sync += running.eq(1)

@@ -41,9 +41,9 @@ def Tagged(n_tensors):
 
 
 class Tagger(wiring.Component):
-    """Tags packets: a beat of floats per cycle, a packet in 8 cycles at least.
+    """Tags packets: a beat of floats per cycle, a packet in 9 cycles at least.
 
-    Twin of `gradnic.models.tagger.Tagger`. A tag is offered at most latency(Scorer) + 14 cycles
+    Twin of `gradnic.models.tagger.Tagger`. A tag is offered at most latency(Scorer) + 15 cycles
     after the packet's last beat, 540 more where a round ends before it. Up to `N_INSIDE` packets
     are inside; a stalled output stalls the inputs, and nothing is lost. After reset,
     n_tensors * 256 cycles pass before the first tag.

@@ -34,7 +34,7 @@ def test_operations_beat_by_beat(lanes, stall):
     last = rng.integers(0, 2, n)
     want = np.stack([combine(x, y, NAMES[op]) for x, y, op in zip(a, b, ops, strict=True)])
     component = Reduce(lanes)
-    assert component.latency == {1: 15, 4: 16}[lanes]
+    assert component.latency == {1: 18, 4: 19}[lanes]
     model = batch.build(component)
     stalls = {"partials": stall.get("i", 1), "contributions": stall.get("i", 1)}
     run = model.run(
@@ -106,7 +106,7 @@ def test_blocks_in_order_of_ranks(stall, integers):
     )
     run.check(sums=beats(model, "sums", np.concatenate(want), last=last))
     if not stall:
-        bound = sum(max(1, ranks) * max(n, 24) for n, ranks, _ in jobs)
+        bound = sum(max(1, ranks) * max(n, 27) for n, ranks, _ in jobs)
         assert run.taken["sums"][-1] < bound
 
 
