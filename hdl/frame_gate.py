@@ -31,14 +31,16 @@ def store_and_check(m, parser, *, n_slots, n_frames):
     records = stream.Signature(record).create(path=("records",))
     beat, facts = parser.beats, parser.facts
     first, goes = Signal(init=1), Signal()
+    opens = Signal()  # facts of the next frame are in `known`, and `info` waits for its first beat
+    info = Signal.like(facts.p.check, reset_less=True)
     n_before = Signal(COUNT_WIDTH)
     m.d.comb += [
-        goes.eq(beat.valid & store.i.ready & (~first | (facts.valid & known.i.ready))),
+        goes.eq(beat.valid & store.i.ready & (~first | opens)),
         beat.ready.eq(goes),
-        facts.ready.eq(goes & first),
+        facts.ready.eq(~opens & known.i.ready),
         store.i.valid.eq(goes),
         store.i.p.eq(beat.p.data),
-        known.i.valid.eq(goes & first),
+        known.i.valid.eq(~opens & facts.valid),
         known.i.p.eq(facts.p),
         lengths.i.valid.eq(goes & beat.p.last),
         lengths.i.payload.eq(n_before + 1),
@@ -49,7 +51,7 @@ def store_and_check(m, parser, *, n_slots, n_frames):
         known.o.ready.eq(records.ready & lengths.o.valid),
         check.push.eq(delayed_flag(m, goes, 1, name="checks")),  # it stands far from the queues
         check.first.eq(delayed(m, first, 1, name="check_first")),
-        check.info.eq(delayed(m, facts.p.check, 1, name="check_info")),
+        check.info.eq(delayed(m, info, 1, name="check_info")),
         *(
             getattr(check, name).eq(delayed(m, beat.p[name], 1, name=f"check_{name}"))
             for name in ("last", "bad", "data", "keep")
@@ -57,6 +59,9 @@ def store_and_check(m, parser, *, n_slots, n_frames):
         verdicts.i.valid.eq(check.done),
         verdicts.i.p.eq(check.verdict),
     ]
+    m.d.sync += opens.eq(Mux(opens, ~(goes & first), facts.valid & known.i.ready))
+    with m.If(~opens):
+        m.d.sync += info.eq(facts.p.check)
     with m.If(goes):
         m.d.sync += [
             first.eq(beat.p.last),

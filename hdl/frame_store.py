@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .fifo import FIFO
+from .fifo import FIFO, moved
 from .memory import BlockRAM
 from .ring import N_CREDITS
 from .streams import Beat
@@ -92,7 +92,7 @@ class FrameStore(wiring.Component):
         busy, final = Signal(), Signal()
         addr, left = Signal(pointer), Signal(COUNT_WIDTH)
         issue, load, refund = Signal(), Signal(), Signal()
-        credits = Signal(N_CREDITS, init=-1)
+        credits = Signal(N_CREDITS, init=-1)  # what came back in the cycle before counts, too
         issued, ends = Signal(2), Signal(2)
         m.d.comb += [
             issue.eq(busy & credits[0]),
@@ -102,9 +102,10 @@ class FrameStore(wiring.Component):
             prefetch.i.valid.eq(issued[1]),
             prefetch.i.p.data.eq(ram.read_data),
             prefetch.i.p.last.eq(ends[1]),
-            refund.eq(self.o.valid & self.o.ready),
         ]
         m.d.sync += [
+            refund.eq(self.o.valid & self.o.ready),
+            credits.eq(moved(credits, refund & ~issue, issue & ~refund)),
             issued.eq(Cat(issue, issued)),
             ends.eq(Cat(final, ends)),
             tail.eq(Mux(busy, addr, base)),
@@ -121,8 +122,4 @@ class FrameStore(wiring.Component):
                 final.eq(self.jobs.p.n_read == 1),
                 busy.eq(self.jobs.p.n_read != 0),
             ]
-        with m.If(issue & ~refund):
-            m.d.sync += credits.eq(credits[1:])
-        with m.Elif(refund & ~issue):
-            m.d.sync += credits.eq(Cat(1, credits))
         return m

@@ -169,6 +169,12 @@ class Locator(wiring.Component):
         rest = Signal(CHUNK_WIDTH, reset_less=True)
         packets = Signal(NUMBER_WIDTH, reset_less=True)
         m.d.comb += [divider.n.eq(out.within), divider.d.eq(cut.packet)]
+
+        def multiply():
+            m.d.sync += [rest.eq(rest >> 1), packets.eq(packets << 1)]
+            with m.If(rest[0]):
+                m.d.sync += out.number.eq(out.number + packets)
+
         with m.FSM(name="place") as fsm:
             with m.State("REST"):
                 m.d.comb += taken.eq(1)
@@ -178,20 +184,18 @@ class Locator(wiring.Component):
                     with m.If(divides):
                         m.d.sync += out.number.eq(0)
                         m.next = "START"
+            # chunk * per_chunk beside, a bit in each cycle: all of it before the quotient is there
             with m.State("START"):
                 m.d.comb += divider.start.eq(1)
+                multiply()
                 m.next = "DIVIDE"
-            with m.State("DIVIDE"):  # and chunk * per_chunk beside
-                m.d.sync += [rest.eq(rest >> 1), packets.eq(packets << 1)]
-                with m.If(rest[0]):
-                    m.d.sync += out.number.eq(out.number + packets)
+            with m.State("DIVIDE"):
+                multiply()
                 with m.If(divider.done):
                     m.d.sync += [
                         out.within.eq(divider.q),
                         out.whole.eq(divider.r == 0),
-                        out.number.eq(
-                            out.number + Mux(rest[0], packets, 0) + divider.q[:NUMBER_WIDTH]
-                        ),
+                        out.number.eq(out.number + divider.q[:NUMBER_WIDTH]),
                     ]
                     m.next = "OFFER"
             with m.State("OFFER"):

@@ -18,6 +18,7 @@ from .streams import Beat
 
 ELEM_BYTES = 4
 N_PACKETS = 16  # whose head has passed, and not their payload
+N_BEATS = 16  # that wait here: what takes them is far from the store they come from
 
 Route = data.StructLayout({"vanishes": 1, "to_codec": 1, "to_floats": 1})
 """Where a packet's values go: one of the first three."""
@@ -86,7 +87,9 @@ class PacketDecoder(wiring.Component):
         self._sort(m, passed.i, routes.i)
 
         # Where values go is settled in a cycle before the first beat: flags steer, and no queue.
-        values, through = self.values, routes.o
+        m.submodules.near = near = FIFO(Beat(8 * self.n_bytes), N_BEATS)
+        wiring.connect(m, wiring.flipped(self.values), near.i)
+        values, through = near.o, routes.o
         to_none, to_codec, to_floats = (Signal(name=f"to_{n}") for n in ("none", "codec", "floats"))
         next_ = Signal()
         m.d.comb += [

@@ -162,7 +162,7 @@ class PacketMaker(wiring.Component):
     def _tagger(self, m):
         """The tagger, and a queue of what it is to tag: each head, in order."""
         m.submodules.tagger = tagger = Tagger(self.lanes, N_LAYERS, 1)
-        m.submodules.to_tag = to_tag = FIFO(tagger.packets.p.shape(), N_PACKETS)
+        m.submodules.to_tag = to_tag = FIFO(tagger.packets.p.shape(), N_PACKETS, half_rate=True)
         wiring.connect(m, to_tag.o, tagger.packets)
         write = self.tag_write
         m.d.comb += [

@@ -58,13 +58,20 @@ class Spray(wiring.Component):
         second = first ^ (first >> 17)
         following = (second ^ (second << 5))[:32]
 
-        comes, marked, choose = Signal(), Signal(), Signal()
+        turning, random, ageing = (Signal(name=f"by_{rule}") for rule in ("turns", "random", "age"))
+        m.d.sync += [
+            turning.eq(self.rule == ROUND_ROBIN),
+            random.eq(self.rule == RANDOM),
+            ageing.eq(self.rule == LEAST_MARKED),
+        ]
+        comes, choose = Signal(), Signal()
+        marked = Signal(init=1)  # a mark on no path: nothing is chosen before the rule is known
         mark = Signal(width, reset_less=True)
-        passed = Signal(n, reset_less=True)  # the marked path is at or before place k
+        passed = Signal(n)  # the marked path is at or before place k
         here = Cat(one == self.marks.payload for one in order)
         m.d.comb += [
             self.marks.ready.eq(~marked),
-            comes.eq(self.marks.valid & ~marked & (self.rule == LEAST_MARKED)),
+            comes.eq(self.marks.valid & ~marked & ageing),
             choose.eq((~self.paths.valid | self.paths.ready) & ~comes & ~marked),
         ]
         m.d.sync += [
@@ -74,10 +81,10 @@ class Spray(wiring.Component):
         ]
         with m.If(self.paths.ready):
             m.d.sync += self.paths.valid.eq(0)
-        turns = unmarked | (self.rule == ROUND_ROBIN).replicate(n)
+        turns = unmarked | turning.replicate(n)
         with m.If(choose):
             m.d.sync += self.paths.valid.eq(1)
-            with m.If(self.rule == RANDOM):
+            with m.If(random):
                 m.d.sync += [state.eq(following), self.paths.payload.eq(following[:width])]
             with m.Else():
                 m.d.sync += self.paths.payload.eq(order[0])
