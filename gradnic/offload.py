@@ -68,7 +68,7 @@ _COUNTERS = (
     ("oversize", "frames cut at 16384 bytes and marked bad"),
     ("overrun", "ours, dropped: no room at their port"),
     ("answered", "PROBEs answered by STOP or BITMAP"),
-    ("heard", "STOP, BITMAP and other answers given to the sender"),
+    ("heard", "STOP, BITMAP and other answers of the round, given to the sender"),
     ("outside", "accesses outside of the registered regions, refused"),
     ("failed", "beats that memory answered with an error"),
 )

@@ -27,6 +27,7 @@ from .offload_types import (
     PathMark,
     Round,
 )
+from .pipeline import copied
 from .spray import Spray
 from .streams import Beat, FrameBeat
 
@@ -167,10 +168,11 @@ class Framer(wiring.Component):
         free, at = Signal(init=1), Signal(3)  # cycles since the head was taken
         moves, result_at = Signal(), Signal(3)
         take = self.heads.valid & free
+        (took,) = copied(m, take, 1, name="took")  # the sprayer may be far away
         m.d.comb += [
             self.heads.ready.eq(free),
             spray.rule.eq(self.round.rule),
-            spray.paths.ready.eq(at[0]),
+            spray.paths.ready.eq(took),
             moves.eq(at[2] & (result_at == 0)),
             complete.eq(result_at[2]),
         ]
@@ -223,7 +225,7 @@ class Framer(wiring.Component):
 
     def _head(self, m, ready):
         """The 64 bytes, byte 0 lowest."""
-        sent, to, round_ = ready.head, ready.to, self.round
+        sent, to = ready.head, ready.to
         fields = {
             ETHERNET.destination: to.mac,
             ETHERNET.source: self.own.mac,
@@ -242,11 +244,9 @@ class Framer(wiring.Component):
             UDP.destination_port: self.own.udp_port,
             UDP.length: ready.udp,
             GRADNIC.ver: VERSION,
-            GRADNIC.set: round_.gen[0],
-            GRADNIC.job: round_.job,
+            GRADNIC.set: sent.gen[0],
+            GRADNIC.job: self.round.job,
             GRADNIC.src: self.own.node,
-            GRADNIC.gen: round_.gen,
-            GRADNIC.tensor: round_.tensor,
         }
         fields |= {GRADNIC[name]: sent[name] for name in HEAD_FIELDS}
         head = Signal(8 * HEAD_BYTES)

@@ -164,14 +164,20 @@ class OffloadCard(wiring.Component):
         m.d.sync += was.eq(control)
         for name in ("clear", "start", "abort"):
             m.d.sync += getattr(core, name).eq(control[name] & ~was[name])
-        over, last_gen = Signal(), Signal(16, reset_less=True)
+        over = Signal()
+        last_tensor, last_gen = Signal(16, reset_less=True), Signal(16, reset_less=True)
         m.d.comb += [
             core.round.armed.eq(was.armed),
             core.round.over.eq(over),
+            core.round.last_tensor.eq(last_tensor),
             core.round.last_gen.eq(last_gen),
         ]
         with m.If(was.armed & ~control.armed):
-            m.d.sync += [over.eq(1), last_gen.eq(core.round.gen)]
+            m.d.sync += [
+                over.eq(1),
+                last_tensor.eq(core.round.tensor),
+                last_gen.eq(core.round.gen),
+            ]
 
         status, finished = core.status, Signal()
         m.d.comb += finished.eq(core.finished & was.armed)

@@ -476,6 +476,7 @@ class PacketMaker(wiring.Component):
                 head.imp.eq(tag.p.important),
                 head.lc.eq(tag.p.queue),
                 head.tos.eq(tag.p.tos),
+                *(head[name].eq(self.round[name]) for name in ("gen", "tensor")),
             ]
         with m.Elif(self.heads.ready):
             m.d.sync += busy.eq(0)

@@ -120,6 +120,7 @@ class PacketParser(wiring.Component):
             same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
             same_tensor=field(GRADNIC.tensor) == round_.tensor,
             same_gen=field(GRADNIC.gen) == round_.gen,
+            last_tensor=field(GRADNIC.tensor) == round_.last_tensor,
             older=~(round_.last_gen - field(GRADNIC.gen))[15],
         )
         index = Cat(
@@ -133,7 +134,7 @@ class PacketParser(wiring.Component):
             found=one.known_node.any(),
             sound=one.version & one.known & one.same_set,
             ready=round_.armed & one.same_tensor & one.same_gen,
-            stale=one.same_tensor & one.older & round_.over,
+            stale=one.last_tensor & one.older & round_.over,
         )
         m.d.comb += neighbors.addr.eq(two.neighbor)
         three = registered(m, 3, neighbor=neighbors.data)

@@ -60,6 +60,7 @@ Round = data.StructLayout(
     {
         "armed": 1,
         "over": 1,
+        "last_tensor": 16,
         "last_gen": 16,
         "job": 8,
         "tensor": 16,
@@ -74,9 +75,10 @@ Round = data.StructLayout(
         "layer": ceil_log2(N_LAYERS),
     }
 )
-"""The round under way; must not change while ``armed``. over, last_gen: there was a round before,
-and its number. t_probe: cycles between PROBEs. tos: of answers. rule: of `gradnic.hdl.spray`, with
-``spray``. tags, layer: of `gradnic.hdl.tagger`, for packets and PROBEs."""
+"""The round under way; must not change while ``armed``. over, last_tensor, last_gen: there was a
+round before, its tensor and its number. t_probe: cycles between PROBEs. tos: of answers. rule: of
+`gradnic.hdl.spray`, with ``spray``. tags, layer: of `gradnic.hdl.tagger`, for packets and
+PROBEs."""
 
 TagWrite = data.StructLayout(
     {"layer": 1, "dscp": 1, "threshold": 1, "address": ceil_log2(N_LAYERS), "value": 9}
@@ -102,7 +104,8 @@ def NeighborWrite(n_ports):
 
 
 HEAD_FIELDS = (
-    "op", "ph", "imp", "last", "retx", "ecn", "lc", "slot", "seq", "elems", "p0", "p1", "arg"
+    "op", "ph", "imp", "last", "retx", "ecn", "gen", "lc", "slot", "tensor", "seq", "elems", "p0",
+    "p1", "arg",
 )  # fmt: skip
 Head = data.StructLayout(
     {name: GRADNIC[name].width for name in HEAD_FIELDS}

@@ -97,7 +97,7 @@ class Receiver(wiring.Component):
         One pulse per range that is in memory.
     added, finals : Out(stream.Signature(chunk))
     controls : Out(stream.Signature(Control))
-        STOP, BITMAP and NOT_READY, for the sender.
+        STOP, BITMAP and NOT_READY of the round under way, for the sender.
     replies : Out(stream.Signature(Head))
     path_mark : Out(PathMark)
         Of packets that went to the sender.
@@ -310,7 +310,7 @@ class Receiver(wiring.Component):
         m.submodules.marked = marked = MarkShare()
         divided = Signal()  # a cycle late: it is known long before it is told
         m.d.sync += divided.eq(marked.known)
-        for name in ("ph", "slot", "arg", "lc", "path"):
+        for name in ("ph", "gen", "slot", "tensor", "arg", "lc", "path"):
             m.d.comb += to[name].eq(head[name])
         m.d.comb += [
             to.op.eq(Op.CONTROL),
@@ -366,7 +366,7 @@ class Receiver(wiring.Component):
                 m.d.sync += first.eq(place)
                 with m.If(is_own):
                     m.next = "READ"
-                with m.Elif(~is_data & ~is_probe):
+                with m.Elif(~is_data & ~is_probe & packet.arrival.ready):
                     m.d.comb += self.controls.valid.eq(1)
                     with m.If(self.controls.ready):
                         m.d.sync += self.heard.eq(1)
@@ -379,7 +379,7 @@ class Receiver(wiring.Component):
                     m.next = "REST"
                 with m.Elif(packet.arrival.ready):
                     m.next = "READ"
-                with m.Elif(is_data):
+                with m.Elif(~is_probe):
                     m.d.sync += self.dropped[Drop.NOT_READY].eq(1)
                     m.next = "REST"
                 with m.Elif(packet.arrival.stale):
@@ -463,6 +463,7 @@ class Receiver(wiring.Component):
                     m.next = "REST"
             with m.State("NOT_READY"):
                 m.d.comb += [self.replies.valid.eq(divided), to.p0.eq(Subtype.NOT_READY)]
+                m.d.comb += to.arg.eq(self.round.last_gen)
                 with m.If(self.replies.ready & divided):
                     m.next = "REST"
             with m.State("BITMAP"):

@@ -281,12 +281,13 @@ class Card:
 
     def _answered(self, header, body, source, path, now):
         """STOP, BITMAP, NOT_READY: what they say to the runs that they are about."""
+        round_ = self._held(header)
+        if isinstance(round_, str):
+            self.counters[round_] += 1
+            return []
         if header["ecn"]:
             self.sprays[source].mark((path - self.own.udp_port) % self.settings.n_paths)
         key = header["tensor"], header["gen"]
-        round_ = self.rounds.get(key)
-        if round_ is None:
-            return []
         subtype = header["p0"] & 15
         if subtype in (Subtype.STOP, Subtype.BITMAP):
             self.paces[source].echo(header["p1"], now - header["arg"] & 0xFFFFFFFF)

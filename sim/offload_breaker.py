@@ -77,6 +77,8 @@ class Setting:
         Settings of `gradnic.models.inceptionn`.
     own, others : mac, ip, node, udp_port of the card and of its three neighbors.
     job, tensor, gen : int
+    last_tensor, last_gen : int
+        Of the round that is over.
     data : (frames, lengths, group) of all data packets, group after group of `GROUPS`.
     asks : (frames, lengths) of PROBEs and answers.
     stops : (frames, lengths) that end the runs which the card sends.
@@ -90,6 +92,8 @@ class Setting:
             self.codec = {"mode": mode, "exponent": exponent, "prescale": prescale}
         self.job, self.tensor = int(rng.integers(256)), int(rng.integers(2**16))
         self.gen = int(rng.integers(2**16))
+        self.last_gen = (self.gen - 1) % 2**16
+        self.last_tensor = self.tensor if rng.random() < 0.5 else int(rng.integers(2**16))
         port = int(rng.integers(1024, 2**16))
         nodes = rng.choice(256, 4, replace=False)
         ips = rng.choice(2**32 - 1, 4, replace=False)
@@ -291,7 +295,7 @@ def _lengths(rng, frames, lengths, rows):
 def _claim(rng, frames, rows, setting):
     """Right in form: of another job, round, tensor, sender or place, often one nearby."""
     some, n = frames[rows], len(rows)
-    which = rng.integers(len(_CLAIMS) + 1, size=n)
+    which = rng.integers(len(_CLAIMS) + 2, size=n)
     for k, field in enumerate(_CLAIMS):
         mine = some[which == k]
         old, m = field.get(mine), int((which == k).sum())
@@ -310,6 +314,11 @@ def _claim(rng, frames, rows, setting):
         field.put(mine, values[who])
     sign(mine)
     some[which == len(_CLAIMS)] = mine
+    mine = some[which > len(_CLAIMS)]  # the round that is over
+    last = {"tensor": setting.last_tensor, "gen": setting.last_gen, "set": setting.last_gen & 1}
+    for name, value in last.items():
+        GRADNIC[name].put(mine, np.full(len(mine), value))
+    some[which > len(_CLAIMS)] = mine
     frames[rows] = some
 
 

@@ -355,6 +355,7 @@ void cluster_inject(void *self, int64_t node, int64_t port, int64_t at, int64_t 
 int64_t cluster_run(void *self, const Rules *rules, int64_t max_cycles, int64_t *done_at) {
 	Cluster &c = cluster(self);
 	c.rules = *rules;
+	c.sent.clear(), c.sent_bytes.clear(), c.given.clear();
 	int64_t begin = c.now;
 	size_t n_done = 0;
 	for (size_t n = 0; n < c.cards.size(); n++)

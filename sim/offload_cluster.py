@@ -317,6 +317,7 @@ class OffloadCluster:
         return {
             "armed": armed,
             "over": int(gen > GEN),
+            "last_tensor": TENSOR,
             "last_gen": gen - 1,
             "job": JOB,
             "tensor": TENSOR,

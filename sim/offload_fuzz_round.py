@@ -111,7 +111,7 @@ def _script(setting, parts):
         told["prescale"] &= 0xFF
         driver.set("codec", coded=1, norm=0, thc=0, paper=int(codec["mode"] == "paper"), **told)
     driver.write("t_probe", 2**24 - 1)
-    driver.set("round", tensor=setting.tensor, gen=(setting.gen - 1) % 2**16)
+    driver.set("round", tensor=setting.last_tensor, gen=setting.last_gen)
     driver.set("control", armed=1, clear=0, start=0, abort=0)
     driver.start(setting.tensor, setting.gen)
     for n, pauses in parts:  # reading keeps the bench awake

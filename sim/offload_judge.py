@@ -115,8 +115,8 @@ def judge(frames, lengths, marked, setting):
     came = undecided.copy()  # to the receiver
     is_data = h["op"] != Op.CONTROL
     is_probe = ~is_data & (h["p0"] & 15 == Subtype.PROBE)
-    decide(~is_data & ~is_probe, HEARD)
     mine = (h["tensor"] == setting.tensor) & (h["gen"] == setting.gen)
+    decide(~is_data & ~is_probe & mine, HEARD)
     told = setting.parameters(0)
     right = h["op"] == told["op"]
     if setting.codec:
@@ -124,11 +124,10 @@ def judge(frames, lengths, marked, setting):
     else:
         right &= (udp - 30 == 4 * h["elems"]) & (h["elems"] != 0)
     right &= h["tree"] == 0
-    decide(is_data & ~mine, Drop.NOT_READY)
+    decide(~is_probe & ~mine, Drop.NOT_READY)
     decide(is_data & ~right, Drop.CONFIG)
-    before = setting.gen - 1  # the round that is over
-    older = (before - h["gen"]) % 2**16 < 2**15
-    stale = undecided & ~mine & (h["tensor"] == setting.tensor) & older
+    older = (setting.last_gen - h["gen"]) % 2**16 < 2**15
+    stale = undecided & ~mine & (h["tensor"] == setting.last_tensor) & older
     refused = undecided & ~mine & ~stale
     decide(~mine & ~stale, Drop.NOT_READY)
     decide(stale, ANSWERED)
@@ -216,13 +215,14 @@ def _answers(flat, h, setting, neighbor, came, stale, refused, probes, group, nu
     UDP.length.put(out, udp)
     IPV4.total_length.put(out, udp + 20)
     UDP.source_port.put(out, UDP.source_port.get(flat[at]))
-    told = {name: asked[name] for name in ("ph", "slot", "arg", "lc", "seq", "elems")}
+    told = {name: asked[name] for name in ("ph", "slot", "tensor", "lc", "seq", "elems")}
+    told |= {name: asked[name] for name in ("gen", "set")}
+    told["arg"] = np.where(refused[at], setting.last_gen, asked["arg"])
     told["ecn"] = probes[at] & (IPV4.ecn.get(flat[at]) == 3)
     told["seq"] = np.where(bitmaps, asked["seq"] & ~7, asked["seq"])
     told["elems"] = np.where(bitmaps, n_bits, asked["elems"])
     told |= {"op": Op.CONTROL, "imp": 1, "p0": subtype, "p1": share, "job": setting.job}
-    told |= {"src": setting.own.node, "gen": setting.gen, "set": setting.gen & 1}
-    told |= {"tensor": setting.tensor}
+    told["src"] = setting.own.node
     for name, value in told.items():
         GRADNIC[name].put(out, np.broadcast_to(value, len(at)))
     packed = np.packbits(bits, axis=1, bitorder="little")

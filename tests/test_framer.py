@@ -14,7 +14,7 @@ from gradnic.offload import Subtype
 
 GRID = [(1, 1), (0.5, 1), (1, 0.3), (0.6, 0.6)]
 OWN = {"mac": 0x020000000011, "ip": 0x0A0000FE, "node": 17, "udp_port": 50861}
-ROUND = {"armed": 1, "job": 5, "tensor": 0x1234, "gen": 0xBEEF}
+ROUND = {"armed": 1, "job": 5}
 NEIGHBORS = {
     0: {"valid": 1, "node": 3, "port": 1, "mac": 0x0200FFFFFF03, "ip": 0xFFFFFFFF},
     9: {"valid": 1, "node": 0, "port": 2, "mac": 0x020000000000, "ip": 0x0A000001},
@@ -35,7 +35,9 @@ def packets(rng, n_bytes, n):
             "last": int(rng.integers(2)),
             "retx": int(rng.integers(2)),
             "lc": int(rng.integers(8)),
+            "gen": int(rng.integers(2**16)),
             "slot": int(rng.integers(2**13)),
+            "tensor": int(rng.integers(2**16)),
             "seq": int(rng.integers(2**24)),
             "elems": int(rng.integers(2**16)),
             "p0": int(rng.integers(256)),
@@ -55,8 +57,7 @@ def golden(head, payload):
     fields = {
         name: value for name, value in head.items() if name not in ("neighbor", "tos", "path")
     }
-    fields |= {name: ROUND[name] for name in ("job", "tensor", "gen")}
-    fields |= {"set": ROUND["gen"] & 1, "src": OWN["node"]}
+    fields |= {"set": head["gen"] & 1, "job": ROUND["job"], "src": OWN["node"]}
     ends = [
         SimpleNamespace(mac=x["mac"], ip=x["ip"], udp_port=OWN["udp_port"]) for x in (OWN, neighbor)
     ]

@@ -149,8 +149,9 @@ async def a_round_over_registers(dut):
     ):
         await bench.streams["mac_rx"].send(AxiStreamFrame(frame))
     answer = GRADNIC.parse(await bench.frame("mac_tx"))
-    wanted = {"p0": Subtype.NOT_READY, "seq": 1, "elems": 2, "slot": 7, "arg": 0x1234, "src": 1}
-    assert {name: answer[name] for name in wanted} == wanted
+    wanted = {"seq": 1, "elems": 2, "slot": 7, "tensor": 3, "gen": 9, "set": 1, "src": 1}
+    refused = wanted | {"p0": Subtype.NOT_READY, "arg": 0}
+    assert {name: answer[name] for name in refused} == refused
     assert await bench.frame("host_rx") == foreign
     await bench.streams["host_tx"].send(AxiStreamFrame(foreign))
     assert await bench.frame("mac_tx") == foreign
@@ -171,6 +172,17 @@ async def a_round_over_registers(dut):
     await bench.registers.write_dword(driver.map["events"].offset, 1)
     await ClockCycles(dut.clk, 10)
     assert dut.interrupt.value == 0
+
+    # the same PROBE while the next round, of another tensor, is under way
+    recorder.log = []
+    driver.set("control", armed=0, clear=0, start=0, abort=0)
+    driver.set("round", tensor=4, gen=10)
+    driver.set("control", armed=1, clear=0, start=0, abort=0)
+    await bench.play(recorder)
+    await bench.streams["mac_rx"].send(AxiStreamFrame(gradnic_frame(OTHER, OWN, 2, claim, b"")))
+    answer = GRADNIC.parse(await bench.frame("mac_tx"))
+    over = wanted | {"p0": Subtype.STOP, "arg": 0x1234}
+    assert {name: answer[name] for name in over} == over
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")

@@ -14,7 +14,7 @@ from gradnic.sim import frames as makers
 from gradnic.sim import offload_run
 from gradnic.sim.offload_cluster import OffloadCluster
 
-from gradnic.formats import ETHERNET, GRADNIC, IPV4, UDP, Op
+from gradnic.formats import ETHERNET, GRADNIC, Op
 
 BAD = LinkFaults(loss=0.05, duplicate=0.05, reorder=300, seed=3)
 WORSE = LinkFaults(loss=0.2, duplicate=0.1, reorder=1000, seed=4)
@@ -83,14 +83,19 @@ def test_loss_stays_within_its_bound(codec):
 
 
 def test_rounds_follow_each_other():
-    """Late packets of a round that is over change nothing; a slow card is waited for."""
+    """All frames of a round come again in the next, STOPs too, and change nothing."""
     table, topology = plan("ring:2", "ring")
     cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
+    rng = np.random.default_rng(4)
     for gen in range(1, 5):
         x = gradients(2, 700, seed=gen)
-        result = cluster.run(x, BAD, gen=gen)
+        result = cluster.run(x, WORSE, gen=gen, max_cycles=50_000)
         assert result.cycles is not None
         np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
+        for frame in 10 * result.frames:
+            node = frame[ETHERNET.source.byte - 1]
+            port = cluster.books[node][1 - node].port
+            cluster.inject(node, port, int(rng.integers(result.cycles)), frame)
 
 
 def test_sums_under_other_norms_are_refused():
@@ -138,51 +143,6 @@ def test_foreign_frames_pass_untouched():
     np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
     for node in sent:
         assert cluster.to_host(1 - node, cluster.books[1 - node][node].port) == sent[node]
-
-
-CLAIMS = ("ver", "op", "job", "src", "gen", "tensor")  # of others: no packet may carry these here
-
-
-def broken(rng, frame):
-    """A frame that is cut, lies about its length, is hit in its heads, or claims to be another.
-
-    UDP checksums are 0, so a changed byte behind the UDP head is for the Ethernet FCS to find.
-    """
-    frame = bytearray(frame)
-    kind = int(rng.integers(4))
-    if kind == 0:
-        return bytes(frame[: rng.integers(14, len(frame))])
-    if kind == 1:
-        at = IPV4.total_length if rng.random() < 0.5 else UDP.length
-        at.put(frame, at.get(frame) ^ 1 << int(rng.integers(11)))
-    elif kind == 2:
-        at = int(rng.integers(ETHERNET.source.byte, UDP.start))
-        frame[at] ^= int(rng.integers(1, 256))
-    else:
-        field = GRADNIC[rng.choice(CLAIMS)]
-        field.put(frame, field.get(frame) ^ 1 << int(rng.integers(field.width)))
-    return bytes(frame)
-
-
-def test_broken_frames_change_nothing():
-    table, topology = plan("ring:2", "ring")
-    cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
-    frames = cluster.run(gradients(2, 700)).frames
-    rng = np.random.default_rng(6)
-    for k in range(2000):
-        frame = bytearray(frames[rng.integers(len(frames))])
-        GRADNIC.gen.put(frame, 2)  # the round that comes
-        GRADNIC.set.put(frame, 0)
-        node = frame[ETHERNET.source.byte - 1]
-        port = cluster.books[node][1 - node].port
-        cluster.inject(node, port, 8 * k, broken(rng, frame))
-    x = gradients(2, 700, seed=2)
-    result = cluster.run(x, LinkFaults(loss=0.05), gen=2)
-    np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
-    counts = [cluster.counts(node) for node in range(2)]
-    for reason in ("length", "checksum", "format", "owner"):
-        assert sum(count[reason] for count in counts) > 5
-    assert not any(count["outside"] for count in counts)
 
 
 def test_a_child_that_never_sends_is_waited_for():
