@@ -380,6 +380,8 @@ class OffloadDriver(Driver):
     def start(self, tensor, gen, *, timeout=1.0):
         """Arm a round and begin; the gradient must be in place.
 
+        gen : number of the round, the same at all nodes, one more each time (modulo 2**16),
+        whatever the tensor: packets of other rounds are told by it.
         ValueError if the card was built without the round's codec.
         """
         codec = self.get("codec")

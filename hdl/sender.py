@@ -42,11 +42,10 @@ def up_to(last):
 class Sender(wiring.Component):
     """Keeps each run until its STOP: sends what its mask says, then a PROBE, again every t_probe.
 
-    A BITMAP that answers the latest PROBE of a run makes its zeros the new mask; of what is sent
-    again, important packets go first. At most `N_RUNS`
-    runs are under way; further messages wait. Runs take turns, a whole mask each; a mask takes 256
-    cycles at least. STOP and BITMAP of runs that are not known, and NOT_READY, change nothing: the
-    next PROBE asks again.
+    A BITMAP that answers a PROBE behind the last packet of a run makes its zeros the new mask; of
+    what is sent again, important packets go first. At most `N_RUNS` runs are under way; further
+    messages wait. Runs take turns, a whole mask each; a mask takes 256 cycles at least. STOP and
+    BITMAP of runs that are not known, and NOT_READY, change nothing: the next PROBE asks again.
 
     Members
     -------
@@ -104,14 +103,16 @@ class Sender(wiring.Component):
         return m
 
     def _memories(self, m):
-        """Runs, masks and stamps; each is read by the walker and by what takes the answers."""
+        """Runs and masks, and when each run's last PROBE left, for the walker, and the first behind
+        its last packet, for what takes the answers."""
         m.submodules.run_memory = runs = memory.Memory(shape=Run, depth=N_RUNS, init=[])
         m.submodules.mask_memory = masks = memory.Memory(shape=RUN, depth=N_RUNS, init=[])
         m.submodules.stamp_memory = stamps = memory.Memory(shape=32, depth=N_RUNS, init=[])
+        m.submodules.asked_memory = asked = memory.Memory(shape=32, depth=N_RUNS, init=[])
         self.run_write, self.mask_write = runs.write_port(), masks.write_port()
-        self.stamp_write = stamps.write_port()
+        self.stamp_write, self.asked_write = stamps.write_port(), asked.write_port()
         self.run_reads = [runs.read_port(domain="comb") for _ in range(2)]
-        self.stamp_reads = [stamps.read_port(domain="comb") for _ in range(2)]
+        self.stamp_read, self.asked_read = (one.read_port(domain="comb") for one in (stamps, asked))
         self.mask_read = masks.read_port(domain="comb")
 
     def _enter(self, m, runs, busy):
@@ -162,7 +163,8 @@ class Sender(wiring.Component):
         packet, state = queue.i.p, Signal(State)
         stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
         age, stamp = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        reads, stamps, masks = self.run_reads[0], self.stamp_reads[0], self.mask_read
+        asks_anew = Signal(reset_less=True)  # packets were sent since the run's last PROBE
+        reads, stamps, masks = self.run_reads[0], self.stamp_read, self.mask_read
         m.d.comb += [
             *(port.addr.eq(at) for port in (reads, stamps, masks)),
             walk.geometry.eq(self.round.geometry),
@@ -183,8 +185,8 @@ class Sender(wiring.Component):
             packet.retx.eq(self.resent.bit_select(at, 1)),
             packet.last.eq(walk.ends_tensor),
             packet.stamp.eq(self.now),
-            self.stamp_write.addr.eq(at),
-            self.stamp_write.data.eq(self.now),
+            *(port.addr.eq(at) for port in (self.stamp_write, self.asked_write)),
+            *(port.data.eq(self.now) for port in (self.stamp_write, self.asked_write)),
         ]
         here = Signal(N_RUNS, reset_less=True)  # bit `at`, a cycle late: it stays for four
         m.d.sync += here.eq(Cat(at == k for k in range(N_RUNS)))
@@ -223,6 +225,7 @@ class Sender(wiring.Component):
                     stood.eq(0),
                     selects.eq(packet.retx),
                     left_some.eq(0),
+                    asks_anew.eq(state == State.SENDING),
                 ]
                 m.next = "LOOK"
                 with m.If(state == State.SENDING):
@@ -282,6 +285,7 @@ class Sender(wiring.Component):
                     packet.number.eq(run.place.number),
                     packet.elems.eq(run.n_less_1 + 1),
                     self.stamp_write.en.eq(queue.i.ready),
+                    self.asked_write.en.eq(queue.i.ready & asks_anew),
                 ]
                 with m.If(queue.i.ready):
                     become(State.WAITING)
@@ -297,7 +301,7 @@ class Sender(wiring.Component):
         told = answers.o.p
         which = Signal(range(N_RUNS))
         run = Signal(Run, reset_less=True)
-        stamp = Signal(32, reset_less=True)
+        asked = Signal(32, reset_less=True)
         busy, matches = Signal(), Signal()
         end, asked_end = Signal(25), Signal(25)
         body, wanted = Signal(RUN), Signal(RUN)
@@ -307,17 +311,17 @@ class Sender(wiring.Component):
         hit = Signal()
         chosen = Signal(N_RUNS, reset_less=True)
         first, is_stop = run.place.number, told.subtype == Subtype.STOP
-        m.d.comb += [self.run_reads[1].addr.eq(which), self.stamp_reads[1].addr.eq(which)]
+        m.d.comb += [self.run_reads[1].addr.eq(which), self.asked_read.addr.eq(which)]
         for k, state in enumerate(self.states):
             with m.If(chosen[k]):
                 # a cycle late, which is safe: only an answer ends the waiting
                 m.d.sync += waiting.eq(state == State.WAITING)
         m.d.sync += [
             run.eq(self.run_reads[1].data),
-            stamp.eq(self.stamp_reads[1].data),
+            asked.eq(self.asked_read.data),
             end.eq(first + run.n_less_1 + 1),
             asked_end.eq(told.seq + told.elems),
-            right_kind.eq(is_stop | ((told.subtype == Subtype.BITMAP) & (told.arg == stamp))),
+            right_kind.eq(is_stop | ((told.subtype == Subtype.BITMAP) & ~(told.arg - asked)[31])),
             starts.eq(told.seq == Cat(first[:3] & is_stop.replicate(3), first[3:])),
             kin.eq((run.ph == told.ph) & (run.neighbor == told.neighbor)),
             same.eq(kin & starts & right_kind),

@@ -150,6 +150,7 @@ class OffloadCluster:
             layout = Layout.fit(table.rows)
         rows = int(np.bincount(table.rows["node"]).max())
         self.n_ranks = _size(n_ranks + 1, 4, 8, 15)
+        self._rounds = [None] * table.n_nodes  # (tensor, gen) of each card
         self._library, self._ports = build(
             layout,
             n_bytes=n_bytes,
@@ -309,18 +310,18 @@ class OffloadCluster:
             return {"thc": 1, "levels": levels, **settings}
         return {}
 
-    def _round(self, armed, gen):
+    def _round(self, armed, tensor, gen, before):
         plan = self.plan
         last = (plan.n_elems - 1) // plan.chunk
         rest = plan.n_elems - last * plan.chunk
         last_per_chunk = -(-rest // plan.packet)
         return {
             "armed": armed,
-            "over": int(gen > GEN),
-            "last_tensor": TENSOR,
-            "last_gen": gen - 1,
+            "over": int(before is not None),
+            "last_tensor": before[0] if before else 0,
+            "last_gen": before[1] if before else 0,
             "job": JOB,
-            "tensor": TENSOR,
+            "tensor": tensor,
             "gen": gen,
             "geometry": {
                 "packet": plan.packet // UNIT,
@@ -394,48 +395,19 @@ class OffloadCluster:
             max_cycles=None):  # fmt: skip
         """One all-reduce of `values`, (n_nodes, n_elems); a `Result`.
 
-        values : what each node adds: float32, uint32 norms, or THC indices. faults :
-        `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link.
+        values : what each node adds: float32, uint32 norms, or THC indices. Others : see `advance`.
         """
-        n_nodes, faults = self.table.n_nodes, faults or LinkFaults()
+        n_nodes = self.table.n_nodes
         if values.shape != (n_nodes, self.n_elems):
             raise ValueError(f"values must be ({n_nodes}, {self.n_elems}), not {values.shape}")
-        is_thc = isinstance(self.codec, Thc)
-        kind = np.dtype(np.uint8 if is_thc else self.codec.dtype).newbyteorder("<")
         for node, mine in enumerate(values):
-            octets = thc.pack(mine, 4) if is_thc else mine.astype(kind).tobytes()
-            memory = self._memory(node, 0, 2 * self.result_at)
-            memory[: len(octets)] = np.frombuffer(octets, np.uint8)
-            memory[self.result_at :] = 0xEE
-            self._memory(node, 1, self.result_at * self.n_ranks)[:] = 0xDD
-            self._set(node, "round", self._round(0, gen))
-            self._set(node, "clear", 1)
-            self._tick(node)
-            self._set(node, "clear", 0)
-            self._tick(node, 2)
-            while self._get(node, "clearing"):
-                self._tick(node)
-            self._set(node, "round", self._round(1, gen))
-            self._tick(node, 4)
-            self._set(node, "start", 1)
-            self._tick(node)
-            self._set(node, "start", 0)
-        rules = _Rules(
-            link_bytes or self.n_bytes, memory_latency, int(faults.loss * 2**32),
-            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
-            *self.queues,
-        )  # fmt: skip
-        done = np.zeros(n_nodes, np.int64)
-        cycles = self._library.cluster_run(
-            self._self, ctypes.byref(rules), max_cycles or 2_000_000, done.ctypes.data
+            self.start(node, mine, gen)
+        cycles, done = self.advance(
+            faults, link_bytes=link_bytes, memory_latency=memory_latency, max_cycles=max_cycles
         )
-        replicas = []
-        for node in range(n_nodes):
-            raw = self._memory(node, 0, 2 * self.result_at)[self.result_at :]
-            replicas.append(raw[: self.n_elems * self.elem_bytes].copy().view(kind))
+        replicas = [self.replica(node) for node in range(n_nodes)]
         sent, frames = self._sent()
         status = [self._status(node) for node in range(n_nodes)]
-        cycles = None if cycles < 0 else int(cycles)
         counts = [self.counts(node) for node in range(n_nodes)]
         dropped, marked = (
             sum(c[f"switch_{what}"] for c in counts) for what in ("dropped", "marked")
@@ -443,6 +415,57 @@ class OffloadCluster:
         return Result(
             cycles, done, np.stack(replicas), sent, frames, status, self._given(), dropped, marked
         )
+
+    @property
+    def _kind(self):
+        is_thc = isinstance(self.codec, Thc)
+        return np.dtype(np.uint8 if is_thc else self.codec.dtype).newbyteorder("<")
+
+    def start(self, node, values, gen, tensor=TENSOR):
+        """End a card's round and start its next with `values`, while all others stand still."""
+        octets = values.astype(self._kind).tobytes()
+        if isinstance(self.codec, Thc):
+            octets = thc.pack(values, 4)
+        memory = self._memory(node, 0, 2 * self.result_at)
+        memory[: len(octets)] = np.frombuffer(octets, np.uint8)
+        memory[self.result_at :] = 0xEE
+        self._memory(node, 1, self.result_at * self.n_ranks)[:] = 0xDD
+        before, self._rounds[node] = self._rounds[node], (tensor, gen)
+        self._set(node, "round", self._round(0, tensor, gen, before))
+        self._set(node, "clear", 1)
+        self._tick(node)
+        self._set(node, "clear", 0)
+        self._tick(node, 2)
+        while self._get(node, "clearing"):
+            self._tick(node)
+        self._set(node, "round", self._round(1, tensor, gen, before))
+        self._tick(node, 4)
+        self._set(node, "start", 1)
+        self._tick(node)
+        self._set(node, "start", 0)
+
+    def advance(self, faults=None, *, link_bytes=None, memory_latency=40, max_cycles=None):
+        """Let the cards run until all have finished their rounds, or for `max_cycles`.
+
+        Returns (cycles, or None if some have not finished; int64 (n_nodes,), when each had, or -1).
+        faults : `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link.
+        """
+        faults = faults or LinkFaults()
+        rules = _Rules(
+            link_bytes or self.n_bytes, memory_latency, int(faults.loss * 2**32),
+            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
+            *self.queues,
+        )  # fmt: skip
+        done = np.zeros(self.table.n_nodes, np.int64)
+        cycles = self._library.cluster_run(
+            self._self, ctypes.byref(rules), max_cycles or 2_000_000, done.ctypes.data
+        )
+        return None if cycles < 0 else int(cycles), done
+
+    def replica(self, node):
+        """What a card has written into its memory so far, as in `Result`."""
+        raw = self._memory(node, 0, 2 * self.result_at)[self.result_at :]
+        return raw[: self.n_elems * self.elem_bytes].copy().view(self._kind)
 
     def _sent(self):
         records, octets = ctypes.c_void_p(), ctypes.c_void_p()

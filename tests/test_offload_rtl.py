@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from gradnic.models.offload_cluster import LinkFaults
+from gradnic.models.offload_cluster import LinkFaults, all_reduce
 from gradnic.models.offload_codec import Raw, Thc
 from gradnic.models.schedules import build
 from gradnic.models.schedules.rows import compile_table
@@ -96,6 +96,35 @@ def test_rounds_follow_each_other():
             node = frame[ETHERNET.source.byte - 1]
             port = cluster.books[node][1 - node].port
             cluster.inject(node, port, int(rng.integers(result.cycles)), frame)
+
+
+def test_each_card_goes_on_when_it_has_finished():
+    """Some are in the next round, of another tensor, while others still ask about the last."""
+    table, topology = plan("mesh:2x2", "multitree")
+    cluster = OffloadCluster(table, topology, 1000, Raw(4), packet=64, t_probe=600)
+    faults = LinkFaults(loss=0.2, duplicate=0.1, reorder=150, seed=4)
+    rounds = [gradients(4, 1000, seed) for seed in range(4)]
+    rng = np.random.default_rng(8)
+    n_done, idle, begins = [0] * 4, [True] * 4, rng.integers(1000, size=4)
+    replicas = [{} for _ in rounds]
+    for now in range(0, 100_000, 100):
+        for node, k in enumerate(n_done):
+            if idle[node] and k < len(rounds) and now >= begins[node]:
+                cluster.start(node, rounds[k][node], gen=0xFFFE + k & 0xFFFF, tensor=1 + k % 2)
+                idle[node] = False
+        _, done = cluster.advance(faults, max_cycles=100)
+        for node in np.flatnonzero((done >= 0) & ~np.array(idle)):
+            replicas[n_done[node]][node] = cluster.replica(node)
+            n_done[node], idle[node] = n_done[node] + 1, True
+            begins[node] = now + rng.choice([0, 1000])
+        if min(n_done) == len(rounds):
+            break
+    assert n_done == [len(rounds)] * 4
+    for x, got in zip(rounds, replicas, strict=True):
+        want, _ = all_reduce(cluster.plan, cluster.codec, x, np.array, {})
+        for replica in got.values():
+            np.testing.assert_array_equal(replica.view(np.uint32), want.view(np.uint32))
+    assert sum(cluster.counts(node)["not_ready"] for node in range(4)) > 10
 
 
 def test_sums_under_other_norms_are_refused():

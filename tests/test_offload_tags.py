@@ -13,7 +13,7 @@ from gradnic.models.offload_codec import Inceptionn, Raw
 from gradnic.models.schedules import build
 from gradnic.models.schedules.rows import compile_table
 from gradnic.models.topology import parse
-from gradnic.sim.offload_cluster import JOB, TENSOR, OffloadCluster
+from gradnic.sim.offload_cluster import GEN, JOB, TENSOR, OffloadCluster
 
 from gradnic.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.offload import Subtype
@@ -148,7 +148,8 @@ def test_a_marked_path_is_left():
     cluster = cards(Raw(2), skew=50, rule=LEAST_MARKED)
     own, other = (cluster.books[0][node] for node in range(2))
     base = own.udp_port
-    stop = {"op": Op.CONTROL, "p0": Subtype.STOP, "ecn": 1, "src": 1, "job": JOB, "tensor": TENSOR}
+    stop = {"op": Op.CONTROL, "p0": Subtype.STOP, "ecn": 1, "src": 1, "job": JOB}
+    stop |= {"tensor": TENSOR, "gen": GEN, "set": GEN & 1}
     for path in (3, 6):
         told = gradnic_frame(replace(other, udp_port=base + path), own, 2, stop, b"")
         cluster.inject(0, other.port, path, told)

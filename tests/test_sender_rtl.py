@@ -112,3 +112,26 @@ def test_important_packets_go_again_first(n):
         return bench.ctx.get(bench.dut.drained)
 
     assert Bench(n).play(script) == 1
+
+
+def test_bitmaps_of_any_probe_behind_the_last_packet_are_believed():
+    """A round trip may be longer than the time between two PROBEs; what is on its way stays so."""
+
+    async def script(bench):
+        bench.ctx.set(bench.dut.round.t_probe, 300)
+        (*_, first), (*none, second) = await bench.turn(), await bench.turn()
+        assert none == [[], []]
+        await bench.answer(Subtype.BITMAP, first, {3})
+        *sent, third = await bench.turn()
+        assert sent == [[3], [1]]
+        await bench.answer(Subtype.BITMAP, second, {2})
+        *none, fourth = await bench.turn()
+        assert none == [[], []]
+        await bench.answer(Subtype.BITMAP, third, {1})
+        *sent, _ = await bench.turn()
+        assert sent == [[1], [1]]
+        await bench.answer(Subtype.BITMAP, fourth, {0})
+        *none, _ = await bench.turn()
+        assert none == [[], []]
+
+    Bench(5).play(script)
