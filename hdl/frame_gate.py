@@ -4,12 +4,13 @@ Plumbing: no golden model of its own.
 """
 
 from amaranth.hdl import Mux, Signal
-from amaranth.lib import data, stream
+from amaranth.lib import data, stream, wiring
 
 from .checksum import FrameCheck, Verdict
 from .fifo import FIFO
 from .frame_store import COUNT_WIDTH, FrameStore
 from .pipeline import delayed, delayed_flag
+from .streams import Slice
 
 
 def store_and_check(m, parser, *, n_slots, n_frames):
@@ -29,7 +30,10 @@ def store_and_check(m, parser, *, n_slots, n_frames):
     m.submodules.verdicts = verdicts = FIFO(Verdict(n), 2 * n_frames)
     record = data.StructLayout({"facts": parser.facts.p.shape(), "n_beats": COUNT_WIDTH})
     records = stream.Signature(record).create(path=("records",))
-    beat, facts = parser.beats, parser.facts
+    # the parser's queue stands far away: nothing goes there and back in a cycle
+    m.submodules.arrived = arrived = Slice(parser.facts.p.shape(), half_rate=True)
+    wiring.connect(m, parser.facts, arrived.i)
+    beat, facts = parser.beats, arrived.o
     first, goes = Signal(init=1), Signal()
     opens = Signal()  # facts of the next frame are in `known`, and `info` waits for its first beat
     info = Signal.like(facts.p.check, reset_less=True)
