@@ -82,7 +82,9 @@ class RunSplitter(wiring.Component):
         packets = Signal(NUMBER_WIDTH, reset_less=True)
         chunk = Signal(CHUNK_WIDTH, reset_less=True)
         run = Signal(Run, reset_less=True)
+        # settled long before a run is offered: peers stand far away
         peer = Signal.like(message.sends[0].peer, reset_less=True)
+        neighbor = Signal.like(run.neighbor, reset_less=True)
         index = Signal(range(RUN))
         stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
         stands = Signal()  # stood == LATENCY
@@ -98,6 +100,8 @@ class RunSplitter(wiring.Component):
         m.d.sync += [
             final.eq(message.first + message.count),
             ends_message.eq(final == cut.last_chunk),
+            neighbor.eq(self.peers[peer]),
+            run.neighbor.eq(neighbor),
         ]
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
@@ -171,7 +175,6 @@ class RunSplitter(wiring.Component):
                     m.next = "START"
             with m.State("START"):
                 m.d.sync += [
-                    run.neighbor.eq(self.peers[peer]),
                     run.place.eq(place),
                     index.eq(0),
                     stood.eq(1),

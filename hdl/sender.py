@@ -150,7 +150,7 @@ class Sender(wiring.Component):
     def _walk(self, m):
         """Looks at a run in 4 cycles, and sends what is due: the number of the run looked at."""
         m.submodules.walk = walk = PacketWalk()
-        m.submodules.queue = queue = FIFO(Packet, 4)
+        m.submodules.queue = queue = FIFO(Packet, 4, half_rate=True)
         wiring.connect(m, queue.o, wiring.flipped(self.packets))
         at = Signal(range(N_RUNS))
         run, place = Signal(Run, reset_less=True), Signal(Place, reset_less=True)

@@ -57,6 +57,7 @@ class Summing(wiring.Component):
                 "alone": 1,  # none
             }
         )
+        self.step = data.StructLayout({"op": Op, "alone": 1, "begins": 1})  # a beat of a rank
         beat = stream.Signature(Beat(32 * n_lanes))
         super().__init__(
             {
@@ -92,16 +93,25 @@ class Summing(wiring.Component):
         sums = reduce.sums
         partials = reduce.partials
 
+        # The walk is ahead of the beats, which come from afar: what they wait for does not reach it.
+        m.submodules.steps = steps = FIFO(self.step, 4)
         moved = Signal()
         begins, repeats, now, _, _, _ = self._walk(m, "in", entering.o, moved)
+        step, from_own = steps.o.p, steps.o.p.begins
+        comes = Mux(from_own, self.own.valid, again.o.valid)
         m.d.comb += [
-            moved.eq(partials.valid & partials.ready),
-            partials.p.op.eq(now.op),
-            partials.p.alone.eq(now.alone),
-            partials.p.data.eq(Mux(begins, self.own.p.data, again.o.p.data)),
-            partials.valid.eq((begins & self.own.valid) | (repeats & again.o.valid)),
-            self.own.ready.eq(partials.ready & begins),
-            again.o.ready.eq(partials.ready & repeats),
+            steps.i.valid.eq(begins | repeats),
+            steps.i.p.begins.eq(begins),
+            steps.i.p.op.eq(now.op),
+            steps.i.p.alone.eq(now.alone),
+            moved.eq(steps.i.valid & steps.i.ready),
+            partials.p.op.eq(step.op),
+            partials.p.alone.eq(step.alone),
+            partials.p.data.eq(Mux(from_own, self.own.p.data, again.o.p.data)),
+            partials.valid.eq(steps.o.valid & comes),
+            steps.o.ready.eq(partials.ready & comes),
+            self.own.ready.eq(partials.ready & steps.o.valid & from_own),
+            again.o.ready.eq(partials.ready & steps.o.valid & ~from_own),
         ]
         wiring.connect(m, wiring.flipped(self.contributions), reduce.contributions)
 
