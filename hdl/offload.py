@@ -232,7 +232,9 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, scheduler.issues, sender.messages)
         wiring.connect(m, sender.packets, maker.packets)
         wiring.connect(m, receiver.controls, sender.controls)
-        wiring.connect(m, maker.own, receiver.own)
+        m.submodules.terminals = terminals = Slice(maker.own.p.shape(), half_rate=True)
+        wiring.connect(m, maker.own, terminals.i)
+        wiring.connect(m, terminals.o, receiver.own)
         gone, left = step(m, "left", sender.left, CHUNK_WIDTH)
         m.d.comb += gone.eq(sender.left.payload)
         for name, events in (

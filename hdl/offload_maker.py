@@ -31,7 +31,7 @@ from .offload_types import (
 from .pipeline import copied, credit
 from .primitives import one_hot
 from .reduce import Op as SumOp
-from .streams import Beat, BlockFIFO
+from .streams import Beat, BlockFIFO, Slice
 from .summing import Summing
 from .tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 
@@ -136,7 +136,10 @@ class PacketMaker(wiring.Component):
             m.submodules.compressor = self.compressor
         self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, packs, to_tag)
         self._finish(m, summing.sums, goals.o, tagger.floats)
-        self._heads(m, told.o, tagger.tags)
+        # the tagger stands far away: nothing goes there and back in a cycle
+        m.submodules.tagged = tagged = Slice(tagger.tags.p.shape(), half_rate=True)
+        wiring.connect(m, tagger.tags, tagged.i)
+        self._heads(m, told.o, tagged.o)
         return m
 
     def _levels(self, m, name, values, summed):

@@ -84,6 +84,7 @@ class RunSplitter(wiring.Component):
         run = Signal(Run, reset_less=True)
         # settled long before a run is offered: peers stand far away
         peer = Signal.like(message.sends[0].peer, reset_less=True)
+        asked = Signal.like(peer, reset_less=True)
         neighbor = Signal.like(run.neighbor, reset_less=True)
         index = Signal(range(RUN))
         stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
@@ -100,7 +101,8 @@ class RunSplitter(wiring.Component):
         m.d.sync += [
             final.eq(message.first + message.count),
             ends_message.eq(final == cut.last_chunk),
-            neighbor.eq(self.peers[peer]),
+            asked.eq(peer),
+            neighbor.eq(self.peers[asked]),
             run.neighbor.eq(neighbor),
         ]
         with m.FSM() as fsm:

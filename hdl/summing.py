@@ -57,7 +57,15 @@ class Summing(wiring.Component):
                 "alone": 1,  # none
             }
         )
-        self.step = data.StructLayout({"op": Op, "alone": 1, "begins": 1})  # a beat of a rank
+        self.step = data.StructLayout(
+            {
+                "op": Op,
+                "alone": 1,
+                "begins": 1,  # of the first rank
+                "ends": 1,  # the last beat of its rank
+                "final": 1,  # of the last rank
+            }
+        )
         beat = stream.Signature(Beat(32 * n_lanes))
         super().__init__(
             {
@@ -93,70 +101,66 @@ class Summing(wiring.Component):
         sums = reduce.sums
         partials = reduce.partials
 
-        # The walk is ahead of the beats, which come from afar: what they wait for does not reach it.
-        m.submodules.steps = steps = FIFO(self.step, 4)
-        moved = Signal()
-        begins, repeats, now, _, _, _ = self._walk(m, "in", entering.o, moved)
-        step, from_own = steps.o.p, steps.o.p.begins
-        comes = Mux(from_own, self.own.valid, again.o.valid)
+        step = self._steps(m, "in", entering.o)
+        comes = Mux(step.p.begins, self.own.valid, again.o.valid)
         m.d.comb += [
-            steps.i.valid.eq(begins | repeats),
-            steps.i.p.begins.eq(begins),
-            steps.i.p.op.eq(now.op),
-            steps.i.p.alone.eq(now.alone),
-            moved.eq(steps.i.valid & steps.i.ready),
-            partials.p.op.eq(step.op),
-            partials.p.alone.eq(step.alone),
-            partials.p.data.eq(Mux(from_own, self.own.p.data, again.o.p.data)),
-            partials.valid.eq(steps.o.valid & comes),
-            steps.o.ready.eq(partials.ready & comes),
-            self.own.ready.eq(partials.ready & steps.o.valid & from_own),
-            again.o.ready.eq(partials.ready & steps.o.valid & ~from_own),
+            partials.p.op.eq(step.p.op),
+            partials.p.alone.eq(step.p.alone),
+            partials.p.data.eq(Mux(step.p.begins, self.own.p.data, again.o.p.data)),
+            partials.valid.eq(step.valid & comes),
+            step.ready.eq(partials.ready & comes),
+            self.own.ready.eq(partials.ready & step.valid & step.p.begins),
+            again.o.ready.eq(partials.ready & step.valid & ~step.p.begins),
         ]
         wiring.connect(m, wiring.flipped(self.contributions), reduce.contributions)
 
-        left = Signal()
-        _, _, _, ends, inner, final = self._walk(m, "out", leaving.o, left)
+        step = self._steps(m, "out", leaving.o)
+        goes = Mux(step.p.final, self.sums.ready, again.i.ready)
         m.d.comb += [
-            left.eq(sums.valid & sums.ready),
+            step.ready.eq(sums.valid & goes),
             again.i.p.data.eq(sums.p.data),
-            again.i.valid.eq(sums.valid & inner),
+            again.i.valid.eq(sums.valid & step.valid & ~step.p.final),
             self.sums.p.data.eq(sums.p.data),
-            self.sums.p.last.eq(ends),
-            self.sums.valid.eq(sums.valid & final),
-            sums.ready.eq((final & self.sums.ready) | (inner & again.i.ready)),
+            self.sums.p.last.eq(step.p.ends),
+            self.sums.valid.eq(sums.valid & step.valid & step.p.final),
+            sums.ready.eq(step.valid & goes),
         ]
         return m
 
-    def _walk(self, m, name, jobs, moved):
-        """Goes through jobs, each rank after rank, beat after beat; one is `moved` in a cycle.
+    def _steps(self, m, name, jobs):
+        """Stream of what each beat is: goes through jobs, each rank after rank, beat after beat.
 
-        Returns registers: first rank, any other rank, the job, last beat of a rank, before the last
-        rank, last rank. Ranks are 0 where there is no job.
+        The walk is ahead of the beats, which come from afar: what they wait for does not reach it.
         """
-        begins, repeats, inner, final = (
-            Signal(name=f"{name}_{flag}") for flag in ("begins", "repeats", "inner", "final")
+        m.submodules[f"{name}_steps"] = steps = FIFO(self.step, 4)
+        begins, busy, final = (
+            Signal(name=f"{name}_{flag}") for flag in ("begins", "busy", "final")
         )
         now = Signal(self.work, name=f"{name}_now", reset_less=True)
         left = Signal.like(now.n_less_1, name=f"{name}_left", reset_less=True)
         ends = Signal(name=f"{name}_ends", reset_less=True)
-        load = Signal(name=f"{name}_load")
+        moved, load = Signal(name=f"{name}_moved"), Signal(name=f"{name}_load")
+        step = steps.i.p
         m.d.comb += [
-            load.eq((~inner & ~final) | (moved & ends & final)),
+            steps.i.valid.eq(busy),
+            step.op.eq(now.op),
+            step.alone.eq(now.alone),
+            step.begins.eq(begins),
+            step.ends.eq(ends),
+            step.final.eq(final),
+            moved.eq(busy & steps.i.ready),
+            load.eq(~busy | (moved & ends & final)),
             jobs.ready.eq(load),
         ]
         with m.If(moved):
             m.d.sync += [left.eq(left - 1), ends.eq(left == 1)]
             with m.If(ends):
-                last = now.n_more == 1
                 m.d.sync += [
                     left.eq(now.n_less_1),
                     ends.eq(now.single),
                     now.n_more.eq(now.n_more - 1),
                     begins.eq(0),
-                    repeats.eq(1),
-                    inner.eq(~last),
-                    final.eq(last),
+                    final.eq(now.n_more == 1),
                 ]
         with m.If(load):
             new = jobs.p
@@ -164,9 +168,8 @@ class Summing(wiring.Component):
                 now.eq(new),
                 left.eq(new.n_less_1),
                 ends.eq(new.single),
-                begins.eq(jobs.valid),
-                repeats.eq(0),
-                inner.eq(jobs.valid & ~new.once),
-                final.eq(jobs.valid & new.once),
+                begins.eq(1),
+                busy.eq(jobs.valid),
+                final.eq(new.once),
             ]
-        return begins, repeats, now, ends, inner, final
+        return steps.o
