@@ -40,6 +40,9 @@ VERILATOR_FLAGS = (
     "-Wno-SELRANGE",  # reads past a memory's end, which are not used
     "-Wno-COMBDLY",
     "-Wno-PINMISSING",
+    "-Wno-CMPCONST",  # thermometers compare with 0, or with the most that a number can be
+    "-Wno-UNSIGNED",
+    "-Wno-SYMRSVDWORD",  # names that are words of C++
 )
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle", "--coverage-expr")  # not --coverage: it
 # crashes this build of Verilator, 5.048
