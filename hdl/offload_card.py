@@ -180,7 +180,7 @@ class OffloadCard(wiring.Component):
             ]
 
         status, finished = core.status, Signal()
-        m.d.comb += finished.eq(core.finished & was.armed)
+        m.d.sync += finished.eq(core.finished & was.armed)  # the sender stands far away
         m.d.comb += [
             *(bank.status[name].eq(status[name]) for name in ("running", "done", "stuck", "fault")),
             bank.status.finished.eq(finished),
