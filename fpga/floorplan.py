@@ -43,7 +43,7 @@ def places(netlist, device):
         return _pairs_of_rows(rams, device)
     (above, below), between = MULTIPLIER_ROWS[device]
     lines = [(above, rows[0], _multiplier_column), (below, rows[1], _multiplier_column)]
-    lines.append((between, [name for _, name in rams], _column))
+    lines.append((between, [name for _, name in rams], ram_column))
     chosen = {}
     first = (N_COLUMNS - width) // 2
     for y, names, column in lines:
@@ -70,7 +70,7 @@ def _pairs_of_rows(found, device):
     for near, names in zip(pairs, _shared(found, len(pairs)), strict=True):
         first = (N_COLUMNS - -(-len(names) // 2)) // 2
         for k, name in enumerate(names):
-            x, kind = _column(first + k // 2)
+            x, kind = ram_column(first + k // 2)
             chosen[name] = f"X{x}/Y{near[k % 2]}/{kind}"
     return chosen
 
@@ -118,7 +118,7 @@ def _first_bit(name):
     return sum(map(int, re.findall(r"\b(?:part|bits)(\d+)", name)))
 
 
-def _column(n):
+def ram_column(n):
     """Place of the nth block RAM of a row: four to nine columns, and two columns in the middle."""
     group, kind = divmod(n, 4)
     return 4 + 9 * group + 2 * kind + 2 * (group >= 7), f"EBR{kind}"

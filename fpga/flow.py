@@ -33,7 +33,8 @@ KIND_NAMES = ("LUT sites", "registers", "block RAMs", "multipliers")  # as `part
 DEVICES = tuple(CAPACITY)
 SPEEDS = (6, 7, 8)
 RESET_FANOUT = 32  # registers that one copy of the reset serves
-CROWDED = 60_000  # registers; from here on one reset: 8 that share a tile cannot have three
+CROWDED = 60_000  # registers; from here on 8 that share a tile would have three resets
+CROWDED_FANOUT = 256  # registers that one copy serves then
 _CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
 
 
@@ -93,6 +94,7 @@ def measure(
     clock_mhz=300,
     unmap_resets=True,
     anchored=False,
+    annealed=False,
     synth_options=(),
     pnr_options=(),
     jobs=1,
@@ -112,6 +114,7 @@ def measure(
     unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
         costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
     anchored : bool, block RAM and multipliers get the places of `gradnic.fpga.floorplan`.
+    annealed : bool, `gradnic.fpga.anneal` goes over nextpnr's placement before it is routed.
     synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
     jobs : int, placements at a time. folder : where netlists and reports are kept; a netlist or a
         placement that is already there is not made again.
@@ -163,6 +166,7 @@ def measure(
         device=device,
         clock_mhz=clock_mhz,
         options=[*(floorplan.options(places) if places else []), *pnr_options],
+        annealed=annealed,
         jobs=jobs,
         block=block,
         progress=say,
@@ -265,13 +269,13 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
 def spread_reset(netlist):
     """Put a second rank of registers behind the boundary register of the reset.
 
-    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device. A
-    netlist of more than `CROWDED` registers keeps the one reset.
+    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device; in a
+    netlist of more than `CROWDED` registers up to `CROWDED_FANOUT` that follow each other by name.
     netlist : Yosys JSON, one module; changed in place.
     """
     cells = netlist["cells"]
-    if sum(cell["type"] == "TRELLIS_FF" for cell in cells.values()) > CROWDED:
-        return
+    crowded = sum(cell["type"] == "TRELLIS_FF" for cell in cells.values()) > CROWDED
+    fanout = CROWDED_FANOUT if crowded else RESET_FANOUT
     port = netlist["ports"]["rst"]["bits"][0]
     first = next((c for c in cells.values() if port in c["connections"].get("DI", [])), None)
     if first is None:
@@ -287,8 +291,8 @@ def spread_reset(netlist):
                     for bit in bits if isinstance(bit, int))  # fmt: skip
     groups = []
     for name, pin in users:
-        part = name.rpartition(".")[0]
-        if not groups or groups[-1][0] != part or len(groups[-1][1]) == RESET_FANOUT:
+        part = "" if crowded else name.rpartition(".")[0]
+        if not groups or groups[-1][0] != part or len(groups[-1][1]) == fanout:
             groups.append((part, []))
         groups[-1][1].append((name, pin))
     for k, (_, group) in enumerate(groups):
@@ -317,45 +321,81 @@ def place(
     device,
     clock_mhz,
     options=(),
+    annealed=False,
     source="netlist.json",
     jobs=1,
     block="block",
     progress=print,
 ):
     """Place and route netlist `source` of folder `home` once a seed; return nextpnr's reports."""
+    flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
+    told = [source] if source != "netlist.json" else []
+    told += [anneal_version()] if annealed else []
     names = {}
     for seed in seeds:
-        flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
-        told = [source] if source != "netlist.json" else []
         text = f"{tools.release('nextpnr-ecp5')}{flags + told}{seed}"
-        key = hashlib.sha256(text.encode()).hexdigest()[:8]
-        names[seed] = (f"s{seed}-{key}", [*flags, "--seed", str(seed)])
-    waiting = [seed for seed in seeds if not (home / f"{names[seed][0]}.json").exists()]
+        names[seed] = f"s{seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    waiting = [seed for seed in seeds if not (home / f"{names[seed]}.json").exists()]
     running = {}
     done = len(seeds) - len(waiting)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                name, flags = names[seed]
-                progress(f"{block}: place and route, seed {seed} ({done} of {len(seeds)} done)")
-                running[seed] = tools.start(
-                    ["nextpnr-ecp5", "-q", "-l", f"{name}.log", "--json", source]
-                    + ["--out-of-context", "--timing-allow-fail", "--report", f"{name}.part"]
-                    + flags,
-                    home,
-                )
-            time.sleep(0.1)
-            for seed in [s for s, process in running.items() if process.poll() is not None]:
-                name = names[seed][0]
-                process = running.pop(seed)
-                tools.check(process.returncode, home, f"{name}.log", f"{name}.part", "nextpnr-ecp5")
-                (home / f"{name}.part").replace(home / f"{name}.json")
+                steps = _steps(names[seed], source, seed, flags, device, clock_mhz, annealed)
+                running[seed] = [None, steps]
+            for seed, state in list(running.items()):
+                process, steps = state
+                if process is not None and process.poll() is None:
+                    continue
+                if process is not None:
+                    _, command, made = steps.pop(0)
+                    log = command[command.index("-l") + 1] if "-l" in command else "anneal.log"
+                    tools.check(process.returncode, home, log, made, command[0])
+                if steps:
+                    what, command, _ = steps[0]
+                    progress(f"{block}: {what}, seed {seed} ({done} of {len(seeds)} done)")
+                    state[0] = tools.start(command, home, None if "-l" in command else "anneal.log")
+                    continue
+                (home / f"{names[seed]}.part").replace(home / f"{names[seed]}.json")
+                for suffix in ("placed", "annealed"):
+                    (home / f"{names[seed]}.{suffix}").unlink(missing_ok=True)
+                del running[seed]
                 done += 1
+            time.sleep(0.1)
     finally:
-        for process in running.values():
+        for process, _ in running.values():
             processes.kill(process)
-    return [json.loads((home / f"{names[seed][0]}.json").read_text()) for seed in seeds]
+    return [json.loads((home / f"{names[seed]}.json").read_text()) for seed in seeds]
+
+
+def _steps(name, source, seed, flags, device, clock_mhz, annealed):
+    """What is run for one placement: (what it does, command, file that it leaves) each."""
+
+    def nextpnr(log, source, *rest):
+        head = ["nextpnr-ecp5", "-q", "-l", log, "--json", source]
+        common = ["--out-of-context", "--timing-allow-fail", *flags, "--seed", str(seed)]
+        return [*head, *common, *rest]
+
+    last = ("--report", f"{name}.part")
+    if not annealed:
+        return [("place and route", nextpnr(f"{name}.log", source, *last), last[1])]
+    placed, better = f"{name}.placed", f"{name}.annealed"
+    again = ("--no-pack", "--no-place")
+    first = nextpnr(f"{name}.placed.log", source, "--no-route", "--write", placed)
+    arguments = [placed, better, device, f"{clock_mhz:g}", str(seed)]
+    return [
+        ("place", first, placed),
+        ("anneal", ["anneal", *arguments], better),
+        ("route", nextpnr(f"{name}.log", better, *again, *last), last[1]),
+    ]
+
+
+def anneal_version():
+    """A key for what `gradnic.fpga.anneal` makes: it changes with every change of its source."""
+    folder = Path(__file__).parent
+    sources = [(folder / name).read_bytes() for name in ("anneal.py", "placement.py")]
+    return hashlib.sha256(b"".join(sources)).hexdigest()[:8]
 
 
 def check_fit(netlist, device, block="block"):
