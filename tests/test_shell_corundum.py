@@ -220,7 +220,7 @@ def test_direct_tap():
     runner.simulate(None, __file__, tests=["direct_tap"], netlist=text)
 
 
-@pytest.mark.skipif(runner.missing("icarus"), reason=str(runner.missing("icarus")))
+@pytest.mark.skipif(bool(runner.missing("icarus")), reason=str(runner.missing("icarus")))
 @pytest.mark.parametrize(
     ("ports", "app_id", "said"),
     [

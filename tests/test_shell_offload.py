@@ -104,7 +104,7 @@ def test_a_round_in_the_block():
     runner.simulate(None, __file__, tests=["a_round_in_the_block"], netlist=text)
 
 
-@pytest.mark.skipif(runner.missing("icarus"), reason=str(runner.missing("icarus")))
+@pytest.mark.skipif(bool(runner.missing("icarus")), reason=str(runner.missing("icarus")))
 @pytest.mark.parametrize(
     ("n_ports", "ddr", "others", "said"),
     [
