@@ -168,7 +168,9 @@ class Framer(wiring.Component):
         free, at = Signal(init=1), Signal(3)  # cycles since the head was taken
         moves, result_at = Signal(), Signal(3)
         take = self.heads.valid & free
-        (took,) = copied(m, take, 1, name="took")  # the sprayer may be far away
+        # the sprayer may be far away: the next path is there 3 cycles later, a head takes 4
+        (taken_one,) = copied(m, take, 1, name="take")
+        (took,) = copied(m, taken_one, 1, name="took")
         m.d.comb += [
             self.heads.ready.eq(free),
             spray.rule.eq(self.round.rule),
