@@ -114,7 +114,8 @@ def measure(
     unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
         costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
     anchored : bool, block RAM and multipliers get the places of `gradnic.fpga.floorplan`.
-    annealed : bool, `gradnic.fpga.anneal` goes over nextpnr's placement before it is routed.
+    annealed : bool, `gradnic.fpga.anneal` goes over nextpnr's placement before it is routed; not on
+        devices that `gradnic.fpga.floorplan` does not know.
     synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
     jobs : int, placements at a time. folder : where netlists and reports are kept; a netlist or a
         placement that is already there is not made again.
@@ -166,7 +167,7 @@ def measure(
         device=device,
         clock_mhz=clock_mhz,
         options=[*(floorplan.options(places) if places else []), *pnr_options],
-        annealed=annealed,
+        annealed=annealed and device in floorplan.RAM_ROWS,
         jobs=jobs,
         block=block,
         progress=say,
@@ -349,13 +350,14 @@ def place(
                 if process is not None and process.poll() is None:
                     continue
                 if process is not None:
-                    _, command, made = steps.pop(0)
-                    log = command[command.index("-l") + 1] if "-l" in command else "anneal.log"
+                    what, command, made = steps.pop(0)
+                    log = f"{names[seed]}.{what.rpartition(' ')[2]}.log"
                     tools.check(process.returncode, home, log, made, command[0])
                 if steps:
                     what, command, _ = steps[0]
+                    log = f"{names[seed]}.{what.rpartition(' ')[2]}.log"
                     progress(f"{block}: {what}, seed {seed} ({done} of {len(seeds)} done)")
-                    state[0] = tools.start(command, home, None if "-l" in command else "anneal.log")
+                    state[0] = tools.start(command, home, None if "-l" in command else log)
                     continue
                 (home / f"{names[seed]}.part").replace(home / f"{names[seed]}.json")
                 for suffix in ("placed", "annealed"):
@@ -372,22 +374,22 @@ def place(
 def _steps(name, source, seed, flags, device, clock_mhz, annealed):
     """What is run for one placement: (what it does, command, file that it leaves) each."""
 
-    def nextpnr(log, source, *rest):
-        head = ["nextpnr-ecp5", "-q", "-l", log, "--json", source]
+    def nextpnr(what, source, *rest):
+        head = ["nextpnr-ecp5", "-q", "-l", f"{name}.{what}.log", "--json", source]
         common = ["--out-of-context", "--timing-allow-fail", *flags, "--seed", str(seed)]
         return [*head, *common, *rest]
 
     last = ("--report", f"{name}.part")
     if not annealed:
-        return [("place and route", nextpnr(f"{name}.log", source, *last), last[1])]
+        return [("place and route", nextpnr("route", source, *last), last[1])]
     placed, better = f"{name}.placed", f"{name}.annealed"
     again = ("--no-pack", "--no-place")
-    first = nextpnr(f"{name}.placed.log", source, "--no-route", "--write", placed)
+    first = nextpnr("place", source, "--no-route", "--write", placed)
     arguments = [placed, better, device, f"{clock_mhz:g}", str(seed)]
     return [
         ("place", first, placed),
         ("anneal", ["anneal", *arguments], better),
-        ("route", nextpnr(f"{name}.log", better, *again, *last), last[1]),
+        ("route", nextpnr("route", better, *again, *last), last[1]),
     ]
 
 
