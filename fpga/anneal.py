@@ -2,11 +2,13 @@
 
 nextpnr's analytic placer leaves a crowded part's last percent of paths with single wires over half
 the device. Simulated annealing from where it ends moves every cell some hundred times, by a cost of
-wire length and of delay weighted by how critical it is.
+wire length and of delay weighted by how critical it is; then the cells of slow paths, and at last
+all cells again, by wire length and by how late the paths get with that very move.
 
 Sources: Betz and Rose, VPR (FPL 1997): moves within a range that shrinks with the temperature;
 Marquardt, Betz and Rose, T-VPlace (FPGA 2000): delays weighted by criticality, found anew at each
-step. Ours: moves toward a cell that a net goes to, and the weights, which know a target period.
+step. Ours: moves toward a cell that a net goes to, the weights, which know a target period, and
+`gradnic.fpga.lateness`.
 """
 
 import json
@@ -17,6 +19,7 @@ import numpy as np
 from numba import njit
 
 from ..output import write_whole
+from .lateness import change, times, undo
 from .placement import (
     BLOCKED,
     CARRY,
@@ -36,16 +39,18 @@ from .placement import (
     write,
 )
 
-MOVES = 2000  # per cluster, over all steps
+MOVES = 1600  # per cluster, over the steps of the first pass
 STEPS = 400  # between two of which delays are weighed anew
 HOT, COLD = 1.0, 0.05  # temperatures, in tiles of wire
 FAR, NEAR = 20, 3  # tiles that a move reaches, at these temperatures
-FROZEN = 0.1  # share of the steps that come last, at temperature 0
-WEIGHT, EXPONENT = 6.0, 6  # a tile on a path as long as the period costs so much more than another
-BEYOND = 0.25  # what a ps costs that makes a path longer than the period
+WEIGHT, EXPONENT = 6.0, 8  # a tile on a path as long as the period costs so much more than another
 KEPT = 0.6  # of a weight, at the next step
+LATE_STEPS = 40  # of slow paths, then as many of all
+LATE_MOVES, LAST_MOVES = 0.4, 0.2  # of the moves of the first pass
+LATE = 0.1  # of the period: paths that have no more to spare are slow
+LATE_HOT, LAST_HOT = 30.0, 0.3  # temperatures, at first
+AIM = 0.93  # of the period: paths up to it are not late
 MOST_WIRES = 200  # sinks of a net whose length counts: those of more are all over the device
-MOST_TIMED = 1000  # sinks of a net whose driver is moved with regard to their delays
 NEAR_SINKS = 64  # sinks of a net that draws its cells together
 WIDEST = 40  # tiles of a row that move together
 
@@ -285,9 +290,9 @@ def _move(p, c, far, moved):
 
 
 @njit(cache=True)
-def _step(p, movable, moves, temperature, far, weight, limit, delay, length, seed):
-    """So many moves at one temperature. A wire costs `weight` for each ps, and `BEYOND` for each
-    that it is longer than `limit`."""
+def _step(p, late, movable, moves, temperature, far, weight, delay, length, seed):
+    """So many moves at one temperature. A wire costs `weight` for each ps; without any weights,
+    paths cost what `lateness.Times` `late` has it."""
     np.random.seed(seed)
     net_seen = np.zeros(len(length), np.int64)
     sink_seen = np.zeros(len(delay), np.int64)
@@ -300,6 +305,7 @@ def _step(p, movable, moves, temperature, far, weight, limit, delay, length, see
         if n_moved == 0:
             continue
         n_nets, n_sinks = 0, 0
+        cost = 0.0
         for k in range(n_moved):
             cell = moved[k]
             for pin in range(p.first_pin[cell], p.first_pin[cell + 1]):
@@ -307,63 +313,92 @@ def _step(p, movable, moves, temperature, far, weight, limit, delay, length, see
                 start, end = p.first_sink[net], p.first_sink[net + 1]
                 if net_seen[net] != turn and end - start <= MOST_WIRES:
                     net_seen[net] = turn
-                    nets[n_nets] = net
+                    nets[n_nets], lengths[n_nets] = net, length[net]
                     n_nets += 1
+                    length[net] = _length(p, net)
+                    cost += length[net] - lengths[n_nets - 1]
                 if s >= 0:
                     start, end = s, s + 1
-                elif end - start > MOST_TIMED:
-                    continue
                 for s in range(start, end):
                     if sink_seen[s] != turn and p.fixed[s] < 0:
                         sink_seen[s] = turn
-                        sinks[n_sinks] = s
-                        n_sinks += 1
-        cost = 0.0
-        for k in range(n_nets):
-            lengths[k] = _length(p, nets[k])
-            cost += lengths[k] - length[nets[k]]
-        for k in range(n_sinks):
-            s = sinks[k]
-            delays[k] = _delay(p, s)
-            cost += weight[s] * (delays[k] - delay[s])
-            cost += BEYOND * (max(0, delays[k] - limit[s]) - max(0, delay[s] - limit[s]))
-        if cost <= 0 or np.random.random() < math.exp(-cost / max(temperature, 1e-9)):
+                        now = _delay(p, s)
+                        if now != delay[s]:
+                            sinks[n_sinks], delays[n_sinks] = s, delay[s]
+                            n_sinks += 1
+                            if len(weight):
+                                cost += weight[s] * (now - delay[s])
+                            delay[s] = now
+        if len(weight) == 0:
+            cost += change(p, late, delay, sinks, n_sinks)
+        if cost > 0 and np.random.random() >= math.exp(-cost / max(temperature, 1e-9)):
+            _swap(p, reach, a, b, n, moved)
             for k in range(n_nets):
                 length[nets[k]] = lengths[k]
             for k in range(n_sinks):
                 delay[sinks[k]] = delays[k]
-        else:
-            _swap(p, reach, a, b, n, moved)
+            if len(weight) == 0:
+                undo(late)
 
 
 def anneal(placed, *, clock_mhz, seed=1, moves=MOVES, progress=None):
     """Move the cells of `placement.Placed` about; its arrays are changed in place.
 
     clock_mhz : what the paths are weighed against. seed : of all chances taken. moves : for each
-    cluster, on average. progress : called with one line of text now and then.
+    cluster, on average, in the first pass. progress : called with one line of text now and then.
 
     Returns dict: ``wire``, half perimeters of all nets but the widest, tiles, and ``path_ps``, the
-    longest path by the delays here, each before and after. A million moves take some 3 s.
+    longest path by the delays here, each before and after. A million moves take 2 to 10 s.
     """
     movable = np.nonzero(placed.reach != NEVER)[0].astype(np.int32)
     period = 1e6 / clock_mhz
     delay, length = measure(placed)
-    before = float(length.sum()), float(slacks(placed, delay, period)[1])
-    weight = None
+    late = times(placed, delay, AIM * period)
+    before = float(length.sum()), float(late.end.max())
+    weight, none = None, np.zeros(0, np.float32)
     for k in range(STEPS):
-        share = min(1, k / (STEPS * (1 - FROZEN)))
-        temperature = HOT * (COLD / HOT) ** share if share < 1 else 0.0
-        far = round(FAR * (NEAR / FAR) ** share)
+        share = k / STEPS
+        temperature, far = HOT * (COLD / HOT) ** share, round(FAR * (NEAR / FAR) ** share)
         slack, longest = slacks(placed, delay, period)
         now = WEIGHT / PER_ROW * np.clip(1 - slack / period, 0, 1.5) ** EXPONENT
-        weight = now if weight is None else KEPT * weight + (1 - KEPT) * now
+        weight = (now if weight is None else KEPT * weight + (1 - KEPT) * now).astype(np.float32)
         if progress and k % (STEPS // 10) == 0:
             progress(f"wire {length.sum():.0f}, longest path {longest / 1000:.2f} ns")
         turns = max(1, moves * len(movable) // STEPS)
-        costs = weight.astype(np.float32), (delay + np.maximum(slack, 0)).astype(np.float32)
-        _step(placed, movable, turns, temperature, far, *costs, delay, length, seed + k)
-    after = float(length.sum()), float(slacks(placed, delay, period)[1])
+        _step(placed, late, movable, turns, temperature, far, weight, delay, length, seed + k)
+    late = times(placed, delay, AIM * period)
+    for k in range(2 * LATE_STEPS):
+        share = k % LATE_STEPS / LATE_STEPS
+        if k < LATE_STEPS:
+            hot, far, part = LATE_HOT, round(FAR * (NEAR / FAR) ** share), LATE_MOVES
+            slack, _ = slacks(placed, delay, period)
+            chosen = _clusters(placed, slack < LATE * period)
+        else:
+            hot, far, part, chosen = LAST_HOT, NEAR, LAST_MOVES, movable
+        if progress and k % (LATE_STEPS // 4) == 0:
+            progress(_told(length, late, period))
+        if len(chosen):
+            turns = max(1, int(part * moves * len(movable) / LATE_STEPS))
+            temperature = hot * (1 - share) ** 2
+            rest = none, delay, length, seed + STEPS + k
+            _step(placed, late, chosen, turns, temperature, far, *rest)
+    if progress:
+        progress(_told(length, late, period))
+    after = float(length.sum()), float(late.end.max())
     return {"wire": (before[0], after[0]), "path_ps": (before[1], after[1])}
+
+
+def _told(length, late, period):
+    n_late = np.count_nonzero(late.end > period)
+    longest = late.end.max() / 1000
+    return f"wire {length.sum():.0f}, longest path {longest:.2f} ns, {n_late} above the period"
+
+
+def _clusters(placed, sinks):
+    """What can be moved at either end of these wires."""
+    cells = np.r_[placed.driver[placed.sink_net[sinks]], placed.sink_cell[sinks]]
+    found = np.unique(placed.cluster[cells]).astype(np.int32)
+    return found[(found >= 0) & (placed.reach[found] != NEVER)]
 
 
 def main(arguments):

@@ -314,6 +314,10 @@ def _anchor(home, netlist, places):
     return f"anchored-{key}.json"
 
 
+# An annealed placement is routed as it is; wires of paths that are too slow then are routed again
+REROUTED = ("--no-pack", "--no-place", "--tmg-ripup")
+
+
 def place(
     home,
     seeds,
@@ -328,14 +332,20 @@ def place(
     block="block",
     progress=print,
 ):
-    """Place and route netlist `source` of folder `home` once a seed; return nextpnr's reports."""
+    """Place and route netlist `source` of folder `home` once a seed; return nextpnr's reports.
+
+    What a step leaves takes its name when the step has ended, and is not made again.
+    """
     flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
     told = [source] if source != "netlist.json" else []
-    told += [anneal_version()] if annealed else []
-    names = {}
-    for seed in seeds:
-        text = f"{tools.release('nextpnr-ecp5')}{flags + told}{seed}"
-        names[seed] = f"s{seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    def name(seed, *more):
+        text = f"{tools.release('nextpnr-ecp5')}{[*flags, *told, *more]}{seed}"
+        return f"s{seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    names = {
+        seed: name(seed, *([anneal_version(), *REROUTED] if annealed else [])) for seed in seeds
+    }
     waiting = [seed for seed in seeds if not (home / f"{names[seed]}.json").exists()]
     running = {}
     done = len(seeds) - len(waiting)
@@ -343,8 +353,9 @@ def place(
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                steps = _steps(names[seed], source, seed, flags, device, clock_mhz, annealed)
-                running[seed] = [None, steps]
+                placed = f"{name(seed)}.placed" if annealed else None
+                steps = _steps(names[seed], placed, source, seed, flags, device, clock_mhz)
+                running[seed] = [None, [step for step in steps if not (home / step[2]).exists()]]
             for seed, state in list(running.items()):
                 process, steps = state
                 if process is not None and process.poll() is None:
@@ -352,16 +363,16 @@ def place(
                 if process is not None:
                     what, command, made = steps.pop(0)
                     log = f"{names[seed]}.{what.rpartition(' ')[2]}.log"
-                    tools.check(process.returncode, home, log, made, command[0])
+                    tools.check(process.returncode, home, log, f"{made}.part", command[0])
+                    (home / f"{made}.part").replace(home / made)
                 if steps:
                     what, command, _ = steps[0]
                     log = f"{names[seed]}.{what.rpartition(' ')[2]}.log"
                     progress(f"{block}: {what}, seed {seed} ({done} of {len(seeds)} done)")
                     state[0] = tools.start(command, home, None if "-l" in command else log)
                     continue
-                (home / f"{names[seed]}.part").replace(home / f"{names[seed]}.json")
-                for suffix in ("placed", "annealed"):
-                    (home / f"{names[seed]}.{suffix}").unlink(missing_ok=True)
+                for left in (f"{name(seed)}.placed", f"{names[seed]}.annealed"):
+                    (home / left).unlink(missing_ok=True)
                 del running[seed]
                 done += 1
             time.sleep(0.1)
@@ -371,32 +382,35 @@ def place(
     return [json.loads((home / f"{names[seed]}.json").read_text()) for seed in seeds]
 
 
-def _steps(name, source, seed, flags, device, clock_mhz, annealed):
-    """What is run for one placement: (what it does, command, file that it leaves) each."""
+def _steps(name, placed, source, seed, flags, device, clock_mhz):
+    """What is run for one placement: (what it does, command, file that it leaves) each; the command
+    itself writes to that name and ``.part``. Annealed where there is a name `placed` for what is
+    placed only."""
 
     def nextpnr(what, source, *rest):
         head = ["nextpnr-ecp5", "-q", "-l", f"{name}.{what}.log", "--json", source]
         common = ["--out-of-context", "--timing-allow-fail", *flags, "--seed", str(seed)]
         return [*head, *common, *rest]
 
-    last = ("--report", f"{name}.part")
-    if not annealed:
-        return [("place and route", nextpnr("route", source, *last), last[1])]
-    placed, better = f"{name}.placed", f"{name}.annealed"
-    again = ("--no-pack", "--no-place")
-    first = nextpnr("place", source, "--no-route", "--write", placed)
-    arguments = [placed, better, device, f"{clock_mhz:g}", str(seed)]
+    report, better = f"{name}.json", f"{name}.annealed"
+    last = ("--report", f"{report}.part")
+    if not placed:
+        return [("place and route", nextpnr("route", source, *last), report)]
+    first = nextpnr("place", source, "--no-route", "--write", f"{placed}.part")
+    arguments = [placed, f"{better}.part", device, f"{clock_mhz:g}", str(seed)]
     return [
         ("place", first, placed),
         ("anneal", ["anneal", *arguments], better),
-        ("route", nextpnr("route", better, *again, *last), last[1]),
+        ("route", nextpnr("route", better, *REROUTED, *last), report),
     ]
 
 
 def anneal_version():
     """A key for what `gradnic.fpga.anneal` makes: it changes with every change of its source."""
     folder = Path(__file__).parent
-    sources = [(folder / name).read_bytes() for name in ("anneal.py", "placement.py")]
+    sources = [
+        (folder / name).read_bytes() for name in ("anneal.py", "lateness.py", "placement.py")
+    ]
     return hashlib.sha256(b"".join(sources)).hexdigest()[:8]
 
 

@@ -114,7 +114,8 @@ def envelope(m, head, *, whole):
         m,
         1,
         fits=whole,
-        agree=udp + (UDP.start - IPV4.start) == total,
+        total=total,
+        around=udp + (UDP.start - IPV4.start),
         udp=udp,
         source=pair(IPV4.source),
         destination=pair(IPV4.destination),
@@ -126,7 +127,8 @@ def envelope(m, head, *, whole):
     two = registered(
         m,
         2,
-        fits=one.fits & one.agree,
+        fits=one.fits,
+        agree=one.around == one.total,
         addresses=one.source + one.destination,
         rest=one.rest + one.hops,
         sized=one.sized,
@@ -136,13 +138,14 @@ def envelope(m, head, *, whole):
     three = registered(
         m,
         3,
+        fits=two.fits & two.agree,
         ip_sum=two.addresses + two.rest + two.sized,
         pseudo=two.addresses + two.pseudo,
     )
     four = registered(m, 4, ip_sum=three.ip_sum[:16] + three.ip_sum[16:])
     five = registered(m, 5, ip_sum=four.ip_sum[:16] + four.ip_sum[16])
     return SimpleNamespace(
-        fits=delayed(m, two.fits, 3, name="fits"),
+        fits=delayed(m, three.fits, 2, name="fits"),
         ip_sum=five.ip_sum,
         end=delayed(m, two.end, 3, name="end"),
         pseudo=delayed(m, three.pseudo, 2, name="pseudo"),

@@ -295,11 +295,13 @@ class LaneImage(wiring.Component):
         # cycle 3: behind a leading one at the top of a magnitude there are 6 or 14 bits
         low = tests.low
         whole = _held(m, tests.high, "whole")
-        cut = _held(m, Mux(low, tests.byte_shift + 8, tests.half_shift), "cut")  # of the 14
+        byte_cut = Cat(tests.byte_shift[:3], 1)  # 8 more: right as far as not all is lost
+        cut = _held(m, Mux(low, byte_cut, tests.half_shift), "cut")  # of the 14
         lost = tests.below | (low & (tests.byte_shift > 6))
         nothing = _held(m, tests.dead | (~tests.high & lost), "nothing")
-        # cycle 4
-        kept = _held(m, Cat(whole | (cut <= k) for k in range(14)), "kept")
+        # cycle 4; ``cut <= k`` would be a carry chain
+        up_to = [Cat(cut == n for n in range(k + 1)).any() for k in range(14)]
+        kept = _held(m, Cat(whole | reached for reached in up_to), "kept")
         whole = _held(m, whole, "whole_4")
         nothing = _held(m, nothing, "nothing_4")
         # cycle 5

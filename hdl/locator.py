@@ -37,6 +37,7 @@ class Divider(wiring.Component):
     Parameters
     ----------
     width : int, even.
+    d_width : int, of the divisor and the remainder; `width` bits if it is not told.
 
     Members
     -------
@@ -46,29 +47,29 @@ class Divider(wiring.Component):
         q and r keep their values until the next start.
     """
 
-    def __init__(self, width):
-        self.width = width
+    def __init__(self, width, d_width=None):
+        self.width, self.d_width = width, d_width or width
         super().__init__(
             {
                 "start": In(1),
                 "n": In(width),
-                "d": In(width),
+                "d": In(self.d_width),
                 "done": Out(1),
                 "q": Out(width),
-                "r": Out(width),
+                "r": Out(self.d_width),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        width = self.width
-        triple = Signal(width + 2, reset_less=True)
+        width, d_width = self.width, self.d_width
+        triple = Signal(d_width + 2, reset_less=True)
         rest = Signal(width, reset_less=True)  # of n, highest bits first
         left = Signal(range(width // 2 + 1))
         m.d.sync += [triple.eq(self.d + (self.d << 1)), self.done.eq(left == 1)]
-        higher = Signal(width + 2)
+        higher = Signal(d_width + 2)
         m.d.comb += higher.eq(Cat(rest[-2:], self.r))
-        less = [Signal(width + 3, name=f"less{k}") for k in range(3)]
+        less = [Signal(d_width + 3, name=f"less{k}") for k in range(3)]
         multiples = (self.d, self.d << 1, triple)
         m.d.comb += [d.eq(higher - k) for d, k in zip(less, multiples, strict=True)]
         fits = [~d[-1] for d in less]
@@ -82,9 +83,9 @@ class Divider(wiring.Component):
                 self.q.eq(Cat(digit[:2], self.q)),
                 self.r.eq(
                     Mux(
-                        fits[2],
-                        less[2],
-                        Mux(fits[1], less[1], Mux(fits[0], less[0], higher)),
+                        fits[1],
+                        Mux(fits[2], less[2], less[1]),
+                        Mux(fits[0], less[0], higher),
                     )
                 ),
             ]
@@ -164,8 +165,8 @@ class Locator(wiring.Component):
 
     def _place(self, m, found, divides, complete, taken):
         """Second step: the packet within its chunk, and its number within the tensor."""
-        m.submodules.packets = divider = Divider(OFFSET_WIDTH)
         cut, out = self.geometry, self.o.p
+        m.submodules.packets = divider = Divider(OFFSET_WIDTH, len(cut.packet))
         rest = Signal(CHUNK_WIDTH, reset_less=True)
         packets = Signal(NUMBER_WIDTH, reset_less=True)
         m.d.comb += [divider.n.eq(out.within), divider.d.eq(cut.packet)]

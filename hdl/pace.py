@@ -1,6 +1,6 @@
 """Pacing of a sender: a rate that congestion marks or round trips steer, and a credit of bytes."""
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -15,6 +15,11 @@ PaceRules = data.StructLayout({"rule": 2, "floor": 17, "step": 17, "low": 32, "h
 """Registers, see `gradnic.models.sender.Pace`; floor 1 to 65536."""
 
 Echo = data.StructLayout({"ce_share": 8, "round_trip": 32})
+
+
+def complement(value):
+    """One less than the negative of an unsigned value."""
+    return ~Cat(value, 0).as_signed()
 
 
 class Pace(wiring.Component):
@@ -62,11 +67,14 @@ class Pace(wiring.Component):
         m.submodules.product = product = Multiplier(17, 17)
         alpha, clock = Signal(17), Signal(3)
         before, has_before = Signal(32), Signal()
-        change, wanted = Signal(signed(19)), Signal(signed(20))
+        # what is added to the rate: `change`, and one more where that is the complement of a cut
+        change, cuts, wanted = Signal(signed(19)), Signal(), Signal(signed(20))
         rules, echo = self.rules, self.echoes.p
+        rate = Signal.like(self.rate)  # the multiplier's, which stands where it must
+        m.d.sync += rate.eq(self.rate)
         share = echo.ce_share << 8 - GAIN
         m.d.comb += [
-            product.a.eq(self.rate),
+            product.a.eq(rate),
             product.b.eq(alpha),
             self.echoes.ready.eq(clock == 6),
         ]
@@ -74,7 +82,7 @@ class Pace(wiring.Component):
         slow, fine = Signal(reset_less=True), Signal(reset_less=True)
         grows, below = Signal(reset_less=True), Signal(reset_less=True)
         m.d.sync += [
-            wanted.eq(self.rate + change),
+            wanted.eq((Cat(1, self.rate, 0).as_signed() + Cat(cuts, change).as_signed()) >> 1),
             slow.eq(echo.round_trip > rules.high),
             below.eq(echo.round_trip < rules.low),
             grows.eq(has_before & (echo.round_trip > before)),
@@ -85,15 +93,20 @@ class Pace(wiring.Component):
         with m.If((clock == 0) & self.echoes.valid & (rules.rule == BY_MARKS)):
             m.d.sync += alpha.eq(alpha + share - (alpha >> GAIN))
         with m.If(clock == 4):
-            m.d.sync += change.eq(0)
+            m.d.sync += [change.eq(0), cuts.eq(0)]
             with m.If(rules.rule == BY_MARKS):
-                m.d.sync += change.eq(Mux(echo.ce_share.any(), -(product.p >> 17), rules.step))
+                marked = echo.ce_share.any()
+                m.d.sync += [
+                    change.eq(Mux(marked, complement(product.p >> 17), rules.step)),
+                    cuts.eq(marked),
+                ]
             with m.If(rules.rule == BY_ROUND_TRIP):
                 m.d.sync += [
                     before.eq(echo.round_trip),
                     has_before.eq(1),
-                    change.eq(Mux(slow, -(self.rate >> 3),
-                                  Mux(fine, rules.step, -(self.rate >> 4)))),
+                    change.eq(Mux(slow, complement(self.rate >> 3),
+                                  Mux(fine, rules.step, complement(self.rate >> 4)))),
+                    cuts.eq(slow | ~fine),
                 ]  # fmt: skip
         with m.If((clock == 6) & (rules.rule != OFF)):
             least = Mux(wanted < rules.floor, rules.floor, wanted)

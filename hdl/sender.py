@@ -24,6 +24,7 @@ from .packet_walk import LATENCY, PacketWalk, Place
 from .primitives import one_hot
 from .round_robin import first_of
 from .run_splitter import Run, RunSplitter
+from .streams import Slice
 
 N_RUNS = 16  # under way at a time
 
@@ -59,7 +60,7 @@ class Sender(wiring.Component):
     echoed, echo : Out(1), Out(Echo)
         A pulse for each STOP or BITMAP, and what it tells of the way.
     drained : Out(1)
-        No run is under way.
+        No run is under way; falls two cycles after a message was taken.
     sent, again, probes : Out(1)
         One cycle per packet: of all, sent again; per PROBE.
     """
@@ -88,7 +89,10 @@ class Sender(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.splitter = splitter = self.splitter
-        wiring.connect(m, wiring.flipped(self.messages), splitter.messages)
+        # the scheduler stands far away: nothing goes there and back in a cycle
+        m.submodules.near = near = Slice(self.message, half_rate=True)
+        wiring.connect(m, wiring.flipped(self.messages), near.i)
+        wiring.connect(m, near.o, splitter.messages)
         wiring.connect(m, splitter.left, wiring.flipped(self.left))
         m.d.comb += [splitter.round.eq(self.round), splitter.peers.eq(self.peers)]
         self.now = Signal(32)
@@ -96,7 +100,7 @@ class Sender(wiring.Component):
         self.states = [Signal(State, name=f"state{k}") for k in range(N_RUNS)]
         self.resent = Signal(N_RUNS)
         in_use = Cat(state != State.FREE for state in self.states).any()
-        m.d.sync += self.drained.eq(~(in_use | splitter.busy | splitter.messages.valid))
+        m.d.sync += self.drained.eq(~(in_use | splitter.busy | near.o.valid))
         self._memories(m)
         at = self._walk(m)
         self._enter(m, splitter.runs, self._answer(m, at))
@@ -121,7 +125,9 @@ class Sender(wiring.Component):
         first, any_free = Signal(range(N_RUNS)), Signal()
         place, spot = Signal(range(N_RUNS)), Signal(N_RUNS)  # `first`, a cycle later
         enters, take, taken = Signal(), Signal(), Signal(2)
+        full = Signal(RUN, reset_less=True)  # its mask: the run is offered longer than a cycle
         m.d.sync += [
+            full.eq(up_to(runs.p.n_less_1)),
             first.eq(first_of(free)),
             any_free.eq(free.any()),
             place.eq(first),
@@ -140,7 +146,7 @@ class Sender(wiring.Component):
             m.d.comb += [
                 self.mask_write.en.eq(1),
                 self.mask_write.addr.eq(place),
-                self.mask_write.data.eq(up_to(runs.p.n_less_1)),
+                self.mask_write.data.eq(full),
             ]
             m.d.sync += self.resent.bit_select(place, 1).eq(0)
             for k, state in enumerate(self.states):

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from gradnic.fpga import anneal, blocks, flow, placement, tools
+from gradnic.fpga import anneal, blocks, flow, lateness, placement, tools
 
-MOVES = 200  # of a cluster: what a test can wait for
+MOVES = 300  # of a cluster: what a test can wait for
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,32 @@ def test_slacks_are_those_of_paths(placed):
     assert not np.isfinite(slack[~reached]).any()
 
 
+def test_lateness_after_changes_is_that_of_all_paths_afresh(placed):
+    goal, random = 2500.0, np.random.default_rng(1)
+    delay, _ = anneal.measure(placed)
+    late = lateness.times(placed, delay, goal)
+
+    def cost(times):
+        return (np.maximum(0, (times.end - goal) / (lateness.UNIT * goal)) ** 3).sum()
+
+    for turn in range(60):
+        before = late.arrival.copy(), late.end.copy(), cost(late)
+        sinks = random.choice(np.nonzero(placed.fixed < 0)[0], 30, replace=False).astype(np.int32)
+        old = delay[sinks]
+        delay[sinks] = random.uniform(0, 2000, 30)
+        more = lateness.change(placed, late, delay, sinks, len(sinks))
+        afresh = lateness.times(placed, delay, goal)
+        assert np.array_equal(late.arrival, afresh.arrival)
+        assert np.array_equal(late.end, afresh.end)
+        assert more == pytest.approx(cost(afresh) - before[2], rel=1e-3, abs=1e-3)
+        assert late.end.max() == anneal.slacks(placed, delay, goal)[1]
+        if turn % 2:
+            delay[sinks] = old
+            lateness.undo(late)
+            assert np.array_equal(late.arrival, before[0])
+            assert np.array_equal(late.end, before[1])
+
+
 def test_wires_get_shorter_and_the_circuit_stays(home, whole, placed):
     netlist = whole["modules"]["top"]
     before, form = copy.deepcopy(netlist), shapes(placed)
@@ -131,15 +157,24 @@ def test_same_seed_same_places(whole):
     assert not np.array_equal(one.site, other.site)
 
 
-def test_flow_goes_by_its_three_steps(home):
+def test_flow_goes_by_its_three_steps_and_goes_on_where_it_was_stopped(home):
     said = []
     block = blocks.build("scheduler", 1)
-    result = flow.measure(
-        block, block="scheduler", seeds=1, annealed=True, folder=home.parent, progress=said.append
-    )
-    steps = ("place", "anneal", "route")
-    assert said == [f"scheduler: {what}, seed 1 (0 of 1 done)" for what in steps]
-    plain = flow.measure(block, block="scheduler", seeds=1, folder=home.parent)
+    options = {"block": "scheduler", "seeds": 1, "folder": home.parent}
+
+    def stop(text):
+        said.append(text)
+        if "route" in text:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        flow.measure(block, annealed=True, progress=stop, **options)
+    steps = [f"scheduler: {what}, seed 1 (0 of 1 done)" for what in ("place", "anneal", "route")]
+    assert said == steps
+    said.clear()
+    result = flow.measure(block, annealed=True, progress=said.append, **options)
+    assert said == steps[2:]
+    plain = flow.measure(block, **options)
     assert result.keys() == plain.keys()
     assert (result["ff"], result["bram"]) == (plain["ff"], plain["bram"])
-    assert not [*home.glob("*.placed"), *home.glob("*.annealed")]
+    assert not [*home.glob("*.placed*"), *home.glob("*.annealed*"), *home.glob("*.part")]
