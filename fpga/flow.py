@@ -314,10 +314,6 @@ def _anchor(home, netlist, places):
     return f"anchored-{key}.json"
 
 
-# An annealed placement is routed as it is; wires of paths that are too slow then are routed again
-REROUTED = ("--no-pack", "--no-place", "--tmg-ripup")
-
-
 def place(
     home,
     seeds,
@@ -343,9 +339,7 @@ def place(
         text = f"{tools.release('nextpnr-ecp5')}{[*flags, *told, *more]}{seed}"
         return f"s{seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
-    names = {
-        seed: name(seed, *([anneal_version(), *REROUTED] if annealed else [])) for seed in seeds
-    }
+    names = {seed: name(seed, *([anneal_version()] if annealed else [])) for seed in seeds}
     waiting = [seed for seed in seeds if not (home / f"{names[seed]}.json").exists()]
     running = {}
     done = len(seeds) - len(waiting)
@@ -401,7 +395,7 @@ def _steps(name, placed, source, seed, flags, device, clock_mhz):
     return [
         ("place", first, placed),
         ("anneal", ["anneal", *arguments], better),
-        ("route", nextpnr("route", better, *REROUTED, *last), report),
+        ("route", nextpnr("route", better, "--no-pack", "--no-place", *last), report),
     ]
 
 
