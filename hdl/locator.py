@@ -37,7 +37,7 @@ class Divider(wiring.Component):
     Parameters
     ----------
     width : int, even.
-    d_width : int, of the divisor and the remainder; `width` bits if it is not told.
+    d_width : int, of the divisor and the remainder.
 
     Members
     -------
@@ -47,8 +47,8 @@ class Divider(wiring.Component):
         q and r keep their values until the next start.
     """
 
-    def __init__(self, width, d_width=None):
-        self.width, self.d_width = width, d_width or width
+    def __init__(self, width, d_width):
+        self.width, self.d_width = width, d_width
         super().__init__(
             {
                 "start": In(1),
@@ -123,7 +123,7 @@ class Locator(wiring.Component):
     def _chunk(self, m):
         """First step, which finds the chunk: (what is known, flag of data that go on to be divided,
         flag that it is `complete`, flag to drive: it is taken)."""
-        m.submodules.chunks = divider = Divider(OFFSET_WIDTH)
+        m.submodules.chunks = divider = Divider(OFFSET_WIDTH, OFFSET_WIDTH)
         cut, head = self.geometry, self.i.p.head
         found, divides = Signal(Located, reset_less=True), Signal(reset_less=True)
         complete, taken = Signal(), Signal()

@@ -125,9 +125,7 @@ class Sender(wiring.Component):
         first, any_free = Signal(range(N_RUNS)), Signal()
         place, spot = Signal(range(N_RUNS)), Signal(N_RUNS)  # `first`, a cycle later
         enters, take, taken = Signal(), Signal(), Signal(2)
-        full = Signal(RUN, reset_less=True)  # its mask: the run is offered longer than a cycle
         m.d.sync += [
-            full.eq(up_to(runs.p.n_less_1)),
             first.eq(first_of(free)),
             any_free.eq(free.any()),
             place.eq(first),
@@ -146,7 +144,7 @@ class Sender(wiring.Component):
             m.d.comb += [
                 self.mask_write.en.eq(1),
                 self.mask_write.addr.eq(place),
-                self.mask_write.data.eq(full),
+                self.mask_write.data.eq(~0),  # the walk ends with the run
             ]
             m.d.sync += self.resent.bit_select(place, 1).eq(0)
             for k, state in enumerate(self.states):
