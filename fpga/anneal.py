@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 
 from ..output import write_whole
+from .fabric import FAST, SLOW
 from .lateness import change, times, undo
 from .placement import (
     BLOCKED,
@@ -43,26 +44,17 @@ MOVES = 1600  # per cluster, over the steps of the first pass
 STEPS = 400  # between two of which delays are weighed anew
 HOT, COLD = 1.0, 0.05  # temperatures, in tiles of wire
 FAR, NEAR = 20, 3  # tiles that a move reaches, at these temperatures
+PER_TILE = 50  # ps
 WEIGHT, EXPONENT = 6.0, 8  # a tile on a path as long as the period costs so much more than another
 KEPT = 0.6  # of a weight, at the next step
 LATE_STEPS = 40  # of slow paths, then as many of all
 LATE_MOVES, LAST_MOVES = 0.4, 0.2  # of the moves of the first pass
 LATE = 0.1  # of the period: paths that have no more to spare are slow
 LATE_HOT, LAST_HOT = 30.0, 0.3  # temperatures, at first
-AIM = 0.93  # of the period: paths up to it are not late
+AIM = 0.85  # of the period: paths up to it are not late
 MOST_WIRES = 200  # sinks of a net whose length counts: those of more are all over the device
 NEAR_SINKS = 64  # sinks of a net that draws its cells together
 WIDEST = 40  # tiles of a row that move together
-
-SAME_TILE, NEXT_TILE, PER_COLUMN, PER_ROW = 420, 490, 46, 52  # ps of a wire, as routed on average
-
-
-@njit(cache=True)
-def wire_delay(dx, dy):
-    """Delay of a wire over so many columns and rows, ps."""
-    if dx == 0 and dy == 0:
-        return SAME_TILE
-    return NEXT_TILE + PER_COLUMN * abs(dx) + PER_ROW * abs(dy)
 
 
 @njit(cache=True)
@@ -70,7 +62,7 @@ def _delay(p, s):
     if p.fixed[s] >= 0:
         return p.fixed[s]
     a, b = p.driver[p.sink_net[s]], p.sink_cell[s]
-    return wire_delay(p.x[a] - p.x[b], p.y[a] - p.y[b])
+    return p.wire[p.way[s], abs(p.x[a] - p.x[b]), abs(p.y[a] - p.y[b])]
 
 
 @njit(cache=True)
@@ -96,6 +88,15 @@ def measure(p):
         if p.first_sink[n + 1] - p.first_sink[n] <= MOST_WIRES:
             length[n] = _length(p, n)
     return delay, length
+
+
+@njit(cache=True)
+def rank(p, slack):
+    """Of each LUT's inputs, the two with the least slack get the fast ones."""
+    for k in range(len(p.first_ranked) - 1):
+        inputs = p.ranked[p.first_ranked[k] : p.first_ranked[k + 1]]
+        for n, i in enumerate(np.argsort(slack[inputs])):
+            p.way[inputs[i]] = FAST if n < 2 else SLOW
 
 
 @njit(cache=True)
@@ -353,6 +354,8 @@ def anneal(placed, *, clock_mhz, seed=1, moves=MOVES, progress=None):
     movable = np.nonzero(placed.reach != NEVER)[0].astype(np.int32)
     period = 1e6 / clock_mhz
     delay, length = measure(placed)
+    rank(placed, slacks(placed, delay, period)[0])
+    delay, length = measure(placed)
     late = times(placed, delay, AIM * period)
     before = float(length.sum()), float(late.end.max())
     weight, none = None, np.zeros(0, np.float32)
@@ -360,18 +363,22 @@ def anneal(placed, *, clock_mhz, seed=1, moves=MOVES, progress=None):
         share = k / STEPS
         temperature, far = HOT * (COLD / HOT) ** share, round(FAR * (NEAR / FAR) ** share)
         slack, longest = slacks(placed, delay, period)
-        now = WEIGHT / PER_ROW * np.clip(1 - slack / period, 0, 1.5) ** EXPONENT
+        rank(placed, slack)
+        delay, _ = measure(placed)
+        now = WEIGHT / PER_TILE * np.clip(1 - slack / period, 0, 1.5) ** EXPONENT
         weight = (now if weight is None else KEPT * weight + (1 - KEPT) * now).astype(np.float32)
         if progress and k % (STEPS // 10) == 0:
             progress(f"wire {length.sum():.0f}, longest path {longest / 1000:.2f} ns")
         turns = max(1, moves * len(movable) // STEPS)
         _step(placed, late, movable, turns, temperature, far, weight, delay, length, seed + k)
-    late = times(placed, delay, AIM * period)
     for k in range(2 * LATE_STEPS):
         share = k % LATE_STEPS / LATE_STEPS
+        slack, _ = slacks(placed, delay, period)
+        rank(placed, slack)
+        delay, _ = measure(placed)
+        late = times(placed, delay, AIM * period)
         if k < LATE_STEPS:
             hot, far, part = LATE_HOT, round(FAR * (NEAR / FAR) ** share), LATE_MOVES
-            slack, _ = slacks(placed, delay, period)
             chosen = _clusters(placed, slack < LATE * period)
         else:
             hot, far, part, chosen = LAST_HOT, NEAR, LAST_MOVES, movable

@@ -20,7 +20,7 @@ from amaranth.lib import wiring
 from .. import processes
 from ..hdl.primitives import Target
 from ..output import write_whole
-from . import floorplan, parts, tools
+from . import carry, floorplan, parts, tools
 from .critical import critical_path, fmax
 
 CAPACITY = {  # of a device: LUT, registers, block RAM, multipliers; a 12k has the die of a 25k
@@ -262,6 +262,7 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
         tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
         netlist = json.loads((home / "partial.json").read_text())
         spread_reset(netlist["modules"]["top"])
+        carry.hasten(netlist["modules"]["top"])
         write_whole(home / "netlist.json", json.dumps(netlist))
         (home / "partial.json").unlink()
     return home
@@ -339,7 +340,8 @@ def place(
         text = f"{tools.release('nextpnr-ecp5')}{[*flags, *told, *more]}{seed}"
         return f"s{seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
-    names = {seed: name(seed, *([anneal_version()] if annealed else [])) for seed in seeds}
+    versions = [version(*ANNEAL), version(*ANNEAL, *ROUTE)] if annealed else [""]
+    names = {seed: name(seed, *versions[-1:] * annealed) for seed in seeds}
     waiting = [seed for seed in seeds if not (home / f"{names[seed]}.json").exists()]
     running = {}
     done = len(seeds) - len(waiting)
@@ -347,11 +349,14 @@ def place(
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                placed = f"{name(seed)}.placed" if annealed else None
-                steps = _steps(names[seed], placed, source, seed, flags, device, clock_mhz)
-                running[seed] = [None, [step for step in steps if not (home / step[2]).exists()]]
+                left = [f"{name(seed)}.placed", f"{name(seed, versions[0])}.annealed"]
+                left = [*left, f"{names[seed]}.routed"] if annealed else []
+                run = (speed, device, f"{clock_mhz:g}", str(seed))
+                steps = _steps(names[seed], left, source, flags, *run)
+                steps = [step for step in steps if not (home / step[2]).exists()]
+                running[seed] = [None, steps, left]
             for seed, state in list(running.items()):
-                process, steps = state
+                process, steps, left = state
                 if process is not None and process.poll() is None:
                     continue
                 if process is not None:
@@ -365,47 +370,49 @@ def place(
                     progress(f"{block}: {what}, seed {seed} ({done} of {len(seeds)} done)")
                     state[0] = tools.start(command, home, None if "-l" in command else log)
                     continue
-                for left in (f"{name(seed)}.placed", f"{names[seed]}.annealed"):
-                    (home / left).unlink(missing_ok=True)
+                for made in left:
+                    (home / made).unlink(missing_ok=True)
                 del running[seed]
                 done += 1
             time.sleep(0.1)
     finally:
-        for process, _ in running.values():
+        for process, *_ in running.values():
             processes.kill(process)
     return [json.loads((home / f"{names[seed]}.json").read_text()) for seed in seeds]
 
 
-def _steps(name, placed, source, seed, flags, device, clock_mhz):
+def _steps(name, left, source, flags, speed, device, clock_mhz, seed):
     """What is run for one placement: (what it does, command, file that it leaves) each; the command
-    itself writes to that name and ``.part``. Annealed where there is a name `placed` for what is
-    placed only."""
+    itself writes to that name and ``.part``. By nextpnr alone, or, where there are names `left` for
+    what is placed, annealed and routed, by it and the two of ours."""
 
     def nextpnr(what, source, *rest):
         head = ["nextpnr-ecp5", "-q", "-l", f"{name}.{what}.log", "--json", source]
-        common = ["--out-of-context", "--timing-allow-fail", *flags, "--seed", str(seed)]
+        common = ["--out-of-context", "--timing-allow-fail", *flags, "--seed", seed]
         return [*head, *common, *rest]
 
-    report, better = f"{name}.json", f"{name}.annealed"
+    report = f"{name}.json"
     last = ("--report", f"{report}.part")
-    if not placed:
+    if not left:
         return [("place and route", nextpnr("route", source, *last), report)]
+    placed, better, routed = left
     first = nextpnr("place", source, "--no-route", "--write", f"{placed}.part")
-    arguments = [placed, f"{better}.part", device, f"{clock_mhz:g}", str(seed)]
     return [
         ("place", first, placed),
-        ("anneal", ["anneal", *arguments], better),
-        ("route", nextpnr("route", better, "--no-pack", "--no-place", *last), report),
+        ("anneal", ["anneal", placed, f"{better}.part", device, clock_mhz, seed], better),
+        ("route", ["route", better, f"{routed}.part", device, str(speed), clock_mhz, seed], routed),
+        ("time", nextpnr("time", routed, "--no-pack", "--no-place", *last), report),
     ]
 
 
-def anneal_version():
-    """A key for what `gradnic.fpga.anneal` makes: it changes with every change of its source."""
+ANNEAL, ROUTE = ("anneal", "lateness", "placement", "fabric"), ("router",)  # files that do it
+
+
+def version(*sources):
+    """A key for what files of this folder make: it changes with every change of one."""
     folder = Path(__file__).parent
-    sources = [
-        (folder / name).read_bytes() for name in ("anneal.py", "lateness.py", "placement.py")
-    ]
-    return hashlib.sha256(b"".join(sources)).hexdigest()[:8]
+    text = b"".join((folder / f"{name}.py").read_bytes() for name in sources)
+    return hashlib.sha256(text).hexdigest()[:8]
 
 
 def check_fit(netlist, device, block="block"):

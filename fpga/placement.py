@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .fabric import ENABLE, FAST, MUX, RESET, SLOW, least_delays
 from .floorplan import N_COLUMNS, RAM_ROWS, ram_column
 
 TILE = 17  # sites of a logic tile: 8 LUT, 8 registers, the write port of LUT RAM
@@ -48,6 +49,8 @@ DEDICATED = {  # wires within a cluster
     **dict.fromkeys(("FCI", "F1", "FXA", "FXB"), 0),
     **dict.fromkeys(("WD", "WAD0", "WAD1", "WAD2", "WAD3"), 68),
 }
+_SWAPPED = "ABCD"  # inputs that nextpnr's router, and ours, may swap on a LUT that is only logic
+_WAYS = {"A": SLOW, "B": SLOW, "C": FAST, "D": FAST, "CE": ENABLE, "LSR": RESET, "WRE": RESET}
 _SETUP = {(REGISTER, "LSR"): 287, (LUT, "WRE"): 266}
 _RAM_SETUP = 180
 _LAUNCH, _RAM_LAUNCH, _RAM_LAUNCH_UNREGISTERED, _OTHER_LAUNCH = 395, 738, 4300, 700
@@ -65,7 +68,9 @@ class Placed(NamedTuple):
     Of each cluster: ``reach`` (LONE to NEVER), ``first_member``; ``member`` lists their cells.
     Of each net: ``driver``, ``launch`` (ps), ``first_sink``; ``order``: each behind those it needs.
     Of each sink: ``sink_net``, ``sink_cell``, ``fixed`` (ps, or -1: a wire of the fabric),
-    ``setup`` (ps, or -1: no register), ``first_arc``; of each arc ``arc_net``, ``arc_delay``.
+    ``setup`` (ps, or -1: no register), ``first_arc``, ``way`` (kind of input, `fabric.FAST` and so
+    on); of each arc ``arc_net``, ``arc_delay``. ``ranked``: inputs of one LUT after the other, of
+    which any two may be FAST. ``wire``: ps, by way, columns and rows.
     Of each site: ``occupant`` (-1: none), ``site_x``, ``site_y``. Tiles come first, row after row;
     then block RAM. ``columns``, ``rows``: coordinates of the tiles.
     """
@@ -95,6 +100,10 @@ class Placed(NamedTuple):
     first_arc: np.ndarray
     arc_net: np.ndarray
     arc_delay: np.ndarray
+    way: np.ndarray
+    first_ranked: np.ndarray
+    ranked: np.ndarray
+    wire: np.ndarray
     occupant: np.ndarray
     site_x: np.ndarray
     site_y: np.ndarray
@@ -114,7 +123,7 @@ def read(netlist, device):
     x, y = (np.array([int(bel[k]) for bel in bels], np.int32) for k in range(2))
     ties = _Ties(len(cells))
     wires = [{pin: bits[0] for pin, bits in cell["connections"].items() if bits} for cell in cells]
-    nets = _nets(cells, wires, kind, ties)
+    nets = _nets(netlist, cells, wires, kind, ties)
     use, control, reset = _rules(names, wires, cells, kind, ties)
     sites = _sites(kind, x, y, [bel[2] for bel in bels], device)
     return Placed(
@@ -127,6 +136,7 @@ def read(netlist, device):
         **nets,
         **sites,
         **_clusters(kind, use, y, sites["site"], ties),
+        wire=least_delays(device),
     )
 
 
@@ -168,39 +178,69 @@ class _Ties:
         self.parent[self.find(a)] = self.find(b)
 
 
-def _firsts(lists):
+def firsts(lists):
     """(Where each list begins in all of them, end included; all of them.)"""
     first = np.zeros(len(lists) + 1, np.int32)
     np.cumsum([len(one) for one in lists], out=first[1:])
     return first, [value for one in lists for value in one]
 
 
-def _nets(cells, wires, kind, ties):
-    """Nets, their sinks, and what delays there are from a sink to nets behind it."""
+class Ends(NamedTuple):
+    """Of each net, by its number in the netlist: ``drivers``, (cell, pin); ``sinks``, a list of
+    these, without clocks. ``timed``, ``constant``: the nets that come from registers and logic, and
+    those that have one value; nets without a driver are in neither.
+    """
+
+    drivers: dict
+    sinks: dict
+    timed: list
+    constant: list
+
+
+def ends(netlist):
+    """`Ends` of the nets of a netlist's top module."""
+    cells = list(netlist["cells"].values())
     drivers, sinks = {}, defaultdict(list)
-    for k, (cell, pins) in enumerate(zip(cells, wires, strict=True)):
-        for pin, bit in pins.items():
-            if cell["port_directions"][pin] == "output":
-                drivers[bit] = (k, pin)
-            elif pin not in _CLOCKS:
-                sinks[bit].append((k, pin))
+    for k, cell in enumerate(cells):
+        for pin, bits in cell["connections"].items():
+            if bits and cell["port_directions"][pin] == "output":
+                drivers[bits[0]] = (k, pin)
+            elif bits and pin not in _CLOCKS:
+                sinks[bits[0]].append((k, pin))
+
+    def is_constant(cell):
+        inputs = (pin for pin, bits in cell["connections"].items() if bits)
+        return KINDS.get(cell["type"]) == LUT and not any(
+            cell["port_directions"][pin] == "input" for pin in inputs
+        )
+
+    driven = [bit for bit in sinks if bit in drivers]
+    constant = {bit for bit in driven if is_constant(cells[drivers[bit][0]])}
+    timed = [bit for bit in driven if bit not in constant]
+    return Ends(drivers, sinks, timed, [bit for bit in driven if bit in constant])
+
+
+def _nets(netlist, cells, wires, kind, ties):
+    """Nets, their sinks, and what delays there are from a sink to nets behind it."""
+    drivers, sinks, bits, _ = ends(netlist)
     for bit in sinks.keys() & drivers:
         for k, pin in sinks[bit]:
             if kind[k] <= REGISTER and pin in DEDICATED:
                 ties.tie(k, drivers[bit][0])
-    constant = {bit for bit, (k, _) in drivers.items()
-                if kind[k] == LUT and not any(cells[k]["port_directions"][pin] == "input"
-                                              for pin in wires[k])}  # fmt: skip
-    bits = [bit for bit in sinks if bit in drivers and bit not in constant]
     number = {bit: n for n, bit in enumerate(bits)}
-    first_sink, flat = _firsts([sinks[bit] for bit in bits])
+    first_sink, flat = firsts([sinks[bit] for bit in bits])
     sink_net = np.repeat(np.arange(len(bits), dtype=np.int32), np.diff(first_sink))
     arcs, fixed, setup = [], [], []
     pins = [[] for _ in cells]
     for n, bit in enumerate(bits):
         pins[drivers[bit][0]].append((n, -1))
+    way, ranked = np.zeros(len(flat), np.int8), defaultdict(list)
     for s, (k, pin) in enumerate(flat):
         pins[k].append((sink_net[s], s))
+        way[s] = _WAYS.get(pin[0] if kind[k] == WRITE_PORT else pin, MUX)
+        if kind[k] == LUT and pin in _SWAPPED and not _is_bound(cells[k]):
+            way[s] = FAST
+            ranked[k].append(s)
         fixed.append(DEDICATED[pin] if kind[k] <= REGISTER and pin in DEDICATED else -1)
         found = []
         if kind[k] == LUT:
@@ -211,11 +251,12 @@ def _nets(cells, wires, kind, ties):
             found = [(number[bit], 0) for bit in [wires[k].get(_WRITE_PORT_ARCS[pin])]
                      if bit in number]  # fmt: skip
         arcs.append(found)
-        ends = kind[k] != WRITE_PORT and (kind[k] != LUT or pin == "WRE" or pin.startswith("W"))
+        is_end = kind[k] != WRITE_PORT and (kind[k] != LUT or pin == "WRE" or pin.startswith("W"))
         default = _RAM_SETUP if kind[k] in (BLOCK_RAM, OTHER) else 0
-        setup.append(_SETUP.get((kind[k], pin), default) if ends else -1)
-    first_arc, arcs = _firsts(arcs)
-    first_pin, pins = _firsts(pins)
+        setup.append(_SETUP.get((kind[k], pin), default) if is_end else -1)
+    first_arc, arcs = firsts(arcs)
+    first_pin, pins = firsts(pins)
+    first_ranked, ranked = firsts([one for one in ranked.values() if len(one) > 2])
     arc_net = np.array([net for net, _ in arcs], np.int32)
     return {
         "driver": np.array([drivers[bit][0] for bit in bits], np.int32),
@@ -228,11 +269,19 @@ def _nets(cells, wires, kind, ties):
         "first_arc": first_arc,
         "arc_net": arc_net,
         "arc_delay": np.array([ps for _, ps in arcs], np.float32),
+        "way": way,
+        "first_ranked": first_ranked,
+        "ranked": np.array(ranked, np.int32),
         "first_pin": first_pin,
         "pin_net": np.array([net for net, _ in pins], np.int32),
         "pin_sink": np.array([sink for _, sink in pins], np.int32),
         "order": _order(first_sink, first_arc, arc_net),
     }
+
+
+def _is_bound(cell):
+    """Whether the inputs of a LUT may not all be swapped."""
+    return cell["parameters"].get("MODE") in ("CCU2", "DPRAM", "RAMW_BLOCK")
 
 
 def _launch(cells, kind, k, pin):
@@ -344,7 +393,7 @@ def _clusters(kind, use, y, site, ties):
             reach.append(SLICE)
         else:
             reach.append(PAIR if len(cells) > 1 else LONE)
-    first_member, member = _firsts(list(groups.values()))
+    first_member, member = firsts(list(groups.values()))
     return {
         "cluster": cluster,
         "reach": np.array(reach, np.int8),

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from gradnic.fpga import anneal, blocks, flow, lateness, placement, tools
+from gradnic.fpga import anneal, blocks, fabric, flow, lateness, placement, tools
 
 MOVES = 300  # of a cluster: what a test can wait for
 
@@ -126,7 +126,7 @@ def test_wires_get_shorter_and_the_circuit_stays(home, whole, placed):
     netlist = whole["modules"]["top"]
     before, form = copy.deepcopy(netlist), shapes(placed)
     result = anneal.anneal(placed, clock_mhz=300, moves=MOVES)
-    assert result["wire"][1] < 0.9 * result["wire"][0]
+    assert result["wire"][1] < 0.95 * result["wire"][0]
     assert result["path_ps"][1] < result["path_ps"][0]
     delay, length = anneal.measure(placed)  # afresh: what was kept move by move is the same
     assert result["wire"][1] == length.sum()
@@ -148,6 +148,21 @@ def test_wires_get_shorter_and_the_circuit_stays(home, whole, placed):
     nextpnr(home, "better.json", *again, "--report", "report.json", made="report.json")
 
 
+def test_the_two_inputs_of_a_lut_with_the_least_slack_are_fast(placed):
+    slack = np.random.default_rng(1).uniform(-1000, 1000, len(placed.sink_net)).astype(np.float32)
+    placed.way[placed.ranked] = fabric.SLOW
+    anneal.rank(placed, slack)
+    assert len(placed.first_ranked) > 100
+    for start, end in zip(placed.first_ranked, placed.first_ranked[1:], strict=False):
+        inputs = placed.ranked[start:end]
+        assert 3 <= len(set(inputs)) == len(inputs) <= 4
+        fast = inputs[placed.way[inputs] == fabric.FAST]
+        assert len(fast) == 2
+        assert slack[fast].max() <= np.sort(slack[inputs])[1]
+    others = np.setdiff1d(np.arange(len(slack)), placed.ranked)
+    assert {fabric.FAST, fabric.SLOW, fabric.MUX, fabric.ENABLE} <= set(placed.way[others])
+
+
 def test_same_seed_same_places(whole):
     netlist = whole["modules"]["top"]
     one, same, other = (placement.read(netlist, "85k") for _ in range(3))
@@ -157,7 +172,7 @@ def test_same_seed_same_places(whole):
     assert not np.array_equal(one.site, other.site)
 
 
-def test_flow_goes_by_its_three_steps_and_goes_on_where_it_was_stopped(home):
+def test_flow_goes_by_its_four_steps_and_goes_on_where_it_was_stopped(home):
     said = []
     block = blocks.build("scheduler", 1)
     options = {"block": "scheduler", "seeds": 1, "folder": home.parent}
@@ -169,12 +184,13 @@ def test_flow_goes_by_its_three_steps_and_goes_on_where_it_was_stopped(home):
 
     with pytest.raises(InterruptedError):
         flow.measure(block, annealed=True, progress=stop, **options)
-    steps = [f"scheduler: {what}, seed 1 (0 of 1 done)" for what in ("place", "anneal", "route")]
-    assert said == steps
+    what = ("place", "anneal", "route", "time")
+    steps = [f"scheduler: {one}, seed 1 (0 of 1 done)" for one in what]
+    assert said == steps[:3]
     said.clear()
     result = flow.measure(block, annealed=True, progress=said.append, **options)
     assert said == steps[2:]
     plain = flow.measure(block, **options)
     assert result.keys() == plain.keys()
     assert (result["ff"], result["bram"]) == (plain["ff"], plain["bram"])
-    assert not [*home.glob("*.placed*"), *home.glob("*.annealed*"), *home.glob("*.part")]
+    assert not [*home.glob("*ed"), *home.glob("*.part")]
