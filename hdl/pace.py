@@ -80,13 +80,17 @@ class Pace(wiring.Component):
         ]
         # an echo stands while the clock runs
         slow, fine = Signal(reset_less=True), Signal(reset_less=True)
-        grows, below = Signal(reset_less=True), Signal(reset_less=True)
+        below, longer = Signal(reset_less=True), Signal(reset_less=True)
+        compared = (
+            (slow, echo.round_trip, rules.high),
+            (below, rules.low, echo.round_trip),
+            (longer, echo.round_trip, before),
+        )
+        for flag, one, other in compared:
+            self._greater(m, flag, one, other)
         m.d.sync += [
             wanted.eq((Cat(1, self.rate, 0).as_signed() + Cat(cuts, change).as_signed()) >> 1),
-            slow.eq(echo.round_trip > rules.high),
-            below.eq(echo.round_trip < rules.low),
-            grows.eq(has_before & (echo.round_trip > before)),
-            fine.eq(below | ~grows),
+            fine.eq(below | ~(has_before & longer)),
         ]
         with m.If(self.echoes.valid):
             m.d.sync += clock.eq(Mux(clock == 6, 0, clock + 1))
@@ -112,6 +116,17 @@ class Pace(wiring.Component):
             least = Mux(wanted < rules.floor, rules.floor, wanted)
             m.d.sync += self.rate.eq(Mux(wanted > LINE, LINE, least))
         return m
+
+    def _greater(self, m, flag, one, other):
+        """`flag` after two cycles: `one` is greater than `other`; in halves, for short carries."""
+        above, same, below = (Signal(reset_less=True) for _ in range(3))
+        half = len(one) // 2
+        m.d.sync += [
+            above.eq(one[half:] > other[half:]),
+            same.eq(one[half:] == other[half:]),
+            below.eq(one[:half] > other[:half]),
+            flag.eq(above | same & below),
+        ]
 
     def _credit(self, m):
         """Credit in 1/65536 bytes. A frame is paid for two cycles after it went, and only then may
