@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 
 from ..output import write_whole
+from . import resets
 from .fabric import FAST, SLOW
 from .lateness import change, times, undo
 from .placement import (
@@ -413,6 +414,7 @@ def main(arguments):
     source, target, device, clock_mhz, seed = arguments
     whole = json.loads(Path(source).read_text())
     netlist = whole["modules"]["top"]
+    resets.gather(netlist)
     placed = read(netlist, device)
     anneal(placed, clock_mhz=float(clock_mhz), seed=int(seed), progress=print)
     write(netlist, placed)

@@ -405,7 +405,10 @@ def _steps(name, left, source, flags, speed, device, clock_mhz, seed):
     ]
 
 
-ANNEAL, ROUTE = ("anneal", "lateness", "placement", "fabric"), ("router",)  # files that do it
+ANNEAL, ROUTE = (
+    ("anneal", "lateness", "placement", "fabric", "resets"),
+    ("router",),
+)  # files that do it
 
 
 def version(*sources):
