@@ -251,7 +251,7 @@ def pin_wire(kind, bel, pin):
 FAST, SLOW, MUX, ENABLE, RESET = range(5)  # kinds of a cell's inputs, by how far off they are
 INPUTS = {FAST: "CD", SLOW: "AB", MUX: "M", ENABLE: ("CE",), RESET: ("LSR",)}
 SOURCES = ("F1", "F4", "Q1", "Q4")
-FARTHEST = 3000  # ps; beyond, a wire is as much slower for a tile as over the half before
+FARTHEST = 10_000  # ps, more than to any tile
 
 
 @cache
@@ -297,7 +297,7 @@ def _inputs(names):
 
 
 def _filled(table):
-    """What is not known of a table: between neighbors, or farther on as before."""
+    """What is not known of a table: between neighbors, or as much more a tile as before."""
     for one in table:
         for line in [*one, *one.T]:
             known = np.nonzero(np.isfinite(line))[0]

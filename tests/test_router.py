@@ -75,7 +75,7 @@ def test_a_wire_of_the_table_is_as_fast_as_the_fabric_has_it():
     graph, table = database.fabric(SPEED, pairs), fabric.least_delays(DEVICE)
     x, y = database.width // 2, database.height // 2
     sources = [database.wire(x, y, f"{name}_SLICE") for name in fabric.SOURCES]
-    cost = np.mean([fabric._spread(graph, source, 3000) for source in sources], axis=0)
+    cost = np.mean([fabric._spread(graph, source, fabric.FARTHEST) for source in sources], axis=0)
     for dx, dy in ((1, 1), (4, 3)):
         tiles = [(x + a * dx, y + b * dy) for a in (1, -1) for b in (1, -1)]
         fast = [
@@ -83,6 +83,11 @@ def test_a_wire_of_the_table_is_as_fast_as_the_fabric_has_it():
             for tile in tiles for pin in "CD" for k in range(8)
         ]  # fmt: skip
         assert table[fabric.FAST, dx, dy] == pytest.approx(np.mean(fast), rel=0.02)
+    far = np.array([cost[database.wire(x + 30, y + 35, f"LSR{k}_SLICE")] for k in range(4)])
+    assert table[fabric.RESET, 30, 35] == pytest.approx(far.mean(), rel=0.02)
+    corner = fabric._spread(graph, database.wire(10, 9, "Q1_SLICE"), fabric.FARTHEST)
+    beyond = np.array([corner[database.wire(85, 56, f"LSR{k}_SLICE")] for k in range(4)])
+    assert table[fabric.RESET, 75, 47] == pytest.approx(beyond.mean(), rel=0.03)
     assert (table[fabric.SLOW] > table[fabric.FAST]).all()
     assert np.isfinite(table).all()
 
