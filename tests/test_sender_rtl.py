@@ -135,3 +135,15 @@ def test_bitmaps_of_any_probe_behind_the_last_packet_are_believed():
         assert none == [[], []]
 
     Bench(5).play(script)
+
+
+def test_drained_falls_two_cycles_behind_a_message():
+    async def script(bench):
+        await bench.ctx.tick()
+        drained = [bench.ctx.get(bench.dut.drained)]
+        for _ in range(300):
+            await bench.ctx.tick()
+            drained.append(bench.ctx.get(bench.dut.drained))
+        return drained
+
+    assert not any(Bench(5).play(script))
