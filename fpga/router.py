@@ -27,11 +27,12 @@ PRESENT, GROWTH, MOST = 0.5, 1.3, 30.0
 PART = 0.1  # of the late nets are tried again where none shares a wire
 PATIENCE = 25  # rounds, after which that has failed
 PAST, PAST_LATER = 0.4, 1.5  # price of a wire per round and net too many
-SHARPEST, URGENT = 0.99, 4  # weight of delay: at most, and its exponent
+SHARPEST, EXPONENT = 0.99, 4  # weight of delay: at most, and its exponent
+KEPT = 0.97  # of that weight stays from round to round, whatever a connection has won
 PER_TILE = 42.0  # ps, at least, of a tile on the way
 HASTE = 0.6  # so much more counts the way ahead than the way behind, where there is time
 MARGIN = 6  # tiles around a connection that it may use
-NEAR = 12  # tiles around a sink, from where a large net's connection starts
+NEAR = 12  # tiles around a sink, from where a large net's connection starts, or at its source
 LARGE = 300  # wires of a large net
 
 
@@ -93,7 +94,7 @@ def _search(f, s, tree, n_tree, sink, weight, margin, keys, values):
     for k in range(n_tree):
         w = tree[k]
         far = _ahead(f, w, x, y)
-        if n_tree <= LARGE or far <= NEAR or margin > MARGIN:
+        if k == 0 or n_tree <= LARGE or far <= NEAR or margin > MARGIN:
             cost = int(PART_PS * weight * s.net[w, DELAY])
             s.search[w, SEEN], s.search[w, BY], s.search[w, COST] = turn, -1, cost
             push(keys, values, n, np.float32(cost + per_tile * far), w)
@@ -287,9 +288,10 @@ def route(fabric, nets, placed, *, period, seed=1, progress=None):
     ends = placed.setup >= 0
     slack, _ = slacks(placed, measure(placed)[0], period)
     redo, present, best, since = np.ones(n_sinks, np.bool_), PRESENT, None, 0
+    weight = np.zeros(n_sinks, np.float32)
     for _ in range(ROUNDS):
-        weight = np.zeros(n_sinks, np.float32)
-        weight[:timed] = SHARPEST * np.clip(1 - np.maximum(slack, 0) / period, 0, 1) ** URGENT
+        now = SHARPEST * np.clip(1 - np.maximum(slack, 0) / period, 0, 1) ** EXPONENT
+        weight[:timed] = np.maximum(now, KEPT * weight[:timed])
         state.price[:] = state.past * (1 + present * state.users)
         n_routed, n_path = _round(
             fabric, state, nets, order, path, start, end, n_path, weight, redo, np.float32(present)
