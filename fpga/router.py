@@ -32,7 +32,7 @@ KEPT = 0.97  # of that weight stays from round to round, whatever a connection h
 PER_TILE = 42.0  # ps, at least, of a tile on the way
 HASTE = 0.6  # so much more counts the way ahead than the way behind, where there is time
 MARGIN = 6  # tiles around a connection that it may use
-NEAR = 12  # tiles around a sink, from where a large net's connection starts, or at its source
+NEAR, EARLY = 12, 700  # tiles around a sink, ps behind the source: there a large net's start
 LARGE = 300  # wires of a large net
 
 
@@ -62,6 +62,18 @@ class State(NamedTuple):
     search: np.ndarray
     net: np.ndarray
     count: np.ndarray  # of searches, of nets
+
+
+def _fresh(n_wires):
+    """`State` before anything is routed."""
+    return State(
+        users=np.zeros(n_wires, np.int16),
+        past=np.ones(n_wires, np.float32),
+        price=np.ones(n_wires, np.float32),
+        search=np.zeros((n_wires, 4), np.int32),
+        net=np.zeros((n_wires, 4), np.int32),
+        count=np.zeros(2, np.int32),
+    )
 
 
 @njit(cache=True)
@@ -94,7 +106,7 @@ def _search(f, s, tree, n_tree, sink, weight, margin, keys, values):
     for k in range(n_tree):
         w = tree[k]
         far = _ahead(f, w, x, y)
-        if k == 0 or n_tree <= LARGE or far <= NEAR or margin > MARGIN:
+        if n_tree <= LARGE or far <= NEAR or s.net[w, DELAY] <= EARLY or margin > MARGIN:
             cost = int(PART_PS * weight * s.net[w, DELAY])
             s.search[w, SEEN], s.search[w, BY], s.search[w, COST] = turn, -1, cost
             push(keys, values, n, np.float32(cost + per_tile * far), w)
@@ -273,15 +285,8 @@ def route(fabric, nets, placed, *, period, seed=1, progress=None):
     """
     say = progress or (lambda text: None)
     chance = np.random.default_rng(seed)
-    n_wires, n_sinks, timed = len(fabric.span), len(nets.sink), len(placed.sink_net)
-    state = State(
-        users=np.zeros(n_wires, np.int16),
-        past=np.ones(n_wires, np.float32),
-        price=np.ones(n_wires, np.float32),
-        search=np.zeros((n_wires, 4), np.int32),
-        net=np.zeros((n_wires, 4), np.int32),
-        count=np.zeros(2, np.int32),
-    )
+    n_sinks, timed = len(nets.sink), len(placed.sink_net)
+    state = _fresh(len(fabric.span))
     path = np.zeros(200 * n_sinks + 100_000, np.int32)
     start, end, n_path = np.zeros(n_sinks, np.int64), np.zeros(n_sinks, np.int64), 0
     order = np.argsort(-np.diff(nets.first_sink)).astype(np.int32)

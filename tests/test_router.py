@@ -100,3 +100,32 @@ def test_what_no_wire_leads_to_is_told(routed, home):
     cut = graph._replace(to=np.where(graph.to == nets.sink[7], -1, graph.to))
     with pytest.raises(ValueError, match="connection 7 has no way"):
         router.route(cut, nets, placed, period=1e6 / MHZ)
+
+
+def test_an_urgent_connection_of_a_large_net_is_not_behind_the_others():
+    database = fabric.Database(DEVICE)
+    graph = database.fabric(SPEED, np.zeros(4 * database.width * database.height, np.uint8))
+    x, y = database.width // 2, database.height // 2
+    around = [(x + dx, y + dy) for dx in range(-20, 21) for dy in range(1, 10)]
+    sinks = [database.wire(*tile, f"C{k}_SLICE") for tile in around for k in range(8)]
+    source = database.wire(x, y, "Q1_SLICE")
+    n = len(sinks)
+    nets = router.Nets(np.array([source], np.int32), np.array([0, n], np.int64),
+                       np.array(sinks, np.int32))  # fmt: skip
+    state, order = router._fresh(len(graph.span)), np.zeros(1, np.int32)
+    path, start, end = np.zeros(400 * n, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    weight, redo, at = np.zeros(n, np.float32), np.ones(n, np.bool_), 0
+
+    def delays():
+        nonlocal at
+        rest = path, start, end, at, weight, redo, np.float32(router.PRESENT)
+        n_routed, at = router._round(graph, state, nets, order, *rest)
+        assert n_routed > 0
+        return router._delays(graph, state, nets, path, start, end)
+
+    behind = delays()
+    one = np.argmax(behind)
+    least = fabric._spread(graph, source, fabric.FARTHEST)[sinks[one]]
+    assert behind[one] > 3 * least
+    weight[one], redo[:] = router.SHARPEST, np.arange(n) == one
+    assert delays()[one] < 1.2 * least
