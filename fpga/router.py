@@ -32,7 +32,7 @@ KEPT = 0.97  # of that weight stays from round to round, whatever a connection h
 PER_TILE = 42.0  # ps, at least, of a tile on the way
 HASTE = 0.6  # so much more counts the way ahead than the way behind, where there is time
 MARGIN = 6  # tiles around a connection that it may use
-NEAR, EARLY = 12, 700  # tiles around a sink, ps behind the source: there a large net's start
+NEAR, EARLY = 12, 700  # tiles around a sink, ps behind the source: a large net's ways start there
 LARGE = 300  # wires of a large net
 
 
