@@ -1,5 +1,5 @@
 """``python -m gradnic`` is the ``gradnic`` command."""
 
-from .cli import main
+from gradnic.cli import main
 
 main()

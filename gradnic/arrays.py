@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 
-from .output import write_whole
+from gradnic.output import write_whole
 
 
 def load_floats(path):

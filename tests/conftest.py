@@ -1,6 +1,6 @@
 """What every run of the suite says first: the seed that all noise comes from."""
 
-from gradnic.sim import stimulus
+from gradnic.sim.engine import stimulus
 
 
 def pytest_report_header(config):

@@ -3,7 +3,7 @@
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 
 @click.command(name="accuracy")
@@ -20,7 +20,7 @@ def command(distribution, workers, values, trials, seed, json_file):
     Example:
       gradnic accuracy --distribution lognormal --workers 1,4,8,16
     """
-    from gradnic.sim.accuracy import compare, schemes
+    from gradnic.sim.thc.accuracy import compare, schemes
 
     try:
         counts = [int(word) for word in workers.split(",")]

@@ -3,7 +3,7 @@
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 
 @click.command(name="bench")
@@ -23,8 +23,8 @@ def command(mib, exponent, rounds, json_file):
     Example:
       gradnic bench --mib 64 --rounds 5 --json build/bench.json
     """
-    from ..models.inceptionn_bands import check_exponent
-    from ..sim import bench_codec
+    from gradnic.models.inceptionn.bands import check_exponent
+    from gradnic.sim.inceptionn import bench_codec
 
     check_exponent(exponent)
     if rounds < 1:

@@ -3,7 +3,7 @@
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 
 @click.command(name="chain")
@@ -26,7 +26,7 @@ def command(lanes, floats, stalls, jobs, seed, json_file):
       gradnic chain --lanes 4 --floats 1000000
       gradnic chain --json build/chain.json
     """
-    from gradnic.sim import chain
+    from gradnic.sim.inceptionn import chain
 
     with Progress(console=console("-"), transient=True) as progress:
         task = progress.add_task("floats", total=None)

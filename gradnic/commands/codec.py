@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from .. import coded_file
-from ..arrays import load_floats, save_floats
-from ..output import console, json_option, table, write_json, write_whole
+from gradnic import coded_file
+from gradnic.arrays import load_floats, save_floats
+from gradnic.output import console, json_option, table, write_json, write_whole
 
 
 def _codec_options(function):
@@ -48,7 +48,7 @@ def compress(source, target, exponent, mode, prescale, rounding, json_file):
     Example:
       gradnic codec compress gradient.npy gradient.inc --exponent 119
     """
-    from ..models import inceptionn
+    from gradnic.models.inceptionn import codec as inceptionn
 
     x = load_floats(source)
     unit = inceptionn.compress(
@@ -79,7 +79,7 @@ def decompress(source, target, json_file):
     Example:
       gradnic codec decompress gradient.inc restored.npy
     """
-    from ..models import inceptionn
+    from gradnic.models.inceptionn import codec as inceptionn
 
     unit, shape, settings = coded_file.unpack(Path(source).read_bytes())
     x = inceptionn.decompress(unit, coded_file.n_elements(shape), **settings).reshape(shape)
@@ -102,7 +102,7 @@ def stats(source, exponent, mode, prescale, rounding, floats, json_file):
     Example:
       gradnic codec stats build/gradients/sum_0200_w0.npy --exponent 119 --json -
     """
-    from ..models import measure
+    from gradnic.models.inceptionn import measure
 
     result = measure.inceptionn_stats(
         load_floats(source),

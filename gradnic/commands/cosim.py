@@ -4,8 +4,9 @@ import click
 import numpy as np
 from rich.progress import Progress
 
-from ..arrays import load_floats
-from ..output import console, json_option, table, write_json
+from gradnic.arrays import load_floats
+from gradnic.output import console, json_option, table, write_json
+
 from . import cosim_flit, cosim_frame, cosim_star
 
 
@@ -167,9 +168,11 @@ def command(
       gradnic cosim --link frame --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
       gradnic cosim --link frame --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
     """
-    from ..models.inceptionn_bands import bands
-    from ..models.star import Faults
-    from ..sim import cluster, pcap, training
+    from gradnic.models.aggregation.star import Faults
+    from gradnic.models.inceptionn.bands import bands
+    from gradnic.sim.frame import pcap
+    from gradnic.sim.inline import ring as cluster
+    from gradnic.sim.training import network as training
 
     if elements is not None and elements < 1:
         raise ValueError(f"elements must be at least 1, not {elements}")

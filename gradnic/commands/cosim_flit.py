@@ -3,8 +3,8 @@
 import numpy as np
 from rich.progress import Progress
 
-from ..flit import FLIT_FLOATS
-from ..output import console, table, write_json
+from gradnic.interface.flit import FLIT_FLOATS
+from gradnic.output import console, table, write_json
 
 REAL = 16  # most nodes for which gradients are trained on the spot
 CODECS = ("none", "inceptionn", "thc")
@@ -33,12 +33,15 @@ def run(
     gradients : float32 (n_nodes, n), or a function of the node count that makes them, or None for
     normal noise. The other arguments are the command's options.
     """
-    from ..models import checker, schedules
-    from ..models.network import of_card, simulate
-    from ..models.schedules.rows import compile_table
-    from ..models.topology import parse
-    from ..models.traffic import Traffic
-    from ..sim import flit_cluster, flit_thc
+    from gradnic.models.schedule import builders as schedules
+    from gradnic.models.schedule import checker
+    from gradnic.models.schedule.builders.rows import compile_table
+    from gradnic.models.schedule.network_model import of_card, simulate
+    from gradnic.models.schedule.topology import parse
+    from gradnic.models.schedule.traffic import Traffic
+    from gradnic.sim.direct import cluster as flit_cluster
+    from gradnic.sim.direct import thc as flit_thc
+
     from .simulate import bound_cycles
 
     if codec not in CODECS:

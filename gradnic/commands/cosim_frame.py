@@ -3,7 +3,7 @@
 import numpy as np
 from rich.progress import Progress
 
-from ..output import console, table, write_json
+from gradnic.output import console, table, write_json
 
 REAL = 16  # most nodes for which gradients are trained on the spot
 ELEMENTS = 16384
@@ -37,9 +37,10 @@ def run(
     fields of models.offload_cluster.LinkFaults. spray : cards spray their packets over 8 paths,
     each longer than the one before by twice the delay. The rest are the command's options.
     """
-    from ..models.offload_cluster import LinkFaults
-    from ..models.topology import parse
-    from ..sim import offload_run, pcap
+    from gradnic.models.offload.cluster import LinkFaults
+    from gradnic.models.schedule.topology import parse
+    from gradnic.sim.frame import pcap
+    from gradnic.sim.offload import run as offload_run
 
     if codec not in offload_run.CODECS:
         raise ValueError(

@@ -2,12 +2,12 @@
 
 from rich.progress import Progress
 
-from ..output import console, table, write_json
+from gradnic.output import console, table, write_json
 
 
 def check(n_workers, codec, lanes):
     """ValueError for what the star does not take."""
-    from ..sim import star_run
+    from gradnic.sim.aggregation import star_run
 
     if not 1 <= n_workers <= 32:
         raise ValueError(f"workers must be 1 to 32, not {n_workers}")
@@ -35,7 +35,7 @@ def run(make, *, n_workers, codec, lanes, block, elements, deadline, faults, see
 
     Exit status 1 if anything differs.
     """
-    from ..sim import star_run
+    from gradnic.sim.aggregation import star_run
 
     screen = console(json_file)
     config = star_run.star_config(n_workers, codec, B=block, deadline=deadline)

@@ -2,9 +2,10 @@
 
 import click
 
-from .. import __version__, dissector
-from ..formats import UDP_PORT
-from ..output import console, json_option, write_json, write_whole
+from gradnic import __version__
+from gradnic.host import dissector
+from gradnic.interface.formats import UDP_PORT
+from gradnic.output import console, json_option, write_json, write_whole
 
 
 @click.command(name="dissector")

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 
-from ..output import console, json_option, progress_to, table, write_json
+from gradnic.output import console, json_option, progress_to, table, write_json
 
 
 @click.command(name="fpga")
@@ -26,13 +26,13 @@ def command(board, lanes, clock, rounds, out, json_file):
       gradnic fpga ulx3s --json build/fpga.json
       openFPGALoader -b ulx3s build/fpga/ulx3s/selftest.bit
     """
-    from ..fpga.board import BOARDS
+    from gradnic.fpga.board.build import BOARDS
 
     if board not in BOARDS:
         raise ValueError(f"board must be {' or '.join(BOARDS)}, not {board!r}")
     to = console(json_file)
     with to.status("starting the tools") as status:
-        result = import_module(f"gradnic.fpga.{board}").build(
+        result = import_module(f"gradnic.fpga.board.{board}").build(
             n_lanes=lanes,
             rounds=rounds,
             clock_mhz=clock,

@@ -5,7 +5,7 @@ import time
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 
 @click.command(name="fuzz")
@@ -76,7 +76,7 @@ def command(card, frames, lanes, seed, json_file):
 
 
 def _inline(frames, lanes, seed, show):
-    from gradnic.sim import fuzz
+    from gradnic.sim.inline import fuzz
 
     result = fuzz.fuzz(frames, model=fuzz.build(lanes), seed=seed, progress=show)
     line = (
@@ -87,7 +87,7 @@ def _inline(frames, lanes, seed, show):
 
 
 def _offload(frames, seed, show):
-    from gradnic.sim import offload_fuzz
+    from gradnic.sim.offload import fuzz as offload_fuzz
 
     result = offload_fuzz.fuzz(frames, seed=seed, progress=show)
     line = (

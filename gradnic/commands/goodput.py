@@ -2,7 +2,8 @@
 
 import click
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
+
 from .simulate import parse_bytes
 
 
@@ -47,10 +48,10 @@ def command(
       gradnic goodput --topology ring:4 --chunks 4 --loss 0.001 --json -
       gradnic goodput --bytes 64KiB --lanes 4 --foreign 20000 --load 0.9
     """
-    from ..models import schedules
-    from ..models.schedules.rows import compile_table
-    from ..models.topology import parse
-    from ..sim import offload_measure
+    from gradnic.models.schedule import builders as schedules
+    from gradnic.models.schedule.builders.rows import compile_table
+    from gradnic.models.schedule.topology import parse
+    from gradnic.sim.offload import goodput as offload_measure
 
     if not 0 <= loss < 1:
         raise ValueError(f"loss must be from 0 to below 1, not {loss}")

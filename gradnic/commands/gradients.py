@@ -6,8 +6,8 @@ import click
 import numpy as np
 from rich.progress import Progress
 
-from ..arrays import save_floats
-from ..output import console, json_option, table, write_json
+from gradnic.arrays import save_floats
+from gradnic.output import console, json_option, table, write_json
 
 
 def _iterations(_, __, value):
@@ -48,7 +48,7 @@ def command(folder, iterations, workers, batch, loss, seed, json_file):
     Example:
       gradnic gradients --iterations 1,40,200 --workers 4 --out build/gradients
     """
-    from ..sim import training
+    from gradnic.sim.training import network as training
 
     with Progress(console=console("-"), transient=True) as progress:
         task = progress.add_task("training", total=max(iterations, default=1))

@@ -5,7 +5,7 @@ import sys
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 # each is a module gradnic.sim.campaign_<block>
 BLOCKS = (
@@ -54,7 +54,7 @@ def command(block, count, seed, jobs, only, least, prove, json_file):
       gradnic mutate fifo --count 300 --json build/mutants/fifo.json
       gradnic mutate fifo --count 300 --only 17
     """
-    from gradnic.sim import mutate
+    from gradnic.sim.mutation import run as mutate
 
     with Progress(console=console("-"), transient=True) as progress:
         tasks = {}

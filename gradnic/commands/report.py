@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 from rich.progress import Progress
 
-from .. import params
-from ..output import console, json_option, table, write_json, write_whole
+from gradnic.interface import params
+from gradnic.output import console, json_option, table, write_json, write_whole
 
 RESULT = "result.json"
 
@@ -18,7 +18,7 @@ def synthesized_clock(lanes):
     The card itself where it is recorded, else the slower of its two engines, else the slower
     engine of another number of lanes; ``block`` in the result says which.
     """
-    from ..fpga import baseline
+    from gradnic.fpga.flow import baseline
 
     recorded = [entry for entry in baseline.load().values() if entry["device"].endswith("-8")]
     engines = [(f"compressor-{n}", f"decompressor-{n}") for n in (lanes, 16, 8, 4, 32)]
@@ -43,7 +43,7 @@ def write_verilog(lanes, folder):
 
 def run_job(lanes, link_bytes, floats, screen):
     """The main job with its progress on `screen`; returns the dict of `sim.first_light.run`."""
-    from ..sim import first_light
+    from gradnic.sim.report import first_light
 
     with Progress(console=screen, transient=True) as progress:
         tasks = []
@@ -92,7 +92,9 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
     Example:
       gradnic report --run
     """
-    from ..sim import report, report_offload, report_star
+    from gradnic.sim.report import offload as report_offload
+    from gradnic.sim.report import page as report
+    from gradnic.sim.report import star as report_star
 
     params.check_lanes(lanes)
     if elements is not None and elements < 1:

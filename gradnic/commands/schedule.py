@@ -5,15 +5,14 @@ from pathlib import Path
 
 import click
 
-from gradnic.models import bounds
-from gradnic.models import topology as topologies
-from gradnic.models.checker import check
-from gradnic.models.schedules import ALGORITHMS, build
-from gradnic.models.schedules.rows import compile_table
-from gradnic.models.schedules.shift import shift_rows
-
-from .. import output
-from .. import table as tables
+from gradnic import output
+from gradnic.interface import schedule_table as tables
+from gradnic.models.schedule import bounds
+from gradnic.models.schedule import topology as topologies
+from gradnic.models.schedule.builders import ALGORITHMS, build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.builders.shift import shift_rows
+from gradnic.models.schedule.checker import check
 
 _EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is at once
 
@@ -67,7 +66,7 @@ def chunks_per_shard(schedule):
 
 
 def describe(algorithm, topology, schedule, report, layout, seconds):
-    """The result that ``--json`` writes; keys and units: docs/schedules.md."""
+    """The result that ``--json`` writes; keys and units: docs/guide/schedules.md."""
     exact = topology.n_nodes <= _EXACT_NODES
     bound = float((bounds.throughput_bound if exact else bounds.node_bound)(topology))
     overlapped = schedule.period is not None
@@ -154,7 +153,7 @@ def command(barrier, nops, table_file, node, alone, plot_file, json_file, **opti
 
 def _draw(schedule, path):
     try:
-        from gradnic.models.schedules.pictures import draw
+        from gradnic.models.schedule.builders.pictures import draw
 
         draw(schedule, path)
     except ModuleNotFoundError as missing:

@@ -6,12 +6,12 @@ import time
 import click
 from rich.progress import Progress
 
-from gradnic.models import bounds
-from gradnic.models.checker import check
-from gradnic.models.network import Network, simulate
-from gradnic.models.schedules.rows import compile_table
+from gradnic import output
+from gradnic.models.schedule import bounds
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.checker import check
+from gradnic.models.schedule.network_model import Network, simulate
 
-from .. import output
 from .schedule import chunks_per_shard, make, topology_options
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20,

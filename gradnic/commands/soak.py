@@ -5,7 +5,7 @@ import time
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 
 @click.command(name="soak")
@@ -24,7 +24,7 @@ def command(packets, attacks, seed, json_file):
     Example:
       gradnic soak --packets 20000 --attacks 20000
     """
-    from ..sim import star_soak
+    from gradnic.sim.aggregation import soak as star_soak
 
     for name, count in (("packets", packets), ("attacks", attacks)):
         if count < 0:

@@ -5,7 +5,7 @@ import sys
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 
 @click.command(name="sweep")
@@ -38,7 +38,7 @@ def command(mode, exponent, prescale, rounding, stride, jobs, adder, json_file):
       gradnic sweep --stride 65537 --json -
       gradnic sweep --adder 1000000000
     """
-    from gradnic.sim import sweep
+    from gradnic.sim.inceptionn import sweep
 
     if adder:
         _sweep_adder(adder, jobs, json_file)
@@ -77,7 +77,7 @@ def command(mode, exponent, prescale, rounding, stride, jobs, adder, json_file):
 
 
 def _sweep_adder(n_random, jobs, json_file):
-    from gradnic.sim import adder_check
+    from gradnic.sim.reduction import adder_check
 
     with Progress(console=console("-"), transient=True) as progress:
         tasks = {

@@ -4,8 +4,8 @@ import sys
 
 import click
 
-from ..fpga.parts import KINDS
-from ..output import console, json_option, progress_to, table, write_json, write_whole
+from gradnic.fpga.flow.parts import KINDS
+from gradnic.output import console, json_option, progress_to, table, write_json, write_whole
 
 COST = ("LUT", "FF", "BRAM", "DSP")
 COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "Gb/s", "Gb/s/kLUT"]
@@ -40,7 +40,8 @@ def command(
       gradnic synth all --speed 8 --speed 6 --check
       gradnic synth offload-inc --lanes 16 --cost --parts
     """
-    from ..fpga import baseline, blocks, flow
+    from gradnic.fpga.flow import baseline, blocks
+    from gradnic.fpga.flow import measure as flow
 
     out = console(json_file)
     if block == "list":

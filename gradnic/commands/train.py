@@ -3,7 +3,7 @@
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio")
 
@@ -47,7 +47,7 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
       gradnic train --codec thc --bits 2 -g 20 --no-feedback --epochs 3
       gradnic train --codec none --drop 0.02 --json -
     """
-    from ..sim import train
+    from gradnic.sim.training import run as train
 
     options = {codec: settings(codec, seed, **chosen) for codec in codecs or ALL}
     screen = console(json_file)

@@ -3,11 +3,11 @@
 import click
 import numpy as np
 
-from gradnic.models.blt import Path, transfer
-from gradnic.models.receiver import need_bytes
-from gradnic.sim import svg
+from gradnic import output
+from gradnic.models.transport.blt import Path, transfer
+from gradnic.models.transport.reception import need_bytes
+from gradnic.sim.report import svg
 
-from .. import output
 from .simulate import parse_bytes
 
 _STYLE = (

@@ -5,7 +5,7 @@ import time
 import click
 from rich.progress import Progress
 
-from ..output import console, json_option, table, write_json
+from gradnic.output import console, json_option, table, write_json
 
 
 @click.command(name="upsets")
@@ -23,7 +23,7 @@ def command(count, seed, json_file):
     Example:
       gradnic upsets --count 1000 --json build/upsets.json
     """
-    from gradnic.sim import offload_campaigns
+    from gradnic.sim.offload import upsets as offload_campaigns
 
     screen = console(json_file)
     began = time.monotonic()

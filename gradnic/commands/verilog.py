@@ -6,8 +6,10 @@ from pathlib import Path
 import click
 from rich.markdown import Markdown
 
-from .. import __version__, params, registers
-from ..output import console, json_option, table, write_json, write_whole
+from gradnic import __version__
+from gradnic.interface import params
+from gradnic.interface import register_map as registers
+from gradnic.output import console, json_option, table, write_json, write_whole
 
 
 def template(name, ports):
@@ -33,8 +35,9 @@ def port_page(name, doc, parameters, ports):
 
 def generate(name, parameters, family):
     """({file name: text}, result for JSON) of one top; nothing is written."""
-    from ..hdl import tops, verilog
-    from ..hdl.primitives import Target
+    from gradnic.hdl.primitive.target import Target
+    from gradnic.hdl.top import catalog as tops
+    from gradnic.hdl.top import verilog
 
     doc = tops.entry(parameters).doc
     top = tops.build(parameters)
@@ -75,8 +78,8 @@ def register_files(name, register_map):
 
 def generate_shell(name, options, parameters, family):
     """({file name: text}, result for JSON) of a card wrapped for a shell."""
-    from ..hdl import tops
-    from ..hdl.primitives import Target
+    from gradnic.hdl.primitive.target import Target
+    from gradnic.hdl.top import catalog as tops
 
     files = options.files(parameters, platform=Target(family))
     module = next(iter(files)).removesuffix(".v")
@@ -105,7 +108,7 @@ def split_changes(changes, preset):
 
 def show_presets(json_file):
     """The list of presets, as a table and as JSON."""
-    from ..hdl import tops
+    from gradnic.hdl.top import catalog as tops
 
     screen = console(json_file)
     for kind, entry in tops.TOPS.items():
@@ -130,7 +133,7 @@ def write_all(out, files):
 
 def write_shell(preset, shell, changes, name, family, out, json_file):
     """A preset wrapped for a shell: files, and the note that says what to do with them."""
-    from ..hdl import shells
+    from gradnic.hdl import shells
 
     if name is not None:
         raise click.UsageError(f"{shell} gives the module its name: leave --name out")

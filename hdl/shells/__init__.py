@@ -1,4 +1,4 @@
-"""Wrappers that put a card into a NIC shell: one file per shell, and the parts that they share."""
+"""Wrappers that put a card into a NIC shell: a folder for each, and the parts they share."""
 
 from dataclasses import fields
 from importlib import import_module
@@ -8,7 +8,7 @@ SHELLS = {
     "opennic": ("OpenNic", "plugin folder for the 250 MHz box"),
     "liteeth": ("LiteEth", "bridge between MAC core and crossbar"),
 }
-"""Class of the shell's options, in the file of the shell's name, and a line for people."""
+"""Class of the shell's options, in ``wrapper.py`` of the shell's folder, and a line for people."""
 
 
 def shell(name, changes=()):
@@ -18,7 +18,7 @@ def shell(name, changes=()):
     """
     if name not in SHELLS:
         raise ValueError(f"shell must be one of {', '.join(SHELLS)}, not {name!r}")
-    kind = getattr(import_module(f".{name}", __package__), SHELLS[name][0])
+    kind = getattr(import_module(f".{name}.wrapper", __package__), SHELLS[name][0])
     kinds = {field.name: field.type for field in fields(kind)}
     values = {}
     for change in changes:

@@ -1,0 +1,1 @@
+"""Boards: self-test bitstreams."""

@@ -1,0 +1,1 @@
+"""Synthesis, place and route with open tools, and the recorded figures."""

@@ -1,0 +1,467 @@
+"""Measure a circuit on ECP5: boundary registers, Yosys, nextpnr, and what its slowest path is.
+
+The figure is *core throughput*: the component sits alone on the device, out of context, between
+two ranks of registers, so that every path through it runs from register to register and is timed.
+Pins, clock tree and neighbors are not in it. nextpnr leaves paths to ports untimed, therefore
+`measure` refuses a netlist in which a port meets anything but a boundary register.
+"""
+
+import hashlib
+import json
+import statistics
+import time
+from collections import Counter
+from pathlib import Path
+
+from amaranth import ClockDomain, ClockSignal, Elaboratable, Module, ResetSignal, Signal, Value
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+from gradnic.hdl.primitive.target import Target
+
+from gradnic import processes
+from gradnic.output import write_whole
+
+from . import carry, floorplan, parts, tools
+from .critical import critical_path, fmax
+
+CAPACITY = {  # of a device: LUT, registers, block RAM, multipliers; a 12k has the die of a 25k
+    "12k": (24_288, 24_288, 56, 28),
+    "25k": (24_288, 24_288, 56, 28),
+    "45k": (43_848, 43_848, 108, 72),
+    "85k": (83_640, 83_640, 208, 156),
+}
+KIND_NAMES = ("LUT sites", "registers", "block RAMs", "multipliers")  # as `parts.KINDS`
+DEVICES = tuple(CAPACITY)
+SPEEDS = (6, 7, 8)
+RESET_FANOUT = 32  # registers that one copy of the reset serves
+CROWDED = 60_000  # registers; from here on 8 that share a tile would have three resets
+CROWDED_FANOUT = 256  # registers that one copy serves then
+_CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
+
+
+class Boundary(Elaboratable):
+    """A component between two ranks of registers: what `measure` places and routes.
+
+    component : `amaranth.lib.wiring.Component` in domain ``sync``.
+
+    Ports ``clk`` and ``rst``, then every port of the component under its own name. Inputs, the
+    reset included, pass one register on their way in, outputs one on their way out; none of these
+    registers has a reset. The component's reset is asynchronous for `synthesize`, which see.
+    """
+
+    def __init__(self, component):
+        self.component = component
+        self.clk, self.rst = Signal(name="clk"), Signal(name="rst")
+        self.inputs, self.outputs = [], []
+        for path, member, value in component.signature.flatten(component):
+            inner = Value.cast(value)
+            outer = Signal(len(inner), name="__".join(map(str, path)))
+            side = self.inputs if member.flow is wiring.In else self.outputs
+            side.append((outer, inner))
+
+    @property
+    def ports(self):
+        """All ports, in the order clock, reset, inputs, outputs."""
+        return [self.clk, self.rst, *(outer for outer, _ in self.inputs + self.outputs)]
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.sync = ClockDomain("sync", async_reset=True)
+        m.domains.edge = ClockDomain("edge", reset_less=True)
+        m.submodules.component = self.component
+        m.d.comb += [ClockSignal("sync").eq(self.clk), ClockSignal("edge").eq(self.clk)]
+        reset = Signal()
+        m.d.edge += reset.eq(self.rst)
+        m.d.comb += ResetSignal("sync").eq(reset)
+        for outer, inner in self.inputs:
+            register = Signal.like(inner, name=f"{outer.name}__in")
+            m.d.edge += register.eq(outer)
+            m.d.comb += inner.eq(register)
+        for outer, inner in self.outputs:
+            register = Signal.like(inner, name=f"{outer.name}__out")
+            m.d.edge += register.eq(inner)
+            m.d.comb += outer.eq(register)
+        return m
+
+
+def measure(
+    component,
+    *,
+    block=None,
+    bits=None,
+    seeds=5,
+    speed=8,
+    device="85k",
+    clock_mhz=300,
+    unmap_resets=True,
+    anchored=False,
+    annealed=False,
+    synth_options=(),
+    pnr_options=(),
+    jobs=1,
+    folder="build/synth",
+    progress=None,
+):
+    """Synthesize, place and route `component` alone; return its cost and its speed.
+
+    Parameters
+    ----------
+    component : `amaranth.lib.wiring.Component` in domain ``sync``.
+    block : str, its name in the result; by default its class.
+    bits : int, payload bits it moves per cycle, for ``gbps``; None leaves that null.
+    seeds : int, placements, with seeds 1 to `seeds`; or a list of seeds.
+    speed : 6, 7 or 8, speed grade. device : "12k", "25k", "45k" or "85k".
+    clock_mhz : number, the clock that placement and routing aim at.
+    unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
+        costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
+    anchored : bool, block RAM and multipliers get the places of `gradnic.fpga.flow.floorplan`.
+    annealed : bool, `gradnic.fpga.place.anneal` goes over nextpnr's placement before it is routed;
+    not on
+        devices that `gradnic.fpga.flow.floorplan` does not know.
+    synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
+    jobs : int, placements at a time. folder : where netlists and reports are kept; a netlist or a
+        placement that is already there is not made again.
+    progress : called with one line of text at each step.
+
+    Returns
+    -------
+    dict, ready for JSON: ``block device fmax_mhz fmax_mhz_seeds lut ff bram dsp gbps
+    gbps_per_klut``, and ``speed clock_mhz seeds lut4 carry lutram boundary_ff seconds
+    critical_path parts``. ``fmax_mhz`` is the median of the seeds. ``lut`` counts 4-input LUT
+    sites as nextpnr packs them: logic, carry (2 a cell) and LUT RAM (a route-through counts too).
+    ``ff`` leaves the boundary registers out. ``critical_path`` is text, of the median seed.
+    ``parts`` is what `parts.by_part` finds, two levels deep.
+
+    Errors: ValueError for an argument, for a port with an untimed path, or for a circuit that does
+    not fit the device; ChildProcessError if a tool fails, with the end of its log.
+    """
+    if device not in DEVICES:
+        raise ValueError(f"device must be one of {', '.join(DEVICES)}, not {device!r}")
+    if speed not in SPEEDS:
+        raise ValueError(f"speed must be 6, 7 or 8, not {speed!r}")
+    seeds = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
+    if not seeds:
+        raise ValueError(f"seeds must be at least 1, not {len(seeds)}")
+    if not 1 <= clock_mhz <= 1000:
+        raise ValueError(f"clock_mhz must be from 1 to 1000, not {clock_mhz!r}")
+    say = progress or (lambda text: None)
+    block = block or type(component).__name__
+    started = time.monotonic()
+    home = synthesize(
+        component,
+        folder=folder,
+        block=block,
+        unmap_resets=unmap_resets,
+        options=synth_options,
+        progress=say,
+    )
+    whole = json.loads((home / "netlist.json").read_text())
+    netlist = whole["modules"]["top"]
+    boundary = check_boundary(netlist, block)
+    check_fit(netlist, device, block)
+    places = floorplan.places(netlist, device) if anchored else {}
+    source = _anchor(home, whole, places) if places else "netlist.json"
+    reports = place(
+        home,
+        seeds,
+        source=source,
+        speed=speed,
+        device=device,
+        clock_mhz=clock_mhz,
+        options=[*(floorplan.options(places) if places else []), *pnr_options],
+        annealed=annealed and device in floorplan.RAM_ROWS,
+        jobs=jobs,
+        block=block,
+        progress=say,
+    )
+    reached = [round(fmax(report), 2) for report in reports]
+    middle = statistics.median(reached)
+    shown = min(range(len(reached)), key=lambda k: abs(reached[k] - middle))
+    used = {name: entry["used"] for name, entry in reports[shown]["utilization"].items()}
+    kinds = [cell["type"] for cell in netlist["cells"].values()]
+    lut = used.get("TRELLIS_COMB", 0)
+    gbps = None if bits is None else round(bits * middle / 1000, 2)
+    return {
+        "block": block,
+        "device": part(device, speed),
+        "fmax_mhz": middle,
+        "fmax_mhz_seeds": reached,
+        "lut": lut,
+        "ff": used.get("TRELLIS_FF", 0) - boundary,
+        "bram": used.get("DP16KD", 0),
+        "dsp": used.get("MULT18X18D", 0),
+        "gbps": gbps,
+        "gbps_per_klut": None if gbps is None or not lut else round(1000 * gbps / lut, 2),
+        "speed": speed,
+        "clock_mhz": clock_mhz,
+        "seeds": seeds,
+        "lut4": kinds.count("LUT4"),
+        "carry": kinds.count("CCU2C"),
+        "lutram": kinds.count("TRELLIS_DPR16X4"),
+        "boundary_ff": boundary,
+        "seconds": round(time.monotonic() - started, 1),
+        "critical_path": critical_path(reports[shown], netlist),
+        "parts": parts.by_part(netlist, 2),
+    }
+
+
+def cost(component, *, block=None, folder="build/synth", progress=None):
+    """What `component` takes before it is placed, for circuits of any size.
+
+    Returns ``block lut ff bram dsp boundary_ff parts`` as `measure` has them, but for
+    route-throughs, which only packing adds.
+    """
+    block, say = block or type(component).__name__, progress or (lambda text: None)
+    home = synthesize(component, folder=folder, block=block, progress=say)
+    netlist = json.loads((home / "netlist.json").read_text())["modules"]["top"]
+    boundary = check_boundary(netlist, block)
+    found = parts.by_part(netlist, 2)
+    total = sum(found.values(), Counter())
+    taken = {kind: total[kind] for kind in parts.KINDS} | {"ff": total["ff"] - boundary}
+    return {"block": block, **taken, "boundary_ff": boundary, "parts": found}
+
+
+def part(device, speed):
+    """Name of a device and its speed grade: ("85k", 8) is LFE5U-85F-8."""
+    return f"LFE5U-{device[:-1]}F-{speed}"
+
+
+def synthesize(component, *, folder, block, unmap_resets=True, options=(), progress=print):
+    """Make ``netlist.json`` of `component` between boundary registers; return its folder.
+
+    The reset goes to the LSR pin of its registers, and through no LUT: Yosys would mix it with the
+    clears of the datapath, so it comes as an asynchronous one (`Boundary`), stays apart, and
+    becomes synchronous when it is on its pin. Its users get it from `spread_reset`.
+
+    A register whose signal has the attribute ``keep_register`` stays, even if it is a duplicate of
+    another: Yosys merges equal registers, and ``keep`` on a signal does not stop it.
+    """
+    wrapper = Boundary(component)
+    text = rtlil.convert(wrapper, name="top", ports=wrapper.ports, platform=Target("ecp5"))
+    script = "\n".join(
+        [
+            "read_rtlil top.il",
+            "hierarchy -top top",
+            "proc",
+            "flatten",
+            "setattr -set keep 1 w:* a:keep_register %i %ci1:+[Q] t:$dff t:$adff %u %i",
+            f"synth_ecp5 -top top {' '.join(options)} -run begin:map_ffs",
+            *(["dffunmap -srst-only", "opt_clean"] if unmap_resets else []),
+            f"synth_ecp5 -top top {' '.join(options)} -run map_ffs:map_luts",
+            'setparam -set SRMODE "LSR_OVER_CE" r:SRMODE=ASYNC',
+            f"synth_ecp5 -top top {' '.join(options)} -run map_luts:",
+            "write_json netlist.json",
+            "",
+        ]
+    )
+    key = hashlib.sha256(f"{tools.release('yosys')}\n{script}\n{text}".encode()).hexdigest()[:16]
+    home = Path(folder) / f"{block}-{key}"
+    if not (home / "netlist.json").exists():
+        progress(f"{block}: synthesis")
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "top.il").write_text(text)
+        (home / "synth.ys").write_text(script.replace("netlist.json", "partial.json"))
+        tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
+        netlist = json.loads((home / "partial.json").read_text())
+        spread_reset(netlist["modules"]["top"])
+        carry.hasten(netlist["modules"]["top"])
+        write_whole(home / "netlist.json", json.dumps(netlist))
+        (home / "partial.json").unlink()
+    return home
+
+
+def spread_reset(netlist):
+    """Put a second rank of registers behind the boundary register of the reset.
+
+    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device; in a
+    netlist of more than `CROWDED` registers up to `CROWDED_FANOUT` that follow each other by name.
+    netlist : Yosys JSON, one module; changed in place.
+    """
+    cells = netlist["cells"]
+    crowded = sum(cell["type"] == "TRELLIS_FF" for cell in cells.values()) > CROWDED
+    fanout = CROWDED_FANOUT if crowded else RESET_FANOUT
+    port = netlist["ports"]["rst"]["bits"][0]
+    first = next((c for c in cells.values() if port in c["connections"].get("DI", [])), None)
+    if first is None:
+        return  # no register has a reset
+    (reset,) = first["connections"]["Q"]
+    users = sorted(
+        (name, pin)
+        for name, cell in cells.items()
+        for pin, bits in cell["connections"].items()
+        if cell["port_directions"].get(pin) == "input" and reset in bits
+    )
+    fresh = 1 + max(bit for cell in cells.values() for bits in cell["connections"].values()
+                    for bit in bits if isinstance(bit, int))  # fmt: skip
+    groups = []
+    for name, pin in users:
+        part = "" if crowded else name.rpartition(".")[0]
+        if not groups or groups[-1][0] != part or len(groups[-1][1]) == fanout:
+            groups.append((part, []))
+        groups[-1][1].append((name, pin))
+    for k, (_, group) in enumerate(groups):
+        for name, pin in group:
+            bits = cells[name]["connections"][pin]
+            cells[name]["connections"][pin] = [fresh + k if bit == reset else bit for bit in bits]
+        copy = first | {"connections": first["connections"] | {"DI": [reset], "Q": [fresh + k]}}
+        cells[f"reset{k}"] = copy
+        netlist["netnames"][f"reset{k}"] = {"hide_name": 0, "bits": [fresh + k], "attributes": {}}
+
+
+def _anchor(home, netlist, places):
+    """Write a netlist with `places` for some cells into folder `home`; return the file's name."""
+    for name, bel in places.items():
+        netlist["modules"]["top"]["cells"][name]["attributes"]["BEL"] = bel
+    key = hashlib.sha256(json.dumps(places).encode()).hexdigest()[:8]
+    write_whole(home / f"anchored-{key}.json", json.dumps(netlist))
+    return f"anchored-{key}.json"
+
+
+def place(
+    home,
+    seeds,
+    *,
+    speed,
+    device,
+    clock_mhz,
+    options=(),
+    annealed=False,
+    source="netlist.json",
+    jobs=1,
+    block="block",
+    progress=print,
+):
+    """Place and route netlist `source` of folder `home` once a seed; return nextpnr's reports.
+
+    What a step leaves takes its name when the step has ended, and is not made again.
+    """
+    flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
+    told = [source] if source != "netlist.json" else []
+
+    def name(seed, *more):
+        text = f"{tools.release('nextpnr-ecp5')}{[*flags, *told, *more]}{seed}"
+        return f"s{seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    versions = [version(*ANNEAL), version(*ANNEAL, *ROUTE)] if annealed else [""]
+    names = {seed: name(seed, *versions[-1:] * annealed) for seed in seeds}
+    waiting = [seed for seed in seeds if not (home / f"{names[seed]}.json").exists()]
+    running = {}
+    done = len(seeds) - len(waiting)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                seed = waiting.pop(0)
+                left = [f"{name(seed)}.placed", f"{name(seed, versions[0])}.annealed"]
+                left = [*left, f"{names[seed]}.routed"] if annealed else []
+                run = (speed, device, f"{clock_mhz:g}", str(seed))
+                steps = _steps(names[seed], left, source, flags, *run)
+                steps = [step for step in steps if not (home / step[2]).exists()]
+                running[seed] = [None, steps, left]
+            for seed, state in list(running.items()):
+                process, steps, left = state
+                if process is not None and process.poll() is None:
+                    continue
+                if process is not None:
+                    what, command, made = steps.pop(0)
+                    log = f"{names[seed]}.{what.rpartition(' ')[2]}.log"
+                    tools.check(process.returncode, home, log, f"{made}.part", command[0])
+                    (home / f"{made}.part").replace(home / made)
+                if steps:
+                    what, command, _ = steps[0]
+                    log = f"{names[seed]}.{what.rpartition(' ')[2]}.log"
+                    progress(f"{block}: {what}, seed {seed} ({done} of {len(seeds)} done)")
+                    state[0] = tools.start(command, home, None if "-l" in command else log)
+                    continue
+                for made in left:
+                    (home / made).unlink(missing_ok=True)
+                del running[seed]
+                done += 1
+            time.sleep(0.1)
+    finally:
+        for process, *_ in running.values():
+            processes.kill(process)
+    return [json.loads((home / f"{names[seed]}.json").read_text()) for seed in seeds]
+
+
+def _steps(name, left, source, flags, speed, device, clock_mhz, seed):
+    """What is run for one placement: (what it does, command, file that it leaves) each; the command
+    itself writes to that name and ``.part``. By nextpnr alone, or, where there are names `left` for
+    what is placed, annealed and routed, by it and the two of ours."""
+
+    def nextpnr(what, source, *rest):
+        head = ["nextpnr-ecp5", "-q", "-l", f"{name}.{what}.log", "--json", source]
+        common = ["--out-of-context", "--timing-allow-fail", *flags, "--seed", seed]
+        return [*head, *common, *rest]
+
+    report = f"{name}.json"
+    last = ("--report", f"{report}.part")
+    if not left:
+        return [("place and route", nextpnr("route", source, *last), report)]
+    placed, better, routed = left
+    first = nextpnr("place", source, "--no-route", "--write", f"{placed}.part")
+    return [
+        ("place", first, placed),
+        ("anneal", ["anneal", placed, f"{better}.part", device, clock_mhz, seed], better),
+        ("route", ["route", better, f"{routed}.part", device, str(speed), clock_mhz, seed], routed),
+        ("time", nextpnr("time", routed, "--no-pack", "--no-place", *last), report),
+    ]
+
+
+ANNEAL, ROUTE = (
+    ("anneal", "lateness", "placement", "fabric", "resets"),
+    ("router",),
+)  # files that do it
+
+
+def version(*sources):
+    """A key for what files of `gradnic.fpga.place` make: it changes with every change of one."""
+    folder = Path(__file__).parents[1] / "place"
+    text = b"".join((folder / f"{name}.py").read_bytes() for name in sources)
+    return hashlib.sha256(text).hexdigest()[:8]
+
+
+def check_fit(netlist, device, block="block"):
+    """ValueError if a netlist (Yosys JSON, one module) has more of anything than the device.
+
+    nextpnr would look for places without end.
+    """
+    total = sum(parts.by_part(netlist, 0).values(), Counter())
+    over = [
+        f"{total[kind]:,} of {most:,} {name}"
+        for kind, name, most in zip(parts.KINDS, KIND_NAMES, CAPACITY[device], strict=True)
+        if total[kind] > most
+    ]
+    if over:
+        raise ValueError(f"{block} does not fit an LFE5U-{device[:-1]}F: {', '.join(over)}")
+
+
+def check_boundary(netlist, block="block"):
+    """Count the boundary registers of a netlist (Yosys JSON, one module); refuse other ports.
+
+    ValueError if an input port other than the clock meets anything but the data input of a
+    register, or an output port anything but the output of one: nextpnr would leave that path out.
+    """
+    drivers, users = {}, {}
+    for name, cell in netlist["cells"].items():
+        for pin, bits in cell["connections"].items():
+            side = drivers if cell["port_directions"].get(pin) == "output" else users
+            for bit in bits:
+                side.setdefault(bit, []).append((name, cell["type"], pin))
+    registers = set()
+    for port, entry in netlist["ports"].items():
+        inward = entry["direction"] == "input"
+        for bit in entry["bits"]:
+            if isinstance(bit, str):
+                continue  # constant: there is no path
+            for name, kind, pin in (users if inward else drivers).get(bit, []):
+                if port == "clk":
+                    timed = pin in _CLOCK_PINS
+                else:
+                    timed = kind == "TRELLIS_FF" and pin in (("DI", "M") if inward else ("Q",))
+                    registers.add(name)
+                if not timed:
+                    raise ValueError(
+                        f"{block}: port {port} meets {kind}.{pin} without a boundary register, "
+                        "so its path would not be timed"
+                    )
+    return len(registers)

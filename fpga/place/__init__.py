@@ -1,0 +1,1 @@
+"""Placement and routing of annealed netlists."""

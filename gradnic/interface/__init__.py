@@ -1,0 +1,1 @@
+"""What circuit, model and host agree on: wire formats, register maps, tables, parameters."""

@@ -1,0 +1,163 @@
+"""Parameters of the tops that `gradnic verilog` writes, and their named presets."""
+
+from dataclasses import dataclass, fields, replace
+
+from .aggregator import MAX_JOBS, MAX_PORTS
+
+LANES = (4, 8, 16, 32)
+ROUNDINGS = ("trunc", "nearest")
+MAX_FLOATS = 2104  # fit a 9,000-byte MTU at worst; 336 fit 1,500
+MAX_UNIT = 3840  # of an engine alone
+
+
+def check_lanes(n_lanes):
+    """ValueError unless `n_lanes` is a number of floats per cycle that the engines come in."""
+    if n_lanes not in LANES:
+        raise ValueError(f"n_lanes must be 4, 8, 16 or 32, not {n_lanes!r}")
+
+
+def check_rounding(rounding):
+    """ValueError unless `rounding` is "trunc" or "nearest"."""
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be trunc or nearest, not {rounding!r}")
+
+
+def check_range(name, value, lowest, highest):
+    """ValueError unless `value` lies within `lowest` to `highest`."""
+    if not lowest <= value <= highest:
+        raise ValueError(f"{name} must be {lowest} to {highest}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Inline:
+    """In-line card: 4 * `n_lanes` bytes per cycle, `meta_width` bits of tuser above the bad bit."""
+
+    n_lanes: int = 8
+    meta_width: int = 0
+    rounding: str = "trunc"
+    max_floats: int = MAX_FLOATS
+
+    def __post_init__(self):
+        check_lanes(self.n_lanes)
+        check_range("meta_width", self.meta_width, 0, 128)
+        check_rounding(self.rounding)
+        check_range("max_floats", self.max_floats, 1, MAX_FLOATS)
+
+
+@dataclass(frozen=True)
+class Compressor:
+    """INCEPTIONN compressor alone: `n_lanes` floats per cycle, units of up to `max_floats`."""
+
+    n_lanes: int = 8
+    rounding: str = "trunc"
+    max_floats: int = MAX_FLOATS
+
+    def __post_init__(self):
+        check_lanes(self.n_lanes)
+        check_rounding(self.rounding)
+        check_range("max_floats", self.max_floats, 1, MAX_UNIT)
+
+
+@dataclass(frozen=True)
+class Decompressor:
+    """INCEPTIONN decompressor alone: `n_lanes` floats per cycle, units of up to `max_floats`."""
+
+    n_lanes: int = 8
+    max_floats: int = MAX_FLOATS
+
+    def __post_init__(self):
+        check_lanes(self.n_lanes)
+        check_range("max_floats", self.max_floats, 1, MAX_UNIT)
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """Aggregator: `n_ports` bumps in the wire around one aggregation unit.
+
+    The others are as of `gradnic.hdl.aggregation.unit.AggregationUnit`.
+    """
+
+    n_ports: int = 4
+    n_bytes: int = 64
+    n_slots: int = 64
+    n_jobs: int = 4
+    chunk: int = 1024
+    width: int = 8
+    b_max: int = 4
+    n_words: int = 256
+
+    def __post_init__(self):
+        check_range("n_ports", self.n_ports, 1, MAX_PORTS)
+        check_range("n_jobs", self.n_jobs, 2, MAX_JOBS)
+
+
+@dataclass(frozen=True)
+class Offload:
+    """Offload card: `n_ports` Ethernet ports of `n_bytes` a cycle, tables for `n_nodes` nodes.
+
+    n_rows, n_chunks, n_packets, n_ranks : of the largest table and tensor, see
+    `gradnic.hdl.offload.core.OffloadCore`. address_width : bits of a byte address of memory.
+    meta_width : bits of tuser above the bad bit. thc, inc : 0 leaves out the circuits of THC or of
+    INCEPTIONN, and no round may have that codec; raw rounds are always there.
+    """
+
+    n_bytes: int = 32
+    n_ports: int = 1
+    n_nodes: int = 64
+    n_rows: int = 512
+    n_chunks: int = 64
+    n_packets: int = 4096
+    n_ranks: int = 4
+    address_width: int = 32
+    meta_width: int = 0
+    thc: int = 1
+    inc: int = 1
+
+    def __post_init__(self):
+        if self.n_bytes not in (16, 32, 64):
+            raise ValueError(f"n_bytes must be 16, 32 or 64, not {self.n_bytes!r}")
+        check_range("n_ports", self.n_ports, 1, 8)
+        check_range("n_nodes", self.n_nodes, 2, 255)
+        check_range("n_rows", self.n_rows, 2, 16384)
+        check_range("n_chunks", self.n_chunks, 2, 8192)
+        check_range("n_packets", self.n_packets, 2, 16384)
+        check_range("n_ranks", self.n_ranks, 1, 8)
+        check_range("address_width", self.address_width, 16, 64)
+        check_range("meta_width", self.meta_width, 0, 128)
+        check_range("thc", self.thc, 0, 1)
+        check_range("inc", self.inc, 0, 1)
+
+
+PRESETS = {
+    f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
+    for kind in (Inline, Compressor, Decompressor)
+    for n_lanes in LANES
+} | {f"aggregator{n_ports}": Aggregator(n_ports=n_ports) for n_ports in (2, 4, 8, 16, 32)}
+for _n_bytes in (16, 32, 64):
+    for _name, _codecs in (("", {}), ("inc", {"thc": 0}), ("raw", {"thc": 0, "inc": 0})):
+        PRESETS[f"offload{8 * _n_bytes}{_name}"] = Offload(n_bytes=_n_bytes, **_codecs)
+
+
+def preset(name, changes=()):
+    """Parameters of the preset `name`, with `changes` as ("parameter=value", …).
+
+    ValueError for an unknown preset or parameter, and for a value out of range.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
+    parameters = PRESETS[name]
+    kinds = {field.name: field.type for field in fields(parameters)}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or key not in kinds:
+            raise ValueError(
+                f"a parameter of {name} must be set as {' or '.join(f'{k}=…' for k in kinds)}, "
+                f"not {change!r}"
+            )
+        try:
+            parameters = replace(parameters, **{key: kinds[key](value)})
+        except ValueError as error:
+            if "must be" in str(error):
+                raise
+            raise ValueError(f"{key} must be a number, not {value!r}") from None
+    return parameters

@@ -1,0 +1,1 @@
+"""The homomorphic aggregator: slot rule, adders, answers, frames (THC, in the network)."""

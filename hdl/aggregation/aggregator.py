@@ -1,0 +1,229 @@
+"""The aggregator: a bump in the wire for each worker, around one aggregation unit."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.aggregator import MAX_JOBS, MAX_PORTS, REGISTERS, Refusal
+
+from ..axi.axis import Lite
+from ..axi.register_bank import RegisterBank
+from ..frame.arbiter import FrameArbiter
+from ..frame.intake import Intake
+from ..frame.round_robin import RoundRobin
+from ..stream.beats import FrameBeat
+from .answer import AnswerFramer, AnswerPort, Sender
+from .gate import Gate
+from .parser import ChildWrite, index_width
+from .slot_records import EVENTS, JobRegisters
+from .unit import AggregationUnit
+
+
+class Aggregator(wiring.Component):
+    """Sums the packets of its jobs and sends each child a copy of the result; all else passes.
+
+    Port k is a pair: the worker's side and the network's. What happens to a frame is
+    `gradnic.models.aggregation.aggregator`, bit for bit, contributions in the order in which the
+    ports take turns (`heard`). Foreign frames cross at full rate, in their order, and before
+    answers.
+    Nothing waits for a port that does not take its answers: they are lost, counted, and sent again
+    when the child asks.
+
+    Parameters
+    ----------
+    n_ports : int
+        Pairs, 1 to 32: one for each worker.
+    n_bytes : int
+        Bytes of a beat: 16, 32 or 64.
+    n_slots, n_jobs, chunk, width, b_max, n_words :
+        Of the `AggregationUnit`; n_jobs is 2 to 16.
+
+    Members
+    -------
+    worker_rx<k>, network_rx<k> : In(stream.Signature(FrameBeat(n_bytes)))
+    worker_tx<k>, network_tx<k> : Out(stream.Signature(FrameBeat(n_bytes)))
+    bus : In(Lite)
+        Registers, `gradnic.interface.aggregator.REGISTERS`.
+    now, tick : In(32), In(1)
+        Time in any unit, and a pulse that has every slot's deadline checked.
+    hears, heard : Out(1), Out(...)
+        A frame of ours has gone to be judged, and 2 * port, plus 1 from the network: the order.
+    """
+
+    def __init__(
+        self,
+        n_ports,
+        *,
+        n_bytes=64,
+        n_slots=64,
+        n_jobs=4,
+        chunk=1024,
+        width=8,
+        b_max=4,
+        n_words=256,
+    ):
+        if not 1 <= n_ports <= MAX_PORTS:
+            raise ValueError(f"n_ports must be 1 to {MAX_PORTS}, not {n_ports!r}")
+        if n_bytes not in (16, 32, 64):
+            raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
+        if not 2 <= n_jobs <= MAX_JOBS:
+            raise ValueError(f"n_jobs must be 2 to {MAX_JOBS}, not {n_jobs!r}")
+        self.n_ports, self.n_bytes, self.n_jobs = n_ports, n_bytes, n_jobs
+        self.unit = AggregationUnit(
+            n_bytes,
+            n_slots=n_slots,
+            n_jobs=n_jobs,
+            chunk=chunk,
+            width=width,
+            b_max=b_max,
+            n_words=n_words,
+        )
+        frames = stream.Signature(FrameBeat(n_bytes))
+        ports = {}
+        for k in range(n_ports):
+            for side in ("worker", "network"):
+                ports |= {f"{side}_rx{k}": In(frames), f"{side}_tx{k}": Out(frames)}
+        super().__init__(
+            {
+                **ports,
+                "bus": In(Lite(REGISTERS.address_width)),
+                "now": In(32),
+                "tick": In(1),
+                "hears": Out(1),
+                "heard": Out(1 + index_width(n_ports)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n, n_ports, n_jobs = self.n_bytes, self.n_ports, self.n_jobs
+        m.submodules.bank = bank = RegisterBank(REGISTERS)
+        wiring.connect(m, wiring.flipped(self.bus), bank.bus)
+        jobs, sender, write = self._tables(m, bank)
+
+        # the number of the only port has a bit as well: two sources more, which are never there
+        m.submodules.merge = merge = RoundRobin(n, 2 * max(2, n_ports))
+        m.submodules.gate = gate = Gate(n, n_ports, n_jobs)
+        m.submodules.unit = unit = self.unit
+        m.submodules.framer = framer = AnswerFramer(n, n_jobs)
+        intakes, ports = [], []
+        for k in range(n_ports):
+            sides = {}
+            for place, side in enumerate(("worker", "network")):
+                m.submodules[f"{side}{k}_intake"] = intake = sides[side] = Intake(n, n_jobs)
+                wiring.connect(m, wiring.flipped(getattr(self, f"{side}_rx{k}")), intake.i)
+                wiring.connect(m, intake.ours, merge.i[2 * k + place])
+                m.d.comb += intake.names.eq(sender.names)
+            intakes += sides.values()
+            m.submodules[f"answer{k}"] = port = AnswerPort(n, n_ports, n_jobs, k)
+            ports.append(port)
+            m.d.comb += [
+                port.write.eq(write),
+                *(
+                    getattr(port, name).eq(getattr(framer, name))
+                    for name in ("noticed", "notice", "valid", "beat")
+                ),
+            ]
+            for side, other in (("worker", "network"), ("network", "worker")):
+                m.submodules[f"{side}{k}_out"] = arbiter = FrameArbiter(n)
+                wiring.connect(m, sides[other].foreign, arbiter.foreign)
+                wiring.connect(m, arbiter.o, wiring.flipped(getattr(self, f"{side}_tx{k}")))
+                if side == "worker":
+                    wiring.connect(m, port.o, arbiter.own)
+                else:
+                    collided = gate.collided
+                    here = collided.p.meta == k
+                    m.d.comb += [
+                        arbiter.own.valid.eq(collided.valid & here),
+                        *(
+                            arbiter.own.p[name].eq(collided.p[name])
+                            for name in ("data", "keep", "last", "bad")
+                        ),
+                    ]
+                    with m.If(here):
+                        m.d.comb += collided.ready.eq(arbiter.own.ready)
+
+        wiring.connect(m, merge.o, gate.i)
+        wiring.connect(m, gate.heads, unit.heads)
+        wiring.connect(m, gate.values, unit.values)
+        wiring.connect(m, unit.answers, framer.answers)
+        wiring.connect(m, unit.sums, framer.sums)
+        m.d.comb += [
+            gate.names.eq(sender.names),
+            gate.jobs.eq(jobs),
+            gate.write.eq(write),
+            unit.jobs.eq(jobs),
+            unit.now.eq(self.now),
+            unit.tick.eq(self.tick),
+            unit.write_en.eq(bank.level.write),
+            unit.write_addr.eq(bank.level.address),
+            unit.write_data.eq(bank.level.data),
+            unit.clear_job.eq(bank.clear.job),
+            unit.clear.eq(self._rises(m, bank.clear.write, "clear")),
+            bank.status.busy.eq(unit.busy),
+            framer.sender.eq(sender),
+        ]
+        m.d.sync += [
+            self.hears.eq(merge.o.valid & merge.o.ready & merge.o.p.last),
+            self.heard.eq(merge.o.p.meta),
+        ]
+        self._count(m, bank, intakes, ports, gate, unit)
+        return m
+
+    @staticmethod
+    def _rises(m, level, name):
+        before = Signal(name=f"{name}_before")
+        m.d.sync += before.eq(level)
+        return level & ~before
+
+    def _tables(self, m, bank):
+        """Jobs, addresses and the port into the tables of children, from the registers."""
+        jobs = Signal(data.ArrayLayout(JobRegisters, self.n_jobs))
+        sender = Signal(Sender(self.n_jobs))
+        write = Signal(ChildWrite(self.n_ports, self.n_jobs))
+        words = (bank.job_slots, bank.job_rule, bank.job_codec)
+        values = {name: word[name] for word in words for name in word.shape().members}
+        values["need_bytes"] = Cat(bank.job_need_low.value, bank.job_need_high.value)
+        values["deadline"] = bank.job_deadline.value
+        stores = self._rises(m, bank.job.write, "job")
+        for k in range(self.n_jobs):
+            with m.If(stores & (bank.job.index == k)):
+                m.d.sync += [jobs[k][name].eq(values[name]) for name in JobRegisters.members]
+                m.d.sync += [
+                    sender.names.jobs[k].number.eq(bank.job.number),
+                    sender.names.jobs[k].enabled.eq(bank.job.enabled),
+                    sender.names.jobs[k].switchml.eq(values["switchml"]),
+                ]
+        m.d.sync += [
+            sender.mac.eq(Cat(bank.mac_low.value, bank.mac_high.value)),
+            sender.ip.eq(bank.ip.value),
+            sender.names.port.eq(bank.native.port),
+        ]
+        m.d.comb += [
+            write.enable.eq(self._rises(m, bank.child.write, "child")),
+            write.port.eq(bank.child.port),
+            write.job.eq(bank.child.job),
+            write.child.mac.eq(Cat(bank.child_mac_low.value, bank.child_mac_high.value)),
+            write.child.ip.eq(bank.child_ip.value),
+            write.child.udp_port.eq(bank.child_mac_high.udp_port),
+            write.child.src.eq(bank.child.src),
+            write.child.enabled.eq(bank.child.enabled),
+        ]
+        return jobs, sender, write
+
+    @staticmethod
+    def _count(m, bank, intakes, ports, gate, unit):
+        """Counters: what ports, gate and unit report."""
+        for name, parts, pulse in (
+            ("foreign", intakes, "crossed"),
+            ("oversize", intakes, "oversize"),
+            ("overrun", intakes, "overrun"),
+            ("answers", ports, "copied"),
+            ("lost", ports, "lost"),
+        ):
+            m.d.sync += getattr(bank, name).eq(sum(getattr(part, pulse) for part in parts))
+        events = {name: unit.events[name] for name in EVENTS} | {"overflow": unit.overflow}
+        refused = {r.name.lower(): gate.refused[r] for r in Refusal if r is not Refusal.NONE}
+        for name in {**events, **refused}:
+            pulses = [found[name] for found in (events, refused) if name in found]
+            m.d.comb += getattr(bank, name).eq(sum(pulses))

@@ -1,0 +1,350 @@
+"""Makes frames of the slots' answers, and copies them to the children's ports.
+
+Golden model: `gradnic.models.aggregation.aggregator`, of the whole that this is a part of.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.aggregator import MAX_FRAME
+from gradnic.interface.formats import (
+    AGGREGATOR,
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    GRADNIC,
+    HEAD_BYTES,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    VERSION,
+)
+from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES
+
+from ..frame.drop_tail import DropTail
+from ..frame.intake import Names
+from ..stream.beats import Beat, FrameBeat
+from ..stream.delays import delayed, delayed_flag
+from ..stream.slice import Slice
+from .parser import Child, ChildWrite, index_width, turned_words
+from .slot_records import MAX_CHILDREN, Answer
+
+TTL = 64
+IMPORTANT_ECT = 2
+LEAD = 4  # cycles from a copy's announcement to its first beat
+
+CUT = HEAD_BYTES - SWITCHML.stop  # bytes that SwitchML's head is shorter
+
+Notice = data.StructLayout(
+    {"children": MAX_CHILDREN, "job": 4, "sum": 20, "switchml": 1, "udp_port": 16}
+)
+"""Who gets the frame that comes; sum of its IPv4 header but for the destination; and, if it is
+SwitchML's, the UDP port that it goes to, which all copies share."""
+
+
+def Sender(n_jobs):
+    """Settings: the aggregator's addresses, and the numbers of the jobs."""
+    return data.StructLayout({"mac": 48, "ip": 32, "names": Names(n_jobs)})
+
+
+class AnswerFramer(wiring.Component):
+    """Puts a head before each answer's payload: 1 beat per cycle, frames back to back.
+
+    What differs between the copies (addresses, UDP port, IPv4 checksum) is 0, for `AnswerPort` to
+    fill in. The first beat of a frame follows its notice by `LEAD` cycles; nothing waits.
+
+    Parameters
+    ----------
+    n_bytes, n_jobs : int
+        Bytes of a beat, 16, 32 or 64; places in the table of jobs.
+
+    Members
+    -------
+    sender : In(Sender(n_jobs))
+    answers : In(stream.Signature(Answer))
+    sums : In(stream.Signature(Beat(8 * n_bytes)))
+    noticed, notice : Out(1), Out(Notice)
+    valid, beat : Out(1), Out(FrameBeat(n_bytes))
+    """
+
+    def __init__(self, n_bytes, n_jobs):
+        self.n_bytes, self.n_jobs = n_bytes, n_jobs
+        super().__init__(
+            {
+                "sender": In(Sender(n_jobs)),
+                "answers": In(stream.Signature(Answer)),
+                "sums": In(stream.Signature(Beat(8 * n_bytes))),
+                "noticed": Out(1),
+                "notice": Out(Notice),
+                "valid": Out(1),
+                "beat": Out(FrameBeat(n_bytes)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n = self.n_bytes
+        prepared = data.StructLayout(
+            {"answer": Answer, "total": 16, "udp": 16, "number": 8, "switchml": 1}
+        )
+        m.submodules.sized = sized = Slice(prepared)
+        answer, jobs = self.answers.p, self.sender.names.jobs
+        number, switchml = Const(0, 8), Const(0, 1)
+        for k in range(self.n_jobs):
+            number = Mux(answer.job == k, jobs[k].number, number)
+            switchml = Mux(answer.job == k, jobs[k].switchml, switchml)
+        stop = Mux(switchml, SWITCHML.stop, HEAD_BYTES)
+        m.d.comb += [
+            sized.i.valid.eq(self.answers.valid),
+            self.answers.ready.eq(sized.i.ready),
+            sized.i.p.answer.eq(answer),
+            sized.i.p.total.eq(answer.length + (stop - IPV4.start)),
+            sized.i.p.udp.eq(answer.length + (stop - UDP.start)),
+            sized.i.p.number.eq(number),
+            sized.i.p.switchml.eq(switchml),
+        ]
+
+        # the frame under way: its head, as long as `left` says, then its payload
+        n_head = HEAD_BYTES // n
+        head = Signal(8 * HEAD_BYTES, reset_less=True)
+        left = Signal(range(n_head + 1))
+        body, empty, cut = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        tail = Signal(ceil_log2(n), reset_less=True)  # bytes of the payload's last beat, less 1
+        load, ends, in_head = Signal(), Signal(), Signal()
+        valid, beat = Signal(), Signal(FrameBeat(n))
+        m.d.comb += [
+            in_head.eq(left != 0),
+            valid.eq(in_head | (body & self.sums.valid)),
+            self.sums.ready.eq(body & ~in_head),
+            beat.last.eq(Mux(in_head, empty & (left == 1), self.sums.p.last)),
+            beat.data.eq(
+                Mux(
+                    in_head,
+                    head[: 8 * n],
+                    Mux(cut, turned_words(self.sums.p.data), self.sums.p.data),
+                )
+            ),
+            beat.keep.eq(Cat(in_head | ~beat.last | (tail >= k) for k in range(n))),
+            ends.eq(valid & beat.last),
+            load.eq(sized.o.valid & (ends | ~(in_head | body))),
+            sized.o.ready.eq(load),
+        ]
+        with m.If(in_head):
+            m.d.sync += [left.eq(left - 1), head.eq(head >> 8 * n)]
+        with m.If(ends):
+            m.d.sync += body.eq(0)
+        with m.If(load):
+            m.d.sync += [
+                left.eq(n_head),
+                head.eq(self._head(m, sized.o.p)),
+                body.eq(sized.o.p.answer.length != 0),
+                empty.eq(sized.o.p.answer.length == 0),
+                tail.eq(sized.o.p.answer.length - 1),
+                cut.eq(sized.o.p.switchml),
+            ]
+        answer, switchml = sized.o.p.answer, sized.o.p.switchml
+        native = self._tos(answer.lc) + (1 << 14)  # and DF
+        constant = 0x4500 + (TTL << 8) + IP_PROTOCOL_UDP
+        m.d.sync += [
+            self.noticed.eq(load),
+            self.notice.children.eq(answer.children),
+            self.notice.job.eq(answer.job),
+            self.notice.switchml.eq(switchml),
+            self.notice.udp_port.eq(answer.tensor),
+            self.notice.sum.eq(
+                (self.sender.ip[:16] + self.sender.ip[16:])
+                + (sized.o.p.total + constant + Mux(switchml, 0, native))
+            ),
+        ]
+        # the notice is out one cycle after the load, and so is the first beat
+        moves, in_body = cut & (left <= 1), cut & (left == 0)
+        valid, beat = self._shorten(m, valid, beat, moves, in_body)
+        m.d.comb += [
+            self.valid.eq(delayed_flag(m, valid, LEAD - 1, name="valid")),
+            self.beat.eq(delayed(m, beat, LEAD - 1, name="beat")),
+        ]
+        return m
+
+    def _shorten(self, m, valid, beat, moves, in_body):
+        """Takes the last `CUT` bytes out of a SwitchML frame's head: what follows `moves` up.
+
+        Beats leave a cycle later, or as soon as the next one is there: (valid, beat).
+        """
+        n = self.n_bytes
+        held = Signal(FrameBeat(n), reset_less=True)
+        out, goes = Signal(FrameBeat(n)), Signal()
+        waits = Signal()
+        moved, shifted = Signal(reset_less=True), Signal(reset_less=True)
+        with m.If(valid):
+            m.d.sync += [held.eq(beat), moved.eq(moves), shifted.eq(in_body)]
+        kept = held.data[: 8 * (n - CUT)]
+        spliced = Cat(Mux(shifted, held.data[8 * CUT :], kept), beat.data[: 8 * CUT])
+        m.d.sync += waits.eq(valid | (waits & ~goes))
+        m.d.comb += [
+            goes.eq(waits & (valid | held.last | ~moved)),
+            out.eq(held),
+            out.data.eq(Mux(moved, spliced, held.data)),
+            out.keep.eq(Mux(shifted & held.last, held.keep >> CUT, held.keep)),
+        ]
+        return goes, out
+
+    @staticmethod
+    def _tos(lc):
+        return Cat(Const(IMPORTANT_ECT, 5), ~lc)  # DSCP 8 * (7 - LC)
+
+    def _head(self, m, sized):
+        """The 64 bytes, byte 0 lowest; addresses of the receiver and the IPv4 checksum are 0."""
+        answer = sized.answer
+        head = Signal(8 * HEAD_BYTES)
+        fields = {
+            ETHERNET.source: self.sender.mac,
+            ETHERNET.ethertype: ETHERTYPE_IPV4,
+            IPV4.version: 4,
+            IPV4.ihl: 5,
+            IPV4.tos: self._tos(answer.lc),
+            IPV4.total_length: sized.total,
+            IPV4.dont_fragment: 1,
+            IPV4.ttl: TTL,
+            IPV4.protocol: IP_PROTOCOL_UDP,
+            IPV4.source: self.sender.ip,
+            UDP.source_port: self.sender.names.port,
+            UDP.length: sized.udp,
+            GRADNIC.ver: VERSION,
+            GRADNIC.ph: 1,
+            GRADNIC.imp: 1,
+            GRADNIC.set: answer.gen[0],
+            GRADNIC.job: sized.number,
+            GRADNIC.src: AGGREGATOR,
+        }
+        same = ("op", "gen", "slot", "lc", "tensor", "tree", "seq", "elems", "p0", "p1", "arg")
+        same += ("last", "retx", "ovf", "ecn", "part")
+        fields |= {GRADNIC[name]: answer[name] for name in same}
+        switchml = {
+            IPV4.tos: 0,
+            IPV4.dont_fragment: 0,
+            UDP.source_port: PORT | answer.tree[:4],
+            SWITCHML.type: TYPE,
+            SWITCHML.size: Mux(answer.elems == 256, VALUES[256], VALUES[64]),
+            SWITCHML.job: sized.number,
+            SWITCHML.packet: answer.arg,
+            SWITCHML.set: answer.gen[0],
+            SWITCHML.slot: answer.slot,
+            SWITCHML.e0: answer.p0,
+            SWITCHML.e1: answer.p1,
+        }
+
+        def put(fields):
+            for field, value in fields.items():
+                m.d.comb += Cat(head[a:b] for a, b in field.slices).eq(value)
+
+        put({field: value for field, value in fields.items() if field.byte < GRADNIC.start})
+        with m.If(sized.switchml):
+            put(switchml)
+        with m.Else():
+            put({field: value for field, value in fields.items() if field.byte >= GRADNIC.start})
+        return head
+
+
+class AnswerPort(wiring.Component):
+    """One port's copies: takes the frames that are for its child, and fills in its addresses.
+
+    Never waits: a copy that finds no room is lost whole, and counted. A frame leaves 8 cycles
+    after its last beat came; 1 beat per cycle.
+
+    Parameters
+    ----------
+    n_bytes, n_ports, n_jobs : int
+        Bytes of a beat, 16, 32 or 64; pairs of ports; places in the table of jobs.
+    number : int
+        Of this port.
+
+    Members
+    -------
+    noticed, notice, valid, beat : In
+        From `AnswerFramer`.
+    write : In(ChildWrite(n_ports, n_jobs))
+    o : Out(stream.Signature(FrameBeat(n_bytes)))
+    copied, lost : Out(1)
+        One cycle per copy: kept, lost.
+    """
+
+    def __init__(self, n_bytes, n_ports, n_jobs, number):
+        self.n_bytes, self.n_jobs, self.number = n_bytes, n_jobs, number
+        super().__init__(
+            {
+                "noticed": In(1),
+                "notice": In(Notice),
+                "valid": In(1),
+                "beat": In(FrameBeat(n_bytes)),
+                "write": In(ChildWrite(n_ports, n_jobs)),
+                "o": Out(stream.Signature(FrameBeat(n_bytes))),
+                "copied": Out(1),
+                "lost": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n = self.n_bytes
+        m.submodules.children = children = memory.Memory(
+            shape=Child, depth=2 ** index_width(self.n_jobs), init=[]
+        )
+        write, read = children.write_port(), children.read_port(domain="comb")
+        child = Signal(Child, reset_less=True)
+        m.d.comb += [
+            write.en.eq(self.write.enable & (self.write.port == self.number)),
+            write.addr.eq(self.write.job),
+            write.data.eq(self.write.child),
+            read.addr.eq(self.notice.job),
+        ]
+        # the copy's fields are ready with its first beat, `LEAD` cycles after the notice
+        m.d.sync += child.eq(read.data)
+        sums = delayed(m, self.notice.sum, 1, name="sum")
+        wanted = delayed(m, self.notice.children, 1, name="children")
+        total, folded = Signal(21, reset_less=True), Signal(17, reset_less=True)
+        chosen = Signal(reset_less=True)
+        m.d.sync += [
+            total.eq(sums + child.ip[:16] + child.ip[16:]),
+            chosen.eq(child.enabled & wanted.bit_select(child.src, 1)),
+            folded.eq(total[:16] + total[16:]),
+        ]
+        to, port = Signal(Child, reset_less=True), Signal(16, reset_less=True)
+        checksum, takes = Signal(16, reset_less=True), Signal()
+        child = delayed(m, child, LEAD - 2, name="child")
+        shared = delayed(m, Cat(self.notice.switchml, self.notice.udp_port), LEAD - 1, name="port")
+        chosen = delayed(m, chosen, LEAD - 3, name="chosen")
+        with m.If(delayed_flag(m, self.noticed, LEAD - 1, name="noticed")):
+            m.d.sync += [
+                to.eq(child),
+                port.eq(Mux(shared[0], shared[1:], child.udp_port)),
+                checksum.eq(~(folded[:16] + folded[16])),
+                takes.eq(chosen),
+            ]
+        m.submodules.store = store = DropTail(FrameBeat(n), MAX_FRAME // n)
+        wiring.connect(m, store.o, wiring.flipped(self.o))
+        m.d.comb += [
+            store.i.valid.eq(self.valid & takes),
+            store.i.p.eq(self.beat),
+            self.lost.eq(store.lost),
+        ]
+        m.d.sync += self.copied.eq(store.i.valid & self.beat.last)
+        index = Signal(range(HEAD_BYTES // n + 1))
+        with m.If(self.valid):
+            with m.If(self.beat.last):
+                m.d.sync += index.eq(0)
+            with m.Elif(index != HEAD_BYTES // n):
+                m.d.sync += index.eq(index + 1)
+        for field, value in (
+            (ETHERNET.destination, to.mac),
+            (IPV4.checksum, checksum),
+            (IPV4.destination, to.ip),
+            (UDP.destination_port, port),
+        ):
+            for octet in range(field.n_bytes):
+                byte = field.byte + octet
+                low = 8 * (field.n_bytes - 1 - octet)
+                place = 8 * (byte % n)
+                with m.If(index == byte // n):
+                    m.d.comb += store.i.p.data[place : place + 8].eq(value[low : low + 8])
+        return m

@@ -1,0 +1,260 @@
+"""Reads the head of each frame of ours: may its sender speak, and what does it contribute.
+
+The table behind it: transport.md section 6; the same in software:
+`gradnic.models.aggregation.parser`.
+"""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.aggregator import Refusal
+from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, VERSION, Op
+from gradnic.interface.inline import Fate
+from gradnic.interface.switchml import SWITCHML, TYPE, VALUES
+
+from ..frame.classes import FrameClass
+from ..frame.head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, registered
+from ..frame.intake import Names, known_jobs
+from ..stream.beats import FrameBeat
+from ..stream.delays import delayed, delayed_flag
+from ..stream.fifo import FIFO
+from .slot_records import Head, JobRegisters
+
+SWITCHML_HEAD = SWITCHML.stop - UDP.start
+DEPTH = 7  # stages
+
+Child = data.StructLayout({"mac": 48, "ip": 32, "udp_port": 16, "src": 5, "enabled": 1})
+"""A child of a job at a port: who may speak there, and where its answers go."""
+
+
+def index_width(n):
+    """Bits of a number below `n`, at least 1."""
+    return max(1, ceil_log2(n))
+
+
+def turned_words(value):
+    """`value` with the bytes of each of its 32-bit words in the other order."""
+    octets = [value[k : k + 8] for k in range(0, len(value), 8)]
+    return Cat(octets[k ^ 3] for k in range(len(octets)))
+
+
+def ChildWrite(n_ports, n_jobs):
+    """One entry of the table of children to be written while ``enable`` is 1."""
+    places = {"enable": 1, "port": index_width(n_ports), "job": index_width(n_jobs), "child": Child}
+    return data.StructLayout(places)
+
+
+def Facts(port_width):
+    """What the head says of a frame.
+
+    check : what `FrameCheck` needs; its fate is LENGTH or CHECKSUM where the head shows it.
+    refusal : FORMAT, OWNER, COLLISIONS or NONE, where nothing else is wrong.
+    switchml, head : its format, and the contribution.
+    port : where the frame came in.
+    """
+    return data.StructLayout(
+        {"check": FrameClass(), "refusal": 3, "switchml": 1, "head": Head, "port": port_width}
+    )
+
+
+class ContributionParser(wiring.Component):
+    """Reads the heads of our frames: the beats come out behind the facts of their frame.
+
+    Full rate. Facts are offered 10 cycles after the frame's 64th byte, or its last, came in; until
+    then the beats wait in a queue. All tables are read once per frame.
+
+    Parameters
+    ----------
+    n_bytes, n_ports, n_jobs : int
+        Bytes of a beat, 16, 32 or 64; pairs of ports; places in the table of jobs.
+
+    Members
+    -------
+    i : In(stream.Signature(FrameBeat(n_bytes, meta_width=...)))
+        ``meta``: 2 * port, and 1 more where the frame came from the network.
+    beats : Out(stream.Signature(FrameBeat(n_bytes)))
+    facts : Out(stream.Signature(Facts(...)))
+    names : In(Names(n_jobs))
+    jobs : In(ArrayLayout(JobRegisters, n_jobs))
+        For the slots that each job owns.
+    write : In(ChildWrite(n_ports, n_jobs))
+    """
+
+    def __init__(self, n_bytes, n_ports, n_jobs):
+        self.n_bytes, self.n_ports, self.n_jobs = n_bytes, n_ports, n_jobs
+        meta_width = 1 + index_width(n_ports)
+        self.facts_shape = Facts(meta_width)
+        super().__init__(
+            {
+                "i": In(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))),
+                "beats": Out(stream.Signature(FrameBeat(n_bytes))),
+                "facts": Out(stream.Signature(self.facts_shape)),
+                "names": In(Names(n_jobs)),
+                "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
+                "write": In(ChildWrite(n_ports, n_jobs)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        # Never fills: it holds no more frames than the queue beats, its output and the pipeline.
+        m.submodules.facts = facts = FIFO(self.facts_shape, 2 * QUEUE_BEATS)
+        wiring.connect(m, facts.o, wiring.flipped(self.facts))
+        head, port, whole, complete = queued_heads(
+            m,
+            self.i,
+            self.beats,
+            self.n_bytes,
+            stops=(HEAD_BYTES, SWITCHML.stop),
+        )
+        m.d.comb += [
+            facts.i.valid.eq(delayed_flag(m, complete, DEPTH + 1, name="valid")),
+            facts.i.p.eq(self._judge(m, head, port, whole)),
+        ]
+        return m
+
+    def _judge(self, m, head, port, whole):
+        """Facts, `DEPTH` cycles after the head was complete; `whole`: native, SwitchML."""
+        field = head.field
+        op, udp = field(GRADNIC.op), field(UDP.length)
+        native, switchml = (
+            jobs & port.replicate(len(jobs)) for port, jobs in known_jobs(self.names, field)
+        )
+        is_switchml = switchml.any()
+        entry = self._contribution(m, field, is_switchml)
+        sums = envelope(
+            m,
+            head,
+            whole=Mux(is_switchml, whole[1] & (udp >= SWITCHML_HEAD), whole[0] & (udp >= RAW_HEAD)),
+        )
+        one = registered(
+            m,
+            1,
+            entry=entry,
+            switchml=is_switchml,
+            knows=native | switchml,
+            port=port,
+            mac=field(ETHERNET.source),
+            ip=field(IPV4.source),
+            speaks=(is_switchml | (~field(GRADNIC.ph) & (field(GRADNIC.src) < 32))) & ~port[0],
+            version=Mux(is_switchml, field(SWITCHML.type) == TYPE, field(GRADNIC.ver) == VERSION),
+            known=is_switchml | Cat(op == int(known) for known in Op).any(),
+            same_set=is_switchml | (field(GRADNIC.set) == field(GRADNIC.gen)[0]),
+        )
+        job = Cat(
+            Cat(one.knows[k] for k in range(self.n_jobs) if k >> bit & 1).any()
+            for bit in range(index_width(self.n_jobs))
+        )
+        two = registered(
+            m,
+            2,
+            job=job,
+            port=one.port,
+            slot=one.entry.slot,
+            sound=one.version & one.known & one.same_set,
+        )
+        child = self._child(m, two)
+        mine = Array(self.jobs)[two.job]
+        three = registered(
+            m,
+            3,
+            child=child,
+            first_slot=mine.first_slot,
+            n_slots=mine.n_slots,
+            slot=two.slot,
+        )
+        names = ("mac", "ip", "speaks", "switchml")
+        ahead = {name: delayed(m, getattr(one, name), 2, name=name) for name in names}
+        src = delayed(m, one.entry.src, 2)
+        named = ahead["switchml"] | (three.child.src == src)  # SwitchML names nobody
+        four = registered(
+            m,
+            4,
+            switchml=ahead["switchml"],
+            src=three.child.src,
+            is_child=named & three.child.enabled & ahead["speaks"],
+            from_mac=three.child.mac == ahead["mac"],
+            from_ip=three.child.ip == ahead["ip"],
+            offset=three.slot[:13] - three.first_slot,  # negative: below the first
+            n_slots=three.n_slots,
+        )
+        five = registered(
+            m,
+            5,
+            owner=four.is_child & four.from_mac & four.from_ip,
+            # a SwitchML frame cannot say that it is sent on: the slots refuse it
+            in_range=four.switchml | (~four.offset[13] & (four.offset[:13] < four.n_slots)),
+        )
+        refusal = Mux(five.in_range, Refusal.NONE, Refusal.COLLISIONS)
+        refusal = Mux(five.owner, refusal, Refusal.OWNER)
+        six = registered(
+            m,
+            6,
+            refusal=refusal,
+            ip_holds=sums.ip_sum == 0xFFFF,
+            fits=sums.fits,
+            end=sums.end,
+            pseudo=sums.pseudo,
+            unsummed=sums.unsummed,
+        )
+        result = Signal(self.facts_shape, reset_less=True)
+        m.d.sync += [
+            result.head.eq(delayed(m, one.entry, 5, name="entry")),
+            result.head.src.eq(delayed(m, four.src, 2, name="src")),
+            result.head.job.eq(delayed(m, two.job, 4, name="job")),
+            result.switchml.eq(delayed(m, four.switchml, 2, name="format")),
+            result.port.eq(delayed(m, two.port, 4, name="from")),
+            result.refusal.eq(
+                Mux(delayed(m, two.sound, 4, name="sound"), six.refusal, Refusal.FORMAT)
+            ),
+            result.check.ours.eq(1),
+            result.check.fate.eq(
+                Mux(six.fits, Mux(six.ip_holds, Fate.CODED, Fate.CHECKSUM), Fate.LENGTH)
+            ),
+            result.check.end.eq(six.end),
+            result.check.pseudo.eq(six.pseudo),
+            result.check.unsummed.eq(six.unsummed),
+        ]
+        return result
+
+    @staticmethod
+    def _contribution(m, field, is_switchml):
+        """The head of the contribution, in either format; SwitchML names no sender."""
+        entry = Signal(Head)
+        same = ("src", "op", "gen", "slot", "lc", "tensor", "tree", "seq", "elems", "p0", "p1")
+        with m.If(is_switchml):
+            code = field(SWITCHML.size)
+            m.d.comb += [
+                entry.op.eq(Op.INT32),
+                entry.gen.eq(field(SWITCHML.set)),
+                entry.slot.eq(field(SWITCHML.slot)),
+                entry.tensor.eq(field(UDP.source_port)),
+                entry.tree.eq(field(UDP.destination_port)[:4]),
+                entry.p0.eq(field(SWITCHML.e0)),
+                entry.p1.eq(field(SWITCHML.e1)),
+                entry.arg.eq(field(SWITCHML.packet)),
+                entry.length.eq(field(UDP.length) - SWITCHML_HEAD),
+                *(entry.elems[n.bit_length() - 1].eq(code == VALUES[n]) for n in VALUES),
+            ]
+        with m.Else():
+            m.d.comb += [
+                *(entry[name].eq(field(GRADNIC[name])) for name in (*same, "arg", "last", "ovf")),
+                entry.ecn.eq(field(GRADNIC.ecn) | field(IPV4.ecn).all()),
+                entry.length.eq(field(UDP.length) - RAW_HEAD),
+            ]
+        return entry
+
+    def _child(self, m, two):
+        """Entry of the table of children for the job and the port of stage two."""
+        depth = 2 ** (index_width(self.n_jobs) + index_width(self.n_ports))
+        m.submodules.children = children = memory.Memory(shape=Child, depth=depth, init=[])
+        write, read = children.write_port(), children.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(self.write.enable),
+            write.addr.eq(Cat(self.write.job, self.write.port)),
+            write.data.eq(self.write.child),
+            read.addr.eq(Cat(two.job, two.port[1:])),
+        ]
+        return read.data

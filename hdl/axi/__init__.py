@@ -1,0 +1,1 @@
+"""AXI4-Stream, AXI4-Lite and AXI4 edges: ports, register bank, memory engines."""

@@ -1,0 +1,110 @@
+"""Signatures of an AXI4 memory port, seen from the manager: bursts of whole beats, one ID.
+
+Source: Arm IHI 0022E part A (AXI4); shells.md section 1 for the widths that shells have.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+BEAT_BYTES = (4, 8, 16, 32, 64, 128)
+BOUNDARY = 4096  # bytes; no burst may cross a multiple of it (A3.4.1)
+INCREMENTING = 1  # axburst
+BUFFERABLE = 3  # axcache: normal memory, not cached, bufferable
+OKAY = 0
+
+
+def _check(n_bytes, address_width):
+    if n_bytes not in BEAT_BYTES:
+        raise ValueError(f"n_bytes must be a power of two from 4 to 128, not {n_bytes!r}")
+    if not 12 <= address_width <= 64:
+        raise ValueError(f"address_width must be 12 to 64, not {address_width!r}")
+
+
+def _address(prefix, address_width):
+    return {
+        f"{prefix}id": Out(1),
+        f"{prefix}addr": Out(address_width),
+        f"{prefix}len": Out(8),
+        f"{prefix}size": Out(3),
+        f"{prefix}burst": Out(2),
+        f"{prefix}cache": Out(4),
+        f"{prefix}prot": Out(3),
+        f"{prefix}valid": Out(1),
+        f"{prefix}ready": In(1),
+    }
+
+
+class ReadPort(wiring.Signature):
+    """The read channels, AR and R. ``arid`` is 0 always, so data come back in order.
+
+    n_bytes : int, bytes of a beat, a power of two from 4 to 128.
+    address_width : int, bits of a byte address, 12 to 64.
+    """
+
+    def __init__(self, n_bytes, address_width=64):
+        _check(n_bytes, address_width)
+        self.n_bytes = n_bytes
+        self.address_width = address_width
+        super().__init__(
+            {
+                **_address("ar", address_width),
+                "rid": In(1),
+                "rdata": In(8 * n_bytes),
+                "rresp": In(2),
+                "rlast": In(1),
+                "rvalid": In(1),
+                "rready": Out(1),
+            }
+        )
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.members == other.members
+
+
+class WritePort(wiring.Signature):
+    """The write channels, AW, W and B. ``awid`` is 0 always, so answers come back in order.
+
+    n_bytes, address_width : as for `ReadPort`.
+    """
+
+    def __init__(self, n_bytes, address_width=64):
+        _check(n_bytes, address_width)
+        self.n_bytes = n_bytes
+        self.address_width = address_width
+        super().__init__(
+            {
+                **_address("aw", address_width),
+                "wdata": Out(8 * n_bytes),
+                "wstrb": Out(n_bytes),
+                "wlast": Out(1),
+                "wvalid": Out(1),
+                "wready": In(1),
+                "bid": In(1),
+                "bresp": In(2),
+                "bvalid": In(1),
+                "bready": Out(1),
+            }
+        )
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.members == other.members
+
+
+def drive_address(port, prefix, burst, n_bytes):
+    """Statements that put a burst (see `gradnic.hdl.axi.dma.Burst`) on address channel `prefix`."""
+
+    def signal(name):
+        return getattr(port, prefix + name)
+
+    return [
+        signal("id").eq(0),
+        signal("addr").eq(burst.beat << ceil_log2(n_bytes)),
+        signal("len").eq(burst.n_less_1),
+        signal("size").eq(ceil_log2(n_bytes)),
+        signal("burst").eq(INCREMENTING),
+        signal("cache").eq(BUFFERABLE),
+        signal("prot").eq(0),
+    ]

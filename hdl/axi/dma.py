@@ -1,0 +1,389 @@
+"""Memory engines: ranges of a registered region, read or written in AXI4 bursts.
+
+Every range is checked against what the host registered before an address leaves the card.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.beats import Beat
+from ..stream.block_fifo import BlockFIFO
+from ..stream.delays import step
+from ..stream.fifo import FIFO
+from ..stream.slice import Slice
+from .axi4 import BEAT_BYTES, BOUNDARY, OKAY, ReadPort, WritePort, drive_address
+
+N_BURSTS = 16  # on their way at a time
+LENGTH_WIDTH = 24  # beats of a range or a region
+
+
+def Region(n_bytes, address_width=64):
+    """What the host registered: first beat (byte address / n_bytes) and number of beats."""
+    return data.StructLayout(
+        {"first": address_width - ceil_log2(n_bytes), "n_beats": LENGTH_WIDTH + 1}
+    )
+
+
+def Range(n_regions=1):
+    """Beats of a region: ``offset`` from its start, ``n_beats``; 0 beats are no work at all.
+
+    With several regions, ``region`` is the number of the one that is meant.
+    """
+    fields = {"offset": LENGTH_WIDTH, "n_beats": LENGTH_WIDTH}
+    if n_regions > 1:
+        fields["region"] = ceil_log2(n_regions)
+    return data.StructLayout(fields)
+
+
+def Burst(n_bytes, address_width, burst_beats):
+    """One burst: absolute beat address, beats less one; refused ones never leave the card."""
+    return data.StructLayout(
+        {
+            "beat": address_width - ceil_log2(n_bytes),
+            "n_less_1": ceil_log2(burst_beats),
+            "ends": 1,  # the range
+            "refused": 1,
+        }
+    )
+
+
+class BurstSplitter(wiring.Component):
+    """Cuts ranges into bursts that keep to their own size's boundaries: 2 cycles a burst.
+
+    Plumbing: no golden model of its own.
+
+    A burst never crosses a multiple of ``burst_beats`` beats, hence none of 4 KiB. A range that
+    does not lie within the region is cut as well, with all its bursts marked ``refused``.
+    Latency 5 cycles.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+        See `gradnic.hdl.axi.axi4.ReadPort`.
+    burst_beats : int
+        Most beats of a burst: a power of two, 2 to 256, and at most 4096 bytes.
+    n_regions : int
+        Regions that the host may register, 1 to 8.
+
+    Members
+    -------
+    regions : In(data.ArrayLayout(Region(n_bytes, address_width), n_regions))
+        Must not change while there are ranges under way.
+    ranges : In(stream.Signature(Range(n_regions)))
+    bursts : Out(stream.Signature(Burst(n_bytes, address_width, burst_beats)))
+    """
+
+    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1):
+        if n_bytes not in BEAT_BYTES:
+            raise ValueError(f"n_bytes must be a power of two from 4 to 128, not {n_bytes!r}")
+        most = min(256, BOUNDARY // n_bytes)
+        if burst_beats < 2 or burst_beats > most or burst_beats & (burst_beats - 1):
+            raise ValueError(
+                f"burst_beats must be a power of two from 2 to {most}, not {burst_beats!r}"
+            )
+        if not 1 <= n_regions <= 8:
+            raise ValueError(f"n_regions must be 1 to 8, not {n_regions!r}")
+        self.n_bytes = n_bytes
+        self.burst_beats = burst_beats
+        self.n_regions = n_regions
+        self.regions_shape = data.ArrayLayout(Region(n_bytes, address_width), n_regions)
+        self.range = Range(n_regions)
+        self.burst = Burst(n_bytes, address_width, burst_beats)
+        super().__init__(
+            {
+                "regions": In(self.regions_shape),
+                "ranges": In(stream.Signature(self.range)),
+                "bursts": Out(stream.Signature(self.burst)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        low = ceil_log2(self.burst_beats)
+        one = self.regions_shape.elem_shape
+        beat_width = one["first"].width
+        found_shape = data.StructLayout({"region": one, "range": self.range})
+        found, pairs = step(m, "found", self.ranges, found_shape)
+        number = self.ranges.p.region if self.n_regions > 1 else 0
+        m.d.comb += [found.region.eq(self.regions[number]), found.range.eq(self.ranges.p)]
+        placed_shape = data.StructLayout(
+            {
+                "beat": beat_width,
+                "n_beats": LENGTH_WIDTH,
+                "end": LENGTH_WIDTH + 1,
+                "size": one["n_beats"].width,
+            }
+        )
+        placed, places = step(m, "placed", pairs, placed_shape)
+        m.d.comb += [
+            placed.beat.eq(pairs.p.region.first + pairs.p.range.offset),
+            placed.n_beats.eq(pairs.p.range.n_beats),
+            placed.end.eq(pairs.p.range.offset + pairs.p.range.n_beats),
+            placed.size.eq(pairs.p.region.n_beats),
+        ]
+        checked_shape = data.StructLayout(
+            {"beat": beat_width, "n_less_1": LENGTH_WIDTH, "any": 1, "refused": 1}
+        )
+        checked, ranges = step(m, "checked", places, checked_shape)
+        m.d.comb += [
+            checked.beat.eq(places.p.beat),
+            checked.n_less_1.eq(places.p.n_beats - 1),
+            checked.any.eq(places.p.n_beats.any()),
+            checked.refused.eq(places.p.end > places.p.size),
+        ]
+
+        busy, offered = Signal(), Signal()
+        beat = Signal(beat_width, reset_less=True)
+        left = Signal(LENGTH_WIDTH, reset_less=True)  # beats of the range, less one
+        refused = Signal(reset_less=True)
+        burst = Signal(self.burst, reset_less=True)
+        m.d.comb += [
+            ranges.ready.eq(~busy),
+            self.bursts.valid.eq(offered),
+            self.bursts.p.eq(burst),
+        ]
+        to_boundary = Signal(low, reset_less=True)  # beats, less one
+        fits = Signal()  # the rest of the range goes into one burst
+        m.d.comb += fits.eq(~left[low:].any() & (left[:low] <= to_boundary))
+        with m.If(~busy):
+            m.d.sync += [
+                busy.eq(ranges.valid & ranges.p.any),
+                beat.eq(ranges.p.beat),
+                left.eq(ranges.p.n_less_1),
+                to_boundary.eq(~ranges.p.beat[:low]),
+                refused.eq(ranges.p.refused),
+            ]
+        with m.Elif(~offered):
+            m.d.sync += [
+                offered.eq(1),
+                burst.beat.eq(beat),
+                burst.n_less_1.eq(Mux(fits, left, to_boundary)),
+                burst.ends.eq(fits),
+                burst.refused.eq(refused),
+            ]
+        with m.Elif(self.bursts.ready):
+            m.d.sync += [
+                offered.eq(0),
+                busy.eq(~burst.ends),
+                beat.eq((beat[low:] + 1) << low),
+                left.eq(left + ~Cat(to_boundary, 0).as_signed()),
+                to_boundary.eq(-1),
+            ]
+        return m
+
+
+class ReadEngine(wiring.Component):
+    """Reads ranges from memory ahead of need, in order: 1 beat per cycle from bursts of 4 up.
+
+    Plumbing: no golden model of its own.
+
+    Bursts are asked for as long as the store has room for all their beats, so ``rready`` never
+    falls, and a memory with ``store_beats`` cycles of latency still gives full rate. A refused
+    range, or one that the memory answers with an error, has all its beats, zeros where refused.
+
+    Parameters
+    ----------
+    n_bytes, address_width, burst_beats, n_regions : int
+        See `BurstSplitter`.
+    store_beats : int
+        Beats under way or waiting, a power of two, at least 4 bursts.
+
+    Members
+    -------
+    regions, ranges : see `BurstSplitter`
+    beats : Out(stream.Signature(Beat(8 * n_bytes)))
+        ``last`` ends a range.
+    refused, failed : Out(1)
+        One pulse per range outside the region; one per beat with an error answer.
+    port : Out(ReadPort(n_bytes, address_width))
+    """
+
+    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1, store_beats=256):
+        if store_beats < 4 * burst_beats or store_beats & (store_beats - 1):
+            raise ValueError(
+                f"store_beats must be a power of two of at least {4 * burst_beats}, "
+                f"not {store_beats!r}"
+            )
+        self.n_bytes = n_bytes
+        self.burst_beats = burst_beats
+        self.store_beats = store_beats
+        self.splitter = BurstSplitter(
+            n_bytes, address_width, burst_beats=burst_beats, n_regions=n_regions
+        )
+        self.store = BlockFIFO(Beat(8 * n_bytes), store_beats)
+        super().__init__(
+            {
+                "regions": In(self.splitter.regions_shape),
+                "ranges": In(stream.Signature(self.splitter.range)),
+                "beats": Out(stream.Signature(Beat(8 * n_bytes))),
+                "refused": Out(1),
+                "failed": Out(1),
+                "port": Out(ReadPort(n_bytes, address_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.splitter = splitter = self.splitter
+        m.submodules.store = store = self.store
+        wiring.connect(m, wiring.flipped(self.ranges), splitter.ranges)
+        wiring.connect(m, store.o, wiring.flipped(self.beats))
+        m.d.comb += splitter.regions.eq(self.regions)
+        burst, port = splitter.bursts.p, self.port
+        asked = data.StructLayout({"n_less_1": burst.n_less_1.shape(), "ends": 1, "refused": 1})
+        m.submodules.asked = awaited = FIFO(asked, N_BURSTS)
+        m.submodules.requests = requests = Slice(splitter.burst)
+
+        # A burst starts when its beats have room; what leaves gives room back a cycle later. The
+        # splitter rests a cycle after each burst, so `room` may know of one two cycles later.
+        most = self.store_beats - self.burst_beats
+        spare = Signal(range(-self.burst_beats, most + 1), init=most)  # beyond a whole burst
+        taken = Signal(signed(len(burst.n_less_1) + 1))  # by a burst: its beats, below 0
+        room, left, go = Signal(), Signal(), Signal()
+        m.d.comb += [
+            room.eq(~spare[-1]),
+            go.eq(splitter.bursts.valid & room & awaited.i.ready & requests.i.ready),
+            splitter.bursts.ready.eq(room & awaited.i.ready & requests.i.ready),
+            awaited.i.valid.eq(go),
+            awaited.i.p.n_less_1.eq(burst.n_less_1),
+            awaited.i.p.ends.eq(burst.ends),
+            awaited.i.p.refused.eq(burst.refused),
+            requests.i.valid.eq(go & ~burst.refused),
+            requests.i.p.eq(burst),
+            *drive_address(port, "ar", requests.o.p, self.n_bytes),
+            port.arvalid.eq(requests.o.valid),
+            requests.o.ready.eq(port.arready),
+        ]
+        less = Cat(burst.n_less_1, 0)
+        m.d.sync += [
+            taken.eq(Mux(go, ~less, 0)),
+            left.eq(self.beats.valid & self.beats.ready),
+            # one carry chain: what has left is the carry into it
+            spare.eq((Cat(1, spare).as_signed() + Cat(left, taken).as_signed()) >> 1),
+            self.refused.eq(go & burst.refused & burst.ends),
+        ]
+
+        count = Signal(len(burst.n_less_1))
+        take, final = Signal(), Signal()
+        head = awaited.o.p
+        m.d.comb += [
+            final.eq(count == head.n_less_1),
+            store.i.valid.eq(awaited.o.valid & (head.refused | port.rvalid)),
+            store.i.p.data.eq(Mux(head.refused, 0, port.rdata)),
+            store.i.p.last.eq(final & head.ends),
+            take.eq(store.i.valid & store.i.ready),
+            port.rready.eq(awaited.o.valid & ~head.refused & store.i.ready),
+            awaited.o.ready.eq(take & final),
+        ]
+        m.d.sync += self.failed.eq(port.rvalid & port.rready & (port.rresp != OKAY))
+        with m.If(take):
+            m.d.sync += count.eq(Mux(final, 0, count + 1))
+        return m
+
+
+class WriteEngine(wiring.Component):
+    """Writes ranges to memory, in order: 1 beat per cycle from bursts of 2 up.
+
+    Plumbing: no golden model of its own.
+
+    Beats may come before or after their range. An address is offered with the first beat of its
+    burst at hand or not; whoever feeds the engine has whole packets, so a burst never waits for
+    the network. Beats of a refused range are taken and lost.
+
+    Parameters
+    ----------
+    n_bytes, address_width, burst_beats, n_regions : int
+        See `BurstSplitter`.
+
+    Members
+    -------
+    regions, ranges : see `BurstSplitter`
+    beats : In(stream.Signature({data, keep}))
+        As many as the ranges have; bytes not kept stay as they are in memory.
+    done, stored : Out(1)
+        One pulse per range, in order, once the memory has answered for all of it; ``stored`` is 0
+        then if the range was refused or an answer was an error.
+    port : Out(WritePort(n_bytes, address_width))
+    """
+
+    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1):
+        self.n_bytes = n_bytes
+        self.splitter = BurstSplitter(
+            n_bytes, address_width, burst_beats=burst_beats, n_regions=n_regions
+        )
+        self.beat = data.StructLayout({"data": 8 * n_bytes, "keep": n_bytes})
+        super().__init__(
+            {
+                "regions": In(self.splitter.regions_shape),
+                "ranges": In(stream.Signature(self.splitter.range)),
+                "beats": In(stream.Signature(self.beat)),
+                "done": Out(1),
+                "stored": Out(1),
+                "port": Out(WritePort(n_bytes, address_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.splitter = splitter = self.splitter
+        wiring.connect(m, wiring.flipped(self.ranges), splitter.ranges)
+        m.d.comb += splitter.regions.eq(self.regions)
+        burst, port = splitter.bursts.p, self.port
+        sent = data.StructLayout({"n_less_1": burst.n_less_1.shape(), "refused": 1})
+        answered = data.StructLayout({"ends": 1, "refused": 1})
+        m.submodules.requests = requests = Slice(splitter.burst)
+        m.submodules.to_send = to_send = FIFO(sent, N_BURSTS)
+        m.submodules.awaited = awaited = FIFO(answered, N_BURSTS)
+        m.submodules.words = words = Slice(self.beat)
+        wiring.connect(m, wiring.flipped(self.beats), words.i)
+
+        go, free = Signal(), Signal()
+        m.d.comb += [
+            free.eq(requests.i.ready & to_send.i.ready & awaited.i.ready),
+            go.eq(splitter.bursts.valid & free),
+            splitter.bursts.ready.eq(free),
+            requests.i.valid.eq(go & ~burst.refused),
+            requests.i.p.eq(burst),
+            to_send.i.valid.eq(go),
+            to_send.i.p.n_less_1.eq(burst.n_less_1),
+            to_send.i.p.refused.eq(burst.refused),
+            awaited.i.valid.eq(go),
+            awaited.i.p.ends.eq(burst.ends),
+            awaited.i.p.refused.eq(burst.refused),
+            *drive_address(port, "aw", requests.o.p, self.n_bytes),
+            port.awvalid.eq(requests.o.valid),
+            requests.o.ready.eq(port.awready),
+        ]
+
+        count = Signal(len(burst.n_less_1))
+        take, final = Signal(), Signal()
+        head = to_send.o.p
+        m.d.comb += [
+            final.eq(count == head.n_less_1),
+            words.o.ready.eq(to_send.o.valid & (head.refused | port.wready)),
+            take.eq(words.o.valid & words.o.ready),
+            to_send.o.ready.eq(take & final),
+            port.wdata.eq(words.o.p.data),
+            port.wstrb.eq(words.o.p.keep),
+            port.wlast.eq(final),
+            port.wvalid.eq(words.o.valid & to_send.o.valid & ~head.refused),
+        ]
+        with m.If(take):
+            m.d.sync += count.eq(Mux(final, 0, count + 1))
+
+        answer, failed, good = Signal(), Signal(), Signal()
+        m.d.comb += [
+            port.bready.eq(awaited.o.valid & ~awaited.o.p.refused),
+            answer.eq(awaited.o.valid & (awaited.o.p.refused | port.bvalid)),
+            awaited.o.ready.eq(answer),
+            good.eq(~Cat(failed, awaited.o.p.refused, port.bresp != OKAY).any()),
+        ]
+        m.d.sync += [
+            self.done.eq(answer & awaited.o.p.ends),
+            self.stored.eq(answer & awaited.o.p.ends & good),
+        ]
+        with m.If(answer):
+            m.d.sync += failed.eq(~good & ~awaited.o.p.ends)
+        return m

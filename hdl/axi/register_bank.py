@@ -1,0 +1,207 @@
+"""Register bank on AXI4-Lite: the circuit of a `gradnic.interface.register_map.RegisterMap`.
+
+Golden model: `gradnic.interface.register_map`, of the whole that this is a part of.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from .axis import OKAY, Lite
+
+GROUP = 8  # words per OR in the first level of the read tree, to keep it at two LUT levels
+
+
+def _layout(register):
+    return data.StructLayout(
+        {f.name: signed(f.width) if f.signed else f.width for f in register.fields}
+    )
+
+
+def _member(register):
+    if register.access == "counter":
+        return In(register.step_width)
+    if register.access == "rw":
+        return Out(_layout(register), init={f.name: f.reset for f in register.fields})
+    return In(_layout(register))
+
+
+def _word(register, values):
+    """The 32 bits that software reads, from the register's packed fields."""
+    bits = [Const(0, 1)] * 32
+    for field in register.fields:
+        bits[field.lsb : field.lsb + field.width] = Value.cast(values[field.name])
+    return Cat(*bits)
+
+
+class RegisterBank(wiring.Component):
+    """AXI4-Lite registers of a map: reads answered after 4 cycles, writes after 2.
+
+    One read and one write are under way at a time, each without regard to the other: a read every
+    5 cycles, a write every 2 if the manager takes answers at once. Address and data of a write may
+    come in either order. A request that came first is held, never dropped, while an answer waits.
+    The whole address is decoded; its lowest two bits are ignored. Reserved words read 0, writes to
+    them and to read-only words do nothing, and every answer is OKAY, so that a host that scans the
+    map gets no bus error. ``awprot`` and ``arprot`` are ignored.
+
+    Parameters
+    ----------
+    register_map : gradnic.interface.register_map.RegisterMap
+    address_width : int
+        Bits of a byte address; at least what the map needs, which is the default.
+
+    Members
+    -------
+    bus : In(Lite(address_width))
+        Outputs come from registers.
+    <register of access rw> : Out(StructLayout of its fields)
+        Registers; a write shows 3 cycles after its second half was taken.
+    <ro> : In(StructLayout of its fields)
+        Sampled 2 cycles before the answer.
+    <w1c> : In(StructLayout of its fields)
+        Each bit that is 1 sets its sticky bit; ``sticky[name]`` are those bits, for an interrupt.
+    <counter> : In(step_width)
+        Added every cycle; the sum shows 2 cycles later. Wraps.
+    """
+
+    def __init__(self, register_map, *, address_width=None):
+        address_width = register_map.address_width if address_width is None else address_width
+        if address_width < register_map.address_width:
+            raise ValueError(
+                f"address_width must be at least {register_map.address_width} for "
+                f"{register_map.n_bytes} bytes, not {address_width!r}"
+            )
+        self.register_map = register_map
+        members = {register.name: _member(register) for register in register_map}
+        self.write_address = Signal(address_width - 2)
+        self.write_data, self.write_strobes = Signal(32), Signal(4)
+        self.read_address = Signal(address_width - 2)
+        self.steps = Signal(3)  # of the read under way: decoded, grouped, merged
+        self.sticky = {
+            register.name: Signal(_layout(register), name=f"{register.name}_sticky")
+            for register in register_map
+            if register.access == "w1c"
+        }
+        super().__init__({"bus": In(Lite(address_width)), **members})
+
+    def elaborate(self, platform):
+        m = Module()
+        written, strobes, wdata = self._writes(m)
+        read, answered = self._reads(m)
+        words = {}  # what software reads, by word number
+        for register in self.register_map:
+            port = getattr(self, register.name)
+            index = register.offset // 4
+            if register.access == "counter":
+                low, high = self._count(m, register, port)
+                words[index] = low
+                if register.n_words == 2:
+                    held = Signal(32, name=f"{register.name}_held")
+                    with m.If(read(index)):
+                        m.d.sync += held.eq(high)
+                    words[index + 1] = held
+            elif register.access == "ro":
+                words[index] = _word(register, port)
+            else:
+                state = self.sticky.get(register.name, port)
+                words[index] = _word(register, state)
+                select = written(index)
+                for field in register.fields:
+                    self._write_field(m, register, field, state, port, select, strobes, wdata)
+        answered(words)
+        return m
+
+    def _writes(self, m):
+        """Address and data wait for each other, then the write is decoded, then done."""
+        bus, address = self.bus, self.write_address
+        wdata, strobes = self.write_data, self.write_strobes
+        has_address, has_data = Signal(), Signal()
+        m.d.comb += [bus.awready.eq(~has_address), bus.wready.eq(~has_data), bus.bresp.eq(OKAY)]
+        with m.If(bus.awvalid & bus.awready):
+            m.d.sync += [has_address.eq(1), address.eq(bus.awaddr[2:])]
+        with m.If(bus.wvalid & bus.wready):
+            m.d.sync += [has_data.eq(1), wdata.eq(bus.wdata), strobes.eq(bus.wstrb)]
+        with m.If(bus.bvalid & bus.bready):
+            m.d.sync += bus.bvalid.eq(0)
+        fire = Signal()
+        m.d.comb += fire.eq(has_address & has_data & ~bus.bvalid)
+        held, lanes = Signal(32), Signal(4)
+        with m.If(fire):
+            m.d.sync += [has_address.eq(0), has_data.eq(0), bus.bvalid.eq(1)]
+            m.d.sync += [held.eq(wdata), lanes.eq(strobes)]
+
+        def written(index):
+            select = Signal(name=f"write_{index}")
+            m.d.sync += select.eq(fire & (address == index))
+            return select
+
+        return written, lanes, held
+
+    def _reads(self, m):
+        """Decode, OR of groups, OR of all: one register after each."""
+        bus, address = self.bus, self.read_address
+        busy, steps = Signal(), self.steps
+        selects = {}
+        m.d.comb += [bus.arready.eq(~busy), bus.rresp.eq(OKAY)]
+        m.d.sync += steps.eq(steps << 1 | (bus.arvalid & bus.arready))
+        with m.If(bus.arvalid & bus.arready):
+            m.d.sync += [busy.eq(1), address.eq(bus.araddr[2:])]
+        with m.If(bus.rvalid & bus.rready):
+            m.d.sync += [busy.eq(0), bus.rvalid.eq(0)]
+        with m.If(steps[2]):
+            m.d.sync += bus.rvalid.eq(1)
+
+        def read(index):
+            if index not in selects:
+                selects[index] = Signal(name=f"read_{index}")
+                m.d.sync += selects[index].eq(steps[0] & (address == index))
+            return selects[index]
+
+        def answered(words):
+            indices = sorted(words)
+            groups = []
+            for start in range(0, len(indices), GROUP):
+                group = Signal(32, name=f"group_{start}")
+                merged = Const(0, 32)
+                for index in indices[start : start + GROUP]:
+                    merged = merged | Mux(read(index), words[index], 0)
+                m.d.sync += group.eq(merged)
+                groups.append(group)
+            with m.If(steps[2]):
+                merged = groups[0]
+                for group in groups[1:]:
+                    merged = merged | group
+                m.d.sync += bus.rdata.eq(merged)
+
+        return read, answered
+
+    @staticmethod
+    def _count(m, register, step):
+        """(low, high) words; the high word is None for 32 bits. Both are of one moment."""
+        name = register.name
+        taken = Signal(register.step_width, name=f"{name}_step")
+        low = Signal(32, name=f"{name}_low")
+        carry = Signal(name=f"{name}_carry")
+        m.d.sync += [taken.eq(step), Cat(low, carry).eq(low + taken)]
+        if register.n_words == 1:
+            return low, None
+        # The carry reaches the high word a cycle late, so software sees the low word a cycle late.
+        low_then, high = Signal(32, name=f"{name}_low_then"), Signal(32, name=f"{name}_high")
+        m.d.sync += [low_then.eq(low), high.eq(high + carry)]
+        return low_then, high
+
+    @staticmethod
+    def _write_field(m, register, field, state, port, select, strobes, wdata):
+        target = Value.cast(state[field.name])
+        if register.access == "w1c":
+            clear = Signal(field.width, name=f"{register.name}_{field.name}_clear")
+            for bit in range(field.width):
+                place = field.lsb + bit
+                m.d.comb += clear[bit].eq(select & strobes[place // 8] & wdata[place])
+            m.d.sync += target.eq(target & ~clear | port[field.name])
+            return
+        for lane in range(field.lsb // 8, (field.lsb + field.width - 1) // 8 + 1):
+            low = max(field.lsb, 8 * lane)
+            high = min(field.lsb + field.width, 8 * lane + 8)
+            with m.If(select & strobes[lane]):
+                m.d.sync += target[low - field.lsb : high - field.lsb].eq(wdata[low:high])

@@ -1,0 +1,1 @@
+"""The card on direct links: flits, credits, merging (MultiTree)."""

@@ -1,0 +1,348 @@
+"""The card of a direct network: scheduler, engine, memories and ports on the flit layer.
+
+Golden model: `gradnic.models.schedule.all_reduce`, of the whole that this is a part of.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.schedule_table import bits
+
+from ..primitive.block_ram import BlockRAM
+from ..reduction.reduce import Op
+from ..schedule.scheduler import Scheduler
+from ..stream.quick_fifo import QuickFIFO
+from .codec import FlitDecoder, Settings
+from .engine import FlitEngine, Job
+from .landing import Contributions, Landing, Places
+from .link import Flit, FlitReceiver, Head
+from .port import FlitPort
+from .slots import round_robin
+
+N_JOBS = 8  # that wait for a port
+
+
+def Peer(n_ports):
+    """Shape of a peer's entry: the port it hangs on, and the route for the switches behind."""
+    return data.StructLayout({"port": bits(n_ports - 1), "route": 16})
+
+
+class FlitCard(wiring.Component):
+    """Scheduler, engine, memories and ports of one node.
+
+    Contributions land in memory at a place of their own, (chunk, rank), whatever their order of
+    arrival; a row issues when all that it waits for has landed, and its sums are formed while they
+    are sent. Landing memory has a place for every contribution of a round, so nothing can be in
+    the way of anything else and `credits` per neighbor cover the link only. Each word of a
+    contribution is written once and read once, own words are read once: with n_lanes >= 8 n_ports
+    the memories keep up with all ports at 16 bytes per cycle while rows wait for up to two
+    contributions on average; with n_lanes = 4 n_ports they keep up with receiving, and with
+    sending rows of one contribution.
+
+    Flits are taken while a round runs, so what comes for a later round waits in the neighbor.
+
+    Parameters
+    ----------
+    layout : gradnic.interface.schedule_table.Layout
+    n_ports : int
+        1 to 8.
+    n_lanes : int
+        Floats per word of memory: 8, 16 or 32; 4 n_ports at least.
+    n_words : int
+        Of gradient memory, and of landing memory: 2 to 16384.
+    depth, n_chunks : int
+        As of `Scheduler`.
+    credits : int
+        Flits of each landing buffer, here and at the neighbors.
+    integers : bool
+        False: FP32 sums only, ``op`` is not looked at.
+    coded : bool
+        INCEPTIONN on all links, each float one of FP32; the root of a tree keeps the codec's image.
+
+    Members
+    -------
+    setup : In({scheduler, places, op, packets[, codec]})
+        See `gradnic.hdl.schedule.row_reader.Setup`, `Places`, `Op`, `FlitTransmitter`,
+        `gradnic.hdl.direct.codec.Settings`; stable while a round runs.
+    start, abort, status : In(1), In(1), Out
+        As of `Scheduler`. done : Out(1): the last round ended well, and all is written and sent.
+    foreign, overflow : Out(1)
+        A message named what this node does not have, or a coded unit is unsound; a neighbor sent
+        without credit.
+    table_en, table_addr, table_data : In
+        Writes a row. entry_en, entry_addr, entry : a chunk's contributions. peer_en, peer_addr,
+        peer : a peer. Not while a round runs.
+    host_en, host_write, host_addr, host_data, host_read : In(1), In(1), In, In, Out
+        Gradient memory, while no round runs; reads take 3 cycles.
+    rx : array of In(stream.Signature(Flit)), n_ports
+    rx_credit : Out(n_ports)
+        One flit was taken out of the landing buffer.
+    tx : array of Out(stream.Signature(Flit)), n_ports
+    tx_credit : In(n_ports)
+    """
+
+    def __init__(
+        self,
+        layout,
+        *,
+        n_ports=4,
+        n_lanes=32,
+        n_words=1024,
+        depth=512,
+        n_chunks=64,
+        credits=318,
+        integers=True,
+        coded=False,
+    ):
+        if n_lanes not in (8, 16, 32) or n_lanes < 4 * n_ports:
+            raise ValueError(f"n_lanes must be 8, 16 or 32 and 4 n_ports at least, not {n_lanes!r}")
+        if not 2 <= n_words <= 16384:
+            raise ValueError(f"n_words must be 2 to 16384, not {n_words!r}")
+        self.layout, self.n_ports, self.n_lanes = layout, n_ports, n_lanes
+        self.n_words, self.n_chunks, self.credits = n_words, n_chunks, credits
+        self.integers, self.coded = integers, coded
+        self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
+        members = self.scheduler.signature.members
+        address, width = bits(n_words - 1), 32 * n_lanes
+        flits = stream.Signature(Flit)
+        setup = {
+            "scheduler": members["setup"].shape,
+            "places": Places(n_chunks, n_words),
+            "op": Op,
+            "packets": 1,
+            **({"codec": Settings} if coded else {}),
+        }
+        super().__init__(
+            {
+                "setup": In(data.StructLayout(setup)),
+                **{name: members[name] for name in ("start", "abort", "status")},
+                **{name: members[f"table_{name[6:]}"] for name in ("table_en", "table_addr")},
+                "table_data": members["table_data"],
+                "entry_en": In(1),
+                "entry_addr": In(bits(n_chunks - 1)),
+                "entry": In(Contributions(n_words)),
+                "peer_en": In(1),
+                "peer_addr": In(layout.peer),
+                "peer": In(Peer(n_ports)),
+                "host_en": In(1),
+                "host_write": In(1),
+                "host_addr": In(address),
+                "host_data": In(width),
+                "host_read": Out(width),
+                "done": Out(1),
+                "foreign": Out(1),
+                "overflow": Out(1),
+                "rx": In(stream.Signature(Flit)).array(n_ports),
+                "rx_credit": Out(n_ports),
+                "tx": Out(flits).array(n_ports),
+                "tx_credit": In(n_ports),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.scheduler = scheduler = self.scheduler
+        sizes = {"n_lanes": self.n_lanes, "n_chunks": self.n_chunks, "n_words": self.n_words}
+        m.submodules.engine = engine = FlitEngine(
+            self.layout,
+            n_ports=self.n_ports,
+            integers=self.integers,
+            coded=self.coded,
+            **sizes,
+        )
+        if self.coded:
+            m.d.comb += engine.codec.eq(self.setup.codec)
+        landings = [Landing(**sizes) for _ in range(self.n_ports)]
+        waits = Signal()  # a start, until the round before is forgotten
+        m.d.sync += waits.eq((self.start | waits) & ~engine.clear & ~self.abort)
+        m.d.comb += [
+            scheduler.setup.eq(self.setup.scheduler),
+            scheduler.start.eq((self.start | waits) & engine.clear),
+            engine.running.eq(scheduler.status.running),
+            scheduler.abort.eq(self.abort),
+            scheduler.table_en.eq(self.table_en),
+            scheduler.table_addr.eq(self.table_addr),
+            scheduler.table_data.eq(self.table_data),
+            self.status.eq(scheduler.status),
+            engine.op.eq(self.setup.op),
+        ]
+        for part in (engine, *landings):
+            m.d.comb += [
+                part.places.eq(self.setup.places),
+                part.entry_en.eq(self.entry_en),
+                part.entry_addr.eq(self.entry_addr),
+                part.entry.eq(self.entry),
+            ]
+        wiring.connect(m, engine.left, scheduler.left)
+        writes = self._receive(m, landings, engine, scheduler)
+        self._remember(m, engine, writes)
+        idle = self._send(m, engine, scheduler)
+        m.d.sync += self.done.eq(scheduler.status.done & idle & ~engine.busy.any())
+        return m
+
+    def _receive(self, m, landings, engine, scheduler):
+        """Words from ports and terminal rows, one per cycle; events once a chunk is written."""
+        sources = []
+        foreign, overflow = [], []
+        for k, landing in enumerate(landings):
+            m.submodules[f"receiver{k}"] = receiver = FlitReceiver(self.credits)
+            m.submodules[f"landing{k}"] = landing
+            wiring.connect(m, wiring.flipped(self.rx[k]), receiver.flits)
+            flits = receiver.o
+            if self.coded:
+                m.submodules[f"decoder{k}"] = decoder = FlitDecoder()
+                m.d.comb += decoder.codec.eq(self.setup.codec)
+                wiring.connect(m, flits, decoder.flits)
+                flits = decoder.o
+                foreign.append(decoder.unsound)
+            wiring.connect(m, flits, landing.flits)
+            m.d.comb += [
+                landing.enable.eq(scheduler.status.running),
+                self.rx_credit[k].eq(receiver.credit),
+            ]
+            foreign.append(landing.foreign)
+            overflow.append(receiver.overflow)
+            sources.append(landing.words)
+        m.d.comb += [self.foreign.eq(Cat(foreign).any()), self.overflow.eq(Cat(overflow).any())]
+        sources += [engine.results, engine.sums]
+        grant = round_robin(m, Cat(s.valid for s in sources), 1, name="write")
+        word = landings[0].words.p
+        write = Signal(word.shape(), reset_less=True)
+        valid = Signal()
+        chosen = Signal(word.shape())
+        for k, (got, source) in enumerate(zip(grant, sources, strict=True)):
+            p = source.p
+            landing, ends, rank = (0, p.first if source is engine.results else 0, 0)
+            if k < self.n_ports:
+                landing, ends, rank = p.landing, p.ends, p.rank
+            with m.If(got):
+                m.d.comb += [
+                    source.ready.eq(1),
+                    chosen.data.eq(p.data),
+                    chosen.address.eq(p.address),
+                    chosen.chunk.eq(p.chunk),
+                    chosen.landing.eq(landing),
+                    chosen.ends.eq(ends),
+                    chosen.rank.eq(rank),
+                ]
+        # one word per cycle, so never events of both kinds at once: the scheduler takes each
+        m.d.sync += [
+            write.eq(chosen),
+            valid.eq(grant.any()),
+            scheduler.added.valid.eq(grant.any() & chosen.ends & chosen.landing),
+            scheduler.added.p.eq(chosen.chunk),
+            scheduler.finals.valid.eq(grant.any() & chosen.ends & ~chosen.landing),
+            scheduler.finals.p.eq(chosen.chunk),
+            engine.landed.valid.eq(valid & write.ends & write.landing),
+            engine.landed.chunk.eq(write.chunk),
+            engine.landed.rank.eq(write.rank),
+        ]
+        return valid, write
+
+    def _remember(self, m, engine, writes):
+        """Gradient memory, which the host shares, and landing memory."""
+        valid, write = writes
+        width = 32 * self.n_lanes
+        m.submodules.own = own = BlockRAM(width, self.n_words)
+        m.submodules.landed = landed = BlockRAM(width, self.n_words)
+        m.d.comb += [
+            own.write_en.eq((valid & ~write.landing) | (self.host_en & self.host_write)),
+            own.write_addr.eq(Mux(self.host_en, self.host_addr, write.address)),
+            own.write_data.eq(Mux(self.host_en, self.host_data, write.data)),
+            own.read_addr.eq(Mux(self.host_en, self.host_addr, engine.own_address)),
+            engine.own_data.eq(own.read_data),
+            landed.write_en.eq(valid & write.landing),
+            landed.write_addr.eq(write.address),
+            landed.write_data.eq(write.data),
+            landed.read_addr.eq(engine.landing_address),
+            engine.landing_data.eq(landed.read_data),
+        ]
+        m.d.sync += self.host_read.eq(own.read_data)
+
+    def _send(self, m, engine, scheduler):
+        """Messages of rows become jobs of ports; words become flits. Returns that all is sent."""
+        message, held = scheduler.issues, Signal(scheduler.issues.p.shape(), reset_less=True)
+        left = Signal(len(held.sends))  # sends that are not with their port yet
+        terminal = Signal()
+        m.submodules.peers = peers = memory.Memory(
+            shape=Peer(self.n_ports),
+            depth=2**self.layout.peer,
+            init=[],
+            attrs={"ram_style": "distributed"},
+        )
+        write, read = peers.write_port(), peers.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(self.peer_en),
+            write.addr.eq(self.peer_addr),
+            write.data.eq(self.peer),
+        ]
+        first = Signal.like(left)
+        m.d.comb += first.eq(left & ~(left - 1)[: len(left)])
+        for k, one in enumerate(first):
+            with m.If(one):
+                m.d.comb += read.addr.eq(held.sends[k].peer)
+        Order = data.StructLayout({"job": Job(self.layout, self.n_chunks), "head": Head})
+        order = Signal(Order)
+        m.d.comb += [
+            order.job.gather.eq(held.gather),
+            order.job.wait.eq(held.wait),
+            order.job.first.eq(held.first),
+            order.job.count.eq(held.count + 1),
+            order.head.gather.eq(held.gather),
+            order.head.flow.eq(held.flow),
+            order.head.step.eq(held.step),
+            order.head.rank.eq(held.rank),
+            order.head.first.eq(held.first),
+            order.head.count.eq(held.count + 1),
+            order.head.route.eq(read.data.route),
+        ]
+        sizes = {"n_chunks": self.n_chunks, "n_words": self.n_words} if self.coded else None
+        taken, closed = Signal(), Signal()
+        to_port = [left.any() & (read.data.port == k) for k in range(self.n_ports)]
+        idles = []
+        for k in range(self.n_ports):
+            m.submodules[f"orders{k}"] = orders = QuickFIFO(Order, N_JOBS)
+            m.submodules[f"port{k}"] = port = FlitPort(engine.word, self.credits, codec=sizes)
+            if self.coded:
+                m.d.comb += [port.codec.eq(self.setup.codec), port.places.eq(self.setup.places)]
+            m.d.comb += [
+                orders.i.valid.eq(to_port[k]),
+                orders.i.p.eq(order),
+                port.packets.eq(self.setup.packets),
+                port.heads.p.eq(orders.o.p.head),
+                engine.jobs[k].p.eq(orders.o.p.job),
+                # head and job go their ways together
+                port.heads.valid.eq(orders.o.valid & engine.jobs[k].ready),
+                engine.jobs[k].valid.eq(orders.o.valid & port.heads.ready),
+                orders.o.ready.eq(engine.jobs[k].ready & port.heads.ready),
+                port.credit.eq(self.tx_credit[k]),
+            ]
+            wiring.connect(m, engine.words[k], port.words)
+            wiring.connect(m, port.flits, wiring.flipped(self.tx[k]))
+            under_way = Signal(range(4 * N_JOBS), name=f"under_way{k}")
+            enters = orders.i.valid & orders.i.ready
+            m.d.sync += under_way.eq(under_way + enters - port.sent)
+            idles.append((under_way == 0) & ~left.any())
+            with m.If(enters):
+                m.d.comb += taken.eq(1)
+        m.submodules.terminals = terminals = QuickFIFO(Job(self.layout, self.n_chunks), N_JOBS)
+        wiring.connect(m, terminals.o, engine.jobs[self.n_ports])
+        m.d.comb += [
+            terminals.i.p.eq(order.job),
+            terminals.i.valid.eq(terminal),
+            closed.eq(~left.any() & ~terminal),
+            message.ready.eq(closed | (taken & (left == first)) | (terminal & terminals.i.ready)),
+        ]
+        with m.If(taken):
+            m.d.sync += left.eq(left & ~first)
+        with m.If(terminal & terminals.i.ready):
+            m.d.sync += terminal.eq(0)
+        with m.If(message.valid & message.ready):
+            m.d.sync += [
+                held.eq(message.p),
+                terminal.eq(message.p.terminal),
+                left.eq(Mux(message.p.terminal, 0, Cat(s.valid for s in message.p.sends))),
+            ]
+        m.d.sync += scheduler.idle.eq(Cat(idles))
+        return Cat(idles).all()

@@ -1,0 +1,195 @@
+"""INCEPTIONN on flit links: messages leave as coded units, each with a head, and return whole.
+
+Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+"""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.flit import FLIT_FLOATS, UNIT_FLITS
+
+from ..inceptionn.compressor import Compressor
+from ..inceptionn.decompressor import Decompressor
+from ..stream.fifo import FIFO
+from .landing import Places
+from .link import Flit, Head, Payload
+
+Settings = data.StructLayout({"exponent": 7, "paper": 1, "prescale": 8})
+"""Of INCEPTIONN, for all messages of a round; prescale is two's complement."""
+
+UNIT_FLOATS = UNIT_FLITS * FLIT_FLOATS
+N_UNITS = 16  # inside, whose head waits
+NO_LIMIT = 0xFFFF  # bytes of a unit
+
+
+class FlitCoder(wiring.Component):
+    """Codes the payload of messages, in units of up to 64 flits of one chunk: 4 floats per cycle.
+
+    Each unit becomes a head, which says its flits and coded bytes, and ceil(bytes / 16) flits; the
+    message's last unit has ``ends``, all but its first ``more``. 2 cycles per unit go without a
+    flit. A unit leaves once it is coded, that is after its last float.
+
+    Parameters
+    ----------
+    n_chunks, n_words : int
+        As of `gradnic.hdl.direct.landing.Places`.
+
+    Members
+    -------
+    codec : In(Settings)
+    places : In(Places)
+    heads, payload : In(stream.Signature(Head)), In(stream.Signature(Payload))
+        Messages as they are: the flits that their chunks have.
+    unit_heads, units : Out(stream.Signature(Head)), Out(stream.Signature(Payload))
+        Of coded units; ``last`` ends a unit.
+    """
+
+    def __init__(self, *, n_chunks, n_words):
+        super().__init__(
+            {
+                "codec": In(Settings),
+                "places": In(Places(n_chunks, n_words)),
+                "heads": In(stream.Signature(Head)),
+                "payload": In(stream.Signature(Payload)),
+                "unit_heads": Out(stream.Signature(Head)),
+                "units": Out(stream.Signature(Payload)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.compressor = unit = Compressor(FLIT_FLOATS, max_floats=UNIT_FLOATS)
+        m.submodules.told = told = FIFO(Head, N_UNITS)
+        places, codec = self.places, self.codec
+        message = Signal(Head, reset_less=True)  # count: chunks from `chunk` on
+        chunk, left = Signal(16, reset_less=True), Signal(24, reset_less=True)  # flits of it
+        size, rest = Signal(range(UNIT_FLITS + 1)), Signal(range(UNIT_FLITS + 1), reset_less=True)
+
+        def flits_of(chunk):
+            return Mux(chunk + 1 == places.live, places.last_flits, places.chunk_flits)
+
+        m.d.comb += [
+            size.eq(Mux(left > UNIT_FLITS, UNIT_FLITS, left)),
+            unit.units.p.count.eq(size * FLIT_FLOATS),
+            unit.units.p.exponent.eq(codec.exponent),
+            unit.units.p.paper.eq(codec.paper),
+            unit.units.p.prescale.eq(codec.prescale),
+            unit.units.p.limit.eq(NO_LIMIT),
+            told.i.p.eq(message),
+            told.i.p.flits.eq(size),
+            told.i.p.ends.eq((left <= UNIT_FLITS) & (message.count == 1)),
+            unit.floats.p.data.eq(self.payload.p.data),
+            unit.floats.p.last.eq(rest == 1),
+        ]
+        with m.FSM():
+            with m.State("message"):
+                m.d.comb += self.heads.ready.eq(1)
+                m.d.sync += [message.eq(self.heads.p), message.more.eq(0)]
+                m.d.sync += [chunk.eq(self.heads.p.first), left.eq(flits_of(self.heads.p.first))]
+                with m.If(self.heads.valid):
+                    m.next = "unit"
+            with m.State("unit"):
+                m.d.sync += rest.eq(size)
+                with m.If(unit.units.ready & told.i.ready):
+                    m.d.comb += [unit.units.valid.eq(1), told.i.valid.eq(1)]
+                    m.d.sync += [left.eq(left - size), message.more.eq(1)]
+                    m.next = "floats"
+            with m.State("floats"):
+                m.d.comb += [
+                    unit.floats.valid.eq(self.payload.valid),
+                    self.payload.ready.eq(unit.floats.ready),
+                ]
+                with m.If(self.payload.valid & self.payload.ready):
+                    m.d.sync += rest.eq(rest - 1)
+                    with m.If(rest == 1):
+                        m.next = "unit"
+                        with m.If(left == 0):
+                            m.d.sync += [chunk.eq(chunk + 1), left.eq(flits_of(chunk + 1))]
+                            m.d.sync += message.count.eq(message.count - 1)
+                            with m.If(message.count == 1):
+                                m.next = "message"
+        m.d.comb += [
+            self.unit_heads.valid.eq(told.o.valid & unit.sizes.valid),
+            self.unit_heads.p.eq(told.o.p),
+            self.unit_heads.p.bytes.eq(unit.sizes.p.bytes),
+            told.o.ready.eq(unit.sizes.valid & self.unit_heads.ready),
+            unit.sizes.ready.eq(told.o.valid & self.unit_heads.ready),
+            self.units.valid.eq(unit.coded.valid),
+            self.units.p.data.eq(unit.coded.p.data),
+            self.units.p.last.eq(unit.coded.p.last),
+            unit.coded.ready.eq(self.units.ready),
+        ]
+        return m
+
+
+class FlitDecoder(wiring.Component):
+    """Messages as they were before `FlitCoder`, from coded units: 4 floats per cycle.
+
+    Heads pass for the first unit of a message only. 2 cycles per unit go without a flit. A unit
+    that is unsound vanishes, so that its message is too short for `Landing`.
+
+    Members
+    -------
+    codec : In(Settings)
+    flits : In(stream.Signature(Flit))
+    o : Out(stream.Signature(Flit))
+    unsound : Out(1)
+        Since the reset.
+    """
+
+    def __init__(self):
+        flits = stream.Signature(Flit)
+        super().__init__(
+            {"codec": In(Settings), "flits": In(flits), "o": Out(flits), "unsound": Out(1)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.decompressor = unit = Decompressor(FLIT_FLOATS, max_floats=UNIT_FLOATS)
+        m.submodules.heads = heads = FIFO(Head, N_UNITS)
+        flit, codec = self.flits.p, self.codec
+        head = Head(flit.data[: Head.size])
+        both = heads.i.ready & unit.units.ready
+        m.d.comb += [
+            heads.i.p.eq(head),
+            unit.units.p.count.eq(head.flits * FLIT_FLOATS),
+            unit.units.p.bytes.eq(head.bytes),
+            unit.units.p.exponent.eq(codec.exponent),
+            unit.units.p.paper.eq(codec.paper),
+            unit.units.p.prescale.eq(codec.prescale),
+            unit.coded.p.data.eq(flit.data),
+            unit.coded.p.last.eq(flit.last),
+            heads.i.valid.eq(self.flits.valid & flit.head & both),
+            unit.units.valid.eq(self.flits.valid & flit.head & both),
+            unit.coded.valid.eq(self.flits.valid & ~flit.head),
+            self.flits.ready.eq(Mux(flit.head, both, unit.coded.ready)),
+        ]
+        with m.FSM():
+            with m.State("head"):
+                m.d.comb += [
+                    self.o.p.data.eq(heads.o.p),
+                    self.o.p.head.eq(1),
+                    self.o.valid.eq(heads.o.valid & ~heads.o.p.more),
+                ]
+                with m.If(heads.o.valid & (heads.o.p.more | self.o.ready)):
+                    m.next = "verdict"
+            with m.State("verdict"):
+                m.d.comb += unit.verdicts.ready.eq(1)
+                with m.If(unit.verdicts.valid & unit.verdicts.p.ok):
+                    m.next = "floats"
+                with m.Elif(unit.verdicts.valid):
+                    m.d.comb += heads.o.ready.eq(1)
+                    m.d.sync += self.unsound.eq(1)
+                    m.next = "head"
+            with m.State("floats"):
+                m.d.comb += [
+                    self.o.valid.eq(unit.floats.valid),
+                    self.o.p.data.eq(unit.floats.p.data),
+                    self.o.p.last.eq(unit.floats.p.last & heads.o.p.ends),
+                    unit.floats.ready.eq(self.o.ready),
+                ]
+                with m.If(unit.floats.valid & unit.floats.p.last & self.o.ready):
+                    m.d.comb += heads.o.ready.eq(1)
+                    m.next = "head"
+        return m

@@ -1,0 +1,1 @@
+"""Ethernet frames: head, checksums, gates, queues of whole frames, arbiters."""

@@ -1,0 +1,169 @@
+"""One port's way in: tells our frames from foreign ones, and keeps ours until they are whole.
+
+Golden model: `gradnic.models.aggregation.aggregator`, of the whole that this is a part of.
+"""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.aggregator import MAX_FRAME
+from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, GRADNIC, IP_PROTOCOL_UDP, IPV4, UDP
+from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML
+
+from ..stream.beats import FrameBeat
+from ..stream.block_fifo import BlockFIFO
+from ..stream.fifo import FIFO
+from .drop_tail import DropTail
+from .length_guard import LengthGuard
+
+HEAD = GRADNIC.job.stop  # bytes that tell whose frame it is
+QUEUE_BEATS = 16  # more than the beats that come in until a class is known
+
+
+def Names(n_jobs):
+    """What tells our frames: the UDP port, and the numbers of the jobs that are enabled, native
+    ones and those of SwitchML."""
+    job = data.StructLayout({"number": 8, "enabled": 1, "switchml": 1})
+    return data.StructLayout({"port": 16, "jobs": data.ArrayLayout(job, n_jobs)})
+
+
+def known_jobs(names, field):
+    """Which jobs' frames a head may be of, native ones and those of SwitchML: for each (flag, the
+    port is right; one bit a job, its number is); both must be.
+
+    names : Names. field : function from a `gradnic.interface.formats.Field` to its bits in the
+    head.
+    """
+    port = field(UDP.destination_port)
+    native, switchml = (
+        Cat((field(number) == job.number) & job.enabled & (job.switchml == kind)
+            for job in names.jobs)
+        for kind, number in enumerate((GRADNIC.job, SWITCHML.job))
+    )  # fmt: skip
+    return (port == names.port, native), (port & PORT_MASK == PORT, switchml)
+
+
+class Intake(wiring.Component):
+    """Sorts the frames of a port: foreign ones are cut through, ours are kept until they are whole.
+
+    A frame is ours if it is Ethernet, IPv4 without options, no fragment, UDP to the given port, or
+    to one of SwitchML's, and its JOB is enabled there. The input waits only for foreign frames:
+    those of ours that find no room are lost, and counted. 1 beat per cycle; a foreign frame leaves
+    about 20 cycles after its 45th byte, or its last, came in.
+
+    Parameters
+    ----------
+    n_bytes, n_jobs : int
+        Bytes of a beat, 16, 32 or 64; places in the table of jobs.
+    meta_width : int
+        Bits of side band, which foreign frames keep and ours lose.
+
+    Members
+    -------
+    i, foreign : In, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
+    names : In(Names(n_jobs))
+        Read once per frame.
+    ours : Out(stream.Signature(FrameBeat(n_bytes)))
+    crossed, oversize, overrun : Out(1)
+        One cycle per frame: foreign; cut for its length; ours and lost.
+    """
+
+    def __init__(self, n_bytes, n_jobs, *, meta_width=0):
+        self.n_bytes, self.meta_width = n_bytes, meta_width
+        self.n_beats = max(512, MAX_FRAME // n_bytes)
+        self.shape = FrameBeat(n_bytes, meta_width=meta_width)
+        self.ours_shape = FrameBeat(n_bytes)
+        frames = stream.Signature(self.shape)
+        super().__init__(
+            {
+                "i": In(frames),
+                "names": In(Names(n_jobs)),
+                "foreign": Out(frames),
+                "ours": Out(stream.Signature(self.ours_shape)),
+                "crossed": Out(1),
+                "oversize": Out(1),
+                "overrun": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.guard = guard = LengthGuard(
+            self.n_bytes, meta_width=self.meta_width, max_bytes=MAX_FRAME
+        )
+        m.submodules.beats = beats = FIFO(self.shape, QUEUE_BEATS)
+        # Never fills: it holds no more frames than there are beats in the queue and its output.
+        m.submodules.classes = classes = FIFO(1, 2 * QUEUE_BEATS)
+        m.submodules.foreign = foreign = BlockFIFO(self.shape, self.n_beats)
+        m.submodules.ours = ours = DropTail(self.ours_shape, self.n_beats)
+        wiring.connect(m, wiring.flipped(self.i), guard.i)
+        wiring.connect(m, guard.o, beats.i)
+        wiring.connect(m, foreign.o, wiring.flipped(self.foreign))
+        wiring.connect(m, ours.o, wiring.flipped(self.ours))
+        self._classify(m, beats.i, classes.i)
+
+        beat, own = beats.o, classes.o.payload
+        passes = Signal()
+        m.d.comb += [
+            passes.eq(classes.o.valid & (own | foreign.i.ready)),
+            beat.ready.eq(passes),
+            classes.o.ready.eq(passes & beat.valid & beat.p.last),
+            foreign.i.valid.eq(beat.valid & classes.o.valid & ~own),
+            foreign.i.p.eq(beat.p),
+            ours.i.valid.eq(beat.valid & classes.o.valid & own),
+            *(ours.i.p[name].eq(beat.p[name]) for name in self.ours_shape.members),
+            self.overrun.eq(ours.lost),
+            self.oversize.eq(guard.oversize),
+        ]
+        m.d.sync += self.crossed.eq(classes.o.valid & classes.o.ready & ~own)
+        return m
+
+    def _classify(self, m, beats, classes):
+        """One bit per frame, 3 cycles after the byte that tells it."""
+        n, beat = self.n_bytes, beats.p
+        n_beats = -(-HEAD // n)
+        head = Signal(8 * n * n_beats, reset_less=True)
+        index = Signal(range(n_beats + 1))  # n_beats: the head is complete
+        done, compared, whole = Signal(), Signal(), Signal(2, reset_less=True)
+        take = Signal()
+        m.d.comb += take.eq(beats.valid & beats.ready)
+        m.d.sync += [
+            done.eq(take & ((index == n_beats - 1) | (beat.last & (index != n_beats)))),
+            compared.eq(done),
+            classes.valid.eq(compared),
+        ]
+        with m.If(take):
+            m.d.sync += whole.eq(
+                Cat(
+                    (index == n_beats - 1) & (beat.keep[(stop - 1) % n] | ~beat.last)
+                    for stop in (GRADNIC.job.stop, SWITCHML.job.stop)
+                )
+            )
+            with m.If(beat.last):
+                m.d.sync += index.eq(0)
+            with m.Elif(index != n_beats):
+                m.d.sync += index.eq(index + 1)
+            for k in range(n_beats):
+                with m.If(index == k):
+                    m.d.sync += head[8 * n * k : 8 * n * (k + 1)].eq(beat.data)
+
+        def field(field):
+            return Cat(head[a:b] for a, b in field.slices)
+
+        tests = Cat(
+            field(ETHERNET.ethertype) == ETHERTYPE_IPV4,
+            (field(IPV4.version) == 4) & (field(IPV4.ihl) == 5),
+            field(IPV4.protocol) == IP_PROTOCOL_UDP,
+            ~field(IPV4.more_fragments) & (field(IPV4.fragment_offset) == 0),
+        )
+        passed = Signal(len(tests), reset_less=True)
+        m.d.sync += passed.eq(tests)
+        ours = []
+        formats = zip(known_jobs(self.names, field), whole, strict=True)
+        for k, ((port, jobs), ends) in enumerate(formats):
+            listens = Signal(name=f"listens{k}", reset_less=True)
+            knows = Signal(len(jobs), name=f"knows{k}", reset_less=True)
+            m.d.sync += [listens.eq(port & ends), knows.eq(jobs)]
+            ours.append(listens & knows.any())
+        m.d.sync += classes.payload.eq(passed.all() & Cat(ours).any())

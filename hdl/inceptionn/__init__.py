@@ -1,0 +1,1 @@
+"""The INCEPTIONN codec: compressor and decompressor of 4 to 32 lanes."""

@@ -1,0 +1,451 @@
+"""The compressor: float32 beats in, coded INCEPTIONN units out, up to 32 floats per cycle.
+
+Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..primitive.block_ram import Bank
+from ..stream.admission import LAG, Room, admitted, credit, more_than
+from ..stream.beats import FrameBeat, UnitBeat
+from ..stream.delays import copied, delayed, delayed_flag, registers
+from ..stream.fifo import FIFO
+from ..stream.pair_queue import PairQueue
+from ..stream.unit_table import Table
+from .byte_network import PrefixSum
+from .lanes import (
+    BANDS,
+    GROUP,
+    LaneEncoder,
+    band_gap,
+    band_zero,
+    bands,
+    check_lanes,
+    check_rounding,
+    legal,
+)
+from .merger import CodedUnit, Merger
+from .packer import Packer
+
+__all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
+
+N_UNITS = 64  # inside an engine, so that one-beat units keep full rate through its latency
+N_PLANS = 16  # units whose plan is made, or made and in use
+MAX_FLOATS = 2104  # what fits a frame of 9000 bytes at worst
+CHUNKS = 16  # beats whose tags fill a row
+
+#: A unit that is to be coded. limit: most bytes it may have when coded.
+UNCODED_UNIT = data.StructLayout(
+    {"count": 16, "exponent": 7, "paper": 1, "prescale": signed(8), "limit": 16}
+)
+SIZE = data.StructLayout({"bytes": 16, "dropped": 1})
+
+
+def check_max_floats(max_floats):
+    """ValueError unless a worst-case unit of so many floats has a 14-bit size."""
+    if not 1 <= max_floats <= 3840:
+        raise ValueError(f"max_floats must be 1 to 3840, not {max_floats!r}")
+
+
+class Compressor(wiring.Component):
+    """Codes units of float32, ``n_lanes`` floats per cycle; stores each until its size is known.
+
+    Rate: ceil(max(bytes in, bytes out) / beat) cycles per unit in steady state, one-beat units
+    included. Latency: ``latency`` cycles from a one-beat unit's floats to its coded beat, of which
+    the last 16 are the way through the store. ``floats.ready`` is a register, low only before a
+    unit's first beat: while its descriptor is missing, or the store has no room for its worst
+    case. The store takes three of the largest units, and 64 units at most.
+
+    A unit vanishes, with ``sizes.dropped`` = 1 and no coded beat, if its coded size is above
+    ``limit``, its last beat has ``drop`` = 1 or comes too early or too late for ``count``, or
+    ``count`` is 0 or above ``max_floats``, or ``exponent`` is not 113 to 126. The unit after it is
+    not affected. ``sizes.bytes`` counts only for units that stay or are above the limit.
+
+    Parameters
+    ----------
+    n_lanes : int
+        4, 8, 16 or 32 floats per beat. The coded stream does not depend on it.
+    rounding : str
+        "trunc" or "nearest". Units in paper mode are truncated always.
+    max_floats : int
+        Largest count, 1 to 3840.
+
+    Members
+    -------
+    units : In(stream.Signature(UNCODED_UNIT))
+        One per unit, before or with its first beat.
+    floats : In(stream.Signature(UnitBeat(32 * n_lanes)))
+        ceil(count / n_lanes) beats; floats beyond ``count`` are ignored.
+    sizes : Out(stream.Signature(SIZE))
+        One per unit, in order, once the unit is completely encoded.
+    coded : Out(stream.Signature(FrameBeat(4 * n_lanes)))
+        Tag words, then payloads, from byte 0 of a beat on; ``bad`` is 0, bytes not kept are 0.
+    """
+
+    def __init__(self, n_lanes, *, rounding="trunc", max_floats=MAX_FLOATS):
+        check_lanes(n_lanes)
+        check_rounding(rounding)
+        check_max_floats(max_floats)
+        self.n_lanes = n_lanes
+        self.rounding = rounding
+        self.max_floats = max_floats
+        self.n_bytes = 4 * n_lanes
+        self.n_beats = -(-max_floats // n_lanes)  # most beats of floats in a unit
+        n_tag_bytes = 2 * -(-max_floats // GROUP)
+        self.n_tag_rows = -(-n_tag_bytes // self.n_bytes)
+        self.depth = 2 ** ceil_log2(3 * self.n_beats + 8)
+        self.tag_depth = 2 ** ceil_log2(max(3 * self.n_tag_rows + 8, N_UNITS))
+        most_bytes = 17 * n_tag_bytes
+        self.plan = data.StructLayout(
+            {
+                "bands": BANDS,
+                "final": Shape.cast(range(self.n_beats)).width,  # beats - 1
+                "inside": n_lanes,  # the lanes of the last beat that count
+                "tag_bytes": Shape.cast(range(n_tag_bytes + 1)).width,
+                "rows": ceil_log2(self.depth),  # room to take
+                "tag_rows": ceil_log2(self.tag_depth),
+                "limit": 16,
+                "wrong": 1,
+            }
+        )
+        self.packer = Packer(n_lanes)
+        self.merger = Merger(
+            n_lanes,
+            CodedUnit(
+                self.n_bytes,
+                row_addr=ceil_log2(self.depth),
+                tag_addr=ceil_log2(self.tag_depth),
+                n_beats=-(-most_bytes // self.n_bytes),
+            ),
+            N_UNITS,
+        )
+        self.tag_cycle = LaneEncoder.tag_latency  # tags come so long after the beat's register
+        self.sum_cycle = self.tag_cycle + n_lanes.bit_length()  # the unit's bytes so far
+        self.row_cycle = self.sum_cycle + self.packer.latency  # rows are whole
+        self.latency = 4 + self.row_cycle - 1 + Merger.latency
+        super().__init__(
+            {
+                "units": In(stream.Signature(UNCODED_UNIT)),
+                "floats": In(stream.Signature(UnitBeat(32 * n_lanes))),
+                "sizes": Out(stream.Signature(SIZE)),
+                "coded": Out(stream.Signature(FrameBeat(self.n_bytes))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.packer = packer = self.packer
+        m.submodules.merger = merger = self.merger
+        beat = self._issue(m, *self._plan(m))
+        tags, payload = self._lanes(m, beat)
+        self._pack_tags(m, beat, tags)
+        self._pack_payload(m, beat, tags, payload)
+        wiring.connect(m, merger.coded, wiring.flipped(self.coded))
+        stores = {
+            "rows": (self.depth, packer.row_data, merger.row_addr, merger.row_data),
+            "tails": (N_UNITS, packer.tail_data, merger.tail_addr, merger.tail_data),
+        }
+        for name, (depth, written, addr, read) in stores.items():
+            m.submodules[name] = ram = Bank(32 * self.n_lanes, depth)
+            en = packer.row_en if name == "rows" else packer.tail_en
+            at = self.row_addr if name == "rows" else self.tail_addr
+            m.d.comb += [
+                ram.write_en.eq(en),
+                ram.write_addr.eq(at),
+                ram.write_data.eq(written),
+                ram.read_addr.eq(addr),
+                read.eq(ram.read_data),
+            ]
+        return m
+
+    def _plan(self, m):
+        """What follows from a unit's descriptor alone, in four steps, one unit per cycle.
+
+        Returns (queue of the room that each planned unit needs, `Table` of the plans). The steps
+        never wait: credits let in what the two hold.
+        """
+        lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
+        m.submodules.plans = plans = Table(self.plan, N_PLANS)
+        room = {name: self.plan[name].shape for name in ("rows", "tag_rows")}
+        room = data.StructLayout(room | {"more": LAG - 1})
+        m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
+        go = Signal()
+        free = credit(m, N_PLANS, take=go, give=plans.next, name="plan_credits")
+        m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
+        unit = delayed(m, self.units.p, 1, name="unit")
+        known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "zero": 9}
+        known |= {"fits": 1, "legal": 1}
+        first = Signal(data.StructLayout(known), reset_less=True)
+        m.d.sync += [
+            first.unit.eq(unit),
+            first.before.eq(unit.count - 1),
+            first.groups.eq((unit.count + GROUP - 1) >> 3),
+            first.gap.eq(band_gap(unit.exponent)),
+            first.zero.eq(band_zero(unit.exponent, unit.prescale)),
+            first.fits.eq(unit.count.any() & (unit.count <= self.max_floats)),
+            first.legal.eq(legal(unit.exponent)),
+        ]
+        unit, rest = first.unit, first.unit.count[:lane]
+        second = Signal(self.plan, reset_less=True)
+        settings = bands(
+            unit.exponent,
+            first.gap,
+            first.zero,
+            unit.paper,
+            unit.prescale,
+            rounding=self.rounding,
+        )
+        m.d.sync += [
+            *(second.bands[name].eq(value) for name, value in settings.items()),
+            second.final.eq(first.before >> lane),
+            second.inside.eq(Cat((rest == 0) | (k < rest) for k in range(self.n_lanes))),
+            second.tag_bytes.eq(first.groups << 1),
+            second.rows.eq((first.before >> lane) + 1),
+            second.tag_rows.eq(((first.groups << 1) + self.n_bytes - 1) >> column),
+            second.limit.eq(unit.limit),
+            second.wrong.eq(~(first.fits & first.legal)),
+        ]
+        plan, more = Signal(self.plan, reset_less=True), Signal(LAG - 1, reset_less=True)
+        some = ~second.wrong
+        m.d.sync += [
+            more.eq(more_than(second.rows) & some.replicate(LAG - 1)),  # >= tag_rows
+            plan.eq(second),
+            plan.rows.eq(Mux(some, second.rows, 0)),
+            plan.tag_rows.eq(Mux(some, second.tag_rows, 0)),
+        ]
+        made, made_too = copied(m, delayed_flag(m, go, 3, name="planned"), 2, name="planned")
+        m.d.comb += [
+            plans.write.eq(made),
+            plans.entry.eq(plan),
+            needs.i.valid.eq(made_too),
+            needs.i.p.rows.eq(plan.rows),
+            needs.i.p.tag_rows.eq(plan.tag_rows),
+            needs.i.p.more.eq(more),
+        ]
+        return needs.o, plans
+
+    def _issue(self, m, needs, plans):
+        """Take beats; returns {name: signal} of the beat in the fourth register after the port.
+
+        valid, first, last : flags with reset, low where there is no beat.
+        data, plan, row, first_tag_row, tag_row, chunk, live, ends_tags, failed : what belongs to
+            it; live has one bit per lane.
+
+        Only the end of a unit is decided while its beat is at the port. The plan comes with the
+        second register, where the number of the beat is compared.
+        """
+        floats = self.floats
+        rooms = {
+            "rows": Room(self.depth, largest=self.n_beats, lag=LAG),
+            "tag_rows": Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG),
+            "units": Room(N_UNITS, lag=LAG),
+            "sizes": Room(N_UNITS, lag=LAG),
+        }
+        accept, end = Signal(), Signal()
+        fresh = Signal(init=1)  # the next beat is a unit's first
+        with m.If(accept):
+            m.d.sync += fresh.eq(floats.p.last)
+        m.d.comb += [
+            floats.ready.eq(admitted(m, needs, rooms, ends=end)),
+            accept.eq(floats.valid & floats.ready),
+            end.eq(accept & floats.p.last),
+            rooms["rows"].give.eq(Mux(self.merger.done, self.merger.rows, 0)),
+            rooms["tag_rows"].give.eq(Mux(self.merger.done, self.merger.tag_rows, 0)),
+            rooms["units"].give.eq(self.merger.done),
+            rooms["sizes"].give.eq(self.sizes.valid & self.sizes.ready),
+        ]
+
+        flags = {"valid": accept, "first": accept & fresh, "last": end}
+        flags, values = registers(m, flags, {"data": floats.p.data, "drop": floats.p.drop}, 1)
+        index = Signal(self.plan["final"].shape)
+        with m.If(flags["valid"]):
+            m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
+        m.d.comb += plans.next.eq(flags["last"])
+        flags, values = registers(m, flags, values | {"index": index}, 2)
+        plan = plans.oldest
+        values |= {
+            "plan": plan,
+            "final": values["index"] == plan.final,
+        }
+        (here,) = copied(m, flags["valid"], 1, name="here")  # the other one stands at the lanes
+        flags, values = registers(m, flags, values, 3)
+        plan = data.View(self.plan, values["plan"])
+        final, index = values["final"], values["index"]
+        over = Signal()  # the unit has had all its beats and goes on
+        with m.If(flags["valid"]):
+            m.d.sync += over.eq(~flags["last"] & (over | final))
+        row, tag_row = Signal(self.plan["rows"].shape), Signal(self.plan["tag_rows"].shape)
+        with m.If(flags["last"]):
+            m.d.sync += [row.eq(row + plan.rows), tag_row.eq(tag_row + plan.tag_rows)]
+        good = flags["valid"] & ~over & ~plan.wrong
+        ends_row = final | (index[:4] == CHUNKS - 1)
+        flags |= {"ends_tags": here & ~over & ~plan.wrong & ends_row}
+        values = {
+            "data": values["data"],
+            "plan": plan,
+            "row": row,
+            "first_tag_row": tag_row,
+            "tag_row": (tag_row + (index >> 4))[: len(tag_row)],
+            "chunk": index[:4],
+            "live": good.replicate(self.n_lanes) & (plan.inside | (~final).replicate(self.n_lanes)),
+            "failed": over | ~final | values["drop"] | plan.wrong,
+        }
+        flags, values = registers(m, flags, values, 4)
+        values["plan"] = data.View(self.plan, values["plan"])
+        return flags | values | {"bands": plan.bands}  # a cycle early, for registers of their own
+
+    def _lanes(self, m, beat):
+        """Tags (cycle `tag_cycle`) and payloads (as the packer wants them) of all lanes."""
+        n = self.n_lanes
+        # Settings go to many lanes: one register for four of them.
+        settings = []
+        for group in range(n // 4):
+            kept = {"keep_register": 1}
+            held = Signal(BANDS, name=f"settings{group}", reset_less=True, attrs=kept)
+            m.d.sync += held.eq(beat["bands"])
+            settings.append(held)
+        tags, payload = [], []
+        for lane in range(n):
+            m.submodules[f"lane{lane}"] = coder = LaneEncoder(rounding=self.rounding)
+            m.d.comb += [
+                coder.float.eq(beat["data"].word_select(lane, 32)),
+                coder.live.eq(beat["live"][lane]),
+                coder.bands.eq(settings[lane // 4]),
+            ]
+            tags.append(coder.tag)
+            payload.append(coder.payload)
+        wait = self.sum_cycle + 2 - coder.latency
+        return Cat(tags), delayed(m, Cat(payload), wait, name="payload")
+
+    def _pack_tags(self, m, beat, tags):
+        """Collect the tags of 16 beats in a row and store it."""
+        wait = self.tag_cycle
+        tags = delayed(m, tags, 1, name="tags_to_row")
+        m.submodules.tag_rows = ram = Bank(32 * self.n_lanes, self.tag_depth)
+        row = Signal(32 * self.n_lanes, reset_less=True)
+        chunk = delayed(m, beat["chunk"], wait, name="chunk")
+        here = Signal(CHUNKS, reset_less=True)
+        m.d.sync += here.eq(Cat(chunk == k for k in range(CHUNKS)))
+        for k in range(CHUNKS):
+            with m.If(here[k]):
+                m.d.sync += row.word_select(k, 2 * self.n_lanes).eq(tags)
+            if self.n_lanes < GROUP and k % 2:  # the other half of a tag word may never come
+                with m.If(here[k - 1]):
+                    m.d.sync += row.word_select(k, 2 * self.n_lanes).eq(0)
+        m.d.comb += [
+            ram.write_en.eq(delayed_flag(m, beat["ends_tags"], wait + 2, name="tag_row_en")),
+            ram.write_addr.eq(delayed(m, beat["tag_row"], wait + 2, name="tag_row_addr")),
+            ram.write_data.eq(row),
+            ram.read_addr.eq(self.merger.tag_addr),
+            self.merger.tag_data.eq(ram.read_data),
+        ]
+
+    def _pack_payload(self, m, beat, tags, payload):
+        """Add up bytes, give every lane its place, and tell the merger of whole units."""
+        n, packer = self.n_lanes, self.packer
+        column = ceil_log2(self.n_bytes)
+        m.submodules.prefix = prefix = PrefixSum(n)
+        m.d.comb += prefix.tags.eq(tags)
+
+        def ride(name, extra=0):
+            value = beat[name]
+            flag = name in ("valid", "first", "last")
+            wait = self.sum_cycle - 1 + extra
+            return (delayed_flag if flag else delayed)(m, value, wait, name=f"{name}_sum")
+
+        # The running sum of bytes: its low bits are the next free column, and its carry into the
+        # others says that this beat completes a row.
+        size = Signal(16, reset_less=True)
+        so_far = Signal(16)
+        first = ride("first")
+        begins, begins_too = copied(m, ride("first", -1), 2, name="begins")
+        early = data.View(self.plan, ride("plan", -1))
+        tag_bytes, tag_bytes_too = copied(m, early.tag_bytes, 2, name="tag_bytes")
+        m.d.comb += so_far.eq(Mux(begins, tag_bytes, size))
+        m.d.sync += size.eq(Mux(begins_too, tag_bytes_too, size) + prefix.total)
+        base = Signal(column, reset_less=True)
+        fills = Signal()
+        m.d.sync += base.eq(so_far)
+        m.d.comb += fills.eq(size[column] ^ delayed(m, so_far[column], 1, name="parity"))
+        last = ride("last", 1)
+
+        # Row addresses, two cycles later
+        row = Signal.like(beat["row"], reset_less=True)
+        row_now = Signal.like(row)
+        row_held = Signal.like(row, reset_less=True)
+        begins = delayed_flag(m, first, 2, name="begins_row")
+        m.d.comb += row_now.eq(Mux(begins, ride("row", 2), row))
+        m.d.sync += [
+            row.eq(row_now + delayed_flag(m, fills, 1, name="fills")),
+            row_held.eq(row_now),
+        ]
+        self.row_addr = delayed(m, row_held, packer.latency - 2, name="row_addr")
+
+        offsets = delayed(m, prefix.offsets, 1, name="offsets")
+        starts = Signal(len(prefix.offsets), reset_less=True)
+        bases = []
+        for group in range(n // 4):
+            kept = {"keep_register": 1}
+            held = Signal(column, name=f"base{group}", reset_less=True, attrs=kept)
+            m.d.sync += held.eq(so_far)
+            bases.append(held)
+        for lane in range(n):
+            m.d.sync += starts.word_select(lane, column).eq(
+                bases[lane // 4] + offsets.word_select(lane, column)
+            )
+        m.d.comb += [
+            packer.starts.eq(starts),
+            packer.tags.eq(delayed(m, tags, prefix.latency + 2, name="tags")),
+            packer.payload.eq(payload),
+            packer.base.eq(base),
+            packer.row.eq(fills),
+            packer.last.eq(last),
+        ]
+        slot = Signal(range(N_UNITS))
+        with m.If(packer.tail_en):
+            m.d.sync += slot.eq(slot + 1)
+        self.tail_addr = slot
+
+        # The unit's verdict and what the merger needs, when its tail is being written
+        plan = data.View(self.plan, ride("plan", 2))
+        unit = Signal(self.merger.unit, reset_less=True)
+        total = delayed(m, size, 1, name="total")
+        above, equal = Signal(2, reset_less=True), Signal(reset_less=True)  # above: in each half
+        dropped = Signal(reset_less=True)
+        final = Signal(16, reset_less=True)
+        m.d.sync += [
+            final.eq((size - 1) >> column),
+            above.eq(Cat(total[:8] > plan.limit[:8], total[8:] > plan.limit[8:])),
+            equal.eq(total[8:] == plan.limit[8:]),
+            dropped.eq(above[1] | (equal & above[0]) | ride("failed", 3)),
+        ]
+        full_tags = plan.tag_bytes >> column
+        m.d.sync += [
+            unit.row.eq(ride("row", 2) - full_tags),
+            unit.tag_row.eq(ride("first_tag_row", 2)),
+            unit.full_tags.eq(full_tags),
+            unit.has_full.eq(full_tags != 0),
+            unit.tag_end.eq(plan.tag_bytes),
+            unit.final.eq(final),
+            unit.single.eq(final == 0),
+            unit.end.eq(total),
+            unit.rows.eq(plan.rows),
+            unit.tag_rows.eq(plan.tag_rows),
+        ]
+        # Told a cycle before the tail is whole: the merger reads later, and the flag is its own.
+        wait = packer.latency - 3
+        told = delayed_flag(m, last, packer.latency - 1, name="told")
+        m.submodules.measured = measured = PairQueue(SIZE, N_UNITS)
+        wiring.connect(m, measured.o, wiring.flipped(self.sizes))
+        gone = delayed(m, dropped, wait - 1, name="dropped")
+        m.d.comb += [
+            self.merger.units.valid.eq(told),
+            self.merger.units.p.eq(delayed(m, unit, wait, name="unit")),
+            self.merger.units.p.dropped.eq(gone),
+            measured.i.valid.eq(told),
+            measured.i.p.bytes.eq(delayed(m, total, wait + 1, name="bytes")),
+            measured.i.p.dropped.eq(gone),
+        ]

@@ -1,0 +1,1 @@
+"""The in-line card: codes marked traffic and passes all else (INCEPTIONN)."""

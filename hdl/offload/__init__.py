@@ -1,0 +1,1 @@
+"""The offload card: a whole all-reduce over Ethernet by itself."""

@@ -1,0 +1,439 @@
+"""Offload card on Ethernet: runs a schedule table by itself, over a network that loses packets."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.formats import HEAD_BYTES
+from gradnic.interface.offload import Drop
+
+from ..axi.axi4 import ReadPort, WritePort
+from ..axi.dma import LENGTH_WIDTH, ReadEngine, Region, WriteEngine
+from ..frame.arbiter import FrameArbiter
+from ..frame.intake import Intake, Names
+from ..frame.packet_fifo import PacketFIFO
+from ..frame.round_robin import RoundRobin
+from ..schedule.scheduler import Scheduler
+from ..stream.beats import Beat, FrameBeat
+from ..stream.block_fifo import BlockFIFO
+from ..stream.delays import step
+from ..stream.fifo import FIFO
+from ..stream.slice import Slice
+from ..transport.framer import Framer
+from ..transport.locator import Located, Locator
+from ..transport.pace import Echo, Pace, PaceRules
+from ..transport.receiver import Receiver
+from ..transport.records import (
+    CHUNK_WIDTH,
+    Allowance,
+    CheckWrite,
+    Given,
+    Head,
+    NeighborWrite,
+    Own,
+    Round,
+    TagWrite,
+)
+from ..transport.sender import Sender
+from .gate import PacketGate
+from .packet_decoder import PacketDecoder
+from .packet_maker import PacketMaker
+
+STORE_FRAMES = 2  # of the longest, at each port on the way out
+BURST = 4096  # bytes that may go at once after a rest, while paced
+N_LOCATED = 16  # packets whose place is found while the receiver answers a PROBE
+DECISION_BEATS = 512  # that come in while packets before them, or a PROBE of 64, are decided on
+
+
+class OffloadCore(wiring.Component):
+    """The card without its registers: scheduler, transport, codec, memory engines, ports.
+
+    One packet at a time passes each stage, so all ports together send and receive one beat per
+    cycle. What a packet adds up is read while it is made: partial sums are never stored, and a
+    packet that is sent again is made again from the gradient and the landing areas, which must
+    not change until the round is ``done``. Frames that are not ours pass between ``host`` and
+    ``mac`` streams, and leave before packets of the card.
+
+    Parameters
+    ----------
+    n_bytes, n_ports : int
+        Bytes of a beat, 16, 32 or 64; Ethernet ports, 1 to 8.
+    layout, depth : gradnic.interface.schedule_table.Layout, int
+        Of the schedule table: see `Scheduler`.
+    n_chunks, n_packets, n_ranks : int
+        See `Receiver`.
+    max_elems : int
+        Of a packet, at most.
+    address_width : int
+        Bits of a byte address of memory.
+    meta_width, rx_meta_width : int, int or None
+        Side band of what the host sends, and of what it receives (None: the same); frames that
+        are not ours keep it, and it is 0 with frames of the card.
+    thc, inc : bool
+        False leaves out what only rounds of norms and THC need, or coded ones; none of those may be
+        armed.
+
+    Members
+    -------
+    host_tx, mac_rx : In(frames).array(n_ports)
+    mac_tx, host_rx : Out(frames).array(n_ports)
+    gradient_read, landing_read : Out(ReadPort); gradient_write, landing_write : Out(WritePort)
+        The gradient port reads gradients and writes results; landings have a port of their own.
+    own, round : In; must not change while ``round.armed``
+    start, abort : In(1)
+        Strobes. ``start`` begins a round once `clearing` is 0; ``clear`` forgets the one before.
+    setup, status : In, Out
+        Of the scheduler.
+    clear, clearing, drained : In(1), Out(1), Out(1)
+        See `Receiver` and `Sender`.
+    finished : Out(1)
+        The result is complete, and all neighbors have what they need from here.
+    regions : In(ArrayLayout(Region, 3))
+        Gradient, result, landing areas. area : beats of one of those.
+    peers : In; neighbor of each peer index of the table
+    pace : In(PaceRules), of all packets and PROBEs together; see `Pace`
+    tag_write : In(TagWrite), the tagger's tables
+    floor : In(8), own beats for 256 foreign ones where both wait; see `FrameArbiter`
+    table_en, table_addr, table_data; place_en, place_addr, place_data : In
+    check, neighbor, allowance : In
+        Tables to be written while no round is armed.
+    dropped, answered, heard, refused, failed, sent, again, probes, given_up : Out
+        One pulse each: see `Drop`, the receiver, the memory engines, and the sender.
+    crossed, oversize, overrun : Out(n_ports)
+        One pulse each: see `Intake`.
+    """
+
+    def __init__(
+        self,
+        n_bytes,
+        n_ports,
+        layout,
+        *,
+        depth=128,
+        n_chunks=64,
+        n_packets=1024,
+        n_ranks=4,
+        max_elems=352,
+        address_width=32,
+        meta_width=0,
+        rx_meta_width=None,
+        thc=True,
+        inc=True,
+    ):
+        if not 1 <= n_ports <= 8:
+            raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
+        self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
+        self.max_elems, self.address_width = max_elems, address_width
+        self.n_packets, self.thc, self.inc = n_packets, thc, inc
+        self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
+        message = self.scheduler.issues.p.shape()
+        self.sender = Sender(message, 2**layout.peer, n_packets=n_packets)
+        self.receiver = Receiver(
+            n_bytes, n_ranks=n_ranks, n_chunks=n_chunks, n_packets=n_packets, thc=thc
+        )
+        self.meta_width = meta_width
+        self.rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
+        sent = stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))
+        received = stream.Signature(FrameBeat(n_bytes, meta_width=self.rx_meta_width))
+        region = data.ArrayLayout(Region(n_bytes, address_width), 3)
+        scheduler, receiver = self.scheduler, self.receiver
+        super().__init__(
+            {
+                "host_tx": In(sent).array(n_ports),
+                "mac_tx": Out(sent).array(n_ports),
+                "mac_rx": In(received).array(n_ports),
+                "host_rx": Out(received).array(n_ports),
+                "gradient_read": Out(ReadPort(n_bytes, address_width)),
+                "gradient_write": Out(WritePort(n_bytes, address_width)),
+                "landing_read": Out(ReadPort(n_bytes, address_width)),
+                "landing_write": Out(WritePort(n_bytes, address_width)),
+                "own": In(Own),
+                "round": In(Round),
+                "start": In(1),
+                "abort": In(1),
+                "setup": In(scheduler.setup.shape()),
+                "status": Out(scheduler.status.shape()),
+                "clear": In(1),
+                "clearing": Out(1),
+                "drained": Out(1),
+                "finished": Out(1),
+                "regions": In(region),
+                "area": In(LENGTH_WIDTH),
+                "peers": In(self.sender.peers.shape()),
+                "pace": In(PaceRules),
+                "tag_write": In(TagWrite),
+                "floor": In(8),
+                "table_en": In(1),
+                "table_addr": In(len(scheduler.table_addr)),
+                "table_data": In(layout.width),
+                "place_en": In(1),
+                "place_addr": In(len(receiver.place_addr)),
+                "place_data": In(receiver.places),
+                "check": In(CheckWrite),
+                "neighbor": In(NeighborWrite(n_ports)),
+                "allowance": In(Allowance),
+                "dropped": Out(len(Drop)),
+                "refused": Out(4),
+                "failed": Out(4),
+                "sent": Out(1),
+                "again": Out(1),
+                "probes": Out(1),
+                "answered": Out(1),
+                "heard": Out(1),
+                "given_up": Out(1),
+                "given": Out(Given),
+                "crossed": Out(n_ports),
+                "oversize": Out(n_ports),
+                "overrun": Out(n_ports),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.scheduler = scheduler = self.scheduler
+        m.submodules.sender = sender = self.sender
+        m.submodules.receiver = receiver = self.receiver
+        m.submodules.maker = maker = PacketMaker(
+            self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc,
+            inc=self.inc,
+        )  # fmt: skip
+        tables = ("place_en", "place_addr", "place_data", "allowance", "check")
+        for part in (scheduler, receiver, sender):
+            if hasattr(part, "round"):
+                m.d.comb += part.round.eq(self.round)
+        m.d.comb += [
+            maker.round.eq(self.round),
+            maker.tag_write.eq(self.tag_write),
+            *(
+                getattr(scheduler, name).eq(getattr(self, name))
+                for name in ("setup", "start", "abort", "table_en", "table_addr", "table_data")
+            ),
+            self.status.eq(scheduler.status),
+            scheduler.idle.eq(sender.drained.replicate(self.n_ports)),
+            sender.peers.eq(self.peers),
+            *(
+                getattr(receiver, name).eq(getattr(self, name))
+                for name in ("clear", "area", *tables)
+            ),
+            self.clearing.eq(receiver.clearing),
+            self.drained.eq(sender.drained),
+            self.finished.eq(scheduler.status.done & sender.drained),
+            maker.area.eq(self.area),
+            sender.weighed.eq(maker.weighed),
+            receiver.ask.eq(maker.ask),
+            maker.answer.eq(receiver.answer),
+            *(
+                getattr(self, name).eq(getattr(sender, name))
+                for name in ("sent", "again", "probes")
+            ),
+            *(
+                getattr(self, name).eq(getattr(receiver, name))
+                for name in ("answered", "heard", "given_up")
+            ),
+            self.given.eq(receiver.given),
+        ]
+        wiring.connect(m, scheduler.issues, sender.messages)
+        wiring.connect(m, sender.packets, maker.packets)
+        wiring.connect(m, receiver.controls, sender.controls)
+        m.submodules.terminals = terminals = Slice(maker.own.p.shape(), half_rate=True)
+        wiring.connect(m, maker.own, terminals.i)
+        wiring.connect(m, terminals.o, receiver.own)
+        gone, left = step(m, "left", sender.left, CHUNK_WIDTH)
+        m.d.comb += gone.eq(sender.left.payload)
+        for name, events in (
+            ("added", receiver.added),
+            ("finals", receiver.finals),
+            ("left", left),
+        ):
+            sink = getattr(scheduler, name)
+            m.d.comb += [
+                sink.payload.eq(events.payload),
+                sink.valid.eq(events.valid),
+                events.ready.eq(sink.ready),
+            ]
+        arriving = self._receive(m, receiver)
+        self._memory(m, maker, receiver, arriving)
+        self._transmit(m, maker, receiver, sender)
+        return m
+
+    def _receive(self, m, receiver):
+        """Ports to receiver: the stream of floats of the data packets."""
+        n, round_ = self.n_bytes, self.round
+        m.submodules.gate = gate = PacketGate(n, self.n_ports)
+        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems, inc=self.inc)
+        m.submodules.locator = locator = Locator()
+        names = Signal(Names(1))
+        m.d.comb += [
+            names.port.eq(self.own.udp_port),
+            names.jobs[0].number.eq(round_.job),
+            names.jobs[0].enabled.eq(1),
+            gate.round.eq(round_),
+            gate.write.eq(self.neighbor),
+            decoder.round.eq(round_),
+            locator.geometry.eq(round_.geometry),
+        ]
+        intakes = []
+        for k in range(self.n_ports):
+            m.submodules[f"intake{k}"] = intake = Intake(n, 1, meta_width=self.rx_meta_width)
+            wiring.connect(m, wiring.flipped(self.mac_rx[k]), intake.i)
+            wiring.connect(m, intake.foreign, wiring.flipped(self.host_rx[k]))
+            m.d.comb += [
+                intake.names.eq(names),
+                self.crossed[k].eq(intake.crossed),
+                self.oversize[k].eq(intake.oversize),
+                self.overrun[k].eq(intake.overrun),
+            ]
+            intakes.append(intake)
+        if self.n_ports == 1:
+            ours = intakes[0].ours
+            m.d.comb += [
+                *(gate.i.p[name].eq(ours.p[name]) for name in ("data", "keep", "last", "bad")),
+                gate.i.valid.eq(ours.valid),
+                ours.ready.eq(gate.i.ready),
+            ]
+        else:
+            m.submodules.merge = merge = RoundRobin(n, self.n_ports)
+            for k, intake in enumerate(intakes):
+                wiring.connect(m, intake.ours, merge.i[k])
+            wiring.connect(m, merge.o, gate.i)
+        wiring.connect(m, gate.heads, decoder.heads)
+        wiring.connect(m, gate.values, decoder.values)
+        wiring.connect(m, decoder.arrivals, locator.i)
+        m.submodules.located = located = FIFO(Located, N_LOCATED)
+        wiring.connect(m, locator.o, located.i)
+        wiring.connect(m, located.o, receiver.arrivals)
+        wiring.connect(m, decoder.verdicts, receiver.verdicts)
+        both = Signal()  # tell of LENGTH, in one cycle: the second is told a cycle late
+        m.d.sync += both.eq(receiver.dropped[Drop.LENGTH] & gate.dropped[Drop.LENGTH])
+        m.d.comb += self.dropped.eq(receiver.dropped | gate.dropped | both << Drop.LENGTH)
+        m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS)
+        wiring.connect(m, decoder.floats, waiting.i)
+        return waiting.o
+
+    def _memory(self, m, maker, receiver, arriving):
+        """Four engines; what is written comes from packets or from terminal rows."""
+        n, width = self.n_bytes, self.address_width
+        m.submodules.own_reader = own = ReadEngine(n, width, n_regions=2)
+        m.submodules.landing_reader = landed = ReadEngine(n, width)
+        m.submodules.result_writer = results = WriteEngine(n, width)
+        m.submodules.landing_writer = landings = WriteEngine(n, width)
+        gradient, result, landing = self.regions
+        m.d.comb += [
+            own.regions[0].eq(gradient),
+            own.regions[1].eq(result),
+            landed.regions[0].eq(landing),
+            results.regions[0].eq(result),
+            landings.regions[0].eq(landing),
+            receiver.stored.eq(results.done),
+            receiver.landed.eq(landings.done),
+            self.refused.eq(
+                Cat(own.refused, landed.refused, *(e.done & ~e.stored for e in (results, landings)))
+            ),
+            self.failed.eq(Cat(own.failed, landed.failed)),
+        ]
+        for engine, port in (
+            (own, self.gradient_read),
+            (landed, self.landing_read),
+            (results, self.gradient_write),
+            (landings, self.landing_write),
+        ):
+            wiring.connect(m, engine.port, wiring.flipped(port))
+        wiring.connect(m, maker.reads, own.ranges)
+        wiring.connect(m, maker.landings, landed.ranges)
+        wiring.connect(m, own.beats, maker.values)
+        wiring.connect(m, landed.beats, maker.contributions)
+        wiring.connect(m, receiver.results, results.ranges)
+        wiring.connect(m, receiver.landings, landings.ranges)
+
+        # Who writes is settled in a cycle before the first beat: flags steer, and no queue.
+        goal, source, kept = receiver.goals, receiver.sources, maker.kept
+        to_landing, to_result, to_none, rows = Signal(), Signal(), Signal(), Signal()
+        free, begins, row_begins = Signal(), Signal(), Signal()
+        is_result = goal.p.keep & goal.p.down
+        m.d.comb += [
+            free.eq(source.valid & ~to_result & ~rows),
+            begins.eq(
+                ~(to_landing | to_result | to_none)
+                & goal.valid
+                & (~is_result | (free & ~source.payload))
+            ),
+            row_begins.eq(free & source.payload),
+            goal.ready.eq(begins),
+            source.ready.eq(row_begins | (begins & is_result)),
+            landings.beats.p.data.eq(arriving.p.data),
+            landings.beats.p.keep.eq(-1),
+            landings.beats.valid.eq(arriving.valid & to_landing),
+            results.beats.p.data.eq(Mux(rows, kept.p.data, arriving.p.data)),
+            results.beats.p.keep.eq(-1),
+            results.beats.valid.eq((rows & kept.valid) | (to_result & arriving.valid)),
+            kept.ready.eq(rows & results.beats.ready),
+            arriving.ready.eq(
+                (to_landing & landings.beats.ready) | (to_result & results.beats.ready) | to_none
+            ),
+        ]
+        with m.If(begins):
+            m.d.sync += [
+                to_landing.eq(goal.p.keep & ~goal.p.down),
+                to_result.eq(is_result),
+                to_none.eq(~goal.p.keep),
+            ]
+        with m.Elif(arriving.valid & arriving.ready & arriving.p.last):
+            m.d.sync += [to_landing.eq(0), to_result.eq(0), to_none.eq(0)]
+        with m.If(row_begins):
+            m.d.sync += rows.eq(1)
+        with m.Elif(kept.valid & kept.ready & kept.p.last):
+            m.d.sync += rows.eq(0)
+
+    def _transmit(self, m, maker, receiver, sender):
+        """Heads and payloads to frames, frames to their ports, behind the host's."""
+        n = self.n_bytes
+        m.submodules.framer = framer = Framer(n, self.n_ports)
+        m.submodules.payload = payload = Slice(Beat(8 * n))
+        wiring.connect(m, maker.payload, payload.i)
+        wiring.connect(m, payload.o, framer.payload)
+        m.submodules.replies = answers = Slice(Head, half_rate=True)
+        wiring.connect(m, receiver.replies, answers.i)
+        heads, to, replies = maker.heads, framer.heads, answers.o
+        m.submodules.pace = pace = Pace(n)
+        m.submodules.echoes = echoes = FIFO(Echo, 4)
+        wiring.connect(m, echoes.o, pace.echoes)
+        m.d.comb += [
+            echoes.i.valid.eq(sender.echoed),
+            echoes.i.p.eq(sender.echo),
+            pace.rules.eq(self.pace),
+            pace.burst.eq(BURST),
+            pace.frames.payload.eq(heads.p.length + HEAD_BYTES),
+            pace.frames.valid.eq(heads.valid & to.ready & ~replies.valid),
+            framer.own.eq(self.own),
+            framer.round.eq(self.round),
+            framer.write.eq(self.neighbor),
+            framer.path_mark.eq(receiver.path_mark),
+            to.valid.eq(replies.valid | (heads.valid & pace.frames.ready)),
+            to.p.eq(Mux(replies.valid, replies.p, heads.p)),
+            replies.ready.eq(to.ready),
+            heads.ready.eq(to.ready & ~replies.valid & pace.frames.ready),
+        ]
+        longest = -(-(64 + self.max_elems * 17 // 4 + 17) // n)
+        readies = []
+        for k in range(self.n_ports):
+            m.submodules[f"store{k}"] = store = PacketFIFO(
+                FrameBeat(n), STORE_FRAMES * longest, drop="bad"
+            )
+            m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(
+                n, meta_width=self.meta_width, own_beats=longest
+            )
+            here = framer.o.p.meta == k if self.n_ports > 1 else 1
+            m.d.comb += [
+                arbiter.floor.eq(self.floor),
+                store.i.valid.eq(framer.o.valid & here),
+                *(store.i.p[name].eq(framer.o.p[name]) for name in ("data", "keep", "last", "bad")),
+            ]
+            readies.append(store.i.ready & here)
+            m.d.comb += [  # meta stays 0: the host has not sent these
+                *(arbiter.own.p[name].eq(store.o.p[name]) for name in store.o.p.shape().members),
+                arbiter.own.valid.eq(store.o.valid),
+                store.o.ready.eq(arbiter.own.ready),
+            ]
+            wiring.connect(m, wiring.flipped(self.host_tx[k]), arbiter.foreign)
+            wiring.connect(m, arbiter.o, wiring.flipped(self.mac_tx[k]))
+        m.d.comb += framer.o.ready.eq(Cat(readies).any())

@@ -1,0 +1,192 @@
+"""Turns the payloads that came into floats, and sorts out what is not of the round's codec.
+
+Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+"""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.formats import Op
+
+from ..inceptionn.decompressor import Decompressor
+from ..stream.beats import Beat
+from ..stream.delays import copied
+from ..stream.fifo import FIFO
+from ..transport.records import Arrival, Round
+
+ELEM_BYTES = 4
+N_PACKETS = 16  # whose head has passed, and not their payload
+N_BEATS = 16  # that wait here: what takes them is far from the store they come from
+
+Route = data.StructLayout({"vanishes": 1, "to_codec": 1, "to_floats": 1})
+"""Where a packet's values go: one of the first three."""
+
+
+class PacketDecoder(wiring.Component):
+    """Data packets of the round give floats; the values of others vanish, their heads go on.
+
+    A packet is ``wrong`` if its kind or settings are not the round's, or its length cannot be. Raw
+    payloads, norms, indices and sums pass as they are; coded ones are stored and checked, and only
+    sound ones give floats. A head takes 3 cycles.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Of a beat, 16, 32 or 64.
+    max_elems : int
+        Of a packet, at most.
+    inc : bool
+        False: there are no coded rounds, and no decompressor.
+
+    Members
+    -------
+    round : In(Round)
+    heads, arrivals : In, Out(stream.Signature(Arrival))
+    values : In(stream.Signature(Beat(8 * n_bytes)))
+        For each data head with a length.
+    floats : Out(stream.Signature(Beat(8 * n_bytes)))
+        Of data packets that are ready and not wrong, unless their unit is unsound.
+    verdicts : Out(stream.Signature(1))
+        Of a coded round, one for each such packet: 1 where it is sound.
+    """
+
+    def __init__(self, n_bytes, *, max_elems=352, inc=True):
+        self.n_bytes = n_bytes
+        self.inc = inc
+        if inc:
+            self.codec = Decompressor(n_bytes // ELEM_BYTES, max_floats=max_elems)
+        beats = stream.Signature(Beat(8 * n_bytes))
+        super().__init__(
+            {
+                "round": In(Round),
+                "heads": In(stream.Signature(Arrival)),
+                "arrivals": Out(stream.Signature(Arrival)),
+                "values": In(beats),
+                "floats": Out(beats),
+                "verdicts": Out(stream.Signature(1)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.routes = routes = FIFO(Route, N_PACKETS)
+        m.submodules.passed = passed = FIFO(Arrival, N_PACKETS)
+        wiring.connect(m, passed.o, wiring.flipped(self.arrivals))
+        beats = stream.Signature(Beat(8 * self.n_bytes))
+        plain, coded = (beats.create(path=(name,)) for name in ("plain", "coded"))
+        if self.inc:
+            self._codec(m, plain, coded)
+        else:
+            m.d.comb += [
+                self.floats.valid.eq(plain.valid),
+                self.floats.p.eq(plain.p),
+                plain.ready.eq(self.floats.ready),
+            ]
+        self._sort(m, passed.i, routes.i)
+
+        # Where values go is settled in a cycle before the first beat: flags steer, and no queue.
+        m.submodules.near = near = FIFO(Beat(8 * self.n_bytes), N_BEATS)
+        wiring.connect(m, wiring.flipped(self.values), near.i)
+        values, through = near.o, routes.o
+        to_none, to_codec, to_floats = (Signal(name=f"to_{n}") for n in ("none", "codec", "floats"))
+        next_ = Signal()
+        m.d.comb += [
+            next_.eq(
+                (values.valid & values.ready & values.p.last) | ~(to_none | to_codec | to_floats)
+            ),
+            through.ready.eq(next_),
+            values.ready.eq(to_none | (to_codec & coded.ready) | (to_floats & plain.ready)),
+            plain.valid.eq(values.valid & to_floats),
+            coded.valid.eq(values.valid & to_codec),
+            plain.p.eq(values.p),
+            coded.p.eq(values.p),
+        ]
+        with m.If(next_):
+            m.d.sync += [
+                to_none.eq(through.valid & through.p.vanishes),
+                to_codec.eq(through.valid & through.p.to_codec),
+                to_floats.eq(through.valid & through.p.to_floats),
+            ]
+        return m
+
+    def _codec(self, m, plain, values):
+        """The decompressor, of `values`; what is offered are its floats, or `plain` ones."""
+        m.submodules.codec = unit = self.codec
+        coded, readies = copied(m, self.round.codec.coded, 2, name="coded")
+        m.d.comb += [
+            unit.coded.p.data.eq(values.p.data),
+            unit.coded.p.last.eq(values.p.last),
+            unit.coded.valid.eq(values.valid),
+            values.ready.eq(unit.coded.ready),
+            self.verdicts.valid.eq(unit.verdicts.valid),
+            self.verdicts.payload.eq(unit.verdicts.p.ok),
+            unit.verdicts.ready.eq(self.verdicts.ready),
+            self.floats.p.eq(Mux(coded, unit.floats.p, plain.p)),
+            self.floats.valid.eq(Mux(coded, unit.floats.valid, plain.valid)),
+            plain.ready.eq(~readies & self.floats.ready),
+            unit.floats.ready.eq(readies & self.floats.ready),
+        ]
+
+    def _sort(self, m, passed, routes):
+        """Compares a head with the round in one cycle, judges it in the next, then hands it on."""
+        codec = self.round.codec
+        arrival, head = Signal(Arrival, reset_less=True), self.heads.p.head
+        busy, judged, go = Signal(), Signal(), Signal()
+        facts = (
+            ("is_data", head.op != Op.CONTROL),
+            ("is_coded", head.op == Op.INC),
+            ("is_plain", head.op == Mux(codec.norm, Op.NORM, Op.RAW)),
+            ("is_index", (head.op == Op.THC_IDX) & ~head.ph),
+            ("is_sum", (head.op == Op.THC_SUM) & (head.p1 == 0)),
+            ("same", (head.p0 == Cat(codec.exponent, codec.paper)) & (head.p1 == codec.prescale)),
+            ("same_index", (head.p0 == codec.index_p0) & (head.p1 == codec.index_p1)),
+            ("whole", head.length == head.elems << 2),
+            ("half", head.length << 1 == head.elems),
+            ("one", head.length == head.elems),
+            ("filled", head.length != 0),
+            ("has_elems", head.elems != 0),
+        )
+        known = SimpleNamespace(**{name: Signal(name=name, reset_less=True) for name, _ in facts})
+        right = Signal(reset_less=True)
+        m.d.comb += self.heads.ready.eq(~busy)
+        m.d.sync += judged.eq(busy & ~go)
+        with m.If(~busy):
+            m.d.sync += [
+                busy.eq(self.heads.valid),
+                arrival.eq(self.heads.p),
+                *(getattr(known, name).eq(value) for name, value in facts),
+            ]
+        with m.Elif(go):
+            m.d.sync += busy.eq(0)
+        index = known.is_index & known.same_index & known.half
+        floats = Mux(
+            codec.coded,
+            known.is_coded & known.same & known.filled,
+            known.is_plain & known.whole & known.has_elems,
+        )
+        sums = (index | (known.is_sum & known.one)) & known.has_elems
+        m.d.sync += right.eq(Mux(codec.thc, sums, floats) & ~arrival.tree)
+        keep = known.is_data & arrival.ready & right
+        opens = Signal(init=1)
+        m.d.comb += [
+            go.eq(judged & passed.ready & routes.ready & opens),
+            passed.valid.eq(go),
+            passed.p.eq(arrival),
+            passed.p.wrong.eq(known.is_data & ~right),
+            routes.valid.eq(go & known.is_data & known.filled),
+            routes.p.vanishes.eq(~keep),
+            routes.p.to_codec.eq(keep & codec.coded),
+            routes.p.to_floats.eq(keep & ~codec.coded),
+        ]
+        if self.inc:
+            units = self.codec.units
+            m.d.comb += [
+                opens.eq(units.ready),
+                units.valid.eq(go & keep & codec.coded),
+                units.p.count.eq(arrival.head.elems),
+                units.p.bytes.eq(arrival.head.length),
+                *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
+            ]

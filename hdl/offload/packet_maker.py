@@ -1,0 +1,499 @@
+"""Makes packets: reads what belongs into each, adds it up, codes it, and writes its head.
+
+Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.formats import Op
+from gradnic.interface.offload import Subtype
+
+from ..axi.dma import LENGTH_WIDTH, Range
+from ..inceptionn.compressor import Compressor
+from ..primitive.target import one_hot
+from ..reduction.codec_image import CodecImage
+from ..reduction.reduce import Op as SumOp
+from ..reduction.summing import Summing
+from ..stream.admission import credit
+from ..stream.beats import Beat
+from ..stream.block_fifo import BlockFIFO
+from ..stream.delays import copied
+from ..stream.fifo import FIFO
+from ..stream.slice import Slice
+from ..thc.level_table import LevelTable
+from ..transport.records import (
+    CHECK_WIDTH,
+    LEAVES_WIDTH,
+    N_LAYERS,
+    NUMBER_WIDTH,
+    Answer,
+    Head,
+    OwnPacket,
+    Packet,
+    Round,
+    TagWrite,
+    Weighed,
+)
+from ..transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
+
+ELEM_BYTES = 4
+GRADIENT, RESULT = 0, 1  # regions of the gradient port
+N_PACKETS = 16  # whose values are being read and added
+N_RAW = 4  # raw ones of the longest that wait for their tags
+
+
+def Goal(thc):
+    """What becomes of a packet's sums: do they stay here; with THC, what is added to each."""
+    fields = {"stays": 1, "scored": 1}
+    return data.StructLayout(fields | ({"fill": 8} if thc else {}))
+
+
+class PacketMaker(wiring.Component):
+    """Packets of partial sums, of the result, and PROBEs: values in the order of their heads.
+
+    A packet takes max(1, contributions) times the number of its beats in cycles, and one more;
+    contributions that did not come add nothing. Where sizes decide on importance (``round.tags``),
+    the sums of floats are scored, and a head leaves about 30 cycles after its packet's last sum.
+    Packets of terminal rows go to ``own`` and ``kept``, through the codec's image where the round
+    is coded.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Of a beat, 16, 32 or 64.
+    n_ranks : int
+        Contributions to a chunk, at most.
+    max_elems : int
+        Of a packet, at most.
+    thc, inc : bool
+        False: there are no rounds of norms or THC, and no circuit for their sums; no coded rounds,
+        and no compressor.
+
+    Members
+    -------
+    round : In(Round)
+    tag_write : In(TagWrite)
+        One entry of the tagger's tables, while a round is not armed.
+    packets : In(stream.Signature(Packet))
+    area : In(24)
+        Beats of a landing area.
+    ask, answer : Out(number of a packet), In(Answer(n_ranks))
+        As of `Receiver`.
+    reads : Out(stream.Signature(Range(2)))
+        Of the node's own values: region 0 is the gradient, 1 the result.
+    landings : Out(stream.Signature(Range()))
+        Of contributions.
+    values, contributions : In(stream.Signature(Beat(8 * n_bytes)))
+        What was read.
+    heads : Out(stream.Signature(Head))
+    weighed : Out(Weighed)
+        Of each data packet as its head leaves.
+    payload : Out(stream.Signature(Beat(8 * n_bytes)))
+    own : Out(stream.Signature(OwnPacket))
+    kept : Out(stream.Signature(Beat(8 * n_bytes)))
+    """
+
+    def __init__(self, n_bytes, *, n_ranks=4, max_elems=352, thc=True, inc=True):
+        self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
+        self.thc, self.inc = thc, inc
+        self.lanes = n_bytes // ELEM_BYTES
+        beats = stream.Signature(Beat(8 * n_bytes))
+        super().__init__(
+            {
+                "round": In(Round),
+                "tag_write": In(TagWrite),
+                "packets": In(stream.Signature(Packet)),
+                "area": In(LENGTH_WIDTH),
+                "ask": Out(NUMBER_WIDTH),
+                "answer": In(Answer(n_ranks)),
+                "reads": Out(stream.Signature(Range(2))),
+                "landings": Out(stream.Signature(Range())),
+                "values": In(beats),
+                "contributions": In(beats),
+                "heads": Out(stream.Signature(Head)),
+                "weighed": Out(Weighed),
+                "payload": Out(beats),
+                "own": Out(stream.Signature(OwnPacket)),
+                "kept": Out(beats),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.summing = summing = Summing(
+            self.lanes, max_beats=-(-self.max_elems // self.lanes), integers=self.thc
+        )
+        expands = self._levels(m, "own", self.values, summing.own)
+        packs = self._levels(m, "landed", self.contributions, summing.contributions)
+        m.submodules.goals = goals = FIFO(Goal(self.thc), N_PACKETS)
+        told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
+        m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True)
+        m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
+        wiring.connect(m, owned.o, wiring.flipped(self.own))
+        tagger, to_tag = self._tagger(m)
+        self.compressor = None
+        if self.inc:
+            self.compressor = Compressor(self.lanes, max_floats=self.max_elems)
+            m.submodules.compressor = self.compressor
+        self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, packs, to_tag)
+        self._finish(m, summing.sums, goals.o, tagger.floats)
+        # the tagger stands far away: nothing goes there and back in a cycle
+        m.submodules.tagged = tagged = Slice(tagger.tags.p.shape(), half_rate=True)
+        wiring.connect(m, tagger.tags, tagged.i)
+        self._heads(m, told.o, tagged.o)
+        return m
+
+    def _levels(self, m, name, values, summed):
+        """What was read goes to the sums, indices of THC as levels; returns a queue that is told,
+        for each range, whether that is what it holds."""
+        if not self.thc:
+            wiring.connect(m, wiring.flipped(values), summed)
+            return None
+        m.submodules[f"{name}_levels"] = levels = LevelTable(self.n_bytes)
+        m.submodules[f"{name}_packed"] = packed = FIFO(1, N_PACKETS)
+        m.d.comb += [
+            levels.levels.eq(self.round.codec.levels),
+            levels.i.valid.eq(values.valid & packed.o.valid),
+            levels.i.p.data.eq(values.p.data),
+            levels.i.p.last.eq(values.p.last),
+            levels.i.p.expand.eq(packed.o.payload),
+            values.ready.eq(levels.i.ready & packed.o.valid),
+            packed.o.ready.eq(values.valid & values.ready & values.p.last),
+        ]
+        wiring.connect(m, levels.o, summed)
+        return packed.i
+
+    def _tagger(self, m):
+        """The tagger, and a queue of what it is to tag: each head, in order."""
+        m.submodules.tagger = tagger = Tagger(self.lanes, N_LAYERS, 1)
+        m.submodules.to_tag = to_tag = FIFO(tagger.packets.p.shape(), N_PACKETS, half_rate=True)
+        wiring.connect(m, to_tag.o, tagger.packets)
+        write = self.tag_write
+        m.d.comb += [
+            tagger.rules.eq(self.round.tags),
+            tagger.layer_en.eq(write.layer),
+            tagger.layer_addr.eq(write.address),
+            tagger.layer_queue.eq(write.value),
+            tagger.dscp_en.eq(write.dscp),
+            tagger.dscp_addr.eq(write.address),
+            tagger.dscp_value.eq(write.value),
+            tagger.threshold_en.eq(write.threshold),
+            tagger.threshold_value.eq(write.value),
+        ]
+        return tagger, to_tag.i
+
+    def _prepare(self, m, jobs, goals, told, owned, expands, packs, to_tag):
+        """One packet after the other: what to read, what to add, what the head says."""
+        packet = Signal(Packet, reset_less=True)
+        marks = Signal(self.answer.marks.shape(), reset_less=True)
+        check = Signal(CHECK_WIDTH, reset_less=True)  # of its norms
+        offset = Signal(LENGTH_WIDTH, reset_less=True)
+        n_beats = Signal(LENGTH_WIDTH, reset_less=True)
+        n_index_beats = Signal(LENGTH_WIDTH, reset_less=True)
+        area = Signal(LENGTH_WIDTH, reset_less=True)
+        present = Signal(self.n_ranks, reset_less=True)  # contributions not asked for yet
+        packed = Signal(self.n_ranks, reset_less=True)  # of those, which are indices
+        n_present = Signal(range(self.n_ranks + 1))
+        leaves = Signal(LEAVES_WIDTH)
+        codec = self.round.codec
+        low = ceil_log2(self.n_bytes)
+        indices, leaf = Signal(), Signal()  # the own values are indices, and are sent as they are
+        job_beats = Signal(LENGTH_WIDTH, reset_less=True)
+        m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_beats))
+        m.d.comb += [
+            self.ask.eq(packet.number),
+            indices.eq(codec.thc & ~packet.ph),
+            leaf.eq(indices & (packet.wait == 0) & ~packet.terminal),
+            self.reads.p.region.eq(Mux(packet.ph, RESULT, GRADIENT)),
+            self.reads.p.offset.eq(Mux(indices, offset >> 1, offset)),
+            self.reads.p.n_beats.eq(Mux(indices, n_index_beats, n_beats)),
+            self.landings.p.offset.eq(offset + area),
+            self.landings.p.n_beats.eq(Mux(packed[0], n_index_beats, n_beats)),
+            jobs.p.n_beats.eq(job_beats),
+            jobs.p.op.eq(Mux(codec.norm, SumOp.MAX, Mux(codec.thc, SumOp.INT8, SumOp.FLOAT))),
+            jobs.p.n_contributions.eq(n_present),
+            goals.p.stays.eq(packet.terminal),
+            owned.p.leaves.eq(leaves),
+            *(owned.p[name].eq(packet[name]) for name in ("chunk", "number", "offset", "elems")),
+        ]
+        reads = Signal()  # the packet's values are asked for
+        if self.inc:
+            units = self.compressor.units
+            m.d.comb += [
+                units.valid.eq(reads & codec.coded & ~packet.terminal),
+                units.p.count.eq(packet.elems),
+                *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
+                units.p.limit.eq(0xFFFF),
+            ]
+        if self.thc:
+            missing, fill = Signal(8, reset_less=True), Signal(8, reset_less=True)
+            m.d.sync += [missing.eq(codec.n - leaves), fill.eq((missing * codec.g) >> 1)]
+            m.d.comb += [
+                expands.payload.eq(indices & ~leaf),
+                goals.p.fill.eq(Mux(codec.thc, fill, 0)),
+            ]
+        head, said = Signal(Head), Signal(Head, reset_less=True)
+        m.d.sync += said.eq(head)
+        m.d.comb += [
+            told.p.head.eq(said),
+            *(head[name].eq(packet[name]) for name in ("ph", "neighbor", "elems")),
+            head.slot.eq(packet.flow),
+            told.p.number.eq(packet.number),
+        ]
+        with m.If(packet.probe):
+            m.d.comb += [
+                head.op.eq(Op.CONTROL),
+                head.p0.eq(Subtype.PROBE),
+                head.seq.eq(packet.number),
+                head.arg.eq(packet.stamp),
+            ]
+        with m.Else():
+            m.d.comb += [
+                head.retx.eq(packet.retx),
+                head.last.eq(packet.last),
+                head.seq.eq(packet.offset),
+                head.arg.eq(Cat(check, leaves)),
+                head.p0.eq(Mux(leaves > 255, 255, leaves)),
+                head.length.eq(packet.elems << 2),
+            ]
+            with m.If(codec.coded):
+                m.d.comb += [
+                    head.op.eq(Op.INC),
+                    head.p0.eq(Cat(codec.exponent, codec.paper)),
+                    head.p1.eq(codec.prescale),
+                ]
+            with m.Elif(leaf):
+                m.d.comb += [
+                    head.op.eq(Op.THC_IDX),
+                    head.p0.eq(codec.index_p0),
+                    head.p1.eq(codec.index_p1),
+                    head.length.eq(packet.elems >> 1),
+                ]
+            with m.Elif(codec.thc):
+                m.d.comb += [head.op.eq(Op.THC_SUM), head.length.eq(packet.elems)]
+            with m.Else():
+                m.d.comb += head.op.eq(Mux(codec.norm, Op.NORM, Op.RAW))
+        queues = [jobs, goals, told, owned, to_tag, *([expands] if self.thc else [])]
+        room = Signal()  # nobody else fills them, and it takes cycles between two entries
+        m.d.sync += room.eq(Cat(queue.ready for queue in queues).all())
+        tags, scored = self.round.tags, Signal()
+        was_armed, ends = Signal(), Signal()  # the round ends: its histogram becomes a threshold
+        m.d.sync += [
+            was_armed.eq(self.round.armed),
+            ends.eq((ends | (was_armed & ~self.round.armed)) & ~(to_tag.valid & to_tag.ready)),
+        ]
+        m.d.comb += [
+            scored.eq(~packet.ph & ~codec.thc & ~codec.norm & (tags.source != OFF)),
+            goals.p.scored.eq(scored & ~packet.terminal),
+            to_tag.p.layer.eq(self.round.layer),
+            to_tag.p.kind.eq(Mux(codec.norm, CONTROL, Mux(packet.ph, PULL, PUSH))),
+            to_tag.p.scored.eq(scored),
+            to_tag.p.elems.eq(Mux(packet.retx, 0, packet.elems)),
+        ]
+        counted = [Mux(present[k], one.leaves, 0) for k, one in enumerate(marks.up)]
+        halves = [Signal(LEAVES_WIDTH, name=f"half{k}", reset_less=True) for k in range(2)]
+        m.d.sync += [half.eq(sum(counted[k::2])) for k, half in enumerate(halves)]
+        with m.FSM() as fsm:
+            with m.State("REST"):
+                n_octets = Mux(codec.thc, self.packets.p.elems, self.packets.p.elems << 2)
+                m.d.comb += self.packets.ready.eq(~ends)
+                with m.If(ends):
+                    m.d.comb += [to_tag.valid.eq(1), to_tag.p.kind.eq(END)]
+                m.d.sync += [
+                    packet.eq(self.packets.p),
+                    n_beats.eq((n_octets + (self.n_bytes - 1)) >> low),
+                    n_index_beats.eq((self.packets.p.elems + (2 * self.n_bytes - 1)) >> low + 1),
+                    offset.eq((self.packets.p.offset << Mux(codec.thc, 4, 6)) >> low),
+                    area.eq(0),
+                ]
+                with m.If(self.packets.valid & ~ends):
+                    m.next = "ASK"
+                    with m.If(self.packets.p.probe):
+                        m.next = "PROBE"
+            with m.State("PROBE"):
+                m.next = "TELL"
+            with m.State("TELL"):
+                m.d.comb += [
+                    told.valid.eq(to_tag.ready),
+                    to_tag.valid.eq(told.ready),
+                    to_tag.p.kind.eq(CONTROL),
+                ]
+                with m.If(told.ready & to_tag.ready):
+                    m.next = "REST"
+            with m.State("ASK"):
+                m.next = "ASKED"
+            with m.State("ASKED"):
+                m.next = "HEAR"
+            with m.State("HEAR"):
+                m.d.sync += [
+                    marks.eq(self.answer.marks),
+                    packed.eq(Cat(mark.packed for mark in self.answer.marks.up)),
+                    check.eq(Mux(codec.thc, self.answer.check, 0)),
+                    present.eq(
+                        Cat(
+                            mark.here & ~packet.ph & (packet.wait > k)
+                            for k, mark in enumerate(self.answer.marks.up)
+                        )
+                    ),
+                ]
+                m.next = "COUNT"
+            with m.State("COUNT"):
+                m.next = "COUNTED"
+            with m.State("COUNTED"):
+                m.d.sync += [
+                    n_present.eq(sum(present)),
+                    leaves.eq(Mux(packet.ph, marks.down.leaves, 1 + sum(halves))),
+                ]
+                m.next = "FILL"
+            with m.State("FILL"):
+                m.next = "FILLED"
+            with m.State("FILLED"):
+                m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += self.reads.valid.eq(room)
+                with m.If(room & self.reads.ready):
+                    m.next = "PUSH"
+            with m.State("PUSH"):
+                m.d.comb += [
+                    reads.eq(1),
+                    jobs.valid.eq(1),
+                    goals.valid.eq(1),
+                    *([expands.valid.eq(1)] if self.thc else []),
+                    told.valid.eq(~packet.terminal),
+                    to_tag.valid.eq(~packet.terminal),
+                    owned.valid.eq(packet.terminal),
+                ]
+                m.next = "LAND"
+            with m.State("LAND"):
+                lands = self.landings.ready
+                m.d.comb += self.landings.valid.eq(present[0])
+                if self.thc:
+                    lands = lands & packs.ready
+                    m.d.comb += [
+                        self.landings.valid.eq(present[0] & packs.ready),
+                        packs.valid.eq(present[0] & self.landings.ready),
+                        packs.payload.eq(packed[0]),
+                    ]
+                with m.If(lands | ~present[0]):
+                    m.d.sync += [
+                        present.eq(present >> 1),
+                        packed.eq(packed >> 1),
+                        area.eq(area + self.area),
+                    ]
+                with m.If(~present.any()):
+                    m.next = "REST"
+        one_hot(fsm)
+
+    def _finish(self, m, sums, goals, scores):
+        """Sums become payloads, or this node's own result; those that are `scored` go to `scores`,
+        too."""
+        m.submodules.image = image = CodecImage(self.lanes, passes=True, codes=self.inc)
+        wiring.connect(m, image.o, wiring.flipped(self.kept))
+        line, opens = self._line(m)
+        # Where sums go is settled in a cycle before the first beat, and that all of the packet may
+        # go there: flags steer, and no queue.
+        to_line, to_image, scored = Signal(), Signal(), Signal(reset_less=True)
+        begins, ends = Signal(), Signal()
+        goal = goals.p
+        m.d.comb += [
+            image.codec.eq(self.round.codec),
+            begins.eq(
+                goals.valid & ~(to_line | to_image)
+                & (goal.stays | (opens & (~goal.scored | scores.ready)))
+            ),
+            ends.eq(sums.valid & sums.ready & sums.p.last),
+            goals.ready.eq(begins),
+            sums.ready.eq(to_line | (to_image & image.i.ready)),
+            scores.valid.eq(sums.valid & to_line & scored),
+            line.valid.eq(sums.valid & to_line),
+            image.i.valid.eq(sums.valid & to_image),
+            *(sink.p.eq(sums.p) for sink in (scores, line, image.i)),
+        ]  # fmt: skip
+        with m.If(begins):
+            m.d.sync += [
+                to_line.eq(~goal.stays),
+                to_image.eq(goal.stays),
+                scored.eq(goal.scored),
+            ]
+        with m.Elif(ends):
+            m.d.sync += [to_line.eq(0), to_image.eq(0)]
+        if self.thc:  # what is missing counts half a table each; no level sum passes 255
+            fill = Signal(8, reset_less=True)
+            m.d.comb += image.fill.eq(fill)
+            with m.If(begins):
+                m.d.sync += fill.eq(goal.fill)
+
+    def _line(self, m):
+        """(Stream of sums that become payloads, flag that all of a packet may go there.) Coded ones
+        wait for their sizes in the compressor, raw ones for their tags in a queue."""
+        longest = -(-self.max_elems // self.lanes)
+        shape = Beat(8 * self.n_bytes)
+        m.submodules.raw = raw = BlockFIFO(shape, N_RAW * longest, never_full=True)
+        line = stream.Signature(shape, always_ready=True).create(path=("line",))
+        came, went = (Signal(name=f"raw_{name}") for name in ("came", "went"))
+        free = credit(m, N_RAW, take=came, give=went, name="raw")
+        m.d.comb += [
+            came.eq(raw.i.valid & raw.i.p.last),
+            went.eq(raw.o.valid & raw.o.ready & raw.o.p.last),
+            raw.i.p.eq(line.p),
+        ]
+        if not self.inc:
+            wiring.connect(m, raw.o, wiring.flipped(self.payload))
+            m.d.comb += raw.i.valid.eq(line.valid)
+            return line, free
+        goes_in, comes_out = copied(m, self.round.codec.coded, 2, name="coded")
+        floats, coded = self.compressor.floats, self.compressor.coded
+        m.d.comb += [
+            floats.valid.eq(line.valid & goes_in),
+            floats.p.data.eq(line.p.data),
+            floats.p.last.eq(line.p.last),
+            raw.i.valid.eq(line.valid & ~goes_in),
+            self.payload.valid.eq(Mux(comes_out, coded.valid, raw.o.valid)),
+            self.payload.p.data.eq(Mux(comes_out, coded.p.data, raw.o.p.data)),
+            self.payload.p.last.eq(Mux(comes_out, coded.p.last, raw.o.p.last)),
+            coded.ready.eq(comes_out & self.payload.ready),
+            raw.o.ready.eq(~comes_out & self.payload.ready),
+        ]
+        return line, Mux(goes_in, floats.ready, free)
+
+    def _heads(self, m, told, tag):
+        """A head leaves with its tag, and the size of what was coded, from a register."""
+        known, sized, busy = Signal(), Signal(init=1), Signal()
+        is_data = told.p.head.op != Op.CONTROL
+        head = Signal(Head, reset_less=True)
+        m.d.comb += [
+            known.eq(told.valid & tag.valid & sized & ~busy),
+            told.ready.eq(known),
+            tag.ready.eq(known),
+            self.heads.valid.eq(busy),
+            self.heads.p.eq(head),
+        ]
+        m.d.sync += [
+            self.weighed.valid.eq(known & is_data & ~told.p.head.retx),
+            self.weighed.number.eq(told.p.number),
+            self.weighed.important.eq(tag.p.important),
+        ]
+        with m.If(~busy):
+            m.d.sync += [
+                busy.eq(known),
+                head.eq(told.p.head),
+                head.imp.eq(tag.p.important),
+                head.lc.eq(tag.p.queue),
+                head.tos.eq(tag.p.tos),
+                *(head[name].eq(self.round[name]) for name in ("gen", "tensor")),
+            ]
+        with m.Elif(self.heads.ready):
+            m.d.sync += busy.eq(0)
+        if self.inc:
+            sizes, is_unit = self.compressor.sizes, Signal()
+            (coded,) = copied(m, self.round.codec.coded, 1, name="sized")
+            m.d.comb += [
+                is_unit.eq(coded & is_data),
+                sized.eq(sizes.valid | ~is_unit),
+                sizes.ready.eq(known & is_unit),
+            ]
+            with m.If(~busy & is_unit):
+                m.d.sync += head.length.eq(sizes.p.bytes)

@@ -1,0 +1,190 @@
+"""Reads the head of each frame of ours: is it sound, and does it come from a neighbor."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.formats import ETHERNET, GRADNIC, IPV4, UDP, VERSION, Op
+from gradnic.interface.inline import Fate
+from gradnic.interface.offload import Drop
+
+from ..frame.classes import FrameClass
+from ..frame.head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, registered
+from ..stream.beats import FrameBeat
+from ..stream.delays import delayed, delayed_flag
+from ..stream.fifo import FIFO
+from ..transport.records import HEAD_FIELDS, N_NEIGHBORS, Head, Neighbor, NeighborWrite, Round
+
+DEPTH = 6  # stages
+
+
+def least_beats(n_bytes):
+    """Beats of the shortest frame that `gradnic.hdl.frame.intake.Intake` takes for ours, or
+    fewer: it has a JOB."""
+    return 2 if n_bytes < GRADNIC.job.stop else 1
+
+
+def Facts():
+    """What the head says of a frame.
+
+    check : what `FrameCheck` needs; its fate is LENGTH or CHECKSUM where the head shows it.
+    drop : FORMAT, OWNER or NONE, where nothing else is wrong.
+    head : without ``body``. ready, stale, tree : as of `Arrival`.
+    """
+    return data.StructLayout(
+        {"check": FrameClass(), "drop": 4, "head": Head, "ready": 1, "stale": 1, "tree": 1}
+    )
+
+
+class PacketParser(wiring.Component):
+    """Reads the heads of our frames: the beats come out behind the facts of their frame.
+
+    Plumbing: no golden model of its own.
+
+    Full rate. Facts are offered 9 cycles after the frame's 64th byte, or its last, came in; until
+    then the beats wait in a queue.
+
+    Parameters
+    ----------
+    n_bytes, n_ports : int
+        Bytes of a beat, 16, 32 or 64; ports of the card.
+
+    Members
+    -------
+    i : In(stream.Signature(FrameBeat(n_bytes, meta_width=...)))
+        Frames long enough for a JOB. ``meta`` is the port.
+    beats : Out(stream.Signature(FrameBeat(n_bytes)))
+    facts : Out(stream.Signature(Facts()))
+    round : In(Round)
+    write : In(NeighborWrite(n_ports))
+    """
+
+    def __init__(self, n_bytes, n_ports):
+        self.n_bytes, self.n_ports = n_bytes, n_ports
+        self.neighbor = Neighbor(n_ports)
+        self.shape = FrameBeat(n_bytes, meta_width=self.neighbor["port"].width)
+        super().__init__(
+            {
+                "i": In(stream.Signature(self.shape)),
+                "beats": Out(stream.Signature(FrameBeat(n_bytes))),
+                "facts": Out(stream.Signature(Facts())),
+                "round": In(Round),
+                "write": In(NeighborWrite(n_ports)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        # Never fills: no more frames are in the queue, its output and the pipeline.
+        n_facts = 2 * QUEUE_BEATS // least_beats(self.n_bytes)
+        m.submodules.facts = facts = FIFO(Facts(), n_facts, never_full=True, half_rate=True)
+        wiring.connect(m, facts.o, wiring.flipped(self.facts))
+        head, port, whole, complete = queued_heads(m, self.i, self.beats, self.n_bytes)
+        m.d.comb += [
+            facts.i.valid.eq(delayed_flag(m, complete, DEPTH + 1, name="valid")),
+            facts.i.p.eq(self._judge(m, head, port, whole)),
+        ]
+        return m
+
+    def _judge(self, m, head, port, whole):
+        """Facts, `DEPTH` cycles after the head was complete."""
+        round_, field = self.round, head.field
+        sums = envelope(m, head, whole=whole & (field(UDP.length) >= RAW_HEAD))
+        op, src = field(GRADNIC.op), field(GRADNIC.src)
+        nodes, neighbors = self._neighbors(m)
+        entry = Signal(Head)
+        m.d.comb += [
+            *(entry[name].eq(field(GRADNIC[name])) for name in HEAD_FIELDS),
+            entry.tos.eq(field(IPV4.tos)),
+            entry.path.eq(field(UDP.source_port)),
+            entry.length.eq(field(UDP.length) - RAW_HEAD),
+        ]
+        one = registered(
+            m,
+            1,
+            entry=entry,
+            known_node=Cat((src == node) & valid for node, valid in nodes),
+            port=port,
+            mac=field(ETHERNET.source),
+            ip=field(IPV4.source),
+            tree=field(GRADNIC.tree) != 0,
+            version=field(GRADNIC.ver) == VERSION,
+            known=Cat(op == int(known) for known in Op).any(),
+            same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
+            same_tensor=field(GRADNIC.tensor) == round_.tensor,
+            same_gen=field(GRADNIC.gen) == round_.gen,
+            last_tensor=field(GRADNIC.tensor) == round_.last_tensor,
+            older=~(round_.last_gen - field(GRADNIC.gen))[15],
+        )
+        index = Cat(
+            Cat(one.known_node[k] for k in range(N_NEIGHBORS) if k >> bit & 1).any()
+            for bit in range(ceil_log2(N_NEIGHBORS))
+        )
+        two = registered(
+            m,
+            2,
+            neighbor=index,
+            found=one.known_node.any(),
+            sound=one.version & one.known & one.same_set,
+            ready=round_.armed & one.same_tensor & one.same_gen,
+            stale=one.last_tensor & one.older & round_.over,
+        )
+        m.d.comb += neighbors.addr.eq(two.neighbor)
+        three = registered(m, 3, neighbor=neighbors.data)
+        mac, ip, at = (delayed(m, getattr(one, name), 2) for name in ("mac", "ip", "port"))
+        four = registered(
+            m,
+            4,
+            from_mac=three.neighbor.mac == mac,
+            from_ip=three.neighbor.ip == ip,
+            from_port=three.neighbor.port == at,
+        )
+        found, sound = (delayed(m, getattr(two, name), 2) for name in ("found", "sound"))
+        five = registered(
+            m,
+            5,
+            owner=found & four.from_mac & four.from_ip & four.from_port,
+            sound=sound,
+        )
+        result = Signal(Facts(), reset_less=True)
+        m.d.sync += [
+            result.head.eq(delayed(m, one.entry, 4, name="entry")),
+            result.head.neighbor.eq(delayed(m, two.neighbor, 3, name="neighbor")),
+            result.ready.eq(delayed(m, two.ready, 3, name="ready")),
+            result.stale.eq(delayed(m, two.stale, 3, name="stale")),
+            result.tree.eq(delayed(m, one.tree, 4, name="tree")),
+            result.drop.eq(Mux(five.sound, Mux(five.owner, Drop.NONE, Drop.OWNER), Drop.FORMAT)),
+            result.check.ours.eq(1),
+            result.check.fate.eq(
+                Mux(
+                    sums.fits,
+                    Mux(sums.ip_sum == 0xFFFF, Fate.CODED, Fate.CHECKSUM),
+                    Fate.LENGTH,
+                )
+            ),
+            result.check.end.eq(sums.end),
+            result.check.pseudo.eq(sums.pseudo),
+            result.check.unsummed.eq(sums.unsummed),
+        ]
+        return result
+
+    def _neighbors(self, m):
+        """Registers (node, valid) of all neighbors, and a port to read one of them."""
+        nodes = [(Signal(8, name=f"node{k}"), Signal(name=f"valid{k}")) for k in range(N_NEIGHBORS)]
+        m.submodules.neighbors = table = memory.Memory(
+            shape=self.neighbor, depth=N_NEIGHBORS, init=[]
+        )
+        write, read = table.write_port(), table.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(self.write.enable),
+            write.addr.eq(self.write.index),
+            write.data.eq(self.write.neighbor),
+        ]
+        for k, (node, valid) in enumerate(nodes):
+            with m.If(self.write.enable & (self.write.index == k)):
+                m.d.sync += [
+                    node.eq(self.write.neighbor.node),
+                    valid.eq(self.write.neighbor.valid),
+                ]
+        return nodes, read

@@ -1,0 +1,1 @@
+"""Block RAM, multiplier and the build target: portable bodies and those of a family."""

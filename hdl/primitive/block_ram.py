@@ -1,0 +1,217 @@
+"""Block RAM that runs at full speed: read data two cycles after the address.
+
+Plumbing: no golden model of its own.
+"""
+
+from functools import cached_property
+
+from amaranth.hdl import ClockSignal, Const, Instance, Module, Signal
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .target import family
+
+MAX_INIT = 2048  # words with contents: narrower modes of an ECP5 spread them otherwise
+
+
+def _ports(width, depth):
+    """Members of a memory of `depth` words."""
+    return {
+        "write_en": In(1),
+        "write_addr": In(ceil_log2(depth)),
+        "write_data": In(width),
+        "read_addr": In(ceil_log2(depth)),
+        "read_data": Out(width),
+    }
+
+
+class BlockRAM(wiring.Component):
+    """One write port, one read port, one clock; read latency 2 cycles, fixed.
+
+    An address offered in cycle t gives its word in cycle t + 2; both ports take one access per
+    cycle. A word written in cycle t can be read from cycle t + 1 on. Reading the word that is
+    being written in the same cycle gives an undefined word: on an ECP5 the array does not order
+    the two, so no user may rely on it. Words beyond ``init`` are undefined after power-up; all are
+    kept over reset.
+
+    The portable body is a memory with two read registers. The ECP5 body uses DP16KD with its
+    output registers, which synthesis does not infer (Yosys 0.70), in the widest mode that holds
+    ``depth`` words: 36 bits up to 512 words, 18 up to 1024, 9, 4, 2 and 1 up to 16384. Wide words
+    are split over ceil(width / mode) of them.
+
+    Parameters
+    ----------
+    width : int
+        Bits per word, at least 1.
+    depth : int
+        Words, 2 to 16384.
+    init : sequence of int
+        Words after configuration, from address 0 on, for up to 2048 words: a table, if nothing is
+        ever written.
+
+    Members
+    -------
+    write_en, write_addr, write_data : In(1), In(ceil_log2(depth)), In(width)
+        Addresses from ``depth`` on must not be used.
+    read_addr, read_data : In(ceil_log2(depth)), Out(width)
+    """
+
+    def __init__(self, width, depth, *, init=()):
+        if width < 1:
+            raise ValueError(f"width must be at least 1, not {width!r}")
+        if not 2 <= depth <= 16384:
+            raise ValueError(f"depth must be 2 to 16384, not {depth!r}")
+        if len(init) > depth:
+            raise ValueError(f"init must have at most {depth} words, not {len(init)}")
+        if init and depth > MAX_INIT:
+            raise ValueError(f"depth must be at most {MAX_INIT} with init, not {depth}")
+        self.width = width
+        self.depth = depth
+        self.init = list(init)
+        super().__init__(_ports(width, depth))
+
+    @cached_property
+    def array(self):
+        """The portable body's memory; a proof may add a read port to it before elaboration."""
+        return memory.Memory(shape=self.width, depth=self.depth, init=self.init)
+
+    @cached_property
+    def _ports(self):
+        return self.array.write_port(), self.array.read_port()
+
+    def elaborate(self, platform):
+        return self._ecp5() if family(platform) == "ecp5" else self._portable()
+
+    def _portable(self):
+        m = Module()
+        write, read = self._ports
+        m.submodules.array = self.array
+        held = Signal(self.width, reset_less=True)
+        m.d.sync += held.eq(read.data)
+        m.d.comb += [
+            write.en.eq(self.write_en),
+            write.addr.eq(self.write_addr),
+            write.data.eq(self.write_data),
+            read.addr.eq(self.read_addr),
+            self.read_data.eq(held),
+        ]
+        return m
+
+    def _ecp5(self):
+        m = Module()
+        mode, addr_lsb = next(
+            (bits, lsb)
+            for bits, lsb in ((36, 5), (18, 4), (9, 3), (4, 2), (2, 1), (1, 0))
+            if self.depth <= 2 ** (14 - lsb)
+        )
+        for start in range(0, self.width, mode):
+            stop = min(start + mode, self.width)
+            name = f"bits{start}"
+            m.submodules[name] = self._dp16kd(mode, addr_lsb, start, stop)
+        return m
+
+    def _dp16kd(self, mode, addr_lsb, start, stop):
+        """One DP16KD: port A writes, port B reads.
+
+        In the 36-bit mode a word's low half is on DIA and DOA and its high half on DIB and DOB,
+        and ADA0 to ADA3 are byte enables; in the 18-bit mode ADA0 and ADA1 are (as in Yosys'
+        brams_map_16kd.v). All bytes are always enabled; CEA is the write enable.
+        """
+        args = {
+            "p_DATA_WIDTH_A": mode,
+            "p_DATA_WIDTH_B": mode,
+            "p_REGMODE_A": "OUTREG",
+            "p_REGMODE_B": "OUTREG",
+            "p_RESETMODE": "SYNC",
+            "p_ASYNC_RESET_RELEASE": "SYNC",
+            "p_CSDECODE_A": "0b000",
+            "p_CSDECODE_B": "0b000",
+            "p_WRITEMODE_A": "NORMAL",
+            "p_WRITEMODE_B": "NORMAL",
+            "p_CLKAMUX": "CLKA",
+            "p_CLKBMUX": "CLKB",
+            "p_GSR": "DISABLED",
+            "i_CLKA": ClockSignal(),
+            "i_CLKB": ClockSignal(),
+            "i_CEA": self.write_en,
+            "i_CEB": 1,
+            "i_OCEA": 1,
+            "i_OCEB": 1,
+            "i_WEA": 1,
+            "i_WEB": 0,
+            "i_RSTA": 0,
+            "i_RSTB": 0,
+        }
+        for port in "AB":
+            for bit in range(3):
+                args[f"i_CS{port}{bit}"] = 0
+        args |= self._contents(mode, start, stop)
+        n_enables = {36: 4, 18: 2}.get(mode, 0)
+        for bit in range(14):
+            index = bit - addr_lsb
+            used = 0 <= index < len(self.read_addr)
+            args[f"i_ADA{bit}"] = self.write_addr[index] if used else int(bit < n_enables)
+            args[f"i_ADB{bit}"] = self.read_addr[index] if used else 0
+        for bit in range(36):
+            # Narrow words use DIA and DOB; only the 36-bit mode spreads over both ports.
+            port, index = ("A", bit) if bit < 18 else ("B", bit - 18)
+            used = start + bit < stop
+            args[f"i_DI{port}{index}"] = self.write_data[start + bit] if used else 0
+            if used:
+                args[f"o_DO{port if mode == 36 else 'B'}{index}"] = self.read_data[start + bit]
+        return Instance("DP16KD", **args)
+
+    def _contents(self, mode, start, stop):
+        """Parameters INITVAL_00 to INITVAL_3F that hold bits `start` to `stop` of ``init``.
+
+        Words follow each other in modes of 9, 18 and 36 bits; each value has 16 times 18 bits, in
+        places of 20 (as in Yosys' brams_map_16kd.v).
+        """
+        if not self.init:
+            return {}
+        kept = (1 << stop - start) - 1
+        bits = sum((word >> start & kept) << mode * k for k, word in enumerate(self.init))
+        pieces = [bits >> 18 * k & 0x3FFFF for k in range(1024)]
+        values = (
+            sum(piece << 20 * k for k, piece in enumerate(pieces[n : n + 16]))
+            for n in range(0, 1024, 16)
+        )
+        return {f"p_INITVAL_{n:02X}": Const(value, 320) for n, value in enumerate(values)}
+
+
+class Bank(wiring.Component):
+    """A wide `BlockRAM` with registers around it: its parts lie all over the device.
+
+    Each port has one, so a word comes `latency` cycles after its address; one written in cycle t
+    can be read from cycle t + 1 on. Parts of up to `PART` bits have copies of addresses and enable
+    of their own. Parameters and members as of `BlockRAM`.
+    """
+
+    PART = 180  # bits, five DP16KD
+    latency = 4
+
+    def __init__(self, width, depth):
+        self.width = width
+        self.depth = depth
+        super().__init__(_ports(width, depth))
+
+    def elaborate(self, platform):
+        m = Module()
+        for start in range(0, self.width, self.PART):
+            stop = min(start + self.PART, self.width)
+            m.submodules[f"part{start}"] = ram = BlockRAM(stop - start, self.depth)
+            kept = {"keep_register": 1}
+            for port in ("write_en", "write_addr", "read_addr"):
+                copy = Signal.like(
+                    getattr(self, port), name=f"{port}{start}", reset_less=port != "write_en"
+                )
+                copy.attrs.update(kept)
+                m.d.sync += copy.eq(getattr(self, port))
+                m.d.comb += getattr(ram, port).eq(copy)
+            # Its own, even if other banks are written with the same: they stand elsewhere.
+            written = Signal(stop - start, name=f"written{start}", reset_less=True, attrs=kept)
+            held = Signal(stop - start, name=f"held{start}", reset_less=True)
+            m.d.sync += [written.eq(self.write_data[start:stop]), held.eq(ram.read_data)]
+            m.d.comb += [ram.write_data.eq(written), self.read_data[start:stop].eq(held)]
+        return m

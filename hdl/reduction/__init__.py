@@ -1,0 +1,1 @@
+"""Adders of partial sums: FP32, integer, and the image of a codec."""

@@ -1,0 +1,211 @@
+"""The reduce unit: partial sums plus contributions, a beat of lanes per cycle."""
+
+from enum import IntEnum
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..stream.admission import credit
+from ..stream.beats import Beat
+from ..stream.delays import delayed, delayed_flag
+from ..stream.fifo import FIFO
+from ..stream.operand_queue import DEPTH, OperandQueue
+from ..stream.pair_queue import PairQueue
+from .float_add import FloatAdd
+
+
+class Op(IntEnum):
+    """What `Combine` does with each 32-bit lane."""
+
+    FLOAT = 0  # FP32 addition
+    MAX = 1  # the larger, unsigned: norms of THC, which are not negative
+    INT32 = 2  # addition modulo 2^32
+    INT16 = 3  # two sums modulo 2^16, each most significant byte first, as THC_SUM packs them
+    INT8 = 4  # four sums modulo 2^8
+    COPY = 5  # the first operand
+
+
+def _swapped(word):
+    """The bytes of each half of a lane, the other way round."""
+    return Cat(word[8:16], word[:8], word[24:32], word[16:24])
+
+
+class Combine(wiring.Component):
+    """Lane by lane ``o = a (op) b``: latency `latency` cycles, one beat per cycle, no handshake.
+
+    Integer results wait for the float ones in a LUT RAM, so `o` may follow `op` beat by beat.
+
+    Parameters
+    ----------
+    n_lanes : int
+        32-bit lanes, 1 to 64.
+    integers : bool
+        False: FP32 addition only, `op` is not looked at.
+    passes : bool
+        Only without `integers`: FP32 addition, and COPY.
+
+    Members
+    -------
+    op : In(Op)
+    a, b, o : In(32 * n_lanes), In(32 * n_lanes), Out(32 * n_lanes)
+        Lane k is bits 32 k to 32 k + 31.
+    """
+
+    latency = FloatAdd.latency
+
+    def __init__(self, n_lanes, *, integers=True, passes=False):
+        if not 1 <= n_lanes <= 64:
+            raise ValueError(f"n_lanes must be 1 to 64, not {n_lanes!r}")
+        self.n_lanes, self.integers, self.passes = n_lanes, integers, passes
+        width = 32 * n_lanes
+        super().__init__({"op": In(Op), "a": In(width), "b": In(width), "o": Out(width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = [slice(32 * k, 32 * k + 32) for k in range(self.n_lanes)]
+        sums = []
+        for k, lane in enumerate(lanes):
+            m.submodules[f"add{k}"] = add = FloatAdd()
+            m.d.comb += [add.a.eq(self.a[lane]), add.b.eq(self.b[lane])]
+            sums.append(add.o)
+        if self.integers:
+            kind = Signal(Op, reset_less=True)
+            m.d.sync += kind.eq(self.op)
+            whole = [self._integer(m, kind, k, self.a[lane], self.b[lane])
+                     for k, lane in enumerate(lanes)]  # fmt: skip
+            late = self._late(m, Cat(whole), FloatAdd.latency - 3)
+        elif self.passes:
+            late = self._late(m, self.a, FloatAdd.latency)
+        else:
+            m.d.comb += self.o.eq(Cat(sums))
+            return m
+        is_float = delayed(m, self.op == Op.FLOAT, FloatAdd.latency, name="is_float")
+        for k, lane in enumerate(lanes):
+            m.d.comb += self.o[lane].eq(Mux(is_float, sums[k], late[lane]))
+        return m
+
+    def _integer(self, m, kind, k, a, b):
+        """One lane of the integer operations, three cycles late. `kind` is one cycle late."""
+        swap, copies = self.op == Op.INT16, self.op == Op.COPY
+        a1, b1 = (Signal(32, name=f"{n}{k}", reset_less=True) for n in "ab")
+        m.d.sync += [
+            a1.eq(Mux(swap, _swapped(a), a)),
+            b1.eq(Mux(copies, 0, Mux(swap, _swapped(b), b))),
+        ]
+        # one more bit above each byte: 1 + 0 hands a carry on, 0 + 0 swallows it
+        odd = (kind == Op.INT32) | (kind == Op.INT16)  # within halves
+        on = (odd, kind == Op.INT32, odd, 0)
+        x = Cat(Cat(a1[8 * i : 8 * i + 8], on[i]) for i in range(4))
+        y = Cat(Cat(b1[8 * i : 8 * i + 8], Const(0, 1)) for i in range(4))
+        z = Signal(36, name=f"z{k}", reset_less=True)
+        larger = Signal(32, name=f"larger{k}", reset_less=True)
+        m.d.sync += [z.eq(x + y), larger.eq(Mux(a1 < b1, b1, a1))]
+        total = Cat(z[9 * i : 9 * i + 8] for i in range(4))
+        in_order = Signal(32, name=f"in_order{k}", reset_less=True)
+        halves = delayed(m, kind == Op.INT16, 1, name=f"halves{k}")
+        m.d.sync += in_order.eq(Mux(halves, _swapped(total), total))
+        is_max = delayed(m, kind == Op.MAX, 2, name=f"is_max{k}")
+        return Mux(is_max, delayed(m, larger, 1, name=f"largest{k}"), in_order)
+
+    def _late(self, m, value, cycles):
+        """`value` as it was `cycles` cycles ago, 2 to 16, through a LUT RAM."""
+        ram = memory.Memory(
+            shape=len(value), depth=cycles - 1, init=[], attrs={"ram_style": "distributed"}
+        )
+        m.submodules.late = ram
+        write, read = ram.write_port(), ram.read_port(domain="comb")
+        at = Signal(range(cycles - 1))
+        late = Signal(len(value), reset_less=True)
+        m.d.sync += [at.eq(Mux(at == cycles - 2, 0, at + 1)), late.eq(read.data)]
+        m.d.comb += [
+            write.en.eq(1),
+            write.addr.eq(at),
+            write.data.eq(value),
+            read.addr.eq(at),
+        ]
+        return late
+
+
+class Reduce(wiring.Component):
+    """Partial sums plus contributions as streams: 1 beat per cycle, `latency` cycles.
+
+    That is 19 cycles, and 18 up to 3 lanes. Sums as `gradnic.models.reduction.reduce.combine` has
+    them.
+
+    A beat of each is added, or of the partials one alone where they say so; `last` comes from
+    the partials. Each input waits in a queue of its own, so neither waits for the other to be
+    ready. Up to `DEPTH` beats more are under way or wait for ``sums.ready``.
+
+    Parameters
+    ----------
+    n_lanes : int
+        32-bit lanes, 1 to 64.
+    integers, passes : bool
+        As of `Combine`.
+
+    Members
+    -------
+    partials : In(stream.Signature({data, last, op, alone}))
+        alone : nothing is added, whatever ``op`` says; only with `integers` or `passes`.
+    contributions : In(stream.Signature(Beat(32 * n_lanes)))
+    sums : Out(stream.Signature(Beat(32 * n_lanes)))
+    """
+
+    DEPTH = 31
+
+    def __init__(self, n_lanes, *, integers=True, passes=False):
+        self.combine = Combine(n_lanes, integers=integers, passes=passes)
+        beat = Beat(32 * n_lanes)
+        self.queue = PairQueue(beat, self.DEPTH)
+        self.latency = (
+            FIFO.latency + OperandQueue.latency + self.combine.latency + self.queue.latency
+        )
+        self.kind = data.StructLayout({"last": 1, "op": Op, "alone": 1})
+        partial = data.StructLayout({"data": 32 * n_lanes, **self.kind.members})
+        super().__init__(
+            {
+                "partials": In(stream.Signature(partial)),
+                "contributions": In(stream.Signature(beat)),
+                "sums": Out(stream.Signature(beat)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.combine = combine = self.combine
+        m.submodules.queue = queue = self.queue
+        wiring.connect(m, queue.o, wiring.flipped(self.sums))
+        m.submodules.partial_queue = own = OperandQueue(len(self.combine.a))
+        m.submodules.contribution_queue = others = OperandQueue(len(self.combine.b))
+        m.submodules.kinds = kinds = FIFO(self.kind, DEPTH + 1, never_full=True)
+        partial, added, kind = self.partials, self.contributions, kinds.o
+        go, adds, gone = Signal(), Signal(), Signal()
+        late = own.latency + combine.latency
+        some = credit(m, DEPTH, take=adds, give=others.pushed, none=True, name="contributions")
+        may = (kind.p.alone | some) & credit(m, self.DEPTH, take=go, give=gone, name="room")
+        m.d.comb += [
+            own.i.valid.eq(partial.valid),
+            partial.ready.eq(own.i.ready),
+            own.i.payload.eq(partial.p.data),
+            kinds.i.valid.eq(own.pushed),
+            *(kinds.i.p[name].eq(partial.p[name]) for name in ("last", "op", "alone")),
+            others.i.valid.eq(added.valid),
+            added.ready.eq(others.i.ready),
+            others.i.payload.eq(added.p.data),
+            go.eq(kind.valid & may),  # its beat came before
+            kind.ready.eq(may),
+            adds.eq(go & ~kind.p.alone),
+            gone.eq(self.sums.valid & self.sums.ready),
+            own.take.eq(go),
+            others.take.eq(adds),
+            combine.a.eq(own.entry),
+            combine.b.eq(others.entry),
+            combine.op.eq(
+                delayed(m, Mux(kind.p.alone, Op.COPY, kind.p.op), own.latency, name="op")
+            ),
+            queue.i.valid.eq(delayed_flag(m, go, late, name="go")),
+            queue.i.p.data.eq(combine.o),
+            queue.i.p.last.eq(delayed(m, kind.p.last, late, name="last")),
+        ]
+        return m

@@ -1,0 +1,177 @@
+"""Sums in the order of ranks while they are sent: own + rank 0 + rank 1 + ..., block by block."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..stream.beats import Beat
+from ..stream.block_fifo import BlockFIFO
+from ..stream.fifo import FIFO
+from .reduce import Op, Reduce
+
+
+class Summing(wiring.Component):
+    """((own + rank 0) + rank 1) + ... of one block after the other; the last sum leaves.
+
+    Plumbing: no golden model of its own.
+
+    A block's own beats come once, its contributions rank after rank, each of the block's length.
+    Sums before the last go round through a buffer inside, so that nothing returns to memory; the
+    last ones leave as they are made. A block of b beats and c contributions takes max(1, c) * b
+    cycles, up to 27 per contribution where blocks are shorter than that; the first sum leaves
+    `Reduce.latency` cycles after the last rank's first beat was taken. A block without
+    contributions leaves as it is, bit for bit.
+
+    Parameters
+    ----------
+    n_lanes : int
+        32-bit lanes per beat, 1 to 64.
+    max_beats : int
+        Beats of the longest block, 1 to 16384.
+    integers : bool
+        As of `gradnic.hdl.reduction.reduce.Combine`.
+
+    Members
+    -------
+    jobs : In(stream.Signature({n_beats, n_contributions, op}))
+        One per block, n_beats at least 1; taken up to 4 blocks ahead.
+    own, contributions : In(stream.Signature(Beat(32 * n_lanes)))
+        ``last`` is not looked at.
+    sums : Out(stream.Signature(Beat(32 * n_lanes)))
+        ``last`` ends a block.
+    """
+
+    def __init__(self, n_lanes, *, max_beats, integers=True):
+        if not 1 <= max_beats <= 16384:
+            raise ValueError(f"max_beats must be 1 to 16384, not {max_beats!r}")
+        self.n_lanes, self.integers = n_lanes, integers
+        self.max_beats = max_beats
+        self.job = data.StructLayout(
+            {"n_beats": range(max_beats + 1), "n_contributions": 16, "op": Op}
+        )
+        self.work = data.StructLayout(
+            {
+                "op": Op,
+                "n_less_1": range(max_beats),
+                "n_more": 16,  # ranks after this one
+                "single": 1,  # one beat
+                "once": 1,  # one rank, or none
+                "alone": 1,  # none
+            }
+        )
+        self.step = data.StructLayout(
+            {
+                "op": Op,
+                "alone": 1,
+                "begins": 1,  # of the first rank
+                "ends": 1,  # the last beat of its rank
+                "final": 1,  # of the last rank
+            }
+        )
+        beat = stream.Signature(Beat(32 * n_lanes))
+        super().__init__(
+            {
+                "jobs": In(stream.Signature(self.job)),
+                "own": In(beat),
+                "contributions": In(beat),
+                "sums": Out(beat),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.reduce = reduce = Reduce(
+            self.n_lanes, integers=self.integers, passes=not self.integers
+        )
+        beat = Beat(32 * self.n_lanes)
+        m.submodules.round = again = BlockFIFO(beat, self.max_beats)
+        m.submodules.entering = entering = FIFO(self.work, 4, half_rate=True)
+        m.submodules.leaving = leaving = FIFO(self.work, 4, half_rate=True)
+        job = self.jobs.p
+        for queue, other in ((entering, leaving), (leaving, entering)):
+            work = queue.i.p
+            m.d.comb += [
+                queue.i.valid.eq(self.jobs.valid & other.i.ready),
+                work.op.eq(job.op),
+                work.n_less_1.eq(job.n_beats - 1),
+                work.single.eq(job.n_beats == 1),
+                work.n_more.eq(Mux(work.alone, 0, job.n_contributions - 1)),
+                work.once.eq(job.n_contributions[1:] == 0),
+                work.alone.eq(job.n_contributions == 0),
+            ]
+        m.d.comb += self.jobs.ready.eq(entering.i.ready & leaving.i.ready)
+        sums = reduce.sums
+        partials = reduce.partials
+
+        step = self._steps(m, "in", entering.o)
+        comes = Mux(step.p.begins, self.own.valid, again.o.valid)
+        m.d.comb += [
+            partials.p.op.eq(step.p.op),
+            partials.p.alone.eq(step.p.alone),
+            partials.p.data.eq(Mux(step.p.begins, self.own.p.data, again.o.p.data)),
+            partials.valid.eq(step.valid & comes),
+            step.ready.eq(partials.ready & comes),
+            self.own.ready.eq(partials.ready & step.valid & step.p.begins),
+            again.o.ready.eq(partials.ready & step.valid & ~step.p.begins),
+        ]
+        wiring.connect(m, wiring.flipped(self.contributions), reduce.contributions)
+
+        step = self._steps(m, "out", leaving.o)
+        goes = Mux(step.p.final, self.sums.ready, again.i.ready)
+        m.d.comb += [
+            step.ready.eq(sums.valid & goes),
+            again.i.p.data.eq(sums.p.data),
+            again.i.valid.eq(sums.valid & step.valid & ~step.p.final),
+            self.sums.p.data.eq(sums.p.data),
+            self.sums.p.last.eq(step.p.ends),
+            self.sums.valid.eq(sums.valid & step.valid & step.p.final),
+            sums.ready.eq(step.valid & goes),
+        ]
+        return m
+
+    def _steps(self, m, name, jobs):
+        """Stream of what each beat is: goes through jobs, each rank after rank, beat after beat.
+
+        The walk is ahead of the beats, which come from afar: what they wait for does not reach it.
+        """
+        m.submodules[f"{name}_steps"] = steps = FIFO(self.step, 4)
+        begins, busy, final = (
+            Signal(name=f"{name}_{flag}") for flag in ("begins", "busy", "final")
+        )
+        now = Signal(self.work, name=f"{name}_now", reset_less=True)
+        left = Signal.like(now.n_less_1, name=f"{name}_left", reset_less=True)
+        ends = Signal(name=f"{name}_ends", reset_less=True)
+        moved, load = Signal(name=f"{name}_moved"), Signal(name=f"{name}_load")
+        step = steps.i.p
+        m.d.comb += [
+            steps.i.valid.eq(busy),
+            step.op.eq(now.op),
+            step.alone.eq(now.alone),
+            step.begins.eq(begins),
+            step.ends.eq(ends),
+            step.final.eq(final),
+            moved.eq(busy & steps.i.ready),
+            load.eq(~busy | (moved & ends & final)),
+            jobs.ready.eq(load),
+        ]
+        with m.If(moved):
+            m.d.sync += [left.eq(left - 1), ends.eq(left == 1)]
+            with m.If(ends):
+                m.d.sync += [
+                    left.eq(now.n_less_1),
+                    ends.eq(now.single),
+                    now.n_more.eq(now.n_more - 1),
+                    begins.eq(0),
+                    final.eq(now.n_more == 1),
+                ]
+        with m.If(load):
+            new = jobs.p
+            m.d.sync += [
+                now.eq(new),
+                left.eq(new.n_less_1),
+                ends.eq(new.single),
+                begins.eq(1),
+                busy.eq(jobs.valid),
+                final.eq(new.once),
+            ]
+        return steps.o

@@ -1,0 +1,1 @@
+"""The message scheduler that runs schedule tables (MultiTree, section 4)."""

@@ -1,0 +1,1 @@
+"""Parts that more than one NIC shell needs: crossings, memories, taps."""

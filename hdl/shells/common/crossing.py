@@ -1,0 +1,150 @@
+"""Streams, AXI4-Lite and AXI4 memory ports from one clock to another."""
+
+from amaranth.hdl import Module, ResetSignal, Shape, Value
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...axi.axi4 import ReadPort
+from ...axi.axis import Lite
+
+CHANNELS = {  # of AXI4-Lite: whether the manager sends, and its fields
+    "aw": (True, ("awaddr", "awprot")),
+    "w": (True, ("wdata", "wstrb")),
+    "b": (False, ("bresp",)),
+    "ar": (True, ("araddr", "arprot")),
+    "r": (False, ("rdata", "rresp")),
+}
+READ_CHANNELS = {  # of `ReadPort`: what changes from burst to burst
+    "ar": (True, ("araddr", "arlen")),
+    "r": (False, ("rdata", "rresp", "rlast")),
+}
+WRITE_CHANNELS = {
+    "aw": (True, ("awaddr", "awlen")),
+    "w": (True, ("wdata", "wstrb", "wlast")),
+    "b": (False, ("bresp",)),
+}
+
+
+class Crossing(wiring.Component):
+    """Takes a stream from one clock to another: Gray-coded pointers, two synchronizer stages.
+
+    1 beat per cycle of the slower clock; a beat is offered after 1 cycle of the first and 3 to 4
+    of the second clock. When full or in reset, ``i.ready`` is low; nothing is lost. Reset both
+    domains together. For timing analysis the paths between the clocks carry a Gray code or data
+    that has long been stable: bound them by one period of the faster clock, without clock skew.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of both streams.
+    i_domain, o_domain : str
+        Clock domains of the two sides.
+    depth : int
+        Beats, a power of two, at least 8 for the full rate.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(shape))
+    """
+
+    def __init__(self, shape, *, i_domain, o_domain, depth=16):
+        if depth < 2 or depth & (depth - 1):
+            raise ValueError(f"depth must be a power of two from 2 on, not {depth!r}")
+        self.i_domain = i_domain
+        self.store = fifo.AsyncFIFO(
+            width=Shape.cast(shape).width, depth=depth, w_domain=i_domain, r_domain=o_domain
+        )
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.store = store = self.store
+        m.d.comb += [
+            store.w_data.eq(Value.cast(self.i.p)),
+            store.w_en.eq(self.i.valid),
+            self.i.ready.eq(store.w_rdy & ~ResetSignal(self.i_domain, allow_reset_less=True)),
+            Value.cast(self.o.p).eq(store.r_data),
+            self.o.valid.eq(store.r_rdy),
+            store.r_en.eq(self.o.ready),
+        ]
+        return m
+
+
+class LiteCrossing(wiring.Component):
+    """Takes AXI4-Lite from the manager's clock to the subordinate's, one `Crossing` a channel.
+
+    Parameters
+    ----------
+    address_width : int
+        Bits of a byte address.
+    i_domain, o_domain : str
+        Clock domains of manager and subordinate.
+
+    Members
+    -------
+    i : In(Lite(address_width)), from the manager.
+    o : Out(Lite(address_width)), to the subordinate.
+    """
+
+    def __init__(self, address_width, *, i_domain, o_domain):
+        self.i_domain = i_domain
+        self.o_domain = o_domain
+        lite = Lite(address_width)
+        super().__init__({"i": In(lite), "o": Out(lite)})
+
+    def elaborate(self, platform):
+        m = Module()
+        _cross(m, self, CHANNELS, depth=4)
+        return m
+
+
+class MemoryCrossing(wiring.Component):
+    """Takes an AXI4 memory port from the card's clock to the memory's, one `Crossing` a channel.
+
+    1 beat per cycle of the slower clock. What is the same for all bursts, such as their size, is
+    wired; IDs that come back are not looked at.
+
+    Parameters
+    ----------
+    port : ReadPort or WritePort
+    i_domain, o_domain : str
+        Clock domains of card and memory.
+
+    Members
+    -------
+    i : In(port), from the card.
+    o : Out(port), to the memory.
+    """
+
+    def __init__(self, port, *, i_domain, o_domain):
+        self.channels = READ_CHANNELS if isinstance(port, ReadPort) else WRITE_CHANNELS
+        self.i_domain = i_domain
+        self.o_domain = o_domain
+        super().__init__({"i": In(port), "o": Out(port)})
+
+    def elaborate(self, platform):
+        m = Module()
+        _cross(m, self, self.channels, depth=16)
+        address = next(iter(self.channels))
+        for name in ("id", "size", "burst", "cache", "prot"):
+            m.d.comb += getattr(self.o, address + name).eq(getattr(self.i, address + name))
+        return m
+
+
+def _cross(m, part, channels, *, depth):
+    """A `Crossing` for each of the channels between ``i`` and ``o`` of `part`."""
+    for channel, (sent, names) in channels.items():
+        source, target = (part.i, part.o) if sent else (part.o, part.i)
+        shape = data.StructLayout({name: len(getattr(source, name)) for name in names})
+        domains = (part.i_domain, part.o_domain) if sent else (part.o_domain, part.i_domain)
+        m.submodules[channel] = crossing = Crossing(
+            shape, i_domain=domains[0], o_domain=domains[1], depth=depth
+        )
+        m.d.comb += [
+            *(crossing.i.p[name].eq(getattr(source, name)) for name in names),
+            crossing.i.valid.eq(getattr(source, f"{channel}valid")),
+            getattr(source, f"{channel}ready").eq(crossing.i.ready),
+            *(getattr(target, name).eq(crossing.o.p[name]) for name in names),
+            getattr(target, f"{channel}valid").eq(crossing.o.valid),
+            crossing.o.ready.eq(getattr(target, f"{channel}ready")),
+        ]

@@ -1,0 +1,128 @@
+"""One AXI4-Lite port for several cards."""
+
+from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...axi.axis import OKAY, Lite
+
+WINDOW_BITS = 12  # of a card, where there are several
+
+
+def side_by_side(n, inner_width, *, window_bits=WINDOW_BITS):
+    """Windows of `n` subordinates that are alike, one every ``2 ** window_bits`` bytes.
+
+    ValueError unless each has room there.
+    """
+    if inner_width > window_bits:
+        raise ValueError(f"inner_width must be at most {window_bits}, not {inner_width!r}")
+    return [(k << window_bits, inner_width) for k in range(n)]
+
+
+class LiteFan(wiring.Component):
+    """Gives each of several subordinates a window of the manager's addresses.
+
+    One read and one write are under way at a time, each without regard to the other; 2 cycles more
+    than the subordinate takes, each way. Addresses in no window read 0 and writes there do nothing;
+    all are answered OKAY, so that a host may scan. Address and data of a write may come in either
+    order.
+
+    Parameters
+    ----------
+    windows : list of (int, int)
+        First byte and bits of a byte address of each subordinate, at least one; each begins at a
+        multiple of its size, and behind the one before.
+    address_width : int
+        Bits of a byte address from the manager.
+
+    Members
+    -------
+    i : In(Lite(address_width))
+        Ready, answers and their valid come from registers.
+    o0, o1, ... : Out(Lite(bits of its window))
+    """
+
+    def __init__(self, windows, *, address_width=16):
+        if not windows:
+            raise ValueError("windows must be at least one, not none")
+        stop = 0
+        for first, width in windows:
+            if first % (1 << width) or first < stop or first + (1 << width) > 1 << address_width:
+                raise ValueError(
+                    f"windows must be apart, at multiples of their sizes and within "
+                    f"{1 << address_width} bytes, not {1 << width} bytes at {first:#x}"
+                )
+            stop = first + (1 << width)
+        self.windows = list(windows)
+        self.n = len(self.windows)
+        outputs = {f"o{k}": Out(Lite(width)) for k, (_, width) in enumerate(self.windows)}
+        super().__init__({"i": In(Lite(address_width)), **outputs})
+
+    def elaborate(self, platform):
+        m = Module()
+        self._route(m, "ar", "araddr", (), "r", ("rdata", "rresp"))
+        self._route(m, "aw", "awaddr", ("wdata", "wstrb"), "b", ("bresp",))
+        return m
+
+    def _route(self, m, request, address, others, answer, fields):
+        """One direction: hold the request, offer it to its window, hold the answer."""
+        i = self.i
+        outs = [getattr(self, f"o{k}") for k in range(self.n)]
+        channels = [request, *(["w"] if others else [])]
+        held = {name: Signal.like(getattr(i, name), name=f"held_{name}") for name in (address,)}
+        held |= {name: Signal.like(getattr(i, name), name=f"held_{name}") for name in others}
+        protection = Signal(3, name=f"held_{request}prot")
+        # Of each channel: free, taken and to be offered, or taken by the subordinate.
+        has = {c: Signal(name=f"has_{c}") for c in channels}
+        sent = {c: Signal(name=f"sent_{c}") for c in channels}
+        window = Signal(range(self.n + 1), name=f"{request}_window")
+        done = Signal(name=f"{answer}_done")
+        ready = Signal(name=f"{answer}_taken")
+
+        for c in channels:
+            m.d.comb += getattr(i, f"{c}ready").eq(~has[c])
+            with m.If(getattr(i, f"{c}valid") & ~has[c]):
+                m.d.sync += has[c].eq(1)
+                if c == request:
+                    target = getattr(i, address)
+                    m.d.sync += [
+                        held[address].eq(target),
+                        protection.eq(getattr(i, f"{request}prot")),
+                        window.eq(self.n),
+                    ]
+                    for k, (first, width) in enumerate(self.windows):
+                        with m.If(target[width:] == first >> width):
+                            m.d.sync += window.eq(k)
+                else:
+                    m.d.sync += [held[name].eq(getattr(i, name)) for name in others]
+        whole = Signal(name=f"{request}_whole")
+        asked = Signal(name=f"{answer}_asked")  # an answer before that is none
+        m.d.comb += [
+            whole.eq(has[request] & (has["w"] if others else 1)),
+            asked.eq(Cat(sent.values()).all()),
+        ]
+
+        for k, o in enumerate(outs):
+            mine = whole & (window == k)
+            m.d.comb += [
+                getattr(o, address).eq(held[address]),
+                getattr(o, f"{request}prot").eq(protection),
+                *(getattr(o, name).eq(held[name]) for name in others),
+                *(getattr(o, f"{c}valid").eq(mine & ~sent[c]) for c in channels),
+                getattr(o, f"{answer}ready").eq(mine & asked & ~done),
+            ]
+            for c in channels:
+                with m.If(getattr(o, f"{c}valid") & getattr(o, f"{c}ready")):
+                    m.d.sync += sent[c].eq(1)
+        valids = Array([*(getattr(o, f"{answer}valid") for o in outs), 1])
+        m.d.comb += ready.eq(whole & ~done & (asked | (window == self.n)) & valids[window])
+        m.d.comb += getattr(i, f"{answer}valid").eq(done)
+        with m.If(ready):
+            m.d.sync += done.eq(1)
+            for name in fields:
+                empty = OKAY if name.endswith("resp") else 0
+                values = Array([*(getattr(o, name) for o in outs), empty])
+                m.d.sync += getattr(i, name).eq(values[window])
+        with m.If(done & getattr(i, f"{answer}ready")):
+            m.d.sync += done.eq(0)
+            m.d.sync += [signal.eq(0) for signal in (*has.values(), *sent.values())]

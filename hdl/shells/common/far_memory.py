@@ -1,0 +1,70 @@
+"""A card whose memories run in clocks of their own."""
+
+from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
+from amaranth.lib import wiring
+from amaranth.lib.cdc import ResetSynchronizer
+from amaranth.lib.wiring import In
+
+from gradnic.interface.card_memory import MEMORIES
+
+from ...axi.axi4 import ReadPort, WritePort
+from .crossing import MemoryCrossing
+
+WAYS = ("read", "write")
+
+
+class FarMemory(wiring.Component):
+    """An offload `card` with a clock for its gradient memory, and one for its landing memory.
+
+    Each channel of a port goes through a `Crossing`: 1 beat per cycle of the slower clock, and
+    about 4 cycles of either more each way. While a memory is in reset the card's accesses to it
+    wait, and frames that are not ours pass as ever. Those under way when a reset begins are lost,
+    and the round with them: the card is to be reset, too. A reset of the card alone, while
+    accesses are under way, leaves answers that it does not expect: the memories are to be reset,
+    too.
+
+    Parameters
+    ----------
+    card : wiring.Component
+        With ports ``x_read`` and ``x_write`` for each x of `MEMORIES`.
+
+    Members
+    -------
+    The card's own, with its memory ports in the clocks of the memories, and
+    gradient_clk, gradient_rst, landing_clk, landing_rst : In(1)
+    """
+
+    def __init__(self, card):
+        self.card = card
+        clocks = {f"{memory}_{what}": In(1) for memory in MEMORIES for what in ("clk", "rst")}
+        super().__init__({**card.signature.members, **clocks})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.card = card = self.card
+        for name, member in card.signature.members.items():
+            inner, outer = getattr(card, name), getattr(self, name)
+            if not member.is_signature:
+                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+            elif not isinstance(member.signature, ReadPort | WritePort):
+                wiring.connect(m, inner, wiring.flipped(outer))
+        for memory in MEMORIES:
+            self._cross(m, memory)
+        return m
+
+    def _cross(self, m, memory):
+        """The ports of one memory; either reset resets both sides of the crossings."""
+        reset = ResetSignal("sync") | getattr(self, f"{memory}_rst")
+        domains = {f"{memory}_near": ClockSignal("sync"), memory: getattr(self, f"{memory}_clk")}
+        for name, clock in domains.items():
+            m.domains += (domain := ClockDomain(name))
+            m.d.comb += domain.clk.eq(clock)
+            m.submodules[f"{name}_reset"] = ResetSynchronizer(reset, domain=name)
+        for way in WAYS:
+            name = f"{memory}_{way}"
+            port = self.card.signature.members[name].signature
+            m.submodules[name] = crossing = MemoryCrossing(
+                port, i_domain=f"{memory}_near", o_domain=memory
+            )
+            wiring.connect(m, getattr(self.card, name), crossing.i)
+            wiring.connect(m, crossing.o, wiring.flipped(getattr(self, name)))

@@ -1,0 +1,166 @@
+"""Cards in Corundum's application block: an in-line card on each port.
+
+What stands here of streams and registers, the offload card shares.
+"""
+
+from ...axi.ports import Top
+from ...top import catalog as tops
+from ..common.direct_tap import DirectTap
+from .note import inline_note
+
+TAG_BITS = 16  # of a frame sent
+STAMP_BITS = 96  # PTP time of a frame received
+TAPS = {"sync": "AXIS_SYNC", "direct": "AXIS"}
+STREAMS = (  # of a card: name, whether the shell sends it, way
+    ("host_tx", True, "tx"),
+    ("mac_tx", False, "tx"),
+    ("mac_rx", True, "rx"),
+    ("host_rx", False, "rx"),
+)
+FIELDS = ("tdata", "tkeep", "tvalid", "tlast", "tuser")
+LITE = {
+    "awaddr": None,
+    "awprot": 3,
+    "awvalid": 1,
+    "awready": 1,
+    "wdata": 32,
+    "wstrb": 4,
+    "wvalid": 1,
+    "wready": 1,
+    "bresp": 2,
+    "bvalid": 1,
+    "bready": 1,
+    "araddr": None,
+    "arprot": 3,
+    "arvalid": 1,
+    "arready": 1,
+    "rdata": 32,
+    "rresp": 2,
+    "rvalid": 1,
+    "rready": 1,
+}
+"""Bits of each wire of AXI4-Lite; None: those of a card's address."""
+
+
+def _place(tap, name, sent, way, field, k):
+    """The part of a tap's vector that belongs to port `k`."""
+    stem = TAPS[tap]
+    width = {
+        "tdata": f"{stem}_DATA_WIDTH",
+        "tkeep": f"{stem}_KEEP_WIDTH",
+        "tuser": f"{stem}_{way.upper()}_USER_WIDTH",
+    }.get(field, "1")
+    return f"{'s' if sent else 'm'}_axis_{tap}_{way}_{field}[{k}*{width} +: {width}]"
+
+
+def streams(tap, k, inside, *, number=""):
+    """A card's streams at port `k` of a tap, as (statements, {pin: wire}).
+
+    inside : function (stream, whether the shell sends it), the name of the card's port.
+    number : at the end of the names of wires that are declared.
+    """
+    statements, pins = [], {}
+    for name, sent, way in STREAMS:
+        port = inside(name, sent)
+        for field in FIELDS:
+            place = _place(tap, name, sent, way, field, k)
+            pins[f"{port}_{field}"] = place
+            if field == "tuser":  # the card's is the widest
+                widest = 1 + (TAG_BITS if way == "tx" else STAMP_BITS)
+                pins[f"{port}_{field}"] = wire = f"{name}{number}_user"
+                if sent:
+                    statements.append(f"wire [{widest - 1}:0] {wire} = {place};")
+                else:
+                    statements += [f"wire [{widest - 1}:0] {wire};", f"assign {place} = {wire};"]
+        letter = "s" if sent else "m"
+        pins[f"{port}_tready"] = f"{letter}_axis_{tap}_{way}_tready[{k}]"
+    return statements, pins
+
+
+def registers(bus, address_width, k):
+    """{pin: wire} of the registers of card `k`."""
+    bits = {name: width or address_width for name, width in LITE.items()}
+    return {f"{bus}_{name}": f"card_{name}[{k}*{width} +: {width}]" for name, width in bits.items()}
+
+
+def passes(tap):
+    """Statements that join the two sides of a tap at port k."""
+    lines = []
+    for name, sent, way in STREAMS:
+        if sent:
+            other = f"m_axis_{tap}_{way}_tready[k]"
+            lines.append(f"assign s_axis_{tap}_{way}_tready[k] = {other};")
+            continue
+        for field in FIELDS:
+            place = _place(tap, name, False, way, field, "k")
+            lines.append(f"assign {place} = {_place(tap, name, True, way, field, 'k')};")
+    return lines
+
+
+def instance(module, name, pins):
+    """Lines of an instantiation."""
+    body = [f"    .{pin}({wire})," for pin, wire in pins.items()]
+    return [f"{module} {name} (", *body[:-1], body[-1][:-1], ");"]
+
+
+def indented(lines, depth):
+    return [" " * 4 * depth + line for line in lines]
+
+
+class InlineCards:
+    """An in-line card on each port from 0 on, at either tap.
+
+    Parameters
+    ----------
+    options : Corundum
+    parameters : gradnic.interface.params.Inline
+    """
+
+    rules = ()  # for parameters, beyond those of the tap
+    drives = ()  # what ports are called that it drives, beyond those of tap and registers
+
+    def __init__(self, options, parameters):
+        card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
+        self.tap = options.tap
+        self.bits = options.bits or len(card.host_tx.p.data)
+        self.n_ports = self.n_cards = options.n_ports
+        if self.tap == "direct":
+            self.inner, self.bus = DirectTap(card, self.bits // 8), "bus"
+        else:
+            self.inner, self.bus = Top(card, tops.docs(parameters)), "s_axil"
+        self.address_width = len(getattr(self.inner, self.bus).awaddr)
+
+    def window(self, k):
+        """What the registers of card `k` are called."""
+        return f"card of port {k}"
+
+    def note(self):
+        """What the page says of these cards."""
+        return inline_note(self.n_cards)
+
+    def inside(self, name, sent):
+        """A stream as the card calls it."""
+        return name if self.tap == "direct" else f"{'s' if sent else 'm'}_axis_{name}"
+
+    def verilog(self):
+        """Cards on the first N ports; the others pass through."""
+        statements, pins = streams(self.tap, "k", self.inside)
+        clocks = {"clk": "clk", "rst": "rst"}
+        if self.tap == "direct":
+            clocks |= {
+                f"{way}_{what}": f"direct_{way}_{what}[k]"
+                for way in ("tx", "rx")
+                for what in ("clk", "rst")
+            }
+        pins = clocks | pins | registers(self.bus, self.address_width, "k")
+        lines = [
+            "genvar k;",
+            "generate for (k = 0; k < PORT_COUNT; k = k + 1) begin : port",
+            "    if (k < N) begin : gradnic",
+            *indented([*statements, *instance("gradnic_card", "card", pins)], 2),
+            "    end else begin : pass",
+            *indented(passes(self.tap), 2),
+            "    end",
+            "end endgenerate",
+        ]
+        return "\n".join(lines)

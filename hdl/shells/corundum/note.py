@@ -1,0 +1,168 @@
+"""What to set where for Corundum."""
+
+NOTE = """\
+# gradnic in Corundum
+
+`mqnic_app_block.v` takes the place of the template's file of that name: {what} of {bits} bits a
+beat on the `{tap}` tap, ports {ports}.
+
+## Set
+
+In the board's `config.tcl`:
+
+```tcl
+dict set params APP_ID "32'h{app_id:08x}"
+dict set params APP_ENABLE "1"
+dict set params APP_CTRL_ENABLE "1"
+dict set params APP_AXIS_{TAP}_ENABLE "1"
+{params}```
+
+The wrapper refuses another id, and another width than {bits} bits of `{stem}_DATA_WIDTH`, when
+simulation or synthesis elaborates it.{refused}
+
+In the board's `Makefile`, instead of the template's application:
+
+```make
+SYN_FILES += app/gradnic/mqnic_app_block.v
+```
+{memory}{constraints}
+## Find it from the host
+
+The driver makes the auxiliary device `app_{app_id:08x}`. Registers are 32-bit words in PCIe BAR 2:
+
+| address | what |
+| --- | --- |
+{windows}
+Everything else reads 0 and ignores writes. `mqnic_app_block_registers.md` and `.h` have the
+map of one card; `gradnic.host.driver.{driver}` drives it by name through any pair of functions.
+{polling}
+## What holds at the taps
+
+- The transmit tag (tuser 16:1) stays with its frame, coded or not, and every frame of the host is
+  passed on once: completions come from the MAC and pass untouched. gradnic swallows no frame of
+  the host, so it makes no completion up. A frame that a card makes itself has tag 0, MSB 0.
+{traffic}- tuser bit 0 (bad frame) counts with tlast and is kept.
+{rules}"""
+
+INLINE_TRAFFIC = """\
+- The time stamp of a frame received (tuser above bit 0) stays with it. A coded frame that is
+  dropped takes its own along.
+- The shell inserts transmit checksums before the tap: the card writes 0 for the UDP checksum of
+  what it codes and fixes the IPv4 checksum. Receive checksums and hashes are computed behind it.
+"""
+
+OFFLOAD_TRAFFIC = """\
+- The time stamp of a frame received (tuser above bit 0) stays with it. Packets of the card's own
+  traffic end in it, and theirs with them.
+- The shell inserts transmit checksums before the tap: the card's own frames have a right IPv4
+  checksum and the UDP checksum 0. Receive checksums and hashes are computed behind it.
+- Frames of the host go first; `ports.floor` gives the card a share beside them. A frame waits for
+  one of the card's at most.
+- A packet for the card that finds no room is dropped, counted in `overrun`, and sent again.
+"""
+
+DDR_PARAMS = """\
+dict set params DDR_ENABLE "1"
+"""
+
+DDR_REFUSED = """
+So it does with `DDR_CH` below 2, an `AXI_DDR_DATA_WIDTH` that is not {bits}, and an
+`AXI_DDR_ADDR_WIDTH` below {address_width}."""
+
+DDR = """
+## Memory
+
+| DDR channel | holds | the card's registers |
+| --- | --- | --- |
+| 0 | gradient, result | `gradient_*`, `result_*` |
+| 1 | landing areas: ranks x tensor | `landing_*`, `area` |
+
+Registers hold byte addresses of the channel, {address_width} bits: write the card with
+`--set address_width=34` for the 16 GiB of an AU250. Nothing in the application block joins host
+memory and DDR; gradients come and results go by a path of the board's own, such as a second DMA
+engine at the memory controller.
+
+`ddr_clk` of each channel and the core's clock are asynchronous; pointers cross as Gray codes. In an
+XDC file, for each channel, both ways:
+
+```tcl
+set_max_delay -datapath_only -from [get_clocks CORE] -to [get_clocks DDR] 3.0
+```
+
+While `ddr_rst` of a channel is high, what the card wants of it waits, and frames of others pass. A
+reset of the core or of a channel in the middle of a round ends it: reset both before the next.
+"""
+
+POLLING = """
+The block has no interrupt to give: poll `status`, or `events`, which keeps what happened until it
+is written back. A round is over when `status.finished` is 1.
+"""
+
+DIRECT = """
+The MAC's clocks and the core's are asynchronous; pointers cross as Gray codes. In an XDC file, for
+each port and pair of clocks, both ways:
+
+```tcl
+set_max_delay -datapath_only -from [get_clocks CORE] -to [get_clocks MAC_TX] 3.0
+```
+"""
+
+DIRECT_RULES = """\
+- `direct_rx` is never stalled. A frame for which the store of 32 KiB has no room is lost whole and
+  counted in the register at 0x800 of the card's window.
+- Frames on `direct_tx` are stored before they leave: tvalid stays high over a frame.
+- A reset of the MAC resets the card and its registers: the host writes its settings again.
+"""
+
+SYNC_RULES = """\
+- `sync_rx` stalls only while the host takes no foreign frames; the shell's receive FIFO holds on.
+"""
+
+
+def note(options, cards, window_bits):
+    """The page for a `Corundum` around `InlineCards` or `OffloadCards`, in 2**window_bits bytes."""
+    n, direct = cards.n_ports, options.tap == "direct"
+    size = 1 << window_bits
+    windows = "".join(
+        f"| 0x{k * size:06x} - 0x{(k + 1) * size - 1:06x} | {cards.window(k)} |\n"
+        for k in range(cards.n_cards)
+    )
+    return NOTE.format(
+        bits=cards.bits,
+        tap=options.tap,
+        TAP=options.tap.upper(),
+        ports=f"0 to {n - 1}" if n > 1 else "0",
+        stem="AXIS" if direct else "AXIS_SYNC",
+        app_id=options.app_id,
+        constraints=DIRECT if direct else "",
+        windows=windows,
+        rules=DIRECT_RULES if direct else SYNC_RULES,
+        **cards.note(),
+    )
+
+
+def inline_note(n_cards):
+    """What `NOTE` says of in-line cards."""
+    return {
+        "what": f"{n_cards} card{'s' if n_cards > 1 else ''}",
+        "driver": "InlineDriver",
+        "params": "",
+        "refused": "",
+        "memory": "",
+        "polling": "",
+        "traffic": INLINE_TRAFFIC,
+    }
+
+
+def offload_note(parameters):
+    """What `NOTE` says of an offload card of `gradnic.interface.params.Offload`."""
+    values = {"bits": 8 * parameters.n_bytes, "address_width": parameters.address_width}
+    return {
+        "what": "one offload card",
+        "driver": "OffloadDriver",
+        "params": DDR_PARAMS,
+        "refused": DDR_REFUSED.format(**values),
+        "memory": DDR.format(**values),
+        "polling": POLLING,
+        "traffic": OFFLOAD_TRAFFIC,
+    }

@@ -1,0 +1,166 @@
+"""Corundum: the application block, with cards on the ``sync`` or the ``direct`` tap.
+
+The shell instantiates a Verilog module by name and sets its widths by parameters, so the wrapper is
+Verilog with Corundum's whole list of parameters and ports around generated cards of one width. Tags
+and time stamps ride with their frames as side band, so completions come back by themselves: a card
+passes on every frame that its host sends, once, with its tag. Frames of a card's own have tag 0.
+
+Source: shells.md section 1; corundum 1ca0151, 2023-12.
+"""
+
+from dataclasses import dataclass
+
+from gradnic.interface import params
+from gradnic.interface.tap import REGISTERS
+
+from ...top import verilog
+from ..common.fan import WINDOW_BITS, LiteFan, side_by_side
+from .app_block import PARAMETERS, PORTS
+from .inline_cards import LITE, STAMP_BITS, TAG_BITS, TAPS, InlineCards
+from .note import note
+from .offload_cards import OffloadCards
+
+MODULE = "mqnic_app_block"
+ADDRESS_BITS = 24  # of the application's registers, the widest that boards have
+
+
+@dataclass(frozen=True)
+class Corundum:
+    """Options of the wrapper.
+
+    Attributes
+    ----------
+    tap : str
+        "sync", in the core's clock between main and asynchronous FIFO; or "direct", at the MAC.
+    n_ports : int
+        Ports with an in-line card each, 1 to 16, from port 0 on; the others pass through. An
+        offload card says itself how many ports it has.
+    app_id : int
+        What the configuration must say: the driver finds the application by it.
+    bits : int
+        Direct tap: bits of a beat at the MAC, 64 to the card's; 0 is the card's. The sync tap has
+        the card's width, 128 or 512 bits.
+    """
+
+    tap: str = "sync"
+    n_ports: int = 1
+    app_id: int = 0x67726E01
+    bits: int = 0
+
+    def __post_init__(self):
+        if self.tap not in TAPS:
+            raise ValueError(f"tap must be sync or direct, not {self.tap!r}")
+        if not 1 <= self.n_ports <= 16:
+            raise ValueError(f"n_ports must be 1 to 16, not {self.n_ports!r}")
+        if not 0 < self.app_id < 1 << 32:
+            raise ValueError(f"app_id must be 1 to {(1 << 32) - 1}, not {self.app_id!r}")
+        if self.bits and self.tap == "sync":
+            raise ValueError(f"bits must be 0 on the sync tap, not {self.bits!r}")
+
+    def maps(self, parameters):
+        """Register maps beside the card's."""
+        return (REGISTERS,) if self.tap == "direct" else ()
+
+    def files(self, parameters, *, platform=None):
+        """{file name: text} around the card that `parameters` describe."""
+        offload = isinstance(parameters, params.Offload)
+        cards = (OffloadCards if offload else InlineCards)(self, parameters)
+        window_bits = max(WINDOW_BITS, cards.address_width)
+        windows = side_by_side(cards.n_cards, cards.address_width, window_bits=window_bits)
+        fan = LiteFan(windows, address_width=ADDRESS_BITS)
+        text = "\n".join(
+            [
+                self.wrapper(cards),
+                verilog.convert(cards.inner, "gradnic_card", platform=platform),
+                verilog.convert(fan, "gradnic_windows", platform=platform),
+            ]
+        )
+        return {f"{MODULE}.v": text, f"{MODULE}.md": note(self, cards, window_bits)}
+
+    def wrapper(self, cards):
+        """Verilog of the application block alone, around `InlineCards` or `OffloadCards`."""
+        return "\n".join(
+            [
+                f"// Corundum application block with gradnic on the {self.tap} tap.",
+                "// Waivers of Verilator -Wall, by name, each for what a whole port list brings.",
+                "/* verilator lint_off DECLFILENAME */ // one file holds the wrapper and its parts",
+                "/* verilator lint_off UNUSED */ // taps and parameters that this one leaves alone",
+                "/* verilator lint_off WIDTH */ // side bands come in several widths",
+                "`resetall",
+                "`timescale 1ns / 1ps",
+                "`default_nettype none",
+                "",
+                f"module {MODULE} #(",
+                ",\n".join(f"    parameter {name} = {value}" for name, value in PARAMETERS),
+                ") (",
+                ",\n".join(_declare(port) for port in PORTS),
+                ");",
+                "",
+                f"localparam N = {cards.n_ports}; // ports with a card, from port 0 on",
+                "",
+                self._checks(cards),
+                "",
+                "// What this application leaves alone: streams pass, memories take, masters rest.",
+                *(f"assign {p.name} = {p.idle};" for p in PORTS if self._rests(p, cards)),
+                "",
+                self._windows(cards),
+                "",
+                cards.verilog(),
+                "",
+                "endmodule",
+                "`resetall",
+                "/* verilator lint_on UNUSED */",
+                "",
+            ]
+        )
+
+    def _rests(self, port, cards):
+        ours = (f"_{self.tap}_tx_t", f"_{self.tap}_rx_t")
+        driven = any(part in port.name for part in ours)
+        driven |= port.name.startswith(("s_axil_app", *cards.drives))
+        return port.direction == "output" and not driven
+
+    def _checks(self, cards):
+        stem, tag, stamp = TAPS[self.tap], TAG_BITS + 1, STAMP_BITS + 1
+        rules = [  # parameter, what is wrong, what it must be
+            ("APP_ID", f"!= 32'h{self.app_id:08x}", f"32'h{self.app_id:08x}, not %h"),
+            (f"{stem}_DATA_WIDTH", f"!= {cards.bits}", f"{cards.bits}, not %0d"),
+            ("PORT_COUNT", f"< {cards.n_ports}", f"at least {cards.n_ports}, not %0d"),
+            (f"APP_AXIS_{self.tap.upper()}_ENABLE", "== 0", "1, not %0d"),
+            ("AXIL_APP_CTRL_DATA_WIDTH", "!= 32", "32, not %0d"),
+            (f"{stem}_TX_USER_WIDTH", f"> {tag}", f"at most {tag}, not %0d"),
+            (f"{stem}_RX_USER_WIDTH", f"> {stamp}", f"at most {stamp}, not %0d"),
+            *cards.rules,
+        ]
+        lines = ["// check configuration", "initial begin"]
+        for name, wrong, right in rules:
+            lines += [
+                f"    if ({name} {wrong}) begin",
+                f'        $error("Error: {name} must be {right} (instance %m)", {name});',
+                "        $finish;",
+                "    end",
+            ]
+        return "\n".join([*lines, "end"])
+
+    @staticmethod
+    def _windows(cards):
+        """Registers: the window of each card, and their wires as vectors over the cards."""
+        pins, wires = ["    .clk(clk)", "    .rst(rst)"], []
+        for port in PORTS:
+            name = port.name.removeprefix("s_axil_app_ctrl_")
+            if name == port.name:
+                continue
+            pins.append(f"    .i_{name}({port.name})")
+            width = LITE[name] or cards.address_width
+            wires.append(f"wire [{cards.n_cards}*{width}-1:0] card_{name};")
+            pins += [
+                f"    .o{k}_{name}(card_{name}[{width * k} +: {width}])"
+                for k in range(cards.n_cards)
+            ]
+        body = ",\n".join(pins)
+        return "\n".join([*wires, f"gradnic_windows windows (\n{body}\n);"])
+
+
+def _declare(port):
+    span = "" if port.width == "1" else f"[{port.width}-1:0] "
+    return f"    {port.direction:6} wire {span}{port.name}"

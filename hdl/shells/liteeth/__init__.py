@@ -1,0 +1,1 @@
+"""The cards beside a LiteEth MAC."""

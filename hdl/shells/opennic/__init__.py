@@ -1,0 +1,1 @@
+"""The cards inside the boxes of OpenNIC."""

@@ -1,0 +1,138 @@
+"""An offload card with its memory beside it on the chip, and the host's way to that memory."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.card_memory import MEMORIES, OFFSET, PAGE_BITS, REGISTERS
+
+from ...axi.axi4 import ReadPort, WritePort
+from ...axi.axis import Lite
+from ...axi.register_bank import RegisterBank
+from ..common.axi4_ram import Axi4Ram
+from ..common.fan import LiteFan, side_by_side
+
+WINDOW = REGISTERS.window("words")
+PLACE_BITS = ceil_log2(WINDOW.n_bytes)  # of a byte address within a page
+
+
+class HostWindow(wiring.Component):
+    """Moves a window of one page over memories that lie one behind the other: no cycle.
+
+    Words behind the last memory read 0, are written nowhere, and are counted; all are answered
+    OKAY, as by `LiteFan`.
+
+    Parameters
+    ----------
+    n, size_bits : int
+        Memories, and bits of a byte address of each.
+
+    Members
+    -------
+    bus : In(Lite(log2(bytes of a page)))
+    page : In(16)
+        Must not change while an access is under way.
+    outside : Out(2)
+        High for one cycle per access behind the last memory: reads, writes.
+    o0, o1, ... : Out(Lite(size_bits))
+    """
+
+    def __init__(self, n, size_bits):
+        self.width = PAGE_BITS + PLACE_BITS
+        windows = side_by_side(n, size_bits, window_bits=size_bits)
+        self.fan = LiteFan(windows, address_width=self.width)
+        self.end = n << size_bits
+        super().__init__(
+            {
+                "bus": In(Lite(PLACE_BITS)),
+                "page": In(PAGE_BITS),
+                "outside": Out(2),
+                **{f"o{k}": Out(Lite(size_bits)) for k in range(n)},
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.fan = fan = self.fan
+        for name, member in Lite(PLACE_BITS).members.items():  # as the manager sees them
+            source, target = (self.bus, fan.i) if member.flow == Out else (fan.i, self.bus)
+            value = getattr(source, name)
+            if name in ("araddr", "awaddr"):
+                value = Cat(value, self.page)
+            m.d.comb += getattr(target, name).eq(value)
+        for k, channel in enumerate(("ar", "aw")):
+            taken = getattr(fan.i, f"{channel}valid") & getattr(fan.i, f"{channel}ready")
+            behind = getattr(fan.i, f"{channel}addr") >= self.end
+            m.d.comb += self.outside[k].eq(taken & behind)
+        for k in range(fan.n):
+            wiring.connect(m, getattr(fan, f"o{k}"), wiring.flipped(getattr(self, f"o{k}")))
+        return m
+
+
+class OnChipCard(wiring.Component):
+    """An offload `card` whose gradient and landing memory are each `n_kib` KiB of `Axi4Ram`.
+
+    Parameters
+    ----------
+    card : wiring.Component
+        With ports ``x_read`` and ``x_write`` for each x of
+        `gradnic.interface.card_memory.MEMORIES`.
+    n_kib : int
+        See `Axi4Ram`.
+
+    Members
+    -------
+    The card's own but its memory ports, and
+    memory : In(Lite)
+        Registers of `gradnic.interface.card_memory`.
+    words : In(Lite)
+        The window of that map.
+    """
+
+    def __init__(self, card, n_kib):
+        self.card = card
+        self.n_kib = n_kib
+        port = card.signature.members["gradient_read"].signature
+        self.rams = [
+            Axi4Ram(port.n_bytes, n_kib, address_width=port.address_width) for _ in MEMORIES
+        ]
+        kept = {
+            name: member
+            for name, member in card.signature.members.items()
+            if not (member.is_signature and isinstance(member.signature, ReadPort | WritePort))
+        }
+        self.kept = list(kept)
+        own = {"memory": In(Lite(REGISTERS.address_width)), "words": In(Lite(PLACE_BITS))}
+        super().__init__(kept | own)
+
+    @property
+    def windows(self):
+        """Where each port of registers and words stands: [(first byte, port)]."""
+        return [(0, self.bus), (OFFSET, self.memory), (OFFSET + WINDOW.offset, self.words)]
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.card = card = self.card
+        m.submodules.bank = bank = RegisterBank(REGISTERS)
+        m.submodules.window = window = HostWindow(len(MEMORIES), self.rams[0].size_bits)
+        for name in self.kept:
+            inner, outer, member = getattr(card, name), getattr(self, name), self.signature.members
+            if member[name].is_signature:
+                wiring.connect(m, inner, wiring.flipped(outer))
+            else:
+                m.d.comb += inner.eq(outer) if member[name].flow == In else outer.eq(inner)
+        wiring.connect(m, wiring.flipped(self.memory), bank.bus)
+        wiring.connect(m, wiring.flipped(self.words), window.bus)
+        for k, (name, ram) in enumerate(zip(MEMORIES, self.rams, strict=True)):
+            m.submodules[name] = ram
+            wiring.connect(m, getattr(card, f"{name}_read"), ram.read)
+            wiring.connect(m, getattr(card, f"{name}_write"), ram.write)
+            wiring.connect(m, getattr(window, f"o{k}"), ram.words)
+        m.d.comb += [
+            bank.size.kib.eq(self.n_kib),
+            window.page.eq(bank.page.number),
+            bank.outside.eq(window.outside[0] + window.outside[1]),
+            bank.refused.eq(sum(bit for ram in self.rams for bit in ram.refused)),
+        ]
+        return m

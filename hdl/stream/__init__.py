@@ -1,0 +1,1 @@
+"""Streams: beats, slices, queues and width converters, of any payload."""

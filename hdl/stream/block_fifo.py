@@ -1,0 +1,189 @@
+"""Queue on block RAM: the ring that the block and packet FIFOs share, and the block FIFO.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..primitive.block_ram import BlockRAM
+from .fifo import FIFO
+
+N_CREDITS = 8  # beats between the read address and the output; 5 sustain one beat per cycle
+
+
+def _thermometer(count, n):
+    """Bit k of n says that `count` is more than k; n is 3 or 4. Written out, to avoid carries."""
+    four = count[2:].any()
+    bits = (four | count[:2].any(), four | count[1], four | count[:2].all(), four)
+    return Cat(bits[:n])
+
+
+class Ring(wiring.Component):
+    """Ring buffer on block RAM whose writer commits or discards what it wrote.
+
+    Beats are written behind a mark; `commit` moves the mark behind the beat taken in the same
+    cycle, `discard` takes the writer back to the mark, the beat of that cycle included. Only
+    beats before the mark leave. Latency 7 cycles from a committed beat to its offer; 1 beat per
+    cycle in and out. When all slots hold beats, ``i.ready`` is low until one has left; the freed
+    slot is usable 4 cycles later. Beats that are not committed stay forever: a user that may fill
+    the ring without committing must discard (`PacketFIFO` does).
+
+    All decisions are made on registered, two cycles old distances between pointers, kept as
+    thermometers and corrected by what was pushed or issued since: no carry chain is in a ready
+    path.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of both streams.
+    depth : int
+        Least number of beats; rounded up to a power of two, 4 to 16384.
+    never_full : bool
+        The user lets in at most ``depth`` beats; ``i.ready`` is 1 always.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(shape))
+    commit, discard : In(1), In(1)
+        Count in a cycle in which ``i`` transfers; not both.
+    """
+
+    def __init__(self, shape, depth, *, never_full=False):
+        if not 1 <= depth <= 16384:
+            raise ValueError(f"depth must be 1 to 16384, not {depth!r}")
+        self.shape = shape
+        self.never_full = never_full
+        self.n_slots = max(4, 2 ** ceil_log2(depth))
+        pointer = range(2 * self.n_slots)
+        self.head = Signal(pointer)  # next slot to write
+        self.mark = Signal(pointer)  # first slot not committed
+        self.tail = Signal(pointer)  # next slot to read
+        self.free = Signal(pointer, init=self.n_slots)  # slots, one cycle old
+        self.whole = Signal(pointer)  # committed beats not issued (mark - tail), one cycle old
+        self.room = Signal(4, init=-1)  # bit k: more than k free slots, two cycles old
+        self.waiting = Signal(3)  # bit k: more than k committed beats, two cycles old
+        self.pushed = Signal(2)  # bit k: pushed k + 1 cycles ago
+        self.issued = Signal(2)  # bit k: read address issued k + 1 cycles ago
+        self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
+        # A copy of tail, for the many block RAMs of a wide word.
+        self.read_addr = Signal(range(self.n_slots), attrs={"keep_register": 1})
+        self.written = Signal(shape, reset_less=True)
+        self.write_addr = Signal(range(self.n_slots), reset_less=True)
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "commit": In(1),
+                "discard": In(1),
+                "o": Out(stream.Signature(shape)),
+            }
+        )
+        self.ram = BlockRAM(Shape.cast(shape).width, self.n_slots)
+        self.prefetch = FIFO(shape, N_CREDITS, never_full=True)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = self.ram
+        m.submodules.prefetch = prefetch = self.prefetch
+        wiring.connect(m, prefetch.o, wiring.flipped(self.o))
+
+        push = Signal()
+        after = Signal.like(self.head)
+        m.d.comb += [push.eq(self.i.valid & self.i.ready), after.eq(self.head + 1)]
+        with m.If(push):
+            m.d.sync += self.head.eq(Mux(self.discard, self.mark, after))
+            with m.If(self.commit):
+                m.d.sync += self.mark.eq(after)
+        # One register between the input and the many block RAMs of a wide word.
+        m.d.sync += [
+            self.pushed.eq(Cat(push, self.pushed)),
+            self.written.eq(self.i.p),
+            self.write_addr.eq(self.head),
+        ]
+        m.d.comb += [
+            ram.write_en.eq(self.pushed[0]),
+            ram.write_addr.eq(self.write_addr),
+            ram.write_data.eq(self.written),
+        ]
+
+        p, (q, r) = push, self.pushed
+        if self.never_full:
+            m.d.comb += self.i.ready.eq(1)
+        else:
+            m.d.sync += [
+                self.free.eq((self.tail ^ self.n_slots) - self.head),
+                self.room.eq(_thermometer(self.free, 4)),
+                self.i.ready.eq(
+                    self.room[3]
+                    | (self.room[2] & ~(p & q & r))
+                    | (self.room[1] & ~((p & q) | (p & r) | (q & r)))
+                    | (self.room[0] & ~(p | q | r))
+                ),
+            ]
+
+        issue = Signal()
+        may_issue = Signal()
+        refund = Signal()
+        m.d.sync += [
+            self.whole.eq(self.mark - self.tail),
+            self.waiting.eq(_thermometer(self.whole, 3)),
+            self.issued.eq(Cat(issue, self.issued)),
+        ]
+        m.d.comb += [
+            may_issue.eq(
+                self.waiting[2]
+                | (self.waiting[1] & ~self.issued.all())
+                | (self.waiting[0] & ~self.issued.any())
+            ),
+            issue.eq(self.credits[0] & may_issue),
+            refund.eq(self.o.valid & self.o.ready),
+            ram.read_addr.eq(self.read_addr),
+            prefetch.i.valid.eq(self.issued[1]),
+            Value.cast(prefetch.i.p).eq(ram.read_data),
+        ]
+        with m.If(issue):
+            m.d.sync += [self.tail.eq(self.tail + 1), self.read_addr.eq(self.read_addr + 1)]
+        with m.If(issue & ~refund):
+            m.d.sync += self.credits.eq(self.credits[1:])
+        with m.Elif(refund & ~issue):
+            m.d.sync += self.credits.eq(Cat(1, self.credits))
+        return m
+
+
+class BlockFIFO(wiring.Component):
+    """Queue on block RAM: 1 beat per cycle, `latency` cycles from its taking to its offer.
+
+    Holds at least ``depth`` beats, and up to 8 more on their way out. When full, ``i.ready`` is
+    low; nothing is ever lost.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of both streams.
+    depth : int
+        Beats, 1 to 16384; rounded up to a power of two, at least 4.
+    never_full : bool
+        See `Ring`.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(shape))
+    """
+
+    latency = 7
+
+    def __init__(self, shape, depth, *, never_full=False):
+        self.shape = shape
+        self.depth = depth
+        self.ring = Ring(shape, depth, never_full=never_full)
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ring = ring = self.ring
+        wiring.connect(m, wiring.flipped(self.i), ring.i)
+        wiring.connect(m, ring.o, wiring.flipped(self.o))
+        m.d.comb += ring.commit.eq(1)
+        return m

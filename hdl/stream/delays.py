@@ -1,0 +1,57 @@
+"""Values a number of cycles later, and copies of registers.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Signal, Value
+from amaranth.lib import data
+
+from .slice import Slice
+
+
+def delayed(m, value, cycles, *, name="delayed"):
+    """`value` as it was `cycles` cycles ago, through registers without reset; of the same shape."""
+    shape = value.shape() if isinstance(value, data.View) else Value.cast(value).shape()
+    for k in range(cycles):
+        register = Signal(shape, name=f"{name}{k}", reset_less=True)
+        m.d.sync += register.eq(value)
+        value = register
+    return value
+
+
+def step(m, name, source, shape):
+    """One more register stage of a stream: returns (payload to fill from source.p, its output).
+
+    The caller drives the payload combinationally; valid and ready are connected here.
+    """
+    m.submodules[name] = part = Slice(shape)
+    m.d.comb += [part.i.valid.eq(source.valid), source.ready.eq(part.i.ready)]
+    return part.i.p, part.o
+
+
+def delayed_flag(m, flag, cycles, *, name="flag"):
+    """One-bit `flag` as it was `cycles` cycles ago, 0 after reset."""
+    for k in range(cycles):
+        register = Signal(name=f"{name}{k}")
+        m.d.sync += register.eq(flag)
+        flag = register
+    return flag
+
+
+def registers(m, flags, values, k):
+    """({name: `delayed_flag`}, {name: `delayed`}) of a beat's signals, in its register `k`."""
+    return (
+        {name: delayed_flag(m, flag, 1, name=f"{name}_at{k}") for name, flag in flags.items()},
+        {name: delayed(m, value, 1, name=f"{name}_at{k}") for name, value in values.items()},
+    )
+
+
+def copied(m, value, n, *, name="copy"):
+    """`n` registers that hold `value` of the cycle before, and that synthesis keeps apart."""
+    copies = []
+    for k in range(n):
+        shape = Value.cast(value).shape()
+        copy = Signal(shape, name=f"{name}_copy{k}", attrs={"keep_register": 1})
+        m.d.sync += copy.eq(value)
+        copies.append(copy)
+    return copies

@@ -1,0 +1,124 @@
+"""Small FIFO in LUT RAM.
+
+Plumbing: no golden model of its own.
+"""
+
+from functools import cached_property
+
+from amaranth.hdl import Module, Mux, Shape, Signal, Value
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .steering import copies, moved, steered
+
+
+class FIFO(wiring.Component):
+    """Queue of ``depth`` beats, plus one in the output register: 1 beat per cycle.
+
+    A beat taken in cycle t is offered in cycle t + `latency` at the earliest. When ``depth`` beats
+    wait behind the output register, ``i.ready`` is low from the next cycle on; nothing is lost.
+    The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
+    without a comparison. It is one cycle old: ``o.ready`` comes late and reaches one flag of it,
+    not every bit.
+
+    Parameters
+    ----------
+    shape : shape-like
+        Payload of both streams.
+    depth : int
+        Beats, 2 to 64; 16 and below take the same LUT RAM on an ECP5.
+    never_full : bool
+        The user lets in at most ``depth`` beats. ``i.ready`` is 1 always, and the count takes one
+        LUT less.
+    half_rate : bool
+        A beat leaves every second cycle at most: ``o.ready`` reaches no clock enable of the data.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(shape))
+    """
+
+    latency = 2
+
+    def __init__(self, shape, depth, *, never_full=False, half_rate=False):
+        if not 2 <= depth <= 64:
+            raise ValueError(f"depth must be 2 to 64, not {depth!r}")
+        self.shape = shape
+        self.depth = depth
+        self.never_full, self.half_rate = never_full, half_rate
+        kept = {"keep_register": 1}  # of queues that work in step, each has its own
+        self.waiting = Signal(attrs=kept)  # there are beats in the memory
+        self.free = Signal(init=1, attrs=kept)  # fewer than depth
+        self.occupied = Signal(depth, attrs=kept)  # bit k: more than k, one cycle ago
+        self.pushed, self.popped = Signal(attrs=kept), Signal(attrs=kept)  # and what came and went
+        self.head = Signal(range(depth), attrs=kept)  # next slot to write
+        self.tail = Signal(range(depth), attrs=kept)  # next slot to read
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self.valids = copies(self.o.p, "valid")
+
+    @cached_property
+    def array(self):
+        """The memory; a proof may add a read port to it before elaboration."""
+        # Yosys 0.70 would make slow block RAM of a deep one: 4.3 ns from clock to data
+        return memory.Memory(
+            shape=Shape.cast(self.shape).width,
+            depth=self.depth,
+            init=[],
+            attrs={"ram_style": "distributed"},
+        )
+
+    @cached_property
+    def _ports(self):
+        return self.array.write_port(), self.array.read_port(domain="comb")
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.array = self.array
+        write, read = self._ports
+        push = Signal()
+        pop = Signal()
+        waiting = self.waiting
+        m.d.comb += [
+            self.i.ready.eq(self.free),
+            push.eq(self.i.valid & self.free),
+            pop.eq(waiting & self._moves(self.o.valid)),
+            write.en.eq(self.free),  # the slot is not in use: `valid` need not be on this path
+            write.addr.eq(self.head),
+            write.data.eq(self.i.p),
+            read.addr.eq(self.tail),
+        ]
+
+        def after(pointer):
+            wraps = 2 ** len(pointer) != self.depth
+            return Mux(pointer == self.depth - 1, 0, pointer + 1) if wraps else pointer + 1
+
+        with m.If(push):
+            m.d.sync += self.head.eq(after(self.head))
+        with m.If(pop):
+            m.d.sync += self.tail.eq(after(self.tail))
+        now = moved(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
+        m.d.sync += [
+            self.pushed.eq(push),
+            self.popped.eq(pop),
+            self.occupied.eq(now),
+            self.waiting.eq(push | now[1] | (waiting & ~pop)),
+        ]
+        if not self.never_full:
+            full = (push & ~pop & now[self.depth - 2]) | (~self.free & ~pop)
+            m.d.sync += self.free.eq(~full)
+        out, first = Value.cast(self.o.p), self.valids[0]
+        # written out: `o.ready` does not pass the clock enables on its way to the flags
+        takes = waiting & ~first if self.half_rate else waiting
+        now_valid = takes | (first & ~self.o.ready)
+        for (start, stop), valid in zip(steered(len(out)), self.valids, strict=True):
+            held = Signal(stop - start, name=f"held{start}", reset_less=True)
+            m.d.comb += out[start:stop].eq(held)
+            m.d.sync += valid.eq(now_valid)
+            with m.If(self._moves(valid)):
+                m.d.sync += held.eq(read.data[start:stop])
+        m.d.comb += self.o.valid.eq(first)
+        return m
+
+    def _moves(self, valid):
+        """The output register takes what comes next."""
+        return ~valid if self.half_rate else self.o.ready | ~valid

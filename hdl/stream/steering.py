@@ -1,0 +1,46 @@
+"""Wide registers by chunks: copies of what steers them, so that no net drives too many.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Cat, Signal, Value
+
+CHUNK = 128  # bits of payload that one register steers: a wider fan-out costs 0.7 ns on an ECP5
+
+
+def chunks(width, size=CHUNK):
+    """Ranges (start, stop) of at most `size` bits that cover `width` bits."""
+    return [(start, min(start + size, width)) for start in range(0, width, size)] or [(0, 0)]
+
+
+def steered(width):
+    """`chunks`, where there are several behind an empty one.
+
+    The registers of the first are for the users of a flag: the gates behind those that steer wide
+    data stand in the middle of it, far from everything else.
+    """
+    ranges = chunks(width)
+    return [(0, 0), *ranges] if len(ranges) > 1 else ranges
+
+
+def copies(payload, name, init=0):
+    """One register for each range of `steered`; all always agree, and synthesis keeps them.
+
+    A register that Yosys may merge with its copies is no use: see `gradnic.fpga.flow` for the
+    attribute.
+    """
+    return [
+        Signal(name=f"{name}{stop}", init=init, attrs={"keep_register": 1})
+        for _, stop in steered(len(Value.cast(payload)))
+    ]
+
+
+def moved(thermometer, up, down):
+    """A thermometer (bit k: more than k) after one step up or down, not both.
+
+    One LUT of five inputs a bit. Written with two conditions it would become a wide clock enable,
+    behind three LUT more.
+    """
+    below, above = Cat(1, thermometer[:-1]), Cat(thermometer[1:], 0)
+    n = len(thermometer)
+    return above | (thermometer & ~down.replicate(n)) | (below & up.replicate(n))

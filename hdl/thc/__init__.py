@@ -1,0 +1,1 @@
+"""The THC worker: norm, encoder, decoder."""

@@ -1,0 +1,246 @@
+"""THC worker, way up, second pass: floats and agreed norms in, packed indices out."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..primitive.block_ram import Bank
+from ..stream.admission import Room
+from ..stream.block_fifo import BlockFIFO
+from ..stream.delays import copied, delayed, delayed_flag
+from ..stream.late_queue import LateQueue
+from .bit_packer import BitPacker
+from .hadamard import Hadamard, check_shape
+from .quantize import Cell, Quantize
+from .scale import F, Factor, Reciprocal, Scale
+from .shared_random import BlockHash, Hashes, RandomBytes, Signs
+
+Block = data.StructLayout({"word": 32, "number": 32, "silent": 1})
+Seeds = data.StructLayout({"scale": Factor, "hashes": Hashes})
+NEAR = 4  # lanes that share a register of what all must know
+
+
+class ThcEncoder(wiring.Component):
+    """Scale, rotate, quantize and pack: `lanes` floats per cycle, blocks back to back.
+
+    Twin of `gradnic.models.thc.Worker.encode`. A block starts once its entry in `blocks` and its
+    floats are there. Everything inside runs free; beats are let in only while there is room for
+    all that may come out, so that a stalled output stalls the input and loses nothing. Before the
+    first block under a new ``random_key``, pulse ``rekey`` and wait for ``busy`` to fall.
+
+    Parameters
+    ----------
+    lanes : int
+        Floats per cycle: 4, 8, 16 or 32.
+    block : int
+        Largest block: 64, 256, 1024 or 4096.
+
+    Members
+    -------
+    log4, tensor, bits : In(2), In(1), In(4)
+        log4(B) - 3; one factor for the whole tensor instead of norms; bits of an index, 1 to 8.
+    t_fixed, unit : In(10), In(23)
+        See `Quantize`.
+    write_en, write_addr, write_data : In(1), In(8), In(Cell)
+        The table, all lanes at once.
+    random_key, sign_key, tensor_hash : In(32)
+        See `BlockHash`. All of these may change only while nothing is inside.
+    rekey, busy : In(1), Out(1)
+    blocks : In(stream.Signature(Block))
+        The agreed norm (or the factor S), the block's number in the tensor, and whether this
+        worker must keep silent (its own norm exceeds the agreed one).
+    floats : In(stream.Signature(32 * lanes))
+    indices : Out(stream.Signature(8 * lanes))
+        `lanes` bytes a beat, most significant bit first; B * bits / (8 * lanes) beats a block.
+    """
+
+    def __init__(self, lanes, *, block=1024):
+        check_shape(lanes, block)
+        self.lanes, self.block = lanes, block
+        self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way
+        self.depth = 2 ** ceil_log2(block // lanes + 160)  # beats inside
+        half = (block.bit_length() - 1) // 2
+        in_width = half + F + 2
+        self.rotate = Hadamard(
+            lanes, block, in_width=in_width, width=in_width + block.bit_length() - 1
+        )
+        super().__init__(
+            {
+                "log4": In(2),
+                "tensor": In(1),
+                "bits": In(4),
+                "t_fixed": In(10),
+                "unit": In(23),
+                "write_en": In(1),
+                "write_addr": In(8),
+                "write_data": In(Cell),
+                "random_key": In(32),
+                "sign_key": In(32),
+                "tensor_hash": In(32),
+                "rekey": In(1),
+                "busy": Out(1),
+                "blocks": In(stream.Signature(Block)),
+                "floats": In(stream.Signature(32 * lanes)),
+                "indices": Out(stream.Signature(8 * lanes)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lanes = self.lanes
+        seeds = self._seeds(m)
+        m.submodules.room = room = Room(self.depth, largest=2)
+        m.submodules.packed = packed = BlockFIFO(8 * lanes, self.depth + 8)
+
+        # a beat is let in if its block's seeds are there; they are taken with its last
+        beat = Signal(range(max(2, self.block // lanes)))
+        before_last = Signal.like(beat)
+        at_first, at_last = Signal(init=1), Signal()
+        m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
+        goes, may_go = Signal(), Signal()
+        m.d.comb += [
+            may_go.eq(seeds.available & room.open & ~self.busy),
+            goes.eq(self.floats.valid & may_go),
+            self.floats.ready.eq(may_go),
+            room.take.eq(goes),
+            seeds.take.eq(goes & at_last),
+        ]
+        with m.If(goes):
+            m.d.sync += [
+                beat.eq(Mux(at_last, 0, beat + 1)),
+                at_first.eq(at_last),
+                at_last.eq(~at_last & (beat == before_last)),
+            ]
+        valid = delayed_flag(m, goes, 2, name="valid")
+        first = delayed(m, at_first, 2, name="first")
+        words = delayed(m, self.floats.payload, 2, name="word")
+        now = data.View(Seeds, seeds.word)
+
+        m.submodules.random = random = RandomBytes(lanes)
+        m.submodules.signs = signs = Signs(lanes)
+        m.d.comb += [
+            random.key.eq(self.random_key),
+            random.rekey.eq(self.rekey),
+            self.busy.eq(random.busy),
+            random.valid.eq(valid),
+            random.first.eq(first),
+            random.h1.eq(now.hashes.h1),
+            random.h2.eq(now.hashes.h2),
+            signs.valid.eq(valid),
+            signs.first.eq(first),
+            signs.sign_word.eq(now.hashes.sign_word),
+        ]
+
+        rotate = self.rotate
+        m.submodules.rotate = rotate
+        m.d.comb += [
+            rotate.log4.eq(self.log4),
+            rotate.i.valid.eq(delayed_flag(m, valid, signs.latency + Scale.latency, name="scales")),
+        ]
+        n_near = -(-lanes // NEAR)
+        log4 = copied(m, self.log4, 2 * n_near, name="log4")
+        words = delayed(m, words, signs.latency, name="words")
+        factor = delayed(m, now.scale, signs.latency, name="factor")
+        factor = data.View(Factor, factor)
+        for lane in range(lanes):
+            m.submodules[f"scale{lane}"] = scale = Scale()
+            m.d.comb += [
+                scale.log4.eq(log4[lane // NEAR]),
+                scale.word.eq(words.word_select(lane, 32)),
+                scale.factor.eq(factor.factor),
+                scale.offset.eq(factor.offset),
+                scale.negate.eq(signs.signs[lane]),
+                rotate.i.payload[lane].eq(scale.o),
+            ]
+
+        middle = Signal(8, reset_less=True)
+        m.d.sync += middle.eq(1 << (self.bits - 1)[:3])
+        dice = self._dice(m, random, delayed(m, now.scale.silent, random.latency, name="silent"))
+        after = Quantize.latency - Quantize.random_lag
+        silent = delayed(m, dice[-1], after - 1, name="hushed")
+        m.submodules.packer = packer = BitPacker(lanes)
+        m.d.comb += [
+            packer.bits.eq(self.bits),
+            packer.valid.eq(
+                delayed_flag(m, rotate.o.valid, Quantize.latency + 1, name="quantized")
+            ),
+        ]
+        for lane in range(lanes):
+            # named by its first bit, so that block RAM of neighbors finds its places together
+            m.submodules[f"part{8 * lane}"] = quantize = Quantize(len(rotate.o.payload[lane]))
+            (hushed,) = copied(m, silent, 1, name=f"hushed{lane}_")
+            value = Signal(8, name=f"value{lane}", reset_less=True)
+            m.d.comb += [
+                quantize.log4.eq(log4[n_near + lane // NEAR]),
+                quantize.t_fixed.eq(self.t_fixed),
+                quantize.unit.eq(self.unit),
+                quantize.write_en.eq(self.write_en),
+                quantize.write_addr.eq(self.write_addr),
+                quantize.write_data.eq(self.write_data),
+                quantize.i.eq(rotate.o.payload[lane]),
+                quantize.random.eq(dice.word_select(lane, 8)),
+                packer.values[lane].eq(value),
+            ]
+            m.d.sync += value.eq(Mux(hushed, middle, quantize.o))
+        m.d.comb += [
+            packed.i.valid.eq(packer.done),
+            packed.i.payload.eq(packer.octets),
+            room.give.eq(packer.merged + (packed.o.valid & packed.o.ready)),
+        ]
+        wiring.connect(m, packed.o, wiring.flipped(self.indices))
+        return m
+
+    def _dice(self, m, random, silent):
+        """The random bytes of each rotated beat, and `silent`, when the quantizers want them.
+
+        They come in the order of beats, and always long before the transform's end.
+        """
+        early = Quantize.random_lag - Bank.latency
+        m.submodules.dice = dice = Bank(8 * self.lanes + 1, self.depth)
+        thrown, used = Signal(range(self.depth)), Signal(range(self.depth))
+        with m.If(random.done):
+            m.d.sync += thrown.eq(thrown + 1)
+        with m.If(delayed_flag(m, self.rotate.o.valid, early, name="throws")):
+            m.d.sync += used.eq(used + 1)
+        m.d.comb += [
+            dice.write_en.eq(random.done),
+            dice.write_addr.eq(thrown),
+            dice.write_data.eq(Cat(random.octets, silent)),
+            dice.read_addr.eq(used),
+        ]
+        return dice.read_data
+
+    def _seeds(self, m):
+        """Queue of what the blocks to come need: their factors and the seeds of their dice."""
+        m.submodules.seeds = seeds = LateQueue(Seeds.size, self.n_seeds)
+        m.submodules.seeds_room = room = Room(self.n_seeds)
+        m.submodules.hash = hashes = BlockHash()
+        m.submodules.reciprocal = reciprocal = Reciprocal()
+        takes = Signal()
+        m.d.comb += [
+            takes.eq(self.blocks.valid & room.open),
+            self.blocks.ready.eq(room.open),
+            room.take.eq(takes),
+            room.give.eq(seeds.take),
+            hashes.random_key.eq(self.random_key),
+            hashes.sign_key.eq(self.sign_key),
+            hashes.tensor_hash.eq(self.tensor_hash),
+            hashes.valid.eq(takes),
+            hashes.block.eq(self.blocks.p.number),
+            reciprocal.log4.eq(self.log4),
+            reciprocal.tensor.eq(self.tensor),
+            reciprocal.valid.eq(takes),
+            reciprocal.word.eq(self.blocks.p.word),
+        ]
+        later = hashes.latency - reciprocal.latency
+        scale = data.View(Factor, delayed(m, reciprocal.result, later, name="scale"))
+        silent = delayed(m, self.blocks.p.silent, hashes.latency, name="told")
+        entry = data.View(Seeds, seeds.i.payload)
+        m.d.comb += [
+            seeds.i.valid.eq(hashes.done),
+            entry.hashes.eq(hashes.hashes),
+            entry.scale.eq(scale),
+            entry.scale.silent.eq(scale.silent | silent),
+        ]
+        return seeds

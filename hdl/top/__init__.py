@@ -1,0 +1,1 @@
+"""The tops that `gradnic verilog` writes, and how they are written."""

@@ -1,0 +1,1 @@
+"""Bounded-loss transport: sender, receiver, importance, spraying, pacing, queues (DLCP)."""

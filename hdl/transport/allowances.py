@@ -1,0 +1,48 @@
+"""What each neighbor may still lose of a round."""
+
+from amaranth.hdl import Module, Mux
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .records import BYTES_WIDTH, N_NEIGHBORS, Allowance
+
+
+class Allowances(wiring.Component):
+    """A number for each neighbor; what is left of it is written in the cycle of ``spend``.
+
+    Plumbing of `Receiver`, which is what has a golden model.
+
+    Members
+    -------
+    write : In(Allowance)
+        Not in a cycle of ``spend``.
+    neighbor, bytes : In, Out
+        Read in the same cycle.
+    spend, left : In(1), In(BYTES_WIDTH)
+        What the neighbor has from the next cycle on.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "write": In(Allowance),
+                "neighbor": In(ceil_log2(N_NEIGHBORS)),
+                "bytes": Out(BYTES_WIDTH),
+                "spend": In(1),
+                "left": In(BYTES_WIDTH),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.table = table = memory.Memory(shape=BYTES_WIDTH, depth=N_NEIGHBORS, init=[])
+        write, read = table.write_port(), table.read_port(domain="comb")
+        m.d.comb += [
+            read.addr.eq(self.neighbor),
+            self.bytes.eq(read.data),
+            write.en.eq(self.write.enable | self.spend),
+            write.addr.eq(Mux(self.spend, self.neighbor, self.write.index)),
+            write.data.eq(Mux(self.spend, self.left, self.write.bytes)),
+        ]
+        return m

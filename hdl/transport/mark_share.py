@@ -1,0 +1,83 @@
+"""Share of packets that came with congestion marks, by neighbor, since it was last told."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.delays import delayed
+from .records import N_NEIGHBORS
+
+COUNT = 12  # bits: up to 4095 packets count
+
+
+class MarkShare(wiring.Component):
+    """Counts packets and marks; ``share`` is right 11 cycles after a packet came.
+
+    As `gradnic.models.offload` counts, but for packets beyond the 4095th.
+
+    Members
+    -------
+    neighbor : In(4)
+        Who sent the packet, or is told; the same from the packet to the answer.
+    came, marked : In(1)
+        A pulse for a packet, in every second cycle at most, and whether it has CE.
+    told : In(1)
+        A pulse when the share has been told, at least 3 cycles behind the packet: counting starts
+        anew.
+    share : Out(8)
+        In 1/256, at most 255.
+    known : Out(1)
+        ``share`` is right.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "neighbor": In(ceil_log2(N_NEIGHBORS)),
+                "came": In(1),
+                "marked": In(1),
+                "told": In(1),
+                "share": Out(8),
+                "known": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        count = data.StructLayout({"packets": COUNT, "marked": COUNT})
+        m.submodules.counts = table = memory.Memory(shape=count, depth=N_NEIGHBORS, init=[])
+        write, read = table.write_port(), table.read_port(domain="comb")
+        known, new = Signal(count, reset_less=True), Signal(count, reset_less=True)
+        came, marked = Signal(), Signal()  # a cycle later, with what was known
+        full = known.packets.all()
+        counted = Signal()  # two, with what is known now
+        who = delayed(m, self.neighbor, 2, name="who")  # of whom that is
+        m.d.sync += [
+            came.eq(self.came),
+            marked.eq(self.marked),
+            known.eq(Mux(counted & (who == self.neighbor), new.as_value(), read.data)),
+            counted.eq(came),
+            new.packets.eq(known.packets + ~full),
+            new.marked.eq(known.marked + (~full & marked)),
+        ]
+        left = Signal(range(9))  # bits of the quotient to come
+        rest, whole = Signal(COUNT + 1, reset_less=True), Signal(COUNT, reset_less=True)
+        twice, fits = rest << 1, Signal()
+        m.d.comb += [
+            read.addr.eq(self.neighbor),
+            write.addr.eq(who),
+            write.en.eq(counted | self.told),
+            write.data.eq(Mux(self.told, 0, new.as_value())),
+            fits.eq(twice >= whole),
+            self.known.eq(~(self.came | came | counted) & (left == 0)),
+        ]
+        with m.If(counted):
+            m.d.sync += [rest.eq(new.marked), whole.eq(new.packets), left.eq(8)]
+        with m.Elif(left != 0):
+            m.d.sync += [
+                rest.eq(Mux(fits, twice - whole, twice)),
+                self.share.eq(Cat(fits, self.share)),
+                left.eq(left - 1),
+            ]
+        return m

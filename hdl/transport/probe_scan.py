@@ -1,0 +1,81 @@
+"""What the range of a PROBE lacks: seen packet by packet, then weighed by the leaves behind it."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .records import BODY, BYTES_WIDTH, ELEMS_WIDTH, RUN
+
+
+class ProbeScan(wiring.Component):
+    """Sums the bytes that are missing, and writes the body of a BITMAP.
+
+    Plumbing: no golden model of its own.
+
+    Members
+    -------
+    start, first_bit : In(1), In(3)
+        A new range, whose first packet is this bit of the body; the bits before it are 1.
+    sees, closed, elems : In(1), In(1), In(ELEMS_WIDTH)
+        The next packet of the range: whether it is closed, and its elements.
+    weighs, leaves, thc : In(1), In(8), In(1)
+        The range is through: what is missing is multiplied by the leaves that it stands for, a bit
+        of them per cycle. An element has 4 bytes, with THC half a byte.
+    busy : Out(1)
+        That is under way.
+    lacks, lost : Out(1), Out(BYTES_WIDTH)
+        Something is missing, a cycle late; its bytes, times the leaves.
+    body : Out(8 * BODY)
+        Bit k is 1 for a packet that is closed.
+    """
+
+    start: In(1)
+    first_bit: In(3)
+    sees: In(1)
+    closed: In(1)
+    elems: In(ELEMS_WIDTH)
+    weighs: In(1)
+    leaves: In(8)
+    thc: In(1)
+    busy: Out(1)
+    lacks: Out(1)
+    lost: Out(BYTES_WIDTH)
+    body: Out(8 * BODY)
+
+    def elaborate(self, platform):
+        m = Module()
+        missing = Signal(range(RUN << ELEMS_WIDTH), reset_less=True)
+        leaves = Signal(8)
+        shifted, lost = (Signal(BYTES_WIDTH, name=n, reset_less=True) for n in ("shifted", "lost"))
+        body = Signal(8 * BODY, reset_less=True)
+        bit = Signal(range(8 * BODY), reset_less=True)
+        m.d.comb += [
+            self.busy.eq(leaves != 0),
+            self.lost.eq(lost),
+            self.body.eq(body),
+        ]
+        with m.If(self.start):
+            m.d.sync += [
+                missing.eq(0),
+                body.eq(Cat(self.first_bit > k for k in range(7))),
+                bit.eq(self.first_bit),
+            ]
+        sees, closed = Signal(), Signal(reset_less=True)  # a cycle later: tables are slow
+        elems = Signal.like(self.elems, reset_less=True)
+        m.d.sync += [sees.eq(self.sees), closed.eq(self.closed), elems.eq(self.elems)]
+        with m.If(sees):
+            m.d.sync += [
+                missing.eq(missing + Mux(closed, 0, elems)),
+                body.bit_select(bit, 1).eq(closed),
+                bit.eq(bit + 1),
+            ]
+        m.d.sync += [leaves.eq(leaves >> 1), shifted.eq(shifted << 1), self.lacks.eq(missing != 0)]
+        with m.If(leaves[0]):
+            m.d.sync += lost.eq(lost + shifted)
+        with m.If(self.weighs):
+            m.d.sync += [
+                leaves.eq(self.leaves),
+                shifted.eq(Mux(self.thc, missing >> 1, missing << 2)),
+                lost.eq(0),
+            ]
+        return m

@@ -1,0 +1,199 @@
+"""Cuts the messages of a schedule into runs of packets, which are sent and repaired as one."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..primitive.target import one_hot
+from .packet_walk import LATENCY, PacketWalk, Place
+from .records import CHUNK_WIDTH, N_NEIGHBORS, NUMBER_WIDTH, OFFSET_WIDTH, RUN, Round
+
+Run = data.StructLayout(
+    {
+        "ph": 1,
+        "terminal": 1,
+        "flow": 13,
+        "neighbor": ceil_log2(N_NEIGHBORS),
+        "wait": 8,
+        "place": Place,
+        "n_less_1": ceil_log2(RUN),
+    }
+)
+"""Consecutive packets of one chunk to one neighbor."""
+
+
+class RunSplitter(wiring.Component):
+    """Cuts messages into runs: 4 cycles a packet, after 14 cycles per message.
+
+    Plumbing: no golden model of its own.
+
+    A message to several peers becomes runs to each, one peer after the other; a terminal one
+    becomes runs to nobody.
+
+    Members
+    -------
+    round : In(Round)
+    peers : In(ArrayLayout(4, n_peers))
+        Neighbor that each peer index of a row means.
+    messages : In(stream.Signature(message))
+        As of `gradnic.hdl.schedule.scheduler.Scheduler`.
+    runs : Out(stream.Signature(Run))
+    left : Out(stream.Signature(CHUNK_WIDTH))
+        Chunks of reduce messages, once each.
+    busy : Out(1)
+        A message was taken and not all of its runs.
+    """
+
+    def __init__(self, message, n_peers):
+        self.message = message
+        neighbor = ceil_log2(N_NEIGHBORS)
+        super().__init__(
+            {
+                "round": In(Round),
+                "peers": In(data.ArrayLayout(neighbor, n_peers)),
+                "messages": In(stream.Signature(message)),
+                "runs": Out(stream.Signature(Run)),
+                "left": Out(stream.Signature(CHUNK_WIDTH)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.walk = walk = PacketWalk()
+        cut = self.round.geometry
+        message = Signal(self.message, reset_less=True)
+        n_sends = len(message.sends)
+        to_do = Signal(n_sends)  # sends without runs yet
+        first, place = Signal(Place, reset_less=True), Signal(Place, reset_less=True)
+        n_packets, left = Signal(NUMBER_WIDTH, reset_less=True), Signal(NUMBER_WIDTH)
+        bits = Signal(range(CHUNK_WIDTH + 1))
+        rest = Signal(CHUNK_WIDTH, reset_less=True)  # bits of the chunk number not used yet
+        count = Signal(CHUNK_WIDTH, reset_less=True)
+        unit = Signal(OFFSET_WIDTH, reset_less=True)  # 2^k chunks, as offset and as packets
+        packets = Signal(NUMBER_WIDTH, reset_less=True)
+        chunk = Signal(CHUNK_WIDTH, reset_less=True)
+        run = Signal(Run, reset_less=True)
+        # settled long before a run is offered: peers stand far away
+        peer = Signal.like(message.sends[0].peer, reset_less=True)
+        asked = Signal.like(peer, reset_less=True)
+        neighbor = Signal.like(run.neighbor, reset_less=True)
+        index = Signal(range(RUN))
+        stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
+        stands = Signal()  # stood == LATENCY
+        m.d.comb += [
+            walk.geometry.eq(cut),
+            walk.place.eq(place),
+            self.runs.p.eq(run),
+            self.left.p.eq(chunk),
+        ]
+        final = Signal(CHUNK_WIDTH, reset_less=True)  # the last chunk of the message
+        ends_message = Signal()  # it is the tensor's last
+        left_chunks, leaves_last = Signal(CHUNK_WIDTH, reset_less=True), Signal(reset_less=True)
+        m.d.sync += [
+            final.eq(message.first + message.count),
+            ends_message.eq(final == cut.last_chunk),
+            asked.eq(peer),
+            neighbor.eq(self.peers[asked]),
+            run.neighbor.eq(neighbor),
+        ]
+        with m.FSM() as fsm:
+            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
+            with m.State("IDLE"):
+                m.d.comb += self.messages.ready.eq(1)
+                new = self.messages.p
+                m.d.sync += [
+                    message.eq(new),
+                    to_do.eq(Cat(send.valid for send in new.sends) | new.terminal),
+                    bits.eq(CHUNK_WIDTH),
+                    rest.eq(new.first),
+                    count.eq(new.count + 1),
+                    unit.eq(cut.chunk),
+                    packets.eq(cut.per_chunk),
+                    first.eq(0),
+                    first.chunk.eq(new.first),
+                    n_packets.eq(0),
+                    chunk.eq(new.first),
+                    left_chunks.eq(new.count),
+                    leaves_last.eq(new.count == 0),
+                ]
+                with m.If(self.messages.valid):
+                    m.next = "LOCATE"
+            with m.State("LOCATE"):  # products with the chunk number and the count, bit by bit
+                m.d.sync += [
+                    bits.eq(bits - 1),
+                    rest.eq(rest >> 1),
+                    count.eq(count >> 1),
+                    unit.eq(unit << 1),
+                    packets.eq(packets << 1),
+                ]
+                with m.If(rest[0]):
+                    m.d.sync += [
+                        first.start.eq(first.start + unit),
+                        first.offset.eq(first.offset + unit),
+                        first.number.eq(first.number + packets),
+                    ]
+                with m.If(count[0]):
+                    m.d.sync += n_packets.eq(n_packets + packets)
+                with m.If(bits == 1):
+                    m.next = "LEAVE"
+            with m.State("LEAVE"):
+                m.d.comb += self.left.valid.eq(~message.gather)
+                with m.If(self.left.ready | message.gather):
+                    m.d.sync += [
+                        chunk.eq(chunk + 1),
+                        left_chunks.eq(left_chunks - 1),
+                        leaves_last.eq(left_chunks == 1),
+                    ]
+                    with m.If(message.gather | leaves_last):
+                        with m.If(ends_message):
+                            m.d.sync += n_packets.eq(
+                                n_packets - (cut.per_chunk - cut.last_per_chunk)[:NUMBER_WIDTH]
+                            )
+                        m.next = "PEER"
+            with m.State("PEER"):
+                m.d.sync += [place.eq(first), left.eq(n_packets)]
+                m.d.sync += peer.eq(message.sends[0].peer)
+                for k in reversed(range(n_sends)):
+                    with m.If(to_do[k]):
+                        m.d.sync += peer.eq(message.sends[k].peer)
+                m.d.sync += [
+                    to_do.eq(to_do & (to_do - 1)),
+                    run.ph.eq(message.gather),
+                    run.terminal.eq(message.terminal),
+                    run.flow.eq(message.flow),
+                    run.wait.eq(message.wait),
+                ]
+                m.next = "IDLE"
+                with m.If(to_do.any()):
+                    m.next = "START"
+            with m.State("START"):
+                m.d.sync += [
+                    run.place.eq(place),
+                    index.eq(0),
+                    stood.eq(1),
+                    stands.eq(LATENCY == 1),
+                ]
+                m.next = "WALK"
+            with m.State("WALK"):
+                m.d.sync += [stood.eq(stood + 1), stands.eq(stood == LATENCY - 1)]
+                with m.If(stands):
+                    m.d.sync += [
+                        stands.eq(0),
+                        index.eq(index + 1),
+                        run.n_less_1.eq(index),
+                        place.eq(walk.following),
+                        left.eq(left - 1),
+                        stood.eq(0),
+                    ]
+                    with m.If((index == RUN - 1) | walk.ends_chunk):
+                        m.next = "OFFER"
+            with m.State("OFFER"):
+                m.d.comb += self.runs.valid.eq(1)
+                with m.If(self.runs.ready):
+                    m.next = "START"
+                    with m.If(left == 0):
+                        m.next = "PEER"
+        one_hot(fsm)
+        return m

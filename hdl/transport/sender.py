@@ -1,0 +1,377 @@
+"""Sends what the scheduler says, until the other side has it: packets, PROBE, what BITMAPs ask for.
+
+Sources: DLCP (arXiv 2008.08445): send all, probe, selective resend, STOP. Ours: runs of at most 64
+packets, each with a mask of its own, and packets that are made anew from memory when sent again.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import enum, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.offload import Subtype
+
+from ..frame.round_robin import first_of
+from ..primitive.block_ram import BlockRAM
+from ..primitive.target import one_hot
+from ..stream.fifo import FIFO
+from ..stream.slice import Slice
+from .pace import Echo
+from .packet_walk import LATENCY, PacketWalk, Place
+from .records import CHUNK_WIDTH, RUN, Control, Packet, Round, Weighed
+from .run_splitter import Run, RunSplitter
+
+N_RUNS = 16  # under way at a time
+
+
+class State(enum.Enum, shape=2):
+    FREE = 0
+    SENDING = 1  # its mask says what
+    WAITING = 2  # for an answer to its PROBE
+
+
+def up_to(last):
+    """Mask of the packets of a run up to number `last`."""
+    return Cat(last >= k for k in range(RUN))
+
+
+class Sender(wiring.Component):
+    """Keeps each run until its STOP: sends what its mask says, then a PROBE, again every t_probe.
+
+    A BITMAP that answers a PROBE behind the last packet of a run makes its zeros the new mask; of
+    what is sent again, important packets go first. At most `N_RUNS` runs are under way; further
+    messages wait. Runs take turns, a whole mask each; a mask takes 256 cycles at least. STOP and
+    BITMAP of runs that are not known, and NOT_READY, change nothing: the next PROBE asks again.
+
+    Members
+    -------
+    round, peers, messages, left : see `RunSplitter`
+    packets : Out(stream.Signature(Packet))
+    weighed : In(Weighed)
+        What became of each packet, before its PROBE is answered.
+    controls : In(stream.Signature(Control))
+        Each takes up to 5 * `N_RUNS` + 2 cycles, and up to 4 more where a run that is compared
+        is just being walked through.
+    echoed, echo : Out(1), Out(Echo)
+        A pulse for each STOP or BITMAP, and what it tells of the way.
+    drained : Out(1)
+        No run is under way; falls two cycles after a message was taken.
+    sent, again, probes : Out(1)
+        One cycle per packet: of all, sent again; per PROBE.
+    """
+
+    def __init__(self, message, n_peers, *, n_packets):
+        self.message, self.n_peers, self.n_packets = message, n_peers, n_packets
+        self.splitter = RunSplitter(message, n_peers)
+        super().__init__(
+            {
+                "round": In(Round),
+                "peers": In(self.splitter.peers.shape()),
+                "messages": In(stream.Signature(message)),
+                "left": Out(stream.Signature(CHUNK_WIDTH)),
+                "packets": Out(stream.Signature(Packet)),
+                "weighed": In(Weighed),
+                "controls": In(stream.Signature(Control)),
+                "echoed": Out(1),
+                "echo": Out(Echo),
+                "drained": Out(1),
+                "sent": Out(1),
+                "again": Out(1),
+                "probes": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.splitter = splitter = self.splitter
+        # the scheduler stands far away: nothing goes there and back in a cycle
+        m.submodules.near = near = Slice(self.message, half_rate=True)
+        wiring.connect(m, wiring.flipped(self.messages), near.i)
+        wiring.connect(m, near.o, splitter.messages)
+        wiring.connect(m, splitter.left, wiring.flipped(self.left))
+        m.d.comb += [splitter.round.eq(self.round), splitter.peers.eq(self.peers)]
+        self.now = Signal(32)
+        m.d.sync += self.now.eq(self.now + 1)
+        self.states = [Signal(State, name=f"state{k}") for k in range(N_RUNS)]
+        self.resent = Signal(N_RUNS)
+        in_use = Cat(state != State.FREE for state in self.states).any()
+        m.d.sync += self.drained.eq(~(in_use | splitter.busy | near.o.valid))
+        self._memories(m)
+        at = self._walk(m)
+        self._enter(m, splitter.runs, self._answer(m, at))
+        return m
+
+    def _memories(self, m):
+        """Runs and masks, and when each run's last PROBE left, for the walker, and the first behind
+        its last packet, for what takes the answers."""
+        m.submodules.run_memory = runs = memory.Memory(shape=Run, depth=N_RUNS, init=[])
+        m.submodules.mask_memory = masks = memory.Memory(shape=RUN, depth=N_RUNS, init=[])
+        m.submodules.stamp_memory = stamps = memory.Memory(shape=32, depth=N_RUNS, init=[])
+        m.submodules.asked_memory = asked = memory.Memory(shape=32, depth=N_RUNS, init=[])
+        self.run_write, self.mask_write = runs.write_port(), masks.write_port()
+        self.stamp_write, self.asked_write = stamps.write_port(), asked.write_port()
+        self.run_reads = [runs.read_port(domain="comb") for _ in range(2)]
+        self.stamp_read, self.asked_read = (one.read_port(domain="comb") for one in (stamps, asked))
+        self.mask_read = masks.read_port(domain="comb")
+
+    def _enter(self, m, runs, busy):
+        """A new run takes the first free place, unless an answer may write a mask."""
+        free = Cat(state == State.FREE for state in self.states)
+        first, any_free = Signal(range(N_RUNS)), Signal()
+        place, spot = Signal(range(N_RUNS)), Signal(N_RUNS)  # `first`, a cycle later
+        enters, take, taken = Signal(), Signal(), Signal(2)
+        m.d.sync += [
+            first.eq(first_of(free)),
+            any_free.eq(free.any()),
+            place.eq(first),
+            spot.eq(Cat(first == k for k in range(N_RUNS))),
+            enters.eq(runs.valid & any_free & ~(take | taken.any())),
+            taken.eq(Cat(take, taken)),
+        ]
+        m.d.comb += [
+            take.eq(enters & ~busy),
+            runs.ready.eq(take),
+            self.run_write.en.eq(take),
+            self.run_write.addr.eq(place),
+            self.run_write.data.eq(runs.p),
+        ]
+        with m.If(take):
+            m.d.comb += [
+                self.mask_write.en.eq(1),
+                self.mask_write.addr.eq(place),
+                self.mask_write.data.eq(~0),  # the walk ends with the run
+            ]
+            m.d.sync += self.resent.bit_select(place, 1).eq(0)
+            for k, state in enumerate(self.states):
+                with m.If(spot[k]):
+                    m.d.sync += state.eq(State.SENDING)
+
+    def _walk(self, m):
+        """Looks at a run in 4 cycles, and sends what is due: the number of the run looked at."""
+        m.submodules.walk = walk = PacketWalk()
+        m.submodules.queue = queue = FIFO(Packet, 4, half_rate=True)
+        wiring.connect(m, queue.o, wiring.flipped(self.packets))
+        at = Signal(range(N_RUNS))
+        run, place = Signal(Run, reset_less=True), Signal(Place, reset_less=True)
+        mask = Signal(RUN, reset_less=True)
+        left = Signal(range(RUN), reset_less=True)
+        # of a mask that is sent again: this turn takes the important ones; what it left, from above
+        selects, rest = Signal(), Signal(RUN, reset_less=True)
+        left_some = Signal()
+        m.submodules.importance = importance = BlockRAM(1, self.n_packets)
+        packet, state = queue.i.p, Signal(State)
+        stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
+        age, stamp = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        asks_anew = Signal(reset_less=True)  # packets were sent since the run's last PROBE
+        reads, stamps, masks = self.run_reads[0], self.stamp_read, self.mask_read
+        m.d.comb += [
+            *(port.addr.eq(at) for port in (reads, stamps, masks)),
+            walk.geometry.eq(self.round.geometry),
+            walk.place.eq(place),
+            importance.write_en.eq(self.weighed.valid),
+            importance.write_addr.eq(self.weighed.number),
+            importance.write_data.eq(self.weighed.important),
+            importance.read_addr.eq(place.number),
+            packet.ph.eq(run.ph),
+            packet.terminal.eq(run.terminal),
+            packet.flow.eq(run.flow),
+            packet.neighbor.eq(run.neighbor),
+            packet.wait.eq(run.wait),
+            packet.chunk.eq(place.chunk),
+            packet.number.eq(place.number),
+            packet.offset.eq(place.offset),
+            packet.elems.eq(walk.elems),
+            packet.retx.eq(self.resent.bit_select(at, 1)),
+            packet.last.eq(walk.ends_tensor),
+            packet.stamp.eq(self.now),
+            *(port.addr.eq(at) for port in (self.stamp_write, self.asked_write)),
+            *(port.data.eq(self.now) for port in (self.stamp_write, self.asked_write)),
+        ]
+        here = Signal(N_RUNS, reset_less=True)  # bit `at`, a cycle late: it stays for four
+        m.d.sync += here.eq(Cat(at == k for k in range(N_RUNS)))
+        for k, one in enumerate(self.states):
+            with m.If(here[k]):
+                m.d.sync += state.eq(one)
+
+        def become(new):
+            for k, one in enumerate(self.states):
+                with m.If(here[k]):
+                    m.d.sync += one.eq(new)
+
+        # a cycle late: packets are more than that apart
+        late, room = Signal(), Signal()
+        m.d.sync += [
+            room.eq(queue.i.ready),
+            stamp.eq(stamps.data),
+            age.eq(self.now - stamp),
+            late.eq(age >= self.round.t_probe),
+        ]
+        m.d.sync += [self.sent.eq(0), self.again.eq(0), self.probes.eq(0)]
+        with m.FSM() as fsm:
+            self.looking = ~(fsm.ongoing("SEND") | fsm.ongoing("TURN") | fsm.ongoing("PROBE"))
+            with m.State("LOOK"):
+                m.next = "READ"
+            with m.State("READ"):
+                m.next = "AGE"
+            with m.State("AGE"):
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.sync += [
+                    run.eq(reads.data),
+                    place.eq(reads.data.place),
+                    left.eq(reads.data.n_less_1),
+                    mask.eq(masks.data),
+                    stood.eq(0),
+                    selects.eq(packet.retx),
+                    left_some.eq(0),
+                    asks_anew.eq(state == State.SENDING),
+                ]
+                m.next = "LOOK"
+                with m.If(state == State.SENDING):
+                    m.next = "SEND"
+                with m.Elif((state == State.WAITING) & late):
+                    m.next = "PROBE"
+                with m.Else():
+                    m.d.sync += at.eq(at + 1)
+            with m.State("SEND"):
+                stands, sends, waits = Signal(), Signal(), Signal()
+                ends = Signal()  # `left` is 0; it stands as long as the place
+                later = selects & ~importance.read_data
+                m.d.comb += queue.i.valid.eq(sends & stands & room)
+                m.d.sync += [  # of the place that stands
+                    ends.eq(left == 0),
+                    waits.eq(mask[0] & later),
+                    sends.eq(mask[0] & ~later),
+                ]
+                with m.If(~stands):
+                    m.d.sync += [stood.eq(stood + 1), stands.eq(stood == LATENCY - 1)]
+                with m.Elif(room | ~sends):
+                    m.d.sync += [
+                        stood.eq(0),
+                        stands.eq(0),
+                        mask.eq(mask >> 1),
+                        rest.eq(Cat(rest[1:], waits)),
+                        left_some.eq(left_some | waits),
+                        place.eq(walk.following),
+                        left.eq(left - 1),
+                        self.sent.eq(sends & ~run.terminal),
+                        self.again.eq(sends & packet.retx),
+                    ]
+                    with m.If(ends):
+                        m.next = "PROBE"
+                        with m.If(left_some | waits):
+                            m.d.sync += left.eq(~run.n_less_1)
+                            m.next = "TURN"
+                        with m.If(run.terminal):
+                            become(State.FREE)
+                            m.d.sync += at.eq(at + 1)
+                            m.next = "LOOK"
+            with m.State("TURN"):  # the rest moves down to where its packets stand in the mask
+                m.d.sync += [rest.eq(rest >> 1), left.eq(left - 1)]
+                with m.If(left == 0):
+                    m.d.sync += [
+                        mask.eq(rest),
+                        place.eq(run.place),
+                        left.eq(run.n_less_1),
+                        selects.eq(0),
+                        left_some.eq(0),
+                    ]
+                    m.next = "SEND"
+            with m.State("PROBE"):
+                m.d.comb += [
+                    queue.i.valid.eq(1),
+                    packet.probe.eq(1),
+                    packet.number.eq(run.place.number),
+                    packet.elems.eq(run.n_less_1 + 1),
+                    self.stamp_write.en.eq(queue.i.ready),
+                    self.asked_write.en.eq(queue.i.ready & asks_anew),
+                ]
+                with m.If(queue.i.ready):
+                    become(State.WAITING)
+                    m.d.sync += [at.eq(at + 1), self.probes.eq(1)]
+                    m.next = "LOOK"
+        one_hot(fsm)
+        return at
+
+    def _answer(self, m, at):
+        """What STOP and BITMAP do to the run that they are about: 1 while a mask may be written."""
+        m.submodules.answers = answers = FIFO(Control, 4)
+        wiring.connect(m, wiring.flipped(self.controls), answers.i)
+        told = answers.o.p
+        which = Signal(range(N_RUNS))
+        run = Signal(Run, reset_less=True)
+        asked = Signal(32, reset_less=True)
+        busy, matches = Signal(), Signal()
+        end, asked_end = Signal(25), Signal(25)
+        body, wanted = Signal(RUN), Signal(RUN)
+        waiting, same, meets, starts = Signal(), Signal(), Signal(), Signal()
+        kin, right_kind = Signal(), Signal()
+        # where the walker is, a cycle late: it takes three to see what changes where it has come to
+        hit = Signal()
+        chosen = Signal(N_RUNS, reset_less=True)
+        first, is_stop = run.place.number, told.subtype == Subtype.STOP
+        m.d.comb += [self.run_reads[1].addr.eq(which), self.asked_read.addr.eq(which)]
+        for k, state in enumerate(self.states):
+            with m.If(chosen[k]):
+                # a cycle late, which is safe: only an answer ends the waiting
+                m.d.sync += waiting.eq(state == State.WAITING)
+        m.d.sync += [
+            run.eq(self.run_reads[1].data),
+            asked.eq(self.asked_read.data),
+            end.eq(first + run.n_less_1 + 1),
+            asked_end.eq(told.seq + told.elems),
+            right_kind.eq(is_stop | ((told.subtype == Subtype.BITMAP) & ~(told.arg - asked)[31])),
+            starts.eq(told.seq == Cat(first[:3] & is_stop.replicate(3), first[3:])),
+            kin.eq((run.ph == told.ph) & (run.neighbor == told.neighbor)),
+            same.eq(kin & starts & right_kind),
+            meets.eq(end == asked_end),
+            matches.eq(waiting & same & meets),
+            hit.eq(at == which),
+            chosen.eq(Cat(which == k for k in range(N_RUNS))),
+            body.eq(~told.body >> first[:3]),
+            wanted.eq(body & up_to(run.n_less_1)),
+            self.echoed.eq(0),
+            self.echo.ce_share.eq(told.share),
+            self.echo.round_trip.eq(self.now - told.arg),
+        ]
+        with m.FSM() as fsm:
+            with m.State("REST"):
+                m.d.sync += which.eq(0)
+                with m.If(answers.o.valid):
+                    m.d.sync += self.echoed.eq(
+                        (told.subtype == Subtype.STOP) | (told.subtype == Subtype.BITMAP)
+                    )
+                    m.next = "READ"
+            for state, after in (
+                ("READ", "ADD"),
+                ("ADD", "COMPARE"),
+                ("COMPARE", "MATCH"),
+                ("MATCH", "ACT"),
+            ):
+                with m.State(state):
+                    m.next = after
+            with m.State("ACT"):
+                # the walker may be about to send this run's PROBE: it moves on in some cycles
+                with m.If(~(self.looking & hit)):
+                    m.d.sync += which.eq(which + 1)
+                    m.next = "READ"
+                    with m.If(matches & ~hit):
+                        m.d.comb += busy.eq(~is_stop)
+                        for k, one in enumerate(self.states):
+                            with m.If(chosen[k]):
+                                m.d.sync += one.eq(Mux(is_stop, State.FREE, State.SENDING))
+                        with m.If(~is_stop):
+                            m.d.sync += self.resent.bit_select(which, 1).eq(1)
+                    with m.If(matches | (which == N_RUNS - 1)):
+                        m.next = "DONE"
+            with m.State("DONE"):
+                m.d.comb += answers.o.ready.eq(1)
+                m.next = "REST"
+        one_hot(fsm)
+        acts = fsm.ongoing("ACT")
+        with m.If(acts):
+            m.d.comb += [
+                self.mask_write.en.eq(busy),
+                self.mask_write.addr.eq(which),
+                self.mask_write.data.eq(wanted),
+            ]
+        return acts

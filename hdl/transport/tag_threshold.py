@@ -1,0 +1,175 @@
+"""Thresholds of the tagger: written by the host, or taken from the scores of the last round."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..primitive.block_ram import BlockRAM
+from ..primitive.multiplier import Multiplier
+from ..primitive.target import one_hot
+from ..stream.delays import delayed, delayed_flag
+
+N_BINS = 256
+WEIGHT = 32  # elements of a tensor in one round: below 2**32
+
+
+class Thresholds(wiring.Component):
+    """Compares scores with their tensor's threshold and counts them in its histogram.
+
+    Twin of `gradnic.models.transport.tagger.Tagger.end_round` and `quantile`. A score takes 6
+    cycles. The end of a round takes about 540: one pass adds up the weights, one goes down from the
+    largest score until the share is reached, and clears. After reset, n_tensors * 256 cycles pass
+    before anything is taken.
+
+    Parameters
+    ----------
+    n_tensors : int
+        1 to 64.
+
+    Members
+    -------
+    scores : In(stream.Signature({tensor, score, elems}))
+    reached : Out(stream.Signature(1))
+        The score is at least the threshold.
+    ends : In(stream.Signature(tensor))
+        The tensor's round is over. Taken once it has been worked off.
+    use_histogram, share : In(1), In(8)
+        A round that counted something sets the threshold, at `share` / 256 of its elements.
+    write_en, write_tensor, write_value : In
+        The host's threshold, 0 to 256; 0 after reset.
+    """
+
+    def __init__(self, n_tensors):
+        if not 1 <= n_tensors <= 64:
+            raise ValueError(f"n_tensors must be 1 to 64, not {n_tensors!r}")
+        self.n_tensors = n_tensors
+        self.tensor_width = width = max(1, ceil_log2(n_tensors))
+        self.asked = data.StructLayout({"tensor": width, "score": 8, "elems": 16})
+        super().__init__(
+            {
+                "scores": In(stream.Signature(self.asked)),
+                "reached": Out(stream.Signature(1)),
+                "ends": In(stream.Signature(width)),
+                "use_histogram": In(1),
+                "share": In(8),
+                "write_en": In(1),
+                "write_tensor": In(width),
+                "write_value": In(9),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.bins = bins = BlockRAM(WEIGHT, max(2, self.n_tensors) * N_BINS)
+        m.submodules.values = values = memory.Memory(
+            shape=9, depth=2**self.tensor_width, init=[], attrs={"ram_style": "distributed"}
+        )
+        value, write = values.read_port(domain="comb"), values.write_port()
+        m.submodules.product = product = Multiplier(WEIGHT, 8)
+        asked, clock = Signal(self.asked), Signal(3)
+        raised = Signal(WEIGHT, reset_less=True)  # its bin, with this one
+        threshold = Signal(9, reset_less=True)
+        m.d.sync += [
+            clock.eq(clock + 1),
+            raised.eq(bins.read_data + asked.elems),
+            threshold.eq(value.data),
+        ]
+        tensor = Signal(self.tensor_width)
+        m.d.comb += [
+            value.addr.eq(asked.tensor),
+            write.en.eq(self.write_en),
+            write.addr.eq(self.write_tensor),
+            write.data.eq(self.write_value),
+        ]
+        with m.If(self.reached.ready):
+            m.d.sync += self.reached.valid.eq(0)
+
+        # a pass over all bins, downwards; what it reads comes 2 cycles later
+        index, reads = Signal(8), Signal()
+        here = delayed_flag(m, reads, 2, name="here")
+        bin_ = delayed(m, index, 2, name="bin")
+        over = delayed_flag(m, reads & (index == 0), 5, name="over")
+        total, above = Signal(WEIGHT), Signal(WEIGHT)
+        counted = delayed_flag(m, total.any(), 1, name="counted")
+        found, place = Signal(), Signal(8)
+        compared = delayed_flag(m, here, 2, name="compared")
+        compared_bin = delayed(m, bin_, 2, name="compared_bin")
+        reaches = Signal(reset_less=True)
+        m.d.comb += [product.a.eq(total), product.b.eq(self.share)]
+        m.d.sync += reaches.eq((above << 8) >= product.p)
+        clear = Signal(range(max(2, self.n_tensors) * N_BINS))
+
+        with m.FSM() as fsm:
+            with m.State("CLEAR"):
+                m.d.comb += [bins.write_en.eq(1), bins.write_addr.eq(clear)]
+                m.d.sync += clear.eq(clear + 1)
+                with m.If(clear == max(2, self.n_tensors) * N_BINS - 1):
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                m.d.sync += [clock.eq(0), index.eq(N_BINS - 1), tensor.eq(self.ends.payload)]
+                with m.If(self.scores.valid & ~self.reached.valid):
+                    m.d.comb += self.scores.ready.eq(1)
+                    m.d.sync += asked.eq(self.scores.payload)
+                    m.next = "COUNT"
+                with m.Elif(self.ends.valid & ~self.scores.valid):
+                    m.d.sync += [total.eq(0), above.eq(0), found.eq(0)]
+                    m.next = "SUM"
+            with m.State("COUNT"):
+                place_of = Cat(asked.score, asked.tensor)
+                m.d.comb += [
+                    bins.read_addr.eq(place_of),
+                    bins.write_addr.eq(place_of),
+                    bins.write_data.eq(raised),
+                ]
+                with m.If(clock == 3):
+                    m.d.comb += bins.write_en.eq(1)
+                    m.d.sync += [
+                        self.reached.valid.eq(1),
+                        self.reached.payload.eq(asked.score >= threshold),
+                    ]
+                    m.next = "IDLE"
+            with m.State("SUM"):
+                m.d.comb += [reads.eq(1), bins.read_addr.eq(Cat(index, tensor))]
+                m.d.sync += index.eq(index - 1)
+                with m.If(here):
+                    m.d.sync += total.eq(total + bins.read_data)
+                with m.If(index == 0):
+                    m.next = "SUMMED"
+            with m.State("SUMMED"):
+                with m.If(here):
+                    m.d.sync += total.eq(total + bins.read_data)
+                m.d.sync += index.eq(N_BINS - 1)
+                with m.If(over):
+                    m.d.sync += clock.eq(0)
+                    m.next = "PRODUCT"
+            with m.State("PRODUCT"):
+                with m.If(clock == 5):
+                    m.next = "SCAN"
+            with m.State("SCAN"):
+                running = Signal(init=1)
+                m.d.comb += [
+                    reads.eq(running),
+                    bins.read_addr.eq(Cat(index, tensor)),
+                    bins.write_addr.eq(Cat(bin_, tensor)),
+                    bins.write_en.eq(here),
+                ]
+                m.d.sync += [index.eq(index - 1), running.eq(running & index.any())]
+                with m.If(here):
+                    m.d.sync += above.eq(above + bins.read_data)
+                with m.If(compared & ~found & reaches):
+                    m.d.sync += [found.eq(1), place.eq(compared_bin)]
+                with m.If(over):
+                    m.d.sync += running.eq(1)
+                    m.next = "SET"
+            with m.State("SET"):
+                m.d.comb += self.ends.ready.eq(1)
+                with m.If(self.use_histogram & counted):
+                    m.d.comb += [
+                        write.en.eq(1),
+                        write.addr.eq(tensor),
+                        write.data.eq(Mux(self.share.any(), place, N_BINS)),
+                    ]
+                m.next = "IDLE"
+        one_hot(fsm)
+        return m

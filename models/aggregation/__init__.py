@@ -1,0 +1,1 @@
+"""Golden aggregator, its jobs and slots, and whole all-reduces through it (THC)."""

@@ -1,0 +1,65 @@
+"""The aggregator top, frames and bad marks in and out. Twin of
+`gradnic.hdl.aggregation.aggregator`.
+
+Around `gradnic.models.aggregation.parser.Aggregator` stands what a port does to every frame: one
+that is longer than `MAX_FRAME` is cut there and marked bad; foreign frames keep their mark.
+"""
+
+from gradnic.interface.aggregator import COUNTERS, MAX_FRAME
+
+from .parser import Aggregator
+
+
+class AggregatorTop:
+    """Golden twin of the circuit, one frame at a time.
+
+    Contributions count in the order in which `receive` is called. In the circuit that is the
+    order in which the ports take turns, which depends on when frames arrive.
+
+    Parameters
+    ----------
+    config : jobs.Config
+        At most one child of a job at each port.
+
+    Attributes
+    ----------
+    aggregator : Aggregator
+    """
+
+    def __init__(self, config):
+        for job in config.jobs:
+            ports = [child.port for child in job.children]
+            if len(set(ports)) != len(ports):
+                raise ValueError(f"children of job {job.job} must be at different ports: {ports}")
+        self.config = config
+        self.aggregator = Aggregator(config)
+        self._counted = dict.fromkeys(("foreign", "oversize", "answers"), 0)
+
+    @property
+    def counters(self):
+        """{name of `interface.aggregator.COUNTERS`: int}; overrun and lost need a clock: 0."""
+        found = {**self.aggregator.counters, **self._counted}
+        return {name: found.get(name, 0) for name in COUNTERS}
+
+    def is_ours(self, frame):
+        """Whether the frame, as far as a port lets it in, belongs to a job."""
+        return self.aggregator.job_of(frame[:MAX_FRAME]) is not None
+
+    def receive(self, frame, port, now, *, bad=False):
+        """Take one frame; returns [(port, frame, bad mark)] that leave because of it."""
+        if len(frame) > MAX_FRAME:
+            self._counted["oversize"] += 1
+            frame, bad = frame[:MAX_FRAME], True
+        if self.is_ours(frame):
+            out = self.aggregator.receive(frame, port, now, bad=bad)
+            return [(at, leaving, False) for at, leaving in self._noted(out)]
+        self._counted["foreign"] += 1
+        return [((port + self.config.n_ports) % (2 * self.config.n_ports), frame, bad)]
+
+    def tick(self, now):
+        """Close what is due; returns [(port, frame, bad mark)]."""
+        return [(at, leaving, False) for at, leaving in self._noted(self.aggregator.tick(now))]
+
+    def _noted(self, out):
+        self._counted["answers"] += sum(port < self.config.n_ports for port, _ in out)
+        return out

@@ -1,0 +1,165 @@
+"""Aggregator (THC, in-network): a bump in the wire that sums its jobs' packets and multicasts.
+
+Which frames are ours and who may speak is decided here; what a contribution does to its slot in
+`gradnic.models.aggregation.unit`. Foreign traffic crosses from a worker's side to the network's and
+back.
+"""
+
+from gradnic.interface.formats import (
+    AGGREGATOR,
+    ETHERNET,
+    GRADNIC,
+    HEAD_BYTES,
+    IPV4,
+    UDP,
+    VERSION,
+    Op,
+)
+
+from ..frame.address import Address
+from ..frame.ipv4 import checksums_hold, gradnic_frame, is_plain_udp
+from .jobs import W_CODES, Config, Job
+from .switchml import SwitchmlSwitch
+from .unit import STALE, SlotEngine, index_parameters
+
+__all__ = ["STALE", "Address", "Aggregator", "Config", "Job", "contribution"]
+
+IMPORTANT_ECT = 2
+
+
+class Aggregator:
+    """Golden twin of the aggregator's circuit: frames in, frames out, counters by reason.
+
+    Parameters
+    ----------
+    config : Config
+
+    Attributes
+    ----------
+    engine : gradnic.models.aggregation.unit.SlotEngine
+    switch : gradnic.models.aggregation.switchml.SwitchmlSwitch
+        For the jobs that are SwitchML's, second profile of the aggregator.
+    counters : collections.Counter
+        Those of the engine, and drops before it: ``bad``, ``checksum``, ``length``, ``format``,
+        ``owner``. ``collisions`` are frames that were sent on with COLL.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        native = [job for job in config.jobs if job.kind != "switchml"]
+        others = [job for job in config.jobs if job.kind == "switchml"]
+        self.jobs = {job.job: job for job in native}
+        self.engine = SlotEngine(native, n_words=config.n_words)
+        self.counters = self.engine.counters
+        self.switch = SwitchmlSwitch(
+            config.mac, config.ip, config.n_ports, others, counters=self.counters
+        )
+
+    def receive(self, frame, port, now, *, bad=False):
+        """Take one frame; return what leaves because of it.
+
+        frame : bytes, Ethernet without FCS. port : int, where it arrives. now : int, time.
+        Returns a list of (port, frame). A frame that is not ours crosses to the other side.
+        """
+        other = (port + self.config.n_ports) % (2 * self.config.n_ports)
+        job = self.job_of(frame)
+        if job is None:
+            return [(other, frame)]
+        if job.kind == "switchml":
+            return self.switch.receive(frame, port, now, bad=bad)
+        reason = self._refusal(frame, job, port, bad)
+        if reason:
+            self.counters[reason] += 1
+            return []
+        head = GRADNIC.parse(frame)
+        if not job.owns(head["slot"]):
+            self.counters["collisions"] += 1
+            collided = bytearray(frame)
+            GRADNIC.coll.put(collided, 1)
+            UDP.checksum.put(collided, 0)
+            return [(other, bytes(collided))]
+        head["ecn"] |= int(IPV4.ecn.get(frame) == 3)
+        payload = frame[HEAD_BYTES : HEAD_BYTES + UDP.length.get(frame) - 30]
+        return self._frames(self.engine.contribute(head, payload, now))
+
+    def tick(self, now):
+        """Close every open slot whose deadline has passed, lowest (slot, set) first."""
+        return self._frames(self.engine.tick(now))
+
+    def job_of(self, frame):
+        """The job whose frame this is, or None for foreign traffic."""
+        if not is_plain_udp(frame) or UDP.destination_port.get(frame) != self.config.udp_port:
+            return self.switch.job_of(frame)
+        if len(frame) < GRADNIC.job.stop:
+            return None
+        return self.jobs.get(GRADNIC.job.get(frame))
+
+    def _refusal(self, frame, job, port, bad):
+        """Why a frame of ours is dropped before any slot is read, or None."""
+        if bad:
+            return "bad"
+        total = IPV4.total_length.get(frame)
+        payload = UDP.length.get(frame) - 30
+        if UDP.length.get(frame) + 20 != total or len(frame) < 14 + total or payload < 0:
+            return "length"
+        if not checksums_hold(frame, 14 + total):
+            return "checksum"
+        header = GRADNIC.parse(frame)
+        if header["ver"] != VERSION or header["op"] not in set(Op):
+            return "format"
+        if header["set"] != header["gen"] & 1:
+            return "format"
+        source = header["src"]
+        if header["ph"] or source >= len(job.children):
+            return "owner"
+        child = job.children[source]
+        claimed = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
+        return None if claimed == (child.port, child.mac, child.ip) else "owner"
+
+    def _frames(self, answers):
+        """Answers as (port, frame), one for each child that gets a copy."""
+        out = []
+        for head, payload in answers:
+            job = self.jobs[head["job"]]
+            tos = 8 * (7 - head["lc"]) << 2 | IMPORTANT_ECT
+            fields = {name: value for name, value in head.items() if name != "children"}
+            fields |= {"ph": 1, "imp": 1, "src": AGGREGATOR, "set": head["gen"] & 1}
+            for child, address in enumerate(job.children):
+                if head["children"] >> child & 1:
+                    out.append(
+                        (address.port, gradnic_frame(self.config, address, tos, fields, payload))
+                    )
+        return out
+
+
+def contribution(job, child, *, aggregator, op, gen, slot, tensor, seq, payload, arg=0, **flags):
+    """The frame that child number `child` of `job` sends: what a worker's card puts on the wire.
+
+    aggregator : Config, for its addresses. payload : bytes. arg : norm tag of THC packets.
+    flags : other header fields, such as ``last=1`` or ``lc=3``.
+    """
+    source = job.children[child]
+    elems = {Op.NORM: len(payload) // 4, Op.INT32: len(payload) // 4}.get(op, job.C)
+    parameters = {}
+    if op == Op.THC_IDX:
+        own = index_parameters(job)
+        parameters = {"p0": own["bits"] << 5 | own["p"] << 2 | own["block"], "p1": own["g"]}
+    elif op == Op.THC_SUM:
+        parameters = {"p0": 1, "p1": W_CODES.index(job.w) << 6}
+    elif op == Op.NORM:
+        parameters = {"p0": 1}
+    fields = {
+        "op": op,
+        "set": gen & 1,
+        "job": job.job,
+        "src": child,
+        "gen": gen,
+        "slot": slot,
+        "tensor": tensor,
+        "seq": seq,
+        "elems": elems,
+        "arg": arg,
+        "imp": 1,
+    }
+    tos = 8 * (7 - flags.get("lc", 0)) << 2 | IMPORTANT_ECT
+    return gradnic_frame(source, aggregator, tos, fields | parameters | flags, payload)

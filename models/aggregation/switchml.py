@@ -1,0 +1,210 @@
+"""SwitchML-UDP, the switch's side: the second profile of the aggregator, frame for frame.
+
+Frames have no generation. A slot is a pair of sets; a set has one bit for each worker and a count,
+and each arrival clears its worker's bit in the other set. That is exact on paths that keep their
+order, and only there: `gradnic.models.aggregation.slot_search` finds the run in which it fails.
+
+Source: transport.md section 5; p4app-switchML (bitmaps, counts, UDP receiver and sender).
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
+from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
+
+from ..frame.ipv4 import checksums_hold, ip_checksum, is_plain_udp
+
+TTL = 64
+
+
+@dataclass(frozen=True)
+class SwitchmlJob:
+    """One job's registers.
+
+    Attributes
+    ----------
+    job : int
+        0 to 255, as in the header.
+    children : tuple of aggregate.Address
+        The workers, by bit number: 1 to 32. Who speaks is told by port, MAC and IPv4 address.
+    first_slot, n_slots : int
+        The slots that the job owns, of 16384.
+    values : int
+        int32 of a packet: 64 or 256.
+    """
+
+    job: int
+    children: tuple
+    first_slot: int = 0
+    n_slots: int = 64
+    values: int = 256
+    kind: ClassVar = "switchml"  # beside the native kinds of `jobs.Job`
+
+    def __post_init__(self):
+        if not 0 <= self.job <= 255:
+            raise ValueError(f"job must be 0 to 255, not {self.job!r}")
+        if not 1 <= len(self.children) <= 32:
+            raise ValueError(f"children must be 1 to 32, not {len(self.children)}")
+        if not 1 <= self.n_slots <= 16384 - self.first_slot:
+            raise ValueError(
+                f"slots {self.first_slot} + {self.n_slots} must lie within 0 to 16383, "
+                f"n_slots at least 1"
+            )
+        if self.values not in VALUES:
+            raise ValueError(f"values must be 64 or 256, not {self.values!r}")
+
+
+@dataclass
+class Set:
+    """One set of a slot: who has been counted, how many are awaited, and the sum."""
+
+    bitmap: int = 0
+    count: int = 0
+    sums: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    exponents: tuple = (0, 0)
+    overflowed: bool = False
+
+
+class SwitchmlSwitch:
+    """Golden twin of the profile's circuit: frames in, frames out, counters by reason.
+
+    Parameters
+    ----------
+    mac, ip : int
+        Of the switch.
+    n_ports : int
+        As of `aggregate.Config`: port n_ports + i is the other side of port i.
+    jobs : iterable of SwitchmlJob
+
+    Attributes
+    ----------
+    counters : collections.Counter
+        ``accepted``, ``claims`` (sums begun), ``duplicates``, ``retransmitted``, ``overflow`` (sums
+        that wrapped), and drops: ``bad``, ``length``, ``checksum``, ``format``, ``owner``,
+        ``collisions`` (slot of another job), ``config``.
+    """
+
+    def __init__(self, mac, ip, n_ports, jobs, counters=None):
+        self.mac, self.ip, self.n_ports = mac, ip, n_ports
+        self.jobs = {job.job: job for job in jobs}
+        self.sets = {}
+        self.counters = Counter() if counters is None else counters
+
+    def receive(self, frame, port, now=0, *, bad=False):
+        """Take one frame; return what leaves because of it, as (port, frame).
+
+        A frame that is not ours crosses to the other side. `now` is not used: no timer closes.
+        """
+        job = self.job_of(frame)
+        if job is None:
+            return [((port + self.n_ports) % (2 * self.n_ports), frame)]
+        reason = self._refusal(frame, job, port, bad)
+        if reason:
+            self.counters[reason] += 1
+            return []
+        worker = next(i for i, c in enumerate(job.children) if c.port == port)
+        return self._contribute(frame, SWITCHML.parse(frame), job, worker)
+
+    def tick(self, now):
+        """Nothing is closed by time."""
+        return []
+
+    def job_of(self, frame):
+        """The job whose frame this is, or None for foreign traffic."""
+        if not is_plain_udp(frame) or UDP.destination_port.get(frame) & PORT_MASK != PORT:
+            return None
+        if len(frame) < SWITCHML.job.stop:
+            return None
+        return self.jobs.get(SWITCHML.job.get(frame))
+
+    def _refusal(self, frame, job, port, bad):
+        """Why a frame of ours is dropped before any slot is read, or None."""
+        if bad:
+            return "bad"
+        total, udp = IPV4.total_length.get(frame), UDP.length.get(frame)
+        if udp + 20 != total or len(frame) < 14 + total or udp < SWITCHML.stop - UDP.start:
+            return "length"
+        if not checksums_hold(frame, 14 + total):
+            return "checksum"
+        header = SWITCHML.parse(frame)
+        if header["type"] != TYPE:
+            return "format"
+        speaker = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
+        if speaker not in [(c.port, c.mac, c.ip) for c in job.children]:
+            return "owner"
+        if not job.first_slot <= header["slot"] < job.first_slot + job.n_slots:
+            return "collisions"
+        if header["size"] != VALUES[job.values]:
+            return "config"
+        if udp != SWITCHML.stop - UDP.start + 4 * job.values:
+            return "length"
+        return None
+
+    def _contribute(self, frame, header, job, worker):
+        """The rule: sets and clears bits first, whatever becomes of the packet."""
+        key = header["slot"], header["set"]
+        own = self.sets.setdefault(key, Set())
+        other = self.sets.setdefault((header["slot"], 1 - header["set"]), Set())
+        bit = 1 << worker
+        before, own.bitmap = own.bitmap, own.bitmap | bit
+        other.bitmap &= ~bit
+        if before & bit:
+            if own.count:
+                self.counters["duplicates"] += 1
+                return []
+            self.counters["retransmitted"] += 1
+            return [self._answer(frame, header, own, job.children[worker])]
+        values = np.frombuffer(frame, ">i4", job.values, SWITCHML.stop).astype(np.int32)
+        exponents = header["e0"], header["e1"]
+        if before:
+            exact = own.sums.astype(np.int64) + values
+            values = exact.astype(np.int32)  # wraps
+            exponents = tuple(map(max, own.exponents, exponents))
+            if (values != exact).any() and not own.overflowed:
+                own.overflowed = True
+                self.counters["overflow"] += 1
+        else:
+            own.overflowed = False
+            self.counters["claims"] += 1
+        own.sums, own.exponents = values, exponents
+        own.count = len(job.children) - 1 if own.count == 0 else own.count - 1
+        self.counters["accepted"] += 1
+        if own.count:
+            return []
+        return [self._answer(frame, header, own, child) for child in job.children]
+
+    def _answer(self, frame, header, own, child):
+        """The result as one worker expects it: (port, frame). Echoes the packet that asked."""
+        source, destination = UDP.source_port.get(frame), UDP.destination_port.get(frame)
+        e0, e1 = own.exponents
+        head = SWITCHML.pack(**header | {"e0": e0, "e1": e1})
+        sender = (self.mac, self.ip, destination)
+        receiver = (child.mac, child.ip, source)
+        return child.port, udp_frame(sender, receiver, head + own.sums.astype(">i4").tobytes(), TTL)
+
+
+def udp_frame(sender, receiver, payload, ttl):
+    """An Ethernet frame as SwitchML's ends make it; sender and receiver: (MAC, IPv4, UDP port).
+
+    Identification, flags, ToS and the UDP checksum are 0.
+    """
+    length = UDP.n_bytes + len(payload)
+    ip = bytearray(
+        IPV4.pack(
+            version=4,
+            ihl=5,
+            total_length=IPV4.n_bytes + length,
+            ttl=ttl,
+            protocol=IP_PROTOCOL_UDP,
+            source=sender[1],
+            destination=receiver[1],
+        )
+    )
+    IPV4.checksum.put(ip, ip_checksum(ip), origin=IPV4.start)
+    ethernet = ETHERNET.pack(destination=receiver[0], source=sender[0], ethertype=ETHERTYPE_IPV4)
+    udp = UDP.pack(source_port=sender[2], destination_port=receiver[2], length=length)
+    return ethernet + bytes(ip) + udp + payload

@@ -1,0 +1,1 @@
+"""IPv4 and UDP headers of golden frames."""

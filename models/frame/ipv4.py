@@ -1,0 +1,72 @@
+"""IPv4 and UDP as both cards see them: which frames are plain UDP, and their checksums."""
+
+import numpy as np
+
+from gradnic.interface.formats import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    GRADNIC,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    VERSION,
+)
+
+
+def ones_complement_sum(octets):
+    """One's complement sum of big-endian 16-bit words, odd ends padded with 0 (RFC 1071)."""
+    octets = bytes(octets) + b"\0" * (len(octets) % 2)
+    total = int(np.frombuffer(octets, ">u2").sum(dtype=np.uint64))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def ip_checksum(header):
+    """Checksum field of the 20 header bytes, whatever stands in the field now."""
+    return 0xFFFF ^ ones_complement_sum(header[:10] + header[12:20])
+
+
+def is_plain_udp(frame):
+    """Whether the frame is Ethernet, IPv4 without options, UDP, and no fragment."""
+    if len(frame) < UDP.stop or ETHERNET.ethertype.get(frame) != ETHERTYPE_IPV4:
+        return False
+    ip = IPV4.parse(frame)
+    if (ip["version"], ip["ihl"], ip["protocol"]) != (4, 5, IP_PROTOCOL_UDP):
+        return False
+    return not ip["more_fragments"] and not ip["fragment_offset"]
+
+
+def checksums_hold(frame, ip_end):
+    """Whether the IP checksum is right, and the UDP checksum too unless it is 0 (RFC 768)."""
+    if ones_complement_sum(frame[IPV4.start : IPV4.stop]) != 0xFFFF:
+        return False
+    if UDP.checksum.get(frame) == 0:
+        return True
+    datagram = frame[UDP.start : ip_end]
+    pseudo = frame[26:34] + bytes((0, IP_PROTOCOL_UDP)) + len(datagram).to_bytes(2, "big")
+    return ones_complement_sum(pseudo + datagram) == 0xFFFF
+
+
+def gradnic_frame(source, destination, tos, header, payload):
+    """A gradnic frame between two holders of mac, ip and udp_port; header : its fields."""
+    length = 30 + len(payload)
+    ip = bytearray(
+        IPV4.pack(
+            version=4,
+            ihl=5,
+            tos=tos,
+            total_length=20 + length,
+            dont_fragment=1,
+            ttl=64,
+            protocol=17,
+            source=source.ip,
+            destination=destination.ip,
+        )
+    )
+    IPV4.checksum.put(ip, ip_checksum(ip), origin=14)
+    ethernet = ETHERNET.pack(destination=destination.mac, source=source.mac, ethertype=0x0800)
+    udp = UDP.pack(
+        source_port=source.udp_port, destination_port=destination.udp_port, length=length
+    )
+    return ethernet + bytes(ip) + udp + GRADNIC.pack(ver=VERSION, **header) + payload

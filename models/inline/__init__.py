@@ -1,0 +1,1 @@
+"""Golden in-line card and the aggregator-free ring (INCEPTIONN)."""

@@ -1,0 +1,1 @@
+"""Golden offload card and clusters of it."""

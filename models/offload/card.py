@@ -1,0 +1,386 @@
+"""Offload card on Ethernet: runs a schedule table by itself over links that lose and reorder.
+
+A card sends a row's packets when its contributions are closed, adds in the order of ranks, and
+gathers what is final. Each neighbor's packets are tracked by a `Reception`; on the way up it may
+give up a share of their bytes, weighed by the leaves that a packet stands for, so that the whole
+tensor never misses more than the sum of the hops' shares. Golden twin of
+`gradnic.hdl.offload.core`.
+
+Sources: card.md sections 2 to 8; MultiTree (ISCA 2021) for tables in the card, MLT (NSDI 2024) for
+bounded loss; their composition is ours.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from gradnic.interface.formats import (
+    ETHERNET,
+    GRADNIC,
+    HEAD_BYTES,
+    IPV4,
+    UDP,
+    UDP_PORT,
+    VERSION,
+    Op,
+)
+from gradnic.interface.offload import Subtype
+
+from ..frame.ipv4 import checksums_hold, gradnic_frame, is_plain_udp
+from ..transport.reception import wanted_packets
+from ..transport.sender import DATA, Pace, Spray
+from ..transport.tagger import CONTROL, PULL, PUSH, Packet, Rules, Tagger
+from .round import Round
+
+ARMED = 2  # rounds of one tensor at a time
+TICK_BYTES = 1500  # what the line takes in the time of a frame
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A registered tensor.
+
+    tensor : int, its id. plan : offload_plan.Plan. codec : of offload_codec. layer : int.
+    p_q16 : int, share of the bytes of each neighbor that may miss on the way up, in 1/2**16: the
+    end-to-end share divided by the depth of the trees. norms : id of the tensor of its THC norms.
+    """
+
+    tensor: int
+    plan: object
+    codec: object
+    layer: int = 0
+    p_q16: int = 0
+    norms: int | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A card's registers.
+
+    job : int. tensors : tuple of `Tensor`. node : int, this card's SRC. peers : {node: Address}
+    with the port at which each neighbor is heard. tagger : tagger.Rules, whose tensors are those
+    of `tensors` in order. t_probe, t_retry : time between PROBEs, and of silence after NOT_READY.
+    segment : packets that one PROBE covers at most. n_paths, spray : see `sender.Spray`.
+    per_tick : frames that a port sends per tick. pace, low, high : rule of `sender.Pace` towards
+    each neighbor, and its round trips in ticks; the line takes `TICK_BYTES` per frame and tick.
+    """
+
+    job: int
+    node: int
+    tensors: tuple
+    peers: dict
+    tagger: Rules = field(default_factory=Rules)
+    t_probe: int = 64
+    t_retry: int = 64
+    segment: int = 64
+    n_paths: int = 1
+    spray: str = "round_robin"
+    per_tick: int = 1
+    pace: str = "off"
+    low: int = 0
+    high: int = 0
+    udp_port: int = UDP_PORT
+
+    def __post_init__(self):
+        if not 0 <= self.node < 255:
+            raise ValueError(f"node must be 0 to 254, not {self.node!r}")
+        if not 1 <= self.segment <= 0xFFFF:
+            raise ValueError(f"segment must be 1 to 65535, not {self.segment!r}")
+        if self.node not in self.peers:
+            raise ValueError(f"peers must have the card's own address, {self.node}")
+
+
+class Card:
+    """One card.
+
+    Parameters
+    ----------
+    settings : Settings
+
+    Attributes
+    ----------
+    rounds : {(tensor, gen): Round}
+    to_host : list of (port, frame)
+        Frames that are not ours, as they came.
+    paces : {node: Pace}
+    counters : collections.Counter
+        Drops by reason: ``bad``, ``length``, ``checksum``, ``format``, ``owner``, ``config``,
+        ``codec``, ``stale``, ``not_ready``, ``duplicate``, ``late``, ``early``; and ``data``,
+        ``probes``, ``stops``, ``bitmaps``, ``again`` (sent), ``marked`` (arrived with CE).
+    """
+
+    def __init__(self, settings):
+        self.settings = settings
+        self.tensors = {t.tensor: t for t in settings.tensors}
+        self.places = {t.tensor: i for i, t in enumerate(settings.tensors)}
+        self.tagger = Tagger(settings.tagger)
+        self.own = settings.peers[settings.node]
+        self.speakers = {
+            (a.port, a.mac, a.ip): node
+            for node, a in settings.peers.items()
+            if node != settings.node
+        }
+        self.rounds = {}
+        self.retired = {}  # tensor: newest GEN that was released
+        self.sprays = {node: Spray(settings.n_paths, settings.spray) for node in settings.peers}
+        self.paces = {
+            node: Pace(settings.pace, low=settings.low, high=settings.high)
+            for node in settings.peers
+        }
+        self.echo = {node: [0, 0] for node in settings.peers}  # frames, of them marked
+        self.silent = {}  # (node, tensor, gen): time until which nothing is sent
+        self.changed = False  # rows may have become ready
+        self.to_host = []
+        self.counters = Counter()
+
+    def arm(self, tensor, gen, values):
+        """Start a round: the host's values are in place. At most two rounds of a tensor.
+
+        values : float32 or uint32 (n_elems,); the blocks of floats for THC.
+        """
+        mine = [g for t, g in self.rounds if t == tensor]
+        if len(mine) >= ARMED or gen in mine:
+            raise ValueError(f"tensor {tensor} has rounds {mine}: cannot arm {gen}")
+        told = self.tensors[tensor]
+        norms = None if told.norms is None else self.rounds.get((told.norms, gen))
+        if told.norms is not None and norms is None:
+            raise ValueError(f"round {gen} of the norms, tensor {told.norms}, must be armed first")
+        self.rounds[tensor, gen] = Round(told, self.settings.node, gen, values, norms)
+        self.tagger.end_round(self.places[tensor])
+        self.changed = True
+
+    def release(self, tensor, gen):
+        """The host has read the result of a round that is `done`; its memory may be used anew."""
+        if not self.rounds[tensor, gen].done:
+            raise ValueError(f"round {gen} of tensor {tensor} is not done")
+        del self.rounds[tensor, gen]
+        self.retired[tensor] = gen
+
+    def receive(self, frame, port, now, *, bad=False):
+        """Take one frame; return the answers, a list of (port, frame)."""
+        if not self._is_ours(frame):
+            self.to_host.append((port, frame))
+            return []
+        reason, source = self._refusal(frame, port, bad)
+        if reason:
+            self.counters[reason] += 1
+            return []
+        self.changed = True
+        header = GRADNIC.parse(frame)
+        marked = IPV4.ecn.get(frame) == 3
+        self.counters["marked"] += marked
+        self.echo[source][0] += 1
+        self.echo[source][1] += marked
+        body = frame[HEAD_BYTES : 14 + IPV4.total_length.get(frame)]
+        path = UDP.source_port.get(frame)
+        if header["op"] == Op.CONTROL and header["p0"] & 15 != Subtype.PROBE:
+            return self._answered(header, body, source, path, now)
+        held = self._held(header)
+        if isinstance(held, str):
+            return self._not_held(held, header, source, path)
+        if header["op"] == Op.CONTROL:
+            return self._probed(held, header, source, path, marked)
+        reason = held.take(header, body, source, now)
+        if reason == "not_ready":
+            return self._not_held(reason, header, source, path)
+        self.counters[reason or "data"] += 1
+        return []
+
+    def tick(self, now):
+        """What leaves at time `now`: (port, frame), at most `per_tick` a port."""
+        if self.changed:
+            self._issue()
+        out, room = [], Counter()
+        for pace in self.paces.values():
+            pace.cycle(TICK_BYTES * self.settings.per_tick, 2 * TICK_BYTES)
+        for key in sorted(self.rounds):
+            round_ = self.rounds[key]
+            round_.active = [run for run in round_.active if not run.sending.done]
+            for run in round_.active:
+                if now < self.silent.get((run.to, *key), now):
+                    continue
+                pace = self.paces[run.to]
+                while room[run.port] < self.settings.per_tick and pace.credit >= 0:
+                    item = run.sending.next(now)
+                    if item is None:
+                        break
+                    room[run.port] += 1
+                    frame = self._sent(round_, run, *item)
+                    pace.spend(len(frame))
+                    out.append((run.port, frame))
+        return out
+
+    def _issue(self):
+        """Start the rows that became ready; one that does may set others free."""
+        self.changed = False
+        for key in sorted(self.rounds):
+            round_ = self.rounds[key]
+            n_rows = len(round_.rows)
+            for run in round_.issue(self.settings.segment):
+                self._tag(round_, run)
+            self.changed |= len(round_.rows) != n_rows
+
+    def idle(self):
+        """Whether nothing is under way: all rounds are done."""
+        return all(round_.done for round_ in self.rounds.values())
+
+    # what comes in
+
+    def _is_ours(self, frame):
+        if not is_plain_udp(frame) or UDP.destination_port.get(frame) != self.settings.udp_port:
+            return False
+        return len(frame) >= GRADNIC.job.stop and GRADNIC.job.get(frame) == self.settings.job
+
+    def _refusal(self, frame, port, bad):
+        """(why a frame of ours is dropped before anything is read, None) or (None, its sender)."""
+        if bad:
+            return "bad", None
+        total, udp = IPV4.total_length.get(frame), UDP.length.get(frame)
+        if udp + 20 != total or len(frame) < 14 + total or udp < 30:
+            return "length", None
+        if not checksums_hold(frame, 14 + total):
+            return "checksum", None
+        header = GRADNIC.parse(frame)
+        if header["ver"] != VERSION or header["op"] not in set(Op):
+            return "format", None
+        if header["set"] != header["gen"] & 1:
+            return "format", None
+        source = self.speakers.get((port, ETHERNET.source.get(frame), IPV4.source.get(frame)))
+        if source is None or header["src"] != source:
+            return "owner", None
+        return (None, source) if header["tensor"] in self.tensors else ("config", None)
+
+    def _held(self, header):
+        """The round that a packet is of, or ``stale`` or ``not_ready``."""
+        tensor, gen = header["tensor"], header["gen"]
+        if (tensor, gen) in self.rounds:
+            return self.rounds[tensor, gen]
+        known = [g for t, g in self.rounds if t == tensor]
+        if tensor in self.retired:
+            known.append(self.retired[tensor])
+        return "stale" if any(_ahead(g, gen) >= 0 for g in known) else "not_ready"
+
+    def _not_held(self, reason, header, source, path):
+        """A stale PROBE gets STOP, since its round is over here; a new packet gets NOT_READY."""
+        self.counters[reason] += 1
+        is_probe = header["op"] == Op.CONTROL
+        if reason == "not_ready":
+            held = self.retired.get(header["tensor"], 0)
+            return [self._control(Subtype.NOT_READY, header, source, path, arg=held)]
+        return [self._control(Subtype.STOP, header, source, path)] if is_probe else []
+
+    def _probed(self, round_, header, source, path, marked):
+        """STOP if the range is closed, else BITMAPs; ``config`` if it is none of the sender's."""
+        self.counters["probes"] += 1
+        reception = round_.reception(source, header["ph"])
+        if reception is None or header["seq"] + header["elems"] > len(reception.sizes):
+            self.counters["config"] += 1
+            return []
+        part = range(header["seq"], header["seq"] + header["elems"])
+        if not header["ph"] and not round_.knows_norms(part):
+            return self._not_held("not_ready", header, source, path)
+        if reception.probe(header["seq"], header["elems"]):
+            self.counters["stops"] += 1
+            return [self._control(Subtype.STOP, header, source, path, ecn=marked)]
+        out = []
+        for form, first, n, body in reception.bitmaps(header["seq"], header["elems"]):
+            self.counters["bitmaps"] += 1
+            told = header | {"seq": first, "elems": n}
+            out.append(
+                self._control(Subtype.BITMAP, told, source, path, ecn=marked, form=form, body=body)
+            )
+        return out
+
+    def _answered(self, header, body, source, path, now):
+        """STOP, BITMAP, NOT_READY: what they say to the runs that they are about."""
+        round_ = self._held(header)
+        if isinstance(round_, str):
+            self.counters[round_] += 1
+            return []
+        if header["ecn"]:
+            self.sprays[source].mark((path - self.own.udp_port) % self.settings.n_paths)
+        key = header["tensor"], header["gen"]
+        subtype = header["p0"] & 15
+        if subtype in (Subtype.STOP, Subtype.BITMAP):
+            self.paces[source].echo(header["p1"], now - header["arg"] & 0xFFFFFFFF)
+        runs = [r for r in round_.runs if r.to == source and r.ph == header["ph"]]
+        if subtype == Subtype.STOP:
+            for run in runs:
+                if (run.first, len(run.packets)) == (header["seq"], header["elems"]):
+                    run.sending.stop()
+        elif subtype == Subtype.BITMAP:
+            try:
+                wanted = wanted_packets(header["p0"] >> 7, header["seq"], header["elems"], body)
+            except ValueError:
+                self.counters["length"] += 1
+                return []
+            for run in runs:
+                run.sending.bitmap(header["arg"], wanted)
+        elif subtype == Subtype.NOT_READY:
+            self.silent[(source, *key)] = now + self.settings.t_retry
+        return []
+
+    # what goes out
+
+    def _tag(self, round_, run):
+        """Queue and importance of each packet of a new run, which it keeps when sent again."""
+        tensor = round_.tensor
+        for packet in run.packets:
+            codec = tensor.codec
+            kind = CONTROL if codec.is_norm else PULL if run.ph else PUSH
+            scored = kind == PUSH and codec.scored
+            told = Packet(self.places[tensor.tensor], tensor.layer, kind, scored, packet.elems)
+            tag = self.tagger.tag(told, packet.values if scored else ())
+            important = tag.important or not tensor.p_q16
+            tos = self.settings.tagger.dscp[tag.queue][important] << 2 | 2 * important
+            packet.important, packet.queue, packet.tos = int(important), tag.queue, tos
+        run.start(self.settings.t_probe)
+
+    def _sent(self, round_, run, kind, what, retx):
+        if kind != DATA:
+            header = {"seq": run.first, "elems": len(run.packets), "ph": run.ph, "slot": run.flow,
+                      "tensor": round_.tensor.tensor, "gen": round_.gen,
+                      "arg": what & 0xFFFFFFFF, "lc": run.packets[0].queue}  # fmt: skip
+            path = self.own.udp_port + self.sprays[run.to].next()
+            return self._control(Subtype.PROBE, header, run.to, path, arg=header["arg"])[1]
+        packet = run.packets[what - run.first]
+        self.counters["again"] += retx
+        fields = {
+            "ph": run.ph, "op": packet.op, "imp": packet.important, "retx": retx,
+            "last": int(what == round_.tensor.plan.n_packets - 1), "set": round_.gen & 1,
+            "job": self.settings.job, "src": self.settings.node, "gen": round_.gen,
+            "lc": packet.queue, "slot": run.flow, "tensor": round_.tensor.tensor,
+            "seq": packet.seq, "elems": packet.elems, "p0": packet.p0, "p1": packet.p1,
+            "arg": packet.leaves << 20 | packet.check,
+        }  # fmt: skip
+        sender = _Via(self.own, self.own.udp_port + self.sprays[run.to].next())
+        receiver = _Via(self.settings.peers[run.to], self.settings.udp_port)
+        return gradnic_frame(sender, receiver, packet.tos, fields, packet.payload)
+
+    def _control(self, subtype, header, to, path, *, arg=None, ecn=0, form=0, body=b""):
+        """(port, CONTROL frame) about the packets that `header` names, on the path it came by."""
+        frames, marked = self.echo[to]
+        share = min(marked * 256 // frames, 255) if frames else 0
+        if subtype != Subtype.PROBE:
+            self.echo[to] = [0, 0]
+        fields = {name: header[name] for name in ("ph", "gen", "lc", "slot", "tensor", "seq")}
+        fields |= {
+            "op": Op.CONTROL, "imp": 1, "set": header["gen"] & 1, "job": self.settings.job,
+            "src": self.settings.node, "elems": header["elems"], "p0": form << 7 | subtype,
+            "p1": share, "ecn": int(ecn), "arg": header["arg"] if arg is None else arg,
+        }  # fmt: skip
+        tos = self.settings.tagger.dscp[header["lc"]][1] << 2 | 2
+        address = self.settings.peers[to]
+        receiver = _Via(address, self.settings.udp_port)
+        return address.port, gradnic_frame(_Via(self.own, path), receiver, tos, fields, body)
+
+
+class _Via:
+    """An address with another UDP port."""
+
+    def __init__(self, address, udp_port):
+        self.mac, self.ip, self.udp_port = address.mac, address.ip, udp_port
+
+
+def _ahead(a, b):
+    """How many rounds `a` is ahead of `b`, modulo 2**16."""
+    return (a - b + 0x8000) % 0x10000 - 0x8000

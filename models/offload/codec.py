@@ -1,0 +1,160 @@
+"""What an offload card does to values: raw floats, INCEPTIONN, norms, THC sums.
+
+Each kind says how a packet's values become payload and back, how a contribution is added, and what
+the root makes of the sum before it is sent round. Sums are kept per packet, beside the number of
+leaves in them.
+"""
+
+import numpy as np
+
+from gradnic.interface.formats import PARAMETERS, Op
+
+from ..aggregation.jobs import W_CODES
+from ..aggregation.unit import index_parameters
+from ..inceptionn import codec as inceptionn
+from ..schedule.all_reduce import add
+from ..thc import worker as thc
+
+
+class Raw:
+    """Float32 as they are.
+
+    rescale : bool, the root multiplies by n / leaves where some are missing, rounded to float32
+    twice: the factor, then the product.
+    """
+
+    unit, elem_bits, scored, is_norm = 16, 32, True, False
+    dtype = np.float32
+    ops = {False: {Op.RAW}, True: {Op.RAW}}  # by: on the way down
+
+    def __init__(self, n, *, rescale=False):
+        self.n, self.rescale = n, rescale
+
+    def own(self, values):
+        """A node's values as they enter the sum."""
+        return np.ascontiguousarray(values, np.float32)
+
+    def encode(self, values, leaves, *, is_leaf):
+        """(op, p0, p1, payload) of a packet."""
+        return Op.RAW, min(leaves, 255), 0, values.astype("<f4").tobytes()
+
+    def decode(self, header, payload):
+        """Values of a packet; ValueError if they are malformed or made otherwise."""
+        if len(payload) != 4 * header["elems"]:
+            raise ValueError(f"payload must have {4 * header['elems']} bytes, not {len(payload)}")
+        return np.frombuffer(payload, "<f4").astype(np.float32)
+
+    def add(self, partial, contribution):
+        """The sum, in this order."""
+        with np.errstate(all="ignore"):
+            return add(partial, contribution)
+
+    def finish(self, values, leaves):
+        """What the root sends round."""
+        if self.rescale and leaves < self.n:
+            with np.errstate(all="ignore"):
+                values = add(values * np.float32(self.n / leaves), np.float32(-0.0))
+        return values
+
+
+class Inceptionn(Raw):
+    """INCEPTIONN on every hop; the root applies the codec's image, so that replicas are equal.
+
+    exponent, mode, prescale, rounding : as in `gradnic.models.inceptionn`.
+    """
+
+    ops = {False: {Op.INC}, True: {Op.INC}}
+
+    def __init__(self, n, *, exponent=117, mode="strict", prescale=0, rounding="trunc",
+                 rescale=False):  # fmt: skip
+        super().__init__(n, rescale=rescale)
+        self.settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
+        self.rounding = rounding
+        self.p = ((mode == "paper") << 7 | exponent, prescale & 0xFF)
+
+    def encode(self, values, leaves, *, is_leaf):
+        coded = inceptionn.compress(values, rounding=self.rounding, **self.settings)
+        return Op.INC, *self.p, coded
+
+    def decode(self, header, payload):
+        if (header["p0"], header["p1"]) != self.p:
+            raise ValueError("the codec's settings are not the tensor's")
+        return inceptionn.decompress(payload, header["elems"], **self.settings)
+
+    def finish(self, values, leaves):
+        values = super().finish(values, leaves)
+        return inceptionn.image(values, rounding=self.rounding, **self.settings)
+
+
+class Norms:
+    """Block norms, as the bits of non-negative floats: the largest of all leaves."""
+
+    unit, elem_bits, scored, is_norm = 16, 32, False, True
+    dtype = np.uint32
+    ops = {False: {Op.NORM}, True: {Op.NORM}}
+
+    def own(self, values):
+        return np.ascontiguousarray(values, np.uint32)
+
+    def encode(self, values, leaves, *, is_leaf):
+        return Op.NORM, min(leaves, 255), 0, values.astype("<u4").tobytes()
+
+    def decode(self, header, payload):
+        if len(payload) != 4 * header["elems"]:
+            raise ValueError(f"payload must have {4 * header['elems']} bytes, not {len(payload)}")
+        return np.frombuffer(payload, "<u4").astype(np.uint32)
+
+    def add(self, partial, contribution):
+        return np.maximum(partial, contribution)
+
+    def finish(self, values, leaves):
+        return values
+
+
+class Thc:
+    """THC: leaves send indices, inner nodes sums of table values, the root fills what is missing.
+
+    worker : thc.Worker, whose n is the number of nodes; g must be even if packets may be lost.
+    C : int, elements of a packet; default 1024, or 512 where sums need more than 8 bits.
+
+    Attributes
+    ----------
+    w : int, bits of a sum: the smallest of 8, 12, 16 with n * g < 2**w.
+    """
+
+    scored, is_norm = False, False
+    dtype = np.int64
+    ops = {False: {Op.THC_IDX, Op.THC_SUM}, True: {Op.THC_SUM}}
+
+    def __init__(self, worker, *, C=None):
+        self.worker, self.n = worker, worker.n
+        fitting = [w for w in W_CODES if worker.n * worker.g < 1 << w]
+        if not fitting:
+            raise ValueError(f"n * g must be below 65536, not {worker.n} * {worker.g}")
+        self.w = fitting[0]
+        self.C = C or (1024 if self.w == 8 else 512)
+        self.unit, self.elem_bits = max(worker.B, self.C), worker.b
+        self.index_p = tuple(PARAMETERS[Op.THC_IDX].pack(**index_parameters(worker)))
+
+    def encode(self, values, leaves, *, is_leaf):
+        """As of the others; `values` are indices where `is_leaf`, else sums."""
+        if is_leaf:
+            return Op.THC_IDX, *self.index_p, thc.pack(values, self.worker.b)
+        return Op.THC_SUM, min(leaves, 255), W_CODES.index(self.w) << 6, thc.pack(values, self.w)
+
+    def decode(self, header, payload):
+        op = header["op"]
+        if op == Op.THC_IDX and (header["p0"], header["p1"]) != self.index_p:
+            raise ValueError("the codec's settings are not the tensor's")
+        if op == Op.THC_SUM and header["p1"] >> 6 != W_CODES.index(self.w):
+            raise ValueError("the sums' width is not the tensor's")
+        if op == Op.THC_IDX:
+            return self.worker.table[thc.unpack(payload, self.worker.b, self.C)].astype(np.int64)
+        return thc.unpack(payload, self.w, self.C).astype(np.int64)
+
+    def add(self, partial, contribution):
+        return np.minimum(partial + contribution, (1 << self.w) - 1)
+
+    def finish(self, values, leaves):
+        missing = (self.n - leaves) * self.worker.g // 2
+        return np.minimum(values + missing, (1 << self.w) - 1)

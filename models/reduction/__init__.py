@@ -1,0 +1,1 @@
+"""Golden sums of floats and codes."""

@@ -1,0 +1,27 @@
+"""What the reduce unit does with two arrays. Twin of `gradnic.hdl.reduction.reduce`."""
+
+import numpy as np
+
+from .float_add import add
+
+_CODES = {"int32": "<u4", "int16": ">u2", "int8": "u1"}  # 16-bit sums are most significant first
+
+
+def combine(a, b, op="float"):
+    """``a (op) b`` of 32-bit lanes, uint32 in and out, same shape.
+
+    op : ``float`` (FP32 addition, see `float_add.add`), ``max`` (unsigned), ``int32``, ``int16``
+    (two codes a lane, each most significant byte first) or ``int8`` (four): modulo 2^width.
+    """
+    a, b = np.ascontiguousarray(a, "<u4"), np.ascontiguousarray(b, "<u4")
+    if a.shape != b.shape:
+        raise ValueError(f"lanes differ in shape: {a.shape} and {b.shape}")
+    if op == "float":
+        return add(a.view(np.float32), b.view(np.float32)).view(np.uint32)
+    if op == "max":
+        return np.maximum(a, b)
+    if op not in _CODES:
+        raise ValueError(f"op must be float, max, int32, int16 or int8, not {op!r}")
+    codes = np.dtype(_CODES[op])
+    total = a.view(codes) + b.view(codes)
+    return total.astype(codes).view("<u4")

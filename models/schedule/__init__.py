@@ -1,0 +1,1 @@
+"""Topologies, schedules, bounds, checker, scheduler and network model (MultiTree, EFLOPS)."""

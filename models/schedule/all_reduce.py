@@ -1,0 +1,80 @@
+"""Golden all-reduce of a cluster that runs a schedule table: the sums, in the order defined.
+
+Each node adds ((own + rank 0) + rank 1) + ..., chunk by chunk, whatever the order of arrival, so
+float32 results are the same bits on every run and every link. Twin of the scheduler's cluster.
+"""
+
+import numpy as np
+
+from gradnic.interface.schedule_table import REDUCE
+
+from .traffic import written_out
+
+NAN = 0x7FC00000  # every NaN result of an addition
+
+
+def chunk_length(n_elems, n_chunks):
+    """Elements per chunk: n_elems / n_chunks, rounded up to 16s; the last may be short."""
+    return -(-n_elems // (16 * n_chunks)) * 16
+
+
+def add(a, b):
+    """a + b; float32 with one NaN, integers as numpy has them. Same shape and type as `a`."""
+    total = a + b
+    if total.dtype == np.float32:
+        total.view(np.uint32)[np.isnan(total)] = NAN
+    return total
+
+
+def all_reduce(table, gradients, *, combine=add, image=None, hop=None):
+    """Run `table`; every node's replica.
+
+    gradients : float32 or int64, shape (n_nodes, n_elems); unchanged.
+    combine : (partial, contribution) -> partial, such as `add` or np.maximum.
+    image : function of a finished chunk at its root, such as a codec's image; None: as it is.
+    hop : function of a partial sum on its way to the next node, such as a codec's image; finished
+    chunks are images already. None: as it is.
+    Returns the shape and type of `gradients`. ValueError if the shape is wrong, or a row sends
+    what is not there (a table that the checker refuses).
+    """
+    gradients = np.asarray(gradients)
+    if gradients.ndim != 2 or len(gradients) != table.n_nodes:
+        raise ValueError(f"gradients must be ({table.n_nodes}, n_elems), not {gradients.shape}")
+    rows = written_out(table)
+    length = chunk_length(gradients.shape[1], table.n_chunks * table.repeats)
+    start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
+    landed = {}  # (node, chunk): {rank: contribution}
+    result = np.empty_like(gradients)
+    final = set()
+    with np.errstate(all="ignore"):
+        for at in np.lexsort([rows["op"], rows["step"]]):
+            row = rows[at]
+            node = int(row["node"])
+            to = table.peers["to"][start[node] + row["sends"][row["sends"] >= 0]].tolist()
+            for chunk in range(row["first"], row["first"] + row["count"]):
+                part = slice(chunk * length, (chunk + 1) * length)
+                if row["op"] == REDUCE:
+                    parts = landed.pop((node, chunk), {})
+                    if len(parts) != row["wait"]:
+                        raise ValueError(
+                            f"step {row['step']}: node {node} has {len(parts)} contributions of "
+                            f"chunk {chunk}, not {row['wait']}"
+                        )
+                    value = gradients[node, part].copy()
+                    for rank in range(row["wait"]):
+                        value = combine(value, parts[rank])
+                    if to:
+                        value = value if hop is None else hop(value)
+                        landed.setdefault((to[0], chunk), {})[int(row["rank"])] = value
+                        continue
+                    result[node, part] = value if image is None else image(value)
+                    final.add((node, chunk))
+                    continue
+                if (node, chunk) not in final:
+                    raise ValueError(f"step {row['step']}: node {node} has no final chunk {chunk}")
+                for v in to:
+                    result[v, part] = result[node, part]
+                    final.add((v, chunk))
+    if len(final) != table.n_nodes * table.n_chunks * table.repeats:
+        raise ValueError("some node lacks some chunk at the end")
+    return result

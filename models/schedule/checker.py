@@ -1,0 +1,392 @@
+"""Proves a schedule table right, or says what is wrong; knows nothing of the builders.
+
+The table is replayed symbolically: for every chunk and node the set of nodes whose values are in
+the partial sum. Nothing but rows, peers, paths and the graph is read.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradnic.interface.schedule_table import GATHER, NOP, REDUCE
+
+_BLOCK_BYTES = 64 << 20  # memory for the sets of one block of chunks
+
+
+class TableError(ValueError):
+    """A table that does not all-reduce. The message names the step, the node and the chunk."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a table that passed does.
+
+    Parameters
+    ----------
+    steps : int
+        Sequential steps of the whole all-reduce.
+    chunk_slots : float
+        Their total length, in times of one chunk over the slowest link.
+    max_flows : int
+        Most messages on one directed link in one step (per unit of bandwidth); with a period, in
+        one step of the steady state.
+    collision : str or None
+        The first link and step with more than one, and who sends there.
+    entries : int
+        Most rows of one node, NOPs not counted.
+    nops : int
+        Most NOP rows of one node.
+    landing_chunks : int
+        Most chunks that arrive in one step at one node, or wait there for an earlier rank, if
+        every message keeps its step.
+    landing_chunks_any_order : int
+        The same if messages may take any time: all contributions but the next in rank wait.
+    proven_repeats : int
+        Repeats that were replayed: prologue, one full period and epilogue; 1 without a period.
+    """
+
+    steps: int
+    chunk_slots: float
+    max_flows: int
+    collision: str | None
+    entries: int
+    nops: int
+    landing_chunks: int
+    landing_chunks_any_order: int
+    proven_repeats: int
+
+
+def check(table, topology):
+    """Replay `table` on `topology`; a Report. TableError if the result is no all-reduce.
+
+    Proven: every chunk of every node is reduced exactly once and delivered to every node; no row
+    sends before its contributions have come or after it has sent; contributions have distinct
+    ranks; waiting is never cyclic; paths are walks from sender to receiver. A periodic table is
+    replayed for so many repeats that one whole period has all stages active; later periods
+    repeat it with other chunks. Contention is counted, not refused: see `Report.max_flows`.
+    """
+    if table.n_nodes != topology.n_nodes:
+        raise TableError(
+            f"the table is for {table.n_nodes} nodes, {topology.name} has {topology.n_nodes}"
+        )
+    _check_rows(table)
+    ends = _check_paths(table, topology)
+    rows = table.rows[table.rows["op"] != NOP]
+    rows, n_chunks, repeats = _unroll(table, rows)
+    sends = _sends(rows, table, ends)
+    _check_once(rows, table.n_nodes, n_chunks)
+    _check_acyclic(rows, sends, table.n_nodes, n_chunks)
+    _replay(rows, sends, table.n_nodes, n_chunks)
+    landing = _landing(rows, sends, table.n_nodes, n_chunks)
+    flows, collision, lengths = _contention(table, topology, sends)
+    steps = int(sends["step"].max()) + 1
+    chunk_slots = float(lengths.sum())
+    if table.period:
+        steps += (table.repeats - repeats) * table.period
+        chunk_slots += (table.repeats - repeats) * lengths[_steady(table, repeats)].sum()
+    counts = np.bincount(table.rows["node"], minlength=table.n_nodes)
+    idle = np.bincount(table.rows["node"][table.rows["op"] == NOP], minlength=table.n_nodes)
+    waits = rows[(rows["op"] == REDUCE) & (rows["wait"] > 1)]
+    any_order = np.bincount(
+        waits["node"], weights=(waits["wait"] - 1) * waits["count"], minlength=1
+    )
+    return Report(
+        steps, chunk_slots, flows, collision, int((counts - idle).max()), int(idle.max()),
+        landing, int(any_order.max()), repeats,
+    )  # fmt: skip
+
+
+def _check_rows(table):
+    rows = table.rows
+    limit = table.n_chunks
+    last = rows["first"] + rows["count"]
+    n_peers = np.bincount(table.peers["node"], minlength=table.n_nodes)
+    bad = (
+        ("names a node outside the table", (rows["node"] < 0) | (rows["node"] >= table.n_nodes)),
+        ("has an unknown operation", rows["op"] > NOP),
+        ("has a step below 0", rows["step"] < 0),
+        (
+            f"names chunks outside 0 to {limit - 1}",
+            (rows["op"] != NOP)
+            & ((rows["first"] < 0) | (rows["count"] < 0) | (last >= limit)),
+        ),
+        ("names a peer that the node has not",
+         (rows["sends"] >= n_peers[rows["node"] % table.n_nodes][:, None]).any(axis=1)),
+        ("reduces to more than one peer",
+         (rows["op"] == REDUCE) & ((rows["sends"] >= 0).sum(axis=1) > 1)),
+        ("gathers to nobody", (rows["op"] == GATHER) & (rows["sends"] < 0).all(axis=1)),
+        ("repeats, but the table has no period",
+         (rows["repeat"] > 0) if not table.period else (rows["repeat"] == 0) & (rows["op"] != NOP)),
+    )  # fmt: skip
+    for what, where in bad:
+        if where.any():
+            at = int(np.flatnonzero(where)[0])
+            row = int(at - np.searchsorted(rows["node"], rows["node"][at]))
+            raise TableError(f"row {row} of node {rows['node'][at]} {what}")
+    if (np.diff(rows["node"]) < 0).any():
+        raise TableError("rows are not grouped by node")
+
+
+def _check_paths(table, topology):
+    """Start of each node's peers; every peer's path leads from the node to the peer."""
+    start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
+    for peer in table.peers:
+        at = int(peer["node"])
+        for link in table.paths[peer["path"]]:
+            if not 0 <= link < topology.n_links or topology.links[link, 0] != at:
+                raise TableError(
+                    f"peer {peer['index']} of node {peer['node']}: path breaks at {at}"
+                )
+            at = int(topology.links[link, 1])
+        if at != peer["to"]:
+            raise TableError(f"peer {peer['index']} of node {peer['node']}: path ends at {at}")
+    return start
+
+
+def _steady(table, repeats):
+    """Steps of one period in which every stage of an unrolled table is active."""
+    stages = int(table.rows["repeat"].max())
+    begin = (stages - 1) * table.period
+    return slice(begin, begin + table.period)
+
+
+def _unroll(table, rows):
+    """Rows with absolute steps and chunks: of all repeats that a proof needs."""
+    rows = rows.copy()
+    rows["count"] += 1
+    if not table.period:
+        return rows, table.n_chunks, 1
+    if rows["step"].max() >= table.period:
+        raise TableError(f"a row's step is beyond the period of {table.period}")
+    stages = int(rows["repeat"].max())
+    repeats = min(table.repeats, 2 * stages)
+    parts = []
+    for i in range(repeats):
+        part = rows.copy()
+        part["step"] += (rows["repeat"].astype(np.int32) - 1 + i) * table.period
+        part["first"] += i * table.n_chunks
+        parts.append(part)
+    return np.concatenate(parts), table.n_chunks * repeats, repeats
+
+
+_SEND = np.dtype(
+    [("row", "i4"), ("op", "u1"), ("src", "i4"), ("dst", "i4"), ("step", "i4"), ("rank", "i4"),
+     ("first", "i4"), ("count", "i4"), ("path", "i4")]
+)  # fmt: skip
+
+
+def _sends(rows, table, start):
+    """One record per message."""
+    index, slot = np.nonzero(rows["sends"] >= 0)
+    sends = np.zeros(len(index), _SEND)
+    peer = table.peers[start[rows["node"][index]] + rows["sends"][index, slot]]
+    sends["row"], sends["src"] = index, rows["node"][index]
+    for name in ("op", "step", "rank", "first", "count"):
+        sends[name] = rows[name][index]
+    sends["dst"], sends["path"] = peer["to"], peer["path"]
+    return sends
+
+
+def _expand(records):
+    count = records["count"].astype(np.int64)
+    index = np.repeat(np.arange(len(records)), count)
+    offset = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
+    return index, records["first"][index] + offset
+
+
+def _check_once(rows, n_nodes, n_chunks):
+    """Each node parts with each chunk once: by one reduce row, of which one is terminal."""
+    reduces = rows[rows["op"] == REDUCE]
+    index, chunk = _expand(reduces)
+    times = np.bincount(
+        chunk * n_nodes + reduces["node"][index], minlength=n_nodes * n_chunks
+    ).reshape(n_chunks, n_nodes)
+    if (times != 1).any():
+        c, v = np.argwhere(times != 1)[0]
+        how = "never reduces" if times[c, v] == 0 else f"reduces {times[c, v]} times"
+        raise TableError(f"node {v} {how} chunk {c}: each part must be reduced exactly once")
+    terminal = reduces[(reduces["sends"] < 0).all(axis=1)]
+    tops = np.bincount(_expand(terminal)[1], minlength=n_chunks)
+    if (tops != 1).any():
+        c = int(np.flatnonzero(tops != 1)[0])
+        raise TableError(f"chunk {c} has {tops[c]} terminal rows, must have 1")
+
+
+def _check_acyclic(rows, sends, n_nodes, n_chunks):
+    """Following each chunk's reduce messages from any node ends at its terminal row."""
+    reduces = sends[sends["op"] == REDUCE]
+    index, chunk = _expand(reduces)
+    to = np.arange(n_nodes * n_chunks).reshape(n_chunks, n_nodes)
+    base = chunk.astype(np.int64) * n_nodes
+    to.ravel()[base + reduces["src"][index]] = base + reduces["dst"][index]
+    far = to
+    for _ in range(max(1, (n_nodes - 1).bit_length())):
+        far = far.ravel()[far]
+    stuck = np.argwhere(to.ravel()[far] != far)
+    if len(stuck):
+        c, v = stuck[0]
+        at = int(far[c, v] % n_nodes)
+        loop = [at]
+        while (at := int(to[c, at] % n_nodes)) not in loop:
+            loop.append(at)
+        names = " -> ".join(map(str, [*loop[loop.index(at) :], at]))
+        raise TableError(f"chunk {c}: nodes wait for each other in a cycle, {names}")
+
+
+def _replay(rows, sends, n_nodes, n_chunks):
+    """Step by step, in blocks of chunks, so that memory stays bounded."""
+    words = -(-n_nodes // 64)
+    block = max(1, _BLOCK_BYTES // (n_nodes * words * 8))
+    n_steps = int(max(rows["step"].max(), sends["step"].max())) + 1
+    terminal = rows[(rows["op"] == REDUCE) & (rows["sends"] < 0).all(axis=1)]
+    for low in range(0, n_chunks, block):
+        high = min(low + block, n_chunks)
+        state = _Block(n_nodes, low, high)
+        moves, tops = _cut(sends, low, high), _cut(terminal, low, high)
+        moves = moves[np.argsort(moves["step"], kind="stable")]
+        tops = tops[np.argsort(tops["step"], kind="stable")]
+        cuts = np.searchsorted(moves["step"], np.arange(n_steps + 1))
+        top_cuts = np.searchsorted(tops["step"], np.arange(n_steps + 1))
+        for step in range(n_steps):
+            state.finish(step, tops[top_cuts[step] : top_cuts[step + 1]])
+            state.move(step, moves[cuts[step] : cuts[step + 1]], rows["wait"])
+        state.end()
+
+
+def _landing(rows, sends, n_nodes, n_chunks):
+    """Most chunks at one node in one step that arrive or wait for an earlier rank.
+
+    TableError unless the ranks at each node and chunk are 0 .. wait - 1, each once.
+    """
+    reduces = sends[sends["op"] == REDUCE]
+    index, chunk = _expand(reduces)
+    place = chunk.astype(np.int64) * n_nodes + reduces["dst"][index]
+    wait = np.zeros(n_nodes * n_chunks, np.int32)
+    mine = rows[rows["op"] == REDUCE]
+    which, own = _expand(mine)
+    wait[own.astype(np.int64) * n_nodes + mine["node"][which]] = mine["wait"][which]
+    order = np.lexsort([reduces["rank"][index], place])
+    place, rank = place[order], reduces["rank"][index][order]
+    step, node = reduces["step"][index][order], reduces["dst"][index][order]
+    bad = np.flatnonzero((rank >= wait[place]) | (rank < 0))
+    twice = np.flatnonzero((place[1:] == place[:-1]) & (rank[1:] == rank[:-1]))
+    for at, what in (bad, "beyond its count of contributions"), (twice, "twice"):
+        if len(at):
+            v, c = node[at[0]], place[at[0]] // n_nodes
+            raise TableError(f"node {v}, chunk {c} has rank {rank[at[0]]} {what}")
+    group = np.cumsum(np.concatenate([[0], place[1:] != place[:-1]]))
+    n_steps = int(step.max()) + 2
+    added = np.maximum.accumulate(group * n_steps + step) - group * n_steps
+    change = np.zeros((n_nodes, n_steps), np.int64)  # +1 on arrival, -1 after the addition
+    np.add.at(change, (node, step), 1)
+    np.add.at(change, (node, added + 1), -1)
+    return int(change.cumsum(axis=1).max())
+
+
+def _cut(records, low, high):
+    """The parts of records that concern chunks low .. high-1."""
+    inside = (records["first"] < high) & (records["first"] + records["count"] > low)
+    part = records[inside].copy()
+    end = np.minimum(part["first"] + part["count"], high)
+    part["first"] = np.maximum(part["first"], low)
+    part["count"] = end - part["first"]
+    return part
+
+
+class _Block:
+    """State of chunks low .. high-1: places are chunk * n_nodes + node, chunk counted from low."""
+
+    def __init__(self, n_nodes, low, high):
+        self.n_nodes, self.low = n_nodes, low
+        n = (high - low) * n_nodes
+        node = np.arange(n) % n_nodes
+        self.holds = np.zeros((n, -(-n_nodes // 64)), np.uint64)  # whose values are in the sum
+        self.holds[np.arange(n), node // 64] = np.uint64(1) << (node % 64).astype(np.uint64)
+        self.all = np.bitwise_or.reduce(self.holds[:n_nodes], axis=0)
+        self.added = np.zeros(n, np.int32)
+        self.sent = np.zeros(n, bool)
+        self.final = np.zeros(n, bool)
+
+    def _name(self, place):
+        return f"node {place % self.n_nodes}, chunk {place // self.n_nodes + self.low}"
+
+    def _places(self, records, end):
+        index, chunk = _expand(records)
+        return index, (chunk - self.low).astype(np.int64) * self.n_nodes + records[end][index]
+
+    def _refuse(self, step, places, bad, what):
+        if bad.any():
+            raise TableError(f"step {step}: {self._name(int(places[bad][0]))} {what}")
+
+    def finish(self, step, tops):
+        """Terminal rows: the sum is complete."""
+        index, at = self._places(tops, "node")
+        self._refuse(step, at, self.added[at] != tops["wait"][index],
+                     "is completed with the wrong number of contributions")  # fmt: skip
+        self._refuse(step, at, (self.holds[at] != self.all).any(axis=1),
+                     "is completed without every node's part")  # fmt: skip
+        self.sent[at] = self.final[at] = True
+
+    def move(self, step, moves, wait):
+        """All messages of one step: read first, then deliver."""
+        reduces, gathers = (moves[moves["op"] == op] for op in (REDUCE, GATHER))
+        index, at = self._places(reduces, "src")
+        self._refuse(step, at, self.added[at] != wait[reduces["row"][index]],
+                     "is sent before its contributions came, or waits for too few")  # fmt: skip
+        carried = self.holds[at]
+        self.sent[at] = True
+        _, source = self._places(gathers, "src")
+        self._refuse(step, source, ~self.final[source], "is gathered before it is final here")
+        index, to = self._places(reduces, "dst")
+        ranks = reduces["rank"][index]
+        for turn in np.unique(ranks):  # several contributions in one step are added in their order
+            now = ranks == turn
+            place = to[now]
+            self._refuse(step, place, self.sent[place], "receives a part after it has left")
+            doubled = (self.holds[place] & carried[now]).any(axis=1)
+            self._refuse(step, place, doubled, "would count a part twice")
+            self.holds[place] |= carried[now]
+            self.added[place] += 1
+        _, to = self._places(gathers, "dst")
+        self._refuse(step, to, self.final[to], "is delivered twice")
+        if len(np.unique(to)) < len(to):
+            self._refuse(step, to, np.bincount(to)[to] > 1, "is delivered twice")
+        self.final[to] = True
+
+    def end(self):
+        """Every chunk is final everywhere."""
+        lost = np.flatnonzero(~self.final)
+        if len(lost):
+            raise TableError(f"{self._name(int(lost[0]))} is never delivered")
+
+
+def _contention(table, topology, sends):
+    """(most messages per link, step and unit of bandwidth, the first collision, step lengths)."""
+    n_steps = int(sends["step"].max()) + 1
+    lengths = np.array([len(p) for p in table.paths])
+    start = np.cumsum(lengths) - lengths
+    flat = np.concatenate([np.array(p, np.int64) for p in table.paths])
+    hops = lengths[sends["path"]]
+    index = np.repeat(np.arange(len(sends)), hops)
+    offset = np.arange(len(index)) - np.repeat(np.cumsum(hops) - hops, hops)
+    link = flat[start[sends["path"]][index] + offset]
+    key = sends["step"][index].astype(np.int64) * topology.n_links + link
+    size = n_steps * topology.n_links
+    messages = np.bincount(key, minlength=size).reshape(n_steps, -1)
+    load = np.bincount(key, weights=sends["count"][index], minlength=size).reshape(n_steps, -1)
+    room = np.maximum(1, np.floor(topology.bandwidth + 1e-9))
+    flows = np.ceil(messages / room).astype(int)
+    longest = (load / topology.bandwidth).max(axis=1)
+    if topology.port_limited:
+        for end in "src", "dst":
+            key = sends["step"].astype(np.int64) * table.n_nodes + sends[end]
+            ni = np.bincount(key, weights=sends["count"], minlength=n_steps * table.n_nodes)
+            longest = np.maximum(longest, ni.reshape(n_steps, -1).max(axis=1) / topology.ports)
+    collision = None
+    if flows.max() > 1:
+        step, at = np.argwhere(flows > 1)[0]
+        both = sends[index[(link == at) & (sends["step"][index] == step)]]
+        names = ", ".join(f"{s}->{d}" for s, d in zip(both["src"], both["dst"], strict=True))
+        a, b = topology.links[at]
+        collision = f"step {step}, link {a}->{b}: {names}"
+    return int(flows.max()), collision, longest

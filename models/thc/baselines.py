@@ -1,0 +1,136 @@
+"""Gradient compressors of others, to measure against: what a value becomes, not how it travels.
+
+Each takes one worker's gradient and a random generator, and returns the float64 estimate that its
+receiver holds. Rotations are full-length randomized Hadamard transforms, drawn for each worker.
+"""
+
+import math
+
+import numpy as np
+
+from .worker import hadamard
+
+
+def rotate(x, rng):
+    """Randomized Hadamard transform of x, a power of two long. Returns it and its inverse."""
+    signs = rng.choice([-1.0, 1.0], x.size)
+
+    def inverse(y):
+        return hadamard(y[None].copy())[0] / math.sqrt(x.size) * signs
+
+    return hadamard((x * signs)[None])[0] / math.sqrt(x.size), inverse
+
+
+def _round_at_random(x, rng):
+    low = np.floor(x)
+    return low + (rng.random(x.shape) < x - low)
+
+
+def lloyd_max(bits, n_steps=2000):
+    """Centroids of the best scalar quantizer of N(0,1) with 2**bits levels (Max 1960)."""
+    n = 2**bits
+    levels = np.linspace(-1, 1, n) * min(3, bits + 0.5)
+    for _ in range(n_steps):
+        edges = np.concatenate([[-np.inf], (levels[1:] + levels[:-1]) / 2, [np.inf]])
+        cdf = np.array([(1 + math.erf(e / math.sqrt(2))) / 2 for e in edges])
+        pdf = np.exp(-np.square(edges) / 2) / math.sqrt(2 * math.pi)
+        levels = (pdf[:-1] - pdf[1:]) / (cdf[1:] - cdf[:-1])
+    return levels
+
+
+def eden(bits):
+    """EDEN (Vargaftik et al., ICML 2022): rotate, nearest Lloyd-Max level, unbiased scale."""
+    levels = lloyd_max(bits)
+    edges = (levels[1:] + levels[:-1]) / 2
+
+    def compress(x, rng):
+        rotated, inverse = rotate(x, rng)
+        norm = np.linalg.norm(x)
+        coded = levels[np.searchsorted(edges, rotated * (math.sqrt(x.size) / norm))]
+        return inverse(coded * (norm**2 / (rotated @ coded)))
+
+    return compress
+
+
+def min_max(bits, *, rotated):
+    """Uniform levels from the least to the greatest value, rounded at random."""
+
+    def compress(x, rng):
+        values, inverse = rotate(x, rng) if rotated else (x, lambda y: y)
+        low, high = values.min(), values.max()
+        unit = (high - low) / (2**bits - 1)
+        return inverse(low + unit * _round_at_random((values - low) / unit, rng))
+
+    return compress
+
+
+def float_magnitudes(exponent_bits, mantissa_bits):
+    """All magnitudes of a small float format of OCP Microscaling 1.0: E2M1, E3M2 or E4M3.
+
+    None of them has an infinity; in E4M3 the highest code is NaN, and left out.
+    """
+    code = np.arange(2 ** (exponent_bits + mantissa_bits))
+    exponent, mantissa = np.divmod(code, 2**mantissa_bits)
+    normal = exponent > 0
+    significand = mantissa / 2**mantissa_bits + normal
+    magnitudes = significand * np.exp2(exponent + ~normal - (2.0 ** (exponent_bits - 1) - 1))
+    return magnitudes[:-1] if (exponent_bits, mantissa_bits) == (4, 3) else magnitudes
+
+
+def microscaled(x, exponent_bits=2, mantissa_bits=1):
+    """Values of an MX format (OCP Microscaling 1.0): 32 floats share a power of two; ties to even.
+
+    MXFP4 is E2M1, MXFP6 here E3M2, MXFP8 here E4M3.
+    """
+    magnitudes = float_magnitudes(exponent_bits, mantissa_bits)
+    blocks = x.reshape(-1, 32)
+    largest = np.abs(blocks).max(axis=1, keepdims=True)
+    top = np.floor(np.log2(magnitudes[-1]))
+    scale = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1))) - top)
+    scaled = np.abs(blocks) / scale
+    edges = (magnitudes[1:] + magnitudes[:-1]) / 2
+    below, above = np.searchsorted(edges, scaled), np.searchsorted(edges, scaled, side="right")
+    code = np.where(below % 2 == 0, below, above)  # a tie goes to the even code
+    return (np.copysign(magnitudes[code], blocks) * scale).reshape(x.shape)
+
+
+def microscaling(exponent_bits, mantissa_bits, *, rotated=False):
+    """`microscaled` values, of the gradient or of its rotation."""
+
+    def compress(x, rng):
+        values, inverse = rotate(x, rng) if rotated else (x, lambda y: y)
+        return inverse(microscaled(values, exponent_bits, mantissa_bits))
+
+    return compress
+
+
+def qsgd(levels, norm):
+    """QSGD (Alistarh et al., NeurIPS 2017): sign, and |x| over a norm rounded at random."""
+    lengths = {"l2": np.linalg.norm, "max": lambda x: np.abs(x).max()}
+    length_of = lengths[norm]
+
+    def compress(x, rng):
+        length = length_of(x)
+        return np.sign(x) * length / levels * _round_at_random(np.abs(x) / length * levels, rng)
+
+    return compress
+
+
+def terngrad(x, rng):
+    """TernGrad (Wen et al., NeurIPS 2017), without its clipping: -max, 0 or max."""
+    largest = np.abs(x).max()
+    return np.sign(x) * largest * (rng.random(x.shape) < np.abs(x) / largest)
+
+
+def top_k(share):
+    """The largest `share` of the values by magnitude; the rest is zero."""
+
+    def compress(x, rng):
+        del rng
+        k = max(1, round(share * x.size))
+        kept = np.zeros_like(x)
+        largest = np.argpartition(np.abs(x), -k)[-k:]
+        kept[largest] = x[largest]
+        return kept
+
+    return compress

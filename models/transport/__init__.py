@@ -1,0 +1,1 @@
+"""Golden bounded-loss transport (DLCP)."""

@@ -1,0 +1,203 @@
+"""Sender: all packets once, then a PROBE, then what the BITMAPs ask for, until STOP.
+
+`Sending` chooses the packets of one tensor and round (or of a range of it) to one receiver,
+`Spray` the path of each packet, `Pace` when it may go. Twin of `gradnic.hdl.transport.sender`.
+
+Sources: DLCP (arXiv 2008.08445): send all, probe, selective resend, STOP, per-packet spraying,
+AIMD on the marked share after DCTCP; MLT (NSDI 2024): round-trip times after TIMELY. Ours: order of
+resending, which BITMAPs are believed, paths by age of their last mark, all constants.
+"""
+
+import numpy as np
+
+DATA, PROBE = "data", "probe"
+SPRAYS = ("round_robin", "random", "least_marked")
+LINE = 1 << 16  # a rate of 1: the line's
+GAIN = 4  # alpha moves by 1 / 2**GAIN
+
+
+class Sending:
+    """Packets first .. first + n - 1 to one receiver.
+
+    Parameters
+    ----------
+    order : sequence of (important, queue), shape (n,)
+        Of each packet, for the order in which lost ones are sent again.
+    first : int
+        Number of the first packet.
+    t_probe : int
+        Time between PROBEs while nothing else is to be sent.
+
+    Attributes
+    ----------
+    done : bool
+        STOP came. `n_sent`, `n_again`, `n_probes` : packets sent, of them again, and PROBEs.
+
+    A BITMAP is believed if the PROBE that it answers left after the last packet did: older ones
+    would ask for packets that are still under way.
+    """
+
+    def __init__(self, order, *, first=0, t_probe=1000):
+        self.order, self.first, self.t_probe = order, first, t_probe
+        self.pending = list(range(len(order)))[::-1]  # sorted, the next one last
+        self.sent = np.zeros(len(order), bool)
+        self.fresh = True  # packets were sent since the latest PROBE
+        self.believed_from = None  # when the first PROBE behind the latest packets left
+        self.again = set()  # packets sent since then
+        self.probe_at = None  # None: as soon as nothing is pending
+        self.done = len(order) == 0
+        self.n_sent = self.n_again = self.n_probes = 0
+
+    @property
+    def n_important(self):
+        """Important packets of the range, which its PROBEs announce."""
+        return sum(important for important, _ in self.order)
+
+    def due(self, now):
+        """Whether `next` has something to send."""
+        if self.done:
+            return False
+        return bool(self.pending) or self.probe_at is None or now >= self.probe_at
+
+    def next(self, now):
+        """What to send now: (DATA, number, retx), (PROBE, stamp, 0), or None."""
+        if not self.due(now):
+            return None
+        if self.pending:
+            i = self.pending.pop()
+            retx = int(self.sent[i])
+            self.sent[i] = True
+            self.again.add(i)
+            self.fresh, self.probe_at = True, None
+            self.n_sent += 1
+            self.n_again += retx
+            return DATA, self.first + i, retx
+        if self.fresh:
+            self.fresh, self.believed_from, self.again = False, now, set()
+        self.probe_at = now + self.t_probe
+        self.n_probes += 1
+        return PROBE, now, 0
+
+    def bitmap(self, stamp, wanted):
+        """Packets that a BITMAP asks for, whose PROBE left at `stamp`. False if not believed."""
+        if self.done or self.believed_from is None or stamp < self.believed_from:
+            return False
+        new = {i - self.first for i in wanted if 0 <= i - self.first < len(self.order)}
+        new -= self.again | set(self.pending)
+        rank = {i: (1 - self.order[i][0], self.order[i][1], i) for i in [*new, *self.pending]}
+        self.pending = sorted(rank, key=rank.get, reverse=True)
+        return True
+
+    def stop(self):
+        """STOP: what is queued is not sent any more."""
+        self.done, self.pending = True, []
+
+
+class Spray:
+    """Path of each packet.
+
+    Parameters
+    ----------
+    n_paths : int
+        1 to 256.
+    rule : str
+        ``round_robin``; ``random``: a 32-bit xorshift generator, its value modulo n_paths;
+        ``least_marked``: the path whose last mark is oldest, of those without any mark the one
+        used longest ago.
+    seed : int
+        Of the random rule, not 0.
+    """
+
+    def __init__(self, n_paths, rule="round_robin", *, seed=1):
+        if not 1 <= n_paths <= 256:
+            raise ValueError(f"n_paths must be 1 to 256, not {n_paths!r}")
+        if rule not in SPRAYS:
+            raise ValueError(f"rule must be one of {', '.join(SPRAYS)}, not {rule!r}")
+        if not 1 <= seed < 1 << 32:
+            raise ValueError(f"seed must be 1 to 2**32 - 1, not {seed!r}")
+        self.n_paths, self.rule, self.state = n_paths, rule, seed
+        self.order = list(range(n_paths))  # unmarked ones by use, then marked ones by age
+        self.n_unmarked = n_paths
+
+    def next(self):
+        """The path of the next packet."""
+        if self.rule == "random":
+            self.state = xorshift(self.state)
+            return self.state % self.n_paths
+        path = self.order[0]
+        turn = self.n_paths if self.rule == "round_robin" else self.n_unmarked
+        if turn:
+            self.order[:turn] = [*self.order[1:turn], path]
+        return path
+
+    def mark(self, path):
+        """A packet on `path` met congestion. ValueError if there is no such path."""
+        at = self.order.index(path)
+        if self.rule == "least_marked":
+            self.n_unmarked -= at < self.n_unmarked
+            self.order.append(self.order.pop(at))
+
+
+def xorshift(x):
+    """Next state of the 32-bit xorshift generator (13, 17, 5)."""
+    x ^= x << 13 & 0xFFFFFFFF
+    x ^= x >> 17
+    return x ^ x << 5 & 0xFFFFFFFF
+
+
+class Pace:
+    """Rate of a sender in 1/65536 of the line's, from floor to 65536.
+
+    Parameters
+    ----------
+    rule : str
+        ``ce``: alpha follows the marked share with gain 1/16; a mark cuts the rate by alpha / 2,
+        no mark adds `step`. ``rtt``: above `high` the rate falls by 1/8, below `low`, or while
+        round trips do not grow, it gains `step`, else it falls by 1/16. ``off``: the line's.
+    floor, step : int, 1/65536 of the line's rate.
+    low, high : int, units of time.
+
+    Attributes
+    ----------
+    rate : int, 1 to 65536. alpha : int, 1/65536. credit : int, bytes * 65536 that may leave.
+    """
+
+    def __init__(self, rule="off", *, floor=LINE // 64, step=LINE // 256, low=0, high=0):
+        if rule not in ("off", "ce", "rtt"):
+            raise ValueError(f"rule must be off, ce or rtt, not {rule!r}")
+        if not 1 <= floor <= LINE:
+            raise ValueError(f"floor must be 1 to {LINE}, not {floor!r}")
+        self.rule, self.floor, self.step, self.low, self.high = rule, floor, step, low, high
+        self.rate, self.alpha, self.rtt, self.credit = LINE, 0, None, 0
+
+    def echo(self, ce_share, rtt):
+        """The receiver answered: share of marked packets in 1/256, and the round trip."""
+        if self.rule == "ce":
+            self.alpha += (ce_share * 256 >> GAIN) - (self.alpha >> GAIN)
+            change = -(self.rate * self.alpha >> 17) if ce_share else self.step
+        elif self.rule == "rtt":
+            before = rtt if self.rtt is None else self.rtt
+            self.rtt = rtt
+            if rtt > self.high:
+                change = -(self.rate >> 3)
+            elif rtt < self.low or rtt <= before:
+                change = self.step
+            else:
+                change = -(self.rate >> 4)
+        else:
+            return
+        self.rate = min(max(self.rate + change, self.floor), LINE)
+
+    def cycle(self, line_bytes, burst):
+        """One cycle passes, in which the line takes `line_bytes`; at most `burst` bytes wait."""
+        self.credit = min(self.credit + line_bytes * self.rate, burst * LINE)
+
+    def spend(self, n_bytes):
+        """A frame of `n_bytes` wants to leave: True, and paid for, if the credit is not negative.
+
+        The credit may fall below 0 by one frame, so that a frame never waits for its own size.
+        """
+        if self.credit < 0:
+            return False
+        self.credit -= n_bytes * LINE
+        return True

@@ -1,0 +1,224 @@
+"""Tagger: which queue a gradient packet belongs to, and whether it may be lost.
+
+A packet's layer picks the queue, front layers first; its size picks the importance. Unimportant
+packets leave as Not-ECT, so that a congested queue drops them, important ones as ECT(0), so that
+it marks them. Twin of `gradnic.hdl.transport.tagger`.
+
+Sources: DLCP (arXiv 2008.08445) and MLT (NSDI 2024) for layers, magnitudes and the use of the ECN
+bits; which magnitude, the 8-bit scores and the histogram are ours, as the papers' rule is unknown.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradnic.interface.formats import IPV4
+
+N_QUEUES = 8
+N_BINS = 256  # scores of 8 bits
+NOTHING = N_BINS  # threshold that no score reaches
+ECT0 = 2
+SCORES = ("max", "sum")
+THRESHOLDS = ("off", "host", "histogram")
+PUSH, PULL, CONTROL = range(3)  # what a packet carries
+
+
+def layer_queue(layer, n_layers, n_queues=N_QUEUES):
+    """Default queue of layer `layer` of `n_layers`: floor(layer * n_queues / n_layers)."""
+    if not 0 <= layer < n_layers:
+        raise ValueError(f"layer must be 0 to {n_layers - 1}, not {layer!r}")
+    return layer * n_queues // n_layers
+
+
+def default_dscp(n_queues=N_QUEUES):
+    """DSCP of [queue][important]: 8 * (7 - queue), the class selectors, alike for both."""
+    return tuple((8 * (7 - q),) * 2 for q in range(n_queues))
+
+
+def max_score(floats):
+    """Largest biased exponent of float32 values: 0 to 255; 0 for none. Subnormals count as 0."""
+    bits = np.ascontiguousarray(floats, np.float32).view(np.uint32)
+    return int((bits >> np.uint32(23) & np.uint32(0xFF)).max(initial=0))
+
+
+def sum_score(floats, unit):
+    """8-bit logarithm of the sum of |g|, in units of 2**(unit - 127).
+
+    Each value counts with its upper 16 bits of significand, shifted down to whole units; values
+    of 2**16 units and more, Inf and NaN count 65535. The sum s is coded as s itself below 8, else
+    as 8 * (place of its highest bit - 2) + the three bits behind that: monotonous, within 1/8.
+    unit : int, biased exponent, 0 to 255. Up to 4096 values, so that s has 28 bits.
+    """
+    bits = np.ascontiguousarray(floats, np.float32).view(np.uint32)
+    exponent = (bits >> np.uint32(23) & np.uint32(0xFF)).astype(np.int64)
+    significand = (bits >> np.uint32(8) & np.uint32(0x7FFF) | np.uint32(0x8000)).astype(np.int64)
+    shift = 15 + unit - exponent
+    fixed = np.where(shift < 0, 0xFFFF, significand >> np.clip(shift, 0, 16))
+    fixed[(exponent == 0) | (shift > 15)] = 0
+    return code(int(fixed.sum()))
+
+
+def code(total):
+    """8-bit logarithm of a 28-bit sum, see `sum_score`."""
+    if total < 8:
+        return total
+    top = total.bit_length() - 1
+    return (top - 2) * 8 + (total >> top - 3 & 7)
+
+
+def quantile(histogram, share):
+    """Largest threshold at which at least `share` / 256 of the weight is important.
+
+    histogram : ints, shape (256,), weight of each score. `NOTHING` where share or weight is 0.
+    """
+    total, above = int(histogram.sum()), 0
+    if not share or not total:
+        return NOTHING
+    for score in range(N_BINS - 1, -1, -1):
+        above += int(histogram[score])
+        if above * 256 >= total * share:
+            return score
+    raise AssertionError("the weights above 0 are all of them")
+
+
+def incremental_checksum(checksum, old, new):
+    """IPv4 checksum after one 16-bit word changed from `old` to `new` (RFC 1624, equation 3)."""
+    total = (checksum ^ 0xFFFF) + (old ^ 0xFFFF) + new
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def retag(frame, tos):
+    """The IPv4 frame with another ToS byte, its checksum brought up to date."""
+    frame = bytearray(frame)
+    old = int.from_bytes(frame[14:16], "big")
+    frame[IPV4.tos.byte] = tos
+    new = int.from_bytes(frame[14:16], "big")
+    IPV4.checksum.put(frame, incremental_checksum(IPV4.checksum.get(frame), old, new))
+    return bytes(frame)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """What the tagger is told of a packet.
+
+    tensor : int, 0 to n_tensors - 1, the host's place for the tensor's threshold and histogram.
+    layer : int. kind : `PUSH`, `PULL` or `CONTROL`. scored : False where the values have no
+    magnitude, as THC's rotated ones. elems : int, the packet's weight in the histogram.
+    """
+
+    tensor: int
+    layer: int
+    kind: int = PUSH
+    scored: bool = True
+    elems: int = 0
+
+
+@dataclass(frozen=True)
+class Tag:
+    """queue, important (0 or 1), score, and the ToS byte that says it on the wire."""
+
+    queue: int
+    important: int
+    score: int
+    tos: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The tagger's registers.
+
+    Attributes
+    ----------
+    n_layers : int
+        1 to 4096; `queues` : the queue of each, default `layer_queue`.
+    n_tensors : int
+        Thresholds and histograms.
+    score : str
+        ``max`` exponent, or ``sum`` of |g| in units of 2**(`unit` - 127).
+    source : str
+        Where thresholds come from: ``off`` (no packet is important by size), ``host``, or
+        ``histogram`` of the previous round, until which the host's holds.
+    share : int
+        Target share of important elements, in 1/256; 128 by default.
+    back_layer_start : int
+        Layers from here on are important throughout.
+    pull_all_important : bool
+    dscp : tuple
+        [queue][important], 0 to 63. Networks that reserve CS6 and CS7 write others.
+    """
+
+    n_layers: int = 1
+    queues: tuple = ()
+    n_tensors: int = 1
+    score: str = "max"
+    unit: int = 100
+    source: str = "host"
+    share: int = 128
+    back_layer_start: int = 1 << 12
+    pull_all_important: bool = True
+    dscp: tuple = field(default_factory=default_dscp)
+
+    def __post_init__(self):
+        if not 1 <= self.n_layers <= 4096:
+            raise ValueError(f"n_layers must be 1 to 4096, not {self.n_layers!r}")
+        if not self.queues:
+            default = tuple(layer_queue(k, self.n_layers) for k in range(self.n_layers))
+            object.__setattr__(self, "queues", default)
+        if len(self.queues) != self.n_layers:
+            raise ValueError(f"queues must be {self.n_layers}, not {len(self.queues)}")
+        if not all(0 <= q < N_QUEUES for q in self.queues):
+            raise ValueError(f"a queue must be 0 to {N_QUEUES - 1}, not {self.queues}")
+        if self.score not in SCORES:
+            raise ValueError(f"score must be one of {', '.join(SCORES)}, not {self.score!r}")
+        if self.source not in THRESHOLDS:
+            raise ValueError(f"source must be one of {', '.join(THRESHOLDS)}, not {self.source!r}")
+        if not 0 <= self.share <= 255:
+            raise ValueError(f"share must be 0 to 255, not {self.share!r}")
+
+
+class Tagger:
+    """Golden tagger.
+
+    Parameters
+    ----------
+    rules : Rules
+
+    Attributes
+    ----------
+    thresholds : list of int
+        One a tensor, 0 to 256: a packet whose score is at least that is important. The host may
+        write them; 0 at first.
+    histograms : int64, shape (n_tensors, 256)
+        Elements by score since the last `end_round`.
+    """
+
+    def __init__(self, rules):
+        self.rules = rules
+        self.thresholds = [0] * rules.n_tensors
+        self.histograms = np.zeros((rules.n_tensors, N_BINS), np.int64)
+
+    def tag(self, packet, floats=()):
+        """Tag of `packet` with the float32 values `floats`; counts them in the histogram."""
+        rules = self.rules
+        floats = np.asarray(floats, np.float32)
+        queue, score, by_size = rules.queues[packet.layer], 0, False
+        if packet.scored and packet.kind != CONTROL:
+            score = max_score(floats) if rules.score == "max" else sum_score(floats, rules.unit)
+            self.histograms[packet.tensor, score] += packet.elems
+            by_size = rules.source != "off" and score >= self.thresholds[packet.tensor]
+        important = int(
+            by_size
+            or packet.layer >= rules.back_layer_start
+            or packet.kind == CONTROL
+            or (packet.kind == PULL and rules.pull_all_important)
+        )
+        tos = rules.dscp[queue][important] << 2 | (ECT0 if important else 0)
+        return Tag(queue, important, score, tos)
+
+    def end_round(self, tensor):
+        """The tensor's round is out: the histogram sets the next threshold, and starts anew."""
+        if self.rules.source == "histogram" and self.histograms[tensor].any():
+            self.thresholds[tensor] = quantile(self.histograms[tensor], self.rules.share)
+        self.histograms[tensor] = 0

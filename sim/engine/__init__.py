@@ -1,0 +1,1 @@
+"""Compiled and cocotb engines that run RTL, stimulus, replay."""

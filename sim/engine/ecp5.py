@@ -1,0 +1,136 @@
+"""ECP5 primitives for the bench: the ECP5 body of a component in the batch engine.
+
+Yosys has DP16KD and MULT18X18D only as black boxes (0.70). The models here are written for the
+bench, in just the modes that `gradnic.hdl.primitive.block_ram` and
+`gradnic.hdl.primitive.multiplier` use, from the port map of Yosys' own ``brams_map_16kd.v`` and
+``dsp_map_18x18.v``; any other mode fails to build. They show that the ECP5 body is wired as the
+portable one behaves, not that the silicon is as modeled.
+"""
+
+import re
+import tempfile
+from pathlib import Path
+
+from amaranth.back import rtlil
+from gradnic.hdl.primitive.target import Target
+
+from . import batch, tools
+from .design_ports import ports_of
+
+DP16KD = """
+// Port A writes, port B reads, equal widths, output registers on. A word that is read while it is
+// written comes out inverted: the array does not say which one it is, so nobody may rely on it.
+// INITVALs hold 16 times 18 bits each, in places of 20; words follow each other in them.
+module DP16KD #(
+    parameter DATA_WIDTH_A = 18, parameter DATA_WIDTH_B = 18,
+    parameter REGMODE_A = "NOREG", parameter REGMODE_B = "NOREG",
+    parameter RESETMODE = "SYNC", parameter ASYNC_RESET_RELEASE = "SYNC",
+    parameter CSDECODE_A = "0b000", parameter CSDECODE_B = "0b000",
+    parameter WRITEMODE_A = "NORMAL", parameter WRITEMODE_B = "NORMAL",
+    parameter CLKAMUX = "CLKA", parameter CLKBMUX = "CLKB", parameter GSR = "ENABLED",
+    <INITVAL>
+) (
+    input CLKA, CLKB, CEA, CEB, OCEA, OCEB, WEA, WEB, RSTA, RSTB,
+    input CSA0, CSA1, CSA2, CSB0, CSB1, CSB2,
+    input <DIA:18>, <DIB:18>, <ADA:14>, <ADB:14>, output <DOA:18>, <DOB:18>
+);
+    localparam W = DATA_WIDTH_A;
+    localparam LSB = W == 36 ? 5 : W == 18 ? 4 : W == 9 ? 3 : W == 4 ? 2 : W == 2 ? 1 : 0;
+    generate
+        if (DATA_WIDTH_B != W || REGMODE_A != "OUTREG" || REGMODE_B != "OUTREG" ||
+                CSDECODE_A != "0b000" || CSDECODE_B != "0b000" ||
+                CLKAMUX != "CLKA" || CLKBMUX != "CLKB")
+            mode_not_modeled mode();
+    endgenerate
+    wire [35:0] di = {<DIB:18>, <DIA:18>};
+    wire [13:0] ada = {<ADA:14>}, adb = {<ADB:14>};
+    wire selected_a = !{CSA2, CSA1, CSA0}, selected_b = !{CSB2, CSB1, CSB0};
+    wire enabled = W == 36 ? &ada[3:0] : W == 18 ? &ada[1:0] : 1'b1;
+    wire write = CEA & WEA & selected_a & enabled;
+    wire [13:0] to = ada >> LSB, from = adb >> LSB;
+    reg [W-1:0] array [0:(1 << (14 - LSB)) - 1];
+    reg [W-1:0] read, out;
+    localparam [64*320-1:0] INIT = {<INITS>};
+    integer n;
+    initial if (W >= 9) for (n = 0; n < 1024 * 18 / W; n = n + 1)
+        array[n] = bits_of(n * W);
+    function [W-1:0] bits_of(input integer first);
+        integer k;
+        for (k = 0; k < W; k = k + 1)
+            bits_of[k] = INIT[(first + k) / 18 * 20 + (first + k) % 18];
+    endfunction
+    always @(posedge CLKA) if (write) array[to] <= di[W-1:0];
+    always @(posedge CLKB) begin
+        if (CEB & selected_b & ~WEB)
+            read <= write && to == from ? ~array[from] : array[from];
+        if (OCEB & (OCEA | W != 36)) out <= RSTB ? 0 : read;
+    end
+    wire [35:0] word = out;
+    assign {<DOA:18>} = W == 36 ? word[17:0] : 18'b0;
+    assign {<DOB:18>} = W == 36 ? word[35:18] : word[17:0];
+endmodule
+"""
+
+MULT18X18D = """
+// Input, pipeline and output registers on, all on CLK0.
+module MULT18X18D #(
+    parameter REG_INPUTA_CLK = "NONE", parameter REG_INPUTB_CLK = "NONE",
+    parameter REG_PIPELINE_CLK = "NONE", parameter REG_OUTPUT_CLK = "NONE"
+) (
+    input CLK0, CE0, RST0, SIGNEDA, SIGNEDB, SOURCEA, SOURCEB,
+    input <A:18>, <B:18>, <C:18>, output <P:36>
+);
+    generate
+        if (REG_INPUTA_CLK != "CLK0" || REG_INPUTB_CLK != "CLK0" ||
+                REG_PIPELINE_CLK != "CLK0" || REG_OUTPUT_CLK != "CLK0")
+            mode_not_modeled mode();
+    endgenerate
+    reg signed [18:0] a, b;
+    reg [35:0] pipeline, out;
+    wire [17:0] wide_a = {<A:18>}, wide_b = {<B:18>};
+    wire signed [37:0] product = a * b;
+    always @(posedge CLK0) if (CE0) begin
+        a <= RST0 | SOURCEA ? 0 : {SIGNEDA & wide_a[17], wide_a};
+        b <= RST0 | SOURCEB ? 0 : {SIGNEDB & wide_b[17], wide_b};
+        pipeline <= RST0 ? 0 : product[35:0];
+        out <= RST0 ? 0 : pipeline;
+    end
+    assign {<P:36>} = out;
+endmodule
+"""
+
+
+def models():
+    """Verilog of both primitives; ``<A:18>`` stands for A17, A16, ... A0."""
+    names = [f"INITVAL_{n:02X}" for n in range(64)]
+    memory = DP16KD.replace("<INITVAL>", ", ".join(f"parameter {name} = 320'b0" for name in names))
+    memory = memory.replace("<INITS>", ", ".join(reversed(names)))
+    return re.sub(r"<(\w+):(\d+)>", _bits, memory + MULT18X18D)
+
+
+def _bits(match):
+    name, width = match.groups()
+    return ", ".join(f"{name}{bit}" for bit in reversed(range(int(width))))
+
+
+def build(component, **options):
+    """Batch model (`gradnic.sim.engine.batch`) of a component's ECP5 body.
+
+    component : wiring.Component. options : as `batch.build_rtlil` takes. Returns a `batch.Model`;
+    `tools.ToolError` if a primitive is used in a mode that is not modeled.
+    """
+    root = tools.build_root() / "ecp5"
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        folder = Path(folder)
+        text = rtlil.convert(component, name="top", platform=Target("ecp5"), emit_src=False)
+        (folder / "design.il").write_text(text)
+        (folder / "ecp5.v").write_text(models())
+        script = (
+            "read_rtlil design.il\nread_verilog -defer -sv ecp5.v\nhierarchy -check -top top\n"
+            "proc\nflatten\nopt_clean\nwrite_rtlil flat.il\n"
+        )
+        tools.yosys(script, folder=folder, outputs=["flat.il"])
+        flat = (folder / "flat.il").read_text()
+    options.setdefault("name", f"{type(component).__name__}-ecp5")
+    return batch.build_rtlil(flat, *ports_of(component.signature), **options)

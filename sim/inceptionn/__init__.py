@@ -1,0 +1,1 @@
+"""Bench parts of the codec engines."""

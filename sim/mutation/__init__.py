@@ -1,0 +1,1 @@
+"""Mutation campaigns: can the benches fail?"""

@@ -1,0 +1,72 @@
+"""Mutation campaign of the compressor at 4 lanes: what its test must notice, and what it cannot."""
+
+from dataclasses import replace
+
+import numpy as np
+from gradnic.hdl.inceptionn.compressor import LAG, N_UNITS, Compressor
+from gradnic.hdl.stream.admission import Room
+
+from ..engine import stimulus
+from ..inceptionn import units as engines
+from . import engines as campaign_engines
+from .engines import COMPRESSOR, MAX_FLOATS, N_LANES
+
+
+def component():
+    """The circuit under mutation."""
+    return Compressor(N_LANES, max_floats=MAX_FLOATS)
+
+
+def check_untold(bench, generator, cycles=900):
+    """How many units are taken while nobody takes their sizes; they leave as they come."""
+    counts = 4 * generator.integers(LAG + 1, LAG + 4, 80)
+    units = [bench.floats("zero", int(count), generator) for count in counts]
+    run = bench.play(units, stalls={"sizes": stimulus.storm(cycles)})
+    taken = int(np.count_nonzero(run.taken["floats"] < cycles))
+    n_units = Room(N_UNITS, lag=LAG).most + 1
+    expected = sum(unit.n_beats(N_LANES) for unit in units[:n_units])
+    assert taken == expected, f"{taken} beats taken, not {expected}"
+
+
+def test(model):
+    """Values, sizes, drops, limits, stalls, rate and full stores."""
+    generator = np.random.default_rng(4)
+    bench = campaign_engines.Bench(model, component(), COMPRESSOR)
+    faults = engines.faults_of_floats(N_LANES, generator, max_floats=MAX_FLOATS)
+    campaign_engines.test(bench, faults)
+    for _ in range(4):
+        check_untold(bench, generator)
+    limited = []
+    for count in (1, 11, 30, 200, MAX_FLOATS):
+        unit = bench.floats("mixed", count, generator)
+        size = len(engines.coded(unit))
+        limits = [size, *(size + way * (1 << bit) for bit in range(16) for way in (-1, 1))]
+        limits += [1 << bit for bit in range(16)]
+        limited += [replace(unit, limit=limit) for limit in limits if 0 <= limit < 1 << 16]
+    bench.play(limited)
+
+
+HALVES = "a HALF has an exponent of 120 to 126, at every legal bound: its bit 3 is 1"
+FIRST = "the first byte of a beat that leaves is always kept"
+TAIL = "a tail has at most 15 bytes: what is in its last column is never read"
+FEW = "a unit of 632 floats has 10 rows of tags at most: these bits are 0"
+SMALL = "a unit of 632 floats has 2686 bytes at most: these bits are 0"
+
+ARGUED = campaign_engines.ARGUED | {
+    r"-mode cnot0 .* -port B .* -ctrlbit 3 .*: half_shift = register\(": HALVES,
+    r"-mode const1 .* -port Q .* -wire merger\.live_byte -wirebit 0 ": FIRST,
+    r"-wire tails\.\S+ -wirebit 12[0-7] ": TAIL,
+    r"-wirebit 12[0-7] .*: kept = Signal\(8": TAIL,
+    r"-wire packer\.present -wirebit 15 ": TAIL,
+    r"-mode cnot1 .* -ctrlbit 1[34] -wire o__payload\.": FEW,
+    r"-mode const0 .* -wire (bytes\d+|so_far) -wirebit 1[2-5] ": SMALL,
+    r"-mode const0 .* -port A -portbit 1[2-5] .*: final\.eq\(\(size - 1\) >> column\)": SMALL,
+}
+EXPLAINED = {
+    "-mode const0 -cell $procmux$537 -port S ": (
+        "not seen: a write enable that a reset does not clear, where the next row will be written"
+    ),
+    "-mode inv -cell $flatten\\sizes_room.$procmux$63 -port B ": (
+        "not seen: a room is open in the cycle behind a reset, which is no earlier than it is used"
+    ),
+}

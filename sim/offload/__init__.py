@@ -1,0 +1,1 @@
+"""Clusters of offload cards, fuzz, upsets, goodput."""

@@ -1,0 +1,512 @@
+"""N offload cards in RTL with their memories, over links that lose, copy and reorder frames.
+
+One card becomes a C++ class (CXXRTL); ``cluster.cpp`` makes as many as there are nodes, a
+memory behind each AXI4 port, and carries frames between them, cycle by cycle. What happens to a
+frame is a function of (seed, link, number), the same as for the golden cluster.
+"""
+
+import ctypes
+from dataclasses import dataclass, field
+
+import numpy as np
+from amaranth.hdl import Shape
+from gradnic.models.offload.cluster import LinkFaults, addresses
+from gradnic.models.offload.codec import Inceptionn, Norms, Thc
+from gradnic.models.offload.plan import Plan
+from gradnic.models.thc import worker as thc
+from gradnic.models.transport.tagger import default_dscp
+
+from gradnic.interface.offload import Drop
+from gradnic.interface.schedule_table import Layout
+
+from ..engine import encoding
+from .library import build
+
+PAGE = 4096
+UNIT = 16
+ELEM_BYTES = 4
+JOB, TENSOR, GEN = 7, 1, 1
+LAYOUT = Layout.for_nodes(64, ports=4)  # one library serves most tables
+
+
+class _Rules(ctypes.Structure):
+    _fields_ = [
+        ("link_bytes", ctypes.c_double),
+        ("memory_latency", ctypes.c_int64),
+        *((name, ctypes.c_uint32) for name in ("loss", "duplicate", "seed")),
+        *((name, ctypes.c_int32) for name in ("delay", "reorder", "skew")),
+        *((name, ctypes.c_int64) for name in ("limit", "threshold")),
+    ]
+
+
+_SENT = np.dtype(
+    [
+        ("at", "i8"),
+        ("node", "i4"),
+        ("port", "i4"),
+        ("length", "i4"),
+        ("copies", "i4"),
+        ("start", "i8"),
+    ]
+)
+
+
+@dataclass
+class Result:
+    """What one round of a cluster left behind.
+
+    cycles : until the last card was done; None if some never was. done : int64 (n_nodes,).
+    replicas : (n_nodes, n_elems), as `values`, but sums of levels for THC. sent : record array of
+    all frames that left, in order. frames : their bytes. status : of the scheduler, a dict a node.
+    given_up : {(node, source): numbers of packets}. dropped, marked : frames, by switches.
+    """
+
+    cycles: int | None
+    done: np.ndarray
+    replicas: np.ndarray = field(repr=False)
+    sent: np.ndarray = field(repr=False)
+    frames: list = field(repr=False)
+    status: list = field(repr=False)
+    given_up: dict = field(repr=False)
+    dropped: int = 0
+    marked: int = 0
+
+
+class OffloadCluster:
+    """Cards that run one table on one topology.
+
+    Parameters
+    ----------
+    table : gradnic.interface.schedule_table.Table
+    topology : gradnic.models.schedule.topology.Topology
+    n_elems : int
+    codec : of `gradnic.models.offload.codec`: Raw, Inceptionn, Norms, or Thc with b = 4 and w = 8
+    p : float
+        Share of leaf contributions that may miss, end to end.
+    n_bytes : int
+        Of a beat, 16, 32 or 64.
+    packet : int
+        Elements of a packet, a multiple of 16, at most 352.
+    t_probe : int
+        Cycles between PROBEs.
+    skew : int
+        Cycles that each of 8 paths is longer than the one before; unless 0, cards spray.
+    rule : int
+        Of `gradnic.hdl.transport.spray`, how they choose.
+    tags : dict or None
+        Fields of `gradnic.hdl.transport.tagger.TagRules`, and ``threshold``; None: all packets are
+        important.
+    layer : int
+        Of the tensor, 0 to 7; layer k is in queue k.
+    pace : dict or None
+        Fields of `gradnic.hdl.transport.pace.PaceRules`; None: the line's rate.
+    queues : (int, int) or None
+        Bytes that each of 8 strict-priority queues of a switch's port holds, and from which on it
+        drops Not-ECT and marks ECT; before each card that is more than one link away.
+    thc, inc : bool
+        False: cards without the circuits of THC, of INCEPTIONN.
+    """
+
+    def __init__(
+        self,
+        table,
+        topology,
+        n_elems,
+        codec,
+        *,
+        p=0.0,
+        n_bytes=16,
+        packet=352,
+        t_probe=2000,
+        skew=0,
+        rule=0,
+        tags=None,
+        layer=0,
+        pace=None,
+        queues=None,
+        thc=True,
+        inc=True,
+    ):
+        if isinstance(codec, Thc) and (codec.worker.b, codec.w) != (4, 8):
+            raise ValueError(f"cards take b = 4 and w = 8 bits, not {codec.worker.b} and {codec.w}")
+        self.table, self.topology, self.n_elems = table, topology, n_elems
+        packet = codec.C if isinstance(codec, Thc) else packet
+        self.plan = plan = Plan(table, n_elems, unit=codec.unit, packet=packet)
+        self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
+        self.skew, self.rule, self.layer, self.pace = skew, rule, layer, pace or {}
+        self.queues = queues or (0, 0)
+        self.tags = {"back_layer_start": 0} if tags is None else dict(tags)
+        self.threshold = self.tags.pop("threshold", 0)
+        self.p_q16 = int(p / max(1, plan.depth) * 65536)
+        self.books = addresses(table, topology)
+        n_ports = 1 + max(a.port for book in self.books for a in book.values())
+        n_ranks = max(
+            (told.rank for into in plan.up for d in into.values() for told in d.values()), default=0
+        )
+        chunks = plan.n_chunks
+        layout = LAYOUT
+        try:
+            layout.pack(table.rows)
+        except ValueError:  # a periodic table, many peers, or more than 64 nodes
+            layout = Layout.fit(table.rows)
+        rows = int(np.bincount(table.rows["node"]).max())
+        self.n_ranks = _size(n_ranks + 1, 4, 8, 15)
+        self._rounds = [None] * table.n_nodes  # (tensor, gen) of each card
+        self._library, self._ports = build(
+            layout,
+            n_bytes=n_bytes,
+            n_ports=_size(n_ports, 4, 8),
+            depth=_size(rows, 512, 2048, 16384),
+            n_chunks=_size(chunks, 64, 1024, 8192),
+            n_packets=_size(chunks * plan.per_chunk, 1024, 16384),
+            n_ranks=self.n_ranks,
+            thc=thc,
+            inc=inc,
+        )
+        self.elem_bytes = 1 if isinstance(codec, Thc) else ELEM_BYTES
+        self.beats = -(-n_elems * self.elem_bytes // n_bytes)
+        self.result_at = -(-self.beats * n_bytes // PAGE) * PAGE
+        area = self.result_at // n_bytes
+        routes = self._routes()
+        self._self = self._library.cluster_new(
+            table.n_nodes,
+            routes.ctypes.data,
+            2 * self.result_at,
+            area * n_bytes * self.n_ranks,
+        )
+        for node in range(table.n_nodes):
+            self._configure(node, layout, area)
+
+    def __del__(self):
+        if getattr(self, "_self", None):
+            self._library.cluster_delete(self._self)
+            self._self = None
+
+    def _routes(self):
+        """int32 (n, n, 2): port at which the receiver hears the sender, and links between them."""
+        n = self.table.n_nodes
+        routes = np.full((n, n, 2), -1, np.int32)
+        hops = {}
+        for peer in self.table.peers:
+            path = self.table.paths[peer["path"]]
+            hops[int(peer["node"]), int(peer["to"])] = len(path)
+        for v, book in enumerate(self.books):
+            for u, address in book.items():
+                if u != v:
+                    routes[u, v] = address.port, hops.get((u, v), hops.get((v, u), 1))
+        return routes
+
+    def _set(self, node, name, value):
+        number, port = self._ports[name]
+        shape = port.shape
+        if isinstance(value, dict | list):
+            value = shape.const(value).as_value().value
+        width = (Shape.cast(shape).width + 7) // 8
+        row = np.frombuffer(int(value).to_bytes(width, "little"), np.uint8)
+        self._library.cluster_set(self._self, node, number, row.ctypes.data)
+
+    def _tick(self, node, n=1):
+        for _ in range(n):
+            self._library.cluster_tick(self._self, node)
+
+    def _configure(self, node, layout, area):
+        table, plan = self.table, self.plan
+        rows = table.of(node)
+        image, size = layout.pack(rows), layout.row_bytes
+        self._set(node, "table_en", 1)
+        for at in range(len(rows)):
+            word = int.from_bytes(image[at * size : (at + 1) * size], "little")
+            self._set(node, "table_addr", at)
+            self._set(node, "table_data", word)
+            self._tick(node)
+        self._set(node, "table_en", 0)
+        book = self.books[node]
+        others = [u for u in book if u != node]
+        index = {u: k for k, u in enumerate(others)}
+        for u in others:
+            a = book[u]
+            entry = {"valid": 1, "node": u, "port": a.port, "mac": a.mac, "ip": a.ip}
+            self._set(node, "neighbor", {"enable": 1, "index": index[u], "neighbor": entry})
+            self._tick(node)
+        self._set(node, "neighbor", {})
+        for u in others:
+            told = plan.up[node].get(u, {})
+            total = sum(
+                int(plan.elems[k]) * self.codec.elem_bits // 8 * one.leaves
+                for chunk, one in told.items()
+                for k in plan.packets(chunk, chunk + 1)
+            )
+            share = {"enable": 1, "index": index[u], "bytes": total * self.p_q16 >> 16}
+            self._set(node, "allowance", share)
+            self._tick(node)
+        self._set(node, "allowance", {})
+        self._set(node, "place_en", 1)
+        for chunk in range(plan.n_chunks):
+            up = [{} for _ in range(self.n_ranks)]
+            for u, told in plan.up[node].items():
+                if chunk in told:
+                    one = told[chunk]
+                    entry = {"neighbor": index[u], "leaves": one.leaves, "flow": one.flow}
+                    up[one.rank] = {"valid": 1, **entry}
+            down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
+            self._set(node, "place_addr", chunk)
+            parent = {"valid": len(down), "neighbor": sum(down)}
+            self._set(node, "place_data", {"up": up, "down": parent})
+            self._tick(node)
+        self._set(node, "place_en", 0)
+        peers = table.peers[table.peers["node"] == node]
+        word = sum(index[int(p["to"])] << 4 * int(p["index"]) for p in peers)
+        self._set(node, "peers", word)
+        own = book[node]
+        self._set(
+            node, "own", {"mac": own.mac, "ip": own.ip, "node": node, "udp_port": own.udp_port}
+        )
+        live = -(-plan.n_elems // plan.chunk)
+        stages = int(rows["repeat"].max(initial=0)) if table.period else 1
+        self._set(
+            node,
+            "setup",
+            {
+                "rows": len(rows),
+                "chunks": plan.n_chunks,
+                "live": live,
+                "peers": len(peers),
+                "stride": table.n_chunks,
+                "repeats": table.repeats,
+                "iterations": table.repeats + stages - 1,
+                "watchdog": 0,
+            },
+        )
+        first = self.result_at // self.n_bytes
+        self._set(
+            node,
+            "regions",
+            [
+                {"first": 0, "n_beats": self.beats},
+                {"first": first, "n_beats": self.beats},
+                {"first": 0, "n_beats": area * self.n_ranks},
+            ],
+        )
+        self._set(node, "area", area)
+        self._set(node, "pace", self.pace)
+        entries = [{"layer": 1, "address": k, "value": k} for k in range(8)]
+        for queue, pair in enumerate(default_dscp()):
+            for important, dscp in enumerate(pair):
+                entries.append({"dscp": 1, "address": 2 * queue + important, "value": dscp})
+        for entry in [*entries, {"threshold": 1, "value": self.threshold}, {}]:
+            self._set(node, "tag_write", entry)
+            self._tick(node)
+
+    def _codec(self):
+        codec = self.codec
+        if isinstance(codec, Inceptionn):
+            head, prescale = codec.p
+            return {"coded": 1, "exponent": head & 127, "paper": head >> 7, "prescale": prescale}
+        if isinstance(codec, Norms):
+            return {"norm": 1}
+        if isinstance(codec, Thc):
+            p0, p1 = codec.index_p
+            levels = [int(level) for level in codec.worker.table]
+            settings = {"n": codec.n, "g": codec.worker.g, "index_p0": p0, "index_p1": p1}
+            return {"thc": 1, "levels": levels, **settings}
+        return {}
+
+    def _round(self, armed, tensor, gen, before):
+        plan = self.plan
+        last = (plan.n_elems - 1) // plan.chunk
+        rest = plan.n_elems - last * plan.chunk
+        last_per_chunk = -(-rest // plan.packet)
+        return {
+            "armed": armed,
+            "over": int(before is not None),
+            "last_tensor": before[0] if before else 0,
+            "last_gen": before[1] if before else 0,
+            "job": JOB,
+            "tensor": tensor,
+            "gen": gen,
+            "geometry": {
+                "packet": plan.packet // UNIT,
+                "chunk": plan.chunk // UNIT,
+                "per_chunk": plan.per_chunk,
+                "last_chunk": last,
+                "last_per_chunk": last_per_chunk,
+                "tail": plan.chunk - (plan.per_chunk - 1) * plan.packet,
+                "last_tail": rest - (last_per_chunk - 1) * plan.packet,
+            },
+            "codec": self._codec(),
+            "t_probe": self.t_probe,
+            "tos": 2,
+            "tags": self.tags,
+            "layer": self.layer,
+            "spray": int(self.skew > 0),
+            "rule": self.rule,
+        }
+
+    def _memory(self, node, which, n_bytes):
+        at = self._library.cluster_memory(self._self, node, which)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(at))
+
+    def agree(self, node, norms, block):
+        """Set the checks of a node's next round of THC: its agreed norms, of blocks of `block`."""
+        for number in range(self.plan.n_packets):
+            check = self.plan.check(number, norms, block)
+            self._set(node, "check", {"enable": 1, "number": number, "check": check})
+            self._tick(node)
+        self._set(node, "check", {})
+
+    def abort(self):
+        """End the schedules of a round that hangs."""
+        for node in range(self.table.n_nodes):
+            for bit in (1, 0):
+                self._set(node, "abort", bit)
+                self._tick(node)
+
+    def call(self, name, *arguments):
+        """A function of the engine, for benches that need more than a run."""
+        return getattr(self._library, f"cluster_{name}")(self._self, *arguments)
+
+    def send(self, node, port, frame):
+        """Queue a frame of this node's host; it leaves in the next run."""
+        self._library.cluster_send(self._self, node, port, len(frame), frame)
+
+    def inject(self, node, port, at, frame):
+        """Let a frame arrive at a port, `at` cycles after the next run's start."""
+        self._library.cluster_inject(self._self, node, port, at, len(frame), frame)
+
+    def to_host(self, node, port):
+        """Frames that went to the host of a port so far, in order."""
+        octets = ctypes.c_void_p()
+
+        def got(index):
+            return self._library.cluster_got(self._self, node, port, index, ctypes.byref(octets))
+
+        lengths = ((k, got(k)) for k in range(got(-1)))
+        return [ctypes.string_at(octets.value, n) for _, n in lengths]
+
+    def counts(self, node):
+        """What the card counted in the runs so far: {name: number}."""
+        names = [drop.name.lower() for drop in Drop][1:] + ["accepted", "given_up", "outside"]
+        names += ["foreign", "oversize", "overrun", "answered", "heard", "switch_dropped"]
+        names += ["switch_marked"]
+        numbers = (ctypes.c_int64 * len(names))()
+        self._library.cluster_counts(self._self, node, numbers)
+        return dict(zip(names, numbers, strict=True))
+
+    def run(self, values, faults=None, *, gen=GEN, link_bytes=None, memory_latency=40,
+            max_cycles=None):  # fmt: skip
+        """One all-reduce of `values`, (n_nodes, n_elems); a `Result`.
+
+        values : what each node adds: float32, uint32 norms, or THC indices. Others : see `advance`.
+        """
+        n_nodes = self.table.n_nodes
+        if values.shape != (n_nodes, self.n_elems):
+            raise ValueError(f"values must be ({n_nodes}, {self.n_elems}), not {values.shape}")
+        for node, mine in enumerate(values):
+            self.start(node, mine, gen)
+        cycles, done = self.advance(
+            faults, link_bytes=link_bytes, memory_latency=memory_latency, max_cycles=max_cycles
+        )
+        replicas = [self.replica(node) for node in range(n_nodes)]
+        sent, frames = self._sent()
+        status = [self._status(node) for node in range(n_nodes)]
+        counts = [self.counts(node) for node in range(n_nodes)]
+        dropped, marked = (
+            sum(c[f"switch_{what}"] for c in counts) for what in ("dropped", "marked")
+        )
+        return Result(
+            cycles, done, np.stack(replicas), sent, frames, status, self._given(), dropped, marked
+        )
+
+    @property
+    def _kind(self):
+        is_thc = isinstance(self.codec, Thc)
+        return np.dtype(np.uint8 if is_thc else self.codec.dtype).newbyteorder("<")
+
+    def start(self, node, values, gen, tensor=TENSOR):
+        """End a card's round and start its next with `values`, while all others stand still."""
+        octets = values.astype(self._kind).tobytes()
+        if isinstance(self.codec, Thc):
+            octets = thc.pack(values, 4)
+        memory = self._memory(node, 0, 2 * self.result_at)
+        memory[: len(octets)] = np.frombuffer(octets, np.uint8)
+        memory[self.result_at :] = 0xEE
+        self._memory(node, 1, self.result_at * self.n_ranks)[:] = 0xDD
+        before, self._rounds[node] = self._rounds[node], (tensor, gen)
+        self._set(node, "round", self._round(0, tensor, gen, before))
+        self._set(node, "clear", 1)
+        self._tick(node)
+        self._set(node, "clear", 0)
+        self._tick(node, 2)
+        while self._get(node, "clearing"):
+            self._tick(node)
+        self._set(node, "round", self._round(1, tensor, gen, before))
+        self._tick(node, 4)
+        self._set(node, "start", 1)
+        self._tick(node)
+        self._set(node, "start", 0)
+
+    def advance(self, faults=None, *, link_bytes=None, memory_latency=40, max_cycles=None):
+        """Let the cards run until all have finished their rounds, or for `max_cycles`.
+
+        Returns (cycles, or None if some have not finished; int64 (n_nodes,), when each had, or -1).
+        faults : `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link.
+        """
+        faults = faults or LinkFaults()
+        rules = _Rules(
+            link_bytes or self.n_bytes, memory_latency, int(faults.loss * 2**32),
+            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
+            *self.queues,
+        )  # fmt: skip
+        done = np.zeros(self.table.n_nodes, np.int64)
+        cycles = self._library.cluster_run(
+            self._self, ctypes.byref(rules), max_cycles or 2_000_000, done.ctypes.data
+        )
+        return None if cycles < 0 else int(cycles), done
+
+    def replica(self, node):
+        """What a card has written into its memory so far, as in `Result`."""
+        raw = self._memory(node, 0, 2 * self.result_at)[self.result_at :]
+        return raw[: self.n_elems * self.elem_bytes].copy().view(self._kind)
+
+    def _sent(self):
+        records, octets = ctypes.c_void_p(), ctypes.c_void_p()
+        n = self._library.cluster_sent(self._self, ctypes.byref(records), ctypes.byref(octets))
+        if not n:
+            return np.zeros(0, _SENT), []
+        raw = (ctypes.c_uint8 * (n * _SENT.itemsize)).from_address(records.value)
+        sent = np.frombuffer(bytes(raw), _SENT)
+        size = int(sent[-1]["start"] + sent[-1]["length"])
+        data = bytes((ctypes.c_uint8 * size).from_address(octets.value))
+        return sent, [data[r["start"] : r["start"] + r["length"]] for r in sent]
+
+    def _given(self):
+        triples = ctypes.c_void_p()
+        n = self._library.cluster_given(self._self, ctypes.byref(triples))
+        if not n:
+            return {}
+        raw = (ctypes.c_int32 * (3 * n)).from_address(triples.value)
+        given = {}
+        for node, neighbor, number in np.array(raw).reshape(n, 3).tolist():
+            source = [u for u in self.books[node] if u != node][neighbor]
+            given.setdefault((node, source), []).append(number)
+        return {key: np.array(numbers) for key, numbers in given.items()}
+
+    def _get(self, node, name):
+        number, port = self._ports[name]
+        row = np.zeros((1, port.size), np.uint8)
+        self._library.cluster_get(self._self, node, number, row.ctypes.data)
+        return int.from_bytes(row.tobytes(), "little")
+
+    def _status(self, node):
+        number, port = self._ports["status"]
+        row = np.zeros((1, port.size), np.uint8)
+        self._library.cluster_get(self._self, node, number, row.ctypes.data)
+        return {k: int(v[0]) for k, v in encoding.unpack(port.shape, row).items()}
+
+
+def _size(n, *sizes):
+    """The least of `sizes` that is at least n, so that few libraries serve many tables."""
+    for size in sizes:
+        if n <= size:
+            return size
+    raise ValueError(f"a card holds {sizes[-1]} at most, not {n}")

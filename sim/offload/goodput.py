@@ -1,0 +1,152 @@
+"""How much of a link offload cards fill, and what they do to other traffic on it, in RTL."""
+
+import ctypes
+
+import numpy as np
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.offload.codec import Inceptionn, Raw, Thc
+from gradnic.models.thc.worker import Worker
+
+from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
+
+from .cluster import OffloadCluster
+from .run import granularity
+
+WIRE_MORE = 24  # bytes of a frame's FCS, preamble and gap
+DRAIN = 20000  # cycles in which frames that are under way arrive
+SEED = 1
+
+
+def codec_of(name, n_nodes):
+    """The golden codec called `name`."""
+    if name == "thc":
+        return Thc(Worker(n_nodes, SEED, g=granularity(n_nodes)))
+    return Inceptionn(n_nodes) if name == "inceptionn" else Raw(n_nodes)
+
+
+class Measure:
+    """Cards of one table on one topology, and what their ports carry.
+
+    table, topology, n_elems, codec, n_bytes : as of `OffloadCluster`; codec : its name.
+    """
+
+    def __init__(self, table, topology, n_elems, codec, n_bytes, delay=200):
+        self.codec = codec_of(codec, table.n_nodes)
+        self.n_elems = -(-n_elems // self.codec.unit) * self.codec.unit
+        self.n_bytes, self.delay = n_bytes, delay
+        self.cluster = OffloadCluster(
+            table, topology, self.n_elems, self.codec, n_bytes=n_bytes, t_probe=4 * delay + 4000
+        )
+        self.rng = np.random.default_rng(SEED)
+        self.gen = 0
+
+    def round(self, loss=0.0):
+        """One all-reduce of random values: its result; ValueError if the cards never end."""
+        shape = self.cluster.table.n_nodes, self.n_elems
+        if isinstance(self.codec, Thc):
+            values = self.rng.integers(0, 16, shape)
+        else:
+            values = self.rng.standard_normal(shape).astype(np.float32)
+        self.gen += 1
+        faults = LinkFaults(loss=loss, delay=self.delay, seed=self.gen)
+        most = 40 * self.n_elems * 4 // self.n_bytes + 1_000_000
+        result = self.cluster.run(values, faults, gen=self.gen, max_cycles=most)
+        if result.cycles is None:
+            raise ValueError(f"the cards were not done after {most} cycles")
+        return result
+
+    def phases(self, result):
+        """{"reduce", "gather": {payload, wire}}: least share of a link over its ports.
+
+        From the first to the last packet of the phase that a port sends. wire counts heads, gaps
+        and CONTROL packets.
+        """
+        sent, frames = result.sent, result.frames
+        heads = [GRADNIC.parse(frame) for frame in frames]
+        data = np.array([head["op"] != Op.CONTROL for head in heads])
+        down = np.array([head["ph"] for head in heads], bool)
+        found = {}
+        for name, phase in (("reduce", data & ~down), ("gather", data & down)):
+            shares = []
+            for port in np.unique(sent[["node", "port"]][phase]):
+                here = (sent["node"] == port["node"]) & (sent["port"] == port["port"])
+                at = sent["at"][here & phase]
+                if len(at) < 8:
+                    continue
+                during = here & (sent["at"] > at[0]) & (sent["at"] <= at[-1])
+                room = float(at[-1] - at[0]) * self.n_bytes
+                useful = (sent["length"][during & phase] - HEAD_BYTES).sum() / room
+                shares.append((useful, (sent["length"][during] + WIRE_MORE).sum() / room))
+            least = np.min(shares, axis=0) if shares else (float("nan"),) * 2
+            found[name] = {"payload": float(least[0]), "wire": float(least[1])}
+        return found
+
+    def pairs(self):
+        """(node, port, the other node) of each link's ends, one for each port."""
+        ends = {}
+        for node, book in enumerate(self.cluster.books):
+            for other, address in book.items():
+                if other != node:
+                    ends.setdefault((node, address.port), other)
+        return [(node, port, other) for (node, port), other in ends.items()]
+
+    def programs(self, load, least, most):
+        """Let the hosts send each other frames of `least` to `most` bytes, from now on."""
+        self.sizes = least, most
+        for node, port, other in self.pairs():
+            self.cluster.call("programs", node, port, other, load, least, most)
+
+    def foreign(self):
+        """({made, good, wrong} of all ports, when each frame had left by port)."""
+        total, times = np.zeros(3, np.int64), {}
+        for node, port, _ in self.pairs():
+            counts = (ctypes.c_int64 * 3)()
+            at = ctypes.c_void_p()
+            n = self.cluster.call("program_counts", node, port, counts, ctypes.byref(at))
+            total += np.array(counts)
+            raw = (ctypes.c_int64 * n).from_address(at.value) if n else []
+            times[node, port] = np.array(raw, np.int64)
+        return dict(zip(("made", "good", "wrong"), map(int, total), strict=True)), times
+
+    def drain(self):
+        """No more foreign frames; those under way arrive."""
+        self.programs(0.0, *self.sizes)
+        self.cluster.call("idle", DRAIN)
+
+
+def crossing(make, n_frames, load, least, most):
+    """Foreign frames while all-reduces run, and without them.
+
+    make : function that returns a fresh `Measure`. n_frames : at least so many. load : of each
+    link, 0 to 1. Returns {frames, wrong, missing, rounds, reduce_cycles, added_wait}: added_wait
+    is the most cycles by which a frame left later than it does without an all-reduce.
+    """
+    busy = make()
+    busy.cluster.call("keep", 0, 0)
+    busy.programs(load, least, most)
+    cycles, rounds = 0, 0
+    while not rounds or busy.foreign()[0]["made"] < n_frames:
+        cycles, rounds = cycles + busy.round().cycles, rounds + 1
+    busy.drain()
+    counts, with_ = busy.foreign()
+    alone = make()
+    alone.cluster.call("keep", 0, 0)
+    alone.round()  # the same links; nothing is foreign yet
+    start = alone.cluster.call("now")
+    alone.programs(load, least, most)
+    alone.cluster.call("idle", cycles)
+    alone.drain()
+    _, without = alone.foreign()
+    waits = []
+    for port, late in with_.items():
+        early = without[port] - start
+        n = min(len(late), len(early))
+        waits.append(int((late[:n] - early[:n]).max(initial=0)))
+    return {
+        "frames": counts["made"],
+        "wrong": counts["wrong"],
+        "missing": counts["made"] - counts["good"] - counts["wrong"],
+        "rounds": rounds,
+        "reduce_cycles": cycles,
+        "added_wait": max(waits),
+    }

@@ -1,0 +1,1 @@
+"""Formal proofs: stream rules, lemmas, equivalence."""

@@ -1,0 +1,205 @@
+"""Corundum's side of its application block, for benches: its whole interface, written down again.
+
+What a wrapper says of parameters and ports (`gradnic.hdl.shells.corundum.app_block`) is held to
+this.
+"""
+
+import itertools
+import re
+
+APP_ID = 0x67726E01
+BITS = 128  # of a beat at the sync tap, and of the memory
+HOST_TAG = 0x8000  # the transmit engine sets the tag's highest bit
+STAMP_BITS = 96
+
+
+def spelled(pattern):
+    """All words of a pattern with {a,b} alternatives."""
+    parts = re.split(r"\{([^}]*)\}", pattern)
+    choices = [p.split(",") if k % 2 else [p] for k, p in enumerate(parts)]
+    return ["".join(words) for words in itertools.product(*choices)]
+
+
+PARAMETERS = """
+    IF_COUNT PORTS_PER_IF SCHED_PER_IF PORT_COUNT CLK_PERIOD_NS_{NUM,DENOM}
+    PTP_CLK_PERIOD_NS_{NUM,DENOM} PTP_TS_WIDTH PTP_PORT_CDC_PIPELINE PTP_PEROUT_{ENABLE,COUNT}
+    PTP_TS_ENABLE PTP_TS_FMT_TOD TX_TAG_WIDTH MAX_{TX,RX}_SIZE
+    {DDR,HBM}_{CH,ENABLE,GROUP_SIZE} AXI_{DDR,HBM}_{DATA,ADDR,STRB,ID}_WIDTH
+    AXI_{DDR,HBM}_{AW,W,B,AR,R}USER_{ENABLE,WIDTH} AXI_{DDR,HBM}_MAX_BURST_LEN
+    AXI_{DDR,HBM}_{NARROW,FIXED,WRAP}_BURST APP_ID APP_{CTRL,DMA,STAT}_ENABLE
+    APP_AXIS_{DIRECT,SYNC,IF}_ENABLE APP_GPIO_{IN,OUT}_WIDTH DMA_{ADDR,IMM,LEN,TAG}_WIDTH
+    DMA_IMM_ENABLE RAM_{SEL,ADDR}_WIDTH RAM_SEG_COUNT RAM_SEG_{DATA,BE,ADDR}_WIDTH RAM_PIPELINE
+    AXIL_APP_CTRL_{DATA,ADDR,STRB}_WIDTH AXIL_CTRL_{DATA,ADDR,STRB}_WIDTH
+    AXIS_{DATA,KEEP,TX_USER,RX_USER}_WIDTH AXIS_RX_USE_READY
+    AXIS_SYNC_{DATA,KEEP,TX_USER,RX_USER}_WIDTH
+    AXIS_IF_{DATA,KEEP,TX_ID,RX_ID,TX_DEST,RX_DEST,TX_USER,RX_USER}_WIDTH
+    STAT_ENABLE STAT_{INC,ID}_WIDTH
+"""
+PORTS = """
+    clk rst {s_axil_app_ctrl,m_axil_ctrl}_{aw,ar}{addr,prot,valid,ready}
+    {s_axil_app_ctrl,m_axil_ctrl}_{wdata,wstrb,wvalid,wready,bresp,bvalid,bready}
+    {s_axil_app_ctrl,m_axil_ctrl}_{rdata,rresp,rvalid,rready}
+    m_axis_{ctrl,data}_dma_{read,write}_desc_{dma_addr,ram_sel,ram_addr,len,tag,valid,ready}
+    m_axis_{ctrl,data}_dma_write_desc_{imm,imm_en}
+    s_axis_{ctrl,data}_dma_{read,write}_desc_status_{tag,error,valid}
+    {ctrl,data}_dma_ram_wr_{cmd_sel,cmd_be,cmd_addr,cmd_data,cmd_valid,cmd_ready,done}
+    {ctrl,data}_dma_ram_rd_{cmd_sel,cmd_addr,cmd_valid,cmd_ready,resp_data,resp_valid,resp_ready}
+    ptp_{clk,rst,sample_clk,td_sd,pps,pps_str} ptp_perout_{locked,error,pulse}
+    ptp_sync_{locked,ts_rel,ts_rel_step,ts_tod,ts_tod_step,pps,pps_str}
+    direct_{tx,rx}_{clk,rst}
+    {s,m}_axis_{direct,sync,if}_{tx,rx}_{tdata,tkeep,tvalid,tready,tlast,tuser}
+    {s,m}_axis_if_{tx,rx}_{tid,tdest} {s,m}_axis_{direct,sync,if}_tx_cpl_{ts,tag,valid,ready}
+    {ddr,hbm}_{clk,rst,status}
+    m_axi_{ddr,hbm}_{aw,ar}{id,addr,len,size,burst,lock,cache,prot,qos,user,valid,ready}
+    m_axi_{ddr,hbm}_w{data,strb,last,user,valid,ready} m_axi_{ddr,hbm}_b{id,resp,user,valid,ready}
+    m_axi_{ddr,hbm}_r{id,data,resp,last,user,valid,ready}
+    m_axis_stat_{tdata,tid,tvalid,tready} gpio_{in,out} jtag_{tdi,tdo,tms,tck}
+"""
+DDR_WIDTHS = {"id": 8, "addr": 32, "len": 8, "size": 3, "burst": 2, "cache": 4, "prot": 3, "qos": 4}
+DDR_WIDTHS |= {"data": BITS, "strb": BITS // 8, "resp": 2}  # of a channel, by field
+DDR_OUT = "aw{id,addr,len,size,burst,lock,cache,prot,qos,valid} w{data,strb,last,valid} bready"
+DDR_OUT += " ar{id,addr,len,size,burst,lock,cache,prot,qos,valid} rready"
+DDR_IN = "{aw,w,ar}ready b{id,resp,valid} r{id,data,resp,last,valid}"
+TAP_WIDTHS = {"tdata": BITS, "tkeep": BITS // 8, "tvalid": 1, "tready": 1, "tlast": 1}
+
+
+def names(patterns):
+    return [name for pattern in patterns.split() for name in spelled(pattern)]
+
+
+def shell(place, n_ports, mac_bits, app_id=APP_ID, ddr=0, **others):
+    """Verilog of the shell's side, module ``top``: one bundle of wires a port, ``p0_host_tx_*``.
+
+    ddr : channels of memory, ``ddr0_*`` and on. others : parameters that are set besides.
+    """
+    set_to = {
+        "IF_COUNT": n_ports,
+        "PORT_COUNT": n_ports,
+        "AXIS_DATA_WIDTH": mac_bits,
+        "AXIS_SYNC_DATA_WIDTH": BITS,
+        "APP_ID": f"32'h{app_id:08x}",
+        "AXIL_APP_CTRL_ADDR_WIDTH": 24,
+    }
+    if ddr:
+        set_to |= {"DDR_ENABLE": 1, "DDR_CH": ddr, "AXI_DDR_DATA_WIDTH": BITS}
+    set_to |= others
+    own, wires, body = ["clk", "rst"], [], []
+    bits = mac_bits if place == "direct" else BITS
+    user = {"tx": 17, "rx": 1 + STAMP_BITS}
+    if place == "direct":
+        own += [f"direct_{way}_{what}" for way in ("tx", "rx") for what in ("clk", "rst")]
+    declared = [f"    input {name}" for name in own]
+    pins = {name: name for name in own}
+    if place == "direct":
+        pins |= {name: f"{{{n_ports}{{{name}}}}}" for name in own[2:]}
+    for name in names(PORTS):
+        if name.startswith("s_axil_app_ctrl"):
+            short = "s_axil_" + name.removeprefix("s_axil_app_ctrl_")
+            what = short.removeprefix("s_axil_")
+            width = 24 if "addr" in what else 32 if "data" in what else 4 if "strb" in what else 1
+            width = {"bresp": 2, "rresp": 2, "awprot": 3, "arprot": 3}.get(what, width)
+            out = what in (
+                "awready",
+                "wready",
+                "arready",
+                "bresp",
+                "bvalid",
+                "rdata",
+                "rresp",
+                "rvalid",
+            )
+            declared.append(f"    {'output' if out else 'input'} [{width - 1}:0] {short}")
+            pins[name] = short
+    for port in range(n_ports):
+        for name, letter, way in (
+            ("host_tx", "s", "tx"),
+            ("mac_tx", "m", "tx"),
+            ("mac_rx", "s", "rx"),
+            ("host_rx", "m", "rx"),
+        ):
+            widths = {**TAP_WIDTHS, "tdata": bits, "tkeep": bits // 8, "tuser": user[way]}
+            for field, width in widths.items():
+                out = (letter == "m") != (field == "tready")
+                declared.append(
+                    f"    {'output' if out else 'input'} [{width - 1}:0] p{port}_{name}_{field}"
+                )
+                pins.setdefault(f"{letter}_axis_{place}_{way}_{field}", []).insert(
+                    0, f"p{port}_{name}_{field}"
+                )
+        for letter, name in (("s", "mac_cpl"), ("m", "host_cpl")):
+            for field, width in (("ts", STAMP_BITS), ("tag", 16), ("valid", 1), ("ready", 1)):
+                out = (letter == "m") != (field == "ready")
+                declared.append(
+                    f"    {'output' if out else 'input'} [{width - 1}:0] p{port}_{name}_{field}"
+                )
+                pins.setdefault(f"{letter}_axis_{place}_tx_cpl_{field}", []).insert(
+                    0, f"p{port}_{name}_{field}"
+                )
+    for channel in range(ddr):
+        for patterns, way in ((DDR_OUT, "output"), (DDR_IN, "input")):
+            for field in names(patterns):
+                stem = field[2:] if field[:2] in ("aw", "ar") else field[1:]
+                width = DDR_WIDTHS.get(stem, 1)
+                declared.append(f"    {way} [{width - 1}:0] ddr{channel}_{field}")
+                pins.setdefault(f"m_axi_ddr_{field}", []).insert(0, f"ddr{channel}_{field}")
+        for what in ("clk", "rst"):
+            declared.append(f"    input ddr{channel}_{what}")
+            pins.setdefault(f"ddr_{what}", []).insert(0, f"ddr{channel}_{what}")
+    other = "direct" if place == "sync" else "sync"
+    same = []
+    for unused in (other, "if"):  # pass through, and say so
+        for way in ("tx", "rx"):
+            for field in ("tdata", "tvalid", "tuser", "tlast", "tkeep"):
+                inner, outer = f"s_axis_{unused}_{way}_{field}", f"m_axis_{unused}_{way}_{field}"
+                width = 4096 if field == "tdata" else 512
+                wires += [f"wire [{width - 1}:0] {inner} = {{{width // 32}{{noise}}}};"]
+                wires += [f"wire [{width - 1}:0] {outer};"]
+                n_bits = {"tvalid": n_ports, "tlast": n_ports}.get(
+                    field, 17 if field == "tuser" else 8
+                )
+                same.append(f"{outer}[{n_bits - 1}:0] === {inner}[{n_bits - 1}:0]")
+                pins |= {inner: inner, outer: outer}
+            ready = f"s_axis_{unused}_{way}_tready"
+            wires.append(f"wire [{n_ports - 1}:0] {ready};")
+            pins |= {ready: ready, ready.replace("s_axis", "m_axis"): f"noise[{n_ports - 1}:0]"}
+            same.append(f"{ready} === noise[{n_ports - 1}:0]")
+    for quiet in (
+        *spelled("m_axil_ctrl_{aw,w,ar}valid"),
+        *spelled("m_axis_{ctrl,data}_dma_{read,write}_desc_valid"),
+        *spelled(f"m_axi_{'hbm' if ddr else '{ddr,hbm}'}_{{aw,w,ar}}valid"),
+        "m_axis_stat_tvalid",
+    ):
+        wires.append(f"wire {quiet};")
+        pins[quiet] = quiet
+        same.append(f"{quiet} === 1'b0")
+    for kind in ("ctrl", "data"):  # the DMA engine's accesses end
+        for pin, value in (("wr_cmd_valid", "noise[1:0]"), ("rd_cmd_valid", "noise[3:2]")):
+            pins[f"{kind}_dma_ram_{pin}"] = value
+        pins[f"{kind}_dma_ram_rd_resp_ready"] = "noise[5:4]"
+        for pin, value in (
+            ("wr_cmd_ready", "2'b11"),
+            ("wr_done", "noise[1:0]"),
+            ("rd_cmd_ready", "noise[5:4]"),
+            ("rd_resp_valid", "noise[3:2]"),
+        ):
+            wires.append(f"wire [1:0] {kind}_dma_ram_{pin};")
+            pins[f"{kind}_dma_ram_{pin}"] = f"{kind}_dma_ram_{pin}"
+            same.append(f"{kind}_dma_ram_{pin} === {value}")
+    values = [f".{p}({set_to[p]})" for p in names(PARAMETERS) if p in set_to]
+    joined = []
+    for name in names(PORTS):
+        pin = pins.get(name, "")
+        pin = f"{{{', '.join(pin)}}}" if isinstance(pin, list) else pin
+        joined.append(f"    .{name}({pin})")
+    body = ",\n".join(joined)
+    return "\n".join(
+        [
+            "module top (",
+            ",\n".join([*declared, "    input [31:0] noise", "    output rests"]),
+            ");",
+            *wires,
+            f"assign rests = {' && '.join(same)};",
+            f"mqnic_app_block #({', '.join(values)}) app (\n{body}\n);",
+            "endmodule",
+        ]
+    )

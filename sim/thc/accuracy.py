@@ -1,0 +1,108 @@
+"""What compression costs in accuracy: THC beside the schemes a user would pick instead."""
+
+import numpy as np
+from gradnic.models.thc import baselines
+from gradnic.models.thc.quic_fl import quic_fl
+from gradnic.models.thc.worker import Worker
+
+DISTRIBUTIONS = {
+    "lognormal": lambda rng, d: rng.lognormal(0, 1, d),
+    "gaussian": lambda rng, d: rng.standard_normal(d),
+    "laplace": lambda rng, d: rng.laplace(0, 1, d),
+}
+
+
+def thc(name, **parameters):
+    """A scheme that sums the table values of THC workers, as (name, bits up, mean function)."""
+
+    def mean_of(gradients, rng):
+        n = len(gradients)
+        worker = Worker(n, int(rng.integers(2**32)), **parameters)
+        floats = gradients.astype(np.float32)
+        norms = np.maximum.reduce([worker.norms(x) for x in floats])
+        sums = np.zeros(floats.shape[1], np.int64)
+        for rank, x in enumerate(floats):
+            sums += worker.table[worker.encode(x, norms, round=0, worker=rank)]
+        return worker.decode(sums, norms, round=0)
+
+    return name, worker_bits(parameters), mean_of
+
+
+def worker_bits(parameters):
+    """Bits per value on the way up, one norm per block included."""
+    return parameters.get("b", 4) + 32 / parameters.get("B", 1024)
+
+
+def each(name, bits, compress, *, of_mean=None):
+    """A scheme whose receiver averages estimates; `of_mean` compresses the mean on the way down."""
+
+    def mean_of(gradients, rng):
+        mean = np.mean([compress(x, rng) for x in gradients], axis=0)
+        return of_mean(mean, rng) if of_mean else mean
+
+    return name, bits, mean_of
+
+
+def schemes():
+    """All (name, bits up per value, function of gradients (n, d) and rng to their mean (d,))."""
+    top = baselines.top_k(0.1)
+    return [
+        thc("THC b4 g30 p1/32 (default)"),
+        thc("THC b4 g30 p1/64", p=1 / 64),
+        thc("THC b4 g36 p1/64", g=36, p=1 / 64),
+        thc("THC b5 g51 p1/256", b=5, g=51, p=1 / 256),
+        thc("THC b3 g36 p1/32", b=3, g=36),
+        thc("THC b2 g36 p1/32", b=2, g=36),
+        thc("THC uniform b4 g15 t3.89", g=15, p=1e-4),
+        each("EDEN 4 bit", 4, baselines.eden(4)),
+        each("EDEN 3 bit", 3, baselines.eden(3)),
+        each("EDEN 2 bit", 2, baselines.eden(2)),
+        each("EDEN 1 bit", 1, baselines.eden(1)),
+        each("QUIC-FL 4 bit", 4 + 64 / 512, quic_fl(4, shared=4)),
+        each("QUIC-FL 3 bit", 3 + 64 / 512, quic_fl(3, shared=4)),
+        each("QUIC-FL 2 bit", 2 + 64 / 512, quic_fl(2, shared=5)),
+        each("QUIC-FL 1 bit", 1 + 64 / 512, quic_fl(1, shared=6)),
+        each("min-max 4 bit, rotated", 4, baselines.min_max(4, rotated=True)),
+        each("min-max 4 bit", 4, baselines.min_max(4, rotated=False)),
+        each("MXFP4", 4.25, baselines.microscaling(2, 1)),
+        each("MXFP4, rotated", 4.25, baselines.microscaling(2, 1, rotated=True)),
+        each("MXFP6 E3M2", 6.25, baselines.microscaling(3, 2)),
+        each("MXFP8 E4M3", 8.25, baselines.microscaling(4, 3)),
+        each("QSGD s7, L2", 4, baselines.qsgd(7, "l2")),
+        each("QSGD s7, max", 4, baselines.qsgd(7, "max")),
+        each("QSGD s127, max", 8, baselines.qsgd(127, "max")),
+        each("TernGrad", 1.6, baselines.terngrad),
+        each("TopK 10 %, up", 6.4, top),
+        each("TopK 10 %, up and down", 6.4, top, of_mean=top),
+    ]
+
+
+def nmse(mean_of, gradients, rng):
+    """Squared error of the mean over the mean squared norm of the gradients (n, d)."""
+    error = mean_of(gradients, rng) - gradients.mean(axis=0)
+    return float(error @ error / np.square(gradients).sum(axis=1).mean())
+
+
+def compare(distribution, workers, *, n_values=1 << 17, n_trials=3, seed=0, on_scheme=None):
+    """NMSE of every scheme for every number of workers.
+
+    Returns rows {scheme, bits, nmse: {n: mean over trials}}. `on_scheme` is called once a row.
+    """
+    if distribution not in DISTRIBUTIONS:
+        known = ", ".join(DISTRIBUTIONS)
+        raise ValueError(f"distribution must be one of {known}, not {distribution!r}")
+    rows = []
+    for name, bits, mean_of in schemes():
+        errors = {}
+        for n in workers:
+            trials = []
+            for trial in range(n_trials):
+                rng = np.random.default_rng((seed, n, trial))
+                draw = DISTRIBUTIONS[distribution]
+                gradients = np.stack([draw(rng, n_values) for _ in range(n)])
+                trials.append(nmse(mean_of, gradients, rng))
+            errors[n] = float(np.mean(trials))
+        rows.append({"scheme": name, "bits": bits, "nmse": errors})
+        if on_scheme:
+            on_scheme()
+    return rows

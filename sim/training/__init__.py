@@ -1,0 +1,1 @@
+"""Training with the golden codecs in the loop."""

@@ -1,0 +1,201 @@
+"""Memory engines against cocotbext-axi's memory: whole contents, bursts, refusals, rate."""
+
+import logging
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
+from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
+from gradnic.hdl.axi.dma import Range, ReadEngine, WriteEngine
+from gradnic.hdl.stream.beats import Beat
+from gradnic.sim.engine import encoding
+from gradnic.sim.engine.drivers import Stream, collect, drive, given, options, reset, rests
+from gradnic.sim.engine.runner import simulate
+
+BASE = 0x2FC0  # of the region: the middle of a page
+SIZE = 400  # beats of the region
+SECOND = 0x1000  # base of the other region, of the reader alone
+
+
+def ranges(rng, n, longest):
+    """(offset, n_beats) of ranges within the region, corners first."""
+    fixed = [(0, 1), (0, SIZE), (SIZE - 1, 1), (5, 0), (1, 16), (15, 2), (16, 16), (7, 40)]
+    offsets = rng.integers(0, SIZE, n)
+    lengths = np.minimum(rng.integers(0, longest, n), SIZE - offsets)
+    return fixed + list(zip(offsets.tolist(), lengths.tolist(), strict=True))
+
+
+def pauses(rng, share):
+    while True:
+        yield bool(rng.random() < share)
+
+
+def memory(dut, kind, bus, share, rng):
+    """A memory of 64 KiB at the port of an engine; its channels pause with a share of cycles."""
+    ram = kind(bus.from_prefix(dut, "port", bus_separator="__"), dut.clk, dut.rst, size=2**16)
+    ram.log.setLevel(logging.WARNING)
+    if share:
+        for name in ("ar_channel", "r_channel", "aw_channel", "w_channel", "b_channel"):
+            if hasattr(ram, name):
+                getattr(ram, name).set_pause_generator(pauses(rng, share))
+    return ram
+
+
+async def watch(dut, prefix, n_bytes, bursts, pulses, names):
+    """Record the bursts on an address channel, and count cycles in which each of `names` is 1."""
+    while True:
+        await FallingEdge(dut.clk)
+        for name in names:
+            pulses[name] = pulses.get(name, 0) + int(getattr(dut, name).value)
+        if (
+            getattr(dut, f"port__{prefix}valid").value
+            and getattr(dut, f"port__{prefix}ready").value
+        ):
+            address = int(getattr(dut, f"port__{prefix}addr").value)
+            length = int(getattr(dut, f"port__{prefix}len").value) + 1
+            bursts.append((address, length * n_bytes))
+        await RisingEdge(dut.clk)
+
+
+def check_bursts(bursts, n_bytes, bases):
+    for address, length in bursts:
+        assert any(base <= address <= base + SIZE * n_bytes - length for base in bases)
+        assert address // 4096 == (address + length - 1) // 4096
+
+
+def register(dut, n_bytes):
+    n_regions = options()["n_regions"]
+    shape = ReadEngine(n_bytes, n_regions=n_regions).splitter.regions_shape
+    bases = (SECOND, BASE)[-n_regions:]
+    regions = [{"first": base // n_bytes, "n_beats": SIZE} for base in bases]
+    dut.regions.value = shape.const(regions).as_value().value
+
+
+@cocotb.test()
+@cocotb.parametrize(share=[0, 0.4])
+async def read_ranges(dut, share):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    n = options()["n_bytes"]
+    data = given()["data"]
+    register(dut, n)
+    await reset(dut, inputs=["ranges"], outputs=["beats"])
+    ram = memory(dut, AxiRamRead, AxiReadBus, share, rng)
+    ram.write(0, data.tobytes())
+    bursts, pulses = [], {}
+    cocotb.start_soon(watch(dut, "ar", n, bursts, pulses, ["refused", "failed"]))
+    asked = ranges(rng, 40, 60)
+    outside = [(SIZE, 1), (SIZE - 1, 2), (2**24 - 1, 2), (0, SIZE + 1)]
+    asked = [*asked, *outside, *ranges(rng, 10, 60)]
+    regions = [data[base : base + SIZE * n].reshape(SIZE, n) for base in (SECOND, BASE)]
+    numbers = rng.integers(0, 2, len(asked))
+    wanted, last, n_refused = [], [], 0
+    for (offset, length), number in zip(asked, numbers, strict=True):
+        words = regions[number]
+        inside = offset + length <= SIZE
+        n_refused += length > 0 and not inside
+        wanted.append(words[offset : offset + length] if inside else np.zeros((length, n), "u1"))
+        last += [0] * (length - 1) + [1] * (length > 0)
+    wanted = encoding.pack(Beat(8 * n), data=np.concatenate(wanted), last=np.array(last))
+    offsets, lengths = np.array(asked).T
+    jobs = encoding.pack(Range(2), offset=offsets, n_beats=lengths, region=numbers)
+    cocotb.start_soon(drive(Stream(dut, "ranges"), jobs, rng, 1 - share))
+    got, _ = await with_timeout(
+        collect(Stream(dut, "beats"), rng, 1 - share, n_beats=len(wanted)), 1000, "us"
+    )
+    np.testing.assert_array_equal(got, wanted)
+    await rests(Stream(dut, "beats"), 50)
+    assert pulses == {"refused": n_refused, "failed": 0}
+    check_bursts(bursts, n, (SECOND, BASE))
+
+
+@cocotb.test()
+async def read_rate(dut):
+    """A long range, and packets of 22 beats that start anywhere, leave without a gap."""
+    rng = np.random.default_rng(1)
+    n = options()["n_bytes"]
+    register(dut, n)
+    await reset(dut, inputs=["ranges"], outputs=["beats"])
+    memory(dut, AxiRamRead, AxiReadBus, 0, rng)
+    asked = [(0, SIZE)] + [(22 * k % (SIZE - 22), 22) for k in range(30)]
+    offsets, lengths = np.array(asked).T
+    jobs = encoding.pack(Range(2), offset=offsets, n_beats=lengths, region=1)
+    cocotb.start_soon(drive(Stream(dut, "ranges"), jobs, rng))
+    total = int(lengths.sum())
+    _, taken = await with_timeout(collect(Stream(dut, "beats"), rng, n_beats=total), 1000, "us")
+    gaps = np.diff(taken) - 1
+    assert not gaps[1:].any()
+    assert gaps[0] <= 1  # the first burst is a single beat, and the next 2 cycles behind it
+
+
+@cocotb.test()
+@cocotb.parametrize(share=[0, 0.4])
+async def write_ranges(dut, share):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    n = options()["n_bytes"]
+    register(dut, n)
+    await reset(dut, inputs=["ranges", "beats"])
+    ram = memory(dut, AxiRamWrite, AxiWriteBus, share, rng)
+    before = rng.integers(0, 256, 2**16, dtype=np.uint8)
+    ram.write(0, before.tobytes())
+    bursts, pulses = [], {}
+    cocotb.start_soon(watch(dut, "aw", n, bursts, pulses, ["done", "stored"]))
+    asked = [*ranges(rng, 30, 60), (SIZE, 3), (SIZE - 1, 2), *ranges(rng, 10, 60)]
+    wanted = before.copy()
+    region = wanted[BASE : BASE + SIZE * n].reshape(SIZE, n)
+    beats = {"data": [], "keep": []}
+    for offset, length in asked:
+        data = rng.integers(0, 256, (length, n), dtype=np.uint8)
+        keep = np.ones((length, n), bool)
+        if length:
+            keep[-1, rng.integers(1, n + 1) :] = False
+        if offset + length <= SIZE:
+            region[offset : offset + length][keep] = data[keep]
+        beats["data"].append(data)
+        beats["keep"].append(np.packbits(keep, axis=1, bitorder="little"))
+    beats = encoding.pack(
+        WriteEngine(n).beat, **{name: np.concatenate(rows) for name, rows in beats.items()}
+    )
+    offsets, lengths = np.array(asked).T
+    jobs = encoding.pack(Range(), offset=offsets, n_beats=lengths)
+    cocotb.start_soon(drive(Stream(dut, "ranges"), jobs, rng, 1 - share))
+    taken = await with_timeout(drive(Stream(dut, "beats"), beats, rng, 1 - share), 1000, "us")
+    await ClockCycles(dut.clk, 200)
+    assert ram.read(0, 2**16) == wanted.tobytes()
+    n_done = int((lengths > 0).sum())
+    assert pulses == {"done": n_done, "stored": n_done - 2}
+    check_bursts(bursts, n, (BASE,))
+    if not share:
+        # the range of the whole region, but for two beats that the engine takes ahead of ranges
+        gaps = np.diff(taken[3 : 1 + SIZE]) - 1
+        assert not gaps[1:].any()
+        assert gaps[0] <= 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+@pytest.mark.parametrize("n_bytes", [16, 64])
+def test_reads(n_bytes):
+    data = np.random.default_rng(n_bytes).integers(0, 256, 2**16, dtype=np.uint8)
+    simulate(
+        ReadEngine(n_bytes, n_regions=2),
+        __file__,
+        tests=["read_ranges", "read_rate"],
+        data={"data": data},
+        options={"n_bytes": n_bytes, "n_regions": 2},
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+@pytest.mark.parametrize("n_bytes", [16, 64])
+def test_writes(n_bytes):
+    options = {"n_bytes": n_bytes, "n_regions": 1}
+    simulate(WriteEngine(n_bytes), __file__, tests=["write_ranges"], options=options)
+
+
+def test_parameters_are_checked():
+    with pytest.raises(ValueError, match="from 2 to 64, not 128"):
+        WriteEngine(64, burst_beats=128)
+    with pytest.raises(ValueError, match="at least 64, not 32"):
+        ReadEngine(64, store_beats=32)
+    with pytest.raises(ValueError, match="from 4 to 128, not 3"):
+        WriteEngine(3)

@@ -1,0 +1,159 @@
+"""The main job and its page, on a little data: what it says when cards fail, and when not."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from click.testing import CliRunner
+from gradnic.sim.inline import ring as cluster
+from gradnic.sim.inline.idle_card import IdleCard
+from gradnic.sim.report import first_light
+from gradnic.sim.report import page as report
+from gradnic.sim.report import star as report_star
+
+from gradnic import cli
+from gradnic.commands import report as report_command
+
+
+class Outline(HTMLParser):
+    """Checks that tags nest, and counts them."""
+
+    VOID = ("meta", "br", "i", "rect", "line", "polyline")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.count = [], {}
+
+    def handle_starttag(self, tag, attributes):
+        self.count[tag] = self.count.get(tag, 0) + 1
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.count[tag] = self.count.get(tag, 0) + 1
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.cli, ["report", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_star():
+    """A star of two, whose library the aggregator's own tests have built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_star, "N_WORKERS", 2)
+        patch.setattr(report_star, "SHAPE", {"B": 64, "C": 128, "n_slots": 8, "n_elems": 64})
+        yield
+
+
+@pytest.fixture(scope="module")
+def card():
+    return cluster.build_card(4)
+
+
+@pytest.fixture(scope="module")
+def done(card, tmp_path_factory):
+    """A whole run of the command on the first 3,000 values of each gradient, and its files."""
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(cluster, "build_card", lambda lanes: card)
+        result = run("--run", "--lanes", 4, "--elements", 3000, "--out", folder / "out")
+    return folder, result
+
+
+def test_the_job_is_bit_exact_and_saves(done):
+    folder, ran = done
+    assert ran.exit_code == 0, ran.output
+    assert "agree bit for bit" in ran.output
+    result = json.loads((folder / "out" / "result.json").read_text())
+    assert result["ok"]
+    assert result["star"]["mismatches"] == 0
+    assert result["star"]["counters"]["accepted"] > 40
+    assert result["star"]["nmse"] < 0.05
+    assert "RTL workers around an RTL aggregator" in ran.output
+    for iteration in result["iterations"].values():
+        assert iteration["coded"]["mismatches"] == iteration["uncoded"]["mismatches"] == 0
+        assert iteration["gradients"]["max_abs_error"] < result["bound"]
+        assert iteration["sum"]["max_abs_error"] < 4 * result["bound"]
+        assert iteration["coded"]["wire_bytes"] < iteration["uncoded"]["wire_bytes"]
+        assert iteration["uncoded"]["wire_bytes"] == iteration["uncoded"]["raw_bytes"]
+        histogram, errors = iteration["histogram"], iteration["errors"]
+        assert sum(histogram["counts"]) + histogram["zeros"] == 4 * 3000
+        assert 0 < sum(map(sum, errors["counts"])) <= 4 * 3000
+    assert (folder / "build" / "verilog" / "inline4.v").exists()
+
+
+def test_the_page_is_whole_and_stands_alone(done):
+    folder, _ = done
+    page = (folder / "out" / "index.html").read_text()
+    outline = Outline()
+    outline.feed(page)
+    assert outline.open == []
+    assert outline.count["svg"] == 8
+    assert "verdict good" in page
+    assert "Summed in the network" in page
+    assert not re.search(r'(src|href)="(?!#)', page)  # nothing is fetched from elsewhere
+    assert "nan" not in page.lower().replace("finance", "")
+
+
+def test_the_page_is_drawn_again_from_the_kept_result(done):
+    folder, _ = done
+    before = (folder / "out" / "index.html").read_text()
+    (folder / "out" / "index.html").unlink()
+    again = run("--out", folder / "out")
+    assert again.exit_code == 0, again.output
+    assert (folder / "out" / "index.html").read_text() == before
+
+
+def test_cards_that_do_nothing_are_reported(monkeypatch):
+    monkeypatch.setattr(
+        cluster, "build_card", lambda lanes: cluster.build(IdleCard(lanes), "idle4")
+    )
+    result = first_light.run(lanes=4, n_floats=1500)
+    assert not result["ok"]
+    assert result["iterations"]["1"]["coded"]["mismatches"] > 0
+    assert result["iterations"]["1"]["uncoded"]["mismatches"] == 0
+    assert "NOT bit-exact" in report.page(result)
+
+
+def test_without_a_run_there_is_nothing_to_draw(tmp_path):
+    result = run("--out", tmp_path / "none")
+    assert "add --run" in str(result.exception)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--lanes", 12), ("--elements", 0), ("--link-bytes", -1)]
+)
+def test_mistakes_cost_one_line(tmp_path, option, value):
+    result = run("--run", "--out", tmp_path / "none", option, value)
+    assert isinstance(result.exception, ValueError)
+    assert f"not {value}" in str(result.exception)
+
+
+def test_the_clock_is_the_slowest_recorded_part(monkeypatch):
+    from gradnic.fpga.flow import baseline
+
+    def entry(block, fmax, device="LFE5U-85F-8"):
+        return {"block": block, "device": device, "fmax_mhz": fmax, "gbps": fmax * 0.256}
+
+    recorded = {}
+    monkeypatch.setattr(baseline, "load", lambda: recorded)
+    assert report_command.synthesized_clock(8) is None
+    assert "No synthesized clock" in report.clock_line({"clock": None})
+    recorded["a"] = entry("compressor-8", 300.0)
+    assert report_command.synthesized_clock(8) is None
+    recorded["e"], recorded["f"] = entry("compressor-16", 260.0), entry("decompressor-16", 255.0)
+    assert report_command.synthesized_clock(8)["block"] == "decompressor-16"
+    recorded["b"] = entry("decompressor-8", 250.0)
+    recorded["c"] = entry("decompressor-8", 200.0, "LFE5U-85F-6")
+    clock = report_command.synthesized_clock(8)
+    assert (clock["block"], clock["fmax_mhz"]) == ("decompressor-8", 250.0)
+    assert "250 MHz, 64.0 Gb/s" in report.clock_line({"clock": clock})
+    recorded["d"] = entry("inline-8", 180.0)
+    assert report_command.synthesized_clock(8)["block"] == "inline-8"

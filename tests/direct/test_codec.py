@@ -1,0 +1,188 @@
+"""Codecs on flit links: INCEPTIONN units from port to port, THC sums, clusters bit for bit."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from gradnic.hdl.direct.codec import FlitCoder, FlitDecoder, Settings
+from gradnic.hdl.direct.landing import Places
+from gradnic.hdl.direct.link import Flit, FlitTransmitter, Head, Payload
+from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+from gradnic.sim.direct import thc as flit_thc
+from gradnic.sim.direct.cluster import Cluster, Wires, cosim
+from gradnic.sim.engine import batch, stimulus
+
+from gradnic.interface.flit import HEAD
+
+SIZES = {"n_chunks": 16, "n_words": 64}
+PLACES = {"chunk_words": 20, "chunk_flits": 70, "last_flits": 3, "live": 5}
+STRICT = {"exponent": 117, "mode": "strict", "prescale": 0}
+PAPER = {"exponent": 120, "mode": "paper", "prescale": -3}
+
+
+class Pair(wiring.Component):
+    """Coder, transmitter without limits, decoder; `flip` turns a bit of one coded flit."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "codec": In(Settings),
+                "places": In(Places(**SIZES)),
+                "flip": In(16),
+                "heads": In(stream.Signature(Head)),
+                "payload": In(stream.Signature(Payload)),
+                "o": Out(stream.Signature(Flit)),
+                "unsound": Out(1),
+                "n_flits": Out(16),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.coder = coder = FlitCoder(**SIZES)
+        m.submodules.transmitter = transmitter = FlitTransmitter(64)
+        m.submodules.decoder = decoder = FlitDecoder()
+        for name in ("heads", "payload"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(coder, name))
+        wiring.connect(m, coder.unit_heads, transmitter.heads)
+        wiring.connect(m, coder.units, transmitter.payload)
+        wiring.connect(m, decoder.o, wiring.flipped(self.o))
+        flits = transmitter.flits
+        m.d.comb += [
+            coder.codec.eq(self.codec),
+            coder.places.eq(self.places),
+            decoder.codec.eq(self.codec),
+            decoder.flits.valid.eq(flits.valid),
+            decoder.flits.p.eq(flits.p),
+            decoder.flits.p.data[0].eq(flits.p.data[0] ^ (self.n_flits + 1 == self.flip)),
+            flits.ready.eq(decoder.flits.ready),
+            transmitter.credit.eq(flits.valid & flits.ready),
+            self.unsound.eq(decoder.unsound),
+        ]
+        m.d.sync += self.n_flits.eq(self.n_flits + (flits.valid & flits.ready))
+        return m
+
+
+def row(shape, values):
+    """A struct as the one row of bytes that a signal takes."""
+    bits = shape.const(values).as_value().value
+    return np.frombuffer(bits.to_bytes(-(-shape.size // 8), "little"), np.uint8).reshape(1, -1)
+
+
+def settings(codec):
+    values = {"exponent": codec["exponent"], "paper": int(codec["mode"] == "paper")}
+    return row(Settings, values | {"prescale": codec["prescale"] & 0xFF})
+
+
+def messages(rng, codec):
+    """(heads, payload words, last flags, flits expected): one to four chunks, the last is short."""
+    heads, words, last, flits = [], [], [], []
+    for k, (first, count) in enumerate([(0, 1), (4, 1), (1, 4), (3, 1), (0, 2)]):
+        head = dict.fromkeys(HEAD, 0) | {"flow": k, "first": first, "count": count, "rank": 2}
+        size = sum(3 if c == 4 else 70 for c in range(first, first + count))
+        values = (rng.standard_normal(4 * size) * 0.02).astype(np.float32)
+        values[rng.random(4 * size) < 0.05] = np.float32(np.nan)
+        image = inceptionn.image(values, **codec)
+        heads.append(head)
+        words.append(values)
+        last += [0] * (size - 1) + [1]
+        flits.append((head_bytes(head), 1, 0))
+        flits += [(part.tobytes(), 0, int(i == size - 1)) for i, part in
+                  enumerate(image.reshape(-1, 4))]  # fmt: skip
+    return heads, np.concatenate(words), last, flits
+
+
+def head_bytes(head):
+    value = 0
+    for name, width in reversed(HEAD.items()):
+        value = value << width | int(head[name])
+    return value.to_bytes(16, "little")
+
+
+def pair_run(model, codec, heads, words, last, **options):
+    data = words.view(np.uint8).reshape(-1, 16)
+    signals = {"codec": settings(codec), "places": row(Places(**SIZES), PLACES)}
+    signals |= options.pop("signals", {})
+    return model.run(
+        {
+            "heads": model.pack("heads", **{k: [h[k] for h in heads] for k in HEAD}),
+            "payload": model.pack("payload", data=data, last=last),
+        },
+        signals=signals,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("codec", [STRICT, PAPER], ids=["strict", "paper"])
+@pytest.mark.parametrize("stalls", [{}, {"o": 0.4}, {"payload": 0.5, "heads": 0.2, "o": 0.9}])
+def test_messages_come_back_as_the_codec_leaves_them(codec, stalls):
+    heads, words, last, flits = messages(stimulus.rng("coded", codec["exponent"]), codec)
+    model = batch.build(Pair())
+    run = pair_run(model, codec, heads, words, last, stalls=stalls)
+    got = run.unpack("o")
+    assert got["head"].tolist() == [f[1] for f in flits]
+    assert got["last"].tolist() == [f[2] for f in flits]
+    plain = np.flatnonzero(got["head"] == 0)
+    expected = np.frombuffer(b"".join(f[0] for f in flits), np.uint8).reshape(-1, 16)
+    np.testing.assert_array_equal(got["data"][plain], expected[plain])
+    first = [{k: int(v[i]) for k, v in heads_of(got["data"]).items()} for i in
+             np.flatnonzero(got["head"])]  # fmt: skip
+    for name in ("flow", "first", "count", "rank", "more"):
+        assert [f[name] for f in first] == [h[name] for h in heads]
+    assert run.signals["unsound"] == 0
+    assert run.signals["n_flits"] < 0.6 * len(flits)  # heads included
+    if not stalls:  # units of 64, 6 and 3 flits: 2 cycles each, and waits for room in the coder
+        assert run.taken["payload"][-1] - run.taken["payload"][0] < 1.3 * len(words) / 4
+
+
+def heads_of(data):
+    value, result = [int.from_bytes(row.tobytes(), "little") for row in data], {}
+    for name, width in HEAD.items():
+        result[name] = [v & (1 << width) - 1 for v in value]
+        value = [v >> width for v in value]
+    return result
+
+
+def test_an_unsound_unit_is_told_and_leaves_nothing():
+    """The tag of a unit's first float changes: its length no longer fits."""
+    heads, words, last, _ = messages(stimulus.rng("unsound"), STRICT)
+    model = batch.build(Pair())
+    run = pair_run(model, STRICT, heads[:1], words[: 4 * 70], last[:70], signals={"flip": 2})
+    assert run.signals["unsound"] == 1
+    assert run.unpack("o")["head"].sum() == 1
+    assert len(run.outputs["o"]) == 1 + 6  # the head, and the unit of the last 6 flits
+
+
+def test_a_cluster_codes_every_hop():
+    table, topology = compile_table(build(parse("mesh:2x2"), "multitree")), parse("mesh:2x2")
+    rng = stimulus.rng("coded cluster")
+    for n_floats, codec in ((300, STRICT), (2500, PAPER)):
+        values = (rng.standard_normal((4, n_floats)) * 0.02).astype(np.float32)
+        values[:, ::50] = np.array([np.nan, np.inf, -np.inf, 1e30], np.float32)[:, None]
+        cluster = Cluster(table, topology, n_floats, wires=Wires(20), n_lanes=8, codec=codec)
+        for duty in (1.0, 0.5):
+            result = cosim(table, topology, values, cluster=cluster, duty=duty)
+            assert result.ok, result.first
+        plain = Cluster(table, topology, n_floats, wires=Wires(20), n_lanes=8).golden(values)
+        assert (result.result.replicas.view("u4") != plain.view("u4")).any()
+
+
+def test_thc_sums_are_integers():
+    table, topology = compile_table(build(parse("mesh:2x2"), "multitree")), parse("mesh:2x2")
+    values = stimulus.rng("thc").standard_normal((4, 3000)).astype(np.float32)
+    result, replicas = flit_thc.run(table, topology, values, block=256, wires=Wires(20), n_lanes=8)
+    assert result.ok, result.first
+    assert (replicas == replicas[0]).all()
+    mean = values.mean(axis=0)
+    assert ((replicas[0] - mean) ** 2).sum() < 0.03 * (mean**2).sum()
+
+
+@pytest.mark.parametrize("options", [{"packets": True}, {"op": 1}])
+def test_the_codec_takes_floats_in_messages(options):
+    table, topology = compile_table(build(parse("ring:2"), "ring")), parse("ring:2")
+    with pytest.raises(ValueError, match="the codec takes floats, in messages"):
+        Cluster(table, topology, 100, codec=STRICT, **options)

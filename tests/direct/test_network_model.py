@@ -1,0 +1,38 @@
+"""The network model beside clusters of RTL cards: cycles of the same all-reduce, within 3 %."""
+
+import numpy as np
+import pytest
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.network_model import of_card, simulate
+from gradnic.models.schedule.topology import parse
+from gradnic.sim.direct.cluster import Cluster, cosim
+
+
+def both(spelling, algorithm, n_floats, n_lanes):
+    """(cycles by RTL, by the model) of raw floats on links of 150 cycles."""
+    topology = parse(spelling)
+    table = compile_table(build(topology, algorithm))
+    values = np.random.default_rng(1).standard_normal((topology.n_nodes, n_floats))
+    cluster = Cluster(table, topology, n_floats, n_lanes=n_lanes)
+    result = cosim(table, topology, values.astype(np.float32), cluster=cluster)
+    assert result.ok, result.first
+    model = simulate(table, topology, 4 * n_floats, of_card(n_lanes))
+    print(f"{spelling} {algorithm} {n_floats} floats: {result.cycles} RTL, {model.cycles} model")
+    return result.cycles, model.cycles
+
+
+@pytest.mark.parametrize("n_floats", [64, 1024, 8000])
+@pytest.mark.parametrize("algorithm", ["ring", "multitree"])
+def test_four_nodes(algorithm, n_floats):
+    rtl, model = both("mesh:2x2", algorithm, n_floats, 16)
+    assert abs(model / rtl - 1) < 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_floats", [1024, 8192, 65536])
+@pytest.mark.parametrize("spelling", ["torus:4x4", "mesh:4x4"])
+@pytest.mark.parametrize("algorithm", ["ring", "multitree"])
+def test_sixteen_nodes(algorithm, spelling, n_floats):
+    rtl, model = both(spelling, algorithm, n_floats, 32)
+    assert abs(model / rtl - 1) < 0.03

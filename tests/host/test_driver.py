@@ -1,0 +1,274 @@
+"""The host's driver on words that behave like registers; RTL is driven in the shells' tests."""
+
+import pytest
+
+from gradnic.host.driver import Driver, InlineDriver, OffloadDriver
+from gradnic.interface import card_memory, inline, offload
+from gradnic.interface.register_map import BitField, Register, RegisterMap
+
+MAP = RegisterMap(
+    "demo",
+    "a map with one register of each kind",
+    (
+        Register(
+            "mode",
+            0x00,
+            "rw",
+            "settings",
+            (
+                BitField("level", 0, 4, "unsigned", 3),
+                BitField("bias", 8, 8, "two's complement", -1, signed=True),
+            ),
+        ),
+        Register("state", 0x04, "ro", "what it does", (BitField("busy", 0, 1, "works"),)),
+        Register("faults", 0x08, "w1c", "what went wrong", (BitField("late", 3, 1, "too late"),)),
+        Register("frames", 0x10, "counter", "frames", width=64),
+        Register("drops", 0x18, "counter", "drops"),
+    ),
+)
+
+
+class Words:
+    """32-bit words by address; every access is written down."""
+
+    def __init__(self, base=0):
+        self.words, self.log, self.base = {}, [], base
+
+    def read(self, address):
+        self.log.append(("read", address - self.base))
+        return self.words.get(address - self.base, 0)
+
+    def write(self, address, value):
+        self.log.append(("write", address - self.base, value))
+        self.words[address - self.base] = value
+
+
+@pytest.fixture
+def words():
+    return Words(base=0x2000)
+
+
+@pytest.fixture
+def driver(words):
+    return Driver(MAP, words.read, words.write, base=0x2000)
+
+
+def test_fields_by_name(driver, words):
+    words.words[0] = 0xFE0A
+    assert driver.get("mode") == {"level": 10, "bias": -2}
+    driver.set("mode", bias=-128)
+    assert words.words[0] == 0x800A
+    words.log.clear()
+    driver.set("mode", level=1, bias=5)  # all fields: nothing to keep, so nothing is read
+    assert words.log == [("write", 0, 0x0501)]
+
+
+def test_counters_and_sticky_bits(driver, words):
+    words.words |= {0x10: 7, 0x14: 2, 0x18: 9, 0x08: 8}
+    assert driver.counters() == {"frames": 7 + (2 << 32), "drops": 9}
+    assert [entry for entry in words.log if entry[1] in (0x10, 0x14)] == [
+        ("read", 0x10),
+        ("read", 0x14),
+    ]
+    assert driver.clear("faults") == {"late": 1}
+    assert words.log[-1] == ("write", 0x08, 8)
+    words.log.clear()
+    driver.set("faults", late=1)
+    assert words.log == [("write", 0x08, 8)]  # a sticky register is not read to be written
+
+
+def test_wait(words):
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+        words.words[4] = int(now[0] < 0.5)
+
+    words.words[4] = 1
+    driver = Driver(MAP, words.read, words.write, base=0x2000, clock=lambda: now[0], sleep=sleep)
+    assert driver.wait("state", 1.0, pause=0.1, busy=0) == {"busy": 0}
+    assert 0.5 <= now[0] < 0.7
+    with pytest.raises(TimeoutError, match=r"state must become \{'busy': 1\} in 1.0 s, and is"):
+        driver.wait("state", 1.0, pause=0.1, busy=1)
+    with pytest.raises(ValueError, match="state has no field 'idle', but busy"):
+        driver.wait("state", idle=1)
+
+
+def test_mistakes_are_named(driver):
+    for deed, said in (
+        (lambda: driver.read("modes"), "demo has no register 'modes'"),
+        (lambda: driver.set("mode", leevel=1), "mode has no field 'leevel', but level, bias"),
+        (lambda: driver.set("mode", level=16), "mode.level must be 0 to 15, not 16"),
+        (lambda: driver.set("mode", bias=-129), "mode.bias must be -128 to 127, not -129"),
+        (lambda: driver.write("state", 1), "state must be writable, not ro"),
+        (lambda: driver.write("mode", 1 << 32), "mode must be 0 to 0xffffffff, not 4294967296"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            deed()
+
+
+def test_settings_of_the_inline_card(words):
+    card = InlineDriver(words.read, words.write, base=0x2000)
+    for name, word in inline.InlineSettings().words().items():  # as after reset
+        words.words[inline.REGISTERS[name].offset] = word
+    assert card.settings() == inline.InlineSettings()
+    chosen = inline.InlineSettings(
+        paper=True,
+        tos=0x30,
+        tos_coded=0x34,
+        tos_mask=0xFC,
+        port_low=9000,
+        port_high=9001,
+        native_port=5000,
+        jobs={0, 31, 32, 255},
+        exponent=120,
+        prescale=-3,
+        paper_codec=True,
+        floats_limit=336,
+    )
+    words.log.clear()
+    card.configure(chosen)
+    assert card.settings() == chosen
+    writes = [entry for entry in words.log if entry[0] == "write"]
+    assert writes[0] == ("write", 0, 0)
+    assert writes[-1] == ("write", 0, 1)
+    assert set(card.counters()) == set(inline.COUNTERS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "bit"),
+    [({"thc": 1}, "THC", 8), ({"norm": 1}, "THC", 8), ({"coded": 1}, "INCEPTIONN", 9)],
+)
+def test_a_card_without_a_codec_refuses_its_rounds(words, settings, name, bit):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    plain = {"coded": 0, "norm": 0, "thc": 0, "exponent": 117, "paper": 0, "prescale": 0}
+    status = offload.REGISTERS["status"].offset
+    card.set("codec", **plain | settings)
+    words.log.clear()
+    for word in (0, 3 << 8 ^ 1 << bit):
+        words.words[status] = word
+        with pytest.raises(ValueError, match=f"codec must not be {name}: the card was built"):
+            card.start(3, 9)
+    assert not [entry for entry in words.log if entry[0] == "write"]
+    words.words[status] = 1 << bit
+    card.start(3, 9)
+    words.words[status] = 0
+    card.set("codec", **plain)
+    card.start(3, 9)
+
+
+def test_tables_are_written_after_a_reset_of_the_card(words):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    at = offload.REGISTERS["table_write"].offset
+    for _ in range(2):
+        card.identify(mac=1, ip=2, node=3, job=4)
+        card.allow(0, 100)
+        assert words.words[at] >> 20 == 1
+        words.words.clear()
+
+
+class PagedMemory:
+    """The window of `card_memory` over two memories of `kib` KiB; a read may overtake a write."""
+
+    BASE = 0x200000 + card_memory.OFFSET
+
+    def __init__(self, kib):
+        self.kib, self.page, self.late = kib, 0xFFFF, []
+        self.octets = bytearray(2 * 1024 * kib)
+
+    def _place(self, offset):
+        return self.page * 0x80000 + offset - 0x7F000
+
+    def read(self, address):
+        offset = address - self.BASE
+        found = {0x00: self.kib, 0x04: self.page}
+        if offset in found:
+            if self.late:  # the page shows one read late
+                self.page = self.late.pop()
+            return found[offset]
+        place = self._place(offset)
+        return int.from_bytes(self.octets[place : place + 4], "little")
+
+    def write(self, address, word):
+        offset = address - self.BASE
+        if offset == 0x04:
+            self.late.append(word)
+            return
+        assert not self.late, "a word went to the page before"
+        place = self._place(offset)
+        self.octets[place : place + 4] = word.to_bytes(4, "little")
+
+
+def test_memory_page_by_page():
+    words = PagedMemory(1024)
+    card = OffloadDriver(words.read, words.write, base=0x200000)
+    n = 1024 * 1024
+    assert card.memory.n_bytes == n
+    for memory, first in (("gradient", 0), ("landing", n)):
+        for address in (0, 0x7FFF8, n - 16):
+            octets = bytes(range(address % 7, address % 7 + 16))
+            card.memory.store(memory, address, octets)
+            assert words.octets[first + address : first + address + 16] == octets
+            words.page = 9  # as after a reset, of which the driver knows nothing
+            assert card.memory.load(memory, address, 16) == octets
+    assert card.memory.load("gradient", n, 0) == b""
+
+
+def test_memory_is_checked():
+    words = PagedMemory(64)
+    memory = OffloadDriver(words.read, words.write, base=0x200000).memory
+    for deed, said in (
+        (lambda: memory.load("result", 0, 4), "memory must be gradient or landing, not 'result'"),
+        (lambda: memory.load("gradient", 2, 4), "must be multiples of 4, not 0x2 and 4"),
+        (lambda: memory.store("landing", 0, b"abc"), "must be multiples of 4, not 0x0 and 3"),
+        (lambda: memory.load("landing", 0xFFFC, 8), "hold 8 bytes from 0xfffc on, not end at"),
+        (lambda: memory.load("landing", -4, 4), "hold 4 bytes from -0x4 on, not end at 0x10000"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            deed()
+    words.kib = 0
+    with pytest.raises(ValueError, match="the card has no memory on chip"):
+        OffloadDriver(words.read, words.write, base=0x200000).memory.load("gradient", 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda card: card.set_places(0, {4: (0, 1, 0)}), "rank must be 0 to 3, not 4"),
+        (lambda card: card.set_places(0, {0: (16, 1, 0)}), "neighbor must be 0 to 15, not 16"),
+        (lambda card: card.set_places(0, {0: (0, 256, 0)}), "leaves must be 0 to 255, not 256"),
+        (lambda card: card.set_places(0, {0: (0, 1, 8192)}), "flow must be 0 to 8191, not 8192"),
+        (lambda card: card.set_places(0, {}, 16), "down must be 0 to 15, not 16"),
+        (lambda card: card.set_checks([5, 1 << 20]), "check must be 0 to 1048575, not 1048576"),
+        (
+            lambda card: card.add_neighbor(0, node=256, port=0, mac=1, ip=2),
+            "node must be 0 to 255, not 256",
+        ),
+        (
+            lambda card: card.add_neighbor(16, node=1, port=0, mac=1, ip=2),
+            "index must be 0 to 15, not 16",
+        ),
+    ],
+)
+def test_entries_that_do_not_fit_are_refused(words, call, message):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    words.log.clear()
+    with pytest.raises(ValueError, match=message):
+        call(card)
+    assert not words.log
+
+
+def test_places_and_checks_are_packed(words):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    first = offload.REGISTERS["table_data_0"].offset
+
+    def entry():
+        return sum(words.words[first + 4 * k] << 32 * k for k in range(offload.TABLE_WORDS))
+
+    card.set_places(7, {0: (3, 200, 5000), 3: (15, 255, 8191)}, 9)
+    up = (1 | 3 << 1 | 200 << 5 | 5000 << 13) | (2**26 - 1) << 78
+    assert entry() == up | (1 | 9 << 1) << 104
+    card.set_checks([0x12345, 0xFFFFF])
+    assert entry() == 0xFFFFF
+    write = words.words[offload.REGISTERS["table_write"].offset]
+    assert (write & 0xFFFF, write >> 16 & 15) == (1, 8)

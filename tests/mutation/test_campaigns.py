@@ -1,0 +1,61 @@
+"""A sample of 100 mutants of the codec and the card dies in every test run; `make mutants` plays
+more than 1,000, and the samples marked slow are of all other blocks.
+"""
+
+import numpy as np
+import pytest
+from gradnic.sim.inceptionn import units as engines
+from gradnic.sim.mutation import engines as campaign_engines
+from gradnic.sim.mutation import run as mutate
+
+#: (mutants, least share of them killed); survivors are not put to a proof here, so that
+#: equivalent ones count as not killed
+SAMPLES = {
+    "compressor": (34, 0.91),
+    "decompressor": (33, 0.87),
+    "inline": (33, 0.75),
+}
+SLOW = {
+    "compressor": (100, 0.86),
+    "decompressor": (100, 0.80),
+    "registers": (100, 0.94),
+    "ring": (100, 0.86),
+    "hadamard": (100, 0.86),
+    "thc_encoder": (100, 0.80),
+    "thc_decoder": (100, 0.80),
+}
+
+
+def check(block, count, least):
+    report = mutate.run(mutate.load(block), count=count, prove=False)
+    assert report["control"] == "passes"
+    assert report["errors"] == 0, [m for m in report["mutants"] if m["verdict"] == "error"]
+    survivors = [m["text"] for m in report["mutants"] if m["verdict"] == "open"]
+    assert report["score"] >= least, "\n".join(survivors)
+
+
+@pytest.mark.parametrize("block", SAMPLES)
+def test_sample_dies(block):
+    check(block, *SAMPLES[block])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", SLOW)
+def test_larger_sample_dies(block):
+    check(block, *SLOW[block])
+
+
+def test_every_placing_of_a_beat_is_played():
+    n_lanes, n_bytes = campaign_engines.N_LANES, campaign_engines.BEAT
+    seen = {}
+    for words in campaign_engines.all_places():
+        octets = engines.coded(engines.Unit(words, len(words)))
+        n_tag_bytes = 2 * -(-len(words) // 8)
+        tags = np.frombuffer(octets[:n_tag_bytes], np.uint8)[:, None] >> np.arange(0, 8, 2) & 3
+        tags = tags.ravel()[: len(words)].reshape(-1, n_lanes)
+        sizes = np.array([0, 1, 2, 4])[tags].sum(axis=1)
+        starts = (n_tag_bytes + np.cumsum(sizes) - sizes) % n_bytes
+        for key in zip(starts.tolist(), map(tuple, tags.tolist()), strict=True):
+            seen[key] = seen.get(key, 0) + 1
+    assert len(seen) == n_bytes * 4**n_lanes
+    assert min(seen.values()) >= 2

@@ -1,0 +1,182 @@
+"""Offload cards in RTL: whole all-reduces over bad links, equal to the golden sums bit for bit."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from gradnic.models.offload.cluster import LinkFaults, all_reduce
+from gradnic.models.offload.codec import Raw, Thc
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+from gradnic.models.thc.worker import Worker
+from gradnic.sim.frame import frames as makers
+from gradnic.sim.offload import run as offload_run
+from gradnic.sim.offload.cluster import OffloadCluster
+
+from gradnic.interface.formats import ETHERNET, GRADNIC, Op
+
+BAD = LinkFaults(loss=0.05, duplicate=0.05, reorder=300, seed=3)
+WORSE = LinkFaults(loss=0.2, duplicate=0.1, reorder=1000, seed=4)
+SHAPES = [("ring:2", "ring"), ("mesh:2x2", "multitree"), ("full:4", "halving")]
+
+
+@cache
+def plan(spelling, algorithm):
+    topology = parse(spelling)
+    return compile_table(build(topology, algorithm)), topology
+
+
+def gradients(n_nodes, n, seed=1):
+    rng = np.random.default_rng(seed)
+    scale = 10.0 ** rng.integers(-4, 3, (n_nodes, n))
+    return (rng.standard_normal((n_nodes, n)) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize(("spelling", "algorithm"), SHAPES)
+@pytest.mark.parametrize("codec", offload_run.CODECS)
+@pytest.mark.parametrize("faults", [LinkFaults(), BAD], ids=["clean", "bad"])
+def test_reliable_sums_are_exact(spelling, algorithm, codec, faults):
+    table, topology = plan(spelling, algorithm)
+    x = gradients(topology.n_nodes, 1531)
+    outcome, replicas = offload_run.run(
+        table, topology, x, codec, faults=faults, packet=112, block=64
+    )
+    assert outcome.ok, outcome.first
+    assert outcome.lost == 0
+    assert (replicas == replicas[0]).all()
+    found = outcome.summary()
+    assert (found["data_again"] > 0) == (found["frames_lost"] > 0) == (faults.loss > 0)
+
+
+@pytest.mark.parametrize(
+    ("codec", "built"),
+    [
+        ("none", {"thc": False, "inc": False}),
+        *(pytest.param(c, {"thc": False}, marks=pytest.mark.slow) for c in ("none", "inceptionn")),
+        pytest.param("thc", {"inc": False}, marks=pytest.mark.slow),
+    ],
+)
+def test_card_without_codecs_sums_the_same(codec, built):
+    table, topology = plan("mesh:2x2", "multitree")
+    x = gradients(topology.n_nodes, 1531)
+    outcome, replicas = offload_run.run(
+        table, topology, x, codec, faults=BAD, packet=112, block=64, **built
+    )
+    assert outcome.ok, outcome.first
+    assert (replicas == replicas[0]).all()
+
+
+@pytest.mark.parametrize("codec", offload_run.CODECS)
+def test_loss_stays_within_its_bound(codec):
+    table, topology = plan("mesh:2x2", "multitree")
+    x = gradients(4, 12000)
+    outcome, replicas = offload_run.run(
+        table, topology, x, codec, faults=WORSE, p=0.1, packet=112, block=64
+    )
+    assert outcome.ok, outcome.first
+    assert outcome.lost <= 0.1
+    assert (outcome.lost > 0) == (outcome.n_given_up > 0)
+    assert (replicas == replicas[0]).all()
+    if codec != "thc":  # there an allowance is less than one packet of 1024 values
+        assert outcome.n_given_up
+
+
+def test_rounds_follow_each_other():
+    """All frames of a round come again in the next, STOPs too, and change nothing."""
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
+    rng = np.random.default_rng(4)
+    for gen in range(1, 5):
+        x = gradients(2, 700, seed=gen)
+        result = cluster.run(x, WORSE, gen=gen, max_cycles=50_000)
+        assert result.cycles is not None
+        np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
+        for frame in 10 * result.frames:
+            node = frame[ETHERNET.source.byte - 1]
+            port = cluster.books[node][1 - node].port
+            cluster.inject(node, port, int(rng.integers(result.cycles)), frame)
+
+
+def test_each_card_goes_on_when_it_has_finished():
+    """Some are in the next round, of another tensor, while others still ask about the last."""
+    table, topology = plan("mesh:2x2", "multitree")
+    cluster = OffloadCluster(table, topology, 1000, Raw(4), packet=64, t_probe=600)
+    faults = LinkFaults(loss=0.2, duplicate=0.1, reorder=150, seed=4)
+    rounds = [gradients(4, 1000, seed) for seed in range(4)]
+    rng = np.random.default_rng(8)
+    n_done, idle, begins = [0] * 4, [True] * 4, rng.integers(1000, size=4)
+    replicas = [{} for _ in rounds]
+    for now in range(0, 100_000, 100):
+        for node, k in enumerate(n_done):
+            if idle[node] and k < len(rounds) and now >= begins[node]:
+                cluster.start(node, rounds[k][node], gen=0xFFFE + k & 0xFFFF, tensor=1 + k % 2)
+                idle[node] = False
+        _, done = cluster.advance(faults, max_cycles=100)
+        for node in np.flatnonzero((done >= 0) & ~np.array(idle)):
+            replicas[n_done[node]][node] = cluster.replica(node)
+            n_done[node], idle[node] = n_done[node] + 1, True
+            begins[node] = now + rng.choice([0, 1000])
+        if min(n_done) == len(rounds):
+            break
+    assert n_done == [len(rounds)] * 4
+    for x, got in zip(rounds, replicas, strict=True):
+        want, _ = all_reduce(cluster.plan, cluster.codec, x, np.array, {})
+        for replica in got.values():
+            np.testing.assert_array_equal(replica.view(np.uint32), want.view(np.uint32))
+    assert sum(cluster.counts(node)["not_ready"] for node in range(4)) > 10
+
+
+def test_sums_under_other_norms_are_refused():
+    table, topology = plan("ring:2", "ring")
+    codec = Thc(Worker(2, 1, g=30, B=64))
+    rng = np.random.default_rng(7)
+    n_elems = 2 * codec.unit
+    indices = rng.integers(0, 16, (2, n_elems))
+    norms = rng.integers(0, 2**31, n_elems // 64, dtype=np.uint32)
+    others = norms.copy()
+    others[-1] ^= 1 << 19  # the highest bit of a check, of the last packet alone
+    for known, right in ((norms, True), (others, False)):
+        cluster = OffloadCluster(table, topology, n_elems, codec)
+        cluster.agree(0, norms, 64)
+        cluster.agree(1, known, 64)
+        result = cluster.run(indices, max_cycles=20000)
+        assert (result.cycles is not None) == right
+        assert any(cluster.counts(node)["config"] for node in range(2)) != right
+        heads = [GRADNIC.parse(frame) for frame in result.frames]
+        for h in heads:
+            if h["op"] in (Op.THC_IDX, Op.THC_SUM):
+                mine = (norms, known)[h["src"]]
+                number = cluster.plan.number(16 * h["seq"])
+                assert h["arg"] & 0xFFFFF == cluster.plan.check(number, mine, 64)
+        if right:
+            sums = codec.worker.table[indices].sum(axis=0)
+            np.testing.assert_array_equal(result.replicas, [sums] * 2)
+
+
+def test_foreign_frames_pass_untouched():
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 3000, Raw(2))
+    rng = np.random.default_rng(5)
+    sent = {0: [], 1: []}
+    for node in sent:
+        port = cluster.books[node][1 - node].port
+        for frame in makers.foreign_frames(rng).values():
+            if len(frame) < ETHERNET.stop:
+                continue
+            frame = (0x020000000000 + 1 - node).to_bytes(6, "big") + frame[6:]
+            cluster.send(node, port, frame)
+            sent[node].append(frame)
+    x = gradients(2, 3000)
+    result = cluster.run(x)
+    np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
+    for node in sent:
+        assert cluster.to_host(1 - node, cluster.books[1 - node][node].port) == sent[node]
+
+
+def test_a_child_that_never_sends_is_waited_for():
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
+    result = cluster.run(gradients(2, 700), LinkFaults(loss=0.999, seed=1), max_cycles=20000)
+    assert result.cycles is None
+    assert [status["done"] for status in result.status] == [0, 0]

@@ -1,0 +1,117 @@
+"""Reduce unit and sums in order of ranks: every operation, every stall, at full rate."""
+
+import numpy as np
+import pytest
+from gradnic.hdl.reduction.reduce import Combine, Op, Reduce
+from gradnic.hdl.reduction.summing import Summing
+from gradnic.models.reduction.reduce import combine
+from gradnic.sim.engine import batch, encoding, stimulus
+
+NAMES = {op: op.name.lower() for op in Op}
+GRID = [{}, {"o": 0.4}, {"i": 0.4}, {"i": 0.5, "o": 0.5}]
+
+
+def words(rng, n, lanes):
+    """Random words, every fourth a float of everyday size, every eighth a corner."""
+    values = rng.integers(0, 1 << 32, (n, lanes), dtype=np.uint32)
+    values[::4] = rng.standard_normal((len(values[::4]), lanes)).astype(np.float32).view("u4")
+    corners = np.array([0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F7FFFFF, 1, 0xFFFFFFFF], np.uint32)
+    values[::8] = rng.choice(corners, (len(values[::8]), lanes))
+    return values
+
+
+def beats(model, port, values, **fields):
+    data = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
+    return model.pack(port, data=data, **fields)
+
+
+@pytest.mark.parametrize("stall", GRID, ids=str)
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_operations_beat_by_beat(lanes, stall):
+    rng = stimulus.rng("reduce", lanes)
+    n = 1200
+    a, b, ops = words(rng, n, lanes), words(rng, n, lanes)[::-1], rng.integers(0, 5, n)
+    last = rng.integers(0, 2, n)
+    want = np.stack([combine(x, y, NAMES[op]) for x, y, op in zip(a, b, ops, strict=True)])
+    component = Reduce(lanes)
+    assert component.latency == {1: 18, 4: 19}[lanes]
+    model = batch.build(component)
+    stalls = {"partials": stall.get("i", 1), "contributions": stall.get("i", 1)}
+    run = model.run(
+        {
+            "partials": beats(model, "partials", a, op=ops, last=last, alone=0),
+            "contributions": beats(model, "contributions", b, last=0),
+        },
+        stalls={**stalls, "sums": stall.get("o", 1)},
+    )
+    run.check(sums=beats(model, "sums", want, last=last))
+    if not stall:
+        np.testing.assert_array_equal(run.taken["partials"], np.arange(n))
+        np.testing.assert_array_equal(run.taken["sums"], np.arange(n) + component.latency)
+
+
+def test_floats_only():
+    rng = stimulus.rng("floats only")
+    a, b = words(rng, 300, 2), words(rng, 300, 2)
+    component = Combine(2, integers=False)
+    run = batch.build(component).run(
+        signals={"a": a.view(np.uint8).reshape(300, 8), "b": b.view(np.uint8).reshape(300, 8)},
+        trace=["o"],
+        drain=False,
+        max_cycles=300 + component.latency,
+    )
+    got = encoding.pack(component.o.shape(), run.traces["o"])[component.latency :]
+    np.testing.assert_array_equal(got, combine(a, b).view(np.uint8).reshape(300, 8))
+
+
+def test_integer_sums_stay_in_their_codes():
+    full = np.array([[0xFFFFFFFF]], np.uint32)
+    one = np.array([[0x01010101]], np.uint32)
+    assert combine(full, one, "int8")[0, 0] == 0
+    assert combine(full, np.array([[0x01000100]], np.uint32), "int16")[0, 0] == 0
+    assert combine(full, one, "int32")[0, 0] == 0x01010100
+    # most significant byte first: 0x00FF + 0x0001 = 0x0100 in bytes 00 FF and 00 01
+    low, bit = np.array([[0x0000FF00]], np.uint32), np.array([[0x00000100]], np.uint32)
+    assert combine(low, bit, "int16")[0, 0] == 0x00000001
+    with pytest.raises(ValueError, match="op must be float, max, int32, int16 or int8, not 'sum'"):
+        combine(full, one, "sum")
+    with pytest.raises(ValueError, match="lanes differ in shape"):
+        combine(full, np.zeros((2, 1), np.uint32))
+
+
+@pytest.mark.parametrize("stall", [{}, {"own": 0.5, "sums": 0.3, "contributions": 0.7}], ids=str)
+@pytest.mark.parametrize("integers", [True, False])
+def test_blocks_in_order_of_ranks(stall, integers):
+    rng = stimulus.rng("summing")
+    model = batch.build(Summing(2, max_beats=20, integers=integers))
+    jobs, own, more, want, last = [], [], [], [], []
+    for _ in range(60):
+        n, ranks, op = (int(x) for x in rng.integers([1, 0, 0], [21, 5, 5 if integers else 1]))
+        jobs.append((n, ranks, op))
+        total = words(rng, n, 2)
+        own.append(total)
+        for _ in range(ranks):
+            more.append(words(rng, n, 2))
+            total = combine(total, more[-1], NAMES[op])
+        want.append(total)
+        last += [0] * (n - 1) + [1]
+    names = ("n_beats", "n_contributions", "op")
+    run = model.run(
+        {
+            "jobs": model.pack("jobs", **dict(zip(names, np.array(jobs).T, strict=True))),
+            "own": beats(model, "own", np.concatenate(own), last=0),
+            "contributions": beats(model, "contributions", np.concatenate(more), last=0),
+        },
+        stalls=stall,
+    )
+    run.check(sums=beats(model, "sums", np.concatenate(want), last=last))
+    if not stall:
+        bound = sum(max(1, ranks) * max(n, 27) for n, ranks, _ in jobs)
+        assert run.taken["sums"][-1] < bound
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="n_lanes must be 1 to 64, not 0"):
+        Reduce(0)
+    with pytest.raises(ValueError, match="max_beats must be 1 to 16384, not 0"):
+        Summing(4, max_beats=0)

@@ -1,0 +1,128 @@
+"""Bounds against brute force over all cuts, the published table, and schedules that meet them."""
+
+import itertools
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from gradnic.models.schedule.bounds import (
+    latency_floor,
+    node_bound,
+    overlapped_cap,
+    overlapped_optimum,
+    throughput_bound,
+)
+from gradnic.models.schedule.builders.packing import Packing
+from gradnic.models.schedule.topology import Topology, parse
+
+PUBLISHED = {  # spelling: shard-slots per phase, all-reduce bandwidth with phases overlapped
+    "torus:4x4": (3.75, 32 / 15),
+    "torus:8x8": (15.75, 128 / 63),
+    "mesh:4x4": (7.5, 1.6),
+    "mesh:8x8": (31.5, 16 / 9),
+    "fattree:4x2": (15, 16 / 30),
+    "fattree:8x2": (63, 64 / 126),
+    "bigraph:4x8": (31, 32 / 62),
+    "bigraph:4x16": (63, 64 / 126),
+}
+
+
+@pytest.mark.parametrize("spelling", PUBLISHED)
+def test_published_bounds(spelling):
+    slots, bandwidth = PUBLISHED[spelling]
+    topology = parse(spelling)
+    assert throughput_bound(topology) == Fraction(slots)
+    assert node_bound(topology) <= slots
+    assert overlapped_cap(topology) == pytest.approx(bandwidth, rel=1e-12)
+    if topology.n_nodes <= 32:
+        assert overlapped_optimum(topology) == pytest.approx(bandwidth, rel=1e-6)
+
+
+def test_ports_bind_in_the_bound():
+    one = parse("torus:4x4", ports=1)
+    assert throughput_bound(one) == 15
+    assert overlapped_optimum(one) == pytest.approx(16 / 30, rel=1e-6)
+    assert throughput_bound(parse("full:16")) == Fraction(15, 8)
+    assert node_bound(one) == 15
+
+
+def random_graph(rng):
+    n, n_switches = int(rng.integers(3, 6)), int(rng.integers(0, 3))
+    pairs = list(itertools.permutations(range(n + n_switches), 2))
+    while True:
+        links = [pair for pair in pairs if rng.random() < 0.55]
+        speed = rng.integers(1, 5, len(links))
+        try:
+            return Topology("random", n, n_switches, np.array(links), speed, ports=8)
+        except ValueError:
+            continue
+
+
+def brute_force(topology):
+    """max |S with nodes| / bandwidth out of S over all vertex sets that miss a node."""
+    best = Fraction(0)
+    slowest = min(Fraction(b).limit_denominator(100) for b in topology.bandwidth)
+    for bits in range(1, 1 << topology.n_vertices):
+        inside = [bits >> v & 1 for v in range(topology.n_vertices)]
+        count = sum(inside[: topology.n_nodes])
+        if 0 < count < topology.n_nodes:
+            out = sum(
+                Fraction(b).limit_denominator(100)
+                for (x, y), b in zip(topology.links.tolist(), topology.bandwidth, strict=True)
+                if inside[x] and not inside[y]
+            )
+            best = max(best, Fraction(count) / (out / slowest))
+    return best
+
+
+def test_the_bound_is_the_worst_of_all_cuts():
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        topology = random_graph(rng)
+        forward, backward = brute_force(topology), brute_force(topology.reversed())
+        got = throughput_bound(topology)
+        assert float(got) == pytest.approx(float((forward + backward) / 2), rel=1e-3)
+        if (topology.bandwidth % 1 == 0).all():
+            assert got == (forward + backward) / 2
+
+
+def test_overlapping_never_loses_and_never_exceeds_the_cap():
+    rng = np.random.default_rng(6)
+    for _ in range(10):
+        topology = random_graph(rng)
+        optimum = overlapped_optimum(topology)
+        two_phase = topology.n_nodes / (2 * float(throughput_bound(topology)))
+        assert two_phase <= optimum * (1 + 1e-6)
+        assert optimum <= overlapped_cap(topology) * (1 + 1e-6)
+
+
+def test_whole_trees_reach_the_linear_program():
+    """Tutte and Nash-Williams: the packing of spanning trees equals the LP on symmetric graphs."""
+    for spelling, trees, copies in ("mesh:4x4", 8, 5), ("mesh:3x3", 3, 2), ("torus:3x3", 9, 4):
+        topology = parse(spelling)
+        edges = [(a, b) for a, b in topology.links.tolist() if a < b]
+        packing = Packing(topology.n_nodes, edges, [copies] * len(edges), trees)
+        assert packing.complete()
+        assert overlapped_optimum(topology) == pytest.approx(trees / copies, rel=1e-6)
+        more = Packing(topology.n_nodes, edges, [copies] * len(edges), trees + 1)
+        assert not more.complete()
+        for i in range(trees):
+            root, parent = packing.tree(i)
+            assert parent[root] == -1
+            assert sum(p == -1 for p in parent) == 1
+        used = [sum(e in f[a] for f in packing.forests) for e, (a, _) in enumerate(edges)]
+        assert max(used) <= copies
+
+
+def test_the_latency_floor_is_twice_the_diameter():
+    for spelling, hops in ("torus:4x4", 8), ("mesh:8x8", 28), ("fattree:4x2", 8), ("full:8", 2):
+        assert latency_floor(parse(spelling)) == hops
+
+
+def test_the_bound_of_256_nodes_takes_seconds():
+    begin = time.process_time()
+    assert throughput_bound(parse("torus:16x16")) == Fraction(255, 4)
+    assert throughput_bound(parse("mesh:16x16")) == Fraction(255, 2)
+    assert throughput_bound(parse("fattree:16x2")) == 255
+    assert time.process_time() - begin < 30

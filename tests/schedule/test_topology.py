@@ -1,0 +1,217 @@
+"""Topologies: sizes, links, routes, files, dead parts, and one clear line for bad input."""
+
+import json
+
+import numpy as np
+import pytest
+from gradnic.models.schedule.builders.rings import cycle
+from gradnic.models.schedule.routing import Router
+from gradnic.models.schedule.topology import Topology, grid, parse
+
+SIZES = {  # spelling: nodes, switches, directed links, ports
+    "torus:8x8": (64, 0, 256, 4),
+    "torus:4x4": (16, 0, 64, 4),
+    "torus:3x3x3": (27, 0, 162, 6),
+    "torus:2x4": (8, 0, 24, 3),
+    "mesh:4x4": (16, 0, 48, 4),
+    "mesh:1x5": (5, 0, 8, 2),
+    "ring:8": (8, 0, 16, 2),
+    "ring:2": (2, 0, 2, 1),
+    "hypercube:4": (16, 0, 64, 4),
+    "fattree:8x2": (64, 16, 256, 1),
+    "fattree:2x3": (8, 12, 48, 1),
+    "bigraph:4x8": (32, 8, 96, 1),
+    "dragonfly:4x2x2": (72, 36, 324, 1),
+    "dgx:8x2": (16, 2, 34, 1),
+    "full:8": (8, 0, 56, 7),
+}
+
+
+@pytest.mark.parametrize("spelling", SIZES)
+def test_families_have_their_sizes_and_links_both_ways(spelling):
+    t = parse(spelling)
+    assert (t.n_nodes, t.n_switches, t.n_links, t.ports) == SIZES[spelling]
+    assert t.reverse is not None
+    assert np.array_equal(t.links[t.reverse], t.links[:, ::-1])
+    assert t.bandwidth.min() == 1
+    for s, hosts in enumerate(t.hosts):
+        assert all(t.switch_of(v) == t.n_nodes + s for v in hosts)
+
+
+def test_ports_of_a_grid_are_north_south_west_east():
+    t = parse("torus:4x4")
+    assert [to for _, to in t.out[5]] == [1, 9, 4, 6]
+    assert [to for _, to in t.out[0]] == [12, 4, 3, 1]
+    assert [to for _, to in parse("mesh:4x4").out[0]] == [4, 1]
+
+
+def test_bigraph_joins_groups_fully_and_not_inside():
+    t = parse("bigraph:2x8")
+    pairs = {(a - 16, b - 16) for a, b in t.links.tolist() if a >= 16 and b >= 16}
+    assert pairs == {(a, b) for a in range(8) for b in range(8) if (a < 4) != (b < 4)}
+
+
+def test_dragonfly_joins_every_pair_of_groups_once():
+    t = parse("dragonfly:4x2x2")
+    group = (t.links[t.links.min(axis=1) >= 72] - 72) // 4
+    apart = group[group[:, 0] != group[:, 1]]
+    assert len(apart) == 9 * 8
+    assert len(np.unique(apart, axis=0)) == 9 * 8
+
+
+@pytest.mark.parametrize("spelling", [*SIZES, "torus:3x5", "fattree:3x3", "fattree:4x1"])
+def test_routes_are_walks_and_shortest_where_promised(spelling):
+    t = parse(spelling)
+    router = Router(t)
+    hops = np.full((t.n_vertices, t.n_vertices), 10**6)
+    np.fill_diagonal(hops, 0)
+    for _ in range(t.n_vertices):
+        before = hops.copy()
+        np.minimum.at(hops.T, t.links[:, 1], before.T[t.links[:, 0]] + 1)
+        if np.array_equal(before, hops):
+            break
+    pairs = [(a, b) for a in range(t.n_nodes) for b in range(t.n_nodes) if a != b]
+    for a, b in pairs[:: max(1, len(pairs) // 700)]:
+        path = router.path(a, b)
+        vertices = [a, *t.links[list(path), 1].tolist()]
+        assert vertices[-1] == b
+        assert t.links[list(path), 0].tolist() == vertices[:-1]
+        assert len(path) == hops[a, b]
+
+
+def test_a_shift_of_a_fattree_meets_no_other_flow():
+    t = parse("fattree:4x3")
+    router = Router(t)
+    for shift in (1, 4, 5, 16, 21, 63):
+        links = [link for v in range(64) for link in router.path(v, (v + shift) % 64)]
+        assert len(set(links)) == len(links)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["torus:4x4", "torus:3x4", "torus:4x3", "torus:3x3", "torus:3x5", "torus:5x3", "torus:7x3",
+     "mesh:4x4", "mesh:3x4", "mesh:4x5", "mesh:2x2", "hypercube:4", "ring:7"],
+)  # fmt: skip
+def test_rings_close_over_neighbors(spelling):
+    t = parse(spelling)
+    order = cycle(t)
+    assert sorted(order) == list(range(t.n_nodes))
+    assert all((a, b) in t.link_of for a, b in zip(order, order[1:] + order[:1], strict=True))
+
+
+def test_files_of_both_kinds_give_the_same_graph(tmp_path):
+    (tmp_path / "net.txt").write_text(
+        "# two hosts each on two switches\nswitch s t\n0 s\n1 s\n2 t 1 40\n3 t\ns t 2 500\n"
+    )
+    graph = {"nodes": 4, "switches": 2, "links": [
+        [0, 4], [1, 4], [2, 5, 1, 40], [3, 5], [4, 5, 2, 500]]}  # fmt: skip
+    (tmp_path / "net.json").write_text(json.dumps(graph))
+    one, two = (parse(f"file:{tmp_path}/net.{kind}") for kind in ("txt", "json"))
+    for name in "links", "bandwidth", "latency":
+        assert np.array_equal(getattr(one, name), getattr(two, name), equal_nan=True)
+    assert (one.n_nodes, one.n_switches, one.n_links, one.ports) == (4, 2, 10, 1)
+    assert one.bandwidth[one.link_of[4, 5]] == 2
+    assert one.latency[one.link_of[5, 4]] == 500
+
+
+def test_links_without_a_latency_take_the_default(tmp_path):
+    (tmp_path / "net").write_text("0 1\n1 2 1 40\n")
+    t = parse(f"file:{tmp_path}/net")
+    assert t.latencies(150).tolist() == [150, 150, 40, 40]
+    assert parse("ring:3").latencies(7).tolist() == [7] * 6
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path):
+    (tmp_path / "net").write_bytes(bytes(range(256)))
+    with pytest.raises(ValueError, match="net is neither JSON nor an edge list"):
+        parse(f"file:{tmp_path}/net")
+
+
+def test_bandwidths_count_in_slowest_links(tmp_path):
+    (tmp_path / "a").write_text("0 1 100\n1 2 25\n2 0 50\n")
+    t = parse(f"file:{tmp_path}/a")
+    assert sorted(t.bandwidth.tolist()) == [1, 1, 2, 2, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 1\n1 2\n3 4\n", "disconnected: node 0 cannot reach node 3"),
+        ("0 1 0\n", "bandwidth of link 0-1 must be above 0, not 0"),
+        ("0 1 -2\n", "must be above 0, not -2"),
+        ("0 1 nan\n", "must be above 0, not nan"),
+        ("0 1\n1 0\n", "link 0-1 is listed twice"),
+        ("0 0\n0 1\n", "vertex 0 has a link to itself"),
+        ("0 1 fast\n", "line 1: 'a b .bandwidth .latency..'"),
+        ("0\n", "line 1"),
+        ("", "2 nodes or more, not 0"),
+        ("switch 7\n0 1\n", "switch 7 has no link"),
+        ("switch 1\n0 1\n", "2 nodes or more, not 1"),
+        ('{"nodes": 2}', "needs 'nodes' and 'links'"),
+        ('{"nodes": 2, "links": [[0]]}', "a link is"),
+        ('{"nodes": 2, "links": [["0", 1]]}', r'a link is .*not \["0", 1\]'),
+        ('{"nodes": 2, "links": [[0, 0.5]]}', "a link is"),
+        ('{"nodes": 2, "links": [[0, 1, "fast"]]}', "a link is"),
+        ('{"nodes": "2", "links": [[0, 1]]}', "'nodes' must be a whole number, not '2'"),
+        ('{"nodes": 2, "switches": -1, "links": [[0, 1]]}', "'switches' must be a whole number"),
+        ('{"nodes": 2, "ports": "x", "links": [[0, 1]]}', "'ports' must be a whole number"),
+        ("0 1 1 -5\n", "latency of link 0-1 must be 0 or more, not -5"),
+        ('{"nodes": 2, "links": [[0, 5]]}', "vertices are 0 to 1, a link names 5"),
+        ('{"nodes": 2, "links": [[0, 1]], "directed": true}', "node 1 cannot reach node 0"),
+    ],
+)
+def test_bad_files_end_with_one_line(tmp_path, text, message):
+    (tmp_path / "net").write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        parse(f"file:{tmp_path}/net")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        ("torus:1", "2 nodes or more, not 1"),
+        ("full:1", "2 nodes or more"),
+        ("ring", "whole numbers above 0"),
+        ("torus:8xx8", "whole numbers above 0"),
+        ("torus:0x4", "whole numbers above 0"),
+        ("fattree:8", "takes 2 size"),
+        ("bigraph:4x3", "even number of switches"),
+        ("moebius:8", "must be one of torus"),
+        ("torus:4096x4096", "larger than"),
+    ],
+)
+def test_bad_spellings_name_the_argument(spelling, message):
+    with pytest.raises(ValueError, match=message):
+        parse(spelling)
+
+
+def test_ports_are_one_to_eight():
+    assert parse("torus:4x4", ports=1).port_limited
+    assert not parse("torus:4x4").port_limited
+    assert parse("full:16").ports == 8
+    for ports in (0, 9):
+        with pytest.raises(ValueError, match=f"ports must be 1 to 8, not {ports}"):
+            parse("torus:4x4", ports=ports)
+
+
+def test_dead_parts_leave_a_smaller_connected_machine():
+    t = parse("torus:4x4")
+    rest = t.without(dead_links=[(0, 1), (4, 0)])
+    assert (rest.n_nodes, rest.n_links) == (16, 60)
+    assert rest.shape == ()
+    rest = t.without(dead_nodes=[5, 6])
+    assert (rest.n_nodes, rest.n_links) == (14, 64 - 14)
+    with pytest.raises(ValueError, match="has no link 0-5"):
+        t.without(dead_links=[(0, 5)])
+    with pytest.raises(ValueError, match="has no vertex 16"):
+        t.without(dead_nodes=[16])
+    with pytest.raises(ValueError, match="disconnected"):
+        parse("mesh:1x5").without(dead_links=[(2, 3)])
+
+
+def test_one_way_links_have_no_reverse():
+    t = Topology("loop", 3, 0, np.array([(0, 1), (1, 2), (2, 0)]))
+    assert t.reverse is None
+    assert np.array_equal(t.reversed().links, t.links[:, ::-1])
+    assert grid((2, 3), wrap=True).n_links == 18

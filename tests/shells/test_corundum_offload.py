@@ -1,0 +1,134 @@
+# amaranth: UnusedElaboratable=no
+# (a wrapper's text alone is made without the card)
+"""The offload card in Corundum's application block: streams, registers, DDR channels."""
+
+import logging
+import subprocess
+from dataclasses import replace
+from functools import cache
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.clock import Clock
+from cocotb.simtime import get_sim_time
+from cocotb.task import bridge
+from cocotb.triggers import ClockCycles
+from cocotbext.axi import AxiBus, AxiRam
+from gradnic.hdl.shells.corundum.offload_cards import OffloadCards
+from gradnic.hdl.shells.corundum.wrapper import Corundum
+from gradnic.sim.engine import runner
+from gradnic.sim.frame import frames as makers
+from gradnic.sim.offload import host_round as offload_bench
+from gradnic.sim.offload.host_round import CARD
+from gradnic.sim.shells import bench as shell_bench
+from gradnic.sim.shells.corundum import HOST_TAG, shell
+
+from gradnic.host.driver import OffloadDriver
+from gradnic.interface.formats import GRADNIC
+from gradnic.interface.offload import Subtype
+
+PATIENCE = 1e-4  # s of simulated time
+PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
+
+
+@cache
+def block():
+    return Corundum().files(CARD)["mqnic_app_block.v"]
+
+
+@cocotb.test()
+async def a_round_in_the_block(dut):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    for clock, period in ((dut.clk, 10), (dut.ddr0_clk, PERIODS[0]), (dut.ddr1_clk, PERIODS[1])):
+        cocotb.start_soon(Clock(clock, period, "ns").start())
+    ports = {
+        name: make(dut, f"p0_{name}", dut.clk, dut.rst)
+        for make, pair in ((shell_bench.source, ("host_tx", "mac_rx")),
+                           (shell_bench.sink, ("mac_tx", "host_rx")))
+        for name in pair
+    }  # fmt: skip
+    memories = []
+    for k in range(2):
+        bus = AxiBus.from_prefix(dut, f"ddr{k}")
+        clock, reset = getattr(dut, f"ddr{k}_clk"), getattr(dut, f"ddr{k}_rst")
+        memories.append(AxiRam(bus, clock, reset, size=offload_bench.MEMORY_BYTES))
+        for side in (memories[k].write_if, memories[k].read_if):
+            side.log.setLevel(logging.WARNING)
+    access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
+    driver = OffloadDriver(*access, n_bytes=CARD.n_bytes, clock=lambda: get_sim_time("sec"))
+    dut.noise.value = int(rng.integers(1 << 32))
+    dut.p0_mac_cpl_valid.value = 0
+    for reset in (dut.rst, dut.ddr0_rst, dut.ddr1_rst):
+        reset.value = 1
+    await ClockCycles(dut.clk, 8)
+    dut.rst.value = 0
+
+    # Memory is not there yet: frames of the host pass, with their tags and time stamps.
+    foreign = list(makers.foreign_frames(rng).values())
+    sent = [(f, k == 1, HOST_TAG | k) for k, f in enumerate(foreign)]
+    await shell_bench.send(ports["host_tx"], sent)
+    assert await shell_bench.receive(ports["mac_tx"], len(sent)) == sent
+    arriving = [(f, k == 2, int(rng.integers(1 << 62)) << 34 | k) for k, f in enumerate(foreign)]
+    await shell_bench.send(ports["mac_rx"], arriving)
+    assert await shell_bench.receive(ports["host_rx"], len(arriving)) == arriving
+
+    round_ = offload_bench.Round(rng)
+    memories[0].write(offload_bench.GRADIENT, round_.mine.tobytes())
+    await bridge(round_.prepare)(driver)
+    await shell_bench.send(ports["mac_rx"], [(round_.probe, False, 77)])
+    ((answer, bad, tag),) = await shell_bench.receive(ports["mac_tx"], 1)
+    assert GRADNIC.parse(answer)["p0"] == Subtype.NOT_READY
+    assert (bad, tag) == (False, 0)
+
+    await bridge(driver.start)(offload_bench.TENSOR, offload_bench.GEN, timeout=PATIENCE)
+    arriving = [(frame, False, k) for k, frame in enumerate(round_.packets)]
+    await shell_bench.send(ports["mac_rx"], arriving)
+    await ports["mac_rx"].wait()
+    dut.ddr1_rst.value = 0  # what the card has wanted so far has waited
+    await ClockCycles(dut.clk, 100)
+    dut.ddr0_rst.value = 0
+    await bridge(driver.finish)(PATIENCE)
+    round_.check(*memories)
+    counters = await bridge(driver.counters)()
+    wanted = {"not_ready": 1, "accepted": len(round_.packets), "foreign": len(foreign)}
+    wanted |= {"outside": 0, "failed": 0, "sent": 0}
+    assert {name: counters[name] for name in wanted} == wanted
+    assert ports["mac_tx"].empty()
+    assert ports["host_rx"].empty()
+    assert dut.rests.value == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+def test_a_round_in_the_block():
+    text = block() + shell("sync", 2, 512, ddr=2)
+    runner.simulate(None, __file__, tests=["a_round_in_the_block"], netlist=text)
+
+
+@pytest.mark.skipif(bool(runner.missing("icarus")), reason=str(runner.missing("icarus")))
+@pytest.mark.parametrize(
+    ("n_ports", "ddr", "others", "said"),
+    [
+        (2, 2, {}, "PORT_COUNT must be at least 2, not 1"),
+        (1, 1, {}, "DDR_CH must be at least 2, not 1"),
+        (1, 2, {"DDR_ENABLE": 0}, "DDR_ENABLE must be 1, not 0"),
+        (1, 2, {"AXI_DDR_DATA_WIDTH": 256}, "AXI_DDR_DATA_WIDTH must be 128, not 256"),
+        (1, 2, {"AXI_DDR_ADDR_WIDTH": 31}, "AXI_DDR_ADDR_WIDTH must be at least 32, not 31"),
+    ],
+)
+def test_wrong_configurations_are_refused(n_ports, ddr, others, said, tmp_path):
+    card = replace(CARD, n_ports=n_ports)
+    text = Corundum().wrapper(OffloadCards(Corundum(), card))  # parts are not looked into
+    (tmp_path / "top.v").write_text(text + shell("sync", 1, 512, ddr=ddr, **others))
+    build = ["iverilog", "-g2005", "-i", "-s", "top", "-o", "top.vvp", "top.v"]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    run = subprocess.run(["vvp", "-n", "top.vvp"], cwd=tmp_path, capture_output=True, text=True)
+    assert said in run.stdout + run.stderr
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="tap must be sync for an offload card, not 'direct'"):
+        Corundum(tap="direct").files(CARD)
+    with pytest.raises(ValueError, match="n_ports must be the card's"):
+        Corundum(n_ports=2).files(CARD)

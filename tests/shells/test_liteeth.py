@@ -1,0 +1,210 @@
+"""The bridge on LiteEth's streams: last_be, error, narrow beats, and a MAC that never waits."""
+
+import re
+from dataclasses import replace
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.clock import Clock
+from cocotb.simtime import get_sim_time
+from cocotb.task import bridge
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
+from cocotbext.axi import AxiBus, AxiRam, AxiReadBus, AxiWriteBus
+from gradnic.hdl.shells.liteeth.wrapper import STREAMS, Bridge, LiteEth
+from gradnic.hdl.top.catalog import core
+from gradnic.models.inline.card import InlineCard as GoldenCard
+from gradnic.sim.engine import drivers, runner
+from gradnic.sim.frame import frames as makers
+from gradnic.sim.offload import host_round as offload_bench
+from gradnic.sim.shells import bench as shell_bench
+
+from gradnic.host.driver import InlineDriver, OffloadDriver
+from gradnic.interface import params
+
+
+class Endpoint:
+    """The wires of one stream."""
+
+    def __init__(self, dut, name):
+        self.clock = dut.clk
+        for field in ("valid", "ready", "first", "last", "data", "last_be", "error"):
+            setattr(self, field, getattr(dut, f"{name}__{field}"))
+        self.n_bytes = len(self.last_be)
+
+    async def send(self, frames, rng, *, duty=1.0, early=False):
+        """Offer (bytes, bad); with `early`, some frames have beats behind the one of last_be."""
+        for octets, bad in frames:
+            n_beats = -(-len(octets) // self.n_bytes)
+            n_more = int(rng.integers(0, 3)) if early else 0
+            for k in range(n_beats + n_more):
+                while rng.random() > duty:
+                    self.valid.value = 0
+                    await RisingEdge(self.clock)
+                part = octets[k * self.n_bytes : (k + 1) * self.n_bytes] or rng.bytes(1)
+                self.data.value = int.from_bytes(part, "little")
+                self.last.value = int(k == n_beats + n_more - 1)
+                self.first.value = int(k == 0)
+                ends = k == n_beats - 1
+                self.last_be.value = 1 << len(part) - 1 if ends else 0
+                self.error.value = (1 << self.n_bytes) - 1 if bad and ends else 0
+                self.valid.value = 1
+                while True:
+                    await FallingEdge(self.clock)
+                    taken = self.ready.value == 1
+                    await RisingEdge(self.clock)
+                    if taken:
+                        break
+        self.valid.value = 0
+
+    async def receive(self, n_frames, rng, *, duty=1.0, gaps=True):
+        """[(bytes, bad)]; without `gaps`, valid must stay high over a frame."""
+        frames, octets = [], b""
+        while len(frames) < n_frames:
+            self.ready.value = int(rng.random() < duty)
+            await FallingEdge(self.clock)
+            assert gaps or not octets or self.valid.value == 1, "a gap within a frame"
+            if self.valid.value == 1 and self.ready.value == 1:
+                assert self.first.value == int(not octets)
+                data = self.data.value.to_unsigned().to_bytes(self.n_bytes, "little")
+                mark = int(self.last_be.value)
+                if self.last.value == 1:
+                    assert mark & (mark - 1) == 0
+                    assert mark
+                    octets += data[: mark.bit_length()]
+                    errors = int(self.error.value)
+                    assert errors in (0, (1 << self.n_bytes) - 1)
+                    frames.append((octets, errors != 0))
+                    octets = b""
+                else:
+                    assert mark == 0
+                    octets += data
+            await RisingEdge(self.clock)
+        self.ready.value = 0
+        return frames
+
+
+def in_classes(frames, settings):
+    """Frames as foreign and own ones: order is kept within each."""
+    card = GoldenCard(settings)
+    own = [f for f in frames if card.kind_in(f[0]) is not None]
+    return [f for f in frames if card.kind_in(f[0]) is None], own
+
+
+@cocotb.test()
+async def between_mac_and_core(dut):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    settings, early = makers.SETTINGS, drivers.options()["bits"] > 8
+    cocotb.start_soon(Clock(dut.clk, 8, "ns").start())
+    ends = {name: Endpoint(dut, name) for name in ("host_tx", "mac_tx", "mac_rx", "host_rx")}
+    for name in ("host_tx", "mac_rx"):
+        ends[name].valid.value = 0
+    for name in ("mac_tx", "host_rx"):
+        ends[name].ready.value = 0
+    access = shell_bench.registers(dut, "bus", dut.clk, dut.rst, separator="__")
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, 4)
+    dut.rst.value = 0
+    await ClockCycles(dut.clk, 2)
+    card, golden = InlineDriver(*access), GoldenCard(settings)
+    await bridge(card.configure)(settings)
+
+    frames = [*makers.foreign_frames(rng).values(), *makers.own_frames(rng, 12).values()]
+    order = rng.permutation(len(frames))[: None if early else 12]  # 8 bits take their time
+    sent = [(frames[k], bool(rng.random() < 0.15)) for k in order]
+    coded = [golden.transmit(*frame) for frame in sent]
+    kept = [frame for frame in coded if not frame[1]]  # a bad one cannot be spoiled: dropped
+    cocotb.start_soon(ends["host_tx"].send(sent, rng, duty=0.7))
+    wait = ends["mac_tx"].receive(len(kept), rng, gaps=False)
+    out = await with_timeout(wait, 2000, "us")
+    assert in_classes(out, settings) == in_classes(kept, settings)
+
+    arriving = [(f, bool(rng.random() < 0.15)) for f, _ in coded]
+    restored = [golden.receive(*frame) for frame in arriving]
+    restored = [frame for frame in restored if frame is not None]
+    always = cocotb.start_soon(never_stalls(ends["mac_rx"]))
+    cocotb.start_soon(ends["mac_rx"].send(arriving, rng, early=early))
+    back = await with_timeout(ends["host_rx"].receive(len(restored), rng, duty=0.8), 2000, "us")
+    assert sorted(back) == sorted(restored)
+    assert not always.done()
+    always.cancel()
+    assert await bridge(card.counters)() == golden.counters
+
+
+async def never_stalls(port):
+    while True:
+        await FallingEdge(port.clock)
+        assert port.ready.value == 1, "the MAC was stalled"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+@pytest.mark.parametrize("bits", [8, 32])
+def test_between_mac_and_core(bits):
+    card = core(params.preset("inline4"), meta_width=0)
+    tests = ["between_mac_and_core"]
+    runner.simulate(Bridge(card, bits), __file__, tests=tests, options={"bits": bits})
+
+
+@cocotb.test()
+async def a_round_on_the_bridge(dut):
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    cocotb.start_soon(Clock(dut.clk, 8, "ns").start())
+    ends = {name: Endpoint(dut, name) for name in STREAMS}
+    for name, enters in STREAMS.items():
+        (ends[name].valid if enters else ends[name].ready).value = 0
+    memories = []
+    for name in ("gradient", "landing"):
+        write = AxiWriteBus.from_prefix(dut, f"{name}_write", bus_separator="__")
+        read = AxiReadBus.from_prefix(dut, f"{name}_read", bus_separator="__")
+        size = offload_bench.MEMORY_BYTES
+        memories.append(AxiRam(AxiBus(write, read), dut.clk, dut.rst, size=size))
+    access = shell_bench.registers(dut, "bus", dut.clk, dut.rst, separator="__")
+    driver = OffloadDriver(*access, n_bytes=16, clock=lambda: get_sim_time("sec"))
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, 4)
+    dut.rst.value = 0
+    await ClockCycles(dut.clk, 2)
+    round_ = offload_bench.Round(rng)
+    memories[0].write(offload_bench.GRADIENT, round_.mine.tobytes())
+    await bridge(round_.prepare)(driver)
+    await bridge(driver.start)(offload_bench.TENSOR, offload_bench.GEN, timeout=1e-4)
+
+    foreign = [(frame, False) for frame in makers.foreign_frames(rng).values()]
+    always = cocotb.start_soon(never_stalls(ends["mac_rx"]))
+    cocotb.start_soon(ends["host_tx"].send(foreign, rng, duty=0.7))
+    out = cocotb.start_soon(ends["mac_tx"].receive(len(foreign), rng, gaps=False))
+    mixed = [(frame, False) for frame in round_.packets] + foreign
+    mixed = [mixed[k] for k in rng.permutation(len(mixed))]
+    cocotb.start_soon(ends["mac_rx"].send(mixed, rng))
+    back = await with_timeout(ends["host_rx"].receive(len(foreign), rng, duty=0.8), 2000, "us")
+    assert back == [frame for frame in mixed if frame in foreign]
+    assert await with_timeout(out, 2000, "us") == foreign
+    await bridge(driver.finish)(1e-4)
+    round_.check(*memories)
+    assert not always.done()
+    always.cancel()
+    counters = await bridge(driver.counters)()
+    assert (counters["accepted"], counters["foreign"]) == (len(round_.packets), len(foreign))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+def test_a_round_on_the_bridge():
+    card = core(offload_bench.CARD, meta_width=0)
+    runner.simulate(Bridge(card, 64), __file__, tests=["a_round_on_the_bridge"])
+
+
+def test_the_offload_card_has_its_memory_in_the_note():
+    card = replace(offload_bench.CARD, address_width=34)
+    files = LiteEth().files(card)
+    assert "data_width=128, address_width=34" in files["gradnic_liteeth.md"]
+    for pin in ("gradient_read_araddr", "landing_write_wlast", "interrupt"):
+        assert re.search(rf"^  (in|out)put .*{pin};$", files["gradnic_liteeth.v"], re.M)
+    with pytest.raises(ValueError, match="n_ports must be 1 at a MAC core, not 2"):
+        LiteEth().files(replace(card, n_ports=2))
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="bits must be 8, 16, 32 or 64, not 24"):
+        LiteEth(24)

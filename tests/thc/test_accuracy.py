@@ -1,0 +1,85 @@
+"""The accuracy table against figures that others published or that follow from theory."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gradnic.models.thc import baselines
+from gradnic.models.thc.quic_fl import quic_fl
+from gradnic.sim.thc import accuracy
+
+
+def error(name, distribution="gaussian", n=1):
+    (mean_of,) = (f for scheme, _, f in accuracy.schemes() if scheme == name)
+    rng = np.random.default_rng(3)
+    gradients = np.stack([accuracy.DISTRIBUTIONS[distribution](rng, 1 << 16) for _ in range(n)])
+    return accuracy.nmse(mean_of, gradients, rng)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+def test_lloyd_max_distortion(bits):
+    """Max 1960, table 1: distortion of the best quantizer of N(0,1)."""
+    levels = baselines.lloyd_max(bits)
+    x = np.linspace(-8, 8, 400_001)
+    weights = np.exp(-x * x / 2) / math.sqrt(2 * math.pi) * (x[1] - x[0])
+    nearest = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, x)]
+    distortion = (weights * np.square(x - nearest)).sum()
+    assert distortion == pytest.approx([0.3634, 0.1175, 0.03454, 0.009497][bits - 1], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("THC b4 g30 p1/32 (default)", 0.0203),
+        ("EDEN 4 bit", 0.0096),
+        ("EDEN 1 bit", math.pi / 2 - 1),
+        ("MXFP4, rotated", 0.0132),
+        ("QUIC-FL 4 bit", 0.0097),
+        ("QUIC-FL 3 bit", 0.043),
+        ("QUIC-FL 2 bit", 0.214),
+        ("QUIC-FL 1 bit", 1.47),
+    ],
+)
+def test_known_errors(name, expected):
+    assert error(name) == pytest.approx(expected, rel=0.04)
+
+
+def test_mxfp4_ties_go_to_the_even_code():
+    block = np.zeros(32)
+    block[:6] = [4, 5, 2.5, 0.25, 0.75, -3.5]
+    np.testing.assert_array_equal(baselines.microscaled(block)[:6], [4, 4, 2, 0, 1, -4])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((2, 1), ml_dtypes.float4_e2m1fn),
+        ((3, 2), ml_dtypes.float6_e3m2fn),
+        ((4, 3), ml_dtypes.float8_e4m3fn),
+    ],
+)
+def test_magnitudes_of_small_floats(shape, dtype):
+    codes = np.arange(2 ** sum(shape), dtype=np.uint8).view(dtype).astype(float)
+    finite = codes[np.isfinite(codes)]
+    np.testing.assert_array_equal(baselines.float_magnitudes(*shape), finite)
+
+
+def test_mxfp8_scales_to_the_format():
+    block = np.zeros(32)
+    block[:4] = [448, 449, 511, -1.0625]
+    np.testing.assert_array_equal(baselines.microscaled(block, 4, 3)[:4], [448, 448, 448, -1])
+
+
+def test_levels_of_quic_fl_are_right_on_average():
+    """Every value that may be sent as a level is, over the shared numbers, what is received."""
+    gradient = np.random.default_rng(1).standard_normal(4096)
+    compress = quic_fl(2, shared=5)
+    received = [compress(gradient, np.random.default_rng(k)) for k in range(400)]
+    error = np.mean(received, axis=0) - gradient
+    assert np.square(error).mean() == pytest.approx(0.214 / 400, rel=0.1)
+
+
+def test_unbiased_schemes_average_out():
+    for name in ("QSGD s127, max", "min-max 4 bit, rotated", "EDEN 4 bit"):
+        assert error(name, n=8) == pytest.approx(error(name) / 8, rel=0.35)

@@ -1,0 +1,215 @@
+"""THC worker circuits against the golden worker: norms, indices and floats, bit for bit."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Const, Module, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from gradnic.hdl.stream.delays import delayed_flag
+from gradnic.hdl.thc.decoder import ThcDecoder
+from gradnic.hdl.thc.encoder import ThcEncoder
+from gradnic.hdl.thc.float_times import IntToFloat, Times, unpacked
+from gradnic.hdl.thc.hadamard import BLOCKS, Hadamard
+from gradnic.hdl.thc.norm import ThcNorm
+from gradnic.models.thc import worker as thc
+from gradnic.sim.aggregation.worker import RtlWorker, build_engines
+from gradnic.sim.engine import batch
+from gradnic.sim.thc.worker import (
+    SEED,
+    SETTLE,
+    Encoder,
+    blocks_of_floats,
+    bytes_to_fields,
+    decode,
+    fields_to_bytes,
+)
+
+LANES, BLOCK = 4, 256
+STALLS = [1.0, 0.4]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return batch.build(ThcEncoder(LANES, block=BLOCK))
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    return batch.build(ThcDecoder(LANES, block=BLOCK))
+
+
+@pytest.fixture(scope="module")
+def norm_unit():
+    return batch.build(ThcNorm(LANES, block=BLOCK))
+
+
+@pytest.mark.parametrize(("lanes", "block"), [(2, 64), (4, 256), (16, 1024)])
+def test_hadamard(lanes, block):
+    """Every size up to the largest, back to back and with gaps; no bubble at full rate."""
+    model = batch.build(Hadamard(lanes, block, in_width=15, width=21))
+    rng = np.random.default_rng(lanes)
+    for log4, size in enumerate(s for s in BLOCKS if s <= block):
+        x = rng.integers(-256, 257, (12, size))
+        x[0], x[1] = 256, 0
+        x[1, 5] = -(1 << 13)
+        expected = thc.hadamard(x.astype(np.int32))
+        for duty in (1.0, 0.5, 0.1):
+            run = model.run(
+                {"i": fields_to_bytes(x.reshape(-1, lanes), 15)},
+                ["o"],
+                stalls={"i": (SETTLE, duty)},
+                signals={"log4": log4},
+                probe_cycles=0,
+            )
+            got = bytes_to_fields(run.outputs["o"], 21, lanes).reshape(-1, size)
+            np.testing.assert_array_equal(got, expected)
+            if duty == 1.0:
+                assert np.ptp(run.taken["o"]) == x.size // lanes - 1
+
+
+@pytest.mark.parametrize("shape", [{"B": 64}, {"B": 256, "b": 3, "g": 34}], ids=str)
+@pytest.mark.parametrize("duty", STALLS)
+def test_norms(norm_unit, shape, duty):
+    worker = thc.Worker(1, SEED, **shape)
+    x = blocks_of_floats(worker, 30)
+    run = norm_unit.run(
+        {"floats": norm_unit.pack("floats", x.reshape(-1, LANES))},
+        ["norms"],
+        stalls={"floats": (SETTLE, duty), "norms": duty},
+        signals={"log4": BLOCKS.index(worker.B)},
+    )
+    np.testing.assert_array_equal(run.unpack("norms"), worker.norms(x))
+    if duty == 1.0:
+        assert np.ptp(run.taken["floats"]) == x.size // LANES - 1
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"B": 64},
+        {"B": 256, "b": 3, "g": 34},
+        {"B": 256, "b": 8, "g": 254, "p": 1 / 128},
+        {"B": 64, "b": 1, "g": 1},
+        {"B": 64, "b": 5, "g": 51},
+        {"B": 64, "b": 6, "g": 63},
+        {"B": 256, "b": 7, "g": 127},
+        {"B": 256, "b": 2, "g": 6, "norm": "tensor"},
+    ],
+    ids=str,
+)
+def test_indices(encoder, shape):
+    bench = Encoder(encoder, LANES, thc.Worker(3, SEED, **shape))
+    for duty in STALLS:
+        run = bench.play_kinds(24, stalls={port: duty for port in ("blocks", "floats", "indices")})
+        if duty == 1.0:
+            assert np.ptp(run.taken["floats"]) == len(run.taken["floats"]) - 1
+
+
+@pytest.mark.parametrize("duty", STALLS)
+@pytest.mark.parametrize(
+    ("shape", "width"), [({"B": 64}, 8), ({"B": 256, "b": 3, "g": 34}, 12), ({"B": 64}, 16)]
+)
+def test_floats(decoder, shape, width, duty):
+    worker = thc.Worker(3, SEED, **shape)
+    stalls = {port: duty for port in ("blocks", "sums", "floats")}
+    run = decode(decoder, LANES, worker, width, 24, stalls=stalls)
+    if duty == 1.0:
+        assert np.ptp(run.taken["floats"]) <= len(run.taken["floats"]) + 2
+
+
+@pytest.mark.parametrize("width", [9, 21, 24, 25, 33])
+def test_integers_become_floats_as_numpy_rounds(width):
+    model = batch.build(IntToFloatStream(width))
+    rng = np.random.default_rng(width)
+    top = 2 ** (width - 1)
+    near_ties = np.concatenate([[top - 1, -top, 0, 1, -1], 2 ** np.arange(width - 1)])
+    near_ties = np.concatenate([near_ties + d for d in (-1, 0, 1)])
+    values = np.concatenate([near_ties, rng.integers(-top, top, 4000)]).clip(-top, top - 1)
+    run = model.run({"i": fields_to_bytes(values[:, None], width)}, ["o"], probe_cycles=0)
+    np.testing.assert_array_equal(
+        run.unpack("o").astype(np.uint32), values.astype(np.float32).view(np.uint32)
+    )
+
+
+def test_products_round_as_numpy_does():
+    model = batch.build(TimesStream())
+    rng = np.random.default_rng(2)
+    mantissas = np.array([0, 1, 0x7FFFFF, 0x7FFFFE, 0x400000, 0x3FFFFF, 0x555555], np.uint32)
+    exponents = np.array([1, 2, 60, 63, 64, 126, 127, 128, 190, 253, 254], np.uint32)
+    corners = (exponents[:, None] << np.uint32(23) | mantissas).reshape(-1)
+    corners = np.concatenate([corners, corners | np.uint32(1 << 31), [np.uint32(0)]])
+    a, b = (v.reshape(-1) for v in np.meshgrid(corners, corners))
+    noise = rng.integers(0, 2**32, (2, 50_000), dtype=np.uint64).astype(np.uint32)
+    noise = noise[:, ((noise >> 23 & 255) % 255 != 0).all(axis=0)]
+    # products near the least normal number, where rounding decides whether they are flushed
+    edge = rng.integers(0, 1 << 23, (2, 50_000)).astype(np.uint32) | 0x7FF000
+    edge |= np.array([[63], [64]], np.uint32) << np.uint32(23)
+    a, b = (np.concatenate(v) for v in ((a, noise[0], edge[0]), (b, noise[1], edge[1])))
+    with np.errstate(over="ignore", under="ignore"):
+        expected = thc._flush(a.view(np.float32) * b.view(np.float32))
+    run = model.run({"i": model.pack("i", a=a, b=b)}, ["o"], probe_cycles=0)
+    np.testing.assert_array_equal(run.unpack("o").astype(np.uint32), expected.view(np.uint32))
+
+
+class IntToFloatStream(wiring.Component):
+    """`IntToFloat` times one, as a stream of FP32 words; always ready."""
+
+    def __init__(self, width):
+        self.convert = IntToFloat(width)
+        super().__init__({"i": In(stream.Signature(signed(width))), "o": Out(stream.Signature(32))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.convert, m.submodules.times = convert, times = self.convert, Times()
+        lag = convert.latency + times.latency
+        m.d.comb += [
+            self.i.ready.eq(1),
+            convert.i.eq(self.i.payload),
+            times.a.eq(convert.o),
+            *(times.b[n].eq(v) for n, v in unpacked(Const(0x3F800000, 32)).items()),
+            self.o.payload.eq(times.o),
+            self.o.valid.eq(delayed_flag(m, self.i.valid, lag)),
+        ]
+        return m
+
+
+class TimesStream(wiring.Component):
+    """`Times` as a stream of FP32 words; always ready."""
+
+    i: In(stream.Signature(data.StructLayout({"a": 32, "b": 32})))
+    o: Out(stream.Signature(32))
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.times = times = Times()
+        m.d.comb += [
+            self.i.ready.eq(1),
+            *(times.a[n].eq(v) for n, v in unpacked(self.i.p.a).items()),
+            *(times.b[n].eq(v) for n, v in unpacked(self.i.p.b).items()),
+            self.o.payload.eq(times.o),
+            self.o.valid.eq(delayed_flag(m, self.i.valid, times.latency)),
+        ]
+        return m
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Hadamard(3), "lanes must be a power of two from 2 to 64, not 3"),
+        (lambda: Hadamard(4, 512), "block must be 64, 256, 1024 or 4096, not 512"),
+        (lambda: ThcEncoder(2), "lanes must be 4, 8, 16 or 32, not 2"),
+        (lambda: ThcDecoder(4, block=100), "block must be 64, 256, 1024 or 4096, not 100"),
+        (lambda: ThcNorm(64), "lanes must be 4, 8, 16 or 32, not 64"),
+        (lambda: IntToFloat(40), "width must be 2 to 33 bits, not 40"),
+    ],
+)
+def test_errors_name_the_value_and_the_limit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_engines_give_the_norm_of_a_single_block():
+    """The run must not end before a block that was just stored has been worked on."""
+    worker = RtlWorker(build_engines(4, 1024), 2, 1, B=1024)
+    x = np.random.default_rng(9).standard_normal(1024).astype(np.float32)
+    np.testing.assert_array_equal(worker.norms(x), thc.Worker(2, 1, B=1024).norms(x))
