@@ -63,7 +63,7 @@ def ring(topology, *, chunks=1):
     steps = Steps(topology)
     order = np.array(cycle(topology))
     for op, start in (REDUCE, 0), (GATHER, topology.n_nodes - 1):
-        _line(steps, op, start, order[None], order[None] * chunks, chunks)
+        ring_lines(steps, op, start, order[None], order[None] * chunks, chunks)
     n_chunks = topology.n_nodes * chunks
     shard = np.arange(n_chunks) // chunks
     return steps.schedule("ring", n_chunks, shard, shard * chunks)
@@ -77,8 +77,8 @@ def bidirectional(topology, *, chunks=2):
     order = np.array(cycle(topology))
     n, half = topology.n_nodes, chunks // 2
     for op, start in (REDUCE, 0), (GATHER, n - 1):
-        _line(steps, op, start, order[None], order[None] * chunks, half)
-        _line(steps, op, start, order[None, ::-1], order[None, ::-1] * chunks + half, half)
+        ring_lines(steps, op, start, order[None], order[None] * chunks, half)
+        ring_lines(steps, op, start, order[None, ::-1], order[None, ::-1] * chunks + half, half)
     chunk = np.arange(n * chunks)
     return steps.schedule("bidirectional", n * chunks, chunk // chunks, chunk - chunk % half)
 
@@ -105,14 +105,14 @@ def ring2d(topology, *, chunks=2):
         for i in range(half):
             roots[shard + i] = lines.T
         first = np.broadcast_to(block, lines.shape)
-        _line(steps, REDUCE, 0, lines, first, n_lines * half)
-        _line(steps, REDUCE, longest, lines.T, shard, half)
-        _line(steps, GATHER, 2 * longest, lines.T, shard, half)
-        _line(steps, GATHER, 3 * longest, lines, first, n_lines * half)
+        ring_lines(steps, REDUCE, 0, lines, first, n_lines * half)
+        ring_lines(steps, REDUCE, longest, lines.T, shard, half)
+        ring_lines(steps, GATHER, 2 * longest, lines.T, shard, half)
+        ring_lines(steps, GATHER, 3 * longest, lines, first, n_lines * half)
     return steps.schedule("ring2d", n * chunks, roots, np.arange(n * chunks) // half * half)
 
 
-def _line(steps, op, start, lines, first, count):
+def ring_lines(steps, op, start, lines, first, count):
     """One ring along every row of `lines`; block b, `count` chunks from first[i, b], ends at b."""
     n_lines, length = lines.shape
     onward = np.roll(lines, -1, axis=1)

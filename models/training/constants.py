@@ -1,0 +1,68 @@
+"""Every number that is neither computed nor a choice of the user, with where it comes from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number, its unit, and its source."""
+
+    value: float
+    unit: str
+    source: str
+
+
+_NVIDIA = "NVIDIA DeepLearningExamples, PyTorch ResNet-50 v1.5, training performance, one GPU"
+_HERE = "measured: one core of a 2-core x86-64 server, November 2026"
+_BENCH = "measured: gradnic bench, one core of a 2-core x86-64 server (docs: codec, thc)"
+_ECP5 = "placed and routed on an ECP5-85, speed grade 8"
+
+CONSTANTS = {
+    "v100-fp32.resnet50": Constant(367, "images/s", f"{_NVIDIA} V100 16 GB, FP32"),
+    "v100-amp.resnet50": Constant(1200, "images/s", f"{_NVIDIA} V100 16 GB, mixed precision"),
+    "a100-tf32.resnet50": Constant(938, "images/s", f"{_NVIDIA} A100 80 GB, TF32"),
+    "v100.peak": Constant(15.7e12, "operations/s", "NVIDIA V100 data sheet, FP32, SXM2"),
+    "titanxp.peak": Constant(12.15e12, "operations/s", "NVIDIA, 3840 cores at 1.582 GHz, FP32"),
+    "a100.memory": Constant(2039e9, "bytes/s", "NVIDIA A100 80 GB SXM data sheet"),
+    "pcie3x16": Constant(15.75e9, "bytes/s", "PCIe 3.0: 16 lanes, 8 GT/s, 128b/130b"),
+    "host.add": Constant(15.96e9, "bytes/s", f"float32 sums in numpy, {_HERE}"),
+    "host.lookup": Constant(2.76e9, "values/s", f"THC lookup and 8-bit sum, numba, {_HERE}"),
+    "host.message": Constant(7.3e-6, "s", f"half a round trip over loopback TCP, {_HERE}"),
+    "host.inceptionn.encode": Constant(1.576e9, "bytes/s", _BENCH),
+    "host.inceptionn.decode": Constant(1.266e9, "bytes/s", _BENCH),
+    "host.bf16.encode": Constant(11.25e9, "bytes/s", _BENCH),
+    "host.bf16.decode": Constant(12.65e9, "bytes/s", _BENCH),
+    "host.thc.encode": Constant(0.535e9, "bytes/s", _BENCH),
+    "host.thc.decode": Constant(0.304e9, "bytes/s", _BENCH),
+    "gpu.thc": Constant(
+        2039e9 / (12 * 8), "bytes/s",
+        "derived: A100 memory rate over 12 passes (norm, 10 butterflies, quantize) that read and "
+        "write 4 bytes a value",
+    ),
+    "card.clock": Constant(204.0e6, "Hz", f"offload card, 256 bits, {_ECP5} (docs: offload)"),
+    "card256.rate": Constant(52.2e9 / 8, "bytes/s", f"offload card, 256 bits, {_ECP5}"),
+    "card512.rate": Constant(87.1e9 / 8, "bytes/s", f"offload card, 512 bits, raw, {_ECP5}"),
+    "inceptionn.encode": Constant(139e9 / 8, "bytes/s", f"compressor, 16 lanes, 272 MHz, {_ECP5}"),
+    "inceptionn.decode": Constant(
+        141e9 / 8, "bytes/s", f"decompressor, 16 lanes, 276 MHz, {_ECP5}"
+    ),
+    "thc.encode": Constant(110e9 / 8, "bytes/s", f"norm and encoder, 16 lanes, {_ECP5}"),
+    "thc.decode": Constant(
+        194e6 * 64, "bytes/s", f"decoder, 16 lanes, 194 MHz, {_ECP5} (docs: thc)"
+    ),
+    "aggregator.rate": Constant(
+        103.8e9 / 8, "bytes/s", f"in-network aggregator, packets in, {_ECP5} (docs: aggregator)"
+    ),
+    "switch.hop": Constant(
+        1e-6, "s", "chosen: cable, cut-through switch and MACs of one hop of 10 or 100 GbE"
+    ),
+    "frame.head": Constant(64 + 24, "bytes", "gradnic head, FCS, preamble and gap"),
+    "frame.floats": Constant(336, "floats", "packet whose worst coding fits an MTU of 1500"),
+    "tcp.payload": Constant(1448, "bytes", "MTU 1500 less IP, TCP and time stamps"),
+    "tcp.head": Constant(90, "bytes", "Ethernet 14, IP 20, TCP 32, FCS, preamble and gap 24"),
+}  # fmt: skip
+
+
+def value(name):
+    """The number of a constant; KeyError for a name that is not in the list."""
+    return CONSTANTS[name].value

@@ -1,0 +1,100 @@
+"""Accelerators: seconds that a layer takes, forward and backward."""
+
+from dataclasses import dataclass
+
+from .constants import value
+from .layers import load
+
+
+@dataclass(frozen=True)
+class Device:
+    """An accelerator that sustains one rate on every product.
+
+    operations : per second, forward and backward alike; > 0. overhead : seconds a layer and pass.
+    """
+
+    name: str
+    operations: float
+    overhead: float = 0.0
+
+    def __post_init__(self):
+        if not self.operations > 0:
+            raise ValueError(f"{self.name}: operations must be above 0, not {self.operations}")
+
+    def seconds(self, layer, batch, *, first=False):
+        """(forward, backward) of `batch` samples. first : no gradient of the input is due."""
+        forward = layer.forward * batch / self.operations
+        return forward + self.overhead, forward * (1 if first else 2) + self.overhead
+
+
+@dataclass(frozen=True)
+class Systolic:
+    """Arrays of rows x columns multipliers that keep the outputs in place, a sample an array.
+
+    The accelerator of the MultiTree paper: 16 arrays of 32 x 32 at 1 GHz, SCALE-Sim's output
+    stationary flow: an (m, k) by (k, n) product takes ceil(m / rows) ceil(n / columns) folds of
+    k + rows + columns - 2 cycles. Memory is taken to keep up.
+    """
+
+    name: str = "systolic"
+    rows: int = 32
+    columns: int = 32
+    arrays: int = 16
+    clock: float = 1e9
+
+    def _cycles(self, m, n, k):
+        folds = -(-m // self.rows) * -(-n // self.columns)
+        return folds * (k + self.rows + self.columns - 2) if m * n * k else 0
+
+    def seconds(self, layer, batch, *, first=False):
+        """(forward, backward) of `batch` samples: weights' gradient is (k, m) by (m, n), the
+        input's (m, n) by (n, k)."""
+        rounds = -(-batch // self.arrays) / self.clock
+        m, n, k = layer.m, layer.n, layer.k
+        forward = self._cycles(m, n, k)
+        backward = self._cycles(k, n, m) + (0 if first else self._cycles(m, k, n))
+        return rounds * forward, rounds * backward
+
+
+def passes(model, device, batch):
+    """[(forward, backward)] seconds of every layer of `model`, in the order of the forward pass."""
+    first = next((i for i, layer in enumerate(model.layers) if layer.forward), -1)
+    return [device.seconds(layer, batch, first=i == first) for i, layer in enumerate(model.layers)]
+
+
+def compute_seconds(model, device, batch):
+    """Seconds of forward and backward pass of `batch` samples, nothing else."""
+    return sum(map(sum, passes(model, device, batch)))
+
+
+def _from_resnet50(name, constant):
+    """A device that trains as many ResNet-50 images a second as `constant` says."""
+    model = load("resnet50")
+    unit = Device("unit", 1.0)
+    return Device(name, compute_seconds(model, unit, 1) * value(constant))
+
+
+def device(name):
+    """The device of a name: ``v100-fp32``, ``v100-amp``, ``a100-tf32``, ``titanxp`` or
+    ``systolic``. ValueError for another one.
+
+    GPUs sustain what their published ResNet-50 training throughput says; the Titan XP, of which
+    none is at hand, the same share of its peak as the V100 in FP32.
+    """
+    if name == "systolic":
+        return Systolic()
+    if name == "titanxp":
+        v100 = device("v100-fp32").operations
+        return Device(name, v100 * value("titanxp.peak") / value("v100.peak"))
+    if name not in ("v100-fp32", "v100-amp", "a100-tf32"):
+        known = "v100-fp32, v100-amp, a100-tf32, titanxp, systolic"
+        raise ValueError(f"device must be one of {known}, not {name!r}")
+    return _from_resnet50(name, f"{name}.resnet50")
+
+
+def scaled(model, base, batch, seconds):
+    """`base`, a Device, made as fast as it takes for a step of `model` to compute `seconds`."""
+    if not seconds > 0:
+        raise ValueError(f"seconds of compute must be above 0, not {seconds}")
+    factor = compute_seconds(model, base, batch) / seconds
+    return Device(f"{base.name}, calibrated", base.operations * factor, base.overhead / factor)

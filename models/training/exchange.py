@@ -1,0 +1,138 @@
+"""Seconds of an all-reduce: schedules on the network model, with codecs of cards or hosts.
+
+A nanosecond is the network model's cycle here: links in bytes per nanosecond, the card's own
+latencies scaled from its clock. A codec in the card takes its share of the link: what passes it is
+the smaller of what the link carries, coded, and what the engine takes, uncoded.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.network_model import Network, simulate
+
+from .constants import value
+from .layers import FLOAT_BYTES
+
+NANO = 1e-9
+
+
+@dataclass(frozen=True)
+class Codec:
+    """What a codec makes of gradients on the wire, and how fast.
+
+    up, down : bytes of payload per byte of FP32, towards the sum and back from it. engine : bytes
+    of FP32 per second that pass a card's engines; None: no limit. encode, decode : the same of the
+    host's or the accelerator's, before and behind the all-reduce; None: nothing to do there.
+    """
+
+    name: str
+    up: float = 1.0
+    down: float = 1.0
+    engine: float | None = None
+    encode: float | None = None
+    decode: float | None = None
+
+    def __post_init__(self):
+        if not (self.up > 0 and self.down > 0):
+            raise ValueError(f"{self.name}: ratios must be above 0, not {self.up}, {self.down}")
+
+
+RAW = Codec("FP32")
+
+
+def fp16(where="host"):
+    """FP16 or BF16: half of the bytes; cast by the host, or on its way by the accelerator."""
+    rates = {"host": ("host.bf16.encode", "host.bf16.decode"), "accelerator": (None, None)}[where]
+    return Codec("BF16", 0.5, 0.5, None, *(r and value(r) for r in rates))
+
+
+def truncated(bits):
+    """Floats with so many low bits cut off: 16, 22 or 24. Cut by the card as it sends."""
+    if bits not in (16, 22, 24):
+        raise ValueError(f"bits cut off must be 16, 22 or 24, not {bits!r}")
+    return Codec(f"cut {bits} bits", (32 - bits) / 32, (32 - bits) / 32)
+
+
+def card_network(gbps, *, hop=None, clock=None, add=None, floats=None):
+    """Network of offload or in-line cards on Ethernet of `gbps`.
+
+    hop : seconds of a link with what is at its end. clock : Hz of the card. add : bytes of FP32
+    that a node adds per second; None: as fast as they come. floats : of a packet.
+    """
+    clock = value("card.clock") if clock is None else clock
+    cycle = 1e9 / clock  # nanoseconds
+    rate = gbps / 8
+    return Network(
+        link_bytes_per_cycle=rate,
+        link_latency=round((value("switch.hop") if hop is None else hop) / NANO),
+        packet=FLOAT_BYTES * int(value("frame.floats") if floats is None else floats),
+        head=int(value("frame.head")),
+        flow="packet",
+        reduce_per_cycle=1e9 if add is None else add * NANO / FLOAT_BYTES,
+        read_per_cycle=1e9,
+        block=0,
+        buffer=1 << 30,
+        start=round(20 * cycle), issue=round(19 * cycle), receive=round(3 * cycle),
+        add=round(13 * cycle), order="port", window=1 << 20,
+    )  # fmt: skip
+
+
+def host_network(gbps, *, hop=None):
+    """Network of hosts that speak TCP and add with one core."""
+    network = card_network(gbps, hop=hop, add=value("host.add"))
+    message = round(value("host.message") / NANO)
+    return replace(
+        network, packet=int(value("tcp.payload")), head=int(value("tcp.head")), issue=message, add=0
+    )
+
+
+class Exchange:
+    """An all-reduce of a schedule on a network; call it with bytes of FP32.
+
+    schedule : a Schedule. network : a Network in nanoseconds. codec : a Codec. stretch : factor of
+    the network's time, such as for lost packets that are sent again: a number or a function of
+    (bytes, seconds).
+    """
+
+    def __init__(self, schedule, network, codec=RAW, *, stretch=1.0):
+        self.schedule, self.network, self.codec, self.stretch = schedule, network, codec, stretch
+        self._known = {}
+
+    @cached_property
+    def table(self):
+        return compile_table(self.schedule)
+
+    def _one_way(self, n_bytes, ratio):
+        """Seconds with this ratio in both directions."""
+        network, engine = self.network, self.codec.engine
+        rate = network.link_bytes_per_cycle
+        if engine is not None:
+            rate = min(rate, engine * NANO * ratio)
+        coded = replace(
+            network, wire_ratio=ratio, link_bytes_per_cycle=rate,
+            packet=network.packet * min(ratio, 1.0),  # a coded packet for a raw one
+        )  # fmt: skip
+        cycles = simulate(self.table, self.schedule.topology, n_bytes, coded).cycles
+        return cycles * NANO
+
+    def seconds(self, n_bytes):
+        """Of the network alone, for `n_bytes` of FP32 (rounded up to floats)."""
+        n_bytes = -(-n_bytes // FLOAT_BYTES) * FLOAT_BYTES
+        if n_bytes not in self._known:
+            codec = self.codec
+            time = self._one_way(n_bytes, codec.up)
+            if codec.down != codec.up:  # the phases mirror each other: half of each
+                time = (time + self._one_way(n_bytes, codec.down)) / 2
+            factor = self.stretch(n_bytes, time) if callable(self.stretch) else self.stretch
+            self._known[n_bytes] = time * factor
+        return self._known[n_bytes]
+
+    def __call__(self, n_bytes):
+        """(encode, network, decode) seconds, for `step`."""
+        codec = self.codec
+        return (
+            n_bytes / codec.encode if codec.encode else 0.0,
+            self.seconds(n_bytes),
+            n_bytes / codec.decode if codec.decode else 0.0,
+        )

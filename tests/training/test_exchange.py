@@ -1,0 +1,98 @@
+"""All-reduces of servers, groups and rings in seconds: closed forms, codecs, limits of engines."""
+
+import pytest
+from gradnic.models.schedule.builders.rings import ring
+from gradnic.models.schedule.builders.servers import grouped_rings, grouped_servers, servers
+from gradnic.models.schedule.topology import parse
+from gradnic.models.training.constants import CONSTANTS
+from gradnic.models.training.exchange import (
+    RAW,
+    Codec,
+    Exchange,
+    card_network,
+    fp16,
+    host_network,
+    truncated,
+)
+
+SIZE = 100 << 20
+WIRE = 1344 / (1344 + 88)
+
+
+def units(schedule, network=None, codec=RAW):
+    """Seconds over those of the tensor's bytes on one 10 Gb/s link."""
+    network = network or card_network(10)
+    return Exchange(schedule, network, codec).seconds(SIZE) / (SIZE * 8 / 10e9)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "closed"),
+    [
+        (servers(parse("fattree:5x1"), at=[4]), 8),  # four in, four out
+        (servers(parse("fattree:4x1")), 1.5),
+        (grouped_servers(parse("fattree:8x1"), [[0, 1, 2, 3], [4, 5, 6, 7]]), 8),
+        (grouped_rings(parse("fattree:8x1"), [[0, 1, 2, 3], [4, 5, 6, 7]]), 1.75),
+        (ring(parse("fattree:8x1")), 1.75),
+    ],
+)
+def test_large_tensors_take_what_bandwidth_says(schedule, closed):
+    assert units(schedule) == pytest.approx(closed / WIRE, rel=2e-3)
+
+
+def test_worker_aggregator_grows_with_nodes_and_a_ring_does_not():
+    aggregator = [units(servers(parse(f"fattree:{n + 1}x1"), at=[n])) for n in (4, 8, 16)]
+    rings = [units(ring(parse(f"fattree:{n}x1"))) for n in (4, 8, 16)]
+    assert aggregator[2] / aggregator[0] == pytest.approx(4, rel=1e-2)
+    assert rings[2] / rings[0] == pytest.approx(1.25, rel=1e-2)
+
+
+def test_codec_shrinks_payload_and_not_heads():
+    schedule = ring(parse("fattree:4x1"))
+    coded = units(schedule, codec=Codec("x", 0.1, 0.1)) / units(schedule)
+    assert coded == pytest.approx((134.4 + 88) / (1344 + 88), rel=1e-2)
+
+
+def test_codec_of_one_direction_costs_half():
+    schedule = servers(parse("fattree:5x1"), at=[4])
+    both, up = (units(schedule, codec=Codec("x", 0.25, down)) for down in (0.25, 1.0))
+    assert up == pytest.approx((both + units(schedule)) / 2, rel=1e-3)
+
+
+def test_engine_limits_what_a_fast_link_could_carry():
+    schedule = ring(parse("fattree:4x1"))
+    fast = card_network(400)
+    free = Exchange(schedule, fast, Codec("x", 0.1, 0.1)).seconds(SIZE)
+    slow = Exchange(schedule, fast, Codec("x", 0.1, 0.1, engine=1e9)).seconds(SIZE)
+    assert slow > 10 * free
+    assert slow == pytest.approx(1.5 * SIZE / 1e9 * (134.4 + 88) / 134.4, rel=1e-2)
+
+
+def test_stages_of_a_host_codec():
+    exchange = Exchange(ring(parse("fattree:4x1")), host_network(10), fp16())
+    encode, network, decode = exchange(SIZE)
+    assert encode == SIZE / CONSTANTS["host.bf16.encode"].value
+    assert decode == SIZE / CONSTANTS["host.bf16.decode"].value
+    assert network == exchange.seconds(SIZE)
+
+
+def test_stretch():
+    schedule = ring(parse("fattree:4x1"))
+    plain = Exchange(schedule, card_network(10)).seconds(SIZE)
+    assert Exchange(schedule, card_network(10), stretch=1.5).seconds(SIZE) == 1.5 * plain
+    double = Exchange(schedule, card_network(10), stretch=lambda n, seconds: 2)
+    assert double.seconds(SIZE) == 2 * plain
+
+
+def test_truncation_and_limits():
+    assert [truncated(bits).up for bits in (16, 22, 24)] == [0.5, 0.3125, 0.25]
+    with pytest.raises(ValueError, match="16, 22 or 24"):
+        truncated(20)
+    with pytest.raises(ValueError, match="above 0"):
+        Codec("x", 0)
+
+
+def test_every_constant_has_unit_and_source():
+    for name, constant in CONSTANTS.items():
+        assert constant.unit, name
+        assert len(constant.source) > 10, name
+        assert constant.value > 0, name

@@ -1,0 +1,113 @@
+"""Tables of layers: the published sizes, JSON files, and PyTorch modules."""
+
+import json
+
+import pytest
+from gradnic.models.training import layers
+from gradnic.models.training.devices import Systolic, compute_seconds, device, passes, scaled
+
+PUBLISHED = {  # parameters: the architectures' own papers, or PyTorch's and Hugging Face's models
+    "alexnet": 60_965_224,
+    "vgg16": 138_357_544,
+    "resnet50": 25_557_032,
+    "bert-base": 109_482_240,
+    "gpt2": 124_439_808,
+    "hdc": 648_010,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones(name):
+    assert layers.load(name).parameters == PUBLISHED[name]
+
+
+def test_megabytes_of_the_inceptionn_paper():
+    """232 MB and 98 MB, where a megabyte is 2^20 bytes."""
+    assert layers.load("alexnet").n_bytes >> 20 == 232
+    assert round(layers.load("resnet50").n_bytes / 2**20) in (97, 98)
+
+
+def test_operations_of_known_networks():
+    """Multiplications and additions of a pass: 4.1 and 15.5 billion of each (their authors)."""
+    assert layers.load("resnet50").forward == pytest.approx(2 * 4.1e9, rel=0.01)
+    assert layers.load("vgg16").forward == pytest.approx(2 * 15.47e9, rel=0.01)
+
+
+def test_every_table_names_its_source_and_unrolls():
+    for name in layers.names():
+        model = layers.load(name)
+        assert model.source
+        assert len({layer.name for layer in model.layers}) > 2
+        assert sum(floats for _, floats in model.tensors) == model.parameters
+
+
+def test_json_file(tmp_path):
+    path = tmp_path / "own.json"
+    block = {"repeat": 2, "name": "b", "layers": [["fc", 12, 4, 1, 4, 3]]}
+    path.write_text(json.dumps({"layers": [["in", 6, 0, 2, 3, 2], block]}))
+    model = layers.load(str(path))
+    assert [layer.name for layer in model.layers] == ["in", "b0.fc", "b1.fc"]
+    assert model.parameters == 6 + 2 * 16
+    assert model.forward == 2 * (12 + 2 * 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "no JSON"),
+        ("[]", "object"),
+        ("{}", "layers"),
+        ('{"layers": []}', "no parameters"),
+        ('{"layers": [["a", 1, 2]]}', "'a'"),
+        ('{"layers": [["a", 1, -2, 0, 0, 0]]}', "'a'"),
+    ],
+)
+def test_bad_files(tmp_path, text, words):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        layers.load(str(path))
+
+
+def test_unknown_model():
+    with pytest.raises(ValueError, match="lenet"):
+        layers.load("lenet")
+
+
+def test_pytorch_module():
+    torch = pytest.importorskip("torch", reason="PyTorch is an extra of its own, 190 MB")
+    nn = torch.nn
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)
+    )
+    model = layers.from_module(net, torch.zeros(1, 3, 8, 8))
+    assert model.parameters == sum(p.numel() for p in net.parameters())
+    conv, norm, linear = model.layers
+    assert (conv.m, conv.n, conv.k) == (36, 8, 27)
+    assert (norm.parameters, norm.forward) == (16, 0)
+    assert linear.forward == 2 * 288 * 10
+
+
+def test_devices_reproduce_what_they_are_made_from():
+    model = layers.load("resnet50")
+    assert compute_seconds(model, device("v100-fp32"), 367) == pytest.approx(1)
+    assert compute_seconds(model, device("a100-tf32"), 938) == pytest.approx(1)
+    fixed = scaled(model, device("titanxp"), 16, 0.25)
+    assert compute_seconds(model, fixed, 16) == pytest.approx(0.25)
+    with pytest.raises(ValueError, match="h100"):
+        device("h100")
+
+
+def test_systolic_array_counts_folds():
+    layer = layers.Layer("x", 1, 0, 33, 32, 10)
+    forward, backward = Systolic().seconds(layer, 16)
+    assert forward == pytest.approx(2 * (10 + 62) / 1e9)  # two folds of 32 rows
+    assert backward == pytest.approx(((33 + 62) + 2 * (32 + 62)) / 1e9)
+    assert Systolic().seconds(layer, 17)[0] == pytest.approx(2 * forward)  # a second round
+
+
+def test_only_the_first_product_has_no_gradient_of_its_input():
+    times = passes(layers.load("bert-base"), device("v100-fp32"), 1)
+    worked = [(f, b) for f, b in times if f]
+    assert worked[0][1] == pytest.approx(worked[0][0])
+    assert all(b == pytest.approx(2 * f) for f, b in worked[1:])
