@@ -192,7 +192,7 @@ class Card:
         out, room = [], Counter()
         for pace in self.paces.values():
             pace.cycle(TICK_BYTES * self.settings.per_tick, 2 * TICK_BYTES)
-        for key in sorted(self.rounds):
+        for key in self._order():
             round_ = self.rounds[key]
             round_.active = [run for run in round_.active if not run.sending.done]
             for run in round_.active:
@@ -209,10 +209,14 @@ class Card:
                     out.append((run.port, frame))
         return out
 
+    def _order(self):
+        """Rounds in the order in which they may send."""
+        return sorted(self.rounds)
+
     def _issue(self):
         """Start the rows that became ready; one that does may set others free."""
         self.changed = False
-        for key in sorted(self.rounds):
+        for key in self._order():
             round_ = self.rounds[key]
             n_rows = len(round_.rows)
             for run in round_.issue(self.settings.segment):
@@ -247,7 +251,14 @@ class Card:
         source = self.speakers.get((port, ETHERNET.source.get(frame), IPV4.source.get(frame)))
         if source is None or header["src"] != source:
             return "owner", None
-        return (None, source) if header["tensor"] in self.tensors else ("config", None)
+        return (None, source) if self._takes(header["tensor"]) else ("config", None)
+
+    def _takes(self, tensor):
+        return tensor in self.tensors
+
+    def _last(self, tensor):
+        """Newest GEN of a tensor that is over, or None."""
+        return self.retired.get(tensor)
 
     def _held(self, header):
         """The round that a packet is of, or ``stale`` or ``not_ready``."""
@@ -255,16 +266,16 @@ class Card:
         if (tensor, gen) in self.rounds:
             return self.rounds[tensor, gen]
         known = [g for t, g in self.rounds if t == tensor]
-        if tensor in self.retired:
-            known.append(self.retired[tensor])
-        return "stale" if any(_ahead(g, gen) >= 0 for g in known) else "not_ready"
+        if self._last(tensor) is not None:
+            known.append(self._last(tensor))
+        return "stale" if any(ahead(g, gen) >= 0 for g in known) else "not_ready"
 
     def _not_held(self, reason, header, source, path):
         """A stale PROBE gets STOP, since its round is over here; a new packet gets NOT_READY."""
         self.counters[reason] += 1
         is_probe = header["op"] == Op.CONTROL
         if reason == "not_ready":
-            held = self.retired.get(header["tensor"], 0)
+            held = self._last(header["tensor"]) or 0
             return [self._control(Subtype.NOT_READY, header, source, path, arg=held)]
         return [self._control(Subtype.STOP, header, source, path)] if is_probe else []
 
@@ -321,6 +332,10 @@ class Card:
 
     # what goes out
 
+    def _place(self, round_):
+        """Number of the tagger's threshold for this round."""
+        return self.places[round_.tensor.tensor]
+
     def _tag(self, round_, run):
         """Queue and importance of each packet of a new run, which it keeps when sent again."""
         tensor = round_.tensor
@@ -328,7 +343,7 @@ class Card:
             codec = tensor.codec
             kind = CONTROL if codec.is_norm else PULL if run.ph else PUSH
             scored = kind == PUSH and codec.scored
-            told = Packet(self.places[tensor.tensor], tensor.layer, kind, scored, packet.elems)
+            told = Packet(self._place(round_), tensor.layer, kind, scored, packet.elems)
             tag = self.tagger.tag(told, packet.values if scored else ())
             important = tag.important or not tensor.p_q16
             tos = self.settings.tagger.dscp[tag.queue][important] << 2 | 2 * important
@@ -381,6 +396,6 @@ class _Via:
         self.mac, self.ip, self.udp_port = address.mac, address.ip, udp_port
 
 
-def _ahead(a, b):
+def ahead(a, b):
     """How many rounds `a` is ahead of `b`, modulo 2**16."""
     return (a - b + 0x8000) % 0x10000 - 0x8000

@@ -112,7 +112,7 @@ class Cluster:
             Card(Settings(7, v, tuple(tensors), book, tagger=rules, **settings))
             for v, book in enumerate(addresses(table, topology))
         ]
-        self.now, self.n_frames, self.wire = 0, {}, []
+        self.now, self.n_frames, self.n_copies, self.wire = 0, {}, 0, []
 
     def arm(self, gen, gradients):
         """Hand round `gen` to all cards: gradients float32 (n_nodes, n_elems)."""
@@ -133,24 +133,32 @@ class Cluster:
 
         late : {time: function}, called at that time, such as to arm a slow card.
         """
-        late, count = dict(late or {}), 0
-        while late or self.wire or not all(card.idle() for card in self.cards):
+        late = dict(late or {})
+        while late or self.busy():
             if self.now in late:
                 late.pop(self.now)()
-            while self.wire and self.wire[0][0] <= self.now:
-                _, _, node, port, frame = heapq.heappop(self.wire)
-                for out_port, answer in self.cards[node].receive(frame, port, self.now):
-                    count = self._send(node, out_port, answer, faults, count)
-            for node, card in enumerate(self.cards):
-                for port, frame in card.tick(self.now):
-                    count = self._send(node, port, frame, faults, count)
-            self.now += 1
+            self.step(faults)
             if self.now >= limit:
                 stuck = [v for v, card in enumerate(self.cards) if not card.idle()]
                 raise RuntimeError(f"cards {stuck} are not done at time {limit}")
         return self.now
 
-    def _send(self, node, port, frame, faults, count):
+    def busy(self):
+        """Whether anything is under way."""
+        return bool(self.wire) or not all(card.idle() for card in self.cards)
+
+    def step(self, faults):
+        """One time unit: what arrives, then what leaves."""
+        while self.wire and self.wire[0][0] <= self.now:
+            _, _, node, port, frame = heapq.heappop(self.wire)
+            for out_port, answer in self.cards[node].receive(frame, port, self.now):
+                self._send(node, out_port, answer, faults)
+        for node, card in enumerate(self.cards):
+            for port, frame in card.tick(self.now):
+                self._send(node, port, frame, faults)
+        self.now += 1
+
+    def _send(self, node, port, frame, faults):
         """Put a frame on the link of (node, port)."""
         number = self.n_frames.get((node, port), 0)
         self.n_frames[node, port] = number + 1
@@ -160,9 +168,8 @@ class Cluster:
         to = ETHERNET.destination.get(frame) & 0xFFFF
         arrival = self.cards[to].settings.peers[node].port
         for time in times:
-            heapq.heappush(self.wire, (self.now + time, count, to, arrival, frame))
-            count += 1
-        return count
+            heapq.heappush(self.wire, (self.now + time, self.n_copies, to, arrival, frame))
+            self.n_copies += 1
 
     def results(self, gen):
         """Every card's replica: the codec's type, (n_nodes, n_elems of the plan)."""

@@ -1,0 +1,329 @@
+"""Offload card that takes jobs: a queue of descriptors, contexts side by side, completions.
+
+A job is checked when it is the oldest that waits and a completion has room; it is refused with a
+reason, or starts as soon as one of `n_active` contexts is free: jobs start in the order of posting.
+Packets of active jobs leave by class, then age. A job that ends, however it does, frees its
+context at once; whatever comes for it later is stale. Golden twin of `gradnic.hdl.offload.jobs`.
+
+Sources: our own composition; the order of posting is that of every collective library (MPI 4.0,
+section 6.13: all processes call collectives of a communicator in the same order).
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from gradnic.interface.job import (
+    ACTIVE,
+    ALIGN,
+    HISTORY,
+    QUEUE,
+    RING,
+    TABLES,
+    Collective,
+    Completion,
+    Job,
+    JobCodec,
+    JobStatus,
+    Kind,
+    Operation,
+    Refusal,
+)
+
+from ..transport.tagger import Rules
+from .card import Card, Settings, Tensor, ahead
+from .cluster import Cluster, addresses
+from .codec import Inceptionn, Raw
+from .plan import Plan
+from .round import Round
+
+ELEM_BYTES = 4
+
+
+@dataclass
+class Waiting:
+    """A job in the queue. posted : when. aborted : it ends as soon as it is the oldest."""
+
+    job: Job
+    posted: int
+    aborted: bool = False
+
+
+@dataclass(eq=False)
+class Context:
+    """An active job. place : its number. age : of all jobs that started, which one it is."""
+
+    job: Job
+    place: int
+    age: int
+    posted: int
+    round: Round
+    progress: tuple = ()
+    since: int = 0  # when the progress was first seen
+
+
+class JobCard(Card):
+    """A card with a queue of jobs.
+
+    Parameters
+    ----------
+    settings : card.Settings
+        Without tensors; its tagger has a tensor for each context.
+    tables : tuple of up to 16 gradnic.interface.schedule_table.Table
+    memory : uint8 array
+        Of the host: sources and results are byte addresses in it.
+    regions : tuple of (first byte, bytes)
+        What jobs may name. None: the whole memory.
+    n_active : int, 1 to 4
+    packet : int, elements of a packet
+    n_packets : int, packet numbers that the card can track
+    inceptionn : dict, fields of `codec.Inceptionn`
+    watchdog : int, time without progress after which a job ends as stuck; 0 is off
+
+    Attributes
+    ----------
+    queue : deque of Waiting
+    contexts : list of `Context` or None
+    completions : deque of Completion
+    overruns : int, posts that found the queue full
+    """
+
+    def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
+                 n_packets=16384, inceptionn=None, watchdog=0):  # fmt: skip
+        if not 1 <= n_active <= ACTIVE:
+            raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
+        if len(tables) > TABLES:
+            raise ValueError(f"tables must be at most {TABLES}, not {len(tables)}")
+        super().__init__(settings)
+        self.table_list, self.memory = tuple(tables), memory
+        self.regions = ((0, memory.size),) if regions is None else tuple(regions)
+        self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
+        self.inceptionn = inceptionn or {}
+        self.queue, self.completions = deque(), deque()
+        self.contexts = [None] * n_active
+        self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
+        self.overruns = self.n_started = self.now = 0
+
+    def post(self, job, now=None):
+        """Queue a job; False if the queue is full: nothing is lost, it may be posted again."""
+        if len(self.queue) >= QUEUE:
+            self.overruns += 1
+            return False
+        self.queue.append(Waiting(job, self.now if now is None else now))
+        return True
+
+    def abort(self, id):
+        """End the oldest job with this id, active or waiting; False if there is none.
+
+        An active job ends at once. A waiting one keeps its place, and ends when it is the oldest.
+        """
+        for context in sorted(filter(None, self.contexts), key=lambda c: c.age):
+            if context.job.id == id:
+                self._end(context, JobStatus.ABORTED)
+                return True
+        for waiting in self.queue:
+            if waiting.job.id == id and not waiting.aborted:
+                waiting.aborted = True
+                return True
+        return False
+
+    def take(self):
+        """The oldest completion, or None; it leaves the ring."""
+        return self.completions.popleft() if self.completions else None
+
+    def refusal(self, job):
+        """`Refusal`: why the card would not start this job now, or NONE."""
+        n_bytes = job.elems * ELEM_BYTES
+        beside = [c.job.gen for c in self.contexts if c and c.job.tensor == job.tensor]
+        last = self._last(job.tensor)
+        gens = beside + ([] if last is None else [last])
+        if job.collective != Collective.ALL_REDUCE:
+            return Refusal.COLLECTIVE
+        if job.op != Operation.SUM:
+            return Refusal.OPERATION
+        if job.kind != Kind.FP32:
+            return Refusal.KIND
+        if job.codec not in (JobCodec.RAW32, JobCodec.INCEPTIONN):
+            return Refusal.CODEC
+        if job.table >= len(self.table_list):
+            return Refusal.TABLE
+        if not job.elems or self._packets(job) > self.n_packets:
+            return Refusal.LENGTH
+        if job.source % ALIGN or job.result % ALIGN:
+            return Refusal.ALIGNMENT
+        if not all(self._inside(at, n_bytes) for at in (job.source, job.result)):
+            return Refusal.REGION
+        if any(ahead(job.gen, gen) <= 0 for gen in gens):
+            return Refusal.ROUND
+        return Refusal.NONE
+
+    def idle(self):
+        """Whether no job waits or is active."""
+        return not self.queue and not any(self.contexts)
+
+    def tick(self, now):
+        """As of `Card`; jobs start before packets leave, and end after."""
+        self.now = now
+        self._start(now)
+        out = super().tick(now)
+        for context in filter(None, list(self.contexts)):
+            if context.round.done:
+                self._finish(context)
+            elif self.watchdog:
+                self._watch(context, now)
+        return out
+
+    # inside
+
+    def _n_active(self):
+        return sum(context is not None for context in self.contexts)
+
+    def _packets(self, job):
+        """Packet numbers that a job needs."""
+        plan = plan_of(self.table_list[job.table], job.elems, self.packet)
+        return plan.n_chunks * plan.per_chunk
+
+    def _inside(self, at, n_bytes):
+        return any(first <= at and at + n_bytes <= first + size for first, size in self.regions)
+
+    def _start(self, now):
+        """Start or refuse what waits, oldest first, until one has to wait: for a context, or for a
+        place in the ring beside those that active jobs will need."""
+        while self.queue and len(self.completions) + self._n_active() < RING:
+            waiting = self.queue[0]
+            job, posted, aborted = waiting.job, waiting.posted, waiting.aborted
+            reason = Refusal.NONE if aborted else self.refusal(job)
+            if not (aborted or reason or None in self.contexts):
+                return
+            self.queue.popleft()
+            if aborted or reason:
+                status = JobStatus.ABORTED if aborted else JobStatus.REFUSED
+                self._tell(job, status, posted, detail=int(reason))
+                continue
+            place = self.contexts.index(None)
+            plan = plan_of(self.table_list[job.table], job.elems, self.packet)
+            codec = (
+                Raw(plan.n_nodes)
+                if job.codec == JobCodec.RAW32
+                else Inceptionn(plan.n_nodes, **self.inceptionn)
+            )
+            tensor = Tensor(job.tensor, plan, codec, layer=job.layer, p_q16=job.p_q16)
+            values = self._words(job.source, job.elems).view(np.float32).copy()
+            round_ = Round(tensor, self.settings.node, job.gen, values)
+            context = Context(job, place, self.n_started, posted, round_, since=now)
+            self.contexts[place] = context
+            self.n_started += 1
+            self.rounds[job.tensor, job.gen] = round_
+            self.tagger.end_round(place)
+            self.changed = True
+
+    def _words(self, at, n):
+        return self.memory[at : at + ELEM_BYTES * n].view("<u4")
+
+    def _finish(self, context):
+        """Its result is in memory, and all neighbors have what they need."""
+        job, round_ = context.job, context.round
+        self._words(job.result, job.elems)[:] = round_.result.view(np.uint32)
+        given_up = sum(reception.lost for reception in round_.up.values())
+        least, most = int(round_.leaves.min()), int(round_.leaves.max())
+        short = least < round_.tensor.plan.n_nodes or given_up
+        status = JobStatus.SHORT if short else JobStatus.DONE
+        self._end(context, status, given_up=given_up, leaves_least=least, leaves_most=most)
+
+    def _watch(self, context, now):
+        round_ = context.round
+        receptions = [*round_.up.values(), *round_.down.values()]
+        open_ = sum(r.n_open for r in receptions), sum(not run.sending.done for run in round_.runs)
+        progress = (*open_, len(round_.rows))
+        if progress != context.progress:
+            context.progress, context.since = progress, now
+        elif now - context.since >= self.watchdog:
+            row = len(round_.tensor.plan.rows[self.settings.node]) - len(round_.rows)
+            self._end(context, JobStatus.STUCK, detail=row)
+
+    def _end(self, context, status, **told):
+        job = context.job
+        self.contexts[context.place] = None
+        del self.rounds[job.tensor, job.gen]
+        last = self._last(job.tensor)
+        if last is None or ahead(job.gen, last) > 0:
+            self.history[job.tensor % HISTORY] = job.tensor, job.gen
+        self.changed = True
+        self._tell(job, status, context.posted, **told)
+
+    def _tell(self, job, status, posted, **told):
+        self.completions.append(Completion(job.id, status, cycles=self.now - posted, **told))
+
+    # what of `Card` depends on it
+
+    def _order(self):
+        active = sorted(filter(None, self.contexts), key=lambda c: (c.job.layer, c.age))
+        return [(context.job.tensor, context.job.gen) for context in active]
+
+    def _takes(self, tensor):
+        return True
+
+    def _last(self, tensor):
+        told = self.history[tensor % HISTORY]
+        return told[1] if told and told[0] == tensor else None
+
+    def _place(self, round_):
+        return next(c.place for c in self.contexts if c and c.round is round_)
+
+
+class JobCluster(Cluster):
+    """Cards that take jobs, over links with faults; their hosts post as the queues have room.
+
+    Parameters
+    ----------
+    tables : tuple of gradnic.interface.schedule_table.Table
+        All of the same peers.
+    topology : models.schedule.topology.Topology
+    n_bytes : int
+        Memory of each node.
+    options : further parameters of `JobCard`
+    settings : dict, further fields of `card.Settings`
+
+    Attributes
+    ----------
+    ended : one {id: Completion} a node, of what its host has taken
+    taking : set of the nodes whose hosts take completions at once
+    """
+
+    def __init__(self, tables, topology, n_bytes, *, settings=None, n_active=2, **options):
+        rules = Rules(n_layers=8, n_tensors=n_active, back_layer_start=0)
+        self.cards = [
+            JobCard(
+                Settings(7, v, (), book, tagger=rules, **(settings or {})), tables,
+                np.zeros(n_bytes, np.uint8), n_active=n_active, **options,
+            )
+            for v, book in enumerate(addresses(tables[0], topology))
+        ]  # fmt: skip
+        self.now, self.n_frames, self.n_copies, self.wire = 0, {}, 0, []
+        self.to_post = [deque() for _ in self.cards]
+        self.ended = [{} for _ in self.cards]
+        self.taking = set(range(len(self.cards)))
+
+    def post(self, node, job):
+        """Hand a job to a node's host, which posts in this order."""
+        self.to_post[node].append(job)
+
+    def busy(self):
+        return any(self.to_post) or super().busy()
+
+    def step(self, faults):
+        for card, jobs in zip(self.cards, self.to_post, strict=True):
+            while jobs and len(card.queue) < QUEUE:
+                card.post(jobs.popleft(), self.now)
+        super().step(faults)
+        for node in self.taking:
+            while (told := self.cards[node].take()) is not None:
+                self.ended[node][told.id] = told
+
+
+@lru_cache(maxsize=256)
+def plan_of(table, n_elems, packet):
+    """The `Plan` of a tensor, made once for all cards."""
+    return Plan(table, n_elems, packet=packet)
