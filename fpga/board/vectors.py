@@ -8,7 +8,7 @@ and all-raw units, one over its limit, one marked bad on its way in and one on i
 import dataclasses
 
 import numpy as np
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 
 PUBLISHED = (  # section 9 of the codec's description: a one-group unit
     "3f800000 3f000000 be99999a 3cf5c28f ba902de0 00000000 3a800000 7f800000",

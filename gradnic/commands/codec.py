@@ -48,7 +48,7 @@ def compress(source, target, exponent, mode, prescale, rounding, json_file):
     Example:
       gradnic codec compress gradient.npy gradient.inc --exponent 119
     """
-    from gradnic.models.inceptionn import codec as inceptionn
+    from gradnic.models import inceptionn
 
     x = load_floats(source)
     unit = inceptionn.compress(
@@ -79,7 +79,7 @@ def decompress(source, target, json_file):
     Example:
       gradnic codec decompress gradient.inc restored.npy
     """
-    from gradnic.models.inceptionn import codec as inceptionn
+    from gradnic.models import inceptionn
 
     unit, shape, settings = coded_file.unpack(Path(source).read_bytes())
     x = inceptionn.decompress(unit, coded_file.n_elements(shape), **settings).reshape(shape)

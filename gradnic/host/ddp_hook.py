@@ -9,7 +9,7 @@ Needs PyTorch, the extra ``train``.
 
 import numpy as np
 
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.thc import worker as thc
 
 

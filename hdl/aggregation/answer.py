@@ -1,6 +1,6 @@
 """Makes frames of the slots' answers, and copies them to the children's ports.
 
-Golden model: `gradnic.models.aggregation.aggregator`, of the whole that this is a part of.
+Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal

@@ -1,4 +1,7 @@
-"""Lets nothing pass to the slots but whole, sound contributions of those who may speak."""
+"""Lets nothing pass to the slots but whole, sound contributions of those who may speak.
+
+Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

@@ -2,6 +2,8 @@
 
 The table behind it: transport.md section 6; the same in software:
 `gradnic.models.aggregation.parser`.
+
+Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
 """
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal

@@ -1,6 +1,6 @@
 """Carries out what the slot rule decided: adds payloads to rows of the store, and sends sums.
 
-Golden model: `gradnic.models.aggregation.parser`, of the whole that this is a part of.
+Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

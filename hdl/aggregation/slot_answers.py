@@ -1,6 +1,6 @@
 """Sends what slots answer: heads, and behind each its sum, cut into beats.
 
-Golden model: `gradnic.models.aggregation.parser`, of the whole that this is a part of.
+Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

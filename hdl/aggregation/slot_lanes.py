@@ -1,6 +1,6 @@
 """A column of the store: a few lanes' sums of all slots, their tables and adders.
 
-Golden model: `gradnic.models.aggregation.parser`, of the whole that this is a part of.
+Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
 """
 
 from functools import reduce

@@ -1,4 +1,7 @@
-"""What flows between the parts of the aggregation unit: heads, jobs, tasks, answers."""
+"""What flows between the parts of the aggregation unit: heads, jobs, tasks, answers.
+
+Plumbing: no golden model of its own.
+"""
 
 from dataclasses import dataclass
 from enum import IntEnum

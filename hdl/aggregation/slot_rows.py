@@ -1,6 +1,6 @@
 """Cuts payloads into rows of the store: one row per cycle, or one beat where that is slower.
 
-Golden model: `gradnic.models.aggregation.parser`, of the whole that this is a part of.
+Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
 """
 
 from types import SimpleNamespace

@@ -1,4 +1,7 @@
-"""The slot rule: reads a slot's record, has it judged, writes it, and says what is to be done."""
+"""The slot rule: reads a slot's record, has it judged, writes it, and says what is to be done.
+
+Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

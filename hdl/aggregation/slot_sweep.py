@@ -1,6 +1,6 @@
 """Visits every slot: closes those whose time is over, and forgets those of a job that is gone.
 
-Golden model: `gradnic.models.aggregation.parser`, of the whole that this is a part of.
+Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Signal

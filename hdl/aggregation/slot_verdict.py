@@ -1,6 +1,6 @@
 """What a contribution may do to its slot, decided before anything changes.
 
-Golden model: `gradnic.models.aggregation.parser`, of the whole that this is a part of.
+Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed

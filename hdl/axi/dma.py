@@ -1,6 +1,8 @@
 """Memory engines: ranges of a registered region, read or written in AXI4 bursts.
 
 Every range is checked against what the host registered before an address leaves the card.
+
+Plumbing: no golden model of its own.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed

@@ -1,6 +1,6 @@
 """Register bank on AXI4-Lite: the circuit of a `gradnic.interface.register_map.RegisterMap`.
 
-Golden model: `gradnic.interface.register_map`, of the whole that this is a part of.
+Plumbing: the map that it serves is `gradnic.interface.register_map`.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed

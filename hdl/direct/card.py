@@ -1,6 +1,6 @@
 """The card of a direct network: scheduler, engine, memories and ports on the flit layer.
 
-Golden model: `gradnic.models.schedule.all_reduce`, of the whole that this is a part of.
+Golden model: `gradnic.models.schedule.all_reduce`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

@@ -1,6 +1,6 @@
 """INCEPTIONN on flit links: messages leave as coded units, each with a head, and return whole.
 
-Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Module, Mux, Signal

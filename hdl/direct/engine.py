@@ -1,6 +1,6 @@
 """The engine of a card on the flit layer: reads, adds and hands out what the rows send.
 
-Golden model: `gradnic.models.schedule.all_reduce`, of the whole that this is a part of.
+Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

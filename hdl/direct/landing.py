@@ -1,6 +1,6 @@
 """From a link's flits to words with their places in memory.
 
-Golden model: `gradnic.models.schedule.all_reduce`, of the whole that this is a part of.
+Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Module, Mux, Signal

@@ -1,6 +1,6 @@
 """Which contributions are added ahead of their row, where a chunk gets many of them.
 
-Golden model: `gradnic.models.schedule.all_reduce`, of the whole that this is a part of.
+Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Module, Signal

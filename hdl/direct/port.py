@@ -1,6 +1,6 @@
 """One port's way out: words of the engine become the flits of messages.
 
-Golden model: `gradnic.models.schedule.all_reduce`, of the whole that this is a part of.
+Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Module, Signal

@@ -1,6 +1,6 @@
 """What the slots of the flit engine keep, and whose turn it is.
 
-Golden model: `gradnic.models.schedule.all_reduce`, of the whole that this is a part of.
+Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Mux, Signal

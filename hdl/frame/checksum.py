@@ -1,6 +1,6 @@
 """Judges the whole of a frame as it streams by: length, UDP checksum, bad mark.
 
-Golden model: `gradnic.models.frame.ipv4`, of the whole that this is a part of.
+Plumbing: sums as RFC 1071 has them; benches compare with `gradnic.models.frame.ipv4`.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal

@@ -1,6 +1,6 @@
 """One port's way in: tells our frames from foreign ones, and keeps ours until they are whole.
 
-Golden model: `gradnic.models.aggregation.aggregator`, of the whole that this is a part of.
+Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Signal

@@ -1,6 +1,6 @@
 """The compressor: float32 beats in, coded INCEPTIONN units out, up to 32 floats per cycle.
 
-Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+Twin of `gradnic.models.inceptionn.compressor`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed

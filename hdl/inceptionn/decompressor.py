@@ -1,6 +1,6 @@
 """The decompressor: coded INCEPTIONN units in, float32 beats out, up to 32 floats per cycle.
 
-Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+Twin of `gradnic.models.inceptionn.decompressor`.
 """
 
 from amaranth.hdl import Module, Mux, Signal, signed

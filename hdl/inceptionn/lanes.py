@@ -1,4 +1,6 @@
-"""INCEPTIONN's value codec: one float to tag and payload, and back. Twin: models/inceptionn.
+"""INCEPTIONN's value codec: one float to tag and payload, and back.
+
+Twin of `gradnic.models.inceptionn.lanes`.
 
 | test, in this order                      | tag      | payload bytes             |
 | ---------------------------------------- | -------- | ------------------------- |

@@ -1,4 +1,7 @@
-"""Merger of the compressor: tag rows, payload rows and tails become coded units."""
+"""Merger of the compressor: tag rows, payload rows and tails become coded units.
+
+Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,6 +1,6 @@
 """Payload packer of the compressor: lanes in, full rows and tails out, never a stall.
 
-Golden model: `gradnic.models.inceptionn`, of the whole that this is a part of.
+Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
 """
 
 from amaranth.hdl import Module, Mux, Signal

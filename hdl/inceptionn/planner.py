@@ -1,4 +1,7 @@
-"""Planner of the decompressor: from tag rows to the places of all payloads, and a verdict."""
+"""Planner of the decompressor: from tag rows to the places of all payloads, and a verdict.
+
+Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

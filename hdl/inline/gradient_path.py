@@ -1,6 +1,6 @@
 """The way of our frames through the card: codec on one side, the frame as it came on the other.
 
-Golden model: `gradnic.models.inline`, of the whole that this is a part of.
+Part of `gradnic.hdl.inline.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal

@@ -2,6 +2,8 @@
 
 The table behind it: transport.md section 6; the same in words of software: `gradnic.models.inline`.
 Nothing here waits: the pipeline runs freely beside a queue of beats.
+
+Part of `gradnic.hdl.inline.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed

@@ -1,6 +1,6 @@
 """New heads for frames whose payload changed: lengths, checksum, ToS, and the gradnic fields.
 
-Golden model: `gradnic.models.inline`, of the whole that this is a part of.
+Part of `gradnic.hdl.inline.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed

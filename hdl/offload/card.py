@@ -1,6 +1,6 @@
 """The offload card: its core, and the registers by which a host drives it.
 
-Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+Twin of `gradnic.models.offload.card`.
 """
 
 from amaranth.hdl import Cat, Module, Signal, Value

@@ -1,4 +1,7 @@
-"""Offload card on Ethernet: runs a schedule table by itself, over a network that loses packets."""
+"""Offload card on Ethernet: runs a schedule table by itself, over a network that loses packets.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,4 +1,7 @@
-"""Lets nothing into the offload card but whole, sound packets of its neighbors."""
+"""Lets nothing into the offload card but whole, sound packets of its neighbors.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,6 +1,6 @@
 """Turns the payloads that came into floats, and sorts out what is not of the round's codec.
 
-Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from types import SimpleNamespace

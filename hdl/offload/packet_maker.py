@@ -1,6 +1,6 @@
 """Makes packets: reads what belongs into each, adds it up, codes it, and writes its head.
 
-Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

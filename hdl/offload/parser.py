@@ -1,4 +1,7 @@
-"""Reads the head of each frame of ours: is it sound, and does it come from a neighbor."""
+"""Reads the head of each frame of ours: is it sound, and does it come from a neighbor.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

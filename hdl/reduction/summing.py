@@ -1,4 +1,7 @@
-"""Sums in the order of ranks while they are sent: own + rank 0 + rank 1 + ..., block by block."""
+"""Sums in the order of ranks while they are sent: own + rank 0 + rank 1 + ..., block by block.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

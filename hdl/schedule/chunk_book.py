@@ -1,6 +1,6 @@
 """What a node knows of its chunks: contributions so far, left, final; one access a cycle.
 
-Golden model: `gradnic.models.schedule.scheduler`, of the whole that this is a part of.
+Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

@@ -1,6 +1,6 @@
 """The way out of the scheduler: the oldest row, on offer once it may leave.
 
-Golden model: `gradnic.models.schedule.scheduler`, of the whole that this is a part of.
+Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal

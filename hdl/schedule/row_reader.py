@@ -1,4 +1,7 @@
-"""Row reader of the scheduler: from the table's memory to rows that say what to do, one a cycle."""
+"""Row reader of the scheduler: from the table's memory to rows that say what to do, one a cycle.
+
+Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring

@@ -1,6 +1,6 @@
 """Rows that wait: each remembers what is still missing, the oldest leaves first.
 
-Golden model: `gradnic.models.schedule.scheduler`, of the whole that this is a part of.
+Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

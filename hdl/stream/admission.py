@@ -1,4 +1,7 @@
-"""Small parts of free-running pipelines: delays, thermometers and the room behind them."""
+"""Small parts of free-running pipelines: delays, thermometers and the room behind them.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import wiring

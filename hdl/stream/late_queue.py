@@ -1,4 +1,7 @@
-"""A queue for a user far away: it says a beat goes, and the beat arrives two cycles later."""
+"""A queue for a user far away: it says a beat goes, and the beat arrives two cycles later.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, stream, wiring

@@ -1,4 +1,7 @@
-"""Queue in front of a free-running unit: what stalls it reaches no register of the data."""
+"""Queue in front of a free-running unit: what stalls it reaches no register of the data.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, stream, wiring

@@ -1,4 +1,7 @@
-"""The way out of a pipeline that cannot stall: a queue that is asked before work starts."""
+"""The way out of a pipeline that cannot stall: a queue that is asked before work starts.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring

@@ -1,4 +1,7 @@
-"""Queue at the end of a pipeline, without a clock enable in the way of the data."""
+"""Queue at the end of a pipeline, without a clock enable in the way of the data.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring

@@ -1,6 +1,6 @@
 """FP32 arithmetic of the decoders: integers to floats, and products rounded to nearest even.
 
-Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+Plumbing: a product of numpy float32 is its model.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed

@@ -1,6 +1,6 @@
 """Walsh-Hadamard transform as a stream: a block of elements in, its transform out, no bubble.
 
-Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+Golden model: `gradnic.models.thc.hadamard`.
 """
 
 from types import SimpleNamespace

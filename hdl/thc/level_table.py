@@ -1,6 +1,6 @@
 """Turns THC indices of 4 bits into levels of 8 bits, as they are summed.
 
-Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+Part of `gradnic.hdl.thc.decoder`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

@@ -1,6 +1,6 @@
 """Second half of a THC worker's way up: rotated values become indices, by table and dice.
 
-Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+Part of `gradnic.hdl.thc.encoder`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed

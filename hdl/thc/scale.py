@@ -1,6 +1,6 @@
 """First half of a THC worker's way up: floats over their block's norm, as fixed point.
 
-Golden model: `gradnic.models.thc`, of the whole that this is a part of.
+Part of `gradnic.hdl.thc.encoder`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned

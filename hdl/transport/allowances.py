@@ -1,4 +1,7 @@
-"""What each neighbor may still lose of a round."""
+"""What each neighbor may still lose of a round.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Module, Mux
 from amaranth.lib import memory, wiring

@@ -1,4 +1,7 @@
-"""When packets are in memory: the events that had to wait for it."""
+"""When packets are in memory: the events that had to wait for it.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring

@@ -1,4 +1,7 @@
-"""Puts Ethernet, IPv4, UDP and gradnic heads before payloads: the frames that a card sends."""
+"""Puts Ethernet, IPv4, UDP and gradnic heads before payloads: the frames that a card sends.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

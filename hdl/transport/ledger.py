@@ -1,4 +1,7 @@
-"""What a card knows of a round: who sends which packets, which are here, how many of a chunk."""
+"""What a card knows of a round: who sends which packets, which are here, how many of a chunk.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring

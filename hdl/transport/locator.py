@@ -1,6 +1,6 @@
 """Finds the chunk and the place in it of an element offset, or of a packet number.
 
-Golden model: `gradnic.models.offload.plan`, of the whole that this is a part of.
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

@@ -1,4 +1,7 @@
-"""Share of packets that came with congestion marks, by neighbor, since it was last told."""
+"""Share of packets that came with congestion marks, by neighbor, since it was last told.
+
+Part of `gradnic.hdl.transport.reception`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring

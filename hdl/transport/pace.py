@@ -1,4 +1,7 @@
-"""Pacing of a sender: a rate that congestion marks or round trips steer, and a credit of bytes."""
+"""Pacing of a sender: a rate that congestion marks or round trips steer, and a credit of bytes.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring

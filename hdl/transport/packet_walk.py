@@ -1,6 +1,6 @@
 """Steps from packet to packet of a tensor: chunk, place in it, and elements of each.
 
-Golden model: `gradnic.models.offload.plan`, of the whole that this is a part of.
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Module, Mux, Signal

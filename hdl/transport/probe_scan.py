@@ -1,4 +1,7 @@
-"""What the range of a PROBE lacks: seen packet by packet, then weighed by the leaves behind it."""
+"""What the range of a PROBE lacks: seen packet by packet, then weighed by the leaves behind it.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring

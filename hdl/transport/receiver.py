@@ -3,6 +3,8 @@
 Sources: DLCP (arXiv 2008.08445) and MLT (NSDI 2024): bitmaps, STOP at (1 - p) of the bytes, PROBE.
 Ours: one allowance for all that a neighbor sends up, weighed by the leaves that a packet stands
 for, so that no chunk is too small for a share of it; giving up at a PROBE only.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from itertools import pairwise

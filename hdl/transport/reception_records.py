@@ -1,4 +1,7 @@
-"""Ports of the receiver under one loss bound: what is asked of a reception, and what it answers."""
+"""Ports of the receiver under one loss bound: what is asked of a reception, and what it answers.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.lib import data
 from amaranth.utils import ceil_log2

@@ -1,6 +1,6 @@
 """Records that the parts of the offload card hand to each other, and what the host has set.
 
-Golden model: `gradnic.models.offload`, of the whole that this is a part of.
+Plumbing: no golden model of its own.
 """
 
 from amaranth.lib import data

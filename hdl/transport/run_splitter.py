@@ -1,4 +1,7 @@
-"""Cuts the messages of a schedule into runs of packets, which are sent and repaired as one."""
+"""Cuts the messages of a schedule into runs of packets, which are sent and repaired as one.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring

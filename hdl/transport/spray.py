@@ -1,4 +1,7 @@
-"""Path of each packet: round robin, random, or the one whose last congestion mark is oldest."""
+"""Path of each packet: round robin, random, or the one whose last congestion mark is oldest.
+
+Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring

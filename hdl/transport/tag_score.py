@@ -1,4 +1,7 @@
-"""Size of a packet's values as eight bits, while they stream by."""
+"""Size of a packet's values as eight bits, while they stream by.
+
+Part of `gradnic.hdl.transport.tagger`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring

@@ -1,4 +1,7 @@
-"""Thresholds of the tagger: written by the host, or taken from the scores of the last round."""
+"""Thresholds of the tagger: written by the host, or taken from the scores of the last round.
+
+Part of `gradnic.hdl.transport.tagger`, whose golden model it follows.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

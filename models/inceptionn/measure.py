@@ -12,7 +12,7 @@ BF16 fills its packets just as full.
 import numpy as np
 
 from .bands import SIZES
-from .codec import coded_sizes, image, tags
+from .lanes import coded_sizes, image, tags
 
 HEAD = 64  # bytes before the payload of a gradnic frame
 SHORTEST = 60  # bytes of the shortest frame, without the frame check sequence

@@ -15,7 +15,7 @@ from gradnic.interface.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, VERSION, O
 from gradnic.interface.inline import Fate, InlineSettings
 
 from ..frame.ipv4 import checksums_hold, ip_checksum, is_plain_udp
-from ..inceptionn.codec import compress, decompress
+from ..inceptionn import compress, decompress
 
 _IP, _UDP = IPV4.start, UDP.start
 _SEGMENT = UDP.stop  # payload of UDP starts here

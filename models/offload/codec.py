@@ -9,9 +9,9 @@ import numpy as np
 
 from gradnic.interface.formats import PARAMETERS, Op
 
+from .. import inceptionn
 from ..aggregation.jobs import W_CODES
 from ..aggregation.unit import index_parameters
-from ..inceptionn import codec as inceptionn
 from ..schedule.all_reduce import add
 from ..thc import worker as thc
 

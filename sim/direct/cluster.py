@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from amaranth.hdl import Shape
 from gradnic.hdl.reduction.reduce import Op
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.inceptionn.bands import bands
 from gradnic.models.schedule.all_reduce import add, all_reduce
 

@@ -10,7 +10,7 @@ import zlib
 from importlib.util import find_spec
 
 import numpy as np
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.inceptionn.measure import fidelity
 from gradnic.models.thc import worker as thc
 

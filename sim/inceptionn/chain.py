@@ -14,7 +14,7 @@ from gradnic.hdl.inceptionn.decompressor import VERDICT, Decompressor
 from gradnic.hdl.stream.beats import Beat, FrameBeat, UnitBeat
 from gradnic.hdl.stream.fifo import FIFO
 from gradnic.hdl.stream.slice import Fork
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 
 from ..engine import encoding, stimulus
 from ..engine.bulk import COPIES, Bulk

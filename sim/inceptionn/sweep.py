@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.inceptionn.lanes import LaneDecoder, LaneEncoder, band_gap, band_zero, bands
 from gradnic.hdl.stream.delays import delayed
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 
 from ..engine.bitslice import Pipeline
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 
 from ..engine import stimulus
 

@@ -20,7 +20,7 @@ from functools import cache, partial
 
 import numpy as np
 from amaranth.back import rtlil
-from gradnic.models.inceptionn.codec import image
+from gradnic.models.inceptionn import image
 from gradnic.models.inceptionn.measure import AROUND, SHORTEST
 from gradnic.models.inline.ring import Cards, Framing, ring_allreduce
 

@@ -8,8 +8,8 @@ from enum import IntEnum
 from types import SimpleNamespace
 
 import numpy as np
+from gradnic.models import inceptionn
 from gradnic.models.frame.ipv4 import gradnic_frame
-from gradnic.models.inceptionn import codec as inceptionn
 
 from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.interface.offload import MAX_FRAME, Subtype

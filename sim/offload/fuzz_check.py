@@ -7,7 +7,7 @@ number of each copy's rows beside them.
 import itertools
 
 import numpy as np
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 
 from gradnic.interface.formats import ETHERNET, GRADNIC, Op
 from gradnic.interface.offload import Subtype

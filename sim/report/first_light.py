@@ -8,7 +8,7 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.inceptionn.measure import fidelity, inceptionn_stats
 from gradnic.models.inline.ring import Framing
 

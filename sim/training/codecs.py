@@ -6,7 +6,7 @@ carry, gaps included, and what they would carry with FP32 in frames of 336 value
 """
 
 import numpy as np
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.inceptionn.measure import FLOATS, frame_bytes
 from gradnic.models.inline.ring import ring_allreduce
 from gradnic.models.thc import worker as thc

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.hdl.direct.codec import FlitCoder, FlitDecoder, Settings
 from gradnic.hdl.direct.landing import Places
 from gradnic.hdl.direct.link import Flit, FlitTransmitter, Head, Payload
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse

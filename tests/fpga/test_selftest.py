@@ -15,7 +15,7 @@ from gradnic.fpga.board.printer import Decimal, Printer
 from gradnic.fpga.board.selftest import SelfTest
 from gradnic.fpga.board.uart import UartTx
 from gradnic.fpga.board.vectors import golden_vectors
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.sim.engine import batch, drivers, runner
 
 from gradnic.commands.fpga import command

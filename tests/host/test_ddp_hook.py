@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from gradnic.models.inceptionn.codec import image
+from gradnic.models.inceptionn import image
 from gradnic.sim.training.codecs import Thc
 
 from gradnic.host import ddp_hook

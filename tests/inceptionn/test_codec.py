@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from gradnic.models.inceptionn.codec import (
+from gradnic.models.inceptionn import (
     coded_size,
     coded_sizes,
     compress,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.sim.engine import stimulus
 from gradnic.sim.inceptionn import sweep
 

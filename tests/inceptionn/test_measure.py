@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.inceptionn import measure
 
 

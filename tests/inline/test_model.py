@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gradnic.models.inceptionn.codec import compress, decompress, image
+from gradnic.models.inceptionn import compress, decompress, image
 from gradnic.models.inline.card import InlineCard
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6

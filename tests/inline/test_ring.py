@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.inline import ring as ring_exchange
 from gradnic.models.inline.card import InlineCard
 from scapy.layers.inet import IP, UDP

@@ -4,8 +4,8 @@ import contextlib
 
 import numpy as np
 import pytest
+from gradnic.models import inceptionn
 from gradnic.models.frame.ipv4 import ip_checksum
-from gradnic.models.inceptionn import codec as inceptionn
 from gradnic.models.offload.cluster import Cluster, LinkFaults, all_reduce
 from gradnic.models.offload.codec import Inceptionn, Norms, Raw, Thc
 from gradnic.models.schedule.all_reduce import add

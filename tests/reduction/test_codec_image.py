@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gradnic.hdl.reduction.codec import Codec
 from gradnic.hdl.reduction.codec_image import CodecImage
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.sim.engine import batch, encoding, stimulus
 
 LANES = 8

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from gradnic.models.inceptionn.codec import image
+from gradnic.models.inceptionn import image
 from gradnic.models.inceptionn.measure import frame_bytes
 from gradnic.models.inline.ring import Cards, Framing, ring_allreduce
 from gradnic.models.thc.worker import Worker

@@ -1,4 +1,7 @@
-"""Streams, AXI4-Lite and AXI4 memory ports from one clock to another."""
+"""Streams, AXI4-Lite and AXI4 memory ports from one clock to another.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, ResetSignal, Shape, Value
 from amaranth.lib import data, fifo, stream, wiring

@@ -1,4 +1,7 @@
-"""A card between a MAC and its own FIFOs, where each direction has a clock of the MAC's."""
+"""A card between a MAC and its own FIFOs, where each direction has a clock of the MAC's.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import ClockDomain, DomainRenamer, Module
 from amaranth.lib import stream, wiring

@@ -1,4 +1,7 @@
-"""One AXI4-Lite port for several cards."""
+"""One AXI4-Lite port for several cards.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import wiring

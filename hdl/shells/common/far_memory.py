@@ -1,4 +1,7 @@
-"""A card whose memories run in clocks of their own."""
+"""A card whose memories run in clocks of their own.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib import wiring

@@ -1,4 +1,7 @@
-"""Stores towards a MAC that neither waits for its receiver nor for its sender."""
+"""Stores towards a MAC that neither waits for its receiver nor for its sender.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring

@@ -1,4 +1,7 @@
-"""Counts what a tap loses, beside the registers of its card."""
+"""Counts what a tap loses, beside the registers of its card.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import DomainRenamer, Module, Mux, Signal
 from amaranth.lib import wiring

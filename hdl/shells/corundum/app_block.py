@@ -4,6 +4,8 @@ Facts of the module that the shell instantiates by name (corundum 1ca0151, Decem
 parameter that a version lacks keeps its default here; one that a shell sets must exist. Outputs
 say what drives them where the application does not use them: streams pass through, DMA memories
 take everything, masters stay silent.
+
+Plumbing: no golden model of its own.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """Cards in Corundum's application block: an in-line card on each port.
 
 What stands here of streams and registers, the offload card shares.
+
+Plumbing: no golden model of its own.
 """
 
 from ...axi.ports import Top

@@ -1,4 +1,7 @@
-"""What to set where for Corundum."""
+"""What to set where for Corundum.
+
+Plumbing: no golden model of its own.
+"""
 
 NOTE = """\
 # gradnic in Corundum

@@ -1,4 +1,7 @@
-"""The offload card in Corundum's application block, with its memory on two DDR channels."""
+"""The offload card in Corundum's application block, with its memory on two DDR channels.
+
+Plumbing: no golden model of its own.
+"""
 
 from gradnic.interface.card_memory import MEMORIES
 

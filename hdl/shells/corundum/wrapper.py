@@ -6,6 +6,8 @@ and time stamps ride with their frames as side band, so completions come back by
 passes on every frame that its host sends, once, with its tag. Frames of a card's own have tag 0.
 
 Source: shells.md section 1; corundum 1ca0151, 2023-12.
+
+Plumbing: no golden model of its own.
 """
 
 from dataclasses import dataclass

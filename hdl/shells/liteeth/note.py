@@ -1,4 +1,7 @@
-"""What to set where for LiteEth."""
+"""What to set where for LiteEth.
+
+Plumbing: no golden model of its own.
+"""
 
 NOTE = """\
 # gradnic in LiteEth

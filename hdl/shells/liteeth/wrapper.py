@@ -5,6 +5,8 @@ frame on its way out, so frames marked bad are dropped there; it stops neither f
 for its receiver, so frames are stored both ways.
 
 Source: shells.md section 4; liteeth 276c9e3, 2026-07.
+
+Plumbing: no golden model of its own.
 """
 
 from dataclasses import dataclass

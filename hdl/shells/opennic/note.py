@@ -1,4 +1,7 @@
-"""Texts of an OpenNIC plugin: what the shell's build script and the 250 MHz box include."""
+"""Texts of an OpenNIC plugin: what the shell's build script and the 250 MHz box include.
+
+Plumbing: no golden model of its own.
+"""
 
 from gradnic.interface.card_memory import OFFSET, REGISTERS
 

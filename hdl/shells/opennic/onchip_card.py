@@ -1,4 +1,7 @@
-"""An offload card with its memory beside it on the chip, and the host's way to that memory."""
+"""An offload card with its memory beside it on the chip, and the host's way to that memory.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring

@@ -1,4 +1,7 @@
-"""The reset handshake of OpenNIC."""
+"""The reset handshake of OpenNIC.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring

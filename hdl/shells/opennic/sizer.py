@@ -1,4 +1,7 @@
-"""The size of a frame, known with its first beat."""
+"""The size of a frame, known with its first beat.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

@@ -5,6 +5,8 @@ goes through a `Sizer`. Registers come in the 125 MHz clock, frames in the 250 M
 has no memory, so that of an offload card is on the chip, in the clock of the frames.
 
 Source: shells.md section 3; open-nic-shell 940907f, 2025-01.
+
+Plumbing: no golden model of its own.
 """
 
 from dataclasses import dataclass

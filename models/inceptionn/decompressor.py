@@ -1,0 +1,44 @@
+"""Floats from INCEPTIONN units. Twin of `gradnic.hdl.inceptionn.decompressor`."""
+
+import numpy as np
+
+from .bands import GROUP, SIZES, bands
+from .lanes import BLOCK, bytes_used, compiled, decode, lane_tags
+
+# payload bytes behind the four tags of a byte: a tag word is two such look-ups
+_BYTES_BEHIND = SIZES[np.arange(256)[:, None] >> np.arange(0, 8, 2) & 3].sum(axis=1, dtype=np.uint8)
+
+
+def decompress(data, count, *, exponent=117, mode="strict", prescale=0, fast=None):
+    """Floats of one coded unit: float32, shape (count,).
+
+    data : bytes-like, the unit and nothing else. `rounding` plays no part here.
+    ValueError if it is malformed: count < 1, bytes missing or left over, a tag in a padding lane.
+    """
+    table = bands(exponent, mode, prescale)
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ValueError(f"count must be an integer of at least 1, not {count!r}")
+    data = np.frombuffer(data, np.uint8)
+    n_words = -(-int(count) // GROUP)
+    if data.size < 2 * n_words:
+        raise ValueError(f"unit of {count} floats needs {2 * n_words} tag bytes, not {data.size}")
+    padding = data[2 * n_words - 2 : 2 * n_words].view("<u2")[0] >> 2 * (count - 1) % 16 >> 2
+    if padding:
+        raise ValueError(f"padding lanes must have tag 0, not {padding:#x}")
+    behind = int(_BYTES_BEHIND[data[: 2 * n_words]].sum(dtype=np.int64))
+    if data.size != 2 * n_words + behind:
+        raise ValueError(f"unit must have {2 * n_words + behind} bytes, not {data.size}")
+    if compiled(fast):
+        return compiled(fast).decompress(data, int(count), table)
+    words = data[: 2 * n_words].view("<u2")
+    bits = np.empty(n_words * GROUP, np.uint32)
+    position = 2 * n_words
+    for start in range(0, bits.size, BLOCK):
+        tag = lane_tags(words[start // GROUP : (start + BLOCK) // GROUP])
+        used = bytes_used(tag)
+        payload = np.zeros(used.shape, np.uint8)
+        step = np.count_nonzero(used)
+        payload[used] = data[position : position + step]
+        position += step
+        bits[start : start + tag.size] = decode(tag, payload.reshape(-1).view("<u4"), table)
+    return bits[:count].view(np.float32)
