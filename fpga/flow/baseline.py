@@ -1,7 +1,8 @@
 """What blocks cost and reached when they were last recorded, and whether a new figure is worse.
 
 ``baseline.json`` maps ``"<block>-<lanes> <device>"`` to the result of
-`gradnic.fpga.flow.measure.measure` (without the path text). A run is worse if it passes one of the
+`gradnic.fpga.flow.measure.measure` (without the path text), with a ``note`` where the circuit has
+changed since. A run is worse if it passes one of the
 margins: the clock has the noise of placement in it, area only that of small changes in the source.
 """
 

@@ -31,7 +31,6 @@ class Block:
     lanes : tuple of int, the sizes that it comes in and that the baseline records.
     bits : function of n_lanes: payload bits per cycle in steady state.
     anchored : bool, block RAM and multipliers get fixed places, see `gradnic.fpga.flow.floorplan`.
-    annealed : bool, the placement is annealed, see `gradnic.fpga.place.anneal`.
     """
 
     does: str
@@ -40,7 +39,6 @@ class Block:
     lanes: tuple = LANES
     bits: Callable = lambda n_lanes: 32 * n_lanes
     anchored: bool = False
-    annealed: bool = False
 
 
 def _offload(codecs, preset):
@@ -50,7 +48,6 @@ def _offload(codecs, preset):
         lambda hdl, n: hdl.card(**asdict(PRESETS[f"offload{32 * n}{preset}"])),
         lanes=(4, 8, 16),
         anchored=True,
-        annealed=True,
     )
 
 
@@ -194,7 +191,6 @@ def measure(name, n_lanes, **options):
         block=f"{name}-{n_lanes}",
         bits=BLOCKS[name].bits(n_lanes),
         anchored=BLOCKS[name].anchored,
-        annealed=BLOCKS[name].annealed,
         **options,
     )
     return result | {"name": name, "lanes": n_lanes}

@@ -21,7 +21,7 @@ from gradnic.hdl.primitive.target import Target
 from gradnic import processes
 from gradnic.output import write_whole
 
-from . import carry, floorplan, parts, tools
+from . import floorplan, parts, tools
 from .critical import critical_path, fmax
 
 CAPACITY = {  # of a device: LUT, registers, block RAM, multipliers; a 12k has the die of a 25k
@@ -95,7 +95,6 @@ def measure(
     clock_mhz=300,
     unmap_resets=True,
     anchored=False,
-    annealed=False,
     synth_options=(),
     pnr_options=(),
     jobs=1,
@@ -115,9 +114,6 @@ def measure(
     unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
         costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
     anchored : bool, block RAM and multipliers get the places of `gradnic.fpga.flow.floorplan`.
-    annealed : bool, `gradnic.fpga.place.anneal` goes over nextpnr's placement before it is routed;
-    not on
-        devices that `gradnic.fpga.flow.floorplan` does not know.
     synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
     jobs : int, placements at a time. folder : where netlists and reports are kept; a netlist or a
         placement that is already there is not made again.
@@ -169,7 +165,6 @@ def measure(
         device=device,
         clock_mhz=clock_mhz,
         options=[*(floorplan.options(places) if places else []), *pnr_options],
-        annealed=annealed and device in floorplan.RAM_ROWS,
         jobs=jobs,
         block=block,
         progress=say,
@@ -264,7 +259,6 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
         tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
         netlist = json.loads((home / "partial.json").read_text())
         spread_reset(netlist["modules"]["top"])
-        carry.hasten(netlist["modules"]["top"])
         write_whole(home / "netlist.json", json.dumps(netlist))
         (home / "partial.json").unlink()
     return home
@@ -325,7 +319,6 @@ def place(
     device,
     clock_mhz,
     options=(),
-    annealed=False,
     source="netlist.json",
     jobs=1,
     block="block",
@@ -333,91 +326,40 @@ def place(
 ):
     """Place and route netlist `source` of folder `home` once a seed; return nextpnr's reports.
 
-    What a step leaves takes its name when the step has ended, and is not made again.
+    A report takes its name when nextpnr has ended, and is not made again.
     """
     flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
     told = [source] if source != "netlist.json" else []
 
-    def name(seed, *more):
-        text = f"{tools.release('nextpnr-ecp5')}{[*flags, *told, *more]}{seed}"
+    def name(seed):
+        text = f"{tools.release('nextpnr-ecp5')}{[*flags, *told]}{seed}"
         return f"s{seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
-    versions = [version(*ANNEAL), version(*ANNEAL, *ROUTE)] if annealed else [""]
-    names = {seed: name(seed, *versions[-1:] * annealed) for seed in seeds}
-    waiting = [seed for seed in seeds if not (home / f"{names[seed]}.json").exists()]
+    reports = {seed: f"{name(seed)}.json" for seed in seeds}
+    waiting = [seed for seed in seeds if not (home / reports[seed]).exists()]
     running = {}
-    done = len(seeds) - len(waiting)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                left = [f"{name(seed)}.placed", f"{name(seed, versions[0])}.annealed"]
-                left = [*left, f"{names[seed]}.routed"] if annealed else []
-                run = (speed, device, f"{clock_mhz:g}", str(seed))
-                steps = _steps(names[seed], left, source, flags, *run)
-                steps = [step for step in steps if not (home / step[2]).exists()]
-                running[seed] = [None, steps, left]
-            for seed, state in list(running.items()):
-                process, steps, left = state
-                if process is not None and process.poll() is None:
+                done = len(seeds) - len(waiting) - len(running) - 1
+                progress(f"{block}: place and route, seed {seed} ({done} of {len(seeds)} done)")
+                made = f"{reports[seed]}.part"
+                command = ["nextpnr-ecp5", "-q", "-l", f"{name(seed)}.log", "--json", source]
+                command += ["--out-of-context", "--timing-allow-fail", *flags]
+                command += ["--seed", str(seed), "--report", made]
+                running[seed] = tools.start(command, home), made
+            for seed, (process, made) in list(running.items()):
+                if process.poll() is None:
                     continue
-                if process is not None:
-                    what, command, made = steps.pop(0)
-                    log = f"{names[seed]}.{what.rpartition(' ')[2]}.log"
-                    tools.check(process.returncode, home, log, f"{made}.part", command[0])
-                    (home / f"{made}.part").replace(home / made)
-                if steps:
-                    what, command, _ = steps[0]
-                    log = f"{names[seed]}.{what.rpartition(' ')[2]}.log"
-                    progress(f"{block}: {what}, seed {seed} ({done} of {len(seeds)} done)")
-                    state[0] = tools.start(command, home, None if "-l" in command else log)
-                    continue
-                for made in left:
-                    (home / made).unlink(missing_ok=True)
+                tools.check(process.returncode, home, f"{name(seed)}.log", made, "nextpnr-ecp5")
+                (home / made).replace(home / reports[seed])
                 del running[seed]
-                done += 1
             time.sleep(0.1)
     finally:
-        for process, *_ in running.values():
+        for process, _ in running.values():
             processes.kill(process)
-    return [json.loads((home / f"{names[seed]}.json").read_text()) for seed in seeds]
-
-
-def _steps(name, left, source, flags, speed, device, clock_mhz, seed):
-    """What is run for one placement: (what it does, command, file that it leaves) each; the command
-    itself writes to that name and ``.part``. By nextpnr alone, or, where there are names `left` for
-    what is placed, annealed and routed, by it and the two of ours."""
-
-    def nextpnr(what, source, *rest):
-        head = ["nextpnr-ecp5", "-q", "-l", f"{name}.{what}.log", "--json", source]
-        common = ["--out-of-context", "--timing-allow-fail", *flags, "--seed", seed]
-        return [*head, *common, *rest]
-
-    report = f"{name}.json"
-    last = ("--report", f"{report}.part")
-    if not left:
-        return [("place and route", nextpnr("route", source, *last), report)]
-    placed, better, routed = left
-    first = nextpnr("place", source, "--no-route", "--write", f"{placed}.part")
-    return [
-        ("place", first, placed),
-        ("anneal", ["anneal", placed, f"{better}.part", device, clock_mhz, seed], better),
-        ("route", ["route", better, f"{routed}.part", device, str(speed), clock_mhz, seed], routed),
-        ("time", nextpnr("time", routed, "--no-pack", "--no-place", *last), report),
-    ]
-
-
-ANNEAL, ROUTE = (
-    ("anneal", "lateness", "placement", "fabric", "resets"),
-    ("router",),
-)  # files that do it
-
-
-def version(*sources):
-    """A key for what files of `gradnic.fpga.place` make: it changes with every change of one."""
-    folder = Path(__file__).parents[1] / "place"
-    text = b"".join((folder / f"{name}.py").read_bytes() for name in sources)
-    return hashlib.sha256(text).hexdigest()[:8]
+    return [json.loads((home / reports[seed]).read_text()) for seed in seeds]
 
 
 def check_fit(netlist, device, block="block"):

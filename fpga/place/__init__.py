@@ -1,1 +1,0 @@
-"""Placement and routing of annealed netlists."""
