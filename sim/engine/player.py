@@ -2,7 +2,6 @@
 
 import cocotb
 import numpy as np
-
 from gradnic.sim.engine import drivers
 
 
