@@ -68,8 +68,8 @@ upsets: setup
 	$(BIN)/gradnic upsets --count $(UPSETS) --json build/upsets.json
 
 offload: setup
-	$(BIN)/gradnic cosim --link frame --topology torus:4x4 --algorithm multitree --codec thc --loss 0.01 --p 0.02 --spray --json build/offload_thc.json
-	$(BIN)/gradnic cosim --link frame --topology bigraph:2x8 --algorithm hdrm --codec inceptionn --loss 0.001 --p 0 --json build/offload_inceptionn.json
+	$(BIN)/gradnic cosim card --topology torus:4x4 --algorithm multitree --codec thc --loss 0.01 --p 0.02 --spray --json build/offload_thc.json
+	$(BIN)/gradnic cosim card --topology bigraph:2x8 --algorithm hdrm --codec inceptionn --loss 0.001 --p 0 --json build/offload_inceptionn.json
 
 MUTANTS ?= 400
 MUTATED ?= compressor decompressor inline

@@ -15,7 +15,7 @@ COMMANDS = {
     "schedule": "schedule tables for a topology, proven, with their distance to the bound",
     "simulate": "one all-reduce on the network model, to thousands of nodes",
     "transport": "time of a tensor under loss, over the share that may be missing",
-    "cosim": "RTL cards in a ring, one all-reduce, against the golden cluster",
+    "cosim": "machines of RTL cards, one all-reduce each, against golden clusters",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
     "sweep": "all 2^32 floats through the RTL value path, against model and bound",
     "soak": "millions of packets, and of attacks, through the RTL aggregator",
@@ -67,14 +67,27 @@ def cli():
     """
 
 
-def main():
-    """Run the command line. A user's mistake is one line on stderr and exit status 2."""
+def main(words=None):
+    """Run the command line. A user's mistake is one line on stderr and exit status 2.
+
+    words : list of arguments; None: those of the process.
+    """
     processes.exit_on_signals()
     try:
-        cli(prog_name="gradnic")
+        status = cli(words, prog_name="gradnic", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        status = 2
+    except click.ClickException as error:
+        click.echo(f"Error: {error.format_message()}", err=True)
+        status = 2
+    except click.Abort:  # Ctrl-C
+        click.echo("interrupted", err=True)
+        status = 130
     except (ValueError, OSError) as error:
         if os.environ.get("GRADNIC_TRACEBACK"):
             raise
         named = isinstance(error, OSError) and error.filename is not None
         click.echo(f"Error: {f'{error.filename}: {error.strerror}' if named else error}", err=True)
-        sys.exit(2)
+        status = 2
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,9 +1,9 @@
 """``gradnic accuracy``: error of THC and of the schemes beside it."""
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 
 @click.command(name="accuracy")
@@ -31,7 +31,7 @@ def command(distribution, workers, values, trials, seed, json_file):
     if values < 4096 or values & (values - 1):
         raise ValueError(f"values must be a power of two of at least 4096, not {values}")
     out = console(json_file)
-    with Progress(console=out, transient=True) as progress:
+    with Progress() as progress:
         task = progress.add_task("schemes", total=len(schemes()))
         rows = compare(
             distribution,

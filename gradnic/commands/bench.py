@@ -1,9 +1,9 @@
 """``gradnic bench``: speed of the golden codecs beside zfp, a BF16 cast and zlib."""
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 
 @click.command(name="bench")
@@ -29,7 +29,7 @@ def command(mib, exponent, rounds, json_file):
     check_exponent(exponent)
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         task = progress.add_task("training", total=200)
         x = bench_codec.real_gradients(
             mib << 20, on_iteration=lambda i, _: progress.update(task, completed=i)

@@ -1,9 +1,9 @@
 """``gradnic chain``: floats in bulk through the RTL compressor and decompressor."""
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 
 @click.command(name="chain")
@@ -28,7 +28,7 @@ def command(lanes, floats, stalls, jobs, seed, json_file):
     """
     from gradnic.sim.inceptionn import chain
 
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         task = progress.add_task("floats", total=None)
         result = chain.run(
             n_lanes=int(lanes),

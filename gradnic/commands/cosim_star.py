@@ -1,47 +1,72 @@
-"""``gradnic cosim --aggregator``: workers and aggregator of RTL, against the golden cluster."""
+"""``gradnic cosim star``: workers and aggregator of RTL, against the golden cluster."""
 
-from rich.progress import Progress
+import click
 
-from gradnic.output import console, table, write_json
+from gradnic import quantities as q
+from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
+
+from .cosim_parts import (
+    Machine,
+    fault_options,
+    gradients_of,
+    only_with,
+    show_verdict,
+    source_options,
+)
 
 
-def check(n_workers, codec, lanes):
-    """ValueError for what the star does not take."""
-    from gradnic.sim.aggregation import star_run
-
-    if not 1 <= n_workers <= 32:
-        raise ValueError(f"workers must be 1 to 32, not {n_workers}")
-    if codec not in star_run.CODECS:
-        raise ValueError(f"codec must be {', '.join(star_run.CODECS)}, not {codec!r}")
-    if lanes not in (4, 8, 16, 32):
-        raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes}")
-
-
-def deaths(texts):
+def deaths(texts, n_workers):
     """((worker, time), ...) of "WORKER:TIME" texts."""
     pairs = []
     for text in texts:
         worker, colon, time = text.partition(":")
         if not (colon and worker.isdigit() and time.isdigit()):
             raise ValueError(f"death must be WORKER:TIME, not {text!r}")
+        if int(worker) >= n_workers:
+            raise ValueError(f"death must be of worker 0 to {n_workers - 1}, not {worker}")
         pairs.append((int(worker), int(time)))
     return tuple(pairs)
 
 
-def run(make, *, n_workers, codec, lanes, block, elements, deadline, faults, seed, json_file):
-    """Sum the gradients that `make(n_workers)` gives, float32 (n, n_values), and show the result.
+@click.command(cls=Machine, name="star")
+@click.option("--workers", "n_workers", type=q.Whole(1, 32), default=4, show_default=True,
+              help="Workers, 1..32.")  # fmt: skip
+@click.option("--codec", type=q.OneOf("thc", "int32", "switchml"), default="thc",
+              show_default=True)  # fmt: skip
+@click.option("--lanes", type=q.LANES, default=4, show_default=True, help="Floats a cycle.")
+@click.option("--block", type=q.BLOCK, default=1024, show_default=True, help="THC's B.")
+@fault_options
+@click.option("--death", multiple=True, metavar="WORKER:TIME",
+              help="A worker is silent from then on; wants --deadline.")  # fmt: skip
+@click.option("--deadline", type=q.Whole(0, 2**32 - 1, "cycles"), default=0,
+              help="Time that closes a slot; 0: waits for all.")  # fmt: skip
+@source_options
+@json_option
+def command(
+    n_workers, codec, lanes, block, loss, duplicate, delay, reorder, seed, death, deadline,
+    iteration, elements, files, json_file,
+):  # fmt: skip
+    """Sum gradients in the network: workers of RTL around an aggregator of RTL.
 
-    The other arguments are the command's options.
+    Every frame, answer and result is compared. Exit status 1 if anything differs.
 
-    Exit status 1 if anything differs.
+    \b
+    Example:
+      gradnic cosim star --workers 4 --codec thc --loss 0.01 --reorder 64 --json -
+      gradnic cosim star --codec int32 --death 1:5000 --deadline 3000
     """
+    from gradnic.models.aggregation.star import Faults
     from gradnic.sim.aggregation import star_run
 
+    only_with(codec == "thc", "--codec thc", "block", "lanes")
+    faults = Faults(loss, duplicate, delay, reorder, deaths(death, n_workers))
+    if death and not deadline:
+        raise ValueError("death of a worker wants --deadline above 0, or its slots never close")
     screen = console(json_file)
     config = star_run.star_config(n_workers, codec, B=block, deadline=deadline)
-    with Progress(console=console("-"), transient=True) as progress:
-        progress.add_task("training", total=None)
-        gradients = make(n_workers)[:, :elements]
+    with Progress() as progress:
+        gradients, source = gradients_of(n_workers, files, iteration, elements, progress)
         progress.add_task(f"building the aggregator, {n_workers} ports", total=None)
         libraries = star_run.build(config, codec, lanes=lanes)
         progress.add_task("all-reduce", total=None)
@@ -61,14 +86,13 @@ def run(make, *, n_workers, codec, lanes, block, elements, deadline, faults, see
         ("mismatches", result.mismatches),
     ]  # fmt: skip
     screen.print(table(f"star all-reduce, codec {codec}", ("", ""), rows))
-    if result.first:
-        screen.print(f"first mismatch: {result.first}")
-    screen.print("RTL and golden cluster agree" if result.ok else "RTL and golden cluster DIFFER")
+    show_verdict(screen, result.ok, result.first)
     faulty = {name: getattr(faults, name) for name in ("loss", "duplicate", "delay", "reorder")}
     write_json(
         json_file,
         result.summary()
-        | {"codec": codec, "lanes": lanes, "floats": int(gradients.shape[1]), "seed": seed}
+        | {"machine": "star", "codec": codec, "lanes": lanes, "seed": seed}
+        | {"floats": int(gradients.shape[1]), "gradients": source}
         | faulty,
     )
     if not result.ok:

@@ -14,7 +14,7 @@ from gradnic.output import console, json_option, write_json, write_whole
 def command(out, json_file):
     """Write a Wireshark dissector (Lua) of gradnic frames.
 
-    Captures of a simulated run come from `gradnic cosim --pcap FILE`.
+    Captures of a simulated run come from `gradnic cosim ring --pcap FILE`.
 
     \b
     Example:

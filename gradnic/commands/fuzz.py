@@ -3,9 +3,9 @@
 import time
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 
 @click.command(name="fuzz")
@@ -50,7 +50,7 @@ def command(card, frames, lanes, seed, json_file):
         raise click.UsageError("--lanes is for the in-line card; the offload card is played with 4")
     screen = console(json_file)
     began = time.monotonic()
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         task = progress.add_task("bad frames", total=frames)
 
         def show(done, _):

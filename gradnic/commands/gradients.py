@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 import numpy as np
-from rich.progress import Progress
 
 from gradnic.arrays import save_floats
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 
 def _iterations(_, __, value):
@@ -50,7 +50,7 @@ def command(folder, iterations, workers, batch, loss, seed, json_file):
     """
     from gradnic.sim.training import network as training
 
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         task = progress.add_task("training", total=max(iterations, default=1))
         kept, network = training.train(
             iterations,

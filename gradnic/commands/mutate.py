@@ -3,9 +3,9 @@
 import sys
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 # each is a module gradnic.sim.campaign_<block>
 BLOCKS = (
@@ -56,7 +56,7 @@ def command(block, count, seed, jobs, only, least, prove, json_file):
     """
     from gradnic.sim.mutation import run as mutate
 
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         tasks = {}
 
         def show(stage, done, total):

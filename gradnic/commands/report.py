@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import click
-from rich.progress import Progress
 
 from gradnic.interface import params
 from gradnic.output import console, json_option, table, write_json, write_whole
+from gradnic.progress import Progress
 
 RESULT = "result.json"
 
@@ -45,7 +45,7 @@ def run_job(lanes, link_bytes, floats, screen):
     """The main job with its progress on `screen`; returns the dict of `sim.first_light.run`."""
     from gradnic.sim.report import first_light
 
-    with Progress(console=screen, transient=True) as progress:
+    with Progress() as progress:
         tasks = []
 
         def stage(text, steps):

@@ -4,13 +4,13 @@ import re
 import time
 
 import click
-from rich.progress import Progress
 
 from gradnic import output
 from gradnic.models.schedule import bounds
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network, simulate
+from gradnic.progress import Progress
 
 from .schedule import chunks_per_shard, make, topology_options
 
@@ -112,13 +112,12 @@ def command(size, codec, issue_order, json_file, **options):
         order=issue_order, wire_ratio=wire_ratio(codec),
     )  # fmt: skip
     n_bytes = parse_bytes(size)
-    console = output.console("-")
     table_order = options.pop("order")
     topology, schedule, seconds = make(order=table_order, **options)
     table = compile_table(schedule)
     check(table, topology)
     begin = time.process_time()
-    with Progress(console=console, transient=True) as bar:
+    with Progress() as bar:
         task = bar.add_task("messages", total=1.0)
         result = simulate(
             table, topology, n_bytes, network, lambda share: bar.update(task, completed=share)

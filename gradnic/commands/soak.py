@@ -3,9 +3,9 @@
 import time
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 
 @click.command(name="soak")
@@ -31,7 +31,7 @@ def command(packets, attacks, seed, json_file):
             raise ValueError(f"{name} must be at least 0, not {count}")
     screen = console(json_file)
     began = time.monotonic()
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         task = progress.add_task("packets", total=packets + 2 * attacks)
         try:
             result = star_soak.soak(

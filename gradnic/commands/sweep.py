@@ -3,9 +3,9 @@
 import sys
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 
 @click.command(name="sweep")
@@ -49,7 +49,7 @@ def command(mode, exponent, prescale, rounding, stride, jobs, adder, json_file):
         if not modes:
             raise ValueError("rounding must be trunc in paper mode, not nearest")
     results = []
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         for name in modes:
             for bound in exponent or sweep.EXPONENTS:
                 task = progress.add_task(f"{name} 2^{bound - 127}", total=None)
@@ -79,7 +79,7 @@ def command(mode, exponent, prescale, rounding, stride, jobs, adder, json_file):
 def _sweep_adder(n_random, jobs, json_file):
     from gradnic.sim.reduction import adder_check
 
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         tasks = {
             "corner": progress.add_task("corner pairs", total=None),
             "random": progress.add_task("random pairs", total=n_random),

@@ -1,9 +1,9 @@
 """``gradnic train``: what a codec costs in accuracy, before anyone builds hardware."""
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio")
 
@@ -52,7 +52,7 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
     options = {codec: settings(codec, seed, **chosen) for codec in codecs or ALL}
     screen = console(json_file)
     results = {}
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         for codec, own in options.items():
             task = progress.add_task(codec, total=epochs)
             results[codec] = train.run(

@@ -3,9 +3,9 @@
 import time
 
 import click
-from rich.progress import Progress
 
 from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
 
 @click.command(name="upsets")
@@ -27,7 +27,7 @@ def command(count, seed, json_file):
 
     screen = console(json_file)
     began = time.monotonic()
-    with Progress(console=console("-"), transient=True) as progress:
+    with Progress() as progress:
         task = progress.add_task("upsets", total=count)
         try:
             result = offload_campaigns.upsets(

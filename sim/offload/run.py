@@ -174,7 +174,7 @@ def cosim(
     spelling, algorithm, gradients, codec="none", *, chunks=None, lanes=4, faults=None, spray=False,
     important=None, pace="off", block=1024, **options,
 ):  # fmt: skip
-    """The run of ``gradnic cosim --link frame``: an `Outcome`, and its summary with the error.
+    """The run of ``gradnic cosim card``: an `Outcome`, and its summary with the error.
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. gradients
     : float32 (n_nodes, n). lanes : floats of a beat, 4, 8 or 16. spray : cards spray their packets

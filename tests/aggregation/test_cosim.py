@@ -144,7 +144,7 @@ def test_the_command(tmp_path, monkeypatch):
         np.save(tmp_path / f"{k}.npy", rng.standard_normal(SIZE).astype(np.float32))
         files += ["--gradients", str(tmp_path / f"{k}.npy")]
     report = tmp_path / "cosim.json"
-    arguments = ["--aggregator", "--workers", N, "--codec", "int32", "--loss", 0.01]
+    arguments = ["star", "--workers", N, "--codec", "int32", "--loss", 0.01]
     arguments += ["--reorder", 64, "--elements", 1000, "--json", report]
     result = CliRunner().invoke(cli.cli, ["cosim", *map(str, arguments), *files])
     assert result.exit_code == 0, result.output
@@ -157,20 +157,23 @@ def test_the_command(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--workers", "0"], "workers must be 1 to 32, not 0"),
-        (["--codec", "zip"], "codec must be thc, int32, switchml, not 'zip'"),
+        (["--workers", "0"], "--workers must be 1 to 32, not 0"),
+        (["--codec", "zip"], "codec must be thc, int32 or switchml, not zip"),
         (["--lanes", "12"], "lanes must be 4, 8, 16 or 32, not 12"),
-        (["--loss", "1"], "loss must be from 0 to below 1, not 1.0"),
+        (["--loss", "1"], "loss must be 0 to below 1, not 1"),
         (["--death", "1-5"], "death must be WORKER:TIME, not '1-5'"),
         (["--gradients", "a.npy"], "must be 4 files, one a node, not 1"),
         (["--codec", "switchml", "--deadline", "5"], "deadline must be 0 for switchml"),
-        (["--block", "100"], "B must be 64, 256, 1024 or 4096, not 100"),
+        (["--block", "100"], "--block must be 64, 256, 1024 or 4096, not 100"),
+        (["--death", "1:5"], "wants --deadline"),
+        (["--death", "4:5", "--deadline", "9"], "must be of worker 0 to 3, not 4"),
+        (["--codec", "int32", "--block", "64"], "--block is for --codec thc"),
     ],
 )
 def test_mistakes_are_errors(arguments, words):
-    result = CliRunner().invoke(cli.cli, ["cosim", "--aggregator", *arguments])
-    assert isinstance(result.exception, ValueError), result.output
-    assert words in str(result.exception)
+    result = CliRunner().invoke(cli.cli, ["cosim", "star", *arguments])
+    assert result.exit_code == 2 or isinstance(result.exception, ValueError), result.output
+    assert words in result.output + str(result.exception)
 
 
 def test_thousands_of_packets_and_attacks(aggregator):

@@ -60,7 +60,18 @@ def test_cosim_leaves_its_frames(tmp_path, monkeypatch):
     from scapy.utils import rdpcap
 
     monkeypatch.setattr(cluster, "build_card", lambda n: cluster.build(IdleCard(n), f"idle{n}"))
-    words = ["cosim", "--nodes", "2", "--lanes", "4", "--iteration", "1", "--elements", "700"]
+    words = [
+        "cosim",
+        "ring",
+        "--nodes",
+        "2",
+        "--lanes",
+        "4",
+        "--iteration",
+        "1",
+        "--elements",
+        "700",
+    ]
     words += ["--pcap", str(tmp_path / "run.pcap"), "--json", str(tmp_path / "j")]
     CliRunner().invoke(cli.cli, words)
     packets = rdpcap(str(tmp_path / "run.pcap"))

@@ -202,7 +202,7 @@ def test_recorded_cycles():
 
 
 def test_ring_takes_what_rtl_takes():
-    """Cycles of `gradnic cosim --topology mesh:2x2 --algorithm ring --lanes 8`, three sizes.
+    """Cycles of `gradnic cosim direct --topology mesh:2x2 --algorithm ring --lanes 8`, three sizes.
 
     Words of 8 floats are written two cycles later than those of 32.
     """

@@ -1,37 +1,52 @@
-"""``gradnic cosim --topology``: cards on flit links run a table, against the golden sums."""
+"""``gradnic cosim direct``: cards on flit links run a table, against the golden sums."""
 
+import click
 import numpy as np
-from rich.progress import Progress
 
+from gradnic import quantities as q
 from gradnic.interface.flit import FLIT_FLOATS
-from gradnic.output import console, table, write_json
+from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
 
-REAL = 16  # most nodes for which gradients are trained on the spot
-CODECS = ("none", "inceptionn", "thc")
+from .cosim_parts import (
+    Machine,
+    codec_options,
+    gradients_of,
+    network_options,
+    only_with,
+    show_verdict,
+    source_options,
+)
 
 
-def run(
-    gradients,
-    *,
-    spelling,
-    algorithm,
-    chunks,
-    codec,
-    exponent,
-    mode,
-    prescale,
-    block,
-    flow,
-    lanes,
-    link_bytes,
-    link_latency,
-    elements,
-    json_file,
-):
-    """One all-reduce by RTL on a topology; prints, writes JSON, exits with 1 if anything differs.
+@click.command(cls=Machine, name="direct")
+@network_options
+@click.option("--flow", type=q.OneOf("message", "packet"), default="message", show_default=True,
+              help="One head per message, or per 256 bytes.")  # fmt: skip
+@click.option("--codec", type=q.OneOf("none", "inceptionn", "thc"), default="none",
+              show_default=True)  # fmt: skip
+@codec_options
+@click.option("--block", type=q.BLOCK, default=1024, show_default=True, help="THC's B.")
+@click.option("--lanes", type=q.OneOf(8, 16, 32),
+              help="Floats per word of memory; default 8 per port, 32 at most.")  # fmt: skip
+@click.option("--link-bytes", type=q.Number(0, 16, "bytes a cycle", above=True), default=16.0,
+              show_default=True, help="Bytes a clock cycle that a link takes.")  # fmt: skip
+@click.option("--link-latency", type=q.LATENCY, default=150, show_default=True, help="Cycles.")
+@source_options
+@json_option
+def command(
+    topology, algorithm, chunks, flow, codec, exponent, mode, prescale, block, lanes, link_bytes,
+    link_latency, iteration, elements, files, json_file,
+):  # fmt: skip
+    """Run a schedule table on cards of RTL with lossless links between them.
 
-    gradients : float32 (n_nodes, n), or a function of the node count that makes them, or None for
-    normal noise. The other arguments are the command's options.
+    Every element of every replica is compared with the golden sum of the same table. More than 32
+    nodes, or more than 235,146 values, get normal noise unless files are given.
+
+    \b
+    Example:
+      gradnic cosim direct --topology mesh:2x2 --lanes 8 --elements 300 --link-latency 20
+      gradnic cosim direct --topology torus:4x4 --algorithm multitree --elements 8192 --json -
     """
     from gradnic.models.schedule import builders as schedules
     from gradnic.models.schedule import checker
@@ -44,30 +59,19 @@ def run(
 
     from .simulate import bound_cycles
 
-    if codec not in CODECS:
-        raise ValueError(f"codec must be one of {', '.join(CODECS)} on flit links, not {codec!r}")
-    if flow not in ("message", "packet"):
-        raise ValueError(f"flow must be message or packet, not {flow!r}")
+    only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
+    only_with(codec == "thc", "--codec thc", "block")
+    spelling = topology
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
     plan = compile_table(schedules.build(topology, algorithm, **options))
     checker.check(plan, topology)
     screen = console(json_file)
-    with Progress(console=console("-"), transient=True) as progress:
-        real = gradients is not None and topology.n_nodes <= REAL
-        if callable(gradients):
-            gradients = gradients(topology.n_nodes) if real else None
-        if gradients is not None and elements and elements > gradients.shape[1]:
-            gradients = None
-        if gradients is None:
-            rng = np.random.default_rng(1)
-            shape = topology.n_nodes, elements or 8192
-            gradients = rng.standard_normal(shape).astype(np.float32)
-            real = False
-        gradients = gradients[:, :elements]
+    with Progress() as progress:
+        gradients, source = gradients_of(topology.n_nodes, files, iteration, elements, progress)
         task = progress.add_task("building the card", total=None)
-        wires = flit_cluster.Wires(latency=link_latency, bytes_per_cycle=link_bytes or 16)
-        cards = {"wires": wires, "n_lanes": lanes, "packets": flow == "packet"}
+        wires = flit_cluster.Wires(latency=link_latency, bytes_per_cycle=link_bytes)
+        cards = {"wires": wires, "n_lanes": lanes or 0, "packets": flow == "packet"}
         if codec == "thc":
             result, _ = flit_thc.run(plan, topology, gradients, block=block, **cards)
         else:
@@ -101,21 +105,19 @@ def run(
         ("mismatches", result.mismatches),
     ]
     screen.print(table(f"{algorithm} on {spelling}, flit links, {flow} flow", ("", ""), rows))
-    if result.first:
-        screen.print(f"first mismatch: {result.first}")
-    screen.print("RTL and golden cluster agree" if result.ok else "RTL and golden cluster DIFFER")
+    show_verdict(screen, result.ok, result.first)
     write_json(
         json_file,
         {
             **result.summary(),
             "topology": spelling,
             "algorithm": algorithm,
-            "link": "flit",
+            "machine": "direct",
             "flow": flow,
             "codec": codec,
             "flits_raw": raw_flits,
             "floats": int(gradients.shape[1]),
-            "gradients": "real" if real else "normal",
+            "gradients": source,
             "model_cycles": model,
             "bound_cycles": bound,
             "bound_two_phase_cycles": two_phase,

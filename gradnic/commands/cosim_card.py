@@ -1,0 +1,129 @@
+"""``gradnic cosim card``: offload cards over lossy Ethernet, in RTL."""
+
+import click
+
+from gradnic import quantities as q
+from gradnic.output import console, json_option, table, write_json
+from gradnic.progress import Progress
+
+from .cosim_parts import (
+    Machine,
+    codec_options,
+    fault_options,
+    gradients_of,
+    network_options,
+    only_with,
+    show_verdict,
+    source_options,
+)
+
+ELEMENTS = 16384  # of a trained gradient, unless told
+
+
+@click.command(cls=Machine, name="card")
+@network_options
+@click.option("--codec", type=q.OneOf("none", "inceptionn", "thc"), default="none",
+              show_default=True)  # fmt: skip
+@codec_options
+@click.option("--block", type=q.BLOCK, default=1024, show_default=True, help="THC's B.")
+@click.option("--lanes", type=q.OneOf(4, 8, 16), default=4, show_default=True,
+              help="Floats a cycle.")  # fmt: skip
+@fault_options
+@click.option("--p", type=q.BELOW_ONE, default=0.0,
+              help="Share of the contributions that may be missing.")  # fmt: skip
+@click.option("--spray", is_flag=True, help="Over 8 paths of different length.")
+@click.option("--important", type=q.SHARE,
+              help="Share of the gradients that is important by size; default: all.")  # fmt: skip
+@click.option("--queue", type=q.Whole(0, 1 << 30, "bytes"), default=0,
+              help="Bytes of a switch's queue; 0: it has no queues.")  # fmt: skip
+@click.option("--mark", type=q.Whole(1, 1 << 30, "bytes"), default=16384, show_default=True,
+              help="Bytes of it that mark or drop what comes.")  # fmt: skip
+@click.option("--pace", type=q.OneOf("off", "ce", "rtt"), default="off", show_default=True,
+              help="What steers the rate.")  # fmt: skip
+@source_options
+@click.option("--pcap", "pcap_file", metavar="FILE",
+              help="Write the frames on the wires as a capture.")  # fmt: skip
+@json_option
+def command(
+    topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, loss, duplicate,
+    delay, reorder, seed, p, spray, important, queue, mark, pace, iteration, elements, files,
+    pcap_file, json_file,
+):  # fmt: skip
+    """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
+
+    Every replica is compared with sums that follow from the table and from what the cards say they
+    gave up. More than 32 nodes, or more than 235,146 values, get normal noise unless files are
+    given.
+
+    \b
+    Example:
+      gradnic cosim card --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
+      gradnic cosim card --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
+    """
+    from gradnic.models.offload.cluster import LinkFaults
+    from gradnic.models.schedule.topology import parse
+    from gradnic.sim.frame import pcap
+    from gradnic.sim.offload import run as offload_run
+
+    only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
+    only_with(codec == "thc", "--codec thc", "block")
+    only_with(queue, "a switch with --queue", "mark")
+    if queue and mark > queue:
+        raise ValueError(f"mark must be 1 to {queue}, the bytes of the queue, not {mark}")
+    faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
+    n_nodes = parse(topology).n_nodes
+    screen = console(json_file)
+    with Progress() as progress:
+        wanted = elements or (None if files else ELEMENTS)
+        gradients, source = gradients_of(n_nodes, files, iteration, wanted, progress)
+        progress.add_task("cards of RTL", total=None)
+        outcome, found = offload_run.cosim(
+            topology,
+            algorithm,
+            gradients,
+            codec,
+            chunks=chunks,
+            lanes=lanes,
+            faults=faults,
+            spray=spray,
+            important=important,
+            pace=pace,
+            queues=(queue, mark) if queue else None,
+            p=p,
+            exponent=exponent,
+            mode=mode,
+            prescale=prescale,
+            block=block,
+        )
+    rows = [
+        ("nodes", outcome.nodes),
+        ("floats of each", gradients.shape[1]),
+        ("cycles", outcome.cycles),
+        ("frames", found["frames"]),
+        ("of them lost", found["frames_lost"]),
+        ("dropped and marked by switches", f"{found['frames_dropped']}, {found['frames_marked']}"),
+        ("packets sent again", found["data_again"]),
+        ("share of contributions missing", f"{outcome.lost:.4f} of at most {p:.4f}"),
+        ("error against the sum, NMSE", f"{found['nmse']:.3g}"),
+        ("mismatches", outcome.mismatches),
+    ]
+    screen.print(table(f"{algorithm} on {topology}, Ethernet, codec {codec}", ("", ""), rows))
+    show_verdict(screen, outcome.ok, outcome.first)
+    if pcap_file:
+        pcap.write_pcap(pcap_file, [(at, frame) for at, *_, frame in outcome.frames])
+    write_json(
+        json_file,
+        {
+            **found,
+            "topology": topology,
+            "algorithm": algorithm,
+            "machine": "card",
+            "codec": codec,
+            "lanes": lanes,
+            "floats": int(gradients.shape[1]),
+            "gradients": source,
+            "p": p,
+        },
+    )
+    if not outcome.ok:
+        raise SystemExit(1)

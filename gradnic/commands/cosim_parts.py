@@ -1,0 +1,154 @@
+"""What the four machines of ``gradnic cosim`` share: refusals, gradients, the verdict."""
+
+import importlib
+
+import click
+import numpy as np
+from click.core import ParameterSource
+
+from gradnic import quantities as q
+from gradnic.arrays import load_floats
+
+MACHINES = {
+    "ring": "in-line cards in a ring, hosts add: INCEPTIONN",
+    "star": "workers around an aggregator in the network: THC, integers, SwitchML",
+    "direct": "cards with a scheduler on lossless links of a direct network",
+    "card": "offload cards over Ethernet that may lose, mark and reorder",
+}
+N_VALUES = 235_146  # of a trained gradient
+REAL = 32  # most nodes for which gradients are trained on the spot
+
+
+def machine_command(name):
+    """The click command of one of `MACHINES`."""
+    return importlib.import_module(f"gradnic.commands.cosim_{name}").command
+
+
+class Machine(click.Command):
+    """Refuses another machine's option by saying whose it is."""
+
+    def parse_args(self, ctx, args):
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            owners = [
+                name
+                for name in MACHINES
+                if name != self.name
+                and any(error.option_name in param.opts for param in machine_command(name).params)
+            ]
+            whose = f"; {q.joined(owners)} has it" if owners else ""
+            raise click.UsageError(
+                f"machine {self.name} has no option {error.option_name}{whose}", ctx
+            ) from None
+
+
+def only_with(holds, what, *names):
+    """UsageError if one of the options `names` is given although `holds` is false."""
+    ctx = click.get_current_context()
+    for name in names:
+        if not holds and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            flag = next(p.opts[0] for p in ctx.command.params if p.name == name)
+            raise click.UsageError(f"{flag} is for {what}", ctx)
+
+
+def codec_options(function):
+    """The settings of INCEPTIONN."""
+    for option in (
+        click.option("--prescale", type=q.PRESCALE, default=0, show_default=True,
+                     help="Power of two, -128..127."),
+        click.option("--mode", type=q.MODE, default="strict", show_default=True),
+        click.option("--exponent", type=q.EXPONENT, default=117, show_default=True,
+                     help="Of the bound, 113..126; 117 is 2^-10."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def network_options(function):
+    """The options that name a network and its table."""
+    for option in (
+        click.option("--chunks", type=q.CHUNKS, help="Chunks per shard."),
+        click.option("--algorithm", default="multitree", show_default=True,
+                     help="As of gradnic schedule."),
+        click.option("--topology", required=True, metavar="NAME:SIZE",
+                     help="As of gradnic schedule, such as torus:4x4."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def fault_options(function):
+    """What links do to frames."""
+    for option in (
+        click.option("--seed", type=q.SEED, default=0, show_default=True, help="Of the faults."),
+        click.option("--reorder", type=q.LINK_TIME, default=0, show_default=True,
+                     help="Up to so much more time, for each frame anew."),
+        click.option("--delay", type=q.LINK_TIME, default=10, show_default=True,
+                     help="Time on a link."),
+        click.option("--duplicate", type=q.BELOW_ONE, default=0.0, help="Share that comes twice."),
+        click.option("--loss", type=q.BELOW_ONE, default=0.0,
+                     help="Share of frames lost on a link."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def source_options(function):
+    """Whose gradients, and how many values of them."""
+    for option in (
+        click.option("--gradients", "files", multiple=True, metavar="FILE",
+                     help="An .npy file a node instead, float32; repeat the option."),
+        click.option("--elements", type=q.ELEMENTS, help="Only so many values of each gradient."),
+        click.option("--iteration", type=q.ITERATION, default=200, show_default=True,
+                     help="Whose gradients to sum."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def load_gradients(files, nodes):
+    """float32 (nodes, n) of `files`, one a worker; ValueError if they do not go together."""
+    if len(files) != nodes:
+        raise ValueError(f"gradients must be {nodes} files, one a node, not {len(files)}")
+    arrays = [load_floats(name).reshape(-1) for name in files]
+    if len({x.size for x in arrays}) != 1:
+        raise ValueError(f"gradients differ in size: {[x.size for x in arrays]}")
+    return np.stack(arrays)
+
+
+def gradients_of(n_nodes, files, iteration, elements, progress):
+    """(float32 (n_nodes, n), what they are): of `files`, else trained, else normal noise.
+
+    Noise is for more than 32 nodes or more values than the trained network has. ValueError if the
+    files do not go together or have fewer than `elements` values.
+    """
+    if files:
+        only_with(False, "trained gradients, not for those of --gradients", "iteration")
+        gradients = load_gradients(files, n_nodes)
+        if elements and elements > gradients.shape[1]:
+            raise ValueError(
+                f"elements must be at most {gradients.shape[1]}, the size of the files, not "
+                f"{elements}"
+            )
+        return np.ascontiguousarray(gradients[:, :elements]), "files"
+    if n_nodes > REAL or (elements or 0) > N_VALUES:
+        noise = np.random.default_rng(1).standard_normal((n_nodes, elements or 8192))
+        return noise.astype(np.float32), "normal"
+    from gradnic.sim.training import network as training
+
+    task = progress.add_task("training", total=iteration)
+    kept, _ = training.train(
+        [iteration],
+        n_workers=n_nodes,
+        loss="sum",
+        on_iteration=lambda i, _: progress.update(task, completed=i),
+    )
+    return np.ascontiguousarray(kept[iteration][:, :elements]), "real"
+
+
+def show_verdict(screen, ok, first):
+    """The first mismatch, if any, and the verdict."""
+    if first:
+        screen.print(f"first mismatch: {first}")
+    screen.print("RTL and golden cluster agree" if ok else "RTL and golden cluster DIFFER")

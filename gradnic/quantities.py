@@ -1,0 +1,183 @@
+"""What options take: one click type a quantity, with its unit and range.
+
+A value that is no number, not finite or out of range is one line, "--lanes must be 4, 8, 16 or 32,
+not 12", and exit status 2, before any work.
+"""
+
+import math
+import re
+
+import click
+
+
+class Wrong(click.BadParameter):
+    """A value that its option does not take; the message names option, limit and value."""
+
+    def format_message(self):
+        names = [name for name in self.param.opts if name.startswith("--")] if self.param else []
+        name = names[0] if names else self.param.make_metavar(self.ctx) if self.param else ""
+        return f"{name} {self.message}".strip()
+
+
+def joined(words):
+    """ "a, b or c" of words."""
+    *most, last = map(str, words)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+class _Quantity(click.ParamType):
+    def fail(self, message, param=None, ctx=None):
+        raise Wrong(message, ctx, param)
+
+    def refuse(self, value, param, ctx):
+        text = value if isinstance(value, str) else repr(value)
+        text = text if len(text) <= 60 else f"{text[:57]}..."
+        self.fail(f"must be {self.takes}, not {text or 'empty'}", param, ctx)
+
+
+class Number(_Quantity):
+    """A finite number from `low` to `high` in `unit`; None: no limit on that side.
+
+    above, below : the limit itself is not taken. whole : integers only.
+    """
+
+    def __init__(self, low=None, high=None, unit="", *, above=False, below=False, whole=False):
+        self.low, self.high, self.above, self.below, self.whole = low, high, above, below, whole
+        self.name = "whole" if whole else "number"
+        show = "{:,}".format if whole else "{:,g}".format
+        one = f"{'above' if above else 'at least'} {show(low)}" if low is not None else ""
+        other = f"{'below' if below else 'at most'} {show(high)}" if high is not None else ""
+        if one and other and not above:
+            range = f"{show(low)} to {'below ' if below else ''}{show(high)}"
+        else:
+            range = " and ".join(filter(None, (one, other))) or f"a {self.name} number"
+        self.takes = f"{range} {unit}".strip()
+
+    def get_metavar(self, param, ctx=None):
+        return self.name.upper()
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, str):
+            form = r"[+-]?[0-9]+" if self.whole else r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?\d+)?"
+            text = value.strip()
+            if len(text) > 400 or not re.fullmatch(form, text, re.ASCII | re.IGNORECASE):
+                self.refuse(value, param, ctx)
+            number = int(text) if self.whole else float(text)
+        else:
+            number = value
+        if not math.isfinite(number) or not self.contains(number):
+            self.refuse(value, param, ctx)
+        return number
+
+    def contains(self, number):
+        """Whether `number` lies in the range."""
+        low = self.low is None or number > self.low or (number == self.low and not self.above)
+        high = self.high is None or number < self.high or (number == self.high and not self.below)
+        return low and high
+
+
+class Whole(Number):
+    """An integer from `low` to `high` in `unit`."""
+
+    def __init__(self, low=None, high=None, unit=""):
+        super().__init__(low, high, unit, whole=True)
+
+
+class OneOf(_Quantity):
+    """One of a few words or numbers, as it is spelled here."""
+
+    name = "choice"
+
+    def __init__(self, *values):
+        self.values = values
+        self.takes = joined(values)
+
+    def get_metavar(self, param, ctx=None):
+        return f"[{'|'.join(map(str, self.values))}]"
+
+    def convert(self, value, param, ctx):
+        for known in self.values:
+            if str(value) == str(known):
+                return known
+        self.refuse(value, param, ctx)
+
+    def shell_complete(self, ctx, param, incomplete):
+        words = map(str, self.values)
+        return [click.shell_completion.CompletionItem(w) for w in words if w.startswith(incomplete)]
+
+
+class Listed(_Quantity):
+    """Values of one quantity with commas between, at least one; a list."""
+
+    name = "list"
+
+    def __init__(self, each):
+        self.each = each
+        self.takes = f"{each.takes}, with commas between"
+
+    def get_metavar(self, param, ctx=None):
+        return f"{self.each.get_metavar(param, ctx)},..."
+
+    def convert(self, value, param, ctx):
+        if not isinstance(value, str):
+            return value
+        return [self.each.convert(part, param, ctx) for part in value.split(",")]
+
+
+class Size(_Quantity):
+    """A number of bytes: ``4096``, ``32KiB``, ``100MB``; bits as ``2Gb`` or ``2Gbit``.
+
+    A capital B is bytes and a small b bits everywhere; K, M, G and T go by 1000, Ki, Mi, Gi and Ti
+    by 1024. low, high : in bytes.
+    """
+
+    name = "size"
+    _FACTORS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+    def __init__(self, low=1, high=1 << 50):
+        self.low, self.high = low, high
+        self.takes = f"{low:,} to {high:,} whole bytes, such as 4096, 32KiB, 100MB or 2Gb (bits)"
+
+    def convert(self, value, param, ctx):
+        if not isinstance(value, str):
+            return value
+        try:
+            n_bytes = parse_size(value)
+        except ValueError:
+            n_bytes = None
+        if n_bytes is None or not self.low <= n_bytes <= self.high:
+            self.refuse(value, param, ctx)
+        return n_bytes
+
+
+def parse_size(text):
+    """Bytes in ``2MiB``, ``100MB``, ``2Gb`` (bits) or ``4096``; ValueError for anything else."""
+    form = r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[0-9]{1,2})?\s*([kKMGT]?)(i?)(B|b|bits?|bytes?|)"
+    found = re.fullmatch(form, text.strip()[:100])
+    if not found or (found[4] and not found[3]):
+        raise ValueError(f"bytes must be a number with B, KiB, MiB, KB or MB, not {text!r}")
+    number = float(found[1] + (found[2] or ""))
+    factor = (1024 if found[4] else 1000) ** Size._FACTORS[found[3].lower()]
+    bits = found[5] in ("b", "bit", "bits")
+    size = number * factor / (8 if bits else 1)
+    if not math.isfinite(size) or size != int(size):
+        raise ValueError(f"bytes must be a whole number, not {text!r}")
+    return int(size)
+
+
+BELOW_ONE = Number(0, 1, below=True)  # shares that would end nothing at 1: loss, missing
+SHARE = Number(0, 1)
+SEED = Whole(0, 2**32 - 1)
+EXPONENT = Whole(113, 126)
+MODE = OneOf("strict", "paper")
+ROUNDING = OneOf("trunc", "nearest")
+PRESCALE = Whole(-128, 127)
+LANES = OneOf(4, 8, 16, 32)
+FRAME_FLOATS = Whole(1, 2104, "floats a frame")
+BLOCK = OneOf(64, 256, 1024, 4096)  # THC's B
+CHUNKS = Whole(1, 65536)
+ELEMENTS = Whole(1, 1 << 24)
+ITERATION = Whole(1, 1_000_000)
+JOBS = Whole(1, 1024)
+LINK_TIME = Whole(0, 1_000_000, "cycles")
+LATENCY = Whole(1, 1_000_000, "cycles")
