@@ -1,8 +1,9 @@
 """Communication hooks for PyTorch's DistributedDataParallel: training with the golden codecs.
 
-``model.register_comm_hook(None, thc_hook(seed=1))`` sums gradients as an aggregator of THC would,
-``inceptionn_hook()`` as in-line cards would around an exact sum. Every value is that of the golden
-models, bit for bit; time is not, since the codecs run in numpy on the processor.
+``model.register_comm_hook(None, thc_hook(seed=1))`` averages gradients by THC,
+``inceptionn_hook(exchange="ring")`` as a ring of in-line cards does. Every sum is that of the
+golden cluster of cards, bit for bit; time is not, since the codecs run on the processor: the
+process group must take tensors there, as Gloo does.
 
 Needs PyTorch, the extra ``train``.
 """
@@ -10,16 +11,86 @@ Needs PyTorch, the extra ``train``.
 import numpy as np
 
 from gradnic.models import inceptionn
+from gradnic.models.schedule import addition
 from gradnic.models.thc import worker as thc
+
+from .process_group import Members, check_exchange, chosen_group
+
+
+def thc_hook(*, seed=0, feedback=True, group=None, exchange="star", **parameters):
+    """A hook that averages gradients by THC: norms by maximum, table values by integer sum.
+
+    seed : int, 0 to 2**32 - 1. feedback : adds what a worker's codes lost of a parameter's gradient
+    to its next one. group : process group, also `register_comm_hook`'s state; None is the default
+    one. exchange : "star", an aggregator; "ring", "tree" or a schedule table, offload cards:
+    integers add up to the same whatever the way, so it does not change a bit. parameters : b, g, p,
+    B, norm, sign_round, fast of `gradnic.models.thc.Worker`.
+
+    Each rank makes its own hook, all alike: the first step compares them and raises ValueError on
+    every rank where they differ. A bucket is a tensor of THC, bucket k the tensor k + 1, its rounds
+    count from 0; the mean is what aggregator or offload cards and `Worker.decode` give for it. The
+    error memory belongs to the parameter, whatever bucket it is in, is finite, and starts at 0.
+    """
+    thc.Worker(1, seed, **parameters)  # complains about parameters now
+    settings = {"hook": "thc", "seed": seed, "feedback": feedback, **parameters}
+    return _hook(_Thc, group, settings | {"exchange": check_exchange(exchange)})
+
+
+def inceptionn_hook(
+    *, exchange="ring", exponent=117, mode="strict", prescale=0, rounding="trunc", group=None
+):
+    """A hook that averages gradients as cards with INCEPTIONN do, coding every hop.
+
+    exchange : how the cards are arranged, N workers.
+        "ring": in-line cards, `gradnic.models.inline.ring`: a value is coded N times.
+        "tree": offload cards that run the double binary tree, one chunk a shard, on ``full:N``.
+        "star": in-line cards round a server that adds in the order of ranks: coded twice.
+        A schedule table (`gradnic.interface.schedule_table.Table`) for N nodes: offload cards.
+    exponent, mode, prescale, rounding : see `gradnic.models.inceptionn`; the bound is absolute, so
+    the scale of the loss matters. group : as of `thc_hook`.
+
+    The mean is the cluster's sum, divided by N in float32; a single worker's gradient stays as it
+    is. Hooks that differ between ranks: as of `thc_hook`.
+    """
+    codec = {"exponent": exponent, "mode": mode, "prescale": prescale, "rounding": rounding}
+    inceptionn.image(np.zeros(1, np.float32), **codec)  # complains about settings now
+    settings = {"hook": "inceptionn", **codec, "exchange": check_exchange(exchange)}
+    return _hook(_Inceptionn, group, settings)
+
+
+def _hook(kind, group, settings):
+    """A function for `register_comm_hook` whose state is made at its first bucket."""
+    states = {}  # one for each process group
+
+    def hook(state, bucket):  # DDP wants a function
+        of = chosen_group(state, group)
+        if of not in states:
+            states[of] = kind(Members(of, settings), settings)
+        return states[of].average(bucket)
+
+    return hook
+
+
+def _floats(bucket):
+    """A bucket's gradients as float32 (n,) on the processor, and what makes a result of them."""
+    import torch
+
+    buffer = bucket.buffer()
+
+    def result(mean):
+        return torch.as_tensor(mean).to(buffer.device, buffer.dtype)
+
+    return buffer.detach().cpu().float().numpy(), result
 
 
 class _Thc:
-    """One worker's THC: its error memory and its count of rounds, per bucket."""
+    """One worker's THC: its error memory by parameter, and its count of rounds by bucket."""
 
-    def __init__(self, group, feedback, seed, parameters):
-        self.group, self.feedback = group, feedback
-        self._seed, self._parameters = seed, parameters
-        self._worker = None
+    def __init__(self, members, settings):
+        own = {"hook", "exchange", "feedback", "seed"}
+        parameters = {name: value for name, value in settings.items() if name not in own}
+        self.members, self.feedback = members, settings["feedback"]
+        self._worker = thc.Worker(members.n, settings["seed"], **parameters)
         self._errors, self._rounds = {}, {}
 
     def average(self, bucket):
@@ -27,83 +98,99 @@ class _Thc:
         import torch
         import torch.distributed as dist
 
-        if self._worker is None:
-            self._worker = thc.Worker(
-                dist.get_world_size(self.group), self._seed, **self._parameters
-            )
-        worker, rank, tensor = self._worker, dist.get_rank(self.group), bucket.index()
-        buffer = bucket.buffer()
-        x = buffer.detach().cpu().numpy().astype(np.float32, copy=False)
-        error = self._errors.get(tensor)
-        if error is not None and error.size == x.size:  # buckets change after the first iteration
-            x = x + error
+        worker, members, tensor = self._worker, self.members, bucket.index() + 1
+        x, result = _floats(bucket)
+        # DDP makes new buckets after the first step, in the order in which gradients came.
+        parameters = bucket.parameters()
+        if self.feedback:
+            with np.errstate(over="ignore", invalid="ignore"):
+                x = x + self._memory(parameters, x.size)
         turn = self._rounds.get(tensor, 0)
         self._rounds[tensor] = turn + 1
 
         # Norms are not negative, so their bits compare as integers.
         norms = torch.from_numpy(worker.norms(x).view(np.int32).copy())
-        dist.all_reduce(norms, op=dist.ReduceOp.MAX, group=self.group)
+        dist.all_reduce(norms, op=dist.ReduceOp.MAX, group=members.group)
         norms = norms.numpy().view(np.uint32)
-        indices = worker.encode(x, norms, round=turn, worker=rank, tensor=tensor)
+        indices = worker.encode(x, norms, round=turn, worker=members.rank, tensor=tensor)
         if self.feedback:
-            self._errors[tensor] = worker.residual(x, indices, norms, tensor=tensor)[: x.size]
-        sums = torch.from_numpy(worker.table[indices].astype(np.int32))
-        work = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=self.group, async_op=True)
+            self._remember(parameters, worker.residual(x, indices, norms, tensor=tensor))
+        sums = torch.from_numpy(worker.values(indices).astype(np.int32))
+        work = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=members.group, async_op=True)
 
         def decoded(future):
             total = future.value()[0].numpy()
-            mean = worker.decode(total, norms, round=turn, tensor=tensor)[: x.size]
-            return torch.from_numpy(mean).to(buffer.device, buffer.dtype)
+            return result(worker.decode(total, norms, round=turn, tensor=tensor)[: x.size])
 
         return work.get_future().then(decoded)
 
+    def _memory(self, parameters, size):
+        """Errors of a bucket's parameters, one behind the other: float32 (size,)."""
+        parts = [
+            self._errors[id(p)][1] if id(p) in self._errors else np.zeros(p.numel(), np.float32)
+            for p in parameters
+        ]
+        return np.concatenate(parts) if parts else np.zeros(size, np.float32)
 
-def thc_hook(*, seed=0, feedback=True, group=None, **parameters):
-    """A hook that averages gradients by THC: norms by maximum, table values by integer sum.
-
-    seed : 32 bits, the same in all workers. feedback : adds what a worker's codes lost to its next
-    gradient of the same bucket. group : process group, None is the default one. parameters : b, g,
-    p, B, norm, sign_round of `gradnic.models.thc.Worker`.
-
-    Each rank makes its own hook, before `register_comm_hook(None, hook)`. The result of a bucket is
-    what `gradnic.sim.training.codecs.Thc` gives for the same rounds, with the bucket's number as
-    tensor.
-    """
-    thc.Worker(1, seed, **parameters)  # complains about parameters now
-    state = _Thc(group, feedback, seed, parameters)
-
-    def hook(_, bucket):  # DDP wants a function
-        return state.average(bucket)
-
-    return hook
+    def _remember(self, parameters, errors):
+        start = 0
+        for p in parameters:  # kept beside its errors: no other parameter can have its id
+            self._errors[id(p)] = p, errors[start : start + p.numel()].copy()
+            start += p.numel()
 
 
-def inceptionn_hook(*, exponent=117, mode="strict", prescale=0, group=None):
-    """A hook that codes what each worker sends, sums exactly, and codes the mean that comes back.
+class _Inceptionn:
+    """One worker's part of a coded all-reduce: it sums its share of the tensor for all."""
 
-    exponent, mode, prescale : see `gradnic.models.inceptionn`; the bound is absolute, so the scale
-    of the loss matters. `register_comm_hook(None, hook)`.
-    """
-    settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
-    inceptionn.image(np.zeros(1, np.float32), **settings)  # complains about settings now
+    def __init__(self, members, settings):
+        self.members, self._exchange = members, settings["exchange"]
+        names = ("exponent", "mode", "prescale", "rounding")
+        self._codec = {name: settings[name] for name in names}
+        self._parts = {}  # by size of the bucket
 
-    def hook(_, bucket):
-        import torch
-        import torch.distributed as dist
+    def average(self, bucket):
+        """Future of a bucket's mean over the workers."""
+        members = self.members
+        x, result = _floats(bucket)
+        if members.n == 1:
+            return _done(result(x))
+        if x.size not in self._parts:
+            self._parts[x.size] = self._order(x.size)
+        contributions = members.shares(x)
+        first = members.rank * contributions.shape[1]
+        share = np.zeros(contributions.shape[1], np.float32)
+        for part in self._parts[x.size]:
+            here = slice(max(part.start - first, 0), min(part.stop - first, share.size))
+            if here.start < here.stop:
+                own = contributions[:, here]
+                share[here] = addition.summed(part.additions, part.root, own, image=self._image)
+        n = np.float32(members.n)
+        return members.whole(share / n, x.size).then(lambda future: result(future.value()))
 
-        buffer = bucket.buffer()
-        n = dist.get_world_size(group)
+    def _image(self, values):
+        return inceptionn.image(values, **self._codec)
 
-        def image(values):
-            return inceptionn.image(values.detach().cpu().numpy(), **settings)
+    def _order(self, size):
+        """Parts of a bucket of `size` values."""
+        n, exchange = self.members.n, self._exchange
+        if exchange in ("ring", "star"):
+            return {"ring": addition.ring, "star": addition.star}[exchange](n, size)
+        return addition.of_table(_double_tree(n) if exchange == "tree" else exchange, size)
 
-        coded = torch.from_numpy(image(buffer.float()))
-        work = dist.all_reduce(coded, op=dist.ReduceOp.SUM, group=group, async_op=True)
 
-        def mean(future):
-            total = torch.from_numpy(image(future.value()[0])) / n
-            return total.to(buffer.device, buffer.dtype)
+def _double_tree(n):
+    """Table of the double binary tree on n nodes, each linked to each."""
+    from gradnic.models.schedule.builders import build
+    from gradnic.models.schedule.builders.rows import compile_table
+    from gradnic.models.schedule.topology import parse
 
-        return work.get_future().then(mean)
+    return compile_table(build(parse(f"full:{n}"), "dbtree"))
 
-    return hook
+
+def _done(value):
+    """A future that has its value."""
+    import torch
+
+    future = torch.futures.Future()
+    future.set_result(value)
+    return future

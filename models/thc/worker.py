@@ -49,9 +49,12 @@ def pack(values, width):
         return values.astype(np.uint8).tobytes()
     if width == 16:
         return values.astype(">u2").tobytes()
-    if width == 4 and values.size % 2 == 0:
-        pairs = values.astype(np.uint8).reshape(-1, 2)
-        return (pairs[:, 0] << 4 | pairs[:, 1]).tobytes()
+    if width == 4:
+        nibbles = values.astype(np.uint8)
+        packed = np.zeros(-(-nibbles.size // 2), np.uint8)
+        np.left_shift(nibbles[::2], 4, out=packed)
+        packed[: nibbles.size // 2] |= nibbles[1::2]
+        return packed.tobytes()
     shifts = np.arange(width - 1, -1, -1)
     bits = (values.astype(np.uint16)[:, None] >> shifts & 1).astype(np.uint8)
     return np.packbits(bits).tobytes()
@@ -73,9 +76,18 @@ def unpack(data, width, count):
         return raw.copy()
     if width == 16:
         return raw.view(">u2").astype(np.uint16)
+    if width == 4:
+        nibbles = np.empty((raw.size, 2), np.uint8)
+        np.right_shift(raw, 4, out=nibbles[:, 0])
+        np.bitwise_and(raw, 15, out=nibbles[:, 1])
+        return nibbles.reshape(-1)[:count]
+    dtype = np.uint8 if width <= 8 else np.uint16
     bits = np.unpackbits(raw, count=count * width).reshape(count, width)
-    weights = 1 << np.arange(width - 1, -1, -1)
-    return (bits @ weights).astype(np.uint8 if width <= 8 else np.uint16)
+    values = np.zeros(count, dtype)
+    for column in bits.T:  # most significant first
+        values <<= 1
+        values |= column
+    return values
 
 
 def hadamard(x):
@@ -113,7 +125,7 @@ class Worker:
     n : int
         Workers whose table values are summed, at least 1; n * g must fit the accumulator.
     seed : int
-        Shared by all workers, 32 bits.
+        Shared by all workers, 0 to 2**32 - 1.
     b : int
         Bits of an index, 1 to 8.
     g : int
@@ -125,7 +137,7 @@ class Worker:
     norm : str
         ``block``: one norm for each block; ``tensor``: one for the whole tensor, as in the paper.
     sign_round : int
-        Round that seeds the sign diagonal; 0 keeps one diagonal for all rounds.
+        Round that seeds the sign diagonal, 0 to 2**32 - 1; 0 keeps one diagonal for all rounds.
     fast : bool
         True takes the compiled path, which needs numba, False numpy; None, the default, the
         compiled one where numba is installed. Both give the same bits.
@@ -136,6 +148,9 @@ class Worker:
     def __init__(self, n, seed, b=4, g=30, p=1 / 32, B=1024, norm="block", sign_round=0, fast=None):
         if n < 1:
             raise ValueError(f"n must be at least 1, not {n!r}")
+        for name, value in (("seed", seed), ("sign_round", sign_round)):
+            if not isinstance(value, int | np.integer) or not 0 <= value < 1 << 32:
+                raise ValueError(f"{name} must be an integer of 0 to 4294967295, not {value!r}")
         if B not in BLOCKS:
             raise ValueError(f"B must be 64, 256, 1024 or 4096, not {B!r}")
         if norm not in ("block", "tensor"):
@@ -146,6 +161,7 @@ class Worker:
         self.n, self.seed, self.b, self.g, self.p, self.B = n, seed, b, g, p, B
         self.norm, self.sign_round = norm, sign_round
         self.table = np.array(solve_table(b, g, p))
+        self._values = self.table.astype(np.uint8)  # g is at most 255
         self.h = (B.bit_length() - 1) // 2
         self.t_fixed = round(clip_point(p) * 2**F)
         self.unit = round(g * 2**24 / (2 * self.t_fixed))
@@ -153,6 +169,13 @@ class Worker:
         gap = np.append(np.diff(self.table), 0)[lower]
         # one row a table unit: lower index, its value in 1/256 table units, gap to the next value
         self._cells = np.stack([lower, 256 * self.table[lower], gap], axis=1).astype(np.int32)
+
+    def values(self, indices):
+        """Table values of `indices`, uint8 in their shape: what an aggregator adds, in wider sums.
+
+        Unit: one table unit.
+        """
+        return np.take(self._values, indices)
 
     def blocks(self, x):
         """x of any shape as float32 (n_blocks, B), padded with +0."""
@@ -172,8 +195,10 @@ class Worker:
         """
         rows = self.blocks(x)
         if self.norm == "tensor":
-            norm = np.float32(np.sqrt(np.square(rows, dtype=np.float64).sum()))
-            return np.array([norm], np.float32).view(np.uint32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                norm = np.float32(np.sqrt(np.square(rows, dtype=np.float64).sum()))
+            bits = np.array([norm], np.float32).view(np.uint32)
+            return bits if np.isfinite(norm) else np.array([INFINITE], np.uint32)
         if self._compiled:
             return self._compiled.norms(rows.view(np.uint32))
         return np.concatenate([self._block_norms(rows[part]) for part in self._batches(len(rows))])
@@ -295,11 +320,16 @@ class Worker:
     def residual(self, x, indices, norms, *, tensor=0):
         """What this worker's own indices lost of x: the error to feed back into the next round.
 
-        Returns float32, the padded length; THC's error feedback e = x - decoded own indices.
+        Returns float32, the padded length; THC's error feedback e = x - decoded own indices. Always
+        finite: +0 throughout a block whose agreed norm is not finite, so that an overflow, which
+        loss scaling makes on purpose and then skips, is not heard of again; and +0 for a value
+        whose difference overflows.
         """
-        own = self._restore(self.table[indices], norms, 1, tensor)
-        with np.errstate(invalid="ignore"):
-            return self.blocks(x).reshape(-1) - own
+        own = self._restore(self.values(indices), norms, 1, tensor)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = self.blocks(x).reshape(-1) - own
+        error[~np.isfinite(error)] = 0
+        return error
 
     def _restore(self, sums, norms, n, tensor):
         sums = np.asarray(sums)

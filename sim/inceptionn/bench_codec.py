@@ -83,7 +83,7 @@ def _thc(worker):
         n_blocks = -(-n // worker.B)
         norms = np.frombuffer(coded, np.uint32, n_blocks)
         indices = thc.unpack(coded[norms.nbytes :], worker.b, n_blocks * worker.B)
-        return worker.decode(worker.table[indices], norms, round=0)[:n]
+        return worker.decode(worker.values(indices), norms, round=0)[:n]
 
     return compress, decompress
 

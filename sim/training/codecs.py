@@ -100,13 +100,16 @@ class Thc(Exchange):
     """THC through an aggregator: indices up, table sums down; error feedback in the host's memory.
 
     b, g, p, B, norm : see `gradnic.models.thc.Worker`. feedback : each worker adds to its gradient
-        what its own codes lost of the one before. loss counts packets of 1024 values.
+        what its own codes lost of the one before. loss counts packets of 1024 values. tensor :
+        number that seeds the dice.
     """
 
     packet = CHUNK
 
-    def __init__(self, n_workers, *, feedback=True, seed=0, loss=0.0, rescale=False, **parameters):
+    def __init__(self, n_workers, *, feedback=True, seed=0, loss=0.0, rescale=False, tensor=0,
+                 **parameters):  # fmt: skip
         super().__init__(n_workers, loss=loss, rescale=rescale, seed=seed)
+        self.tensor = tensor
         self.worker = thc.Worker(n_workers, seed, **parameters)
         if n_workers * self.worker.g >= 1 << SUM_BITS[-1]:
             raise ValueError(f"workers * g must be below 65536, not {n_workers * self.worker.g}")
@@ -116,24 +119,27 @@ class Thc(Exchange):
 
     def __call__(self, gradients):
         worker, n_values = self.worker, gradients.shape[1]
-        x = gradients if self.errors is None else gradients + self.errors
+        at = {"round": self.round, "tensor": self.tensor}
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = gradients if self.errors is None else gradients + self.errors
         norms = np.maximum.reduce([worker.norms(row) for row in x])
-        indices = [
-            worker.encode(row, norms, round=self.round, worker=rank) for rank, row in enumerate(x)
-        ]
+        indices = [worker.encode(row, norms, worker=rank, **at) for rank, row in enumerate(x)]
         if self.feedback:
-            lost = [worker.residual(row, own, norms) for row, own in zip(x, indices, strict=True)]
+            lost = [
+                worker.residual(row, own, norms, tensor=self.tensor)
+                for row, own in zip(x, indices, strict=True)
+            ]
             self.errors = np.stack(lost)[:, :n_values]
         values = np.stack([worker.table[own] for own in indices])
         self._count(n_values, values.shape[1], norms.size)
         if not self.loss:
-            total = worker.decode(values.sum(axis=0), norms, round=self.round)
+            total = worker.decode(values.sum(axis=0), norms, **at)
             self.round += 1
             return total[:n_values] * np.float32(self.n_workers)
         arrived = self.arrivals(values.shape[1])
         # The root fills in g / 2, an exact zero, for what is missing.
         fill = (~arrived).sum(axis=0) * worker.g // 2
-        total = worker.decode((values * arrived).sum(axis=0) + fill, norms, round=self.round)
+        total = worker.decode((values * arrived).sum(axis=0) + fill, norms, **at)
         self.round += 1
         scale = np.float32(self.n_workers) * self.factors(arrived)
         return (total * scale)[:n_values]

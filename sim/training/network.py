@@ -43,11 +43,13 @@ class Network:
 
     layers : widths from input to output.
     seed : of the initial weights, normal, deviation 1 / sqrt(n_in); biases start at 0.
+    skipped : attribute, iterations so far whose update was not finite and was left out.
     """
 
     def __init__(self, layers=LAYERS, *, seed=0):
         rng = np.random.default_rng(seed)
         self.layers = tuple(layers)
+        self.skipped = 0
         parts = []
         for n_in, n_out in zip(layers, layers[1:], strict=False):
             parts.append(rng.standard_normal(n_in * n_out) / np.sqrt(n_in))
@@ -143,9 +145,14 @@ def train(
         gradients = np.stack([g for g, _ in results])
         if i in iterations:
             kept[i] = gradients
-        total = exchange(gradients) if exchange else gradients.sum(axis=0)
-        velocity = np.float32(momentum) * velocity + scale * total
-        network.parameters -= np.float32(rate) * velocity
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = exchange(gradients) if exchange else gradients.sum(axis=0)
+            update = np.float32(momentum) * velocity + scale * total
+            moved = network.parameters - np.float32(rate) * update
+        if np.isfinite(update).all() and np.isfinite(moved).all():
+            velocity, network.parameters = update, moved
+        else:  # as loss scaling does: nothing that is not finite enters weights or momentum
+            network.skipped += 1
         losses.append(float(np.mean([value for _, value in results])))
         if on_iteration:
             on_iteration(i, losses[-1])

@@ -18,8 +18,10 @@ class Epoch:
     loss : float, mean cross-entropy of the images trained on.
     accuracy : float, share of the 1,000 test images labelled right.
     nmse : float, squared error of the workers' mean over the mean squared norm of a gradient, mean
-        over the epoch; THC's error feedback makes it larger than the codec's own.
+        over the iterations of the epoch whose sum is finite, NaN where none is; THC's error
+        feedback makes it larger than the codec's own.
     wire_ratio : float, bytes on all links with FP32 over those with the codec, so far.
+    skipped : int, iterations of the epoch whose update was not finite: weights and momentum stayed.
     """
 
     epoch: int
@@ -27,6 +29,7 @@ class Epoch:
     accuracy: float
     nmse: float
     wire_ratio: float
+    skipped: int
 
 
 def run(
@@ -59,9 +62,12 @@ def run(
 
     def watched(gradients):
         total = exchange(gradients)
-        error = total / n_workers - gradients.mean(axis=0)
-        size = np.square(gradients, dtype=np.float64).sum(axis=1).mean()
-        errors.append(float(np.square(error, dtype=np.float64).sum() / size))
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            error = total / n_workers - gradients.mean(axis=0)
+            size = np.square(gradients, dtype=np.float64).sum(axis=1).mean()
+            share = float(np.square(error, dtype=np.float64).sum() / size)
+        if np.isfinite(share):
+            errors.append(share)
         return total
 
     def finished(network, mean_loss):
@@ -69,8 +75,9 @@ def run(
             epoch=len(rows) + 1,
             loss=mean_loss,
             accuracy=network.accuracy(*test),
-            nmse=float(np.mean(errors)),
+            nmse=float(np.mean(errors)) if errors else float("nan"),
             wire_ratio=exchange.raw_bytes / exchange.wire_bytes,
+            skipped=network.skipped - sum(row.skipped for row in rows),
         )
         errors.clear()
         rows.append(row)
@@ -93,5 +100,8 @@ def run(
 
 
 def as_json(rows):
-    """Epochs as plain dictionaries."""
-    return [asdict(row) for row in rows]
+    """Epochs as plain dictionaries; what is not finite as None, which JSON has."""
+    return [
+        {name: value if np.isfinite(value) else None for name, value in asdict(row).items()}
+        for row in rows
+    ]

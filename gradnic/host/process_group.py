@@ -1,0 +1,129 @@
+"""What the communication hooks ask of PyTorch's process groups. Tensors are on the processor."""
+
+import hashlib
+
+import numpy as np
+
+from gradnic.interface.schedule_table import to_json
+
+EXCHANGES = ("ring", "tree", "star")
+
+
+def check_exchange(exchange):
+    """`exchange` if it is a name of `EXCHANGES` or a schedule table, else ValueError."""
+    if not hasattr(exchange, "peers") and exchange not in EXCHANGES:
+        raise ValueError(
+            f"exchange must be {', '.join(EXCHANGES)} or a schedule table, not {exchange!r}"
+        )
+    return exchange
+
+
+class Members:
+    """One rank's view of a hook's process group, alike on all ranks or an error on all ranks.
+
+    group : process group, None is the default one. settings : {name: value} that must be alike;
+    compared once, here: a collective call.
+
+    Attributes
+    ----------
+    n, rank : ints, ranks of the group and this one's place among them.
+
+    ValueError on every rank where a setting differs, naming it and who has what; where this
+    process is no member; or where a schedule table is for another number of nodes.
+    """
+
+    def __init__(self, group, settings):
+        import torch.distributed as dist
+
+        self.group, self.n, self.rank = group, dist.get_world_size(group), dist.get_rank(group)
+        if self.rank < 0:
+            raise ValueError("this process is no member of the hook's process group")
+        mine = {name: _told(value) for name, value in settings.items()}
+        told = [None] * self.n
+        dist.all_gather_object(told, mine, group=group)
+        names = sorted({name for one in told for name in one})
+        differing = [name for name in names if len({one.get(name) for one in told}) > 1]
+        if differing:
+            raise ValueError(
+                f"ranks differ in the hook's {_differences(differing, told)}; "
+                "every rank must make its hook alike"
+            )
+        table = settings.get("exchange")
+        if getattr(table, "n_nodes", self.n) != self.n:
+            raise ValueError(
+                f"the schedule table is for {table.n_nodes} nodes, the process group has {self.n}"
+            )
+
+    def shares(self, values):
+        """All ranks' values of this rank's share of a tensor: float32 (n, length).
+
+        values : float32 (n_elems,). The share is elements rank * length and up, `length` the nth
+        part of the tensor rounded up; zeros behind its end.
+        """
+        import torch
+        import torch.distributed as dist
+
+        length = -(-values.size // self.n)
+        sent = np.zeros((self.n, length), np.float32)
+        sent.reshape(-1)[: values.size] = values
+        received = torch.empty(self.n, length)
+        dist.all_to_all_single(received, torch.from_numpy(sent), group=self.group)
+        return received.numpy()
+
+    def whole(self, share, n_elems):
+        """The tensor out of all ranks' shares: a future of a torch tensor, float32 (n_elems,)."""
+        import torch
+        import torch.distributed as dist
+
+        result = torch.empty(self.n * share.size)
+        work = dist.all_gather(
+            list(result.split(share.size)), torch.from_numpy(share), group=self.group, async_op=True
+        )
+        return work.get_future().then(lambda _: result[:n_elems])
+
+
+def chosen_group(state, group):
+    """The process group that a hook works in: `state` of `register_comm_hook`, or `group`.
+
+    None is the default one. TypeError where `state` is something else, ValueError where both are
+    given and differ.
+    """
+    import torch.distributed as dist
+
+    if state is None:
+        return group
+    if not isinstance(state, dist.ProcessGroup):
+        raise TypeError(
+            "register_comm_hook's state must be None or the process group of the hook, "
+            f"not {type(state).__name__}"
+        )
+    if group is not None and group is not state:
+        raise ValueError("the hook's group and register_comm_hook's state are different groups")
+    return state
+
+
+def _told(value):
+    """A setting as text that is alike where the setting is, whatever the process."""
+    if hasattr(value, "peers"):
+        return f"table {value.name}, {_hash(to_json(value))}"
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def _hash(text):
+    """First 12 digits of a text's SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _differences(names, told):
+    """``seed: 5 (rank 0), 6 (ranks 1, 2)`` of every name, joined by semicolons."""
+    parts = []
+    for name in names:
+        ranks = {}
+        for rank, one in enumerate(told):
+            ranks.setdefault(one.get(name, "none"), []).append(rank)
+        values = (
+            f"{value} (rank{'s' if len(who) > 1 else ''} {', '.join(map(str, who))})"
+            for value, who in ranks.items()
+        )
+        parts.append(f"{name}: {', '.join(values)}")
+    return "; ".join(parts)
