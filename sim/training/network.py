@@ -98,6 +98,7 @@ class Network:
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")
+@np.errstate(over="ignore", invalid="ignore")  # where a rate diverges, `skipped` tells
 def train(
     iterations,
     *,
@@ -145,10 +146,9 @@ def train(
         gradients = np.stack([g for g, _ in results])
         if i in iterations:
             kept[i] = gradients
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = exchange(gradients) if exchange else gradients.sum(axis=0)
-            update = np.float32(momentum) * velocity + scale * total
-            moved = network.parameters - np.float32(rate) * update
+        total = exchange(gradients) if exchange else gradients.sum(axis=0)
+        update = np.float32(momentum) * velocity + scale * total
+        moved = network.parameters - np.float32(rate) * update
         if np.isfinite(update).all() and np.isfinite(moved).all():
             velocity, network.parameters = update, moved
         else:  # as loss scaling does: nothing that is not finite enters weights or momentum

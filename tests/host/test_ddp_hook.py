@@ -156,7 +156,7 @@ def worker(rank, folder):
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What each rank saw, {case: result}, in one run of four processes."""
-    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'gradnic[train]'")
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[train]'")
     import torch.multiprocessing as processes
 
     folder = tmp_path_factory.mktemp("ranks")

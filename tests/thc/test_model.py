@@ -224,10 +224,44 @@ def test_error_feedback_loses_nothing_over_rounds():
     assert errors[True] < errors[False] / 5
 
 
+@pytest.mark.parametrize("norm", ["block", "tensor"])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, np.float32(-np.nan), 3e38], ids=str)
+def test_what_is_not_finite_is_not_remembered(norm, bad):
+    """Worker 1 overflows in one block: nobody remembers anything of it, and all else as ever."""
+    worker, x = thc.Worker(2, 4, norm=norm), np.random.default_rng(8).standard_normal((2, 4096))
+    x = x.astype(np.float32)
+    x[1, 1500:1503] = bad  # three of 3e38 have a norm beyond float32
+    norms = np.maximum(*(worker.norms(row) for row in x))
+    hit = norms == thc.INFINITE
+    assert list(hit) == ([True] if norm == "tensor" else [False, True, False, False])
+    for rank, row in enumerate(x):
+        indices = worker.encode(row, norms, round=0, worker=rank)
+        error = worker.residual(row, indices, norms)
+        alone = thc.Worker(1, 4, norm=norm).decode(worker.table[indices], norms, round=0)
+        wanted = np.where(np.isfinite(alone), row, 0) - np.where(np.isfinite(alone), alone, 0)
+        np.testing.assert_array_equal(error.view("u4"), wanted.view("u4"))
+
+
+def test_a_code_that_overflows_is_not_remembered():
+    x = np.zeros(1024, np.float32)
+    x[5] = 3.39e38  # its norm is finite; what its codes stand for is beyond float32 now and then
+    over = 0
+    for seed in range(20):
+        worker = thc.Worker(1, seed)
+        norms = worker.norms(x)
+        indices = worker.encode(x, norms, round=0, worker=0)
+        own = worker.decode(worker.table[indices], norms, round=0)
+        over += not np.isfinite(own).all()
+        error = worker.residual(x, indices, norms)
+        finite = np.isfinite(own)
+        np.testing.assert_array_equal(error, np.where(finite, x - np.where(finite, own, 0), 0))
+    assert over
+
+
 @pytest.mark.parametrize("width", range(1, 17))
 def test_pack_round_trip(width):
     rng = np.random.default_rng(width)
-    for count in (0, 1, 7, 8, 1024):
+    for count in (0, 1, 2, 7, 8, 1023, 1024):
         values = rng.integers(0, 2**width, count)
         data = thc.pack(values, width)
         assert len(data) == -(-count * width // 8)
@@ -267,6 +301,10 @@ def test_without_numba_numpy_is_the_default_and_fast_an_error(monkeypatch):
     ("call", "message"),
     [
         (lambda: thc.Worker(0, 0), "n must be at least 1, not 0"),
+        (lambda: thc.Worker(1, -1), "seed must be an integer of 0 to 4294967295, not -1"),
+        (lambda: thc.Worker(1, 1 << 32), "seed must be an integer of 0 to 4294967295, not 429496"),
+        (lambda: thc.Worker(1, 1.0), "seed must be an integer of 0 to 4294967295, not 1.0"),
+        (lambda: thc.Worker(1, 0, sign_round=1 << 32), "sign_round must be an integer of 0 to 42"),
         (lambda: thc.Worker(1, 0, B=512), "B must be 64, 256, 1024 or 4096, not 512"),
         (lambda: thc.Worker(1, 0, norm="row"), "norm must be 'block' or 'tensor', not 'row'"),
         (lambda: thc.solve_table(9, 255, 0.1), "b must be 1 to 8, not 9"),

@@ -10,6 +10,7 @@ from gradnic.models.inceptionn.measure import frame_bytes
 from gradnic.models.inline.ring import Cards, Framing, ring_allreduce
 from gradnic.models.thc.worker import Worker
 from gradnic.sim.training import codecs as train_codecs
+from gradnic.sim.training import network as training
 from gradnic.sim.training import run as train
 
 from gradnic import cli
@@ -107,9 +108,49 @@ def test_a_short_training(tmp_path):
     assert 1.5 < rows["inceptionn"]["wire_ratio"] < rows["thc"]["wire_ratio"] < 5.2
 
 
+@pytest.mark.parametrize("codec", train_codecs.CODECS)
+def test_an_overflow_is_skipped_and_forgotten(codec):
+    """One Inf in iteration 2, as loss scaling makes: that one is left out, and training goes on."""
+    exchange, seen = train_codecs.make(codec, 2, {}), []
+
+    def overflows(gradients):
+        if len(seen) == 1:
+            gradients = gradients.copy()
+            gradients[1, 7] = np.inf
+        seen.append(exchange(gradients))
+        return seen[-1]
+
+    _, network = training.train([4], n_workers=2, loss="sum", exchange=overflows)
+    assert [bool(np.isfinite(total).all()) for total in seen] == [True, False, True, True]
+    assert network.skipped == 1
+    assert np.isfinite(network.parameters).all()
+
+
+def test_a_rate_that_diverges_says_so(tmp_path):
+    words = [
+        "--codec",
+        "none",
+        "--rate",
+        "1e30",
+        "--epochs",
+        "1",
+        "--workers",
+        "2",
+        "--batch",
+        "200",
+    ]
+    run = CliRunner().invoke(cli.cli, ["train", *words, "--json", str(tmp_path / "j")])
+    assert run.exit_code == 0, run.output
+    (row,) = json.loads((tmp_path / "j").read_text())["runs"][0]["epochs"]
+    assert row["skipped"] == 9  # of 10: after the first no sum is finite
+    assert row["loss"] is None
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--seed", "4294967296"], "4294967296 is not in the range 0<=x<=4294967295"),
+        (["--drop", "0.02"], "--drop goes with none and thc, and inceptionn is among the codecs"),
         (["--codec", "zip"], "codec must be one of none, inceptionn, thc, not 'zip'"),
         (["--codec", "none", "--drop", "1"], "loss must be 0 up to 1, not 1.0"),
         (["--codec", "inceptionn", "--drop", "0.1"], "--drop goes with none and thc"),
