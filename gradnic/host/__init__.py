@@ -1,5 +1,5 @@
 """The host's side: drivers, DDP hooks, dissector."""
 
-from .driver import Driver, InlineDriver, MemoryDriver, OffloadDriver
+from .driver import CardGone, Driver, InlineDriver, MemoryDriver, OffloadDriver
 
-__all__ = ["Driver", "InlineDriver", "MemoryDriver", "OffloadDriver"]
+__all__ = ["CardGone", "Driver", "InlineDriver", "MemoryDriver", "OffloadDriver"]

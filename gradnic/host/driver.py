@@ -16,8 +16,18 @@ from gradnic.interface.register_map import WORD_BYTES
 WORD = (1 << 32) - 1
 
 
+class CardGone(ConnectionError):
+    """Reads give all ones: the link is down, the card lost its power or is being reprogrammed.
+
+    What a bus answers where nothing does. Reserved bits of a register read 0, so all ones is no
+    register's word; where a word has none (counters), a register that has some is asked, too.
+    """
+
+
 class Driver:
     """Reads and writes the registers of one map.
+
+    Every call that reads raises `CardGone` where no card answers.
 
     Parameters
     ----------
@@ -49,9 +59,36 @@ class Driver:
         register = self._register(name)
         at = self.base + register.offset
         word = self._read(at) & WORD
+        if word == WORD:
+            self._doubt(register)
         if register.n_words == 2:  # reading the low word held the high one
             word |= (self._read(at + WORD_BYTES) & WORD) << 32
         return word
+
+    @cached_property
+    def _witness(self):
+        """Offset and name of a word that cannot be all ones: reserved bits and words read 0."""
+        for register in self.map:
+            if register.n_reserved:
+                return register.offset, register.name
+        return self.map.n_bytes, "the word behind the last one"
+
+    def check(self):
+        """Raise `CardGone` unless a card answers."""
+        offset, name = self._witness
+        if self._read(self.base + offset) & WORD == WORD:
+            raise CardGone(
+                f"the card is gone: {name} of {self.map.name} at {self.base:#x} reads {WORD:#010x}"
+            )
+
+    def _doubt(self, register):
+        """A word that reads all ones: is it one?"""
+        if register.n_reserved:
+            raise CardGone(
+                f"the card is gone: {register.name} of {self.map.name} at {self.base:#x} reads "
+                f"{WORD:#010x}"
+            )
+        self.check()
 
     def write(self, name, word):
         """Write a whole word. ValueError if the register takes none, or the word does not fit."""
@@ -135,13 +172,17 @@ class InlineDriver(Driver):
         super().__init__(inline.REGISTERS, read, write, **options)
 
     def configure(self, settings):
-        """Write all of an `InlineSettings`; the mode goes on last and off first."""
+        """Write all of an `InlineSettings`; the mode goes on last and off first.
+
+        `CardGone` if no card has taken them.
+        """
         words = settings.words()
         self.write("control", 0)
         for name, word in words.items():
             if name != "control":
                 self.write(name, word)
         self.write("control", words["control"])
+        self.check()
 
     def settings(self):
         """The `InlineSettings` that the card works by."""
@@ -195,11 +236,14 @@ class MemoryDriver(Driver):
         for k, at in enumerate(self._shown(places)):
             word = int.from_bytes(octets[WORD_BYTES * k : WORD_BYTES * (k + 1)], "little")
             self._write(at, word)
+        self.check()
 
     def load(self, memory, address, n_bytes):
         """Read bytes, whole words; errors as of `store`."""
         places = self._places(memory, address, n_bytes)
         words = [self._read(at) & WORD for at in self._shown(places)]
+        if WORD in words:
+            self.check()
         return b"".join(word.to_bytes(WORD_BYTES, "little") for word in words)
 
     def _places(self, memory, address, n_bytes):
@@ -227,7 +271,7 @@ class MemoryDriver(Driver):
             page, within = divmod(place, window.n_bytes)
             if page != shown:
                 self.set("page", number=page)
-                self.wait("page", number=page)  # a read may overtake a write that is under way
+                self.wait("page", number=page)  # as long as the write is under way
                 shown = page
             yield self.base + window.offset + within
 

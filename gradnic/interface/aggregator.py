@@ -147,10 +147,14 @@ REGISTERS = RegisterMap(
             0x44,
             "forgets what a job's slots hold",
             ("job", 0, 4, "place of the job"),
-            ("write", 31, 1, "a 1 after a 0 begins"),
+            ("write", 31, 1, "a 1 after a 0 begins, once jobs before it are forgotten"),
         ),
         Register(
-            "status", 0x48, "ro", "state", (BitField("busy", 0, 1, "slots are being cleared"),)
+            "status",
+            0x48,
+            "ro",
+            "state",
+            (BitField("busy", 0, 1, "slots are being cleared, or are to be"),),
         ),
         *(
             Register(name, FIRST_COUNTER + 4 * k, "counter", doc, step_width=STEP_WIDTH)

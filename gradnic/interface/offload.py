@@ -99,9 +99,9 @@ REGISTERS = RegisterMap(
     (
         _register(
             "control", 0x000, "what is to happen; start and abort act when they rise",
-            ("armed", 1, "packets of the round are taken; falls after the round"),
+            ("armed", 1, "packets of the round are taken, once clearing is 0"),
             ("clear", 1, "when it rises: forget the packets of the last round"),
-            ("start", 1, "the schedule begins, once clearing is 0 and armed 1"),
+            ("start", 1, "when it rises: the schedule begins, once clearing is 0"),
             ("abort", 1, "the schedule ends"),
         ),
         _register(

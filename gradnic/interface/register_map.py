@@ -117,6 +117,11 @@ class Register:
         return self.width // WORD_BITS
 
     @property
+    def n_reserved(self):
+        """Bits that are in no field and read 0; 0 for counters, which have none."""
+        return 0 if self.access == "counter" else WORD_BITS - sum(f.width for f in self.fields)
+
+    @property
     def reset(self):
         """Word read after reset, for access rw; the others start from 0 or follow the circuit."""
         return sum(field.reset << field.lsb & field.mask for field in self.fields)

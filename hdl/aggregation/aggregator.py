@@ -1,6 +1,6 @@
 """The aggregator: a bump in the wire for each worker, around one aggregation unit."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -158,17 +158,30 @@ class Aggregator(wiring.Component):
             unit.write_en.eq(bank.level.write),
             unit.write_addr.eq(bank.level.address),
             unit.write_data.eq(bank.level.data),
-            unit.clear_job.eq(bank.clear.job),
-            unit.clear.eq(self._rises(m, bank.clear.write, "clear")),
-            bank.status.busy.eq(unit.busy),
             framer.sender.eq(sender),
         ]
         m.d.sync += [
             self.hears.eq(merge.o.valid & merge.o.ready & merge.o.p.last),
             self.heard.eq(merge.o.p.meta),
         ]
+        self._clear(m, bank, unit)
         self._count(m, bank, intakes, ports, gate, unit)
         return m
+
+    def _clear(self, m, bank, unit):
+        """Jobs to be forgotten wait for each other; ``busy`` until the last one is."""
+        waiting, taken, chosen = (Signal(self.n_jobs) for _ in range(3))
+        asked = self._rises(m, bank.clear.write, "clear")
+        m.d.comb += [
+            chosen.eq(waiting & -waiting),
+            unit.clear.eq(waiting.any() & ~unit.busy),
+            unit.clear_job.eq(sum(Mux(chosen[k], k, 0) for k in range(self.n_jobs))),
+            taken.eq(Mux(unit.clear, chosen, 0)),
+            bank.status.busy.eq(unit.busy | waiting.any()),
+        ]
+        for k in range(self.n_jobs):
+            asks = asked & (bank.clear.job == k)
+            m.d.sync += waiting[k].eq(asks | (waiting[k] & ~taken[k]))
 
     @staticmethod
     def _rises(m, level, name):

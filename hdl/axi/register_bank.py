@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from .axis import OKAY, Lite
 
 GROUP = 8  # words per OR in the first level of the read tree, to keep it at two LUT levels
+SETTLE = 4  # cycles from the one in which a write shows to one in which all that it starts shows
 
 
 def _layout(register):
@@ -37,9 +38,15 @@ def _word(register, values):
 class RegisterBank(wiring.Component):
     """AXI4-Lite registers of a map: reads answered after 4 cycles, writes after 2.
 
-    One read and one write are under way at a time, each without regard to the other: a read every
-    5 cycles, a write every 2 if the manager takes answers at once. Address and data of a write may
-    come in either order. A request that came first is held, never dropped, while an answer waits.
+    One read and one write are under way at a time: a read every 5 cycles, a write every 2 if the
+    manager takes answers at once. Address and data of a write may come in either order. A request
+    that came first is held, never dropped, while an answer waits.
+
+    A read sees every write whose second half was taken before its address or in the same cycle,
+    and all that this write starts: it is answered up to `SETTLE` + 1 cycles later for that. So a
+    manager need not wait for the answer to a write, and a status that follows from registers must
+    do so within `SETTLE` cycles of the cycle in which they show.
+
     The whole address is decoded; its lowest two bits are ignored. Reserved words read 0, writes to
     them and to read-only words do nothing, and every answer is OKAY, so that a host that scans the
     map gets no bus error. ``awprot`` and ``arprot`` are ignored.
@@ -75,8 +82,12 @@ class RegisterBank(wiring.Component):
         members = {register.name: _member(register) for register in register_map}
         self.write_address = Signal(address_width - 2)
         self.write_data, self.write_strobes = Signal(32), Signal(4)
+        self.has_address, self.has_data = Signal(), Signal()
+        self.fire, self.carried = Signal(), Signal()  # now; before, and no answer had room
         self.read_address = Signal(address_width - 2)
-        self.steps = Signal(3)  # of the read under way: decoded, grouped, merged
+        # Of the read under way: waits for writes, then decoded, grouped, merged.
+        self.steps = Signal(SETTLE + 1 + 3)
+        self.fresh = Signal(SETTLE - 1)  # one bit: how long ago the last write was carried out
         self.sticky = {
             register.name: Signal(_layout(register), name=f"{register.name}_sticky")
             for register in register_map
@@ -112,10 +123,10 @@ class RegisterBank(wiring.Component):
         return m
 
     def _writes(self, m):
-        """Address and data wait for each other, then the write is decoded, then done."""
+        """Address and data wait for each other, then the write is carried out and answered."""
         bus, address = self.bus, self.write_address
         wdata, strobes = self.write_data, self.write_strobes
-        has_address, has_data = Signal(), Signal()
+        has_address, has_data = self.has_address, self.has_data
         m.d.comb += [bus.awready.eq(~has_address), bus.wready.eq(~has_data), bus.bresp.eq(OKAY)]
         with m.If(bus.awvalid & bus.awready):
             m.d.sync += [has_address.eq(1), address.eq(bus.awaddr[2:])]
@@ -123,12 +134,13 @@ class RegisterBank(wiring.Component):
             m.d.sync += [has_data.eq(1), wdata.eq(bus.wdata), strobes.eq(bus.wstrb)]
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
-        fire = Signal()
-        m.d.comb += fire.eq(has_address & has_data & ~bus.bvalid)
+        fire, whole, carried = self.fire, Signal(), self.carried
         held, lanes = Signal(32), Signal(4)
+        m.d.comb += [whole.eq(has_address & has_data), fire.eq(whole & ~carried)]
         with m.If(fire):
-            m.d.sync += [has_address.eq(0), has_data.eq(0), bus.bvalid.eq(1)]
-            m.d.sync += [held.eq(wdata), lanes.eq(strobes)]
+            m.d.sync += [held.eq(wdata), lanes.eq(strobes), carried.eq(1)]
+        with m.If(whole & ~bus.bvalid):
+            m.d.sync += [has_address.eq(0), has_data.eq(0), carried.eq(0), bus.bvalid.eq(1)]
 
         def written(index):
             select = Signal(name=f"write_{index}")
@@ -138,23 +150,39 @@ class RegisterBank(wiring.Component):
         return written, lanes, held
 
     def _reads(self, m):
-        """Decode, OR of groups, OR of all: one register after each."""
+        """Wait for writes; decode, OR of groups, OR of all: one register after each."""
         bus, address = self.bus, self.read_address
         busy, steps = Signal(), self.steps
         selects = {}
-        m.d.comb += [bus.arready.eq(~busy), bus.rresp.eq(OKAY)]
-        m.d.sync += steps.eq(steps << 1 | (bus.arvalid & bus.arready))
-        with m.If(bus.arvalid & bus.arready):
+        decode, merge = steps[-3], steps[-1]
+        take, becomes_whole, late = Signal(), Signal(), Signal(SETTLE + 1)
+        m.d.comb += [
+            bus.arready.eq(~busy),
+            bus.rresp.eq(OKAY),
+            take.eq(bus.arvalid & bus.arready),
+            becomes_whole.eq(
+                (self.has_address | bus.awvalid)
+                & (self.has_data | bus.wvalid)
+                & ~(self.has_address & self.has_data)
+            ),
+            # One bit: where the read enters, the later the longer ago the last write was.
+            late.eq(Mux(becomes_whole, 1, Mux(self.fire, 2, self.fresh << 2))),
+        ]
+        m.d.sync += [
+            self.fresh.eq(Mux(self.fire, 1, self.fresh << 1)),
+            steps.eq(steps << 1 | Mux(take, Mux(late.any(), late, 1 << SETTLE + 1), 0)),
+        ]
+        with m.If(take):
             m.d.sync += [busy.eq(1), address.eq(bus.araddr[2:])]
         with m.If(bus.rvalid & bus.rready):
             m.d.sync += [busy.eq(0), bus.rvalid.eq(0)]
-        with m.If(steps[2]):
+        with m.If(merge):
             m.d.sync += bus.rvalid.eq(1)
 
         def read(index):
             if index not in selects:
                 selects[index] = Signal(name=f"read_{index}")
-                m.d.sync += selects[index].eq(steps[0] & (address == index))
+                m.d.sync += selects[index].eq(decode & (address == index))
             return selects[index]
 
         def answered(words):
@@ -167,7 +195,7 @@ class RegisterBank(wiring.Component):
                     merged = merged | Mux(read(index), words[index], 0)
                 m.d.sync += group.eq(merged)
                 groups.append(group)
-            with m.If(steps[2]):
+            with m.If(merge):
                 merged = groups[0]
                 for group in groups[1:]:
                     merged = merged | group

@@ -66,7 +66,8 @@ class FlitCard(wiring.Component):
         See `gradnic.hdl.schedule.row_reader.Setup`, `Places`, `Op`, `FlitTransmitter`,
         `gradnic.hdl.direct.codec.Settings`; stable while a round runs.
     start, abort, status : In(1), In(1), Out
-        As of `Scheduler`. done : Out(1): the last round ended well, and all is written and sent.
+        As of `Scheduler`. done : Out(1): the last round ended well, and all is written and sent;
+        0 from the cycle behind ``start`` on.
     foreign, overflow : Out(1)
         A message named what this node does not have, or a coded unit is unsound; a neighbor sent
         without credit.
@@ -178,7 +179,9 @@ class FlitCard(wiring.Component):
         writes = self._receive(m, landings, engine, scheduler)
         self._remember(m, engine, writes)
         idle = self._send(m, engine, scheduler)
-        m.d.sync += self.done.eq(scheduler.status.done & idle & ~engine.busy.any())
+        m.d.sync += self.done.eq(
+            scheduler.status.done & idle & ~engine.busy.any() & ~(self.start | waits)
+        )
         return m
 
     def _receive(self, m, landings, engine, scheduler):

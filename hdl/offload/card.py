@@ -3,7 +3,7 @@
 Twin of `gradnic.models.offload.card`.
 """
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -23,8 +23,10 @@ class OffloadCard(wiring.Component):
     """`OffloadCore` behind registers: `gradnic.interface.offload.REGISTERS`.
 
     Latency and rate are the core's. A round: fill the tables, write the settings, raise ``clear``,
-    wait until ``clearing`` is 0, raise ``armed`` and then ``start``, wait for ``finished``, lower
-    all three. ``interrupt`` is 1 while an event of the mask is set.
+    ``armed`` and ``start``, together or one after the other, wait for ``finished``, lower all
+    three. Packets are taken, and the round begins, once ``clearing`` is 0. ``running`` is 1 from
+    the write of ``start`` on, and what ``status`` said of the last round is gone. ``interrupt`` is
+    1 while an event of the mask is set.
 
     Parameters
     ----------
@@ -160,14 +162,24 @@ class OffloadCard(wiring.Component):
     def _control(self, m, core, bank):
         """Strobes when bits of ``control`` rise, the round before, and what the host sees."""
         control = bank.control
-        was = Signal.like(control)
+        was, rises = Signal.like(control), Signal.like(control)
         m.d.sync += was.eq(control)
-        for name in ("clear", "start", "abort"):
-            m.d.sync += getattr(core, name).eq(control[name] & ~was[name])
+        m.d.comb += Value.cast(rises).eq(Value.cast(control) & ~Value.cast(was))
+        # A round begins once the last one is forgotten, whatever the host has waited for.
+        forgets, waits, armed = Signal(), Signal(), Signal()
+        start = (rises.start | waits) & ~control.abort
+        m.d.comb += forgets.eq(rises.clear | core.clear | core.clearing)
+        m.d.sync += [
+            core.clear.eq(rises.clear),
+            core.abort.eq(rises.abort),
+            core.start.eq(start & ~forgets),
+            waits.eq(start & forgets),
+            armed.eq(control.armed & ~forgets),
+        ]
         over = Signal()
         last_tensor, last_gen = Signal(16, reset_less=True), Signal(16, reset_less=True)
         m.d.comb += [
-            core.round.armed.eq(was.armed),
+            core.round.armed.eq(armed),
             core.round.over.eq(over),
             core.round.last_tensor.eq(last_tensor),
             core.round.last_gen.eq(last_gen),
@@ -180,15 +192,21 @@ class OffloadCard(wiring.Component):
             ]
 
         status, finished = core.status, Signal()
-        m.d.sync += finished.eq(core.finished & was.armed)  # the sender stands far away
+        # A round that is about to start has none of the last one's ends.
+        begins = rises.start | waits | core.start
+        starting = begins | core.starting
+        m.d.sync += finished.eq(core.finished & was.armed & ~begins)  # the sender stands far away
         m.d.comb += [
-            *(bank.status[name].eq(status[name]) for name in ("running", "done", "stuck", "fault")),
+            bank.status.running.eq(status.running | starting),
+            bank.status.done.eq(status.done & ~starting),
+            bank.status.stuck.eq(status.stuck & ~starting),
+            bank.status.fault.eq(Mux(starting, 0, status.fault)),
             bank.status.finished.eq(finished),
             bank.status.clearing.eq(core.clearing),
             bank.status.thc.eq(core.thc),
             bank.status.inc.eq(core.inc),
-            bank.position.row.eq(status.row),
-            bank.position.chunk.eq(status.chunk),
+            bank.position.row.eq(Mux(starting, 0, status.row)),
+            bank.position.chunk.eq(Mux(starting, 0, status.chunk)),
         ]
         before = Signal(3)
         now = Cat(finished, status.stuck, status.fault != 0)

@@ -85,7 +85,7 @@ class OffloadCore(wiring.Component):
     own, round : In; must not change while ``round.armed``
     start, abort : In(1)
         Strobes. ``start`` begins a round once `clearing` is 0; ``clear`` forgets the one before.
-    setup, status : In, Out
+    setup, status, starting : In, Out, Out
         Of the scheduler.
     clear, clearing, drained : In(1), Out(1), Out(1)
         See `Receiver` and `Sender`.
@@ -159,6 +159,7 @@ class OffloadCore(wiring.Component):
                 "clear": In(1),
                 "clearing": Out(1),
                 "drained": Out(1),
+                "starting": Out(1),
                 "finished": Out(1),
                 "regions": In(region),
                 "area": In(LENGTH_WIDTH),
@@ -212,6 +213,7 @@ class OffloadCore(wiring.Component):
                 for name in ("setup", "start", "abort", "table_en", "table_addr", "table_data")
             ),
             self.status.eq(scheduler.status),
+            self.starting.eq(scheduler.starting),
             scheduler.idle.eq(sender.drained.replicate(self.n_ports)),
             sender.peers.eq(self.peers),
             *(

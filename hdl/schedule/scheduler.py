@@ -81,6 +81,8 @@ class Scheduler(wiring.Component):
     abort : In(1)
         A strobe: `running` falls in the next cycle. An offer on `issues` is kept. Before the next
         start the card must have no event of this round left.
+    starting : Out(1)
+        A start was taken, and `status` is still that of the round before.
     status : Out(Status)
     added, finals, left : In(stream.Signature(chunk number))
         Events. One more contribution is in the sum of a chunk; a chunk is final here, arrived or
@@ -116,6 +118,7 @@ class Scheduler(wiring.Component):
                 "setup": In(Setup(layout, depth, n_chunks)),
                 "start": In(1),
                 "abort": In(1),
+                "starting": Out(1),
                 "status": Out(Status(layout, depth, n_chunks)),
                 **{name: In(chunk) for name in (*EVENTS, "asks")},
                 "answered": Out(1),
@@ -245,7 +248,10 @@ class Scheduler(wiring.Component):
         # A round is starting, running, being flushed, or there is none
         stops = self.abort | reader.failing
         n_flushed, flushed = Signal(range(FLUSH_CYCLES)), Signal()
-        m.d.comb += begin.eq(starting & ~wrong & ~self.abort)
+        m.d.comb += [
+            begin.eq(starting & ~wrong & ~self.abort),
+            self.starting.eq(pending | starting),
+        ]
         m.d.sync += [
             starting.eq(pending & book.clean & ~self.abort & ~(starting | flags.running | flush)),
             flags.running.eq(begin | (flags.running & ~(stops | ended))),

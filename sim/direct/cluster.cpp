@@ -207,7 +207,7 @@ struct Cluster {
 			for (size_t v = n_nodes; v < into.size(); v++)
 				forward(v);
 			for (int n = 0; n < n_nodes; n++) {
-				if (done_at[n] < 0 && now - begin > starts[n] + 8 && get_done(*cards[n])) {
+				if (done_at[n] < 0 && now - begin > starts[n] && get_done(*cards[n])) {
 					done_at[n] = now - begin;
 					n_done++;
 				}

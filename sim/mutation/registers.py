@@ -8,7 +8,7 @@ has, are left out.
 from functools import cache
 
 import numpy as np
-from gradnic.hdl.axi.register_bank import RegisterBank
+from gradnic.hdl.axi.register_bank import SETTLE, RegisterBank
 
 from gradnic.interface.register_map import BitField, Register, RegisterMap
 
@@ -76,8 +76,10 @@ class Twin:
         )
         self.steps = dict(self.sums)  # on their way to the sums
         self.address = self.data = self.write = self.read = None
-        self.age = 0  # cycles since the read was taken
+        self.age = 0  # cycles since the read was taken, but those that it waited
+        self.wait, self.settling = 0, 0  # cycles: of the read; until the last write has settled
         self.answer, self.rdata = False, None
+        self.carried = False  # out, the write whose answer has no room yet
 
     def cycle(self, given):
         """`given`: {input: value}. Returns {output: value}, None where it means nothing."""
@@ -95,13 +97,20 @@ class Twin:
         if self.read is not None and self.age == 2:
             self.rdata = self._word(given)
         self._step(given)
+        was_whole = self.address is not None and self.data is not None
         self._write(given)
+        self.settling = max(self.settling - 1, 0)
+        if self.address is not None and self.data is not None and not was_whole:
+            self.settling = SETTLE + 3
         if self.age == 4 and given["rready"]:
             self.read, self.age = None, 0
+        elif self.wait:
+            self.wait -= 1
         elif self.read is not None:
             self.age = min(self.age + 1, 4)
         elif given["arvalid"]:
             self.read, self.age = given["araddr"] // 4, 1
+            self.wait = max(self.settling - 2, 0)
         return shown
 
     def _word(self, given):
@@ -127,11 +136,14 @@ class Twin:
             mask &= sum(field.mask for field in BY_WORD[number].fields)
             self.words[number] = self.words[number] & ~mask | data & mask
         self.write = None
+        whole = self.address is not None and self.data is not None
+        if whole and not self.carried:
+            self.write, self.carried = (self.address, *self.data), True
         if self.answer:
             self.answer = not given["bready"]
-        elif self.address is not None and self.data is not None:
-            self.write, self.answer = (self.address, *self.data), True
+        elif whole:
             self.address = self.data = None
+            self.answer, self.carried = True, False
             return
         if self.address is None and given["awvalid"]:
             self.address = given["awaddr"] // 4

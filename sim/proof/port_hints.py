@@ -175,7 +175,7 @@ def _one_word(m, h):
     def after(m):
         host = h.component
         on_way = sum(signal for name, signal in h.made.items() if name.startswith("came"))
-        m.d.comb += Assert(host.reads + on_way + host.bus.rvalid == ~host.bus.arready)
+        m.d.comb += Assert(host.waits + host.reads + on_way + host.bus.rvalid == ~host.bus.arready)
 
     return after
 

@@ -10,7 +10,7 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
-from gradnic.hdl.axi.register_bank import RegisterBank
+from gradnic.hdl.axi.register_bank import SETTLE, RegisterBank
 from gradnic.sim.engine.runner import simulate
 
 from gradnic.interface.register_map import BitField, Register, RegisterMap
@@ -278,13 +278,18 @@ async def halves_in_any_order(dut):
 
 @cocotb.test(timeout_time=200, timeout_unit="us")
 async def requests_in_a_row(dut):
-    """A write every 2 cycles and a read every 5, side by side."""
+    """A write every 2 cycles; a read every 5, or where it waits for a write, as many more."""
     bench = Bench(dut)
     await bench.start()
+    for writes in (0, 1):
+        await _in_a_row(bench, dut, writes)
+
+
+async def _in_a_row(bench, dut, writes):
     for name, value in {"awaddr": 0x10, "wdata": 0, "wstrb": 15, "araddr": 0x08}.items():
         getattr(dut, f"bus__{name}").value = value
     for name in ("awvalid", "wvalid", "bready", "arvalid", "rready"):
-        getattr(dut, f"bus__{name}").value = 1
+        getattr(dut, f"bus__{name}").value = writes or name in ("arvalid", "rready")
     cycles = {"b": [], "r": []}
     for cycle in range(100):
         await FallingEdge(dut.clk)
@@ -292,8 +297,40 @@ async def requests_in_a_row(dut):
             if getattr(dut, f"bus__{channel}valid").value:
                 seen.append(cycle)
         await bench.rises
-    assert set(np.diff(cycles["b"]).tolist()) == {2}
-    assert set(np.diff(cycles["r"]).tolist()) == {5}
+    assert set(np.diff(cycles["b"]).tolist()) == ({2} if writes else set())
+    assert set(np.diff(cycles["r"]).tolist()) == {5 + writes * (SETTLE + 1)}
+
+
+@cocotb.test(timeout_time=400, timeout_unit="us")
+@cocotb.parametrize(answered=[True, False])
+async def a_read_sees_the_write_before_it(dut, answered):
+    """Whether the write's answer is taken or not, from the same cycle on; the status likewise."""
+    bench = Bench(dut)
+    await bench.start()
+
+    async def status():  # follows the register within the cycles that it may take
+        held = [0] * SETTLE
+        while True:
+            held = [int(dut.scratch.value) & 0xFFFFFFFF, *held[:-1]]
+            dut.identity.value = held[-1]
+            await bench.rises
+
+    cocotb.start_soon(status())
+    for n, gap in enumerate([*range(12)] * 2):
+        for address in (0x10, 0x00):
+            data = 0x1234 * (n + 1) ^ address << 8
+            sent = [
+                cocotb.start_soon(bench.send("aw", addr=0x10)),
+                cocotb.start_soon(bench.send("w", data=data, strb=15)),
+            ]
+            if answered:
+                sent.append(cocotb.start_soon(bench.answer("b")))
+            await ClockCycles(dut.clk, gap) if gap else None
+            assert await bench.read(address) == data, f"gap {gap}"
+            for task in sent:
+                await task
+            if not answered:
+                await bench.answer("b")
 
 
 @cocotb.test(timeout_time=200, timeout_unit="us")

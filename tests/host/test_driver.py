@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradnic.host.driver import Driver, InlineDriver, OffloadDriver
-from gradnic.interface import card_memory, inline, offload
+from gradnic.host.driver import CardGone, Driver, InlineDriver, MemoryDriver, OffloadDriver
+from gradnic.interface import aggregator, card_memory, inline, offload, tap
 from gradnic.interface.register_map import BitField, Register, RegisterMap
 
 MAP = RegisterMap(
@@ -272,3 +272,92 @@ def test_places_and_checks_are_packed(words):
     assert entry() == 0xFFFFF
     write = words.words[offload.REGISTERS["table_write"].offset]
     assert (write & 0xFFFF, write >> 16 & 15) == (1, 8)
+
+
+def gone(at):
+    """What a bus reads where no card answers."""
+    return 0xFFFFFFFF
+
+
+def ignored(at, word):
+    """A write to no card."""
+
+
+MAPS = (inline, aggregator, offload, card_memory, tap)
+
+
+@pytest.mark.parametrize("module", MAPS, ids=lambda module: module.REGISTERS.name)
+def test_a_card_that_is_gone_has_no_register(module):
+    driver = Driver(module.REGISTERS, gone, ignored, base=0x4000)
+    for register in driver.map:
+        said = rf"the card is gone: .* of {driver.map.name} at 0x4000 reads 0xffffffff"
+        deeds = [lambda r=register: driver.read(r.name), lambda r=register: driver.get(r.name)]
+        if register.access == "w1c":
+            deeds.append(lambda r=register: driver.clear(r.name))
+        if register.access in ("ro", "w1c"):
+            deeds += [
+                lambda r=register, f=field: driver.wait(r.name, **{f.name: 2**f.width - 1})
+                for field in register.fields
+            ]
+        for deed in deeds:
+            with pytest.raises(CardGone, match=said):
+                deed()
+    for deed in (driver.counters, driver.check):
+        with pytest.raises(CardGone):
+            deed()
+
+
+def test_a_card_that_is_gone_has_no_result():
+    inline_card, card = InlineDriver(gone, ignored), OffloadDriver(gone, ignored)
+    memory = MemoryDriver(gone, ignored)
+    for deed in (
+        inline_card.settings,
+        inline_card.counters,
+        lambda: inline_card.configure(inline.InlineSettings()),
+        lambda: card.identify(mac=1, ip=2, node=3, job=4),
+        lambda: card.start(1, 2),
+        card.finish,
+        card.counters,
+        lambda: memory.n_bytes,
+        lambda: memory.store("gradient", 0, bytes(8)),
+        lambda: memory.load("gradient", 0, 8),
+        lambda: card.memory.load("landing", 0, 4),
+    ):
+        with pytest.raises(CardGone, match="the card is gone"):
+            deed()
+
+
+def test_a_card_goes_while_it_works():
+    """Each read may be the first that nobody answers."""
+    status = offload.REGISTERS["status"]
+    finished = sum(f.mask for f in status.fields if f.name == "finished")
+    for answered in range(6):
+        left = [answered]
+
+        def read(at, left=left):
+            left[0] -= 1
+            word = finished if at == status.offset and left[0] == 2 else 0
+            return word if left[0] >= 0 else 0xFFFFFFFF
+
+        card = OffloadDriver(read, ignored)
+
+        def rounds(card=card):
+            for _ in range(4):
+                card.start(1, 2)
+                card.finish()
+
+        with pytest.raises(CardGone):
+            rounds()
+
+
+def test_all_ones_may_be_a_count(words):
+    """Of a register without reserved bits, as long as another one has them 0."""
+    driver = Driver(MAP, words.read, words.write, base=0x2000)
+    words.words |= {0x10: 0xFFFFFFFF, 0x14: 0xFFFFFFFF, 0x18: 0xFFFFFFFF}
+    assert driver.counters() == {"frames": 2**64 - 1, "drops": 2**32 - 1}
+    memory = MemoryDriver(words.read, words.write, base=0x2000 - 0x1000)
+    shown = card_memory.REGISTERS["size"].offset - 0x1000
+    words.words[shown] = 1
+    at = card_memory.REGISTERS.window("words").offset - 0x1000
+    words.words[at] = 0xFFFFFFFF
+    assert memory.load("gradient", 0, 4) == b"\xff" * 4

@@ -3,12 +3,13 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module, ResetSignal, Shape, Value
+from amaranth.hdl import DomainRenamer, Module, ResetSignal, Shape, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...axi.axi4 import ReadPort
 from ...axi.axis import Lite
+from .fan import LiteFan
 
 CHANNELS = {  # of AXI4-Lite: whether the manager sends, and its fields
     "aw": (True, ("awaddr", "awprot")),
@@ -76,6 +77,9 @@ class Crossing(wiring.Component):
 class LiteCrossing(wiring.Component):
     """Takes AXI4-Lite from the manager's clock to the subordinate's, one `Crossing` a channel.
 
+    One read and one write are under way at a time. The channels cross apart from each other, so a
+    `LiteFan` before them holds a read until the write that came before it has been answered.
+
     Parameters
     ----------
     address_width : int
@@ -97,7 +101,12 @@ class LiteCrossing(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        _cross(m, self, CHANNELS, depth=4)
+        width = len(self.i.awaddr)
+        m.submodules.order = order = DomainRenamer(self.i_domain)(
+            LiteFan([(0, width)], address_width=width)
+        )
+        wiring.connect(m, wiring.flipped(self.i), order.i)
+        _cross(m, self, CHANNELS, order.o0, self.o, depth=4)
         return m
 
 
@@ -127,17 +136,17 @@ class MemoryCrossing(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        _cross(m, self, self.channels, depth=16)
+        _cross(m, self, self.channels, self.i, self.o, depth=16)
         address = next(iter(self.channels))
         for name in ("id", "size", "burst", "cache", "prot"):
             m.d.comb += getattr(self.o, address + name).eq(getattr(self.i, address + name))
         return m
 
 
-def _cross(m, part, channels, *, depth):
-    """A `Crossing` for each of the channels between ``i`` and ``o`` of `part`."""
+def _cross(m, part, channels, near, far, *, depth):
+    """A `Crossing` for each of the channels between two ports in the domains of `part`."""
     for channel, (sent, names) in channels.items():
-        source, target = (part.i, part.o) if sent else (part.o, part.i)
+        source, target = (near, far) if sent else (far, near)
         shape = data.StructLayout({name: len(getattr(source, name)) for name in names})
         domains = (part.i_domain, part.o_domain) if sent else (part.o_domain, part.i_domain)
         m.submodules[channel] = crossing = Crossing(

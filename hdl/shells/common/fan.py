@@ -25,10 +25,11 @@ def side_by_side(n, inner_width, *, window_bits=WINDOW_BITS):
 class LiteFan(wiring.Component):
     """Gives each of several subordinates a window of the manager's addresses.
 
-    One read and one write are under way at a time, each without regard to the other; 2 cycles more
-    than the subordinate takes, each way. Addresses in no window read 0 and writes there do nothing;
-    all are answered OKAY, so that a host may scan. Address and data of a write may come in either
-    order.
+    One read and one write are under way at a time; 2 cycles more than the subordinate takes, each
+    way. A read goes on once the write that was whole when its address came has been answered, so
+    that it cannot overtake the write; writes wait for no read. Addresses in no window read 0 and
+    writes there do nothing; all are answered OKAY, so that a host may scan. Address and data of a
+    write may come in either order.
 
     Parameters
     ----------
@@ -63,12 +64,21 @@ class LiteFan(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._route(m, "ar", "araddr", (), "r", ("rdata", "rresp"))
-        self._route(m, "aw", "awaddr", ("wdata", "wstrb"), "b", ("bresp",))
+        behind = Signal()  # the read is, of a write without an answer yet
+        written, under_way = self._route(m, "aw", "awaddr", ("wdata", "wstrb"), "b", ("bresp",))
+        self._route(m, "ar", "araddr", (), "r", ("rdata", "rresp"), behind)
+        with m.If(written):
+            m.d.sync += behind.eq(0)
+        with m.Elif(self.i.arvalid & self.i.arready):
+            m.d.sync += behind.eq(under_way)
         return m
 
-    def _route(self, m, request, address, others, answer, fields):
-        """One direction: hold the request, offer it to its window, hold the answer."""
+    def _route(self, m, request, address, others, answer, fields, behind=0):
+        """One direction: hold the request, offer it to its window, hold the answer.
+
+        Returns the cycle in which a request is answered, and whether one that is not is whole in
+        the next cycle.
+        """
         i = self.i
         outs = [getattr(self, f"o{k}") for k in range(self.n)]
         channels = [request, *(["w"] if others else [])]
@@ -99,6 +109,7 @@ class LiteFan(wiring.Component):
                 else:
                     m.d.sync += [held[name].eq(getattr(i, name)) for name in others]
         whole = Signal(name=f"{request}_whole")
+        comes = Cat(has[c] | getattr(i, f"{c}valid") for c in channels).all()
         asked = Signal(name=f"{answer}_asked")  # an answer before that is none
         m.d.comb += [
             whole.eq(has[request] & (has["w"] if others else 1)),
@@ -106,7 +117,7 @@ class LiteFan(wiring.Component):
         ]
 
         for k, o in enumerate(outs):
-            mine = whole & (window == k)
+            mine = whole & (window == k) & ~behind
             m.d.comb += [
                 getattr(o, address).eq(held[address]),
                 getattr(o, f"{request}prot").eq(protection),
@@ -118,7 +129,9 @@ class LiteFan(wiring.Component):
                 with m.If(getattr(o, f"{c}valid") & getattr(o, f"{c}ready")):
                     m.d.sync += sent[c].eq(1)
         valids = Array([*(getattr(o, f"{answer}valid") for o in outs), 1])
-        m.d.comb += ready.eq(whole & ~done & (asked | (window == self.n)) & valids[window])
+        m.d.comb += ready.eq(
+            whole & ~done & ~behind & (asked | (window == self.n)) & valids[window]
+        )
         m.d.comb += getattr(i, f"{answer}valid").eq(done)
         with m.If(ready):
             m.d.sync += done.eq(1)
@@ -129,3 +142,4 @@ class LiteFan(wiring.Component):
         with m.If(done & getattr(i, f"{answer}ready")):
             m.d.sync += done.eq(0)
             m.d.sync += [signal.eq(0) for signal in (*has.values(), *sent.values())]
+        return ready, comes & ~done

@@ -17,9 +17,10 @@ WORD_BYTES = 4
 class HostWords(wiring.Component):
     """Reads and writes the 32-bit words that an AXI4-Lite manager asks for, one at a time each.
 
-    Reads and writes go on without regard to each other. A write is answered 1 cycle after the
-    second of address and data was taken, a read `latency` + 2 cycles after its address. Answers are
-    OKAY. The lowest two address bits are ignored.
+    A write is answered 1 cycle after the second of address and data was taken, a read `latency` + 2
+    cycles after its address; 1 more where a write became whole in the cycle of that address, so
+    that a read finds every word that was written before or with it. Answers are OKAY. The lowest
+    two address bits are ignored.
 
     Parameters
     ----------
@@ -44,6 +45,7 @@ class HostWords(wiring.Component):
         self.n_bytes = n_bytes
         self.latency = latency
         self.low = ceil_log2(n_bytes)
+        self.waits = Signal()  # a read, for the write that came with it
         place = address_width - self.low
         super().__init__(
             {
@@ -60,16 +62,15 @@ class HostWords(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._read(m)
-        self._write(m)
+        self._read(m, self._write(m))
         return m
 
     def _lane(self, address):
         """Number of a word within one of the memory."""
         return address[ceil_log2(WORD_BYTES) : self.low]
 
-    def _read(self, m):
-        bus, busy = self.bus, Signal()
+    def _read(self, m, becomes_whole):
+        bus, busy, waits = self.bus, Signal(), self.waits
         address = Signal.like(bus.araddr)
         came = delayed_flag(m, self.reads, self.latency, name="came")
         m.d.comb += [
@@ -77,7 +78,11 @@ class HostWords(wiring.Component):
             bus.rresp.eq(OKAY),
             self.read_addr.eq(address[self.low :]),
         ]
-        m.d.sync += self.reads.eq(bus.arvalid & bus.arready)
+        take = bus.arvalid & bus.arready
+        m.d.sync += [
+            waits.eq(take & becomes_whole),
+            self.reads.eq((take & ~becomes_whole) | waits),
+        ]
         with m.If(bus.arvalid & bus.arready):
             m.d.sync += [busy.eq(1), address.eq(bus.araddr)]
         with m.If(came):
@@ -91,11 +96,13 @@ class HostWords(wiring.Component):
         has_address, has_data = Signal(), Signal()
         address, word = Signal.like(bus.awaddr), Signal.like(bus.wdata)
         strobes = Signal.like(bus.wstrb)
+        whole, written = Signal(), Signal()  # has been written, and no answer had room
         m.d.comb += [
             bus.awready.eq(~has_address),
             bus.wready.eq(~has_data),
             bus.bresp.eq(OKAY),
-            self.writes.eq(has_address & has_data & ~bus.bvalid),
+            whole.eq(has_address & has_data),
+            self.writes.eq(whole & ~written),
             self.write_en.word_select(self._lane(address), WORD_BYTES).eq(strobes),
             self.write_addr.eq(address[self.low :]),
             self.write_data.eq(word.replicate(self.n_bytes // WORD_BYTES)),
@@ -107,4 +114,7 @@ class HostWords(wiring.Component):
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
         with m.If(self.writes):
-            m.d.sync += [has_address.eq(0), has_data.eq(0), bus.bvalid.eq(1)]
+            m.d.sync += written.eq(1)
+        with m.If(whole & ~bus.bvalid):
+            m.d.sync += [has_address.eq(0), has_data.eq(0), written.eq(0), bus.bvalid.eq(1)]
+        return (has_address | bus.awvalid) & (has_data | bus.wvalid) & ~whole
