@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from . import __version__, processes
+from . import __version__, packages, processes
 
 COMMANDS = {
     "verilog": "Verilog of a named top, with its ports and an instantiation",
@@ -47,9 +47,7 @@ class _Commands(click.Group):
         except ModuleNotFoundError as missing:
             if missing.name is None or missing.name.startswith("gradnic."):
                 raise
-            raise click.UsageError(
-                f"{name} needs the Python package {missing.name}: pip install 'gradnic[test]'"
-            ) from missing
+            raise click.UsageError(packages.advice(name, [missing.name])) from missing
 
     def format_commands(self, ctx, formatter):
         with formatter.section("Commands"):
@@ -73,6 +71,7 @@ def main(words=None):
     words : list of arguments; None: those of the process.
     """
     processes.exit_on_signals()
+    called = " ".join((sys.argv[1:] if words is None else words)[:1])
     try:
         status = cli(words, prog_name="gradnic", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -84,10 +83,20 @@ def main(words=None):
     except click.Abort:  # Ctrl-C
         click.echo("interrupted", err=True)
         status = 130
-    except (ValueError, OSError) as error:
+    except BrokenPipeError:  # who read standard output is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module in ("", "gradnic") or os.environ.get("GRADNIC_TRACEBACK"):
+            raise
+        click.echo(f"Error: {packages.advice(f'gradnic {called}', [module])}", err=True)
+        status = 2
+    except (ValueError, OSError, MemoryError, processes.ToolError) as error:
         if os.environ.get("GRADNIC_TRACEBACK"):
             raise
         named = isinstance(error, OSError) and error.filename is not None
-        click.echo(f"Error: {f'{error.filename}: {error.strerror}' if named else error}", err=True)
+        text = f"{error.filename}: {error.strerror}" if named else str(error) or repr(error)
+        click.echo(f"Error: {text}", err=True)
         status = 2
     sys.exit(status if isinstance(status, int) else 0)

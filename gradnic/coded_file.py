@@ -34,6 +34,8 @@ def unpack(data):
         raise ValueError(f"coded file must begin with {MAGIC!r}, not {bytes(data[:8])!r}")
     if len(data) < 15 or len(data) < 15 + 8 * data[10]:
         raise ValueError(f"coded file is cut short at {len(data)} bytes")
+    if data[10] > 64:
+        raise ValueError(f"coded file must have 0 to 64 dimensions, not {data[10]}")
     (check,) = struct.unpack("<I", data[-4:])
     if check != zlib.crc32(data[:-4]):
         raise ValueError(f"coded file is damaged: CRC-32 is {zlib.crc32(data[:-4]):#010x}")

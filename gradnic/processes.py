@@ -11,6 +11,11 @@ import subprocess
 import sys
 import weakref
 
+
+class ToolError(RuntimeError):
+    """A tool failed or is missing: an infrastructure error, never a verdict on a circuit."""
+
+
 _started = weakref.WeakSet()
 
 

@@ -8,6 +8,7 @@ import math
 import re
 
 import click
+from click.core import ParameterSource
 
 
 class Wrong(click.BadParameter):
@@ -81,6 +82,29 @@ class Whole(Number):
 
     def __init__(self, low=None, high=None, unit=""):
         super().__init__(low, high, unit, whole=True)
+
+
+class Power(Whole):
+    """A power of two from 2^low to 2^high."""
+
+    def __init__(self, low, high):
+        super().__init__(1 << low, 1 << high)
+        self.takes = f"a power of two, {self.takes}"
+
+    def contains(self, number):
+        return super().contains(number) and not number & (number - 1)
+
+
+class Multiple(Whole):
+    """A multiple of `step` from `step` to `high` in `unit`."""
+
+    def __init__(self, step, high, unit=""):
+        super().__init__(step, high, unit)
+        self.step = step
+        self.takes = f"a multiple of {step}, {self.takes}"
+
+    def contains(self, number):
+        return super().contains(number) and number % self.step == 0
 
 
 class OneOf(_Quantity):
@@ -165,6 +189,15 @@ def parse_size(text):
     return int(size)
 
 
+def only_with(holds, what, *names):
+    """UsageError if one of the options `names` is given although `holds` is false."""
+    ctx = click.get_current_context()
+    for name in names:
+        if not holds and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            flag = next(p.opts[0] for p in ctx.command.params if p.name == name)
+            raise click.UsageError(f"{flag} is for {what}", ctx)
+
+
 BELOW_ONE = Number(0, 1, below=True)  # shares that would end nothing at 1: loss, missing
 SHARE = Number(0, 1)
 SEED = Whole(0, 2**32 - 1)
@@ -175,6 +208,7 @@ PRESCALE = Whole(-128, 127)
 LANES = OneOf(4, 8, 16, 32)
 FRAME_FLOATS = Whole(1, 2104, "floats a frame")
 BLOCK = OneOf(64, 256, 1024, 4096)  # THC's B
+NODE = Whole(0, 1 << 20)
 CHUNKS = Whole(1, 65536)
 ELEMENTS = Whole(1, 1 << 24)
 ITERATION = Whole(1, 1_000_000)

@@ -2,15 +2,32 @@
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import DATA, needs
 from gradnic.progress import Progress
 
 
 @click.command(name="bench")
-@click.option("--mib", default=64, show_default=True, help="MiB of real gradients, 1..179.")
-@click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
-@click.option("--rounds", default=5, show_default=True, help="Rounds; medians are shown.")
+@click.option(
+    "--mib",
+    type=q.Whole(1, 179, "MiB"),
+    default=64,
+    show_default=True,
+    help="MiB of real gradients, 1..179.",
+)
+@click.option(
+    "--exponent", type=q.EXPONENT, default=117, show_default=True, help="113..126; 117 is 2^-10."
+)
+@click.option(
+    "--rounds",
+    type=q.Whole(1, 10_000),
+    default=5,
+    show_default=True,
+    help="Rounds; medians are shown.",
+)
 @json_option
+@needs(**DATA)
 def command(mib, exponent, rounds, json_file):
     """Compress and decompress real gradients, one thread, all contestants in turn.
 
@@ -23,12 +40,8 @@ def command(mib, exponent, rounds, json_file):
     Example:
       gradnic bench --mib 64 --rounds 5 --json build/bench.json
     """
-    from gradnic.models.inceptionn.bands import check_exponent
     from gradnic.sim.inceptionn import bench_codec
 
-    check_exponent(exponent)
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, not {rounds}")
     with Progress() as progress:
         task = progress.add_task("training", total=200)
         x = bench_codec.real_gradients(

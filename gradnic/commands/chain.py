@@ -2,19 +2,22 @@
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
 
 @click.command(name="chain")
-@click.option("--lanes", type=click.Choice(["4", "8", "16", "32"]), default="16", show_default=True)
-@click.option("--floats", type=click.IntRange(1), default=100_000_000, show_default=True)
+@click.option("--lanes", type=q.LANES, default=16, show_default=True)
+@click.option("--floats", type=q.Whole(1, 10**12, "floats"), default=100_000_000, show_default=True)
+@click.option("--stalls", type=q.Whole(0, 8), default=0, help="N: one cycle of 2^N, all ports.")
+@click.option("--jobs", type=q.JOBS, help="Threads; default one a core.")
 @click.option(
-    "--stalls", type=click.IntRange(0, 8), default=0, help="N: one cycle of 2^N, all ports."
+    "--seed", type=q.SEED, default=1, show_default=True, help="Of floats, counts and settings."
 )
-@click.option("--jobs", type=click.IntRange(1), help="Threads; default one a core.")
-@click.option("--seed", default=1, show_default=True, help="Of floats, counts and settings.")
 @json_option
+@needs(**SIMULATION)
 def command(lanes, floats, stalls, jobs, seed, json_file):
     """Send packets of floats through RTL compressors and decompressors; compare all with a model.
 
@@ -31,7 +34,7 @@ def command(lanes, floats, stalls, jobs, seed, json_file):
     with Progress() as progress:
         task = progress.add_task("floats", total=None)
         result = chain.run(
-            n_lanes=int(lanes),
+            n_lanes=lanes,
             n_floats=floats,
             jobs=jobs,
             stalls=stalls,

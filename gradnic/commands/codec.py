@@ -6,17 +6,31 @@ from pathlib import Path
 import click
 
 from gradnic import coded_file
+from gradnic import quantities as q
 from gradnic.arrays import load_floats, save_floats
 from gradnic.output import console, json_option, table, write_json, write_whole
+from gradnic.paths import InputFile, OutputFile
 
 
 def _codec_options(function):
     """The codec's settings, the same for every sub-command that codes."""
 
-    @click.option("--exponent", default=117, show_default=True, help="113..126; 117 is 2^-10.")
-    @click.option("--mode", default="strict", show_default=True, help="strict or paper.")
-    @click.option("--prescale", default=0, show_default=True, help="Power of two, -128..127.")
-    @click.option("--rounding", default="trunc", show_default=True, help="trunc or nearest.")
+    @click.option(
+        "--exponent",
+        type=q.EXPONENT,
+        default=117,
+        show_default=True,
+        help="113..126; 117 is 2^-10.",
+    )
+    @click.option(
+        "--mode", type=q.MODE, default="strict", show_default=True, help="strict or paper."
+    )
+    @click.option(
+        "--prescale", type=q.PRESCALE, default=0, show_default=True, help="Power of two, -128..127."
+    )
+    @click.option(
+        "--rounding", type=q.ROUNDING, default="trunc", show_default=True, help="trunc or nearest."
+    )
     @wraps(function)
     def wrapped(*args, **kwargs):
         return function(*args, **kwargs)
@@ -35,8 +49,8 @@ def command():
 
 
 @command.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=InputFile())
+@click.argument("target", type=OutputFile())
 @_codec_options
 @json_option
 def compress(source, target, exponent, mode, prescale, rounding, json_file):
@@ -69,8 +83,8 @@ def compress(source, target, exponent, mode, prescale, rounding, json_file):
 
 
 @command.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=InputFile())
+@click.argument("target", type=OutputFile())
 @json_option
 def decompress(source, target, json_file):
     """Restore SOURCE, written by compress, as the .npy file TARGET in its first shape.
@@ -89,9 +103,15 @@ def decompress(source, target, json_file):
 
 
 @command.command()
-@click.argument("source")
+@click.argument("source", type=InputFile())
 @_codec_options
-@click.option("--floats", default=336, show_default=True, help="Floats a packet, for wire_ratio.")
+@click.option(
+    "--floats",
+    type=q.FRAME_FLOATS,
+    default=336,
+    show_default=True,
+    help="Floats a packet, for wire_ratio.",
+)
 @json_option
 def stats(source, exponent, mode, prescale, rounding, floats, json_file):
     """Ratios and errors of SOURCE, an .npy file of float32, without writing anything.

@@ -4,6 +4,8 @@ import click
 
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
+from gradnic.paths import OutputFile
 from gradnic.progress import Progress
 
 from .cosim_parts import (
@@ -12,7 +14,6 @@ from .cosim_parts import (
     fault_options,
     gradients_of,
     network_options,
-    only_with,
     show_verdict,
     source_options,
 )
@@ -41,9 +42,10 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @click.option("--pace", type=q.OneOf("off", "ce", "rtt"), default="off", show_default=True,
               help="What steers the rate.")  # fmt: skip
 @source_options
-@click.option("--pcap", "pcap_file", metavar="FILE",
+@click.option("--pcap", "pcap_file", type=OutputFile(), metavar="FILE",
               help="Write the frames on the wires as a capture.")  # fmt: skip
 @json_option
+@needs(**SIMULATION, schedule=("scipy",))
 def command(
     topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, loss, duplicate,
     delay, reorder, seed, p, spray, important, queue, mark, pace, iteration, elements, files,
@@ -61,17 +63,20 @@ def command(
       gradnic cosim card --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
     """
     from gradnic.models.offload.cluster import LinkFaults
+    from gradnic.models.schedule.builders import build
     from gradnic.models.schedule.topology import parse
     from gradnic.sim.frame import pcap
     from gradnic.sim.offload import run as offload_run
 
-    only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
-    only_with(codec == "thc", "--codec thc", "block")
-    only_with(queue, "a switch with --queue", "mark")
+    q.only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
+    q.only_with(codec == "thc", "--codec thc", "block")
+    q.only_with(queue, "a switch with --queue", "mark")
     if queue and mark > queue:
         raise ValueError(f"mark must be 1 to {queue}, the bytes of the queue, not {mark}")
     faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
-    n_nodes = parse(topology).n_nodes
+    network = parse(topology)
+    n_nodes = network.n_nodes
+    build(network, algorithm, **({} if chunks is None else {"chunks": chunks}))
     screen = console(json_file)
     with Progress() as progress:
         wanted = elements or (None if files else ELEMENTS)

@@ -6,6 +6,7 @@ import numpy as np
 from gradnic import quantities as q
 from gradnic.interface.flit import FLIT_FLOATS
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
 from .cosim_parts import (
@@ -13,7 +14,6 @@ from .cosim_parts import (
     codec_options,
     gradients_of,
     network_options,
-    only_with,
     show_verdict,
     source_options,
 )
@@ -34,6 +34,7 @@ from .cosim_parts import (
 @click.option("--link-latency", type=q.LATENCY, default=150, show_default=True, help="Cycles.")
 @source_options
 @json_option
+@needs(**SIMULATION, schedule=("scipy",))
 def command(
     topology, algorithm, chunks, flow, codec, exponent, mode, prescale, block, lanes, link_bytes,
     link_latency, iteration, elements, files, json_file,
@@ -59,8 +60,8 @@ def command(
 
     from .simulate import bound_cycles
 
-    only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
-    only_with(codec == "thc", "--codec thc", "block")
+    q.only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
+    q.only_with(codec == "thc", "--codec thc", "block")
     spelling = topology
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}

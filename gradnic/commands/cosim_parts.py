@@ -4,10 +4,11 @@ import importlib
 
 import click
 import numpy as np
-from click.core import ParameterSource
 
 from gradnic import quantities as q
 from gradnic.arrays import load_floats
+from gradnic.packages import DATA, require
+from gradnic.paths import InputFile, Network
 
 MACHINES = {
     "ring": "in-line cards in a ring, hosts add: INCEPTIONN",
@@ -43,15 +44,6 @@ class Machine(click.Command):
             ) from None
 
 
-def only_with(holds, what, *names):
-    """UsageError if one of the options `names` is given although `holds` is false."""
-    ctx = click.get_current_context()
-    for name in names:
-        if not holds and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            flag = next(p.opts[0] for p in ctx.command.params if p.name == name)
-            raise click.UsageError(f"{flag} is for {what}", ctx)
-
-
 def codec_options(function):
     """The settings of INCEPTIONN."""
     for option in (
@@ -71,7 +63,7 @@ def network_options(function):
         click.option("--chunks", type=q.CHUNKS, help="Chunks per shard."),
         click.option("--algorithm", default="multitree", show_default=True,
                      help="As of gradnic schedule."),
-        click.option("--topology", required=True, metavar="NAME:SIZE",
+        click.option("--topology", type=Network(), required=True, metavar="NAME:SIZE",
                      help="As of gradnic schedule, such as torus:4x4."),
     ):  # fmt: skip
         function = option(function)
@@ -97,7 +89,7 @@ def fault_options(function):
 def source_options(function):
     """Whose gradients, and how many values of them."""
     for option in (
-        click.option("--gradients", "files", multiple=True, metavar="FILE",
+        click.option("--gradients", "files", type=InputFile(), multiple=True, metavar="FILE",
                      help="An .npy file a node instead, float32; repeat the option."),
         click.option("--elements", type=q.ELEMENTS, help="Only so many values of each gradient."),
         click.option("--iteration", type=q.ITERATION, default=200, show_default=True,
@@ -124,7 +116,7 @@ def gradients_of(n_nodes, files, iteration, elements, progress):
     files do not go together or have fewer than `elements` values.
     """
     if files:
-        only_with(False, "trained gradients, not for those of --gradients", "iteration")
+        q.only_with(False, "trained gradients, not for those of --gradients", "iteration")
         gradients = load_gradients(files, n_nodes)
         if elements and elements > gradients.shape[1]:
             raise ValueError(
@@ -135,6 +127,7 @@ def gradients_of(n_nodes, files, iteration, elements, progress):
     if n_nodes > REAL or (elements or 0) > N_VALUES:
         noise = np.random.default_rng(1).standard_normal((n_nodes, elements or 8192))
         return noise.astype(np.float32), "normal"
+    require("a gradient trained on the spot", **DATA)
     from gradnic.sim.training import network as training
 
     task = progress.add_task("training", total=iteration)

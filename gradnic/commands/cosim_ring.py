@@ -4,13 +4,14 @@ import click
 
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
+from gradnic.paths import OutputFile
 from gradnic.progress import Progress
 
 from .cosim_parts import (
     Machine,
     codec_options,
     gradients_of,
-    only_with,
     show_verdict,
     source_options,
 )
@@ -28,9 +29,10 @@ from .cosim_parts import (
               show_default=True, help="Bytes a clock cycle that a link takes: 8 at 156.25 MHz is "
               "10 Gb/s; 0: no limit.")  # fmt: skip
 @source_options
-@click.option("--pcap", "pcap_file", metavar="FILE",
+@click.option("--pcap", "pcap_file", type=OutputFile(), metavar="FILE",
               help="Write the frames on the wires as a capture.")  # fmt: skip
 @json_option
+@needs(**SIMULATION)
 def command(
     nodes, codec, lanes, exponent, mode, prescale, floats, link_bytes, iteration, elements, files,
     pcap_file, json_file,
@@ -47,7 +49,7 @@ def command(
     from gradnic.sim.frame import pcap
     from gradnic.sim.inline import ring as cluster
 
-    only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
+    q.only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
     screen = console(json_file)
     with Progress() as progress:
         gradients, source = gradients_of(nodes, files, iteration, elements, progress)

@@ -4,13 +4,13 @@ import click
 
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
 from .cosim_parts import (
     Machine,
     fault_options,
     gradients_of,
-    only_with,
     show_verdict,
     source_options,
 )
@@ -43,6 +43,7 @@ def deaths(texts, n_workers):
               help="Time that closes a slot; 0: waits for all.")  # fmt: skip
 @source_options
 @json_option
+@needs(**SIMULATION)
 def command(
     n_workers, codec, lanes, block, loss, duplicate, delay, reorder, seed, death, deadline,
     iteration, elements, files, json_file,
@@ -59,7 +60,7 @@ def command(
     from gradnic.models.aggregation.star import Faults
     from gradnic.sim.aggregation import star_run
 
-    only_with(codec == "thc", "--codec thc", "block", "lanes")
+    q.only_with(codec == "thc", "--codec thc", "block", "lanes")
     faults = Faults(loss, duplicate, delay, reorder, deaths(death, n_workers))
     if death and not deadline:
         raise ValueError("death of a worker wants --deadline above 0, or its slots never close")

@@ -6,10 +6,17 @@ from gradnic import __version__
 from gradnic.host import dissector
 from gradnic.interface.formats import UDP_PORT
 from gradnic.output import console, json_option, write_json, write_whole
+from gradnic.paths import OutputFile
 
 
 @click.command(name="dissector")
-@click.option("--out", default="build/gradnic.lua", show_default=True, help="File to write.")
+@click.option(
+    "--out",
+    type=OutputFile(),
+    default="build/gradnic.lua",
+    show_default=True,
+    help="File to write.",
+)
 @json_option
 def command(out, json_file):
     """Write a Wireshark dissector (Lua) of gradnic frames.

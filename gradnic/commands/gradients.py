@@ -5,39 +5,48 @@ from pathlib import Path
 import click
 import numpy as np
 
+from gradnic import quantities as q
 from gradnic.arrays import save_floats
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import DATA, needs
+from gradnic.paths import OutputFolder
 from gradnic.progress import Progress
-
-
-def _iterations(_, __, value):
-    try:
-        return [int(part) for part in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"must be integers with commas between, not {value!r}") from None
 
 
 @click.command(name="gradients")
 @click.option(
-    "--out", "folder", default="build/gradients", show_default=True, help="Folder for the files."
+    "--out",
+    "folder",
+    type=OutputFolder(),
+    default="build/gradients",
+    show_default=True,
+    help="Folder for the files.",
 )
 @click.option(
     "--iterations",
+    type=q.Listed(q.ITERATION),
     default="1,200",
     show_default=True,
-    callback=_iterations,
     help="Iterations to keep, the first is 1.",
 )
-@click.option("--workers", default=4, show_default=True, help="Workers.")
-@click.option("--batch", default=25, show_default=True, help="Images a worker sees an iteration.")
+@click.option("--workers", type=q.Whole(1, 4000), default=4, show_default=True, help="Workers.")
+@click.option(
+    "--batch",
+    type=q.Whole(1, 4000, "images"),
+    default=25,
+    show_default=True,
+    help="Images a worker sees an iteration.",
+)
 @click.option(
     "--loss",
+    type=q.OneOf("sum", "mean"),
     default="sum",
     show_default=True,
     help="sum or mean over the batch: the scale of the gradients.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of weights and batches.")
+@click.option("--seed", type=q.SEED, default=0, show_default=True, help="Of weights and batches.")
 @json_option
+@needs(**DATA)
 def command(folder, iterations, workers, batch, loss, seed, json_file):
     """Train a 784-256-128-10 network on MNIST images and keep its gradients.
 

@@ -4,7 +4,9 @@ import sys
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
 # each is a module gradnic.sim.campaign_<block>
@@ -23,14 +25,16 @@ BLOCKS += ("thc_encoder", "thc_decoder")
 
 
 @click.command(name="mutate")
-@click.argument("block", type=click.Choice(BLOCKS))
-@click.option("--count", default=100, show_default=True, help="Mutants.")
-@click.option("--seed", default=1, show_default=True, help="Which sample of mutants.")
-@click.option("--jobs", type=click.IntRange(1), help="Processes; default one a core.")
-@click.option("--only", type=click.IntRange(1), help="Play one mutant, by its index from 1.")
+@click.argument("block", type=q.OneOf(*BLOCKS))
+@click.option(
+    "--count", type=q.Whole(1, 1_000_000), default=100, show_default=True, help="Mutants."
+)
+@click.option("--seed", type=q.SEED, default=1, show_default=True, help="Which sample of mutants.")
+@click.option("--jobs", type=q.JOBS, help="Processes; default one a core.")
+@click.option("--only", type=q.Whole(1, 1_000_000), help="Play one mutant, by its index from 1.")
 @click.option(
     "--least",
-    type=click.FloatRange(0, 1),
+    type=q.SHARE,
     default=0.98,
     show_default=True,
     help="Share of mutants not equivalent that must be killed or explained.",
@@ -42,6 +46,7 @@ BLOCKS += ("thc_encoder", "thc_decoder")
     help="Put survivors to a proof; about a minute each for a large block.",
 )
 @json_option
+@needs(**SIMULATION)
 def command(block, count, seed, jobs, only, least, prove, json_file):
     """Change one gate of BLOCK at a time and run its bench on each such mutant.
 

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import click
 
+from gradnic import quantities as q
 from gradnic.interface import params
 from gradnic.output import console, json_option, table, write_json, write_whole
+from gradnic.packages import DATA, SIMULATION, require
+from gradnic.paths import OutputFolder
 from gradnic.progress import Progress
 
 RESULT = "result.json"
@@ -70,15 +73,25 @@ def run_job(lanes, link_bytes, floats, screen):
 
 @click.command(name="report")
 @click.option("--run", "do_run", is_flag=True, help="Do the main job first.")
-@click.option("--out", "folder", default="build/report", show_default=True, help="Folder.")
-@click.option("--lanes", default=8, show_default=True, help="Floats a cycle: 4, 8, 16 or 32.")
+@click.option(
+    "--out",
+    "folder",
+    type=OutputFolder(),
+    default="build/report",
+    show_default=True,
+    help="Folder.",
+)
+@click.option(
+    "--lanes", type=q.LANES, default=8, show_default=True, help="Floats a cycle: 4, 8, 16 or 32."
+)
 @click.option(
     "--link-bytes",
+    type=q.Number(0, 1000, "bytes a cycle"),
     default=8.0,
     show_default=True,
     help="Bytes a clock cycle that a wire takes (8 at 156.25 MHz is 10 Gb/s); 0: no limit.",
 )
-@click.option("--elements", type=int, help="Only so many values of each gradient.")
+@click.option("--elements", type=q.ELEMENTS, help="Only so many values of each gradient.")
 @json_option
 def command(do_run, folder, lanes, link_bytes, elements, json_file):
     """Sum real gradients over four RTL cards in a ring, and show what it saved, pictures first.
@@ -92,27 +105,47 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
     Example:
       gradnic report --run
     """
+    path = Path(folder) / RESULT
+    if do_run:
+        require("gradnic report --run", **SIMULATION, **DATA)
+        result = run_job(lanes, link_bytes, elements, console("-"))
+        write_json(path, result)
+        html, tables, lines = rendered(result)
+    else:
+        q.only_with(False, "a run, with --run", "lanes", "link_bytes", "elements")
+        result, (html, tables, lines) = kept(path)
+    page = Path(folder) / "index.html"
+    write_whole(page, html)
+    screen = console(json_file)
+    for shown in tables:
+        screen.print(shown)
+    screen.print(lines[0])
+    screen.print(f"page: {page}")
+    screen.print(lines[1])
+    write_json(json_file, result)
+    if not result["ok"]:
+        raise SystemExit(1)
+
+
+def kept(path):
+    """The result in the file `path` and what `rendered` makes of it; ValueError if it is none."""
+    if not path.exists():
+        raise ValueError(f"no run is kept in {path.parent}: add --run")
+    try:
+        result = json.loads(path.read_text())
+        return result, rendered(result)
+    except (ArithmeticError, LookupError, TypeError, AttributeError, ValueError) as error:
+        why = f"{type(error).__name__}, {error}"
+        raise ValueError(f"{path} is no result of gradnic report --run: {why}") from error
+
+
+def rendered(result):
+    """(page, tables, the line on the clock and the verdict) of a result."""
     from gradnic.sim.report import offload as report_offload
     from gradnic.sim.report import page as report
     from gradnic.sim.report import star as report_star
 
-    params.check_lanes(lanes)
-    if elements is not None and elements < 1:
-        raise ValueError(f"elements must be at least 1, not {elements}")
-    if link_bytes < 0:
-        raise ValueError(f"link_bytes must be at least 0, not {link_bytes}")
-    path = Path(folder) / RESULT
-    if do_run:
-        result = run_job(lanes, link_bytes, elements, console("-"))
-        write_json(path, result)
-    elif not path.exists():
-        raise ValueError(f"no run is kept in {folder}: add --run")
-    else:
-        result = json.loads(path.read_text())
-    page = Path(folder) / "index.html"
-    write_whole(page, report.page(result))
     columns = ("", *(f"iteration {i}" for i in result["iterations"]))
-    screen = console(json_file)
     title = f"{result['nodes']} RTL cards in a ring, bound 2^{result['exponent'] - 127}, sum loss"
     lines, group = [], None
     for section, name, values in report.rows(result):
@@ -120,19 +153,16 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
             group = section
             lines.append((section, *([""] * len(values))))
         lines.append((f"  {name}", *values))
-    screen.print(table(title, columns, lines))
+    tables = [table(title, columns, lines)]
     if "star" in result:
         star = result["star"]
         title = f"{star['nodes']} RTL workers around an RTL aggregator, THC"
-        screen.print(table(title, ("", ""), report_star.rows(star)))
+        tables.append(table(title, ("", ""), report_star.rows(star)))
     if "offload" in result:
         runs = result["offload"]
         title = f"{runs[0]['nodes']} RTL offload cards over networks that lose"
-        screen.print(table(title, ("", *report_offload.names(runs)), report_offload.rows(runs)))
-    screen.print(report.clock_line(result))
-    screen.print(f"page: {page}")
+        columns = ("", *report_offload.names(runs))
+        tables.append(table(title, columns, report_offload.rows(runs)))
     agree = "agree bit for bit" if result["ok"] else "DIFFER"
-    screen.print(f"RTL and golden cluster {agree}")
-    write_json(json_file, result)
-    if not result["ok"]:
-        raise SystemExit(1)
+    verdict = f"RTL and golden cluster {agree}"
+    return report.page(result), tables, (report.clock_line(result), verdict)

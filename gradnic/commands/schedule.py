@@ -6,37 +6,42 @@ from pathlib import Path
 import click
 
 from gradnic import output
+from gradnic import quantities as q
 from gradnic.interface import schedule_table as tables
-from gradnic.models.schedule import bounds
 from gradnic.models.schedule import topology as topologies
 from gradnic.models.schedule.builders import ALGORITHMS, build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.builders.shift import shift_rows
 from gradnic.models.schedule.checker import check
+from gradnic.packages import needs, require
+from gradnic.paths import Network, OutputFile
 
 _EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is at once
+
+
+_WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
 
 
 def topology_options(function):
     """The options that name a network, shared with ``gradnic simulate``."""
     for option in reversed(
         [
-            click.option("--topology", "spelling", required=True, metavar="NAME:SIZE",
+            click.option("--topology", "spelling", type=Network(), metavar="NAME:SIZE",
                          help="torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2 bigraph:4x8 "
                          "dragonfly:AxHxP dgx:8x2 full:8 file:PATH"),
             click.option("--algorithm", default="multitree", show_default=True,
-                         help="Or: --algorithm help for the list."),
-            click.option("--ports", type=int, help="Ports per node, 1 to 8; default: the degree, "
+                         help="See --list."),
+            click.option("--ports", type=q.Whole(1, 8), help="Ports per node; default: the degree, "
                          "1 on switch networks."),
-            click.option("--chunks", type=int, help="Chunks per shard."),
-            click.option("--seed", type=int, default=0, show_default=True),
-            click.option("--rule", type=click.Choice(["full", "release"]), default="full",
+            click.option("--chunks", type=q.CHUNKS, help="Chunks per shard."),
+            click.option("--seed", type=q.SEED, default=0, show_default=True),
+            click.option("--rule", type=q.OneOf("full", "release"), default="full",
                          show_default=True, help="When MultiTree closes a step."),
             click.option("--root-order", "order",
-                         type=click.Choice(["ascending", "center", "random"]),
+                         type=q.OneOf("ascending", "center", "random"),
                          help="Root order of MultiTree."),
             click.option("--dead-link", "dead_links", multiple=True, metavar="A-B"),
-            click.option("--dead-node", "dead_nodes", multiple=True, type=int, metavar="V"),
+            click.option("--dead-node", "dead_nodes", multiple=True, type=q.NODE, metavar="V"),
         ]
     ):  # fmt: skip
         function = option(function)
@@ -45,9 +50,8 @@ def topology_options(function):
 
 def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead_nodes):
     """(topology, schedule, seconds to build) from the shared options."""
-    if algorithm == "help":
-        lines = "\n".join(f"  {name:14} {what}" for name, what in ALGORITHMS.items())
-        raise click.UsageError(f"algorithms:\n{lines}")
+    if spelling is None:
+        raise click.UsageError("Missing option '--topology'")
     pairs = []
     for text in dead_links:
         a, _, b = text.partition("-")
@@ -60,6 +64,13 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
     return topology, schedule, time.process_time() - begin
 
 
+def show_algorithms(json_file):
+    """The algorithms, as a table and as JSON."""
+    shown = output.table("Algorithms", ("algorithm", "what"), ALGORITHMS.items())
+    output.console(json_file).print(shown)
+    output.write_json(json_file, ALGORITHMS)
+
+
 def chunks_per_shard(schedule):
     """k as a number: whole unless the table's chunks do not divide by the nodes."""
     return int(schedule.chunks) if schedule.chunks.denominator == 1 else float(schedule.chunks)
@@ -67,6 +78,8 @@ def chunks_per_shard(schedule):
 
 def describe(algorithm, topology, schedule, report, layout, seconds):
     """The result that ``--json`` writes; keys and units: docs/guide/schedules.md."""
+    from gradnic.models.schedule import bounds
+
     exact = topology.n_nodes <= _EXACT_NODES
     bound = float((bounds.throughput_bound if exact else bounds.node_bound)(topology))
     overlapped = schedule.period is not None
@@ -105,19 +118,30 @@ def describe(algorithm, topology, schedule, report, layout, seconds):
     }
 
 
-_WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
-
-
 @click.command()
 @topology_options
 @click.option("--barrier", is_flag=True, help="BAR before each node's first gather row.")
 @click.option("--nops", is_flag=True, help="NOP rows for lock-step issue.")
-@click.option("--table", "table_file", metavar="FILE", help="Write the table: .bin, .h or .json.")
-@click.option("--node", type=int, help="Print this node's rows.")
+@click.option(
+    "--table",
+    "table_file",
+    type=OutputFile(*_WRITERS),
+    metavar="FILE",
+    help="Write the table: .bin, .h or .json.",
+)
+@click.option("--node", type=q.Whole(0, 2**20), help="Print this node's rows.")
 @click.option("--alone", is_flag=True, help="Only the table of --node, in closed form (shift).")
-@click.option("--plot", "plot_file", metavar="FILE", help="Draw trees and a link x time chart.")
+@click.option(
+    "--plot",
+    "plot_file",
+    type=OutputFile(*output.PICTURES),
+    metavar="FILE",
+    help="Draw trees and a link x time chart.",
+)
+@output.list_option
 @output.json_option
-def command(barrier, nops, table_file, node, alone, plot_file, json_file, **options):
+@needs(schedule=("scipy",))
+def command(barrier, nops, table_file, node, alone, plot_file, listing, json_file, **options):
     """Build, prove and measure an all-reduce schedule.
 
     \b
@@ -126,11 +150,15 @@ def command(barrier, nops, table_file, node, alone, plot_file, json_file, **opti
       gradnic schedule --topology bigraph:4x8 --algorithm hdrm --table build/hdrm.h
       gradnic schedule --topology mesh:8x8 --algorithm overlapped --plot build/mesh.png
     """
-    if table_file and Path(table_file).suffix not in _WRITERS:
-        raise click.UsageError(f"--table takes .bin, .h or .json, not {table_file!r}")
+    if listing:
+        show_algorithms(json_file)
+        return
     if alone:
         _one_node(options, node, table_file, json_file)
         return
+    if plot_file:
+        require("--plot", report=("matplotlib",))
+        from gradnic.models.schedule.builders.pictures import draw
     topology, schedule, seconds = make(**options)
     if node is not None and not 0 <= node < topology.n_nodes:
         raise click.UsageError(f"--node must be 0 to {topology.n_nodes - 1}, not {node}")
@@ -147,19 +175,8 @@ def command(barrier, nops, table_file, node, alone, plot_file, json_file, **opti
     if table_file:
         output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
     if plot_file:
-        _draw(schedule, plot_file)
+        output.write_picture(plot_file, lambda name: draw(schedule, name))
     output.write_json(json_file, result)
-
-
-def _draw(schedule, path):
-    try:
-        from gradnic.models.schedule.builders.pictures import draw
-
-        draw(schedule, path)
-    except ModuleNotFoundError as missing:
-        raise click.UsageError(
-            f"--plot needs the Python package {missing.name}: pip install 'gradnic[report]'"
-        ) from missing
 
 
 def _one_node(options, node, table_file, json_file):

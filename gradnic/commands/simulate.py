@@ -1,35 +1,18 @@
 """``gradnic simulate``: one all-reduce on the network model, to thousands of nodes."""
 
-import re
 import time
 
 import click
 
 from gradnic import output
-from gradnic.models.schedule import bounds
+from gradnic import quantities as q
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network, simulate
+from gradnic.packages import needs
 from gradnic.progress import Progress
 
-from .schedule import chunks_per_shard, make, topology_options
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20,
-          "gib": 1 << 30}  # fmt: skip
-
-
-def parse_bytes(text):
-    """Bytes in ``2MiB``, ``100MB`` or ``4096``. ValueError for anything else."""
-    match = re.fullmatch(r"([0-9.]+)\s*([a-z]*)", text.strip().lower())
-    try:
-        value = float(match[1]) * _UNITS[match[2]]
-    except (TypeError, KeyError, ValueError):
-        raise ValueError(
-            f"bytes must be a number with B, KiB, MiB, KB or MB, not {text!r}"
-        ) from None
-    if value != int(value) or value < 4:
-        raise ValueError(f"bytes must be a whole number of 4 or more, not {text!r}")
-    return int(value)
+from .schedule import chunks_per_shard, make, show_algorithms, topology_options
 
 
 def wire_ratio(codec):
@@ -48,19 +31,42 @@ def wire_ratio(codec):
 
 @click.command()
 @topology_options
-@click.option("--bytes", "size", default="2MiB", show_default=True, help="Tensor: 32KiB, 100MB ...")
-@click.option("--link-bytes-per-cycle", type=float, default=16, show_default=True)
-@click.option("--link-latency", type=int, default=150, show_default=True, help="Cycles.")
-@click.option("--packet", type=int, default=256, show_default=True, help="Payload bytes.")
-@click.option("--head", type=int, default=16, show_default=True, help="Bytes.")
+@click.option(
+    "--bytes",
+    "size",
+    type=q.Size(4),
+    default="2MiB",
+    show_default=True,
+    help="Tensor: 32KiB, 100MB ...",
+)
+@click.option(
+    "--link-bytes-per-cycle", type=q.Number(0.001, 1_000_000), default=16, show_default=True
+)
+@click.option("--link-latency", type=q.LINK_TIME, default=150, show_default=True, help="Cycles.")
+@click.option(
+    "--packet",
+    type=q.Whole(1, 1 << 20, "bytes"),
+    default=256,
+    show_default=True,
+    help="Payload bytes.",
+)
+@click.option(
+    "--head", type=q.Whole(0, 1 << 16, "bytes"), default=16, show_default=True, help="Bytes."
+)
 @click.option(
     "--flow",
-    type=click.Choice(["message", "packet"]),
+    type=q.OneOf("message", "packet"),
     default="message",
     show_default=True,
     help="One head per message or per packet.",
 )
-@click.option("--reduce-per-cycle", type=int, default=32, show_default=True, help="Floats.")
+@click.option(
+    "--reduce-per-cycle",
+    type=q.Whole(1, 1 << 20, "floats"),
+    default=32,
+    show_default=True,
+    help="Floats.",
+)
 @click.option(
     "--codec",
     default="none",
@@ -69,14 +75,14 @@ def wire_ratio(codec):
 )
 @click.option(
     "--buffer",
-    type=int,
+    type=q.Whole(1, 1 << 40, "bytes"),
     default=5088,
     show_default=True,
     help="Bytes of each link's receive buffer.",
 )
 @click.option(
     "--issue",
-    type=int,
+    type=q.LINK_TIME,
     default=19,
     show_default=True,
     help="Cycles from the last dependency to the first beat.",
@@ -84,20 +90,22 @@ def wire_ratio(codec):
 @click.option(
     "--order",
     "issue_order",
-    type=click.Choice(["node", "port"]),
+    type=q.OneOf("node", "port"),
     default="node",
     show_default=True,
     help="A waiting row holds up its node's, or its port's, later rows.",
 )
 @click.option(
     "--window",
-    type=int,
+    type=q.Whole(1, 1024),
     default=1,
     show_default=True,
     help="Messages of a port among which the first ready one goes.",
 )
+@output.list_option
 @output.json_option
-def command(size, codec, issue_order, json_file, **options):
+@needs(schedule=("scipy",))
+def command(size, codec, issue_order, listing, json_file, **options):
     """Simulate one all-reduce, message by message; total cycles, reduction included.
 
     \b
@@ -105,13 +113,16 @@ def command(size, codec, issue_order, json_file, **options):
       gradnic simulate --topology torus:8x8 --algorithm multitree --bytes 2MiB --json -
       gradnic simulate --topology mesh:8x8 --algorithm overlapped --chunks 64 --bytes 64MiB
     """
+    if listing:
+        show_algorithms(json_file)
+        return
     network = Network(
         **{name: options.pop(name) for name in (
             "link_bytes_per_cycle", "link_latency", "packet", "head", "flow", "reduce_per_cycle",
             "buffer", "issue", "window")},
         order=issue_order, wire_ratio=wire_ratio(codec),
     )  # fmt: skip
-    n_bytes = parse_bytes(size)
+    n_bytes = size
     table_order = options.pop("order")
     topology, schedule, seconds = make(order=table_order, **options)
     table = compile_table(schedule)
@@ -156,6 +167,8 @@ def bound_cycles(topology, n_bytes, network):
     Bandwidth bounds count payload on the wire, no heads; the third is the latency of the longest
     shortest path, reduce and gather.
     """
+    from gradnic.models.schedule import bounds
+
     optimum = bounds.bandwidth_bound(topology)
     wire = n_bytes * network.wire_ratio / network.link_bytes_per_cycle
     two_phase = 2 * float(bounds.throughput_bound(topology)) * wire / topology.n_nodes

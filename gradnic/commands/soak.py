@@ -4,15 +4,30 @@ import time
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
 
 @click.command(name="soak")
-@click.option("--packets", default=1_000_000, show_default=True, help="Contributions.")
-@click.option("--attacks", default=1_000_000, show_default=True, help="Forged packets, as well.")
-@click.option("--seed", default=1, show_default=True, help="Of all that is random.")
+@click.option(
+    "--packets",
+    type=q.Whole(0, 10**10),
+    default=1_000_000,
+    show_default=True,
+    help="Contributions.",
+)
+@click.option(
+    "--attacks",
+    type=q.Whole(0, 10**10),
+    default=1_000_000,
+    show_default=True,
+    help="Forged packets, as well.",
+)
+@click.option("--seed", type=q.SEED, default=1, show_default=True, help="Of all that is random.")
 @json_option
+@needs(**SIMULATION)
 def command(packets, attacks, seed, json_file):
     """Play packets through the RTL aggregator; hold each frame and counter against the model.
 
@@ -26,9 +41,6 @@ def command(packets, attacks, seed, json_file):
     """
     from gradnic.sim.aggregation import soak as star_soak
 
-    for name, count in (("packets", packets), ("attacks", attacks)):
-        if count < 0:
-            raise ValueError(f"{name} must be at least 0, not {count}")
     screen = console(json_file)
     began = time.monotonic()
     with Progress() as progress:

@@ -4,28 +4,29 @@ import sys
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
 
 @click.command(name="sweep")
-@click.option("--mode", type=click.Choice(["strict", "paper", "all"]), default="all")
+@click.option("--mode", type=q.OneOf("strict", "paper", "all"), default="all")
+@click.option("--exponent", type=q.EXPONENT, multiple=True, help="Default 117 119 121.")
+@click.option("--prescale", type=q.PRESCALE, default=0, show_default=True)
+@click.option("--rounding", type=q.ROUNDING, default="trunc")
 @click.option(
-    "--exponent", type=click.IntRange(113, 126), multiple=True, help="Default 117 119 121."
+    "--stride", type=q.Whole(1, 2**32), default=1, show_default=True, help="1: every float."
 )
-@click.option("--prescale", type=click.IntRange(-128, 127), default=0, show_default=True)
-@click.option("--rounding", type=click.Choice(["trunc", "nearest"]), default="trunc")
-@click.option(
-    "--stride", type=click.IntRange(1), default=1, show_default=True, help="1: every float."
-)
-@click.option("--jobs", type=click.IntRange(1), help="Threads; default one a core.")
+@click.option("--jobs", type=q.JOBS, help="Threads; default one a core.")
 @click.option(
     "--adder",
-    type=click.IntRange(1),
+    type=q.Whole(1, 10**13, "pairs"),
     metavar="PAIRS",
     help="The FP32 adder instead: 7.6 million corner pairs and so many random ones.",
 )
 @json_option
+@needs(**SIMULATION)
 def command(mode, exponent, prescale, rounding, stride, jobs, adder, json_file):
     """Code and decode every float in RTL; compare tags and values with the model and the bound.
 
@@ -38,11 +39,13 @@ def command(mode, exponent, prescale, rounding, stride, jobs, adder, json_file):
       gradnic sweep --stride 65537 --json -
       gradnic sweep --adder 1000000000
     """
-    from gradnic.sim.inceptionn import sweep
-
     if adder:
+        other_options = "the sweep of floats, not for --adder"
+        q.only_with(False, other_options, "mode", "exponent", "prescale", "rounding", "stride")
         _sweep_adder(adder, jobs, json_file)
         return
+    from gradnic.sim.inceptionn import sweep
+
     modes = sweep.MODES if mode == "all" else (mode,)
     if rounding == "nearest":
         modes = [name for name in modes if name == "strict"]

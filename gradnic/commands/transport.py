@@ -4,32 +4,63 @@ import click
 import numpy as np
 
 from gradnic import output
+from gradnic import quantities as q
 from gradnic.models.transport.blt import Path, transfer
 from gradnic.models.transport.reception import need_bytes
-from gradnic.sim.report import svg
+from gradnic.packages import require
+from gradnic.progress import status
 
-from .simulate import parse_bytes
-
-_STYLE = (
-    "<style>text{font:12px sans-serif;fill:#444}.axis{stroke:#999}"
-    ".mean{fill:none;stroke:#1668b8;stroke-width:2}.worst{fill:none;stroke:#c0504d}"
-    ".free{stroke:#444;stroke-dasharray:4 3}</style>"
-)
+PACKETS = 10_000_000  # of a tensor: a run of them takes minutes
 
 
 @click.command()
-@click.option("--bytes", "size", default="100MB", show_default=True, help="Tensor.")
-@click.option("--loss", type=float, default=0.01, show_default=True, help="Share of frames lost.")
-@click.option("--p", "bounds", default="0,0.005,0.01,0.015,0.02,0.025,0.03", show_default=True,
+@click.option(
+    "--bytes", "size", type=q.Size(4, 1 << 40), default="100MB", show_default=True, help="Tensor."
+)
+@click.option(
+    "--loss", type=q.BELOW_ONE, default=0.01, show_default=True, help="Share of frames lost."
+)
+@click.option("--p", "bounds", type=q.Listed(q.BELOW_ONE),
+              default="0,0.005,0.01,0.015,0.02,0.025,0.03", show_default=True,
               help="Loss bounds, from 0 to below 1.")  # fmt: skip
-@click.option("--round-trip", type=float, default=20.0, show_default=True, help="Microseconds.")
-@click.option("--gbps", type=float, default=100.0, show_default=True, help="Line rate.")
-@click.option("--payload", type=int, default=1408, show_default=True, help="Bytes per packet.")
-@click.option("--probe", type=float, help="Microseconds between PROBEs; default: a round trip.")
-@click.option("--jitter", type=float, default=0.0, show_default=True,
+@click.option(
+    "--round-trip",
+    type=q.Number(0.001, 10_000_000, "microseconds"),
+    default=20.0,
+    show_default=True,
+    help="Microseconds.",
+)
+@click.option(
+    "--gbps",
+    type=q.Number(0.001, 100_000, "Gb/s"),
+    default=100.0,
+    show_default=True,
+    help="Line rate.",
+)
+@click.option(
+    "--payload",
+    type=q.Whole(1, 9000, "bytes"),
+    default=1408,
+    show_default=True,
+    help="Bytes per packet.",
+)
+@click.option(
+    "--probe",
+    type=q.Number(0.001, 10_000_000, "microseconds"),
+    help="Microseconds between PROBEs; default: a round trip.",
+)
+@click.option("--jitter", type=q.Number(0, 10_000_000, "microseconds"),
+              default=0.0, show_default=True,
               help="Microseconds that a frame may be late, and overtaken.")  # fmt: skip
-@click.option("--runs", type=int, default=3, show_default=True, help="Different losses.")
-@click.option("--plot", metavar="FILE.svg", help="Picture of the curve over p.")
+@click.option(
+    "--runs", type=q.Whole(1, 100_000), default=3, show_default=True, help="Different losses."
+)
+@click.option(
+    "--plot",
+    type=output.OutputFile(*output.PICTURES),
+    metavar="FILE",
+    help="Picture of the curve over p: .png, .svg or .pdf.",
+)
 @output.json_option
 def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, plot, json_file):
     """Time until a tensor is complete under loss, over the share p that may be missing.
@@ -42,38 +73,29 @@ def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, 
       gradnic transport --bytes 100MB --loss 0.01 --plot tail.svg
       gradnic transport --bytes 1MB --loss 0.001 --p 0,0.02 --runs 20
     """
-    n_bytes = parse_bytes(size)
-    if runs < 1 or payload < 1:
-        raise ValueError(f"runs and payload must be at least 1, not {runs} and {payload}")
+    if plot:
+        require("--plot", report=("matplotlib",))
+    if (n_packets := -(-size // payload)) > PACKETS:
+        raise ValueError(
+            f"packets must be at most {PACKETS:,}, bytes by payload, not {n_packets:,}"
+        )
     path = Path(gbps, 1000 * round_trip, loss, 1000 * jitter)
     rows = []
-    console = output.console("-")
-    with console.status("") as status:
-        say = output.progress_to(console, status)
-        for text in bounds.split(","):
-            say(f"p = {text}")
-            rows.append(_row(_share(text), n_bytes, path, payload, probe, runs))
+    with status("paths") as say:
+        for p in bounds:
+            say(f"p = {p:g}")
+            rows.append(_row(p, size, path, payload, probe, runs))
     columns = list(rows[0])
-    title = f"{size} at {gbps:g} Gb/s, {round_trip:g} us, {loss:g} lost"
+    title = f"{size:,} bytes at {gbps:g} Gb/s, {round_trip:g} us, {loss:g} lost"
     shown = output.table(title, [c.replace("_", " ") for c in columns],
                          [[row[c] for c in columns] for row in rows])  # fmt: skip
     output.console(json_file).print(shown)
     if plot:
-        output.write_whole(plot, _picture(rows, title))
+        output.write_picture(plot, lambda name: draw(rows, title, name))
     output.write_json(json_file, {
-        "bytes": n_bytes, "loss": loss, "round_trip_us": round_trip, "gbps": gbps,
+        "bytes": size, "loss": loss, "round_trip_us": round_trip, "gbps": gbps,
         "payload": payload, "jitter_us": jitter, "runs": runs, "curve": rows,
     })  # fmt: skip
-
-
-def _share(text):
-    try:
-        p = float(text)
-    except ValueError:
-        p = -1.0
-    if not 0 <= p < 1:
-        raise ValueError(f"p must be from 0 to below 1, not {text!r}")
-    return p
 
 
 def _row(p, n_bytes, path, payload, probe, runs):
@@ -97,30 +119,19 @@ def _row(p, n_bytes, path, payload, probe, runs):
     }
 
 
-def _picture(rows, title):
-    """Mean and worst time over p, against the loss-free path."""
-    width, height, left, top = 560, 300, 60, 40
-    right, bottom = width - 20, height - 40
-    values = [r["over_loss_free_worst"] for r in rows] + [r["over_loss_free"] for r in rows] + [1]
-    low, high = min(values), max(values)
-    low, high = low - 0.1 * (high - low + 0.01), high + 0.1 * (high - low + 0.01)
-    p_most = max(max(r["p"] for r in rows), 1e-9)
+def draw(rows, title, path):
+    """Mean and worst time over p, against the path without loss, into the picture `path`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    def x(p):
-        return left + (right - left) * p / p_most
-
-    def y(value):
-        return bottom - (bottom - top) * (value - low) / (high - low)
-
-    parts = [_STYLE, svg.text(left, 20, title), svg.line(left, bottom, right, bottom),
-             svg.line(left, top, left, bottom), svg.line(left, y(1), right, y(1), cls="free"),
-             svg.text(left + 6, y(1) - 4, "without loss")]  # fmt: skip
-    for row in rows:
-        parts.append(svg.text(x(row["p"]), bottom + 16, f"{100 * row['p']:g} %", anchor="middle"))
-    for value in np.linspace(low, high, 5):
-        parts.append(svg.text(left - 6, y(value) + 4, f"{value:.3f}", anchor="end"))
-    for name, cls in (("over_loss_free", "mean"), ("over_loss_free_worst", "worst")):
-        parts.append(svg.polyline([(x(r["p"]), y(r[name])) for r in rows], cls=cls))
-    parts.append(svg.text((left + right) / 2, height - 6, "share p that may be missing",
-                          anchor="middle"))  # fmt: skip
-    return svg.drawing(width, height, parts, label=title)
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    p = [100 * row["p"] for row in rows]
+    axes.plot(p, [row["over_loss_free_worst"] for row in rows], ".-", label="worst of the runs")
+    axes.plot(p, [row["over_loss_free"] for row in rows], ".-", label="mean of the runs")
+    axes.axhline(1, color="0.4", linestyle="--", label="without loss")
+    axes.set(title=title, xlabel="share p that may be missing, %")
+    axes.set_ylabel("time until complete, multiples of that without loss")
+    axes.legend()
+    figure.savefig(path)

@@ -4,14 +4,19 @@ import time
 
 import click
 
+from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
+from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
 
 @click.command(name="upsets")
-@click.option("--count", type=click.IntRange(1), default=1000, show_default=True, help="Upsets.")
-@click.option("--seed", default=1, show_default=True, help="Of bits, cycles and values.")
+@click.option("--count", type=q.Whole(1, 10**9), default=1000, show_default=True, help="Upsets.")
+@click.option(
+    "--seed", type=q.SEED, default=1, show_default=True, help="Of bits, cycles and values."
+)
 @json_option
+@needs(**SIMULATION)
 def command(count, seed, json_file):
     """Change one register bit of an RTL offload card, in one cycle of an all-reduce, many times.
 

@@ -7,9 +7,13 @@ import click
 from rich.markdown import Markdown
 
 from gradnic import __version__
+from gradnic import quantities as q
 from gradnic.interface import params
 from gradnic.interface import register_map as registers
-from gradnic.output import console, json_option, table, write_json, write_whole
+from gradnic.output import console, json_option, list_option, table, write_json, write_whole
+from gradnic.paths import OutputFolder
+from gradnic.progress import status
+from gradnic.verilog_names import ModuleName
 
 
 def template(name, ports):
@@ -143,7 +147,7 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
         raise click.UsageError(f"{shell} takes a card, such as inline16, not {preset}")
     options = shells.shell(shell, others)
     screen = console(json_file)
-    with screen.status(f"writing {preset} for {shell}"):
+    with status(f"writing {preset} for {shell}"):
         files, result = generate_shell(shell, options, parameters, family)
     written = write_all(out, files)
     note = next(text for file, text in files.items() if file == f"{result['module']}.md")
@@ -169,16 +173,27 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
     metavar="KEY=VALUE",
     help="Change one parameter of the preset or the shell; may be given several times.",
 )
-@click.option("--name", metavar="MODULE", help="Name of the Verilog module; default: the preset's.")
+@click.option(
+    "--name",
+    type=ModuleName(),
+    metavar="MODULE",
+    help="Name of the Verilog module; default: the preset's.",
+)
 @click.option(
     "--family",
-    type=click.Choice(["portable", "ecp5"]),
+    type=q.OneOf("portable", "ecp5"),
     default="portable",
     show_default=True,
     help="Memories and multipliers as plain Verilog, or as primitives of Lattice ECP5.",
 )
-@click.option("--out", default="build/verilog", show_default=True, help="Folder to write to.")
-@click.option("--list", "listing", is_flag=True, help="List the presets and write nothing.")
+@click.option(
+    "--out",
+    type=OutputFolder(),
+    default="build/verilog",
+    show_default=True,
+    help="Folder to write to.",
+)
+@list_option
 @json_option
 def command(preset, shell, changes, name, family, out, listing, json_file):
     """Write a top as Verilog with AXI4-Stream and AXI4-Lite ports.
@@ -211,7 +226,7 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
         write_shell(preset, shell, changes, name, family, out, json_file)
         return
     parameters = params.preset(preset, changes)
-    with screen.status(f"writing {preset}"):
+    with status(f"writing {preset}"):
         files, result = generate(name or preset, parameters, family)
     written = write_all(out, files)
     rows = [(p["name"], p["direction"], p["width"], p["doc"]) for p in result["ports"]]

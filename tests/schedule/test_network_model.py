@@ -17,7 +17,8 @@ from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.topology import Topology, parse
 
 from gradnic import cli
-from gradnic.commands.simulate import bound_cycles, parse_bytes, wire_ratio
+from gradnic.commands.simulate import bound_cycles, wire_ratio
+from gradnic.quantities import parse_size as parse_bytes
 
 KIB, MIB = 1 << 10, 1 << 20
 PLAIN = Network(start=0, issue=0, receive=0, add=0, block=0)

@@ -1,0 +1,128 @@
+"""Outputs go where they are told: through links, devices and FIFOs, never over what must stay."""
+
+import json
+import os
+import stat
+import threading
+
+import pytest
+
+from gradnic import cli, output
+
+WORDS = ["schedule", "--topology", "ring:3", "--algorithm", "ring"]
+
+
+def gradnic(*words):
+    with pytest.raises(SystemExit) as end:
+        cli.main([*WORDS, *map(str, words)])
+    return end.value.code
+
+
+def is_result(text):
+    return json.loads(text)["topology"] == "ring:3"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_link_is_followed(folder):
+    (folder / "store").mkdir()
+    real = folder / "store" / "real.json"
+    real.write_text("old")
+    (folder / "link.json").symlink_to("store/real.json")
+    (folder / "far.json").symlink_to("link.json")
+    (folder / "new.json").symlink_to("store/new.json")
+    for name in ("link", "far", "new"):
+        assert gradnic("--json", f"{name}.json") == 0
+        assert (folder / f"{name}.json").is_symlink()
+    assert is_result(real.read_text())
+    assert is_result((folder / "store" / "new.json").read_text())
+    assert sorted(os.listdir(folder / "store")) == ["new.json", "real.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a device node")
+def test_a_device_is_written_through(folder):
+    null = folder / "null"
+    os.mknod(null, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    for option in ("--json", "--table"):
+        name = null if option == "--json" else folder / "null.h"
+        if not name.exists():
+            name.symlink_to("null")
+        assert gradnic(option, name) == 0
+        assert stat.S_ISCHR(null.stat().st_mode)
+    full = folder / "full"
+    os.mknod(full, 0o666 | stat.S_IFCHR, os.makedev(1, 7))
+    assert gradnic("--json", full) == 2
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_fifo_reaches_its_reader(folder, late):
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    got = []
+    reader = threading.Timer(0.3 if late else 0, lambda: got.append(pipe.read_text()))
+    reader.start()
+    assert gradnic("--json", pipe) == 0
+    reader.join()
+    assert is_result(got[0])
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_fifo_without_a_reader_is_an_error(folder, monkeypatch, capsys):
+    monkeypatch.setattr(output, "READER", 0.2)
+    os.mkfifo(folder / "pipe")
+    assert gradnic("--json", "pipe") == 2
+    assert capsys.readouterr().err == "Error: pipe: nobody reads this FIFO\n"
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002, 0])
+def test_a_new_file_gets_what_the_umask_leaves(folder, mask):
+    before = os.umask(mask)
+    try:
+        assert gradnic("--json", "deep/private.json", "--table", "t.h") == 0
+    finally:
+        os.umask(before)
+    for name in ("deep/private.json", "t.h"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o666 & ~mask
+
+
+def test_an_old_file_keeps_its_mode(folder):
+    (folder / "old.json").write_text("old")
+    os.chmod(folder / "old.json", 0o640)
+    assert gradnic("--json", "old.json") == 0
+    assert stat.S_IMODE((folder / "old.json").stat().st_mode) == 0o640
+    assert is_result((folder / "old.json").read_text())
+
+
+def test_a_plain_file_is_whole_or_as_it_was(folder, monkeypatch):
+    target = folder / "old.json"
+    target.write_text("old")
+
+    def fails(*_):
+        raise OSError(28, "No space left on device", "old.json")
+
+    monkeypatch.setattr(os, "replace", fails)
+    assert gradnic("--json", target) == 2
+    assert target.read_text() == "old"
+    assert os.listdir(folder) == ["old.json"]
+
+
+def test_standard_output_by_its_other_names(folder, capfd):
+    for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        assert gradnic("--json", name) == 0
+        out = capfd.readouterr().out
+        assert is_result(out[out.index("{") :])
+
+
+def test_an_input_stays(folder):
+    net = folder / "net.txt"
+    net.write_text("0 1\n1 2\n2 0\n")
+    (folder / "link").symlink_to("net.txt")
+    for name in ("net.txt", "link", "./net.txt"):
+        with pytest.raises(SystemExit) as end:
+            cli.main(["schedule", "--topology", "file:net.txt", "--json", name])
+        assert end.value.code == 2
+    assert net.read_text() == "0 1\n1 2\n2 0\n"
