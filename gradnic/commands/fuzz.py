@@ -52,7 +52,7 @@ def command(card, frames, lanes, seed, json_file):
       gradnic fuzz --card offload --frames 100000 --json build/fuzz.json
     """
     if card == "offload" and lanes:
-        raise click.UsageError("--lanes is for the inline card; the offload card is played with 4")
+        raise click.UsageError("--lanes is for the in-line card; the offload card is played with 4")
     screen = console(json_file)
     began = time.monotonic()
     with Progress() as progress:

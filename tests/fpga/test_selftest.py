@@ -319,4 +319,4 @@ def test_pll_stays_in_range(clock_mhz):
 def test_command_names_the_boards():
     result = CliRunner().invoke(command, ["arty"])
     assert isinstance(result.exception, ValueError)
-    assert str(result.exception) == "board must be ulx3s, not 'arty'"
+    assert str(result.exception) == "board must be ulx3s, not 'arty'; see --list"

@@ -335,7 +335,7 @@ def test_commands_write_their_keys(tmp_path):
         ("schedule --topology file:/nowhere", "No such file"),
         ("schedule --topology torus:4x4 --dead-link 0", "a dead link is A-B, not '0'"),
         ("schedule --topology torus:4x4 --node 16", "--node must be 0 to 15, not 16"),
-        ("schedule --topology torus:4x4 --table x.txt", "takes .bin, .h or .json"),
+        ("schedule --topology torus:4x4 --table x.txt", "must end in .bin or .json or .h"),
         ("simulate --topology torus:4x4 --bytes 3", "bytes must be"),
     ],
 )
