@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test slow lint fpga synth baseline bench sweep soak chain fuzz upsets offload mutants clean setup
+.PHONY: first-light test slow lint docs types fpga synth baseline bench sweep soak chain fuzz upsets offload mutants clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -32,6 +32,15 @@ slow: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# The import root as one folder, for tools that do not follow the mapping of pyproject.toml.
+types:
+	rm -rf build/types && mkdir -p build/types/gradnic
+	ln -s $(CURDIR)/gradnic/* $(addprefix $(CURDIR)/,hdl models sim fpga) build/types/gradnic/
+
+docs: setup types
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --quiet -f .ci/mkdocs.yml
 
 BOARD ?= ulx3s
 fpga: setup

@@ -1,6 +1,6 @@
 """What model and circuit of the aggregator top share: reasons, sizes, register map.
 
-Source: transport.md section 6 (who may speak, what happens to a frame, bump in the wire).
+Source: docs/spec/wire.md (who may speak, what happens to a frame, bump in the wire).
 """
 
 from enum import IntEnum

@@ -1,7 +1,7 @@
 """The flit layer's head and a card's share of a round: what circuits, models and hosts agree on.
 
 A message is one head of 16 bytes, or one per 256-byte packet, and the payload of one table row to
-one peer: chunk after chunk, each in whole flits. Source: card.md sections 1 and 3.
+one peer: chunk after chunk, each in whole flits. Source: docs/spec/card.md.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ One description for both rooms. A model reads and writes bytes or numpy arrays w
 `Field.put`; a circuit that holds the head as a value with byte 0 in its lowest bits takes
 ``Cat(head[a:b] for a, b in field.slices)``, which can also be assigned to.
 
-Source: transport.md section 1 (frame and header); RFC 791, RFC 768 and RFC 894 for the rest.
+Source: docs/spec/wire.md (frame and header); RFC 791, RFC 768 and RFC 894 for the rest.
 """
 
 from dataclasses import dataclass

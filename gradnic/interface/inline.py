@@ -1,6 +1,6 @@
 """What model and circuit of the in-line card share: settings, fates of a frame, register map.
 
-Source: inceptionn.md section 6 (NIC integration) and transport.md section 6 (what happens to a
+Source: docs/spec/codec.md (NIC integration) and docs/spec/wire.md (what happens to a
 frame).
 """
 

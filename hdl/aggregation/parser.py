@@ -1,6 +1,6 @@
 """Reads the head of each frame of ours: may its sender speak, and what does it contribute.
 
-The table behind it: transport.md section 6; the same in software:
+The table behind it: docs/spec/wire.md; the same in software:
 `gradnic.models.aggregation.parser`.
 
 Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.

@@ -1,6 +1,6 @@
 """Signatures of an AXI4 memory port, seen from the manager: bursts of whole beats, one ID.
 
-Source: Arm IHI 0022E part A (AXI4); shells.md section 1 for the widths that shells have.
+Source: Arm IHI 0022E part A (AXI4); docs/spec/shells.md for the widths that shells have.
 
 Plumbing: no golden model of its own.
 """

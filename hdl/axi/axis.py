@@ -3,7 +3,7 @@
 Frames cross as in Corundum and verilog-ethernet: ``tkeep`` contiguous from byte 0 and all ones
 before the last beat, ``tuser`` = {meta, bad} with bad in bit 0. Bad counts where ``tlast`` is 1.
 
-Source: Arm IHI 0051A (AXI4-Stream), IHI 0022E part B (AXI4-Lite); shells.md section 1.
+Source: Arm IHI 0051A (AXI4-Stream), IHI 0022E part B (AXI4-Lite); docs/spec/shells.md.
 
 Plumbing: no golden model of its own.
 """

@@ -1,6 +1,6 @@
 """Reads the head of each frame and says what the frame is, and what is to become of it.
 
-The table behind it: transport.md section 6; the same in words of software: `gradnic.models.inline`.
+The table behind it: docs/spec/wire.md; the same in words of software: `gradnic.models.inline`.
 Nothing here waits: the pipeline runs freely beside a queue of beats.
 
 Part of `gradnic.hdl.inline.card`, whose golden model it follows.

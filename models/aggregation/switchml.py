@@ -4,7 +4,7 @@ Frames have no generation. A slot is a pair of sets; a set has one bit for each 
 and each arrival clears its worker's bit in the other set. That is exact on paths that keep their
 order, and only there: `gradnic.models.aggregation.slot_search` finds the run in which it fails.
 
-Source: transport.md section 5; p4app-switchML (bitmaps, counts, UDP receiver and sender).
+Source: docs/spec/wire.md; p4app-switchML (bitmaps, counts, UDP receiver and sender).
 """
 
 from collections import Counter

@@ -4,7 +4,7 @@ A float32 tensor is cut into chunks. The exponent of chunk k's largest value rid
 values of chunk k, scaled by the largest exponent of all workers, in packet k + batch. The first
 batch of packets therefore carries exponents alone.
 
-Source: transport.md section 5; p4app-switchML, client library (DPDK worker thread, CPU exponent
+Source: docs/spec/wire.md; p4app-switchML, client library (DPDK worker thread, CPU exponent
 quantizer).
 """
 

@@ -1,7 +1,7 @@
 """The in-line card: bytes of a frame in, bytes of a frame out. Twin of `gradnic.hdl.inline.card`.
 
 Ethernet frames without preamble and FCS. What happens to each is the table "What happens to a
-frame" (transport.md section 6); how marked frames look is inceptionn.md sections 4 and 6.
+frame" (docs/spec/wire.md); how marked frames look is docs/spec/codec.md.
 
 A frame is *ours* if it is Ethernet, IPv4 without options, not a fragment, UDP, at least 42 bytes,
 and either goes to the native port with an enabled JOB (byte 44 present), or carries a mark inside

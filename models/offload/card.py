@@ -6,7 +6,7 @@ give up a share of their bytes, weighed by the leaves that a packet stands for, 
 tensor never misses more than the sum of the hops' shares. Golden twin of
 `gradnic.hdl.offload.core`.
 
-Sources: card.md sections 2 to 8; MultiTree (ISCA 2021) for tables in the card, MLT (NSDI 2024) for
+Sources: docs/spec/card.md; MultiTree (ISCA 2021) for tables in the card, MLT (NSDI 2024) for
 bounded loss; their composition is ours.
 """
 

@@ -42,7 +42,7 @@ JOB = SwitchmlJob(5, workers(3), first_slot=8, n_slots=8, values=64)
 
 
 def test_a_result_as_the_worker_expects_it():
-    """Bytes from outside the field tables: transport.md section 5, one by one."""
+    """Bytes from outside the field tables: docs/spec/wire.md, one by one."""
     unit = switch(JOB)
     for child in (2, 0):
         sent = packet(JOB, child, slot=9, set=1, number=0x01020304, e0=child - 5, e1=child)

@@ -5,7 +5,7 @@ Verilog with Corundum's whole list of parameters and ports around generated card
 and time stamps ride with their frames as side band, so completions come back by themselves: a card
 passes on every frame that its host sends, once, with its tag. Frames of a card's own have tag 0.
 
-Source: shells.md section 1; corundum 1ca0151, 2023-12.
+Source: docs/spec/shells.md; corundum 1ca0151, 2023-12.
 
 Plumbing: no golden model of its own.
 """

@@ -4,7 +4,7 @@
 frame on its way out, so frames marked bad are dropped there; it stops neither for its sender nor
 for its receiver, so frames are stored both ways.
 
-Source: shells.md section 4; liteeth 276c9e3, 2026-07.
+Source: docs/spec/shells.md; liteeth 276c9e3, 2026-07.
 
 Plumbing: no golden model of its own.
 """

@@ -4,7 +4,7 @@ The shell wants a frame's size with its first beat and knows no bad frames: each
 goes through a `Sizer`. Registers come in the 125 MHz clock, frames in the 250 MHz clock. The box
 has no memory, so that of an offload card is on the chip, in the clock of the frames.
 
-Source: shells.md section 3; open-nic-shell 940907f, 2025-01.
+Source: docs/spec/shells.md; open-nic-shell 940907f, 2025-01.
 
 Plumbing: no golden model of its own.
 """

@@ -1,0 +1,112 @@
+"""Pages of the site that are written from the code: wire format, registers, commands, API; the nav.
+
+A hook of mkdocs. What is generated is never out of date, and never in the way of a diff.
+"""
+
+import importlib
+from pathlib import Path
+
+import click
+from mkdocs.structure.files import File
+
+from gradnic import cli
+from gradnic.interface import aggregator, card_memory, inline, job, offload, tap
+from gradnic.interface.formats import HEAD, PARAMETERS, Op
+from gradnic.interface.register_map import markdown
+
+DOCS = Path(__file__).parents[1] / "docs"
+SECTIONS = ("guide", "reference", "internals", "spec", "log")
+MAPS = (inline, offload, aggregator, tap, card_memory)
+API = {
+    "gradnic": ["host", "interface"],
+    "gradnic.models": [
+        *("inceptionn", "thc", "aggregation", "reduction", "schedule"),
+        *("transport", "inline", "offload", "training"),
+    ],
+    "gradnic.hdl": [
+        *("primitive", "stream", "axi", "frame", "inceptionn", "thc", "schedule", "reduction"),
+        *("aggregation", "inline", "transport", "direct", "offload", "top", "shells"),
+    ],
+}
+
+
+def generated():
+    """{path below docs/: text} of all pages that have no file."""
+    found = {"reference/wire_format.md": wire_format(), "reference/commands.md": commands()}
+    for module in MAPS:
+        name = module.__name__.rpartition(".")[2]
+        found[f"reference/registers_{name}.md"] = markdown(module.REGISTERS)
+    for room, packages in API.items():
+        for package in packages:
+            module = f"{room}.{package}"
+            found[f"reference/api/{module}.md"] = f"# `{module}`\n\n::: {module}\n"
+    return found
+
+
+def wire_format():
+    """Bytes of a frame, by the field tables that circuits and models use."""
+    kinds = ", ".join(f"{op.value} {op.name}" for op in Op)
+    lines = [
+        "# Wire format",
+        "",
+        "From the field tables of `gradnic.interface.formats` and `gradnic.interface.job`, which "
+        "circuits, golden models, driver and dissector share. Bytes are counted from the first "
+        "byte of the frame (of the record, for jobs); fields are big-endian; bit 0 is the lowest "
+        f"of the field's bytes. `op`: {kinds}.",
+    ]
+    for header in (*HEAD, *PARAMETERS.values(), job.DESCRIPTOR, job.COMPLETION):
+        lines += [
+            "",
+            f"## {header.name}",
+            "",
+            f"{header.n_bytes} bytes from byte {header.start} on.",
+            "",
+            "| bytes | bits | field | meaning |",
+            "| --- | --- | --- | --- |",
+        ]
+        for field in header:
+            last = field.stop - 1
+            at = str(field.byte) if last == field.byte else f"{field.byte} to {last}"
+            top = field.lsb + field.width - 1
+            bits = f"{top}:{field.lsb}" if field.width > 1 else str(top)
+            sign = ", two's complement" if field.signed else ""
+            lines.append(f"| {at} | {bits} | `{field.name}` | {field.doc}{sign} |")
+    return "\n".join([*lines, ""])
+
+
+def commands():
+    """Every command's own help."""
+    lines = ["# Commands", "", "What `gradnic COMMAND --help` says, of every command.", ""]
+    for name in cli.COMMANDS:
+        command = importlib.import_module(f"gradnic.commands.{name}").command
+        lines += _help(command, f"gradnic {name}", None)
+    return "\n".join(lines)
+
+
+def _help(command, name, parent):
+    context = click.Context(command, info_name=name, parent=parent)
+    lines = [f"## {name}", "", "```text", command.get_help(context), "```", ""]
+    if isinstance(command, click.Group):
+        for sub in command.list_commands(context):
+            lines += _help(command.get_command(context, sub), f"{name} {sub}", None)
+    return lines
+
+
+def on_files(files, config):
+    """Add the generated pages."""
+    for path, text in generated().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_config(config):
+    """One section of the nav a folder, in the order of the titles; then what is generated."""
+    for section in SECTIONS:
+        entries = [f"{section}/{p.name}" for p in sorted((DOCS / section).glob("*.md"))]
+        if section == "reference":
+            api = [path for path in generated() if "/api/" in path]
+            written = [path for path in generated() if path not in api]
+            entries = [*written, *entries, {"API": api}]
+        if entries:
+            config.nav.append({section.capitalize(): entries})
+    return config
