@@ -40,7 +40,7 @@ types:
 
 docs: setup types
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[docs]'
-	$(BIN)/mkdocs build --quiet -f .ci/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet -f .ci/mkdocs.yml
 
 BOARD ?= ulx3s
 fpga: setup

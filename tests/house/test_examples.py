@@ -1,0 +1,26 @@
+"""The programs in examples/ run as they stand."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(path, tmp_path):
+    if "import torch" in path.read_text() and find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed: pip install -e '.[train]'")
+    run = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout
+
+
+def test_a_users_module_holds_the_compressor(tmp_path):
+    (example,) = [path for path in EXAMPLES if path.stem == "compressor_in_a_design"]
+    run = subprocess.run([sys.executable, example], capture_output=True, text=True, check=True)
+    assert "module mine(" in run.stdout
+    assert run.stdout.count("endmodule") > 1
