@@ -1,6 +1,7 @@
 """``gradnic simulate``: one all-reduce on the network model, to thousands of nodes."""
 
 import time
+from dataclasses import replace
 
 import click
 
@@ -9,24 +10,11 @@ from gradnic import quantities as q
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network, simulate
+from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.packages import needs
 from gradnic.progress import Progress
 
 from .schedule import chunks_per_shard, make, show_algorithms, topology_options
-
-
-def wire_ratio(codec):
-    """Bytes on the wire per byte of floats: 1 for ``none``, R for ``ratio:R``."""
-    if codec == "none":
-        return 1.0
-    name, _, value = codec.partition(":")
-    try:
-        ratio = float(value)
-    except ValueError:
-        ratio = 0.0
-    if name != "ratio" or not 0 < ratio <= 2:
-        raise ValueError(f"codec must be none or ratio:R with R in (0, 2], not {codec!r}")
-    return ratio
 
 
 @click.command()
@@ -71,7 +59,7 @@ def wire_ratio(codec):
     "--codec",
     default="none",
     show_default=True,
-    help="none, or ratio:R: bytes on the wire per byte of floats.",
+    help="none, inceptionn, thc, or ratio:R, the payload ratio that codec stats prints.",
 )
 @click.option(
     "--buffer",
@@ -112,6 +100,7 @@ def command(size, codec, issue_order, listing, json_file, **options):
     Example:
       gradnic simulate --topology torus:8x8 --algorithm multitree --bytes 2MiB --json -
       gradnic simulate --topology mesh:8x8 --algorithm overlapped --chunks 64 --bytes 64MiB
+      gradnic simulate --topology torus:4x4 --codec ratio:3.05 --bytes 2MiB
     """
     if listing:
         show_algorithms(json_file)
@@ -120,11 +109,13 @@ def command(size, codec, issue_order, listing, json_file, **options):
         **{name: options.pop(name) for name in (
             "link_bytes_per_cycle", "link_latency", "packet", "head", "flow", "reduce_per_cycle",
             "buffer", "issue", "window")},
-        order=issue_order, wire_ratio=wire_ratio(codec),
+        order=issue_order,
     )  # fmt: skip
     n_bytes = size
     table_order = options.pop("order")
+    wire_ratio(codec, 2)  # complains now
     topology, schedule, seconds = make(order=table_order, **options)
+    network = replace(network, wire_ratio=wire_ratio(codec, topology.n_nodes))
     table = compile_table(schedule)
     check(table, topology)
     begin = time.process_time()
@@ -172,4 +163,4 @@ def bound_cycles(topology, n_bytes, network):
     optimum = bounds.bandwidth_bound(topology)
     wire = n_bytes * network.wire_ratio / network.link_bytes_per_cycle
     two_phase = 2 * float(bounds.throughput_bound(topology)) * wire / topology.n_nodes
-    return wire / optimum, two_phase, bounds.latency_floor(topology) * network.link_latency
+    return wire / optimum, two_phase, bounds.latency_floor_cycles(topology, network.link_latency)

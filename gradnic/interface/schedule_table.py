@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from gradnic.text_file import visible
+
 REDUCE, GATHER, NOP = 0, 1, 2
 MAX_SENDS = 4  # peers in one row; a node that sends to more in one step uses several rows
 
@@ -284,7 +286,7 @@ def to_json(table):
 def from_json(text):
     """The table in `text`, as `to_json` wrote it. ValueError names what is missing."""
     try:
-        data = json.loads(text)
+        data = json.loads(visible(text))
         rows = np.zeros(len(data["rows"]), ROW)
         for i, name in enumerate(ROW.names[:-1]):
             rows[name] = [row[i] for row in data["rows"]]

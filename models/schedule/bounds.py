@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+from scipy.sparse.csgraph import breadth_first_order, dijkstra, maximum_flow
 
 _LP_NODES = 32  # up to here the linear program takes less than a second
 _UNITS = 720  # bandwidths are rounded up to multiples of 1/720 of the slowest link
@@ -64,7 +64,10 @@ def _worst_cut(topology):
         top, bottom = ratio.numerator, ratio.denominator
         largest = max(int(capacity.max()) * top, bottom * n_nodes)
         if largest >= 2**31:
-            raise ValueError(f"{topology.name}: bandwidths too fine for an exact bound")
+            raise ValueError(
+                f"{topology.name}: an exact bound takes bandwidths (in 1/{_UNITS} of the slowest) "
+                f"times nodes below 2^31, not {largest}"
+            )
         weights = np.concatenate([capacity * top, np.full(n_nodes, bottom)]).astype(np.int32)
         graph = csr_array((weights, (heads, tails)), shape=(n + 1, n + 1))
         while proven < n_nodes:
@@ -100,6 +103,21 @@ def latency_floor(topology):
     return 2 * int(near[: topology.n_nodes].max())
 
 
+def latency_floor_cycles(topology, default):
+    """Cycles of flight there and back along the longest shortest path; float.
+
+    default : cycles of a link where the topology does not say. Twice the diameter by latency: what
+    an all-reduce that finishes reducing first takes at least, whatever its size.
+    """
+    if topology.latency is None:
+        return latency_floor(topology) * float(default)
+    a, b = topology.links.T
+    shape = (topology.n_vertices,) * 2
+    graph = csr_array((topology.latencies(default), (a, b)), shape=shape)  # keeps its zeros
+    far = dijkstra(graph, indices=np.arange(topology.n_nodes))
+    return 2 * float(far[:, : topology.n_nodes].max())
+
+
 def _node_bandwidth(topology):
     """Ingress and egress bandwidth of every node, ports counted; float64 (n_nodes,) each."""
     result = []
@@ -127,7 +145,10 @@ def bandwidth_bound(topology):
     cap = overlapped_cap(topology)
     if topology.n_nodes > _LP_NODES:
         return cap
-    return min(cap, overlapped_optimum(topology) * (1 + 1e-9))  # the solver's tolerance
+    try:
+        return min(cap, overlapped_optimum(topology) * (1 + 1e-9))  # the solver's tolerance
+    except ValueError:  # bandwidths too far apart for its floats
+        return cap
 
 
 def overlapped_optimum(topology):

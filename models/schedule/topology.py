@@ -4,15 +4,17 @@ Vertices 0 .. n_nodes-1 compute; the switches follow. Links are directed, at mos
 vertices and direction. Bandwidths are multiples of the slowest link, which is 1.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
+from . import graph_file
+
 MAX_PORTS = 8  # rx/tx pairs of one card
+MAX_LINKS = 1 << 22  # about 1 GB while a graph is made
+MAX_SPAN = 1 << 20  # of bandwidths: bounds are exact in 32 bits, and the slowest is the unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,8 @@ class Topology:
         Source and destination. A node's links are listed in its port order (grids: -, + per axis,
         so north, south, west, east for two dimensions).
     bandwidth : float64, shape (n_links,)
-        Greater than 0; divided by the smallest, so that the slowest link is 1.
+        Greater than 0; divided by the smallest, so that the slowest link is 1. The fastest is at
+        most 2**20 times as fast.
     latency : float64, shape (n_links,), cycles, or None; NaN and None: the user's default
     ports : int
         Messages that one node can inject (and, separately, receive) at a time: 1 to 8. None: the
@@ -66,6 +69,7 @@ class Topology:
             raise ValueError(
                 f"{self.name}: bandwidth of link {a}-{b} must be above 0, not {bandwidth[bad[0]]:g}"
             )
+        _check_span(self.name, links, bandwidth)
         for name, value in ("links", links), ("bandwidth", bandwidth / bandwidth.min()):
             value.setflags(write=False)
             object.__setattr__(self, name, value)
@@ -195,6 +199,29 @@ def _check_links(name, links, n_vertices):
         raise ValueError(f"{name}: link {a}-{b} is listed twice; add up the bandwidth instead")
 
 
+def _check_span(name, links, bandwidth, left_out=0):
+    """Bandwidths must be within a factor that bounds and schedules can bear."""
+    positive = bandwidth[np.isfinite(bandwidth) & (bandwidth > 0)]
+    if len(positive) < len(bandwidth) or not len(positive):
+        return  # told elsewhere
+    low, high = int(bandwidth.argmin()), int(bandwidth.argmax())
+    if bandwidth[high] <= MAX_SPAN * bandwidth[low]:
+        return
+    few, many = (f"{bandwidth[i]:g} ({links[i, 0]}-{links[i, 1]})" for i in (low, high))
+    why = f"; {left_out} link(s) leave it out, which means 1" if left_out else ""
+    raise ValueError(
+        f"{name}: bandwidths must be within a factor of {MAX_SPAN} of each other, not "
+        f"{few} and {many}{why}"
+    )
+
+
+def check_links(name, n_links):
+    """ValueError where a graph of so many links, both ways counted, would be too large."""
+    if n_links > MAX_LINKS:
+        shown = n_links if n_links < 10**15 else "more than 10^15"
+        raise ValueError(f"{name} must have at most {MAX_LINKS} links, not {shown}")
+
+
 def _check_connected(topology):
     """Every node reaches every other: node 0 reaches all, forward and backward."""
     for forward in (True, False):
@@ -223,6 +250,7 @@ def grid(shape, *, wrap, name=None):
     """Torus (`wrap`) or mesh of any dimensions. A wrapped axis of length 2 has one link a pair."""
     name = name or f"{'torus' if wrap else 'mesh'}:{'x'.join(map(str, shape))}"
     n = math.prod(shape)
+    check_links(name, sum(2 * n * (k - 1) // k if k <= 2 or not wrap else 2 * n for k in shape))
     links = []
     for node in range(n):
         at = np.unravel_index(node, shape)
@@ -246,6 +274,7 @@ def fattree(arity, levels):
     """
     n = arity**levels
     row = arity ** (levels - 1)
+    check_links(f"fattree:{arity}x{levels}", 2 * n * levels)
     links = []
     for node in range(n):
         links.append((node, n + node // arity))
@@ -267,6 +296,7 @@ def bigraph(hosts, switches):
         raise ValueError(f"a BiGraph has an even number of switches, 2 or more, not {switches}")
     n = hosts * switches
     half = switches // 2
+    check_links(f"bigraph:{hosts}x{switches}", 2 * (n + half * half))
     links = [(node, n + node // hosts) for node in range(n)]
     links += [(n + u, n + half + w) for u in range(half) for w in range(half)]
     return Topology(f"bigraph:{hosts}x{switches}", n, switches, np.array(_both(links)), ports=1)
@@ -279,6 +309,8 @@ def dragonfly(routers, global_links, hosts):
     """
     groups = routers * global_links + 1
     n = groups * routers * hosts
+    name = f"dragonfly:{routers}x{global_links}x{hosts}"
+    check_links(name, 2 * n + groups * (routers * (routers - 1) + groups - 1))
     links = [(node, n + node // hosts) for node in range(n)]
     for g in range(groups):
         base = n + g * routers
@@ -287,7 +319,6 @@ def dragonfly(routers, global_links, hosts):
             mine = (other - 1) // global_links  # links of group g in order of the other group
             theirs = g // global_links
             links.append((base + mine, n + other * routers + theirs))
-    name = f"dragonfly:{routers}x{global_links}x{hosts}"
     return Topology(name, n, groups * routers, np.array(_both(links)), ports=1)
 
 
@@ -297,6 +328,7 @@ def dgx(hosts, boxes):
     The trunk between two boxes is as fast as all hosts of a box together.
     """
     n = hosts * boxes
+    check_links(f"dgx:{hosts}x{boxes}", 2 * n + boxes * (boxes - 1))
     links = [(node, n + node // hosts) for node in range(n)]
     trunks = [(n + a, n + b) for a in range(boxes) for b in range(a + 1, boxes)]
     bandwidth = [1.0] * n + [float(hosts)] * len(trunks)
@@ -307,89 +339,22 @@ def dgx(hosts, boxes):
 
 def full(n):
     """Every node linked to every other, directly."""
+    check_links(f"full:{n}", n * (n - 1))
     links = [(a, b) for a in range(n) for b in range(n) if a != b]
     return Topology(f"full:{n}", n, 0, np.array(links).reshape(-1, 2))
 
 
 def load(path):
-    """A graph from a file: JSON or an edge list.
-
-    JSON: {"nodes": 4, "switches": 1, "links": [[a, b, bandwidth, latency], ...], "ports": 1,
-    "directed": false}; bandwidth (default 1) and latency (cycles) may be left out.
-    Edge list: one ``a b [bandwidth [latency]]`` a line, both directions, # for comments, and
-    ``switch v ...`` lines that mark switches. Vertices are numbers or names; nodes are numbered in
-    order of their number or first mention, switches after them. ValueError names the bad line.
-    """
-    name = f"file:{path}"
-    try:
-        text = Path(path).read_text()
-    except UnicodeDecodeError:
-        raise ValueError(f"{name} is neither JSON nor an edge list: not text") from None
-    if text.lstrip().startswith("{"):
-        return _load_json(name, text)
-    rows, switches = [], []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split("#")[0].split()
-        if not words:
-            continue
-        if words[0] == "switch":
-            switches += words[1:]
-            continue
-        try:
-            rows.append((words[0], words[1], *map(float, words[2:4])))
-            if len(words) > 4:
-                raise ValueError
-        except (IndexError, ValueError):
-            raise ValueError(
-                f"{name}, line {number}: 'a b [bandwidth [latency]]', not {line!r}"
-            ) from None
-    seen = list(dict.fromkeys(v for row in rows for v in row[:2]))
-    unknown = [v for v in switches if v not in seen]
-    if unknown:
-        raise ValueError(f"{name}: switch {unknown[0]} has no link")
-    nodes = [v for v in seen if v not in set(switches)]
-    if all(v.isdecimal() for v in nodes):
-        nodes.sort(key=int)
-    number = {v: i for i, v in enumerate(nodes + [v for v in seen if v in set(switches)])}
-    rows = [(number[a], number[b], *rest) for a, b, *rest in rows]
-    return _from_rows(name, len(nodes), len(seen) - len(nodes), rows, None, False)
-
-
-def _load_json(name, text):
-    try:
-        graph = json.loads(text)
-        n_nodes, rows = graph["nodes"], [tuple(row) for row in graph["links"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{name}: needs 'nodes' and 'links' ({error})") from None
-    n_switches, ports = graph.get("switches", 0), graph.get("ports")
-    for key, value in ("nodes", n_nodes), ("switches", n_switches), ("ports", ports or 1):
-        if type(value) is not int or value < 0:
-            raise ValueError(f"{name}: {key!r} must be a whole number, not {value!r}")
-    for row in rows:
-        known = 2 <= len(row) <= 4 and all(type(v) is int for v in row[:2])
-        if not known or not all(type(v) in (int, float) for v in row[2:]):
-            raise ValueError(
-                f"{name}: a link is [a, b, bandwidth, latency], the last two optional, not "
-                f"{json.dumps(row)}"
-            )
-    return _from_rows(name, n_nodes, n_switches, rows, ports, bool(graph.get("directed", False)))
-
-
-def _from_rows(name, n_nodes, n_switches, rows, ports, directed):
-    for row in rows:
-        if len(row) == 4 and not 0 <= row[3] < math.inf:
-            raise ValueError(
-                f"{name}: latency of link {row[0]}-{row[1]} must be 0 or more, not {row[3]:g}"
-            )
-    filled = [tuple(row) + (1.0, math.nan)[len(row) - 2 :] for row in rows]
-    if not directed:
-        filled = filled + [(b, a, *rest) for a, b, *rest in filled]
-    filled.sort(key=lambda row: row[:2])
-    links = np.array([row[:2] for row in filled], np.int64).reshape(-1, 2)
-    latency = np.array([row[3] for row in filled])
+    """The graph in a file, see `graph_file.read`. ValueError names what is wrong."""
+    name, graph = f"file:{path}", graph_file.read(path)
+    check_links(name, len(graph.rows))
+    bandwidth = np.array([row[2] for row in graph.rows], np.float64)
+    links = np.array([row[:2] for row in graph.rows], np.int64).reshape(-1, 2)
+    latency = np.array([row[3] for row in graph.rows])
+    _check_span(name, links, bandwidth, graph.left_out)
     return Topology(
-        name, n_nodes, n_switches, links, [row[2] for row in filled],
-        None if np.isnan(latency).all() else latency, ports,
+        name, graph.n_nodes, graph.n_switches, links, bandwidth,
+        None if np.isnan(latency).all() else latency, graph.ports,
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from gradnic.text_file import read_text
+
 FLOAT_BYTES = 4
 
 
@@ -113,7 +115,7 @@ def load(name):
     if not str(name).endswith(".json"):
         raise ValueError(f"model must be a .json file or one of {', '.join(names())}, not {name!r}")
     try:
-        table = json.loads(Path(name).read_text())
+        table = json.loads(read_text(name))
     except ValueError as error:
         raise ValueError(f"{name} is no JSON: {error}") from None
     if not isinstance(table, dict):

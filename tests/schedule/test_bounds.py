@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 from gradnic.models.schedule.bounds import (
     latency_floor,
+    latency_floor_cycles,
     node_bound,
     overlapped_cap,
     overlapped_optimum,
     throughput_bound,
 )
+from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.packing import Packing
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.topology import Topology, parse
+
+from gradnic.commands.simulate import bound_cycles
 
 PUBLISHED = {  # spelling: shard-slots per phase, all-reduce bandwidth with phases overlapped
     "torus:4x4": (3.75, 32 / 15),
@@ -118,6 +124,27 @@ def test_whole_trees_reach_the_linear_program():
 def test_the_latency_floor_is_twice_the_diameter():
     for spelling, hops in ("torus:4x4", 8), ("mesh:8x8", 28), ("fattree:4x2", 8), ("full:8", 2):
         assert latency_floor(parse(spelling)) == hops
+
+
+@pytest.mark.parametrize("latency", [0, 10, 1000])
+def test_bound_and_model_read_the_same_latencies(tmp_path, latency):
+    """A ring of four with its own latencies, and one link that takes the default, 150."""
+    (tmp_path / "all").write_text("".join(f"{v} {(v + 1) % 4} 1 {latency}\n" for v in range(4)))
+    (tmp_path / "some").write_text(f"0 1 1 {latency}\n1 2 1 {latency}\n2 3 1 {latency}\n3 0 1\n")
+    floors = {}
+    for name in "all", "some":
+        net = parse(f"file:{tmp_path}/{name}")
+        floors[name] = bound_cycles(net, 4096, Network())[2]
+        table = compile_table(build(net, "ring"))
+        taken = [simulate(table, net, 4096, Network(link_latency=d)).cycles for d in (150, 151)]
+        assert taken[0] > floors[name]
+        assert (taken[1] > taken[0]) == (name == "some")  # where a link takes the default
+    assert floors["all"] == 4 * latency  # two links there, two back
+    assert floors["some"] == {0: 0, 10: 60, 1000: 2300}[latency]  # 0-3 at 10, 0-2 at 1000
+
+
+def test_without_latencies_the_floor_is_in_hops():
+    assert latency_floor_cycles(parse("torus:4x4"), 150) == 8 * 150
 
 
 def test_the_bound_of_256_nodes_takes_seconds():

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from gradnic.models.schedule.bounds import overlapped_cap, throughput_bound
+from gradnic.models.schedule.bounds import overlapped_cap, overlapped_optimum, throughput_bound
 from gradnic.models.schedule.builders import ALGORITHMS, GATHER, build
 from gradnic.models.schedule.builders.dbtree import parents
 from gradnic.models.schedule.builders.halving import placement
@@ -324,6 +324,38 @@ def test_bad_arguments_end_with_one_line():
     ):
         with pytest.raises(ValueError, match=message):
             build(topology, **options)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "multitree", "bfb", "dbtree", "best", "overlapped"])
+def test_too_many_chunks_are_told_before_the_work(algorithm):
+    with pytest.raises(ValueError, match="chunks must be at most 1398101 on ring:4, not 100000000"):
+        build(parse("ring:4"), algorithm, chunks=100_000_000)
+
+
+def test_too_many_nodes_are_told_before_the_work():
+    with pytest.raises(ValueError, match="16384 nodes, whose .* 536838144 messages; at most 33554"):
+        build(parse("bigraph:64x256"), "multitree")
+
+
+@pytest.mark.parametrize("uneven", [2_000, 10_000, 1_000_000])
+def test_links_too_uneven_for_overlapped_trees(tmp_path, uneven):
+    """One slow link in a ring of four: the trees of a step grow with the others' bandwidth."""
+    (tmp_path / "net").write_text(f"0 1 {uneven}\n1 2 {uneven}\n2 3 {uneven}\n3 0 1\n")
+    net, begin = parse(f"file:{tmp_path}/net"), time.process_time()
+    with pytest.raises(ValueError, match=f"here up to {uneven} in a step; at most 1024"):
+        build(net, "overlapped")
+    schedule = build(net, "best")
+    check(compile_table(schedule), net)
+    assert schedule.slots_total < 10 / uneven  # the slow link is left alone
+    assert time.process_time() - begin < 5
+
+
+def test_uneven_links_within_the_limit_overlap(tmp_path):
+    (tmp_path / "net").write_text("0 1 60\n1 2 60\n2 3 60\n3 0 1\n")
+    net = parse(f"file:{tmp_path}/net")
+    schedule = build(net, "overlapped")
+    check(compile_table(schedule), net)
+    assert schedule.steady_bandwidth == pytest.approx(overlapped_optimum(net), rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.topology import Topology, parse
+from gradnic.models.schedule.wire_ratio import wire_ratio
 
 from gradnic import cli
-from gradnic.commands.simulate import bound_cycles, wire_ratio
+from gradnic.commands.simulate import bound_cycles
 from gradnic.quantities import parse_size as parse_bytes
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -283,11 +284,27 @@ def test_sizes_and_codecs_are_read():
     for bad in "2XiB", "", "-4", "1.3", "2":
         with pytest.raises(ValueError, match="bytes must be"):
             parse_bytes(bad)
-    assert wire_ratio("none") == 1
-    assert wire_ratio("ratio:0.25") == 0.25
-    for bad in "ratio:0", "ratio:x", "zip":
-        with pytest.raises(ValueError, match="codec must be"):
-            wire_ratio(bad)
+
+
+def test_codecs_by_name_and_by_what_codec_stats_prints():
+    assert wire_ratio("none", 4) == 1
+    assert wire_ratio("ratio:4", 4) == 0.25
+    assert wire_ratio("ratio:3.05", 4) == wire_ratio("inceptionn", 64) == 1 / 3.05
+    for nodes, bits in (2, 8), (8, 8), (9, 12), (136, 12), (137, 16), (2184, 16):
+        assert wire_ratio("thc", nodes) == bits / 32 + 1 / 1024  # (2^bits - 1) // 30 nodes
+    for bad, words in (
+        ("zip", "codec must be none, inceptionn, thc or ratio:R, not 'zip'"),
+        ("ratio", "0.9 to 64, not ''"),
+        ("ratio:x", "not 'x'"),
+        ("ratio:0", "not '0'$"),
+        ("ratio:nan", "not 'nan'$"),
+        ("ratio:inf", "not 'inf'$"),
+        ("ratio:0.25", r"not '0.25'; 4\?"),  # the older meaning, bytes per byte
+    ):
+        with pytest.raises(ValueError, match=words):
+            wire_ratio(bad, 4)
+    with pytest.raises(ValueError, match="thc sums at most 2184 nodes at g = 30, not 2185"):
+        wire_ratio("thc", 2185)
 
 
 def gradnic(*words):

@@ -1,9 +1,11 @@
 """Topologies: sizes, links, routes, files, dead parts, and one clear line for bad input."""
 
 import json
+import time
 
 import numpy as np
 import pytest
+from gradnic.models.schedule import topology
 from gradnic.models.schedule.builders.rings import cycle
 from gradnic.models.schedule.routing import Router
 from gradnic.models.schedule.topology import Topology, grid, parse
@@ -114,6 +116,34 @@ def test_files_of_both_kinds_give_the_same_graph(tmp_path):
     assert one.latency[one.link_of[5, 4]] == 500
 
 
+@pytest.mark.parametrize("unseen", ["\ufeff", "\u200b", "\u2060", "\u00ad", "\u200e"])
+@pytest.mark.parametrize("kind", ["txt", "json"])
+def test_what_nobody_sees_is_no_part_of_a_name(tmp_path, unseen, kind):
+    """Three nodes in a ring, with an invisible character at the start and at every token."""
+    text = {"txt": "0 1\n1 2\n2 0\n", "json": '{"nodes":3,"links":[[0,1],[1,2],[2,0]]}'}[kind]
+    (tmp_path / "net").write_text(unseen + text.replace("2", f"{unseen}2{unseen}"))
+    net = parse(f"file:{tmp_path}/net")
+    assert (net.n_nodes, net.n_switches) == (3, 0)
+    assert sorted(net.link_of) == sorted(parse("ring:3").link_of)
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u3000", "\u202f", "\t"])
+def test_any_space_is_one(tmp_path, space):
+    (tmp_path / "net.txt").write_text(f"0{space}1{space}2\n1{space}2\n2{space}0\n")
+    (tmp_path / "net.json").write_text(
+        f'{{"nodes":{space}3,{space}"links": [[0, 1, 2],{space}[1, 2], [2, 0]]}}'
+    )
+    for kind in "txt", "json":
+        net = parse(f"file:{tmp_path}/net.{kind}")
+        assert net.n_nodes == 3
+        assert net.bandwidth[net.link_of[1, 0]] == 2
+
+
+def test_utf16_with_its_mark_is_text(tmp_path):
+    (tmp_path / "net").write_text("0 1\n1 2\n2 0\n", encoding="utf-16")
+    assert parse(f"file:{tmp_path}/net").n_nodes == 3
+
+
 def test_links_without_a_latency_take_the_default(tmp_path):
     (tmp_path / "net").write_text("0 1\n1 2 1 40\n")
     t = parse(f"file:{tmp_path}/net")
@@ -152,12 +182,23 @@ def test_bandwidths_count_in_slowest_links(tmp_path):
         ('{"nodes": 2, "links": [["0", 1]]}', r'a link is .*not \["0", 1\]'),
         ('{"nodes": 2, "links": [[0, 0.5]]}', "a link is"),
         ('{"nodes": 2, "links": [[0, 1, "fast"]]}', "a link is"),
-        ('{"nodes": "2", "links": [[0, 1]]}', "'nodes' must be a whole number, not '2'"),
-        ('{"nodes": 2, "switches": -1, "links": [[0, 1]]}', "'switches' must be a whole number"),
+        ('{"nodes": "2", "links": [[0, 1]]}', "'nodes' must be a whole number up to 2.20, not '2'"),
+        (
+            '{"nodes": 2, "switches": -1, "links": [[0, 1]]}',
+            "'switches' must be a whole",
+        ),
         ('{"nodes": 2, "ports": "x", "links": [[0, 1]]}', "'ports' must be a whole number"),
         ("0 1 1 -5\n", "latency of link 0-1 must be 0 or more, not -5"),
         ('{"nodes": 2, "links": [[0, 5]]}', "vertices are 0 to 1, a link names 5"),
         ('{"nodes": 2, "links": [[0, 1]], "directed": true}', "node 1 cannot reach node 0"),
+        ('{"nodes": 2097152, "links": [[0, 1]]}', "'nodes' must be a whole number up to 2.20"),
+        ('{"nodes": 2, "links": [[0, 1%s]]}' % ("0" * 400), "a link is"),
+        ('{"nodes": 2, "links": [[0, 1, 1%s]]}' % ("0" * 400), "a link is"),
+        (
+            "0 1 2000000\n1 2\n",
+            r"factor of 1048576 .*, not 1 .1-2. and 2e.06 .0-1.; 1 link",
+        ),
+        ("0 1 2000000\n1 2 1\n", r"of each other, not 1 .1-2. and 2e.06 .0-1.$"),
     ],
 )
 def test_bad_files_end_with_one_line(tmp_path, text, message):
@@ -179,11 +220,31 @@ def test_bad_files_end_with_one_line(tmp_path, text, message):
         ("bigraph:4x3", "even number of switches"),
         ("moebius:8", "must be one of torus"),
         ("torus:4096x4096", "larger than"),
+        ("torus:1024x512x2", "at most 4194304 links, not 5242880"),
+        ("full:100000", "full:100000 must have at most 4194304 links, not 9999900000"),
+        ("bigraph:1x100000", "at most 4194304 links, not 5000200000"),
+        ("dragonfly:1000x1x1", "at most 4194304 links, not 1003002000"),
+        ("dgx:1x100000", "at most 4194304 links, not 10000100000"),
+        ("fattree:1000x1000", "at most 4194304 links, not more than 10.15"),
+        ("file:/dev/zero", "/dev/zero must be text of at most 64 MiB"),
+        ("file:/dev/urandom", "at most 64 MiB"),
     ],
 )
 def test_bad_spellings_name_the_argument(spelling, message):
+    """At once: what is too large is told before anything of it is made."""
+    begin = time.process_time()
     with pytest.raises(ValueError, match=message):
         parse(spelling)
+    assert time.process_time() - begin < 1
+
+
+def test_links_are_counted_before_they_are_made(monkeypatch):
+    told = {}
+    monkeypatch.setattr(topology, "check_links", lambda name, n: told.setdefault(name, n))
+    for spelling in ("torus:2x3x5", "torus:1x3", "mesh:2x4", "mesh:7", "hypercube:4", "full:6",
+                     "fattree:3x3", "bigraph:3x6", "dgx:2x5", "dragonfly:4x2x3"):  # fmt: skip
+        n_links = parse(spelling).n_links
+        assert told[spelling] == n_links
 
 
 def test_ports_are_one_to_eight():

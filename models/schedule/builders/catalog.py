@@ -30,10 +30,10 @@ _CHUNKED = {
     "ring2d": 2,
     "dbtree": 1,
     "multitree": 1,
-    "shift": "one-port MultiTree in closed form, trees of depth 1, on switch networks",
     "multistart": 2,
     "bfb": 4,
 }
+_MOST_MESSAGES = 1 << 25  # of a schedule: 4,096 nodes with one chunk a shard; 0.8 KB each
 _PLAIN = {
     "ring": ring, "bidirectional": bidirectional, "ring2d": ring2d, "dbtree": dbtree, "bfb": bfb,
 }  # fmt: skip
@@ -49,6 +49,8 @@ def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):
         raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}")
     if chunks is not None and chunks < 1:
         raise ValueError(f"chunks must be 1 or more, not {chunks}")
+    if algorithm not in ("halving", "hdrm"):
+        _check_work(topology, 1 if chunks is None else chunks)
     if algorithm in ("halving", "hdrm", "shift"):
         if chunks not in (None, 1):
             raise ValueError(f"{algorithm} sends whole shards: chunks must be 1, not {chunks}")
@@ -65,3 +67,18 @@ def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):
     if algorithm == "multistart":
         return multistart(topology, chunks=chunks, seed=seed)
     return _PLAIN[algorithm](topology, chunks=chunks)
+
+
+def _check_work(topology, chunks):
+    """Every chunk reaches every node, up and down: ValueError where that is too much to list."""
+    one = 2 * topology.n_nodes * (topology.n_nodes - 1)
+    if one > _MOST_MESSAGES:
+        raise ValueError(
+            f"{topology.name} has {topology.n_nodes} nodes, whose schedule would be {one} "
+            f"messages; at most {_MOST_MESSAGES}, as of 4096 nodes"
+        )
+    if one * chunks > _MOST_MESSAGES:
+        raise ValueError(
+            f"chunks must be at most {_MOST_MESSAGES // one} on {topology.name}, not {chunks}: a "
+            f"schedule is at most {_MOST_MESSAGES} messages"
+        )

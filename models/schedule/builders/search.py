@@ -13,6 +13,7 @@ from .placing import place_trees
 from .rings import bidirectional, ring
 
 _LONGEST_PERIOD = 16  # steps; longer periods come closer to the optimum, with more trees
+_MOST_TREES = 1024  # of a period; packing takes seconds, a table has twice as many rows a node
 
 
 def multistart(topology, *, chunks=2, starts=8, seed=0):
@@ -73,7 +74,7 @@ def overlapped(topology, *, chunks=None, seed=0):
     without a fill and drain: tori, switch networks, ports that bind, one-way links.
 
     chunks : chunks per shard of the whole table; a multiple of C / gcd(C, N). None: about 64
-    repeats.
+    repeats. ValueError where links are so uneven that one step would take more than 1,024 trees.
     """
     limit = overlapped_cap(topology) * (1 - 1e-9)
     two_phase = topology.n_nodes / (2 * float(throughput_bound(topology)))
@@ -83,6 +84,11 @@ def overlapped(topology, *, chunks=None, seed=0):
         if not fits or found.steady_bandwidth >= limit:
             return found
         two_phase = found.steady_bandwidth
+    if limit > _MOST_TREES:
+        raise ValueError(
+            f"{topology.name}: overlapped sends a tree per unit of the slowest link's bandwidth, "
+            f"here up to {limit:.0f} in a step; at most {_MOST_TREES}"
+        )
     period, trees = _pack(topology, limit)
     if len(trees) / period <= two_phase * (1 + 1e-9):
         return best(topology, chunks=chunks, seed=seed)
@@ -104,7 +110,7 @@ def _pack(topology, limit):
     copies = [int(topology.bandwidth[i] + 1e-9) for i, (a, b) in enumerate(links) if a < b]
     center = _centers(topology)
     result = (1, [])
-    for period in range(1, _LONGEST_PERIOD + 1):
+    for period in range(1, min(_LONGEST_PERIOD, max(1, int(_MOST_TREES / limit))) + 1):
         for count in range(int(limit * period + 1e-6), 0, -1):
             if count * result[0] <= len(result[1]) * period:
                 break

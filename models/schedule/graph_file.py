@@ -1,0 +1,99 @@
+"""Graphs in files: JSON or an edge list, read to rows of (a, b, bandwidth, latency)."""
+
+import json
+import math
+from dataclasses import dataclass
+
+from gradnic.text_file import read_text
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a file says. rows : (a, b, bandwidth, latency), each link once, sorted; 1 and NaN where
+    the file leaves it out, and `left_out` counts the bandwidths that it does. ports : int or None.
+    """
+
+    n_nodes: int
+    n_switches: int
+    rows: list
+    left_out: int
+    ports: int | None = None
+
+
+def read(path):
+    """The `Graph` in a file.
+
+    JSON: {"nodes": 4, "switches": 1, "links": [[a, b, bandwidth, latency], ...], "ports": 1,
+    "directed": false}; bandwidth (default 1) and latency (cycles) may be left out.
+    Edge list: one ``a b [bandwidth [latency]]`` a line, both directions, # for comments, and
+    ``switch v ...`` lines that mark switches. Vertices are numbers or names; nodes are numbered in
+    order of their number or first mention, switches after them. Characters that nobody sees, such
+    as a byte order mark, count for nothing. ValueError names the bad line.
+    """
+    name = f"file:{path}"
+    try:
+        text = read_text(path)
+    except ValueError as error:
+        raise ValueError(f"{name} is neither JSON nor an edge list: {error}") from None
+    if text.lstrip().startswith("{"):
+        return _of_json(name, text)
+    rows, switches = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if words[0] == "switch":
+            switches += words[1:]
+            continue
+        try:
+            rows.append((words[0], words[1], *map(float, words[2:4])))
+            if len(words) > 4:
+                raise ValueError
+        except (IndexError, ValueError):
+            raise ValueError(
+                f"{name}, line {number}: 'a b [bandwidth [latency]]', not {line!r}"
+            ) from None
+    seen = list(dict.fromkeys(v for row in rows for v in row[:2]))
+    unknown = [v for v in switches if v not in seen]
+    if unknown:
+        raise ValueError(f"{name}: switch {unknown[0]} has no link")
+    marked = set(switches)
+    nodes = [v for v in seen if v not in marked]
+    if all(v.isdecimal() for v in nodes):
+        nodes.sort(key=int)
+    number = {v: i for i, v in enumerate(nodes + [v for v in seen if v in marked])}
+    rows = [(number[a], number[b], *rest) for a, b, *rest in rows]
+    return _graph(name, len(nodes), len(seen) - len(nodes), rows, None, False)
+
+
+def _of_json(name, text):
+    try:
+        graph = json.loads(text)
+        n_nodes, rows = graph["nodes"], [tuple(row) for row in graph["links"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{name}: needs 'nodes' and 'links' ({error})") from None
+    n_switches, ports = graph.get("switches", 0), graph.get("ports")
+    for key, value in ("nodes", n_nodes), ("switches", n_switches), ("ports", ports or 1):
+        if type(value) is not int or not 0 <= value <= 1 << 20:
+            raise ValueError(f"{name}: {key!r} must be a whole number up to 2^20, not {value!r}")
+    for row in rows:
+        known = 2 <= len(row) <= 4 and all(type(v) is int and v < 1 << 31 for v in row[:2])
+        if not known or not all(type(v) in (int, float) and v < 1e300 for v in row[2:]):
+            raise ValueError(
+                f"{name}: a link is [a, b, bandwidth, latency], the last two optional, not "
+                f"{json.dumps(row)}"
+            )
+    return _graph(name, n_nodes, n_switches, rows, ports, bool(graph.get("directed", False)))
+
+
+def _graph(name, n_nodes, n_switches, rows, ports, directed):
+    for row in rows:
+        if len(row) == 4 and not 0 <= row[3] < math.inf:
+            raise ValueError(
+                f"{name}: latency of link {row[0]}-{row[1]} must be 0 or more, not {row[3]:g}"
+            )
+    filled = [tuple(row) + (1.0, math.nan)[len(row) - 2 :] for row in rows]
+    if not directed:
+        filled = filled + [(b, a, *rest) for a, b, *rest in filled]
+    filled.sort(key=lambda row: row[:2])
+    return Graph(n_nodes, n_switches, filled, sum(len(row) == 2 for row in rows), ports)
