@@ -276,12 +276,12 @@ def test_bad_parameters_are_named():
             Network(**values)
 
 
-def test_sizes_and_codecs_are_read():
+def test_sizes_are_read():
     assert parse_bytes("2MiB") == 2 * MIB
     assert parse_bytes("100MB") == 100_000_000
     assert parse_bytes("4096") == 4096
     assert parse_bytes("0.5 KiB") == 512
-    for bad in "2XiB", "", "-4", "1.3", "2":
+    for bad in "2XiB", "", "-4", "1.3":
         with pytest.raises(ValueError, match="bytes must be"):
             parse_bytes(bad)
 
