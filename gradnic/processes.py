@@ -1,15 +1,20 @@
 """Tools that run beside Python, each in a session of its own, so that none outlives its user.
 
-A terminal's Ctrl-C does not reach such a tool, and neither does a signal to Python: whoever starts
-one must end it with `kill` in a ``finally``. What still runs when Python exits is killed then.
+A terminal's Ctrl-C does not reach such a tool, and neither does a signal to Python: `run` ends its
+tool whatever happens, and who calls `start` does so with `kill` in a ``finally``. What still runs
+when Python exits or is told to end is killed then, in all threads, and work folders are removed.
 """
 
 import atexit
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import weakref
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 class ToolError(RuntimeError):
@@ -17,13 +22,39 @@ class ToolError(RuntimeError):
 
 
 _started = weakref.WeakSet()
+_folders = set()
+_ending = False
 
 
 def start(command, **options):
-    """A `subprocess.Popen` of `command` in a session of its own; options as there."""
-    process = subprocess.Popen(command, start_new_session=True, **options)
-    _started.add(process)
-    return process
+    """A `subprocess.Popen` of `command` in a session of its own; options as there.
+
+    ToolError once the program has been told to end.
+    """
+    if not _ending:
+        process = subprocess.Popen(command, start_new_session=True, **options)
+        _started.add(process)
+        if not _ending:
+            return process
+        kill(process)
+    raise ToolError(f"{command[0]} is not started: the program ends")
+
+
+def run(command, *, timeout=None, **options):
+    """`subprocess.run` by `start`: whatever ends the wait ends the tool and all that it started.
+
+    Options as of `subprocess.Popen`. Returns a `subprocess.CompletedProcess`;
+    subprocess.TimeoutExpired after `timeout` seconds.
+    """
+    process = start(command, **options)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        kill(process)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def kill(process):
@@ -33,13 +64,71 @@ def kill(process):
         process.wait()
 
 
+@contextmanager
+def work_folder(parent, prefix):
+    """A new folder in `parent` that is gone in the end, unless it has been renamed."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    _folders.add(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _folders.discard(folder)
+
+
 def exit_on_signals():
-    """Turn SIGTERM and SIGHUP into SystemExit, status 128 + number: ``finally`` blocks run."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    """SIGTERM and SIGHUP end tools and raise SystemExit, status 128 + number, and SIGINT raises
+    KeyboardInterrupt: ``finally`` blocks run, and threads that wait for a tool go on."""
+
+    def end(number, _):
+        _end_tools()
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
+
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as behind a shell's &
+        numbers.append(signal.SIGINT)
+    for number in numbers:
+        signal.signal(number, end)
+
+
+def die_on_signals():
+    """As a forked worker: SIGTERM ends tools and removes work folders, and then the worker, without
+    unwinding, which may wait for a lock of a dead sister."""
+
+    def end(number, _):
+        _clean()
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when
+
+
+def _end_tools():
+    """Kill what runs. It does not wait: what the signal has interrupted may be in `Popen.wait`."""
+    global _ending
+    _ending = True
+    for process in list(_started):
+        if process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @atexit.register
-def _kill_all():
+def _clean():
+    _end_tools()
     for process in list(_started):
-        kill(process)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1)  # so that it writes no more
+    for folder in list(_folders):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget():
+    """A forked child has not started what its parent has."""
+    _started.clear()
+    _folders.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

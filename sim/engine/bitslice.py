@@ -8,14 +8,13 @@ pipeline is played cycle by cycle, so misaligned registers show.
 """
 
 import ctypes
-import fcntl
 import json
-import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from amaranth.back import rtlil
+
+from gradnic import build_cache
 
 from . import tools
 
@@ -90,12 +89,7 @@ class Pipeline:
             tools.yosys_version(),
         )
         root = tools.build_root() / "bitslice"
-        folder = root / key
-        root.mkdir(parents=True, exist_ok=True)
-        with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "pipeline.so").exists():
-                self._build(text, folder)
+        folder = build_cache.kept(root / key, lambda work: self._build(text, work))
         self.settings = json.loads((folder / "settings.json").read_text())
         self._play = ctypes.CDLL(str(folder / "pipeline.so")).play
 
@@ -119,22 +113,16 @@ class Pipeline:
         )
         return {name: results[k, :n_words] for k, name in enumerate(self.outputs)}
 
-    def _build(self, text, folder):
-        work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
-        try:
-            (work / "design.il").write_text(text)
-            tools.yosys(_SCRIPT, folder=work, outputs=["gates.json"])
-            module = json.loads((work / "gates.json").read_text())["modules"]["top"]
-            code, settings = self._code(module)
-            (work / "pipeline.cpp").write_text(code)
-            (work / "settings.json").write_text(json.dumps(settings))
-            flags = ["-std=c++17", "-O2", "-march=native", "-fPIC", "-shared", "-w"]
-            command = [tools.compiler(), *flags, "pipeline.cpp", "-o", "pipeline.so"]
-            tools.call(command, folder=work, timeout=600, log="compiler.log")
-            shutil.rmtree(folder, ignore_errors=True)
-            work.rename(folder)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    def _build(self, text, work):
+        (work / "design.il").write_text(text)
+        tools.yosys(_SCRIPT, folder=work, outputs=["gates.json"])
+        module = json.loads((work / "gates.json").read_text())["modules"]["top"]
+        code, settings = self._code(module)
+        (work / "pipeline.cpp").write_text(code)
+        (work / "settings.json").write_text(json.dumps(settings))
+        flags = ["-std=c++17", "-O2", "-march=native", "-fPIC", "-shared", "-w"]
+        command = [tools.compiler(), *flags, "pipeline.cpp", "-o", "pipeline.so"]
+        tools.call(command, folder=work, timeout=600, log="compiler.log")
 
     def _code(self, module):
         ports = module["ports"]

@@ -7,14 +7,14 @@ arrays, and nothing in Python but the comparison.
 """
 
 import ctypes
-import fcntl
 import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from amaranth.back import rtlil
 from amaranth.hdl import Shape
+
+from gradnic import build_cache
 
 from . import gates, tools
 from .design_ports import ports_of
@@ -55,12 +55,7 @@ class Bulk:
         sources = [Path(file).read_text() for file in (DRIVER, gates.HEADER, gates.__file__)]
         key = tools.digest(text, *sources, Path(__file__).read_text(), tools.yosys_version())
         root = tools.build_root() / "bulk"
-        folder = root / key
-        root.mkdir(parents=True, exist_ok=True)
-        with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "bulk.so").exists():
-                self._build(text, folder)
+        folder = build_cache.kept(root / key, lambda work: self._build(text, work))
         self._play = ctypes.CDLL(str(folder / "bulk.so")).play_streams
         self._play.restype = ctypes.c_int64
 
@@ -107,20 +102,14 @@ class Bulk:
             raise RuntimeError(f"not drained after {max_cycles} cycles")
         return dict(zip(self.outputs, keep[n_given:], strict=True)), cycles
 
-    def _build(self, text, folder):
-        work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
-        try:
-            (work / "design.il").write_text(text)
-            code, given, seen = gates.write(work)
-            (work / "circuit.cpp").write_text(code)
-            (work / "ports.h").write_text(self._ports(given, seen))
-            shutil.copy(DRIVER, work)
-            command = [tools.compiler(), *gates.FLAGS, "bulk.cpp", "-o", "bulk.so"]
-            tools.call(command, folder=work, timeout=3600, log="compiler.log")
-            shutil.rmtree(folder, ignore_errors=True)
-            work.rename(folder)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    def _build(self, text, work):
+        (work / "design.il").write_text(text)
+        code, given, seen = gates.write(work)
+        (work / "circuit.cpp").write_text(code)
+        (work / "ports.h").write_text(self._ports(given, seen))
+        shutil.copy(DRIVER, work)
+        command = [tools.compiler(), *gates.FLAGS, "bulk.cpp", "-o", "bulk.so"]
+        tools.call(command, folder=work, timeout=3600, log="compiler.log")
 
     def _ports(self, given, seen):
         """C++ that says which planes belong to which stream."""

@@ -7,7 +7,6 @@ and results, and ``python -m gradnic.sim.engine.runner FOLDER`` plays it again.
 """
 
 import contextlib
-import fcntl
 import importlib.util
 import json
 import os
@@ -22,6 +21,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 from amaranth.back import rtlil
+
+from gradnic import build_cache, processes
 
 from . import stimulus, tools
 from .design_ports import ports_of
@@ -76,15 +77,12 @@ def verilog(component, *, platform=None, keep_init=True):
     name = f"{tools.digest(text, str(keep_init), tools.yosys_version())}.v"
     if not (root / name).exists():
         root.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".build-", dir=root))
-        try:
+        with processes.work_folder(root, ".build-") as work:
             (work / "design.il").write_text(text)
             unset = "" if keep_init else "setattr -unset init w:*\n"
             script = f"read_rtlil design.il\nproc\nopt_clean\n{unset}write_verilog design.v\n"
             tools.yosys(script, folder=work, outputs=["design.v"])
             os.replace(work / "design.v", root / name)
-        finally:
-            shutil.rmtree(work)
     return (root / name).read_text()
 
 
@@ -139,9 +137,7 @@ def build(text, simulator, *, coverage=False):
     done = folder / "built"
     if done.exists():
         return folder
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with build_cache.locked(folder):
         if done.exists():
             return folder
         shutil.rmtree(folder, ignore_errors=True)

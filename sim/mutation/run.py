@@ -17,16 +17,14 @@ import linecache
 import multiprocessing
 import os
 import re
-import shutil
-import signal
-import tempfile
 import time
 import warnings
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from amaranth.back import rtlil
 from amaranth.hdl import UnusedElaboratable
+
+from gradnic import processes
 
 from ..engine import batch, tools
 from ..engine.design_ports import PlainPort, ports_of
@@ -152,8 +150,7 @@ def prepare(component, count, seed, elsewhere=None):
     text = rtlil.convert(component, name="top", emit_src=True)
     root = tools.build_root() / "mutate"
     root.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".list-", dir=root))
-    try:
+    with processes.work_folder(root, ".list-") as work:
         (work / "design.il").write_text(text)
         script = f"read_rtlil design.il\n{PREPARE}write_rtlil prepped.il\nwrite_json prepped.json\n"
         tools.yosys(script, folder=work, outputs=["prepped.il", "prepped.json"])
@@ -169,8 +166,6 @@ def prepare(component, count, seed, elsewhere=None):
         tools.yosys(script, folder=work, outputs=["mutants.txt"], timeout=600)
         prepped = (work / "prepped.il").read_text()
         lines = (work / "mutants.txt").read_text().splitlines()
-    finally:
-        shutil.rmtree(work)
     seen, commands = set(), []
     for line in lines:
         bare = line.split(" -wire ")[0].split(" -src ")[0]
@@ -307,7 +302,9 @@ def _spread(function, work, jobs):
         with warnings.catch_warnings():
             # Python 3.12 warns of threads that numpy has at rest; the children do not use them
             warnings.simplefilter("ignore", DeprecationWarning)
-            pool = multiprocessing.get_context("fork").Pool(jobs, initializer=_die_when_told)
+            pool = multiprocessing.get_context("fork").Pool(
+                jobs, initializer=processes.die_on_signals
+            )
         with pool:
             yield from pool.imap_unordered(_one, range(len(work)))
     finally:
@@ -315,11 +312,6 @@ def _spread(function, work, jobs):
 
 
 _current = None
-
-
-def _die_when_told():
-    """The parent's handler of SIGTERM would unwind, and may wait for a lock of a dead sister."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _one(index):

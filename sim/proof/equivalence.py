@@ -12,10 +12,9 @@ or none that lies beyond a few more. That is tried first, with the logic before 
 
 import json
 import re
-import shutil
-import tempfile
 from collections import deque
-from pathlib import Path
+
+from gradnic import processes
 
 from ..engine import tools
 from . import cone
@@ -70,18 +69,16 @@ def proven(netlist, masks, command, *, timeout=SECONDS):
 def _never_differ(pair, method, timeout):
     root = tools.build_root() / "mutate"
     root.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".equivalence-", dir=root))
-    try:
+    with processes.work_folder(root, ".equivalence-") as work:
         (work / "pair.json").write_text(json.dumps({"modules": {"pair": pair.made()}}))
-        tools.yosys(PREPARE + method, folder=work, outputs=[], timeout=timeout)
+        try:
+            tools.yosys(PREPARE + method, folder=work, outputs=[], timeout=timeout)
+        except tools.TimeLimit:
+            return False
         if method is INDUCTION:
             return "Induction step proven: SUCCESS!" in (work / "result.txt").read_text()
         ports = json.loads((work / "result.json").read_text())["modules"]["pair"]["ports"]
         return ports["differ"]["bits"] == ["0"]
-    except tools.TimeLimit:
-        return False
-    finally:
-        shutil.rmtree(work)
 
 
 def _number(value):

@@ -149,7 +149,12 @@ class Model:
         with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".smt2") as file:
             file.write(text)
             file.flush()
-            done = subprocess.run([*command, file.name], capture_output=True, text=True)
+            done = processes.run(
+                [*command, file.name],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         answer = done.stdout.strip()
         if answer not in ("sat", "unsat", "unknown"):
             raise tools.ToolError(f"yices answers {answer!r} {done.stderr!r}")

@@ -14,6 +14,8 @@ from amaranth.back import rtlil
 from gradnic.hdl.reduction.float_add import NAN, FloatAdd
 from gradnic.models.reduction.float_add import add
 
+from gradnic import processes
+
 from ..engine import tools
 from ..engine.bitslice import Pipeline
 
@@ -63,8 +65,11 @@ def prove(component=None, timeout=600):
         question = folder / "question.smt2"
         question.write_text((folder / "design.smt2").read_text() + _QUESTION)
         z3 = Path(sys.executable).parent / "z3"
-        done = subprocess.run(
-            [str(z3), f"-T:{timeout}", str(question)], capture_output=True, text=True
+        done = processes.run(
+            [str(z3), f"-T:{timeout}", str(question)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
     answer = done.stdout.strip()
     if answer not in ("sat", "unsat"):

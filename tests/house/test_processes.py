@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gradnic import processes
+from gradnic import build_cache, processes
 
 # Starts a shell that starts a sleep, says their numbers, and waits for them.
 PROGRAM = """
@@ -61,3 +61,68 @@ def test_kill_ends_what_the_tool_started():
     assert tool.returncode == -signal.SIGKILL
     assert gone([child])
     processes.kill(tool)  # ended already: nothing happens
+
+
+# As a command that compiles: in a pool's thread, or in a forked worker, in a folder that is kept.
+BUILDER = """
+import multiprocessing, pathlib, signal, sys
+from concurrent.futures import ThreadPoolExecutor
+from gradnic import build_cache, processes
+signal.signal(signal.SIGINT, signal.default_int_handler)
+processes.exit_on_signals()
+root = pathlib.Path(sys.argv[1])
+
+def make(work):
+    (work / "design").write_text("x")
+    told = f"sleep 100 & echo $$ $! > {root}/pids.part; mv {root}/pids.part {root}/pids; wait"
+    for _ in range(3):  # a tool that is killed is not followed by the next
+        processes.run(["sh", "-c", told])
+
+def build(name):
+    build_cache.kept(root / name, make)
+
+if sys.argv[2] == "thread":
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(build, "card").result()
+elif sys.argv[2] == "worker":
+    context = multiprocessing.get_context("fork")
+    with context.Pool(1, initializer=processes.die_on_signals) as pool:
+        list(pool.imap(build, ["card"]))
+else:
+    build("card")
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc to see what is alive")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("where", ["here", "thread", "worker"])
+def test_a_build_that_is_ended_leaves_nothing(tmp_path, number, where):
+    user = subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(tmp_path), where], stderr=subprocess.DEVNULL
+    )
+    end = time.monotonic() + 30
+    while not (tmp_path / "pids").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    assert len(list(tmp_path.glob(".build-card-*"))) == 1
+    assert all(map(alive, pids))
+    user.send_signal(number)
+    assert user.wait(20) != 0
+    assert gone(pids)
+    assert not list(tmp_path.glob(".build-*"))
+    assert not (tmp_path / "card").exists()
+
+
+def test_what_a_killed_builder_left_is_removed(tmp_path):
+    (tmp_path / ".build-card-dead").mkdir()
+    folder = build_cache.kept(tmp_path / "card", lambda work: (work / "so").touch())
+    assert [path.name for path in folder.iterdir()] == ["so"]
+    assert not list(tmp_path.glob(".build-*"))
+    build_cache.kept(folder, lambda work: pytest.fail("it is there"))
+
+
+def test_run_gives_what_the_tool_says():
+    done = processes.run(["sh", "-c", "echo out; exit 3"], stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (3, "out\n")
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes.run(["sleep", "60"], timeout=0.1)

@@ -12,7 +12,13 @@ ROOMS = ("hdl", "models", "sim", "fpga")
 
 ROOTS = tuple(f"gradnic.{room}" for room in ROOMS)
 
-GROUND = ("gradnic.interface", "gradnic.arrays", "gradnic.output", "gradnic.processes")
+GROUND = (
+    "gradnic.interface",
+    "gradnic.arrays",
+    "gradnic.build_cache",
+    "gradnic.output",
+    "gradnic.processes",
+)
 """What circuit, model and bench agree on, and small helpers: any room may import these."""
 
 HDL = {

@@ -271,7 +271,10 @@ def test_list_names_every_preset():
             "meta_width must be 0 to 128, not 200",
         ),
         (["--preset", "compressor8", "--set", "rounding=up"], "must be trunc or nearest, not 'up'"),
-        (["--preset", "inline4", "--name", "2x"], "--name must be letters, digits and _, no digit first"),
+        (
+            ["--preset", "inline4", "--name", "2x"],
+            "--name must be letters, digits and _",
+        ),
         (["--preset", "inline4", "--family", "xc7"], "--family must be portable or ecp5, not xc7"),
         ([], "name a top with --preset"),
     ],

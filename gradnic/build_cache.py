@@ -1,0 +1,36 @@
+"""What is compiled once and kept: folders under ``build/`` that several processes may want."""
+
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+from gradnic import processes
+
+
+@contextmanager
+def locked(folder):
+    """Hold the lock of a kept folder: one makes it, the others wait."""
+    from filelock import FileLock
+
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.parent / f".{folder.name}.lock"):
+        yield
+
+
+def kept(folder, make):
+    """The `folder`, made by ``make(work)`` in a work folder beside it if it is not there yet.
+
+    It appears whole, by a rename. What a killed process has left of it is removed.
+    """
+    folder = Path(folder)
+    if not folder.exists():
+        with locked(folder):
+            if not folder.exists():
+                prefix = f".build-{folder.name}-"
+                for left in folder.parent.glob(f"{prefix}*"):
+                    shutil.rmtree(left, ignore_errors=True)
+                with processes.work_folder(folder.parent, prefix) as work:
+                    make(work)
+                    work.rename(folder)
+    return folder
