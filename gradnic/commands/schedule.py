@@ -1,6 +1,7 @@
 """``gradnic schedule``: from a topology and an algorithm to proven schedule tables."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,11 +11,14 @@ from gradnic import quantities as q
 from gradnic.interface import schedule_table as tables
 from gradnic.models.schedule import topology as topologies
 from gradnic.models.schedule.builders import ALGORITHMS, build
+from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.builders.shift import shift_rows
 from gradnic.models.schedule.checker import check
+from gradnic.models.schedule.network_model import Network as Machine
 from gradnic.packages import needs, require
 from gradnic.paths import Network, OutputFile
+from gradnic.progress import status
 
 _EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is at once
 
@@ -48,8 +52,13 @@ def topology_options(function):
     return function
 
 
-def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead_nodes):
-    """(topology, schedule, seconds to build) from the shared options."""
+def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead_nodes,
+         n_bytes=None, network=None):  # fmt: skip
+    """(topology, schedule, seconds to build, tries) from the shared options.
+
+    n_bytes, network : make `best` the fastest for so many bytes on network(topology), a Network,
+    and list what was tried, [{algorithm, chunks, cycles}]; else tries is None.
+    """
     if spelling is None:
         raise click.UsageError("Missing option '--topology'")
     pairs = []
@@ -59,9 +68,16 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
             raise click.UsageError(f"a dead link is A-B, not {text!r}")
         pairs.append((int(a), int(b)))
     topology = topologies.parse(spelling, ports=ports).without(pairs, dead_nodes)
-    begin = time.process_time()
-    schedule = build(topology, algorithm, chunks=chunks, order=order, rule=rule, seed=seed)
-    return topology, schedule, time.process_time() - begin
+    begin, tries = time.process_time(), None
+    if algorithm == "best" and n_bytes is not None:
+        with status("building") as say:
+            schedule, found = fastest(
+                topology, n_bytes, network(topology), chunks=chunks, seed=seed, on_try=say
+            )
+        tries = [asdict(one) for one in found]
+    else:
+        schedule = build(topology, algorithm, chunks=chunks, order=order, rule=rule, seed=seed)
+    return topology, schedule, time.process_time() - begin, tries
 
 
 def show_algorithms(json_file):
@@ -69,6 +85,12 @@ def show_algorithms(json_file):
     shown = output.table("Algorithms", ("algorithm", "what"), ALGORITHMS.items())
     output.console(json_file).print(shown)
     output.write_json(json_file, ALGORITHMS)
+
+
+def show_tries(tries):
+    """What `best` chose from, the fastest first, as a table; the first ten."""
+    rows = [(one["algorithm"], f"{one['chunks']:g}", one["cycles"]) for one in tries[:10]]
+    return output.table("Fastest of those tried", ("algorithm", "chunks", "cycles"), rows)
 
 
 def chunks_per_shard(schedule):
@@ -138,10 +160,31 @@ def describe(algorithm, topology, schedule, report, layout, seconds):
     metavar="FILE",
     help="Draw trees and a link x time chart.",
 )
+@click.option(
+    "--bytes",
+    "n_bytes",
+    type=q.Size(4),
+    help="best: the fastest for this tensor by the network model.",
+)
+@click.option(
+    "--link-bytes-per-cycle",
+    type=q.Number(0.001, 1_000_000),
+    default=16,
+    show_default=True,
+    help="best, with --bytes.",
+)
+@click.option(
+    "--link-latency",
+    type=q.LINK_TIME,
+    default=150,
+    show_default=True,
+    help="best, with --bytes: cycles.",
+)
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))
-def command(barrier, nops, table_file, node, alone, plot_file, listing, json_file, **options):
+def command(barrier, nops, table_file, node, alone, plot_file, listing, json_file, n_bytes,
+            link_bytes_per_cycle, link_latency, **options):  # fmt: skip
     """Build, prove and measure an all-reduce schedule.
 
     \b
@@ -149,6 +192,7 @@ def command(barrier, nops, table_file, node, alone, plot_file, listing, json_fil
       gradnic schedule --topology torus:8x8 --algorithm multitree --json -
       gradnic schedule --topology bigraph:4x8 --algorithm hdrm --table build/hdrm.h
       gradnic schedule --topology mesh:8x8 --algorithm overlapped --plot build/mesh.png
+      gradnic schedule --topology mesh:8x8 --algorithm best --bytes 32KiB --link-latency 150
     """
     if listing:
         show_algorithms(json_file)
@@ -159,17 +203,26 @@ def command(barrier, nops, table_file, node, alone, plot_file, listing, json_fil
     if plot_file:
         require("--plot", report=("matplotlib",))
         from gradnic.models.schedule.builders.pictures import draw
-    topology, schedule, seconds = make(**options)
+    q.only_with(options["algorithm"] == "best", "--algorithm best", "n_bytes")
+    figures = ("link_bytes_per_cycle", "link_latency")
+    q.only_with(n_bytes is not None, "--algorithm best with --bytes", *figures)
+    machine = Machine(link_bytes_per_cycle=link_bytes_per_cycle, link_latency=link_latency)
+    topology, schedule, seconds, tries = make(**options, n_bytes=n_bytes, network=lambda _: machine)
     if node is not None and not 0 <= node < topology.n_nodes:
         raise click.UsageError(f"--node must be 0 to {topology.n_nodes - 1}, not {node}")
     table = compile_table(schedule, barrier=barrier, nops=nops)
     report = check(table, topology)
     layout = tables.Layout.fit(table.rows)
     result = describe(options["algorithm"], topology, schedule, report, layout, seconds)
+    if tries:
+        result |= {"bytes": n_bytes, "cycles_total": tries[0]["cycles"], "tried": tries}
     console = output.console(json_file)
     columns = ["figure", "value"]
-    shown = [(key.replace("_", " "), value) for key, value in result.items() if value is not None]
+    shown = [(key.replace("_", " "), value) for key, value in result.items()
+             if value is not None and key != "tried"]  # fmt: skip
     console.print(output.table(f"{schedule.algorithm} on {topology.name}", columns, shown))
+    if tries:
+        console.print(show_tries(tries))
     if node is not None:
         console.print(_rows(table, node))
     if table_file:

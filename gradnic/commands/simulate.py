@@ -7,6 +7,7 @@ import click
 
 from gradnic import output
 from gradnic import quantities as q
+from gradnic.models.schedule.builders import ISSUE
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network, simulate
@@ -14,7 +15,7 @@ from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.packages import needs
 from gradnic.progress import Progress
 
-from .schedule import chunks_per_shard, make, show_algorithms, topology_options
+from .schedule import chunks_per_shard, make, show_algorithms, show_tries, topology_options
 
 
 @click.command()
@@ -79,16 +80,14 @@ from .schedule import chunks_per_shard, make, show_algorithms, topology_options
     "--order",
     "issue_order",
     type=q.OneOf("node", "port"),
-    default="node",
-    show_default=True,
-    help="A waiting row holds up its node's, or its port's, later rows.",
+    help="A waiting row holds up its node's, or its port's, later rows. Default: what the "
+    "algorithm is best with, node, or port for dbtree.",
 )
 @click.option(
     "--window",
     type=q.Whole(1, 1024),
-    default=1,
-    show_default=True,
-    help="Messages of a port among which the first ready one goes.",
+    help="Messages of a port among which the first ready one goes. Default: what the algorithm is "
+    "best with, 1, or 64 for dbtree.",
 )
 @output.list_option
 @output.json_option
@@ -105,26 +104,34 @@ def command(size, codec, issue_order, listing, json_file, **options):
     if listing:
         show_algorithms(json_file)
         return
+    asked = {"order": issue_order, "window": options.pop("window")}
     network = Network(
         **{name: options.pop(name) for name in (
             "link_bytes_per_cycle", "link_latency", "packet", "head", "flow", "reduce_per_cycle",
-            "buffer", "issue", "window")},
-        order=issue_order,
+            "buffer", "issue")},
+        **ISSUE.get(options["algorithm"], {})
+        | {name: value for name, value in asked.items() if value is not None},
     )  # fmt: skip
     n_bytes = size
     table_order = options.pop("order")
     wire_ratio(codec, 2)  # complains now
-    topology, schedule, seconds = make(order=table_order, **options)
-    network = replace(network, wire_ratio=wire_ratio(codec, topology.n_nodes))
+
+    def machine(topology):
+        return replace(network, wire_ratio=wire_ratio(codec, topology.n_nodes))
+
+    topology, schedule, seconds, tries = make(
+        order=table_order, n_bytes=n_bytes, network=machine, **options
+    )
+    network_here = machine(topology)
     table = compile_table(schedule)
     check(table, topology)
     begin = time.process_time()
     with Progress() as bar:
         task = bar.add_task("messages", total=1.0)
         result = simulate(
-            table, topology, n_bytes, network, lambda share: bar.update(task, completed=share)
+            table, topology, n_bytes, network_here, lambda share: bar.update(task, completed=share)
         )
-    overlapped, two_phase, floor = bound_cycles(topology, n_bytes, network)
+    overlapped, two_phase, floor = bound_cycles(topology, n_bytes, network_here)
     figures = {
         "topology": topology.name,
         "algorithm": options["algorithm"],
@@ -133,6 +140,8 @@ def command(size, codec, issue_order, listing, json_file, **options):
         "bytes": n_bytes,
         "chunks": chunks_per_shard(schedule),
         "flow": network.flow,
+        "order": network.order,
+        "window": network.window,
         "cycles_total": result.cycles,
         "bound_cycles": overlapped,
         "bound_two_phase_cycles": two_phase,
@@ -146,9 +155,13 @@ def command(size, codec, issue_order, listing, json_file, **options):
         "seconds_to_simulate": time.process_time() - begin,
     }
     shown = [(name.replace("_", " "), value) for name, value in figures.items()]
-    output.console(json_file).print(
+    screen = output.console(json_file)
+    screen.print(
         output.table(f"{schedule.algorithm} on {topology.name}", ["figure", "value"], shown)
     )
+    if tries:
+        figures["tried"] = tries
+        screen.print(show_tries(tries))
     output.write_json(json_file, figures)
 
 

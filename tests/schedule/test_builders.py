@@ -25,6 +25,7 @@ TOPOLOGIES = [
 ]  # fmt: skip
 REFUSED = {  # algorithm: where it does not fit
     "ring2d": lambda t: len(t.shape) != 2 or min(t.shape) < 2,
+    "ring2d-serial": lambda t: len(t.shape) != 2 or min(t.shape) < 2,
     "halving": lambda t: t.n_nodes & (t.n_nodes - 1),
     "hdrm": lambda t: not t.name.startswith("bigraph"),
     "bfb": lambda t: not t.direct,
@@ -217,6 +218,8 @@ def test_rings_take_their_steps():
         assert both.slots_total == (steps / 2 if "x4" in spelling else steps)
     square, _ = proven(parse("torus:8x8"), "ring2d", chunks=4)
     assert (square.steps, square.slots_total) == (28, 63)
+    serial, _ = proven(parse("torus:8x8"), "ring2d-serial")
+    assert (serial.steps, serial.slots_total) == (28, 126)  # one axis at a time: half as fast
 
 
 def test_double_binary_tree_has_few_inner_nodes_twice():

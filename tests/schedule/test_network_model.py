@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gradnic.models.schedule.all_reduce import all_reduce
 from gradnic.models.schedule.builders import ALGORITHMS, build
+from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network, simulate
@@ -284,6 +285,44 @@ def test_sizes_are_read():
     for bad in "2XiB", "", "-4", "1.3":
         with pytest.raises(ValueError, match="bytes must be"):
             parse_bytes(bad)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "size", "network"),
+    [
+        ("mesh:4x4", 32 * KIB, Network()),
+        ("mesh:4x4", 2 * MIB, Network()),
+        ("torus:3x3", 8 * KIB, Network(link_latency=2000)),
+        ("bigraph:2x4", 32 * KIB, Network(flow="packet")),
+        ("ring:5", 4 * KIB, Network(order="port", window=64)),
+    ],
+)
+def test_best_for_a_tensor_is_the_fastest_of_all(spelling, size, network):
+    """Never slower than any algorithm by itself, nor than what has the fewest slots."""
+    net = parse(spelling)
+    schedule, tries = fastest(net, size, network)
+    table = compile_table(schedule)
+    check(table, net)
+    cycles = simulate(table, net, size, network).cycles
+    assert cycles == tries[0].cycles == min(one.cycles for one in tries)
+    for algorithm in ALGORITHMS:
+        for chunks in (None, 1, 2, 4):
+            try:
+                other = compile_table(build(net, algorithm, chunks=chunks))
+            except ValueError:
+                continue
+            assert cycles <= simulate(other, net, size, network).cycles, (algorithm, chunks)
+
+
+def test_what_is_best_depends_on_links_and_size():
+    net = parse("mesh:4x4")
+    names = {
+        (one.algorithm, float(one.chunks))
+        for size in (4 * KIB, 4 * MIB)
+        for latency in (1, 1000)
+        for one in [fastest(net, size, Network(link_latency=latency))[0]]
+    }
+    assert len(names) > 1
 
 
 def test_codecs_by_name_and_by_what_codec_stats_prints():

@@ -1,6 +1,6 @@
 """Schedules of all-reduce: one format (`schedule`), one file per family of algorithms."""
 
-from .catalog import ALGORITHMS, build
+from .catalog import ALGORITHMS, ISSUE, build
 from .schedule import GATHER, REDUCE, Schedule
 
-__all__ = ["ALGORITHMS", "GATHER", "REDUCE", "Schedule", "build"]
+__all__ = ["ALGORITHMS", "GATHER", "ISSUE", "REDUCE", "Schedule", "build"]

@@ -6,7 +6,7 @@ from .bfb import bfb
 from .dbtree import dbtree
 from .halving import halving, hdrm
 from .multitree import multitree
-from .rings import bidirectional, ring, ring2d
+from .rings import bidirectional, ring, ring2d, ring2d_serial
 from .search import best, multistart, overlapped
 from .shift import shift
 
@@ -14,6 +14,7 @@ ALGORITHMS = {
     "ring": "one-way ring",
     "bidirectional": "half of every shard each way round the ring",
     "ring2d": "rings along rows and columns of a 2D grid, both axes busy",
+    "ring2d-serial": "the same with one axis at a time, which MultiTree's paper compares with",
     "dbtree": "double binary tree, pipelined",
     "halving": "halving-doubling, rank = node number",
     "hdrm": "halving-doubling with rank mapping, on BiGraphs",
@@ -28,6 +29,7 @@ _CHUNKED = {
     "ring": 1,
     "bidirectional": 2,
     "ring2d": 2,
+    "ring2d-serial": 1,
     "dbtree": 1,
     "multitree": 1,
     "multistart": 2,
@@ -35,8 +37,12 @@ _CHUNKED = {
 }
 _MOST_MESSAGES = 1 << 25  # of a schedule: 4,096 nodes with one chunk a shard; 0.8 KB each
 _PLAIN = {
-    "ring": ring, "bidirectional": bidirectional, "ring2d": ring2d, "dbtree": dbtree, "bfb": bfb,
+    "ring": ring, "bidirectional": bidirectional, "ring2d": ring2d,
+    "ring2d-serial": ring2d_serial, "dbtree": dbtree, "bfb": bfb,
 }  # fmt: skip
+# What a machine needs for an algorithm to be at its best, of `Network`; else its defaults.
+# Pipelined chunks arrive out of table order, and one reader a node would wait for each in turn.
+ISSUE = {"dbtree": {"order": "port", "window": 64}}
 
 
 def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):

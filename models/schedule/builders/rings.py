@@ -86,30 +86,48 @@ def bidirectional(topology, *, chunks=2):
 def ring2d(topology, *, chunks=2):
     """Rings along rows, then columns, for one half; columns, then rows, for the other.
 
-    Every node of a 2D grid ends with its shard: chunks/2 of it in each half. The message of a row
-    step is a whole column of shards, so chunk numbers run along the second axis first per half.
+    Every node of a 2D grid ends with its shard: chunks/2 of it in each half. Twice as fast as
+    `ring2d_serial`: both axes are busy all the time.
+    """
+    if chunks % 2:
+        raise ValueError(f"a 2D ring needs an even number of chunks, not {chunks}")
+    return _rings2d("ring2d", topology, 2, chunks // 2)
+
+
+def ring2d_serial(topology, *, chunks=1):
+    """Reduce along rows, then columns, and gather the way back: one axis is busy at a time.
+
+    Source: the 2D torus all-reduce of Ying et al. (2018), which MultiTree (ISCA 2021) compares
+    with; its authors' own program is not known to us.
+    """
+    return _rings2d("ring2d-serial", topology, 1, chunks)
+
+
+def _rings2d(name, topology, n_parts, each):
+    """`n_parts` of every shard of `each` chunks: the first rows first, the second columns first.
+
+    The message of a row step is a whole column of shards, so chunk numbers run along the second
+    axis first per part.
     """
     if len(topology.shape) != 2 or min(topology.shape) < 2:
         raise ValueError(f"a 2D ring needs a torus or mesh of two dimensions, not {topology.name}")
-    if chunks % 2:
-        raise ValueError(f"a 2D ring needs an even number of chunks, not {chunks}")
-    n, half = topology.n_nodes, chunks // 2
+    n = topology.n_nodes
     steps = Steps(topology)
     grid = np.arange(n).reshape(topology.shape)
     longest = max(topology.shape) - 1  # steps that each of the four stages is given
-    roots = np.empty(n * chunks, np.int64)
-    for part, lines in enumerate((grid, grid.T)):
+    roots = np.empty(n * n_parts * each, np.int64)
+    for part, lines in enumerate((grid, grid.T)[:n_parts]):
         n_lines, length = lines.shape
-        block = part * n * half + np.arange(length) * n_lines * half  # of column b
-        shard = block[:, None] + np.arange(n_lines) * half  # of node lines[i, b]: shard[b, i]
-        for i in range(half):
+        block = part * n * each + np.arange(length) * n_lines * each  # of column b
+        shard = block[:, None] + np.arange(n_lines) * each  # of node lines[i, b]: shard[b, i]
+        for i in range(each):
             roots[shard + i] = lines.T
         first = np.broadcast_to(block, lines.shape)
-        ring_lines(steps, REDUCE, 0, lines, first, n_lines * half)
-        ring_lines(steps, REDUCE, longest, lines.T, shard, half)
-        ring_lines(steps, GATHER, 2 * longest, lines.T, shard, half)
-        ring_lines(steps, GATHER, 3 * longest, lines, first, n_lines * half)
-    return steps.schedule("ring2d", n * chunks, roots, np.arange(n * chunks) // half * half)
+        ring_lines(steps, REDUCE, 0, lines, first, n_lines * each)
+        ring_lines(steps, REDUCE, longest, lines.T, shard, each)
+        ring_lines(steps, GATHER, 2 * longest, lines.T, shard, each)
+        ring_lines(steps, GATHER, 3 * longest, lines, first, n_lines * each)
+    return steps.schedule(name, roots.size, roots, np.arange(roots.size) // each * each)
 
 
 def ring_lines(steps, op, start, lines, first, count):

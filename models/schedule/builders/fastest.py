@@ -1,0 +1,77 @@
+"""The fastest schedule for one tensor on one network, by the network model."""
+
+from dataclasses import dataclass
+
+from ..network_model import simulate
+from .bfb import bfb
+from .dbtree import dbtree
+from .halving import halving, hdrm
+from .multitree import multitree
+from .rings import bidirectional, ring, ring2d
+from .rows import compile_table
+from .search import multistart, overlapped
+
+_CHUNKS = (1, 2, 4, 8, 16)
+_MOST_MESSAGES = 1 << 18  # of a table with several chunks a shard: seconds to simulate
+_LEAST_BYTES = 64  # of a chunk: the 16 floats that chunks are rounded up to
+
+
+@dataclass(frozen=True)
+class Try:
+    """A candidate: its algorithm, chunks a shard, and cycles on the model."""
+
+    algorithm: str
+    chunks: float
+    cycles: int
+
+
+def fastest(topology, n_bytes, network, *, chunks=None, seed=0, on_try=None):
+    """(the schedule that `simulate` finds fastest, [`Try`] of all, fastest first).
+
+    n_bytes : of the tensor. network : Network, the machine of all candidates. chunks : per shard,
+    for those that can be cut so; None: 1, 2, 4, 8, 16, as far as chunks keep 16 floats and tables
+    262,144 messages. on_try(name) : called before each candidate. Of equals the first.
+
+    Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
+    doubling, HDRM, double binary tree, BFB, overlapped phases. Those of more than one chunk, and on
+    more than 512 nodes all but MultiTree, ring and halving-doubling, are left out where too large.
+    """
+    found, tries = None, []
+    for name, make in _candidates(topology, n_bytes, chunks, seed):
+        if on_try:
+            on_try(name)
+        try:
+            schedule = make()
+        except ValueError:  # the algorithm does not fit the topology
+            continue
+        cycles = simulate(compile_table(schedule), topology, n_bytes, network).cycles
+        tries.append(Try(name, float(schedule.chunks), cycles))
+        if found is None or cycles < found[0]:
+            found = cycles, schedule
+    if found is None:
+        raise ValueError(f"no algorithm fits {topology.name} with {chunks} chunks")
+    return found[1], sorted(tries, key=lambda one: one.cycles)
+
+
+def _candidates(topology, n_bytes, chunks, seed):
+    n = topology.n_nodes
+    for k in _CHUNKS if chunks is None else [chunks]:
+        large = 2 * n * (n - 1) * k > _MOST_MESSAGES or n_bytes < _LEAST_BYTES * n * k
+        if k > 1 and chunks is None and large:
+            break
+        yield "multitree", lambda k=k: multitree(topology, chunks=k)
+        if k == 1:
+            yield "hdrm", lambda: hdrm(topology)
+            yield "halving", lambda: halving(topology)
+        yield "ring", lambda k=k: ring(topology, chunks=k)
+        if n > 512:
+            continue
+        if k % 2 == 0:
+            yield "bidirectional", lambda k=k: bidirectional(topology, chunks=k)
+            yield "ring2d", lambda k=k: ring2d(topology, chunks=k)
+        yield "dbtree", lambda k=k: dbtree(topology, chunks=k)
+        yield "bfb", lambda k=k: bfb(topology, chunks=k)
+        if n <= 64 and k <= 4:
+            yield "multistart", lambda k=k: multistart(topology, chunks=k, seed=seed)
+    if n <= 64:
+        yield "overlapped", lambda: overlapped(topology, chunks=chunks, seed=seed)
