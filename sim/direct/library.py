@@ -1,4 +1,4 @@
-"""A card on the flit layer as a C++ class (CXXRTL), and the library that makes clusters of it."""
+"""A card on the flit layer in C++, and the library that makes clusters of it."""
 
 import ctypes
 from functools import cache
@@ -9,7 +9,7 @@ from gradnic.hdl.direct.card import FlitCard
 from gradnic.interface.flit import HEAD
 
 from ..engine import cluster_library
-from ..engine.cluster_library import level
+from ..engine.design_ports import member
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _PLACE = [_POINTER, _NUMBER, _NUMBER]
@@ -39,34 +39,33 @@ def _names(component):
 
     lines = [
         f"constexpr int ROUTE_AT = {_ROUTE_AT};",
-        f"void set_start(Design &d, bool bit) {{ {level('start')}.data[0] = bit; }}",
-        f"bool get_done(Design &d) {{ return peek({level('done')}).data[0] & 1; }}",
-        f"uint32_t rx_credit(Design &d) {{ return peek({level('rx_credit')}).data[0]; }}",
-        f"uint32_t &tx_credit(Design &d) {{ return {level('tx_credit')}.data[0]; }}",
+        f"void set_start(Design &d, bool bit) {{ {member('start')} = bit; }}",
+        f"bool get_done(Design &d) {{ return {member('done')} & 1; }}",
+        f"uint32_t rx_credit(Design &d) {{ return {member('rx_credit')}; }}",
+        f"auto &tx_credit(Design &d) {{ return {member('tx_credit')}; }}",
         "void tx_ready(Design &d, int port, bool bit) { switch (port) {",
-        cases(lambda k: f"{level(f'tx__{k}__ready')}.data[0] = bit; break;"),
+        cases(lambda k: f"{member(f'tx__{k}__ready')} = bit; break;"),
         "} }",
         "void rx_valid(Design &d, int port, bool bit) { switch (port) {",
-        cases(lambda k: f"{level(f'rx__{k}__valid')}.data[0] = bit; break;"),
+        cases(lambda k: f"{member(f'rx__{k}__valid')} = bit; break;"),
         "} }",
         "void rx_payload(Design &d, int port, const uint32_t *data) { switch (port) {",
-        cases(lambda k: f"std::memcpy({level(f'rx__{k}__payload')}.data, data, 20); break;"),
+        cases(lambda k: f"std::memcpy(&{member(f'rx__{k}__payload')}, data, 20); break;"),
         "} }",
         "bool tx_taken(Design &d, int port, uint32_t *data) { switch (port) {",
         cases(
             lambda k: (
-                f"std::memcpy(data, peek({level(f'tx__{k}__payload')}).data, 20); "
-                f"return peek({level(f'tx__{k}__valid')}).data[0] & "
-                f"{level(f'tx__{k}__ready')}.data[0] & 1;"
+                f"std::memcpy(data, &{member(f'tx__{k}__payload')}, 20); "
+                f"return {member(f'tx__{k}__valid')} & {member(f'tx__{k}__ready')};"
             )
         ),
         "} return false; }",
         "void host(Design &d, bool en, bool write, uint32_t at, const uint8_t *word) {",
-        f"\t{level('host_en')}.data[0] = en; {level('host_write')}.data[0] = write;",
-        f"\t{level('host_addr')}.data[0] = at;",
-        f"\tif (word) fill({level('host_data')}, word); }}",
+        f"\t{member('host_en')} = en; {member('host_write')} = write;",
+        f"\t{member('host_addr')} = at;",
+        f"\tif (word) load<{32 * component.n_lanes}>({member('host_data')}, word); }}",
         "void host_word(Design &d, uint8_t *word) {",
-        f"\tstd::memcpy(word, peek({level('host_read')}).data, {4 * component.n_lanes}); }}",
+        f"\tstore({member('host_read')}, word, {4 * component.n_lanes}); }}",
     ]
     return lines
 

@@ -1,9 +1,9 @@
 """Batch engine: any component as a C++ library, played with numpy arrays.
 
-A component becomes RTLIL, Yosys writes it as C++ (CXXRTL), g++ makes a shared library of it, with
-the per-cycle loop of ``batch.cpp`` inside: Python is called once a run, not once a cycle. Libraries
-are kept under ``build/batch`` by the hash of what they are made of; several processes may build
-and load at once.
+A component becomes a shared library (`gradnic.sim.engine.verilated`) with the per-cycle loop of
+``batch.cpp`` inside: Python is called once a run, not once a cycle. Libraries are kept under
+``build/batch`` by the hash of what they are made of; several processes may build and load at
+once.
 
 A run plays like this: reset for ``reset_cycles``, then cycle 0, 1, ...: each input offers its next
 beat when its stall pattern lets a new offer begin, and keeps an offer until it is taken; each
@@ -13,26 +13,18 @@ payload never changes, and (each 61st cycle) ``valid`` does not wait for ``ready
 """
 
 import ctypes
-import fcntl
 import pickle
 import re
-import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from amaranth.back import rtlil
 from amaranth.hdl import Shape
 
-from . import batch_job, cxxrtl, design_ports, encoding, tools
+from . import batch_job, design_ports, encoding, failures, tools, verilated
 from .design_ports import ports_of
 
-PREPARE = "prep -flatten -top top; opt -full; splitnets -driver; opt_clean"
-# Larger designs are cut into functions, and CXXRTL's templates are inlined where g++ wants to, not
-# always: a compressor of 4 lanes builds in 10 s instead of 70 and is 13 % slower. -O3 inlines all.
-LARGE = 64_000  # characters of C++
-FUNCTION_SIZE = 4_000
-RELAXED = ["-D__always_inline__=__unused__", "-finline-small-functions", "-findirect-inlining"]
+ENGINE = Path(__file__).with_name("batch.cpp")
 PROBE_CYCLES = 61  # a prime, so that probes drift through stall patterns
 
 
@@ -347,9 +339,7 @@ class Model:
 
     def save(self, request, expected):
         """Keep a failed run below ``build/failures``; returns a text with the replay command."""
-        from . import replay
-
-        return replay.save(self, request, expected)
+        return failures.save(self, request, expected)
 
 
 def load(folder):
@@ -361,12 +351,11 @@ def load(folder):
     return Model(folder, streams, plain)
 
 
-def build(component, *, platform=None, optimize="-O1", name=None):
+def build(component, *, platform=None, name=None):
     """Build, or find, the library of a component.
 
     component : wiring.Component with its clock in domain ``sync``, or none.
     platform : passed to ``elaborate``.
-    optimize : flag for g++; "-O3" for the fastest library, which takes minutes for a large design.
     name : for messages; default the component's class.
 
     Returns a `Model`. ValueError for a component with other clocks; `tools.ToolError` if a tool
@@ -374,14 +363,10 @@ def build(component, *, platform=None, optimize="-O1", name=None):
     """
     streams, plain = ports_of(component.signature)
     text = rtlil.convert(component, name="top", platform=platform, emit_src=False)
-    return build_rtlil(
-        text, streams, plain, optimize=optimize, name=name or type(component).__name__
-    )
+    return build_rtlil(text, streams, plain, name=name or type(component).__name__)
 
 
-def build_rtlil(
-    text, streams, plain, *, optimize="-O1", name="top", prepare=PREPARE, cut_from=LARGE
-):
+def build_rtlil(text, streams, plain, *, name="top", prepare=verilated.PREPARE):
     """Build, or find, the library of RTLIL whose module ``top`` has these ports."""
     streams, plain = list(streams), list(plain)
     top = text[text.rindex("module \\top\n") :]
@@ -389,59 +374,14 @@ def build_rtlil(
     port = r"^  wire (?:signed )?(?:width \d+ )?(?:input|output) +\d+ +(?:signed )?\\(\S+)$"
     found = re.findall(port, top, re.MULTILINE)
     wires = set(found)
-    clock, reset = "clk" in wires, "rst" in wires
     expected = {p.name for p in plain}
     for p in streams:
         expected |= {f"{p.name}__payload", f"{p.name}__valid", f"{p.name}__ready"}
     if odd := sorted(wires - expected - {"clk", "rst"}):
         raise ValueError(f"a component must have one clock domain, sync, not also {odd}")
-    engine = (Path(__file__).parent / "batch.cpp").read_text()
-    flags = ["-std=c++17", optimize, "-fPIC", "-shared", "-fno-strict-aliasing", "-w"]
-    flags.append("-DCXXRTL_NDEBUG")  # a read past a memory's end is 0 and no reason to abort
-    shape = repr([(p.name, p.size, p.is_input) for p in [*streams, *plain]])
-    key = tools.digest(
-        text, engine, shape, prepare, " ".join(flags), str(cut_from), tools.yosys_version(), _SOURCE
-    )
+    ports = design_ports.header(streams, plain)
+    circuit = verilated.design(text, prepare=prepare)
+    sources = {"batch.cpp": ENGINE.read_text(), "ports.h": ports}
+    more = {"ports.pickle": pickle.dumps((streams, plain))}
     root = tools.build_root() / "batch"
-    folder = root / f"{name}-{key}"
-    if not (folder / "model.so").exists():
-        root.mkdir(parents=True, exist_ok=True)
-        with open(root / f".{key}.lock", "w") as lock:  # one builds, the others wait for it
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "model.so").exists():
-                _compile(
-                    text, streams, plain, clock, reset, flags, prepare, engine, folder, cut_from
-                )
-    return Model(folder, streams, plain)
-
-
-_SOURCE = "".join(  # how ports.h is written is part of what a library is made of
-    Path(file).read_text() for file in (__file__, cxxrtl.__file__, design_ports.__file__)
-)
-
-
-def _compile(text, streams, plain, clock, reset, flags, prepare, engine, folder, cut_from):
-    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
-    try:
-        (work / "design.il").write_text(text)
-        script = f"read_rtlil design.il\n{prepare}\nwrite_cxxrtl -O6 -g0 design.cpp\n"
-        tools.yosys(script, folder=work, outputs=["design.cpp"])
-        design = (work / "design.cpp").read_text()
-        converges = cxxrtl.converges(design)
-        if len(design) > cut_from:
-            (work / "design.cpp").write_text(cxxrtl.cut(design, FUNCTION_SIZE))
-            flags = [*flags, *([] if "-O3" in flags else RELAXED)]
-        clocked = clock and "prev_p_clk" in design
-        header = design_ports.header(
-            streams, plain, clock=clocked, reset=reset, converges=converges
-        )
-        (work / "ports.h").write_text(header)
-        (work / "batch.cpp").write_text(engine)
-        (work / "ports.pickle").write_bytes(pickle.dumps((streams, plain)))
-        command = [tools.compiler(), *flags, f"-I{tools.cxxrtl_include()}", "batch.cpp"]
-        tools.call([*command, "-o", "model.so"], folder=work, timeout=3600, log="compiler.log")
-        if folder.exists():
-            shutil.rmtree(folder)  # an earlier build that was cut off before its library
-        work.rename(folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    return Model(verilated.library(root, name, circuit, sources, more=more), streams, plain)

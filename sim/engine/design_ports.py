@@ -76,38 +76,37 @@ def ports_of(signature, *, path=()):
     return streams, plain
 
 
-def mangle(name):
-    """CXXRTL's name of a public wire: underscores doubled, other odd characters as hex."""
-    return "p_" + "".join(
-        "__" if c == "_" else c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in name
-    )
+def member(name):
+    """C++ of a port of the circuit ``d``, a `Design` of ``verilated.h``."""
+    return "d.root." + name.replace("__", "___05F")  # Verilator's way with two underscores
 
 
 def _accessor(name, wire):
-    return f"static auto &{name}(Design &d) {{ return d.{mangle(wire)}; }}"
+    return f"static auto &{name}(Design &d) {{ return {member(wire)}; }}"
 
 
 def _stream_struct(kind, index, port):
     lines = [
         f"struct {kind}{index} {{",
-        f"\tstatic constexpr size_t size = {port.size};",
+        f"\tstatic constexpr size_t size = {port.size}, bits = {Shape.cast(port.shape).width};",
         f"\tstatic constexpr bool has_ready = {str(port.has_ready).lower()};",
     ]
     for wire, exists in (("payload", True), ("valid", port.has_valid), ("ready", port.has_ready)):
         if exists:
             lines.append("\t" + _accessor(wire, f"{port.name}__{wire}"))
         else:
-            lines.append(f"\tstatic auto {wire}(Design &) {{ return value<1>{{1u}}; }}")
+            lines.append(f"\tstatic CData {wire}(Design &) {{ return 1; }}")
     return "\n".join([*lines, "};"])
 
 
 def _plain_struct(kind, index, port):
-    size = f"\tstatic constexpr size_t size = {port.size};"
+    bits = Shape.cast(port.shape).width
+    size = f"\tstatic constexpr size_t size = {port.size}, bits = {bits};"
     accessor = "\t" + _accessor("level", port.name)
     return "\n".join([f"struct {kind}{index} {{", size, accessor, "};"])
 
 
-def header(streams, plain, *, clock, reset, converges):
+def header(streams, plain):
     """C++ that names the ports of a design for ``batch.cpp``."""
     groups = {
         "Inputs": [_stream_struct("In", i, p) for i, p in _numbered(streams, True)],
@@ -116,26 +115,12 @@ def header(streams, plain, *, clock, reset, converges):
         "Probes": [_plain_struct("Probe", i, p) for i, p in _numbered(plain, False)],
     }
     prefix = {"Inputs": "In", "Outputs": "Out", "Levels": "Level", "Probes": "Probe"}
-    text = ["using namespace cxxrtl_yosys;", "using Design = cxxrtl_design::p_top;", "namespace {"]
-    text.append(f"constexpr bool CONVERGES = {str(converges).lower()};")
+    text = ["namespace {"]
     for name, structs in groups.items():
         names = [f"ports::{prefix[name]}{i}" for i in range(len(structs))]
         if structs:
             text += ["namespace ports {", *structs, "}"]
         text.append(f"using {name} = std::tuple<{', '.join(names)}>;")
-    on_clock = {
-        "rearm": "d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 0;",
-        "disarm": "d.p_clk.data[0] = 1; d.prev_p_clk.data[0] = 1;",
-    }
-    for name, code in on_clock.items():
-        text.append(
-            f"[[maybe_unused]] void {name}(Design &d) {{ (void)d; {code if clock else ''} }}"
-        )
-    for name, exists, wire in (("clock", clock, "p_clk"), ("reset", reset, "p_rst")):
-        code = f"d.{wire}.data[0] = bit;" if exists else ""
-        text.append(
-            f"template<int bit> [[maybe_unused]] void set_{name}(Design &d) {{ (void)d; {code} }}"
-        )
     return "\n".join([*text, "}", ""])
 
 

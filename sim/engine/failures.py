@@ -35,4 +35,4 @@ def save(model, request, expected):
     np.savez_compressed(path, folder=str(model.folder), content=text, **named)
     if not request["fresh"]:
         return f"\nstimulus: {path} (the instance had run before: play its runs from the first)"
-    return f"\nreplay: python -m gradnic.sim.replay {path}"
+    return f"\nreplay: python -m gradnic.sim.engine.replay {path}"

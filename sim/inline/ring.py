@@ -1,7 +1,7 @@
 """N cards of RTL in a ring, one all-reduce, every frame and every replica against the golden cards.
 
 The hosts' part is the golden `gradnic.models.inline.ring.ring_allreduce`, fed with what the RTL
-delivers; the cards are CXXRTL libraries, one instance a worker, played on as many threads as there
+delivers; the cards are compiled, one instance a worker, played on as many threads as there
 are cores. Both directions of a card share nothing but registers, so a step is two runs: all
 senders, then all receivers, whose beats arrive when the wire has carried them. Each direction is a
 library of its own: the card without the part that serves the other.
@@ -26,7 +26,7 @@ from gradnic.models.inline.ring import Cards, Framing, ring_allreduce
 
 from gradnic.interface.inline import REGISTERS, InlineSettings
 
-from ..engine import batch, encoding
+from ..engine import batch, encoding, verilated
 from ..engine.design_ports import ports_of
 
 PREAMBLE = 8  # bytes before the frame's first
@@ -34,7 +34,7 @@ CODECS = ("inceptionn", "none")
 
 
 PORT = re.compile(r"(  wire width \d+) (?:input|output) +\d+ +(\\(\w+)__\w+)")
-PREPARE = batch.PREPARE.replace("opt -full", "setundef -undriven -zero; opt -full", 1)
+PREPARE = verilated.PREPARE.replace("opt -full", "setundef -undriven -zero\nopt -full")
 
 
 def one_direction(text, streams, part):
@@ -65,7 +65,7 @@ class CardModel:
 
 
 def build(card, name):
-    """The `CardModel` of a card: a library for each direction, built at the same time.
+    """The `CardModel` of a card: a library for each direction.
 
     card : component with streams host_tx, mac_tx, mac_rx, host_rx, an AXI4-Lite `bus`, and parts
     tx and rx, one for each direction.
@@ -80,12 +80,10 @@ def build(card, name):
             [port for port in streams if port.name in kept[1]],
             plain,
             prepare=PREPARE,
-            optimize="-O1",
             name=f"{name}-{kept[0]}",
         )
 
-    with ThreadPoolExecutor(2) as pool:
-        return CardModel(*pool.map(direction, directions, reversed(directions)))
+    return CardModel(*map(direction, directions, reversed(directions)))
 
 
 @cache

@@ -31,13 +31,12 @@ from ..engine.design_ports import PlainPort, ports_of
 from ..proof import cone, equivalence
 
 SHARD = 256  # mutants in one library at most: the build takes longer than the play
-OPTIMIZE = "-O1"  # campaigns build much and run little
 MARGIN = 3  # times the cycles of the unmutated run, until a mutant counts as stuck
 SLACK_CYCLES = 2000
 # a $pmux of which two selects are 1 is undefined: nobody could judge a mutant that makes it so
 PREPARE = "prep -flatten -top top\npmuxtree\nopt_clean\n"
 ARGUED = "argued: "
-INSTRUMENTED = "opt_clean; splitnets -driver; opt_clean"
+INSTRUMENTED = "opt_clean"
 
 
 @dataclass(frozen=True)
@@ -197,9 +196,7 @@ def _library(campaign, prepped, ports, shard):
     prepare = "\n".join([*lines, INSTRUMENTED])
     select = PlainPort("mutsel", width, True)
     name = f"mutants-{campaign.name}"
-    return batch.build_rtlil(
-        prepped, streams, [*plain, select], optimize=OPTIMIZE, name=name, prepare=prepare
-    )
+    return batch.build_rtlil(prepped, streams, [*plain, select], name=name, prepare=prepare)
 
 
 def _play(campaign, prepped, ports, shard):

@@ -1,6 +1,6 @@
 """N offload cards in RTL with their memories, over links that lose, copy and reorder frames.
 
-One card becomes a C++ class (CXXRTL); ``cluster.cpp`` makes as many as there are nodes, a
+One card becomes a C++ class (Verilator); ``cluster.cpp`` makes as many as there are nodes, a
 memory behind each AXI4 port, and carries frames between them, cycle by cycle. What happens to a
 frame is a function of (seed, link, number), the same as for the golden cluster.
 """

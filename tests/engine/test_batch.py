@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from amaranth.back import rtlil
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.stream.beats import Beat
 from gradnic.hdl.stream.fifo import FIFO
-from gradnic.sim.engine import batch, cxxrtl, tools
+from gradnic.sim.engine import batch, tools, verilated
 
 FAULTS = ("none", "drops", "changes", "in reset", "waits", "sticks", "loses")
 
@@ -31,7 +32,7 @@ class Slip(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         o, side = self.extra
-        chain = Signal(8)  # a part-assigned signal: CXXRTL's feedback wires without splitnets
+        chain = Signal(8)  # a part-assigned signal: no loop, bit by bit
         m.d.comb += chain[0].eq(self.i.valid)
         for k in range(1, 8):
             m.d.comb += chain[k].eq(chain[k - 1] & (self.i.p.data[k] | self.i.valid))
@@ -173,46 +174,22 @@ def test_until_ends_at_once(slip):
         run(slip, beats, until={"extra__0": 101})
 
 
-def test_one_evaluation_and_settled_steps_agree(slip):
+def test_parts_and_flattened_agree(slip):
     streams, plain = slip.streams.values(), [*slip.levels.values(), *slip.probes.values()]
-    text = (slip.folder / "design.il").read_text()
-    prepare = batch.PREPARE.replace("splitnets -driver; ", "")
-    settled = batch.build_rtlil(text, streams, plain, name="Settled", prepare=prepare)
-    assert "CONVERGES = true" in (slip.folder / "ports.h").read_text()
-    assert "CONVERGES = false" in (settled.folder / "ports.h").read_text()
-    beats = beats_for(slip, 2000)
-    options = {"stalls": {"i": 0.6, "extra__0": 0.6}}
-    a, b = run(slip, beats, **options), run(settled, beats, **options)
-    a.check(extra__0=beats)
-    assert a.cycles == b.cycles
-    for port in a.taken:
-        np.testing.assert_array_equal(a.taken[port], b.taken[port])
-    for port in a.outputs:
-        np.testing.assert_array_equal(a.outputs[port], b.outputs[port])
-
-
-def test_cut_and_whole_agree(slip, monkeypatch, tmp_path):
-    monkeypatch.setenv("GRADNIC_BUILD", str(tmp_path))
-    monkeypatch.setattr(batch, "FUNCTION_SIZE", 200)
-    streams, plain = slip.streams.values(), [*slip.levels.values(), *slip.probes.values()]
-    text = (slip.folder / "design.il").read_text()
-    cut = batch.build_rtlil(text, streams, plain, name="Cut", cut_from=0)
-    functions = (cut.folder / "design.cpp").read_text().count("void p_top::eval_")
-    assert functions > 5
-    assert "void p_top::eval_" not in (slip.folder / "design.cpp").read_text()
+    text = rtlil.convert(Slip(), name="top", emit_src=False)
+    prepare = f"{verilated.PREPARE}flatten\nopt -full\n"
+    flat = batch.build_rtlil(text, streams, plain, name="Flat", prepare=prepare)
+    assert flat.folder != slip.folder
     beats = beats_for(slip, 2000)
     options = {"stalls": {"i": 0.6, "extra__0": 0.6}, "trace": ["count", "level"]}
-    a, b = run(slip, beats, **options), run(cut, beats, **options)
+    a, b = run(slip, beats, **options), run(flat, beats, **options)
+    a.check(extra__0=beats)
     b.check(**a.outputs)
+    assert a.cycles == b.cycles
     for port in a.taken:
         np.testing.assert_array_equal(a.taken[port], b.taken[port])
     for port in a.traces:
         np.testing.assert_array_equal(a.traces[port], b.traces[port])
-
-
-def test_cut_refuses_other_text():
-    with pytest.raises(ValueError, match="must have one eval, not 0"):
-        cxxrtl.cut("struct p_top {};", 100)
 
 
 def test_several_builders_at_once(tmp_path, monkeypatch):

@@ -188,7 +188,7 @@ def receive(line, divisor):
 @pytest.mark.parametrize("divisor", [2, 3, 7])
 def test_uart(divisor):
     octets = bytes([0, 255, 0x55, 0xAA, *b"gradnic\r\n"])
-    model = batch.build(UartTx(divisor), optimize="-O0")
+    model = batch.build(UartTx(divisor))
     run = model.run(
         inputs={"i": np.frombuffer(octets, np.uint8).reshape(-1, 1)},
         trace=["tx"],
@@ -201,7 +201,7 @@ def test_uart(divisor):
 
 
 def test_decimal_counts_and_stops():
-    model = batch.build(Decimal(2), optimize="-O0")
+    model = batch.build(Decimal(2))
     count = np.ones(130, np.uint8)
     run = model.run(
         signals={"count": count, "clear": (np.arange(130) == 120).astype(np.uint8)},
@@ -216,7 +216,7 @@ def test_decimal_counts_and_stops():
 
 
 def test_printer_fills_lines_in():
-    model = batch.build(Printer(["n = {n}!", "{verdict} {m}{n}"], {"n": 3, "m": 1}), optimize="-O0")
+    model = batch.build(Printer(["n = {n}!", "{verdict} {m}{n}"], {"n": 3, "m": 1}))
     instance = batch.Instance(model)
     for line, verdict, text in [
         (0, 0, "n = 072!\r\n"),
@@ -247,7 +247,7 @@ def test_printer_fills_lines_in():
 
 def test_player_plays_again():
     rows = list(range(10, 17))
-    model = batch.build(Player(8, rows), optimize="-O0")
+    model = batch.build(Player(8, rows))
     start = np.zeros(400, np.uint8)
     start[[3, 150]] = 1
     for stall, ready in [(0, 1), (1, 0.4)]:
@@ -271,7 +271,7 @@ def test_player_plays_again():
 def test_checker_sees_every_bit():
     layout = data.StructLayout({"x": 40, "y": 3})
     checker = Checker(layout, layout, lambda beat, golden: [beat.x ^ golden.x, beat.y ^ golden.y])
-    model = batch.build(checker, optimize="-O0")
+    model = batch.build(checker)
     for bit in [0, 15, 16, 39, 40, 42]:
         golden = np.zeros((5, 6), np.uint8)
         beats = golden.copy()

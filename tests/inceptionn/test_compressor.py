@@ -16,7 +16,7 @@ OUTPUTS = ("sizes", "coded")
 def built(n_lanes, rounding="trunc"):
     # wide engines run little here: their libraries build in a tenth of the time
     return batch.build(
-        Compressor(n_lanes, rounding=rounding), optimize="-O1" if n_lanes < 16 else "-O0"
+        Compressor(n_lanes, rounding=rounding),
     )
 
 

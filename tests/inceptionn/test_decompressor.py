@@ -15,7 +15,9 @@ OUTPUTS = ("verdicts", "floats")
 @functools.cache
 def built(n_lanes):
     # wide engines run little here: their libraries build in a tenth of the time
-    return batch.build(Decompressor(n_lanes), optimize="-O1" if n_lanes < 16 else "-O0")
+    return batch.build(
+        Decompressor(n_lanes),
+    )
 
 
 def play(units, n_lanes, *, name="decompressor", instance=None, **options):

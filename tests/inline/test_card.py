@@ -23,7 +23,7 @@ GRID = [(1, 1), (0.6, 1), (1, 0.5), (0.4, 0.7)]
 
 @pytest.fixture(scope="module")
 def model():
-    return batch.build(InlineCard(LANES, meta_width=16), optimize="-O1")
+    return batch.build(InlineCard(LANES, meta_width=16))
 
 
 def marks(frames, rng=None, share=0.05):

@@ -90,7 +90,7 @@ def test_without_proofs(report):
 
 def test_every_mutant_has_its_line(report):
     text = json.dumps(report)
-    assert "test_mutate.py:" in text
+    assert "test_run.py:" in text
     indices = [m["index"] for m in report["mutants"]]
     assert indices == list(range(1, 41))
     assert report["mutants"][9]["replay"] == "gradnic mutate adder --count 40 --seed 1 --only 10"

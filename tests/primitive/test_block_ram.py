@@ -44,7 +44,7 @@ def _expected(depth, write_en, write_addr, data, read_addr):
     ("width", "depth"), [(593, 512), (36, 300), (19, 1024), (5, 2), (7, 16384)]
 )
 def test_read_after_two_cycles(width, depth, body):
-    model = (ecp5 if body == "ecp5" else batch).build(BlockRAM(width, depth), optimize="-O0")
+    model = (ecp5 if body == "ecp5" else batch).build(BlockRAM(width, depth))
     accesses = _accesses(width, depth, np.random.default_rng(width))
     names = ("write_en", "write_addr", "write_data", "read_addr")
     run = model.run(
@@ -67,7 +67,7 @@ def test_contents(width, depth, body):
     words[:, -1] &= (1 << (width - 8 * (words.shape[1] - 1))) - 1
     init = [int.from_bytes(word.tobytes(), "little") for word in words]
     memory = BlockRAM(width, depth, init=init)
-    model = (ecp5 if body == "ecp5" else batch).build(memory, optimize="-O0")
+    model = (ecp5 if body == "ecp5" else batch).build(memory)
     n = len(words)
     run = model.run(
         signals={"read_addr": np.arange(n + 2).clip(max=n - 1)},

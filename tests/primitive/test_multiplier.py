@@ -32,7 +32,7 @@ def test_product(widths, is_signed, body):
     pairs = [(x, y) for x in a_corners for y in b_corners] + list(zip(a, b, strict=True))
     multiplier = Multiplier(*widths, is_signed=is_signed)
     assert multiplier.latency == (3 if max(widths) <= 18 else 5)
-    model = (ecp5 if body == "ecp5" else batch).build(multiplier, optimize="-O0")
+    model = (ecp5 if body == "ecp5" else batch).build(multiplier)
     a, b = (_rows([pair[k] for pair in pairs], width) for k, width in enumerate(widths))
     run = model.run(
         signals={"a": a, "b": b},

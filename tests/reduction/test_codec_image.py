@@ -14,7 +14,7 @@ LANES = 8
 
 @cache
 def _model(passes):
-    return batch.build(CodecImage(LANES, passes=passes), optimize="-O1")
+    return batch.build(CodecImage(LANES, passes=passes))
 
 
 def _floats(rng):

@@ -33,7 +33,7 @@ HALF_RATE = {  # name: (make, latency)
 
 @cache
 def _model(name):
-    return batch.build(QUEUES[name][0](), optimize="-O1")
+    return batch.build(QUEUES[name][0]())
 
 
 def _noise(shape, n, seed):
@@ -73,9 +73,7 @@ def test_queue_latency_rate_and_capacity(name):
 def test_half_rate(name, i_duty, o_duty):
     make, latency = HALF_RATE[name]
     beats = _noise(WIDE, 600, 5)
-    run = batch.build(make(), optimize="-O1").run(
-        {"i": beats}, stalls={"i": i_duty, "o": o_duty}, seed=6
-    )
+    run = batch.build(make()).run({"i": beats}, stalls={"i": i_duty, "o": o_duty}, seed=6)
     run.check(o=beats)
     if i_duty == o_duty == 1:
         assert run.taken["o"][0] == run.taken["i"][0] + latency
@@ -86,15 +84,13 @@ def test_half_rate(name, i_duty, o_duty):
 def test_fork_copies_every_beat_once(duties):
     beats = _noise(WIDE, 800, 4)
     stalls = dict(zip(("o0", "o1", "o2"), duties, strict=True))
-    run = batch.build(Fork(WIDE, 3), optimize="-O1").run(
-        {"i": beats}, stalls=stalls | {"i": 0.9}, seed=5
-    )
+    run = batch.build(Fork(WIDE, 3)).run({"i": beats}, stalls=stalls | {"i": 0.9}, seed=5)
     run.check(o0=beats, o1=beats, o2=beats)
 
 
 def test_fork_rate():
     beats = _noise(WIDE, 300, 6)
-    run = batch.build(Fork(WIDE, 3), optimize="-O1").run({"i": beats})
+    run = batch.build(Fork(WIDE, 3)).run({"i": beats})
     for port in ("i", "o0", "o1", "o2"):
         np.testing.assert_array_equal(run.taken[port], np.arange(300))
 
@@ -129,7 +125,7 @@ def test_width_converter_keeps_frames(i_bytes, o_bytes, i_duty, o_duty):
 @cache
 def _converter(i_bytes, o_bytes):
     shapes = [FrameBeat(n, meta_width=5) for n in (i_bytes, o_bytes)]
-    return batch.build(WidthConverter(*shapes), optimize="-O1")
+    return batch.build(WidthConverter(*shapes))
 
 
 def test_width_converter_without_keep():
@@ -154,7 +150,7 @@ def test_width_converter_without_keep():
 
 @cache
 def _packets(depth):
-    return batch.build(PacketFIFO(DROPPING, depth), optimize="-O1")
+    return batch.build(PacketFIFO(DROPPING, depth))
 
 
 def _traffic(depth, seed, n=250):
@@ -240,7 +236,7 @@ def test_outputs_are_known_after_reset(name):
         simulator="icarus",
         keep_init=False,
     )
-    expected = batch.build(make(), optimize="-O0").run({"i": beats})
+    expected = batch.build(make()).run({"i": beats})
     expected.check(**{port: got[port] for port in outputs})
 
 

