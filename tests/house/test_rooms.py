@@ -18,6 +18,7 @@ GROUND = (
     "gradnic.build_cache",
     "gradnic.output",
     "gradnic.processes",
+    "gradnic.text_file",
 )
 """What circuit, model and bench agree on, and small helpers: any room may import these."""
 
