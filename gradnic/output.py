@@ -136,12 +136,12 @@ class Screen(Console):
             self.width = 1000
 
     def print(self, *objects, **options):
+        set_width = self._width
         if len(objects) == 1 and isinstance(objects[0], Table):
             wide = self.options.update(max_width=100_000)
-            least = Measurement.get(self, wide, objects[0]).minimum
-            if least > self.width:
-                options |= {"width": least, "crop": False, "no_wrap": True, "soft_wrap": False}
+            self.width = max(self.width, Measurement.get(self, wide, objects[0]).minimum)
         super().print(*objects, **options)
+        self._width = set_width
 
 
 def console(json_file=None):

@@ -5,7 +5,7 @@ import sys
 import click
 
 from gradnic import quantities as q
-from gradnic.output import console, json_option, table, write_json
+from gradnic.output import console, json_option, list_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 
@@ -25,7 +25,7 @@ BLOCKS += ("thc_encoder", "thc_decoder")
 
 
 @click.command(name="mutate")
-@click.argument("block", type=q.OneOf(*BLOCKS))
+@click.argument("block", required=False, type=q.OneOf(*BLOCKS))
 @click.option(
     "--count", type=q.Whole(1, 1_000_000), default=100, show_default=True, help="Mutants."
 )
@@ -45,9 +45,10 @@ BLOCKS += ("thc_encoder", "thc_decoder")
     show_default=True,
     help="Put survivors to a proof; about a minute each for a large block.",
 )
+@list_option
 @json_option
 @needs(**SIMULATION)
-def command(block, count, seed, jobs, only, least, prove, json_file):
+def command(block, count, seed, jobs, only, least, prove, listing, json_file):
     """Change one gate of BLOCK at a time and run its bench on each such mutant.
 
     The unmutated circuit must pass. A mutant is killed if the bench fails on it; survivors that
@@ -59,6 +60,12 @@ def command(block, count, seed, jobs, only, least, prove, json_file):
       gradnic mutate fifo --count 300 --json build/mutants/fifo.json
       gradnic mutate fifo --count 300 --only 17
     """
+    if listing:
+        console(json_file).print(table("Blocks", ("block",), [(name,) for name in BLOCKS]))
+        write_json(json_file, list(BLOCKS))
+        return
+    if block is None:
+        raise click.UsageError("name a block; gradnic mutate --list shows them")
     from gradnic.sim.mutation import run as mutate
 
     with Progress() as progress:
