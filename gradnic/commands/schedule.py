@@ -32,7 +32,8 @@ def topology_options(function):
         [
             click.option("--topology", "spelling", type=Network(), metavar="NAME:SIZE",
                          help="torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2 bigraph:4x8 "
-                         "dragonfly:AxHxP dgx:8x2 full:8 file:PATH"),
+                         "dragonfly:AxHxP dgx:8x2 full:8 nvlink:BOXESxGPUSxNICS "
+                         "pcie:BOXESxGPUSxNICS file:PATH"),
             click.option("--algorithm", default="multitree", show_default=True,
                          help="See --list."),
             click.option("--ports", type=q.Whole(1, 8), help="Ports per node; default: the degree, "

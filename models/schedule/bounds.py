@@ -28,13 +28,13 @@ def throughput_bound(topology):
     |nodes in S| / bandwidth out of S. No two-phase schedule takes fewer. Found by Newton's method
     on cuts: a cut proposes a ratio, max-flows prove it or return a worse cut.
     """
-    forward = _worst_cut(topology)
+    forward = worst_cut(topology)
     if topology.reverse is not None:
         return forward
-    return (forward + _worst_cut(topology.reversed())) / 2
+    return (forward + worst_cut(topology.reversed())) / 2
 
 
-def _flow_graph(topology):
+def flow_graph(topology):
     """(heads, tails, capacity in 1/720, vertices): with the ports as links where they bind."""
     a, b = topology.links.T.astype(np.int64)
     capacity = np.ceil(topology.bandwidth * _UNITS - 1e-6).astype(np.int64)
@@ -49,9 +49,9 @@ def _flow_graph(topology):
     return a, b, capacity, n
 
 
-def _worst_cut(topology):
+def worst_cut(topology):
     n_nodes = topology.n_nodes
-    a, b, capacity, n = _flow_graph(topology)
+    a, b, capacity, n = flow_graph(topology)
     inwards = np.bincount(b, weights=capacity, minlength=n)[:n_nodes].astype(np.int64)
     ratio = Fraction(n_nodes - 1, int(inwards.min()))  # the cut around the narrowest node
     source = n
@@ -159,7 +159,7 @@ def overlapped_optimum(topology):
     links go both ways equally, reducing is taken as gathering reversed (the mean of a solution
     and its reversal is one). Size: n_nodes * n_links variables; meant for up to 64 nodes.
     """
-    a, b, capacity, n = _flow_graph(topology)
+    a, b, capacity, n = flow_graph(topology)
     pairs = {(int(x), int(y)): i for i, (x, y) in enumerate(zip(a, b, strict=True))}
     back = np.array([pairs.get((int(y), int(x)), -1) for x, y in zip(a, b, strict=True)])
     if (back < 0).any() or (capacity[back] != capacity).any():

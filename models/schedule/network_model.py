@@ -202,12 +202,13 @@ class _Run:
         send_start, message_row = t.send_start.tolist(), t.message_row.tolist()
         n_messages = len(path_of)
         busy = [0] * t.n_places  # bytes that went, heads included
+        speed = [rate[p] for p in path_of]  # of each message now: where links are shared, less
         waiting = [deque() for _ in range(t.n_places)]  # worms whose head stands before a place
         ready = [[] for _ in range(t.n_places)]  # (position, message) that may start there
         head_of = [0] * t.n_places  # position of the first message that has not started
         started = [bytearray(n + 1) for n in t.queue_lengths]
         parked = [0] * t.n_nodes
-        worms = {}  # message on a path of several places: [place in the path, since when]
+        worms = {}  # message on a path of several places: [place in the path, since when, how fast]
         together = network.order == "node"
         node, turn = t.node.tolist(), t.first_rows.tolist()  # per node the next row to issue
         turn_end = [*turn[1:], len(need)]
@@ -244,33 +245,36 @@ class _Run:
                 begin = take(v, row, now)
                 share = min(backlog[v] - now, work[row] * n_slots[v])
                 cycles[m] = max(cycles[m], share) + (begin - now) * idle
-            time = cycles[m]
-            room[place] -= rate[path_of[m]]
-            busy[place] += time * rate[path_of[m]]
+            if room[place] + 1e-9 < speed[m]:  # beside slower ones it has what they leave
+                cycles[m] = math.ceil(cycles[m] * speed[m] / room[place])
+                speed[m] = room[place]
+            time, mine = cycles[m], speed[m]
+            room[place] -= mine
+            busy[place] += time * mine
             last = hop + 1 == len(path)
             if last:
                 push(events, (now + latency[place] + time + receive, _DONE, m))
             else:
                 push(events, (now + latency[place] + 1, _HEAD, m))
             if last or time <= held[m]:
-                push(events, (now + time, _RELEASE, m, place))
+                push(events, (now + time, _RELEASE, m, place, mine))
             if hop and time > held[m]:  # the link before has been held back until now
                 before = path[hop - 1]
                 tail = max(worms[m][1] + time, now - latency[before] + time - held[m])
-                push(events, (max(tail, now), _RELEASE, m, before))
+                push(events, (max(tail, now), _RELEASE, m, before, worms[m][2]))
             if not last:
-                worms[m] = [hop, now]
+                worms[m] = [hop, now, mine]
 
         def serve(place, now, fresh=-1):
             """Start what can start: worms on their way first, then the node's own messages, of
             which `fresh` is ready since now."""
             line, mine = waiting[place], ready[place]
-            while line and room[place] + 1e-9 >= rate[path_of[line[0]]]:
+            while line and room[place] + 1e-9 >= speed[line[0]] / 2:
                 m = line.popleft()
                 start(m, worms[m][0] + 1, now)
             while mine and not line:
                 at, m = mine[0]
-                if room[place] + 1e-9 < rate[path_of[m]] or at >= head_of[place] + window:
+                if room[place] + 1e-9 < speed[m] / 2 or at >= head_of[place] + window:
                     break
                 pop(mine)
                 leave(place, at)
@@ -319,7 +323,7 @@ class _Run:
         while events:
             now, kind, m, *place = pop(events)
             if kind == _RELEASE:
-                room[place[0]] += rate[path_of[m]]
+                room[place[0]] += place[1]
                 serve(place[0], now)
             elif kind == _READY:
                 first = paths[path_of[m]][0]

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from . import graph_file
+from . import boxes, graph_file
 
 MAX_PORTS = 8  # rx/tx pairs of one card
 MAX_LINKS = 1 << 22  # about 1 GB while a graph is made
@@ -337,6 +337,12 @@ def dgx(hosts, boxes):
     )
 
 
+def _boxes(family, make, *sizes):
+    n_nodes, n_switches, pairs, bandwidth = make(*sizes)
+    name = f"{family}:{'x'.join(map(str, sizes))}"
+    return Topology(name, n_nodes, n_switches, np.array(_both(pairs)), [*bandwidth, *bandwidth])
+
+
 def full(n):
     """Every node linked to every other, directly."""
     check_links(f"full:{n}", n * (n - 1))
@@ -368,6 +374,8 @@ _FAMILIES = {
     "dragonfly": (3, dragonfly),
     "dgx": (2, dgx),
     "full": (1, full),
+    "nvlink": (3, lambda *sizes: _boxes("nvlink", boxes.nvlink, *sizes)),
+    "pcie": (3, lambda *sizes: _boxes("pcie", boxes.pcie, *sizes)),
 }
 
 
@@ -376,8 +384,8 @@ def parse(spelling, *, ports=None):
 
     ``torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2`` (arity x levels) ``bigraph:4x8`` (hosts
     per switch x switches) ``dragonfly:4x2x2`` (routers, global links, hosts) ``dgx:8x2`` (hosts x
-    boxes) ``full:8 file:PATH``. `ports` overrides the ports of every node. ValueError names the
-    argument.
+    boxes) ``full:8 nvlink:2x8x8 pcie:2x8x1`` (boxes x GPUs x NICs, see `boxes`) ``file:PATH``.
+    `ports` overrides the ports of every node. ValueError names the argument.
     """
     family, _, size = spelling.partition(":")
     if family == "file":

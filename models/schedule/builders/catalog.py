@@ -4,6 +4,7 @@ import numpy as np
 
 from .bfb import bfb
 from .dbtree import dbtree
+from .forest import forest
 from .halving import halving, hdrm
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d, ring2d_serial
@@ -22,6 +23,7 @@ ALGORITHMS = {
     "shift": "one-port MultiTree in closed form, trees of depth 1, on switch networks",
     "multistart": "MultiTree with 2 chunks, the best of 9 root orders",
     "bfb": "breadth-first broadcast, balanced hop by hop, on direct networks",
+    "forest": "ForestColl's optimum: spanning trees that fill what binds, in any network",
     "best": "the two-phase schedule with fewest slots that can be built here",
     "overlapped": "phases overlapped in a periodic table where that beats any two-phase one",
 }
@@ -61,6 +63,8 @@ def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):
         if chunks not in (None, 1):
             raise ValueError(f"{algorithm} sends whole shards: chunks must be 1, not {chunks}")
         return {"halving": halving, "hdrm": hdrm, "shift": shift}[algorithm](topology)
+    if algorithm == "forest":
+        return forest(topology, chunks=chunks)
     if algorithm in ("best", "overlapped"):
         return {"best": best, "overlapped": overlapped}[algorithm](
             topology, chunks=chunks, seed=seed

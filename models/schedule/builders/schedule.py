@@ -66,6 +66,10 @@ class RouteTable:
             self._paths.append(path)
         return self._number[path]
 
+    def __iter__(self):
+        """(number, path) of all so far."""
+        return iter(list(enumerate(self._paths)))
+
     def routes(self):
         """All paths so far, as `Routes`."""
         lengths = [len(path) for path in self._paths]

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..bounds import overlapped_cap, throughput_bound
 from .bfb import bfb, distances
+from .forest import forest
 from .halving import halving, hdrm
 from .multitree import multitree
 from .packing import Packing
@@ -26,25 +27,28 @@ def multistart(topology, *, chunks=2, starts=8, seed=0):
 
 
 def best(topology, *, chunks=None, seed=0):
-    """The two-phase schedule with the fewest slots and one message per link and step.
+    """The two-phase schedule with the fewest slots.
 
-    Of equals the first. Tried until one meets the bound: MultiTree, rings, halving-doubling and
-    HDRM with one chunk per shard, then for k = 2, 3, 4 (or just `chunks`) MultiTree, BFB and
-    MultiTree from 9 starts. The starts are left out above 64 nodes, and above 256 nodes every k
-    but 1 unless asked for.
+    One message per link and step, but for links whose bandwidth is no whole number, which share
+    steps in `forest`. Of equals the first. Tried until one meets the bound, or comes within 1 % of
+    it through switches: MultiTree, rings, halving-doubling and HDRM with one chunk per shard, then
+    ForestColl's trees; then for k = 2, 3, 4 (or just `chunks`) MultiTree, BFB and MultiTree from 9
+    starts. The starts are left out above 64 nodes, and above 256 nodes every k but 1 and the forest
+    unless asked for.
     """
-    goal = 2 * float(throughput_bound(topology)) * (1 + 1e-9)
+    bound = 2 * float(throughput_bound(topology))
     found = None
     for make in _candidates(topology, chunks, seed):
         try:
             schedule = make()
         except ValueError:  # the algorithm does not fit the topology
             continue
-        if schedule.shares_links:
+        if schedule.shares_links and (topology.direct or schedule.algorithm != "forest"):
             continue
         if found is None or schedule.slots_total < found.slots_total - 1e-9:
             found = schedule
-        if found.slots_total <= goal:
+        near = 1.01 if found.algorithm == "forest" and not topology.direct else 1 + 1e-9
+        if found.slots_total <= bound * near:
             break
     return found
 
@@ -52,17 +56,22 @@ def best(topology, *, chunks=None, seed=0):
 def _candidates(topology, chunks, seed):
     n = topology.n_nodes
     counts = [1, 2, 3, 4] if n <= 64 else [1, 2, 4] if n <= 256 else [1]
+    switched = not topology.direct and (n <= 256 or chunks)
     for k in counts if chunks is None else [chunks]:
         yield lambda k=k: multitree(topology, chunks=k)
         if k == 1:
             yield lambda: hdrm(topology)
             yield lambda: halving(topology)
             yield lambda: ring(topology)
+        if switched and k == (chunks or 1):
+            yield lambda: forest(topology, chunks=chunks)
         if k == 2:
             yield lambda: bidirectional(topology)
         yield lambda k=k: bfb(topology, chunks=k)
         if n <= 64:
             yield lambda k=k: multistart(topology, chunks=k, seed=seed)
+    if topology.direct and topology.n_nodes <= 64:
+        yield lambda: forest(topology, chunks=chunks)
 
 
 def overlapped(topology, *, chunks=None, seed=0):

@@ -1,0 +1,175 @@
+"""ForestColl's optimum (Zhao et al., arXiv 2402.06787): trees that fill what binds in any network.
+
+The cut that binds gives the rate; bandwidths become whole numbers of trees; as many spanning trees
+out of every node are packed, their edges ways through switches. Every chunk travels one tree, so
+the fullest link carries what the optimum allows. The paper removes switches first, by edge
+splitting; here trees grow through them while every cut is kept (`arborescences`), with fewer flows.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from ..bounds import flow_graph, worst_cut
+from .arborescences import pack as pack_trees
+from .cuts import around, broken
+from .listing import place
+from .schedule import GATHER, REDUCE, RouteTable, Schedule, ordered, pack
+
+_SLACKS = tuple(Fraction(1, n) for n in (250, 100, 25))  # of the optimum, for fewer trees
+_TREES = 24  # per root, at most
+_SHARES = (0.25, 0.5, 0.75, 1)  # of links between switches: less used, less in each other's way
+_STEPS = 240  # per phase that a schedule has at least, where the chunks are free to choose
+_EDGES = 400_000  # tree edges of all chunks, at most, for the same choice
+_QUANTA = 8  # slots per step, at most, where bandwidths are no whole numbers
+
+
+def forest(topology, *, chunks=None):
+    """All-reduce along optimal trees: the all-gather's, and the same reversed to reduce-scatter.
+
+    chunks : per shard; a multiple of the trees per root that the network needs. None: as many as
+    make 240 steps a phase, so that filling the trees costs little. ValueError where a switch has
+    more bandwidth in than out, where no 24 trees a root come within 4 % of the optimum, or where
+    `chunks` is no multiple.
+    """
+    routes = RouteTable(topology)
+    if topology.reverse is not None:
+        k, ways = _trees(topology)
+        copies = _copies(topology, k, chunks)
+        gathers = _gathers(topology, ways, copies, routes)
+        back = topology.reverse.tolist()
+        turn = {way: tuple(back[link] for link in reversed(way)) for _, way in routes}
+        reduces = _turned(gathers, routes, turn)
+    else:
+        other = topology.reversed()
+        (k, ways), (m, more) = _trees(topology), _trees(other)
+        k, m = math.lcm(k, m) // k, math.lcm(k, m) // m  # the same chunks in both phases
+        ways, more = ([t for t in part for _ in range(i)] for part, i in ((ways, k), (more, m)))
+        k = len(ways) // topology.n_nodes
+        copies = _copies(topology, k, chunks)
+        gathers = _gathers(topology, ways, copies, routes)
+        local = RouteTable(other)
+        reduces = _gathers(other, more, copies, local)
+        reduces = _turned(reduces, routes, {way: way[::-1] for _, way in local}, local)
+    gathers["step"] += int(reduces["step"].max()) + 1
+    n_chunks = topology.n_nodes * k * copies
+    chunk = np.arange(n_chunks, dtype=np.int32)
+    return Schedule(
+        "forest", topology, n_chunks, chunk // (k * copies), chunk,
+        ordered(np.concatenate([reduces, gathers])), routes.routes(),
+    )  # fmt: skip
+
+
+def _copies(topology, k, chunks):
+    """Chunks of each tree."""
+    if chunks is not None:
+        if chunks % k:
+            raise ValueError(
+                f"{topology.name} takes {k} trees a root: chunks must be a multiple, not {chunks}"
+            )
+        return chunks // k
+    n = topology.n_nodes
+    slots = float(worst_cut(topology)) * k
+    steps = _STEPS * min(quantum(topology.bandwidth), 2)
+    return max(1, min(math.ceil(steps / slots), _EDGES // (n * k * (n - 1))))
+
+
+def _scaled(topology):
+    """(k, capacity): trees per root, and whole trees per link, int (n_vertices, n_vertices).
+
+    The fewest trees whose rate is within the first of _SLACKS of the optimum that any has.
+    """
+    optimum = worst_cut(topology)
+    a, b, units, n = flow_graph(topology)
+    for slack in _SLACKS:
+        for k in range(1, _TREES + 1):
+            rate = k * optimum * (1 + slack) / 720
+            capacity = np.zeros((n, n), np.int64)
+            capacity[a, b] = [int(rate * int(u)) for u in units]
+            if not len(broken(capacity, topology.n_nodes, k)):
+                return k, capacity
+    raise ValueError(f"{topology.name}: more than {_TREES} trees a root are needed")
+
+
+def _trees(topology):
+    """(k, trees): per tree {child: (parent, links)}, root outwards; tree r * k + j has root r."""
+    n = topology.n_nodes
+    k, capacity = _scaled(topology)
+    uneven = np.flatnonzero((capacity.sum(axis=0) != capacity.sum(axis=1))[n:])
+    if len(uneven):
+        raise ValueError(
+            f"{topology.name}: switch {n + uneven[0]} has not as much bandwidth in as out"
+        )
+    for share in _SHARES:
+        less = capacity.copy()
+        less[n:, n:] = less[n:, n:] * share
+        if len(broken(less, n, k)):
+            continue
+        ways = pack_trees(less, n, k, around(less, n))
+        if ways is not None:
+            break
+    else:
+        raise ValueError(f"{topology.name}: {k} trees a root were not found")
+    links = _links(topology)
+    return k, [
+        {
+            child: (way[0], sum((links[pair] for pair in zip(way, way[1:], strict=False)), ()))
+            for child, way in tree.items()
+        }
+        for tree in ways
+    ]
+
+
+def _links(topology):
+    """{(a, b): links} of the flow graph: routers behind ports, vertex n_vertices + v, add none."""
+    links = {pair: (link,) for pair, link in topology.link_of.items()}
+    if not topology.port_limited:
+        return links
+    n, nodes = topology.n_vertices, range(topology.n_nodes)
+    moved = {tuple(v + n if v in nodes else v for v in pair): w for pair, w in links.items()}
+    return moved | {(v, v + n): () for v in nodes} | {(v + n, v): () for v in nodes}
+
+
+def _gathers(topology, trees, copies, routes):
+    """Gather transfers of all trees and copies, in steps from 0."""
+    edges, paths, number = [], [], {}
+    for t, tree in enumerate(trees):
+        for child, (parent, way) in tree.items():
+            if way not in number:
+                number[way] = len(paths)
+                paths.append(way)
+            edges.append((t, parent, child, number[way]))
+    edges = np.array(edges, np.int64)
+    steps, taken = place(topology, edges, paths, copies, quantum(topology.bandwidth))
+    names = np.array([routes.number(path) for path in paths])
+    tree, parent, child, _ = (np.repeat(column, copies) for column in edges.T)
+    chunk = tree * copies + np.tile(np.arange(copies), len(edges))
+    return pack({
+        "op": GATHER, "flow": chunk, "first": chunk, "count": 1, "src": parent, "dst": child,
+        "step": steps.ravel(), "route": names[taken.ravel()],
+    })  # fmt: skip
+
+
+def quantum(bandwidth):
+    """Slots per step, 1 to 8, so that links carry whole chunks: the fewest that lose least."""
+    lost = [
+        (1 - np.maximum(np.floor(bandwidth * q + 1e-9), 1) / (bandwidth * q)).max()
+        for q in range(1, _QUANTA + 1)
+    ]
+    return 1 + next(i for i, part in enumerate(lost) if part <= min(lost) + 0.005)
+
+
+def _turned(gathers, routes, turn, local=None):
+    """Reduce transfers: gathers backwards in time and direction.
+
+    turn : {way: its links in the other direction}, of the routes in `local` (None: in `routes`).
+    """
+    ways = [way for _, way in (local or routes)]
+    names = np.array([routes.number(turn[way]) for way in ways])
+    reduces = gathers.copy()
+    reduces["op"] = REDUCE
+    reduces["src"], reduces["dst"] = gathers["dst"], gathers["src"]
+    reduces["step"] = gathers["step"].max() - gathers["step"]
+    reduces["route"] = names[gathers["route"]]
+    return reduces

@@ -1,0 +1,166 @@
+"""ForestColl's optimum: trees whose fullest link is the bound, steps that keep it full."""
+
+import numpy as np
+import pytest
+from gradnic.models.schedule.all_reduce import all_reduce
+from gradnic.models.schedule.bounds import throughput_bound
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders import forest as forests
+from gradnic.models.schedule.builders.arborescences import pack
+from gradnic.models.schedule.builders.cuts import around, broken
+from gradnic.models.schedule.builders.forest import forest, quantum
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.checker import check
+from gradnic.models.schedule.network_model import Network, simulate
+from gradnic.models.schedule.topology import Topology, parse
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_flow
+
+
+def gap(topology, schedule):
+    return schedule.slots_total / 2 / float(throughput_bound(topology))
+
+
+def proven(topology, **options):
+    schedule = forest(topology, **options)
+    report = check(compile_table(schedule), topology)
+    return schedule, report
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["nvlink:2x8x1", "nvlink:2x8x8", "nvlink:4x8x8", "nvlink:2x4x2", "fattree:4x2", "dgx:4x3",
+     "dragonfly:3x1x1", "torus:4x4", "mesh:3x3"],
+)  # fmt: skip
+def test_within_one_percent_of_the_bound(spelling):
+    topology = parse(spelling)
+    schedule, report = proven(topology)
+    assert gap(topology, schedule) <= 1.0115
+    if quantum(topology.bandwidth) == 1:
+        assert report.max_flows == 1, report.collision
+    values = np.random.default_rng(1).integers(-99, 99, (topology.n_nodes, 3000))
+    assert (all_reduce(compile_table(schedule), values) == values.sum(axis=0)).all()
+
+
+def test_128_gpus_behind_shared_ports():
+    topology = parse("nvlink:16x8x1")
+    schedule = forest(topology)
+    assert gap(topology, schedule) <= 1.01
+    # every shard enters every box once: no link out of a box carries more than the bound
+    gathers = schedule.transfers[schedule.transfers["op"] == 1]
+    _, link = schedule.routes.expand(gathers["route"])
+    load = np.bincount(link, minlength=topology.n_links) / schedule.chunks
+    assert (load / topology.bandwidth).max() <= 120 == throughput_bound(topology)
+
+
+def test_trees_carry_no_more_than_the_optimum_on_any_link():
+    for spelling in "nvlink:2x4x4", "bigraph:4x4", "torus:3x3", "pcie:2x4x1":
+        topology = parse(spelling)
+        k, trees = forests._trees(topology)
+        load = np.zeros(topology.n_links)
+        for i, tree in enumerate(trees):
+            reached = {i // k}
+            for child, (parent, way) in tree.items():
+                assert parent in reached
+                assert child not in reached
+                reached.add(child)
+                for link in way:
+                    load[link] += 1
+            assert reached == set(range(topology.n_nodes))
+        bound = float(throughput_bound(topology))
+        assert bound * (1 - 1e-9) <= (load / topology.bandwidth).max() / k <= bound * 1.01
+
+
+def test_cuts_agree_with_a_flow_per_node():
+    """Merging nodes that held with the source must not hide a broken cut, nor make one up."""
+    rng = np.random.default_rng(5)
+    seen = set()
+    for _ in range(60):
+        n, size = 5, 7
+        capacity = rng.integers(0, 4, (size, size)) * (rng.random((size, size)) < 0.6)
+        np.fill_diagonal(capacity, 0)
+        full = np.zeros((size + 1, size + 1), np.int32)
+        full[:size, :size] = capacity
+        full[size, :n] = 1
+        graph = csr_array(full)
+        holds = all(maximum_flow(graph, size, v).flow_value >= n for v in range(n))
+        sets = broken(capacity, n, 1)
+        assert (len(sets) == 0) == holds
+        for inside in sets:
+            out = capacity[np.ix_(inside, ~inside)].sum()
+            assert not inside[:n].all()
+            assert out < inside[:n].sum()
+        seen.add(holds)
+    assert seen == {True, False}
+
+
+def test_growth_goes_back_where_a_cut_was_forgotten():
+    """Without sets to watch, greedy trees of a box with one port would cross it too often."""
+    topology = parse("nvlink:2x4x1")
+    _, capacity = forests._scaled(topology)
+    none = np.zeros((0, len(capacity)), bool)
+    for sets in none, around(capacity, 8):
+        trees = pack(capacity, 8, 1, sets)
+        crossings = sum(way[0] // 4 != child // 4 for tree in trees for child, way in tree.items())
+        assert crossings == 8
+
+
+def test_simulated_cycles_come_close_to_the_bound():
+    for spelling, over in ("nvlink:2x8x1", 1.06), ("fattree:4x2", 1.01):
+        topology = parse(spelling)
+        schedule = forest(topology)
+        cycles = simulate(compile_table(schedule), topology, 32 << 20, Network()).cycles
+        bound = 2 * float(throughput_bound(topology)) * (32 << 20) / 16 / topology.n_nodes
+        assert bound < cycles < over * bound, (spelling, cycles / bound)
+
+
+def test_one_way_links_have_trees_of_their_own():
+    links = [(v, (v + 1) % 5) for v in range(5)] + [(0, 2), (3, 1)]
+    topology = Topology("one way", 5, 0, np.array(links))
+    schedule, _ = proven(topology)
+    assert gap(topology, schedule) <= 1.1
+
+
+def test_best_takes_the_forest_where_it_is_nearer(tmp_path):
+    (tmp_path / "net").write_text(
+        "switch a b c\n" + "".join(f"{v} {'ab'[v // 4]} 12\n" for v in range(8)) + "a c 2\nb c 2\n"
+    )
+    topology = parse(f"file:{tmp_path}/net")
+    schedule = build(topology, "best")
+    assert schedule.algorithm == "forest"
+    assert gap(topology, schedule) <= 1.0115
+    with pytest.raises(ValueError, match="multiple, not 3"):
+        forest(parse("nvlink:2x8x8"), chunks=3)
+    lame = Topology("lame", 3, 1, np.array([(0, 3), (1, 3), (3, 1), (3, 2), (2, 0), (3, 0)]))
+    with pytest.raises(ValueError, match="switch 3 has not as much bandwidth in as out"):
+        forest(lame)
+
+
+def test_a_message_shares_a_link_with_a_slower_one(tmp_path):
+    """0 sends to 1 over a link of 9 that a message to node 2, at rate 1, has a ninth of."""
+    (tmp_path / "net").write_text("switch s\n0 s 9 0\n1 s 9 0\n2 s 1 0\n")
+    topology = parse(f"file:{tmp_path}/net")
+    plain = Network(start=0, issue=0, receive=0, add=0, block=0, buffer=1 << 30,
+                    read_per_cycle=1 << 20, reduce_per_cycle=1 << 20)  # fmt: skip
+    cycles = simulate(compile_table(forest(topology)), topology, 3 << 20, plain).cycles
+    bound = 2 * float(throughput_bound(topology)) * (3 << 20) / 16 / 3
+    assert bound < cycles < 1.05 * bound
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "slots"), [([1, 9], 1), ([1, 1.5], 2), ([1, 4.5, 1.25], 4), ([1, 1.33], 7)]
+)
+def test_steps_are_as_long_as_makes_chunks_whole(bandwidth, slots):
+    assert quantum(np.array(bandwidth)) == slots
+
+
+def test_boxes_are_what_they_are_called():
+    for spelling, nodes, switches, ports in (
+        ("nvlink:2x8x8", 16, 3, 2), ("nvlink:2x8x1", 16, 3, 1), ("pcie:2x4x1", 8, 7, 1),
+        ("pcie:2x3x3", 6, 7, 1),
+    ):  # fmt: skip
+        topology = parse(spelling)
+        assert (topology.n_nodes, topology.n_switches, topology.ports) == (nodes, switches, ports)
+    assert throughput_bound(parse("nvlink:4x8x1")) == 24  # all other boxes' shards through one port
+    with pytest.raises(ValueError, match="a box of 4 GPUs has 1 to 4 NICs, not 5"):
+        parse("pcie:2x4x5")
