@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..network_model import simulate
 from .bfb import bfb
 from .dbtree import dbtree
+from .forest import forest
 from .halving import halving, hdrm
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d
@@ -33,8 +34,9 @@ def fastest(topology, n_bytes, network, *, chunks=None, seed=0, on_try=None):
     262,144 messages. on_try(name) : called before each candidate. Of equals the first.
 
     Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
-    doubling, HDRM, double binary tree, BFB, overlapped phases. Those of more than one chunk, and on
-    more than 512 nodes all but MultiTree, ring and halving-doubling, are left out where too large.
+    doubling, HDRM, double binary tree, BFB, overlapped phases, through switches ForestColl's trees
+    up to 256 nodes. Those of more than one chunk, and on more than 512 nodes all but MultiTree,
+    ring and halving-doubling, are left out where too large.
     """
     found, tries = None, []
     for name, make in _candidates(topology, n_bytes, chunks, seed):
@@ -73,5 +75,8 @@ def _candidates(topology, n_bytes, chunks, seed):
         yield "bfb", lambda k=k: bfb(topology, chunks=k)
         if n <= 64 and k <= 4:
             yield "multistart", lambda k=k: multistart(topology, chunks=k, seed=seed)
+    if not topology.direct and n <= 256:
+        for steps in (60, 240) if chunks is None else [240]:
+            yield "forest", lambda steps=steps: forest(topology, chunks=chunks, steps=steps)
     if n <= 64:
         yield "overlapped", lambda: overlapped(topology, chunks=chunks, seed=seed)

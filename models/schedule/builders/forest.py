@@ -20,23 +20,22 @@ from .schedule import GATHER, REDUCE, RouteTable, Schedule, ordered, pack
 _SLACKS = tuple(Fraction(1, n) for n in (250, 100, 25))  # of the optimum, for fewer trees
 _TREES = 24  # per root, at most
 _SHARES = (0.25, 0.5, 0.75, 1)  # of links between switches: less used, less in each other's way
-_STEPS = 240  # per phase that a schedule has at least, where the chunks are free to choose
 _EDGES = 400_000  # tree edges of all chunks, at most, for the same choice
 _QUANTA = 8  # slots per step, at most, where bandwidths are no whole numbers
 
 
-def forest(topology, *, chunks=None):
+def forest(topology, *, chunks=None, steps=240):
     """All-reduce along optimal trees: the all-gather's, and the same reversed to reduce-scatter.
 
     chunks : per shard; a multiple of the trees per root that the network needs. None: as many as
-    make 240 steps a phase, so that filling the trees costs little. ValueError where a switch has
-    more bandwidth in than out, where no 24 trees a root come within 4 % of the optimum, or where
-    `chunks` is no multiple.
+    make so many `steps` a phase, so that filling the trees costs little. ValueError where a switch
+    has more bandwidth in than out, where no 24 trees a root come within 4 % of the optimum, or
+    where `chunks` is no multiple.
     """
     routes = RouteTable(topology)
     if topology.reverse is not None:
         k, ways = _trees(topology)
-        copies = _copies(topology, k, chunks)
+        copies = _copies(topology, k, chunks, steps)
         gathers = _gathers(topology, ways, copies, routes)
         back = topology.reverse.tolist()
         turn = {way: tuple(back[link] for link in reversed(way)) for _, way in routes}
@@ -47,7 +46,7 @@ def forest(topology, *, chunks=None):
         k, m = math.lcm(k, m) // k, math.lcm(k, m) // m  # the same chunks in both phases
         ways, more = ([t for t in part for _ in range(i)] for part, i in ((ways, k), (more, m)))
         k = len(ways) // topology.n_nodes
-        copies = _copies(topology, k, chunks)
+        copies = _copies(topology, k, chunks, steps)
         gathers = _gathers(topology, ways, copies, routes)
         local = RouteTable(other)
         reduces = _gathers(other, more, copies, local)
@@ -61,7 +60,7 @@ def forest(topology, *, chunks=None):
     )  # fmt: skip
 
 
-def _copies(topology, k, chunks):
+def _copies(topology, k, chunks, steps):
     """Chunks of each tree."""
     if chunks is not None:
         if chunks % k:
@@ -71,7 +70,7 @@ def _copies(topology, k, chunks):
         return chunks // k
     n = topology.n_nodes
     slots = float(worst_cut(topology)) * k
-    steps = _STEPS * min(quantum(topology.bandwidth), 2)
+    steps *= min(quantum(topology.bandwidth), 2)
     return max(1, min(math.ceil(steps / slots), _EDGES // (n * k * (n - 1))))
 
 
