@@ -28,6 +28,7 @@ COMMANDS = {
     "accuracy": "error of THC beside the compressors a user would pick instead",
     "bench": "speed of the golden codec beside zfp, a BF16 cast and zlib",
     "train": "trains with the golden codec in the loop: accuracy, wire ratio, error",
+    "reproduce": "claims of five papers beside ours: training time, accuracy, what differs",
     "dissector": "Wireshark dissector of gradnic frames, from the field tables",
     "report": "one HTML page with all of it, pictures first",
 }

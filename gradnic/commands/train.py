@@ -15,8 +15,8 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
     "--codec",
     "codecs",
     multiple=True,
-    type=q.OneOf("none", "inceptionn", "thc"),
-    help="none, inceptionn or thc; repeat it to compare. Default: all three.",
+    type=q.OneOf("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial"),
+    help="Repeat it to compare. Default: none, inceptionn and thc.",
 )
 @click.option("--epochs", default=5, show_default=True, type=q.Whole(1, 10_000))
 @click.option("--workers", default=4, show_default=True, type=q.Whole(2, 4000))
@@ -77,11 +77,14 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
 )
 @click.option("--feedback/--no-feedback", default=True, show_default=True, help="thc: of errors.")
 @click.option(
+    "--rank", type=q.Whole(1, 128), default=4, show_default=True, help="powersgd: of a product."
+)
+@click.option(
     "--drop",
     type=q.BELOW_ONE,
     default=0.0,
     show_default=True,
-    help="none, thc: share of packets lost, 0 up to 1.",
+    help="none, thc, prioritized: share of packets lost, 0 up to 1.",
 )
 @click.option("--rescale", is_flag=True, help="Sums of what arrived are scaled up to all workers.")
 @click.option("--seed", default=0, show_default=True, type=q.SEED)
@@ -145,16 +148,20 @@ ALL = ("none", "inceptionn", "thc")
 
 
 def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clipped, norm, feedback,
-             drop, rescale):  # fmt: skip
+             rank, drop, rescale):  # fmt: skip
     """Options of the codec's exchange, out of those of the command line."""
+    if drop and codec in ("inceptionn", "bf16", "powersgd", "thc-partial"):
+        raise click.UsageError(
+            f"--drop goes with none, thc and prioritized, and {codec} is among the codecs: it has "
+            "no packets that may miss. Name them: --codec none --codec thc"
+        )
+    if codec in ("bf16", "powersgd"):
+        return {"rank": rank, "seed": seed} if codec == "powersgd" else {}
     if codec == "inceptionn":
-        if drop:
-            raise click.UsageError(
-                "--drop goes with none and thc, and inceptionn is among the codecs: its ring of "
-                "in-line cards has no packets that may miss. Name them: --codec none --codec thc"
-            )
         return {"exponent": exponent, "mode": mode, "prescale": prescale}
-    own = {"loss": drop, "rescale": rescale, "seed": seed}
-    if codec == "thc":
+    own = {"rescale": rescale, "seed": seed}
+    if codec != "thc-partial":
+        own["loss"] = drop
+    if codec in ("thc", "thc-partial"):
         own |= {"b": bits, "g": granularity, "p": clipped, "norm": norm, "feedback": feedback}
     return own

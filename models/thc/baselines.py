@@ -134,3 +134,22 @@ def top_k(share):
         return kept
 
     return compress
+
+
+def block_min_max(bits, block=256):
+    """`min_max` levels of each block of values, without rotation; what requantizing hops send."""
+
+    def compress(x, rng):
+        values = x.reshape(-1, min(block, x.size))
+        low = values.min(axis=1, keepdims=True)
+        unit = (values.max(axis=1, keepdims=True) - low) / (2**bits - 1)
+        safe = np.where(unit > 0, unit, 1)
+        return (low + unit * _round_at_random((values - low) / safe, rng)).reshape(x.shape)
+
+    return compress
+
+
+def scaled_sign(x, rng):
+    """Sign of each value times their mean magnitude (EF-SignSGD, Karimireddy et al., ICML 2019)."""
+    del rng
+    return np.where(x < 0, -1.0, 1.0) * np.abs(x).mean()

@@ -35,9 +35,9 @@ CONSTANTS = {
     "host.thc.encode": Constant(0.535e9, "bytes/s", _BENCH),
     "host.thc.decode": Constant(0.304e9, "bytes/s", _BENCH),
     "gpu.thc": Constant(
-        2039e9 / (12 * 8), "bytes/s",
-        "derived: A100 memory rate over 12 passes (norm, 10 butterflies, quantize) that read and "
-        "write 4 bytes a value",
+        2039e9 / 3, "bytes/s",
+        "derived: A100 memory rate over three passes of 4 bytes a value (norm, rotate, write);"
+        " a block of 1024 stays in shared memory",
     ),
     "card.clock": Constant(204.0e6, "Hz", f"offload card, 256 bits, {_ECP5} (docs: offload)"),
     "card256.rate": Constant(52.2e9 / 8, "bytes/s", f"offload card, 256 bits, {_ECP5}"),

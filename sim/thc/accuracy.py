@@ -5,6 +5,9 @@ from gradnic.models.thc import baselines
 from gradnic.models.thc.quic_fl import quic_fl
 from gradnic.models.thc.worker import Worker
 
+from .schemes import InceptionnRing, majority, requantized
+
+FEEDBACK_ROUNDS = 8
 DISTRIBUTIONS = {
     "lognormal": lambda rng, d: rng.lognormal(0, 1, d),
     "gaussian": lambda rng, d: rng.standard_normal(d),
@@ -25,6 +28,16 @@ def thc(name, **parameters):
             sums += worker.table[worker.encode(x, norms, round=0, worker=rank)]
         return worker.decode(sums, norms, round=0)
 
+    def keeping(x, rng):
+        worker = Worker(len(x), int(rng.integers(2**32)), **parameters)
+        floats = x.astype(np.float32)
+        norms = np.maximum.reduce([worker.norms(row) for row in floats])
+        codes = [worker.encode(row, norms, round=0, worker=i) for i, row in enumerate(floats)]
+        sums = sum(worker.table[own].astype(np.int64) for own in codes)
+        lost = [worker.residual(row, own, norms) for row, own in zip(floats, codes, strict=True)]
+        return worker.decode(sums, norms, round=0), np.stack(lost)
+
+    mean_of.keeping = keeping
     return name, worker_bits(parameters), mean_of
 
 
@@ -33,13 +46,22 @@ def worker_bits(parameters):
     return parameters.get("b", 4) + 32 / parameters.get("B", 1024)
 
 
-def each(name, bits, compress, *, of_mean=None):
-    """A scheme whose receiver averages estimates; `of_mean` compresses the mean on the way down."""
+def each(name, bits, compress, *, of_mean=None, feedback=False):
+    """A scheme whose receiver averages estimates; `of_mean` compresses the mean on the way down.
+
+    feedback : its workers keep what they lost for the next round.
+    """
 
     def mean_of(gradients, rng):
         mean = np.mean([compress(x, rng) for x in gradients], axis=0)
         return of_mean(mean, rng) if of_mean else mean
 
+    def keeping(x, rng):
+        sent = np.stack([compress(row, rng) for row in x])
+        return sent.mean(axis=0), x - sent
+
+    if feedback:
+        mean_of.keeping = keeping
     return name, bits, mean_of
 
 
@@ -72,9 +94,23 @@ def schemes():
         each("QSGD s7, max", 4, baselines.qsgd(7, "max")),
         each("QSGD s127, max", 8, baselines.qsgd(127, "max")),
         each("TernGrad", 1.6, baselines.terngrad),
-        each("TopK 10 %, up", 6.4, top),
+        each("TopK 10 %, up", 6.4, top, feedback=True),
         each("TopK 10 %, up and down", 6.4, top, of_mean=top),
+        each("DGC 0.1 %, up", 0.064, baselines.top_k(0.001), feedback=True),
+        ("SignSGD, majority", 1, majority),
+        each("EF-SignSGD", 1, baselines.scaled_sign, feedback=True),
+        requantized(5),
+        requantized(4),
+        *((f"INCEPTIONN 2^{e - 127}, ring", None, InceptionnRing(e)) for e in (117, 119, 121)),
+        each("BF16", 16, lambda x, rng: bf16(x)),
     ]
+
+
+def bf16(x):
+    """Values rounded to BF16, ties to even, as float64."""
+    bits = x.astype(np.float32).view(np.uint32)
+    bits = bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
 
 
 def nmse(mean_of, gradients, rng):
@@ -83,26 +119,57 @@ def nmse(mean_of, gradients, rng):
     return float(error @ error / np.square(gradients).sum(axis=1).mean())
 
 
-def compare(distribution, workers, *, n_values=1 << 17, n_trials=3, seed=0, on_scheme=None):
+def feedback_error(keeping, draw, rng):
+    """Error of what `FEEDBACK_ROUNDS` rounds add up to, over the sum of the mean squared norms.
+
+    keeping(x, rng) -> (mean, what each worker lost). draw() gives a round's gradients (n, d).
+    Without feedback an unbiased scheme has its NMSE here, too.
+    """
+    lost, error, size = 0.0, 0.0, 0.0
+    for _ in range(FEEDBACK_ROUNDS):
+        gradients = draw()
+        mean, lost = keeping(gradients + lost, rng)
+        error = error + mean - gradients.mean(axis=0)
+        size += np.square(gradients).sum(axis=1).mean()
+    return float(error @ error / size)
+
+
+def compare(
+    distribution, workers, *, n_values=1 << 17, n_trials=3, seed=0, on_scheme=None, only=None
+):
     """NMSE of every scheme for every number of workers.
 
-    Returns rows {scheme, bits, nmse: {n: mean over trials}}. `on_scheme` is called once a row.
+    only : names of schemes; None: all of them. Returns rows {scheme, bits, nmse: {n: mean over
+    trials}, deviation: {n: of a trial}, feedback: {n: `feedback_error`} or None}. `on_scheme` is
+    called once a row.
     """
     if distribution not in DISTRIBUTIONS:
         known = ", ".join(DISTRIBUTIONS)
         raise ValueError(f"distribution must be one of {known}, not {distribution!r}")
     rows = []
+    draw = DISTRIBUTIONS[distribution]
     for name, bits, mean_of in schemes():
-        errors = {}
+        if only and name not in only:
+            continue
+        errors, deviations, kept = {}, {}, {}
         for n in workers:
             trials = []
             for trial in range(n_trials):
                 rng = np.random.default_rng((seed, n, trial))
-                draw = DISTRIBUTIONS[distribution]
                 gradients = np.stack([draw(rng, n_values) for _ in range(n)])
                 trials.append(nmse(mean_of, gradients, rng))
             errors[n] = float(np.mean(trials))
-        rows.append({"scheme": name, "bits": bits, "nmse": errors})
+            deviations[n] = float(np.std(trials, ddof=1)) if n_trials > 1 else 0.0
+            if hasattr(mean_of, "keeping"):
+                rng = np.random.default_rng((seed, n))
+                kept[n] = feedback_error(
+                    mean_of.keeping,
+                    lambda rng=rng, n=n: np.stack([draw(rng, n_values) for _ in range(n)]), rng,
+                )  # fmt: skip
+        rows.append({
+            "scheme": name, "bits": mean_of.bits if bits is None else bits, "nmse": errors,
+            "deviation": deviations, "feedback": kept or None,
+        })  # fmt: skip
         if on_scheme:
             on_scheme()
     return rows

@@ -11,7 +11,7 @@ from gradnic.models.inceptionn.measure import FLOATS, frame_bytes
 from gradnic.models.inline.ring import ring_allreduce
 from gradnic.models.thc import worker as thc
 
-CODECS = ("none", "inceptionn", "thc")
+CODECS = ("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial")
 CHUNK = 1024  # values of a THC packet
 NORMS = 256  # norms of a packet
 SUM_BITS = (8, 12, 16)
@@ -29,17 +29,18 @@ class Exchange:
     loss : share of the packets of 336 values that a bounded-loss transport may lose: of each
         worker's, floor(loss * packets) are lost every time and count as 0.
     rescale : divide what arrived of a packet by the share of workers that it came from.
+    random : each packet is lost with probability `loss`, as on a network that bounds nothing.
 
     Attributes: raw_bytes, wire_bytes, so far.
     """
 
     packet = FLOATS  # values
 
-    def __init__(self, n_workers, *, loss=0.0, rescale=False, seed=0):
+    def __init__(self, n_workers, *, loss=0.0, rescale=False, random=False, seed=0):
         if not 0 <= loss < 1:
             raise ValueError(f"loss must be 0 up to 1, not {loss!r}")
         self.n_workers = n_workers
-        self.loss, self.rescale = loss, rescale
+        self.loss, self.rescale, self.random = loss, rescale, random
         self.raw_bytes = self.wire_bytes = 0
         self._rng = np.random.default_rng([seed, 2])
 
@@ -58,7 +59,9 @@ class Exchange:
         """Which values arrive, packet by packet: bool (n_workers, n_values)."""
         n_packets = -(-n_values // self.packet)
         arrived = np.ones((self.n_workers, n_packets), bool)
-        for row in arrived:
+        if self.random:
+            arrived = self._rng.random(arrived.shape) >= self.loss
+        for row in arrived if not self.random else ():
             row[self._rng.permutation(n_packets)[: int(self.loss * n_packets)]] = False
         return np.repeat(arrived, self.packet, axis=1)[:, :n_values]
 
@@ -106,9 +109,9 @@ class Thc(Exchange):
 
     packet = CHUNK
 
-    def __init__(self, n_workers, *, feedback=True, seed=0, loss=0.0, rescale=False, tensor=0,
-                 **parameters):  # fmt: skip
-        super().__init__(n_workers, loss=loss, rescale=rescale, seed=seed)
+    def __init__(self, n_workers, *, feedback=True, seed=0, loss=0.0, rescale=False, random=False,
+                 tensor=0, **parameters):  # fmt: skip
+        super().__init__(n_workers, loss=loss, rescale=rescale, random=random, seed=seed)
         self.tensor = tensor
         self.worker = thc.Worker(n_workers, seed, **parameters)
         if n_workers * self.worker.g >= 1 << SUM_BITS[-1]:
@@ -159,7 +162,13 @@ class Thc(Exchange):
 
 def make(codec, n_workers, options):
     """The exchange of a name; `options` are those of its class, ValueError for what it has not."""
-    kinds = {"none": Exchange, "inceptionn": Inceptionn, "thc": Thc}
+    from . import baselines
+
+    kinds = {
+        "none": Exchange, "inceptionn": Inceptionn, "thc": Thc, "bf16": baselines.Bf16,
+        "powersgd": baselines.PowerSgd, "prioritized": baselines.Prioritized,
+        "thc-partial": baselines.PartialThc,
+    }  # fmt: skip
     if codec not in kinds:
         raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
     return kinds[codec](n_workers, **options)

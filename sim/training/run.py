@@ -56,7 +56,7 @@ def run(
 ):
     """Train the network of `gradnic.sim.training.network` with `codec` between its workers.
 
-    codec : "none", "inceptionn" or "thc"; options : of its class in `gradnic.sim.training.codecs`.
+    codec : of `codecs.CODECS`; options : of its class there or in `gradnic.sim.training.baselines`.
     loss : "sum" or "mean" over a worker's batch, the scale of its gradients. on_iteration(i) and
     on_epoch(`Epoch`) are called after each. Weights and batches are the same for all codecs.
 

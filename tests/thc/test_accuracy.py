@@ -83,3 +83,43 @@ def test_levels_of_quic_fl_are_right_on_average():
 def test_unbiased_schemes_average_out():
     for name in ("QSGD s127, max", "min-max 4 bit, rotated", "EDEN 4 bit"):
         assert error(name, n=8) == pytest.approx(error(name) / 8, rel=0.35)
+
+
+def test_feedback_makes_late_of_what_was_lost():
+    """Errors do not add up any more: of eight rounds at most what one keeps, over eight."""
+    (row,) = accuracy.compare("gaussian", [2], n_values=1 << 12, n_trials=2, only=["EF-SignSGD"])
+    assert row["nmse"][2] == pytest.approx((1 - 2 / math.pi) / 2, rel=0.1)
+    assert row["feedback"][2] < row["nmse"][2]
+
+
+def test_feedback_changes_nothing_for_an_exact_scheme():
+    rng = np.random.default_rng(2)
+    exact = accuracy.feedback_error(
+        lambda x, rng: (x.mean(axis=0), np.zeros_like(x)), lambda: rng.standard_normal((3, 64)), rng
+    )
+    assert exact == pytest.approx(0, abs=1e-25)
+
+
+def test_requantizing_hops_cost_more_with_every_worker():
+    one, eight = (error("requantized ring, 5 bit", n=n) for n in (1, 8))
+    assert 8 * eight > 3 * one  # of a sum that is n times as long squared
+
+
+def test_inceptionn_ring_keeps_its_bound():
+    from gradnic.sim.thc.schemes import SCALE, InceptionnRing
+
+    rng = np.random.default_rng(4)
+    gradients = rng.standard_normal((4, 1 << 12))
+    scheme = InceptionnRing(117)
+    worst = np.abs(scheme(gradients, rng) - gradients.mean(axis=0)).max()
+    factor = SCALE / np.sqrt(np.square(gradients).mean())
+    assert 0 < worst * factor <= 2**-10  # four passes, over four workers
+    assert 2 < scheme.bits < 32
+
+
+def test_majority_and_dgc():
+    (vote,) = (f for scheme, _, f in accuracy.schemes() if scheme == "SignSGD, majority")
+    rng = np.random.default_rng(1)
+    same = np.repeat(np.where(rng.random((1, 4096)) < 0.5, -1.0, 1.0), 3, axis=0)
+    np.testing.assert_array_equal(vote(same, rng), same[0])
+    assert 0.9 < error("DGC 0.1 %, up") < 1

@@ -136,10 +136,16 @@ def test_a_rate_that_diverges_says_so():
     ("words", "said"),
     [
         (["--seed", "4294967296"], "--seed must be 0 to 4,294,967,295, not 4294967296"),
-        (["--drop", "0.02"], "--drop goes with none and thc, and inceptionn is among the codecs"),
-        (["--codec", "zip"], "--codec must be none, inceptionn or thc, not zip"),
+        (
+            ["--drop", "0.02"],
+            "--drop goes with none, thc and prioritized, and inceptionn is among the codecs",
+        ),
+        (
+            ["--codec", "zip"],
+            "must be none, inceptionn, thc, bf16, powersgd, prioritized or thc-partial, not zip",
+        ),
         (["--codec", "none", "--drop", "1"], "--drop must be 0 to below 1, not 1"),
-        (["--codec", "inceptionn", "--drop", "0.1"], "--drop goes with none and thc"),
+        (["--codec", "inceptionn", "--drop", "0.1"], "--drop goes with none, thc and prioritized"),
         (["--codec", "inceptionn", "--exponent", "127"], "127"),
         (["--codec", "thc", "--bits", "9"], "9"),
         (

@@ -1,0 +1,62 @@
+"""``gradnic reproduce``: what the papers claim beside what gradnic's models say."""
+
+import datetime
+from pathlib import Path
+
+import click
+
+from gradnic import quantities as q
+from gradnic.output import console, json_option, table, write_json, write_whole
+from gradnic.packages import DATA, require
+from gradnic.paths import OutputFile, OutputFolder
+from gradnic.progress import status
+
+PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-to-accuracy", "all")
+
+
+@click.command(name="reproduce")
+@click.argument("paper", type=q.OneOf(*PAPERS))
+@click.option("--quick", is_flag=True, help="Fewer seeds, sizes and jobs: minutes on two cores.")
+@click.option("--plot", metavar="DIR", type=OutputFolder(), help="Also pictures, as .svg files.")
+@click.option(
+    "--page", metavar="FILE.md", type=OutputFile(".md"), help="Also a page of all tables."
+)
+@json_option
+def command(paper, quick, plot, page, json_file):
+    """Claims of one paper, or of all, beside ours: published, ours, its range, what differs.
+
+    Cards, codecs and networks are gradnic's own models, with the times of the RTL; what a paper
+    does not say is swept, and the range shown. A figure that falls short is printed as it is.
+    time-to-accuracy trains a small network with every codec; composed is THC along MultiTree's
+    trees under 1 % loss. The same arguments give the same figures.
+
+    \b
+    Example:
+      gradnic reproduce eflops --json -
+      gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
+    """
+    extras = {"schedule": ("scipy",)} | ({"report": ("matplotlib",)} if plot else {})
+    require("gradnic reproduce", **extras, **({} if paper in ("multitree", "eflops") else DATA))
+    from gradnic.sim.reproduce import papers
+    from gradnic.sim.reproduce.page import claim_rows, markdown
+
+    names = list(papers.MODULES) if paper == "all" else [paper]
+    with status(paper) as say:
+        found = papers.run(names, quick=quick, say=say)
+    screen = console(json_file)
+    columns = ("claim", "published", "ours", "range", "holds")
+    for result in found["papers"]:
+        screen.print(table(result["paper"], columns, claim_rows(result["claims"])))
+    held = sum(claim["holds"] for claim in found["claims"])
+    screen.print(f"{held} of {len(found['claims'])} claims hold; --json tells what differs")
+    if plot:
+        from gradnic.sim.reproduce.pictures import draw_all
+
+        Path(plot).mkdir(parents=True, exist_ok=True)
+        for path in draw_all(found, plot):
+            screen.print(f"wrote {path}")
+    if page:
+        words = ["gradnic", "reproduce", paper, *(["--quick"] if quick else [])]
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        write_whole(page, markdown(found, " ".join(words), date))
+    write_json(json_file, found)

@@ -1,0 +1,88 @@
+"""Accuracy by epoch with every codec, seeds in a row, and accuracy against seconds.
+
+The network and the images of `gradnic.sim.training`, four workers of 25 images or ten of
+10: the same weights and images for all codecs with one seed. Gradients are summed over the batch.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from gradnic.sim.training import run as training
+
+VARIANTS = {
+    "FP32": ("none", {}),
+    "BF16": ("bf16", {}),
+    "PowerSGD, rank 4": ("powersgd", {"rank": 4}),
+    "INCEPTIONN 2^-10": ("inceptionn", {"exponent": 117}),
+    "INCEPTIONN 2^-8": ("inceptionn", {"exponent": 119}),
+    "INCEPTIONN 2^-6": ("inceptionn", {"exponent": 121}),
+    "THC": ("thc", {}),
+    "THC, 0.1 % lost": ("thc", {"loss": 0.001, "random": True}),
+    "THC, 1 % lost": ("thc", {"loss": 0.01, "random": True}),
+    "THC, rescaled, 1 % lost": ("thc", {"loss": 0.01, "random": True, "rescale": True}),
+    "FP32, ten workers": ("none", {}),
+    "THC, ten workers": ("thc", {}),
+    "THC, one of ten workers late": ("thc-partial", {"late": 1, "rescale": True}),
+    "FP32, 1 % lost": ("none", {"loss": 0.01, "random": True}),
+    "FP32, 10 % lost, small first": ("prioritized", {"loss": 0.1}),
+}
+SEEDED = ("none", "thc", "thc-partial", "powersgd", "prioritized")  # those that draw random numbers
+
+
+@dataclass(frozen=True)
+class Curve:
+    """accuracy : float64 (n_seeds, n_epochs + 1), 0.1 at the start. nmse, wire_ratio : means."""
+
+    accuracy: np.ndarray
+    nmse: float
+    wire_ratio: float
+
+    @property
+    def final(self):
+        """Of each seed, mean of its last two epochs."""
+        return self.accuracy[:, -2:].mean(axis=1)
+
+
+def extent(quick):
+    """(seeds, epochs) of the runs."""
+    return (2, 3) if quick else (5, 8)
+
+
+@cache
+def curve(variant, quick):
+    """The Curve of a name in `VARIANTS`; about 3 s a seed and epoch on one busy core."""
+    n_seeds, epochs = extent(quick)
+    codec, options = VARIANTS[variant]
+    n_workers, batch = (10, 10) if "ten" in variant else (4, 25)
+    accuracy, nmse, ratio = [], [], []
+    for seed in range(n_seeds):
+        own = options | ({"seed": seed} if codec in SEEDED else {})
+        rows = training.run(
+            codec, epochs=epochs, n_workers=n_workers, batch=batch, seed=seed, options=own
+        )
+        accuracy.append([0.1] + [row.accuracy for row in rows])
+        nmse.append(np.mean([row.nmse for row in rows]))
+        ratio.append(rows[-1].wire_ratio)
+    return Curve(np.array(accuracy), float(np.mean(nmse)), float(np.mean(ratio)))
+
+
+def seconds_to(curve_of, target, per_epoch):
+    """Seconds until the seeds' mean accuracy reaches `target`, between epochs in a straight line.
+
+    None if it never does.
+    """
+    mean = curve_of.accuracy.mean(axis=0)
+    reached = np.flatnonzero(mean >= target)
+    if not len(reached):
+        return None
+    i = int(reached[0])
+    before = mean[i - 1]
+    return per_epoch * (i - 1 + (target - before) / (mean[i] - before))
+
+
+def accuracy_lost(variant, quick, base="FP32"):
+    """(mean, per seed) of `base`'s final accuracy less this variant's, in points."""
+    base, other = curve(base, quick).final, curve(variant, quick).final
+    lost = 100 * (base - other)
+    return float(lost.mean()), lost.tolist()

@@ -1,0 +1,62 @@
+"""The page of results: claims paper by paper, the tables behind them, every constant's source."""
+
+
+def number(value):
+    """A figure as the tables show it."""
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _table(columns, rows):
+    lines = ["| " + " | ".join(columns) + " |", "| " + " | ".join("---" for _ in columns) + " |"]
+    lines += ["| " + " | ".join(str(cell).replace("|", "/") for cell in row) + " |" for row in rows]
+    return [*lines, ""]
+
+
+def claim_rows(claims):
+    """(claim, published, ours, range, holds) as words, for tables."""
+    return [
+        (
+            c["claim"],
+            f"{number(c['published'])} {c['unit']}",
+            f"{number(c['ours'])} {c['unit']}",
+            f"{number(c['low'])} to {number(c['high'])}",
+            "yes" if c["holds"] else "no",
+        )
+        for c in claims
+    ]
+
+
+def markdown(found, command, date):
+    """The page of a run's dict. command, date : how and when it was made."""
+    held = sum(c["holds"] for c in found["claims"])
+    lines = [
+        "# What the papers claim, and what comes out here",
+        "",
+        f"Written by `{command}` on {date}; do not edit. {held} of {len(found['claims'])} claims "
+        "hold. How it is computed: [reproducing the papers](../guide/reproduce.md).",
+        "",
+        "*Range* is what ours becomes over what a paper does not say (and over seeds); a claim "
+        "holds if ours is at least as good as the published figure; nothing is chosen to meet one.",
+        "",
+    ]
+    for result in found["papers"]:
+        lines += [f"## {result['paper']}", ""]
+        columns = ("claim", "published", "ours", "range", "holds")
+        lines += _table(columns, claim_rows(result["claims"]))
+        reasons = {}
+        for c in result["claims"]:
+            reasons.setdefault(c["differs"], []).append(c["claim"])
+        lines += ["What differs:", ""]
+        for reason, names in reasons.items():
+            label = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+            lines.append(f"- *{label}*: {reason}.")
+        lines.append("")
+        for table in result["tables"]:
+            lines += [f"### {table['title']}", ""]
+            lines += _table(table["columns"], [[number(v) for v in row] for row in table["rows"]])
+    lines += ["## Constants", ""]
+    rows = [(f"`{n}`", number(c["value"]), c["unit"], c["source"]) for n, c in
+            found["constants"].items()]  # fmt: skip
+    return "\n".join([*lines, *_table(("name", "value", "unit", "source"), rows)]).rstrip() + "\n"

@@ -1,0 +1,33 @@
+"""The papers that can be run, and what one run of several gives."""
+
+import importlib
+from dataclasses import asdict
+
+from gradnic.models.training.constants import CONSTANTS
+
+MODULES = {  # name: module; the order of `all`
+    "inceptionn": "inceptionn",
+    "thc": "thc",
+    "multitree": "multitree",
+    "eflops": "eflops",
+    "dlcp": "dlcp",
+    "composed": "composed",
+    "time-to-accuracy": "accuracy_time",
+}
+
+
+def run(names, *, quick, say):
+    """Run the papers of `names`; a dict of JSON: quick, claims, papers, constants.
+
+    say : called with a line of progress now and then. The same arguments give the same dict.
+    """
+    results = []
+    for name in names:
+        module = importlib.import_module(f".{MODULES[name]}", __package__)
+        results.append(module.run(quick, lambda text, name=name: say(f"{name}: {text}")).as_json())
+    return {
+        "quick": quick,
+        "claims": [claim for result in results for claim in result["claims"]],
+        "papers": results,
+        "constants": {name: asdict(constant) for name, constant in CONSTANTS.items()},
+    }

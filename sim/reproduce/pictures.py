@@ -1,0 +1,58 @@
+"""Pictures of a run, by matplotlib, one file each."""
+
+from pathlib import Path
+
+import matplotlib
+from matplotlib import pyplot
+
+SIZE = (7, 4.2)  # inches
+
+
+def draw(picture, path):
+    """Write one picture (a dict as `claims.Picture` has it) to `path`, .svg or .png."""
+    # no date and no random names in the file: the same picture, the same bytes
+    with matplotlib.rc_context({"svg.hashsalt": "gradnic", "font.size": 9}):
+        figure, axes = pyplot.subplots(figsize=SIZE, layout="constrained")
+        kinds = {"lines": _lines, "bars": _bars}
+        kinds[picture["kind"]](axes, picture["series"])
+        axes.set_title(picture["title"])
+        axes.set_xlabel(picture["x"])
+        axes.set_ylabel(picture["y"])
+        if "x" in picture["log"]:
+            axes.set_xscale("log", base=2)
+        if "y" in picture["log"]:
+            axes.set_yscale("log")
+        axes.legend(fontsize=7)
+        figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
+        pyplot.close(figure)
+
+
+def _lines(axes, series):
+    for label, points in series.items():
+        x, y = [p[0] for p in points], [p[1] for p in points]
+        (line,) = axes.plot(x, y, marker="o", markersize=3, label=label)
+        if points and len(points[0]) == 4:
+            axes.fill_between(x, [p[2] for p in points], [p[3] for p in points], alpha=0.12,
+                              color=line.get_color())  # fmt: skip
+
+
+def _bars(axes, series):
+    width = 0.8 / len(series)
+    for k, (label, points) in enumerate(series.items()):
+        at = [i + (k - (len(series) - 1) / 2) * width for i in range(len(points))]
+        axes.bar(at, [p[1] for p in points], width, label=label)
+    names = [p[0] for p in next(iter(series.values()))]
+    axes.set_xticks(range(len(names)), names, rotation=30 if len(names) > 4 else 0, ha="right"
+                    if len(names) > 4 else "center")  # fmt: skip
+
+
+def draw_all(found, folder):
+    """Every picture of a run's dict as ``NAME.svg`` in `folder`; the paths."""
+    matplotlib.use("Agg")
+    paths = []
+    for result in found["papers"]:
+        for picture in result["pictures"]:
+            path = Path(folder) / f"{picture['name']}.svg"
+            draw(picture, path)
+            paths.append(path)
+    return paths

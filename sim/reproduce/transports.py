@@ -1,0 +1,267 @@
+"""Flows over a `Fabric`: DCTCP, pFabric, and ours with the golden sender, receiver, spray, pace."""
+
+import numpy as np
+from gradnic.models.transport.reception import Reception, packet_sizes, wanted_packets
+from gradnic.models.transport.sender import DATA, LINE, Pace, Sending, Spray
+
+from .fabric import Packet
+
+PAYLOAD = 1408
+
+
+class Flow:
+    """Bytes from one host to another. done : when the receiver has enough, None before.
+
+    queue : of its layer. important : bool array, one a packet.
+    """
+
+    def __init__(self, fabric, source, to, n_bytes, *, queue=0, important=None, seed=0, p=0.0):
+        self.fabric, self.source, self.to, self.n_bytes = fabric, source, to, n_bytes
+        self.queue, self.p, self.seed = queue, p, seed
+        self.n_packets = -(-n_bytes // PAYLOAD)
+        self.important = np.zeros(self.n_packets, bool) if important is None else important
+        self.delay = fabric.delay(source, to)
+        self.begin, self.done = None, None
+
+    def start(self):
+        self.begin = self.fabric.now
+
+    def left(self, packet):
+        """The packet has left its host."""
+
+    @property
+    def seconds(self):
+        return (self.done - self.begin) / 1e9
+
+
+class Window(Flow):
+    """A window of packets, acknowledged one by one, on one path chosen by a hash of the flow.
+
+    Lost packets are known by three later ones that came (`by_later`), or by `timeout` nanoseconds
+    without news. Subclasses say what a mark or a loss does to the window.
+    """
+
+    timeout, by_later, first = 10e6, True, 10.0
+
+    def start(self):
+        super().start()
+        self.spine = int(np.random.default_rng(self.seed).integers(self.fabric.n_spines))
+        self.path = self.fabric.path(self.source, self.to, self.spine)
+        self.window, self.next, self.flying = self.first, 0, 0
+        self.acked = bytearray(self.n_packets)
+        self.here = bytearray(self.n_packets)
+        self.n_here = self.n_acked = self.lowest = self.highest = 0
+        self.again, self.sent_again, self.resent_at = [], bytearray(self.n_packets), {}
+        self.news = self.fabric.now
+        self._fill()
+        self.fabric.at(self.fabric.now + self.timeout, self._timer)
+
+    def _fill(self):
+        while self.flying < self.window:
+            if self.again:
+                number = self.again.pop()
+                if self.acked[number]:
+                    continue
+            elif self.next < self.n_packets:
+                number, self.next = self.next, self.next + 1
+            else:
+                return
+            self.flying += 1
+            remaining = self.n_packets - self.n_acked
+            self.fabric.send(Packet(self, number, self.path, self.queue, True, remaining))
+
+    def received(self, packet):
+        if not self.here[packet.number]:
+            self.here[packet.number] = 1
+            self.n_here += 1
+            if self.n_here == self.n_packets:
+                self.done = self.fabric.now
+        self.fabric.at(self.fabric.now + self.delay, self._ack, packet.number, packet.marked)
+
+    def _ack(self, number, marked):
+        self.flying = max(0, self.flying - 1)
+        self.news = self.fabric.now
+        if not self.acked[number]:
+            self.acked[number] = 1
+            self.n_acked += 1
+        self.acknowledged(marked)
+        self.highest = max(self.highest, number)
+        while self.lowest < self.n_packets and self.acked[self.lowest]:
+            self.lowest += 1
+        if self.by_later:
+            for lost in range(self.lowest, self.highest - 2):
+                if not self.acked[lost] and not self.sent_again[lost]:
+                    self.sent_again[lost] = 1
+                    self.flying = max(0, self.flying - 1)
+                    self.again.append(lost)
+                    self.lost()
+        self._fill()
+
+    def _timer(self):
+        if self.n_acked == self.n_packets:
+            return
+        due = self.news + self.timeout
+        if self.fabric.now < due:
+            self.fabric.at(due, self._timer)
+            return
+        self.news = self.fabric.now
+        self.again = [i for i in range(self.next - 1, self.lowest - 1, -1) if not self.acked[i]]
+        self.sent_again = bytearray(self.n_packets)
+        self.flying = 0
+        self.timed_out()
+        self._fill()
+        self.fabric.at(self.fabric.now + self.timeout, self._timer)
+
+
+class Dctcp(Window):
+    """DCTCP (Alizadeh et al., SIGCOMM 2010): gain 1/16, a cut by alpha / 2 once a window.
+
+    Initial window 10 (RFC 6928); least timeout 10 ms, as in the paper's own tests.
+    """
+
+    alpha, slow = 0.0, True
+    marks = acks = 0
+    turn = 0
+
+    def acknowledged(self, marked):
+        self.marks += marked
+        self.acks += 1
+        if self.slow and not marked:
+            self.window += 1
+        else:
+            self.slow = False
+            self.window += 1 / self.window
+        if self.n_acked >= self.turn:  # a window has passed
+            self.alpha += (self.marks / self.acks - self.alpha) / 16
+            if self.marks:
+                self.window = max(1.0, self.window * (1 - self.alpha / 2))
+            self.turn, self.marks, self.acks = self.n_acked + self.window, 0, 0
+
+    def lost(self):
+        self.slow = False
+        self.window = max(1.0, self.window / 2 if self.n_acked >= self.turn else self.window)
+
+    def timed_out(self):
+        self.window, self.slow = 1.0, True
+
+
+class Pfabric(Window):
+    """pFabric (Alizadeh et al., SIGCOMM 2013): a bandwidth-delay product from the start, timeouts
+    of three round trips, one packet at a time after five of them in a row."""
+
+    by_later, first, timeout = False, 67.0, 30e3
+    silent = 0
+
+    def acknowledged(self, marked):
+        self.silent = 0
+        self.window = self.first
+
+    def lost(self):
+        """Never called: only timeouts tell."""
+
+    def timed_out(self):
+        self.silent += 1
+        self.window = self.first if self.silent < 5 else 1.0
+
+
+class Bounded(Flow):
+    """Ours: runs of 64 packets, each closed by a PROBE; golden sender, receiver, spray and pace.
+
+    A host has at most `outstanding` runs of a flow under way, and packets of it in its own queue
+    only as many as its pace lets leave in a round trip.
+    """
+
+    run_length, outstanding = 64, 2
+
+    def start(self):
+        super().start()
+        n = self.n_packets
+        self.reception = Reception(packet_sizes(self.n_bytes, PAYLOAD, 1), p_q16=int(self.p * LINE))
+        self.spray = Spray(self.fabric.n_spines, "least_marked")
+        self.pace = Pace("ce")
+        order = [(int(i), self.queue) for i in self.important]
+        trip = int(2 * self.delay + 8 * self.fabric.time)
+        self.runs = [
+            Sending(order[first : first + self.run_length], first=first, t_probe=trip)
+            for first in range(0, n, self.run_length)
+        ]
+        self.n_important = int(self.important.sum())
+        self.free = self.fabric.now
+        self.marked, self.came = 0, 0
+        self.asleep = False
+        self._next()
+
+    def _active(self):
+        return [run for run in self.runs if not run.done][: self.outstanding]
+
+    def _next(self):
+        """Send one thing of the first run that has something, and come back at the pace's time."""
+        now = self.fabric.now
+        self.asleep = False
+        active = self._active()
+        for run in active:
+            if not run.due(now):
+                continue
+            kind, what, _ = run.next(now)
+            if kind == DATA:
+                spine = self.spray.next()
+                path = self.fabric.path(self.source, self.to, spine)
+                packet = Packet(self, what, path, self.queue, bool(self.important[what]), 0)
+                self.fabric.send(packet)
+                gap = self.fabric.time * LINE / self.pace.rate
+                self._sleep(now + gap)
+            else:  # behind the packets in the host's queue, on the packets' way
+                queued = self.fabric.waiting(self.source) * self.fabric.time
+                back = now + queued + self.delay + 4 * self.fabric.time
+                self.fabric.at(back, self._probed, run, what)
+                self._sleep(now + self.fabric.time)
+            return
+        if active:
+            self._sleep(max(now + self.fabric.time, min(run.probe_at for run in active)))
+
+    def _sleep(self, until):
+        if not self.asleep:
+            self.asleep = True
+            self.fabric.at(until, self._next)
+
+    def received(self, packet):
+        self.came += 1
+        self.marked += packet.marked
+        if packet.marked:
+            spine = (packet.path[1] - self.fabric.n_hosts) % self.fabric.n_spines
+            if len(packet.path) == 4:
+                self.fabric.at(self.fabric.now + self.delay, self.spray.mark, spine)
+        size = int(self.reception.sizes[packet.number])
+        self.reception.data(packet.number, size, round=0, now=int(self.fabric.now),
+                            important=int(packet.important))  # fmt: skip
+        self._closed()
+
+    def _closed(self):
+        if self.done is None and self.reception.status != "open":
+            self.done = self.fabric.now
+            self.fabric.at(self.fabric.now + self.delay, self._stop_all)
+
+    def _stop_all(self):
+        for run in self.runs:
+            run.stop()
+
+    def _probed(self, run, stamp):
+        """A PROBE has come: STOP or BITMAPs go back, and the share of marked packets."""
+        closed = self.reception.probe(run.first, len(run.order), n_important=self.n_important)
+        share = 256 * self.marked // self.came if self.came else 0
+        self.marked = self.came = 0
+        self._closed()
+        wanted = []
+        if not closed:
+            for body in self.reception.bitmaps(run.first, len(run.order)):
+                wanted += wanted_packets(*body)
+        self.fabric.at(self.fabric.now + self.delay, self._answered, run, stamp, closed, wanted,
+                       share)  # fmt: skip
+
+    def _answered(self, run, stamp, closed, wanted, share):
+        self.pace.echo(min(share, 255), int(self.fabric.now - stamp))
+        if closed:
+            run.stop()
+        else:
+            run.bitmap(stamp, wanted)
+        self._sleep(self.fabric.now)

@@ -1,0 +1,112 @@
+"""The packet model: switches against the golden egress rule, flows against what a link can do."""
+
+import numpy as np
+import pytest
+from gradnic.models.transport.egress import Egress
+from gradnic.sim.reproduce.fabric import FRAME, Fabric, Fifo, Packet, Priorities, Shortest
+from gradnic.sim.reproduce.transports import Bounded, Dctcp, Pfabric
+
+from gradnic.interface.formats import IPV4
+
+LIMITS = {"thresholds": (3, 4, 6, 6, 7, 8, 8, 9), "limit": 12}
+
+
+def frame(important):
+    """An IPv4 frame with the ECN field that the tagger gives a packet."""
+    head = bytearray(64)
+    head[14] = 0x45
+    head[15] = 2 if important else 0
+    return bytes(head)
+
+
+def test_priorities_decide_as_the_golden_egress():
+    """Random arrivals and departures: taken, dropped, marked and next, one by one."""
+    rng = np.random.default_rng(7)
+    ours = Priorities(**LIMITS)
+    golden = Egress(LIMITS["thresholds"], LIMITS["limit"], cell=64)
+    for _ in range(4000):
+        if rng.random() < 0.6:
+            queue, important = int(rng.integers(8)), bool(rng.random() < 0.5)
+            packet = Packet(None, 0, (), queue, important, 0)
+            assert ours.put(packet) == golden.enqueue(frame(important), queue, int(important))
+        else:
+            packet, theirs = ours.get(), golden.dequeue()
+            assert (packet is None) == (theirs is None)
+            if packet is not None:
+                queue, bits = theirs
+                assert packet.queue == queue
+                assert packet.marked == (IPV4.ecn.get(bits) == 3)
+
+
+def test_dctcp_marks_above_k_and_drops_at_the_limit():
+    queue = Fifo(threshold=2, limit=4)
+    packets = [Packet(None, i, (), 0, True, 0) for i in range(5)]
+    assert [queue.put(p) for p in packets] == [True, True, True, True, False]
+    assert [p.marked for p in packets] == [False, False, True, True, False]
+    assert [queue.get().number for _ in range(4)] == [0, 1, 2, 3]
+    assert queue.get() is None
+
+
+def test_pfabric_keeps_the_shortest():
+    queue = Shortest(limit=2)
+    packets = [Packet(None, i, (), 0, True, remaining) for i, remaining in enumerate((9, 3, 5, 7))]
+    assert [queue.put(p) for p in packets] == [True, True, True, False]
+    assert [queue.get().remaining for _ in range(2)] == [3, 5]
+
+
+def finish(make, kind, pairs, n_bytes, spines=2, **options):
+    """Seconds of flows that start together, in a network of two leaves with four hosts each."""
+    fabric = Fabric(2, 4, spines, make)
+    flows = [kind(fabric, a, b, n_bytes, seed=i, **options) for i, (a, b) in enumerate(pairs)]
+    for flow in flows:
+        fabric.at(0.0, flow.start)
+    fabric.run(lambda: sum(flow.done is None for flow in flows))
+    return [flow.seconds for flow in flows], fabric, flows
+
+
+KINDS = [(Fifo, Dctcp), (Shortest, Pfabric), (Priorities, Bounded)]
+
+
+@pytest.mark.parametrize(("make", "kind"), KINDS)
+@pytest.mark.parametrize("to", [1, 5])
+def test_a_lone_flow_takes_the_line(make, kind, to):
+    """1,000 packets alone: at least the wire's time, and little more once windows have opened."""
+    n = 1000
+    (seconds,), fabric, _ = finish(make, kind, [(0, to)], n * 1408)
+    wire = n * FRAME * 8 / 100e9
+    assert fabric.dropped == 0
+    assert wire < seconds < 1.6 * wire
+
+
+@pytest.mark.parametrize(("make", "kind"), KINDS)
+def test_three_into_one_share_a_link(make, kind):
+    """No faster than the link; everything arrives, though packets are dropped on the way."""
+    pairs = [(0, 7), (1, 7), (4, 7)]
+    seconds, _, flows = finish(make, kind, pairs, 300 * 1408)
+    assert max(seconds) > 3 * 300 * FRAME * 8 / 100e9
+    for flow in flows:
+        here = flow.reception.here if kind is Bounded else np.frombuffer(flow.here, np.uint8)
+        assert here.all()
+
+
+def test_a_bound_lets_a_flow_end_without_all():
+    pairs = [(0, 7), (1, 7), (2, 7), (4, 7)]
+    _, _, flows = finish(Priorities, Bounded, pairs, 400 * 1408, p=0.1)
+    missing = [1 - flow.reception.n_bytes / flow.n_bytes for flow in flows]
+    assert all(0 <= m <= 0.1 for m in missing)
+    assert max(missing) > 0
+
+
+def test_important_packets_are_not_dropped_above_the_threshold():
+    pairs = [(0, 7), (1, 7)]
+    important = np.ones(60, bool)
+    _, fabric, _ = finish(Priorities, Bounded, pairs, 60 * 1408, important=important)
+    assert fabric.dropped == 0  # 120 packets fit the limit of 250
+    _, fabric, _ = finish(Priorities, Bounded, pairs, 60 * 1408, important=~important)
+    assert fabric.dropped > 0
+
+
+def test_a_run_that_cannot_end_says_so():
+    fabric = Fabric(1, 2, 1, Fifo)
+    with pytest.raises(RuntimeError, match="do not end"):
+        fabric.run(lambda: 1)

@@ -1,0 +1,79 @@
+"""Exchanges of others: BF16 as everybody has it, PowerSGD on low ranks, losses that are meant."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gradnic.sim.training import baselines, codecs
+
+
+def test_bf16_is_everybodys_bf16():
+    rng = np.random.default_rng(1)
+    bits = rng.integers(0, 1 << 32, 1 << 16, dtype=np.uint64).astype(np.uint32)
+    values = bits.view(np.float32)
+    with np.errstate(invalid="ignore"):  # what a NaN becomes is everybody's own
+        theirs = values.astype(ml_dtypes.bfloat16).astype(np.float32)
+    finite = ~np.isnan(values)
+    np.testing.assert_array_equal(baselines.bf16(values)[finite], theirs[finite])
+    assert np.isnan(baselines.bf16(values)[~finite]).all()
+
+
+def test_bf16_halves_the_payload():
+    exchange = baselines.Bf16(2)
+    gradients = np.random.default_rng(2).standard_normal((2, 67_200)).astype(np.float32)
+    total = exchange(gradients)
+    assert np.abs(total - gradients.sum(axis=0)).max() < 0.05
+    assert exchange.raw_bytes / exchange.wire_bytes == pytest.approx(2, rel=1e-3)
+
+
+def test_powersgd_finds_a_matrix_of_its_rank():
+    rng = np.random.default_rng(3)
+    left, right = rng.standard_normal((30, 2)), rng.standard_normal((2, 20))
+    biases = rng.standard_normal((3, 20))
+    rows = [np.concatenate([(w * left @ right).ravel(), biases[w]]) for w in range(3)]
+    gradients = np.stack(rows).astype(np.float32)
+    exchange = baselines.PowerSgd(3, rank=2, layers=(30, 20))
+    np.testing.assert_allclose(exchange(gradients), gradients.sum(axis=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(exchange.errors.sum(axis=0), 0, atol=1e-3)
+    assert exchange.raw_bytes / exchange.wire_bytes > 3
+
+
+def test_powersgd_sends_late_what_it_kept():
+    """Of a constant gradient the sum over steps comes through, whatever the rank."""
+    rng = np.random.default_rng(4)
+    gradients = rng.standard_normal((2, 30 * 20 + 20)).astype(np.float32)
+    exchange = baselines.PowerSgd(2, rank=4, layers=(30, 20))
+    n_steps = 60
+    total = sum(exchange(gradients) for _ in range(n_steps)) / n_steps
+    true = gradients.sum(axis=0)
+    assert np.square(total - true).sum() < 0.05 * np.square(true).sum()
+
+
+def test_prioritized_losses_spare_the_large_packets():
+    exchange = baselines.Prioritized(2, loss=0.2, important=0.5)
+    gradients = np.ones((2, 336 * 20), np.float32)
+    gradients[:, : 336 * 10] *= 5
+    total = exchange(gradients)
+    assert (total[: 336 * 10] == 10).all()
+    assert (total[336 * 10 :] < 2).sum() > 0
+    assert sum(2 - total[336 * 10 :: 336]) == 2 * 4  # four packets of each worker
+    with pytest.raises(ValueError, match="important"):
+        baselines.Prioritized(2, loss=0.6)
+
+
+def test_partial_sums_leave_whole_workers_out():
+    gradients = np.random.default_rng(5).standard_normal((5, 4096)).astype(np.float32)
+    exchange = baselines.PartialThc(5, late=2, rescale=True)
+    arrived = exchange.arrivals(4096)
+    assert sorted(arrived.sum(axis=1)) == [0, 0, 4096, 4096, 4096]
+    exact = gradients.sum(axis=0)
+    error = np.square(exchange(gradients) - exact).sum() / np.square(gradients).sum()
+    assert 0.1 < error < 5
+    with pytest.raises(ValueError, match="late"):
+        baselines.PartialThc(5, late=5)
+
+
+def test_random_losses_are_a_share_on_average():
+    exchange = codecs.Exchange(4, loss=0.001, random=True, seed=1)
+    shares = [1 - exchange.arrivals(336 * 500).mean() for _ in range(20)]
+    assert np.mean(shares) == pytest.approx(0.001, rel=0.3)
+    assert len(set(shares)) > 3
