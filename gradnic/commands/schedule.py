@@ -181,11 +181,20 @@ def describe(algorithm, topology, schedule, report, layout, seconds):
     show_default=True,
     help="best, with --bytes: cycles.",
 )
+@click.option(
+    "--export",
+    nargs=2,
+    type=(click.Choice(["msccl", "msccl++", "chakra"]), click.Path(dir_okay=False)),
+    metavar="FORMAT FILE",
+    help="Also write MSCCL's XML, an MSCCL++ plan, or a Chakra trace per rank, FILE.0.json ...",
+)
+@click.option("--export-bytes", type=q.Size(4), default="2MiB", show_default=True,
+              help="Of the tensor in a Chakra trace.")  # fmt: skip
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))
 def command(barrier, nops, table_file, node, alone, plot_file, listing, json_file, n_bytes,
-            link_bytes_per_cycle, link_latency, **options):  # fmt: skip
+            link_bytes_per_cycle, link_latency, export, export_bytes, **options):  # fmt: skip
     """Build, prove and measure an all-reduce schedule.
 
     \b
@@ -194,6 +203,7 @@ def command(barrier, nops, table_file, node, alone, plot_file, listing, json_fil
       gradnic schedule --topology bigraph:4x8 --algorithm hdrm --table build/hdrm.h
       gradnic schedule --topology mesh:8x8 --algorithm overlapped --plot build/mesh.png
       gradnic schedule --topology mesh:8x8 --algorithm best --bytes 32KiB --link-latency 150
+      gradnic schedule --topology nvlink:2x8x1 --algorithm forest --export msccl build/forest.xml
     """
     if listing:
         show_algorithms(json_file)
@@ -228,9 +238,22 @@ def command(barrier, nops, table_file, node, alone, plot_file, listing, json_fil
         console.print(_rows(table, node))
     if table_file:
         output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
+    if export:
+        _export(table, *export, export_bytes)
     if plot_file:
         output.write_picture(plot_file, lambda name: draw(schedule, name))
     output.write_json(json_file, result)
+
+
+def _export(table, kind, path, n_bytes):
+    """Write the table in another program's format."""
+    from gradnic.models.schedule import exports
+
+    if kind == "chakra":
+        for rank, text in enumerate(exports.chakra(table, n_bytes)):
+            output.write_whole(f"{path}.{rank}.json", text)
+    else:
+        output.write_whole(path, (exports.msccl if kind == "msccl" else exports.mscclpp)(table))
 
 
 def _one_node(options, node, table_file, json_file):

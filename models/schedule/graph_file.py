@@ -2,9 +2,13 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from gradnic.text_file import read_text
+
+from . import foreign_graphs
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,21 @@ def read(path):
     ``switch v ...`` lines that mark switches. Vertices are numbers or names; nodes are numbered in
     order of their number or first mention, switches after them. Characters that nobody sees, such
     as a byte order mark, count for nothing. ValueError names the bad line.
+    And what other programs write: NetworkX's node-link JSON and GraphML, ASTRA-sim's analytical
+    (.yml) and ns-3 networks, see `foreign_graphs`.
     """
     name = f"file:{path}"
     try:
         text = read_text(path)
     except ValueError as error:
         raise ValueError(f"{name} is neither JSON nor an edge list: {error}") from None
+    foreign = _foreign(path, text)
+    if foreign:
+        try:
+            n_nodes, n_switches, rows, directed = foreign(text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return _graph(name, n_nodes, n_switches, rows, None, directed)
     if text.lstrip().startswith("{"):
         return _of_json(name, text)
     rows, switches = [], []
@@ -64,6 +77,27 @@ def read(path):
     number = {v: i for i, v in enumerate(nodes + [v for v in seen if v in marked])}
     rows = [(number[a], number[b], *rest) for a, b, *rest in rows]
     return _graph(name, len(nodes), len(seen) - len(nodes), rows, None, False)
+
+
+def _foreign(path, text):
+    """The reader of another program's format, by the file's suffix or first words; None: ours."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".graphml" or text.lstrip().startswith(("<?xml", "<graphml")):
+        return foreign_graphs.of_graphml
+    if suffix in (".yml", ".yaml"):
+        return foreign_graphs.of_astra_analytical
+    if text.lstrip().startswith("{"):
+        try:
+            graph = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        if type(graph) is dict and type(graph.get("nodes")) is list:
+            return lambda _: foreign_graphs.of_node_link(graph)
+        return None
+    words = text.split("\n", 1)[0].split()
+    if len(words) == 3 and all(w.isdecimal() for w in words) and re.search(r"\d[GMT]bps", text):
+        return foreign_graphs.of_astra_ns3
+    return None
 
 
 def _of_json(name, text):

@@ -1,0 +1,200 @@
+"""Schedules in other people's formats: MSCCL's XML, MSCCL++'s plans, Chakra's traces.
+
+Formats as their readers take them: MSCCL's runtime (`algo`, `gpu`, `tb`, `step`), the executor of
+MSCCL++ (execution plan JSON, language of 2025), and the messages of Chakra's et_def.proto, in
+protobuf's own mapping to JSON, one message a line, so that no protobuf package is needed.
+"""
+
+import json
+from xml.sax.saxutils import quoteattr
+
+from .programs import ADD, SEND, programs
+
+CHAKRA_SCHEMA = "0.0.4"
+
+
+def msccl(table):
+    """XML of an in-place all-reduce, str. One thread block a peer and direction, one channel."""
+    n_chunks = table.n_chunks * table.repeats
+    lines = [
+        f'<algo name={quoteattr(table.name)} nchannels="1" nchunksperloop="{n_chunks}" '
+        f'proto="Simple" ngpus="{table.n_nodes}" coll="allreduce" inplace="1" outofplace="0">'
+    ]
+    for rank, blocks in enumerate(programs(table)):
+        lines.append(f'  <gpu id="{rank}" i_chunks="{n_chunks}" o_chunks="0" s_chunks="0">')
+        number = [_numbers(block) for block in blocks]
+        for b, block in enumerate(blocks):
+            ends = (block.peer, -1) if block.sends else (-1, block.peer)
+            lines.append(f'    <tb id="{b}" send="{ends[0]}" recv="{ends[1]}" chan="0">')
+            at = 0
+            for step in block.steps:
+                for other, of in step.after[:-1]:  # a step waits for one other: nops for the rest
+                    lines.append(_step(at, "nop", 0, 0, other, number[other][of], False))
+                    at += 1
+                other, of = step.after[-1] if step.after else (-1, -1)
+                of = number[other][of] if step.after else -1
+                kind = {SEND: "s", ADD: "rrc"}.get(step.kind, "r")
+                lines.append(_step(at, kind, step.first, step.count, other, of, step.needed))
+                at += 1
+            lines.append("    </tb>")
+        lines.append("  </gpu>")
+    return "\n".join([*lines, "</algo>", ""])
+
+
+def _numbers(block):
+    """Each step's number in the XML, where others are put before it."""
+    result, at = [], 0
+    for step in block.steps:
+        at += max(0, len(step.after) - 1)
+        result.append(at)
+        at += 1
+    return result
+
+
+def _step(at, kind, first, count, block, step, needed):
+    return (
+        f'      <step s="{at}" type="{kind}" srcbuf="i" srcoff="{first}" dstbuf="i" '
+        f'dstoff="{first}" cnt="{count}" depid="{block}" deps="{step}" hasdep="{int(needed)}"/>'
+    )
+
+
+def mscclpp(table):
+    """Execution plan of an in-place all-reduce, JSON as str; memory channels.
+
+    A partial is put to a place of its own in its receiver's scratch buffer, signaled, waited for
+    and added there; a finished chunk is put where it belongs. Blocks of one GPU wait for each other
+    by a semaphore a pair, released once for every step that the other needs.
+    """
+    ranks = programs(table)
+    n_chunks = table.n_chunks * table.repeats
+    scratch = {}  # message: chunk of the receiver's scratch buffer
+    sizes = []
+    for blocks in ranks:
+        size = 0
+        for block in blocks:
+            for step in block.steps:
+                if step.kind == ADD:
+                    scratch[step.message] = size
+                    size += step.count
+        sizes.append(size)
+    plan = {
+        "name": table.name, "collective": "allreduce", "protocol": "Simple", "inplace": True,
+        "reuse_resources": False, "gpus": [], "num_threads_per_block": 1024,
+        "use_double_scratch_buffer": False, "buffer_alignment": 16, "min_message_size": 0,
+        "max_message_size": 2**64 - 1,
+    }  # fmt: skip
+    for rank, blocks in enumerate(ranks):
+        plan["gpus"].append(_gpu(rank, blocks, n_chunks, scratch, sizes[rank]))
+    return json.dumps(plan) + "\n"
+
+
+def _gpu(rank, blocks, n_chunks, scratch, size):
+    peers = sorted({block.peer for block in blocks})
+    buffers = [(peer, kind) for peer in peers for kind in "is"]
+    pairs = sorted({(other, b) for b, block in enumerate(blocks)
+                    for step in block.steps for other, _ in step.after})  # fmt: skip
+    needs = {pair: set() for pair in pairs}  # steps of the first that the second waits for
+    for b, block in enumerate(blocks):
+        for step in block.steps:
+            for other, of in step.after:
+                needs[other, b].add(of)
+    order = {pair: sorted(steps) for pair, steps in needs.items()}
+    taken = dict.fromkeys(pairs, 0)
+    threads = []
+    for b, block in enumerate(blocks):
+        channel = {"channel_ids": [peers.index(block.peer)], "channel_type": "memory"}
+        ops, used = [], set()
+        for at, step in enumerate(block.steps):
+            for other, of in step.after:
+                pair = other, b
+                due = order[pair].index(of) + 1  # releases that must have come
+                while taken[pair] < due:
+                    ops.append({"name": "sem_acquire", "semaphore_ids": [pairs.index(pair)]})
+                    taken[pair] += 1
+            own = [{"type": "i", "index": step.first, "size": step.count}]
+            landed = scratch.get(step.message)
+            if step.kind == SEND:
+                to = buffers.index((block.peer, "i" if landed is None else "s"))
+                used.add(to)
+                far = {"buffer_id": to, "index": step.first if landed is None else landed,
+                       "size": step.count}  # fmt: skip
+                ops.append({"name": "put", "src_buff": own, "dst_buff": [far], **channel})
+                ops.append({"name": "signal", **channel})
+            else:
+                ops.append({"name": "wait", **channel})
+                if step.kind == ADD:
+                    part = {"type": "s", "index": landed, "size": step.count}
+                    ops.append({"name": "re", "src_buff": [*own, part], "dst_buff": own,
+                                "reduce_op": "sum"})  # fmt: skip
+            for pair in pairs:
+                if pair[0] == b and at in needs[pair]:
+                    ops.append({"name": "sem_release", "semaphore_ids": [pairs.index(pair)]})
+        refs = [{"access_channel_type": "memory", "remote_buffer_ids": sorted(used)}]
+        threads.append({
+            "id": b, "ops": _local(ops, sorted(used)),
+            "channels": [{"channel_type": "memory", "channel_ids": channel["channel_ids"]}],
+            "remote_buffer_refs": refs if used else [],
+        })  # fmt: skip
+    return {
+        "id": rank, "input_chunks": n_chunks, "output_chunks": 0, "scratch_chunks": size,
+        "threadblocks": threads,
+        "channels": [{"channel_type": "memory", "connected_to": peers}],
+        "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]}
+                           for peer, kind in buffers],
+        "semaphores": [{"init_value": 0} for _ in pairs],
+    }  # fmt: skip
+
+
+def _local(ops, used):
+    """Channels and remote buffers by their place in the block's own lists."""
+    for op in ops:
+        if "channel_ids" in op:
+            op["channel_ids"] = [0]
+        for part in op.get("dst_buff", ()):
+            if "buffer_id" in part:
+                part["buffer_id"] = used.index(part["buffer_id"])
+    return ops
+
+
+def chakra(table, n_bytes):
+    """A trace per rank, list of str: JSON lines, first GlobalMetadata, then a Node each.
+
+    A message is a COMM_SEND_NODE and a COMM_RECV_NODE of one tag; a partial that came is added by a
+    COMP_NODE. n_bytes : of the tensor; chunks are rounded up to whole bytes. Chunks stand in
+    attributes that Chakra's readers pass over.
+    """
+    size = -(-n_bytes // (table.n_chunks * table.repeats))
+    result = []
+    for rank, blocks in enumerate(programs(table)):
+        lines = [{"version": CHAKRA_SCHEMA}]
+        number, nodes = {}, 0
+        for b, block in enumerate(blocks):
+            for at, step in enumerate(block.steps):
+                number[b, at] = nodes + (step.kind == ADD)  # what others wait for
+                nodes += 1 + (step.kind == ADD)
+        for b, block in enumerate(blocks):
+            for at, step in enumerate(block.steps):
+                last = number[b, at]
+                after = [number[key] for key in step.after]
+                after += [number[b, at - 1]] if at else []
+                name = "send" if step.kind == SEND else "recv"
+                ends = ("comm_dst", block.peer) if block.sends else ("comm_src", block.peer)
+                kind = f"COMM_{name.upper()}_NODE"
+                lines.append(_node(last - (step.kind == ADD), kind, name, after, {
+                    "comm_size": size * step.count, ends[0]: ends[1], "comm_tag": step.message,
+                    "rank": rank, "first_chunk": step.first, "chunks": step.count,
+                }))  # fmt: skip
+                if step.kind == ADD:
+                    lines.append(_node(last, "COMP_NODE", "add", [last - 1, *after], {
+                        "num_ops": size * step.count // 4, "tensor_size": 2 * size * step.count,
+                        "first_chunk": step.first, "chunks": step.count,
+                    }))  # fmt: skip
+        result.append("".join(json.dumps(line) + "\n" for line in lines))
+    return result
+
+
+def _node(number, kind, name, after, values):
+    attributes = [{"name": "is_cpu_op", "bool_val": False}]
+    attributes += [{"name": n, "int64_val": str(v)} for n, v in values.items()]
+    return {"id": str(number), "name": f"{name} {number}", "type": kind,
+            "data_deps": [str(a) for a in sorted(set(after))], "attr": attributes}  # fmt: skip

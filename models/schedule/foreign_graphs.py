@@ -1,0 +1,151 @@
+"""Graphs in other people's files: NetworkX (node-link JSON, GraphML) and ASTRA-sim (two formats).
+
+All become rows of (a, b, bandwidth, latency), nodes first; bandwidths count relative to each other,
+and latencies are cycles at 1 GHz, nanoseconds, where the file has a unit.
+"""
+
+import itertools
+import math
+import re
+from xml.etree import ElementTree
+
+_UNITS = {"kbps": 1e-6, "mbps": 1e-3, "gbps": 1, "tbps": 1e3}
+_TIMES = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def of_node_link(graph):
+    """(n_nodes, n_switches, rows, directed) of NetworkX's node-link data, a dict.
+
+    A vertex with a true ``switch``, or ``type`` "switch", is one; links may have ``bandwidth`` and
+    ``latency``. Nodes are numbered as they are listed. ValueError names what is wrong.
+    """
+    if graph.get("multigraph"):
+        raise ValueError("a multigraph: add up the bandwidth of parallel links instead")
+    links = graph.get("links", graph.get("edges"))
+    if type(links) is not list:
+        raise ValueError("node-link data has 'links' or 'edges'")
+    try:
+        vertices = [(node["id"], _marked(node)) for node in graph["nodes"]]
+        pairs = [(link["source"], link["target"], link) for link in links]
+        return _numbered(vertices, pairs, bool(graph.get("directed", False)))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"node-link data: nodes have 'id', links 'source' and 'target', {error!r}"
+                         ) from None  # fmt: skip
+
+
+def of_graphml(text):
+    """The same of GraphML: attributes ``switch`` or ``type``, ``bandwidth`` and ``latency``."""
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"no GraphML: {error}") from None
+    space = re.match(r"\{.*\}|", root.tag)[0]
+    names = {k.get("id"): k.get("attr.name") for k in root.iter(f"{space}key")}
+    graph = root.find(f"{space}graph")
+    if graph is None:
+        raise ValueError("no GraphML: no <graph>")
+
+    def data(element):
+        return {names.get(d.get("key")): d.text for d in element.iter(f"{space}data")}
+
+    vertices = [(v.get("id"), _marked(data(v))) for v in graph.iter(f"{space}node")]
+    pairs = [(e.get("source"), e.get("target"), data(e)) for e in graph.iter(f"{space}edge")]
+    return _numbered(vertices, pairs, graph.get("edgedefault") == "directed")
+
+
+def _marked(values):
+    flag = values.get("switch", values.get("type", False))
+    return flag is True or str(flag).lower() in ("true", "1", "switch")
+
+
+def _numbered(vertices, pairs, directed):
+    """Rows of named vertices; nodes get the first numbers, in order."""
+    order = [v for v, switch in vertices if not switch] + [v for v, s in vertices if s]
+    number = {v: i for i, v in enumerate(order)}
+    if len(number) < len(order):
+        raise ValueError("a vertex is listed twice")
+    rows = []
+    for a, b, values in pairs:
+        for v in a, b:
+            if v not in number:
+                raise ValueError(f"a link names {v!r}, which is no vertex")
+        row = [number[a], number[b]]
+        for name, otherwise in ("bandwidth", 1.0), ("latency", math.nan):
+            value = values.get(name)
+            try:
+                row.append(otherwise if value is None else float(value))
+            except ValueError:
+                raise ValueError(f"{name} of link {a}-{b} is no number: {value!r}") from None
+        rows.append(tuple(row[: 3 if math.isnan(row[3]) else 4]))
+    n_switches = sum(switch for _, switch in vertices)
+    return len(order) - n_switches, n_switches, rows, directed
+
+
+def of_astra_analytical(text):
+    """The same of ASTRA-sim's analytical network: one building block a dimension, the first inside.
+
+    ``topology`` of Ring, FullyConnected and Switch, ``npus_count``, ``bandwidth`` (GB/s) and
+    ``latency`` (ns), each a list in brackets.
+    """
+    found = dict(re.findall(r"^\s*(\w+)\s*:\s*\[([^\]]*)\]", text, re.M))
+    try:
+        kinds, *rest = ([w.strip().strip("\"'") for w in found[name].split(",")]
+                        for name in ("topology", "npus_count", "bandwidth", "latency"))  # fmt: skip
+        counts, speeds, times = ([float(w) for w in words] for words in rest)
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"an ASTRA-sim network has lists topology, npus_count, bandwidth and latency: {error}"
+        ) from None
+    if not len(kinds) == len(counts) == len(speeds) == len(times):
+        raise ValueError("topology, npus_count, bandwidth and latency differ in length")
+    shape = [int(c) for c in counts]
+    if min(shape) < 1 or math.prod(shape) > 1 << 20:
+        raise ValueError(f"npus_count must be 1 or more, up to 2^20 in all, not {shape}")
+    n, rows, switch, stride = math.prod(shape), [], math.prod(shape), 1
+    for kind, count, speed, time in zip(kinds, shape, speeds, times, strict=True):
+        for base in range(n):
+            if base // stride % count:
+                continue
+            group = [base + i * stride for i in range(count)]
+            if kind == "Switch":
+                rows += [(v, switch, speed, time) for v in group]
+                switch += 1
+            elif kind == "Ring":
+                pairs = zip(group, group[1:] + group[:1], strict=True) if count > 2 else [group]
+                rows += [(a, b, speed, time) for a, b in pairs if count > 1]
+            elif kind == "FullyConnected":
+                rows += [(a, b, speed, time) for a, b in itertools.combinations(group, 2)]
+            else:
+                raise ValueError(f"topology must be Ring, FullyConnected or Switch, not {kind!r}")
+        stride *= count
+    return n, switch - n, rows, False
+
+
+def of_astra_ns3(text):
+    """The same of ASTRA-sim's ns-3 network: counts, switches, then ``a b rate delay error`` lines.
+
+    Rates such as 400Gbps, delays such as 0.0005ms.
+    """
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    try:
+        n, n_switches, n_links = map(int, lines[0])
+        switches = {int(w) for w in lines[1]} if n_switches else set()
+        body = lines[2 if n_switches else 1 :]
+        pairs = []
+        for a, b, rate, delay, *_ in body:
+            pairs.append((int(a), int(b), {"bandwidth": _measure(rate, _UNITS),
+                                           "latency": _measure(delay, _TIMES)}))  # fmt: skip
+    except (ValueError, IndexError, KeyError) as error:
+        raise ValueError(f"no ns-3 network of ASTRA-sim: {error}") from None
+    if len(switches) != n_switches or len(pairs) != n_links:
+        raise ValueError(f"{n_switches} switches and {n_links} links are announced, "
+                         f"{len(switches)} and {len(pairs)} come")  # fmt: skip
+    return _numbered([(v, v in switches) for v in range(n)], pairs, False)
+
+
+def _measure(text, units):
+    found = re.fullmatch(r"([0-9.e+-]+?)([A-Za-z]+)", text)
+    if not found:
+        raise ValueError(f"{text!r} is no number and unit")
+    value, unit = found.groups()
+    return float(value) * units[unit.lower()]

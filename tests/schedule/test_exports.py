@@ -1,0 +1,191 @@
+"""Schedules in other people's formats, run by interpreters of these formats: the sums are right."""
+
+import json
+import xml.etree.ElementTree as ET
+from collections import defaultdict, deque
+
+import numpy as np
+import pytest
+from gradnic.models.schedule.all_reduce import all_reduce
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.exports import chakra, msccl, mscclpp
+from gradnic.models.schedule.topology import parse
+
+CASES = [("ring:4", "ring"), ("torus:3x3", "multitree"), ("bigraph:2x4", "hdrm"),
+         ("nvlink:2x4x1", "forest"), ("mesh:3x3", "overlapped")]  # fmt: skip
+
+
+@pytest.fixture(params=CASES, ids=" ".join)
+def case(request):
+    """(table, values float32 (n, chunks, 16), what every rank must have)."""
+    spelling, algorithm = request.param
+    options = {"steps": 12} if algorithm == "forest" else {}
+    topology = parse(spelling)
+    if options:
+        from gradnic.models.schedule.builders.forest import forest
+
+        schedule = forest(topology, **options)
+    else:
+        schedule = build(topology, algorithm)
+    table = compile_table(schedule)
+    n_chunks = table.n_chunks * table.repeats
+    values = np.random.default_rng(3).standard_normal((table.n_nodes, n_chunks * 16))
+    values = values.astype(np.float32)
+    want = all_reduce(table, values).reshape(table.n_nodes, n_chunks, 16)
+    return table, values.reshape(table.n_nodes, n_chunks, 16).copy(), want
+
+
+def turns(blocks, step):
+    """Run blocks, each a list of operations, until all are done; a deadlock fails.
+
+    step(key, operation, at) : True if it could run. Blocks take turns, one operation each.
+    """
+    at = dict.fromkeys(blocks, 0)
+    while any(at[key] < len(blocks[key]) for key in blocks):
+        moved = False
+        for key, operations in blocks.items():
+            if at[key] < len(operations) and step(key, operations[at[key]], at[key]):
+                at[key] += 1
+                moved = True
+        assert moved, f"deadlock: {at}"
+
+
+def test_msccl_runtime_sums(case):
+    table, values, want = case
+    algo = ET.fromstring(msccl(table))
+    assert algo.get("coll") == "allreduce"
+    assert int(algo.get("ngpus")) == table.n_nodes
+    blocks, ends, waited = {}, {}, set()
+    for gpu in algo:
+        rank = int(gpu.get("id"))
+        assert int(gpu.get("i_chunks")) == int(algo.get("nchunksperloop")) == values.shape[1]
+        for tb in gpu:
+            key = rank, int(tb.get("id"))
+            blocks[key] = [dict(s.attrib) for s in tb]
+            assert [int(s["s"]) for s in blocks[key]] == list(range(len(blocks[key])))
+            ends[key] = int(tb.get("send")), int(tb.get("recv"))
+    peers = [(key[0], *e) for key, e in ends.items()]
+    assert len(set(peers)) == len(peers)  # a connection belongs to one thread block
+    done, fifo = set(), defaultdict(deque)
+
+    def step(key, s, at):
+        rank, needs = key[0], (key[0], int(s["depid"]), int(s["deps"]))
+        if needs[1] >= 0:
+            waited.add(needs)
+            if needs not in done:
+                return False
+        part = slice(int(s["srcoff"]), int(s["srcoff"]) + int(s["cnt"]))
+        send, receive = ends[key]
+        if s["type"] == "s":
+            if len(fifo[rank, send]) == 8:  # slots of a connection
+                return False
+            fifo[rank, send].append(values[rank, part].copy())
+        elif s["type"] in ("r", "rrc"):
+            if not fifo[receive, rank]:
+                return False
+            came = fifo[receive, rank].popleft()
+            values[rank, part] = came if s["type"] == "r" else values[rank, part] + came
+        else:
+            assert s["type"] == "nop"
+        done.add((*key, at))
+        return True
+
+    turns(blocks, step)
+    np.testing.assert_array_equal(values.view("u4"), want.view("u4"))
+    flags = {(*key, i) for key, steps in blocks.items() for i, s in enumerate(steps)
+             if s["hasdep"] == "1"}  # fmt: skip
+    assert flags == waited
+
+
+def test_mscclpp_executor_sums(case):
+    table, values, want = case
+    plan = json.loads(mscclpp(table))
+    blocks, gpus = {}, plan["gpus"]
+    scratch = [np.full((g["scratch_chunks"], 16), np.nan, np.float32) for g in gpus]
+    for g in gpus:
+        for block in g["threadblocks"]:
+            blocks[g["id"], block["id"]] = block["ops"]
+    signals, semaphores = defaultdict(int), defaultdict(int)
+
+    def local(rank, part):
+        where = {"i": values[rank], "s": scratch[rank]}[part["type"]]
+        return where[part["index"] : part["index"] + part["size"]]
+
+    def step(key, op, at):
+        rank = key[0]
+        block = gpus[rank]["threadblocks"][key[1]]
+        name = op["name"]
+        if "channel_ids" in op:
+            (number,) = (block["channels"][0]["channel_ids"][i] for i in op["channel_ids"])
+            peer = gpus[rank]["channels"][0]["connected_to"][number]
+        if name == "put":
+            (to,) = op["dst_buff"]
+            far = gpus[rank]["remote_buffers"][
+                block["remote_buffer_refs"][0]["remote_buffer_ids"][to["buffer_id"]]
+            ]
+            assert far["rank"] == peer
+            local(peer, {**to, "type": far["type"]})[:] = local(rank, op["src_buff"][0])
+        elif name == "signal":
+            signals[rank, peer] += 1
+        elif name == "wait":
+            if not signals[peer, rank]:
+                return False
+            signals[peer, rank] -= 1
+        elif name == "re":
+            a, b = (local(rank, part) for part in op["src_buff"])
+            local(rank, op["dst_buff"][0])[:] = a + b
+        elif name == "sem_release":
+            semaphores[rank, op["semaphore_ids"][0]] += 1
+        else:
+            assert name == "sem_acquire"
+            if not semaphores[rank, op["semaphore_ids"][0]]:
+                return False
+            semaphores[rank, op["semaphore_ids"][0]] -= 1
+        return True
+
+    turns(blocks, step)
+    np.testing.assert_array_equal(values.view("u4"), want.view("u4"))
+    assert not any(signals.values())
+    assert not any(semaphores.values())  # so that the plan can run again
+
+
+def test_chakra_graph_sums(case):
+    table, values, want = case
+    n_bytes = values[0].nbytes
+    nodes, landed, came = {}, {}, {}
+    for rank, text in enumerate(chakra(table, n_bytes)):
+        head, *rest = map(json.loads, text.splitlines())
+        assert head == {"version": "0.0.4"}
+        for node in rest:
+            assert (rank, node["id"]) not in nodes
+            node["attr"] = {a["name"]: int(a.get("int64_val", 0)) for a in node["attr"]}
+            nodes[rank, node["id"]] = node
+    blocks = {key: [node] for key, node in nodes.items()}
+    done = set()
+
+    def step(key, node, at):
+        rank, attr = key[0], node["attr"]
+        if not all((rank, before) in done for before in node["data_deps"]):
+            return False
+        part = slice(attr["first_chunk"], attr["first_chunk"] + attr["chunks"])
+        if node["type"] == "COMM_SEND_NODE":
+            assert attr["comm_size"] == values[rank, part].nbytes
+            landed[attr["comm_tag"]] = rank, attr["comm_dst"], values[rank, part].copy()
+        elif node["type"] == "COMM_RECV_NODE":
+            if attr["comm_tag"] not in landed:
+                return False
+            source, to, message = landed[attr["comm_tag"]]
+            assert (source, to) == (attr["comm_src"], rank)
+            adds = (rank, str(int(key[1]) + 1)) in nodes
+            if adds and nodes[rank, str(int(key[1]) + 1)]["type"] == "COMP_NODE":
+                came[rank, str(int(key[1]) + 1)] = message
+            else:
+                values[rank, part] = message
+        else:
+            values[rank, part] += came[key]
+        done.add(key)
+        return True
+
+    turns(blocks, step)
+    np.testing.assert_array_equal(values.view("u4"), want.view("u4"))

@@ -1,0 +1,97 @@
+"""Graphs of NetworkX and ASTRA-sim become the topologies that they describe."""
+
+import json
+
+import numpy as np
+import pytest
+from gradnic.models.schedule.topology import parse
+
+STAR = {
+    "directed": False, "multigraph": False, "graph": {},
+    "nodes": [{"id": "sw", "type": "switch"}, {"id": "a"}, {"id": "b"}, {"id": "c"}],
+    "links": [{"source": v, "target": "sw", "bandwidth": w, "latency": 7}
+              for v, w in (("a", 100), ("b", 100), ("c", 50))],
+}  # fmt: skip
+GRAPHML = """<?xml version='1.0' encoding='utf-8'?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="d0" for="node" attr.name="switch" attr.type="boolean" />
+  <key id="d1" for="edge" attr.name="bandwidth" attr.type="double" />
+  <key id="d2" for="edge" attr.name="latency" attr.type="long" />
+  <graph edgedefault="undirected">
+    <node id="sw"><data key="d0">True</data></node>
+    <node id="a" /><node id="b" /><node id="c" />
+    <edge source="a" target="sw"><data key="d1">2.0</data><data key="d2">7</data></edge>
+    <edge source="b" target="sw"><data key="d1">2.0</data><data key="d2">7</data></edge>
+    <edge source="c" target="sw"><data key="d1">1.0</data><data key="d2">7</data></edge>
+  </graph>
+</graphml>
+"""
+NS3 = """4 1 3
+3
+0 3 400Gbps 0.000007ms 0
+1 3 400Gbps 0.000007ms 0
+2 3 200Gbps 7ns 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("star.json", json.dumps(STAR)), ("star.graphml", GRAPHML), ("star.txt", NS3)],
+)
+def test_a_star_with_one_slow_host(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    topology = parse(f"file:{tmp_path / name}")
+    assert (topology.n_nodes, topology.n_switches) == (3, 1)
+    speed = {
+        tuple(pair): b for pair, b in zip(topology.links.tolist(), topology.bandwidth, strict=True)
+    }
+    assert speed == {(0, 3): 2, (3, 0): 2, (1, 3): 2, (3, 1): 2, (2, 3): 1, (3, 2): 1}
+    assert topology.latencies(150).tolist() == pytest.approx([7] * 6)
+
+
+def test_astra_analytical_dimensions(tmp_path):
+    file = tmp_path / "net.yml"
+    file.write_text(
+        "topology: [ Ring, Switch ]  # two\nnpus_count: [ 4, 2 ]\n"
+        "bandwidth: [ 200.0, 50.0 ]  # GB/s\nlatency: [ 50.0, 500.0 ]  # ns\n"
+    )
+    topology = parse(f"file:{file}")
+    assert (topology.n_nodes, topology.n_switches) == (8, 4)
+    rings = topology.links[topology.bandwidth == 4]
+    assert len(rings) == 2 * 8
+    assert (rings.max(axis=1) < 8).all()
+    assert set(map(tuple, np.diff(rings, axis=1).tolist())) == {(1,), (-1,), (3,), (-3,)}
+    assert topology.hosts == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    file.write_text(
+        "topology: [ FullyConnected ]\nnpus_count: [ 4 ]\nbandwidth: [ 5 ]\nlatency: [ 1 ]"
+    )
+    full = parse(f"file:{file}")
+    assert full.n_links == 12
+
+
+def test_directed_graphs_and_one_way_links(tmp_path):
+    graph = {"directed": True, "nodes": [{"id": v} for v in "abc"],
+             "edges": [{"source": a, "target": b} for a, b in ("ab", "bc", "ca")]}  # fmt: skip
+    (tmp_path / "ring.json").write_text(json.dumps(graph))
+    assert parse(f"file:{tmp_path}/ring.json").links.tolist() == [[0, 1], [1, 2], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.json", '{"nodes": [{"id": 0}], "links": [{"source": 0, "target": 1}]}', "names 1"),
+        ("x.json", '{"nodes": [{"id": 0}, {"id": 0}], "links": []}', "listed twice"),
+        ("x.json", '{"nodes": [{"name": 0}], "links": []}', "nodes have 'id'"),
+        ("x.json", '{"nodes": [], "multigraph": true, "links": []}', "a multigraph"),
+        ("x.graphml", "<graphml><graph>", "no GraphML"),
+        ("x.graphml", "<graphml></graphml>", "no <graph>"),
+        ("x.yml", "topology: [ Ring ]", "lists topology, npus_count"),
+        ("x.yml", "topology: [X]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]", "not 'X'"),
+        ("x.txt", "2 0 2\n0 1 1Gbps 1ns 0", "2 links are announced"),
+        ("x.txt", "2 0 1\n0 1 1Gbps soon 0", "'soon' is no number and unit"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(name, text, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        parse(f"file:{tmp_path / name}")
