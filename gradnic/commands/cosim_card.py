@@ -29,6 +29,9 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @click.option("--block", type=q.BLOCK, default=1024, show_default=True, help="THC's B.")
 @click.option("--lanes", type=q.OneOf(4, 8, 16), default=4, show_default=True,
               help="Floats a cycle.")  # fmt: skip
+@click.option("--port-lanes", type=q.OneOf(1, 2, 4, 8, 16),
+              help="Floats a cycle of each port and its line; default: as many as --lanes. "
+                   "With --lanes over the number of ports all run at their line.")  # fmt: skip
 @fault_options
 @click.option("--p", type=q.BELOW_ONE, default=0.0,
               help="Share of the contributions that may be missing.")  # fmt: skip
@@ -47,9 +50,9 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @json_option
 @needs(**SIMULATION, schedule=("scipy",))
 def command(
-    topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, loss, duplicate,
-    delay, reorder, seed, p, spray, important, queue, mark, pace, iteration, elements, files,
-    pcap_file, json_file,
+    topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, port_lanes, loss,
+    duplicate, delay, reorder, seed, p, spray, important, queue, mark, pace, iteration, elements,
+    files, pcap_file, json_file,
 ):  # fmt: skip
     """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
 
@@ -61,6 +64,7 @@ def command(
     Example:
       gradnic cosim card --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
       gradnic cosim card --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
+      gradnic cosim card --topology torus:4x4 --lanes 16 --port-lanes 4
     """
     from gradnic.models.offload.cluster import LinkFaults
     from gradnic.models.schedule.builders import build
@@ -71,6 +75,8 @@ def command(
     q.only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
     q.only_with(codec == "thc", "--codec thc", "block")
     q.only_with(queue, "a switch with --queue", "mark")
+    if port_lanes and port_lanes > lanes:
+        raise ValueError(f"port-lanes must be 1 to {lanes}, the --lanes, not {port_lanes}")
     if queue and mark > queue:
         raise ValueError(f"mark must be 1 to {queue}, the bytes of the queue, not {mark}")
     faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
@@ -89,6 +95,7 @@ def command(
             codec,
             chunks=chunks,
             lanes=lanes,
+            port_lanes=port_lanes,
             faults=faults,
             spray=spray,
             important=important,
@@ -125,6 +132,7 @@ def command(
             "machine": "card",
             "codec": codec,
             "lanes": lanes,
+            "port_lanes": port_lanes or lanes,
             "floats": int(gradients.shape[1]),
             "gradients": source,
             "p": p,

@@ -93,9 +93,11 @@ class Aggregator:
 
 @dataclass(frozen=True)
 class Offload:
-    """Offload card: `n_ports` Ethernet ports of `n_bytes` a cycle, tables for `n_nodes` nodes.
+    """Offload card: `n_bytes` a cycle, `n_ports` Ethernet ports, tables for `n_nodes` nodes.
 
-    n_rows, n_chunks, n_packets, n_ranks : of the largest table and tensor, see
+    port_bytes : of a beat at each port, a power of two from 4 to `n_bytes`; 0: `n_bytes`. With
+    ``n_bytes / n_ports`` all ports run at their line at once. n_rows, n_chunks, n_packets,
+    n_ranks : of the largest table and tensor, see
     `gradnic.hdl.offload.core.OffloadCore`. address_width : bits of a byte address of memory.
     meta_width : bits of tuser above the bad bit. thc, inc : 0 leaves out the circuits of THC or of
     INCEPTIONN, and no round may have that codec; raw rounds are always there.
@@ -103,6 +105,7 @@ class Offload:
 
     n_bytes: int = 32
     n_ports: int = 1
+    port_bytes: int = 0
     n_nodes: int = 64
     n_rows: int = 512
     n_chunks: int = 64
@@ -117,6 +120,13 @@ class Offload:
         if self.n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {self.n_bytes!r}")
         check_range("n_ports", self.n_ports, 1, 8)
+        if self.port_bytes and (
+            self.port_bytes & (self.port_bytes - 1) or not 4 <= self.port_bytes <= self.n_bytes
+        ):
+            raise ValueError(
+                f"port_bytes must be 0, or a power of two from 4 to {self.n_bytes}, "
+                f"not {self.port_bytes!r}"
+            )
         check_range("n_nodes", self.n_nodes, 2, 255)
         check_range("n_rows", self.n_rows, 2, 16384)
         check_range("n_chunks", self.n_chunks, 2, 8192)
@@ -136,6 +146,8 @@ PRESETS = {
 for _n_bytes in (16, 32, 64):
     for _name, _codecs in (("", {}), ("inc", {"thc": 0}), ("raw", {"thc": 0, "inc": 0})):
         PRESETS[f"offload{8 * _n_bytes}{_name}"] = Offload(n_bytes=_n_bytes, **_codecs)
+PRESETS["offload512x2"] = Offload(n_bytes=64, n_ports=2, port_bytes=32)
+PRESETS["offload512x4"] = Offload(n_bytes=64, n_ports=4, port_bytes=16)
 
 
 def preset(name, changes=()):

@@ -45,9 +45,9 @@ class OffloadCard(wiring.Component):
         self.core = OffloadCore(n_bytes, n_ports, layout, **sizes)
         self.layout = layout
         self.numbers = list(map(str, range(n_ports)))
-        width = self.core.address_width
-        sent = stream.Signature(FrameBeat(n_bytes, meta_width=self.core.meta_width))
-        received = stream.Signature(FrameBeat(n_bytes, meta_width=self.core.rx_meta_width))
+        core, width = self.core, self.core.address_width
+        sent = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.meta_width))
+        received = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.rx_meta_width))
         members = {}
         for number in self.numbers:
             members |= {
@@ -276,8 +276,11 @@ class OffloadCard(wiring.Component):
         ]
 
 
-def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, **sizes):
+def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, **sizes):
     """The card for tables of up to `n_nodes` nodes; parameters as of
     `gradnic.interface.params.Offload`, and ``rx_meta_width`` as of `OffloadCore`."""
     layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
-    return OffloadCard(n_bytes, n_ports, layout, depth=n_rows, n_chunks=n_chunks, **sizes)
+    return OffloadCard(
+        n_bytes, n_ports, layout, depth=n_rows, n_chunks=n_chunks,
+        port_bytes=port_bytes or None, **sizes,
+    )  # fmt: skip

@@ -22,6 +22,7 @@ from ..stream.block_fifo import BlockFIFO
 from ..stream.delays import step
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
+from ..stream.width import WidthConverter
 from ..transport.framer import Framer
 from ..transport.locator import Located, Locator
 from ..transport.pace import Echo, Pace, PaceRules
@@ -61,6 +62,9 @@ class OffloadCore(wiring.Component):
     ----------
     n_bytes, n_ports : int
         Bytes of a beat, 16, 32 or 64; Ethernet ports, 1 to 8.
+    port_bytes : int or None
+        Bytes of a beat at each port, a power of two from 4 to `n_bytes`; None: `n_bytes`. With
+        ``n_bytes // n_ports`` all ports run at their line both ways at once.
     layout, depth : gradnic.interface.schedule_table.Layout, int
         Of the schedule table: see `Scheduler`.
     n_chunks, n_packets, n_ranks : int
@@ -122,7 +126,14 @@ class OffloadCore(wiring.Component):
         rx_meta_width=None,
         thc=True,
         inc=True,
+        port_bytes=None,
     ):
+        port_bytes = n_bytes if port_bytes is None else port_bytes
+        if not 4 <= port_bytes <= n_bytes or port_bytes & (port_bytes - 1):
+            raise ValueError(
+                f"port_bytes must be a power of two from 4 to {n_bytes}, not {port_bytes!r}"
+            )
+        self.port_bytes = port_bytes
         if not 1 <= n_ports <= 8:
             raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
@@ -136,8 +147,8 @@ class OffloadCore(wiring.Component):
         )
         self.meta_width = meta_width
         self.rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
-        sent = stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))
-        received = stream.Signature(FrameBeat(n_bytes, meta_width=self.rx_meta_width))
+        sent = stream.Signature(FrameBeat(port_bytes, meta_width=meta_width))
+        received = stream.Signature(FrameBeat(port_bytes, meta_width=self.rx_meta_width))
         region = data.ArrayLayout(Region(n_bytes, address_width), 3)
         scheduler, receiver = self.scheduler, self.receiver
         super().__init__(
@@ -261,6 +272,24 @@ class OffloadCore(wiring.Component):
         self._transmit(m, maker, receiver, sender)
         return m
 
+    def _edge(self, m, name, k):
+        """Stream `name` of port `k` as the datapath has it, in beats of ``n_bytes``."""
+        port = wiring.flipped(getattr(self, name)[k])
+        if self.port_bytes == self.n_bytes:
+            return port
+        comes = name in ("host_tx", "mac_rx")
+        meta_width = self.meta_width if name in ("host_tx", "mac_tx") else self.rx_meta_width
+        narrow, wide = (
+            FrameBeat(n, meta_width=meta_width) for n in (self.port_bytes, self.n_bytes)
+        )
+        converter = WidthConverter(narrow, wide) if comes else WidthConverter(wide, narrow)
+        m.submodules[f"{name}_width{k}"] = converter
+        if comes:
+            wiring.connect(m, port, converter.i)
+            return converter.o
+        wiring.connect(m, converter.o, port)
+        return converter.i
+
     def _receive(self, m, receiver):
         """Ports to receiver: the stream of floats of the data packets."""
         n, round_ = self.n_bytes, self.round
@@ -280,8 +309,8 @@ class OffloadCore(wiring.Component):
         intakes = []
         for k in range(self.n_ports):
             m.submodules[f"intake{k}"] = intake = Intake(n, 1, meta_width=self.rx_meta_width)
-            wiring.connect(m, wiring.flipped(self.mac_rx[k]), intake.i)
-            wiring.connect(m, intake.foreign, wiring.flipped(self.host_rx[k]))
+            wiring.connect(m, self._edge(m, "mac_rx", k), intake.i)
+            wiring.connect(m, intake.foreign, self._edge(m, "host_rx", k))
             m.d.comb += [
                 intake.names.eq(names),
                 self.crossed[k].eq(intake.crossed),
@@ -439,6 +468,6 @@ class OffloadCore(wiring.Component):
                 arbiter.own.valid.eq(store.o.valid),
                 store.o.ready.eq(arbiter.own.ready),
             ]
-            wiring.connect(m, wiring.flipped(self.host_tx[k]), arbiter.foreign)
-            wiring.connect(m, arbiter.o, wiring.flipped(self.mac_tx[k]))
+            wiring.connect(m, self._edge(m, "host_tx", k), arbiter.foreign)
+            wiring.connect(m, arbiter.o, self._edge(m, "mac_tx", k))
         m.d.comb += framer.o.ready.eq(Cat(readies).any())

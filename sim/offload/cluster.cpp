@@ -18,7 +18,7 @@
 namespace {
 
 struct Beat {
-	uint8_t data[N_BYTES];
+	uint8_t data[PORT_BYTES];
 	int kept;
 	bool last, bad;
 };
@@ -109,8 +109,8 @@ struct Cluster {
 	int64_t upset_node = 0, upset_bit = 0, upset_at = -1;
 
 	static void offer(const Frame &frame, size_t place, Beat &beat) {
-		size_t n = std::min(frame.size() - place, size_t(N_BYTES));
-		std::memset(beat.data, 0, N_BYTES);
+		size_t n = std::min(frame.size() - place, size_t(PORT_BYTES));
+		std::memset(beat.data, 0, PORT_BYTES);
 		std::memcpy(beat.data, &frame[place], n);
 		beat.kept = n;
 		beat.last = place + n == frame.size();
@@ -138,7 +138,7 @@ struct Cluster {
 			if (any)
 				offer(port.from_host.front(), port.host_place, beat);
 			host_tx(d, p, any, beat);
-			port.credit = std::min(port.credit + rules.link_bytes, double(N_BYTES));
+			port.credit = std::min(port.credit + rules.link_bytes, double(PORT_BYTES));
 			mac_tx_ready(d, p, port.credit >= 0);
 			host_rx_ready(d, p, true);
 		}
@@ -172,12 +172,12 @@ struct Cluster {
 		for (int p = 0; p < N_PORTS; p++) {
 			Port &port = card.ports[p];
 			if (!port.entering.empty() && mac_rx_taken(d, p)) {
-				port.place += N_BYTES;
+				port.place += PORT_BYTES;
 				if (port.place >= port.entering.size())
 					port.entering.clear();
 			}
 			if (!port.from_host.empty() && host_tx_taken(d, p)) {
-				port.host_place += N_BYTES;
+				port.host_place += PORT_BYTES;
 				if (port.host_place >= port.from_host.front().size()) {
 					port.from_host.pop_front();
 					port.host_place = 0;

@@ -85,6 +85,8 @@ class OffloadCluster:
         Share of leaf contributions that may miss, end to end.
     n_bytes : int
         Of a beat, 16, 32 or 64.
+    port_bytes : int or None
+        Of a beat at a port, and of its line; None: `n_bytes`. See `OffloadCore`.
     packet : int
         Elements of a packet, a multiple of 16, at most 352.
     t_probe : int
@@ -116,6 +118,7 @@ class OffloadCluster:
         *,
         p=0.0,
         n_bytes=16,
+        port_bytes=None,
         packet=352,
         t_probe=2000,
         skew=0,
@@ -133,6 +136,7 @@ class OffloadCluster:
         packet = codec.C if isinstance(codec, Thc) else packet
         self.plan = plan = Plan(table, n_elems, unit=codec.unit, packet=packet)
         self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
+        self.port_bytes = port_bytes or n_bytes
         self.skew, self.rule, self.layer, self.pace = skew, rule, layer, pace or {}
         self.queues = queues or (0, 0)
         self.tags = {"back_layer_start": 0} if tags is None else dict(tags)
@@ -162,6 +166,7 @@ class OffloadCluster:
             n_ranks=self.n_ranks,
             thc=thc,
             inc=inc,
+            port_bytes=self.port_bytes,
         )
         self.elem_bytes = 1 if isinstance(codec, Thc) else ELEM_BYTES
         self.beats = -(-n_elems * self.elem_bytes // n_bytes)
@@ -449,11 +454,12 @@ class OffloadCluster:
         """Let the cards run until all have finished their rounds, or for `max_cycles`.
 
         Returns (cycles, or None if some have not finished; int64 (n_nodes,), when each had, or -1).
-        faults : `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link.
+        faults : `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link; None:
+        what a port takes.
         """
         faults = faults or LinkFaults()
         rules = _Rules(
-            link_bytes or self.n_bytes, memory_latency, int(faults.loss * 2**32),
+            link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
             int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
             *self.queues,
         )  # fmt: skip

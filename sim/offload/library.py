@@ -43,7 +43,7 @@ _FUNCTIONS = {
 
 def _names(component):
     """Lines of C++ that name the ports of a card for ``cluster.cpp``."""
-    n, n_ports = component.n_bytes, component.n_ports
+    n, n_ports, beat = component.n_bytes, component.n_ports, component.port_bytes
 
     def per_port(head, body, tail=""):
         cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
@@ -83,21 +83,22 @@ def _names(component):
         )
 
     lines = [
-        f"constexpr int N_BYTES = {n}, N_PORTS = {n_ports}, N_DROPS = {len(Drop)};",
+        f"constexpr int N_BYTES = {n}, PORT_BYTES = {beat}, N_PORTS = {n_ports};",
+        f"constexpr int N_DROPS = {len(Drop)};",
         "template<class T, class B> void pack(T &port, const B &beat) {",
-        f"\tstatic_assert(sizeof port > {n} && sizeof port <= {n} + 16);",
+        f"\tstatic_assert(sizeof port > {beat} && sizeof port <= {beat} + 16);",
         "\tunsigned __int128 more = ((unsigned __int128)(1) << beat.kept) - 1;",
-        f"\tmore |= (unsigned __int128)(beat.last | beat.bad << 1) << {n};",
-        f"\tstd::memcpy(&port, beat.data, {n});",
-        f"\tstd::memcpy(reinterpret_cast<char *>(&port) + {n}, &more, sizeof port - {n}); }}",
+        f"\tmore |= (unsigned __int128)(beat.last | beat.bad << 1) << {beat};",
+        f"\tstd::memcpy(&port, beat.data, {beat});",
+        f"\tstd::memcpy(reinterpret_cast<char *>(&port) + {beat}, &more, sizeof port - {beat}); }}",
         "template<class T, class B> void unpack(const T &port, B &beat) {",
         "\tunsigned __int128 more = 0;",
-        f"\tstd::memcpy(beat.data, &port, {n});",
+        f"\tstd::memcpy(beat.data, &port, {beat});",
         "\tstd::memcpy(&more, reinterpret_cast<const char *>(&port) + "
-        f"{n}, sizeof port - {n});",
-        f"\tuint64_t unkept = ~uint64_t(more) | {'0' if n == 64 else f'uint64_t(1) << {n}'};",
-        f"\tbeat.kept = unkept ? __builtin_ctzll(unkept) : {n};",
-        f"\tbeat.last = more >> {n} & 1, beat.bad = more >> {n + 1} & 1; }}",
+        f"{beat}, sizeof port - {beat});",
+        f"\tuint64_t unkept = ~uint64_t(more) | {'0' if beat == 64 else f'uint64_t(1) << {beat}'};",
+        f"\tbeat.kept = unkept ? __builtin_ctzll(unkept) : {beat};",
+        f"\tbeat.last = more >> {beat} & 1, beat.bad = more >> {beat + 1} & 1; }}",
         "bool gave_up(Design &d, int32_t &neighbor, int32_t &number) {",
         f"\tuint32_t given = {member('given')};",
         f"\tneighbor = given & {N_NEIGHBORS - 1}, number = given >> {ceil_log2(N_NEIGHBORS)};",
@@ -158,7 +159,7 @@ def _names(component):
 def build(layout, *, n_bytes, n_ports, **sizes):
     """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
 
-    layout, n_bytes, n_ports, sizes : of `OffloadCore`.
+    layout, n_bytes, n_ports, sizes : of `OffloadCore`, ``port_bytes`` among them.
     """
     card = OffloadCore(n_bytes, n_ports, layout, **sizes)
     return cluster_library.load(card, ENGINE, _names(card), _FUNCTIONS)

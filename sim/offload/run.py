@@ -171,16 +171,17 @@ def run(
 
 
 def cosim(
-    spelling, algorithm, gradients, codec="none", *, chunks=None, lanes=4, faults=None, spray=False,
-    important=None, pace="off", block=1024, **options,
+    spelling, algorithm, gradients, codec="none", *, chunks=None, lanes=4, port_lanes=None,
+    faults=None, spray=False, important=None, pace="off", block=1024, **options,
 ):  # fmt: skip
     """The run of ``gradnic cosim card``: an `Outcome`, and its summary with the error.
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. gradients
-    : float32 (n_nodes, n). lanes : floats of a beat, 4, 8 or 16. spray : cards spray their packets
-    over 8 paths, each longer than the one before by twice the delay. important : share of the
-    elements that is important by the sizes of its packets; None is all. pace : "off", "ce" or
-    "rtt". options : as of `run`.
+    : float32 (n_nodes, n). lanes : floats of a beat, 4, 8 or 16. port_lanes : floats of a port's
+    beat, at most `lanes`; None: `lanes`. spray : cards spray their packets over 8 paths, each
+    longer than the one before by twice the delay. important : share of the elements that is
+    important by the sizes of its packets; None is all. pace : "off", "ce" or "rtt". options : as
+    of `run`.
     """
     topology = parse(spelling)
     table = compile_table(schedules.build(topology, algorithm, **_given(chunks=chunks)))
@@ -202,6 +203,7 @@ def cosim(
         faults=faults,
         block=block,
         n_bytes=4 * lanes,
+        port_bytes=4 * (port_lanes or lanes),
         skew=2 * faults.delay if spray else 0,
         **options,
     )

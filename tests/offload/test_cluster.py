@@ -52,7 +52,7 @@ def test_reliable_sums_are_exact(spelling, algorithm, codec, faults):
 @pytest.mark.parametrize(
     ("codec", "built"),
     [
-        ("none", {"thc": False, "inc": False}),
+        ("none", {"thc": False, "inc": False, "port_bytes": 4}),  # four ports of a quarter each
         *(pytest.param(c, {"thc": False}, marks=pytest.mark.slow) for c in ("none", "inceptionn")),
         pytest.param("thc", {"inc": False}, marks=pytest.mark.slow),
     ],

@@ -35,6 +35,11 @@ class OffloadCards:
             raise ValueError(f"tap must be sync for an offload card, not {options.tap!r}")
         if options.n_ports != 1:  # the card's own parameter says how many there are
             raise ValueError(f"n_ports must be the card's, not an option of {options!r}")
+        if parameters.port_bytes:
+            raise ValueError(
+                f"port_bytes must be 0 in Corundum, whose taps are {8 * parameters.n_bytes} bits "
+                f"wide like the card, not {parameters.port_bytes!r}"
+            )
         card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
         self.parameters = parameters
         self.n_ports = parameters.n_ports
