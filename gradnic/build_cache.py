@@ -30,7 +30,10 @@ def kept(folder, make):
                 prefix = f".build-{folder.name}-"
                 for left in folder.parent.glob(f"{prefix}*"):
                     shutil.rmtree(left, ignore_errors=True)
-                with processes.work_folder(folder.parent, prefix) as work:
+                with (
+                    processes.signals_unwind(),
+                    processes.work_folder(folder.parent, prefix) as work,
+                ):
                     make(work)
                     work.rename(folder)
     return folder

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -79,18 +80,38 @@ def work_folder(parent, prefix):
 def exit_on_signals():
     """SIGTERM and SIGHUP end tools and raise SystemExit, status 128 + number, and SIGINT raises
     KeyboardInterrupt: ``finally`` blocks run, and threads that wait for a tool go on."""
-
-    def end(number, _):
-        _end_tools()
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        sys.exit(128 + number)
-
     numbers = [signal.SIGTERM, signal.SIGHUP]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as behind a shell's &
         numbers.append(signal.SIGINT)
     for number in numbers:
-        signal.signal(number, end)
+        signal.signal(number, _end)
+
+
+def _end(number, _):
+    _end_tools()
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
+
+
+@contextmanager
+def signals_unwind():
+    """Inside, SIGTERM and SIGHUP do as after `exit_on_signals`, where they would end the program
+    on the spot and leave tools and folders behind; in the main thread, else nothing changes."""
+    changed = []
+    if threading.current_thread() is threading.main_thread():
+        changed = [
+            number
+            for number in (signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) == signal.SIG_DFL
+        ]
+    for number in changed:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def die_on_signals():

@@ -4,11 +4,11 @@ import click
 
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
-from gradnic.packages import DATA, needs
+from gradnic.packages import DATA, SIMULATION, needs, require
 from gradnic.progress import Progress
 
 
-@click.command(name="bench")
+@click.group(name="bench", invoke_without_command=True)
 @click.option(
     "--mib",
     type=q.Whole(1, 179, "MiB"),
@@ -27,8 +27,8 @@ from gradnic.progress import Progress
     help="Rounds; medians are shown.",
 )
 @json_option
-@needs(**DATA)
-def command(mib, exponent, rounds, json_file):
+@click.pass_context
+def command(context, mib, exponent, rounds, json_file):
     """Compress and decompress real gradients, one thread, all contestants in turn.
 
     The gradients are those of `gradnic gradients`, summed over the batch. "numpy twin" and
@@ -39,7 +39,11 @@ def command(mib, exponent, rounds, json_file):
     \b
     Example:
       gradnic bench --mib 64 --rounds 5 --json build/bench.json
+      gradnic bench rtl
     """
+    if context.invoked_subcommand:
+        return
+    require(context.command_path, **DATA)
     from gradnic.sim.inceptionn import bench_codec
 
     with Progress() as progress:
@@ -73,3 +77,50 @@ def command(mib, exponent, rounds, json_file):
     write_json(
         json_file, {"bytes": x.nbytes, "exponent": exponent, "rounds": rounds, "codecs": results}
     )
+
+
+@command.command(name="rtl")
+@click.option(
+    "--block",
+    "blocks",
+    type=click.Choice(["fifo", "compressor4", "compressor16", "card128", "card512"]),
+    multiple=True,
+    help="Only these, default all; a card takes minutes to compile where it was not yet.",
+)
+@click.option(
+    "--rounds", type=q.Whole(1, 1000), default=5, show_default=True, help="Medians are shown."
+)
+@json_option
+@needs(**SIMULATION)
+def rtl(blocks, rounds, json_file):
+    """Cycles a second of the compiled engine, beside those of the same circuits alone.
+
+    Processor time of one thread; a block in its harness and its bare Verilator model, whose clock
+    alone moves, take turns. fifo: 4 words. compressor4, compressor16: checked with the model.
+    card128, card512: two offload cards that all-reduce over a link, checked; cycles are one card's.
+
+    \b
+    Example:
+      gradnic bench rtl --block fifo --block compressor4 --json -
+    """
+    from gradnic.sim.offload import speed
+
+    rows = []
+    with Progress() as progress:
+        names = blocks or tuple(speed.BLOCKS)
+        task = progress.add_task("blocks", total=len(names))
+        for name in names:
+            rows.append(speed.measure(name, rounds=rounds))
+            progress.update(task, advance=1)
+    shown = [
+        (
+            row["block"],
+            row["lanes"],
+            *(f"{row[key]:,.0f}" for key in ("cycles_per_second", "bare_cycles_per_second")),
+            f"{row['cycles_per_second'] / row['bare_cycles_per_second']:.0%}",
+        )
+        for row in rows
+    ]
+    columns = ("block", "lanes", "cycles/s", "bare cycles/s", "share")
+    console(json_file).print(table("one thread, processor time", columns, shown))
+    write_json(json_file, rows)

@@ -11,22 +11,17 @@ and each made by one process while others wait for it:
 Verilator's runtime and the precompiled headers are the same for every circuit: made once.
 """
 
-import contextlib
 import os
 import re
-import shutil
-import signal
 import subprocess
-import sys
-import threading
 import time
 from functools import cache
 from importlib import metadata, util
 from pathlib import Path
 
-from filelock import FileLock
+from gradnic import processes
+from gradnic.build_cache import kept
 
-from ... import processes
 from . import tools
 
 # As `gradnic.hdl.verilog`, but in one piece: an eighth faster, and each register has one name.
@@ -81,46 +76,6 @@ void vl_fatal(const char *, int, const char *, const char *text) {
 	throw std::runtime_error(text);
 }
 """
-
-
-def kept(folder, make, *, done):
-    """`folder` with its file `done`; where it is not there, `make` fills it.
-
-    make : called with an empty folder beside it, which is renamed at the end and removed if
-    anything ends the work before. One process makes it, others wait.
-    """
-    if (folder / done).exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.parent / f".{folder.name}.lock"), _signals_raise():
-        if (folder / done).exists():
-            return folder
-        work = folder.parent / f".making-{folder.name}"
-        shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
-        work.mkdir()
-        try:
-            make(work)
-            shutil.rmtree(folder, ignore_errors=True)
-            work.rename(folder)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    return folder
-
-
-@contextlib.contextmanager
-def _signals_raise():
-    """SIGTERM and SIGHUP raise SystemExit, where they would end the program on the spot."""
-    changed = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) == signal.SIG_DFL:
-                changed[number] = signal.SIG_DFL
-                signal.signal(number, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        for number, handler in changed.items():
-            signal.signal(number, handler)
 
 
 def together(commands, *, folder):
@@ -203,7 +158,7 @@ def runtime():
         commands.append(_compile("fatal.cpp", "-O1"))
         together([(command, Path(source).name) for command, source in commands], folder=work)
 
-    return kept(folder, make, done=_RUNTIME[0])
+    return kept(folder, make)
 
 
 def _with_headers(level):
@@ -244,7 +199,7 @@ def design(text, *, prepare=PREPARE):
         for name in [*objects, *(s.name for s in sources)]:
             (work / name).unlink()
 
-    return kept(tools.build_root() / "verilator" / key, make, done="Circuit.a")
+    return kept(tools.build_root() / "verilator" / key, make)
 
 
 def _encoded(name):
@@ -304,4 +259,4 @@ def library(root, name, circuit, sources, *, more=None):
         together([([*command, str(circuit / "Circuit.a"), *objects], "model.so")], folder=work)
         (work / "harness.o").unlink()
 
-    return kept(root / f"{name}-{key}", make, done="model.so")
+    return kept(root / f"{name}-{key}", make)

@@ -156,7 +156,7 @@ class OffloadCluster:
         rows = int(np.bincount(table.rows["node"]).max())
         self.n_ranks = _size(n_ranks + 1, 4, 8, 15)
         self._rounds = [None] * table.n_nodes  # (tensor, gen) of each card
-        self._library, self._ports = build(
+        self.library, self._ports = build(
             layout,
             n_bytes=n_bytes,
             n_ports=_size(n_ports, 4, 8),
@@ -173,7 +173,7 @@ class OffloadCluster:
         self.result_at = -(-self.beats * n_bytes // PAGE) * PAGE
         area = self.result_at // n_bytes
         routes = self._routes()
-        self._self = self._library.cluster_new(
+        self._self = self.library.cluster_new(
             table.n_nodes,
             routes.ctypes.data,
             2 * self.result_at,
@@ -184,7 +184,7 @@ class OffloadCluster:
 
     def __del__(self):
         if getattr(self, "_self", None):
-            self._library.cluster_delete(self._self)
+            self.library.cluster_delete(self._self)
             self._self = None
 
     def _routes(self):
@@ -208,11 +208,11 @@ class OffloadCluster:
             value = shape.const(value).as_value().value
         width = (Shape.cast(shape).width + 7) // 8
         row = np.frombuffer(int(value).to_bytes(width, "little"), np.uint8)
-        self._library.cluster_set(self._self, node, number, row.ctypes.data)
+        self.library.cluster_set(self._self, node, number, row.ctypes.data)
 
     def _tick(self, node, n=1):
         for _ in range(n):
-            self._library.cluster_tick(self._self, node)
+            self.library.cluster_tick(self._self, node)
 
     def _configure(self, node, layout, area):
         table, plan = self.table, self.plan
@@ -348,7 +348,7 @@ class OffloadCluster:
         }
 
     def _memory(self, node, which, n_bytes):
-        at = self._library.cluster_memory(self._self, node, which)
+        at = self.library.cluster_memory(self._self, node, which)
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(at))
 
     def agree(self, node, norms, block):
@@ -368,22 +368,22 @@ class OffloadCluster:
 
     def call(self, name, *arguments):
         """A function of the engine, for benches that need more than a run."""
-        return getattr(self._library, f"cluster_{name}")(self._self, *arguments)
+        return getattr(self.library, f"cluster_{name}")(self._self, *arguments)
 
     def send(self, node, port, frame):
         """Queue a frame of this node's host; it leaves in the next run."""
-        self._library.cluster_send(self._self, node, port, len(frame), frame)
+        self.library.cluster_send(self._self, node, port, len(frame), frame)
 
     def inject(self, node, port, at, frame):
         """Let a frame arrive at a port, `at` cycles after the next run's start."""
-        self._library.cluster_inject(self._self, node, port, at, len(frame), frame)
+        self.library.cluster_inject(self._self, node, port, at, len(frame), frame)
 
     def to_host(self, node, port):
         """Frames that went to the host of a port so far, in order."""
         octets = ctypes.c_void_p()
 
         def got(index):
-            return self._library.cluster_got(self._self, node, port, index, ctypes.byref(octets))
+            return self.library.cluster_got(self._self, node, port, index, ctypes.byref(octets))
 
         lengths = ((k, got(k)) for k in range(got(-1)))
         return [ctypes.string_at(octets.value, n) for _, n in lengths]
@@ -394,7 +394,7 @@ class OffloadCluster:
         names += ["foreign", "oversize", "overrun", "answered", "heard", "switch_dropped"]
         names += ["switch_marked"]
         numbers = (ctypes.c_int64 * len(names))()
-        self._library.cluster_counts(self._self, node, numbers)
+        self.library.cluster_counts(self._self, node, numbers)
         return dict(zip(names, numbers, strict=True))
 
     def run(self, values, faults=None, *, gen=GEN, link_bytes=None, memory_latency=40,
@@ -464,7 +464,7 @@ class OffloadCluster:
             *self.queues,
         )  # fmt: skip
         done = np.zeros(self.table.n_nodes, np.int64)
-        cycles = self._library.cluster_run(
+        cycles = self.library.cluster_run(
             self._self, ctypes.byref(rules), max_cycles or 2_000_000, done.ctypes.data
         )
         return None if cycles < 0 else int(cycles), done
@@ -476,7 +476,7 @@ class OffloadCluster:
 
     def _sent(self):
         records, octets = ctypes.c_void_p(), ctypes.c_void_p()
-        n = self._library.cluster_sent(self._self, ctypes.byref(records), ctypes.byref(octets))
+        n = self.library.cluster_sent(self._self, ctypes.byref(records), ctypes.byref(octets))
         if not n:
             return np.zeros(0, _SENT), []
         raw = (ctypes.c_uint8 * (n * _SENT.itemsize)).from_address(records.value)
@@ -487,7 +487,7 @@ class OffloadCluster:
 
     def _given(self):
         triples = ctypes.c_void_p()
-        n = self._library.cluster_given(self._self, ctypes.byref(triples))
+        n = self.library.cluster_given(self._self, ctypes.byref(triples))
         if not n:
             return {}
         raw = (ctypes.c_int32 * (3 * n)).from_address(triples.value)
@@ -500,13 +500,13 @@ class OffloadCluster:
     def _get(self, node, name):
         number, port = self._ports[name]
         row = np.zeros((1, port.size), np.uint8)
-        self._library.cluster_get(self._self, node, number, row.ctypes.data)
+        self.library.cluster_get(self._self, node, number, row.ctypes.data)
         return int.from_bytes(row.tobytes(), "little")
 
     def _status(self, node):
         number, port = self._ports["status"]
         row = np.zeros((1, port.size), np.uint8)
-        self._library.cluster_get(self._self, node, number, row.ctypes.data)
+        self.library.cluster_get(self._self, node, number, row.ctypes.data)
         return {k: int(v[0]) for k, v in encoding.unpack(port.shape, row).items()}
 
 

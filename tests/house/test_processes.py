@@ -69,7 +69,8 @@ import multiprocessing, pathlib, signal, sys
 from concurrent.futures import ThreadPoolExecutor
 from gradnic import build_cache, processes
 signal.signal(signal.SIGINT, signal.default_int_handler)
-processes.exit_on_signals()
+if sys.argv[2] != "plain":  # a program of somebody's own, that only builds
+    processes.exit_on_signals()
 root = pathlib.Path(sys.argv[1])
 
 def make(work):
@@ -95,7 +96,7 @@ else:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc to see what is alive")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("where", ["here", "thread", "worker"])
+@pytest.mark.parametrize("where", ["here", "plain", "thread", "worker"])
 def test_a_build_that_is_ended_leaves_nothing(tmp_path, number, where):
     user = subprocess.Popen(
         [sys.executable, "-c", BUILDER, str(tmp_path), where], stderr=subprocess.DEVNULL
