@@ -11,6 +11,7 @@ from gradnic.output import console, json_option, table, write_json, write_whole
 from gradnic.packages import DATA, SIMULATION, require
 from gradnic.paths import OutputFolder
 from gradnic.progress import Progress
+from gradnic.text_file import read_text
 
 RESULT = "result.json"
 
@@ -132,7 +133,7 @@ def kept(path):
     if not path.exists():
         raise ValueError(f"no run is kept in {path.parent}: add --run")
     try:
-        result = json.loads(path.read_text())
+        result = json.loads(read_text(path))
         return result, rendered(result)
     except (ArithmeticError, LookupError, TypeError, AttributeError, ValueError) as error:
         why = f"{type(error).__name__}, {error}"

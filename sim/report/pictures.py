@@ -79,12 +79,15 @@ def gradient_histogram(result, iteration):
 
 
 def error_distribution(result, iteration):
-    """How far one pass moves a value, as a share of the bound, by tag, on a logarithmic scale."""
+    """How far one pass moves a value, as a share of the bound: a line a tag, logarithmic scale.
+
+    Lines, not bars: on a logarithmic scale neither lengths nor stacks of bars mean a number.
+    """
     errors = result["iterations"][iteration]["errors"]
     edges, counts = errors["edges"], np.array(errors["counts"])
     left, right, top, bottom = 56, WIDTH - 16, 20, 220
     scale = ("1", "10", "100", "1k", "10k", "100k", "1M", "10M", "100M", "1G")
-    decades = max(1, math.ceil(math.log10(max(counts.sum(axis=0).max(), 10))))
+    decades = max(1, math.ceil(math.log10(max(counts.max(), 10))))
 
     def x(share):
         return left + share / 1.06 * (right - left)
@@ -96,16 +99,17 @@ def error_distribution(result, iteration):
     for d in range(decades + 1):
         parts.append(svg.line(left, y(10**d), right, y(10**d), cls="grid"))
         parts.append(svg.text(left - 8, y(10**d) + 4, scale[d], anchor="end"))
-    for k in range(counts.shape[1]):
-        below = 0
-        for tag in (2, 1, 0):
+    for tag in (0, 1, 2):
+        steps = [
+            (x(edges[k + i]), y(n)) for k, n in enumerate(counts[tag].tolist()) for i in (0, 1)
+        ]
+        if counts[tag].any():
+            parts.append(svg.polyline(steps, cls="series", stroke=COLORS[tag]))
+        for k in np.flatnonzero(counts[tag]).tolist():
             n = int(counts[tag, k])
-            if n:
-                note = f"{TAG_NAMES[tag]}, {edges[k]:.3f} to {edges[k + 1]:.3f} bounds: {n} values"
-                a, b = y(below) if below else bottom, y(below + n)
-                width = x(edges[k + 1]) - x(edges[k]) - 1
-                parts.append(svg.rect(x(edges[k]) + 0.5, b, width, a - b, COLORS[tag], title=note))
-                below += n
+            note = f"{TAG_NAMES[tag]}, {edges[k]:.3f} to {edges[k + 1]:.3f} bounds: {n} values"
+            width = x(edges[k + 1]) - x(edges[k])
+            parts.append(svg.rect(x(edges[k]), y(n) - 2, width, 4, COLORS[tag], title=note))
     parts.append(svg.line(x(1), top, x(1), bottom, cls="bound"))
     parts.append(
         svg.text(
@@ -117,6 +121,7 @@ def error_distribution(result, iteration):
         )
     )
     parts += _axis_x([(x(s / 8), f"{s / 8:g}") for s in range(9)], left, right, bottom)
+    parts.append(svg.text(left, top - 6, "values"))
     label = "distance between a value and what comes back, in bounds"
     parts.append(svg.text((left + right) / 2, bottom + 40, label, anchor="middle"))
     return svg.drawing(WIDTH, bottom + 50, parts, label=f"errors at iteration {iteration}")

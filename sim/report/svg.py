@@ -37,7 +37,8 @@ def line(x1, y1, x2, y2, *, cls="axis"):
     return f'<line x1="{x1:.2f}" y1="{y1:.2f}" x2="{x2:.2f}" y2="{y2:.2f}" class="{cls}"/>'
 
 
-def polyline(points, *, cls):
+def polyline(points, *, cls, stroke=None):
     """A line through `points`, pairs of x and y."""
     joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
-    return f'<polyline points="{joined}" class="{cls}"/>'
+    paint = f' stroke="{stroke}"' if stroke else ""
+    return f'<polyline points="{joined}" class="{cls}"{paint}/>'

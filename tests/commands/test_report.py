@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from gradnic.sim.inline import ring as cluster
 from gradnic.sim.inline.idle_card import IdleCard
-from gradnic.sim.report import first_light
+from gradnic.sim.report import first_light, pictures
 from gradnic.sim.report import page as report
 from gradnic.sim.report import star as report_star
 
@@ -101,6 +101,40 @@ def test_the_page_is_whole_and_stands_alone(done):
     assert "nan" not in page.lower().replace("finance", "")
 
 
+def test_headline_figures_name_iteration_and_source(done):
+    page = (done[0] / "out" / "index.html").read_text()
+    assert "<h1>Real gradients through simulated cards</h1>" in page
+    assert "no hardware was at work" in page
+    facts = re.findall(r"<div class=card><b>(.*?)</b><span>(.*?)</span></div>", page)
+    assert len(facts) >= 4
+    for figure, source in facts:
+        if "Gb/s" in figure:
+            assert "placed and routed" in source
+            assert "the run's 4 a cycle" in source or "this run's 4 a cycle" in source
+        else:
+            assert "iteration 200, " in source
+            assert "RTL simulation of 4 cards" in source or "golden codec" in source
+
+
+def test_errors_on_a_logarithmic_scale_are_lines(done):
+    """One line a tag, whose height is the tag's own count: nothing is stacked on a log axis."""
+    result = json.loads((done[0] / "out" / "result.json").read_text())
+    for iteration in result["iterations"]:
+        picture = pictures.error_distribution(result, iteration)
+        counts = result["iterations"][iteration]["errors"]["counts"]
+        lines = re.findall(r'<polyline points="([^"]*)" class="series" stroke="([^"]*)"', picture)
+        assert [stroke for _, stroke in lines] == [
+            pictures.COLORS[tag] for tag in range(3) if any(counts[tag])
+        ]
+        heights = {}  # of the same count, whatever the tag
+        for (points, stroke), _ in zip(lines, counts, strict=False):
+            for k, n in enumerate(counts[pictures.COLORS.index(stroke)]):
+                y = float(points.split()[2 * k].split(",")[1])
+                assert heights.setdefault(n, y) == y
+        ordered = [heights[n] for n in sorted(heights) if n]
+        assert ordered == sorted(ordered, reverse=True)
+
+
 def test_the_page_is_drawn_again_from_the_kept_result(done):
     folder, _ = done
     before = (folder / "out" / "index.html").read_text()
@@ -154,6 +188,10 @@ def test_the_clock_is_the_slowest_recorded_part(monkeypatch):
     recorded["c"] = entry("decompressor-8", 200.0, "LFE5U-85F-6")
     clock = report_command.synthesized_clock(8)
     assert (clock["block"], clock["fmax_mhz"]) == ("decompressor-8", 250.0)
-    assert "250 MHz, 64.0 Gb/s" in report.clock_line({"clock": clock})
+    line = report.clock_line({"clock": clock, "lanes": 8})
+    assert line.startswith("64.0 Gb/s: floats through decompressor-8, one block alone, 8 a cycle")
+    assert "(this run's 8 a cycle): placed and routed for LFE5U-85F-8, 250 MHz, no part of" in line
+    other = report.clock_source({"clock": entry("compressor-16", 272.0), "lanes": 8})
+    assert "16 a cycle (not the run's 8 a cycle)" in other
     recorded["d"] = entry("inline-8", 180.0)
     assert report_command.synthesized_clock(8)["block"] == "inline-8"

@@ -1,110 +1,136 @@
 """Pictures of a schedule: trees on the topology, and who uses which link when."""
 
-import math
-
 import numpy as np
 
+from .layout import positions
 from .schedule import GATHER
 
 _MOST_LINKS = 400  # rows of the chart; more links than that are drawn without labels
+_MOST_NAMES = 128  # nodes with a number beside them
+_COLUMNS = 4000  # of the chart; of more steps than that some are left out
+_TREES = 4
 
 
 def draw(schedule, path):
     """Write a picture to `path`; its suffix names the format (.png, .svg, .pdf).
 
-    Left: the graph, with the gather trees of up to four chunks in color. Right: links by steps,
-    a square per message, blue for reduce and red for gather; of a periodic table so many repeats
-    that one period has all of its stages.
+    Left: the graph, with the gather tree of up to four chunks, one each. Right: links by time, all
+    of it, blue for reduce and red for gather.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = drawn(schedule)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=110)
+
+
+def drawn(schedule):
+    """The matplotlib Figure of `draw`: axes of the trees, then those of the chart."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 7), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=(2, 3))
-    _draw_trees(left, schedule)
-    _draw_chart(right, schedule)
+    chunks = np.linspace(0, schedule.n_chunks - 1, min(_TREES, schedule.n_chunks)).astype(int)
+    figure = Figure(figsize=(18, 9), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1))
+    at = positions(schedule.topology)
+    shape = (2, 2) if len(chunks) > 2 else (1, len(chunks))
+    for axes in left.subplots(*shape, squeeze=False).flat:
+        axes.set_axis_off()
+    for i, (axes, chunk) in enumerate(zip(left.axes, chunks, strict=False)):
+        _draw_tree(axes, schedule, int(chunk), at, f"C{i}")
+    _draw_chart(right.subplots(), schedule)
     figure.suptitle(
         f"{schedule.algorithm} on {schedule.topology.name}: {schedule.steps} steps, "
         f"{schedule.slots_total:.4g} shard-slots"
     )
-    figure.savefig(path, dpi=110)
+    return figure
 
 
-def _draw_trees(axes, schedule):
-    topology = schedule.topology
-    at = positions(topology)
+def _draw_tree(axes, schedule, chunk, at, color):
+    """One chunk's gather tree; each arrow goes from vertex to vertex."""
+    topology, n = schedule.topology, schedule.topology.n_nodes
     for a, b in topology.links.tolist():
         if a < b:
-            axes.plot(*at[[a, b]].T, color="0.85", linewidth=1, zorder=0)
+            axes.plot(*at[[a, b]].T, color="0.88", linewidth=0.8, zorder=0)
     gathers = schedule.transfers[schedule.transfers["op"] == GATHER]
-    shown = np.linspace(0, schedule.n_chunks - 1, min(4, schedule.n_chunks)).astype(int)
-    for i, chunk in enumerate(shown):
-        mine = gathers[(gathers["first"] <= chunk) & (chunk < gathers["first"] + gathers["count"])]
-        shift = 0.06 * (i - (len(shown) - 1) / 2)
-        for route in mine["route"]:
-            for link in schedule.routes[route]:
-                a, b = at[topology.links[link]] + shift
-                axes.annotate("", b, a, arrowprops={"arrowstyle": "->", "color": f"C{i}"})
-        root = schedule.roots[chunk]
-        axes.plot(*(at[root] + shift), "s", color=f"C{i}", label=f"chunk {chunk}, root {root}")
-    axes.scatter(*at[: topology.n_nodes].T, s=30, color="black", zorder=3)
-    axes.scatter(*at[topology.n_nodes :].T, s=60, color="0.5", marker="s", zorder=3)
-    if topology.n_nodes <= 128:
-        for v in range(topology.n_nodes):
-            axes.annotate(str(v), at[v], xytext=(3, 3), textcoords="offset points", fontsize=7)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, frameon=False)
-    axes.set_axis_off()
-    axes.set_title("gather trees")
+    mine = gathers[(gathers["first"] <= chunk) & (chunk < gathers["first"] + gathers["count"])]
+    used = sorted({int(link) for route in mine["route"] for link in schedule.routes[route]})
+    arrow = {"arrowstyle": "-|>", "color": color, "shrinkA": 3, "shrinkB": 3, "linewidth": 1.2}
+    for a, b in topology.links[used].tolist():
+        axes.annotate("", at[b], at[a], arrowprops=arrow, zorder=2)
+    axes.scatter(*at[:n].T, s=14, color="black", zorder=3)
+    axes.scatter(*at[n:].T, s=26, color="0.5", marker="s", zorder=3)
+    root = int(schedule.roots[chunk])
+    axes.scatter(*at[[root]].T, s=80, color=color, marker="s", zorder=4)
+    if n <= _MOST_NAMES:
+        for v in range(n):
+            axes.annotate(str(v), at[v], xytext=(4, 4), textcoords="offset points", fontsize=6)
+    width, height = np.ptp(at, axis=0)
+    axes.set_aspect("equal" if 0.5 < width / max(height, 1e-9) < 2 else "auto")
+    axes.set_title(f"gather tree of chunk {chunk}, root {root}", fontsize=9)
 
 
-def positions(topology):
-    """Where to draw each vertex: grids as grids, nodes of switch networks in a row; (n, 2)."""
-    n = topology.n_nodes
-    if len(topology.shape) == 2:
-        rows, columns = np.divmod(np.arange(n), topology.shape[1])
-        return np.stack([columns, -rows], axis=1).astype(float)
-    if topology.direct:
-        angle = 2 * math.pi * np.arange(n) / n
-        return np.stack([np.sin(angle), np.cos(angle)], axis=1) * max(1, n / 8)
-    at = np.zeros((topology.n_vertices, 2))
-    at[:n, 0] = np.arange(n)
-    if topology.name.startswith("bigraph:") and "-" not in topology.name:
-        half, s = topology.n_switches // 2, np.arange(topology.n_switches)
-        upper = np.array([topology.switch_of(v) - n < half for v in range(n)])
-        at[:n] = np.stack([np.arange(n) % (n // 2), np.where(upper, 3, 0) * n / 12], axis=1)
-        at[n:, 0] = (s % half + 0.5) * n / 2 / half - 0.5
-        at[n:, 1] = np.where(s < half, 2.4, 0.6) * n / 12
-        return at
-    level = {v: 0 for v in range(n)}
-    ring = list(range(n))
-    while ring:
-        ring = sorted({b for v in ring for _, b in topology.out[v] if b not in level})
-        for v in ring:
-            level[v] = max(level.values()) + (v == ring[0])
-    for rank in range(1, max(level.values()) + 1):
-        row = [v for v in range(n, topology.n_vertices) if level[v] == rank]
-        at[row, 0] = (np.arange(len(row)) + 0.5) * n / len(row) - 0.5
-        at[row, 1] = rank * n / 6
-    return at
+def durations(schedule):
+    """Shard-slots of every step of the whole table, float64 (steps,)."""
+    unit = schedule.topology.n_nodes / schedule.chunks_total
+    if schedule.period is not None:  # a chunk a step, or the checker objects
+        return np.full(schedule.steps, unit)
+    return schedule.step_chunks * unit
+
+
+def share_in_use(schedule):
+    """Share of all links' time that carries messages, of the whole table, fill and drain too."""
+    transfers, topology = schedule.transfers, schedule.topology
+    index, link = schedule.routes.expand(transfers["route"])
+    chunks = (transfers["count"][index] / topology.bandwidth[link]).sum() * schedule.repeats
+    return float(
+        chunks * topology.n_nodes / schedule.chunks_total
+        / (durations(schedule).sum() * topology.n_links)
+    )  # fmt: skip
+
+
+def chart(schedule):
+    """What each link does when: (float32 (n_links, columns), ends of the columns in shard-slots).
+
+    0 reduce, 1 gather, NaN nothing. A column is a step; of more than 4,000 steps, equal shares of
+    them are left out, and a column lasts until the next one.
+    """
+    transfers, n_links = schedule.transfers, schedule.topology.n_links
+    ends = np.cumsum(durations(schedule))
+    shown = np.unique(np.linspace(0, len(ends) - 1, min(len(ends), _COLUMNS)).astype(int))
+    column = np.full(len(ends), -1)
+    column[shown] = np.arange(len(shown))
+    index, link = schedule.routes.expand(transfers["route"])
+    op, step = transfers["op"][index], transfers["step"][index].astype(np.int64)
+    cells = np.full((n_links, len(shown)), np.nan, np.float32)
+    for again in range(schedule.repeats):
+        at = column[step + again * (schedule.period or 0)]
+        cells[link[at >= 0], at[at >= 0]] = op[at >= 0]
+    return cells, np.append(ends[shown[1:] - 1], ends[-1])
 
 
 def _draw_chart(axes, schedule):
-    transfers, topology = schedule.transfers, schedule.topology
-    index, link = schedule.routes.expand(transfers["route"])
-    steps = int(transfers["step"].max()) + 1
-    period = schedule.period or 0
-    repeats = min(schedule.repeats, steps // period + 2) if period else 1
-    chart = np.full((topology.n_links, steps + (repeats - 1) * period), np.nan)
-    for i in range(repeats):
-        chart[link, transfers["step"][index] + i * period] = transfers["op"][index]
-    axes.imshow(chart, aspect="auto", interpolation="nearest", cmap="coolwarm", vmin=-0.3, vmax=1.3)
-    axes.set_xlabel("step" if schedule.period is None else f"step (period {schedule.period})")
+    from matplotlib.patches import Patch
+
+    topology = schedule.topology
+    cells, ends = chart(schedule)
+    edges = np.concatenate([[0], ends])
+    axes.pcolormesh(
+        edges, np.arange(topology.n_links + 1) - 0.5, np.ma.masked_invalid(cells),
+        cmap="coolwarm", vmin=-0.3, vmax=1.3, rasterized=True,
+    )  # fmt: skip
+    axes.invert_yaxis()
+    periodic = "" if schedule.period is None else f"; {schedule.repeats} repeats, each "
+    periodic += "" if schedule.period is None else f"{schedule.period} steps behind the one before"
+    axes.set_xlabel(f"time, shard-slots (a shard over the slowest link){periodic}")
     axes.set_ylabel("link")
     if topology.n_links <= _MOST_LINKS:
         every = max(1, topology.n_links // 32)
-        ticks = range(0, topology.n_links, every)
         names = [f"{a}->{b}" for a, b in topology.links[::every].tolist()]
-        axes.set_yticks(ticks, names, fontsize=6)
-    busy = np.isfinite(chart).mean()
-    axes.set_title(f"who sends when: reduce blue, gather red; {busy:.0%} of link-steps in use")
+        axes.set_yticks(range(0, topology.n_links, every), names, fontsize=6)
+    colors = [axes.collections[0].cmap(axes.collections[0].norm(op)) for op in (0, 1)]
+    names = zip(colors, ("reduce", "gather"), strict=True)
+    axes.legend(
+        handles=[Patch(color=color, label=name) for color, name in names], loc="lower right",
+        bbox_to_anchor=(1, 1), ncols=2, frameon=False,
+    )  # fmt: skip
+    axes.set_title(f"{share_in_use(schedule):.1%} of the links' time in use", loc="left")
