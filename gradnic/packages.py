@@ -13,6 +13,7 @@ EXTRAS = {
     "bitwuzla": "formal",
     "cocotb": "sim",
     "cocotbext": "sim",
+    "distributed": "cluster",
     "filelock": "sim",
     "matplotlib": "report",
     "ml_dtypes": "test",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from gradnic import cluster
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json, write_whole
 from gradnic.packages import DATA, require
@@ -21,8 +22,9 @@ PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-
 @click.option(
     "--page", metavar="FILE.md", type=OutputFile(".md"), help="Also a page of all tables."
 )
+@cluster.options
 @json_option
-def command(paper, quick, plot, page, json_file):
+def command(paper, quick, plot, page, json_file, **where):
     """Claims of one paper, or of all, beside ours: published, ours, its range, what differs.
 
     Cards, codecs and networks are gradnic's own models, with the times of the RTL; what a paper
@@ -34,6 +36,7 @@ def command(paper, quick, plot, page, json_file):
     Example:
       gradnic reproduce eflops --json -
       gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
+      gradnic reproduce all --scheduler tcp://head:8786 --resume build/papers.jsonl
     """
     extras = {"schedule": ("scipy",)} | ({"report": ("matplotlib",)} if plot else {})
     require("gradnic reproduce", **extras, **({} if paper in ("multitree", "eflops") else DATA))
@@ -41,8 +44,13 @@ def command(paper, quick, plot, page, json_file):
     from gradnic.sim.reproduce.page import claim_rows, markdown
 
     names = list(papers.MODULES) if paper == "all" else [paper]
-    with status(paper) as say:
-        found = papers.run(names, quick=quick, say=say)
+    if any(where.values()):  # a paper is a run
+        work = [{"name": name, "quick": quick} for name in names]
+        runs = cluster.spread(papers.alone, work, cluster.of_options(**where), name="papers")
+        found = papers.joined(runs)
+    else:
+        with status(paper) as say:
+            found = papers.run(names, quick=quick, say=say)
     screen = console(json_file)
     columns = ("claim", "published", "ours", "range", "holds")
     for result in found["papers"]:

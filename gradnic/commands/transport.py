@@ -3,12 +3,11 @@
 import click
 import numpy as np
 
-from gradnic import output
+from gradnic import cluster, output
 from gradnic import quantities as q
 from gradnic.models.transport.blt import Path, transfer
 from gradnic.models.transport.reception import need_bytes
 from gradnic.packages import require
-from gradnic.progress import status
 
 PACKETS = 10_000_000  # of a tensor: a run of them takes minutes
 
@@ -61,8 +60,10 @@ PACKETS = 10_000_000  # of a tensor: a run of them takes minutes
     metavar="FILE",
     help="Picture of the curve over p: .png, .svg or .pdf.",
 )
+@cluster.options
 @output.json_option
-def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, plot, json_file):
+def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, plot, json_file,
+            **where):  # fmt: skip
     """Time until a tensor is complete under loss, over the share p that may be missing.
 
     One sender, one receiver, packet by packet; `over_loss_free` is against the same path without
@@ -72,6 +73,7 @@ def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, 
     Example:
       gradnic transport --bytes 100MB --loss 0.01 --plot tail.svg
       gradnic transport --bytes 1MB --loss 0.001 --p 0,0.02 --runs 20
+      gradnic transport --runs 50 --workers 2 --resume build/transport.jsonl
     """
     if plot:
         require("--plot", report=("matplotlib",))
@@ -79,12 +81,10 @@ def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, 
         raise ValueError(
             f"packets must be at most {PACKETS:,}, bytes by payload, not {n_packets:,}"
         )
-    path = Path(gbps, 1000 * round_trip, loss, 1000 * jitter)
-    rows = []
-    with status("paths") as say:
-        for p in bounds:
-            say(f"p = {p:g}")
-            rows.append(_row(p, size, path, payload, probe, runs))
+    same = {"n_bytes": size, "gbps": gbps, "round_trip": round_trip, "loss": loss,
+            "jitter": jitter, "payload": payload, "probe": probe, "runs": runs}  # fmt: skip
+    work = [{"p": p, **same} for p in bounds]
+    rows = cluster.spread(point, work, cluster.of_options(**where), name="loss bounds")
     columns = list(rows[0])
     title = f"{size:,} bytes at {gbps:g} Gb/s, {round_trip:g} us, {loss:g} lost"
     shown = output.table(title, [c.replace("_", " ") for c in columns],
@@ -98,9 +98,9 @@ def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, 
     })  # fmt: skip
 
 
-def _row(p, n_bytes, path, payload, probe, runs):
-    """One point of the curve: means over the runs, and the worst."""
-    p_q16 = int(p * 65536)
+def point(p, n_bytes, gbps, round_trip, loss, jitter, payload, probe, runs):
+    """One point of the curve: means over the runs, and the worst. Times in microseconds."""
+    path, p_q16 = Path(gbps, 1000 * round_trip, loss, 1000 * jitter), int(p * 65536)
     done = [
         transfer(n_bytes, path, p_q16=p_q16, payload=payload, seed=seed,
                  t_probe=None if probe is None else 1000 * probe)

@@ -31,3 +31,14 @@ def run(names, *, quick, say):
         "papers": results,
         "constants": {name: asdict(constant) for name, constant in CONSTANTS.items()},
     }
+
+
+def alone(name, quick):
+    """`run` of one paper, without progress: what a process of a cluster does."""
+    return run([name], quick=quick, say=lambda _: None)
+
+
+def joined(runs):
+    """The dict of `run` for all papers of several, in their order."""
+    both = ("claims", "papers")
+    return runs[0] | {key: [one for found in runs for one in found[key]] for key in both}

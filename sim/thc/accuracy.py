@@ -173,3 +173,10 @@ def compare(
         if on_scheme:
             on_scheme()
     return rows
+
+
+def scheme_row(scheme, distribution, workers, n_values, n_trials, seed):
+    """The row of `compare` for one scheme."""
+    return compare(
+        distribution, workers, n_values=n_values, n_trials=n_trials, seed=seed, only=[scheme]
+    )[0]

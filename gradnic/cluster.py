@@ -1,0 +1,156 @@
+"""Independent runs of one function, here, on local processes, or on a Dask cluster; resumable.
+
+Dask (`distributed`) places the runs, moves results and does a dead worker's work again; nothing of
+that is ours. Results are kept as JSON lines, one appended as each run ends: a sweep that is killed
+loses only what was running, any program reads them, and no package is needed; Parquet would be
+rewritten as a whole and bring pyarrow.
+"""
+
+import hashlib
+import inspect
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from gradnic import quantities as q
+from gradnic.packages import require
+from gradnic.paths import OutputFile
+from gradnic.progress import Progress
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where runs go, and where their results are kept.
+
+    scheduler : address of a Dask scheduler, such as ``tcp://host:8786``, or None.
+    workers : local processes to start where there is no scheduler; 0: all runs in this one.
+    resume : file of JSON lines, or None: what stands there is not run again, the rest is appended.
+    """
+
+    scheduler: str | None = None
+    workers: int = 0
+    resume: str | None = None
+
+
+def options(function):
+    """The options of commands whose runs can be spread; `of_options` makes a `Cluster` of them."""
+    for option in (
+        click.option("--resume", type=OutputFile(".jsonl"), metavar="FILE.jsonl",
+                     help="Keep each run's result here; what is there already is not run again."),
+        click.option("--workers", type=q.Whole(0, 1024), default=0, show_default=True,
+                     help="Local Dask processes; 0: all in this one."),
+        click.option("--scheduler", metavar="ADDRESS",
+                     help="A Dask scheduler, tcp://host:8786, whose workers do the runs."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def of_options(scheduler, workers, resume, *, workers_option="--workers"):
+    """The `Cluster` that the options ask for. UsageError if both kinds are, or Dask is missing."""
+    if scheduler and workers:
+        raise click.UsageError(f"--scheduler and {workers_option} exclude each other")
+    if scheduler or workers:
+        require("--scheduler" if scheduler else workers_option, cluster=("distributed",))
+    return Cluster(scheduler, workers, resume)
+
+
+def key_of(function, item):
+    """Name of a run by its content: the function, the text of its module, and its arguments.
+
+    Hexadecimal. Other modules do not count: a new version of them takes a new file.
+    """
+    module = inspect.getmodule(function)
+    text = inspect.getsource(module) if module else ""
+    parts = [
+        f"{function.__module__}.{function.__qualname__}",
+        text,
+        json.dumps(item, sort_keys=True),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def spread(function, work, cluster=None, *, name="runs"):
+    """[function(**item) for item in work], on the cluster; shows progress.
+
+    function : of a module that the workers can import; its results are what JSON can hold.
+    work : list of dicts of arguments, likewise. The first run that fails raises its error here;
+    a run is given up when three workers have died of it.
+    """
+    cluster = cluster or Cluster()
+    kept = _Kept(cluster.resume)
+    keys = [key_of(function, item) for item in work]
+    missing = {key: item for key, item in zip(keys, work, strict=True) if key not in kept.results}
+    with Progress() as bar:
+        task = bar.add_task(name, total=len(set(keys)), completed=len(set(keys)) - len(missing))
+        for key, result in _done(function, missing, cluster):
+            kept.add(key, missing[key], result)
+            bar.advance(task)
+    return [kept.results[key] for key in keys]
+
+
+def _done(function, missing, cluster):
+    """(key, result) of each run as it ends."""
+    if not missing:
+        return
+    if not (cluster.scheduler or cluster.workers):
+        for key, item in missing.items():
+            yield key, function(**item)
+        return
+    import distributed
+
+    with _client(cluster) as client:
+        runs = {client.submit(function, **item, pure=False): key for key, item in missing.items()}
+        for run in distributed.as_completed(runs):
+            yield runs[run], run.result()
+
+
+@contextmanager
+def _client(cluster):
+    import distributed
+
+    if cluster.scheduler:
+        try:
+            client = distributed.Client(cluster.scheduler, timeout="10s")
+        except (OSError, ValueError) as error:
+            raise ValueError(f"no Dask scheduler answers at {cluster.scheduler}: {error}") from None
+        with client:
+            yield client
+        return
+    with (
+        distributed.LocalCluster(
+            n_workers=cluster.workers, threads_per_worker=1, dashboard_address=None,
+            silence_logs="CRITICAL",
+        ) as local,
+        distributed.Client(local) as client,
+    ):  # fmt: skip
+        yield client
+
+
+class _Kept:
+    """Results by key, and the file that they are appended to."""
+
+    def __init__(self, path):
+        self.results, self._path = {}, path and Path(path)
+        if not self._path or not self._path.exists():
+            return
+        text = self._path.read_text()
+        for line in text.splitlines():
+            try:
+                row = json.loads(line)
+                self.results[row["key"]] = row["result"]
+            except (ValueError, KeyError, TypeError):
+                if line != text.splitlines()[-1]:
+                    raise ValueError(f"{path} holds no results of runs: {line[:60]!r}") from None
+        if text and not text.endswith("\n"):  # cut while it was written
+            self._path.write_text("".join(text.splitlines(True)[:-1]))
+
+    def add(self, key, item, result):
+        self.results[key] = result = json.loads(json.dumps(result))  # as if it had been read
+        if self._path:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.write(json.dumps({"key": key, "item": item, "result": result}) + "\n")
