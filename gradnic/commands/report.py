@@ -39,7 +39,7 @@ def write_verilog(lanes, folder):
     from .verilog import generate
 
     name = f"inline{lanes}"
-    files, _ = generate(name, params.preset(name), "portable")
+    files, _ = generate(name, params.preset(name), "generic")
     for file, text in files.items():
         write_whole(Path(folder) / file, text)
     return [str(Path(folder) / file) for file in files]

@@ -1,4 +1,4 @@
-"""``gradnic synth``: what a block costs and how fast it runs on ECP5."""
+"""``gradnic synth``: what a block costs and how fast it runs on ECP5, and presets elsewhere."""
 
 import sys
 
@@ -6,6 +6,7 @@ import click
 
 from gradnic import quantities as q
 from gradnic.fpga.flow.parts import KINDS
+from gradnic.interface import params
 from gradnic.output import console, json_option, list_option, table, write_json, write_whole
 from gradnic.packages import needs
 from gradnic.progress import status
@@ -35,6 +36,13 @@ COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "
 @click.option("--path", is_flag=True, help="Also print the slowest path of the median seed.")
 @click.option("--parts", is_flag=True, help="Also print what each part of a block costs.")
 @click.option("--cost", is_flag=True, help="Only synthesize; a block of any size, no Fmax.")
+@click.option(
+    "--family",
+    type=q.OneOf("ecp5", "xilinx", "intel"),
+    default="ecp5",
+    show_default=True,
+    help="xilinx (UltraScale+) or intel (Cyclone V): BLOCK is a preset of gradnic verilog.",
+)
 @click.option("--check", is_flag=True, help="Exit 1 if worse than the recorded baseline.")
 @click.option("--record", is_flag=True, help="Put the result into the baseline.")
 @list_option
@@ -51,6 +59,7 @@ def command(
     path,
     parts,
     cost,
+    family,
     check,
     record,
     listing,
@@ -67,6 +76,10 @@ def command(
       gradnic synth compressor --lanes 16 --seeds 5 --json build/compressor.json
       gradnic synth all --speed 8 --speed 6 --check
       gradnic synth offload-inc --lanes 16 --cost --parts
+      gradnic synth compressor4 --family xilinx --json -
+
+    With --family xilinx or intel, BLOCK is a preset of `gradnic verilog`, several with commas
+    between them, or `all`: Yosys synthesizes the very file that is written for that family.
     """
     from gradnic.fpga.flow import baseline, blocks
     from gradnic.fpga.flow import measure as flow
@@ -87,6 +100,11 @@ def command(
         raise click.UsageError("name a block, or all; gradnic synth --list shows them")
     if check and record:
         raise click.UsageError("--check and --record exclude each other")
+    if family != "ecp5":
+        if lanes or seeds or speed or path or parts or cost:
+            raise click.UsageError(f"--family {family} takes --check, --record and --json alone")
+        _vendor(out, block, family, check, record, json_file)
+        return
     if cost and (check or record or path):
         raise click.UsageError("--cost places nothing: not with --check, --record or --path")
     if cost:
@@ -140,6 +158,33 @@ def command(
     write_json(json_file, results[0] if len(results) == 1 else results)
     for line in worse:
         click.echo(f"Worse than the baseline: {line}", err=True)
+    sys.exit(1 if worse else 0)
+
+
+def _vendor(out, chosen, family, check, record, json_file):
+    from gradnic.fpga.flow import vendors
+
+    recorded = vendors.load()
+    names = list(params.PRESETS) if chosen == "all" else chosen.split(",")
+    if check and chosen == "all":
+        names = [name for name in names if f"{name} {family}" in recorded]
+    for name in names:
+        params.preset(name)  # refused before minutes are spent
+        if check and f"{name} {family}" not in recorded:
+            raise ValueError(f"{name} {family} is not recorded: --record puts it there")
+    results = []
+    with status("starting the tools") as say:
+        for name in names:
+            result = vendors.synthesize(name, family, progress=say)
+            results.append(result)
+            if record:
+                vendors.record([result])
+    rows = [[str(result[key]) for key in vendors.KEYS] for result in results]
+    out.print(table(f"By Yosys, for {family}", vendors.KEYS, rows))
+    worse = [line for result in results if check for line in vendors.compare(result, recorded)]
+    write_json(json_file, results[0] if len(results) == 1 else results)
+    for line in worse:
+        click.echo(f"Worse than recorded: {line}", err=True)
     sys.exit(1 if worse else 0)
 
 

@@ -181,8 +181,8 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
 )
 @click.option(
     "--family",
-    type=q.OneOf("portable", "ecp5"),
-    default="portable",
+    type=q.OneOf("generic", "ecp5", "xilinx", "intel"),
+    default="generic",
     show_default=True,
     help="Memories and multipliers as plain Verilog, or as primitives of Lattice ECP5.",
 )

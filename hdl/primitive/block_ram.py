@@ -12,6 +12,8 @@ from amaranth.utils import ceil_log2
 
 from .target import family
 
+SMALL = 32  # words that LUT RAM takes one LUT for
+ULTRA_DEPTH, ULTRA_BITS = 2048, 147_456  # from here on UltraRAM, 4096 words of 72 bits each
 MAX_INIT = 2048  # words with contents: narrower modes of an ECP5 spread them otherwise
 
 
@@ -38,7 +40,9 @@ class BlockRAM(wiring.Component):
     The portable body is a memory with two read registers. The ECP5 body uses DP16KD with its
     output registers, which synthesis does not infer (Yosys 0.70), in the widest mode that holds
     ``depth`` words: 36 bits up to 512 words, 18 up to 1024, 9, 4, 2 and 1 up to 16384. Wide words
-    are split over ceil(width / mode) of them.
+    are split over ceil(width / mode) of them. Other families get the portable body and are told by
+    attributes which kind of memory it is to be: block RAM, LUT RAM up to `SMALL` words, UltraRAM
+    where a large store without contents fills half a one (xilinx).
 
     Parameters
     ----------
@@ -81,10 +85,14 @@ class BlockRAM(wiring.Component):
         return self.array.write_port(), self.array.read_port()
 
     def elaborate(self, platform):
-        return self._ecp5() if family(platform) == "ecp5" else self._portable()
+        return self._ecp5() if family(platform) == "ecp5" else self._portable(family(platform))
 
-    def _portable(self):
+    def _portable(self, name):
         m = Module()
+        large = self.depth >= ULTRA_DEPTH and self.width * self.depth >= ULTRA_BITS
+        kind = "distributed" if self.depth <= SMALL else "block"
+        kind = "ultra" if name == "xilinx" and large and not self.init else kind
+        self.array.attrs.update(ram_style=kind, no_rw_check=1)
         write, read = self._ports
         m.submodules.array = self.array
         held = Signal(self.width, reset_less=True)
@@ -184,11 +192,16 @@ class Bank(wiring.Component):
     """A wide `BlockRAM` with registers around it: its parts lie all over the device.
 
     Each port has one, so a word comes `latency` cycles after its address; one written in cycle t
-    can be read from cycle t + 1 on. Parts of up to `PART` bits have copies of addresses and enable
-    of their own. Parameters and members as of `BlockRAM`.
+    can be read from cycle t + 1 on. Parts of up to `PARTS` bits, which depends on the family, have
+    copies of addresses and enable of their own. Parameters and members as of `BlockRAM`.
     """
 
-    PART = 180  # bits, five DP16KD
+    PARTS = {  # bits: five DP16KD of 36, two RAMB36 or URAM288 of 72, five M20K of 40
+        "generic": 180,
+        "ecp5": 180,
+        "xilinx": 144,
+        "intel": 200,
+    }
     latency = 4
 
     def __init__(self, width, depth):
@@ -198,8 +211,9 @@ class Bank(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        for start in range(0, self.width, self.PART):
-            stop = min(start + self.PART, self.width)
+        size = self.PARTS[family(platform)]
+        for start in range(0, self.width, size):
+            stop = min(start + size, self.width)
             m.submodules[f"part{start}"] = ram = BlockRAM(stop - start, self.depth)
             kept = {"keep_register": 1}
             for port in ("write_en", "write_addr", "read_addr"):

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from .target import family
 
 PIECE = 18  # operand bits of MULT18X18D
+PIECES = {"xilinx": (26, 17), "intel": (27, 27)}  # unsigned operands of one DSP48E2, one Intel DSP
 
 
 class Multiplier(wiring.Component):
@@ -17,7 +18,9 @@ class Multiplier(wiring.Component):
 
     The portable body is a product behind registers. The ECP5 body uses MULT18X18D with its input,
     pipeline and output registers, which synthesis does not infer (Yosys 0.70); operands of more
-    than 18 bits take two or four of them, whose products are added in two further stages.
+    than 18 bits take two or four of them, whose products are added in two further stages. For
+    xilinx and intel wide operands are cut into pieces that one multiplier takes, each product with
+    three registers that it has inside, and added in the same two stages.
 
     Parameters
     ----------
@@ -54,27 +57,41 @@ class Multiplier(wiring.Component):
         )
 
     def elaborate(self, platform):
-        return self._ecp5() if family(platform) == "ecp5" else self._portable()
+        name = family(platform)
+        if name == "ecp5":
+            return self._ecp5()
+        if name in PIECES and self.latency > 3:
+            return self._in_pieces(*PIECES[name])
+        return self._portable()
+
+    def _in_pieces(self, a_piece, b_piece):
+        m = Module()
+        sums = [[], []]  # products at even places do not meet; those between them come second
+        for a_at, a in enumerate(_cut(self.a, a_piece, self.is_signed)):
+            for b_at, b in enumerate(_cut(self.b, b_piece, self.is_signed)):
+                product = _registered(m, a, b, f"product{a_at}_{b_at}", 3)
+                sums[(a_at + b_at) % 2].append(product << a_at * a_piece + b_at * b_piece)
+        total = Signal.like(self.p, reset_less=True)
+        halves = []
+        for k, products in enumerate(sums):
+            half = Signal(self.p.shape(), name=f"half{k}", reset_less=True)
+            m.d.sync += half.eq(sum(products))
+            halves.append(half)
+        m.d.sync += total.eq(halves[0] + halves[1])
+        m.d.comb += self.p.eq(total)
+        return m
 
     def _portable(self):
         m = Module()
-        a = Signal.like(self.a, reset_less=True)
-        b = Signal.like(self.b, reset_less=True)
-        m.d.sync += [a.eq(self.a), b.eq(self.b)]
-        product = a * b
-        for stage in range(1, self.latency):
-            held = Signal.like(self.p, name=f"product{stage}", reset_less=True)
-            m.d.sync += held.eq(product)
-            product = held
-        m.d.comb += self.p.eq(product)
+        m.d.comb += self.p.eq(_registered(m, self.a, self.b, "product", self.latency))
         return m
 
     def _ecp5(self):
         m = Module()
         products = {
             (a_at, b_at): self._mult18x18d(m, a, b)
-            for a_at, a in enumerate(self._pieces(self.a))
-            for b_at, b in enumerate(self._pieces(self.b))
+            for a_at, a in enumerate(_cut(self.a, PIECE, self.is_signed))
+            for b_at, b in enumerate(_cut(self.b, PIECE, self.is_signed))
         }
         low = products[0, 0]
         if len(products) == 1:
@@ -92,13 +109,6 @@ class Multiplier(wiring.Component):
         ]
         m.d.comb += self.p.eq(total)
         return m
-
-    def _pieces(self, operand):
-        """The operand in pieces of 18 bits, low one first; the last one has the sign, if any."""
-        if len(operand) <= PIECE:
-            return [operand]
-        high = operand[PIECE:]
-        return [operand[:PIECE], high.as_signed() if self.is_signed else high]
 
     def _mult18x18d(self, m, a, b):
         """The product of two pieces, 3 cycles later."""
@@ -120,3 +130,24 @@ class Multiplier(wiring.Component):
         m.submodules += Instance("MULT18X18D", **args)
         used = product[: len(a) + len(b)]  # what is above is known, and would only lengthen sums
         return used.as_signed() if is_signed else used
+
+
+def _cut(operand, size, is_signed):
+    """The operand in pieces of `size` bits, low one first; the last one has the sign, if any."""
+    if len(operand) <= size:
+        return [operand]
+    high = operand[size:]
+    return [operand[:size], high.as_signed() if is_signed else high]
+
+
+def _registered(m, a, b, name, latency):
+    """The product of two values, `latency` cycles later, in registers for a multiplier's own."""
+    held_a = Signal(a.shape(), name=f"{name}_a", reset_less=True)
+    held_b = Signal(b.shape(), name=f"{name}_b", reset_less=True)
+    m.d.sync += [held_a.eq(a), held_b.eq(b)]
+    product = held_a * held_b
+    for stage in range(1, latency):
+        held = Signal(product.shape(), name=f"{name}{stage}", reset_less=True, attrs={"use_dsp": 1})
+        m.d.sync += held.eq(product)
+        product = held
+    return product

@@ -1,19 +1,26 @@
-"""Which FPGA family a circuit is elaborated for.
+"""Which FPGA family a circuit is elaborated for, and what its tools are told about registers.
 
-Memories and multipliers have one body per family, because synthesis infers the block RAM and the
-multipliers of an ECP5 without the registers that make them fast. Everything else is the same RTL
-everywhere.
+Memories and multipliers have a body or a size of their own per family, because synthesis infers the
+block RAM and the multipliers of an ECP5 without the registers that make them fast, and because
+memory comes in other widths elsewhere. Everything else is the same RTL everywhere.
+
+Attributes on signals and memories are in words of our own; `gradnic.hdl.top.attributes` says them
+in each tool's: ``keep_register`` (stays, even where it equals another), ``async_reg`` (a stage of a
+synchronizer), ``fsm_encoding``, ``use_dsp``, ``ram_style``, ``no_rw_check``.
 
 Plumbing: no golden model of its own.
 """
 
-FAMILIES = ("portable", "ecp5")
+from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal, Signal
+
+FAMILIES = ("generic", "ecp5", "xilinx", "intel")
 
 
 class Target:
     """Stand-in for a platform in ``rtlil.convert(..., platform=Target("ecp5"))``.
 
-    family : str, "portable" (simulation, formal, Verilog for other vendors) or "ecp5".
+    family : str, "generic" (simulation, formal, Verilog for any tool), "ecp5" (primitives of
+    Lattice ECP5), "xilinx" (UltraScale+: banks of 72 bits, UltraRAM) or "intel" (banks of 40 bits).
     """
 
     def __init__(self, family):
@@ -21,17 +28,48 @@ class Target:
             raise ValueError(f"family must be one of {', '.join(FAMILIES)}, not {family!r}")
         self.family = family
 
+    def get_ff_sync(self, synchronizer):
+        """`amaranth.lib.cdc.FFSynchronizer` whose stages say what they are."""
+        m = Module()
+        stages = [
+            Signal(synchronizer.i.shape(), name=f"stage{k}", init=synchronizer._init,
+                   reset_less=synchronizer._reset_less, attrs={"async_reg": 1})
+            for k in range(synchronizer._stages)
+        ]  # fmt: skip
+        for before, stage in zip((synchronizer.i, *stages), stages, strict=False):
+            m.d[synchronizer._o_domain] += stage.eq(before)
+        m.d.comb += synchronizer.o.eq(stages[-1])
+        return m
+
+    def get_async_ff_sync(self, synchronizer):
+        """`amaranth.lib.cdc.AsyncFFSynchronizer` whose stages say what they are."""
+        m = Module()
+        m.domains += ClockDomain("async_ff", async_reset=True, local=True)
+        stages = [
+            Signal(name=f"stage{k}", init=1, attrs={"async_reg": 1})
+            for k in range(synchronizer._stages)
+        ]
+        for before, stage in zip((0, *stages), stages, strict=False):
+            m.d.async_ff += stage.eq(before)
+        asked = synchronizer.i if synchronizer._edge == "pos" else ~synchronizer.i
+        m.d.comb += [
+            ResetSignal("async_ff").eq(asked),
+            ClockSignal("async_ff").eq(ClockSignal(synchronizer._o_domain)),
+            synchronizer.o.eq(stages[-1]),
+        ]
+        return m
+
 
 def family(platform):
-    """Family of a `Target`, of an Amaranth platform or of None: "ecp5" or "portable"."""
+    """Family of a `Target`, of an Amaranth platform or of None: one of `FAMILIES`."""
     name = getattr(platform, "family", None)
-    return name if name in FAMILIES else "portable"
+    return name if name in FAMILIES else "generic"
 
 
 def one_hot(fsm):
-    """Have Yosys give each state of an Amaranth FSM a register, so that no state is compared.
+    """Have synthesis give each state of an Amaranth FSM a register, so that no state is compared.
 
-    Its FSM pass leaves registers with an initial value alone unless told (Yosys 0.70). The state is
+    Yosys' FSM pass leaves registers with an initial value alone unless told (0.70). The state is
     known from reset on.
     """
     fsm.state.attrs["fsm_encoding"] = "one-hot"

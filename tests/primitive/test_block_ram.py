@@ -39,7 +39,7 @@ def _expected(depth, write_en, write_addr, data, read_addr):
     return out, sure
 
 
-@pytest.mark.parametrize("body", ["portable", "ecp5"])
+@pytest.mark.parametrize("body", ["generic", "ecp5"])
 @pytest.mark.parametrize(
     ("width", "depth"), [(593, 512), (36, 300), (19, 1024), (5, 2), (7, 16384)]
 )
@@ -59,7 +59,7 @@ def test_read_after_two_cycles(width, depth, body):
     np.testing.assert_array_equal(got[sure], out[sure])
 
 
-@pytest.mark.parametrize("body", ["portable", "ecp5"])
+@pytest.mark.parametrize("body", ["generic", "ecp5"])
 @pytest.mark.parametrize(("width", "depth"), [(75, 500), (19, 700)])
 def test_contents(width, depth, body):
     rng = np.random.default_rng(depth)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from gradnic.hdl.primitive.multiplier import Multiplier
+from gradnic.hdl.primitive.target import Target
 from gradnic.sim.engine import batch, ecp5, encoding
 
 WIDTHS = [(18, 18), (1, 7), (36, 36), (12, 30)]
@@ -23,7 +24,7 @@ def _rows(values, width):
     return np.frombuffer(raw, np.uint8).reshape(-1, n_bytes)
 
 
-@pytest.mark.parametrize("body", ["portable", "ecp5"])
+@pytest.mark.parametrize("body", ["generic", "ecp5", "xilinx", "intel"])
 @pytest.mark.parametrize("is_signed", [False, True])
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_product(widths, is_signed, body):
@@ -32,7 +33,10 @@ def test_product(widths, is_signed, body):
     pairs = [(x, y) for x in a_corners for y in b_corners] + list(zip(a, b, strict=True))
     multiplier = Multiplier(*widths, is_signed=is_signed)
     assert multiplier.latency == (3 if max(widths) <= 18 else 5)
-    model = (ecp5 if body == "ecp5" else batch).build(multiplier)
+    if body == "ecp5":
+        model = ecp5.build(multiplier)
+    else:
+        model = batch.build(multiplier, platform=Target(body))
     a, b = (_rows([pair[k] for pair in pairs], width) for k, width in enumerate(widths))
     run = model.run(
         signals={"a": a, "b": b},
