@@ -8,15 +8,16 @@ Pins, clock tree and neighbors are not in it. nextpnr leaves paths to ports unti
 
 import hashlib
 import json
+import re
 import statistics
 import time
 from collections import Counter
 from pathlib import Path
 
-from amaranth import ClockDomain, ClockSignal, Elaboratable, Module, ResetSignal, Signal, Value
-from amaranth.back import rtlil
+from amaranth import Value
 from amaranth.lib import wiring
 from gradnic.hdl.primitive.target import Target
+from gradnic.hdl.top import verilog
 
 from gradnic import processes
 from gradnic.output import write_whole
@@ -36,52 +37,45 @@ SPEEDS = (6, 7, 8)
 RESET_FANOUT = 32  # registers that one copy of the reset serves
 CROWDED = 60_000  # registers; from here on 8 that share a tile would have three resets
 CROWDED_FANOUT = 256  # registers that one copy serves then
+_SYNCHRONOUS = re.compile(r"^(  always )@\(posedge clk\)(\n    if \(rst\) )", re.M)
 _CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
 
 
-class Boundary(Elaboratable):
-    """A component between two ranks of registers: what `measure` places and routes.
-
-    component : `amaranth.lib.wiring.Component` in domain ``sync``.
+def boundary(component, ports):
+    """Verilog of module ``top``: module ``component``, which is that of a component and has these
+    `ports`, between two ranks of registers.
 
     Ports ``clk`` and ``rst``, then every port of the component under its own name. Inputs, the
     reset included, pass one register on their way in, outputs one on their way out; none of these
-    registers has a reset. The component's reset is asynchronous for `synthesize`, which see.
+    registers has a reset.
     """
-
-    def __init__(self, component):
-        self.component = component
-        self.clk, self.rst = Signal(name="clk"), Signal(name="rst")
-        self.inputs, self.outputs = [], []
-        for path, member, value in component.signature.flatten(component):
-            inner = Value.cast(value)
-            outer = Signal(len(inner), name="__".join(map(str, path)))
-            side = self.inputs if member.flow is wiring.In else self.outputs
-            side.append((outer, inner))
-
-    @property
-    def ports(self):
-        """All ports, in the order clock, reset, inputs, outputs."""
-        return [self.clk, self.rst, *(outer for outer, _ in self.inputs + self.outputs)]
-
-    def elaborate(self, platform):
-        m = Module()
-        m.domains.sync = ClockDomain("sync", async_reset=True)
-        m.domains.edge = ClockDomain("edge", reset_less=True)
-        m.submodules.component = self.component
-        m.d.comb += [ClockSignal("sync").eq(self.clk), ClockSignal("edge").eq(self.clk)]
-        reset = Signal()
-        m.d.edge += reset.eq(self.rst)
-        m.d.comb += ResetSignal("sync").eq(reset)
-        for outer, inner in self.inputs:
-            register = Signal.like(inner, name=f"{outer.name}__in")
-            m.d.edge += register.eq(outer)
-            m.d.comb += inner.eq(register)
-        for outer, inner in self.outputs:
-            register = Signal.like(inner, name=f"{outer.name}__out")
-            m.d.edge += register.eq(inner)
-            m.d.comb += outer.eq(register)
-        return m
+    names, declared, moved, wired = ["clk", "rst"], [], [], []
+    wired += [
+        f".{name}({wire})" for name, wire in (("clk", "clk"), ("rst", "reset")) if name in ports
+    ]
+    for path, member, value in component.signature.flatten(component):
+        name = "_".join(map(str, path))
+        span = f"[{len(Value.cast(value)) - 1}:0]"
+        names.append(name)
+        if member.flow is wiring.In:
+            declared.append(f"input {span} {name}; reg {span} {name}__in;")
+            moved.append(f"{name}__in <= {name};")
+            wired.append(f".{name}({name}__in)")
+        else:
+            declared.append(f"output {span} {name}; reg {span} {name}; wire {span} {name}__out;")
+            moved.append(f"{name} <= {name}__out;")
+            wired.append(f".{name}({name}__out)")
+    lines = [
+        f"module top({', '.join(names)});",
+        "input clk, rst; reg reset;",
+        *declared,
+        "always @(posedge clk) begin reset <= rst;",
+        *moved,
+        "end component component (",
+        ",\n".join(wired),
+        "); endmodule",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def measure(
@@ -224,22 +218,22 @@ def part(device, speed):
 def synthesize(component, *, folder, block, unmap_resets=True, options=(), progress=print):
     """Make ``netlist.json`` of `component` between boundary registers; return its folder.
 
-    The reset goes to the LSR pin of its registers, and through no LUT: Yosys would mix it with the
-    clears of the datapath, so it comes as an asynchronous one (`Boundary`), stays apart, and
-    becomes synchronous when it is on its pin. Its users get it from `spread_reset`.
-
-    A register whose signal has the attribute ``keep_register`` stays, even if it is a duplicate of
-    another: Yosys merges equal registers, and ``keep`` on a signal does not stop it.
+    What is synthesized is the Verilog that users get, of family "ecp5", with ``src`` attributes
+    that say where a signal comes from. The reset goes to the LSR pin of its registers, and through
+    no LUT: Yosys would mix it with the clears of the datapath, so it is read as an asynchronous
+    one (the only change of the text), stays apart, and becomes synchronous when it is on its pin.
+    Its users get it from `spread_reset`.
     """
-    wrapper = Boundary(component)
-    text = rtlil.convert(wrapper, name="top", ports=wrapper.ports, platform=Target("ecp5"))
+    text = verilog.convert(component, "component", platform=Target("ecp5"), src=True)
+    text += boundary(
+        component, re.findall(r"\w+", re.search(r"^module component\((.*)\);", text, re.M)[1])
+    )
     script = "\n".join(
         [
-            "read_rtlil top.il",
+            "read_verilog top.v",
             "hierarchy -top top",
             "proc",
             "flatten",
-            "setattr -set keep 1 w:* a:keep_register %i %ci1:+[Q] t:$dff t:$adff %u %i",
             f"synth_ecp5 -top top {' '.join(options)} -run begin:map_ffs",
             *(["dffunmap -srst-only", "opt_clean"] if unmap_resets else []),
             f"synth_ecp5 -top top {' '.join(options)} -run map_ffs:map_luts",
@@ -254,7 +248,7 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
     if not (home / "netlist.json").exists():
         progress(f"{block}: synthesis")
         home.mkdir(parents=True, exist_ok=True)
-        (home / "top.il").write_text(text)
+        (home / "top.v").write_text(_SYNCHRONOUS.sub(r"\1@(posedge clk, posedge rst)\2", text))
         (home / "synth.ys").write_text(script.replace("netlist.json", "partial.json"))
         tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
         netlist = json.loads((home / "partial.json").read_text())

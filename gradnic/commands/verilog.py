@@ -1,5 +1,6 @@
 """``gradnic verilog``: a top as plain Verilog, with everything needed to drop it in."""
 
+import textwrap
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def port_page(name, doc, parameters, ports):
     )
 
 
-def generate(name, parameters, family):
+def generate(name, parameters, family, preset=None):
     """({file name: text}, result for JSON) of one top; nothing is written."""
     from gradnic.hdl.primitive.target import Target
     from gradnic.hdl.top import catalog as tops
@@ -47,8 +48,9 @@ def generate(name, parameters, family):
     top = tops.build(parameters)
     ports = top.ports()
     values = tops.describe(parameters)
-    files = {
-        f"{name}.v": verilog.convert(top, name, platform=Target(family)),
+    head = heading(preset or name, values, family)
+    files = verilog.files(top, name, platform=Target(family), head=head)
+    files |= {
         f"{name}_inst.vh": template(name, ports),
         f"{name}_ports.md": port_page(name, doc, values, ports),
     }
@@ -63,6 +65,12 @@ def generate(name, parameters, family):
         "registers": words,
     }
     return files | more, result
+
+
+def heading(what, values, family):
+    """Lines at the top of a Verilog file: version, preset, family and parameters."""
+    chosen = ", ".join(f"{key}={value}" for key, value in values.items())
+    return [f"gradnic {__version__}: {what} for {family}", *textwrap.wrap(chosen, 96)]
 
 
 def register_files(name, register_map):
@@ -184,7 +192,7 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
     type=q.OneOf("generic", "ecp5", "xilinx", "intel"),
     default="generic",
     show_default=True,
-    help="Memories and multipliers as plain Verilog, or as primitives of Lattice ECP5.",
+    help="Attributes, memory banks and multipliers as the part has them; ecp5: its primitives.",
 )
 @click.option(
     "--out",
@@ -198,8 +206,8 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
 def command(preset, shell, changes, name, family, out, listing, json_file):
     """Write a top as Verilog with AXI4-Stream and AXI4-Lite ports.
 
-    Beside MODULE.v come MODULE_ports.md (every port), MODULE_inst.vh (an instantiation to paste)
-    and, where the top has registers, MODULE_registers.md and MODULE_registers.h.
+    Beside MODULE.v come MODULE.xdc and MODULE.sdc (constraints, scoped to its instances),
+    MODULE_ports.md (every port), MODULE_inst.vh (an instantiation to paste) and, where the top has registers, MODULE_registers.md and MODULE_registers.h.
 
     With --shell, the file that takes the place of the shell's own is written, and a note on what
     to set where. Its options go by --set too: tap, n_ports, app_id and bits for corundum, n_ports
@@ -227,7 +235,7 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
         return
     parameters = params.preset(preset, changes)
     with status(f"writing {preset}"):
-        files, result = generate(name or preset, parameters, family)
+        files, result = generate(name or preset, parameters, family, preset)
     written = write_all(out, files)
     rows = [(p["name"], p["direction"], p["width"], p["doc"]) for p in result["ports"]]
     screen.print(table(f"Ports of {result['module']}", ("port", "direction", "bits", "what"), rows))

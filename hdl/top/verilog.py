@@ -22,7 +22,7 @@ from amaranth.lib.wiring import In
 from gradnic.processes import run as run_tool
 
 from ..primitive.target import Target, family
-from . import attributes
+from . import attributes, constraints
 
 SCRIPT = """
 read_rtlil design.il
@@ -46,6 +46,7 @@ WAIVERS = """\
 /* verilator lint_off WIDTH */ // operands stand at their own widths, carries included
 `timescale 1ns / 1ps
 """
+ASYNCHRONOUS = "/* verilator lint_off SYNCASYNCNET */ // resets that synchronizers set at once\n"
 
 
 class Text(NamedTuple):
@@ -99,9 +100,24 @@ def write(component, name, *, platform=None, head=(), src=False):
         r"^(\s*(?:module|cell) \\)(\S+)", lambda m: m[1] + m[2].replace(".", "__"), text, flags=re.M
     )
     text, stages = attributes.rewrite(text, family(platform))
-    body = _plain_names(_registers(_yosys(text)))
+    body, plain = _plain_names(_registers(_yosys(text)))
     comment = "".join(f"// {line}\n" for line in head)
-    return Text(comment + WAIVERS + body, _paths(text, name, stages))
+    waivers = ASYNCHRONOUS * any(stage.is_reset for stage in stages) + WAIVERS
+    paths = [
+        (tuple(plain.get(part, part) for part in path), is_reset)
+        for path, is_reset in _paths(text, name, stages)
+    ]
+    return Text(comment + waivers + body, paths)
+
+
+def files(component, name, **options):
+    """{file name: text} of `write`, with constraints beside the Verilog; it comes first."""
+    text, stages = write(component, name, **options)
+    return {
+        f"{name}.v": text,
+        f"{name}.xdc": constraints.xdc(name, stages),
+        f"{name}.sdc": constraints.sdc(name, stages),
+    }
 
 
 def _yosys(text):
@@ -163,8 +179,8 @@ def _module(text):
 
 
 def _plain_names(text):
-    """Escaped names as plain ones: ``\\held0$6 `` is ``held0_6``, ``\\i__payload.last ``
-    ``i__payload__last``."""
+    """Escaped names as plain ones, and which is which: ``\\held0$6 `` is ``held0_6``,
+    ``\\i__payload.last `` ``i__payload__last``."""
     escaped = dict.fromkeys(re.findall(r"\\(\S+)(?=\s)", text))
     taken = set(re.findall(r"[A-Za-z_]\w*", text))
     plain = {}
@@ -175,7 +191,7 @@ def _plain_names(text):
             new += "_"
         taken.add(new)
         plain[name] = new
-    return re.sub(r"\\(\S+)(\s)", lambda m: plain[m[1]] + m[2], text)
+    return re.sub(r"\\(\S+)(\s)", lambda m: plain[m[1]] + m[2], text), plain
 
 
 def _paths(text, top, stages):

@@ -70,14 +70,15 @@ class Corundum:
         window_bits = max(WINDOW_BITS, cards.address_width)
         windows = side_by_side(cards.n_cards, cards.address_width, window_bits=window_bits)
         fan = LiteFan(windows, address_width=ADDRESS_BITS)
+        card = verilog.files(cards.inner, "gradnic_card", platform=platform)
         text = "\n".join(
             [
                 self.wrapper(cards),
-                verilog.convert(cards.inner, "gradnic_card", platform=platform),
+                card.pop("gradnic_card.v"),
                 verilog.convert(fan, "gradnic_windows", platform=platform),
             ]
         )
-        return {f"{MODULE}.v": text, f"{MODULE}.md": note(self, cards, window_bits)}
+        return {f"{MODULE}.v": text, **card, f"{MODULE}.md": note(self, cards, window_bits)}
 
     def wrapper(self, cards):
         """Verilog of the application block alone, around `InlineCards` or `OffloadCards`."""

@@ -248,6 +248,6 @@ class LiteEth:
             values |= {"memory_bits": 8 * bridge.n_bytes, "address": parameters.address_width}
             memory = MEMORY.format(**values)
         return {
-            f"{MODULE}.v": verilog.convert(bridge, MODULE, platform=platform),
+            **verilog.files(bridge, MODULE, platform=platform),
             f"{MODULE}.md": NOTE.format(**values, memory=memory),
         }

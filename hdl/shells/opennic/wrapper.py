@@ -228,10 +228,10 @@ class OpenNic:
         box = self.box(parameters)
         if 8 * box.n_bytes != BITS:
             raise ValueError(f"the card must have {BITS} bits a beat, not {8 * box.n_bytes}")
-        module = verilog.convert(box, MODULE, platform=platform)
+        module = verilog.files(box, MODULE, platform=platform)
         if isinstance(parameters, params.Offload):
-            module += wide_ram.VERILOG
-        return {f"{MODULE}.v": module, **self.texts(box)}
+            module[f"{MODULE}.v"] += wide_ram.VERILOG
+        return module | self.texts(box)
 
     def texts(self, box):
         """The files of the plugin folder beside the circuit's: includes, scripts, the note."""
