@@ -207,7 +207,8 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
     """Write a top as Verilog with AXI4-Stream and AXI4-Lite ports.
 
     Beside MODULE.v come MODULE.xdc and MODULE.sdc (constraints, scoped to its instances),
-    MODULE_ports.md (every port), MODULE_inst.vh (an instantiation to paste) and, where the top has registers, MODULE_registers.md and MODULE_registers.h.
+    MODULE_ports.md (every port), MODULE_inst.vh (an instantiation to paste) and, where the top has
+    registers, MODULE_registers.md and MODULE_registers.h.
 
     With --shell, the file that takes the place of the shell's own is written, and a note on what
     to set where. Its options go by --set too: tap, n_ports, app_id and bits for corundum, n_ports

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from .aggregator import MAX_JOBS, MAX_PORTS
 
 LANES = (4, 8, 16, 32)
+BLOCKS = (64, 256, 1024, 4096)
 ROUNDINGS = ("trunc", "nearest")
 MAX_FLOATS = 2104  # fit a 9,000-byte MTU at worst; 336 fit 1,500
 MAX_UNIT = 3840  # of an engine alone
@@ -14,6 +15,12 @@ def check_lanes(n_lanes):
     """ValueError unless `n_lanes` is a number of floats per cycle that the engines come in."""
     if n_lanes not in LANES:
         raise ValueError(f"n_lanes must be 4, 8, 16 or 32, not {n_lanes!r}")
+
+
+def check_block(block):
+    """ValueError unless `block` is a size of THC's blocks."""
+    if block not in BLOCKS:
+        raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
 
 
 def check_rounding(rounding):
@@ -92,6 +99,88 @@ class Aggregator:
 
 
 @dataclass(frozen=True)
+class ThcNorm:
+    """THC worker, first pass: norms of blocks of up to `block` floats, `n_lanes` a cycle."""
+
+    n_lanes: int = 8
+    block: int = 1024
+
+    def __post_init__(self):
+        check_lanes(self.n_lanes)
+        check_block(self.block)
+
+
+@dataclass(frozen=True)
+class ThcEncoder(ThcNorm):
+    """THC worker, second pass: blocks of up to `block` floats to packed indices."""
+
+
+@dataclass(frozen=True)
+class ThcDecoder(ThcNorm):
+    """THC worker, way down: packed sums to blocks of up to `block` floats."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """Aggregation unit alone, `n_bytes` a cycle; see `gradnic.hdl.aggregation.unit`."""
+
+    n_bytes: int = 64
+    n_slots: int = 64
+    n_jobs: int = 4
+    chunk: int = 1024
+    width: int = 8
+    b_max: int = 4
+    n_words: int = 256
+
+    def __post_init__(self):
+        check_range("n_jobs", self.n_jobs, 2, MAX_JOBS)
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Message scheduler alone: tables for `n_nodes` nodes, up to `n_rows` rows of `n_chunks`."""
+
+    n_nodes: int = 64
+    n_rows: int = 512
+    n_chunks: int = 64
+    n_ports: int = 4
+
+    def __post_init__(self):
+        check_range("n_nodes", self.n_nodes, 2, 255)
+        check_range("n_rows", self.n_rows, 2, 16384)
+        check_range("n_chunks", self.n_chunks, 2, 8192)
+        check_range("n_ports", self.n_ports, 1, 8)
+
+
+@dataclass(frozen=True)
+class Direct(Scheduler):
+    """Card on direct links: `n_words` words of `n_lanes` values of gradient memory.
+
+    credits : flits of a landing buffer. integers : 0 leaves out integer sums. coded : 1 has
+    INCEPTIONN on all links, of FP32 sums.
+    """
+
+    n_nodes: int = 16
+    n_rows: int = 128
+    n_lanes: int = 16
+    n_words: int = 1024
+    credits: int = 318
+    integers: int = 1
+    coded: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.n_lanes not in (8, 16, 32) or self.n_lanes < 4 * self.n_ports:
+            raise ValueError(
+                f"n_lanes must be 8, 16 or 32 and 4 n_ports at least, not {self.n_lanes!r}"
+            )
+        check_range("n_words", self.n_words, 2, 16384)
+        check_range("credits", self.credits, 1, 65535)
+        check_range("integers", self.integers, 0, 1)
+        check_range("coded", self.coded, 0, 1)
+
+
+@dataclass(frozen=True)
 class Offload:
     """Offload card: `n_bytes` a cycle, `n_ports` Ethernet ports, tables for `n_nodes` nodes.
 
@@ -148,6 +237,18 @@ for _n_bytes in (16, 32, 64):
         PRESETS[f"offload{8 * _n_bytes}{_name}"] = Offload(n_bytes=_n_bytes, **_codecs)
 PRESETS["offload512x2"] = Offload(n_bytes=64, n_ports=2, port_bytes=32)
 PRESETS["offload512x4"] = Offload(n_bytes=64, n_ports=4, port_bytes=16)
+PRESETS |= {
+    f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
+    for kind in (ThcNorm, ThcEncoder, ThcDecoder)
+    for n_lanes in LANES[:3]
+}
+PRESETS |= {f"aggregation{8 * n_bytes}": Aggregation(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}
+PRESETS |= {
+    "scheduler64": Scheduler(),
+    "direct2": Direct(n_ports=2, n_lanes=8),
+    "direct4": Direct(),
+    "direct4inc": Direct(integers=0, coded=1),
+}
 
 
 def preset(name, changes=()):

@@ -87,6 +87,20 @@ def _places(fields):
     )
 
 
+def _members(core):
+    """(name, (member, its value in the core)) of each member, those of an array one by one."""
+    for name, member in core.signature.members.items():
+        value = getattr(core, name)
+        if not member.dimensions:
+            yield name, (member, value)
+            continue
+        if len(member.dimensions) > 1:
+            raise ValueError(f"{name} must be an array of one dimension to become ports")
+        one = member.signature if member.is_signature else member.shape
+        for k, part in enumerate(value):
+            yield f"{name}{k}", ((In if member.flow == In else Out)(one), part)
+
+
 class Top(wiring.Component):
     """`core` with AXI ports: what `gradnic verilog` writes.
 
@@ -100,6 +114,8 @@ class Top(wiring.Component):
     - `ReadPort` and `WritePort`: ``m_axi_x_*``;
     - anything else: a port of that name.
 
+    Of an array ``x`` of members each is one, called ``x0``, ``x1`` and so on.
+
     Parameters
     ----------
     core : wiring.Component
@@ -112,17 +128,18 @@ class Top(wiring.Component):
     """
 
     def __init__(self, core, docs):
-        missing = set(core.signature.members) ^ set(docs)
+        self._inner = dict(_members(core))
+        missing = set(self._inner) ^ set(docs)
         if missing:
             raise ValueError(f"docs must name the members of the core; differ: {sorted(missing)}")
         self.core = core
         self._docs = {}  # of each port, by (member, sub-member)
         self._joins = []  # how each member of the core is driven
         members = {}
-        for name, member in core.signature.members.items():
+        for name, (member, _) in self._inner.items():
             if member.is_signature and isinstance(member.signature, stream.Signature):
                 self._add_stream(members, name, member, docs)
-        for name, member in core.signature.members.items():
+        for name, (member, value) in self._inner.items():
             if member.is_signature and isinstance(member.signature, Lite):
                 outside = "s_axil" if name == "bus" else f"s_axil_{name}"
                 members[outside] = member
@@ -138,7 +155,6 @@ class Top(wiring.Component):
             elif not member.is_signature:
                 members[name] = member
                 self._joins.append((None, name, name))
-                value = getattr(core, name)
                 fields = f": {_places(_fields(value))}" if isinstance(value, data.View) else ""
                 self._docs[(name,)] = docs[name] + fields
             elif member.is_signature and not isinstance(member.signature, stream.Signature):
@@ -146,7 +162,7 @@ class Top(wiring.Component):
         super().__init__(members)
 
     def _add_stream(self, members, name, member, docs):
-        payload = getattr(self.core, name).p
+        payload = self._inner[name][1].p
         fields = _fields(payload)
         inward = member.flow == In
         outside = f"{'s' if inward else 'm'}_axis_{name}"
@@ -194,7 +210,7 @@ class Top(wiring.Component):
         m = Module()
         m.submodules.core = self.core
         for kind, name, outside in self._joins:
-            inner, outer = getattr(self.core, name), getattr(self, outside)
+            inner, outer = self._inner[name][1], getattr(self, outside)
             if kind is None:
                 self._join_plain(m, inner, outer, self.signature.members[outside])
             elif kind == "frame":

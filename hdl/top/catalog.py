@@ -9,6 +9,7 @@ from importlib import import_module
 
 from gradnic.interface import aggregator, inline, offload, params
 from gradnic.interface.register_map import RegisterMap
+from gradnic.interface.schedule_table import Layout
 
 from ..axi.ports import Top
 
@@ -36,6 +37,16 @@ class Entry:
     members: dict
     registers: RegisterMap | None = None
 
+
+SCHEDULER = {
+    "table_en": "write a row of the table",
+    "table_addr": "which row",
+    "table_data": "the row",
+    "setup": "what the round is, stable while it runs",
+    "start": "a strobe: a round begins",
+    "abort": "a strobe: the round is given up",
+    "status": "what the round does",
+}
 
 TOPS = {
     params.Inline: Entry(
@@ -107,6 +118,133 @@ TOPS = {
             "interrupt": "an event that the mask lets through",
         },
         offload.REGISTERS,
+    ),
+    params.ThcNorm: Entry(
+        "THC worker, first pass: an exact norm for each block",
+        "thc.norm",
+        lambda hdl, p: hdl.ThcNorm(p["n_lanes"], block=p["block"]),
+        {
+            "log4": "log4 of the block's size, less 3; may change while nothing is inside",
+            "floats": "float32 values, lane 0 lowest",
+            "norms": "a float32 norm of each block",
+        },
+    ),
+    params.ThcEncoder: Entry(
+        "THC worker, second pass: blocks of floats to packed indices",
+        "thc.encoder",
+        lambda hdl, p: hdl.ThcEncoder(p["n_lanes"], block=p["block"]),
+        {
+            "log4": "log4 of the block's size, less 3",
+            "tensor": "1: one factor for the whole tensor instead of norms",
+            "bits": "b, bits of an index",
+            "t_fixed": "limit t of the quantizer, fixed point",
+            "unit": "step of the quantizer, mantissa",
+            "write_en": "write a cell of the table",
+            "write_addr": "which cell",
+            "write_data": "its contents",
+            "random_key": "seed of the dice",
+            "sign_key": "seed of the signs",
+            "tensor_hash": "hash of the tensor's number",
+            "rekey": "a strobe: keys have changed",
+            "busy": "keys are being taken in",
+            "blocks": "one record a block, before or with its first floats",
+            "floats": "float32 values, lane 0 lowest",
+            "indices": "packed indices, most significant bit first",
+        },
+    ),
+    params.ThcDecoder: Entry(
+        "THC worker, way down: packed sums to blocks of floats",
+        "thc.decoder",
+        lambda hdl, p: hdl.ThcDecoder(p["n_lanes"], block=p["block"]),
+        {
+            "log4": "log4 of the block's size, less 3",
+            "code": "width of a packed sum: 0, 1 or 2 for 8, 12 or 16 bits",
+            "offset": "n * g, taken from each sum",
+            "unit": "C0, float32, a normal number",
+            "sign_key": "seed of the signs",
+            "tensor_hash": "hash of the tensor's number",
+            "blocks": "one record a block, before or with its first sums",
+            "sums": "packed sums, most significant bit first",
+            "floats": "float32 values, lane 0 lowest",
+        },
+    ),
+    params.Aggregation: Entry(
+        "homomorphic aggregation unit: slots of sums, without parser and ports",
+        "aggregation.unit",
+        lambda hdl, p: hdl.AggregationUnit(**p),
+        {
+            "jobs": "what each job's registers say",
+            "clear": "forget a job's slots",
+            "clear_job": "which job",
+            "busy": "slots are being forgotten",
+            "write_en": "write a word of a job's table",
+            "write_addr": "which word",
+            "write_data": "its contents",
+            "now": "time, in the unit of the jobs' deadlines",
+            "tick": "a pulse has every slot's deadline checked",
+            "heads": "one record a packet",
+            "values": "payloads of packets, in the order of their heads",
+            "answers": "one record an answer",
+            "sums": "payloads of the answers that have one, in their order",
+            "events": "pulses: what is counted",
+            "event_job": "of which job",
+            "overflow": "a slot's sum has overflowed for the first time",
+            "overflow_job": "of which job",
+        },
+    ),
+    params.Scheduler: Entry(
+        "message scheduler: runs a schedule table, row by row",
+        "schedule.scheduler",
+        lambda hdl, p: hdl.Scheduler(
+            Layout.for_nodes(p["n_nodes"]),
+            depth=p["n_rows"],
+            n_chunks=p["n_chunks"],
+            n_ports=p["n_ports"],
+        ),
+        SCHEDULER
+        | {
+            "starting": "the round before is forgotten; the new one begins",
+            "added": "one more contribution is in a chunk's sum",
+            "finals": "a chunk is final here",
+            "left": "the node's own partial of a chunk was read for the last time",
+            "asks": "a chunk whose state is asked for",
+            "answered": "the answer is there, 4 cycles after the ask",
+            "answer": "state of the chunk",
+            "issues": "a row that may leave",
+            "idle": "a bit a port: nothing under way on it",
+        },
+    ),
+    params.Direct: Entry(
+        "card on direct links: scheduler, adders and memory behind credit flow control",
+        "direct.card",
+        lambda hdl, p: hdl.FlitCard(
+            Layout.for_nodes(p["n_nodes"], ports=p["n_ports"]),
+            depth=p["n_rows"],
+            integers=bool(p["integers"]),
+            coded=bool(p["coded"]),
+            **{k: p[k] for k in ("n_ports", "n_lanes", "n_words", "n_chunks", "credits")},
+        ),
+        SCHEDULER
+        | {
+            "entry_en": "write a chunk's contributions",
+            "entry_addr": "which chunk",
+            "entry": "its contributions",
+            "peer_en": "write a peer",
+            "peer_addr": "which peer",
+            "peer": "its port and number",
+            "host_en": "access to gradient memory, while no round runs",
+            "host_write": "1: write",
+            "host_addr": "which word",
+            "host_data": "what is written",
+            "host_read": "what was read, 3 cycles later",
+            "done": "the last round ended well, all is written and sent",
+            "foreign": "a message named what this node does not have, or was unsound",
+            "overflow": "a neighbor sent without credit",
+            "rx<k>": "flits from neighbor <k>",
+            "rx_credit": "a bit a port: a flit has left the landing buffer",
+            "tx<k>": "flits to neighbor <k>",
+            "tx_credit": "a bit a port: a flit has left the neighbor's landing buffer",
+        },
     ),
 }
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ WAIVERS = """\
 /* verilator lint_off CASEOVERLAP */ // multiplexers whose selects exclude each other
 /* verilator lint_off CMPCONST */ // comparisons that a parameter has decided
 /* verilator lint_off DECLFILENAME */ // one file holds the top and all of its parts
+/* verilator lint_off SYMRSVDWORD */ // ports with names that C++ has, too, such as abort
 /* verilator lint_off UNOPTFLAT */ // parts of one vector that depend on other parts of it
 /* verilator lint_off UNSIGNED */ // as CMPCONST
 /* verilator lint_off UNUSED */ // carries, and address bits that a map does not need
@@ -101,6 +103,7 @@ def write(component, name, *, platform=None, head=(), src=False):
     )
     text, stages = attributes.rewrite(text, family(platform))
     body, plain = _plain_names(_registers(_yosys(text)))
+    body = re.sub(r"^module .*?^endmodule", _used, body, flags=re.M | re.S)
     comment = "".join(f"// {line}\n" for line in head)
     waivers = ASYNCHRONOUS * any(stage.is_reset for stage in stages) + WAIVERS
     paths = [
@@ -141,6 +144,8 @@ _ALWAYS = re.compile(
     r"(?:    if \([^\n]*?\) )?\s*(\S+) ?(?:\[[^\n]*?\])? <=)",
     re.M,
 )
+_WIRE = re.compile(r"^  wire (?:\[[^\]]*\] )?(\w+) ?;\n", re.M)
+_COPY = re.compile(r"^(  assign (\w+) ? = (\w+)(?:\[[^\]]*\])?;\n)", re.M)
 _REG = re.compile(r"^(\s*)reg( \[[^\]]*\])? (\S+)\s*= (.*);$", re.M)
 
 
@@ -176,6 +181,19 @@ def _module(text):
         return f"{attribute}{space}reg{width} {name} ;\n{space}initial {name} = {value};"
 
     return _REG.sub(reg, text)
+
+
+def _used(module):
+    """A module without wires that nobody reads and whose value is not there: Amaranth names them
+    for signals of other modules."""
+    text = module[0]
+    words = Counter(re.findall(r"\w+", text))
+    lone = {name for name in _WIRE.findall(text) if words[name] == 2}
+    for line, name, source in _COPY.findall(text):
+        if words[name] == 2 and source in lone:
+            text = text.replace(line, "")
+            words.subtract((name, source))
+    return _WIRE.sub(lambda m: m[0] if words[m[1]] > 1 else "", text)
 
 
 def _plain_names(text):
