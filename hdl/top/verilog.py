@@ -152,8 +152,8 @@ _REG = re.compile(r"^(\s*)reg( \[[^\]]*\])? (\S+)\s*= (.*);$", re.M)
 def _registers(text):
     """Attributes of a flip-flop on its register's declaration; ``keep`` stays on the block, too:
     Yosys holds by it the flip-flop, and by the other only a wire. Initial values stand apart from
-    declarations (Verilator's PROCASSINIT). ``full_case`` goes: all cases are there."""
-    text = re.sub(r"\(\* full_case = 32'd1 \*\)\s*", "", text)
+    declarations (Verilator's PROCASSINIT). What Yosys noted for itself goes."""
+    text = re.sub(r"\(\* (?:full_case|unused_bits|init) = [^*]*\*\)\s*", "", text)
     text = re.sub(r"^  function .*?^  endfunction", _arguments, text, flags=re.M | re.S)
     return re.sub(r"^module .*?^endmodule", lambda m: _module(m[0]), text, flags=re.M | re.S)
 

@@ -275,7 +275,10 @@ def test_list_names_every_preset():
             ["--preset", "inline4", "--name", "2x"],
             "--name must be letters, digits and _",
         ),
-        (["--preset", "inline4", "--family", "xc7"], "--family must be portable or ecp5, not xc7"),
+        (
+            ["--preset", "inline4", "--family", "xc7"],
+            "--family must be generic, ecp5, xilinx or intel, not xc7",
+        ),
         ([], "name a top with --preset"),
     ],
 )
