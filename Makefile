@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test slow lint docs types fpga synth baseline bench sweep soak chain fuzz upsets offload mutants clean setup
+.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -49,6 +49,10 @@ fpga: setup
 BLOCK ?= all
 synth: setup
 	$(BIN)/gradnic synth $(BLOCK) --check
+
+vendors: setup
+	$(BIN)/gradnic synth all --family xilinx --check
+	$(BIN)/gradnic synth all --family intel --check
 
 baseline: setup
 	$(BIN)/gradnic synth all --speed 8 --speed 6 --record

@@ -1,4 +1,4 @@
-"""Presets on other vendors' parts, by Yosys: copies survive, memories are memories, honest counts."""
+"""Presets on other parts, by Yosys: copies survive, memories are memories, honest counts."""
 
 import json
 

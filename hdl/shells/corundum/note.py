@@ -85,11 +85,11 @@ Registers hold byte addresses of the channel, {address_width} bits: write the ca
 memory and DDR; gradients come and results go by a path of the board's own, such as a second DMA
 engine at the memory controller.
 
-`ddr_clk` of each channel and the core's clock are asynchronous; pointers cross as Gray codes. In an
-XDC file, for each channel, both ways:
+`ddr_clk` of each channel and the core's clock are asynchronous; pointers cross as Gray codes. Each
+crossing is constrained by a file that is scoped to the card's instances:
 
 ```tcl
-set_max_delay -datapath_only -from [get_clocks CORE] -to [get_clocks DDR] 3.0
+read_xdc -ref gradnic_card gradnic_card.xdc
 ```
 
 While `ddr_rst` of a channel is high, what the card wants of it waits, and frames of others pass. A
@@ -102,11 +102,11 @@ is written back. A round is over when `status.finished` is 1.
 """
 
 DIRECT = """
-The MAC's clocks and the core's are asynchronous; pointers cross as Gray codes. In an XDC file, for
-each port and pair of clocks, both ways:
+The MAC's clocks and the core's are asynchronous; pointers cross as Gray codes. Each crossing is
+constrained by a file that is scoped to the card's instances:
 
 ```tcl
-set_max_delay -datapath_only -from [get_clocks CORE] -to [get_clocks MAC_TX] 3.0
+read_xdc -ref gradnic_card gradnic_card.xdc
 ```
 """
 

@@ -79,8 +79,8 @@ values.
   the way in.
 - The shell has no mark for a bad frame. Frames that were cut at 16 KiB are dropped.
 - Registers come in `axil_aclk` and cross to `axis_aclk`; the two need no fixed phase. The paths
-  between them carry Gray codes: bound them with `set_max_delay -datapath_only`, or leave the two
-  clocks related, as the shell has them.
+  between them carry Gray codes: `gradnic_250mhz.xdc` bounds them (`read_xdc -ref`), or leave the
+  two clocks related, as the shell has them.
 """
 
 MEMORY = """
