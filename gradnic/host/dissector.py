@@ -1,6 +1,14 @@
 """A Wireshark dissector of gradnic frames, from the tables of `gradnic.interface.formats`."""
 
-from gradnic.interface.formats import GRADNIC, GRADNIC_START, HEAD_BYTES, PARAMETERS, UDP_PORT, Op
+from gradnic.interface.formats import (
+    GRADNIC,
+    GRADNIC_START,
+    HEAD_BYTES,
+    PARAMETERS,
+    UDP_PORT,
+    VERSION,
+    Op,
+)
 
 SUBTYPES = {1: "PROBE", 2: "BITMAP", 3: "STOP", 4: "STALE", 5: "NOT_READY"}
 HEXADECIMAL = ("arg",)
@@ -15,8 +23,10 @@ local f = gradnic.fields
 BODY = """\
 f.payload = ProtoField.bytes("gradnic.payload", "payload")
 
-function gradnic.host.dissector(buffer, pinfo, tree)
-  if buffer:len() < {n_head} then return 0 end
+function gradnic.dissector(buffer, pinfo, tree)
+  -- ours by version, operation and set; whose job and sender it is, cards know
+  if buffer:len() < {n_head} or bit.rshift(buffer(0, 1):uint(), 6) ~= {version} then return 0 end
+  if not ops[bit.band(buffer(0, 1):uint(), 15)] then return 0 end
   pinfo.cols.protocol = "gradnic"
   local t = tree:add(gradnic, buffer(0, {n_head}))
 {adds}
@@ -102,6 +112,7 @@ def lua(version):
     body = BODY.format(
         n_head=HEAD_BYTES - GRADNIC_START,
         port=UDP_PORT,
+        version=VERSION,
         adds="\n".join(_add(field, 2) for field in GRADNIC),
         choices="\n".join(choices),
         **places,

@@ -20,20 +20,20 @@ class Refusal(IntEnum):
     BAD = 1  # came marked bad
     LENGTH = 2  # truncated, or a length field that disagrees
     CHECKSUM = 3  # IPv4 header or nonzero UDP checksum wrong
-    FORMAT = 4  # wrong VER, reserved OP, or SET != GEN[0]
-    OWNER = 5  # port, MAC, IPv4 address, JOB and SRC are not those of a child
+    FORMAT = 4  # reserved OP, or SET != GEN[0]
+    OWNER = 5  # of a child's IPv4 address, but not its MAC address and SRC, or from the network
     COLLISIONS = 6  # a slot of another job: the frame goes on, marked COLL
 
 
 _COUNTERS = (
-    ("foreign", "frames that are not ours: crossed as they came"),
+    ("foreign", "frames that are not ours, by port, VER, JOB or sender: crossed as they came"),
     ("oversize", "frames cut at 16384 bytes and marked bad"),
     ("overrun", "ours, dropped: no room at its port"),
     ("bad", "ours, dropped: marked bad"),
     ("length", "ours, dropped: truncated, or a length that disagrees"),
     ("checksum", "ours, dropped: IP or UDP checksum wrong"),
-    ("format", "ours, dropped: wrong VER, reserved OP, or SET is not GEN[0]"),
-    ("owner", "ours, dropped: not from a child of the job, or not at its port"),
+    ("format", "ours, dropped: reserved OP, or SET is not GEN[0]"),
+    ("owner", "ours, dropped: a child's IPv4 address, but not its MAC address, SRC and side"),
     ("collisions", "ours, a slot of another job: sent on with COLL"),
     ("config", "ours, dropped: parameters are not the job's or the slot's"),
     ("accepted", "contributions added"),

@@ -18,7 +18,11 @@ GRADNIC_START = 42  # first byte after the UDP header
 GRADNIC_BYTES = 22
 ETHERTYPE_IPV4 = 0x0800
 IP_PROTOCOL_UDP = 17
-UDP_PORT = 50861  # 0xC6AD, default of the UDP destination port register
+# Default of the UDP destination port registers, 0x7300. Within 29170 to 29998, which IANA's list
+# of ports (state of November 2024) has as unassigned for every transport, and below 32768, where
+# systems begin to draw their own ports (Linux from there on, RFC 6335 from 49152 on), and below
+# 30000, where Kubernetes begins to give ports to services.
+UDP_PORT = 29440
 VERSION = 1
 AGGREGATOR = 0xFF  # value of ``src``
 
@@ -215,7 +219,7 @@ UDP = Header(
     8,
     (
         Field("source_port", 34, 16, doc="path entropy"),
-        Field("destination_port", 36, 16, doc="50861 by default for gradnic"),
+        Field("destination_port", 36, 16, doc="29440 by default for gradnic"),
         Field("length", 38, 16, doc="bytes of UDP header and payload"),
         Field("checksum", 40, 16, doc="0 where none was computed"),
     ),

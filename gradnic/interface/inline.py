@@ -28,7 +28,7 @@ class Fate(IntEnum):
     BAD = 1  # came marked bad
     LENGTH = 2  # truncated, or a length field that disagrees
     CHECKSUM = 3  # IPv4 header or nonzero UDP checksum wrong
-    FORMAT = 4  # wrong VER, reserved OP, or SET != GEN[0]
+    FORMAT = 4  # reserved OP, or SET != GEN[0]
     KEPT = 5  # ours, but nothing to do: passes as it came
     LIMIT = 6  # out: count of floats above the limit or 0, or settings that the codec refuses
     SIZE = 7  # out, paper mode: would not become shorter

@@ -25,8 +25,8 @@ class Drop(IntEnum):
     BAD = 1  # came marked bad
     LENGTH = 2  # truncated, or a length field that disagrees
     CHECKSUM = 3  # IPv4 header or nonzero UDP checksum wrong
-    FORMAT = 4  # wrong VER, reserved OP, or SET != GEN[0]
-    OWNER = 5  # port, MAC, IPv4 address and SRC are not those of a neighbor
+    FORMAT = 4  # reserved OP, or SET != GEN[0]
+    OWNER = 5  # of a neighbor's IPv4 address, but not its MAC address, SRC and port
     CONFIG = 6  # not a packet of this tensor, or not from who sends it here
     NOT_READY = 7  # of a round that is not armed
     CODEC = 8  # malformed INCEPTIONN unit
@@ -58,13 +58,13 @@ _COUNTERS = (
     ("bad", "ours, dropped: marked bad"),
     ("length", "ours, dropped: truncated, or a length that disagrees"),
     ("checksum", "ours, dropped: IP or UDP checksum wrong"),
-    ("format", "ours, dropped: wrong VER, reserved OP, or SET is not GEN[0]"),
-    ("owner", "ours, dropped: not from a neighbor at its port"),
+    ("format", "ours, dropped: reserved OP, or SET is not GEN[0]"),
+    ("owner", "ours, dropped: a neighbor's IPv4 address, but not its MAC address, SRC and port"),
     ("config", "ours, dropped: no packet of this tensor, or not from who sends it here"),
     ("not_ready", "ours, not taken: of a round that is not armed"),
     ("unsound", "ours, dropped: coded unit malformed"),
     ("duplicate", "ours, dropped: here already, or given up"),
-    ("foreign", "frames that are not ours: passed to the host as they came"),
+    ("foreign", "frames that are not ours, by port, VER, JOB or sender: passed to the host"),
     ("oversize", "frames cut at 16384 bytes and marked bad"),
     ("overrun", "ours, dropped: no room at their port"),
     ("answered", "PROBEs answered by STOP or BITMAP"),

@@ -9,7 +9,7 @@ from gradnic.interface.aggregator import MAX_JOBS, MAX_PORTS, REGISTERS, Refusal
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
 from ..frame.arbiter import FrameArbiter
-from ..frame.intake import Intake
+from ..frame.intake import Intake, Speaker
 from ..frame.round_robin import RoundRobin
 from ..stream.beats import FrameBeat
 from .answer import AnswerFramer, AnswerPort, Sender
@@ -108,12 +108,12 @@ class Aggregator(wiring.Component):
         m.submodules.framer = framer = AnswerFramer(n, n_jobs)
         intakes, ports = [], []
         for k in range(n_ports):
-            sides = {}
+            sides, senders = {}, self._senders(m, write, k)
             for place, side in enumerate(("worker", "network")):
                 m.submodules[f"{side}{k}_intake"] = intake = sides[side] = Intake(n, n_jobs)
                 wiring.connect(m, wiring.flipped(getattr(self, f"{side}_rx{k}")), intake.i)
                 wiring.connect(m, intake.ours, merge.i[2 * k + place])
-                m.d.comb += intake.names.eq(sender.names)
+                m.d.comb += [intake.names.eq(sender.names), intake.senders.eq(senders)]
             intakes += sides.values()
             m.submodules[f"answer{k}"] = port = AnswerPort(n, n_ports, n_jobs, k)
             ports.append(port)
@@ -182,6 +182,18 @@ class Aggregator(wiring.Component):
         for k in range(self.n_jobs):
             asks = asked & (bank.clear.job == k)
             m.d.sync += waiting[k].eq(asks | (waiting[k] & ~taken[k]))
+
+    def _senders(self, m, write, port):
+        """Who may speak for each job at a port: its child there, as it was written last."""
+        one = data.ArrayLayout(Speaker, 1)
+        senders = Signal(data.ArrayLayout(one, self.n_jobs), name=f"senders{port}")
+        for k in range(self.n_jobs):
+            with m.If(write.enable & (write.port == port) & (write.job == k)):
+                m.d.sync += [
+                    senders[k][0].ip.eq(write.child.ip),
+                    senders[k][0].enabled.eq(write.child.enabled),
+                ]
+        return senders
 
     @staticmethod
     def _rises(m, level, name):

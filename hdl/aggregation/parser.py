@@ -12,9 +12,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.aggregator import Refusal
-from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, VERSION, Op
+from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.interface.inline import Fate
-from gradnic.interface.switchml import SWITCHML, TYPE, VALUES
+from gradnic.interface.switchml import SWITCHML, VALUES
 
 from ..frame.classes import FrameClass
 from ..frame.head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, registered
@@ -141,7 +141,6 @@ class ContributionParser(wiring.Component):
             mac=field(ETHERNET.source),
             ip=field(IPV4.source),
             speaks=(is_switchml | (~field(GRADNIC.ph) & (field(GRADNIC.src) < 32))) & ~port[0],
-            version=Mux(is_switchml, field(SWITCHML.type) == TYPE, field(GRADNIC.ver) == VERSION),
             known=is_switchml | Cat(op == int(known) for known in Op).any(),
             same_set=is_switchml | (field(GRADNIC.set) == field(GRADNIC.gen)[0]),
         )
@@ -155,7 +154,7 @@ class ContributionParser(wiring.Component):
             job=job,
             port=one.port,
             slot=one.entry.slot,
-            sound=one.version & one.known & one.same_set,
+            sound=one.known & one.same_set,
         )
         child = self._child(m, two)
         mine = Array(self.jobs)[two.job]

@@ -8,8 +8,16 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.aggregator import MAX_FRAME
-from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, GRADNIC, IP_PROTOCOL_UDP, IPV4, UDP
-from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML
+from gradnic.interface.formats import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    GRADNIC,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    VERSION,
+)
+from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE
 
 from ..stream.beats import FrameBeat
 from ..stream.block_fifo import BlockFIFO
@@ -21,6 +29,10 @@ HEAD = GRADNIC.job.stop  # bytes that tell whose frame it is
 QUEUE_BEATS = 16  # more than the beats that come in until a class is known
 
 
+Speaker = data.StructLayout({"ip": 32, "enabled": 1})
+"""Who may speak for a job at a port, by its IPv4 address."""
+
+
 def Names(n_jobs):
     """What tells our frames: the UDP port, and the numbers of the jobs that are enabled, native
     ones and those of SwitchML."""
@@ -29,8 +41,8 @@ def Names(n_jobs):
 
 
 def known_jobs(names, field):
-    """Which jobs' frames a head may be of, native ones and those of SwitchML: for each (flag, the
-    port is right; one bit a job, its number is); both must be.
+    """Which jobs' frames a head may be of, native ones and those of SwitchML: for each (flag, port
+    and version are right; one bit a job, its number is); both must be.
 
     names : Names. field : function from a `gradnic.interface.formats.Field` to its bits in the
     head.
@@ -41,35 +53,41 @@ def known_jobs(names, field):
             for job in names.jobs)
         for kind, number in enumerate((GRADNIC.job, SWITCHML.job))
     )  # fmt: skip
-    return (port == names.port, native), (port & PORT_MASK == PORT, switchml)
+    return (
+        ((port == names.port) & (field(GRADNIC.ver) == VERSION), native),
+        ((port & PORT_MASK == PORT) & (field(SWITCHML.type) == TYPE), switchml),
+    )
 
 
 class Intake(wiring.Component):
     """Sorts the frames of a port: foreign ones are cut through, ours are kept until they are whole.
 
     A frame is ours if it is Ethernet, IPv4 without options, no fragment, UDP to the given port, or
-    to one of SwitchML's, and its JOB is enabled there. The input waits only for foreign frames:
-    those of ours that find no room are lost, and counted. 1 beat per cycle; a foreign frame leaves
-    about 20 cycles after its 45th byte, or its last, came in.
+    to one of SwitchML's, its VER (SwitchML's type) is right, its JOB is enabled there, and it comes
+    from the IPv4 address of one who may speak for that job. The input waits only for foreign
+    frames: those of ours that find no room are lost, and counted. 1 beat per cycle; a foreign frame
+    leaves about 20 cycles after its 45th byte, or its last, came in.
 
     Parameters
     ----------
     n_bytes, n_jobs : int
         Bytes of a beat, 16, 32 or 64; places in the table of jobs.
+    n_senders : int
+        Who may speak for each job here, at most.
     meta_width : int
         Bits of side band, which foreign frames keep and ours lose.
 
     Members
     -------
     i, foreign : In, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
-    names : In(Names(n_jobs))
+    names, senders : In(Names(n_jobs)), In(ArrayLayout(ArrayLayout(Speaker, n_senders), n_jobs))
         Read once per frame.
     ours : Out(stream.Signature(FrameBeat(n_bytes)))
     crossed, oversize, overrun : Out(1)
         One cycle per frame: foreign; cut for its length; ours and lost.
     """
 
-    def __init__(self, n_bytes, n_jobs, *, meta_width=0):
+    def __init__(self, n_bytes, n_jobs, *, n_senders=1, meta_width=0):
         self.n_bytes, self.meta_width = n_bytes, meta_width
         self.n_beats = max(512, MAX_FRAME // n_bytes)
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
@@ -79,6 +97,7 @@ class Intake(wiring.Component):
             {
                 "i": In(frames),
                 "names": In(Names(n_jobs)),
+                "senders": In(data.ArrayLayout(data.ArrayLayout(Speaker, n_senders), n_jobs)),
                 "foreign": Out(frames),
                 "ours": Out(stream.Signature(self.ours_shape)),
                 "crossed": Out(1),
@@ -159,11 +178,20 @@ class Intake(wiring.Component):
         )
         passed = Signal(len(tests), reset_less=True)
         m.d.sync += passed.eq(tests)
+        speaks = Signal(len(self.names.jobs), reset_less=True)  # for which jobs the sender may
+        source = field(IPV4.source)
+        heard = [
+            Signal(len(some), name=f"heard{k}", reset_less=True)
+            for k, some in enumerate(self.senders)
+        ]
+        for some, flags in zip(self.senders, heard, strict=True):
+            m.d.sync += flags.eq(Cat(one.enabled & (one.ip == source) for one in some))
+        m.d.comb += speaks.eq(Cat(flags.any() for flags in heard))
         ours = []
         formats = zip(known_jobs(self.names, field), whole, strict=True)
         for k, ((port, jobs), ends) in enumerate(formats):
             listens = Signal(name=f"listens{k}", reset_less=True)
             knows = Signal(len(jobs), name=f"knows{k}", reset_less=True)
             m.d.sync += [listens.eq(port & ends), knows.eq(jobs)]
-            ours.append(listens & knows.any())
+            ours.append(listens & (knows & speaks).any())
         m.d.sync += classes.payload.eq(passed.all() & Cat(ours).any())

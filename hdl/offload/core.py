@@ -13,7 +13,7 @@ from gradnic.interface.offload import Drop
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.dma import LENGTH_WIDTH, ReadEngine, Region, WriteEngine
 from ..frame.arbiter import FrameArbiter
-from ..frame.intake import Intake, Names
+from ..frame.intake import Intake, Names, Speaker
 from ..frame.packet_fifo import PacketFIFO
 from ..frame.round_robin import RoundRobin
 from ..schedule.scheduler import Scheduler
@@ -29,6 +29,7 @@ from ..transport.pace import Echo, Pace, PaceRules
 from ..transport.receiver import Receiver
 from ..transport.records import (
     CHUNK_WIDTH,
+    N_NEIGHBORS,
     Allowance,
     CheckWrite,
     Given,
@@ -307,12 +308,23 @@ class OffloadCore(wiring.Component):
             locator.geometry.eq(round_.geometry),
         ]
         intakes = []
+        senders = Signal(data.ArrayLayout(Speaker, N_NEIGHBORS))
+        told = self.neighbor
+        for k in range(N_NEIGHBORS):
+            with m.If(told.enable & (told.index == k)):
+                m.d.sync += [
+                    senders[k].ip.eq(told.neighbor.ip),
+                    senders[k].enabled.eq(told.neighbor.valid),
+                ]
         for k in range(self.n_ports):
-            m.submodules[f"intake{k}"] = intake = Intake(n, 1, meta_width=self.rx_meta_width)
+            m.submodules[f"intake{k}"] = intake = Intake(
+                n, 1, n_senders=N_NEIGHBORS, meta_width=self.rx_meta_width
+            )
             wiring.connect(m, self._edge(m, "mac_rx", k), intake.i)
             wiring.connect(m, intake.foreign, self._edge(m, "host_rx", k))
             m.d.comb += [
                 intake.names.eq(names),
+                intake.senders[0].eq(senders),
                 self.crossed[k].eq(intake.crossed),
                 self.oversize[k].eq(intake.oversize),
                 self.overrun[k].eq(intake.overrun),

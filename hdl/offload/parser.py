@@ -8,7 +8,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.formats import ETHERNET, GRADNIC, IPV4, UDP, VERSION, Op
+from gradnic.interface.formats import ETHERNET, GRADNIC, IPV4, UDP, Op
 from gradnic.interface.inline import Fate
 from gradnic.interface.offload import Drop
 
@@ -112,7 +112,6 @@ class PacketParser(wiring.Component):
             mac=field(ETHERNET.source),
             ip=field(IPV4.source),
             tree=field(GRADNIC.tree) != 0,
-            version=field(GRADNIC.ver) == VERSION,
             known=Cat(op == int(known) for known in Op).any(),
             same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
             same_tensor=field(GRADNIC.tensor) == round_.tensor,
@@ -129,7 +128,7 @@ class PacketParser(wiring.Component):
             2,
             neighbor=index,
             found=one.known_node.any(),
-            sound=one.version & one.known & one.same_set,
+            sound=one.known & one.same_set,
             ready=round_.armed & one.same_tensor & one.same_gen,
             stale=one.last_tensor & one.older & round_.over,
         )

@@ -41,16 +41,16 @@ class AggregatorTop:
         found = {**self.aggregator.counters, **self._counted}
         return {name: found.get(name, 0) for name in COUNTERS}
 
-    def is_ours(self, frame):
+    def is_ours(self, frame, port):
         """Whether the frame, as far as a port lets it in, belongs to a job."""
-        return self.aggregator.job_of(frame[:MAX_FRAME]) is not None
+        return self.aggregator.job_of(frame[:MAX_FRAME], port) is not None
 
     def receive(self, frame, port, now, *, bad=False):
         """Take one frame; returns [(port, frame, bad mark)] that leave because of it."""
         if len(frame) > MAX_FRAME:
             self._counted["oversize"] += 1
             frame, bad = frame[:MAX_FRAME], True
-        if self.is_ours(frame):
+        if self.is_ours(frame, port):
             out = self.aggregator.receive(frame, port, now, bad=bad)
             return [(at, leaving, False) for at, leaving in self._noted(out)]
         self._counted["foreign"] += 1

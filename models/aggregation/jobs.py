@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gradnic.interface.formats import UDP_PORT
+from gradnic.interface.formats import IPV4, UDP_PORT
 from gradnic.interface.switchml import PORT, PORT_MASK
 
 W_CODES = (8, 12, 16)
@@ -102,6 +102,12 @@ class Job:
         """Accepted bytes of all children that close the tensor's slots under ``bounded``."""
         total = len(self.children) * self.total_bytes
         return total - (total * self.p_q16 >> 16)
+
+
+def is_heard(job, frame, port):
+    """Whether a frame comes from the IPv4 address of a child of `job` at a pair of ports."""
+    source = IPV4.source.get(frame)
+    return any(child.port == port and child.ip == source for child in job.children)
 
 
 @dataclass(frozen=True)

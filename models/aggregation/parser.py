@@ -12,13 +12,12 @@ from gradnic.interface.formats import (
     HEAD_BYTES,
     IPV4,
     UDP,
-    VERSION,
     Op,
 )
 
 from ..frame.address import Address
-from ..frame.ipv4 import checksums_hold, gradnic_frame, is_plain_udp
-from .jobs import W_CODES, Config, Job
+from ..frame.ipv4 import checksums_hold, gradnic_frame, is_native, is_plain_udp
+from .jobs import W_CODES, Config, Job, is_heard
 from .switchml import SwitchmlSwitch
 from .unit import STALE, SlotEngine, index_parameters
 
@@ -62,7 +61,7 @@ class Aggregator:
         Returns a list of (port, frame). A frame that is not ours crosses to the other side.
         """
         other = (port + self.config.n_ports) % (2 * self.config.n_ports)
-        job = self.job_of(frame)
+        job = self.job_of(frame, port)
         if job is None:
             return [(other, frame)]
         if job.kind == "switchml":
@@ -86,13 +85,18 @@ class Aggregator:
         """Close every open slot whose deadline has passed, lowest (slot, set) first."""
         return self._frames(self.engine.tick(now))
 
-    def job_of(self, frame):
-        """The job whose frame this is, or None for foreign traffic."""
+    def job_of(self, frame, port):
+        """The job whose frame this is, or None for foreign traffic.
+
+        Ours is what has the port, VER, and a JOB with a child at this pair of ports whose IPv4
+        address the frame comes from.
+        """
         if not is_plain_udp(frame) or UDP.destination_port.get(frame) != self.config.udp_port:
-            return self.switch.job_of(frame)
-        if len(frame) < GRADNIC.job.stop:
+            return self.switch.job_of(frame, port)
+        if not is_native(frame):
             return None
-        return self.jobs.get(GRADNIC.job.get(frame))
+        job = self.jobs.get(GRADNIC.job.get(frame))
+        return job if job and is_heard(job, frame, port % self.config.n_ports) else None
 
     def _refusal(self, frame, job, port, bad):
         """Why a frame of ours is dropped before any slot is read, or None."""
@@ -105,7 +109,7 @@ class Aggregator:
         if not checksums_hold(frame, 14 + total):
             return "checksum"
         header = GRADNIC.parse(frame)
-        if header["ver"] != VERSION or header["op"] not in set(Op):
+        if header["op"] not in set(Op):
             return "format"
         if header["set"] != header["gen"] & 1:
             return "format"

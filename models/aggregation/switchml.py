@@ -17,6 +17,7 @@ from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP,
 from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 
 from ..frame.ipv4 import checksums_hold, ip_checksum, is_plain_udp
+from .jobs import is_heard
 
 TTL = 64
 
@@ -99,7 +100,7 @@ class SwitchmlSwitch:
 
         A frame that is not ours crosses to the other side. `now` is not used: no timer closes.
         """
-        job = self.job_of(frame)
+        job = self.job_of(frame, port)
         if job is None:
             return [((port + self.n_ports) % (2 * self.n_ports), frame)]
         reason = self._refusal(frame, job, port, bad)
@@ -113,13 +114,14 @@ class SwitchmlSwitch:
         """Nothing is closed by time."""
         return []
 
-    def job_of(self, frame):
-        """The job whose frame this is, or None for foreign traffic."""
+    def job_of(self, frame, port):
+        """The job whose frame this is, or None for foreign traffic; type and sender must fit."""
         if not is_plain_udp(frame) or UDP.destination_port.get(frame) & PORT_MASK != PORT:
             return None
-        if len(frame) < SWITCHML.job.stop:
+        if len(frame) < SWITCHML.job.stop or SWITCHML.type.get(frame) != TYPE:
             return None
-        return self.jobs.get(SWITCHML.job.get(frame))
+        job = self.jobs.get(SWITCHML.job.get(frame))
+        return job if job and is_heard(job, frame, port % self.n_ports) else None
 
     def _refusal(self, frame, job, port, bad):
         """Why a frame of ours is dropped before any slot is read, or None."""
@@ -131,8 +133,6 @@ class SwitchmlSwitch:
         if not checksums_hold(frame, 14 + total):
             return "checksum"
         header = SWITCHML.parse(frame)
-        if header["type"] != TYPE:
-            return "format"
         speaker = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
         if speaker not in [(c.port, c.mac, c.ip) for c in job.children]:
             return "owner"

@@ -37,6 +37,11 @@ def is_plain_udp(frame):
     return not ip["more_fragments"] and not ip["fragment_offset"]
 
 
+def is_native(frame):
+    """Whether a frame to our port may be gradnic's: it has a JOB byte, and VER is ours."""
+    return len(frame) >= GRADNIC.job.stop and GRADNIC.ver.get(frame) == VERSION
+
+
 def checksums_hold(frame, ip_end):
     """Whether the IP checksum is right, and the UDP checksum too unless it is 0 (RFC 768)."""
     if ones_complement_sum(frame[IPV4.start : IPV4.stop]) != 0xFFFF:

@@ -4,17 +4,17 @@ Ethernet frames without preamble and FCS. What happens to each is the table "Wha
 frame" (docs/spec/wire.md); how marked frames look is docs/spec/codec.md.
 
 A frame is *ours* if it is Ethernet, IPv4 without options, not a fragment, UDP, at least 42 bytes,
-and either goes to the native port with an enabled JOB (byte 44 present), or carries a mark inside
-the port range while paper mode is on. Everything else is foreign and passes.
+and either goes to the native port with our VER and an enabled JOB (byte 44 present), or carries a
+mark inside the port range while paper mode is on. Everything else is foreign and passes.
 """
 
 import numpy as np
 
 from gradnic.interface import inline
-from gradnic.interface.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, VERSION, Op
+from gradnic.interface.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.interface.inline import Fate, InlineSettings
 
-from ..frame.ipv4 import checksums_hold, ip_checksum, is_plain_udp
+from ..frame.ipv4 import checksums_hold, ip_checksum, is_native, is_plain_udp
 from ..inceptionn import compress, decompress
 
 _IP, _UDP = IPV4.start, UDP.start
@@ -94,7 +94,7 @@ class InlineCard:
             return None, None
         tos, port = IPV4.tos.get(frame), UDP.destination_port.get(frame)
         if port == s.native_port:
-            ours = len(frame) >= GRADNIC.job.stop and GRADNIC.job.get(frame) in s.jobs
+            ours = is_native(frame) and GRADNIC.job.get(frame) in s.jobs
             return ("native" if ours else None), None
         if s.paper and s.port_low <= port <= s.port_high:
             for mark in marks:
@@ -114,7 +114,7 @@ class InlineCard:
             return Fate.CHECKSUM
         if kind == "native":
             head = GRADNIC.parse(frame)
-            if head["ver"] != VERSION or head["op"] not in _KNOWN_OPS:
+            if head["op"] not in _KNOWN_OPS:
                 return Fate.FORMAT
             if head["set"] != head["gen"] & 1:
                 return Fate.FORMAT

@@ -20,12 +20,11 @@ from gradnic.interface.formats import (
     IPV4,
     UDP,
     UDP_PORT,
-    VERSION,
     Op,
 )
 from gradnic.interface.offload import Subtype
 
-from ..frame.ipv4 import checksums_hold, gradnic_frame, is_plain_udp
+from ..frame.ipv4 import checksums_hold, gradnic_frame, is_native, is_plain_udp
 from ..transport.reception import wanted_packets
 from ..transport.sender import DATA, Pace, Spray
 from ..transport.tagger import CONTROL, PULL, PUSH, Packet, Rules, Tagger
@@ -232,7 +231,9 @@ class Card:
     def _is_ours(self, frame):
         if not is_plain_udp(frame) or UDP.destination_port.get(frame) != self.settings.udp_port:
             return False
-        return len(frame) >= GRADNIC.job.stop and GRADNIC.job.get(frame) == self.settings.job
+        if not is_native(frame) or GRADNIC.job.get(frame) != self.settings.job:
+            return False
+        return IPV4.source.get(frame) in {ip for _, _, ip in self.speakers}
 
     def _refusal(self, frame, port, bad):
         """(why a frame of ours is dropped before anything is read, None) or (None, its sender)."""
@@ -244,7 +245,7 @@ class Card:
         if not checksums_hold(frame, 14 + total):
             return "checksum", None
         header = GRADNIC.parse(frame)
-        if header["ver"] != VERSION or header["op"] not in set(Op):
+        if header["op"] not in set(Op):
             return "format", None
         if header["set"] != header["gen"] & 1:
             return "format", None

@@ -196,7 +196,7 @@ class AggregatorBench:
         for port, given in frames.items():
             waiting[port] = deque()
             for frame, bad in given:
-                if self.golden.is_ours(frame):
+                if self.golden.is_ours(frame, port):
                     waiting[port].append((frame, bad))
                 else:
                     foreign += self.golden.receive(frame, port, now, bad=bad)
@@ -226,14 +226,14 @@ class AggregatorBench:
             for port, name in enumerate(self.outputs):
                 self._compare(
                     f"{name}, {kind}",
-                    [x[1:] for x in got if x[0] == port and self._kind(x[1]) == kind],
+                    [x[1:] for x in got if x[0] == port and self._kind(x[1], port) == kind],
                     [x[1:] for x in wanted if x[0] == port],
                 )
 
-    def _kind(self, frame):
+    def _kind(self, frame, port):
         """Answers go to the native port, or are frames of a job; else the frame is foreign."""
         answer = frame[6:12] == self.config.mac.to_bytes(6, "big")
-        return "ours" if answer or self.golden.is_ours(frame) else "foreign"
+        return "ours" if answer or self.golden.is_ours(frame, port) else "foreign"
 
     @staticmethod
     def _compare(where, got, wanted):

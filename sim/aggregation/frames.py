@@ -8,7 +8,7 @@ from gradnic.models.frame.address import Address
 from gradnic.models.frame.ipv4 import ones_complement_sum
 from gradnic.models.thc.worker import pack
 
-from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
+from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, UDP_PORT, Op
 from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 
 from ..frame import frames as makers
@@ -181,11 +181,17 @@ def foreign(config, rng):
     """{name: frame} of traffic that is not any job's, whatever it looks like."""
     own = sound(config, rng, job=config.jobs[0])
     others = {
-        "other port": own[:36] + b"\xc6\xac" + own[38:],
+        "other port": own[:36] + (UDP_PORT - 1).to_bytes(2, "big") + own[38:],
         "other job": own[:44] + b"\x06" + own[45:],
         "cut before the job": own[:44],
     }
-    return makers.foreign_frames(rng) | others
+    # A server's answers whose bytes fit: by version, or type, and job they are ours.
+    for job in config.jobs:
+        answer = bytearray(sound(config, rng, job=job))
+        IPV4.source.put(answer, 0x08080808)
+        others[f"answer with job {job.job}"] = makers.refreshed(answer)
+    others |= makers.replies(rng, PORT | int(rng.integers(16)))
+    return makers.foreign_frames(rng) | {f"{name}, ours": f for name, f in others.items()}
 
 
 def traffic(config, rng, n, *, share_bad=0.3, share_foreign=0.2):
@@ -196,7 +202,7 @@ def traffic(config, rng, n, *, share_bad=0.3, share_foreign=0.2):
         while len(frames) < n:
             dice = rng.random()
             if dice < share_foreign:
-                frames += list(foreign(config, rng).values())[: int(rng.integers(1, 30))]
+                frames += list(foreign(config, rng).values())[int(rng.integers(0, 25)) :]
                 continue
             job = config.jobs[int(rng.integers(len(config.jobs)))]
             here = [i for i, child in enumerate(job.children) if child.port == port]

@@ -141,6 +141,23 @@ def foreign_frames(rng):
         "length field": with_bytes(rng.bytes(60), 12, b"\x00\x2e"),
         "noise": with_bytes(rng.bytes(int(rng.integers(60, 300))), 12, b"\x12\x34"),
         "no header": rng.bytes(int(rng.integers(1, 14))),
+        "wrong version": native_frame(gradient(rng, 40), ver=int(rng.choice([0, 2, 3]))),
+    } | replies(rng)
+
+
+def replies(rng, port=UDP_PORT):
+    """{name: frame}: what servers answer to a host's socket that happens to have our port.
+
+    Their first bytes are no VER of ours: STUN's type and an NTP client's version begin with 0, and
+    so does the number of this DNS query.
+    """
+    stun = b"\x01\x01\x00\x0c\x21\x12\xa4\x42" + rng.bytes(24)
+    dns = bytes([int(rng.integers(64)), int(rng.integers(256))]) + b"\x81\x80\0\1\0\1\0\0\0\0"
+    ntp = b"\x24\x02\x05\xe8" + rng.bytes(44)
+    return {
+        "stun": udp_frame(stun, port=port, identification=3478),
+        "dns": udp_frame(dns + rng.bytes(40), port=port, identification=53),
+        "ntp": udp_frame(ntp, port=port, identification=123),
     }
 
 

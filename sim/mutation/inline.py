@@ -312,7 +312,7 @@ def _refused(model):
         faults = {
             "no floats": native([], op=op, p0=117, p1=0),
             "too many": native(np.ones(41), op=op, p0=117, p1=0),
-            "version": native(ones, op=op, ver=2),
+            "reserved": native(ones, op=op | 8),
             "set": native(ones, op=op, set=1),
             "checksum": makers.flipped(frame, IPV4.checksum.byte),
             "length": makers.with_bytes(frame, UDP.length.byte, b"\x00\x43"),

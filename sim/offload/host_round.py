@@ -15,8 +15,8 @@ N_CHUNKS, CHUNK, PACKET = 4, 80, 32  # elements
 N_ELEMS = 300
 GRADIENT, RESULT, LANDING = 0x1000, 0x4000, 0x2000
 MEMORY_BYTES = 2**16
-OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=50861)
-OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=50861)
+OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=29440)
+OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=29440)
 TENSOR, GEN = 3, 9
 _HEAD = {"job": 5, "src": 2, "gen": GEN, "set": 1, "tensor": TENSOR, "imp": 1}
 

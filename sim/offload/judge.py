@@ -100,12 +100,13 @@ def judge(frames, lengths, marked, setting):
     ours &= (IPV4.protocol.get(flat) == IP_PROTOCOL_UDP) & (IPV4.more_fragments.get(flat) == 0)
     ours &= (IPV4.fragment_offset.get(flat) == 0) & (h["job"] == setting.job)
     ours &= UDP.destination_port.get(flat) == setting.own.udp_port
+    ours &= (h["ver"] == VERSION) & np.isin(IPV4.source.get(flat), [x.ip for x in setting.others])
     decide(~ours, FOREIGN)
     decide((size > MAX_FRAME) | marked.reshape(-1), Drop.BAD)
     udp, total = UDP.length.get(flat), IPV4.total_length.get(flat)
     decide((udp + 20 != total) | (size < 14 + total) | (udp < HEAD_BYTES - UDP.start), Drop.LENGTH)
     decide(~_checksums_hold(whole, udp), Drop.CHECKSUM)
-    formed = (h["ver"] == VERSION) & np.isin(h["op"], [int(op) for op in Op])
+    formed = np.isin(h["op"], [int(op) for op in Op])
     decide(~formed | (h["set"] != h["gen"] & 1), Drop.FORMAT)
     neighbor = np.full(len(flat), -1)
     for k, other in enumerate(setting.others):

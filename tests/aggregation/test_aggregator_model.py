@@ -106,7 +106,6 @@ def test_newer_generation_claims_across_the_wrap():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"ver": 2}, "format"),
         ({"op": 9}, "format"),
         ({"gen": 1}, "format"),
         ({"ph": 1}, "owner"),
@@ -139,11 +138,34 @@ def test_damaged_frames_are_dropped():
     assert unit.counters == Counter(bad=1, length=2, checksum=1)
 
 
-def test_wrong_port_is_not_the_owner():
+def test_who_may_speak():
+    """A child's address at its port but from the network, or with another MAC: dropped."""
     c = config()
     unit = Aggregator(c)
-    assert unit.receive(up(c, 0), 1, 0) == []
-    assert unit.counters["owner"] == 1
+    assert unit.receive(up(c, 0), 3, 0) == []
+    assert unit.receive(patched(up(c, 0), 6, b"\x04"), 0, 0) == []
+    assert unit.counters == {"owner": 2}
+    assert unit.engine.slots == {}
+
+
+def test_what_only_looks_like_ours_crosses():
+    """Another version; no child's address, or not at its port: whatever else fits."""
+    c = config()
+    unit = Aggregator(c)
+    own = up(c, 0)
+    for frame, port in (
+        (patched(own, 42, bytes([own[42] ^ 0x80])), 0),
+        (patched(own, 29, b"\x99"), 0),
+        (own, 1),
+        (own, 4),
+    ):
+        assert unit.receive(frame, port, 0) == [((port + 3) % 6, frame)]
+    assert not unit.counters
+    assert unit.engine.slots == {}
+
+
+def patched(frame, at, octets):
+    return frame[:at] + octets + frame[at + len(octets) :]
 
 
 def test_foreign_traffic_and_unknown_jobs_cross():

@@ -116,12 +116,12 @@ def test_the_gate_refuses_what_the_model_refuses(gate, duty):
         (frame, bad, port)
         for port, frames in given.items()
         for frame, bad in frames
-        if top.is_ours(frame) and len(frame) <= 16384
+        if top.is_ours(frame, port) and len(frame) <= 16384
     ]
     frames = [frames[k] for k in rng.permutation(len(frames))]
     heads, payloads, collided, refused = [], [], [], dict.fromkeys(Refusal, 0)
     for frame, bad, port in frames:
-        job = golden.job_of(frame)
+        job = golden.job_of(frame, port)
         reason = golden._refusal(frame, job, port, bad)
         head = GRADNIC.parse(frame[:HEAD_BYTES].ljust(64))
         if not reason and not job.owns(head["slot"]):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gradnic.models.inceptionn import compress, decompress, image
 from gradnic.models.inline.card import InlineCard
+from gradnic.sim.frame import frames as makers
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
@@ -28,7 +29,7 @@ def marked(payload, *, tos=0x28, dport=9000, **ip):
     return ETHER / IP(tos=tos, **ip) / UDP(sport=1234, dport=dport) / Raw(payload)
 
 
-def native(floats, *, chksum=0, dport=50861, elems=None, **fields):
+def native(floats, *, chksum=0, dport=29440, elems=None, **fields):
     head = {"ver": 1, "job": 5, "src": 3, "gen": 0x1234, "seq": 99, "elems": len(floats)}
     if elems is not None:
         head["elems"] = elems
@@ -136,7 +137,9 @@ FOREIGN = {
     "port below": bytes(marked(bytes(64), dport=8999)),
     "port above": bytes(marked(bytes(64), dport=10000)),
     "unknown job": bytes(native(gradient(16), job=6)),
-    "marked, native port, unknown job": bytes(marked(bytes(64), dport=50861)),
+    "marked, native port, unknown job": bytes(marked(bytes(64), dport=29440)),
+    "another version": bytes(native(gradient(16), ver=2)),
+    **makers.replies(np.random.default_rng(3)),
     "no udp header": bytes(marked(bytes(64)))[:41],
     "one byte": b"\x55",
 }
@@ -186,7 +189,6 @@ FAULTS = {
     "udp checksum": (lambda f: f[:40] + b"\x12\x34" + f[42:], "checksum"),
 }
 NATIVE_FAULTS = {
-    "version": (lambda f: broken(f, 42, 0x80), "format"),
     "reserved op": (lambda f: broken(f, 42, 0x08), "format"),
     "set": (lambda f: broken(f, 43, 0x10), "format"),
 }

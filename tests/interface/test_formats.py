@@ -32,7 +32,7 @@ def scapy_frame(rng):
         Ether(dst=names[0], src=names[1], type=0x0800)
         / IP(tos=tos, len=words[0], id=words[1], flags=flags, frag=fragment, ttl=ttl, proto=17,
              chksum=words[2], src=addresses[0], dst=addresses[1])
-        / UDP(sport=words[3], dport=50861, len=words[4], chksum=words[0])
+        / UDP(sport=words[3], dport=29440, len=words[4], chksum=words[0])
     )  # fmt: skip
     ip_numbers = [int.from_bytes(map(int, a.split(".")), "big") for a in addresses]
     return frame, [

@@ -34,8 +34,8 @@ from gradnic.interface.schedule_table import REDUCE, ROW, Layout
 CARD = params.Offload(n_bytes=16, n_rows=16, n_chunks=4, n_packets=64, n_nodes=4)
 N = 300  # elements
 GRADIENT, RESULT = 0x1000, 0x4000
-OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=50861)
-OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=50861)
+OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=29440)
+OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=29440)
 
 
 class Recorder:

@@ -15,6 +15,7 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.thc import worker as thc
 from gradnic.models.transport.sender import LINE
+from gradnic.sim.frame import frames as makers
 
 from gradnic.interface.formats import GRADNIC, IPV4, UDP, Op
 
@@ -175,7 +176,6 @@ def changed(frame, **fields):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"ver": 2}, "format"),
         ({"op": 9}, "format"),
         ({"set": 1}, "format"),
         ({"src": 2}, "owner"),
@@ -215,7 +215,11 @@ def test_damaged_and_foreign_frames():
     assert {k: v for k, v in card.counters.items() if v} == {
         "bad": 1, "length": 1, "checksum": 1, "owner": 1,
     }  # fmt: skip
+    stranger = bytearray(frame)  # a server's answer to a host's socket, whose bytes fit
+    IPV4.source.put(stranger, 0x08080808)
     foreign = [b"\xff" * 60, changed(frame, job=8), frame[:36] + b"\0\1" + frame[38:]]
+    foreign += [changed(frame, ver=2), makers.refreshed(stranger)]
+    foreign += makers.replies(np.random.default_rng(1)).values()
     for other in foreign:
         assert card.receive(other, 0, 0) == []
     assert card.to_host == [(0, other) for other in foreign]

@@ -13,7 +13,7 @@ from gradnic.interface.formats import Op
 from gradnic.interface.offload import Subtype
 
 GRID = [(1, 1), (0.5, 1), (1, 0.3), (0.6, 0.6)]
-OWN = {"mac": 0x020000000011, "ip": 0x0A0000FE, "node": 17, "udp_port": 50861}
+OWN = {"mac": 0x020000000011, "ip": 0x0A0000FE, "node": 17, "udp_port": 29440}
 ROUND = {"armed": 1, "job": 5}
 NEIGHBORS = {
     0: {"valid": 1, "node": 3, "port": 1, "mac": 0x0200FFFFFF03, "ip": 0xFFFFFFFF},

@@ -46,7 +46,7 @@ def insert_gradnic(soc, core, bus, host):
 - `mac_tx` has no gap within a frame. The MAC cannot spoil a frame, so those marked bad are dropped.
 - `error` on any byte marks a frame from the MAC bad. A bad frame of ours is dropped and counted;
   a foreign one reaches the host with `error` on its last beat.
-- LiteEth's own UDP stack sends a fixed ToS of 0 and cannot mark: use the native port (50861), or
+- LiteEth's own UDP stack sends a fixed ToS of 0 and cannot mark: use the native port (29440), or
   let a processor send.
 """
 
