@@ -292,15 +292,49 @@ class OffloadDriver(Driver):
     ----------
     read, write, base, clock, sleep :
         See `Driver`.
-    n_ports, n_ranks, n_bytes : int
-        That the card was built with.
+    n_ports, n_ranks, n_bytes : int or None
+        That the card was built with; None, the default: the card is asked when they are needed.
     """
 
-    def __init__(self, read, write, *, n_ports=1, n_ranks=4, n_bytes=32, **options):
+    def __init__(self, read, write, *, n_ports=None, n_ranks=None, n_bytes=None, **options):
         super().__init__(offload.REGISTERS, read, write, **options)
-        self.n_ranks, self.n_bytes = n_ranks, n_bytes
-        self._port_bits = max(1, (n_ports - 1).bit_length())
+        told = {"ports": n_ports, "ranks": n_ranks, "bytes": n_bytes}
+        self._told = {name: value for name, value in told.items() if value is not None}
         self._toggle = 0
+
+    @cached_property
+    def _build(self):
+        """Fields of ``build``; ValueError if the card does not tell."""
+        build = self.get("build")
+        if not all(build.values()):
+            raise ValueError(f"build must tell what the card was built with, not {build}")
+        return build
+
+    def _of_build(self, name):
+        return self._told[name] if name in self._told else self._build[name]
+
+    @property
+    def n_bytes(self):
+        """Bytes of a beat: regions begin at multiples of it."""
+        return self._of_build("bytes")
+
+    @property
+    def n_ports(self):
+        """Ethernet ports of the card."""
+        return self._of_build("ports")
+
+    @property
+    def n_ranks(self):
+        """Contributions of a chunk, at most."""
+        return self._of_build("ranks")
+
+    @cached_property
+    def layout(self):
+        """The `gradnic.interface.schedule_table.Layout` that packs rows for this card."""
+        from gradnic.interface.schedule_table import Layout  # numpy, which the rest does without
+
+        n_nodes, chunks = self._build["nodes"], self.get("capacity")["chunks"]
+        return Layout.for_nodes(n_nodes, ports=4, chunks=-(-chunks // n_nodes))
 
     @cached_property
     def memory(self):
@@ -333,7 +367,7 @@ class OffloadDriver(Driver):
         self.set("table_write", address=address, table=table, toggle=self._toggle)
 
     def load_rows(self, image, row_bytes):
-        """The schedule table of this node, from `gradnic.interface.schedule_table.Layout.pack`."""
+        """The schedule table of this node: `image` is what ``layout.pack(rows)`` gives."""
         for at in range(0, len(image), row_bytes):
             word = int.from_bytes(image[at : at + row_bytes], "little")
             self.write_table(offload.Table.ROWS, at // row_bytes, word)
@@ -341,7 +375,7 @@ class OffloadDriver(Driver):
     def add_neighbor(self, index, *, node, port, mac, ip):
         """A node that packets are exchanged with, under a number below 16."""
         check_range("index", index, 0, 15)
-        port_bits = self._port_bits
+        port_bits = max(1, (self.n_ports - 1).bit_length())
         entry = _entry(valid=(1, 1), node=(node, 8), port=(port, port_bits), mac=(mac, 48),
                        ip=(ip, 32))  # fmt: skip
         self.write_table(offload.Table.NEIGHBORS, index, entry)

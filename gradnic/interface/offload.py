@@ -226,6 +226,16 @@ REGISTERS = RegisterMap(
         _register("pace_low", 0x0A8, "round trip", ("value", 32, "below which the rate grows")),
         _register("pace_high", 0x0AC, "round trip", ("value", 32, "above which the rate falls")),
         *_words("table_data", 0x0B0, TABLE_WORDS, "an entry, low bits first"),
+        _register(
+            "build", 0x0F8, "what the card was built with",
+            ("bytes", 8, "of a beat: regions begin at multiples of it"),
+            ("ports", 4, "Ethernet ports"), ("ranks", 4, "contributions of a chunk"),
+            ("nodes", 8, "that rows of the table have room for"), access="ro",
+        ),
+        _register(
+            "capacity", 0x0FC, "what the card was built for",
+            ("rows", 15, "of the table"), ("chunks", 14, "of a tensor"), access="ro",
+        ),
         *(
             Register(name, 0x100 + 4 * k, "counter", doc, step_width=4)
             for k, (name, doc) in enumerate(_COUNTERS)

@@ -31,6 +31,8 @@ class OffloadCard(wiring.Component):
     Parameters
     ----------
     n_bytes, n_ports, layout, others : as of `OffloadCore`
+    n_nodes : int
+        What ``build`` says of the layout: that of `card` for so many nodes.
 
     Members
     -------
@@ -41,7 +43,8 @@ class OffloadCard(wiring.Component):
     interrupt : Out(1)
     """
 
-    def __init__(self, n_bytes, n_ports, layout, **sizes):
+    def __init__(self, n_bytes, n_ports, layout, *, n_nodes, **sizes):
+        self.n_nodes = n_nodes
         self.core = OffloadCore(n_bytes, n_ports, layout, **sizes)
         self.layout = layout
         self.numbers = list(map(str, range(n_ports)))
@@ -256,6 +259,14 @@ class OffloadCard(wiring.Component):
             m.d.sync += peers[address[: ceil_log2(len(peers))]].eq(word)
 
     def _count(self, m, core, bank):
+        m.d.comb += [
+            bank.build.bytes.eq(core.n_bytes),
+            bank.build.ports.eq(core.n_ports),
+            bank.build.ranks.eq(core.n_ranks),
+            bank.build.nodes.eq(self.n_nodes),
+            bank.capacity.rows.eq(core.scheduler.depth),
+            bank.capacity.chunks.eq(core.scheduler.n_chunks),
+        ]
         drops = {drop.name.lower(): core.dropped[drop] for drop in Drop}
         drops["unsound"], drops["accepted"] = drops.pop("codec"), drops.pop("none")
 
@@ -280,7 +291,5 @@ def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, **sizes):
     """The card for tables of up to `n_nodes` nodes; parameters as of
     `gradnic.interface.params.Offload`, and ``rx_meta_width`` as of `OffloadCore`."""
     layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
-    return OffloadCard(
-        n_bytes, n_ports, layout, depth=n_rows, n_chunks=n_chunks,
-        port_bytes=port_bytes or None, **sizes,
-    )  # fmt: skip
+    sizes |= {"depth": n_rows, "n_chunks": n_chunks, "n_nodes": n_nodes}
+    return OffloadCard(n_bytes, n_ports, layout, port_bytes=port_bytes or None, **sizes)

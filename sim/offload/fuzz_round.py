@@ -77,7 +77,7 @@ def _script(setting, parts):
     Returns beats of `Step`, and how many words it reads before the counters.
     """
     bus, own = _Recorder(), setting.own
-    driver = OffloadDriver(bus.read, bus.write, n_ranks=N_RANKS, n_bytes=N_BYTES)
+    driver = OffloadDriver(bus.read, bus.write, n_ports=1, n_ranks=N_RANKS, n_bytes=N_BYTES)
     driver.identify(mac=own.mac, ip=own.ip, node=own.node, job=setting.job, udp_port=own.udp_port)
     for k, other in enumerate(setting.others):
         driver.add_neighbor(k, node=other.node, port=0, mac=other.mac, ip=other.ip)

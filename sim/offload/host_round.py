@@ -8,7 +8,7 @@ from gradnic.models.frame.ipv4 import gradnic_frame
 from gradnic.interface import params
 from gradnic.interface.formats import Op
 from gradnic.interface.offload import Subtype
-from gradnic.interface.schedule_table import REDUCE, ROW, Layout
+from gradnic.interface.schedule_table import REDUCE, ROW
 
 CARD = params.Offload(n_bytes=16, n_rows=16, n_chunks=4, n_packets=64, n_nodes=4)
 N_CHUNKS, CHUNK, PACKET = 4, 80, 32  # elements
@@ -52,7 +52,7 @@ class Round:
         rows = np.zeros(N_CHUNKS, ROW)
         rows["op"], rows["sends"], rows["wait"] = REDUCE, -1, 1
         rows["first"] = rows["flow"] = rows["step"] = range(N_CHUNKS)
-        layout = Layout.for_nodes(CARD.n_nodes, ports=4)
+        layout = driver.layout
         driver.identify(mac=OWN.mac, ip=OWN.ip, node=1, job=5)
         driver.add_neighbor(0, node=2, port=0, mac=OTHER.mac, ip=OTHER.ip)
         driver.load_rows(layout.pack(rows), layout.row_bytes)

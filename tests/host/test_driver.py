@@ -5,6 +5,7 @@ import pytest
 from gradnic.host.driver import CardGone, Driver, InlineDriver, MemoryDriver, OffloadDriver
 from gradnic.interface import aggregator, card_memory, inline, offload, tap
 from gradnic.interface.register_map import BitField, Register, RegisterMap
+from gradnic.interface.schedule_table import Layout
 
 MAP = RegisterMap(
     "demo",
@@ -361,3 +362,22 @@ def test_all_ones_may_be_a_count(words):
     at = card_memory.REGISTERS.window("words").offset - 0x1000
     words.words[at] = 0xFFFFFFFF
     assert memory.load("gradient", 0, 4) == b"\xff" * 4
+
+
+def test_the_offload_card_tells_its_build(words):
+    """Region sizes and the packing of rows follow from it; a card that tells nothing is refused."""
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    build, capacity = (offload.REGISTERS[name] for name in ("build", "capacity"))
+    with pytest.raises(ValueError, match="build must tell what the card was built with, not"):
+        card.register("gradient", 0, 1024)
+    told = {"bytes": 64, "ports": 2, "ranks": 3, "nodes": 16}
+    words.words[build.offset] = sum(told[f.name] << f.lsb for f in build.fields)
+    rows, chunks = (f.lsb for f in capacity.fields)
+    words.words[capacity.offset] = 512 << rows | 32 << chunks
+    assert (card.n_bytes, card.n_ports, card.n_ranks) == (64, 2, 3)
+    assert card.layout == Layout.for_nodes(16, ports=4, chunks=2)
+    card.register("landing", 0x40, 1024)
+    assert words.words[offload.REGISTERS["area"].offset] == 1024 * 4 // 64
+    assert words.words[offload.REGISTERS["landing_beats"].offset] == 3 * 1024 * 4 // 64
+    with pytest.raises(ValueError, match="address must be a multiple of 64, not 0x20"):
+        card.register("gradient", 0x20, 1024)

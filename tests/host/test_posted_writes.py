@@ -106,7 +106,7 @@ class Posting:
 def table(op, **columns):
     """Writes that load a table of one row and set up a round of one empty chunk."""
     writes = []
-    driver = OffloadDriver(lambda at: 0, lambda at, word: writes.append((at, word)), n_ranks=3)
+    driver = OffloadDriver(lambda at: 0, lambda at, word: writes.append((at, word)))
     row = np.zeros(1, ROW)
     row["op"], row["sends"] = op, -1
     for name, value in columns.items():

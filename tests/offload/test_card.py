@@ -119,7 +119,8 @@ def table():
 @cocotb.test()
 async def a_round_over_registers(dut):
     bench, recorder = Bench(dut), Recorder()
-    driver = OffloadDriver(recorder.read, recorder.write, n_bytes=CARD.n_bytes)
+    sizes = {"n_ports": CARD.n_ports, "n_ranks": CARD.n_ranks, "n_bytes": CARD.n_bytes}
+    driver = OffloadDriver(recorder.read, recorder.write, **sizes)
     dut.rst.value = 1
     await ClockCycles(dut.clk, 4)
     dut.rst.value = 0

@@ -15,6 +15,7 @@ from cocotb.simtime import get_sim_time
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiBus, AxiRam
+from gradnic.hdl.shells.corundum.note import note
 from gradnic.hdl.shells.corundum.offload_cards import OffloadCards
 from gradnic.hdl.shells.corundum.wrapper import Corundum
 from gradnic.sim.engine import runner
@@ -56,7 +57,7 @@ async def a_round_in_the_block(dut):
         for side in (memories[k].write_if, memories[k].read_if):
             side.log.setLevel(logging.WARNING)
     access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
-    driver = OffloadDriver(*access, n_bytes=CARD.n_bytes, clock=lambda: get_sim_time("sec"))
+    driver = OffloadDriver(*access, clock=lambda: get_sim_time("sec"))
     dut.noise.value = int(rng.integers(1 << 32))
     dut.p0_mac_cpl_valid.value = 0
     for reset in (dut.rst, dut.ddr0_rst, dut.ddr1_rst):
@@ -111,9 +112,9 @@ def test_a_round_in_the_block():
     ("n_ports", "ddr", "others", "said"),
     [
         (2, 2, {}, "PORT_COUNT must be at least 2, not 1"),
-        (1, 1, {}, "DDR_CH must be at least 2, not 1"),
-        (1, 2, {"DDR_ENABLE": 0}, "DDR_ENABLE must be 1, not 0"),
-        (1, 2, {"AXI_DDR_DATA_WIDTH": 256}, "AXI_DDR_DATA_WIDTH must be 128, not 256"),
+        (1, 1, {}, "DDR_CH must be at least 2 (gradients, landings), not 1"),
+        (1, 2, {"DDR_ENABLE": 0}, "DDR_ENABLE must be 1 (HBM is not used), not 0"),
+        (1, 2, {"AXI_DDR_DATA_WIDTH": 256}, "AXI_DDR_DATA_WIDTH must be 512, not 256"),
         (1, 2, {"AXI_DDR_ADDR_WIDTH": 31}, "AXI_DDR_ADDR_WIDTH must be at least 32, not 31"),
     ],
 )
@@ -132,3 +133,23 @@ def test_options_are_checked():
         Corundum(tap="direct").files(CARD)
     with pytest.raises(ValueError, match="n_ports must be the card's"):
         Corundum(n_ports=2).files(CARD)
+    with pytest.raises(ValueError, match="ddr_bits must be 128, 256 or 512, not 64"):
+        Corundum(ddr_bits=64)
+    with pytest.raises(ValueError, match="ddr_bits must be at least the card's 512, not 256"):
+        Corundum(ddr_bits=256).files(replace(CARD, n_bytes=64))
+
+
+@pytest.mark.parametrize(("n_bytes", "ddr_bits"), [(16, 0), (64, 0), (16, 128)])
+def test_the_note_says_what_to_set(n_bytes, ddr_bits):
+    """Width of the memory, the table's layout, constraints, and what no board of some kinds has."""
+    options = Corundum(ddr_bits=ddr_bits)
+    cards = OffloadCards(options, replace(CARD, n_bytes=n_bytes))
+    text = " ".join(note(options, cards, 12).split())
+    converted = n_bytes == 16 and not ddr_bits
+    assert f"A beat of memory has {ddr_bits or 512} bits, one of the card {8 * n_bytes}" in text
+    assert (": bursts are converted in the block" in text) == converted
+    assert f"Layout.for_nodes({CARD.n_nodes}, ports=4, chunks=1)" in text
+    assert "`OffloadDriver(read, write)` needs no parameters" in text
+    assert "32 beats of the shell's asynchronous FIFO" in text
+    assert "Boards that have HBM only, or one DDR channel" in text
+    assert "get_clocks" not in text  # not between whole clocks

@@ -160,7 +160,7 @@ async def a_round_on_the_bridge(dut):
         size = offload_bench.MEMORY_BYTES
         memories.append(AxiRam(AxiBus(write, read), dut.clk, dut.rst, size=size))
     access = shell_bench.registers(dut, "bus", dut.clk, dut.rst, separator="__")
-    driver = OffloadDriver(*access, n_bytes=16, clock=lambda: get_sim_time("sec"))
+    driver = OffloadDriver(*access, clock=lambda: get_sim_time("sec"))
     dut.rst.value = 1
     await ClockCycles(dut.clk, 4)
     dut.rst.value = 0

@@ -75,7 +75,7 @@ async def reset(bench):
 async def rounds_in_the_box(dut):
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
     bench = Bench(dut, N_PORTS)
-    options = {"base": BASE, "n_bytes": CARD.n_bytes, "clock": lambda: get_sim_time("sec")}
+    options = {"base": BASE, "clock": lambda: get_sim_time("sec")}
     driver = OffloadDriver(*bench.access, **options)
     memory = driver.memory
     await reset(bench)

@@ -69,8 +69,9 @@ dict set params DDR_ENABLE "1"
 """
 
 DDR_REFUSED = """
-So it does with `DDR_CH` below 2, an `AXI_DDR_DATA_WIDTH` that is not {bits}, and an
-`AXI_DDR_ADDR_WIDTH` below {address_width}."""
+So it does with `DDR_CH` below 2, an `AXI_DDR_DATA_WIDTH` that is not {ddr_bits}, and an
+`AXI_DDR_ADDR_WIDTH` below {address_width}. Boards that have HBM only, or one DDR channel, cannot
+hold an offload card yet."""
 
 DDR = """
 ## Memory
@@ -79,6 +80,12 @@ DDR = """
 | --- | --- | --- |
 | 0 | gradient, result | `gradient_*`, `result_*` |
 | 1 | landing areas: ranks x tensor | `landing_*`, `area` |
+
+A beat of memory has {ddr_bits} bits, one of the card {bits}{converted}. The card tells the driver
+its beat, and sizes of regions follow: `OffloadDriver(read, write)` needs no parameters. Rows of the
+schedule table are packed by `driver.layout`, whatever number of ports the card has; that is
+`Layout.for_nodes({n_nodes}, ports=4, chunks={chunks})`: `driver.load_rows(driver.layout.pack(rows),
+driver.layout.row_bytes)`.
 
 Registers hold byte addresses of the channel, {address_width} bits: write the card with
 `--set address_width=34` for the 16 GiB of an AU250. Nothing in the application block joins host
@@ -91,6 +98,9 @@ crossing is constrained by a file that is scoped to the card's instances:
 ```tcl
 read_xdc -ref gradnic_card gradnic_card.xdc
 ```
+
+It bounds the crossings and touches no other path between those clocks. For Quartus it is
+`gradnic_card.sdc`, which finds the instances by itself.
 
 While `ddr_rst` of a channel is high, what the card wants of it waits, and frames of others pass. A
 reset of the core or of a channel in the middle of a round ends it: reset both before the next.
@@ -108,6 +118,9 @@ constrained by a file that is scoped to the card's instances:
 ```tcl
 read_xdc -ref gradnic_card gradnic_card.xdc
 ```
+
+It bounds the crossings and touches no other path between those clocks. For Quartus it is
+`gradnic_card.sdc`, which finds the instances by itself.
 """
 
 DIRECT_RULES = """\
@@ -118,7 +131,11 @@ DIRECT_RULES = """\
 """
 
 SYNC_RULES = """\
-- `sync_rx` stalls only while the host takes no foreign frames; the shell's receive FIFO holds on.
+- `sync_rx` stalls only while the host takes no foreign frames. In front of this tap stand 32 beats
+  of the shell's asynchronous FIFO, no more: where they are full, the shell marks frames bad, and
+  the card drops those of its own (`bad`) and passes the others on with their mark.
+- Boards whose sync tap has 64 bits (10G without doubled clocks) have no card there: in-line cards
+  go to the direct tap, `--set tap=direct --set bits=64`; there is no offload card for them.
 """
 
 
@@ -157,9 +174,17 @@ def inline_note(n_cards):
     }
 
 
-def offload_note(parameters):
+def offload_note(parameters, ddr_bits):
     """What `NOTE` says of an offload card of `gradnic.interface.params.Offload`."""
-    values = {"bits": 8 * parameters.n_bytes, "address_width": parameters.address_width}
+    bits, n_nodes = 8 * parameters.n_bytes, parameters.n_nodes
+    values = {
+        "bits": bits,
+        "ddr_bits": ddr_bits,
+        "converted": ": bursts are converted in the block" if ddr_bits > bits else "",
+        "address_width": parameters.address_width,
+        "n_nodes": n_nodes,
+        "chunks": -(-parameters.n_chunks // n_nodes),
+    }
     return {
         "what": "one offload card",
         "driver": "OffloadDriver",

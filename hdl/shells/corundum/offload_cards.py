@@ -8,10 +8,12 @@ from gradnic.interface.card_memory import MEMORIES
 from ...axi.ports import Top
 from ...top import catalog as tops
 from ..common.far_memory import FarMemory
+from ..common.wide_memory import WideMemory
 from .app_block import PORTS
 from .inline_cards import STAMP_BITS, TAG_BITS, indented, instance, passes, registers, streams
 from .note import offload_note
 
+BOARD_BITS = 512  # of a beat of DDR, on all boards with DDR
 BURST_BEATS = 16  # as `gradnic.hdl.axi.dma` cuts them
 DDR = "m_axi_ddr_"
 
@@ -44,6 +46,13 @@ class OffloadCards:
         self.parameters = parameters
         self.n_ports = parameters.n_ports
         self.bits = 8 * parameters.n_bytes
+        self.ddr_bits = options.ddr_bits or BOARD_BITS
+        if self.ddr_bits < self.bits:
+            raise ValueError(
+                f"ddr_bits must be at least the card's {self.bits}, not {self.ddr_bits!r}"
+            )
+        if self.ddr_bits > self.bits:
+            card = WideMemory(card, self.ddr_bits // 8)
         clocks = {f"{memory}_{what}": "of the memory" for memory in MEMORIES
                   for what in ("clk", "rst")}  # fmt: skip
         self.inner = Top(FarMemory(card), tops.docs(parameters) | clocks)
@@ -55,16 +64,20 @@ class OffloadCards:
 
     def note(self):
         """What the page says of the card."""
-        return offload_note(self.parameters)
+        return offload_note(self.parameters, self.ddr_bits)
 
     @property
     def rules(self):
         """Parameters of the memory: (name, what is wrong, what it must be)."""
         width = self.parameters.address_width
         return (
-            ("DDR_ENABLE", "== 0", "1, not %0d"),
-            ("DDR_CH", f"< {len(MEMORIES)}", f"at least {len(MEMORIES)}, not %0d"),
-            ("AXI_DDR_DATA_WIDTH", f"!= {self.bits}", f"{self.bits}, not %0d"),
+            ("DDR_ENABLE", "== 0", "1 (HBM is not used), not %0d"),
+            (
+                "DDR_CH",
+                f"< {len(MEMORIES)}",
+                f"at least {len(MEMORIES)} (gradients, landings), not %0d",
+            ),
+            ("AXI_DDR_DATA_WIDTH", f"!= {self.ddr_bits}", f"{self.ddr_bits}, not %0d"),
             ("AXI_DDR_ADDR_WIDTH", f"< {width}", f"at least {width}, not %0d"),
             ("AXI_DDR_MAX_BURST_LEN", f"< {BURST_BEATS}", f"at least {BURST_BEATS}, not %0d"),
         )

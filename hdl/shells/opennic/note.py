@@ -104,7 +104,7 @@ of that map.
 ```python
 from gradnic.host import OffloadDriver
 
-card = OffloadDriver(read, write, n_ports={n}, n_bytes=64, base=0x{base:x})
+card = OffloadDriver(read, write, base=0x{base:x})
 card.memory.store("gradient", 0, gradient.tobytes())
 card.register("gradient", 0, gradient.size)
 result = card.memory.load("gradient", result_address, 4 * gradient.size)

@@ -1,0 +1,217 @@
+"""A memory whose beats are wider than the card's.
+
+Bursts of the card become bursts of whole wide beats, because shells need not take narrow ones
+(AXI4 calls a transfer narrow if ``size`` says less than the bus has).
+
+Source: Arm IHI 0022E part A (AXI4), A3.4.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ...axi.axi4 import ReadPort, WritePort
+from ...stream.fifo import FIFO
+from ...stream.slice import Slice
+
+BURSTS = 16  # under way, each way; the next one waits
+
+
+class _Bursts:
+    """What `WideRead` and `WideWrite` make of an address channel."""
+
+    def __init__(self, narrow, wide_bytes):
+        self.low, self.high = ceil_log2(narrow.n_bytes), ceil_log2(wide_bytes)
+        if self.high <= self.low:
+            raise ValueError(
+                f"wide_bytes must be more than the card's {narrow.n_bytes}, not {wide_bytes!r}"
+            )
+        self.lane_bits = self.high - self.low
+        self.shape = data.StructLayout({"lane": self.lane_bits, "n_less_1": 8})
+
+    def convert(self, m, near, far, prefix, places):
+        """Offer the wide burst once; its first lane and length go to the FIFO `places`."""
+
+        def of(port, name):
+            return getattr(port, prefix + name)
+
+        fields = ("id", "burst", "cache", "prot")
+        shape = data.StructLayout(
+            {
+                "addr": len(of(near, "addr")) - self.high,
+                "len": 8,
+                **{n: len(of(near, n)) for n in fields},
+            }
+        )
+        m.submodules[f"{prefix}_slice"] = asks = Slice(shape)
+        lane = of(near, "addr")[self.low : self.high]
+        m.d.comb += [
+            asks.i.p.addr.eq(of(near, "addr")[self.high :]),
+            asks.i.p.len.eq((lane + of(near, "len")) >> self.lane_bits),
+            *(asks.i.p[name].eq(of(near, name)) for name in fields),
+            asks.i.valid.eq(of(near, "valid") & places.i.ready),
+            places.i.valid.eq(of(near, "valid") & asks.i.ready),
+            places.i.p.lane.eq(lane),
+            places.i.p.n_less_1.eq(of(near, "len")),
+            of(near, "ready").eq(asks.i.ready & places.i.ready),
+            of(far, "addr").eq(asks.o.p.addr << self.high),
+            of(far, "len").eq(asks.o.p.len),
+            of(far, "size").eq(self.high),
+            *(of(far, name).eq(asks.o.p[name]) for name in fields),
+            of(far, "valid").eq(asks.o.valid),
+            asks.o.ready.eq(of(far, "ready")),
+        ]
+
+
+class WideRead(wiring.Component):
+    """Reads of `narrow` beats from a memory of `wide_bytes`: full rate of the card, 2 cycles more.
+
+    Bursts are INCR of whole narrow beats, in order, and one after the other.
+
+    Parameters
+    ----------
+    narrow : gradnic.hdl.axi.axi4.ReadPort
+    wide_bytes : int
+        A larger power of two, at most 128.
+
+    Members
+    -------
+    i, o : In(narrow), Out(ReadPort(wide_bytes, …))
+    """
+
+    def __init__(self, narrow, wide_bytes):
+        self.bursts = _Bursts(narrow, wide_bytes)
+        self.bits = 8 * narrow.n_bytes
+        wide = ReadPort(wide_bytes, narrow.address_width)
+        super().__init__({"i": In(narrow), "o": Out(wide)})
+
+    def elaborate(self, platform):
+        m = Module()
+        i, o = self.i, self.o
+        m.submodules.places = places = FIFO(self.bursts.shape, BURSTS)
+        self.bursts.convert(m, i, o, "ar", places)
+        beat = data.StructLayout({"data": self.bits, "resp": 2, "last": 1})
+        m.submodules.out = out = Slice(beat)
+        first, lane, left = Signal(init=1), Signal(self.bursts.lane_bits), Signal(8)
+        at, n_less_1 = Signal.like(lane), Signal.like(left)
+        go, last = Signal(), Signal()
+        m.d.comb += [
+            at.eq(Mux(first, places.o.p.lane, lane)),
+            n_less_1.eq(Mux(first, places.o.p.n_less_1, left)),
+            last.eq(n_less_1 == 0),
+            out.i.valid.eq(o.rvalid & places.o.valid),
+            out.i.p.data.eq(o.rdata.word_select(at, self.bits)),
+            out.i.p.resp.eq(o.rresp),
+            out.i.p.last.eq(last),
+            go.eq(out.i.valid & out.i.ready),
+            o.rready.eq(go & (last | at.all())),
+            places.o.ready.eq(go & last),
+            i.rdata.eq(out.o.p.data),
+            i.rresp.eq(out.o.p.resp),
+            i.rlast.eq(out.o.p.last),
+            i.rvalid.eq(out.o.valid),
+            out.o.ready.eq(i.rready),
+        ]
+        with m.If(go):
+            m.d.sync += [first.eq(last), lane.eq(at + 1), left.eq(n_less_1 - 1)]
+        return m
+
+
+class WideWrite(wiring.Component):
+    """Writes of `narrow` beats to a memory of `wide_bytes`: full rate of the card, 2 cycles more.
+
+    Beats wait for their address. What a wide beat has no narrow beat for is not written.
+
+    Parameters
+    ----------
+    narrow : gradnic.hdl.axi.axi4.WritePort
+    wide_bytes : int
+        A larger power of two, at most 128.
+
+    Members
+    -------
+    i, o : In(narrow), Out(WritePort(wide_bytes, …))
+    """
+
+    def __init__(self, narrow, wide_bytes):
+        self.bursts = _Bursts(narrow, wide_bytes)
+        self.n_bytes = narrow.n_bytes
+        wide = WritePort(wide_bytes, narrow.address_width)
+        super().__init__({"i": In(narrow), "o": Out(wide)})
+
+    def elaborate(self, platform):
+        m = Module()
+        i, o, n = self.i, self.o, self.n_bytes
+        m.submodules.places = places = FIFO(self.bursts.shape, BURSTS)
+        self.bursts.convert(m, i, o, "aw", places)
+        first, lane = Signal(init=1), Signal(self.bursts.lane_bits)
+        at, take, ends = Signal.like(lane), Signal(), Signal()
+        fresh = Signal(init=1)  # nothing is gathered yet
+        room = ~o.wvalid | o.wready
+        m.d.comb += [
+            at.eq(Mux(first, places.o.p.lane, lane)),
+            i.wready.eq(places.o.valid & room),
+            take.eq(i.wvalid & i.wready),
+            ends.eq(i.wlast | at.all()),
+            places.o.ready.eq(take & i.wlast),
+            i.bresp.eq(o.bresp),
+            i.bvalid.eq(o.bvalid),
+            o.bready.eq(i.bready),
+        ]
+        with m.If(room):
+            m.d.sync += o.wvalid.eq(take & ends)
+        with m.If(take):
+            m.d.sync += [first.eq(i.wlast), lane.eq(at + 1), fresh.eq(ends), o.wlast.eq(i.wlast)]
+            for k in range(1 << self.bursts.lane_bits):
+                here = at == k
+                strobes = o.wstrb[k * n : (k + 1) * n]
+                m.d.sync += strobes.eq(Mux(here, i.wstrb, Mux(fresh, 0, strobes)))
+                with m.If(here):
+                    m.d.sync += o.wdata[8 * k * n : 8 * (k + 1) * n].eq(i.wdata)
+        return m
+
+
+class WideMemory(wiring.Component):
+    """A card with its memory ports as wide as the memory: `WideRead` and `WideWrite` at each.
+
+    Parameters
+    ----------
+    card : wiring.Component
+        With any ports, among them of `ReadPort` and `WritePort`.
+    wide_bytes : int
+        Bytes of a beat of the memory, more than the card's.
+
+    Members
+    -------
+    The card's own, with wide memory ports.
+    """
+
+    def __init__(self, card, wide_bytes):
+        self.card = card
+        self.parts, members = {}, {}
+        for name, member in card.signature.members.items():
+            signature = member.signature if member.is_signature else None
+            if isinstance(signature, ReadPort | WritePort) and member.flow == Out:
+                kind = WideRead if isinstance(signature, ReadPort) else WideWrite
+                self.parts[name] = kind(signature, wide_bytes)
+                member = Out(self.parts[name].o.signature)
+            members[name] = member
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.card = card = self.card
+        for name, member in card.signature.members.items():
+            inner, outer = getattr(card, name), getattr(self, name)
+            if name in self.parts:
+                m.submodules[name] = part = self.parts[name]
+                wiring.connect(m, inner, part.i)
+                wiring.connect(m, part.o, wiring.flipped(outer))
+            elif member.is_signature:
+                wiring.connect(m, inner, wiring.flipped(outer))
+            else:
+                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        return m
