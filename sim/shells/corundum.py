@@ -56,7 +56,8 @@ PORTS = """
     m_axis_stat_{tdata,tid,tvalid,tready} gpio_{in,out} jtag_{tdi,tdo,tms,tck}
 """
 DDR_WIDTHS = {"id": 8, "addr": 32, "len": 8, "size": 3, "burst": 2, "cache": 4, "prot": 3, "qos": 4}
-DDR_WIDTHS |= {"data": BITS, "strb": BITS // 8, "resp": 2}  # of a channel, by field
+DDR_BITS = 512  # as the boards have it, and wider than the card's beat
+DDR_WIDTHS |= {"data": DDR_BITS, "strb": DDR_BITS // 8, "resp": 2}  # of a channel, by field
 DDR_OUT = "aw{id,addr,len,size,burst,lock,cache,prot,qos,valid} w{data,strb,last,valid} bready"
 DDR_OUT += " ar{id,addr,len,size,burst,lock,cache,prot,qos,valid} rready"
 DDR_IN = "{aw,w,ar}ready b{id,resp,valid} r{id,data,resp,last,valid}"
@@ -81,7 +82,7 @@ def shell(place, n_ports, mac_bits, app_id=APP_ID, ddr=0, **others):
         "AXIL_APP_CTRL_ADDR_WIDTH": 24,
     }
     if ddr:
-        set_to |= {"DDR_ENABLE": 1, "DDR_CH": ddr, "AXI_DDR_DATA_WIDTH": BITS}
+        set_to |= {"DDR_ENABLE": 1, "DDR_CH": ddr, "AXI_DDR_DATA_WIDTH": DDR_BITS}
     set_to |= others
     own, wires, body = ["clk", "rst"], [], []
     bits = mac_bits if place == "direct" else BITS

