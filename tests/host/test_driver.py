@@ -252,7 +252,8 @@ def test_memory_is_checked():
     ],
 )
 def test_entries_that_do_not_fit_are_refused(words, call, message):
-    card = OffloadDriver(words.read, words.write, base=0x2000)
+    sizes = {"n_ports": 1, "n_ranks": 4, "n_bytes": 32}
+    card = OffloadDriver(words.read, words.write, base=0x2000, **sizes)
     words.log.clear()
     with pytest.raises(ValueError, match=message):
         call(card)
@@ -260,7 +261,7 @@ def test_entries_that_do_not_fit_are_refused(words, call, message):
 
 
 def test_places_and_checks_are_packed(words):
-    card = OffloadDriver(words.read, words.write, base=0x2000)
+    card = OffloadDriver(words.read, words.write, base=0x2000, n_ports=1, n_ranks=4, n_bytes=32)
     first = offload.REGISTERS["table_data_0"].offset
 
     def entry():
