@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants clean setup
+.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants reproduce clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -75,6 +75,11 @@ BAD_FRAMES ?= 100000
 fuzz: setup
 	$(BIN)/gradnic fuzz --frames $(BAD_FRAMES) --json build/fuzz.json
 	$(BIN)/gradnic fuzz --card offload --frames $(BAD_FRAMES) --json build/fuzz_offload.json
+
+# QUICK= for the full run
+QUICK ?= --quick
+reproduce: setup
+	$(BIN)/gradnic reproduce all $(QUICK) --plot build/reproduce --page docs/reference/results.md --json build/reproduce.json
 
 UPSETS ?= 1000
 upsets: setup

@@ -70,6 +70,7 @@ def run(quick, say):
         series[variant] = [
             (i * epoch, float(m), float(m - s), float(m + s))
             for i, (m, s) in enumerate(zip(mean, spread, strict=True))
+            if i  # before the first epoch all guess
         ]
         reached = [seconds_to(learned, target, epoch) for target in TARGETS]
         rows.append((variant, seconds * 1e3, float(100 * learned.final.mean()),

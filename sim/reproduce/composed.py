@@ -125,10 +125,12 @@ def run(quick, say):
                 label: step(load(name), device("v100-fp32"), batch, exchange)
                 for label, exchange in systems(network).items()
             }
+            most = max(done.total for done in steps.values())
             for label, done in steps.items():
                 rows.append((network, name, label, done.compute * 1e3, done.communication * 1e3,
                              done.total * 1e3))  # fmt: skip
-                bars.setdefault(label, []).append((f"{name}, {network}", done.total * 1e3))
+                if network == NETWORKS[0]:
+                    bars.setdefault(label, []).append((name, done.total / most))
             best = min(ALONE, key=lambda label, steps=steps: steps[label].total)
             ours = steps[best].total / steps["composed"].total
             spread = [steps[best].total / steps["composed, engines a port"].total]
@@ -159,6 +161,7 @@ def run(quick, say):
               "communication ms", "step ms"), rows)
     )  # fmt: skip
     result.pictures.append(
-        Picture("composed", "bars", "Step under 1 % loss", "", "ms", bars, "y")
+        Picture("composed", "bars", f"Step under 1 % loss, {NETWORKS[0]}", "", "of the slowest",
+                bars)
     )  # fmt: skip
     return result

@@ -25,11 +25,12 @@ MODELS = ("alexnet", "hdc", "resnet50", "vgg16")
 GBPS = 10
 SHARE, SHARES = 0.7, (0.6, 0.7, 0.8, 0.9)  # the paper: over 70 %
 BOUNDS = (117, 119, 121)
+SHOWN = ("worker-aggregator", "worker-aggregator, gradients coded", "ring", "ring, INCEPTIONN")
 SETTING = ("sum", 200, 117)  # behind the claims: the least that pays, and loses least
 _TESTBED = (
     "compute calibrated to a share of 70 % of the baseline, whose software is taken to fill its "
-    "link: the paper's ring gained less, its traffic went through MPI and packets of one size; "
-    "ratios of gradients of a small network "
+    "link: our ring saves more without any codec than the paper's with one, so its software cost "
+    "it more than ours does; ratios of gradients of a small network "
     "on MNIST, summed over a batch of 25, iteration 200, bound 2^-10; range over bounds to 2^-6, "
     "iterations 1 and 200, mean and sum"
 )
@@ -102,7 +103,7 @@ def _models(result, known, say):
         "ring, INCEPTIONN": worker_ring(4, codec),
     }  # fmt: skip
     coded = {key: worker_ring(4, in_line(r)) for key, r in known.items()}
-    rows, bars = [], {"communication saved %": [], "speed-up x 10": []}
+    rows, bars = [], {label: [] for label in SHOWN}
     for name in MODELS:
         say(name)
         n_bytes = load(name).n_bytes
@@ -122,8 +123,9 @@ def _models(result, known, say):
             f"{name}: training speed-up", 2.2, (compute + base) / (compute + ours), speeds, "x",
             f"published: 2.2 to 3.1 x over four networks; {_TESTBED}, and shares of 60 to 90 %",
         )  # fmt: skip
-        bars["communication saved %"].append((name, 100 * (1 - ours / base)))
-        bars["speed-up x 10"].append((name, 10 * (compute + base) / (compute + ours)))
+        for label in SHOWN:
+            time = compute + sum(systems[label](n_bytes))
+            bars[label].append((name, time / (compute + base)))
     result.tables.append(
         Table("Four workers, 10 GbE, a step", ("model", "system", "communication ms", "step ms",
               "saved %", "x"), rows)
@@ -147,7 +149,14 @@ def _models(result, known, say):
               ("share", "ring", "ring, INCEPTIONN"), _by_share(baseline, systems))
     )  # fmt: skip
     result.pictures.append(
-        Picture("inceptionn_models", "bars", "INCEPTIONN over worker-aggregator", "", "", bars)
+        Picture(
+            "inceptionn_models",
+            "bars",
+            "Training step, four workers, 10 GbE",
+            "",
+            "of worker-aggregator's",
+            bars,
+        )
     )
 
 

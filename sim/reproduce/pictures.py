@@ -22,7 +22,10 @@ def draw(picture, path):
             axes.set_xscale("log", base=2)
         if "y" in picture["log"]:
             axes.set_yscale("log")
-        axes.legend(fontsize=7)
+        outside = (
+            {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(picture["series"]) > 4 else {}
+        )
+        axes.legend(fontsize=7, **outside)
         figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
         pyplot.close(figure)
 
