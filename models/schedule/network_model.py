@@ -44,6 +44,9 @@ class Network:
     buffer : int
         Bytes that an input of a switch holds while the output is busy; it also has to cover the
         round trip, or the link slows down to buffer / (2 latency).
+    turn : int
+        Cycles from one rank of a block to the next, where a row adds several: the adder's loop. 0:
+        not counted. Above 0, all terminal rows of a node share one slot, too. Cards: see `of_card`.
     start, issue, receive, add : int
         Cycles until the first row may issue; from the last dependency to the first beat; from the
         last beat's arrival to its bookkeeping; more per contribution that is added while a row is
@@ -70,6 +73,7 @@ class Network:
     issue: int = 19
     receive: int = 3
     add: int = 13
+    turn: int = 0
     window: int = 1
     order: str = "node"
 
@@ -78,7 +82,7 @@ class Network:
                      "wire_ratio", "buffer"):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("link_latency", "head", "start", "issue", "receive", "add", "block"):
+        for name in ("link_latency", "head", "start", "issue", "receive", "add", "turn", "block"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.window < 1:
@@ -101,6 +105,7 @@ def of_card(n_lanes, **options):
     Words narrower than 32 floats are written 2 cycles later. options : of Network.
     """
     receive = Network.receive + 2 * (n_lanes < 32)
+    options = {"turn": 19} | options  # 16 cycles of the adder, and those of the slots' choice
     return Network(reduce_per_cycle=n_lanes, read_per_cycle=n_lanes, receive=receive, **options)
 
 
@@ -158,6 +163,9 @@ class _Run:
         # sums are made while they are sent, a pass per contribution
         self.ranks = np.where(traffic.wait > network.merge_above, 1, traffic.wait)
         adds = -(-traffic.row_floats * self.ranks // network.reduce_per_cycle)
+        if network.block:  # a block's sums go round the adder, rank by rank
+            blocks = traffic.row_floats // network.block
+            adds = np.maximum(adds, blocks * self.ranks * network.turn * (self.ranks > 1))
         self.cycles = np.maximum(cycles, adds[traffic.message_row]).tolist()
         self.adds = adds.tolist()
         passes = np.maximum(self.ranks, 1)
@@ -215,6 +223,7 @@ class _Run:
         work, first_block, n_slots = self.work, self.first_block, self.n_slots
         turns = [0] * t.n_nodes  # when a node's datapath has read the first block of all messages
         backlog = [0] * t.n_nodes  # and when all of them
+        summing = [0] * t.n_nodes  # and when its last terminal row is summed
         events = []
         push, pop = heapq.heappush, heapq.heappop
         finish = parked_most = delivered = 0
@@ -308,7 +317,11 @@ class _Run:
             parked[v] -= wait[row] * row_floats[row]
             if terminal[row] >= 0:
                 # its first words can leave again at once, if sums are not slower than links
-                begin = take(v, row, now) + lead[row]
+                begin = take(v, row, now)
+                if network.turn:  # one slot for all of a node's terminal rows
+                    begin = max(begin, summing[v])
+                    summing[v] = begin + lead[row] + adds[row]
+                begin += lead[row]
                 finish = max(finish, begin + adds[row])
                 push(events, (begin + max(0, adds[row] - sending[row]), _FINAL, terminal[row]))
             for m in range(send_start[row], send_start[row + 1]):

@@ -9,10 +9,10 @@ from gradnic.models.schedule.topology import parse
 from gradnic.sim.direct.cluster import Cluster, cosim
 
 
-def both(spelling, algorithm, n_floats, n_lanes):
+def both(spelling, algorithm, n_floats, n_lanes, **options):
     """(cycles by RTL, by the model) of raw floats on links of 150 cycles."""
     topology = parse(spelling)
-    table = compile_table(build(topology, algorithm))
+    table = compile_table(build(topology, algorithm, **options))
     values = np.random.default_rng(1).standard_normal((topology.n_nodes, n_floats))
     cluster = Cluster(table, topology, n_floats, n_lanes=n_lanes)
     result = cosim(table, topology, values.astype(np.float32), cluster=cluster)
@@ -35,4 +35,10 @@ def test_four_nodes(algorithm, n_floats):
 @pytest.mark.parametrize("algorithm", ["ring", "multitree"])
 def test_sixteen_nodes(algorithm, spelling, n_floats):
     rtl, model = both(spelling, algorithm, n_floats, 32)
+    assert abs(model / rtl - 1) < 0.03
+
+
+@pytest.mark.slow
+def test_sixteen_nodes_with_two_trees_a_root():
+    rtl, model = both("torus:4x4", "multitree", 262144, 32, chunks=2)
     assert abs(model / rtl - 1) < 0.03

@@ -14,7 +14,7 @@ from gradnic.models.schedule.builders import ALGORITHMS, build
 from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
-from gradnic.models.schedule.network_model import Network, simulate
+from gradnic.models.schedule.network_model import Network, of_card, simulate
 from gradnic.models.schedule.topology import Topology, parse
 from gradnic.models.schedule.wire_ratio import wire_ratio
 
@@ -213,6 +213,20 @@ def test_ring_takes_what_rtl_takes():
     for floats, cycles in ((64, 1150), (1024, 1528), (8000, 4158)):
         got = run("mesh:2x2", "ring", 4 * floats, card).cycles
         assert abs(got / cycles - 1) < 0.02, floats
+
+
+@pytest.mark.parametrize(
+    ("spelling", "chunks", "n_floats", "cycles"),
+    [
+        ("torus:4x4", 1, 1024, 1701), ("torus:4x4", 1, 65536, 11431),
+        ("torus:4x4", 1, 262144, 43063), ("torus:4x4", 2, 262144, 36030),
+        ("mesh:4x4", 1, 8192, 4135), ("mesh:4x4", 1, 65536, 18329),
+    ],
+)  # fmt: skip
+def test_multitree_takes_what_rtl_takes(spelling, chunks, n_floats, cycles):
+    """RTL cycles of docs/internals/direct.md, words of 32 floats; tests/direct plays some anew."""
+    got = run(spelling, "multitree", 4 * n_floats, of_card(32), chunks=chunks).cycles
+    assert abs(got / cycles - 1) < 0.015
 
 
 def test_the_same_run_takes_the_same_cycles():
