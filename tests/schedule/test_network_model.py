@@ -329,6 +329,13 @@ def test_best_for_a_tensor_is_the_fastest_of_all(spelling, size, network):
             assert cycles <= simulate(other, net, size, network).cycles, (algorithm, chunks)
 
 
+def test_best_for_a_tensor_tells_before_the_work_what_is_too_large():
+    with pytest.raises(ValueError, match="chunks must be at most 1398101 on ring:4, not 100000000"):
+        fastest(parse("ring:4"), 4096, Network(), chunks=100_000_000)
+    with pytest.raises(ValueError, match="chunks must be 1 or more, not 0"):
+        fastest(parse("fattree:2x2"), 4096, Network(), chunks=0)
+
+
 def test_what_is_best_depends_on_links_and_size():
     net = parse("mesh:4x4")
     names = {

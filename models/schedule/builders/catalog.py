@@ -55,10 +55,7 @@ def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):
     """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}")
-    if chunks is not None and chunks < 1:
-        raise ValueError(f"chunks must be 1 or more, not {chunks}")
-    if algorithm not in ("halving", "hdrm"):
-        _check_work(topology, 1 if chunks is None else chunks)
+    check_work(topology, chunks, whole=algorithm in ("halving", "hdrm"))
     if algorithm in ("halving", "hdrm", "shift"):
         if chunks not in (None, 1):
             raise ValueError(f"{algorithm} sends whole shards: chunks must be 1, not {chunks}")
@@ -79,15 +76,21 @@ def build(topology, algorithm, *, chunks=None, order=None, rule="full", seed=0):
     return _PLAIN[algorithm](topology, chunks=chunks)
 
 
-def _check_work(topology, chunks):
-    """Every chunk reaches every node, up and down: ValueError where that is too much to list."""
+def check_work(topology, chunks, *, whole=False):
+    """Every chunk reaches every node, up and down: ValueError where that is too much to list.
+
+    chunks : per shard, None counts as 1. whole : shards travel many at a time, few messages.
+    """
+    chunks = 1 if chunks is None else chunks
+    if chunks < 1:
+        raise ValueError(f"chunks must be 1 or more, not {chunks}")
     one = 2 * topology.n_nodes * (topology.n_nodes - 1)
-    if one > _MOST_MESSAGES:
+    if one > _MOST_MESSAGES and not whole:
         raise ValueError(
             f"{topology.name} has {topology.n_nodes} nodes, whose schedule would be {one} "
             f"messages; at most {_MOST_MESSAGES}, as of 4096 nodes"
         )
-    if one * chunks > _MOST_MESSAGES:
+    if one * chunks > _MOST_MESSAGES and not whole:
         raise ValueError(
             f"chunks must be at most {_MOST_MESSAGES // one} on {topology.name}, not {chunks}: a "
             f"schedule is at most {_MOST_MESSAGES} messages"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ..network_model import simulate
 from .bfb import bfb
+from .catalog import check_work
 from .dbtree import dbtree
 from .forest import forest
 from .halving import halving, hdrm
@@ -38,6 +39,7 @@ def fastest(topology, n_bytes, network, *, chunks=None, seed=0, on_try=None):
     up to 256 nodes. Those of more than one chunk, and on more than 512 nodes all but MultiTree,
     ring and halving-doubling, are left out where too large.
     """
+    check_work(topology, chunks)
     found, tries = None, []
     for name, make in _candidates(topology, n_bytes, chunks, seed):
         if on_try:
