@@ -14,6 +14,7 @@ from gradnic.models.schedule.builders.multitree import multitree
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.builders.shift import shift_rows
 from gradnic.models.schedule.checker import check
+from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.topology import Topology, parse
 
 from gradnic.interface import schedule_table as tables
@@ -33,6 +34,7 @@ REFUSED = {  # algorithm: where it does not fit
 CONTENDED = {
     "halving",
     "bidirectional",
+    "ring2d-serial",
     "shift",
 }  # where routes share links, more than one flow is right
 
@@ -218,8 +220,18 @@ def test_rings_take_their_steps():
         assert both.slots_total == (steps / 2 if "x4" in spelling else steps)
     square, _ = proven(parse("torus:8x8"), "ring2d", chunks=4)
     assert (square.steps, square.slots_total) == (28, 63)
-    serial, _ = proven(parse("torus:8x8"), "ring2d-serial")
-    assert (serial.steps, serial.slots_total) == (28, 126)  # one axis at a time: half as fast
+    for spelling, slots in ("torus:8x8", 63), ("mesh:8x8", 126):  # lines have one way only
+        serial, _ = proven(parse(spelling), "ring2d-serial")
+        assert (serial.steps, serial.slots_total) == (28, slots)
+
+
+@pytest.mark.parametrize(("spelling", "published"), [("torus:4x4", 136886), ("mesh:4x4", 250822)])
+def test_the_papers_2d_ring_takes_about_the_published_time(spelling, published):
+    """2 MiB in packets; the authors' simulator moves flits, and waits at the end of each step."""
+    net = parse(spelling)
+    table = compile_table(build(net, "ring2d-serial"))
+    cycles = simulate(table, net, 2 << 20, Network(flow="packet")).cycles
+    assert cycles == pytest.approx(published, rel=0.04)
 
 
 def test_double_binary_tree_has_few_inner_nodes_twice():
@@ -321,6 +333,7 @@ def test_bad_arguments_end_with_one_line():
         ({"algorithm": "ring", "chunks": 0}, "chunks must be 1 or more, not 0"),
         ({"algorithm": "bidirectional", "chunks": 3}, "even number of chunks, not 3"),
         ({"algorithm": "ring2d", "chunks": 1}, "even number of chunks, not 1"),
+        ({"algorithm": "ring2d-serial", "chunks": 3}, "even number of chunks, not 3"),
         ({"algorithm": "halving", "chunks": 2}, "chunks must be 1, not 2"),
         ({"algorithm": "multitree", "order": "none"}, "root order must be"),
         ({"algorithm": "multitree", "rule": "none"}, "rule must be full or release"),
