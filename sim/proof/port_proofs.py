@@ -35,6 +35,7 @@ from amaranth.hdl import (
 )
 from amaranth.lib import data, memory, wiring
 from gradnic.hdl.stream import admission as pipeline
+from gradnic.hdl.stream import delays
 
 from . import cone, formal, solver
 from .port_hints import delayed_flags, hint
@@ -232,7 +233,8 @@ class PortHarness(formal.Harness):
     Members for lemmas: `component`; `ghost`, what its requirement gives, and `ghosts`, those of
     parts by id; `delayed`, the first of the two ports of `delay` in the cycles before; `parts`
     that are cut, and those that are `opened`;
-    `made`, signals of the component's module and of `gradnic.hdl.stream.admission` by name.
+    `made`, signals of the component's module and of `gradnic.hdl.stream`'s `admission` and `delays`
+    by name.
     """
 
     def __init__(self, component, names, said=(), lag=0):
@@ -301,7 +303,7 @@ class PortHarness(formal.Harness):
                 if "elaborate" in vars(cls):
                     new = wrapped(cls.elaborate)
                     stack.enter_context(mock.patch.object(cls, "elaborate", new))
-            for names in (vars(pipeline), own):
+            for names in (vars(pipeline), vars(delays), own):
                 if "Signal" in names:
                     stack.enter_context(mock.patch.dict(names, Signal=_Noted(self.made)))
             yield

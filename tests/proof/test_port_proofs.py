@@ -11,11 +11,13 @@ from amaranth.lib.wiring import In, Out
 from gradnic.fpga.flow import blocks
 from gradnic.hdl.axi import dma
 from gradnic.hdl.axi import register_bank as registers
+from gradnic.hdl.axi.axi4 import ReadPort, WritePort
 from gradnic.hdl.frame import arbiter, splice
 from gradnic.hdl.inceptionn import compressor, merger
 from gradnic.hdl.inceptionn.merger import CodedUnit
 from gradnic.hdl.shells.common import axi4_ram, fan, host_words
 from gradnic.hdl.shells.common.axi4_ram import Axi4Ram
+from gradnic.hdl.shells.common.wide_memory import WideRead, WideWrite
 from gradnic.hdl.shells.opennic.onchip_card import HostWindow
 from gradnic.hdl.stream import admission as pipeline
 from gradnic.hdl.stream import fifo, outlet, pair_queue
@@ -89,11 +91,16 @@ def test_ports_of_a_verilog_module(kind, done):
 
 @pytest.mark.parametrize(
     "part",
-    [lambda: Axi4Ram(4 * N_LANES, 1024), lambda: HostWindow(2, 20)],
-    ids=["Axi4Ram", "HostWindow"],
+    [
+        lambda: Axi4Ram(4 * N_LANES, 1024),
+        lambda: HostWindow(2, 20),
+        lambda: WideRead(ReadPort(16, 20), 64),
+        lambda: WideWrite(WritePort(16, 20), 64),
+    ],
+    ids=["Axi4Ram", "HostWindow", "WideRead", "WideWrite"],
 )
-def test_ports_of_a_memory_on_chip(part, done):
-    """What `OnChipCard` joins to the offload card: AXI4 and AXI4-Lite."""
+def test_ports_of_a_memory(part, done):
+    """What `OnChipCard` and `WideMemory` join to the offload card: AXI4 and AXI4-Lite."""
     component = part()
     assert set(port_proofs.prove(component, done=done)[0].channels) == ports(component)
 

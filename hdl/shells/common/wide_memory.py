@@ -147,6 +147,7 @@ class WideWrite(wiring.Component):
         i, o, n = self.i, self.o, self.n_bytes
         m.submodules.places = places = FIFO(self.bursts.shape, BURSTS)
         self.bursts.convert(m, i, o, "aw", places)
+        m.submodules.answers = answers = Slice(2)
         first, lane = Signal(init=1), Signal(self.bursts.lane_bits)
         at, take, ends = Signal.like(lane), Signal(), Signal()
         fresh = Signal(init=1)  # nothing is gathered yet
@@ -157,9 +158,12 @@ class WideWrite(wiring.Component):
             take.eq(i.wvalid & i.wready),
             ends.eq(i.wlast | at.all()),
             places.o.ready.eq(take & i.wlast),
-            i.bresp.eq(o.bresp),
-            i.bvalid.eq(o.bvalid),
-            o.bready.eq(i.bready),
+            answers.i.p.eq(o.bresp),
+            answers.i.valid.eq(o.bvalid),
+            o.bready.eq(answers.i.ready),
+            i.bresp.eq(answers.o.p),
+            i.bvalid.eq(answers.o.valid),
+            answers.o.ready.eq(i.bready),
         ]
         with m.If(room):
             m.d.sync += o.wvalid.eq(take & ends)
