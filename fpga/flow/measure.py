@@ -225,9 +225,8 @@ def synthesize(component, *, folder, block, unmap_resets=True, options=(), progr
     Its users get it from `spread_reset`.
     """
     text = verilog.convert(component, "component", platform=Target("ecp5"), src=True)
-    text += boundary(
-        component, re.findall(r"\w+", re.search(r"^module component\((.*)\);", text, re.M)[1])
-    )
+    head = re.search(r"^module component\(([^)]*)\);", text, re.M)[1]  # of several lines
+    text += boundary(component, re.findall(r"\w+", head))
     script = "\n".join(
         [
             "read_verilog top.v",

@@ -163,6 +163,24 @@ def test_reset_has_pins_of_its_own(folder):
     assert not reads & (first | set(copies))
 
 
+class Wires(wiring.Component):
+    """More ports than Yosys writes on a line, and no register: no clock and no reset."""
+
+    def __init__(self):
+        super().__init__({f"a{k}": In(1) for k in range(30)} | {"o": Out(30)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += [self.o[k].eq(~getattr(self, f"a{k}")) for k in range(30)]
+        return m
+
+
+def test_boundary_of_many_ports(folder):
+    home = flow.synthesize(Wires(), folder=folder, block="wires", progress=print)
+    netlist = json.loads((home / "netlist.json").read_text())["modules"]["top"]
+    assert flow.check_boundary(netlist) == 60
+
+
 def test_a_crowded_device_has_few_resets(folder, monkeypatch):
     monkeypatch.setattr(flow, "CROWDED", 8)
     monkeypatch.setattr(flow, "CROWDED_FANOUT", 30)
