@@ -79,7 +79,7 @@ def _two_rows(names):
     """Two lists of multipliers, alike in length: those of a kind by lane, all over the width."""
     kinds, others = defaultdict(list), []
     for name in names:
-        part, number, rest = re.match(r"(\w+\.[a-z_]+)(\d*)(?:\$\d+)?(.*)", name).groups()
+        part, number, rest = re.match(r"(\w+\.[a-z_]+)(\d*)(?:[$_]\d+)?(.*)", name).groups()
         if number:
             kinds[part, rest].append((int(number), name))
         else:

@@ -254,7 +254,7 @@ def test_places_follow_the_bits():
 
 def test_multipliers_stand_by_their_lanes():
     lanes = [f"top.scale{k}.times.U$0" for k in range(16)]
-    lanes += [f"top.part{8 * k}$7.times.U$1" for k in range(16)]
+    lanes += [f"top.part{8 * k}_{7 + k}.times.U_1" for k in range(16)]  # as Verilog has `$7`
     shared = ["top.hash.inner.times0.U$1", "top.hash.inner.times1.U$1"]
     rams = [f"top.dice.bits{bit}" for bit in (0, 36, 72, 108, 144, 180, 216, 252)]
     places = floorplan.places(_netlist(rams, lanes + shared), "85k")
