@@ -134,6 +134,9 @@ def _end_tools():
         if process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+    if multiprocessing := sys.modules.get("multiprocessing"):
+        for worker in multiprocessing.active_children():  # see die_on_signals
+            worker.terminate()
 
 
 @atexit.register

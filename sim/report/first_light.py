@@ -12,6 +12,8 @@ from gradnic.models import inceptionn
 from gradnic.models.inceptionn.measure import fidelity, inceptionn_stats
 from gradnic.models.inline.ring import Framing
 
+from gradnic import processes
+
 from ..engine import tools
 from ..inline import ring as cluster
 from ..training import network as training
@@ -39,7 +41,8 @@ def run(*, lanes=8, link_bytes=LINK_BYTES, n_floats=None, on_stage=None, on_step
     stage, step = on_stage or (lambda *_: None), on_step or (lambda _: None)
     stage("setting up Yosys, once after an install", None)
     tools.warm_up()
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as beside:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, processes.die_on_signals) as beside:
         offload = beside.submit(report_offload.run, n_floats)
         result, gradients = _rings(lanes, link_bytes, n_floats, stage, step)
         stage("sum in the network: aggregator and engines", None)

@@ -64,19 +64,3 @@ def rows(runs):
 def names(runs):
     """What each run is called."""
     return [f"{run['topology']} {run['algorithm']}, {run['codec']}" for run in runs]
-
-
-def section(runs):
-    """The page's section."""
-    ok = all(run["ok"] for run in runs)
-    verdict = "equals the sums that the table defines, bit for bit" if ok else "DIFFERS"
-    head = "".join(f"<th>{name}</th>" for name in names(runs))
-    lines = "".join(
-        f"<tr><td>{name}</td>{''.join(f'<td class=num>{v}</td>' for v in values)}</tr>"
-        for name, *values in rows(runs)
-    )
-    return (
-        f"<section><h2>Offloaded, over networks that lose</h2><p>{runs[0]['nodes']} RTL cards run "
-        "a schedule table by themselves: they fetch, add, code, send, repair and gather. Every "
-        f"replica {verdict}.</p><table><tr><th></th>{head}</tr>{lines}</table></section>"
-    )

@@ -127,8 +127,8 @@ def error_distribution(result, iteration):
     return svg.drawing(WIDTH, bottom + 50, parts, label=f"errors at iteration {iteration}")
 
 
-def group_table(result):
-    """The first eight floats of a frame: value, tag, payload, and what comes back (HTML rows)."""
+def group_rows(result):
+    """The first eight floats of a frame: a dict each of value, tag, payload, what comes back."""
     frame = result["frame"]
     coded = bytes.fromhex(frame["coded"])
     raw = bytes.fromhex(frame["raw"])
@@ -141,12 +141,17 @@ def group_table(result):
         at += size
         bits = raw[PAPER_START + 4 * lane : PAPER_START + 4 * lane + 4][::-1].hex()
         rows.append(
-            f"<tr><td>{lane}</td><td class=num>{frame['floats'][lane]:+.7f}</td><td><code>{bits}"
-            f'</code></td><td><span class=chip style="background:{COLORS[tag]}">{tag:02b}</span> '
-            f"{TAG_NAMES[tag]}</td><td><code>{payload[::-1].hex() or '&ndash;'}</code></td>"
-            f"<td class=num>{frame['restored'][lane]:+.7f}</td></tr>"
+            {
+                "lane": lane,
+                "float": f"{frame['floats'][lane]:+.7f}",
+                "bits": bits,
+                "tag": tag,
+                "kind": TAG_NAMES[tag],
+                "payload": payload[::-1].hex() or "–",
+                "restored": f"{frame['restored'][lane]:+.7f}",
+            }
         )
-    return "".join(rows)
+    return rows
 
 
 def byte_kinds(frame):

@@ -40,15 +40,3 @@ def rows(star):
         ("NMSE of the mean, 4 bits a value", f"{star['nmse']:.2g}"),
         ("mismatches", f"{star['mismatches']:,}"),
     ]
-
-
-def section(star):
-    """The page's section."""
-    verdict = "equal the golden cluster's, bit for bit" if star["ok"] else "DIFFER"
-    lines = "".join(f"<tr><td>{a}</td><td class=num>{b}</td></tr>" for a, b in rows(star))
-    return (
-        f"<section><h2>Summed in the network</h2><p>{star['nodes']} workers send four bits a value "
-        "to an aggregator, which adds the codes without decoding them and sends the sum back. "
-        "Workers' engines and aggregator are RTL; links lose, copy and reorder frames. All frames "
-        f"and results {verdict}.</p><table>{lines}</table></section>"
-    )

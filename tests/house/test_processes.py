@@ -66,7 +66,7 @@ def test_kill_ends_what_the_tool_started():
 # As a command that compiles: in a pool's thread, or in a forked worker, in a folder that is kept.
 BUILDER = """
 import multiprocessing, pathlib, signal, sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from gradnic import build_cache, processes
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if sys.argv[2] != "plain":  # a program of somebody's own, that only builds
@@ -89,6 +89,10 @@ elif sys.argv[2] == "worker":
     context = multiprocessing.get_context("fork")
     with context.Pool(1, initializer=processes.die_on_signals) as pool:
         list(pool.imap(build, ["card"]))
+elif sys.argv[2] == "executor":
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, context, processes.die_on_signals) as pool:
+        pool.submit(build, "card").result()
 else:
     build("card")
 """
@@ -96,7 +100,7 @@ else:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc to see what is alive")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("where", ["here", "plain", "thread", "worker"])
+@pytest.mark.parametrize("where", ["here", "plain", "thread", "worker", "executor"])
 def test_a_build_that_is_ended_leaves_nothing(tmp_path, number, where):
     user = subprocess.Popen(
         [sys.executable, "-c", BUILDER, str(tmp_path), where], stderr=subprocess.DEVNULL
