@@ -25,6 +25,7 @@ class ToolError(RuntimeError):
 _started = weakref.WeakSet()
 _folders = set()
 _ending = False
+_starting, _pending = False, None
 
 
 def start(command, **options):
@@ -33,12 +34,44 @@ def start(command, **options):
     ToolError once the program has been told to end.
     """
     if not _ending:
-        process = subprocess.Popen(command, start_new_session=True, **options)
-        _started.add(process)
+        with _signals_wait():
+            process = subprocess.Popen(command, start_new_session=True, **options)
+            _started.add(process)
         if not _ending:
             return process
         kill(process)
     raise ToolError(f"{command[0]} is not started: the program ends")
+
+
+@contextmanager
+def _signals_wait():
+    """Inside, in the main thread, signals wait: a tool is started and noted, or neither."""
+    global _starting, _pending
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _starting = True
+    try:
+        yield
+    finally:
+        _starting = False
+        waiting, _pending = _pending, None
+        if waiting:
+            act, number = waiting
+            act(number)
+
+
+def _on_signal(number, act):
+    """Have signal `number` call ``act(number)``, after a start that is under way."""
+
+    def handler(number, _):
+        global _pending
+        if _starting:
+            _pending = act, number
+        else:
+            act(number)
+
+    signal.signal(number, handler)
 
 
 def run(command, *, timeout=None, **options):
@@ -84,10 +117,10 @@ def exit_on_signals():
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as behind a shell's &
         numbers.append(signal.SIGINT)
     for number in numbers:
-        signal.signal(number, _end)
+        _on_signal(number, _end)
 
 
-def _end(number, _):
+def _end(number):
     _end_tools()
     if number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -96,33 +129,39 @@ def _end(number, _):
 
 @contextmanager
 def signals_unwind():
-    """Inside, SIGTERM and SIGHUP do as after `exit_on_signals`, where they would end the program
-    on the spot and leave tools and folders behind; in the main thread, else nothing changes."""
-    changed = []
+    """Inside, in the main thread, signals that nobody handles leave no tools and folders behind:
+    SIGTERM and SIGHUP do as after `exit_on_signals`, and Ctrl-C waits until a tool is noted."""
+    changed = {}
     if threading.current_thread() is threading.main_thread():
-        changed = [
-            number
-            for number in (signal.SIGTERM, signal.SIGHUP)
-            if signal.getsignal(number) == signal.SIG_DFL
-        ]
-    for number in changed:
-        signal.signal(number, _end)
+        usual = {
+            signal.SIGTERM: (signal.SIG_DFL, _end),
+            signal.SIGHUP: (signal.SIG_DFL, _end),
+            signal.SIGINT: (signal.default_int_handler, _interrupt),
+        }
+        for number, (handler, act) in usual.items():
+            if signal.getsignal(number) == handler:
+                changed[number] = handler
+                _on_signal(number, act)
     try:
         yield
     finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in changed.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(_):
+    raise KeyboardInterrupt
 
 
 def die_on_signals():
     """As a forked worker: SIGTERM ends tools and removes work folders, and then the worker, without
     unwinding, which may wait for a lock of a dead sister."""
 
-    def end(number, _):
+    def end(number):
         _clean()
         os._exit(128 + number)
 
-    signal.signal(signal.SIGTERM, end)
+    _on_signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when
 
 
