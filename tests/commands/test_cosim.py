@@ -1,6 +1,8 @@
 """``gradnic cosim``: mistakes cost one line before anything is built."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,6 +119,20 @@ def test_cards_on_a_topology(tmp_path):
     assert (got["ok"], got["nodes"], got["mismatches"]) == (True, 4, 0)
     assert (got["algorithm"], got["gradients"], got["floats"]) == ("multitree", "real", 300)
     assert got["cycles"] > got["bound_cycles"]
+
+
+@pytest.mark.slow  # four whole rings of 235,146 floats
+def test_cycles_of_the_guide(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/guide/cosim.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith("| cycles, raw and coded")]
+    told = [int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*", line)]
+    found = []
+    for iteration in (1, 200):
+        for codec in ("none", "inceptionn"):
+            words = ["--iteration", iteration, "--codec", codec, "--json", tmp_path / "j"]
+            CliRunner().invoke(cli.cli, ["cosim", "ring", *map(str, words)])
+            found.append(json.loads((tmp_path / "j").read_text())["cycles"])
+    assert found == told
 
 
 def _raise(error):
