@@ -83,7 +83,7 @@ def command(context, mib, exponent, rounds, json_file):
 @click.option(
     "--block",
     "blocks",
-    type=click.Choice(["fifo", "compressor4", "compressor16", "card128", "card512"]),
+    type=q.OneOf("fifo", "compressor4", "compressor16", "card128", "card512"),
     multiple=True,
     help="Only these, default all; a card takes minutes to compile where it was not yet.",
 )

@@ -184,7 +184,7 @@ def describe(algorithm, topology, schedule, report, layout, seconds):
 @click.option(
     "--export",
     nargs=2,
-    type=(click.Choice(["msccl", "msccl++", "chakra"]), click.Path(dir_okay=False)),
+    type=(q.OneOf("msccl", "msccl++", "chakra"), OutputFile()),
     metavar="FORMAT FILE",
     help="Also write MSCCL's XML, an MSCCL++ plan, or a Chakra trace per rank, FILE.0.json ...",
 )

@@ -43,6 +43,8 @@ COMMAND_LINES = {
     "fpga ulx3s": "fpga",
     "accuracy --values 4096 --trials 1 --workers 1": "",
     "bench --mib 1": "data",
+    "bench rtl": "sim",
+    "reproduce eflops": "schedule",
     "train --epochs 1": "data",
     "dissector --out d.lua": "",
     "report --run": "data,sim",
