@@ -24,7 +24,8 @@ from gradnic.build_cache import kept
 
 from . import tools
 
-# As `gradnic.hdl.verilog`, but in one piece: an eighth faster, and each register has one name.
+# As ``gradnic verilog``, but in one piece: an eighth faster, and each register has one name. All of
+# ``opt -full`` gains 3 % more and takes half a minute on an offload card.
 PREPARE = """\
 hierarchy -check -top top
 proc
@@ -33,7 +34,10 @@ opt_clean -purge
 memory_collect
 clean_zerowidth
 flatten
-opt -full
+opt_expr
+opt_merge
+opt_muxtree
+opt_clean
 """
 VERILATE = [
     "--cc",

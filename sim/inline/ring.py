@@ -34,7 +34,7 @@ CODECS = ("inceptionn", "none")
 
 
 PORT = re.compile(r"(  wire width \d+) (?:input|output) +\d+ +(\\(\w+)__\w+)")
-PREPARE = verilated.PREPARE.replace("opt -full", "setundef -undriven -zero\nopt -full")
+PREPARE = verilated.PREPARE.replace("flatten\n", "flatten\nsetundef -undriven -zero\n")
 
 
 def one_direction(text, streams, part):
