@@ -167,6 +167,7 @@ def _native_claims(frame, rng):
         (GRADNIC.elems, int(rng.integers(0, 300))),
         (GRADNIC.op, int(rng.integers(0, 6))),
         (GRADNIC.op, int(Op.CONTROL)),
+        (GRADNIC.op, int(rng.integers(8, 14))),  # reserved
     )
 
 

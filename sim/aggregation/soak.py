@@ -171,7 +171,10 @@ def _round(pair, alone, given, result):
     stalls = dict(zip(pair.inputs, paces, strict=True))
     out, order, run = pair.run(given, stalls=stalls, probe_cycles=0)
     pair.compare(out, *pair.expected(given, order))
-    left = {port: (x for x in given[port] if pair.golden.is_ours(x[0], port)) for port in given}
+    left = {
+        port: iter([x for x in frames if pair.golden.is_ours(x[0], port)])
+        for port, frames in given.items()
+    }
     wanted = {port: [] for port in range(N_PORTS)}
     for port in order:
         frame, bad = next(left[port])
