@@ -152,8 +152,8 @@ def _facts(result, last):
     bound = pictures.power_of_two(result["exponent"] - 127)
     facts = [
         (ratio(gradients["value_ratio"]), f"value ratio against FP32; {of_codec}"),
-        (saved(uncoded["wire_bytes"], coded["wire_bytes"]), f"of the bytes on the wires; {wires}"),
-        (saved(uncoded["cycles"], coded["cycles"]), f"of the cycles; {wires}"),
+        (saved(uncoded["wire_bytes"], coded["wire_bytes"]), f"of the wires' bytes saved; {wires}"),
+        (saved(uncoded["cycles"], coded["cycles"]), f"of the cycles saved; {wires}"),
         (in_bounds(gradients), f"largest error of a gradient, in bounds of {bound}; {of_codec}"),
     ]
     if result.get("clock"):
