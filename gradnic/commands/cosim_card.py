@@ -8,6 +8,8 @@ from gradnic.packages import SIMULATION, needs
 from gradnic.paths import OutputFile
 from gradnic.progress import Progress
 
+from . import cosim_jobs
+from .cosim_jobs import job_options
 from .cosim_parts import (
     Machine,
     codec_options,
@@ -44,6 +46,7 @@ ELEMENTS = 16384  # of a trained gradient, unless told
               help="Bytes of it that mark or drop what comes.")  # fmt: skip
 @click.option("--pace", type=q.OneOf("off", "ce", "rtt"), default="off", show_default=True,
               help="What steers the rate.")  # fmt: skip
+@job_options
 @source_options
 @click.option("--pcap", "pcap_file", type=OutputFile(), metavar="FILE",
               help="Write the frames on the wires as a capture.")  # fmt: skip
@@ -51,8 +54,8 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @needs(**SIMULATION, schedule=("scipy",))
 def command(
     topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, port_lanes, loss,
-    duplicate, delay, reorder, seed, p, spray, important, queue, mark, pace, iteration, elements,
-    files, pcap_file, json_file,
+    duplicate, delay, reorder, seed, p, spray, important, queue, mark, pace, n_buckets, n_bytes,
+    jobs_file, n_active, watchdog, plot_file, iteration, elements, files, pcap_file, json_file,
 ):  # fmt: skip
     """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
 
@@ -60,11 +63,16 @@ def command(
     gave up. More than 32 nodes, or more than 235,146 values, get normal noise unless files are
     given.
 
+    With --buckets or --jobs each card takes jobs from a queue, on normal noise; every result and
+    status is compared with golden cards, or with the sums of the table for more than 262,144
+    values.
+
     \b
     Example:
       gradnic cosim card --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
       gradnic cosim card --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
       gradnic cosim card --topology torus:4x4 --lanes 16 --port-lanes 4
+      gradnic cosim card --topology ring:3 --buckets 8 --bytes 16KiB --plot build/jobs.svg
     """
     from gradnic.models.offload.cluster import LinkFaults
     from gradnic.models.schedule.builders import build
@@ -83,6 +91,16 @@ def command(
     network = parse(topology)
     n_nodes = network.n_nodes
     build(network, algorithm, **({} if chunks is None else {"chunks": chunks}))
+    if n_buckets or jobs_file:
+        settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
+        cosim_jobs.run(
+            topology, algorithm, chunks=chunks, codec=codec, settings=settings, lanes=lanes,
+            faults=faults, n_buckets=n_buckets, n_bytes=n_bytes, jobs_file=jobs_file,
+            n_active=n_active, watchdog=watchdog, plot_file=plot_file, pcap_file=pcap_file,
+            json_file=json_file,
+        )  # fmt: skip
+        return
+    q.only_with(False, "jobs: --buckets or --jobs", "n_bytes", "n_active", "watchdog", "plot_file")
     screen = console(json_file)
     with Progress() as progress:
         wanted = elements or (None if files else ELEMENTS)

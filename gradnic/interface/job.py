@@ -76,7 +76,8 @@ class Refusal(IntEnum):
     LENGTH = 6  # no elements, or more packets than the card can track
     ALIGNMENT = 7  # source or result is no multiple of 64
     REGION = 8  # source or result is not within the registered regions
-    ROUND = 9  # gen is not ahead of what is active, or was last, of this tensor
+    SHARE = 9  # packets may miss, and the card gives none up
+    ROUND = 10  # gen is not ahead of what is active, or was last, of this tensor
 
 
 DESCRIPTOR = Header(

@@ -80,6 +80,8 @@ class OffloadCore(wiring.Component):
     thc, inc : bool
         False leaves out what only rounds of norms and THC need, or coded ones; none of those may be
         armed.
+    n_tables : int
+        See `Scheduler`.
 
     Members
     -------
@@ -128,6 +130,7 @@ class OffloadCore(wiring.Component):
         thc=True,
         inc=True,
         port_bytes=None,
+        n_tables=1,
     ):
         port_bytes = n_bytes if port_bytes is None else port_bytes
         if not 4 <= port_bytes <= n_bytes or port_bytes & (port_bytes - 1):
@@ -140,69 +143,87 @@ class OffloadCore(wiring.Component):
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
         self.max_elems, self.address_width = max_elems, address_width
         self.n_packets, self.thc, self.inc = n_packets, thc, inc
-        self.scheduler = Scheduler(layout, depth=depth, n_chunks=n_chunks, n_ports=n_ports)
-        message = self.scheduler.issues.p.shape()
-        self.sender = Sender(message, 2**layout.peer, n_packets=n_packets)
-        self.receiver = Receiver(
-            n_bytes, n_ranks=n_ranks, n_chunks=n_chunks, n_packets=n_packets, thc=thc
-        )
+        self.n_chunks, self.n_tables = n_chunks, n_tables
+        self._make(layout, depth)
         self.meta_width = meta_width
         self.rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
-        sent = stream.Signature(FrameBeat(port_bytes, meta_width=meta_width))
-        received = stream.Signature(FrameBeat(port_bytes, meta_width=self.rx_meta_width))
+        self.layout = layout
+        super().__init__(self._members())
+
+    def _make(self, layout, depth):
+        self.scheduler = Scheduler(
+            layout,
+            depth=depth,
+            n_chunks=self.n_chunks,
+            n_ports=self.n_ports,
+            n_tables=self.n_tables,
+        )
+        message = self.scheduler.issues.p.shape()
+        self.sender = Sender(message, 2**layout.peer, n_packets=self.n_packets)
+        self.receiver = Receiver(
+            self.n_bytes,
+            n_ranks=self.n_ranks,
+            n_chunks=self.n_chunks,
+            n_packets=self.n_packets,
+            thc=self.thc,
+            n_tables=self.n_tables,
+        )
+
+    def _members(self):
+        n_bytes, n_ports, address_width = self.n_bytes, self.n_ports, self.address_width
+        sent = stream.Signature(FrameBeat(self.port_bytes, meta_width=self.meta_width))
+        received = stream.Signature(FrameBeat(self.port_bytes, meta_width=self.rx_meta_width))
         region = data.ArrayLayout(Region(n_bytes, address_width), 3)
         scheduler, receiver = self.scheduler, self.receiver
-        super().__init__(
-            {
-                "host_tx": In(sent).array(n_ports),
-                "mac_tx": Out(sent).array(n_ports),
-                "mac_rx": In(received).array(n_ports),
-                "host_rx": Out(received).array(n_ports),
-                "gradient_read": Out(ReadPort(n_bytes, address_width)),
-                "gradient_write": Out(WritePort(n_bytes, address_width)),
-                "landing_read": Out(ReadPort(n_bytes, address_width)),
-                "landing_write": Out(WritePort(n_bytes, address_width)),
-                "own": In(Own),
-                "round": In(Round),
-                "start": In(1),
-                "abort": In(1),
-                "setup": In(scheduler.setup.shape()),
-                "status": Out(scheduler.status.shape()),
-                "clear": In(1),
-                "clearing": Out(1),
-                "drained": Out(1),
-                "starting": Out(1),
-                "finished": Out(1),
-                "regions": In(region),
-                "area": In(LENGTH_WIDTH),
-                "peers": In(self.sender.peers.shape()),
-                "pace": In(PaceRules),
-                "tag_write": In(TagWrite),
-                "floor": In(8),
-                "table_en": In(1),
-                "table_addr": In(len(scheduler.table_addr)),
-                "table_data": In(layout.width),
-                "place_en": In(1),
-                "place_addr": In(len(receiver.place_addr)),
-                "place_data": In(receiver.places),
-                "check": In(CheckWrite),
-                "neighbor": In(NeighborWrite(n_ports)),
-                "allowance": In(Allowance),
-                "dropped": Out(len(Drop)),
-                "refused": Out(4),
-                "failed": Out(4),
-                "sent": Out(1),
-                "again": Out(1),
-                "probes": Out(1),
-                "answered": Out(1),
-                "heard": Out(1),
-                "given_up": Out(1),
-                "given": Out(Given),
-                "crossed": Out(n_ports),
-                "oversize": Out(n_ports),
-                "overrun": Out(n_ports),
-            }
-        )
+        return {
+            "host_tx": In(sent).array(n_ports),
+            "mac_tx": Out(sent).array(n_ports),
+            "mac_rx": In(received).array(n_ports),
+            "host_rx": Out(received).array(n_ports),
+            "gradient_read": Out(ReadPort(n_bytes, address_width)),
+            "gradient_write": Out(WritePort(n_bytes, address_width)),
+            "landing_read": Out(ReadPort(n_bytes, address_width)),
+            "landing_write": Out(WritePort(n_bytes, address_width)),
+            "own": In(Own),
+            "round": In(Round),
+            "start": In(1),
+            "abort": In(1),
+            "setup": In(scheduler.setup.shape()),
+            "status": Out(scheduler.status.shape()),
+            "clear": In(1),
+            "clearing": Out(1),
+            "drained": Out(1),
+            "starting": Out(1),
+            "finished": Out(1),
+            "regions": In(region),
+            "area": In(LENGTH_WIDTH),
+            "peers": In(self.sender.peers.shape()),
+            "pace": In(PaceRules),
+            "tag_write": In(TagWrite),
+            "floor": In(8),
+            "table_en": In(1),
+            "table_addr": In(len(scheduler.table_addr)),
+            "table_data": In(self.layout.width),
+            "place_en": In(1),
+            "place_addr": In(len(receiver.place_addr)),
+            "place_data": In(receiver.places),
+            "check": In(CheckWrite),
+            "neighbor": In(NeighborWrite(n_ports)),
+            "allowance": In(Allowance),
+            "dropped": Out(len(Drop)),
+            "refused": Out(4),
+            "failed": Out(4),
+            "sent": Out(1),
+            "again": Out(1),
+            "probes": Out(1),
+            "answered": Out(1),
+            "heard": Out(1),
+            "given_up": Out(1),
+            "given": Out(Given),
+            "crossed": Out(n_ports),
+            "oversize": Out(n_ports),
+            "overrun": Out(n_ports),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -294,9 +315,24 @@ class OffloadCore(wiring.Component):
     def _receive(self, m, receiver):
         """Ports to receiver: the stream of floats of the data packets."""
         n, round_ = self.n_bytes, self.round
-        m.submodules.gate = gate = PacketGate(n, self.n_ports)
+        gate = self._front(m)
         m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems, inc=self.inc)
         m.submodules.locator = locator = Locator()
+        m.d.comb += [decoder.round.eq(round_), locator.geometry.eq(round_.geometry)]
+        wiring.connect(m, gate.heads, decoder.heads)
+        wiring.connect(m, gate.values, decoder.values)
+        self._track(m, receiver, decoder, locator, gate.dropped)
+        m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS)
+        wiring.connect(m, decoder.floats, waiting.i)
+        return waiting.o
+
+    def _gate(self):
+        return PacketGate(self.n_bytes, self.n_ports)
+
+    def _front(self, m):
+        """Ports to the gate, which offers the packets of neighbors."""
+        n, round_ = self.n_bytes, self.round
+        m.submodules.gate = gate = self._gate()
         names = Signal(Names(1))
         m.d.comb += [
             names.port.eq(self.own.udp_port),
@@ -304,8 +340,6 @@ class OffloadCore(wiring.Component):
             names.jobs[0].enabled.eq(1),
             gate.round.eq(round_),
             gate.write.eq(self.neighbor),
-            decoder.round.eq(round_),
-            locator.geometry.eq(round_.geometry),
         ]
         intakes = []
         senders = Signal(data.ArrayLayout(Speaker, N_NEIGHBORS))
@@ -342,19 +376,18 @@ class OffloadCore(wiring.Component):
             for k, intake in enumerate(intakes):
                 wiring.connect(m, intake.ours, merge.i[k])
             wiring.connect(m, merge.o, gate.i)
-        wiring.connect(m, gate.heads, decoder.heads)
-        wiring.connect(m, gate.values, decoder.values)
+        return gate
+
+    def _track(self, m, receiver, decoder, locator, dropped):
+        """Packets that came to `receiver`, and what became of them; `dropped` ones never do."""
         wiring.connect(m, decoder.arrivals, locator.i)
         m.submodules.located = located = FIFO(Located, N_LOCATED)
         wiring.connect(m, locator.o, located.i)
         wiring.connect(m, located.o, receiver.arrivals)
         wiring.connect(m, decoder.verdicts, receiver.verdicts)
         both = Signal()  # tell of LENGTH, in one cycle: the second is told a cycle late
-        m.d.sync += both.eq(receiver.dropped[Drop.LENGTH] & gate.dropped[Drop.LENGTH])
-        m.d.comb += self.dropped.eq(receiver.dropped | gate.dropped | both << Drop.LENGTH)
-        m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS)
-        wiring.connect(m, decoder.floats, waiting.i)
-        return waiting.o
+        m.d.sync += both.eq(receiver.dropped[Drop.LENGTH] & dropped[Drop.LENGTH])
+        m.d.comb += self.dropped.eq(receiver.dropped | dropped | both << Drop.LENGTH)
 
     def _memory(self, m, maker, receiver, arriving):
         """Four engines; what is written comes from packets or from terminal rows."""

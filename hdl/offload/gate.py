@@ -18,14 +18,16 @@ from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..transport.records import BODY, Arrival, NeighborWrite, Round
-from .parser import Facts, PacketParser, least_beats
+from .parser import Facts, PacketParser, Place, least_beats
 
 N_BEATS = 32  # of frames of which the end was seen, but no verdict yet
 N_HEADS = 16  # that wait for the receiver
 
 
-GateHead = data.StructLayout({"arrival": Arrival, "has_text": 1})
-"""A head, and whether it waits for its body."""
+def GateHead(n_contexts=0):
+    """A head, whether it waits for its body, and which context it is of."""
+    place = {"place": Place(n_contexts)} if n_contexts else {}
+    return data.StructLayout({"arrival": Arrival, "has_text": 1} | place)
 
 
 class PacketGate(wiring.Component):
@@ -39,12 +41,14 @@ class PacketGate(wiring.Component):
 
     Parameters
     ----------
-    n_bytes, n_ports : int
-        Bytes of a beat, 16, 32 or 64; ports of the card.
+    n_bytes, n_ports, n_contexts : int
+        As of `PacketParser`.
 
     Members
     -------
-    i, round, write : see `PacketParser`
+    i, round, write, contexts, asked, over : see `PacketParser`
+    place : Out(Place(n_contexts))
+        Of the head that is offered; only with contexts.
     heads : Out(stream.Signature(Arrival))
     values : Out(stream.Signature(Beat(8 * n_bytes)))
         Payloads of data packets, in the order of their heads; none where ``length`` is 0.
@@ -52,9 +56,12 @@ class PacketGate(wiring.Component):
         Bit k pulses for a frame with `gradnic.interface.offload.Drop` k, up to OWNER.
     """
 
-    def __init__(self, n_bytes, n_ports):
-        self.n_bytes = n_bytes
-        self.parser = PacketParser(n_bytes, n_ports)
+    def __init__(self, n_bytes, n_ports, *, n_contexts=0):
+        self.n_bytes, self.n_contexts = n_bytes, n_contexts
+        self.parser = parser = PacketParser(n_bytes, n_ports, n_contexts=n_contexts)
+        several = {"place": Out(Place(n_contexts))} if n_contexts else {}
+        for name in ("contexts", "asked", "over") if n_contexts else ():
+            several[name] = parser.signature.members[name]
         super().__init__(
             {
                 "i": In(stream.Signature(self.parser.shape)),
@@ -63,6 +70,7 @@ class PacketGate(wiring.Component):
                 "heads": Out(stream.Signature(Arrival)),
                 "values": Out(stream.Signature(Beat(8 * n_bytes))),
                 "dropped": Out(Drop.OWNER + 1),
+                **several,
             }
         )
 
@@ -71,6 +79,12 @@ class PacketGate(wiring.Component):
         m.submodules.parser = parser = self.parser
         wiring.connect(m, wiring.flipped(self.i), parser.i)
         m.d.comb += [parser.round.eq(self.round), parser.write.eq(self.write)]
+        if self.n_contexts:
+            m.d.comb += [
+                parser.contexts.eq(self.contexts),
+                self.asked.eq(parser.asked),
+                parser.over.eq(self.over),
+            ]
         store, records, verdicts = store_and_check(
             m,
             parser,
@@ -84,11 +98,14 @@ class PacketGate(wiring.Component):
         """Turns facts and verdict of a frame into what is read of it; streams of heads, and of
         what the frames are whose payloads are read."""
         n = self.n_bytes
-        m.submodules.heads = heads = FIFO(GateHead, N_HEADS, half_rate=True)
+        m.submodules.heads = heads = FIFO(GateHead(self.n_contexts), N_HEADS, half_rate=True)
         m.submodules.kinds = kinds = FIFO(1, N_HEADS)
         m.submodules.jobs = jobs = Slice(ReadJob(), half_rate=True)
         wiring.connect(m, jobs.o, store.jobs)
-        known, facts, verdict = Signal(Facts(), reset_less=True), records.p.facts, verdicts.p
+        known, verdict = Signal(Facts(self.n_contexts), reset_less=True), verdicts.p
+        facts = records.p.facts
+        if self.n_contexts:
+            m.d.comb += [heads.i.p.place.eq(known.place), self.place.eq(heads.o.p.place)]
         n_beats, n_read = (Signal(COUNT_WIDTH, name=n, reset_less=True) for n in ("beats", "reads"))
         drop = Signal(4, reset_less=True)
         busy, passes, has_values = Signal(), Signal(reset_less=True), Signal(reset_less=True)

@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -17,7 +17,17 @@ from ..frame.head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, register
 from ..stream.beats import FrameBeat
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
-from ..transport.records import HEAD_FIELDS, N_NEIGHBORS, Head, Neighbor, NeighborWrite, Round
+from ..transport.records import (
+    EPOCH_WIDTH,
+    HEAD_FIELDS,
+    N_NEIGHBORS,
+    Context,
+    Head,
+    Neighbor,
+    NeighborWrite,
+    Over,
+    Round,
+)
 
 DEPTH = 6  # stages
 
@@ -28,16 +38,22 @@ def least_beats(n_bytes):
     return 2 if n_bytes < GRADNIC.job.stop else 1
 
 
-def Facts():
+def Facts(n_contexts=0):
     """What the head says of a frame.
 
     check : what `FrameCheck` needs; its fate is LENGTH or CHECKSUM where the head shows it.
     drop : FORMAT, OWNER or NONE, where nothing else is wrong.
-    head : without ``body``. ready, stale, tree : as of `Arrival`.
+    head : without ``body``. ready, stale, tree : as of `Arrival`. place : of the context, if any.
     """
+    place = {"place": Place(n_contexts)} if n_contexts else {}
     return data.StructLayout(
-        {"check": FrameClass(), "drop": 4, "head": Head, "ready": 1, "stale": 1, "tree": 1}
+        {"check": FrameClass(), "drop": 4, "head": Head, "ready": 1, "stale": 1, "tree": 1} | place
     )
+
+
+def Place(n_contexts):
+    """Which context a packet is of, if it is ``ready``, and its epoch when the packet came."""
+    return data.StructLayout({"context": range(n_contexts), "epoch": EPOCH_WIDTH})
 
 
 class PacketParser(wiring.Component):
@@ -52,6 +68,8 @@ class PacketParser(wiring.Component):
     ----------
     n_bytes, n_ports : int
         Bytes of a beat, 16, 32 or 64; ports of the card.
+    n_contexts : int
+        Rounds side by side; 0: there is one, ``round``.
 
     Members
     -------
@@ -61,19 +79,29 @@ class PacketParser(wiring.Component):
     facts : Out(stream.Signature(Facts()))
     round : In(Round)
     write : In(NeighborWrite(n_ports))
+    contexts : In(ArrayLayout(Context, n_contexts))
+        Only with contexts; of ``round`` nothing is looked at then.
+    asked, over : Out(16), In(Over)
+        Only with contexts: a tensor, and what is over of it, in the same cycle.
     """
 
-    def __init__(self, n_bytes, n_ports):
-        self.n_bytes, self.n_ports = n_bytes, n_ports
+    def __init__(self, n_bytes, n_ports, *, n_contexts=0):
+        self.n_bytes, self.n_ports, self.n_contexts = n_bytes, n_ports, n_contexts
+        several = {
+            "contexts": In(data.ArrayLayout(Context, n_contexts)),
+            "asked": Out(16),
+            "over": In(Over),
+        }
         self.neighbor = Neighbor(n_ports)
         self.shape = FrameBeat(n_bytes, meta_width=self.neighbor["port"].width)
         super().__init__(
             {
                 "i": In(stream.Signature(self.shape)),
                 "beats": Out(stream.Signature(FrameBeat(n_bytes))),
-                "facts": Out(stream.Signature(Facts())),
+                "facts": Out(stream.Signature(Facts(n_contexts))),
                 "round": In(Round),
                 "write": In(NeighborWrite(n_ports)),
+                **(several if n_contexts else {}),
             }
         )
 
@@ -81,7 +109,8 @@ class PacketParser(wiring.Component):
         m = Module()
         # Never fills: no more frames are in the queue, its output and the pipeline.
         n_facts = 2 * QUEUE_BEATS // least_beats(self.n_bytes)
-        m.submodules.facts = facts = FIFO(Facts(), n_facts, never_full=True, half_rate=True)
+        shape = Facts(self.n_contexts)
+        m.submodules.facts = facts = FIFO(shape, n_facts, never_full=True, half_rate=True)
         wiring.connect(m, facts.o, wiring.flipped(self.facts))
         head, port, whole, complete = queued_heads(m, self.i, self.beats, self.n_bytes)
         m.d.comb += [
@@ -92,7 +121,7 @@ class PacketParser(wiring.Component):
 
     def _judge(self, m, head, port, whole):
         """Facts, `DEPTH` cycles after the head was complete."""
-        round_, field = self.round, head.field
+        field = head.field
         sums = envelope(m, head, whole=whole & (field(UDP.length) >= RAW_HEAD))
         op, src = field(GRADNIC.op), field(GRADNIC.src)
         nodes, neighbors = self._neighbors(m)
@@ -114,10 +143,7 @@ class PacketParser(wiring.Component):
             tree=field(GRADNIC.tree) != 0,
             known=Cat(op == int(known) for known in Op).any(),
             same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
-            same_tensor=field(GRADNIC.tensor) == round_.tensor,
-            same_gen=field(GRADNIC.gen) == round_.gen,
-            last_tensor=field(GRADNIC.tensor) == round_.last_tensor,
-            older=~(round_.last_gen - field(GRADNIC.gen))[15],
+            **self._compare(m, field(GRADNIC.tensor), field(GRADNIC.gen)),
         )
         index = Cat(
             Cat(one.known_node[k] for k in range(N_NEIGHBORS) if k >> bit & 1).any()
@@ -129,8 +155,7 @@ class PacketParser(wiring.Component):
             neighbor=index,
             found=one.known_node.any(),
             sound=one.known & one.same_set,
-            ready=round_.armed & one.same_tensor & one.same_gen,
-            stale=one.last_tensor & one.older & round_.over,
+            **self._find(one),
         )
         m.d.comb += neighbors.addr.eq(two.neighbor)
         three = registered(m, 3, neighbor=neighbors.data)
@@ -149,7 +174,9 @@ class PacketParser(wiring.Component):
             owner=found & four.from_mac & four.from_ip & four.from_port,
             sound=sound,
         )
-        result = Signal(Facts(), reset_less=True)
+        result = Signal(Facts(self.n_contexts), reset_less=True)
+        if self.n_contexts:
+            m.d.sync += result.place.eq(delayed(m, two.place, 3, name="place"))
         m.d.sync += [
             result.head.eq(delayed(m, one.entry, 4, name="entry")),
             result.head.neighbor.eq(delayed(m, two.neighbor, 3, name="neighbor")),
@@ -170,6 +197,45 @@ class PacketParser(wiring.Component):
             result.check.unsummed.eq(sums.unsummed),
         ]
         return result
+
+    def _compare(self, m, tensor, gen):
+        """What is known of a packet's round in one cycle, by name, and then by `_find`."""
+        round_ = self.round
+        if not self.n_contexts:
+            return {
+                "same_tensor": tensor == round_.tensor,
+                "same_gen": gen == round_.gen,
+                "last_tensor": tensor == round_.last_tensor,
+                "older": ~(round_.last_gen - gen)[15],
+            }
+        m.d.comb += self.asked.eq(tensor)
+        contexts = self.contexts
+        return {
+            "same": Cat((tensor == c.tensor) & (gen == c.gen) & c.armed for c in contexts),
+            "newer": Cat((tensor == c.tensor) & ~(c.gen - gen)[15] & c.armed for c in contexts),
+            "epochs": Cat(c.epoch for c in contexts),
+            "last_tensor": self.over.valid & (tensor == self.over.tensor),
+            "older": ~(self.over.gen - gen)[15],
+        }
+
+    def _find(self, one):
+        if not self.n_contexts:
+            round_ = self.round
+            return {
+                "ready": round_.armed & one.same_tensor & one.same_gen,
+                "stale": one.last_tensor & one.older & round_.over,
+            }
+        held = Signal(Place(self.n_contexts))
+        index, epoch = Const(0, len(held.context)), Const(0, EPOCH_WIDTH)
+        for k in range(self.n_contexts):
+            index = Mux(one.same[k], k, index)
+            epoch = Mux(one.same[k], one.epochs.word_select(k, EPOCH_WIDTH), epoch)
+        return {
+            "ready": one.same.any(),
+            # a round of its tensor that is active or over is not before this one
+            "stale": ~one.same.any() & (one.newer.any() | (one.last_tensor & one.older)),
+            "place": Cat(index[: len(held.context)], epoch),
+        }
 
     def _neighbors(self, m):
         """Registers (node, valid) of all neighbors, and a port to read one of them."""

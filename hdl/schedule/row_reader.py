@@ -138,6 +138,14 @@ class RowQueue(wiring.Component):
         return m
 
 
+def check_tables(n_tables, size):
+    """ValueError unless `n_tables` of `size` entries can lie behind each other."""
+    if not 1 <= n_tables <= 16 or n_tables & (n_tables - 1):
+        raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {n_tables!r}")
+    if n_tables > 1 and size & (size - 1):
+        raise ValueError(f"several tables must be of a power of two of entries, not {size!r}")
+
+
 class RowReader(wiring.Component):
     """Reads the table from row 0 to the end, once per iteration, and offers what is to be done.
 
@@ -150,6 +158,8 @@ class RowReader(wiring.Component):
     -------
     table_en, table_addr, table_data : In
         Writes the table.
+    table : In(range(n_tables))
+        Which one is read, with more than one.
     setup : In(Setup)
         Two cycles older than `begin`, at least.
     begin : In(1)
@@ -164,14 +174,16 @@ class RowReader(wiring.Component):
         and its first chunk.
     """
 
-    def __init__(self, layout, depth, n_chunks):
+    def __init__(self, layout, depth, n_chunks, *, n_tables=1):
         self.layout, self.depth, self.n_chunks = layout, depth, n_chunks
+        self.n_tables = n_tables
         self.shape = Row(layout, depth, n_chunks)
         super().__init__(
             {
                 "table_en": In(1),
-                "table_addr": In(bits(depth - 1)),
+                "table_addr": In(bits(n_tables * depth - 1)),
                 "table_data": In(layout.width),
+                **({"table": In(range(n_tables))} if n_tables > 1 else {}),
                 "setup": In(Setup(layout, depth, n_chunks)),
                 "begin": In(1),
                 "rows": Out(stream.Signature(self.shape)),
@@ -186,13 +198,13 @@ class RowReader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.table = table = BlockRAM(self.layout.width, self.depth)
+        m.submodules.table = table = BlockRAM(self.layout.width, self.n_tables * self.depth)
         fetch, index, turn, base = self._fetch(m)
         m.d.comb += [
             table.write_en.eq(self.table_en),
             table.write_addr.eq(self.table_addr),
             table.write_data.eq(self.table_data),
-            table.read_addr.eq(index),
+            table.read_addr.eq(Cat(index, self.table) if self.n_tables > 1 else index),
         ]
         fields = {
             name: table.read_data[at : at + width]

@@ -8,7 +8,7 @@ from gradnic.interface.schedule_table import bits
 
 from .chunk_book import EVENTS, ChunkBook, State
 from .row_offer import RowOffer, countdown
-from .row_reader import FAULTS, Message, RowReader, Setup
+from .row_reader import FAULTS, Message, RowReader, Setup, check_tables
 from .row_window import N_SLOTS, RowWindow
 
 FLUSH_CYCLES = 8  # until nothing of an aborted round is on its way inside
@@ -69,11 +69,15 @@ class Scheduler(wiring.Component):
         Chunks of the largest tensor, 2 to 8192.
     n_ports : int
         1 to 8.
+    n_tables : int
+        Tables of `depth` rows each that are kept, 1 to 16; with more than one, powers of two.
 
     Members
     -------
     table_en, table_addr, table_data : In
-        Writes one row, as `Layout.pack` packs it; not while running.
+        Writes one row, as `Layout.pack` packs it; not while running. Table k begins at k * depth.
+    table : In(range(n_tables))
+        Which one runs; must not change while running. Only with more than one.
     setup : In(Setup)
     start : In(1)
         A strobe. The round begins when the memory of chunks is clear: at once, unless the round
@@ -101,20 +105,23 @@ class Scheduler(wiring.Component):
         was taken.
     """
 
-    def __init__(self, layout, *, depth=512, n_chunks=64, n_ports=4):
+    def __init__(self, layout, *, depth=512, n_chunks=64, n_ports=4, n_tables=1):
         if not 2 <= depth <= 16384:
             raise ValueError(f"depth must be 2 to 16384, not {depth!r}")
         if not 2 <= n_chunks <= 8192:
             raise ValueError(f"n_chunks must be 2 to 8192, not {n_chunks!r}")
         if not 1 <= n_ports <= 8:
             raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
+        check_tables(n_tables, depth)
         self.layout, self.depth, self.n_chunks, self.n_ports = layout, depth, n_chunks, n_ports
+        self.n_tables = n_tables
         chunk = stream.Signature(bits(n_chunks - 1))
         super().__init__(
             {
                 "table_en": In(1),
-                "table_addr": In(bits(depth - 1)),
+                "table_addr": In(bits(n_tables * depth - 1)),
                 "table_data": In(layout.width),
+                **({"table": In(range(n_tables))} if n_tables > 1 else {}),
                 "setup": In(Setup(layout, depth, n_chunks)),
                 "start": In(1),
                 "abort": In(1),
@@ -140,7 +147,10 @@ class Scheduler(wiring.Component):
         m.d.comb += [status[name].eq(self._flags[name]) for name in shapes]
         m.d.comb += [status[name].eq(self._found[name]) for name in found]
         m.submodules.book = book = ChunkBook(layout, self.n_chunks, N_SLOTS)
-        reader, window = RowReader(*sizes), RowWindow(*sizes)
+        reader = RowReader(*sizes, n_tables=self.n_tables)
+        window = RowWindow(*sizes)
+        if self.n_tables > 1:
+            m.d.comb += reader.table.eq(self.table)
         m.submodules.reader = ResetInserter(flush)(reader)
         m.submodules.window = ResetInserter(flush)(window)
         m.submodules.offer = offer = RowOffer(*sizes, self.n_ports)

@@ -35,8 +35,8 @@ class Ledger(wiring.Component):
 
     Parameters
     ----------
-    n_ranks, n_chunks, n_packets, thc : int, int, int, bool
-        As of `Receiver`.
+    n_ranks, n_chunks, n_packets, thc, n_tables : int, int, int, bool, int
+        As of `Receiver`; so is ``table``.
 
     Members
     -------
@@ -70,8 +70,8 @@ class Ledger(wiring.Component):
         What is known of any packet, 2 cycles later.
     """
 
-    def __init__(self, n_ranks, n_chunks, n_packets, *, thc=True):
-        self.thc = thc
+    def __init__(self, n_ranks, n_chunks, n_packets, *, thc=True, n_tables=1):
+        self.thc, self.n_tables = thc, n_tables
         self.n_ranks, self.n_chunks, self.n_packets = n_ranks, n_chunks, n_packets
         self.places, self.marks = Places(n_ranks), Marks(n_ranks)
         super().__init__(
@@ -79,8 +79,9 @@ class Ledger(wiring.Component):
                 "clear": In(1),
                 "clearing": Out(1),
                 "place_en": In(1),
-                "place_addr": In(ceil_log2(n_chunks)),
+                "place_addr": In(ceil_log2(n_tables * n_chunks)),
                 "place_data": In(self.places),
+                **({"table": In(range(n_tables))} if n_tables > 1 else {}),
                 "check_write": In(CheckWrite),
                 "chunk": In(CHUNK_WIDTH),
                 "number": In(NUMBER_WIDTH),
@@ -110,7 +111,11 @@ class Ledger(wiring.Component):
         n_senders = self.n_ranks + 1
         mark = Signal(Mark).as_value().shape().width
         counts = data.ArrayLayout(NUMBER_WIDTH, n_senders)
-        m.submodules.place_ram = places = BlockRAM(self._width(self.places), self.n_chunks)
+        m.submodules.place_ram = places = BlockRAM(
+            self._width(self.places), self.n_tables * self.n_chunks
+        )
+        low = ceil_log2(self.n_chunks)
+        chunk = Cat(self.chunk[:low], self.table) if self.n_tables > 1 else self.chunk
         m.submodules.count_ram = counted = BlockRAM(n_senders * NUMBER_WIDTH, self.n_chunks)
         m.submodules.mark_ram = marked = BlockRAM(n_senders * mark, self.n_packets)
         m.submodules.asked_ram = asked = BlockRAM(n_senders * mark, self.n_packets)
@@ -118,7 +123,7 @@ class Ledger(wiring.Component):
             places.write_en.eq(self.place_en),
             places.write_addr.eq(self.place_addr),
             places.write_data.eq(self.place_data),
-            places.read_addr.eq(self.chunk),
+            places.read_addr.eq(chunk),
             counted.read_addr.eq(self.chunk),
             marked.read_addr.eq(self.number),
             asked.read_addr.eq(self.ask),

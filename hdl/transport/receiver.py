@@ -69,6 +69,8 @@ class Receiver(wiring.Component):
         Contributions to a chunk, at most; 1 to 15.
     n_chunks, n_packets : int
         Of the largest tensor; 2 to 8192 and 2 to 16384.
+    n_tables : int
+        Tables of senders that are kept, as of `gradnic.hdl.schedule.scheduler.Scheduler`.
     thc : bool
         False: there are no rounds of THC, whose packets carry a check of their norms.
 
@@ -81,7 +83,10 @@ class Receiver(wiring.Component):
     check : In(CheckWrite)
         The check of one packet's norms; not while a round is armed.
     place_en, place_addr, place_data : In
-        Writes one entry of the table of senders, by chunk; not while a round is armed.
+        Writes one entry of the table of senders, by chunk; not while a round is armed. Table k
+        begins at k * n_chunks.
+    table : In(range(n_tables))
+        Which one holds; only with more than one.
     arrivals : In(stream.Signature(Located))
         CONTROL packets, and data packets that the codec has seen.
     verdicts : In(stream.Signature(1))
@@ -115,7 +120,7 @@ class Receiver(wiring.Component):
         One cycle per packet that is given up, and which it is.
     """
 
-    def __init__(self, n_bytes, *, n_ranks=4, n_chunks=64, n_packets=1024, thc=True):
+    def __init__(self, n_bytes, *, n_ranks=4, n_chunks=64, n_packets=1024, thc=True, n_tables=1):
         if not 1 <= n_ranks <= 15:
             raise ValueError(f"n_ranks must be 1 to 15, not {n_ranks!r}")
         if not 2 <= n_chunks <= 2**CHUNK_WIDTH:
@@ -124,7 +129,8 @@ class Receiver(wiring.Component):
             raise ValueError(f"n_packets must be 2 to 16384, not {n_packets!r}")
         self.n_bytes, self.n_ranks = n_bytes, n_ranks
         self.n_chunks, self.n_packets = n_chunks, n_packets
-        self.ledger = Ledger(n_ranks, n_chunks, n_packets, thc=thc)
+        self.n_tables = n_tables
+        self.ledger = Ledger(n_ranks, n_chunks, n_packets, thc=thc, n_tables=n_tables)
         self.places = self.ledger.places
         chunk = stream.Signature(CHUNK_WIDTH)
         super().__init__(
@@ -135,8 +141,9 @@ class Receiver(wiring.Component):
                 "allowance": In(Allowance),
                 "check": In(CheckWrite),
                 "place_en": In(1),
-                "place_addr": In(ceil_log2(n_chunks)),
+                "place_addr": In(ceil_log2(n_tables * n_chunks)),
                 "place_data": In(self.places),
+                **({"table": In(range(n_tables))} if n_tables > 1 else {}),
                 "arrivals": In(stream.Signature(Located)),
                 "verdicts": In(stream.Signature(1)),
                 "own": In(stream.Signature(OwnPacket)),
@@ -228,6 +235,7 @@ class Receiver(wiring.Component):
                 getattr(ledger, name).eq(getattr(self, name))
                 for name in ("clear", "place_en", "place_addr", "place_data", "ask")
             ),
+            *([ledger.table.eq(self.table)] if self.n_tables > 1 else []),
             self.clearing.eq(ledger.clearing),
             self.answer.eq(ledger.answer),
             ledger.check_write.eq(self.check),

@@ -64,6 +64,14 @@ round before, its tensor and its number. t_probe: cycles between PROBEs. tos: of
 `gradnic.hdl.transport.spray`, with ``spray``. tags, layer: of `gradnic.hdl.transport.tagger`, for
 packets and PROBEs."""
 
+EPOCH_WIDTH = 4
+
+Context = data.StructLayout({"armed": 1, "tensor": 16, "gen": 16, "epoch": EPOCH_WIDTH})
+"""One of several rounds under way; ``epoch`` tells it from those that were in its place before."""
+
+Over = data.StructLayout({"valid": 1, "tensor": 16, "gen": 16})
+"""The newest round of a tensor that is over."""
+
 TagWrite = data.StructLayout(
     {"layer": 1, "dscp": 1, "threshold": 1, "address": ceil_log2(N_LAYERS), "value": 9}
 )

@@ -3,7 +3,8 @@
 A job is checked when it is the oldest that waits and a completion has room; it is refused with a
 reason, or starts as soon as one of `n_active` contexts is free: jobs start in the order of posting.
 Packets of active jobs leave by class, then age. A job that ends, however it does, frees its
-context at once; whatever comes for it later is stale. Golden twin of `gradnic.hdl.offload.jobs`.
+context at once; whatever comes for it later is stale. Golden twin of
+`gradnic.hdl.offload.job_core`.
 
 Sources: our own composition; the order of posting is that of every collective library (MPI 4.0,
 section 6.13: all processes call collectives of a communicator in the same order).
@@ -36,7 +37,7 @@ from ..transport.tagger import Rules
 from .card import Card, Settings, Tensor, ahead
 from .cluster import Cluster, addresses
 from .codec import Inceptionn, Raw
-from .plan import Plan
+from .plan import SEQ_UNIT, Plan
 from .round import Round
 
 ELEM_BYTES = 4
@@ -80,6 +81,7 @@ class JobCard(Card):
     packet : int, elements of a packet
     n_packets : int, packet numbers that the card can track
     inceptionn : dict, fields of `codec.Inceptionn`
+    gives_up : bool, False: jobs that let a share miss are refused
     watchdog : int, time without progress after which a job ends as stuck; 0 is off
 
     Attributes
@@ -91,7 +93,7 @@ class JobCard(Card):
     """
 
     def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
-                 n_packets=16384, inceptionn=None, watchdog=0):  # fmt: skip
+                 n_packets=16384, inceptionn=None, watchdog=0, gives_up=True):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
@@ -100,7 +102,7 @@ class JobCard(Card):
         self.table_list, self.memory = tuple(tables), memory
         self.regions = ((0, memory.size),) if regions is None else tuple(regions)
         self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
-        self.inceptionn = inceptionn or {}
+        self.inceptionn, self.gives_up = inceptionn or {}, gives_up
         self.queue, self.completions = deque(), deque()
         self.contexts = [None] * n_active
         self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
@@ -155,6 +157,8 @@ class JobCard(Card):
             return Refusal.ALIGNMENT
         if not all(self._inside(at, n_bytes) for at in (job.source, job.result)):
             return Refusal.REGION
+        if job.p_q16 and not self.gives_up:
+            return Refusal.SHARE
         if any(ahead(job.gen, gen) <= 0 for gen in gens):
             return Refusal.ROUND
         return Refusal.NONE
@@ -182,8 +186,10 @@ class JobCard(Card):
 
     def _packets(self, job):
         """Packet numbers that a job needs."""
-        plan = plan_of(self.table_list[job.table], job.elems, self.packet)
-        return plan.n_chunks * plan.per_chunk
+        table = self.table_list[job.table]
+        n_chunks = table.n_chunks * table.repeats
+        chunk = -(-job.elems // (SEQ_UNIT * n_chunks)) * SEQ_UNIT
+        return n_chunks * -(-chunk // self.packet)
 
     def _inside(self, at, n_bytes):
         return any(first <= at and at + n_bytes <= first + size for first, size in self.regions)

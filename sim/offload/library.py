@@ -156,10 +156,11 @@ def _names(component):
 
 
 @cache
-def build(layout, *, n_bytes, n_ports, **sizes):
+def build(layout, *, n_bytes, n_ports, card=OffloadCore, **sizes):
     """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
 
-    layout, n_bytes, n_ports, sizes : of `OffloadCore`, ``port_bytes`` among them.
+    layout, n_bytes, n_ports, sizes : of `card`, a class with the ports of `OffloadCore`,
+    ``port_bytes`` among them.
     """
-    card = OffloadCore(n_bytes, n_ports, layout, **sizes)
-    return cluster_library.load(card, ENGINE, _names(card), _FUNCTIONS)
+    made = card(n_bytes, n_ports, layout, **sizes)
+    return cluster_library.load(made, ENGINE, _names(made), _FUNCTIONS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gradnic.models.inceptionn import codec as inceptionn
+from gradnic.models import inceptionn
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.jobs import JobCluster
 from gradnic.models.schedule.all_reduce import add, all_reduce

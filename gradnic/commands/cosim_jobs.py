@@ -1,0 +1,99 @@
+"""Jobs on cards of RTL: ``gradnic cosim card`` with ``--buckets`` or ``--jobs``."""
+
+import click
+
+from gradnic import quantities as q
+from gradnic.output import PICTURES, console, table, write_json
+from gradnic.packages import require
+from gradnic.paths import OutputFile
+from gradnic.progress import Progress
+
+from .cosim_parts import show_verdict
+
+_NOT_YET = (
+    "block", "port_lanes", "p", "spray", "important", "queue", "mark", "pace", "iteration",
+    "elements", "files",
+)  # fmt: skip
+
+
+def job_options(function):
+    """Jobs from queues instead of one round."""
+    for option in (
+        click.option("--plot", "plot_file", type=OutputFile(*PICTURES), metavar="FILE",
+                     help="Jobs: a picture over time, .svg, .png or .pdf."),
+        click.option("--watchdog", type=q.Whole(0, 2**32 - 1, "cycles"), default=0,
+                     help="Jobs: cycles without progress that end one; 0: none."),
+        click.option("--active", "n_active", type=q.Whole(1, 4, "jobs"), default=2,
+                     show_default=True, help="Jobs side by side."),
+        click.option("--jobs", "jobs_file", metavar="FILE",
+                     help="A JSON list of jobs: bytes or elems; class, at, nodes, and fields of "
+                     "descriptors."),
+        click.option("--bytes", "n_bytes", type=q.Size(4, 1 << 28), default="64KiB",
+                     show_default=True, help="Of each bucket."),
+        click.option("--buckets", "n_buckets", type=q.JOBS, help="So many jobs, posted at once."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def run(
+    topology, algorithm, *, chunks, codec, settings, lanes, faults, n_buckets, n_bytes, jobs_file,
+    n_active, watchdog, plot_file, pcap_file, json_file,
+):  # fmt: skip
+    """Run jobs, show and write what came of them; exit status 1 if anything differs."""
+    from gradnic.sim.frame import pcap
+    from gradnic.sim.offload import job_run
+
+    q.only_with(False, "single rounds, not for jobs", *_NOT_YET)
+    q.only_with(not jobs_file, "jobs that --jobs does not name", "n_buckets", "n_bytes")
+    if codec not in job_run.CODECS:
+        raise click.UsageError(f"jobs take codec none or inceptionn, not {codec}")
+    if jobs_file:
+        posted = job_run.read(jobs_file, codec=codec)
+    else:
+        posted = job_run.buckets(n_buckets, n_bytes, codec=codec)
+    if plot_file:
+        require("--plot", report=("matplotlib",))
+        from gradnic.sim.report.job_picture import draw
+    screen = console(json_file)
+    with Progress() as progress:
+        progress.add_task("cards of RTL", total=None)
+        outcome = job_run.cosim(
+            topology, algorithm, posted, chunks=chunks, lanes=lanes, n_active=n_active,
+            faults=faults, settings=settings, watchdog=watchdog,
+        )  # fmt: skip
+    columns = ("job", "class", "bytes", "posted", "done", "status")
+    rows = [tuple(job[name] for name in ("id", *columns[1:])) for job in outcome.jobs[:32]]
+    title = f"{algorithm} on {topology}: {len(posted)} jobs, {n_active} active"
+    screen.print(table(title, columns, rows))
+    if len(posted) > len(rows):
+        screen.print(f"and {len(posted) - len(rows)} more")
+    screen.print(
+        f"{outcome.cycles} cycles, packets with payload on the lines {outcome.line_share:.1%} of "
+        "the time from the first to the last"
+    )
+    show_verdict(screen, outcome.ok, outcome.first)
+    if plot_file:
+        draw(outcome, posted, plot_file, link_bytes=4 * lanes, title=title)
+    if pcap_file:
+        pcap.write_pcap(pcap_file, [(at, frame) for at, *_, frame in outcome.sent])
+    write_json(
+        json_file,
+        {
+            "ok": outcome.ok,
+            "bit_exact": not outcome.mismatches,
+            "mismatches": outcome.mismatches,
+            "cycles": outcome.cycles,
+            "line_share": outcome.line_share,
+            "jobs": outcome.jobs,
+            "machine": "card",
+            "topology": topology,
+            "algorithm": algorithm,
+            "codec": codec,
+            "lanes": lanes,
+            "active": n_active,
+            "golden": outcome.reference,
+        },
+    )
+    if not outcome.ok:
+        raise SystemExit(1)

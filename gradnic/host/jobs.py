@@ -1,0 +1,126 @@
+"""Driver of an offload card that takes jobs: settings and tables once, then descriptors."""
+
+from gradnic.interface import job_card, offload
+from gradnic.interface.job import COMPLETION, TABLES, Completion, words
+from gradnic.interface.params import check_range
+
+from .driver import WORD, OffloadDriver, _entry
+
+
+class JobDriver(OffloadDriver):
+    """The card with jobs.
+
+    Tables are loaded once, each under a number; then `post` writes a descriptor, and `completion`
+    reads what has ended. Nothing here waits for a job, so many can be on their way. What
+    `OffloadDriver` does to a single round ends in a ValueError: there are no such registers.
+
+    Parameters
+    ----------
+    read, write, base, clock, sleep :
+        See `gradnic.host.Driver`.
+    n_ports, n_ranks, n_bytes, n_rows, n_chunks, n_peers : int
+        That the card was built with; n_peers: peer indices of a row, a power of two.
+    """
+
+    def __init__(self, read, write, *, n_ports=1, n_ranks=4, n_bytes=32, n_rows=512, n_chunks=64,
+                 n_peers=16, **options):  # fmt: skip
+        super().__init__(read, write, n_ports=n_ports, n_ranks=n_ranks, n_bytes=n_bytes, **options)
+        self.map = job_card.REGISTERS
+        self.n_rows, self.n_chunks, self.n_peers = n_rows, n_chunks, n_peers
+        self._bits = {"post": 0, "take": 0, "abort": 0}
+
+    def identify(self, *, mac, ip, node, tenant, **network):
+        """The card's own addresses, its node number, the JOB of its packets; first of all."""
+        self._toggle = self.get("table_write")["toggle"]
+        state = self.get("job")
+        self._bits = {name: state[name] for name in self._bits}
+        self.write("mac_low", mac & WORD)
+        self.set("mac_high", value=mac >> 32, node=node, tenant=tenant)
+        self.write("ip", ip)
+        if network:
+            self.set("network", **network)
+
+    def load_table(self, number, image, row_bytes, places, peers, *, n_chunks, leaves, repeats=1,
+                   stages=1, stride=0, lockstep=0):  # fmt: skip
+        """Load a schedule table under a number.
+
+        image, row_bytes : this node's rows, from `gradnic.interface.schedule_table.Layout.pack`.
+        places : one (up, down) a chunk, as of `set_places`. peers : neighbor of each peer index.
+        n_chunks : of all repeats. leaves : nodes that contribute. stages, stride : of a periodic
+        table, as of its `Setup`.
+        """
+        check_range("number", number, 0, TABLES - 1)
+        n_rows = len(image) // row_bytes
+        check_range("rows", n_rows, 1, self.n_rows)
+        check_range("n_chunks", n_chunks, 1, self.n_chunks)
+        for at in range(n_rows):
+            word = int.from_bytes(image[at * row_bytes : (at + 1) * row_bytes], "little")
+            self.write_table(offload.Table.ROWS, number * self.n_rows + at, word)
+        for chunk, (up, down) in enumerate(places):
+            self.set_places(number * self.n_chunks + chunk, up, down)
+        for index, neighbor in enumerate(peers):
+            self.write_table(offload.Table.PEERS, number * self.n_peers + index, neighbor)
+        entry = _entry(
+            valid=(1, 1), rows=(n_rows, 16), peers=(len(peers), 8), lockstep=(lockstep, 1),
+            chunks=(n_chunks, 14), stride=(stride, 14), repeats=(repeats, 14),
+            iterations=(repeats + stages - 1, 15), leaves=(leaves, 12),
+        )  # fmt: skip
+        self.write_table(job_card.JOBS, number, entry)
+
+    def unload_table(self, number):
+        """Jobs that name this table are refused from now on."""
+        self.write_table(job_card.JOBS, number, 0)
+
+    def allow_memory(self, region, address, n_bytes):
+        """Where gradients and results may lie: region 0 or 1, whole beats."""
+        check_range("region", region, 0, job_card.N_SOURCES - 1)
+        for name, value in (("address", address), ("n_bytes", n_bytes)):
+            if value % self.n_bytes:
+                raise ValueError(f"{name} must be a multiple of {self.n_bytes}, not {value:#x}")
+        self.write(f"source{region}_low", address & WORD)
+        self.write(f"source{region}_high", address >> 32)
+        self.write(f"source{region}_beats", n_bytes // self.n_bytes)
+
+    def set_landing(self, addresses, n_elems):
+        """Landing areas: where each context's begin, and elements of the largest tensor.
+
+        Each context takes n_ranks areas of the tensor's size; jobs on larger ones are refused.
+        """
+        beats = -(-n_elems // 16) * 64 // self.n_bytes * self.n_ranks
+        for k, address in enumerate(addresses):
+            if address % 64:
+                raise ValueError(f"address must be a multiple of 64, not {address:#x}")
+            self.write(f"landing{k}_low", address & WORD)
+            self.write(f"landing{k}_high", address >> 32)
+        self.write("landing", beats)
+
+    def post(self, job):
+        """Post a `gradnic.interface.job.Job`; False if the queue is full: post it again later."""
+        self.clear_overrun()
+        for k, word in enumerate(words(job.pack())):
+            self.write(f"post_{k}", word)
+        self._change("post")
+        return not self.get("events")["overrun"]
+
+    def clear_overrun(self):
+        """Forget that a post found the queue full."""
+        self.write("events", self.map["events"].fields[1].mask)
+
+    def abort(self, id):
+        """End the oldest job with this id on this node, active or waiting."""
+        check_range("id", id, 0, 0xFFFF)
+        self._change("abort", id=id)
+        self.wait("status", 1.0, aborting=0)
+
+    def completion(self):
+        """The oldest `Completion`, which leaves the card; None if there is none."""
+        if not self.get("status")["told"]:
+            return None
+        n_words = COMPLETION.n_bytes // 4
+        octets = b"".join(self.read(f"completion_{k}").to_bytes(4, "big") for k in range(n_words))
+        self._change("take")
+        return Completion.parse(octets)
+
+    def _change(self, name, **fields):
+        self._bits[name] ^= 1
+        self.set("job", **(self._bits | {"id": fields.get("id", 0)}))

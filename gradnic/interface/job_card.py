@@ -1,0 +1,105 @@
+"""Registers of an offload card with jobs: what is shared stays, what is of one round is posted."""
+
+from . import offload
+from .job import ACTIVE, COMPLETION, DESCRIPTOR
+from .offload import _register
+from .register_map import RegisterMap
+
+JOBS = 9  # the table of loaded tables, beside `gradnic.interface.offload.Table`
+N_SOURCES = 2
+
+_SAME = (
+    "interrupts", "mac_low", "ip", "network", "t_probe", "table_write", "ports",
+    "scores", "pace", "pace_step", "pace_low", "pace_high",
+)  # fmt: skip
+
+
+def _region(name, offset, what):
+    return [
+        _register(f"{name}_low", offset, what, ("value", 32, "byte address, low half")),
+        _register(f"{name}_high", offset + 4, what, ("value", 32, "byte address, high half")),
+    ]
+
+
+def _registers():
+    mine = [one for one in offload.REGISTERS.registers if one.name in _SAME]
+    mine += [one for one in offload.REGISTERS.registers if one.name.startswith("table_data_")]
+    mine += [one for one in offload.REGISTERS.registers if one.access == "counter"]
+    mine += [
+        _register(
+            "status", 0x004, "where the card is",
+            ("active", ACTIVE, "bit k: context k has a job"),
+            ("idle", 1, "no job waits or is active"),
+            ("told", 1, "a completion waits"),
+            ("aborting", 1, "the last abort is being looked for"),
+            ("inc", 1, "the card was built with INCEPTIONN"),
+            ("n_active", 3, "contexts"), ("n_tables", 5, "tables that can be loaded"),
+            access="ro",
+        ),
+        _register(
+            "events", 0x00C, "sticky; the interrupt is their OR with the mask",
+            ("ended", 1, "a completion came"), ("overrun", 1, "a post found the queue full"),
+            ("failed", 1, "memory answered with an error"), ("outside", 1, "an access was refused"),
+            access="w1c",
+        ),
+        _register(
+            "mac_high", 0x018, "own MAC address, and who this is",
+            ("value", 16, "high bits"), ("node", 8, "SRC of what is sent"),
+            ("tenant", 8, "JOB of ours"),
+        ),
+        _register("packet", 0x028, "how tensors are cut", ("units", 8, "of a packet / 16", 22)),
+        _register(
+            "codec", 0x034, "INCEPTIONN",
+            ("exponent", 7, "E, 113 to 126", 117), ("paper", 1, "MODE"),
+            ("prescale", 8, "PS, two's complement"),
+        ),
+        _register(
+            "watchdog", 0x064, "cycles without progress that end a job; 0 is off",
+            ("value", 32, "cycles"),
+        ),
+        _register(
+            "tags", 0x098, "importance of packets; with back_layer 0 all are important",
+            ("back_layer", 13, "layers from here on are important"),
+            ("source", 2, "of the threshold: 0 no size is important, 1 host, 2 the last round"),
+            ("by_sum", 1, "score is the sum of sizes, not the largest exponent"),
+            ("results", 1, "packets of the result are important", 1),
+        ),
+        *(
+            _register(
+                f"post_{k}", 0x180 + 4 * k, "a descriptor, see docs/guide/jobs.md",
+                ("value", 32, f"bytes {4 * k} to {4 * k + 3}, the first in the highest bits"),
+            )
+            for k in range(DESCRIPTOR.n_bytes // 4)
+        ),
+        _register(
+            "job", 0x1B0, "acts where a bit changes",
+            ("post", 1, "the descriptor is posted"), ("take", 1, "the completion is taken"),
+            ("abort", 1, "the job with this id is to end"), ("id", 16, "of the job to end"),
+        ),
+        *(
+            _register(
+                f"completion_{k}", 0x1B8 + 4 * k, "the oldest completion, while status.told",
+                ("value", 32, f"bytes {4 * k} to {4 * k + 3}, the first in the highest bits"),
+                access="ro",
+            )
+            for k in range(COMPLETION.n_bytes // 4)
+        ),
+        *(
+            one
+            for k in range(N_SOURCES)
+            for one in (
+                *_region(f"source{k}", 0x200 + 12 * k, "where gradients and results may lie"),
+                _register(f"source{k}_beats", 0x208 + 12 * k, "its size", ("value", 25, "beats")),
+            )
+        ),
+        *(
+            one
+            for k in range(ACTIVE)
+            for one in _region(f"landing{k}", 0x220 + 8 * k, f"landing areas of context {k}")
+        ),
+        _register("landing", 0x240, "size of each context's landing areas", ("beats", 24, "beats")),
+    ]  # fmt: skip
+    return tuple(sorted(mine, key=lambda one: one.offset))
+
+
+REGISTERS = RegisterMap("jobs", "Offload card with jobs.", _registers())

@@ -1,0 +1,175 @@
+"""One AXI4 memory port for several managers, each of which may be cut off and come back.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..stream.fifo import FIFO
+from ..stream.slice import Slice
+from .axi4 import ReadPort, WritePort
+from .dma import N_BURSTS
+
+FIELDS = ("addr", "len", "size", "burst", "cache", "prot")
+
+
+class _Share(wiring.Component):
+    """What both directions have in common: whose address goes next, and what is under way.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+        See `ReadPort`.
+    n : int
+        Managers, 1 to 4, each with at most 16 bursts under way.
+
+    Members
+    -------
+    managers : In(port).array(n)
+    port : Out(port)
+    closed : In(n)
+        While bit k is 1, no address of manager k is taken.
+    quiet : Out(n)
+        Bit k: nothing of manager k is under way, two cycles ago.
+    """
+
+    def __init__(self, signature, prefix, n):
+        if not 1 <= n <= 4:
+            raise ValueError(f"n must be 1 to 4, not {n!r}")
+        self.n, self.prefix = n, prefix
+        super().__init__(
+            {
+                "managers": In(signature).array(n),
+                "port": Out(signature),
+                "closed": In(n),
+                "quiet": Out(n),
+            }
+        )
+
+    def _addresses(self, m, ended):
+        """Addresses in turns, one every second cycle; (a strobe, whose is taken).
+
+        ended : n flags, of a burst that is over.
+        """
+        port, prefix = self.port, self.prefix
+        shape = data.StructLayout({f: getattr(port, prefix + f).shape() for f in FIELDS})
+        m.submodules.addresses = out = Slice(shape, half_rate=True)
+        last, chosen = Signal(range(max(2, self.n))), Signal(range(max(2, self.n)))
+        offers = Signal(self.n)
+        taken = Signal()
+        m.d.comb += [
+            offers.eq(Cat(getattr(one, prefix + "valid") for one in self.managers) & ~self.closed),
+            getattr(port, prefix + "valid").eq(out.o.valid),
+            getattr(port, prefix + "id").eq(0),
+            out.o.ready.eq(getattr(port, prefix + "ready")),
+            *(getattr(port, prefix + field).eq(out.o.p[field]) for field in FIELDS),
+            chosen.eq(last),
+            taken.eq(offers.any() & out.i.ready & self.room),
+            out.i.valid.eq(offers.any() & self.room),
+        ]
+        for back in range(self.n, 0, -1):  # the nearest behind the last one wins
+            for k in range(self.n):
+                with m.If((last == k) & offers.bit_select((k + back) % self.n, 1)):
+                    m.d.comb += chosen.eq((k + back) % self.n)
+        with m.If(taken):
+            m.d.sync += last.eq(chosen)
+        for k, one in enumerate(self.managers):
+            m.d.comb += getattr(one, prefix + "ready").eq(taken & (chosen == k))
+        ports = Array(data.View(shape, self._gathered(one)) for one in self.managers)
+        m.d.comb += out.i.p.eq(ports[chosen].as_value())
+        for k in range(self.n):
+            count = Signal(range(2 * N_BURSTS), name=f"under_way{k}")
+            came, went = Signal(name=f"came{k}"), Signal(name=f"went{k}")
+            m.d.comb += came.eq(taken & (chosen == k))
+            m.d.comb += went.eq(ended[k])
+            m.d.sync += count.eq(count + came - went)
+            m.d.sync += self.quiet[k].eq((count == 0) & ~came)
+        return taken, chosen
+
+    def _gathered(self, one):
+        return Cat(getattr(one, self.prefix + field) for field in FIELDS)
+
+    def _owners(self, m, name):
+        m.submodules[name] = queue = FIFO(range(max(2, self.n)), min(64, self.n * N_BURSTS))
+        return queue
+
+
+class ReadShare(_Share):
+    """Merges read ports: an address every second cycle, data at full rate, in order of addresses.
+
+    Latency 1 cycle for addresses, none for data. Parameters, members: see `_Share`.
+    """
+
+    def __init__(self, n_bytes, address_width=64, *, n):
+        super().__init__(ReadPort(n_bytes, address_width), "ar", n)
+
+    def elaborate(self, platform):
+        m = Module()
+        owners = self._owners(m, "owners")
+        ended = Signal(self.n)
+        self.room = owners.i.ready
+        taken, chosen = self._addresses(m, ended)
+        port, owner = self.port, owners.o
+        m.d.comb += [
+            owners.i.valid.eq(taken),
+            owners.i.payload.eq(chosen),
+            port.rready.eq(owner.valid & Array(one.rready for one in self.managers)[owner.payload]),
+            owner.ready.eq(port.rvalid & port.rready & port.rlast),
+        ]
+        for k, one in enumerate(self.managers):
+            mine = owner.valid & (owner.payload == k)
+            m.d.comb += [
+                one.rid.eq(0),
+                one.rdata.eq(port.rdata),
+                one.rresp.eq(port.rresp),
+                one.rlast.eq(port.rlast),
+                one.rvalid.eq(mine & port.rvalid),
+                ended[k].eq(owner.ready & mine),
+            ]
+        return m
+
+
+class WriteShare(_Share):
+    """Merges write ports: an address every second cycle, data at full rate, in order of addresses.
+
+    Latency 1 cycle for addresses, none for data and answers. Whoever gave an address gives its
+    data without waiting for another manager. Parameters, members: see `_Share`.
+    """
+
+    def __init__(self, n_bytes, address_width=64, *, n):
+        super().__init__(WritePort(n_bytes, address_width), "aw", n)
+
+    def elaborate(self, platform):
+        m = Module()
+        writers, askers = self._owners(m, "writers"), self._owners(m, "askers")
+        ended = Signal(self.n)
+        self.room = writers.i.ready & askers.i.ready
+        taken, chosen = self._addresses(m, ended)
+        port, writer, asker = self.port, writers.o, askers.o
+        source = {
+            name: Array(getattr(one, name) for one in self.managers)[writer.payload]
+            for name in ("wdata", "wstrb", "wlast", "wvalid")
+        }
+        m.d.comb += [
+            writers.i.valid.eq(taken),
+            writers.i.payload.eq(chosen),
+            askers.i.valid.eq(taken),
+            askers.i.payload.eq(chosen),
+            *(getattr(port, name).eq(source[name]) for name in ("wdata", "wstrb", "wlast")),
+            port.wvalid.eq(writer.valid & source["wvalid"]),
+            writer.ready.eq(port.wvalid & port.wready & port.wlast),
+            port.bready.eq(asker.valid & Array(one.bready for one in self.managers)[asker.payload]),
+            asker.ready.eq(port.bvalid & port.bready),
+        ]
+        for k, one in enumerate(self.managers):
+            mine = asker.valid & (asker.payload == k)
+            m.d.comb += [
+                one.wready.eq(writer.valid & (writer.payload == k) & port.wready),
+                one.bid.eq(0),
+                one.bresp.eq(port.bresp),
+                one.bvalid.eq(mine & port.bvalid),
+                ended[k].eq(asker.ready & mine),
+            ]
+        return m

@@ -1,0 +1,245 @@
+"""Ways between the ports of a card and its contexts: packets that came, and packets to be sent.
+
+Part of `gradnic.hdl.offload.job_core`, whose golden model they follow.
+"""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.formats import Op
+
+from ..stream.beats import Beat
+from ..stream.fifo import FIFO
+from ..stream.slice import Slice
+from ..transport.pace import Echo
+from ..transport.records import EPOCH_WIDTH, Arrival, Context, Head, PathMark
+from .gate import N_HEADS
+from .parser import Place
+
+N_PAYLOADS = 16  # whose heads are on their way
+
+
+def _has_payload(head):
+    return (head.length != 0) & (head.op != Op.CONTROL)
+
+
+def _index(n):
+    return range(max(2, n))
+
+
+class ArrivalSteer(wiring.Component):
+    """Hands each packet to the context that it is of; 2 cycles a head, a beat a cycle.
+
+    A packet of no active round goes to context 0, which answers it. A packet of a round that is
+    over by the time that it leaves the gate vanishes, and so does the rest of one whose context is
+    reset in its middle.
+
+    Parameters
+    ----------
+    n_bytes, n : int
+        Bytes of a beat; contexts, 1 to 4.
+
+    Members
+    -------
+    arrivals, place, values : In(stream.Signature(Arrival)), In(Place), In(stream.Signature(Beat))
+        What a gate offers.
+    contexts : In(ArrayLayout(Context, n))
+    deaf : In(n)
+        Nothing goes to this context: it is being reset.
+    heads, data : Out(...).array(n)
+        To each context.
+    """
+
+    def __init__(self, n_bytes, n):
+        self.n = n
+        head, beat = stream.Signature(Arrival), stream.Signature(Beat(8 * n_bytes))
+        super().__init__(
+            {
+                "arrivals": In(head),
+                "place": In(Place(n)),
+                "values": In(beat),
+                "contexts": In(data.ArrayLayout(Context, n)),
+                "deaf": In(n),
+                "heads": Out(head).array(n),
+                "data": Out(beat).array(n),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        way = data.StructLayout({"index": _index(self.n), "epoch": EPOCH_WIDTH, "vanishes": 1})
+        m.submodules.ways = ways = FIFO(way, N_HEADS)
+        m.submodules.near = near = Slice(
+            data.StructLayout({"arrival": Arrival, "way": way}), half_rate=True
+        )
+        arrival, place = self.arrivals.p, self.place
+        epochs = Array(context.epoch for context in self.contexts)
+        index, now = Signal(_index(self.n)), Signal(EPOCH_WIDTH)
+        m.d.comb += [
+            index.eq(Mux(arrival.ready, place.context, 0)),
+            now.eq(epochs[index]),
+            near.i.valid.eq(self.arrivals.valid & ways.i.ready),
+            self.arrivals.ready.eq(near.i.ready & ways.i.ready),
+            near.i.p.arrival.eq(arrival),
+            near.i.p.way.index.eq(index),
+            near.i.p.way.epoch.eq(now),
+            near.i.p.way.vanishes.eq(arrival.ready & (place.epoch != now)),
+            ways.i.valid.eq(self.arrivals.valid & self.arrivals.ready & _has_payload(arrival.head)),
+            ways.i.p.eq(near.i.p.way),
+        ]
+        for source, sinks, way, payload in (
+            (near.o, self.heads, near.o.p.way, near.o.p.arrival),
+            (self.values, self.data, ways.o.p, self.values.p),
+        ):
+            valid, lost = Signal(), Signal()
+            open_ = Array(sink.ready & ~self.deaf[k] for k, sink in enumerate(sinks))
+            held = source.valid if source is near.o else source.valid & ways.o.valid
+            m.d.comb += [
+                valid.eq(held),
+                lost.eq(way.vanishes | (epochs[way.index] != way.epoch)),
+                source.ready.eq(valid & (lost | open_[way.index])),
+            ]
+            for k, sink in enumerate(sinks):
+                m.d.comb += [
+                    sink.p.eq(payload),
+                    sink.valid.eq(valid & ~lost & (way.index == k) & ~self.deaf[k]),
+                ]
+        m.d.comb += ways.o.ready.eq(self.values.valid & self.values.ready & self.values.p.last)
+        return m
+
+
+class PacketPick(wiring.Component):
+    """Lets packets of the contexts leave by class, then age; 2 cycles a head, a beat a cycle.
+
+    Parameters
+    ----------
+    n_bytes, n : int
+        Bytes of a beat; contexts, 1 to 4.
+
+    Members
+    -------
+    sources : In({heads, payload, replies, echoed, echo, path_mark}).array(n)
+        Of a `gradnic.hdl.offload.round_engine.RoundEngine` each.
+    heads, payload, replies, echoed, echo, path_mark : Out
+        As of one. Of echoes and marks that come in one cycle, one is told.
+    layers : In(ArrayLayout(3, n))
+    started : In(n)
+        A strobe: this context is the youngest now.
+    mute : In(n)
+        No new packet of this context leaves.
+    speaking : Out(n)
+        A payload of this context is leaving.
+    """
+
+    def __init__(self, n_bytes, n):
+        self.n = n
+        head, beat = stream.Signature(Head), stream.Signature(Beat(8 * n_bytes))
+        told = {"echoed": Out(1), "echo": Out(Echo), "path_mark": Out(PathMark)}
+        one = {"heads": Out(head), "payload": Out(beat), "replies": Out(head)} | told
+        super().__init__(
+            one
+            | {
+                "sources": In(wiring.Signature(one)).array(n),
+                "layers": In(data.ArrayLayout(3, n)),
+                "started": In(n),
+                "mute": In(n),
+                "speaking": Out(n),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n, sources = self.n, self.sources
+        m.submodules.owners = owners = FIFO(_index(n), N_PAYLOADS)
+        m.submodules.picked = picked = Slice(Head, half_rate=True)
+        m.submodules.answers = answers = Slice(Head, half_rate=True)
+        wiring.connect(m, picked.o, wiring.flipped(self.heads))
+        wiring.connect(m, answers.o, wiring.flipped(self.replies))
+        older = [[Signal(name=f"older{i}_{j}") for j in range(n)] for i in range(n)]
+        for i in range(n):
+            with m.If(self.started[i]):
+                for j in range(n):
+                    if j != i:
+                        m.d.sync += [older[j][i].eq(1), older[i][j].eq(0)]
+        offers, first = Signal(n), Signal(n)  # first: none that offers goes before
+        before = [[Signal(name=f"before{i}_{j}") for j in range(n)] for i in range(n)]
+        layers = self.layers
+        m.d.sync += [
+            before[i][j].eq(
+                (layers[i] < layers[j]) | ((layers[i] == layers[j]) & older[i][j])
+            )
+            for i in range(n) for j in range(n) if i != j
+        ]  # fmt: skip
+        m.d.comb += [
+            offers.eq(Cat(source.heads.valid for source in sources) & ~self.mute),
+            first.eq(
+                Cat(
+                    offers[i] & ~Cat(offers[j] & before[j][i] for j in range(n) if j != i).any()
+                    for i in range(n)
+                )
+            ),
+        ]
+        index, any_first = self._encoded(m, first, "index")
+        room = picked.i.ready & owners.i.ready
+        head = Array(source.heads.p.as_value() for source in sources)[index]
+        m.d.comb += [
+            picked.i.valid.eq(any_first & owners.i.ready),
+            picked.i.p.as_value().eq(head),
+            owners.i.valid.eq(any_first & room & _has_payload(picked.i.p)),
+            owners.i.payload.eq(index),
+        ]
+        owner = owners.o
+        for k, source in enumerate(sources):
+            mine = owner.valid & (owner.payload == k)
+            m.d.comb += [
+                source.heads.ready.eq(any_first & room & (index == k)),
+                source.payload.ready.eq(mine & self.payload.ready),
+            ]
+            leaving, came, went = (
+                Signal(range(2 * N_PAYLOADS), name=f"leaving{k}"),
+                Signal(name=f"came{k}"),
+                Signal(name=f"went{k}"),
+            )
+            m.d.comb += [
+                came.eq(owners.i.valid & (index == k)),
+                went.eq(mine & owner.ready),
+                self.speaking[k].eq(leaving != 0),
+            ]
+            m.d.sync += leaving.eq(leaving + came - went)
+        payloads = Array(source.payload.p.as_value() for source in sources)
+        m.d.comb += [
+            self.payload.p.as_value().eq(payloads[owner.payload]),
+            self.payload.valid.eq(
+                owner.valid & Array(source.payload.valid for source in sources)[owner.payload]
+            ),
+            owner.ready.eq(self.payload.valid & self.payload.ready & self.payload.p.last),
+        ]
+
+        talks = Signal(n)
+        m.d.comb += talks.eq(Cat(source.replies.valid for source in sources))
+        which, any_talks = self._encoded(m, talks, "which")
+        m.d.comb += [
+            answers.i.valid.eq(any_talks),
+            answers.i.p.as_value().eq(
+                Array(source.replies.p.as_value() for source in sources)[which]
+            ),
+            *(
+                source.replies.ready.eq(answers.i.ready & any_talks & (which == k))
+                for k, source in enumerate(sources)
+            ),
+        ]
+        for source in reversed(list(sources)):
+            with m.If(source.echoed):
+                m.d.comb += [self.echoed.eq(1), self.echo.eq(source.echo)]
+            with m.If(source.path_mark.valid):
+                m.d.comb += self.path_mark.eq(source.path_mark)
+        return m
+
+    def _encoded(self, m, bits, name):
+        """(Number of the lowest bit that is 1, whether there is one.)"""
+        index = Signal(_index(self.n), name=name)
+        for k in reversed(range(self.n)):
+            with m.If(bits[k]):
+                m.d.comb += index.eq(k)
+        return index, bits.any()

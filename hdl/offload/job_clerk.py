@@ -1,0 +1,296 @@
+"""Looks at the oldest job that waits: refuses it, or cuts its tensor and lets it start.
+
+Part of `gradnic.hdl.offload.job_core`, whose golden model it follows; how a tensor is cut is
+`gradnic.models.offload.plan.Plan`.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.job import (
+    ALIGN,
+    TABLES,
+    Collective,
+    JobCodec,
+    JobStatus,
+    Kind,
+    Operation,
+    Refusal,
+)
+
+from ..axi.dma import Region
+from ..primitive.target import one_hot
+from ..transport.records import Context, Over
+from .job_queue import Divider
+from .job_records import STAMP_WIDTH, JobTable, JobTableWrite, Prepared, Record, Waiting
+
+N_REGIONS = 2  # that jobs may name
+UNITS_WIDTH = 25  # 16 elements each
+
+
+class JobClerk(wiring.Component):
+    """About 125 cycles a job, most of them for four divisions; less for one that is refused early.
+
+    Parameters
+    ----------
+    n_bytes, address_width, n_ranks, n_packets : int
+        Of the core.
+    n_tables : int
+        That can be loaded; jobs that name others are refused.
+    n_contexts : int
+    inc : bool
+        False: INCEPTIONN is refused.
+
+    Members
+    -------
+    oldest, aborted, present, pop : In(Waiting), In(1), In(1), Out(1)
+        Of the queue.
+    now : In(48)
+    table_write : In(JobTableWrite)
+    packet : In(8)
+        Units of 16 elements of a packet.
+    regions : In(ArrayLayout(Region, 2))
+        Where sources and results may lie. landing : In(24), beats of each context's landing areas.
+    contexts : In(ArrayLayout(Context, n_contexts))
+        Those that are busy.
+    asked, over : Out(16), In(Over)
+        A tensor, and what is over of it.
+    room : In(1)
+        A completion has room, whoever ends.
+    free : In(1)
+        A context takes `prepared` in a cycle of ``pop`` with ``starts``.
+    prepared, starts : Out(Prepared), Out(1)
+    record, tells : Out(Record), Out(1)
+        How a job ended that did not start: taken in the cycle of ``told``.
+    told : In(1)
+    """
+
+    def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc):
+        self.n_bytes, self.address_width = n_bytes, address_width
+        self.n_ranks, self.n_packets = n_ranks, n_packets
+        self.n_tables, self.n_contexts, self.inc = n_tables, n_contexts, inc
+        super().__init__(
+            {
+                "oldest": In(Waiting),
+                "aborted": In(1),
+                "present": In(1),
+                "pop": Out(1),
+                "now": In(STAMP_WIDTH),
+                "table_write": In(JobTableWrite),
+                "packet": In(8),
+                "regions": In(data.ArrayLayout(Region(n_bytes, address_width), N_REGIONS)),
+                "landing": In(24),
+                "contexts": In(data.ArrayLayout(Context, n_contexts)),
+                "asked": Out(16),
+                "over": In(Over),
+                "room": In(1),
+                "free": In(1),
+                "prepared": Out(Prepared(n_bytes, address_width)),
+                "starts": Out(1),
+                "record": Out(Record),
+                "tells": Out(1),
+                "told": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.tables = tables = memory.Memory(shape=JobTable, depth=TABLES, init=[])
+        write, read = tables.write_port(), tables.read_port(domain="comb")
+        loaded = Signal(TABLES)
+        m.d.comb += [
+            write.en.eq(self.table_write.enable),
+            write.addr.eq(self.table_write.index),
+            write.data.eq(self.table_write.table),
+            read.addr.eq(self.oldest.job.table),
+        ]
+        with m.If(self.table_write.enable):
+            m.d.sync += loaded.bit_select(self.table_write.index, 1).eq(
+                self.table_write.table.valid
+            )
+
+        out = Signal(Prepared(self.n_bytes, self.address_width), reset_less=True)
+        job, cut, table = out.job, out.geometry, out.table
+        units = Signal(UNITS_WIDTH, reset_less=True)  # less one
+        m.d.comb += [self.prepared.eq(out), self.asked.eq(job.tensor)]
+        m.submodules.divider = divider = Divider(UNITS_WIDTH)
+        a, b = Signal(UNITS_WIDTH, reset_less=True), Signal(UNITS_WIDTH, reset_less=True)
+        m.d.comb += [divider.a.eq(a), divider.b.eq(b)]
+        quotient, rest = divider.quotient, divider.remainder
+        long = Signal()  # more packets in a chunk than can be counted
+        reason = self._judge(m, out, loaded, long)
+
+        refused = Signal()
+        record = self.record
+        m.d.comb += [
+            record.id.eq(job.id),
+            record.status.eq(Mux(refused, JobStatus.REFUSED, JobStatus.ABORTED)),
+            record.detail.eq(Mux(refused, reason, 0)),
+            record.cycles.eq(self.now - out.posted),
+        ]
+        step = Signal(range(4))
+        settles = Signal(range(4))
+        with m.FSM() as fsm:
+            with m.State("REST"):
+                m.d.sync += [
+                    out.job.eq(self.oldest.job),
+                    out.posted.eq(self.oldest.posted),
+                    out.table.eq(read.data),
+                    units.eq((self.oldest.job.elems + 15)[4:] - 1),
+                    refused.eq(0),
+                    step.eq(0),
+                    settles.eq(3),
+                    long.eq(0),
+                ]
+                with m.If(self.present & self.room):
+                    m.next = "TAKEN"
+            with m.State("TAKEN"):
+                m.d.sync += [
+                    a.eq(units),
+                    b.eq(table.chunks),
+                    cut.packet.eq(self.packet),
+                    out.n_beats.eq((job.elems + (self.n_bytes // 4 - 1)) >> self._low - 2),
+                    out.area.eq((units + 1) << 6 - self._low),
+                    out.source.eq(job.source[self._low :]),
+                    out.result.eq(job.result[self._low :]),
+                ]
+                m.next = "DIVIDE"
+                with m.If(self.aborted):
+                    m.next = "TELL"
+            with m.State("DIVIDE"):
+                m.d.comb += divider.start.eq(1)
+                m.next = "WAIT"
+            with m.State("WAIT"):
+                with m.If(divider.done):
+                    m.d.sync += step.eq(step + 1)
+                    m.next = "DIVIDE"
+                    with m.Switch(step):
+                        with m.Case(0):  # units of a chunk
+                            m.d.sync += [
+                                cut.chunk.eq(quotient + 1),
+                                a.eq(quotient),
+                                b.eq(cut.packet),
+                            ]
+                        with m.Case(1):  # packets of a chunk
+                            m.d.sync += [
+                                cut.per_chunk.eq(quotient + 1),
+                                cut.tail.eq((rest + 1) << 4),
+                                long.eq(quotient >= self.n_packets),
+                                a.eq(units),
+                                b.eq(cut.chunk),
+                            ]
+                        with m.Case(2):  # the last chunk that is not empty
+                            m.d.sync += [
+                                cut.last_chunk.eq(quotient),
+                                out.live.eq(quotient + 1),
+                                a.eq(rest),
+                                b.eq(cut.packet),
+                            ]
+                        with m.Case(3):
+                            m.d.sync += [
+                                cut.last_per_chunk.eq(quotient + 1),
+                                cut.last_tail.eq((rest << 4) + (job.elems - 1)[:4] + 1),
+                            ]
+                            m.next = "SETTLE"
+            with m.State("SETTLE"):
+                m.d.sync += settles.eq(settles - 1)
+                with m.If(settles == 0):
+                    m.next = "OFFER"
+                    m.d.sync += refused.eq(reason != Refusal.NONE)
+            with m.State("OFFER"):
+                with m.If(self.present):
+                    with m.If(self.aborted | refused):
+                        m.d.sync += refused.eq(~self.aborted)
+                        m.next = "TELL"
+                    with m.Elif(self.free):
+                        m.d.comb += [self.pop.eq(1), self.starts.eq(1)]
+                        m.next = "REST"
+            with m.State("TELL"):
+                m.d.comb += self.tells.eq(self.present)
+                with m.If(self.present & self.told):
+                    m.d.comb += self.pop.eq(1)
+                    m.next = "REST"
+        one_hot(fsm)
+        return m
+
+    @property
+    def _low(self):
+        return ceil_log2(self.n_bytes)
+
+    def _judge(self, m, out, loaded, long):
+        """`Refusal` of the job, three cycles after all that it depends on."""
+        job, cut, table = out.job, out.geometry, out.table
+        n_numbers, n_landing = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        ends = [Signal(self.address_width + 2, name=f"end{k}") for k in range(2)]
+        insides = []
+        for end, at, address in zip(
+            ends, (out.source, out.result), (job.source, job.result), strict=True
+        ):
+            m.d.sync += end.eq(at + out.n_beats)
+            within = []
+            for k, region in enumerate(self.regions):
+                region_end = Signal(self.address_width + 2, name=f"region_end{k}_{len(insides)}")
+                fits = Signal(name=f"fits{k}_{len(insides)}")
+                m.d.sync += [
+                    region_end.eq(region.first + region.n_beats),
+                    fits.eq((at >= region.first) & (end <= region_end)),
+                ]
+                within.append(fits)
+            low = Signal(name=f"low{len(insides)}")
+            m.d.sync += low.eq(address[self.address_width :] == 0)
+            insides.append(low & Cat(within).any())
+        known = [JobCodec.RAW32] + ([JobCodec.INCEPTIONN] if self.inc else [])
+        beside = Signal(self.n_contexts)
+        m.d.sync += [
+            n_numbers.eq(table.chunks * cut.per_chunk),
+            n_landing.eq(out.area * self.n_ranks),
+            beside.eq(
+                Cat(
+                    one.armed & (one.tensor == job.tensor) & ~_ahead(job.gen, one.gen)
+                    for one in self.contexts
+                )
+            ),
+        ]
+        over = self.over
+        low = ALIGN - 1
+        tests = (
+            (Refusal.COLLECTIVE, job.collective != Collective.ALL_REDUCE),
+            (Refusal.OPERATION, job.op != Operation.SUM),
+            (Refusal.KIND, job.kind != Kind.FP32),
+            (Refusal.CODEC, ~Cat(job.codec == codec for codec in known).any()),
+            (Refusal.TABLE, (job.table >= self.n_tables) | ~loaded.bit_select(job.table, 1)),
+            (
+                Refusal.LENGTH,
+                (job.elems == 0) | long | (n_numbers > self.n_packets) | (n_landing > self.landing),
+            ),
+            (Refusal.ALIGNMENT, ((job.source | job.result) & low) != 0),
+            (Refusal.REGION, ~Cat(insides).all()),
+            (Refusal.SHARE, job.p_q16 != 0),
+            (
+                Refusal.ROUND,
+                beside.any()
+                | (over.valid & (over.tensor == job.tensor) & ~_ahead(job.gen, over.gen)),
+            ),
+        )
+        found = Signal(len(tests))
+        m.d.sync += found.eq(Cat(bad for _, bad in tests))
+        return _first(m, found, [name for name, _ in tests])
+
+
+def _first(m, found, names):
+    """The name of the lowest bit that is 1, or NONE."""
+    reason = Signal(Refusal)
+    with m.If(found[0]):
+        m.d.comb += reason.eq(names[0])
+    for k, name in enumerate(names[1:], 1):
+        with m.Elif(found[k]):
+            m.d.comb += reason.eq(name)
+    return reason
+
+
+def _ahead(gen, other):
+    """Whether `gen` is after `other`, modulo 2**16."""
+    difference = (gen - other)[:16]
+    return (difference != 0) & ~difference[15]

@@ -1,0 +1,192 @@
+"""One active job: from the clerk's hand to its completion, and how it is ended in the middle.
+
+Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
+"""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.job import JobStatus
+
+from ..primitive.target import one_hot
+from ..transport.records import EPOCH_WIDTH, LEAVES_WIDTH, Context
+from .job_records import STAMP_WIDTH, LeavesSeen, Prepared, Record
+
+FLUSH_CYCLES = 8  # of reset
+SETTLE_CYCLES = 8  # until what a round engine holds in registers is seen at the memory ports
+
+
+class JobContext(wiring.Component):
+    """Runs one job in a round engine, and leaves it as after reset.
+
+    A job that ends, however it does, lets the frame that is leaving end, then lets what is under
+    way to memory end, then is told, and then resets its engine: about 30 cycles beside those two.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+
+    Members
+    -------
+    prepared, take : In(Prepared), In(1)
+        ``take`` in a cycle of ``free`` starts a job.
+    free : Out(1)
+    job : Out(Prepared)
+        The one that is active.
+    context : Out(Context)
+        ``armed`` while its packets are taken. busy : Out(1), a job is active
+    stop : In(1)
+        A strobe: end it. now : In(48). watchdog : In(32), cycles without progress; 0 is off
+    clear, clearing, start : Out(1), In(1), Out(1)
+        Of the engine. reset : Out(1), of the engine as a whole
+    finished, failed, progress : In(1)
+        Of the engine: all is done; a memory access went wrong; something moved
+    row : In(16)
+        The oldest row that is not out.
+    leaves : In(LeavesSeen)
+    mute, speaking : Out(1), In(1)
+        No new frame may begin; one is leaving.
+    closed, quiet : Out(1), In(1)
+        Memory takes no new burst; none is under way.
+    record, tells, told : Out(Record), Out(1), In(1)
+        How it ended: taken in the cycle of ``told``.
+    """
+
+    def __init__(self, n_bytes, address_width):
+        self.prepared_shape = Prepared(n_bytes, address_width)
+        super().__init__(
+            {
+                "prepared": In(self.prepared_shape),
+                "take": In(1),
+                "free": Out(1),
+                "job": Out(self.prepared_shape),
+                "context": Out(Context),
+                "busy": Out(1),
+                "stop": In(1),
+                "now": In(STAMP_WIDTH),
+                "watchdog": In(32),
+                "clear": Out(1),
+                "clearing": In(1),
+                "start": Out(1),
+                "reset": Out(1),
+                "finished": In(1),
+                "failed": In(1),
+                "progress": In(1),
+                "row": In(16),
+                "leaves": In(LeavesSeen),
+                "mute": Out(1),
+                "speaking": In(1),
+                "closed": Out(1),
+                "quiet": In(1),
+                "record": Out(Record),
+                "tells": Out(1),
+                "told": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        job = Signal(self.prepared_shape, reset_less=True)
+        epoch = Signal(EPOCH_WIDTH)
+        status, detail = Signal(JobStatus), Signal(16)
+        least, most = Signal(LEAVES_WIDTH), Signal(LEAVES_WIDTH)
+        stopped, failed = Signal(), Signal()
+        idle, late = Signal(32), Signal()
+        count = Signal(range(max(FLUSH_CYCLES, SETTLE_CYCLES)))
+        armed = Signal()
+        record = self.record
+        good = (status == JobStatus.DONE) | (status == JobStatus.SHORT)
+        m.d.comb += [
+            self.job.eq(job),
+            self.context.armed.eq(armed),
+            self.context.tensor.eq(job.job.tensor),
+            self.context.gen.eq(job.job.gen),
+            self.context.epoch.eq(epoch),
+            record.id.eq(job.job.id),
+            record.status.eq(status),
+            record.detail.eq(detail),
+            record.leaves_least.eq(Mux(good, least, 0)),
+            record.leaves_most.eq(Mux(good, most, 0)),
+            record.cycles.eq(self.now - job.posted),
+        ]
+        m.d.sync += [
+            late.eq((self.watchdog != 0) & (idle >= self.watchdog)),
+            idle.eq(Mux(self.progress | ~armed, 0, idle + 1)),
+        ]
+        with m.If(self.leaves.valid):
+            with m.If(self.leaves.leaves < least):
+                m.d.sync += least.eq(self.leaves.leaves)
+            with m.If(self.leaves.leaves > most):
+                m.d.sync += most.eq(self.leaves.leaves)
+        with m.If(self.stop & self.busy):
+            m.d.sync += stopped.eq(1)
+        with m.If(self.failed & armed):
+            m.d.sync += failed.eq(1)
+        with m.FSM() as fsm:
+            m.d.comb += [
+                self.free.eq(fsm.ongoing("FREE")),
+                self.busy.eq(~(fsm.ongoing("FREE") | fsm.ongoing("FLUSH"))),
+                self.reset.eq(fsm.ongoing("FLUSH")),
+                self.mute.eq(
+                    fsm.ongoing("HUSH") | fsm.ongoing("DRAIN") | fsm.ongoing("END")
+                    | fsm.ongoing("FLUSH")
+                ),
+                self.closed.eq(
+                    fsm.ongoing("DRAIN") | fsm.ongoing("END") | fsm.ongoing("FLUSH")
+                ),
+            ]  # fmt: skip
+            with m.State("FREE"):
+                m.d.sync += [stopped.eq(0), failed.eq(0), least.eq(-1), most.eq(0), detail.eq(0)]
+                with m.If(self.take):
+                    m.d.sync += job.eq(self.prepared)
+                    m.next = "CLEAR"
+            with m.State("CLEAR"):
+                m.d.comb += self.clear.eq(1)
+                m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.next = "CLEARING"
+            with m.State("CLEARING"):
+                with m.If(stopped):
+                    m.d.sync += [status.eq(JobStatus.ABORTED), count.eq(SETTLE_CYCLES - 1)]
+                    m.next = "HUSH"
+                with m.Elif(~self.clearing):
+                    m.d.sync += armed.eq(1)
+                    m.next = "ARM"
+            with m.State("ARM"):
+                m.d.comb += self.start.eq(1)
+                m.next = "RUN"
+            with m.State("RUN"):
+                with m.If(stopped | failed | late | self.finished):
+                    m.d.sync += [armed.eq(0), count.eq(SETTLE_CYCLES - 1)]
+                    m.next = "HUSH"
+                with m.If(stopped):
+                    m.d.sync += status.eq(JobStatus.ABORTED)
+                with m.Elif(failed):
+                    m.d.sync += status.eq(JobStatus.MEMORY)
+                with m.Elif(self.finished):
+                    short = least < job.table.leaves
+                    m.d.sync += status.eq(Mux(short, JobStatus.SHORT, JobStatus.DONE))
+                with m.Elif(late):
+                    m.d.sync += [status.eq(JobStatus.STUCK), detail.eq(self.row)]
+            with m.State("HUSH"):
+                with m.If(~self.speaking):
+                    m.next = "DRAIN"
+            with m.State("DRAIN"):
+                with m.If(~self.quiet):
+                    m.d.sync += count.eq(SETTLE_CYCLES - 1)
+                with m.Else():
+                    m.d.sync += count.eq(count - 1)
+                    with m.If(count == 0):
+                        m.next = "END"
+            with m.State("END"):
+                m.d.comb += self.tells.eq(1)
+                with m.If(self.told):
+                    m.d.sync += [count.eq(FLUSH_CYCLES - 1), epoch.eq(epoch + 1)]
+                    m.next = "FLUSH"
+            with m.State("FLUSH"):
+                m.d.sync += count.eq(count - 1)
+                with m.If(count == 0):
+                    m.next = "FREE"
+        one_hot(fsm)
+        return m

@@ -1,0 +1,359 @@
+"""Offload card that takes jobs: a queue, contexts side by side, completions.
+
+Each context is a whole `RoundEngine`; ports, gate, framer, memory ports, queue and clerk are
+shared.
+Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jobs`.
+"""
+
+from amaranth.hdl import Array, Cat, Module, ResetInserter, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.job import ACTIVE, HISTORY, RING, JobCodec
+
+from ..axi.dma import LENGTH_WIDTH, Region
+from ..axi.share import ReadShare, WriteShare
+from ..stream.fifo import FIFO
+from ..transport.records import Context, Given, Over, Round
+from .context_paths import ArrivalSteer, PacketPick
+from .core import OffloadCore
+from .gate import PacketGate
+from .job_clerk import N_REGIONS, JobClerk
+from .job_context import JobContext
+from .job_queue import JobQueue
+from .job_records import STAMP_WIDTH, Descriptor, JobTableWrite, Record
+from .round_engine import RoundEngine
+
+_OF_A_ROUND = (
+    "start", "abort", "setup", "status", "starting", "clear", "clearing", "drained", "regions",
+    "area", "check", "allowance",
+)  # fmt: skip
+
+
+class History(wiring.Component):
+    """The newest round that is over, of `HISTORY` tensors: one entry for each low bits of a number.
+
+    Members
+    -------
+    asked, over : In(16).array(2), Out(Over).array(2)
+        A tensor, and what is known of its entry, in the same cycle.
+    write : In(Over)
+        A round that is over; it is kept unless a newer one of its tensor is.
+    """
+
+    def __init__(self):
+        super().__init__({"asked": In(16).array(2), "over": Out(Over).array(2), "write": In(Over)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rounds = rounds = memory.Memory(
+            shape=data.StructLayout({"tensor": 16, "gen": 16}), depth=HISTORY, init=[]
+        )
+        known = Signal(HISTORY)
+        write = rounds.write_port()
+        places = [asked[: len(write.addr)] for asked in self.asked]
+        places.append(self.write.tensor[: len(write.addr)])
+        entries = []
+        for place in places:
+            read = rounds.read_port(domain="comb")
+            entry = Signal(Over, name=f"entry{len(entries)}")
+            m.d.comb += [
+                read.addr.eq(place),
+                entry.valid.eq(known.bit_select(place, 1)),
+                entry.tensor.eq(read.data.tensor),
+                entry.gen.eq(read.data.gen),
+            ]
+            entries.append(entry)
+        for over, entry in zip(self.over, entries, strict=False):
+            m.d.comb += over.eq(entry)
+        old = entries[-1]
+        newer = ~(self.write.gen - old.gen)[15]
+        m.d.comb += [
+            write.en.eq(
+                self.write.valid & (~old.valid | (old.tensor != self.write.tensor) | newer)
+            ),
+            write.addr.eq(places[-1]),
+            write.data.tensor.eq(self.write.tensor),
+            write.data.gen.eq(self.write.gen),
+        ]
+        with m.If(write.en):
+            m.d.sync += known.bit_select(places[-1], 1).eq(1)
+        return m
+
+
+class JobCore(OffloadCore):
+    """A card with a queue of 16 jobs and `n_active` contexts, without its registers.
+
+    A job of a free card starts about 130 cycles after its post, and then as soon as its context
+    has forgotten the packets of the one before: `n_packets` cycles. Packets of active jobs leave by
+    class, then age, a beat a cycle in all. Jobs end as `JobContext` says.
+
+    Parameters
+    ----------
+    n_active : int
+        1 to 4.
+    n_tables : int
+        Schedule tables that may be loaded, 1 to 16, a power of two; `depth` rows and `n_chunks`
+        chunks for each.
+    Others as of `OffloadCore`; there is no THC.
+
+    Members
+    -------
+    As of `OffloadCore`, without those of a single round, and:
+
+    round : In(Round)
+        What jobs share: job (the tenant), t_probe, tos, spray, rule, tags, ``geometry.packet``,
+        and settings of INCEPTIONN. Nothing else is looked at.
+    post : In(stream.Signature(Descriptor))
+        Not ready while the queue is full.
+    abort : In(stream.Signature(16))
+        Ends the oldest job with this id, active or waiting.
+    completions : Out(stream.Signature(Record))
+    job_table : In(JobTableWrite)
+        Table k has rows from k * depth and places from k * n_chunks on. ``peers`` : of each table.
+    sources : In(ArrayLayout(Region, 2))
+        Where gradients and results may lie.
+    landings, landing : In(ArrayLayout(first beat, n_active)), In(24)
+        Where each context's landing areas begin; beats that it has for them.
+    watchdog : In(32)
+        Cycles without progress after which a job ends as stuck; 0 is off.
+    finished : Out(1)
+        No job waits or is active.
+    active : Out(n_active)
+    """
+
+    def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_tables=4, **sizes):
+        if not 1 <= n_active <= ACTIVE:
+            raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
+        self.n_active = n_active
+        sizes = {**sizes, "thc": False, "n_tables": n_tables}
+        self.engines = [RoundEngine(n_bytes, n_ports, layout, **sizes) for _ in range(n_active)]
+        super().__init__(n_bytes, n_ports, layout, **sizes)
+
+    def _make(self, layout, depth):
+        """Shapes are those of the engines."""
+        one = self.engines[0]
+        self.scheduler, self.sender, self.receiver = one.scheduler, one.sender, one.receiver
+
+    def _members(self):
+        members = {k: v for k, v in super()._members().items() if k not in _OF_A_ROUND}
+        region = Region(self.n_bytes, self.address_width)
+        peers = data.ArrayLayout(self.sender.peers.shape(), self.n_tables)
+        return members | {
+            "peers": In(peers),
+            "post": In(stream.Signature(Descriptor)),
+            "abort": In(stream.Signature(16)),
+            "completions": Out(stream.Signature(Record)),
+            "job_table": In(JobTableWrite),
+            "sources": In(data.ArrayLayout(region, N_REGIONS)),
+            "landings": In(data.ArrayLayout(region["first"].shape, self.n_active)),
+            "landing": In(LENGTH_WIDTH),
+            "watchdog": In(32),
+            "active": Out(self.n_active),
+        }
+
+    def _gate(self):
+        return PacketGate(self.n_bytes, self.n_ports, n_contexts=self.n_active)
+
+    def elaborate(self, platform):
+        m = Module()
+        n, width = self.n_bytes, self.address_width
+        now = Signal(STAMP_WIDTH)
+        m.d.sync += now.eq(now + 1)
+        m.submodules.history = history = History()
+        m.submodules.queue = queue = JobQueue()
+        m.submodules.clerk = clerk = JobClerk(
+            n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
+            n_contexts=self.n_active, inc=self.inc,
+        )  # fmt: skip
+        runners = [JobContext(n, width) for _ in range(self.n_active)]
+        contexts = Signal(data.ArrayLayout(Context, self.n_active))
+        for k, runner in enumerate(runners):
+            m.submodules[f"context{k}"] = runner
+            m.d.comb += contexts[k].eq(runner.context)
+        gate = self._front(m)
+        m.submodules.steer = steer = ArrivalSteer(n, self.n_active)
+        m.submodules.pick = pick = PacketPick(n, self.n_active)
+        wiring.connect(m, gate.heads, steer.arrivals)
+        wiring.connect(m, gate.values, steer.values)
+        m.d.comb += [
+            gate.contexts.eq(contexts),
+            history.asked[0].eq(gate.asked),
+            gate.over.eq(history.over[0]),
+            history.asked[1].eq(clerk.asked),
+            clerk.over.eq(history.over[1]),
+            steer.place.eq(gate.place),
+            steer.contexts.eq(contexts),
+            steer.deaf.eq(Cat(runner.reset for runner in runners)),
+            queue.now.eq(now),
+            clerk.now.eq(now),
+            clerk.oldest.eq(queue.oldest),
+            clerk.aborted.eq(queue.aborted),
+            clerk.present.eq(queue.present),
+            queue.pop.eq(clerk.pop),
+            clerk.table_write.eq(self.job_table),
+            clerk.packet.eq(self.round.geometry.packet),
+            clerk.regions.eq(self.sources),
+            clerk.landing.eq(self.landing),
+            *(clerk.contexts[k].eq(runner.context) for k, runner in enumerate(runners)),
+            *(clerk.contexts[k].armed.eq(runner.busy) for k, runner in enumerate(runners)),
+        ]
+        wiring.connect(m, wiring.flipped(self.post), queue.post)
+        self._ends(m, clerk, runners, history, now)
+        self._aborts(m, queue, runners)
+        self._share(m, runners)
+        for k, (engine, runner) in enumerate(zip(self.engines, runners, strict=True)):
+            self._run(m, k, engine, runner, gate, steer, pick, clerk)
+        free = Signal(self.n_active)
+        m.d.comb += [
+            free.eq(Cat(runner.free for runner in runners)),
+            clerk.free.eq(free.any()),
+            *(
+                runner.take.eq(clerk.starts & free[k] & ~free[:k].any())
+                for k, runner in enumerate(runners)
+            ),
+            self.active.eq(Cat(runner.busy for runner in runners)),
+        ]
+        m.d.sync += self.finished.eq(~(self.active.any() | queue.busy))
+        self._transmit(m, pick, pick, pick)
+        self._tell(m)
+        m.d.comb += self.dropped.eq(
+            Cat(Cat(engine.dropped[k] for engine in self.engines).any()
+                for k in range(len(self.dropped))) | gate.dropped
+        )  # fmt: skip
+        return m
+
+    def _ends(self, m, clerk, runners, history, now):
+        """Records go into the ring, one a cycle; a place is kept for each job that is active."""
+        m.submodules.ring = ring = FIFO(Record, RING)
+        wiring.connect(m, ring.o, wiring.flipped(self.completions))
+        told = Signal(range(RING + 1))
+        push, taken = Signal(), Signal()
+        busy = sum(runner.busy for runner in runners)
+        m.d.sync += told.eq(told + push - taken)
+        m.d.comb += [
+            clerk.room.eq(told + busy < RING),
+            taken.eq(self.completions.valid & self.completions.ready),
+            push.eq(ring.i.valid & ring.i.ready),
+        ]
+        with m.If(clerk.tells & clerk.room):
+            m.d.comb += [
+                ring.i.valid.eq(1), ring.i.p.eq(clerk.record), clerk.told.eq(ring.i.ready)
+            ]  # fmt: skip
+        for k, runner in enumerate(runners):
+            others = Cat(clerk.tells & clerk.room, *(r.tells for r in runners[:k])).any()
+            with m.If(runner.tells & ~others):
+                m.d.comb += [
+                    ring.i.valid.eq(1),
+                    ring.i.p.eq(runner.record),
+                    runner.told.eq(ring.i.ready),
+                    history.write.valid.eq(ring.i.ready),
+                    history.write.tensor.eq(runner.context.tensor),
+                    history.write.gen.eq(runner.context.gen),
+                ]
+            m.d.comb += [runner.now.eq(now), runner.watchdog.eq(self.watchdog)]
+
+    def _aborts(self, m, queue, runners):
+        """An active job first: there is one, or it is looked for in the queue."""
+        found, asked = Signal(self.n_active), Signal()
+        m.d.comb += [
+            found.eq(
+                Cat(r.busy & (r.job.job.id == self.abort.payload) for r in runners)
+                & Cat(asked for _ in runners)
+            ),
+            queue.abort.payload.eq(self.abort.payload),
+            queue.abort.valid.eq(asked & ~found.any()),
+            self.abort.ready.eq(asked & (found.any() | queue.abort.ready)),
+            *(runner.stop.eq(found[k]) for k, runner in enumerate(runners)),
+        ]
+        m.d.sync += asked.eq(self.abort.valid & ~self.abort.ready)
+
+    def _share(self, m, runners):
+        """Memory ports: one of each kind for all contexts."""
+        quiets = []
+        for name, share in (
+            ("gradient_read", ReadShare), ("gradient_write", WriteShare),
+            ("landing_read", ReadShare), ("landing_write", WriteShare),
+        ):  # fmt: skip
+            m.submodules[f"{name}s"] = part = share(
+                self.n_bytes, self.address_width, n=self.n_active
+            )
+            wiring.connect(m, part.port, wiring.flipped(getattr(self, name)))
+            for k, engine in enumerate(self.engines):
+                wiring.connect(m, getattr(engine, name), part.managers[k])
+                m.d.comb += part.closed[k].eq(runners[k].closed)
+            quiets.append(part.quiet)
+        for k, runner in enumerate(runners):
+            m.d.comb += runner.quiet.eq(Cat(quiet[k] for quiet in quiets).all())
+
+    def _run(self, m, k, engine, runner, gate, steer, pick, clerk):
+        """One context: its engine, and what the job says of its round."""
+        m.submodules[f"engine{k}"] = ResetInserter(runner.reset)(engine)
+        wiring.connect(m, steer.heads[k], engine.arrivals)
+        wiring.connect(m, steer.data[k], engine.values)
+        source, job = pick.sources[k], runner.job
+        for name in ("heads", "payload", "replies"):
+            wiring.connect(m, getattr(engine, name), getattr(source, name))
+        round_, setup, table = Signal(Round), engine.setup, job.table
+        m.d.comb += [
+            source.echoed.eq(engine.echoed),
+            source.echo.eq(engine.echo),
+            source.path_mark.eq(engine.path_mark),
+            pick.layers[k].eq(job.job.layer),
+            pick.started[k].eq(runner.take),
+            pick.mute[k].eq(runner.mute),
+            runner.speaking.eq(pick.speaking[k]),
+            runner.prepared.eq(clerk.prepared),
+            *(getattr(engine, name).eq(getattr(self, name))
+              for name in ("table_en", "table_addr", "table_data", "place_en", "place_addr",
+                           "place_data", "tag_write")),
+            engine.round.eq(round_),
+            round_.eq(self.round),
+            round_.armed.eq(runner.context.armed),
+            round_.over.eq(0),
+            round_.tensor.eq(job.job.tensor),
+            round_.gen.eq(job.job.gen),
+            round_.geometry.eq(job.geometry),
+            round_.layer.eq(job.job.layer),
+            round_.codec.norm.eq(0),
+            round_.codec.thc.eq(0),
+            round_.codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
+            engine.table.eq(job.job.table),
+            engine.peers.eq(Array(one.as_value() for one in self.peers)[engine.table]),
+            *(setup[name].eq(table[name])
+              for name in ("rows", "peers", "lockstep", "chunks", "stride", "repeats",
+                           "iterations")),
+            setup.live.eq(job.live),
+            engine.start.eq(runner.start),
+            engine.clear.eq(runner.clear),
+            runner.clearing.eq(engine.clearing),
+            runner.finished.eq(engine.finished),
+            runner.failed.eq(engine.refused.any() | engine.failed.any()),
+            runner.progress.eq(engine.progress),
+            runner.row.eq(engine.status.row),
+            runner.leaves.eq(engine.leaves),
+            engine.regions[0].first.eq(job.source),
+            engine.regions[0].n_beats.eq(job.n_beats),
+            engine.regions[1].first.eq(job.result),
+            engine.regions[1].n_beats.eq(job.n_beats),
+            engine.regions[2].first.eq(self.landings[k]),
+            engine.regions[2].n_beats.eq(self.landing),
+            engine.area.eq(job.area),
+        ]  # fmt: skip
+
+    def _tell(self, m):
+        """Pulses of all engines; of those in one cycle, one is told."""
+        for name in ("refused", "failed"):
+            m.d.comb += getattr(self, name).eq(
+                Cat(Cat(getattr(engine, name)[k] for engine in self.engines).any()
+                    for k in range(4))
+            )  # fmt: skip
+        for name in ("sent", "again", "probes", "answered", "heard", "given_up"):
+            m.d.comb += getattr(self, name).eq(
+                Cat(getattr(engine, name) for engine in self.engines).any()
+            )
+        given = Signal(Given)
+        for engine in self.engines:
+            with m.If(engine.given_up):
+                m.d.comb += given.eq(engine.given)
+        m.d.comb += self.given.eq(given)

@@ -1,0 +1,136 @@
+"""The queue of descriptors of a card: what waits may still be aborted.
+
+Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
+"""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.job import QUEUE
+
+from .job_records import STAMP_WIDTH, Descriptor, Waiting
+
+
+class JobQueue(wiring.Component):
+    """Up to 16 jobs, oldest first. A post takes a cycle; when full, ``post`` is not ready.
+
+    A job with the id of ``abort`` is looked for from the oldest on, one a cycle, and is marked: it
+    keeps its place. While one is looked for, ``present`` is 0.
+
+    Members
+    -------
+    post : In(stream.Signature(Descriptor))
+    now : In(48)
+    abort : In(stream.Signature(16))
+        An id; ready again once it was looked for. One job at most is marked.
+    oldest, aborted, present, pop : Out(Waiting), Out(1), Out(1), In(1)
+        ``pop`` only while ``present``.
+    busy : Out(1)
+        Jobs wait, whether or not they may be taken.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "post": In(stream.Signature(Descriptor)),
+                "now": In(STAMP_WIDTH),
+                "abort": In(stream.Signature(16)),
+                "oldest": Out(Waiting),
+                "aborted": Out(1),
+                "present": Out(1),
+                "pop": In(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = array = memory.Memory(shape=Waiting, depth=QUEUE, init=[])
+        m.submodules.ids = ids = memory.Memory(shape=16, depth=QUEUE, init=[])
+        write, read = array.write_port(), array.read_port(domain="comb")
+        id_write, id_read = ids.write_port(), ids.read_port(domain="comb")
+        head, tail = Signal(range(QUEUE)), Signal(range(QUEUE))  # to be written, the oldest
+        count = Signal(range(QUEUE + 1))
+        marks = Signal(QUEUE)
+        push = Signal()
+        at, left = Signal(range(QUEUE)), Signal(range(QUEUE + 1))
+        looks = Signal()
+        m.d.comb += [
+            self.post.ready.eq(count != QUEUE),
+            push.eq(self.post.valid & self.post.ready),
+            *(port.en.eq(push) for port in (write, id_write)),
+            *(port.addr.eq(head) for port in (write, id_write)),
+            write.data.job.eq(self.post.p),
+            write.data.posted.eq(self.now),
+            id_write.data.eq(self.post.p.id),
+            read.addr.eq(tail),
+            id_read.addr.eq(at),
+            self.oldest.eq(read.data),
+            self.aborted.eq(marks.bit_select(tail, 1)),
+            self.present.eq((count != 0) & ~looks),
+            self.busy.eq(count != 0),
+            self.abort.ready.eq(looks & (left == 0)),
+        ]
+        m.d.sync += count.eq(count + push - self.pop)
+        with m.If(push):
+            m.d.sync += [head.eq(head + 1), marks.bit_select(head, 1).eq(0)]
+        with m.If(self.pop):
+            m.d.sync += tail.eq(tail + 1)
+        with m.If(~looks):
+            m.d.sync += [looks.eq(self.abort.valid & ~self.pop), at.eq(tail), left.eq(count)]
+        with m.Elif(left == 0):
+            m.d.sync += looks.eq(0)
+        with m.Else():
+            m.d.sync += [at.eq(at + 1), left.eq(left - 1)]
+            with m.If((id_read.data == self.abort.payload) & ~marks.bit_select(at, 1)):
+                m.d.sync += [marks.bit_select(at, 1).eq(1), left.eq(0)]
+        return m
+
+
+class Divider(wiring.Component):
+    """Divides, one bit a cycle: ``done`` pulses `width` + 1 cycles after ``start``.
+
+    Members
+    -------
+    start, a, b : In
+        Must not change until ``done``. b = 0 gives nonsense.
+    done, quotient, remainder : Out
+        Kept until the next start.
+    """
+
+    def __init__(self, width):
+        self.width = width
+        super().__init__(
+            {
+                "start": In(1),
+                "a": In(width),
+                "b": In(width),
+                "done": Out(1),
+                "quotient": Out(width),
+                "remainder": Out(width),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        left = Signal(range(self.width + 1))
+        rest = Signal(self.width + 1)
+        fits = Signal()
+        m.d.comb += [
+            rest.eq(Cat(self.quotient[-1], self.remainder)),
+            fits.eq(rest >= self.b),
+        ]
+        m.d.sync += self.done.eq(left == 1)
+        with m.If(self.start):
+            m.d.sync += [left.eq(self.width), self.quotient.eq(self.a), self.remainder.eq(0)]
+        with m.Elif(left != 0):
+            m.d.sync += [
+                left.eq(left - 1),
+                self.quotient.eq(Cat(fits, self.quotient[:-1])),
+            ]
+            with m.If(~fits):
+                m.d.sync += self.remainder.eq(rest)
+            with m.Else():
+                m.d.sync += self.remainder.eq(rest - self.b)
+        return m

@@ -1,0 +1,65 @@
+"""Records that the parts of a card with jobs hand to each other.
+
+Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
+"""
+
+from amaranth.lib import data
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.job import COMPLETION, DESCRIPTOR, TABLES
+
+from ..axi.dma import LENGTH_WIDTH
+from ..transport.records import LEAVES_WIDTH, Geometry
+
+STAMP_WIDTH = 48
+
+Descriptor = data.StructLayout({field.name: field.width for field in DESCRIPTOR})
+"""A job as it is posted: fields of `gradnic.interface.job.DESCRIPTOR`."""
+
+Waiting = data.StructLayout({"job": Descriptor, "posted": STAMP_WIDTH})
+"""A job in the queue, and when it was posted."""
+
+Record = data.StructLayout({field.name: field.width for field in COMPLETION})
+"""How a job ended: fields of `gradnic.interface.job.COMPLETION`."""
+
+JobTable = data.StructLayout(
+    {
+        "valid": 1,
+        "rows": 16,
+        "peers": 8,
+        "lockstep": 1,
+        "chunks": 14,
+        "stride": 14,
+        "repeats": 14,
+        "iterations": 15,
+        "leaves": LEAVES_WIDTH,
+    }
+)
+"""A schedule table that is loaded. chunks : of all repeats. leaves : nodes that contribute. Others:
+as of `gradnic.hdl.schedule.row_reader.Setup`."""
+
+JobTableWrite = data.StructLayout({"enable": 1, "index": ceil_log2(TABLES), "table": JobTable})
+"""One entry of the list of tables, to be written while ``enable`` is 1 and no job names it."""
+
+
+def Prepared(n_bytes, address_width):
+    """A job that may start: what it does, where, and how its tensor is cut. live : chunks that are
+    not empty. n_beats, area : of memory, of the tensor and of one landing area."""
+    beat = address_width - ceil_log2(n_bytes)
+    return data.StructLayout(
+        {
+            "job": Descriptor,
+            "posted": STAMP_WIDTH,
+            "table": JobTable,
+            "geometry": Geometry,
+            "live": 14,
+            "source": beat,
+            "result": beat,
+            "n_beats": LENGTH_WIDTH,
+            "area": LENGTH_WIDTH,
+        }
+    )
+
+
+LeavesSeen = data.StructLayout({"valid": 1, "leaves": LEAVES_WIDTH})
+"""In cycles of ``valid``: contributions in a packet of the result."""

@@ -1,0 +1,84 @@
+"""What one round needs of an offload card: scheduler, transport, codec, memory engines; no ports.
+
+Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.card`.
+"""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Const
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradnic.interface.offload import Drop, Subtype
+
+from ..stream.beats import Beat
+from ..transport.pace import Echo
+from ..transport.records import Arrival, Head, PathMark
+from .core import OffloadCore
+from .job_records import LeavesSeen
+
+_OUTSIDE = (
+    "host_tx", "mac_tx", "mac_rx", "host_rx", "own", "pace", "floor", "neighbor", "crossed",
+    "oversize", "overrun",
+)  # fmt: skip
+
+
+class RoundEngine(OffloadCore):
+    """`OffloadCore` between its gate and its framer.
+
+    Parameters and members as of `OffloadCore`, without those of ports, and:
+
+    arrivals, values : In(stream.Signature(Arrival)), In(stream.Signature(Beat))
+        What a gate offers. ``round.over`` is not looked at.
+    heads, payload, replies : Out
+        What a framer takes.
+    echoed, echo, path_mark : Out(1), Out(Echo), Out(PathMark)
+    table : In(range(n_tables))
+    leaves : Out(LeavesSeen)
+    progress : Out(1)
+        Something moved: a packet was taken, a row left, a run ended.
+    """
+
+    def _members(self):
+        members = {k: v for k, v in super()._members().items() if k not in _OUTSIDE}
+        beat = stream.Signature(Beat(8 * self.n_bytes))
+        return members | {
+            "arrivals": In(stream.Signature(Arrival)),
+            "values": In(beat),
+            "heads": Out(stream.Signature(Head)),
+            "payload": Out(beat),
+            "replies": Out(stream.Signature(Head)),
+            "echoed": Out(1),
+            "echo": Out(Echo),
+            "path_mark": Out(PathMark),
+            "table": In(range(self.n_tables)),
+            "leaves": Out(LeavesSeen),
+            "progress": Out(1),
+        }
+
+    def _front(self, m):
+        return SimpleNamespace(
+            heads=wiring.flipped(self.arrivals),
+            values=wiring.flipped(self.values),
+            dropped=Const(0, len(self.dropped)),  # the gate counts its own
+        )
+
+    def _transmit(self, m, maker, receiver, sender):
+        wiring.connect(m, maker.heads, wiring.flipped(self.heads))
+        wiring.connect(m, maker.payload, wiring.flipped(self.payload))
+        wiring.connect(m, receiver.replies, wiring.flipped(self.replies))
+        ledger, scheduler = receiver.ledger, self.scheduler
+        issues, controls = scheduler.issues, receiver.controls
+        stop = controls.valid & controls.ready & (controls.p.subtype == Subtype.STOP)
+        m.d.comb += [
+            self.echoed.eq(sender.echoed),
+            self.echo.eq(sender.echo),
+            self.path_mark.eq(receiver.path_mark),
+            self.leaves.valid.eq(ledger.closes & ledger.down & ~ledger.given_up),
+            self.leaves.leaves.eq(ledger.leaves),
+        ]
+        if self.n_tables > 1:
+            m.d.comb += [scheduler.table.eq(self.table), receiver.table.eq(self.table)]
+        m.d.sync += self.progress.eq(
+            receiver.dropped[Drop.NONE] | (issues.valid & issues.ready) | stop
+        )

@@ -1,0 +1,298 @@
+"""N offload cards in RTL that take jobs from queues of their own, over links with faults.
+
+The engine and what a link does to frames are those of `gradnic.sim.offload.cluster`; the golden
+twin is `gradnic.models.offload.jobs.JobCluster`.
+"""
+
+import ctypes
+from dataclasses import dataclass, field
+
+import numpy as np
+from gradnic.hdl.offload.job_window import WindowCore
+from gradnic.models.offload.cluster import LinkFaults, addresses
+from gradnic.models.offload.codec import Inceptionn
+from gradnic.models.offload.plan import Plan
+from gradnic.models.transport.tagger import default_dscp
+
+from gradnic.interface.job import COMPLETION, Completion
+
+from ..engine import encoding
+from .cluster import JOB, LAYOUT, PAGE, UNIT, OffloadCluster, _Rules, _size
+from .library import build
+
+POLL = 256  # cycles between two looks of a host
+
+
+@dataclass
+class Ended:
+    """A job on one node: when it was posted and when it ended, in cycles, and its completion."""
+
+    posted: int
+    done: int
+    record: Completion
+
+
+@dataclass
+class Host:
+    """What the program on a node does. to_post : jobs, in order. ended : {id: Ended}. posted :
+    {id: time}, of those that the card has taken."""
+
+    to_post: list = field(default_factory=list)
+    posted: dict = field(default_factory=dict)
+    ended: dict = field(default_factory=dict)
+    overruns: int = 0
+    takes_completions: bool = True
+
+
+class JobCluster(OffloadCluster):
+    """Cards with jobs on one topology.
+
+    Parameters
+    ----------
+    tables : tuple of gradnic.interface.schedule_table.Table
+    topology : gradnic.models.schedule.topology.Topology
+    n_memory : int
+        Bytes that sources and results may lie in, from address 0 on.
+    n_elems : int
+        Of the largest tensor.
+    n_active, n_bytes, packet, t_probe, watchdog : int
+        Contexts, bytes of a beat, elements of a packet, cycles.
+    inc : bool
+        Cards with INCEPTIONN. settings : dict, fields of `Inceptionn`.
+
+    Attributes
+    ----------
+    hosts : list of `Host`
+    sent : list of (time, node, port, frame), of all frames that left
+    """
+
+    def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
+                 t_probe=2000, watchdog=0, inc=True, settings=None):  # fmt: skip
+        self.tables, self.table, self.topology = tables, tables[0], topology
+        self.n_bytes = self.port_bytes = n_bytes
+        self.packet, self.t_probe = packet, t_probe
+        self.n_active, self.watchdog, self.skew, self.queues = n_active, watchdog, 0, (0, 0)
+        self.codec = Inceptionn(1, **(settings or {}))
+        self.n_memory = -(-n_memory // PAGE) * PAGE
+        self.books = [{} for _ in range(self.table.n_nodes)]
+        for table in tables:
+            for book, more in zip(self.books, addresses(table, topology), strict=True):
+                book.update(more)
+        self.plans = [Plan(table, UNIT * table.n_chunks * table.repeats) for table in tables]
+        n_ports = 1 + max(a.port for book in self.books for a in book.values())
+        ranks = [
+            told.rank
+            for plan in self.plans for into in plan.up for d in into.values() for told in d.values()
+        ]  # fmt: skip
+        self.n_ranks = _size(max(ranks, default=0) + 1, 2, 4, 8, 15)
+        n_chunks = max(plan.n_chunks for plan in self.plans)
+        longest = [Plan(table, n_elems, packet=packet) for table in tables]
+        self.n_packets = _size(max(p.n_chunks * p.per_chunk for p in longest), 1024, 16384)
+        self.depth = _size(max(np.bincount(t.rows["node"]).max() for t in tables), 64, 512)
+        self.n_chunks = _size(n_chunks, 64, 512)
+        self.n_tables = _size(len(tables), 2, 4, 16)
+        self.library, self._ports = build(
+            LAYOUT,
+            card=WindowCore,
+            n_bytes=n_bytes,
+            n_ports=_size(n_ports, 1, 2, 4, 8),
+            n_active=n_active,
+            n_tables=self.n_tables,
+            depth=self.depth,
+            n_chunks=self.n_chunks,
+            n_packets=self.n_packets,
+            n_ranks=self.n_ranks,
+            inc=inc,
+        )
+        area = -(-n_elems * 4 // 64) * 64
+        self.landing = area * self.n_ranks // n_bytes
+        self.landing_bytes = -(-area * self.n_ranks // PAGE) * PAGE
+        routes = self._routes()
+        self._self = self.library.cluster_new(
+            self.table.n_nodes, routes.ctypes.data, self.n_memory, self.landing_bytes * n_active
+        )
+        self.hosts = [Host() for _ in self.books]
+        self._bits = [dict.fromkeys(("posts", "aborts", "takes"), 0) for _ in self.books]
+        self.sent = []
+        for node in range(self.table.n_nodes):
+            self._load(node)
+
+    def _load(self, node):
+        """Tables and settings of one card."""
+        book = self.books[node]
+        others = [u for u in book if u != node]
+        index = {u: k for k, u in enumerate(others)}
+        for u in others:
+            a = book[u]
+            entry = {"valid": 1, "node": u, "port": a.port, "mac": a.mac, "ip": a.ip}
+            self._write(node, "neighbor", {"enable": 1, "index": index[u], "neighbor": entry})
+        self._set(node, "neighbor", {})
+        peers = []
+        for number, (table, plan) in enumerate(zip(self.tables, self.plans, strict=True)):
+            peers.append(self._table(node, number, table, plan, index))
+        n_peers = 2**LAYOUT.peer
+        peers += [[]] * (self.n_tables - len(peers))
+        self._set(node, "peers", [one + [0] * (n_peers - len(one)) for one in peers])
+        own = book[node]
+        self._set(
+            node, "own", {"mac": own.mac, "ip": own.ip, "node": node, "udp_port": own.udp_port}
+        )
+        head, prescale = self.codec.p
+        codec = {"exponent": head & 127, "paper": head >> 7, "prescale": prescale}
+        self._set(
+            node,
+            "round",
+            {
+                "job": JOB,
+                "geometry": {"packet": self.packet // UNIT},
+                "codec": codec,
+                "t_probe": self.t_probe,
+                "tos": 2,
+                "tags": {"back_layer_start": 0},
+            },
+        )
+        n_beats = self.n_memory // self.n_bytes
+        self._set(node, "sources", [{"first": 0, "n_beats": n_beats}, {}])
+        beats = self.landing_bytes // self.n_bytes
+        self._set(node, "landings", [k * beats for k in range(self.n_active)])
+        self._set(node, "landing", self.landing)
+        self._set(node, "watchdog", self.watchdog)
+        self._set(node, "floor", 28)
+        entries = [{"layer": 1, "address": k, "value": k} for k in range(8)]
+        for queue, pair in enumerate(default_dscp()):
+            for important, dscp in enumerate(pair):
+                entries.append({"dscp": 1, "address": 2 * queue + important, "value": dscp})
+        for entry in [*entries, {"threshold": 1, "value": 0}]:
+            self._write(node, "tag_write", entry)
+        self._set(node, "tag_write", {})
+
+    def _write(self, node, name, value):
+        self._set(node, name, value)
+        self._tick(node)
+
+    def _table(self, node, number, table, plan, index):
+        """Load one table; the neighbor of each of its peers."""
+        rows = table.of(node)
+        image, size = LAYOUT.pack(rows), LAYOUT.row_bytes
+        self._set(node, "table_en", 1)
+        for at in range(len(rows)):
+            word = int.from_bytes(image[at * size : (at + 1) * size], "little")
+            self._set(node, "table_addr", number * self.depth + at)
+            self._write(node, "table_data", word)
+        self._set(node, "table_en", 0)
+        self._set(node, "place_en", 1)
+        for chunk in range(plan.n_chunks):
+            up = [{} for _ in range(self.n_ranks)]
+            for u, told in plan.up[node].items():
+                if chunk in told:
+                    one = told[chunk]
+                    entry = {"neighbor": index[u], "leaves": one.leaves, "flow": one.flow}
+                    up[one.rank] = {"valid": 1, **entry}
+            down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
+            self._set(node, "place_addr", number * self.n_chunks + chunk)
+            parent = {"valid": len(down), "neighbor": sum(down)}
+            self._write(node, "place_data", {"up": up, "down": parent})
+        self._set(node, "place_en", 0)
+        peers = table.peers[table.peers["node"] == node]
+        stages = int(rows["repeat"].max(initial=0)) if table.period else 1
+        told = {
+            "valid": 1,
+            "rows": len(rows),
+            "peers": len(peers),
+            "chunks": plan.n_chunks,
+            "stride": table.n_chunks,
+            "repeats": table.repeats,
+            "iterations": table.repeats + stages - 1,
+            "leaves": plan.n_nodes,
+        }
+        self._write(node, "job_table", {"enable": 1, "index": number, "table": told})
+        self._set(node, "job_table", {})
+        return [index[int(p["to"])] for p in sorted(peers, key=lambda p: p["index"])]
+
+    @property
+    def now(self):
+        """Cycles so far."""
+        return int(self.call("now"))
+
+    def memory(self, node):
+        """Bytes of a node that jobs may name: a view."""
+        return self._memory(node, 0, self.n_memory)
+
+    def post(self, node, job):
+        """Hand a job to a node's host, which posts in this order as the queue has room."""
+        self.hosts[node].to_post.append(job)
+
+    def post_now(self, node, job):
+        """Write a descriptor to the card; False if its queue is full."""
+        values = {f: int(getattr(job, f)) for f in job.__dataclass_fields__}
+        self._set(node, "job", values)
+        self._change(node, "posts")
+        full = bool(self._get(node, "overrun"))
+        self.hosts[node].overruns += full
+        return not full
+
+    def abort(self, node, id):
+        """Let a card end a job; it is looked for in a few cycles."""
+        self._set(node, "id", id)
+        self._change(node, "aborts")
+        while self._get(node, "aborting"):
+            self._tick(node)
+
+    def take(self, node):
+        """The oldest `Completion` of a card, or None."""
+        if not self._get(node, "told"):
+            return None
+        number, port = self._ports["record"]
+        row = np.zeros((1, port.size), np.uint8)
+        self.library.cluster_get(self._self, node, number, row.ctypes.data)
+        fields = encoding.unpack(port.shape, row)
+        self._change(node, "takes")
+        return Completion(**{f.name: int(fields[f.name][0]) for f in COMPLETION})
+
+    def _change(self, node, name):
+        self._bits[node][name] ^= 1
+        self._write(node, name, self._bits[node][name])
+
+    def step(self, faults=None, *, n_cycles=POLL, link_bytes=None, memory_latency=40):
+        """Hosts post and take what they can, then the cards run for `n_cycles`."""
+        for node, host in enumerate(self.hosts):
+            while host.to_post and self.post_now(node, host.to_post[0]):
+                host.posted[host.to_post.pop(0).id] = self.now
+            while host.takes_completions and (told := self.take(node)) is not None:
+                posted = host.posted.get(told.id, 0)
+                host.ended[told.id] = Ended(posted, posted + told.cycles, told)
+        faults = faults or LinkFaults()
+        rules = _Rules(
+            link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
+            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0, 0, 0,
+        )  # fmt: skip
+        done = np.zeros(self.table.n_nodes, np.int64)
+        self.library.cluster_run(self._self, ctypes.byref(rules), n_cycles, done.ctypes.data)
+        records, frames = self._sent()
+        self.sent += [
+            (int(r["at"]), int(r["node"]), int(r["port"]), frame)
+            for r, frame in zip(records, frames, strict=True)
+        ]
+
+    def idle(self):
+        """Whether all jobs have ended, and the hosts know."""
+        return not any(host.to_post or self._waits(v) for v, host in enumerate(self.hosts))
+
+    def _waits(self, node):
+        return not self._get(node, "finished") or bool(self._get(node, "told"))
+
+    def run(self, faults=None, *, max_cycles=2_000_000, late=None, **rules):
+        """Let hosts and cards work until no job is left; the cycles. RuntimeError at `max_cycles`.
+
+        late : {cycle: function}, called then or a little later. rules : of `step`.
+        """
+        late, begin = dict(late or {}), self.now
+        while True:
+            self.step(faults, **rules)
+            for time in sorted(t for t in late if t <= self.now - begin):
+                late.pop(time)()
+            if not late and self.idle():
+                return self.now - begin
+            if self.now - begin > max_cycles:
+                busy = [v for v in range(len(self.hosts)) if self._waits(v)]
+                raise RuntimeError(f"cards {busy} are not done after {max_cycles} cycles")

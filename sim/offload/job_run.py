@@ -1,0 +1,272 @@
+"""One run of jobs on cards of RTL against golden cards: what ``gradnic cosim card`` does with jobs.
+
+Golden are either the cards of `gradnic.models.offload.jobs`, frame by frame over the same links, or
+for runs that are too large for them the sums of the table in its order of additions.
+"""
+
+import json
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from gradnic.models import inceptionn
+from gradnic.models.offload import jobs as golden
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.schedule import builders, checker
+from gradnic.models.schedule.all_reduce import add, all_reduce
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+
+from gradnic.interface.formats import GRADNIC, Op
+from gradnic.interface.job import ALIGN, Job, JobCodec, JobStatus
+
+from .job_cluster import JobCluster
+
+PACKET = 352
+GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
+WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
+CODECS = {"none": JobCodec.RAW32, "inceptionn": JobCodec.INCEPTIONN}
+_NAMES = {one.name for one in fields(Job)}
+
+
+@dataclass
+class Posted:
+    """A job of the run: when it is posted, and the nodes that post it (None: all)."""
+
+    job: Job
+    at: int = 0
+    nodes: tuple | None = None
+
+
+@dataclass
+class JobOutcome:
+    """A run. jobs : what ``--json`` lists. sent : (time, node, port, frame). first : a mismatch."""
+
+    cycles: int
+    jobs: list
+    line_share: float
+    mismatches: int
+    reference: str
+    sent: list = field(repr=False)
+    first: str = ""
+
+    @property
+    def ok(self):
+        return not self.mismatches
+
+
+def buckets(n, n_bytes, *, codec="none", layer=0):
+    """`n` jobs of `n_bytes` bytes each, all posted at once; ValueError if those are no floats."""
+    if n_bytes % 4:
+        raise ValueError(f"bytes must be a multiple of 4, not {n_bytes}")
+    told = [{"bytes": n_bytes, "class": layer} for _ in range(n)]
+    return from_dicts(told, codec=codec)
+
+
+def read(path, *, codec="none"):
+    """The jobs of a JSON file: see `from_dicts`. ValueError for one that is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: no JSON: {error}") from None
+    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+        raise ValueError(f"{path}: must be a list of objects, one a job")
+    return from_dicts(told, codec=codec)
+
+
+def from_dicts(told, *, codec="none"):
+    """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes`` and any
+    field of `Job`. What is not said is chosen: ids from 0, tensors by id, addresses one behind the
+    other, results behind all sources."""
+    if not told:
+        raise ValueError("jobs must be at least 1, not 0")
+    sizes = [int(one.get("elems", one.get("bytes", 0) // 4)) for one in told]
+    steps = [-(-4 * max(0, n) // ALIGN) * ALIGN for n in sizes]
+    half, at, made = sum(steps), 0, []
+    for k, (one, n, step) in enumerate(zip(told, sizes, steps, strict=True)):
+        named = {"layer" if name == "class" else name: value for name, value in one.items()}
+        unknown = sorted(set(named) - _NAMES - {"bytes", "at", "nodes"})
+        if unknown:
+            raise ValueError(f"job {k} has no field {unknown[0]!r}")
+        chosen = {"id": k, "gen": 1, "elems": n, "source": at, "result": half + at,
+                  "codec": CODECS[codec]}  # fmt: skip
+        values = chosen | {name: value for name, value in named.items() if name in _NAMES}
+        values.setdefault("tensor", values["id"])
+        if not all(isinstance(value, int) for value in values.values()):
+            raise ValueError(f"job {k}: fields must be whole numbers")
+        nodes = None if named.get("nodes") is None else tuple(named["nodes"])
+        made.append(Posted(Job(**values), int(named.get("at", 0)), nodes))
+        at += step
+    if len({one.job.id for one in made}) != len(made):
+        raise ValueError("ids of jobs must differ")
+    return made
+
+
+def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faults=None,
+          settings=None, link_bytes=None, memory_latency=40, t_probe=2000, watchdog=0,
+          max_cycles=20_000_000):  # fmt: skip
+    """Run jobs on cards of RTL; a `JobOutcome`.
+
+    spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. posted :
+    list of `Posted`. settings : of INCEPTIONN. link_bytes : of a link and cycle; default a beat.
+    """
+    topology = parse(spelling)
+    options = {} if chunks is None else {"chunks": chunks}
+    table = compile_table(builders.build(topology, algorithm, **options))
+    checker.check(table, topology)
+    n_nodes, faults = topology.n_nodes, faults or LinkFaults()
+    for one in posted:
+        if one.nodes and not set(one.nodes) <= set(range(n_nodes)):
+            raise ValueError(f"nodes must be 0 to {n_nodes - 1}, not {list(one.nodes)}")
+    sized = [one.job for one in posted if one.job.elems < 1 << 24]
+    n_memory = 2 * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
+    longest = max((job.elems for job in sized), default=1)
+    inc = any(one.job.codec == JobCodec.INCEPTIONN for one in posted)
+    cluster = JobCluster(
+        (table,), topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
+        t_probe=t_probe, watchdog=watchdog, inc=inc, settings=settings,
+    )  # fmt: skip
+    memory = _memories(n_nodes, cluster.n_memory, sized)
+    for node in range(n_nodes):
+        cluster.memory(node)[:] = memory[node]
+    late = {}
+    for one in posted:
+        late.setdefault(one.at, []).append(one)
+    cycles = cluster.run(
+        faults, max_cycles=max_cycles, link_bytes=link_bytes, memory_latency=memory_latency,
+        late={at: _poster(cluster, group, n_nodes) for at, group in late.items()},
+    )  # fmt: skip
+    small = n_nodes * sum(job.elems for job in sized) <= GOLDEN_ELEMS
+    plain = all(one.nodes is None and one.job.elems < 1 << 24 for one in posted)
+    if small or not plain:
+        reference, want = (
+            "cards",
+            _golden(table, topology, posted, memory, cluster, faults, settings),
+        )
+    else:
+        reference, want = "sums", _sums(table, posted, memory, settings)
+    mismatches, first = _compare(cluster, posted, want, n_nodes)
+    told = [_told(one, cluster) for one in posted]
+    share = line_share(cluster.sent, link_bytes or 4 * lanes)
+    return JobOutcome(cycles, told, share, mismatches, reference, cluster.sent, first)
+
+
+def _poster(cluster, group, n_nodes):
+    def post():
+        for one in group:
+            for node in range(n_nodes) if one.nodes is None else one.nodes:
+                cluster.post(node, one.job)
+
+    return post
+
+
+def _memories(n_nodes, n_bytes, jobs):
+    """uint8 (n_nodes, n_bytes): small normal values where sources are."""
+    rng = np.random.default_rng(1)
+    memory = np.zeros((n_nodes, n_bytes), np.uint8)
+    for job in jobs:
+        stop = job.source + 4 * job.elems
+        if job.elems and stop <= n_bytes and job.source % 4 == 0:
+            values = rng.standard_normal((n_nodes, job.elems)).astype(np.float32) / 64
+            memory[:, job.source : stop] = values.view(np.uint8)
+    return memory
+
+
+def _golden(table, topology, posted, memory, cluster, faults, settings):
+    """{(node, id): (status, detail, bytes of the result)} of golden cards."""
+    options = {"t_probe": 400, "t_retry": 100}
+    cards = golden.JobCluster(
+        (table,), topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
+        n_packets=cluster.n_packets, inceptionn=settings, gives_up=False, settings=options,
+        watchdog=20_000 if cluster.watchdog else 0,
+    )  # fmt: skip
+    for card, mine in zip(cards.cards, memory, strict=True):
+        card.memory[:] = mine
+    _ = [
+        cards.post(node, one.job)
+        for one in sorted(posted, key=lambda one: one.at)
+        for node in (range(topology.n_nodes) if one.nodes is None else one.nodes)
+    ]
+    cards.run(faults)
+    return {
+        (node, one.job.id): (told.status, told.detail, _result(card.memory, one.job))
+        for node, card in enumerate(cards.cards)
+        for one in posted
+        if (told := cards.ended[node].get(one.job.id)) is not None
+    }
+
+
+def _sums(table, posted, memory, settings):
+    """The same from the table's order of additions; all jobs are done."""
+
+    def image(values):
+        return inceptionn.image(values, **(settings or {})) if values.size else values
+
+    want = {}
+    for one in posted:
+        job = one.job
+        own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
+        coded = job.codec == JobCodec.INCEPTIONN
+        how = {"combine": lambda a, b: add(a, image(b)), "image": image} if coded else {}
+        for node, values in enumerate(all_reduce(table, own, **how)):
+            want[node, job.id] = JobStatus.DONE, 0, values.view(np.uint8)
+    return want
+
+
+def _result(memory, job):
+    return memory[job.result : job.result + 4 * job.elems]
+
+
+def _compare(cluster, posted, want, n_nodes):
+    """(mismatches, the first one): of statuses, and of bytes where a job is done."""
+    n_wrong, first = 0, ""
+    for one in posted:
+        for node in range(n_nodes):
+            wanted = want.get((node, one.job.id))
+            ended = cluster.hosts[node].ended.get(one.job.id)
+            found = None if ended is None else (ended.record.status, ended.record.detail)
+            if wanted is None or found is None or found != wanted[:2]:
+                wrong = int(wanted is not None or found is not None)
+            elif found[0] in (JobStatus.DONE, JobStatus.SHORT):
+                result = _result(cluster.memory(node), one.job)
+                wrong = int((result != wanted[2]).sum())
+            else:
+                wrong = 0
+            if wrong and not first:
+                expected = None if wanted is None else tuple(map(int, wanted[:2]))
+                first = f"job {one.job.id} on node {node}: {found}, not {expected}; {wrong} bytes"
+            n_wrong += wrong
+    return n_wrong, first
+
+
+def _told(one, cluster):
+    """What ``--json`` says of a job: times of the first post and the last end of all nodes."""
+    ended = [host.ended[one.job.id] for host in cluster.hosts if one.job.id in host.ended]
+    worst = max((e.record.status for e in ended), default=None)
+    return {
+        "id": one.job.id,
+        "class": one.job.layer,
+        "posted": min((e.posted for e in ended), default=None),
+        "done": max((e.done for e in ended), default=None),
+        "status": None if worst is None else int(worst),
+        "bytes": 4 * one.job.elems,
+    }
+
+
+def line_share(sent, link_bytes):
+    """Share of the time from the first to the last packet in which a line carries one with payload.
+
+    Over all ports that send any; frames count with what is around them on the wire.
+    """
+    data = [
+        (at, node, port, len(f)) for at, node, port, f in sent if GRADNIC.op.get(f) != Op.CONTROL
+    ]
+    if not data:
+        return 0.0
+    times = [(length + WIRE_MORE) / link_bytes for *_, length in data]
+    begin = min(at - time for (at, *_), time in zip(data, times, strict=True))
+    end = max(at for at, *_ in data)
+    n_ports = len({(node, port) for _, node, port, _ in data})
+    return sum(times) / (n_ports * (end - begin))

@@ -1,0 +1,73 @@
+"""``gradnic cosim card`` with jobs: what a file may say, and a run with one that is refused."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from gradnic.sim.offload import job_run
+
+from gradnic import cli
+from gradnic.interface.formats import GRADNIC, Op
+from gradnic.interface.job import JobCodec
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ([], "jobs must be at least 1, not 0"),
+        ([{"bytes": 64, "color": 1}], "job 0 has no field 'color'"),
+        ([{"bytes": 64, "id": 70000}], "id must be 0 to 65535, not 70000"),
+        ([{"bytes": 64, "class": 8}], "layer must be 0 to 7, not 8"),
+        ([{"bytes": 64, "table": "x"}], "job 0: fields must be whole numbers"),
+        ([{"bytes": 64, "id": 1}, {"bytes": 64}], "ids of jobs must differ"),
+        ({"bytes": 64}, "must be a list of objects, one a job"),
+        ([7], "must be a list of objects, one a job"),
+    ],
+)
+def test_mistakes_in_a_file_are_one_line(told, line, tmp_path):
+    path = tmp_path / "jobs.json"
+    path.write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=line):
+        job_run.read(path)
+
+
+def test_what_a_file_does_not_say_is_chosen():
+    one, two = job_run.from_dicts(
+        [{"bytes": 100, "class": 3}, {"elems": 17, "at": 9, "nodes": [0, 1], "tensor": 5}],
+        codec="inceptionn",
+    )
+    assert (one.job.id, one.job.elems, one.job.layer, one.job.tensor) == (0, 25, 3, 0)
+    assert (two.job.id, two.job.elems, two.job.layer, two.job.tensor) == (1, 17, 0, 5)
+    assert one.job.codec == JobCodec.INCEPTIONN
+    assert (one.job.source, two.job.source, one.job.result, two.job.result) == (0, 128, 256, 384)
+    assert (two.at, two.nodes) == (9, (0, 1))
+
+
+def test_line_share_is_time_with_payload_over_all_ports():
+    data = bytearray(64 + 1000)
+    GRADNIC.op.put(data, Op.RAW)
+    control = bytearray(64)
+    GRADNIC.op.put(control, Op.CONTROL)
+    frame, time = bytes(data), (1064 + 24) / 16
+    sent = [(100, 0, 0, frame), (300, 0, 0, frame), (300, 1, 0, frame), (900, 1, 0, bytes(control))]
+    assert job_run.line_share(sent, 16) == pytest.approx(3 * time / (2 * (200 + time)))
+    assert job_run.line_share(sent[3:], 16) == 0
+
+
+def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path):
+    path, out, plot = tmp_path / "jobs.json", tmp_path / "out.json", tmp_path / "jobs.svg"
+    told = [{"bytes": 4096, "class": 7}, {"elems": 0}, {"bytes": 1024, "class": 0, "at": 600}]
+    path.write_text(json.dumps(told))
+    words = f"cosim card --topology ring:3 --algorithm ring --jobs {path} --codec inceptionn"
+    words += f" --loss 0.01 --json {out} --plot {plot}"
+    result = CliRunner().invoke(cli.cli, words.split())
+    assert result.exit_code == 0, result.output
+    found = json.loads(out.read_text())
+    assert (found["ok"], found["bit_exact"], found["mismatches"]) == (True, True, 0)
+    assert [(one["id"], one["class"], one["status"]) for one in found["jobs"]] == [
+        (0, 7, 0), (1, 0, 3), (2, 0, 0)
+    ]  # fmt: skip
+    assert all(one["posted"] < one["done"] <= found["cycles"] for one in found["jobs"])
+    assert 0 < found["line_share"] < 1
+    assert found["golden"] == "cards"
+    assert "<svg" in plot.read_text()

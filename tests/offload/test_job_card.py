@@ -1,0 +1,264 @@
+"""Registers of a card with jobs, as its driver writes and reads them, around a core that only
+keeps a queue: a job ends at once, and its completion says what came through."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+from gradnic.hdl.offload.job_card import JobCard
+from gradnic.hdl.offload.job_core import JobCore
+from gradnic.hdl.offload.job_queue import JobQueue
+
+from gradnic.host import JobDriver
+from gradnic.interface.job import COMPLETION, QUEUE, Completion, Job, JobStatus
+from gradnic.interface.job_card import REGISTERS
+from gradnic.interface.offload import Table
+from gradnic.interface.schedule_table import Layout
+
+LAYOUT = Layout.for_nodes(8, ports=4)
+SIZES = {"n_active": 2, "n_tables": 2, "depth": 64, "n_chunks": 16, "n_packets": 256}
+TOLD = REGISTERS["status"].fields[2].mask
+_kept = []  # a core that gives its shape and is never built must not die before the process
+
+
+class Core(wiring.Component):
+    """The ports of `JobCore`; of its parts only the queue, which `go` empties."""
+
+    def __init__(self):
+        whole = JobCore(16, 1, LAYOUT, **SIZES)
+        _kept.append(whole)
+        for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "address_width",
+                     "meta_width", "rx_meta_width", "port_bytes"):  # fmt: skip
+            setattr(self, name, getattr(whole, name))
+        self.go = Signal()
+        super().__init__(dict(whole.signature.members.items()))
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = JobQueue()
+        wiring.connect(m, wiring.flipped(self.post), queue.post)
+        wiring.connect(m, wiring.flipped(self.abort), queue.abort)
+        job, record = queue.oldest.job, self.completions.p
+        m.d.comb += [
+            self.completions.valid.eq(queue.present & self.go),
+            queue.pop.eq(self.completions.valid & self.completions.ready),
+            record.id.eq(job.id),
+            record.status.eq(queue.aborted << 1),
+            record.detail.eq(job.gen),
+            record.leaves_least.eq(job.tensor),
+            record.leaves_most.eq(job.p_q16),
+            record.given_up.eq(job.source),
+            record.cycles.eq(job.result),
+            self.finished.eq(~queue.busy),
+        ]
+        return m
+
+
+class Recorder:
+    """Words that a driver writes; reads give what was written, or what the test says."""
+
+    def __init__(self):
+        self.words, self.log = {}, []
+
+    def read(self, address):
+        return self.words.get(address, 0)
+
+    def write(self, address, word):
+        self.words[address] = word
+        self.log.append((address, word))
+
+
+async def play(ctx, bus, recorder):
+    """Write on the bus what the driver wrote."""
+    for address, word in recorder.log:
+        ctx.set(bus.awaddr, address)
+        ctx.set(bus.awvalid, 1)
+        ctx.set(bus.wdata, word)
+        ctx.set(bus.wstrb, 15)
+        ctx.set(bus.wvalid, 1)
+        ctx.set(bus.bready, 1)
+        waits = {"aw", "w"}
+        while waits:
+            done = {name for name in waits if ctx.get(getattr(bus, name + "ready"))}
+            await ctx.tick()
+            for name in done:
+                ctx.set(getattr(bus, name + "valid"), 0)
+            waits -= done
+        while not ctx.get(bus.bvalid):
+            await ctx.tick()
+        await ctx.tick()
+    recorder.log.clear()
+
+
+async def read(ctx, bus, name):
+    """A register's word."""
+    ctx.set(bus.araddr, REGISTERS[name].offset)
+    ctx.set(bus.arvalid, 1)
+    ctx.set(bus.rready, 1)
+    while not ctx.get(bus.arready):
+        await ctx.tick()
+    await ctx.tick()
+    ctx.set(bus.arvalid, 0)
+    while not ctx.get(bus.rvalid):
+        await ctx.tick()
+    word = ctx.get(bus.rdata)
+    await ctx.tick()
+    return word
+
+
+async def record(ctx, bus):
+    words = [await read(ctx, bus, f"completion_{k}") for k in range(COMPLETION.n_bytes // 4)]
+    return Completion.parse(b"".join(word.to_bytes(4, "big") for word in words))
+
+
+def fields(name, word):
+    return {f.name: word >> f.lsb & (1 << f.width) - 1 for f in REGISTERS[name].fields}
+
+
+def job(k, rng):
+    draw = [int(x) for x in rng.integers(0, 1 << 16, 4)]
+    wide = [int(x) for x in rng.integers(0, 1 << 62, 2)]
+    return Job(1000 + k, draw[0], draw[1], draw[2], *wide, p_q16=draw[3], layer=k % 8, table=k % 16)
+
+
+def simulate(bench):
+    core = Core()
+    card = JobCard(core)
+    m = Module()
+    m.submodules.card = card
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+
+    async def wrapped(ctx):
+        recorder = Recorder()
+        driver = JobDriver(
+            recorder.read, recorder.write, n_bytes=16, n_rows=64, n_chunks=16,
+            n_peers=2**LAYOUT.peer, sleep=lambda s: None,
+        )  # fmt: skip
+        await bench(ctx, card, core, driver, recorder)
+
+    simulator.add_testbench(wrapped)
+    simulator.run()
+
+
+def test_jobs_go_in_and_completions_come_out():
+    rng = np.random.default_rng(1)
+    jobs = [job(k, rng) for k in range(QUEUE + 2)]
+
+    async def bench(ctx, card, core, driver, recorder):
+        bus = card.bus
+        for one in jobs:
+            recorder.words[REGISTERS["events"].offset] = 0
+            driver.post(one)
+            await play(ctx, bus, recorder)
+        status = fields("status", await read(ctx, bus, "status"))
+        assert (status["idle"], status["told"], status["n_active"], status["n_tables"]) == (
+            0, 0, 2, 2
+        )  # fmt: skip
+        assert fields("events", await read(ctx, bus, "events"))["overrun"] == 1
+        driver.abort(jobs[3].id)
+        await play(ctx, bus, recorder)
+        while fields("status", await read(ctx, bus, "status"))["aborting"]:
+            await ctx.tick()
+        ctx.set(core.go, 1)
+        for k, one in enumerate(jobs[:QUEUE]):
+            assert fields("status", await read(ctx, bus, "status"))["told"] == 1
+            told = await record(ctx, bus)
+            want = (one.id, 2 * (k == 3), one.gen, one.tensor, one.p_q16, one.source, one.result)
+            assert (told.id, told.status, told.detail, told.leaves_least, told.leaves_most,
+                    told.given_up, told.cycles) == want  # fmt: skip
+            recorder.words[REGISTERS["status"].offset] = TOLD
+            driver.completion()
+            await play(ctx, bus, recorder)
+        status = fields("status", await read(ctx, bus, "status"))
+        assert (status["idle"], status["told"]) == (1, 0)
+        assert fields("events", await read(ctx, bus, "events"))["ended"] == 1
+
+    simulate(bench)
+
+
+def test_settings_and_tables_reach_the_core():
+    async def bench(ctx, card, core, driver, recorder):
+        bus = card.bus
+        driver.identify(mac=0x0200DEADBEEF, ip=0x0A000001, node=3, tenant=7, tos=6)
+        driver.allow_memory(1, 0x12340, 0x4000)
+        driver.set_landing([0x10000, 0x20000], 1000)
+        driver.set("packet", units=6)
+        driver.set("watchdog", value=5000)
+        await play(ctx, bus, recorder)
+        await ctx.tick().repeat(3)
+        assert ctx.get(core.own.mac) == 0x0200DEADBEEF
+        assert (ctx.get(core.own.ip), ctx.get(core.own.node)) == (0x0A000001, 3)
+        assert (ctx.get(core.round.job), ctx.get(core.round.tos)) == (7, 6)
+        assert (ctx.get(core.sources[1].first), ctx.get(core.sources[1].n_beats)) == (
+            0x1234, 0x400
+        )  # fmt: skip
+        assert [ctx.get(core.landings[k]) for k in range(2)] == [0x1000, 0x2000]
+        assert ctx.get(core.landing) == 63 * 4 * 4
+        assert (ctx.get(core.round.geometry.packet), ctx.get(core.watchdog)) == (6, 5000)
+        image = bytes(range(3 * LAYOUT.row_bytes))
+        driver.load_table(
+            1, image, LAYOUT.row_bytes, [({0: (2, 1, 5)}, None), ({}, 1)], [2, 1], n_chunks=2,
+            leaves=3,
+        )  # fmt: skip
+        log = list(recorder.log)
+        recorder.log.clear()
+        seen = {Table.ROWS: [], Table.PLACES: [], 9: []}
+        for entry in log:  # what the core is told of each write
+            recorder.log.append(entry)
+            await play_watching(ctx, bus, recorder, core, seen)
+        rows = [at for at, _ in seen[Table.ROWS]]
+        assert rows == [64, 65, 66]
+        mask = (1 << LAYOUT.width) - 1
+        size = LAYOUT.row_bytes
+        assert [word for _, word in seen[Table.ROWS]] == [
+            int.from_bytes(image[k * size : (k + 1) * size], "little") & mask for k in range(3)
+        ]
+        assert [at for at, _ in seen[Table.PLACES]] == [16, 17]
+        ((index, table),) = seen[9]
+        assert index == 1
+        assert (table.valid, table.rows, table.peers, table.chunks, table.leaves) == (1, 3, 2, 2, 3)
+        assert (table.repeats, table.iterations, table.stride) == (1, 1, 0)
+        assert [ctx.get(core.peers[1][k]) for k in range(2)] == [2, 1]
+
+    simulate(bench)
+
+
+async def play_watching(ctx, bus, recorder, core, seen):
+    for address, word in recorder.log:
+        ctx.set(bus.awaddr, address)
+        ctx.set(bus.wdata, word)
+        for name in ("awvalid", "wvalid"):
+            ctx.set(getattr(bus, name), 1)
+        for _ in range(8):
+            done = [name for name in ("aw", "w") if ctx.get(getattr(bus, name + "ready"))]
+            await ctx.tick()
+            for name in done:
+                ctx.set(getattr(bus, name + "valid"), 0)
+            if ctx.get(core.table_en):
+                seen[Table.ROWS].append((ctx.get(core.table_addr), ctx.get(core.table_data)))
+            if ctx.get(core.place_en):
+                seen[Table.PLACES].append((ctx.get(core.place_addr), ctx.get(core.place_data)))
+            if ctx.get(core.job_table.enable):
+                seen[9].append((ctx.get(core.job_table.index), ctx.get(core.job_table.table)))
+    recorder.log.clear()
+
+
+def test_the_driver_reads_a_completion_and_refuses_what_does_not_fit():
+    recorder = Recorder()
+    driver = JobDriver(recorder.read, recorder.write, n_bytes=16, n_rows=4, n_chunks=4)
+    assert driver.completion() is None
+    told = Completion(7, JobStatus.SHORT, 0, 12, 2, 3, 99)
+    octets = told.pack()
+    for k in range(7):
+        offset = REGISTERS[f"completion_{k}"].offset
+        recorder.words[offset] = int.from_bytes(octets[4 * k : 4 * k + 4], "big")
+    recorder.words[REGISTERS["status"].offset] = TOLD
+    assert driver.completion() == told
+    with pytest.raises(ValueError, match="rows must be 1 to 4, not 5"):
+        driver.load_table(0, bytes(20), 4, [], [], n_chunks=1, leaves=1)
+    with pytest.raises(ValueError, match="address must be a multiple of 16, not 0x8"):
+        driver.allow_memory(0, 8, 64)
+    with pytest.raises(ValueError, match="no register 'round'"):
+        driver.set("round", tensor=1)

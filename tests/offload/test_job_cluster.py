@@ -1,0 +1,240 @@
+"""Cards of RTL that take jobs: memory and completions as of golden cards, over links that lose."""
+
+import numpy as np
+import pytest
+from gradnic.models.offload import jobs as golden
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+from gradnic.sim.offload.job_cluster import JobCluster
+
+from gradnic.interface.job import (
+    QUEUE,
+    RING,
+    Collective,
+    Job,
+    JobCodec,
+    JobStatus,
+    Kind,
+    Operation,
+    Refusal,
+)
+
+HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
+N_MEMORY = 1 << 19
+HALF = N_MEMORY // 2
+TOPOLOGY = parse("ring:3")
+TABLES = tuple(compile_table(build(TOPOLOGY, name)) for name in ("ring", "multitree"))
+PACKET, BEAT = 96, 16
+N = 3
+
+
+class Bench:
+    """Cards of RTL and golden ones with the same memory and jobs."""
+
+    def __init__(self, *, watchdog=0):
+        self.rtl = JobCluster(
+            TABLES, TOPOLOGY, N_MEMORY, 6000, n_active=2, packet=PACKET, watchdog=watchdog
+        )
+        self.golden = golden.JobCluster(
+            TABLES, TOPOLOGY, N_MEMORY, n_active=2, packet=PACKET, gives_up=False,
+            n_packets=1024, settings={"t_probe": 40, "t_retry": 40},
+            watchdog=1500 if watchdog else 0,
+        )  # fmt: skip
+        self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
+        for node in range(N):
+            self.rtl.memory(node)[:] = 0xEE
+            self.golden.cards[node].memory[:] = 0xEE
+
+    def job(self, id, elems, *, in_place=False, **fields):
+        told = {
+            "tensor": id,
+            "gen": 1,
+            "source": self.at,
+            "result": self.at + HALF * (not in_place),
+        }
+        self.jobs[id] = job = Job(id, elems=elems, **(told | fields))
+        values = self.rng.standard_normal((N, elems)).astype(np.float32) / 8
+        span = slice(self.at, self.at + 4 * elems)
+        for node, mine in enumerate(values):
+            self.rtl.memory(node)[span] = mine.view(np.uint8)
+            self.golden.cards[node].memory[span] = mine.view(np.uint8)
+        self.at += -(-4 * elems // 64) * 64
+        return job
+
+    def post(self, *jobs, nodes=range(N)):
+        for node in nodes:
+            for job in jobs:
+                self.rtl.post(node, job)
+                self.golden.post(node, job)
+
+    def run(self, faults=HARSH, *, golden_late=None, **options):
+        self.golden.run(faults, late=golden_late)
+        return self.rtl.run(faults, max_cycles=400_000, **options)
+
+    def status(self, node, id):
+        return self.rtl.hosts[node].ended[id].record.status
+
+    def check(self, *, but=()):
+        """Completions and memory are golden, but of jobs `but`."""
+        for node in range(N):
+            told = {id: ended.record for id, ended in self.rtl.hosts[node].ended.items()}
+            want = self.golden.ended[node]
+            assert set(told) == set(want)
+            names = ("status", "detail", "given_up", "leaves_least", "leaves_most")
+            for id in set(want) - set(but):
+                found = tuple(getattr(told[id], name) for name in names)
+                assert found == tuple(getattr(want[id], name) for name in names), (node, id)
+            ours, theirs = self.rtl.memory(node).copy(), self.golden.cards[node].memory.copy()
+            for id, job in self.jobs.items():
+                stop = job.result + 4 * job.elems
+                # the circuit writes whole beats: what is behind the result in its last one is free
+                free = slice(job.result if id in but else stop, -(-stop // BEAT) * BEAT)
+                ours[free] = theirs[free] = 0
+            np.testing.assert_array_equal(ours, theirs)
+            assert self.rtl.counts(node)["outside"] == 0
+
+
+def test_jobs_of_all_sizes_codecs_and_classes_are_exact():
+    bench = Bench()
+    sizes = (3000, 17, 1, 500, 64, 900, 2000, 48, 16, 6000)
+    jobs = [
+        bench.job(
+            id, elems, table=id % 2, layer=7 - id % 8, in_place=id % 3 == 0,
+            codec=JobCodec.INCEPTIONN if id % 4 == 1 else JobCodec.RAW32,
+        )
+        for id, elems in enumerate(sizes)
+    ]  # fmt: skip
+    bench.post(*jobs)
+    bench.run()
+    bench.check()
+    assert all(bench.status(node, id) == JobStatus.DONE for node in range(N) for id in bench.jobs)
+    assert sum(bench.rtl.counts(node)["duplicate"] for node in range(N)) > 0
+
+
+BAD = [
+    {"collective": Collective.REDUCE_SCATTER},
+    {"op": Operation.MEAN},
+    {"kind": Kind.BF16},
+    {"codec": JobCodec.THC},
+    {"codec": 6},
+    {"table": 2},
+    {"elems": 0},
+    {"elems": (1 << 28) - 1},
+    {"source": 32},
+    {"result": HALF + 4},
+    {"source": N_MEMORY},
+    {"result": 1 << 63},
+    {"p_q16": 1},
+    {"tensor": 0, "gen": 1},
+]
+
+
+def test_bad_descriptors_are_refused_and_the_jobs_beside_them_are_exact():
+    bench = Bench()
+    posts = []
+    for k, told in enumerate(BAD):
+        posts.append(bench.job(k, 300))
+        fields = {"id": 100 + k, "tensor": 100 + k, "gen": 1, "elems": 300, "source": 0}
+        posts.append(Job(**(fields | {"result": HALF} | told)))
+    bench.post(*posts)
+    bench.run()
+    bench.check()
+    for node in range(N):
+        assert {bench.status(node, 100 + k) for k in range(len(BAD))} == {JobStatus.REFUSED}
+
+
+def test_a_full_queue_refuses_and_a_full_ring_waits():
+    bench = Bench()
+    jobs = [bench.job(id, 16) for id in range(QUEUE + RING + 3)]
+    for node in range(N):
+        bench.rtl.hosts[node].takes_completions = False
+        # the clerk takes the oldest out of the queue only when it starts
+        taken = [bench.rtl.post_now(node, job) for job in jobs[: QUEUE + 4]]
+        assert taken == [True] * QUEUE + [False] * 4
+        assert bench.rtl.hosts[node].overruns == 4
+        for job in jobs[QUEUE:]:
+            bench.rtl.post(node, job)
+        for job in jobs:
+            bench.golden.post(node, job)
+    for _ in range(150):
+        bench.rtl.step(HARSH)
+    for node in range(N):
+        assert not bench.rtl.hosts[node].ended
+        assert bench.rtl.hosts[node].to_post  # the queue is full again
+        bench.rtl.hosts[node].takes_completions = True
+    bench.run()
+    bench.check()
+
+
+@pytest.mark.parametrize("when", [300, 1500, 3000])
+def test_abort_frees_the_place_and_disturbs_nothing(when):
+    bench = Bench()
+    jobs = [bench.job(id, 2500 if id else 6000, layer=id % 8) for id in range(6)]
+    bench.post(*jobs)
+    rtl = bench.rtl
+    late = {
+        when: lambda: rtl.abort(0, 0), when + 600: lambda: rtl.abort(1, 0),
+        when + 700: lambda: rtl.abort(2, 0), when + 701: lambda: rtl.abort(2, 5),
+        when + 800: lambda: rtl.abort(0, 5), when + 801: lambda: rtl.abort(1, 5),
+    }  # fmt: skip
+    bench.run(late=late)
+    bench.check(but=(0, 5))
+    for node in range(N):
+        assert bench.status(node, 0) == JobStatus.ABORTED
+        assert bench.status(node, 5) == JobStatus.ABORTED
+
+
+def test_an_abort_ends_within_a_thousand_cycles_and_a_frame():
+    bench = Bench()
+    bench.post(bench.job(0, 6000), nodes=[0, 1])  # node 2 never posts
+    for _ in range(12):
+        bench.rtl.step(HARSH)
+    before = bench.rtl.now
+    bench.rtl.abort(0, 0)
+    while not bench.rtl.hosts[0].ended:
+        bench.rtl.step(HARSH, n_cycles=20)
+    assert bench.rtl.now - before < 1000 + PACKET * 4 // 16 + 20
+    bench.rtl.abort(1, 0)
+    bench.post(bench.job(1, 500), bench.job(2, 500))
+    cards = bench.golden.cards
+    bench.run(golden_late={200: lambda: cards[0].abort(0), 201: lambda: cards[1].abort(0)})
+    bench.check(but=(0,))
+
+
+def test_a_neighbor_that_never_posts_stops_only_its_job():
+    bench = Bench(watchdog=12_000)
+    never = bench.job(0, 500)
+    bench.post(never, nodes=[0, 1])
+    bench.post(*(bench.job(id, 700) for id in range(1, 6)))
+    bench.run()
+    bench.check(but=(0,))
+    assert [bench.status(node, 0) for node in (0, 1)] == [JobStatus.STUCK] * 2
+
+
+def test_packets_of_a_job_that_this_node_refused_change_nothing():
+    bench = Bench()
+    right = bench.job(1, 300)
+    bench.post(right, bench.job(2, 300), nodes=[0, 1])
+    bench.post(Job(7, 1, 1, 0, 0, 0), bench.jobs[2], right, nodes=[2])
+    bench.run()
+    bench.check()
+    assert bench.rtl.hosts[2].ended[7].record.detail == Refusal.LENGTH
+
+
+def test_rounds_of_one_tensor_follow_each_other_and_wrap():
+    bench = Bench()
+    gens = (0xFFFE, 0xFFFF, 0, 1)
+    bench.post(*(bench.job(k, 200, tensor=5, gen=gen) for k, gen in enumerate(gens)))
+    bench.run()
+    bench.check()
+
+
+def test_a_first_class_job_overtakes_a_large_one():
+    bench = Bench()
+    bench.post(bench.job(0, 6000, layer=7), bench.job(1, 300, layer=0))
+    bench.run(LinkFaults(delay=20))
+    bench.check()
+    ended = bench.rtl.hosts[0].ended
+    assert ended[1].record.cycles < 0.8 * ended[0].record.cycles

@@ -1,0 +1,161 @@
+"""A context of a card with jobs: how a job begins, and each way in which it ends."""
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.sim import Simulator
+from gradnic.hdl.offload.job_context import FLUSH_CYCLES, JobContext
+
+from gradnic.interface.job import JobStatus
+
+
+def simulate(bench):
+    part = JobContext(16, 32)
+    m = Module()
+    m.submodules.part = part
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+
+    async def wrapped(ctx):
+        await bench(ctx, part)
+
+    simulator.add_testbench(wrapped)
+    simulator.run()
+
+
+async def begin(ctx, part, *, leaves=3):
+    """Give it a job; its engine is to clear from now on."""
+    ctx.set(part.now, 100)
+    ctx.set(part.prepared.job, {"id": 7, "tensor": 5, "gen": 9})
+    ctx.set(part.prepared.table.leaves, leaves)
+    ctx.set(part.prepared.posted, 60)
+    ctx.set(part.quiet, 1)
+    assert ctx.get(part.free)
+    ctx.set(part.take, 1)
+    await ctx.tick()
+    ctx.set(part.take, 0)
+    assert ctx.get(part.clear)
+    ctx.set(part.clearing, 1)
+    await ctx.tick().repeat(4)
+    assert ctx.get(part.busy)
+    assert not ctx.get(part.context.armed)
+
+
+async def run(ctx, part):
+    """Let it clear and start."""
+    ctx.set(part.clearing, 0)
+    await ctx.tick().until(part.start)
+    assert ctx.get(part.context.armed)
+    assert (ctx.get(part.context.tensor), ctx.get(part.context.gen)) == (5, 9)
+    await ctx.tick().repeat(3)
+
+
+async def end(ctx, part):
+    """Its record; then it is reset, and free."""
+    epoch = ctx.get(part.context.epoch)
+    for _ in range(40):
+        if ctx.get(part.tells):
+            break
+        await ctx.tick()
+    assert ctx.get(part.tells)
+    assert ctx.get(part.mute & part.closed)
+    record = ctx.get(part.record)
+    ctx.set(part.told, 1)
+    await ctx.tick()
+    ctx.set(part.told, 0)
+    for _ in range(FLUSH_CYCLES):
+        assert ctx.get(part.reset)
+        assert not ctx.get(part.busy)
+        await ctx.tick()
+    assert ctx.get(part.free)
+    assert not ctx.get(part.reset | part.mute | part.closed)
+    assert ctx.get(part.context.epoch) == epoch + 1
+    assert (record.id, record.cycles) == (7, 40)
+    return record
+
+
+@pytest.mark.parametrize(("least", "status"), [(3, JobStatus.DONE), (2, JobStatus.SHORT)])
+def test_a_job_that_finishes_says_what_is_in_its_result(least, status):
+    async def bench(ctx, part):
+        await begin(ctx, part)
+        await run(ctx, part)
+        for leaves in (3, least, 3):
+            ctx.set(part.leaves, {"valid": 1, "leaves": leaves})
+            await ctx.tick()
+        ctx.set(part.leaves, {"valid": 0, "leaves": 1})
+        ctx.set(part.row, 11)
+        await ctx.tick().repeat(5)
+        assert ctx.get(part.context.armed)
+        ctx.set(part.finished, 1)
+        record = await end(ctx, part)
+        assert (record.status, record.detail) == (status, 0)
+        assert (record.leaves_least, record.leaves_most) == (least, 3)
+
+    simulate(bench)
+
+
+@pytest.mark.parametrize("when", ["clearing", "running"])
+def test_an_abort_ends_it_without_waiting_for_anybody(when):
+    async def bench(ctx, part):
+        await begin(ctx, part)
+        if when == "running":
+            await run(ctx, part)
+        ctx.set(part.stop, 1)
+        await ctx.tick()
+        ctx.set(part.stop, 0)
+        record = await end(ctx, part)
+        assert (record.status, record.detail, record.leaves_most) == (JobStatus.ABORTED, 0, 0)
+        ctx.set(part.clearing, 0)
+        await ctx.tick().repeat(20)
+        await begin(ctx, part)  # nothing of the abort is left
+        await run(ctx, part)
+        await ctx.tick().repeat(20)
+        assert ctx.get(part.context.armed)
+
+    simulate(bench)
+
+
+def test_a_memory_error_and_a_row_that_is_stuck_are_told():
+    async def bench(ctx, part):
+        await begin(ctx, part)
+        await run(ctx, part)
+        ctx.set(part.failed, 1)
+        await ctx.tick()
+        ctx.set(part.failed, 0)
+        assert (await end(ctx, part)).status == JobStatus.MEMORY
+        ctx.set(part.watchdog, 50)
+        await begin(ctx, part)
+        await run(ctx, part)
+        ctx.set(part.row, 4)
+        for _ in range(3):
+            await ctx.tick().repeat(40)
+            assert ctx.get(part.context.armed)
+            ctx.set(part.progress, 1)
+            await ctx.tick()
+            ctx.set(part.progress, 0)
+        await ctx.tick().repeat(60)
+        record = await end(ctx, part)
+        assert (record.status, record.detail) == (JobStatus.STUCK, 4)
+
+    simulate(bench)
+
+
+def test_the_frame_that_leaves_and_bursts_under_way_end_first():
+    async def bench(ctx, part):
+        await begin(ctx, part)
+        await run(ctx, part)
+        ctx.set(part.speaking, 1)
+        ctx.set(part.quiet, 0)
+        ctx.set(part.stop, 1)
+        await ctx.tick()
+        ctx.set(part.stop, 0)
+        await ctx.tick().repeat(50)
+        assert ctx.get(part.mute)
+        assert not ctx.get(part.closed | part.tells | part.context.armed)
+        ctx.set(part.speaking, 0)
+        await ctx.tick().repeat(50)
+        assert ctx.get(part.closed)
+        assert not ctx.get(part.tells)
+        ctx.set(part.quiet, 1)
+        assert (await end(ctx, part)).status == JobStatus.ABORTED
+
+    simulate(bench)

@@ -1,0 +1,248 @@
+"""Queue, clerk and history of a card with jobs, against the golden card and plan."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.sim import Simulator
+from gradnic.hdl.offload.job_clerk import JobClerk
+from gradnic.hdl.offload.job_queue import Divider, JobQueue
+from gradnic.models.offload.plan import Plan
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+
+from gradnic.interface.job import QUEUE, Collective, Job, JobCodec, JobStatus, Kind, Refusal
+
+
+def simulate(part, testbench, *more):
+    m = Module()
+    m.submodules.part = part
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+    for bench in (testbench, *more):
+        simulator.add_testbench(bench, background=bench is not testbench)
+    simulator.run()
+
+
+def fields(job):
+    return {name: int(getattr(job, name)) for name in job.__dataclass_fields__}
+
+
+def test_division_is_numpys():
+    part, rng = Divider(25), np.random.default_rng(1)
+    pairs = [(0, 1), (2**25 - 1, 1), (2**25 - 1, 2**25 - 1), (5, 9)]
+    pairs += [(int(a), int(b)) for a, b in zip(*rng.integers(1, 2**25, (2, 20)), strict=True)]
+    pairs += [(int(a), int(b)) for a, b in zip(*rng.integers(1, 2**9, (2, 20)), strict=True)]
+
+    async def bench(ctx):
+        for a, b in pairs:
+            ctx.set(part.a, a)
+            ctx.set(part.b, b)
+            ctx.set(part.start, 1)
+            await ctx.tick()
+            ctx.set(part.start, 0)
+            await ctx.tick().until(part.done)
+            assert (ctx.get(part.quotient), ctx.get(part.remainder)) == divmod(a, b)
+
+    simulate(part, bench)
+
+
+def test_the_queue_keeps_order_refuses_when_full_and_marks_the_oldest():
+    part, rng = JobQueue(), np.random.default_rng(2)
+    waiting = []  # [id, aborted]
+
+    async def bench(ctx):
+        taken = 0
+        for turn in range(600):
+            full_or_low = 0.8 if turn // 60 % 2 else 0.3
+            ctx.set(part.now, turn)
+            does = rng.random()
+            if does < 0.15:
+                id = int(rng.integers(0, 20))
+                ctx.set(part.abort.payload, id)
+                ctx.set(part.abort.valid, 1)
+                await ctx.tick().until(part.abort.ready)
+                ctx.set(part.abort.valid, 0)
+                mine = [one for one in waiting if one[0] == id and not one[1]]
+                if mine:
+                    mine[0][1] = 1
+                await ctx.tick()
+            elif rng.random() < full_or_low:
+                id = int(rng.integers(0, 20))
+                assert ctx.get(part.post.ready) == (len(waiting) < QUEUE)
+                if len(waiting) < QUEUE:
+                    waiting.append([id, 0])
+                ctx.set(part.post.p, {"id": id, "gen": turn})
+                ctx.set(part.post.valid, 1)
+                await ctx.tick()
+                ctx.set(part.post.valid, 0)
+            elif waiting:
+                assert ctx.get(part.present)
+                assert [ctx.get(part.oldest.job.id), ctx.get(part.aborted)] == waiting.pop(0)
+                assert ctx.get(part.oldest.posted) == ctx.get(part.oldest.job.gen)
+                taken += 1
+                ctx.set(part.pop, 1)
+                await ctx.tick()
+                ctx.set(part.pop, 0)
+            assert ctx.get(part.busy) == bool(waiting)
+        assert taken > 100
+
+    simulate(part, bench)
+
+
+N_PACKETS = 1024
+CLERK = {"n_ranks": 4, "n_packets": N_PACKETS, "n_tables": 4, "n_contexts": 2}
+N_MEMORY = 1 << 22
+
+
+async def clerk_says(ctx, part, job, *, aborted=0):
+    """(record or None, prepared) of one job."""
+    ctx.set(part.oldest.job, fields(job))
+    ctx.set(part.aborted, aborted)
+    ctx.set(part.present, 1)
+    for _ in range(400):
+        await ctx.tick()
+        if ctx.get(part.starts):
+            break
+        if ctx.get(part.tells):
+            ctx.set(part.told, 1)
+            break
+    else:
+        raise AssertionError("the clerk says nothing")
+    assert ctx.get(part.pop)
+    record = ctx.get(part.record)
+    started = ctx.get(part.starts)
+    prepared = ctx.get(part.prepared)
+    await ctx.tick()
+    ctx.set(part.present, 0)
+    ctx.set(part.told, 0)
+    await ctx.tick()
+    return (None if started else record), prepared
+
+
+def clerk(ctx, part, packet):
+    ctx.set(part.packet, packet // 16)
+    ctx.set(part.regions[0].n_beats, N_MEMORY // 16)
+    ctx.set(part.landing, 4 * N_MEMORY // 16)
+    ctx.set(part.room, 1)
+    ctx.set(part.free, 1)
+
+
+async def load(ctx, part, index, table):
+    told = {
+        "valid": 1,
+        "rows": 3,
+        "chunks": table.n_chunks * table.repeats,
+        "leaves": table.n_nodes,
+    }
+    ctx.set(part.table_write, {"enable": 1, "index": index, "table": told})
+    await ctx.tick()
+    ctx.set(part.table_write, {})
+
+
+TABLES = [
+    compile_table(build(parse(spelling), name))
+    for spelling, name in (("ring:3", "ring"), ("torus:2x2", "multitree"), ("ring:2", "ring"))
+]
+
+
+@pytest.mark.parametrize("packet", [16, 96, 352])
+def test_tensors_are_cut_as_the_plan_says(packet):
+    part, rng = JobClerk(16, 32, inc=True, **CLERK), np.random.default_rng(packet)
+
+    async def bench(ctx):
+        clerk(ctx, part, packet)
+        for index, table in enumerate(TABLES):
+            await load(ctx, part, index, table)
+        sizes = [1, 15, 16, 17, 63, 64, 65, packet * 12, packet * 12 + 1, 9999]
+        sizes += [int(n) for n in rng.integers(1, 60 * packet, 12)]
+        for k, n in enumerate(sizes):
+            index = k % 3
+            plan = Plan(TABLES[index], n, packet=packet)
+            job = Job(k, k, 1, n, 64 * k, 128 * k, table=index)
+            record, told = await clerk_says(ctx, part, job)
+            assert record is None
+            last = (n - 1) // plan.chunk
+            rest = n - last * plan.chunk
+            cut = told.geometry
+            assert (cut.packet, cut.chunk, cut.per_chunk) == (
+                packet // 16, plan.chunk // 16, plan.per_chunk
+            )  # fmt: skip
+            assert (cut.last_chunk, told.live) == (last, last + 1)
+            assert cut.last_per_chunk == -(-rest // packet)
+            assert cut.tail == plan.chunk - (plan.per_chunk - 1) * packet
+            assert cut.last_tail == rest - (cut.last_per_chunk - 1) * packet
+            assert told.n_beats == -(-n // 4)
+            assert told.area == -(-n // 16) * 4
+            assert (told.source, told.result) == (4 * k, 8 * k)
+
+    simulate(part, bench)
+
+
+RIGHT = {"id": 9, "tensor": 5, "gen": 1, "elems": 300, "source": 0, "result": 1 << 16}
+BAD = [
+    ({}, Refusal.NONE),
+    *(({"collective": one}, Refusal.COLLECTIVE) for one in (*list(Collective)[1:], 5, 7)),
+    *(({"op": one}, Refusal.OPERATION) for one in (1, 2, 3)),
+    *(({"kind": one}, Refusal.KIND) for one in (Kind.BF16, 2, 3)),
+    *(({"codec": one}, Refusal.CODEC) for one in (JobCodec.RAW16, JobCodec.THC, 4, 7)),
+    ({"codec": JobCodec.INCEPTIONN}, Refusal.NONE),
+    *(({"table": one}, Refusal.TABLE) for one in (1, 3, 4, 15)),
+    ({"elems": 0}, Refusal.LENGTH),
+    ({"elems": (1 << 28) - 1}, Refusal.LENGTH),
+    ({"elems": N_PACKETS * 96}, Refusal.NONE),
+    ({"elems": N_PACKETS * 96 + 1}, Refusal.LENGTH),
+    ({"source": 32}, Refusal.ALIGNMENT),
+    ({"result": 4}, Refusal.ALIGNMENT),
+    ({"result": N_MEMORY - 1216}, Refusal.NONE),
+    ({"result": N_MEMORY - 1152}, Refusal.REGION),
+    ({"source": N_MEMORY}, Refusal.REGION),
+    ({"source": 1 << 32}, Refusal.REGION),
+    ({"source": 1 << 63}, Refusal.REGION),
+    ({"p_q16": 1}, Refusal.SHARE),
+    *(({"tensor": 7, "gen": gen}, Refusal.ROUND) for gen in (3, 2, 0x8003)),
+    ({"tensor": 7, "gen": 4}, Refusal.NONE),
+    *(({"tensor": 8, "gen": gen}, Refusal.ROUND) for gen in (9, 0x8009)),
+    ({"tensor": 8, "gen": 10}, Refusal.NONE),
+    ({"collective": 1, "op": 1, "kind": 1, "table": 9, "elems": 0}, Refusal.COLLECTIVE),
+    ({"table": 9, "elems": 0, "source": 1}, Refusal.TABLE),
+    ({"elems": 0, "source": 1}, Refusal.LENGTH),
+]
+
+
+def test_bad_descriptors_are_refused_for_the_first_reason():
+    part = JobClerk(16, 32, inc=True, **CLERK)
+
+    async def history(ctx):
+        while True:
+            tensor = ctx.get(part.asked)
+            ctx.set(part.over, {"valid": tensor == 7, "tensor": 7, "gen": 3})
+            await ctx.tick()
+
+    async def bench(ctx):
+        clerk(ctx, part, 96)
+        await load(ctx, part, 0, compile_table(build(parse("ring:2"), "ring")))
+        ctx.set(part.contexts[1], {"armed": 1, "tensor": 8, "gen": 9})
+        for told, reason in BAD:
+            record, _ = await clerk_says(ctx, part, Job(**(RIGHT | told)))
+            if reason == Refusal.NONE:
+                assert record is None, told
+            else:
+                assert (record.id, record.status) == (9, JobStatus.REFUSED)
+                assert record.detail == reason, told
+        record, _ = await clerk_says(ctx, part, Job(**(RIGHT | {"elems": 0})), aborted=1)
+        assert (record.status, record.detail) == (JobStatus.ABORTED, 0)
+
+    simulate(part, bench, history)
+
+
+def test_a_card_without_inceptionn_refuses_it():
+    part = JobClerk(16, 32, inc=False, **CLERK)
+
+    async def bench(ctx):
+        clerk(ctx, part, 96)
+        await load(ctx, part, 0, TABLES[0])
+        record, _ = await clerk_says(ctx, part, Job(**(RIGHT | {"codec": JobCodec.INCEPTIONN})))
+        assert record.detail == Refusal.CODEC
+
+    simulate(part, bench)
