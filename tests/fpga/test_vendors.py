@@ -7,12 +7,13 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from click.testing import CliRunner
-from gradnic.fpga.flow import vendors
+from gradnic.fpga.flow import tools, vendors
 from gradnic.hdl.primitive.block_ram import BlockRAM
 from gradnic.hdl.primitive.target import Target
-from gradnic.hdl.top import verilog
+from gradnic.hdl.top import catalog, verilog
 
 from gradnic.commands.synth import command
+from gradnic.interface import params
 
 
 class Copies(wiring.Component):
@@ -51,6 +52,27 @@ def test_copies_survive(family, tmp_path):
     assert kept["memories_in_ff"] == merged["memories_in_ff"] == 0
     assert kept["bram36"] > 0
     assert kept["max_fanout"] >= merged["max_fanout"] // 2
+
+
+def test_a_preset_keeps_its_copies(tmp_path):
+    """Bits of flip-flops that are to stay, before and after synthesis."""
+    text = verilog.convert(catalog.build(params.preset("thcnorm4")), "top")
+    before = "read_verilog top.v\nhierarchy -top top\nproc\nflatten\nwrite_json flat.json\n"
+    script = vendors.SCRIPT.format(top="top", synth=vendors.SYNTH["xilinx"].format(top="top"))
+    (tmp_path / "top.v").write_text(text)
+    (tmp_path / "synth.ys").write_text(f"{before}design -reset\n{script}")
+    tools.run(["yosys", "-q", "-l", "log", "-s", "synth.ys"], tmp_path, made="partial.json")
+
+    def kept(file, kinds):
+        cells = json.loads((tmp_path / file).read_text())["modules"]["top"]["cells"].values()
+        outputs = [c["connections"]["Q"] for c in cells
+                   if c["type"] in kinds and "keep" in c["attributes"]]  # fmt: skip
+        return sum(map(len, outputs))
+
+    asked = kept("flat.json", ("$dff", "$sdff"))
+    assert asked > 30
+    assert kept("partial.json", ("FDRE", "FDSE")) == asked
+    assert (tmp_path / "memories.txt").read_text() == ""
 
 
 class Told(wiring.Component):
