@@ -30,6 +30,7 @@ from ..transport.receiver import Receiver
 from ..transport.records import (
     CHUNK_WIDTH,
     N_NEIGHBORS,
+    RUN,
     Allowance,
     CheckWrite,
     Given,
@@ -45,6 +46,8 @@ from .packet_decoder import PacketDecoder
 from .packet_maker import PacketMaker
 
 STORE_FRAMES = 2  # of the longest, at each port on the way out
+PORT_FRAMES = 16  # the same, and packets of a run, where ports are narrower than the beat: while
+# one run is made for a port, the others send from what they have stored
 BURST = 4096  # bytes that may go at once after a rest, while paced
 N_LOCATED = 16  # packets whose place is found while the receiver answers a PROBE
 DECISION_BEATS = 512  # that come in while packets before them, or a PROBE of 64, are decided on
@@ -138,6 +141,7 @@ class OffloadCore(wiring.Component):
                 f"port_bytes must be a power of two from 4 to {n_bytes}, not {port_bytes!r}"
             )
         self.port_bytes = port_bytes
+        self.narrow = port_bytes < n_bytes
         if not 1 <= n_ports <= 8:
             raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
@@ -159,7 +163,12 @@ class OffloadCore(wiring.Component):
             n_tables=self.n_tables,
         )
         message = self.scheduler.issues.p.shape()
-        self.sender = Sender(message, 2**layout.peer, n_packets=self.n_packets)
+        self.sender = Sender(
+            message,
+            2**layout.peer,
+            n_packets=self.n_packets,
+            longest=PORT_FRAMES if self.narrow else RUN,
+        )
         self.receiver = Receiver(
             self.n_bytes,
             n_ranks=self.n_ranks,
@@ -297,7 +306,7 @@ class OffloadCore(wiring.Component):
     def _edge(self, m, name, k):
         """Stream `name` of port `k` as the datapath has it, in beats of ``n_bytes``."""
         port = wiring.flipped(getattr(self, name)[k])
-        if self.port_bytes == self.n_bytes:
+        if not self.narrow:
             return port
         comes = name in ("host_tx", "mac_rx")
         meta_width = self.meta_width if name in ("host_tx", "mac_tx") else self.rx_meta_width
@@ -493,10 +502,11 @@ class OffloadCore(wiring.Component):
             heads.ready.eq(to.ready & ~replies.valid & pace.frames.ready),
         ]
         longest = -(-(64 + self.max_elems * 17 // 4 + 17) // n)
+        n_frames = PORT_FRAMES if self.narrow else STORE_FRAMES
         readies = []
         for k in range(self.n_ports):
             m.submodules[f"store{k}"] = store = PacketFIFO(
-                FrameBeat(n), STORE_FRAMES * longest, drop="bad"
+                FrameBeat(n), n_frames * longest, drop="bad"
             )
             m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(
                 n, meta_width=self.meta_width, own_beats=longest

@@ -34,6 +34,12 @@ class RunSplitter(wiring.Component):
     A message to several peers becomes runs to each, one peer after the other; a terminal one
     becomes runs to nobody.
 
+    Parameters
+    ----------
+    message, n_peers : see `Sender`
+    longest : int
+        Packets of a run, at most; 1 to `RUN`.
+
     Members
     -------
     round : In(Round)
@@ -48,8 +54,10 @@ class RunSplitter(wiring.Component):
         A message was taken and not all of its runs.
     """
 
-    def __init__(self, message, n_peers):
-        self.message = message
+    def __init__(self, message, n_peers, *, longest=RUN):
+        if not 1 <= longest <= RUN:
+            raise ValueError(f"longest must be 1 to {RUN}, not {longest!r}")
+        self.message, self.longest = message, longest
         neighbor = ceil_log2(N_NEIGHBORS)
         super().__init__(
             {
@@ -190,7 +198,7 @@ class RunSplitter(wiring.Component):
                         left.eq(left - 1),
                         stood.eq(0),
                     ]
-                    with m.If((index == RUN - 1) | walk.ends_chunk):
+                    with m.If((index == self.longest - 1) | walk.ends_chunk):
                         m.next = "OFFER"
             with m.State("OFFER"):
                 m.d.comb += self.runs.valid.eq(1)

@@ -42,6 +42,14 @@ class Sender(wiring.Component):
     messages wait. Runs take turns, a whole mask each; a mask takes 256 cycles at least. STOP and
     BITMAP of runs that are not known, and NOT_READY, change nothing: the next PROBE asks again.
 
+    Parameters
+    ----------
+    message : shape of a message, of `gradnic.hdl.schedule.scheduler.Scheduler`
+    n_peers, n_packets : int
+        Peer indices of a row; packets of the largest tensor.
+    longest : int
+        Packets of a run, at most, 1 to 64: a port waits while a run to another one is sent.
+
     Members
     -------
     round, peers, messages, left : see `RunSplitter`
@@ -59,9 +67,9 @@ class Sender(wiring.Component):
         One cycle per packet: of all, sent again; per PROBE.
     """
 
-    def __init__(self, message, n_peers, *, n_packets):
+    def __init__(self, message, n_peers, *, n_packets, longest=RUN):
         self.message, self.n_peers, self.n_packets = message, n_peers, n_packets
-        self.splitter = RunSplitter(message, n_peers)
+        self.splitter = RunSplitter(message, n_peers, longest=longest)
         super().__init__(
             {
                 "round": In(Round),
