@@ -151,6 +151,8 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
         raise click.UsageError(f"{shell} gives the module its name: leave --name out")
     own, others = split_changes(changes, preset)
     parameters = params.preset(preset, own)
+    if isinstance(parameters, params.Jobs):
+        raise click.UsageError(f"{shell} takes offload512 and others, not yet {preset}")
     if not hasattr(parameters, "meta_width"):
         raise click.UsageError(f"{shell} takes a card, such as inline16, not {preset}")
     options = shells.shell(shell, others)

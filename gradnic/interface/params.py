@@ -227,6 +227,25 @@ class Offload:
         check_range("inc", self.inc, 0, 1)
 
 
+@dataclass(frozen=True)
+class Jobs(Offload):
+    """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
+
+    Others as of `Offload`; there is no THC.
+    """
+
+    thc: int = 0
+    n_active: int = 2
+    n_tables: int = 4
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_range("thc", self.thc, 0, 0)
+        check_range("n_active", self.n_active, 1, 4)
+        if self.n_tables not in (1, 2, 4, 8, 16):
+            raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")
+
+
 PRESETS = {
     f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
     for kind in (Inline, Compressor, Decompressor)
@@ -237,6 +256,7 @@ for _n_bytes in (16, 32, 64):
         PRESETS[f"offload{8 * _n_bytes}{_name}"] = Offload(n_bytes=_n_bytes, **_codecs)
 PRESETS["offload512x2"] = Offload(n_bytes=64, n_ports=2, port_bytes=32)
 PRESETS["offload512x4"] = Offload(n_bytes=64, n_ports=4, port_bytes=16)
+PRESETS |= {f"jobs{8 * n_bytes}": Jobs(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}
 PRESETS |= {
     f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
     for kind in (ThcNorm, ThcEncoder, ThcDecoder)

@@ -11,11 +11,13 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.job import COMPLETION, DESCRIPTOR
 from gradnic.interface.job_card import JOBS, N_SOURCES, REGISTERS
 from gradnic.interface.offload import TABLE_WORDS, Drop, Table
+from gradnic.interface.schedule_table import Layout
 
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
 from ..stream.beats import FrameBeat
+from .job_core import JobCore
 from .job_window import JobWindow
 
 _MEMORY = ("gradient_read", "gradient_write", "landing_read", "landing_write")
@@ -218,3 +220,14 @@ class JobCard(wiring.Component):
             bank.outside.eq(total(core.refused)),
             bank.failed.eq(total(core.failed)),
         ]
+
+
+def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, thc=0, **sizes):
+    """The card for tables of up to `n_nodes` nodes; parameters as of
+    `gradnic.interface.params.Jobs`, and ``rx_meta_width`` as of `OffloadCore`."""
+    layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
+    core = JobCore(
+        n_bytes, n_ports, layout, depth=n_rows, n_chunks=n_chunks,
+        port_bytes=port_bytes or None, **sizes,
+    )  # fmt: skip
+    return JobCard(core)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 
-from gradnic.interface import aggregator, inline, offload, params
+from gradnic.interface import aggregator, inline, job_card, offload, params
 from gradnic.interface.register_map import RegisterMap
 from gradnic.interface.schedule_table import Layout
 
@@ -46,6 +46,19 @@ SCHEDULER = {
     "start": "a strobe: a round begins",
     "abort": "a strobe: the round is given up",
     "status": "what the round does",
+}
+
+_CARD = {
+    "host_tx<k>": "frames from the host for port <k>",
+    "mac_tx<k>": "frames to the MAC of port <k>",
+    "mac_rx<k>": "frames from the MAC of port <k>",
+    "host_rx<k>": "frames to the host from port <k>",
+    "gradient_read": "gradients and results",
+    "gradient_write": "results",
+    "landing_read": "landing areas",
+    "landing_write": "landing areas",
+    "bus": "registers",
+    "interrupt": "an event that the mask lets through",
 }
 
 TOPS = {
@@ -105,19 +118,15 @@ TOPS = {
         "offload card: runs a whole all-reduce by itself, over Ethernet that may lose packets",
         "offload.card",
         lambda hdl, p: hdl.card(**p),
-        {
-            "host_tx<k>": "frames from the host for port <k>",
-            "mac_tx<k>": "frames to the MAC of port <k>",
-            "mac_rx<k>": "frames from the MAC of port <k>",
-            "host_rx<k>": "frames to the host from port <k>",
-            "gradient_read": "gradients and results",
-            "gradient_write": "results",
-            "landing_read": "landing areas",
-            "landing_write": "landing areas",
-            "bus": "registers",
-            "interrupt": "an event that the mask lets through",
-        },
+        _CARD,
         offload.REGISTERS,
+    ),
+    params.Jobs: Entry(
+        "offload card that takes jobs: a queue of 16, several all-reduces side by side",
+        "offload.job_card",
+        lambda hdl, p: hdl.card(**p),
+        _CARD,
+        job_card.REGISTERS,
     ),
     params.ThcNorm: Entry(
         "THC worker, first pass: an exact norm for each block",
