@@ -139,6 +139,7 @@ def page(result):
         offload_names=report_offload.names(result["offload"]) if "offload" in result else (),
         offload_rows=report_offload.rows(result["offload"]) if "offload" in result else (),
         clock_line=clock_line(result),
+        verilog=result.get("verilog", ()),
         **drawn,
     )
 
