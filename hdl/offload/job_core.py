@@ -14,7 +14,7 @@ from gradnic.interface.job import ACTIVE, HISTORY, RING, JobCodec
 from ..axi.dma import LENGTH_WIDTH, Region
 from ..axi.share import ReadShare, WriteShare
 from ..stream.fifo import FIFO
-from ..transport.records import Context, Given, Over, Round
+from ..transport.records import Context, Over, Round
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
@@ -352,8 +352,6 @@ class JobCore(OffloadCore):
             m.d.comb += getattr(self, name).eq(
                 Cat(getattr(engine, name) for engine in self.engines).any()
             )
-        given = Signal(Given)
         for engine in self.engines:
             with m.If(engine.given_up):
-                m.d.comb += given.eq(engine.given)
-        m.d.comb += self.given.eq(given)
+                m.d.comb += self.given.eq(engine.given)
