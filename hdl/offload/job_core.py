@@ -14,7 +14,7 @@ from gradnic.interface.job import ACTIVE, HISTORY, RING, JobCodec
 from ..axi.dma import LENGTH_WIDTH, Region
 from ..axi.share import ReadShare, WriteShare
 from ..stream.fifo import FIFO
-from ..transport.records import Context, Over, Round
+from ..transport.records import Context, Given, Over, Round
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
@@ -352,6 +352,9 @@ class JobCore(OffloadCore):
             m.d.comb += getattr(self, name).eq(
                 Cat(getattr(engine, name) for engine in self.engines).any()
             )
+        # kept, or nothing drives its name where nobody looks at it, as in `JobCard`
+        given = Signal(Given, attrs={"keep": 1})
         for engine in self.engines:
             with m.If(engine.given_up):
-                m.d.comb += self.given.eq(engine.given)
+                m.d.comb += given.eq(engine.given)
+        m.d.comb += self.given.eq(given)

@@ -166,7 +166,10 @@ def _compressor_lemmas(m, h):
 
 def _one_read(m, h):
     bank, bus = h.component, h.component.bus
-    m.d.comb += Assert(sum(bank.steps) + bus.rvalid == ~bus.arready)
+    m.d.comb += [
+        Assert(sum(bank.steps) + bus.rvalid == ~bus.arready),
+        Assert(sum(bank.fresh) <= 1),  # or a read would enter at two places
+    ]
 
 
 def _one_word(m, h):

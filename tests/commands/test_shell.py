@@ -23,7 +23,8 @@ def test_files_of_a_shell(tmp_path):
     assert result["options"] == {"bits": 8}
     assert result["parameters"]["max_floats"] == 336
     stem = "gradnic_liteeth"
-    wanted = [f"{stem}.v", f"{stem}.md", f"{stem}_registers.md", f"{stem}_registers.h"]
+    wanted = [f"{stem}.v", f"{stem}.xdc", f"{stem}.sdc", f"{stem}.md"]
+    wanted += [f"{stem}_registers.md", f"{stem}_registers.h"]
     wanted += [f"{stem}_tap_registers.md", f"{stem}_tap_registers.h"]
     assert result["files"] == [str(tmp_path / name) for name in wanted]
     assert "module gradnic_liteeth(" in (tmp_path / f"{stem}.v").read_text()
