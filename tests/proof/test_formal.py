@@ -8,7 +8,7 @@ import pytest
 from amaranth.hdl import Assert, Cover, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from gradnic.hdl.stream import fifo
+from gradnic.hdl.stream import steering
 from gradnic.hdl.stream.beats import Beat, FrameBeat
 from gradnic.hdl.stream.fifo import FIFO
 from gradnic.hdl.stream.slice import Slice
@@ -125,7 +125,7 @@ def _alive(groups):
 
 
 def test_twin_changes_one_place():
-    twin = formal.twin(fifo, "CHUNK = 128", "CHUNK = 64")
-    assert (fifo.CHUNK, twin.CHUNK) == (128, 64)
+    twin = formal.twin(steering, "CHUNK = 128", "CHUNK = 64")
+    assert (steering.CHUNK, twin.CHUNK) == (128, 64)
     with pytest.raises(ValueError, match="must have 'no such text' once, not 0 times"):
-        formal.twin(fifo, "no such text", "")
+        formal.twin(steering, "no such text", "")
