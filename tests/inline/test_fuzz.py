@@ -27,7 +27,7 @@ def test_bad_frames_harm_nobody(model):
 
 def test_a_difference_is_seen(model, monkeypatch):
     """A model that takes a wrong length for a right one disagrees with the circuit."""
-    monkeypatch.setattr("gradnic.models.inline.InlineCard.receive", lambda *_: None)
+    monkeypatch.setattr("gradnic.models.inline.card.InlineCard.receive", lambda *_: None)
     with pytest.raises(AssertionError, match=r"host_rx|counters differ"):
         fuzz.fuzz(10, model=model)
 
