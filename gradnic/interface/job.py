@@ -78,6 +78,7 @@ class Refusal(IntEnum):
     REGION = 8  # source or result is not within the registered regions
     SHARE = 9  # packets may miss, and the card gives none up
     ROUND = 10  # gen is not ahead of what is active, or was last, of this tensor
+    FEEDBACK = 11  # error feedback without THC, or on a card that has none
 
 
 DESCRIPTOR = Header(
@@ -96,11 +97,12 @@ DESCRIPTOR = Header(
         Field("feedback", 5, 1, doc="THC: error feedback"),
         Field("p_q16", 6, 16, doc="share that may miss, per hop, in 1/65536"),
         Field("tensor", 8, 16, doc="TENSOR of its packets"),
-        Field("gen", 10, 16, doc="GEN of its packets"),
+        Field("gen", 10, 16, doc="GEN of its packets; norms of THC have the one before"),
         Field("elems", 12, 28, doc="elements of the whole tensor"),
         Field("source", 16, 64, doc="byte address of the gradient"),
         Field("result", 24, 64, doc="byte address of the result; may be the source"),
         Field("seed", 32, 32, doc="THC: of shared signs and dice"),
+        Field("residual", 36, 32, doc="THC with feedback: byte address of the residual / 64"),
     ),
 )  # fmt: skip
 """A job as it is posted: 10 words. Bits that no field has are written as 0 and not looked at."""
@@ -141,6 +143,7 @@ class Job:
     p_q16: int = 0
     seed: int = 0
     feedback: int = 0
+    residual: int = 0
 
     def __post_init__(self):
         self.pack()

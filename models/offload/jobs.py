@@ -39,6 +39,7 @@ from .cluster import Cluster, addresses
 from .codec import Inceptionn, Raw
 from .plan import SEQ_UNIT, Plan
 from .round import Round
+from .thc_job import ThcJob, before, packets
 
 ELEM_BYTES = 4
 
@@ -54,7 +55,8 @@ class Waiting:
 
 @dataclass(eq=False)
 class Context:
-    """An active job. place : its number. age : of all jobs that started, which one it is."""
+    """An active job. place : its number. age : of all jobs that started, which one it is. thc : its
+    `ThcJob`, while ``round`` is first that of its norms."""
 
     job: Job
     place: int
@@ -63,6 +65,7 @@ class Context:
     round: Round
     progress: tuple = ()
     since: int = 0  # when the progress was first seen
+    thc: ThcJob | None = None
 
 
 class JobCard(Card):
@@ -82,6 +85,7 @@ class JobCard(Card):
     n_packets : int, packet numbers that the card can track
     inceptionn : dict, fields of `codec.Inceptionn`
     gives_up : bool, False: jobs that let a share miss are refused
+    thc : dict, fields of `models.thc.Worker` beside n and seeds; None: jobs with THC are refused
     watchdog : int, time without progress after which a job ends as stuck; 0 is off
 
     Attributes
@@ -93,7 +97,8 @@ class JobCard(Card):
     """
 
     def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
-                 n_packets=16384, inceptionn=None, watchdog=0, gives_up=True):  # fmt: skip
+                 n_packets=16384, inceptionn=None, watchdog=0, gives_up=True,
+                 thc=None):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
@@ -102,7 +107,7 @@ class JobCard(Card):
         self.table_list, self.memory = tuple(tables), memory
         self.regions = ((0, memory.size),) if regions is None else tuple(regions)
         self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
-        self.inceptionn, self.gives_up = inceptionn or {}, gives_up
+        self.inceptionn, self.gives_up, self.thc = inceptionn or {}, gives_up, thc
         self.queue, self.completions = deque(), deque()
         self.contexts = [None] * n_active
         self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
@@ -138,6 +143,9 @@ class JobCard(Card):
     def refusal(self, job):
         """`Refusal`: why the card would not start this job now, or NONE."""
         n_bytes = job.elems * ELEM_BYTES
+        thc = job.codec == JobCodec.THC
+        first = before(job.gen) if thc else job.gen
+        places = [job.source, job.result] + [job.residual * ALIGN] * job.feedback
         beside = [c.job.gen for c in self.contexts if c and c.job.tensor == job.tensor]
         last = self._last(job.tensor)
         gens = beside + ([] if last is None else [last])
@@ -147,7 +155,9 @@ class JobCard(Card):
             return Refusal.OPERATION
         if job.kind != Kind.FP32:
             return Refusal.KIND
-        if job.codec not in (JobCodec.RAW32, JobCodec.INCEPTIONN):
+        if job.codec not in (JobCodec.RAW32, JobCodec.INCEPTIONN, JobCodec.THC):
+            return Refusal.CODEC
+        if thc and (self.thc is None or job.table < len(self.table_list) and not self._fits(job)):
             return Refusal.CODEC
         if job.table >= len(self.table_list):
             return Refusal.TABLE
@@ -155,12 +165,14 @@ class JobCard(Card):
             return Refusal.LENGTH
         if job.source % ALIGN or job.result % ALIGN:
             return Refusal.ALIGNMENT
-        if not all(self._inside(at, n_bytes) for at in (job.source, job.result)):
+        if not all(self._inside(at, n_bytes) for at in places):
             return Refusal.REGION
         if job.p_q16 and not self.gives_up:
             return Refusal.SHARE
-        if any(ahead(job.gen, gen) <= 0 for gen in gens):
+        if any(ahead(first, gen) <= 0 for gen in gens):
             return Refusal.ROUND
+        if job.feedback and not thc:
+            return Refusal.FEEDBACK
         return Refusal.NONE
 
     def idle(self):
@@ -173,7 +185,9 @@ class JobCard(Card):
         self._start(now)
         out = super().tick(now)
         for context in filter(None, list(self.contexts)):
-            if context.round.done:
+            if context.round.done and context.thc and not context.thc.norms:
+                self._sum_up(context, now)
+            elif context.round.done:
                 self._finish(context)
             elif self.watchdog:
                 self._watch(context, now)
@@ -187,9 +201,15 @@ class JobCard(Card):
     def _packets(self, job):
         """Packet numbers that a job needs."""
         table = self.table_list[job.table]
+        if job.codec == JobCodec.THC:
+            return packets(table, job.elems, self.packet, self.thc)
         n_chunks = table.n_chunks * table.repeats
         chunk = -(-job.elems // (SEQ_UNIT * n_chunks)) * SEQ_UNIT
         return n_chunks * -(-chunk // self.packet)
+
+    def _fits(self, job):
+        """Whether sums of all nodes' levels fit a width that there is."""
+        return self.table_list[job.table].n_nodes * self.thc.get("g", 30) < 1 << 16
 
     def _inside(self, at, n_bytes):
         return any(first <= at and at + n_bytes <= first + size for first, size in self.regions)
@@ -209,29 +229,57 @@ class JobCard(Card):
                 self._tell(job, status, posted, detail=int(reason))
                 continue
             place = self.contexts.index(None)
-            plan = plan_of(self.table_list[job.table], job.elems, self.packet)
-            codec = (
-                Raw(plan.n_nodes)
-                if job.codec == JobCodec.RAW32
-                else Inceptionn(plan.n_nodes, **self.inceptionn)
-            )
-            tensor = Tensor(job.tensor, plan, codec, layer=job.layer, p_q16=job.p_q16)
-            values = self._words(job.source, job.elems).view(np.float32).copy()
-            round_ = Round(tensor, self.settings.node, job.gen, values)
-            context = Context(job, place, self.n_started, posted, round_, since=now)
+            thc = self._thc(job) if job.codec == JobCodec.THC else None
+            round_ = thc.norm_round() if thc else self._round(job)
+            context = Context(job, place, self.n_started, posted, round_, since=now, thc=thc)
             self.contexts[place] = context
             self.n_started += 1
-            self.rounds[job.tensor, job.gen] = round_
+            self.rounds[job.tensor, round_.gen] = round_
             self.tagger.end_round(place)
             self.changed = True
+
+    def _round(self, job):
+        """The one round of a job without THC."""
+        plan = plan_of(self.table_list[job.table], job.elems, self.packet)
+        codec = (
+            Raw(plan.n_nodes)
+            if job.codec == JobCodec.RAW32
+            else Inceptionn(plan.n_nodes, **self.inceptionn)
+        )
+        tensor = Tensor(job.tensor, plan, codec, layer=job.layer, p_q16=job.p_q16)
+        values = self._words(job.source, job.elems).view(np.float32).copy()
+        return Round(tensor, self.settings.node, job.gen, values)
+
+    def _thc(self, job):
+        """Steps of a job with THC."""
+        x = self._words(job.source, job.elems).view(np.float32).copy()
+        if job.feedback:
+            with np.errstate(all="ignore"):
+                x += self._words(job.residual * ALIGN, job.elems).view(np.float32)
+        table = self.table_list[job.table]
+        return ThcJob(job, table, self.settings.node, x, self.packet, self.thc)
+
+    def _sum_up(self, context, now):
+        """The norms of a job are agreed: their round is over, and that of its indices begins."""
+        norms = context.round
+        del self.rounds[context.job.tensor, norms.gen]
+        self._over(context.job.tensor, norms.gen)
+        context.round, context.progress, context.since = context.thc.index_round(norms), (), now
+        self.rounds[context.job.tensor, context.job.gen] = context.round
+        self.tagger.end_round(context.place)
+        self.changed = True
 
     def _words(self, at, n):
         return self.memory[at : at + ELEM_BYTES * n].view("<u4")
 
     def _finish(self, context):
         """Its result is in memory, and all neighbors have what they need."""
-        job, round_ = context.job, context.round
-        self._words(job.result, job.elems)[:] = round_.result.view(np.uint32)
+        job, round_, thc = context.job, context.round, context.thc
+        if thc and job.feedback:
+            at = job.residual * ALIGN
+            self._words(at, job.elems)[:] = thc.residual(round_).view(np.uint32)
+        result = thc.result(round_) if thc else round_.result
+        self._words(job.result, job.elems)[:] = result.view(np.uint32)
         given_up = sum(reception.lost for reception in round_.up.values())
         least, most = int(round_.leaves.min()), int(round_.leaves.max())
         short = least < round_.tensor.plan.n_nodes or given_up
@@ -252,12 +300,15 @@ class JobCard(Card):
     def _end(self, context, status, **told):
         job = context.job
         self.contexts[context.place] = None
-        del self.rounds[job.tensor, job.gen]
-        last = self._last(job.tensor)
-        if last is None or ahead(job.gen, last) > 0:
-            self.history[job.tensor % HISTORY] = job.tensor, job.gen
+        del self.rounds[job.tensor, context.round.gen]
+        self._over(job.tensor, job.gen)
         self.changed = True
         self._tell(job, status, context.posted, **told)
+
+    def _over(self, tensor, gen):
+        last = self._last(tensor)
+        if last is None or ahead(gen, last) > 0:
+            self.history[tensor % HISTORY] = tensor, gen
 
     def _tell(self, job, status, posted, **told):
         self.completions.append(Completion(job.id, status, cycles=self.now - posted, **told))
@@ -266,7 +317,7 @@ class JobCard(Card):
 
     def _order(self):
         active = sorted(filter(None, self.contexts), key=lambda c: (c.job.layer, c.age))
-        return [(context.job.tensor, context.job.gen) for context in active]
+        return [(context.job.tensor, context.round.gen) for context in active]
 
     def _takes(self, tensor):
         return True

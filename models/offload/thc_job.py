@@ -1,0 +1,90 @@
+"""What a job with codec THC does beside its rounds: passes over the node's memory.
+
+Two rounds of one table: norms under the GEN before the job's, by maximum; then indices and sums
+under the job's own, which is also the round that seeds dice and signs. So a card needs no second
+tensor number, and what comes late of the norms is stale like any round that is over. Golden twin
+of `gradnic.hdl.offload.thc_pass`.
+
+Source: THC (NSDI 2024), the worker's steps, run by the card; their composition is ours.
+"""
+
+import numpy as np
+
+from ..thc.worker import Worker
+from .card import Tensor
+from .codec import Norms, Thc
+from .plan import Plan
+from .round import Round
+
+LAST = 0xFFFF  # of GEN
+
+
+class ThcJob:
+    """Steps of one job on one node.
+
+    Parameters
+    ----------
+    job : gradnic.interface.job.Job
+    table : gradnic.interface.schedule_table.Table
+    node : int
+        This node: the worker whose dice are rolled.
+    x : float32 (elems,)
+        The gradient, and with error feedback the residual added to it.
+    packet : int
+        Elements of a packet of norms.
+    options : dict
+        Fields of `Worker` beside n, seed and sign_round. ValueError for those that cannot be.
+    """
+
+    def __init__(self, job, table, node, x, packet, options):
+        self.job, self.node, self.x = job, node, x
+        self.worker = Worker(table.n_nodes, job.seed, sign_round=job.gen, **options)
+        self.codec = Thc(self.worker)
+        self.n_blocks = -(-job.elems // self.codec.unit) * self.codec.unit // self.worker.B
+        n_elems = self.n_blocks * self.worker.B
+        self.padded = np.zeros(n_elems, np.float32)
+        self.padded[: job.elems] = x
+        plan = Plan(table, self.n_blocks, packet=packet)
+        self.of_norms = Tensor(job.tensor, plan, Norms(), layer=job.layer)
+        plan = Plan(table, n_elems, unit=self.codec.unit, packet=self.codec.C)
+        self.of_sums = Tensor(job.tensor, plan, self.codec, layer=job.layer, p_q16=job.p_q16)
+        self.norms = None
+
+    def norm_round(self):
+        """The round of norms: the first pass is done."""
+        own = self.worker.norms(self.padded)
+        return Round(self.of_norms, self.node, before(self.job.gen), own)
+
+    def index_round(self, norms):
+        """The round of indices and sums, once the one of `norms` is done."""
+        self.norms = norms
+        return Round(self.of_sums, self.node, self.job.gen, self.padded, norms)
+
+    def result(self, round_):
+        """The mean gradient, float32 (elems,), from the sums of a round that is done."""
+        decoded = self.worker.decode(
+            round_.result, self.norms.result, round=self.job.gen, tensor=self.job.tensor
+        )
+        return decoded[: self.job.elems]
+
+    def residual(self, round_):
+        """What this node's own indices lost, float32 (elems,)."""
+        told = self.worker.residual(
+            self.padded, round_.codes, self.norms.result, tensor=self.job.tensor
+        )
+        return told[: self.job.elems]
+
+
+def before(gen):
+    """The GEN of the norms of a job."""
+    return gen - 1 & LAST
+
+
+def packets(table, elems, packet, options):
+    """Packet numbers that a job needs in the larger of its rounds; ValueError as of `ThcJob`."""
+    codec = Thc(Worker(table.n_nodes, 0, **options))
+    n_chunks = table.n_chunks * table.repeats
+    chunk = -(-elems // (codec.unit * n_chunks)) * codec.unit
+    n_blocks = -(-elems // codec.unit) * codec.unit // codec.worker.B
+    norm_chunk = -(-n_blocks // (16 * n_chunks)) * 16
+    return n_chunks * max(-(-chunk // codec.C), -(-norm_chunk // packet))
