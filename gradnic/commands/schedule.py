@@ -11,6 +11,8 @@ from gradnic import quantities as q
 from gradnic.interface import schedule_table as tables
 from gradnic.models.schedule import topology as topologies
 from gradnic.models.schedule.builders import ALGORITHMS, build
+from gradnic.models.schedule.builders.collectives import COLLECTIVES, ROOTED
+from gradnic.models.schedule.builders.collectives import collective as of_all_reduce
 from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.builders.shift import shift_rows
@@ -36,6 +38,11 @@ def topology_options(function):
                          "pcie:BOXESxGPUSxNICS file:PATH"),
             click.option("--algorithm", default="multitree", show_default=True,
                          help="See --list."),
+            click.option("--collective", type=q.OneOf(*COLLECTIVES), default="all_reduce",
+                         show_default=True, help="From the algorithm's all-reduce: a half of it, "
+                         "or the trees of one root."),
+            click.option("--root", type=q.NODE, default=0, show_default=True,
+                         help="Node, of reduce and broadcast."),
             click.option("--ports", type=q.Whole(1, 8), help="Ports per node; default: the degree, "
                          "1 on switch networks."),
             click.option("--chunks", type=q.CHUNKS, help="Chunks per shard."),
@@ -54,11 +61,12 @@ def topology_options(function):
 
 
 def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead_nodes,
-         n_bytes=None, network=None):  # fmt: skip
+         name="all_reduce", root=0, n_bytes=None, network=None):  # fmt: skip
     """(topology, schedule, seconds to build, tries) from the shared options.
 
-    n_bytes, network : make `best` the fastest for so many bytes on network(topology), a Network,
-    and list what was tried, [{algorithm, chunks, cycles}]; else tries is None.
+    name : of the collective. n_bytes, network : make `best` the fastest all-reduce for so many
+    bytes on network(topology), a Network, and list what was tried, [{algorithm, chunks, cycles}];
+    else tries is None.
     """
     if spelling is None:
         raise click.UsageError("Missing option '--topology'")
@@ -69,6 +77,9 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
             raise click.UsageError(f"a dead link is A-B, not {text!r}")
         pairs.append((int(a), int(b)))
     topology = topologies.parse(spelling, ports=ports).without(pairs, dead_nodes)
+    q.only_with(name in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
+    if root >= topology.n_nodes:
+        raise click.UsageError(f"--root must be 0 to {topology.n_nodes - 1}, not {root}")
     begin, tries = time.process_time(), None
     if algorithm == "best" and n_bytes is not None:
         with status("building") as say:
@@ -78,6 +89,7 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
         tries = [asdict(one) for one in found]
     else:
         schedule = build(topology, algorithm, chunks=chunks, order=order, rule=rule, seed=seed)
+    schedule = of_all_reduce(schedule, name, root=root)
     return topology, schedule, time.process_time() - begin, tries
 
 
@@ -99,36 +111,23 @@ def chunks_per_shard(schedule):
     return int(schedule.chunks) if schedule.chunks.denominator == 1 else float(schedule.chunks)
 
 
-def describe(algorithm, topology, schedule, report, layout, seconds):
+def describe(algorithm, topology, schedule, report, layout, seconds, name="all_reduce", root=0):
     """The result that ``--json`` writes; keys and units: docs/guide/schedules.md."""
     from gradnic.models.schedule import bounds
 
+    if name != "all_reduce":
+        return _describe_other(algorithm, topology, schedule, report, layout, seconds, name, root)
     exact = topology.n_nodes <= _EXACT_NODES
     bound = float((bounds.throughput_bound if exact else bounds.node_bound)(topology))
     overlapped = schedule.period is not None
     per_phase = None if overlapped else schedule.slots_total / 2
     cap = bounds.bandwidth_bound(topology)
     return {
-        "topology": topology.name,
-        "algorithm": algorithm,
-        "built_as": schedule.algorithm,
-        "nodes": topology.n_nodes,
-        "ports": topology.ports,
-        "steps": report.steps,
-        "slots_total": schedule.slots_total,
+        **_figures(algorithm, topology, schedule, report, layout),
         "slots_per_phase": per_phase,
-        "chunks": chunks_per_shard(schedule),
         "bound_slots": bound,
         "bound_is": "exact optimum" if exact else "node bound",
         "gap": None if overlapped else per_phase / bound,
-        "max_flows_per_link_slot": report.max_flows,
-        "collision": report.collision,
-        "entries_per_node_max": report.entries,
-        "nops_per_node_max": report.nops,
-        "row_bits": layout.width,
-        "table_bytes_per_node_max": (report.entries + report.nops) * layout.row_bytes,
-        "landing_chunks_max": report.landing_chunks,
-        "landing_chunks_any_order": report.landing_chunks_any_order,
         "allreduce_bandwidth": schedule.steady_bandwidth,
         "allreduce_bandwidth_is": "steady state" if overlapped else "whole table",
         "allreduce_bandwidth_finite": topology.n_nodes / schedule.slots_total,
@@ -137,6 +136,47 @@ def describe(algorithm, topology, schedule, report, layout, seconds):
         "repeats": schedule.repeats,
         "repeats_proven": report.proven_repeats,
         "latency_floor_hops": bounds.latency_floor(topology),
+        "seconds_to_build": seconds,
+    }
+
+
+def _figures(algorithm, topology, schedule, report, layout):
+    """What is told of every collective."""
+    return {
+        "topology": topology.name,
+        "algorithm": algorithm,
+        "built_as": schedule.algorithm,
+        "nodes": topology.n_nodes,
+        "ports": topology.ports,
+        "steps": report.steps,
+        "slots_total": schedule.slots_total,
+        "chunks": chunks_per_shard(schedule),
+        "max_flows_per_link_slot": report.max_flows,
+        "collision": report.collision,
+        "entries_per_node_max": report.entries,
+        "nops_per_node_max": report.nops,
+        "row_bits": layout.width,
+        "table_bytes_per_node_max": (report.entries + report.nops) * layout.row_bytes,
+        "landing_chunks_max": report.landing_chunks,
+        "landing_chunks_any_order": report.landing_chunks_any_order,
+    }
+
+
+def _describe_other(algorithm, topology, schedule, report, layout, seconds, name, root):
+    """`describe` for a collective of one phase; roots : where each chunk is complete."""
+    from gradnic.models.schedule import bounds
+
+    bound = None
+    if topology.n_nodes <= _EXACT_NODES:
+        bound = float(bounds.collective_bound(topology, name, root))
+    return {
+        **_figures(algorithm, topology, schedule, report, layout),
+        "collective": name,
+        "root": root if name in ROOTED else None,
+        "bound_slots": bound,
+        "gap": bound and schedule.slots_total / bound,
+        "bandwidth": topology.n_nodes / schedule.slots_total,
+        "roots": schedule.roots.tolist(),
         "seconds_to_build": seconds,
     }
 
@@ -193,9 +233,10 @@ def describe(algorithm, topology, schedule, report, layout, seconds):
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))
-def command(barrier, nops, table_file, node, alone, plot_file, listing, json_file, n_bytes,
-            link_bytes_per_cycle, link_latency, export, export_bytes, **options):  # fmt: skip
-    """Build, prove and measure an all-reduce schedule.
+def command(collective, root, barrier, nops, table_file, node, alone, plot_file, listing, json_file,
+            n_bytes, link_bytes_per_cycle, link_latency, export, export_bytes,
+            **options):  # fmt: skip
+    """Build, prove and measure the schedule of an all-reduce, or of another collective.
 
     \b
     Example:
@@ -203,12 +244,14 @@ def command(barrier, nops, table_file, node, alone, plot_file, listing, json_fil
       gradnic schedule --topology bigraph:4x8 --algorithm hdrm --table build/hdrm.h
       gradnic schedule --topology mesh:8x8 --algorithm overlapped --plot build/mesh.png
       gradnic schedule --topology mesh:8x8 --algorithm best --bytes 32KiB --link-latency 150
+      gradnic schedule --topology torus:4x4 --collective broadcast --root 5 --chunks 4
       gradnic schedule --topology nvlink:2x8x1 --algorithm forest --export msccl build/forest.xml
     """
     if listing:
         show_algorithms(json_file)
         return
     if alone:
+        q.only_with(collective == "all_reduce", "--collective all_reduce", "alone")
         _one_node(options, node, table_file, json_file)
         return
     if plot_file:
@@ -218,19 +261,24 @@ def command(barrier, nops, table_file, node, alone, plot_file, listing, json_fil
     figures = ("link_bytes_per_cycle", "link_latency")
     q.only_with(n_bytes is not None, "--algorithm best with --bytes", *figures)
     machine = Machine(link_bytes_per_cycle=link_bytes_per_cycle, link_latency=link_latency)
-    topology, schedule, seconds, tries = make(**options, n_bytes=n_bytes, network=lambda _: machine)
+    q.only_with(collective == "all_reduce", "--collective all_reduce", "export")
+    topology, schedule, seconds, tries = make(
+        **options, name=collective, root=root, n_bytes=n_bytes, network=lambda _: machine
+    )
     if node is not None and not 0 <= node < topology.n_nodes:
         raise click.UsageError(f"--node must be 0 to {topology.n_nodes - 1}, not {node}")
     table = compile_table(schedule, barrier=barrier, nops=nops)
-    report = check(table, topology)
+    report = check(table, topology, collective, root=root)
     layout = tables.Layout.fit(table.rows)
-    result = describe(options["algorithm"], topology, schedule, report, layout, seconds)
+    result = describe(
+        options["algorithm"], topology, schedule, report, layout, seconds, collective, root
+    )
     if tries:
         result |= {"bytes": n_bytes, "cycles_total": tries[0]["cycles"], "tried": tries}
     console = output.console(json_file)
     columns = ["figure", "value"]
     shown = [(key.replace("_", " "), value) for key, value in result.items()
-             if value is not None and key != "tried"]  # fmt: skip
+             if value is not None and key not in ("tried", "roots")]  # fmt: skip
     console.print(output.table(f"{schedule.algorithm} on {topology.name}", columns, shown))
     if tries:
         console.print(show_tries(tries))

@@ -92,14 +92,16 @@ from .schedule import chunks_per_shard, make, show_algorithms, show_tries, topol
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))
-def command(size, codec, issue_order, listing, json_file, **options):
-    """Simulate one all-reduce, message by message; total cycles, reduction included.
+def command(size, codec, issue_order, collective, root, listing, json_file, **options):
+    """Simulate one all-reduce, or another collective, message by message; total cycles, reduction
+    included.
 
     \b
     Example:
       gradnic simulate --topology torus:8x8 --algorithm multitree --bytes 2MiB --json -
       gradnic simulate --topology mesh:8x8 --algorithm overlapped --chunks 64 --bytes 64MiB
       gradnic simulate --topology torus:4x4 --codec ratio:3.05 --bytes 2MiB
+      gradnic simulate --topology torus:8x8 --collective reduce_scatter
     """
     if listing:
         show_algorithms(json_file)
@@ -120,18 +122,18 @@ def command(size, codec, issue_order, listing, json_file, **options):
         return replace(network, wire_ratio=wire_ratio(codec, topology.n_nodes))
 
     topology, schedule, seconds, tries = make(
-        order=table_order, n_bytes=n_bytes, network=machine, **options
+        order=table_order, n_bytes=n_bytes, network=machine, name=collective, root=root, **options
     )
     network_here = machine(topology)
     table = compile_table(schedule)
-    check(table, topology)
+    check(table, topology, collective, root=root)
     begin = time.process_time()
     with Progress() as bar:
         task = bar.add_task("messages", total=1.0)
         result = simulate(
             table, topology, n_bytes, network_here, lambda share: bar.update(task, completed=share)
         )
-    overlapped, two_phase, floor = bound_cycles(topology, n_bytes, network_here)
+    bounds = _bounds(topology, n_bytes, network_here, collective, root)
     figures = {
         "topology": topology.name,
         "algorithm": options["algorithm"],
@@ -143,11 +145,11 @@ def command(size, codec, issue_order, listing, json_file, **options):
         "order": network.order,
         "window": network.window,
         "cycles_total": result.cycles,
-        "bound_cycles": overlapped,
-        "bound_two_phase_cycles": two_phase,
-        "latency_floor_cycles": floor,
-        "over_bound": result.cycles / overlapped,
-        "allreduce_bandwidth": n_bytes / (result.cycles * network.link_bytes_per_cycle),
+        "collective": collective,
+        **bounds,
+        "over_bound": result.cycles / bounds["bound_cycles"],
+        ("allreduce_bandwidth" if collective == "all_reduce" else "bandwidth"): n_bytes
+        / (result.cycles * network.link_bytes_per_cycle),
         "busiest_link_share": result.busiest_link,
         "messages": result.messages,
         "parked_bytes_max": result.parked_bytes,
@@ -163,6 +165,18 @@ def command(size, codec, issue_order, listing, json_file, **options):
         figures["tried"] = tries
         screen.print(show_tries(tries))
     output.write_json(json_file, figures)
+
+
+def _bounds(topology, n_bytes, network, collective, root):
+    """What a collective needs at least, by name; see `bound_cycles`."""
+    from gradnic.models.schedule import bounds
+
+    if collective != "all_reduce":
+        slots = float(bounds.collective_bound(topology, collective, root))
+        wire = n_bytes * network.wire_ratio / network.link_bytes_per_cycle
+        return {"bound_cycles": slots * wire / topology.n_nodes}
+    names = ("bound_cycles", "bound_two_phase_cycles", "latency_floor_cycles")
+    return dict(zip(names, bound_cycles(topology, n_bytes, network), strict=True))
 
 
 def bound_cycles(topology, n_bytes, network):

@@ -1,4 +1,4 @@
-"""Golden all-reduce of a cluster that runs a schedule table: the sums, in the order defined.
+"""Golden collectives of a cluster that runs a schedule table: the sums, in the order defined.
 
 Each node adds ((own + rank 0) + rank 1) + ..., chunk by chunk, whatever the order of arrival, so
 float32 results are the same bits on every run and every link. Twin of the scheduler's cluster.
@@ -27,15 +27,24 @@ def add(a, b):
 
 
 def all_reduce(table, gradients, *, combine=add, image=None, hop=None):
-    """Run `table`; every node's replica.
+    """`run_table` of an all-reduce: every node's replica. ValueError if some node lacks a chunk."""
+    result, here = run_table(table, gradients, combine=combine, image=image, hop=hop)
+    if not here.all():
+        raise ValueError("some node lacks some chunk at the end")
+    return result
+
+
+def run_table(table, gradients, *, combine=add, image=None, hop=None):
+    """Run `table`, of any collective: what lies where at the end.
 
     gradients : float32 or int64, shape (n_nodes, n_elems); unchanged.
     combine : (partial, contribution) -> partial, such as `add` or np.maximum.
     image : function of a finished chunk at its root, such as a codec's image; None: as it is.
     hop : function of a partial sum on its way to the next node, such as a codec's image; finished
     chunks are images already. None: as it is.
-    Returns the shape and type of `gradients`. ValueError if the shape is wrong, or a row sends
-    what is not there (a table that the checker refuses).
+    Returns (values of the shape and type of `gradients`, 0 where a node has none; bool of the same
+    shape, where it has). ValueError if the shape is wrong, or a row sends what is not there (a
+    table that the checker refuses).
     """
     gradients = np.asarray(gradients)
     if gradients.ndim != 2 or len(gradients) != table.n_nodes:
@@ -44,8 +53,8 @@ def all_reduce(table, gradients, *, combine=add, image=None, hop=None):
     length = chunk_length(gradients.shape[1], table.n_chunks * table.repeats)
     start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
     landed = {}  # (node, chunk): {rank: contribution}
-    result = np.empty_like(gradients)
-    final = set()
+    result = np.zeros_like(gradients)
+    final, here = set(), np.zeros(gradients.shape, bool)
     with np.errstate(all="ignore"):
         for at in np.lexsort([rows["op"], rows["step"]]):
             row = rows[at]
@@ -75,6 +84,6 @@ def all_reduce(table, gradients, *, combine=add, image=None, hop=None):
                 for v in to:
                     result[v, part] = result[node, part]
                     final.add((v, chunk))
-    if len(final) != table.n_nodes * table.n_chunks * table.repeats:
-        raise ValueError("some node lacks some chunk at the end")
-    return result
+    for node, chunk in final:
+        here[node, chunk * length : (chunk + 1) * length] = True
+    return result, here

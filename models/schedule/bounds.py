@@ -34,6 +34,26 @@ def throughput_bound(topology):
     return (forward + worst_cut(topology.reversed())) / 2
 
 
+def collective_bound(topology, name, root=0):
+    """Shard-slots that collective `name` needs at least; Fraction.
+
+    Of one way for reduce_scatter and all_gather, and for all_reduce of both, one after the other.
+    Reduce and broadcast: the tensor over the least cut between the root and another node
+    (Edmonds' branchings reach it, on graphs without switches).
+    """
+    backward = name in ("reduce_scatter", "reduce")
+    if name == "all_reduce":
+        return 2 * throughput_bound(topology)
+    way = topology.reversed() if backward and topology.reverse is None else topology
+    if name in ("reduce_scatter", "all_gather"):
+        return worst_cut(way)
+    heads, tails, capacity, n = flow_graph(way)
+    graph = csr_array((capacity.astype(np.int32), (heads, tails)), shape=(n, n))
+    others = [v for v in range(topology.n_nodes) if v != root]
+    least = min(maximum_flow(graph, root, v).flow_value for v in others)
+    return Fraction(topology.n_nodes * _UNITS, int(least))
+
+
 def flow_graph(topology):
     """(heads, tails, capacity in 1/720, vertices): with the ports as links where they bind."""
     a, b = topology.links.T.astype(np.int64)

@@ -13,8 +13,14 @@ from gradnic.interface.schedule_table import GATHER, NOP, REDUCE
 _BLOCK_BYTES = 64 << 20  # memory for the sets of one block of chunks
 
 
+_REDUCES = ("all_reduce", "reduce_scatter", "reduce")
+_DELIVERS = ("all_reduce", "all_gather", "broadcast")
+_ROOTED = ("reduce", "broadcast")
+_SHARED = ("reduce_scatter", "all_gather")
+
+
 class TableError(ValueError):
-    """A table that does not all-reduce. The message names the step, the node and the chunk."""
+    """A table that does not do what it should. The message names step, node and chunk."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Report:
     Parameters
     ----------
     steps : int
-        Sequential steps of the whole all-reduce.
+        Sequential steps of the whole collective.
     chunk_slots : float
         Their total length, in times of one chunk over the slowest link.
     max_flows : int
@@ -56,15 +62,21 @@ class Report:
     proven_repeats: int
 
 
-def check(table, topology):
-    """Replay `table` on `topology`; a Report. TableError if the result is no all-reduce.
+def check(table, topology, collective="all_reduce", *, root=0):
+    """Replay `table` on `topology`; a Report. TableError if the result is not the collective's.
 
-    Proven: every chunk of every node is reduced exactly once and delivered to every node; no row
-    sends before its contributions have come or after it has sent; contributions have distinct
-    ranks; waiting is never cyclic; paths are walks from sender to receiver. A periodic table is
-    replayed for so many repeats that one whole period has all stages active; later periods
-    repeat it with other chunks. Contention is counted, not refused: see `Report.max_flows`.
+    Proven of all_reduce: every chunk of every node is reduced exactly once and delivered to every
+    node; no row sends before its contributions have come or after it has sent; contributions have
+    distinct ranks; waiting is never cyclic; paths are walks from sender to receiver. A periodic
+    table is replayed for so many repeats that one whole period has all stages active; later
+    periods repeat it with other chunks. Contention is counted, not refused: see `Report.max_flows`.
+
+    Of reduce_scatter: the same, but every chunk ends at one node, the same number at each. Of
+    all_gather: nothing is added, and each node's share of the chunks is delivered to every node.
+    Of reduce and broadcast: the same with all chunks at `root`.
     """
+    if collective not in (*_REDUCES, *_DELIVERS):
+        raise ValueError(f"no collective {collective!r}")
     if table.n_nodes != topology.n_nodes:
         raise TableError(
             f"the table is for {table.n_nodes} nodes, {topology.name} has {topology.n_nodes}"
@@ -74,9 +86,10 @@ def check(table, topology):
     rows = table.rows[table.rows["op"] != NOP]
     rows, n_chunks, repeats = _unroll(table, rows)
     sends = _sends(rows, table, ends)
-    _check_once(rows, table.n_nodes, n_chunks)
+    roots = _check_once(rows, table.n_nodes, n_chunks, collective in _REDUCES)
+    _check_roots(roots, table.n_nodes, collective, root)
     _check_acyclic(rows, sends, table.n_nodes, n_chunks)
-    _replay(rows, sends, table.n_nodes, n_chunks)
+    _replay(rows, sends, table.n_nodes, n_chunks, collective)
     landing = _landing(rows, sends, table.n_nodes, n_chunks)
     flows, collision, lengths = _contention(table, topology, sends)
     steps = int(sends["step"].max()) + 1
@@ -194,22 +207,44 @@ def _expand(records):
     return index, records["first"][index] + offset
 
 
-def _check_once(rows, n_nodes, n_chunks):
-    """Each node parts with each chunk once: by one reduce row, of which one is terminal."""
+def _check_once(rows, n_nodes, n_chunks, adds):
+    """Each node parts with each chunk once: by one reduce row, of which one is terminal; without
+    additions, there is only that one. Returns the node of each chunk's terminal row."""
     reduces = rows[rows["op"] == REDUCE]
+    terminal = reduces[(reduces["sends"] < 0).all(axis=1)]
+    if not adds and len(terminal) < len(reduces):
+        v = reduces["node"][(reduces["sends"] >= 0).any(axis=1)][0]
+        raise TableError(f"node {v} reduces, where nothing is to be added")
     index, chunk = _expand(reduces)
     times = np.bincount(
         chunk * n_nodes + reduces["node"][index], minlength=n_nodes * n_chunks
     ).reshape(n_chunks, n_nodes)
-    if (times != 1).any():
+    if adds and (times != 1).any():
         c, v = np.argwhere(times != 1)[0]
         how = "never reduces" if times[c, v] == 0 else f"reduces {times[c, v]} times"
         raise TableError(f"node {v} {how} chunk {c}: each part must be reduced exactly once")
-    terminal = reduces[(reduces["sends"] < 0).all(axis=1)]
-    tops = np.bincount(_expand(terminal)[1], minlength=n_chunks)
+    index, chunk = _expand(terminal)
+    tops = np.bincount(chunk, minlength=n_chunks)
     if (tops != 1).any():
         c = int(np.flatnonzero(tops != 1)[0])
         raise TableError(f"chunk {c} has {tops[c]} terminal rows, must have 1")
+    roots = np.empty(n_chunks, np.int64)
+    roots[chunk] = terminal["node"][index]
+    return roots
+
+
+def _check_roots(roots, n_nodes, collective, root):
+    """Chunks are at the nodes where the collective wants them before or after."""
+    if collective in _ROOTED and (roots != root).any():
+        c = int(np.flatnonzero(roots != root)[0])
+        raise TableError(f"chunk {c} is at node {roots[c]}, must be at the root, {root}")
+    share = np.bincount(roots, minlength=n_nodes)
+    if collective in _SHARED and share.min() != share.max():
+        a, b = int(share.argmin()), int(share.argmax())
+        raise TableError(
+            f"node {a} has {share[a]} chunks, node {b} has {share[b]}: {collective} needs as many "
+            "at each"
+        )
 
 
 def _check_acyclic(rows, sends, n_nodes, n_chunks):
@@ -233,7 +268,7 @@ def _check_acyclic(rows, sends, n_nodes, n_chunks):
         raise TableError(f"chunk {c}: nodes wait for each other in a cycle, {names}")
 
 
-def _replay(rows, sends, n_nodes, n_chunks):
+def _replay(rows, sends, n_nodes, n_chunks, collective):
     """Step by step, in blocks of chunks, so that memory stays bounded."""
     words = -(-n_nodes // 64)
     block = max(1, _BLOCK_BYTES // (n_nodes * words * 8))
@@ -241,7 +276,7 @@ def _replay(rows, sends, n_nodes, n_chunks):
     terminal = rows[(rows["op"] == REDUCE) & (rows["sends"] < 0).all(axis=1)]
     for low in range(0, n_chunks, block):
         high = min(low + block, n_chunks)
-        state = _Block(n_nodes, low, high)
+        state = _Block(n_nodes, low, high, adds=collective in _REDUCES)
         moves, tops = _cut(sends, low, high), _cut(terminal, low, high)
         moves = moves[np.argsort(moves["step"], kind="stable")]
         tops = tops[np.argsort(tops["step"], kind="stable")]
@@ -250,7 +285,7 @@ def _replay(rows, sends, n_nodes, n_chunks):
         for step in range(n_steps):
             state.finish(step, tops[top_cuts[step] : top_cuts[step + 1]])
             state.move(step, moves[cuts[step] : cuts[step + 1]], rows["wait"])
-        state.end()
+        state.end(delivers=collective in _DELIVERS)
 
 
 def _landing(rows, sends, n_nodes, n_chunks):
@@ -259,6 +294,8 @@ def _landing(rows, sends, n_nodes, n_chunks):
     TableError unless the ranks at each node and chunk are 0 .. wait - 1, each once.
     """
     reduces = sends[sends["op"] == REDUCE]
+    if not len(reduces):
+        return 0
     index, chunk = _expand(reduces)
     place = chunk.astype(np.int64) * n_nodes + reduces["dst"][index]
     wait = np.zeros(n_nodes * n_chunks, np.int32)
@@ -296,8 +333,8 @@ def _cut(records, low, high):
 class _Block:
     """State of chunks low .. high-1: places are chunk * n_nodes + node, chunk counted from low."""
 
-    def __init__(self, n_nodes, low, high):
-        self.n_nodes, self.low = n_nodes, low
+    def __init__(self, n_nodes, low, high, *, adds=True):
+        self.n_nodes, self.low, self.adds = n_nodes, low, adds
         n = (high - low) * n_nodes
         node = np.arange(n) % n_nodes
         self.holds = np.zeros((n, -(-n_nodes // 64)), np.uint64)  # whose values are in the sum
@@ -323,8 +360,9 @@ class _Block:
         index, at = self._places(tops, "node")
         self._refuse(step, at, self.added[at] != tops["wait"][index],
                      "is completed with the wrong number of contributions")  # fmt: skip
-        self._refuse(step, at, (self.holds[at] != self.all).any(axis=1),
-                     "is completed without every node's part")  # fmt: skip
+        if self.adds:
+            self._refuse(step, at, (self.holds[at] != self.all).any(axis=1),
+                         "is completed without every node's part")  # fmt: skip
         self.sent[at] = self.final[at] = True
 
     def move(self, step, moves, wait):
@@ -353,11 +391,15 @@ class _Block:
             self._refuse(step, to, np.bincount(to)[to] > 1, "is delivered twice")
         self.final[to] = True
 
-    def end(self):
-        """Every chunk is final everywhere."""
+    def end(self, *, delivers=True):
+        """Every chunk is final everywhere; if none is delivered, at its root alone, which is where
+        its one terminal row is."""
         lost = np.flatnonzero(~self.final)
-        if len(lost):
+        if delivers and len(lost):
             raise TableError(f"{self._name(int(lost[0]))} is never delivered")
+        if not delivers and self.final.sum() != len(self.final) // self.n_nodes:
+            place = np.flatnonzero(self.final.reshape(-1, self.n_nodes).sum(axis=1) > 1)[0]
+            raise TableError(f"chunk {place + self.low} is gathered, must stay at its root")
 
 
 def _contention(table, topology, sends):

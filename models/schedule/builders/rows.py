@@ -12,9 +12,10 @@ def compile_table(schedule, *, barrier=False, nops=False):
 
     Reduce transfers become rows with the number of contributions to wait for and their rank at
     the parent (order of arrival, then of source); each chunk's root gets a terminal row in the
-    step of its first gather; gather transfers of one chunk range, node and step share rows of up
-    to 4 peers. A node issues its rows strictly in turn, so those of one step are listed in the
-    order in which what they wait for arrives: none holds up another that could go.
+    step of its first gather, or after its last contribution where nothing is gathered; gather
+    transfers of one chunk range, node and step share rows of up to 4 peers. A node issues its rows
+    strictly in turn, so those of one step are listed in the order in which what they wait for
+    arrives: none holds up another that could go.
 
     barrier : bool
         BAR on every node's first gather row: the paper's node-local change of phase.
@@ -92,6 +93,8 @@ def _contributions(schedule, reduces):
     index, chunk = _expand(reduces)
     place = reduces["dst"][index].astype(np.int64) * n_chunks + chunk
     arrived = np.bincount(place, minlength=schedule.topology.n_nodes * n_chunks)
+    if not len(reduces):
+        return arrived, *np.zeros((2, 0), np.int64)
     order = np.lexsort([reduces["src"][index], reduces["step"][index], place])
     sorted_place = place[order]
     begin = np.searchsorted(sorted_place, sorted_place)  # where this place's group starts
@@ -103,7 +106,7 @@ def _contributions(schedule, reduces):
 
 
 def _terminal_rows(schedule, arrived):
-    """One row per run of chunks with the same root, flow, wait and first gather step."""
+    """One row per run of chunks with the same root, flow, wait and step."""
     transfers, n_chunks = schedule.transfers, schedule.n_chunks
     gathers = transfers[transfers["op"] == GATHER]
     gathers = gathers[np.isin(gathers["src"], np.unique(schedule.roots))]
@@ -111,6 +114,11 @@ def _terminal_rows(schedule, arrived):
     at_root = schedule.roots[chunk] == gathers["src"][index]
     step = np.full(n_chunks, np.iinfo(np.int32).max)
     np.minimum.at(step, chunk[at_root], gathers["step"][index[at_root]])
+    if not len(gathers):
+        index, chunk = _expand(transfers)
+        at_root = schedule.roots[chunk] == transfers["dst"][index]
+        step[:] = 0
+        np.maximum.at(step, chunk[at_root], transfers["step"][index[at_root]] + 1)
     chunks = np.arange(n_chunks)
     wait = arrived[schedule.roots.astype(np.int64) * n_chunks + chunks]
     key = np.stack([schedule.roots, schedule.flows, wait, step])
@@ -150,6 +158,8 @@ def _ready(schedule, up, top, down):
 
 def _gather_rows(gathers, peer):
     """Gather transfers that share node, step, flow and chunks become rows of up to 4 sends."""
+    if not len(gathers):
+        return _rows(gathers)
     names = ("count", "first", "flow", "step", "src")
     order = np.lexsort([peer, *(gathers[n] for n in names)])
     gathers, peer = gathers[order], peer[order]
