@@ -64,6 +64,7 @@ _ZEROS = re.compile(
 )
 OPTIMIZE, SLOW = "-O1", "-O0"  # slow: what runs once, as initial values and the first settling
 LEVELS = (OPTIMIZE, SLOW)
+SMALL = 100_000  # bytes of C++: compiled as one file, since headers take 0.3 s a file
 _RUNTIME = ("verilated.o", "verilated_threads.o", "fatal.o")
 HEADER = Path(__file__).with_name("verilated.h")
 _COMMON = """\
@@ -200,6 +201,10 @@ def design(text, *, prepare=PREPARE):
             folder=work,
         )
         sources = sorted(work.glob("*.cpp"), key=lambda p: p.stat().st_size, reverse=True)
+        if sum(source.stat().st_size for source in sources) < SMALL:
+            whole = work / "all.cpp"
+            whole.write_text("".join(f'#include "{source.name}"\n' for source in sources))
+            sources = [whole]
         commands = []
         for source in sources:
             options = _with_headers(SLOW if "Slow" in source.name else OPTIMIZE)
@@ -207,8 +212,8 @@ def design(text, *, prepare=PREPARE):
         together(commands, folder=work)
         objects = [f"{source.stem}.o" for source in sources]
         together([(["ar", "rcs", "Circuit.a", *objects], "Circuit.a")], folder=work)
-        for name in [*objects, *(s.name for s in sources)]:
-            (work / name).unlink()
+        for file in [*work.glob("*.o"), *work.glob("*.cpp")]:
+            file.unlink()
 
     return kept(tools.build_root() / "verilator" / key, make)
 
