@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants reproduce clean setup
+.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants reproduce networks clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -80,6 +80,10 @@ fuzz: setup
 QUICK ?= --quick
 reproduce: setup
 	$(BIN)/gradnic reproduce all $(QUICK) --plot build/reproduce --page docs/reference/results.md --json build/reproduce.json
+
+networks: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[ns3]'
+	$(BIN)/gradnic reproduce dlcp $(QUICK) --network ns3 --json build/networks.json
 
 UPSETS ?= 1000
 upsets: setup

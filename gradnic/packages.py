@@ -18,6 +18,7 @@ EXTRAS = {
     "matplotlib": "report",
     "ml_dtypes": "test",
     "mlxtend": "data",
+    "ns3": "ns3",
     "numba": "fast",
     "scapy": "test",
     "scipy": "schedule",

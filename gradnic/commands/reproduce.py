@@ -22,9 +22,16 @@ PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-
 @click.option(
     "--page", metavar="FILE.md", type=OutputFile(".md"), help="Also a page of all tables."
 )
+@click.option(
+    "--network",
+    type=q.OneOf("model", "ns3"),
+    default="model",
+    show_default=True,
+    help="Of dlcp: our packet model, or ns-3 and how far the model agrees with it.",
+)
 @cluster.options
 @json_option
-def command(paper, quick, plot, page, json_file, **where):
+def command(paper, quick, plot, page, network, json_file, **where):
     """Claims of one paper, or of all, beside ours: published, ours, its range, what differs.
 
     Cards, codecs and networks are gradnic's own models, with the times of the RTL; what a paper
@@ -35,22 +42,29 @@ def command(paper, quick, plot, page, json_file, **where):
     \b
     Example:
       gradnic reproduce eflops --json -
+      gradnic reproduce dlcp --quick --network ns3
       gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
       gradnic reproduce all --scheduler tcp://head:8786 --resume build/papers.jsonl
     """
     extras = {"schedule": ("scipy",)} | ({"report": ("matplotlib",)} if plot else {})
     require("gradnic reproduce", **extras, **({} if paper in ("multitree", "eflops") else DATA))
+    more = {}
+    if network != "model":
+        if paper != "dlcp":
+            raise click.UsageError(f"--network {network} goes with dlcp, not with {paper}")
+        require("--network ns3", ns3=("ns3",), sim=("filelock",), compiler=True)
+        more = {"network": network}
     from gradnic.sim.reproduce import papers
     from gradnic.sim.reproduce.page import claim_rows, markdown
 
     names = list(papers.MODULES) if paper == "all" else [paper]
     if any(where.values()):  # a paper is a run
-        work = [{"name": name, "quick": quick} for name in names]
+        work = [{"name": name, "quick": quick, **more} for name in names]
         runs = cluster.spread(papers.alone, work, cluster.of_options(**where), name="papers")
         found = papers.joined(runs)
     else:
         with status(paper) as say:
-            found = papers.run(names, quick=quick, say=say)
+            found = papers.run(names, quick=quick, say=say, **more)
     screen = console(json_file)
     columns = ("claim", "published", "ours", "range", "holds")
     for result in found["papers"]:

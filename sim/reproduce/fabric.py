@@ -1,7 +1,7 @@
 """A leaf-spine network packet by packet: ports with queues, and packets that cross them.
 
-Output-queued switches, store and forward; acknowledgments and control travel beside the data, one
-way late and never lost. About 5 us a packet and hop. Times in nanoseconds.
+Output-queued switches, store and forward; acknowledgments and control are packets among the others.
+About 5 us a packet and hop. Times in nanoseconds. `ns3_fabric` has the same network in ns-3.
 """
 
 import heapq
@@ -11,19 +11,57 @@ from collections import deque
 from gradnic.models.training.constants import value
 
 FRAME = 1408 + 88  # bytes on the wire of a full packet
+CONTROL = 64 + 20  # of one without values: the least Ethernet frame, preamble and gap
 HOP = value("switch.hop") * 1e9
 
 
 class Packet:
     """One packet of a flow. path : ports still ahead. queue, important : as the tagger says;
-    remaining : packets that the flow had left when it was sent."""
+    remaining : packets that the flow had left when it was sent; n_bytes : on the wire."""
 
-    __slots__ = ("flow", "number", "path", "hop", "queue", "important", "marked", "remaining")
+    __slots__ = ("flow", "number", "path", "hop", "queue", "important", "marked", "remaining",
+                 "n_bytes")  # fmt: skip
 
-    def __init__(self, flow, number, path, queue, important, remaining):
+    def __init__(self, flow, number, path, queue, important, remaining, n_bytes=FRAME):
         self.flow, self.number, self.path, self.hop = flow, number, path, 0
         self.queue, self.important, self.marked = queue, important, False
-        self.remaining = remaining
+        self.remaining, self.n_bytes = remaining, n_bytes
+
+    first = False
+
+    def arrived(self):
+        self.flow.received(self)
+
+
+class Host:
+    """A host's own queue: never drops, a host waits; words of receivers go ahead of packets."""
+
+    def __init__(self):
+        self.words, self.packets = deque(), deque()
+
+    def __len__(self):
+        return len(self.words) + len(self.packets)
+
+    def put(self, packet):
+        (self.words if packet.first else self.packets).append(packet)
+        return True
+
+    def get(self):
+        waiting = self.words or self.packets
+        return waiting.popleft() if waiting else None
+
+
+class Word(Packet):
+    """A packet of control: where it comes, act(*what) is called. first : goes ahead in its host."""
+
+    __slots__ = ("act", "what", "first")
+
+    def __init__(self, path, queue, act, what, *, first=False):
+        super().__init__(None, 0, path, queue, True, 0, CONTROL)
+        self.act, self.what, self.first = act, what, first
+
+    def arrived(self):
+        self.act(*self.what)
 
 
 class Fifo:
@@ -100,8 +138,7 @@ class Priorities:
 class Fabric:
     """Leaves of `per_leaf` hosts, each leaf linked to every spine; all links of one rate.
 
-    make : function that gives a port its queues. gbps : of every link. The hosts' own ports never
-    drop: a host waits.
+    make : function that gives a port its queues. gbps : of every link.
     """
 
     def __init__(self, n_leaves, per_leaf, n_spines, make, *, gbps=100):
@@ -113,7 +150,7 @@ class Fabric:
         self._down = self._up + n_leaves * n_spines
         self._last = self._down + n_leaves * n_spines
         n_ports = self._last + self.n_hosts
-        self.queues = [deque() if i < self.n_hosts else make() for i in range(n_ports)]
+        self.queues = [Host() if i < self.n_hosts else make() for i in range(n_ports)]
         self.busy = [False] * n_ports
         self.dropped = 0
 
@@ -126,8 +163,13 @@ class Fabric:
                 self._down + spine * self.n_leaves + b, self._last + to)  # fmt: skip
 
     def delay(self, source, to):
-        """One way of a small packet, for what travels beside the data."""
+        """One way of a small packet, without its bits."""
         return HOP * (2 if source // self.per_leaf == to // self.per_leaf else 4)
+
+    def answer(self, source, to, queue, act, *what):
+        """Call act(*what) once a receiver's word has come from host to host, ahead of its data."""
+        path = self.path(source, to, (source + to) % self.n_spines)
+        self.send(Word(path, queue, act, what, first=True))
 
     def at(self, time, act, *what):
         """Call act(*what) at `time`."""
@@ -135,7 +177,7 @@ class Fabric:
         heapq.heappush(self._events, (time, self._count, act, what))
 
     def send(self, packet):
-        """The packet's host queues it."""
+        """The packet's host queues it; ``arrived`` is called where its path ends."""
         self._enter(packet)
 
     def waiting(self, host):
@@ -145,31 +187,26 @@ class Fabric:
     def _enter(self, packet):
         port = packet.path[packet.hop]
         queue = self.queues[port]
-        if port < self.n_hosts:
-            queue.append(packet)
-        elif not queue.put(packet):
+        if not queue.put(packet):
             self.dropped += 1
             return
         if not self.busy[port]:
             self._start(port)
 
     def _start(self, port):
-        queue = self.queues[port]
-        packet = (queue.popleft() if queue else None) if port < self.n_hosts else queue.get()
+        packet = self.queues[port].get()
         self.busy[port] = packet is not None
         if packet is not None:
-            self.at(self.now + self.time, self._sent, port, packet)
+            self.at(self.now + self.time * packet.n_bytes / FRAME, self._sent, port, packet)
 
     def _sent(self, port, packet):
         packet.hop += 1
         self.at(self.now + HOP, self._arrive, packet)
         self._start(port)
-        if port < self.n_hosts:
-            packet.flow.left(packet)
 
     def _arrive(self, packet):
         if packet.hop == len(packet.path):
-            packet.flow.received(packet)
+            packet.arrived()
         else:
             self._enter(packet)
 

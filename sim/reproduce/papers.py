@@ -16,15 +16,17 @@ MODULES = {  # name: module; the order of `all`
 }
 
 
-def run(names, *, quick, say):
+def run(names, *, quick, say, **more):
     """Run the papers of `names`; a dict of JSON: quick, claims, papers, constants.
 
-    say : called with a line of progress now and then. The same arguments give the same dict.
+    say : called with a line of progress now and then. more : arguments of these papers only. The
+    same arguments give the same dict.
     """
     results = []
     for name in names:
         module = importlib.import_module(f".{MODULES[name]}", __package__)
-        results.append(module.run(quick, lambda text, name=name: say(f"{name}: {text}")).as_json())
+        result = module.run(quick, lambda text, name=name: say(f"{name}: {text}"), **more)
+        results.append(result.as_json())
     return {
         "quick": quick,
         "claims": [claim for result in results for claim in result["claims"]],
@@ -33,9 +35,9 @@ def run(names, *, quick, say):
     }
 
 
-def alone(name, quick):
+def alone(name, quick, **more):
     """`run` of one paper, without progress: what a process of a cluster does."""
-    return run([name], quick=quick, say=lambda _: None)
+    return run([name], quick=quick, say=lambda _: None, **more)
 
 
 def joined(runs):

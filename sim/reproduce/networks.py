@@ -1,0 +1,98 @@
+"""Our packet model of a leaf-spine against ns-3: the same flows through both, end by end."""
+
+import numpy as np
+
+from .claims import Table
+from .dlcp import BOUND, JOB, KINDS, completion, fabric_of
+from .ns3_fabric import tcp
+
+LEAVES, PER_LEAF = 2, 4
+CASES = {  # name: (spines, pairs of hosts, packets of each flow)
+    "one, same leaf": (2, [(0, 1)], 1000),
+    "one, other leaf": (2, [(0, 5)], 1000),
+    "one short": (2, [(0, 5)], 20),
+    "3 into 1": (2, [(0, 7), (1, 7), (4, 7)], 300),
+    "incast, 7 into 1": (2, [(i, 7) for i in range(7)], 100),
+    "4 over one spine": (1, [(i, i + 4) for i in range(4)], 300),
+}
+LIMIT = 5  # percent
+APART = 1000.0  # nanoseconds within which flows start
+_DIFFERS = (
+    "largest difference of mean and last completion over all cases, starts at random within a "
+    "microsecond; hosts are the same objects on both, links, queues, switches and clock are not"
+)
+_TCP = (
+    "ns-3's own TCP with DCTCP and RED queues that mark above K: segments of 1408 bytes, each of "
+    "them acknowledged, connected before, the same frames on the wire; largest difference over the "
+    "small cases; what its recovery does while a window is cut is not ours"
+)
+
+
+def seconds(network, kind, case, seed):
+    """Nanoseconds of each flow of `CASES`[case]; network : as `fabric_of` has it."""
+    queues, transport = KINDS[kind]
+    spines, pairs, n_packets = CASES[case]
+    rng = np.random.default_rng(seed)
+    fabric = fabric_of(network)(LEAVES, PER_LEAF, spines, queues)
+    flows = [transport(fabric, a, b, 1408 * n_packets, important=rng.random(n_packets) < 0.5,
+                       seed=int(rng.integers(1 << 30))) for a, b in pairs]  # fmt: skip
+    starts = APART * np.random.default_rng(seed).random(len(pairs))
+    for flow, start in zip(flows, starts, strict=True):
+        fabric.at(start, flow.start)
+    fabric.run(lambda: sum(flow.done is None for flow in flows))
+    return np.array([flow.done - flow.begin for flow in flows])
+
+
+def stack_seconds(case, seed):
+    """The same of ns-3's TCP, from the same starts."""
+    spines, pairs, n_packets = CASES[case]
+    starts = APART * np.random.default_rng(seed).random(len(pairs))
+    return tcp(LEAVES, PER_LEAF, spines, [(*p, 1408 * n_packets) for p in pairs], starts)
+
+
+def _both(times):
+    """(mean, last) in microseconds; times : nanoseconds, a row a seed."""
+    return times.mean() / 1e3, times.max(axis=1).mean() / 1e3
+
+
+def compare(result, quick, say):
+    """Add the claims and the table to a Result. quick : 3 seeds of 10."""
+    seeds = range(3 if quick else 10)
+    rows, apart, tcp_apart = [], [], []
+    for kind in KINDS:
+        for case in CASES:
+            say(f"{kind} on both networks: {case}")
+            ours, theirs = (
+                _both(np.array([seconds(network, kind, case, seed) for seed in seeds]))
+                for network in ("model", "ns3")
+            )
+            apart += _add(rows, kind, case, ours, theirs)
+            if kind == "DCTCP":
+                stack = _both(np.array([stack_seconds(case, seed) for seed in seeds]))
+                tcp_apart += _add(rows, "DCTCP, ns-3's TCP", case, ours, stack)
+        say(f"{kind} on both networks: a job of {JOB} hosts")
+        job = [
+            completion(kind, 1, 1 << 18, 4, BOUND if kind == "ours" else 0.0, network, 4, 4)[0]
+            for network in ("model", "ns3")
+        ]
+        ours, theirs = ((times.mean(), times.max()) for times in job)
+        apart += _add(rows, kind, f"a job of {JOB} hosts", ours, theirs)
+    for name, found, differs in (
+        ("completion times, our model against ns-3", apart, _DIFFERS),
+        ("mean completion of DCTCP, our model against ns-3's TCP", tcp_apart[::2], _TCP),
+        ("last completion of DCTCP, our model against ns-3's TCP", tcp_apart[1::2], _TCP),
+    ):
+        found = [abs(one) for one in found]
+        result.claim(name, LIMIT, max(found), found, "%", differs, better="lower")
+    result.tables.append(
+        Table("Completion times on both networks", ("transport", "case", "mean us", "ns-3 mean us",
+              "apart %", "last us", "ns-3 last us", "last apart %"), rows)
+    )  # fmt: skip
+
+
+def _add(rows, kind, case, ours, theirs):
+    """Append a row; [percent apart of the mean, of the last]."""
+    apart = [100 * (a / b - 1) for a, b in zip(ours, theirs, strict=True)]
+    rows.append((kind, case, *map(float, (ours[0], theirs[0], apart[0],
+                                          ours[1], theirs[1], apart[1]))))  # fmt: skip
+    return apart

@@ -1,0 +1,99 @@
+"""ns-3 beside our packet model: the same decisions of switches, the same completion times."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from gradnic.sim.reproduce import ns3_fabric
+from gradnic.sim.reproduce.dlcp import KINDS
+from gradnic.sim.reproduce.fabric import Fifo, Packet, Priorities, Shortest
+
+from gradnic import cli, packages
+
+wheel = pytest.mark.skipif(bool(packages.missing(["ns3"])), reason="needs gradnic[ns3]")
+PORTS = [
+    lambda: Fifo(threshold=3, limit=5),
+    lambda: Shortest(limit=6),
+    lambda: Priorities(thresholds=(3, 4, 6, 6, 7, 8, 8, 9), limit=12),
+]
+
+
+@wheel
+@pytest.mark.parametrize("make", PORTS, ids=["DCTCP", "pFabric", "ours"])
+def test_switches_of_ns3_decide_as_ours(make):
+    """Random arrivals and departures: taken, dropped, marked and next, one by one."""
+    rng = np.random.default_rng(3)
+    n = 3000
+    what = np.where(rng.random(n) < 0.6, rng.integers(8, size=n), -1)
+    what[0] = -1
+    important, remaining = rng.integers(2, size=n), rng.integers(1, 9, size=n)
+    answers, marks = ns3_fabric.decisions(make, what, important, remaining)
+    port = make()
+    for i in range(n):
+        if what[i] >= 0:
+            packet = Packet(None, i, (), int(what[i]), bool(important[i]), int(remaining[i]))
+            assert port.put(packet) == bool(answers[i])
+            continue
+        packet = port.get()
+        assert (answers[i], marks[i]) == ((packet.number, packet.marked) if packet else (-1, 0))
+    assert {0, 1, -1} <= set(answers.tolist())
+
+
+@wheel
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", ["one short", "incast, 7 into 1"])
+def test_flows_end_as_on_ns3(kind, case):
+    from gradnic.sim.reproduce.networks import seconds
+
+    ours, theirs = (seconds(network, kind, case, 1) for network in ("model", "ns3"))
+    assert np.mean(ours) == pytest.approx(np.mean(theirs), rel=0.05)
+    assert np.max(ours) == pytest.approx(np.max(theirs), rel=0.05)
+
+
+@wheel
+def test_dctcp_ends_as_ns3_s_own_tcp():
+    from gradnic.sim.reproduce.networks import seconds, stack_seconds
+
+    for case in ("one short", "one, other leaf", "4 over one spine"):
+        ours, theirs = seconds("model", "DCTCP", case, 1), stack_seconds(case, 1)
+        assert np.mean(ours) == pytest.approx(np.mean(theirs), rel=0.05)
+
+
+@wheel
+def test_an_error_of_a_host_passes_through_ns3():
+    fabric = ns3_fabric.Ns3Fabric(1, 2, 1, Fifo)
+
+    def fail():
+        raise ValueError("a host broke")
+
+    fabric.at(5.0, fail)
+    with pytest.raises(ValueError, match="a host broke"):
+        fabric.run(lambda: 1)
+    fabric = ns3_fabric.Ns3Fabric(1, 2, 1, Fifo)
+    with pytest.raises(RuntimeError, match="do not end"):
+        fabric.run(lambda: 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["thc", "--network", "ns3"], "--network ns3 goes with dlcp, not with thc"),
+        (["dlcp", "--network", "ns4"], "ns4"),
+    ],
+)
+def test_mistakes(words, said):
+    run = CliRunner().invoke(cli.cli, ["reproduce", *words])
+    assert run.exit_code == 2
+    assert said in run.output
+
+
+def test_without_the_wheel_one_line_says_what_to_install(monkeypatch):
+    there = packages.find_spec
+    monkeypatch.setattr(packages, "find_spec", lambda m: None if m == "ns3" else there(m))
+    run = CliRunner().invoke(cli.cli, ["reproduce", "dlcp", "--network", "ns3", "--json", "-"])
+    assert run.exit_code == 2
+    assert "pip install 'gradnic[ns3]'" in run.output
+    assert "Traceback" not in run.output
+    with pytest.raises(ValueError, match="Expecting value"):
+        json.loads(run.stdout or "-")
