@@ -29,9 +29,10 @@ test: setup
 slow: setup
 	$(BIN)/pytest -m slow
 
-lint: setup
+lint: setup types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # The import root as one folder, for tools that do not follow the mapping of pyproject.toml.
 types:

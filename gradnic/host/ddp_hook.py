@@ -8,6 +8,8 @@ process group must take tensors there, as Gloo does.
 Needs PyTorch, the extra ``train``.
 """
 
+from typing import Any
+
 import numpy as np
 
 from gradnic.models import inceptionn
@@ -17,7 +19,9 @@ from gradnic.models.thc import worker as thc
 from .process_group import Members, check_exchange, chosen_group
 
 
-def thc_hook(*, seed=0, feedback=True, group=None, exchange="star", **parameters):
+def thc_hook(
+    *, seed: int = 0, feedback: bool = True, group=None, exchange: str = "star", **parameters
+):
     """A hook that averages gradients by THC: norms by maximum, table values by integer sum.
 
     seed : int, 0 to 2**32 - 1. feedback : adds what a worker's codes lost of a parameter's gradient
@@ -37,7 +41,13 @@ def thc_hook(*, seed=0, feedback=True, group=None, exchange="star", **parameters
 
 
 def inceptionn_hook(
-    *, exchange="ring", exponent=117, mode="strict", prescale=0, rounding="trunc", group=None
+    *,
+    exchange: str = "ring",
+    exponent: int = 117,
+    mode: str = "strict",
+    prescale: int = 0,
+    rounding: str = "trunc",
+    group=None,
 ):
     """A hook that averages gradients as cards with INCEPTIONN do, coding every hop.
 
@@ -52,7 +62,12 @@ def inceptionn_hook(
     The mean is the cluster's sum, divided by N in float32; a single worker's gradient stays as it
     is. Hooks that differ between ranks: as of `thc_hook`.
     """
-    codec = {"exponent": exponent, "mode": mode, "prescale": prescale, "rounding": rounding}
+    codec: dict[str, Any] = {
+        "exponent": exponent,
+        "mode": mode,
+        "prescale": prescale,
+        "rounding": rounding,
+    }
     inceptionn.image(np.zeros(1, np.float32), **codec)  # complains about settings now
     settings = {"hook": "inceptionn", **codec, "exchange": check_exchange(exchange)}
     return _hook(_Inceptionn, group, settings)

@@ -49,12 +49,12 @@ def _stem(op):
     return op.name.lower().replace("_", "")
 
 
-def abbreviation(field, op=None):
+def abbreviation(field, op: Op | None = None) -> str:
     """Name of a field in Wireshark; `op` for a field of `gradnic.interface.formats.PARAMETERS`."""
     return f"gradnic.{field.name}" if op is None else f"gradnic.{_stem(op)}.{field.name}"
 
 
-def names():
+def names() -> dict[str, str]:
     """{name in Wireshark: what it is} of all fields of the head."""
     own = {abbreviation(field): field.doc for field in GRADNIC}
     return own | {
@@ -89,7 +89,7 @@ def _values(name, values):
     return f"local {name} = {{ {entries} }}"
 
 
-def lua(version):
+def lua(version: str) -> str:
     """The dissector as Lua text; `version` goes into its head.
 
     Fields are ``gradnic.<name>``, those of p0 and p1 ``gradnic.<op>.<name>`` where the packet's op

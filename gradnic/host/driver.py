@@ -7,6 +7,7 @@ It has no other dependency, so it runs wherever Python does. In C the same map i
 """
 
 import time
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from gradnic.interface import card_memory, inline, offload
@@ -41,8 +42,15 @@ class Driver:
     """
 
     def __init__(
-        self, register_map, read, write, *, base=0, clock=time.monotonic, sleep=time.sleep
-    ):
+        self,
+        register_map,
+        read: Callable,
+        write: Callable,
+        *,
+        base: int = 0,
+        clock: Callable = time.monotonic,
+        sleep: Callable = time.sleep,
+    ) -> None:
         self.map = register_map
         self._read, self._write = read, write
         self.base = base
@@ -54,7 +62,7 @@ class Driver:
         except KeyError as error:
             raise ValueError(error.args[0]) from None
 
-    def read(self, name):
+    def read(self, name: str) -> int:
         """Word of a register; of a 64-bit counter both words, of one moment."""
         register = self._register(name)
         at = self.base + register.offset
@@ -73,7 +81,7 @@ class Driver:
                 return register.offset, register.name
         return self.map.n_bytes, "the word behind the last one"
 
-    def check(self):
+    def check(self) -> None:
         """Raise `CardGone` unless a card answers."""
         offset, name = self._witness
         if self._read(self.base + offset) & WORD == WORD:
@@ -90,7 +98,7 @@ class Driver:
             )
         self.check()
 
-    def write(self, name, word):
+    def write(self, name: str, word: int) -> None:
         """Write a whole word. ValueError if the register takes none, or the word does not fit."""
         register = self._register(name)
         if register.access not in ("rw", "w1c"):
@@ -99,7 +107,7 @@ class Driver:
             raise ValueError(f"{name} must be 0 to {WORD:#x}, not {word!r}")
         self._write(self.base + register.offset, word)
 
-    def get(self, name):
+    def get(self, name: str) -> dict[str, int]:
         """Fields of a register as {name: int}, signed ones with their sign."""
         return self._split(name, self.read(name))
 
@@ -111,7 +119,7 @@ class Driver:
             fields[field.name] = value - (1 << field.width) if negative else value
         return fields
 
-    def set(self, name, **values):
+    def set(self, name: str, **values) -> None:
         """Write some fields, the others kept. ValueError for an unknown field or a misfit."""
         register = self._register(name)
         fields = {field.name: field for field in register.fields}
@@ -130,17 +138,19 @@ class Driver:
             word = word & ~field.mask | int(value) << field.lsb & field.mask
         self.write(name, word)
 
-    def clear(self, name):
+    def clear(self, name: str) -> dict[str, int]:
         """Fields of a sticky register, cleared where they were 1."""
         word = self.read(name)
         self.write(name, word)
         return self._split(name, word)
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """{name: value} of all counters, in the order of the map."""
         return {r.name: self.read(r.name) for r in self.map if r.access == "counter"}
 
-    def wait(self, name, timeout=1.0, *, pause=0.0, **values):
+    def wait(
+        self, name: str, timeout: float = 1.0, *, pause: float = 0.0, **values
+    ) -> dict[str, int]:
         """Read a register until its fields have these values; returns all of its fields.
 
         timeout, pause : seconds, in all and between two reads. TimeoutError names what it saw last.
@@ -168,10 +178,10 @@ class InlineDriver(Driver):
         See `Driver`.
     """
 
-    def __init__(self, read, write, **options):
+    def __init__(self, read: Callable, write: Callable, **options) -> None:
         super().__init__(inline.REGISTERS, read, write, **options)
 
-    def configure(self, settings):
+    def configure(self, settings) -> None:
         """Write all of an `InlineSettings`; the mode goes on last and off first.
 
         `CardGone` if no card has taken them.
@@ -216,18 +226,18 @@ class MemoryDriver(Driver):
         See `Driver`; the map is `gradnic.interface.card_memory.REGISTERS`.
     """
 
-    def __init__(self, read, write, **options):
+    def __init__(self, read: Callable, write: Callable, **options) -> None:
         super().__init__(card_memory.REGISTERS, read, write, **options)
 
     @cached_property
-    def n_bytes(self):
+    def n_bytes(self) -> int:
         """Bytes of each memory; ValueError if the card has none that the host reaches."""
         kib = self.read("size")
         if not kib:
             raise ValueError("size must be 1 KiB or more, not 0: the card has no memory on chip")
         return 1024 * kib
 
-    def store(self, memory, address, octets):
+    def store(self, memory: str, address: int, octets: bytes) -> None:
         """Write bytes, whole words, to "gradient" or "landing" memory.
 
         ValueError if they are not words within it.
@@ -238,7 +248,7 @@ class MemoryDriver(Driver):
             self._write(at, word)
         self.check()
 
-    def load(self, memory, address, n_bytes):
+    def load(self, memory: str, address: int, n_bytes: int) -> bytes:
         """Read bytes, whole words; errors as of `store`."""
         places = self._places(memory, address, n_bytes)
         words = [self._read(at) & WORD for at in self._shown(places)]
@@ -296,7 +306,16 @@ class OffloadDriver(Driver):
         That the card was built with; None, the default: the card is asked when they are needed.
     """
 
-    def __init__(self, read, write, *, n_ports=None, n_ranks=None, n_bytes=None, **options):
+    def __init__(
+        self,
+        read: Callable,
+        write: Callable,
+        *,
+        n_ports: int | None = None,
+        n_ranks: int | None = None,
+        n_bytes: int | None = None,
+        **options,
+    ) -> None:
         super().__init__(offload.REGISTERS, read, write, **options)
         told = {"ports": n_ports, "ranks": n_ranks, "bytes": n_bytes}
         self._told = {name: value for name, value in told.items() if value is not None}
@@ -314,17 +333,17 @@ class OffloadDriver(Driver):
         return self._told[name] if name in self._told else self._build[name]
 
     @property
-    def n_bytes(self):
+    def n_bytes(self) -> int:
         """Bytes of a beat: regions begin at multiples of it."""
         return self._of_build("bytes")
 
     @property
-    def n_ports(self):
+    def n_ports(self) -> int:
         """Ethernet ports of the card."""
         return self._of_build("ports")
 
     @property
-    def n_ranks(self):
+    def n_ranks(self) -> int:
         """Contributions of a chunk, at most."""
         return self._of_build("ranks")
 
@@ -337,7 +356,7 @@ class OffloadDriver(Driver):
         return Layout.for_nodes(n_nodes, ports=4, chunks=-(-chunks // n_nodes))
 
     @cached_property
-    def memory(self):
+    def memory(self) -> MemoryDriver:
         """The `MemoryDriver` of a card whose memory is on chip."""
         return MemoryDriver(
             self._read,
@@ -347,7 +366,7 @@ class OffloadDriver(Driver):
             sleep=self._sleep,
         )
 
-    def identify(self, *, mac, ip, node, job, **network):
+    def identify(self, *, mac: int, ip: int, node: int, job: int, **network) -> None:
         """The card's own addresses, its node number, the job; network : fields of that register.
 
         First of all after a reset of the card: tables are written by a bit that changes.
@@ -359,20 +378,20 @@ class OffloadDriver(Driver):
         if network:
             self.set("network", **network)
 
-    def write_table(self, table, address, entry):
+    def write_table(self, table, address: int, entry: int) -> None:
         """One entry, an int, of an `offload.Table`."""
         for k in range(offload.TABLE_WORDS):
             self.write(f"table_data_{k}", entry >> 32 * k & WORD)
         self._toggle ^= 1
         self.set("table_write", address=address, table=table, toggle=self._toggle)
 
-    def load_rows(self, image, row_bytes):
+    def load_rows(self, image, row_bytes) -> None:
         """The schedule table of this node: `image` is what ``layout.pack(rows)`` gives."""
         for at in range(0, len(image), row_bytes):
             word = int.from_bytes(image[at : at + row_bytes], "little")
             self.write_table(offload.Table.ROWS, at // row_bytes, word)
 
-    def add_neighbor(self, index, *, node, port, mac, ip):
+    def add_neighbor(self, index: int, *, node: int, port: int, mac: int, ip: int) -> None:
         """A node that packets are exchanged with, under a number below 16."""
         check_range("index", index, 0, 15)
         port_bits = max(1, (self.n_ports - 1).bit_length())
@@ -380,7 +399,9 @@ class OffloadDriver(Driver):
                        ip=(ip, 32))  # fmt: skip
         self.write_table(offload.Table.NEIGHBORS, index, entry)
 
-    def set_places(self, chunk, up, down=None):
+    def set_places(
+        self, chunk: int, up: dict[int, tuple[int, int, int]], down: int | None = None
+    ) -> None:
         """Who sends a chunk: up is {rank: (neighbor, leaves, flow)}, down a neighbor or None."""
         entry = 0
         for rank, (neighbor, leaves, flow) in up.items():
@@ -391,7 +412,7 @@ class OffloadDriver(Driver):
             entry |= _entry(valid=(1, 1), down=(down, 4)) << 26 * self.n_ranks
         self.write_table(offload.Table.PLACES, chunk, entry)
 
-    def set_checks(self, checks):
+    def set_checks(self, checks: Sequence[int]) -> None:
         """Of each packet of a round of THC: low 20 bits of the XOR of its agreed norms."""
         checks = list(checks)
         for check in checks:
@@ -399,16 +420,16 @@ class OffloadDriver(Driver):
         for number, check in enumerate(checks):
             self.write_table(offload.Table.CHECKS, number, check)
 
-    def set_peers(self, neighbors):
+    def set_peers(self, neighbors) -> None:
         """Neighbor of each peer index of the table."""
         for index, neighbor in enumerate(neighbors):
             self.write_table(offload.Table.PEERS, index, neighbor)
 
-    def allow(self, neighbor, n_bytes):
+    def allow(self, neighbor: int, n_bytes: int) -> None:
         """What a neighbor may lose in the next round, in bytes times leaves."""
         self.write_table(offload.Table.ALLOWANCES, neighbor, n_bytes)
 
-    def tag(self, layer, *, queues=range(1), dscps=None, threshold=None, **rules):
+    def tag(self, layer, *, queues=range(1), dscps=None, threshold=None, **rules) -> None:
         """The tensor's layer, and how its packets become important; see ``tags`` and ``scores``.
 
         queues : of each layer. dscps : of [queue][important], default class selectors 7 - queue.
@@ -427,7 +448,7 @@ class OffloadDriver(Driver):
             self.set("scores", **scores)
         self.set("tags", layer=layer, **rules)
 
-    def register(self, region, address, n_elems, *, elem_bytes=4):
+    def register(self, region: str, address: int, n_elems: int, *, elem_bytes: int = 4) -> None:
         """Memory that the card may touch: ``gradient``, ``result`` or ``landing``, whole beats.
 
         For ``landing`` n_elems is that of the tensor; the card takes so much for each rank.
@@ -442,7 +463,7 @@ class OffloadDriver(Driver):
         self.write(f"{region}_high", address >> 32)
         self.write(f"{region}_beats", beats)
 
-    def cut(self, n_elems, *, n_chunks, chunk, packet):
+    def cut(self, n_elems, *, n_chunks, chunk, packet) -> None:
         """How the tensor is cut: chunks of `chunk` elements and packets of `packet`, 16s both."""
         for name, value in (("chunk", chunk), ("packet", packet)):
             if value < 16 or value % 16:
@@ -455,7 +476,7 @@ class OffloadDriver(Driver):
         self.set("tails", whole=chunk - (whole - 1) * packet, last=rest - (last - 1) * packet)
         self.set("chunks", all=n_chunks, live=live)
 
-    def start(self, tensor, gen, *, timeout=1.0):
+    def start(self, tensor: int, gen: int, *, timeout: float = 1.0) -> None:
         """Arm a round and begin; the gradient must be in place.
 
         gen : number of the round, the same at all nodes, one more each time (modulo 2**16),
@@ -476,7 +497,7 @@ class OffloadDriver(Driver):
         self.set("control", armed=1, clear=0, start=0, abort=0)
         self.set("control", armed=1, clear=0, start=1, abort=0)
 
-    def finish(self, timeout=1.0):
+    def finish(self, timeout: float = 1.0) -> None:
         """Wait until the result is complete and everybody has it; end the round."""
         self.wait("status", timeout, finished=1)
         self.write("control", 0)

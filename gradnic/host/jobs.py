@@ -22,14 +22,25 @@ class JobDriver(OffloadDriver):
         That the card was built with; n_peers: peer indices of a row, a power of two.
     """
 
-    def __init__(self, read, write, *, n_ports=1, n_ranks=4, n_bytes=32, n_rows=512, n_chunks=64,
-                 n_peers=16, **options):  # fmt: skip
+    def __init__(
+        self,
+        read,
+        write,
+        *,
+        n_ports: int = 1,
+        n_ranks: int = 4,
+        n_bytes: int = 32,
+        n_rows: int = 512,
+        n_chunks: int = 64,
+        n_peers: int = 16,
+        **options,
+    ) -> None:
         super().__init__(read, write, n_ports=n_ports, n_ranks=n_ranks, n_bytes=n_bytes, **options)
         self.map = job_card.REGISTERS
         self.n_rows, self.n_chunks, self.n_peers = n_rows, n_chunks, n_peers
         self._bits = {"post": 0, "take": 0, "abort": 0}
 
-    def identify(self, *, mac, ip, node, tenant, **network):
+    def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
         """The card's own addresses, its node number, the JOB of its packets; first of all."""
         self._toggle = self.get("table_write")["toggle"]
         state = self.get("job")
@@ -40,8 +51,21 @@ class JobDriver(OffloadDriver):
         if network:
             self.set("network", **network)
 
-    def load_table(self, number, image, row_bytes, places, peers, *, n_chunks, leaves, repeats=1,
-                   stages=1, stride=0, lockstep=0):  # fmt: skip
+    def load_table(
+        self,
+        number,
+        image,
+        row_bytes,
+        places,
+        peers,
+        *,
+        n_chunks: int,
+        leaves,
+        repeats: int = 1,
+        stages: int = 1,
+        stride: int = 0,
+        lockstep: int = 0,
+    ) -> None:
         """Load a schedule table under a number.
 
         image, row_bytes : this node's rows, from `gradnic.interface.schedule_table.Layout.pack`.
@@ -67,11 +91,11 @@ class JobDriver(OffloadDriver):
         )  # fmt: skip
         self.write_table(job_card.JOBS, number, entry)
 
-    def unload_table(self, number):
+    def unload_table(self, number) -> None:
         """Jobs that name this table are refused from now on."""
         self.write_table(job_card.JOBS, number, 0)
 
-    def allow_memory(self, region, address, n_bytes):
+    def allow_memory(self, region, address, n_bytes: int) -> None:
         """Where gradients and results may lie: region 0 or 1, whole beats."""
         check_range("region", region, 0, job_card.N_SOURCES - 1)
         for name, value in (("address", address), ("n_bytes", n_bytes)):
@@ -81,7 +105,7 @@ class JobDriver(OffloadDriver):
         self.write(f"source{region}_high", address >> 32)
         self.write(f"source{region}_beats", n_bytes // self.n_bytes)
 
-    def set_landing(self, addresses, n_elems):
+    def set_landing(self, addresses, n_elems) -> None:
         """Landing areas: where each context's begin, and elements of the largest tensor.
 
         Each context takes n_ranks areas of the tensor's size; jobs on larger ones are refused.
@@ -102,11 +126,11 @@ class JobDriver(OffloadDriver):
         self._change("post")
         return not self.get("events")["overrun"]
 
-    def clear_overrun(self):
+    def clear_overrun(self) -> None:
         """Forget that a post found the queue full."""
         self.write("events", self.map["events"].fields[1].mask)
 
-    def abort(self, id):
+    def abort(self, id) -> None:
         """End the oldest job with this id on this node, active or waiting."""
         check_range("id", id, 0, 0xFFFF)
         self._change("abort", id=id)

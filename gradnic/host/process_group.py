@@ -1,6 +1,7 @@
 """What the communication hooks ask of PyTorch's process groups. Tensors are on the processor."""
 
 import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from gradnic.interface.schedule_table import to_json
 EXCHANGES = ("ring", "tree", "star")
 
 
-def check_exchange(exchange):
+def check_exchange(exchange: str | None):
     """`exchange` if it is a name of `EXCHANGES` or a schedule table, else ValueError."""
     if not hasattr(exchange, "peers") and exchange not in EXCHANGES:
         raise ValueError(
@@ -32,14 +33,14 @@ class Members:
     process is no member; or where a schedule table is for another number of nodes.
     """
 
-    def __init__(self, group, settings):
+    def __init__(self, group, settings) -> None:
         import torch.distributed as dist
 
         self.group, self.n, self.rank = group, dist.get_world_size(group), dist.get_rank(group)
         if self.rank < 0:
             raise ValueError("this process is no member of the hook's process group")
         mine = {name: _told(value) for name, value in settings.items()}
-        told = [None] * self.n
+        told: list[Any] = [None] * self.n
         dist.all_gather_object(told, mine, group=group)
         names = sorted({name for one in told for name in one})
         differing = [name for name in names if len({one.get(name) for one in told}) > 1]

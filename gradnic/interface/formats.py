@@ -10,6 +10,7 @@ Source: docs/spec/wire.md (frame and header); RFC 791, RFC 768 and RFC 894 for t
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -65,17 +66,17 @@ class Field:
     doc: str = ""
 
     @cached_property
-    def n_bytes(self):
+    def n_bytes(self) -> int:
         """Bytes of the frame that the field touches."""
         return -(-(self.lsb + self.width) // 8)
 
     @property
-    def stop(self):
+    def stop(self) -> int:
         """First byte of the frame after the field."""
         return self.byte + self.n_bytes
 
     @cached_property
-    def slices(self):
+    def slices(self) -> tuple:
         """Pieces of the frame's bits, lowest first, as (start, stop); bit 0 is bit 0 of byte 0."""
         pieces = []
         left, low = self.width, self.lsb % 8
@@ -86,7 +87,7 @@ class Field:
             left, low, byte = left - n, 0, byte - 1
         return tuple(pieces)
 
-    def get(self, frame, *, origin=0):
+    def get(self, frame: bytes | bytearray | np.ndarray, *, origin: int = 0) -> Any:
         """Value in `frame`: an int for bytes, int64 (…) for a uint8 array of shape (…, n_bytes).
 
         origin : int, byte of the frame at which `frame` starts.
@@ -109,20 +110,20 @@ class Field:
             value = value - ((value >> self.width - 1) << self.width)
         return value
 
-    def put(self, frame, value, *, origin=0):
+    def put(self, frame: bytearray | np.ndarray, value: Any, *, origin: int = 0) -> None:
         """Write `value` into `frame` (bytearray, or uint8 array as in `get`), other bits kept."""
-        is_array = isinstance(frame, np.ndarray)
         lowest = -(1 << self.width - 1) if self.signed else 0
         highest = lowest + (1 << self.width) - 1
         inside = (value >= lowest) & (value <= highest)
         if not (inside.all() if isinstance(value, np.ndarray) else inside):
             raise ValueError(f"{self.name} must be {lowest} to {highest}, not {value!r}")
         start = self.byte - origin
-        if start < 0 or start + self.n_bytes > (frame.shape[-1] if is_array else len(frame)):
+        n_bytes = frame.shape[-1] if isinstance(frame, np.ndarray) else len(frame)
+        if start < 0 or start + self.n_bytes > n_bytes:
             raise ValueError(f"{self.name} needs bytes {self.byte} to {self.stop - 1} of the frame")
         mask = (1 << self.width) - 1
         bits = (value & mask) << self.lsb
-        if not is_array:
+        if not isinstance(frame, np.ndarray):
             stop = start + self.n_bytes
             others = int.from_bytes(frame[start:stop], "big") & ~(mask << self.lsb)
             frame[start:stop] = (others | int(bits)).to_bytes(self.n_bytes, "big")
@@ -143,11 +144,11 @@ class Header:
     fields: tuple
 
     @property
-    def stop(self):
+    def stop(self) -> int:
         """First byte of the frame after the header."""
         return self.start + self.n_bytes
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Field:
         for field in self.fields:
             if field.name == name:
                 return field
@@ -162,11 +163,11 @@ class Header:
     def __iter__(self):
         return iter(self.fields)
 
-    def parse(self, frame, *, origin=0):
+    def parse(self, frame: bytes, *, origin: int = 0) -> dict[str, int]:
         """All fields of `frame` as {name: value}; see `Field.get`."""
         return {field.name: field.get(frame, origin=origin) for field in self.fields}
 
-    def pack(self, **values):
+    def pack(self, **values) -> bytes:
         """The header's bytes; fields that are not named are 0. ValueError for unknown ones."""
         octets = bytearray(self.n_bytes)
         for name, value in values.items():

@@ -36,10 +36,9 @@ class Fate(IntEnum):
     OVERRUN = 9  # in: no room in the store of coded frames
 
 
-TX_FATES = (Fate.CODED, Fate.BAD, Fate.LENGTH, Fate.CHECKSUM, Fate.FORMAT, Fate.KEPT, Fate.LIMIT)
-TX_FATES += (Fate.SIZE,)
-RX_FATES = (Fate.CODED, Fate.BAD, Fate.LENGTH, Fate.CHECKSUM, Fate.FORMAT, Fate.KEPT, Fate.CODEC)
-RX_FATES += (Fate.OVERRUN,)
+_FATES = (Fate.CODED, Fate.BAD, Fate.LENGTH, Fate.CHECKSUM, Fate.FORMAT, Fate.KEPT)
+TX_FATES = (*_FATES, Fate.LIMIT, Fate.SIZE)
+RX_FATES = (*_FATES, Fate.CODEC, Fate.OVERRUN)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class InlineSettings:
     paper_codec: bool = False
     floats_limit: int = MTU_FLOATS
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", frozenset(self.jobs))
         for name, top in (
             ("tos", 0xFF),
@@ -100,9 +99,9 @@ class InlineSettings:
             if not 0 <= job < N_JOBS:
                 raise ValueError(f"jobs must be 0 to {N_JOBS - 1}, not {job!r}")
 
-    def words(self):
+    def words(self) -> dict[str, int]:
         """Settings as register writes: {register name: 32-bit word}."""
-        fields = {
+        fields: dict[str, dict] = {
             "control": {"paper": self.paper},
             "mark": {"tos": self.tos, "coded": self.tos_coded, "mask": self.tos_mask},
             "ports": {"low": self.port_low, "high": self.port_high},

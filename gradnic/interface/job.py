@@ -145,7 +145,7 @@ class Job:
     feedback: int = 0
     residual: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.pack()
 
     def pack(self):

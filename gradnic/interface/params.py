@@ -1,6 +1,7 @@
 """Parameters of the tops that `gradnic verilog` writes, and their named presets."""
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from .aggregator import MAX_JOBS, MAX_PORTS
 
@@ -11,25 +12,25 @@ MAX_FLOATS = 2104  # fit a 9,000-byte MTU at worst; 336 fit 1,500
 MAX_UNIT = 3840  # of an engine alone
 
 
-def check_lanes(n_lanes):
+def check_lanes(n_lanes: int) -> None:
     """ValueError unless `n_lanes` is a number of floats per cycle that the engines come in."""
     if n_lanes not in LANES:
         raise ValueError(f"n_lanes must be 4, 8, 16 or 32, not {n_lanes!r}")
 
 
-def check_block(block):
+def check_block(block: int) -> None:
     """ValueError unless `block` is a size of THC's blocks."""
     if block not in BLOCKS:
         raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
 
 
-def check_rounding(rounding):
+def check_rounding(rounding: str) -> None:
     """ValueError unless `rounding` is "trunc" or "nearest"."""
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be trunc or nearest, not {rounding!r}")
 
 
-def check_range(name, value, lowest, highest):
+def check_range(name: str, value: int, lowest: int, highest: int) -> None:
     """ValueError unless `value` lies within `lowest` to `highest`."""
     if not lowest <= value <= highest:
         raise ValueError(f"{name} must be {lowest} to {highest}, not {value!r}")
@@ -44,7 +45,7 @@ class Inline:
     rounding: str = "trunc"
     max_floats: int = MAX_FLOATS
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_lanes(self.n_lanes)
         check_range("meta_width", self.meta_width, 0, 128)
         check_rounding(self.rounding)
@@ -59,7 +60,7 @@ class Compressor:
     rounding: str = "trunc"
     max_floats: int = MAX_FLOATS
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_lanes(self.n_lanes)
         check_rounding(self.rounding)
         check_range("max_floats", self.max_floats, 1, MAX_UNIT)
@@ -72,7 +73,7 @@ class Decompressor:
     n_lanes: int = 8
     max_floats: int = MAX_FLOATS
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_lanes(self.n_lanes)
         check_range("max_floats", self.max_floats, 1, MAX_UNIT)
 
@@ -93,7 +94,7 @@ class Aggregator:
     b_max: int = 4
     n_words: int = 256
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_range("n_ports", self.n_ports, 1, MAX_PORTS)
         check_range("n_jobs", self.n_jobs, 2, MAX_JOBS)
 
@@ -105,7 +106,7 @@ class ThcNorm:
     n_lanes: int = 8
     block: int = 1024
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_lanes(self.n_lanes)
         check_block(self.block)
 
@@ -132,7 +133,7 @@ class Aggregation:
     b_max: int = 4
     n_words: int = 256
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_range("n_jobs", self.n_jobs, 2, MAX_JOBS)
 
 
@@ -145,7 +146,7 @@ class Scheduler:
     n_chunks: int = 64
     n_ports: int = 4
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_range("n_nodes", self.n_nodes, 2, 255)
         check_range("n_rows", self.n_rows, 2, 16384)
         check_range("n_chunks", self.n_chunks, 2, 8192)
@@ -168,7 +169,7 @@ class Direct(Scheduler):
     integers: int = 1
     coded: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_lanes not in (8, 16, 32) or self.n_lanes < 4 * self.n_ports:
             raise ValueError(
@@ -205,7 +206,7 @@ class Offload:
     thc: int = 1
     inc: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {self.n_bytes!r}")
         check_range("n_ports", self.n_ports, 1, 8)
@@ -238,7 +239,7 @@ class Jobs(Offload):
     n_active: int = 2
     n_tables: int = 4
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_range("thc", self.thc, 0, 0)
         check_range("n_active", self.n_active, 1, 4)
@@ -246,7 +247,7 @@ class Jobs(Offload):
             raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")
 
 
-PRESETS = {
+PRESETS: dict[str, Any] = {
     f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
     for kind in (Inline, Compressor, Decompressor)
     for n_lanes in LANES

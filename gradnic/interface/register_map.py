@@ -40,7 +40,7 @@ class BitField:
     reset: int = 0
     signed: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_name(self.name, "field name")
         _check_doc(self.doc, self.name)
         if self.width < 1 or self.lsb < 0 or self.lsb + self.width > WORD_BITS:
@@ -53,7 +53,7 @@ class BitField:
             raise ValueError(f"reset of {self.name} must fit {self.width} bits, not {self.reset!r}")
 
     @property
-    def mask(self):
+    def mask(self) -> int:
         """The field's bits within the word."""
         return (1 << self.width) - 1 << self.lsb
 
@@ -86,7 +86,7 @@ class Register:
     width: int = WORD_BITS
     step_width: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_name(self.name, "register name")
         _check_doc(self.doc, self.name)
         if self.access not in ACCESSES:
@@ -112,17 +112,17 @@ class Register:
             raise ValueError(f"{self.name} has two fields of one name")
 
     @property
-    def n_words(self):
+    def n_words(self) -> int:
         """Words of the map that the register takes."""
         return self.width // WORD_BITS
 
     @property
-    def n_reserved(self):
+    def n_reserved(self) -> int:
         """Bits that are in no field and read 0; 0 for counters, which have none."""
         return 0 if self.access == "counter" else WORD_BITS - sum(f.width for f in self.fields)
 
     @property
-    def reset(self):
+    def reset(self) -> int:
         """Word read after reset, for access rw; the others start from 0 or follow the circuit."""
         return sum(field.reset << field.lsb & field.mask for field in self.fields)
 
@@ -136,7 +136,7 @@ class Window:
     n_bytes: int
     doc: str
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_name(self.name, "window name")
         _check_doc(self.doc, self.name)
         for what, value in (("offset", self.offset), ("n_bytes", self.n_bytes)):
@@ -153,7 +153,7 @@ class RegisterMap:
     registers: tuple[Register, ...]
     windows: tuple[Window, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_name(self.name, "map name")
         _check_doc(self.doc, self.name)
         if not self.registers:
@@ -181,22 +181,22 @@ class RegisterMap:
             stop = window.offset + window.n_bytes
 
     @cached_property
-    def n_bytes(self):
+    def n_bytes(self) -> int:
         """Bytes from offset 0 to the end of the last register."""
         return self.registers[-1].offset + WORD_BYTES * self.registers[-1].n_words
 
     @cached_property
-    def address_width(self):
+    def address_width(self) -> int:
         """Fewest address bits that reach every register."""
         return max(2, (self.n_bytes - 1).bit_length())
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Register:
         for register in self.registers:
             if register.name == name:
                 return register
         raise KeyError(f"{self.name} has no register {name!r}")
 
-    def window(self, name):
+    def window(self, name: str) -> Window:
         """The window of a name; KeyError if there is none."""
         for window in self.windows:
             if window.name == name:
@@ -216,7 +216,7 @@ def _reset(register):
     return {"rw": f"0x{register.reset:08X}", "ro": "live"}.get(register.access, "0")
 
 
-def markdown(register_map):
+def markdown(register_map: RegisterMap) -> str:
     """The map as a Markdown page: one table of registers, one of fields."""
 
     def cell(text):
@@ -263,7 +263,7 @@ def markdown(register_map):
     return "\n".join(lines) + "\n"
 
 
-def c_header(register_map, *, prefix="GRADNIC"):
+def c_header(register_map: RegisterMap, *, prefix: str = "GRADNIC") -> str:
     """The map as a C header (C89 and later, C++): offsets in bytes, masks and shifts.
 
     ``<PREFIX>_<MAP>_<REGISTER>`` is the offset, with ``_<FIELD>_MASK`` and ``_<FIELD>_SHIFT``

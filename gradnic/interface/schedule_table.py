@@ -45,7 +45,7 @@ PEER = np.dtype(
 )
 
 
-def bits(largest):
+def bits(largest: int) -> int:
     """Width of a field that holds 0 .. largest; 1 at least."""
     return max(1, int(largest).bit_length())
 
@@ -66,7 +66,7 @@ class Layout:
     peer: int
     n_sends: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for f in fields(self):
             width = getattr(self, f.name)
             if not 1 <= width <= 32:
@@ -75,7 +75,7 @@ class Layout:
             raise ValueError(f"n_sends must be 1 to {MAX_SENDS}, not {self.n_sends}")
 
     @classmethod
-    def for_nodes(cls, n_nodes, *, ports=4, chunks=1):
+    def for_nodes(cls, n_nodes: int, *, ports: int = 4, chunks: int = 1) -> "Layout":
         """Widths from the node count: any algorithm here with `chunks` chunks per shard fits.
 
         Cards with several ports have at most 16 peers and wait for at most 15 contributions;
@@ -100,7 +100,7 @@ class Layout:
         return cls(**widths, peer=bits(rows["sends"].max(initial=0)), n_sends=max(1, used))
 
     @property
-    def width(self):
+    def width(self) -> int:
         """Bits of a row that mean something."""
         return sum(getattr(self, name) for name in FIELDS) + self.n_sends * (self.peer + 1)
 
@@ -110,7 +110,7 @@ class Layout:
         return -(-self.width // 64) * 8
 
     @property
-    def offsets(self):
+    def offsets(self) -> dict[str, tuple[int, int]]:
         """{field: (first bit, width)}; the sends are ``send0`` (its valid bit first) and so on."""
         result, at = {}, 0
         for name in FIELDS:
@@ -140,7 +140,7 @@ class Layout:
                 words[:, word + 1] |= values.astype(np.uint64) >> np.uint64(64 - shift)
         return words.astype("<u8").tobytes()
 
-    def unpack(self, image, node=0):
+    def unpack(self, image, node: int = 0):
         """The ROW array in an image of one node. ValueError if the length is not whole rows."""
         if len(image) % self.row_bytes:
             raise ValueError(f"{len(image)} bytes are no whole rows of {self.row_bytes}")

@@ -52,16 +52,16 @@ class Aggregator(wiring.Component):
 
     def __init__(
         self,
-        n_ports,
+        n_ports: int,
         *,
-        n_bytes=64,
-        n_slots=64,
-        n_jobs=4,
-        chunk=1024,
-        width=8,
-        b_max=4,
-        n_words=256,
-    ):
+        n_bytes: int = 64,
+        n_slots: int = 64,
+        n_jobs: int = 4,
+        chunk: int = 1024,
+        width: int = 8,
+        b_max: int = 4,
+        n_words: int = 256,
+    ) -> None:
         if not 1 <= n_ports <= MAX_PORTS:
             raise ValueError(f"n_ports must be 1 to {MAX_PORTS}, not {n_ports!r}")
         if n_bytes not in (16, 32, 64):

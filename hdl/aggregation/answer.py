@@ -68,7 +68,7 @@ class AnswerFramer(wiring.Component):
     valid, beat : Out(1), Out(FrameBeat(n_bytes))
     """
 
-    def __init__(self, n_bytes, n_jobs):
+    def __init__(self, n_bytes: int, n_jobs: int) -> None:
         self.n_bytes, self.n_jobs = n_bytes, n_jobs
         super().__init__(
             {
@@ -269,7 +269,7 @@ class AnswerPort(wiring.Component):
         One cycle per copy: kept, lost.
     """
 
-    def __init__(self, n_bytes, n_ports, n_jobs, number):
+    def __init__(self, n_bytes: int, n_ports: int, n_jobs: int, number: int) -> None:
         self.n_bytes, self.n_jobs, self.number = n_bytes, n_jobs, number
         super().__init__(
             {

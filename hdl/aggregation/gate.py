@@ -58,7 +58,7 @@ class Gate(wiring.Component):
         Bit k pulses for a frame with `Refusal` k.
     """
 
-    def __init__(self, n_bytes, n_ports, n_jobs):
+    def __init__(self, n_bytes: int, n_ports: int, n_jobs: int) -> None:
         self.n_bytes, self.n_ports, self.n_jobs = n_bytes, n_ports, n_jobs
         port_width = index_width(n_ports)
         self.collided_shape = FrameBeat(n_bytes, meta_width=port_width)

@@ -84,7 +84,7 @@ class ContributionParser(wiring.Component):
     write : In(ChildWrite(n_ports, n_jobs))
     """
 
-    def __init__(self, n_bytes, n_ports, n_jobs):
+    def __init__(self, n_bytes: int, n_ports: int, n_jobs: int) -> None:
         self.n_bytes, self.n_ports, self.n_jobs = n_bytes, n_ports, n_jobs
         meta_width = 1 + index_width(n_ports)
         self.facts_shape = Facts(meta_width)

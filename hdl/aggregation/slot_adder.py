@@ -40,7 +40,7 @@ class SlotAdder(wiring.Component):
         see `gradnic.hdl.aggregation.unit.AggregationUnit`
     """
 
-    def __init__(self, sizes):
+    def __init__(self, sizes) -> None:
         self.sizes = sizes
         beats = stream.Signature(Beat(8 * sizes.n_bytes))
         super().__init__(

@@ -45,7 +45,7 @@ class SlotAnswers(wiring.Component):
     answers, sums : see `gradnic.hdl.aggregation.unit.AggregationUnit`
     """
 
-    def __init__(self, sizes):
+    def __init__(self, sizes) -> None:
         self.sizes = sizes
         self.idle = Signal(init=1)  # no row is under way
         super().__init__(

@@ -55,7 +55,7 @@ class SlotLanes(wiring.Component):
     WRITES = 9
     latency = 10
 
-    def __init__(self, sizes, n_lanes, first):
+    def __init__(self, sizes, n_lanes: int, first: int) -> None:
         self.sizes, self.n_lanes, self.first = sizes, n_lanes, first
         self.bits = n_lanes * sizes.width
         self.depth = sizes.n_jobs << sizes.b_max  # of the table

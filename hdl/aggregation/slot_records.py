@@ -151,7 +151,7 @@ class Kind(IntEnum):
     INT32 = 3
 
 
-def Task(place_width):
+def Task(place_width: int):
     """Shape of what the slot rule decided on one packet, or on one slot whose time is over.
 
     place_width : int, bits of (slot, set). Values that come with a task are added or ignored.

@@ -75,7 +75,7 @@ class SlotRows(wiring.Component):
 
     latency = 1
 
-    def __init__(self, sizes, n_columns):
+    def __init__(self, sizes, n_columns: int) -> None:
         self.sizes, self.n_columns = sizes, n_columns
         self.units = sizes.index_units
         super().__init__(

@@ -41,7 +41,7 @@ class SlotRule(wiring.Component):
         One for each head, in order, and one for each slot that was to be closed without one.
     """
 
-    def __init__(self, sizes):
+    def __init__(self, sizes) -> None:
         self.sizes = sizes
         self.records = BlockRAM(Record.size, 2**sizes.place_width)
         self.sweep = Sweep(sizes.n_jobs, sizes.place_width)

@@ -49,7 +49,7 @@ class Sweep(wiring.Component):
     close : Out(stream.Signature({place, gen}))
     """
 
-    def __init__(self, n_jobs, place_width):
+    def __init__(self, n_jobs: int, place_width: int) -> None:
         self.n_jobs = n_jobs
         self.places = 2**place_width
         self.left = Signal(range(self.places + 1), init=self.places)  # to be looked at, or wiped

@@ -57,7 +57,7 @@ class SlotVerdict(wiring.Component):
         The record as this leaves it, in stage 7, but for ``closed``.
     """
 
-    def __init__(self, sizes):
+    def __init__(self, sizes) -> None:
         self.sizes = sizes
         super().__init__(
             {

@@ -68,7 +68,7 @@ class AggregationUnit(wiring.Component):
         A slot's sum has overflowed for the first time.
     """
 
-    def __init__(self, n_bytes=64, **sizes):
+    def __init__(self, n_bytes: int = 64, **sizes) -> None:
         self.sizes = Sizes(n_bytes, **sizes)
         n_jobs, b_max = self.sizes.n_jobs, self.sizes.b_max
         beats = stream.Signature(Beat(8 * n_bytes))

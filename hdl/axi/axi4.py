@@ -44,7 +44,7 @@ class ReadPort(wiring.Signature):
     address_width : int, bits of a byte address, 12 to 64.
     """
 
-    def __init__(self, n_bytes, address_width=64):
+    def __init__(self, n_bytes: int, address_width: int = 64) -> None:
         _check(n_bytes, address_width)
         self.n_bytes = n_bytes
         self.address_width = address_width
@@ -70,7 +70,7 @@ class WritePort(wiring.Signature):
     n_bytes, address_width : as for `ReadPort`.
     """
 
-    def __init__(self, n_bytes, address_width=64):
+    def __init__(self, n_bytes: int, address_width: int = 64) -> None:
         _check(n_bytes, address_width)
         self.n_bytes = n_bytes
         self.address_width = address_width
@@ -93,7 +93,7 @@ class WritePort(wiring.Signature):
         return type(self) is type(other) and self.members == other.members
 
 
-def drive_address(port, prefix, burst, n_bytes):
+def drive_address(port, prefix: str, burst, n_bytes: int):
     """Statements that put a burst (see `gradnic.hdl.axi.dma.Burst`) on address channel `prefix`."""
 
     def signal(name):

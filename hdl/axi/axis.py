@@ -34,7 +34,9 @@ class Axis(wiring.Signature):
         Whether there is a ``tlast``.
     """
 
-    def __init__(self, n_bytes, *, user_width=0, keep=True, last=True):
+    def __init__(
+        self, n_bytes: int, *, user_width: int = 0, keep: bool = True, last: bool = True
+    ) -> None:
         if n_bytes < 1:
             raise ValueError(f"n_bytes must be at least 1, not {n_bytes!r}")
         if user_width < 0:
@@ -60,7 +62,7 @@ class Lite(wiring.Signature):
     address_width : int, bits of a byte address, 2 to 64.
     """
 
-    def __init__(self, address_width):
+    def __init__(self, address_width: int) -> None:
         if not 2 <= address_width <= 64:
             raise ValueError(f"address_width must be 2 to 64, not {address_width!r}")
         self.address_width = address_width
@@ -122,7 +124,7 @@ class AxisReceiver(wiring.Component):
         Outputs come from registers.
     """
 
-    def __init__(self, n_bytes, *, meta_width=0):
+    def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
         frame = FrameBeat(n_bytes, meta_width=meta_width)
         raw = {"data": 8 * n_bytes, "keep": n_bytes, "last": 1, "user": 1 + meta_width}
         self.n_bytes = n_bytes
@@ -190,7 +192,7 @@ class AxisSender(wiring.Component):
     axis : Out(Axis(n_bytes, user_width=1 + meta_width))
     """
 
-    def __init__(self, n_bytes, *, meta_width=0):
+    def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
         frame = FrameBeat(n_bytes, meta_width=meta_width)
         self.meta_width = meta_width
         self.slice = Slice(frame)

@@ -21,14 +21,14 @@ N_BURSTS = 16  # on their way at a time
 LENGTH_WIDTH = 24  # beats of a range or a region
 
 
-def Region(n_bytes, address_width=64):
+def Region(n_bytes: int, address_width: int = 64):
     """What the host registered: first beat (byte address / n_bytes) and number of beats."""
     return data.StructLayout(
         {"first": address_width - ceil_log2(n_bytes), "n_beats": LENGTH_WIDTH + 1}
     )
 
 
-def Range(n_regions=1):
+def Range(n_regions: int = 1):
     """Beats of a region: ``offset`` from its start, ``n_beats``; 0 beats are no work at all.
 
     With several regions, ``region`` is the number of the one that is meant.
@@ -39,7 +39,7 @@ def Range(n_regions=1):
     return data.StructLayout(fields)
 
 
-def Burst(n_bytes, address_width, burst_beats):
+def Burst(n_bytes: int, address_width: int, burst_beats: int):
     """One burst: absolute beat address, beats less one; refused ones never leave the card."""
     return data.StructLayout(
         {
@@ -77,7 +77,9 @@ class BurstSplitter(wiring.Component):
     bursts : Out(stream.Signature(Burst(n_bytes, address_width, burst_beats)))
     """
 
-    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1):
+    def __init__(
+        self, n_bytes: int, address_width: int = 64, *, burst_beats: int = 16, n_regions: int = 1
+    ) -> None:
         if n_bytes not in BEAT_BYTES:
             raise ValueError(f"n_bytes must be a power of two from 4 to 128, not {n_bytes!r}")
         most = min(256, BOUNDARY // n_bytes)
@@ -202,7 +204,15 @@ class ReadEngine(wiring.Component):
     port : Out(ReadPort(n_bytes, address_width))
     """
 
-    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1, store_beats=256):
+    def __init__(
+        self,
+        n_bytes: int,
+        address_width: int = 64,
+        *,
+        burst_beats: int = 16,
+        n_regions: int = 1,
+        store_beats: int = 256,
+    ) -> None:
         if store_beats < 4 * burst_beats or store_beats & (store_beats - 1):
             raise ValueError(
                 f"store_beats must be a power of two of at least {4 * burst_beats}, "
@@ -310,7 +320,9 @@ class WriteEngine(wiring.Component):
     port : Out(WritePort(n_bytes, address_width))
     """
 
-    def __init__(self, n_bytes, address_width=64, *, burst_beats=16, n_regions=1):
+    def __init__(
+        self, n_bytes: int, address_width: int = 64, *, burst_beats: int = 16, n_regions: int = 1
+    ) -> None:
         self.n_bytes = n_bytes
         self.splitter = BurstSplitter(
             n_bytes, address_width, burst_beats=burst_beats, n_regions=n_regions

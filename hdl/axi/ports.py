@@ -127,13 +127,13 @@ class Top(wiring.Component):
     As said; `ports` lists them as they stand in the Verilog.
     """
 
-    def __init__(self, core, docs):
+    def __init__(self, core, docs) -> None:
         self._inner = dict(_members(core))
         missing = set(self._inner) ^ set(docs)
         if missing:
             raise ValueError(f"docs must name the members of the core; differ: {sorted(missing)}")
         self.core = core
-        self._docs = {}  # of each port, by (member, sub-member)
+        self._docs: dict[tuple[str, ...], str] = {}  # of each port, by (member, sub-member)
         self._joins = []  # how each member of the core is driven
         members = {}
         for name, (member, _) in self._inner.items():

@@ -71,7 +71,7 @@ class RegisterBank(wiring.Component):
         Added every cycle; the sum shows 2 cycles later. Wraps.
     """
 
-    def __init__(self, register_map, *, address_width=None):
+    def __init__(self, register_map, *, address_width: int | None = None) -> None:
         address_width = register_map.address_width if address_width is None else address_width
         if address_width < register_map.address_width:
             raise ValueError(

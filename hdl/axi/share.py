@@ -102,7 +102,7 @@ class ReadShare(_Share):
     Latency 1 cycle for addresses, none for data. Parameters, members: see `_Share`.
     """
 
-    def __init__(self, n_bytes, address_width=64, *, n):
+    def __init__(self, n_bytes, address_width: int = 64, *, n) -> None:
         super().__init__(ReadPort(n_bytes, address_width), "ar", n)
 
     def elaborate(self, platform):
@@ -138,7 +138,7 @@ class WriteShare(_Share):
     data without waiting for another manager. Parameters, members: see `_Share`.
     """
 
-    def __init__(self, n_bytes, address_width=64, *, n):
+    def __init__(self, n_bytes, address_width: int = 64, *, n) -> None:
         super().__init__(WritePort(n_bytes, address_width), "aw", n)
 
     def elaborate(self, platform):

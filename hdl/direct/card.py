@@ -87,15 +87,15 @@ class FlitCard(wiring.Component):
         self,
         layout,
         *,
-        n_ports=4,
-        n_lanes=32,
-        n_words=1024,
-        depth=512,
-        n_chunks=64,
-        credits=318,
-        integers=True,
-        coded=False,
-    ):
+        n_ports: int = 4,
+        n_lanes: int = 32,
+        n_words: int = 1024,
+        depth: int = 512,
+        n_chunks: int = 64,
+        credits: int = 318,
+        integers: bool = True,
+        coded: bool = False,
+    ) -> None:
         if n_lanes not in (8, 16, 32) or n_lanes < 4 * n_ports:
             raise ValueError(f"n_lanes must be 8, 16 or 32 and 4 n_ports at least, not {n_lanes!r}")
         if not 2 <= n_words <= 16384:

@@ -45,7 +45,7 @@ class FlitCoder(wiring.Component):
         Of coded units; ``last`` ends a unit.
     """
 
-    def __init__(self, *, n_chunks, n_words):
+    def __init__(self, *, n_chunks: int, n_words: int) -> None:
         super().__init__(
             {
                 "codec": In(Settings),
@@ -138,7 +138,7 @@ class FlitDecoder(wiring.Component):
         Since the reset.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         flits = stream.Signature(Flit)
         super().__init__(
             {"codec": In(Settings), "flits": In(flits), "o": Out(flits), "unsound": Out(1)}

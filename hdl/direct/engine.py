@@ -79,7 +79,17 @@ class FlitEngine(wiring.Component):
         The slot has a job, or words that were not taken.
     """
 
-    def __init__(self, layout, *, n_ports, n_lanes, n_chunks, n_words, integers, coded=False):
+    def __init__(
+        self,
+        layout,
+        *,
+        n_ports: int,
+        n_lanes: int,
+        n_chunks: int,
+        n_words: int,
+        integers: bool,
+        coded: bool = False,
+    ) -> None:
         self.integers, self.coded = integers, coded
         self.layout, self.n_ports, self.n_lanes = layout, n_ports, n_lanes
         self.n_chunks, self.n_words = n_chunks, n_words

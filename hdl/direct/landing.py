@@ -73,7 +73,7 @@ class Landing(wiring.Component):
         Since the reset.
     """
 
-    def __init__(self, n_lanes, *, n_chunks, n_words):
+    def __init__(self, n_lanes: int, *, n_chunks: int, n_words: int) -> None:
         if n_lanes not in (8, 16, 32):
             raise ValueError(f"n_lanes must be 8, 16 or 32, not {n_lanes!r}")
         self.n_lanes, self.n_chunks, self.n_words = n_lanes, n_chunks, n_words

@@ -45,7 +45,7 @@ class FlitTransmitter(wiring.Component):
         The neighbor took a flit.
     """
 
-    def __init__(self, credits):
+    def __init__(self, credits: int) -> None:
         if not 4 <= credits <= 16384:
             raise ValueError(f"credits must be 4 to 16384, not {credits!r}")
         self.credits = credits
@@ -119,7 +119,7 @@ class FlitReceiver(wiring.Component):
         A flit was offered while the buffer was full, since the reset.
     """
 
-    def __init__(self, credits):
+    def __init__(self, credits: int) -> None:
         if not 4 <= credits <= 16384:
             raise ValueError(f"credits must be 4 to 16384, not {credits!r}")
         self.credits = credits

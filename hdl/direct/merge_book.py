@@ -43,7 +43,7 @@ class MergeBook(wiring.Component):
         Contributions that are in the chunk's own words; none is picked and not yet there.
     """
 
-    def __init__(self, *, n_chunks, n_words, rank_width):
+    def __init__(self, *, n_chunks: int, n_words: int, rank_width: int) -> None:
         self.n_chunks, self.n_words, self.rank_width = n_chunks, n_words, rank_width
         chunk = bits(n_chunks - 1)
         job = data.StructLayout({"chunk": chunk, "rank": rank_width})

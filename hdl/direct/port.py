@@ -36,7 +36,7 @@ class FlitPort(wiring.Component):
         The last flit of a message was taken by the link.
     """
 
-    def __init__(self, word, credits, *, codec=None):
+    def __init__(self, word, credits: int, *, codec=None) -> None:
         self.word, self.credits, self.sizes = word, credits, codec
         coded = {"codec": In(Settings), "places": In(Places(**codec))} if codec else {}
         super().__init__(

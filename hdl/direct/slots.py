@@ -28,7 +28,7 @@ def round_robin(m, requests, go, *, name):
 class Slot:
     """Registers of one slot: its job, and where in it the engine is."""
 
-    def __init__(self, m, engine, k):
+    def __init__(self, m, engine, k) -> None:
         def signal(name, shape=1, **options):
             return Signal(shape, name=f"{name}{k}", **options)
 

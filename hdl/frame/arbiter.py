@@ -38,7 +38,7 @@ class FrameArbiter(wiring.Component):
         Comes from registers.
     """
 
-    def __init__(self, n_bytes, *, meta_width=0, own_beats=None):
+    def __init__(self, n_bytes: int, *, meta_width: int = 0, own_beats: int | None = None) -> None:
         self.own_beats = own_beats
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
         self.slice = Slice(self.shape)

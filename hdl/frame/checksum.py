@@ -17,7 +17,7 @@ SUM_WIDTH = 30  # words of a frame of 16 KiB, and the pseudo header
 FOLDS = 3
 
 
-def Verdict(n_bytes):
+def Verdict(n_bytes: int):
     """What became known at the end of a frame.
 
     fate : `gradnic.interface.inline.Fate`.
@@ -51,7 +51,7 @@ class FrameCheck(wiring.Component):
         One pulse per frame that is not gone, `latency` cycles after its last beat.
     """
 
-    def __init__(self, n_bytes):
+    def __init__(self, n_bytes: int) -> None:
         self.n_bytes = n_bytes
         self.n_levels = ceil_log2(n_bytes // 2)
         self.latency = 3 + self.n_levels + 1 + FOLDS + 1

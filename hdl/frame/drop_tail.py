@@ -34,7 +34,7 @@ class DropTail(wiring.Component):
         One cycle for each frame that did not fit.
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth: int) -> None:
         self.shape = shape
         self.ring = Ring(shape, depth)
         super().__init__(

@@ -40,7 +40,7 @@ class FrameQueue(wiring.Component):
     infos : Out(stream.Signature(info))
     """
 
-    def __init__(self, n_bytes, info, depth, *, lossy):
+    def __init__(self, n_bytes: int, info, depth: int, *, lossy: bool) -> None:
         self.n_bytes = n_bytes
         self.info_shape = info
         self.depth = depth

@@ -13,7 +13,7 @@ from .checksum import FrameCheck, Verdict
 from .store import COUNT_WIDTH, FrameStore
 
 
-def store_and_check(m, parser, *, n_slots, n_frames):
+def store_and_check(m, parser, *, n_slots: int, n_frames: int):
     """Store the frames of `parser`, with streams ``beats`` and ``facts``, and check each whole.
 
     n_slots : beats that the store holds. n_frames : frames of which the end was seen, but which

@@ -21,7 +21,7 @@ RAW_HEAD = HEAD_BYTES - UDP.start  # UDP and gradnic header
 class Head:
     """Bits of the first bytes of a frame, as they came."""
 
-    def __init__(self, bits):
+    def __init__(self, bits: Signal) -> None:
         self.bits = bits
 
     def field(self, field):
@@ -33,7 +33,7 @@ class Head:
         return Cat(self.bits[8 * byte + 8 : 8 * byte + 16], self.bits[8 * byte : 8 * byte + 8])
 
 
-def registered(m, stage, **values):
+def registered(m, stage: int, **values) -> SimpleNamespace:
     """The values one cycle later, under the same names."""
     held = {}
     for name, value in values.items():
@@ -43,7 +43,7 @@ def registered(m, stage, **values):
     return SimpleNamespace(**held)
 
 
-def collect(m, frames, n_bytes):
+def collect(m, frames, n_bytes: int) -> tuple[Head, Signal, Signal, Signal]:
     """Collect the head of each frame of stream `frames`, of beats of 16, 32, 64 or 128 bytes.
 
     Returns (`Head`, take, complete, index). take : a beat is taken, number `index` of its frame,
@@ -69,7 +69,9 @@ def collect(m, frames, n_bytes):
     return Head(bits), take, complete, index
 
 
-def queued_heads(m, frames, beats, n_bytes, *, stops=(HEAD_BYTES,)):
+def queued_heads(
+    m, frames, beats, n_bytes: int, *, stops=(HEAD_BYTES,)
+) -> tuple[Head, Signal, Signal, Signal]:
     """Let frames wait in a queue, from `frames` to `beats`, while their heads are read.
 
     Beats have 16, 32 or 64 bytes.
@@ -98,7 +100,7 @@ def queued_heads(m, frames, beats, n_bytes, *, stops=(HEAD_BYTES,)):
     return head, meta, whole, complete
 
 
-def envelope(m, head, *, whole):
+def envelope(m, head: Head, *, whole) -> SimpleNamespace:
     """What IPv4 and UDP headers say of the frame, five cycles later.
 
     whole : the frame has all the headers that it must have.

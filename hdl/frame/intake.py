@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
 """
 
+from collections.abc import Callable
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -33,14 +35,14 @@ Speaker = data.StructLayout({"ip": 32, "enabled": 1})
 """Who may speak for a job at a port, by its IPv4 address."""
 
 
-def Names(n_jobs):
+def Names(n_jobs: int):
     """What tells our frames: the UDP port, and the numbers of the jobs that are enabled, native
     ones and those of SwitchML."""
     job = data.StructLayout({"number": 8, "enabled": 1, "switchml": 1})
     return data.StructLayout({"port": 16, "jobs": data.ArrayLayout(job, n_jobs)})
 
 
-def known_jobs(names, field):
+def known_jobs(names, field: Callable):
     """Which jobs' frames a head may be of, native ones and those of SwitchML: for each (flag, port
     and version are right; one bit a job, its number is); both must be.
 
@@ -87,7 +89,9 @@ class Intake(wiring.Component):
         One cycle per frame: foreign; cut for its length; ours and lost.
     """
 
-    def __init__(self, n_bytes, n_jobs, *, n_senders=1, meta_width=0):
+    def __init__(
+        self, n_bytes: int, n_jobs: int, *, n_senders: int = 1, meta_width: int = 0
+    ) -> None:
         self.n_bytes, self.meta_width = n_bytes, meta_width
         self.n_beats = max(512, MAX_FRAME // n_bytes)
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)

@@ -33,7 +33,7 @@ class LengthGuard(wiring.Component):
         One cycle per frame that was cut.
     """
 
-    def __init__(self, n_bytes, *, meta_width=0, max_bytes):
+    def __init__(self, n_bytes: int, *, meta_width: int = 0, max_bytes: int) -> None:
         if max_bytes < n_bytes or max_bytes % n_bytes:
             raise ValueError(
                 f"max_bytes must be a positive multiple of n_bytes = {n_bytes}, not {max_bytes!r}"

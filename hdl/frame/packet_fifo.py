@@ -38,7 +38,7 @@ class PacketFIFO(wiring.Component):
         High for one cycle per frame that was longer than ``depth``.
     """
 
-    def __init__(self, shape, depth, *, drop="drop"):
+    def __init__(self, shape, depth: int, *, drop: str = "drop") -> None:
         if not isinstance(shape, data.StructLayout):
             raise ValueError(f"shape must be a StructLayout, not {shape!r}")
         for field in ("last", drop):

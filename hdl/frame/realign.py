@@ -54,7 +54,7 @@ class Realigner(wiring.Component):
         Comes from registers.
     """
 
-    def __init__(self, n_bytes, offsets):
+    def __init__(self, n_bytes: int, offsets) -> None:
         self.n_bytes = n_bytes
         self.offsets = tuple(offsets)
         super().__init__(

@@ -41,7 +41,7 @@ class RoundRobin(wiring.Component):
         ``meta`` is the source.
     """
 
-    def __init__(self, n_bytes, n):
+    def __init__(self, n_bytes: int, n: int) -> None:
         if n < 2:
             raise ValueError(f"n must be at least 2, not {n!r}")
         self.n = n

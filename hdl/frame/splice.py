@@ -63,7 +63,7 @@ class Splicer(wiring.Component):
     o : Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
     """
 
-    def __init__(self, n_bytes, offsets, *, meta_width=0):
+    def __init__(self, n_bytes: int, offsets, *, meta_width: int = 0) -> None:
         self.n_bytes = n_bytes
         self.offsets = tuple(offsets)
         self.meta_width = meta_width

@@ -45,7 +45,7 @@ class FrameStore(wiring.Component):
         ``last`` ends what a job reads.
     """
 
-    def __init__(self, width, n_slots):
+    def __init__(self, width: int, n_slots: int) -> None:
         if not 8 <= n_slots <= 16384 or n_slots & (n_slots - 1):
             raise ValueError(f"n_slots must be a power of two from 8 to 16384, not {n_slots!r}")
         self.width = width

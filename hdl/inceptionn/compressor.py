@@ -44,7 +44,7 @@ UNCODED_UNIT = data.StructLayout(
 SIZE = data.StructLayout({"bytes": 16, "dropped": 1})
 
 
-def check_max_floats(max_floats):
+def check_max_floats(max_floats) -> None:
     """ValueError unless a worst-case unit of so many floats has a 14-bit size."""
     if not 1 <= max_floats <= 3840:
         raise ValueError(f"max_floats must be 1 to 3840, not {max_floats!r}")
@@ -85,7 +85,9 @@ class Compressor(wiring.Component):
         Tag words, then payloads, from byte 0 of a beat on; ``bad`` is 0, bytes not kept are 0.
     """
 
-    def __init__(self, n_lanes, *, rounding="trunc", max_floats=MAX_FLOATS):
+    def __init__(
+        self, n_lanes: int, *, rounding: str = "trunc", max_floats: int = MAX_FLOATS
+    ) -> None:
         check_lanes(n_lanes)
         check_rounding(rounding)
         check_max_floats(max_floats)

@@ -69,7 +69,7 @@ class Decompressor(wiring.Component):
         The floats of the units that are ok; lanes beyond ``count`` are 0.
     """
 
-    def __init__(self, n_lanes, *, max_floats=MAX_FLOATS):
+    def __init__(self, n_lanes: int, *, max_floats: int = MAX_FLOATS) -> None:
         check_lanes(n_lanes)
         check_max_floats(max_floats)
         self.n_lanes = n_lanes

@@ -44,13 +44,13 @@ BANDS = data.StructLayout({"zero": 9, "byte": 9, "top": 7, "prescale": signed(8)
 SCALES = data.StructLayout({"half": signed(10), "byte": signed(10)})
 
 
-def check_lanes(n_lanes):
+def check_lanes(n_lanes: int) -> None:
     """ValueError unless `n_lanes` is a number of lanes that the engines come in."""
     if n_lanes not in LANES:
         raise ValueError(f"n_lanes must be 4, 8, 16 or 32, not {n_lanes!r}")
 
 
-def check_rounding(rounding):
+def check_rounding(rounding) -> None:
     """ValueError unless `rounding` is one of "trunc" and "nearest"."""
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be trunc or nearest, not {rounding!r}")
@@ -76,7 +76,7 @@ def band_top(exponent, gap, paper):
     return Mux(paper, 126, exponent) + Mux(paper, 0, (gap - 1)[:4])
 
 
-def bands(exponent, gap, zero, paper, prescale, *, rounding="trunc"):
+def bands(exponent, gap, zero, paper, prescale, *, rounding: str = "trunc"):
     """`BANDS` of a unit as {field: value}; gap is `band_gap`, zero `band_zero`.
 
     Paper mode always truncates.
@@ -178,7 +178,7 @@ class LaneEncoder(wiring.Component):
         The bytes of the tag's size count, the rest is undefined.
     """
 
-    def __init__(self, *, rounding="trunc"):
+    def __init__(self, *, rounding: str = "trunc") -> None:
         check_rounding(rounding)
         self.rounding = rounding
         self.latency = 6 if rounding == "trunc" else 7  # of the payload
@@ -277,7 +277,7 @@ class LaneImage(wiring.Component):
 
     latency = 5
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__({"float": In(32), "bands": In(BANDS), "image": Out(32)})
 
     def elaborate(self, platform):
@@ -319,7 +319,7 @@ class LaneDecoder(wiring.Component):
 
     latency = 5
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__({"tag": In(2), "payload": In(32), "scales": In(SCALES), "float": Out(32)})
 
     def elaborate(self, platform):

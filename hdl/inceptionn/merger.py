@@ -18,7 +18,7 @@ from .byte_network import plane_bit
 N_OUT = 17  # beats between the decision to read and the output; all of them sustain one per cycle
 
 
-def CodedUnit(n_bytes, *, row_addr, tag_addr, n_beats):
+def CodedUnit(n_bytes: int, *, row_addr, tag_addr, n_beats):
     """Shape of what the merger must know of a unit.
 
     n_bytes : bytes per beat; row_addr, tag_addr : widths of the stores' addresses;
@@ -80,7 +80,7 @@ class Merger(wiring.Component):
 
     latency = 16
 
-    def __init__(self, n_lanes, unit, n_units):
+    def __init__(self, n_lanes: int, unit, n_units: int) -> None:
         self.n_lanes = n_lanes
         self.n_units = n_units
         self.unit = unit

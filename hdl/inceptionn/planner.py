@@ -84,7 +84,7 @@ class Planner(wiring.Component):
         The oldest unit's plans, ``done_beats`` of them, are not needed any more.
     """
 
-    def __init__(self, n_lanes, unit, *, n_beats, n_units):
+    def __init__(self, n_lanes, unit, *, n_beats, n_units) -> None:
         self.n_lanes = n_lanes
         self.n_units = n_units
         self.unit = unit

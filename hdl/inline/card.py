@@ -47,8 +47,14 @@ class Lane(wiring.Component):
     """
 
     def __init__(
-        self, n_lanes, *, receive, meta_width=0, rounding="trunc", max_floats=inline.MAX_FLOATS
-    ):
+        self,
+        n_lanes,
+        *,
+        receive: bool,
+        meta_width: int = 0,
+        rounding: str = "trunc",
+        max_floats=inline.MAX_FLOATS,
+    ) -> None:
         self.n_bytes = 4 * n_lanes
         self.receive = receive
         self.meta_width = meta_width
@@ -176,13 +182,13 @@ class InlineCard(wiring.Component):
 
     def __init__(
         self,
-        n_lanes,
+        n_lanes: int,
         *,
-        meta_width=0,
+        meta_width: int = 0,
         rx_meta_width=None,
-        rounding="trunc",
-        max_floats=inline.MAX_FLOATS,
-    ):
+        rounding: str = "trunc",
+        max_floats: int = inline.MAX_FLOATS,
+    ) -> None:
         rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
         if not 1 <= max_floats <= inline.MAX_FLOATS:
             raise ValueError(f"max_floats must be 1 to {inline.MAX_FLOATS}, not {max_floats!r}")

@@ -65,8 +65,14 @@ class GradientPath(wiring.Component):
     """
 
     def __init__(
-        self, n_lanes, *, receive, meta_width=0, rounding="trunc", max_floats=inline.MAX_FLOATS
-    ):
+        self,
+        n_lanes: int,
+        *,
+        receive: bool,
+        meta_width: int = 0,
+        rounding: str = "trunc",
+        max_floats=inline.MAX_FLOATS,
+    ) -> None:
         self.n_lanes = n_lanes
         self.n_bytes = 4 * n_lanes
         self.receive = receive

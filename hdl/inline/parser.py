@@ -75,7 +75,14 @@ class Parser(wiring.Component):
     settings : In(Settings())
     """
 
-    def __init__(self, n_bytes, *, receive, meta_width=0, max_floats=inline.MAX_FLOATS):
+    def __init__(
+        self,
+        n_bytes: int,
+        *,
+        receive: bool,
+        meta_width: int = 0,
+        max_floats: int = inline.MAX_FLOATS,
+    ) -> None:
         self.n_bytes = n_bytes
         self.receive = receive
         self.max_floats = max_floats

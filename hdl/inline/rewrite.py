@@ -93,7 +93,7 @@ class HeadMath(wiring.Component):
     o : Out(stream.Signature(StructLayout({"patch": Patch(max_floats), "rest": rest})))
     """
 
-    def __init__(self, rest, *, receive, max_floats=inline.MAX_FLOATS):
+    def __init__(self, rest, *, receive: bool, max_floats: int = inline.MAX_FLOATS) -> None:
         self.receive = receive
         self.rest = rest
         self.input = data.StructLayout({"rewrite": 1, "head": Head(max_floats), "rest": rest})
@@ -164,7 +164,7 @@ class HeadPatcher(wiring.Component):
     i, o : In, Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
-    def __init__(self, n_bytes, *, receive, max_floats=inline.MAX_FLOATS):
+    def __init__(self, n_bytes: int, *, receive: bool, max_floats: int = inline.MAX_FLOATS) -> None:
         self.n_bytes = n_bytes
         self.receive = receive
         self.slice = Slice(Beat(8 * n_bytes))

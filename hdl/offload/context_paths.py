@@ -51,7 +51,7 @@ class ArrivalSteer(wiring.Component):
         To each context.
     """
 
-    def __init__(self, n_bytes, n):
+    def __init__(self, n_bytes: int, n: int) -> None:
         self.n = n
         head, beat = stream.Signature(Arrival), stream.Signature(Beat(8 * n_bytes))
         super().__init__(
@@ -132,7 +132,7 @@ class PacketPick(wiring.Component):
         A payload of this context is leaving.
     """
 
-    def __init__(self, n_bytes, n):
+    def __init__(self, n_bytes: int, n: int) -> None:
         self.n = n
         head, beat = stream.Signature(Head), stream.Signature(Beat(8 * n_bytes))
         told = {"echoed": Out(1), "echo": Out(Echo), "path_mark": Out(PathMark)}

@@ -24,7 +24,7 @@ N_BEATS = 32  # of frames of which the end was seen, but no verdict yet
 N_HEADS = 16  # that wait for the receiver
 
 
-def GateHead(n_contexts=0):
+def GateHead(n_contexts: int = 0):
     """A head, whether it waits for its body, and which context it is of."""
     place = {"place": Place(n_contexts)} if n_contexts else {}
     return data.StructLayout({"arrival": Arrival, "has_text": 1} | place)
@@ -56,7 +56,7 @@ class PacketGate(wiring.Component):
         Bit k pulses for a frame with `gradnic.interface.offload.Drop` k, up to OWNER.
     """
 
-    def __init__(self, n_bytes, n_ports, *, n_contexts=0):
+    def __init__(self, n_bytes: int, n_ports: int, *, n_contexts: int = 0) -> None:
         self.n_bytes, self.n_contexts = n_bytes, n_contexts
         self.parser = parser = PacketParser(n_bytes, n_ports, n_contexts=n_contexts)
         several = {"place": Out(Place(n_contexts))} if n_contexts else {}

@@ -53,7 +53,7 @@ class PacketDecoder(wiring.Component):
         Of a coded round, one for each such packet: 1 where it is sound.
     """
 
-    def __init__(self, n_bytes, *, max_elems=352, inc=True):
+    def __init__(self, n_bytes: int, *, max_elems: int = 352, inc: bool = True) -> None:
         self.n_bytes = n_bytes
         self.inc = inc
         if inc:

@@ -45,7 +45,7 @@ N_PACKETS = 16  # whose values are being read and added
 N_RAW = 4  # raw ones of the longest that wait for their tags
 
 
-def Goal(thc):
+def Goal(thc: bool):
     """What becomes of a packet's sums: do they stay here; with THC, what is added to each."""
     fields = {"stays": 1, "scored": 1}
     return data.StructLayout(fields | ({"fill": 8} if thc else {}))
@@ -96,7 +96,15 @@ class PacketMaker(wiring.Component):
     kept : Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
-    def __init__(self, n_bytes, *, n_ranks=4, max_elems=352, thc=True, inc=True):
+    def __init__(
+        self,
+        n_bytes: int,
+        *,
+        n_ranks: int = 4,
+        max_elems: int = 352,
+        thc: bool = True,
+        inc: bool = True,
+    ) -> None:
         self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
         self.thc, self.inc = thc, inc
         self.lanes = n_bytes // ELEM_BYTES

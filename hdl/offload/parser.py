@@ -32,13 +32,13 @@ from ..transport.records import (
 DEPTH = 6  # stages
 
 
-def least_beats(n_bytes):
+def least_beats(n_bytes: int) -> int:
     """Beats of the shortest frame that `gradnic.hdl.frame.intake.Intake` takes for ours, or
     fewer: it has a JOB."""
     return 2 if n_bytes < GRADNIC.job.stop else 1
 
 
-def Facts(n_contexts=0):
+def Facts(n_contexts: int = 0):
     """What the head says of a frame.
 
     check : what `FrameCheck` needs; its fate is LENGTH or CHECKSUM where the head shows it.
@@ -85,7 +85,7 @@ class PacketParser(wiring.Component):
         Only with contexts: a tensor, and what is over of it, in the same cycle.
     """
 
-    def __init__(self, n_bytes, n_ports, *, n_contexts=0):
+    def __init__(self, n_bytes: int, n_ports: int, *, n_contexts: int = 0) -> None:
         self.n_bytes, self.n_ports, self.n_contexts = n_bytes, n_ports, n_contexts
         several = {
             "contexts": In(data.ArrayLayout(Context, n_contexts)),

@@ -61,7 +61,7 @@ class BlockRAM(wiring.Component):
     read_addr, read_data : In(ceil_log2(depth)), Out(width)
     """
 
-    def __init__(self, width, depth, *, init=()):
+    def __init__(self, width: int, depth: int, *, init=()) -> None:
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width!r}")
         if not 2 <= depth <= 16384:
@@ -204,7 +204,7 @@ class Bank(wiring.Component):
     }
     latency = 4
 
-    def __init__(self, width, depth):
+    def __init__(self, width, depth) -> None:
         self.width = width
         self.depth = depth
         super().__init__(_ports(width, depth))

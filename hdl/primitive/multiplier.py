@@ -41,7 +41,7 @@ class Multiplier(wiring.Component):
         Signed if ``is_signed``, as are ``a`` and ``b``.
     """
 
-    def __init__(self, a_width, b_width, *, is_signed=False):
+    def __init__(self, a_width: int, b_width: int, *, is_signed: bool = False) -> None:
         for name, width in (("a_width", a_width), ("b_width", b_width)):
             if not 1 <= width <= 2 * PIECE:
                 raise ValueError(f"{name} must be 1 to {2 * PIECE}, not {width!r}")

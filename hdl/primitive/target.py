@@ -23,7 +23,7 @@ class Target:
     Lattice ECP5), "xilinx" (UltraScale+: banks of 72 bits, UltraRAM) or "intel" (banks of 40 bits).
     """
 
-    def __init__(self, family):
+    def __init__(self, family: str) -> None:
         if family not in FAMILIES:
             raise ValueError(f"family must be one of {', '.join(FAMILIES)}, not {family!r}")
         self.family = family
@@ -60,13 +60,13 @@ class Target:
         return m
 
 
-def family(platform):
+def family(platform) -> str:
     """Family of a `Target`, of an Amaranth platform or of None: one of `FAMILIES`."""
     name = getattr(platform, "family", None)
     return name if name in FAMILIES else "generic"
 
 
-def one_hot(fsm):
+def one_hot(fsm) -> None:
     """Have synthesis give each state of an Amaranth FSM a register, so that no state is compared.
 
     Yosys' FSM pass leaves registers with an initial value alone unless told (0.70). The state is

@@ -39,7 +39,7 @@ class CodecImage(wiring.Component):
 
     latency = LaneImage.latency + FIFO.latency
 
-    def __init__(self, n_lanes, *, passes=False, codes=True):
+    def __init__(self, n_lanes: int, *, passes: bool = False, codes: bool = True) -> None:
         check_lanes(n_lanes)
         self.n_lanes, self.passes, self.codes = n_lanes, passes, codes
         beats = stream.Signature(Beat(32 * n_lanes))

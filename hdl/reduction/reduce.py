@@ -54,7 +54,7 @@ class Combine(wiring.Component):
 
     latency = FloatAdd.latency
 
-    def __init__(self, n_lanes, *, integers=True, passes=False):
+    def __init__(self, n_lanes: int, *, integers: bool = True, passes: bool = False) -> None:
         if not 1 <= n_lanes <= 64:
             raise ValueError(f"n_lanes must be 1 to 64, not {n_lanes!r}")
         self.n_lanes, self.integers, self.passes = n_lanes, integers, passes
@@ -154,7 +154,7 @@ class Reduce(wiring.Component):
 
     DEPTH = 31
 
-    def __init__(self, n_lanes, *, integers=True, passes=False):
+    def __init__(self, n_lanes: int, *, integers: bool = True, passes: bool = False) -> None:
         self.combine = Combine(n_lanes, integers=integers, passes=passes)
         beat = Beat(32 * n_lanes)
         self.queue = PairQueue(beat, self.DEPTH)

@@ -44,7 +44,7 @@ class Summing(wiring.Component):
         ``last`` ends a block.
     """
 
-    def __init__(self, n_lanes, *, max_beats, integers=True):
+    def __init__(self, n_lanes: int, *, max_beats: int, integers: bool = True) -> None:
         if not 1 <= max_beats <= 16384:
             raise ValueError(f"max_beats must be 1 to 16384, not {max_beats!r}")
         self.n_lanes, self.integers = n_lanes, integers

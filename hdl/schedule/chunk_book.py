@@ -20,7 +20,7 @@ def State(layout):
     return data.StructLayout({"added": layout.wait, "left": 1, "final": 1})
 
 
-def Look(layout, n_chunks, n_slots):
+def Look(layout, n_chunks: int, n_slots: int):
     """Shape of a look at a chunk that a row waits for.
 
     slot : one bit for the slot of a row with one look, 0 if it has several. fresh, end : its
@@ -34,7 +34,7 @@ def Look(layout, n_chunks, n_slots):
     )
 
 
-def Access(layout, n_chunks, n_slots):
+def Access(layout, n_chunks: int, n_slots: int):
     """Shape of an access under way: a look, or a contribution added, or a chunk made final."""
     return data.StructLayout(
         {"look": 1, "add": 1, "finish": 1, "at": Look(layout, n_chunks, n_slots)}
@@ -72,7 +72,7 @@ class ChunkBook(wiring.Component):
         had left, or beyond the largest number that can be counted, or a chunk became final twice.
     """
 
-    def __init__(self, layout, n_chunks, n_slots):
+    def __init__(self, layout, n_chunks: int, n_slots: int) -> None:
         self.layout, self.n_chunks, self.n_slots = layout, n_chunks, n_slots
         self.chunk_width = bits(n_chunks - 1)
         chunk = stream.Signature(self.chunk_width)

@@ -13,7 +13,7 @@ KEPT = {"keep_register": 1}
 SETTLED = 3  # cycles from a message's start to ports that show it
 
 
-def countdown(m, start, load, *, until, name):
+def countdown(m: Module, start, load, *, until: int, name: str) -> Signal:
     """Flag, a register: a counter was at `until`, which is below 3, in the cycle before.
 
     The counter is at `start` a cycle after `load`, and one less after each cycle without. It has
@@ -69,7 +69,7 @@ class RowOffer(wiring.Component):
         NOP row passes.
     """
 
-    def __init__(self, layout, depth, n_chunks, n_ports):
+    def __init__(self, layout, depth: int, n_chunks: int, n_ports: int) -> None:
         row = Row(layout, depth, n_chunks)
         super().__init__(
             {

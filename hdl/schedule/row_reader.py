@@ -17,7 +17,7 @@ N_AHEAD = 16  # rows between the table's address and whoever takes them
 FAULTS = ("none", "setup", "operation", "chunk", "peer")  # by number
 
 
-def Message(layout, n_chunks):
+def Message(layout, n_chunks: int):
     """Shape of what the scheduler tells the card to send.
 
     gather : 0 reduce: send the partial sum of the chunks; 1 gather: send the final chunks.
@@ -44,7 +44,7 @@ def Message(layout, n_chunks):
     )
 
 
-def Setup(layout, depth, n_chunks):
+def Setup(layout, depth: int, n_chunks: int):
     """Shape of what must be known of a round; stable from `start` until `running` has fallen.
 
     rows : in the table, 1 to depth. chunks : in the tensor, those of all repeats, 1 to n_chunks.
@@ -72,7 +72,7 @@ def Setup(layout, depth, n_chunks):
     )
 
 
-def Row(layout, depth, n_chunks):
+def Row(layout, depth: int, n_chunks: int):
     """Shape of a row that has something to do.
 
     message : what to send. nop : nothing, for ``steps`` + 1 steps. hold : wait until all earlier
@@ -105,7 +105,7 @@ class RowQueue(wiring.Component):
     o : Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape):
+    def __init__(self, shape) -> None:
         super().__init__({"pushed": In(1), "row": In(shape), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
@@ -138,7 +138,7 @@ class RowQueue(wiring.Component):
         return m
 
 
-def check_tables(n_tables, size):
+def check_tables(n_tables: int, size: int) -> None:
     """ValueError unless `n_tables` of `size` entries can lie behind each other."""
     if not 1 <= n_tables <= 16 or n_tables & (n_tables - 1):
         raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {n_tables!r}")
@@ -174,7 +174,7 @@ class RowReader(wiring.Component):
         and its first chunk.
     """
 
-    def __init__(self, layout, depth, n_chunks, *, n_tables=1):
+    def __init__(self, layout, depth: int, n_chunks: int, *, n_tables: int = 1) -> None:
         self.layout, self.depth, self.n_chunks = layout, depth, n_chunks
         self.n_tables = n_tables
         self.shape = Row(layout, depth, n_chunks)

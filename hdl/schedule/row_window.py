@@ -17,7 +17,7 @@ from .row_reader import Row
 N_SLOTS = 9  # rows that are looked at ahead: what one that waits for nothing needs from row to row
 
 
-def Seen(layout, n_chunks):
+def Seen(layout, n_chunks: int):
     """Shape of what rows are told of an access: `coming`, then `passing`, and then the rest.
 
     result : state of the chunk after it. grew, finished : a contribution was counted; the chunk
@@ -49,7 +49,7 @@ class Slot(wiring.Component):
         that may leave then, held of those with ``hold``.
     """
 
-    def __init__(self, layout, n_chunks, k):
+    def __init__(self, layout, n_chunks: int, k: int) -> None:
         self.k = k
         members = {"seen": In(Seen(layout, n_chunks)), "pop": In(1)}
         super().__init__(members | {"done": Out(1), "held": Out(1)})
@@ -99,7 +99,7 @@ class Spread(wiring.Component):
         the last look.
     """
 
-    def __init__(self, layout, n_chunks):
+    def __init__(self, layout, n_chunks: int) -> None:
         self.n_chunks = n_chunks
         members = {"seen": In(Seen(layout, n_chunks)), "pop": In(1)}
         super().__init__(members | {"done": Out(1)})
@@ -185,7 +185,7 @@ class RowWindow(wiring.Component):
         The oldest row leaves. single : In(1), it takes one look.
     """
 
-    def __init__(self, layout, depth, n_chunks):
+    def __init__(self, layout, depth: int, n_chunks: int) -> None:
         self.layout, self.n_chunks = layout, n_chunks
         super().__init__(
             {

@@ -14,7 +14,7 @@ from .row_window import N_SLOTS, RowWindow
 FLUSH_CYCLES = 8  # until nothing of an aborted round is on its way inside
 
 
-def Status(layout, depth, n_chunks):
+def Status(layout, depth: int, n_chunks: int):
     """Shape of what the driver sees; all but `running` and `done` is kept until the next start.
 
     running : events count; a few cycles after start, until done, abort or fault. done : the last
@@ -105,7 +105,9 @@ class Scheduler(wiring.Component):
         was taken.
     """
 
-    def __init__(self, layout, *, depth=512, n_chunks=64, n_ports=4, n_tables=1):
+    def __init__(
+        self, layout, *, depth: int = 512, n_chunks: int = 64, n_ports: int = 4, n_tables: int = 1
+    ) -> None:
         if not 2 <= depth <= 16384:
             raise ValueError(f"depth must be 2 to 16384, not {depth!r}")
         if not 2 <= n_chunks <= 8192:

@@ -31,7 +31,17 @@ def current(m, name, source, *, ends):
     return valid, load
 
 
-def credit(m, n, *, take, give, none=False, gate=1, copies=0, name="credits"):
+def credit(
+    m: Module,
+    n: int,
+    *,
+    take: Signal,
+    give,
+    none: bool = False,
+    gate: int = 1,
+    copies: int = 0,
+    name: str = "credits",
+) -> Signal:
     """Flag: one of `n` credits is left. Flag `take` takes one in this cycle, `give` gives one back.
 
     What is given back counts from the second cycle on. With `none` there is none to begin with.
@@ -53,7 +63,7 @@ def credit(m, n, *, take, give, none=False, gate=1, copies=0, name="credits"):
     return free
 
 
-def thermometer(m, count, n_lanes, *, name="below"):
+def thermometer(m, count, n_lanes, *, name: str = "below"):
     """Mask of the bytes of a beat whose number is less than `count` was 3 cycles ago.
 
     count : unsigned value of log2(4 * n_lanes) bits. The mask has one plane of lanes for each of
@@ -127,7 +137,9 @@ class Room(wiring.Component):
         A unit may start in this cycle.
     """
 
-    def __init__(self, size, *, largest=1, smallest=1, lag=ROOM_LAG):
+    def __init__(
+        self, size: int, *, largest: int = 1, smallest: int = 1, lag: int = ROOM_LAG
+    ) -> None:
         self.most = size - largest - lag * smallest
         if self.most < 0:
             raise ValueError(f"size must be at least {size - self.most}, not {size!r}")
@@ -149,7 +161,7 @@ class Room(wiring.Component):
         return m
 
 
-def admit(m, needs, rooms, *, free=1):
+def admit(m, needs, rooms, *, free: int = 1):
     """Flag: the next unit of stream `needs` has its room from this cycle on.
 
     needs.p : places that the unit takes of the rooms, under their names, and ``more``, `more_than`
@@ -180,7 +192,7 @@ def admit(m, needs, rooms, *, free=1):
     return goes
 
 
-def admitted(m, needs, rooms, *, ends, gate=1):
+def admitted(m, needs, rooms, *, ends, gate: int = 1):
     """Flag, a register: there is an admitted unit (`admit`) whose end is still to come.
 
     ends : flag, a unit ends; only where there is one. gate : the flag wants this one, too, of the

@@ -18,7 +18,7 @@ def UnitBeat(width):
     return data.StructLayout({"data": width, "last": 1, "drop": 1})
 
 
-def Beat(width):
+def Beat(width: int):
     """Shape of a beat without byte lengths: ``data`` and ``last`` (ends a unit).
 
     width : int, bits of data, at least 1.
@@ -28,7 +28,7 @@ def Beat(width):
     return data.StructLayout({"data": width, "last": 1})
 
 
-def FrameBeat(n_bytes, *, meta_width=0):
+def FrameBeat(n_bytes: int, *, meta_width: int = 0):
     """Shape of a beat of an Ethernet frame, without preamble and FCS.
 
     n_bytes : int, bytes per beat, a power of two from 1 to 128.

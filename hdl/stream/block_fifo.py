@@ -51,7 +51,7 @@ class Ring(wiring.Component):
         Count in a cycle in which ``i`` transfers; not both.
     """
 
-    def __init__(self, shape, depth, *, never_full=False):
+    def __init__(self, shape, depth: int, *, never_full: bool = False) -> None:
         if not 1 <= depth <= 16384:
             raise ValueError(f"depth must be 1 to 16384, not {depth!r}")
         self.shape = shape
@@ -174,7 +174,7 @@ class BlockFIFO(wiring.Component):
 
     latency = 7
 
-    def __init__(self, shape, depth, *, never_full=False):
+    def __init__(self, shape, depth: int, *, never_full: bool = False) -> None:
         self.shape = shape
         self.depth = depth
         self.ring = Ring(shape, depth, never_full=never_full)

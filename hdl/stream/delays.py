@@ -9,7 +9,7 @@ from amaranth.lib import data
 from .slice import Slice
 
 
-def delayed(m, value, cycles, *, name="delayed"):
+def delayed(m, value, cycles: int, *, name: str = "delayed"):
     """`value` as it was `cycles` cycles ago, through registers without reset; of the same shape."""
     shape = value.shape() if isinstance(value, data.View) else Value.cast(value).shape()
     for k in range(cycles):
@@ -19,7 +19,7 @@ def delayed(m, value, cycles, *, name="delayed"):
     return value
 
 
-def step(m, name, source, shape):
+def step(m, name: str, source, shape):
     """One more register stage of a stream: returns (payload to fill from source.p, its output).
 
     The caller drives the payload combinationally; valid and ready are connected here.
@@ -29,7 +29,7 @@ def step(m, name, source, shape):
     return part.i.p, part.o
 
 
-def delayed_flag(m, flag, cycles, *, name="flag"):
+def delayed_flag(m, flag, cycles: int, *, name: str = "flag") -> Signal:
     """One-bit `flag` as it was `cycles` cycles ago, 0 after reset."""
     for k in range(cycles):
         register = Signal(name=f"{name}{k}")
@@ -46,7 +46,7 @@ def registers(m, flags, values, k):
     )
 
 
-def copied(m, value, n, *, name="copy"):
+def copied(m, value, n: int, *, name: str = "copy") -> list[Signal]:
     """`n` registers that hold `value` of the cycle before, and that synthesis keeps apart."""
     copies = []
     for k in range(n):

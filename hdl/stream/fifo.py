@@ -40,7 +40,9 @@ class FIFO(wiring.Component):
 
     latency = 2
 
-    def __init__(self, shape, depth, *, never_full=False, half_rate=False):
+    def __init__(
+        self, shape, depth: int, *, never_full: bool = False, half_rate: bool = False
+    ) -> None:
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         self.shape = shape

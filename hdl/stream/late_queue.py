@@ -37,7 +37,7 @@ class LateQueue(wiring.Component):
         The beat that was taken 2 cycles ago, or the next one to be taken if it was there by then.
     """
 
-    def __init__(self, width, depth=DEPTH):
+    def __init__(self, width: int, depth: int = DEPTH) -> None:
         self.width = width
         self.depth = depth
         super().__init__(

@@ -43,7 +43,7 @@ class OperandQueue(wiring.Component):
 
     latency = 2
 
-    def __init__(self, width):
+    def __init__(self, width: int) -> None:
         self.width = width
         super().__init__(
             {

@@ -44,7 +44,7 @@ class Outlet(wiring.Component):
     o : Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, depth, *, n_free=1):
+    def __init__(self, shape, depth: int, *, n_free: int = 1) -> None:
         if not 3 <= depth <= MOST:
             raise ValueError(f"depth must be 3 to {MOST}, not {depth!r}")
         self.depth, self.n_free = depth, n_free

@@ -67,7 +67,7 @@ class PairQueue(wiring.Component):
         ``o.valid`` is a register.
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth: int) -> None:
         if not 2 <= depth <= MOST:
             raise ValueError(f"depth must be 2 to {MOST}, not {depth!r}")
         self.n_slots = max(2 * BANK, 2 ** ceil_log2(depth))

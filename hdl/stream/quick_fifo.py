@@ -26,7 +26,7 @@ class QuickFIFO(wiring.Component):
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth: int) -> None:
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         self.shape, self.depth = shape, depth

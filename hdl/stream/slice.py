@@ -31,7 +31,7 @@ class Slice(wiring.Component):
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, *, half_rate=False):
+    def __init__(self, shape, *, half_rate: bool = False) -> None:
         self.shape, self.half_rate = shape, half_rate
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.valids = copies(self.o.p, "valid")
@@ -91,7 +91,7 @@ class Fork(wiring.Component):
     o0, o1, ... : Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, n):
+    def __init__(self, shape, n: int) -> None:
         if n < 1:
             raise ValueError(f"n must be at least 1, not {n!r}")
         self.shape = shape

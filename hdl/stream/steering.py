@@ -8,12 +8,12 @@ from amaranth.hdl import Cat, Signal, Value
 CHUNK = 128  # bits of payload that one register steers: a wider fan-out costs 0.7 ns on an ECP5
 
 
-def chunks(width, size=CHUNK):
+def chunks(width: int, size=CHUNK) -> list[tuple[int, int]]:
     """Ranges (start, stop) of at most `size` bits that cover `width` bits."""
     return [(start, min(start + size, width)) for start in range(0, width, size)] or [(0, 0)]
 
 
-def steered(width):
+def steered(width: int) -> list[tuple[int, int]]:
     """`chunks`, where there are several behind an empty one.
 
     The registers of the first are for the users of a flag: the gates behind those that steer wide
@@ -23,7 +23,7 @@ def steered(width):
     return [(0, 0), *ranges] if len(ranges) > 1 else ranges
 
 
-def copies(payload, name, init=0):
+def copies(payload, name: str, init: int = 0) -> list[Signal]:
     """One register for each range of `steered`; all always agree, and synthesis keeps them.
 
     A register that Yosys may merge with its copies is no use: see `gradnic.fpga.flow` for the
@@ -35,7 +35,7 @@ def copies(payload, name, init=0):
     ]
 
 
-def moved(thermometer, up, down):
+def moved(thermometer: Signal, up, down):
     """A thermometer (bit k: more than k) after one step up or down, not both.
 
     One LUT of five inputs a bit. Written with two conditions it would become a wide clock enable,

@@ -40,7 +40,7 @@ class Table(wiring.Component):
     BANK = 16  # entries that one LUT RAM holds
     SLICE = 32  # bits that one copy of the read address serves
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth: int) -> None:
         if not 2 <= depth <= 64 or depth & (depth - 1):
             raise ValueError(f"depth must be 2, 4, 8, 16, 32 or 64, not {depth!r}")
         self.depth = depth

@@ -47,7 +47,7 @@ class BitPacker(wiring.Component):
 
     latency = 5
 
-    def __init__(self, lanes):
+    def __init__(self, lanes: int) -> None:
         self.lanes = lanes
         super().__init__(
             {
@@ -142,7 +142,7 @@ class BitUnpacker(wiring.Component):
     latency = 5
     SIZES = (2, 3, 4)  # quarters of a beat in that a beat out takes, by code
 
-    def __init__(self, lanes):
+    def __init__(self, lanes: int) -> None:
         self.lanes = lanes
         super().__init__(
             {

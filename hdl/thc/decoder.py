@@ -48,7 +48,7 @@ class ThcDecoder(wiring.Component):
     floats : Out(stream.Signature(32 * lanes))
     """
 
-    def __init__(self, lanes, *, block=1024):
+    def __init__(self, lanes: int, *, block: int = 1024) -> None:
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way

@@ -55,7 +55,7 @@ class ThcEncoder(wiring.Component):
         `lanes` bytes a beat, most significant bit first; B * bits / (8 * lanes) beats a block.
     """
 
-    def __init__(self, lanes, *, block=1024):
+    def __init__(self, lanes: int, *, block: int = 1024) -> None:
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way

@@ -39,7 +39,7 @@ class IntToFloat(wiring.Component):
         The exponent is biased by 127; the mantissa has its leading one.
     """
 
-    def __init__(self, width):
+    def __init__(self, width: int) -> None:
         if not 2 <= width <= 33:
             raise ValueError(f"width must be 2 to 33 bits, not {width!r}")
         self.width = width

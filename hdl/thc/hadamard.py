@@ -18,7 +18,7 @@ GROUP = 2  # lanes that share a memory, and the registers that steer it
 LARGEST_LUT_RAM = 32  # beats of a span kept in LUT RAM; block RAM above
 
 
-def check_shape(lanes, block):
+def check_shape(lanes, block) -> None:
     """ValueError unless a worker's circuit can be built with so many lanes and such a block."""
     if lanes not in (4, 8, 16, 32):
         raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
@@ -62,7 +62,9 @@ class Hadamard(wiring.Component):
         Beats of `lanes` elements. ``i`` is always ready, and ``o`` does not wait for ready.
     """
 
-    def __init__(self, lanes, block=1024, *, in_width=15, width=21):
+    def __init__(
+        self, lanes: int, block: int = 1024, *, in_width: int = 15, width: int = 21
+    ) -> None:
         if lanes not in (2, 4, 8, 16, 32, 64):
             raise ValueError(f"lanes must be a power of two from 2 to 64, not {lanes!r}")
         if block not in BLOCKS:

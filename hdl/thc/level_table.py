@@ -30,7 +30,7 @@ class LevelTable(wiring.Component):
     o : Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
-    def __init__(self, n_bytes):
+    def __init__(self, n_bytes: int) -> None:
         if n_bytes < 2:
             raise ValueError(f"n_bytes must be at least 2, not {n_bytes!r}")
         self.n_bytes = n_bytes

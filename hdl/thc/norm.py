@@ -73,7 +73,7 @@ class ThcNorm(wiring.Component):
         FP32 bits, one a block.
     """
 
-    def __init__(self, lanes, *, block=1024):
+    def __init__(self, lanes: int, *, block: int = 1024) -> None:
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         super().__init__(

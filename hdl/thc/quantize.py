@@ -43,7 +43,7 @@ class Quantize(wiring.Component):
     latency = 18
     random_lag = 12
 
-    def __init__(self, width):
+    def __init__(self, width: int) -> None:
         super().__init__(
             {
                 "log4": In(2),

@@ -102,7 +102,7 @@ class BlockHash(wiring.Component):
     done: Out(1)
     hashes: Out(Hashes)
 
-    def __init__(self, *, signs_only=False):
+    def __init__(self, *, signs_only: bool = False) -> None:
         self.signs_only = signs_only
         super().__init__()
 
@@ -159,7 +159,7 @@ class RandomBytes(wiring.Component):
 
     latency = 9
 
-    def __init__(self, lanes):
+    def __init__(self, lanes: int) -> None:
         self.lanes = lanes
         self.phases = N_LANES // lanes
         super().__init__(
@@ -285,7 +285,7 @@ class Signs(wiring.Component):
 
     latency = 2
 
-    def __init__(self, lanes):
+    def __init__(self, lanes: int) -> None:
         if lanes not in (2, 4, 8, 16, 32):
             raise ValueError(f"lanes must be a power of two from 2 to 32, not {lanes!r}")
         self.lanes = lanes

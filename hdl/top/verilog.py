@@ -79,7 +79,7 @@ def convert(component, name, **options):
     return write(component, name, **options).verilog
 
 
-def write(component, name, *, platform=None, head=(), src=False):
+def write(component, name, *, platform=None, head=(), src: bool = False):
     """`Text` of `component` as module `name`; its parts are called ``<name>__<part>``.
 
     platform : `Target`, by default of family "generic". head : lines of a comment at the top.

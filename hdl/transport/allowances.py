@@ -26,7 +26,7 @@ class Allowances(wiring.Component):
         What the neighbor has from the next cycle on.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
             {
                 "write": In(Allowance),

@@ -30,7 +30,7 @@ class Completions(wiring.Component):
 
     Entry = data.StructLayout({"written": 1, "event": 1, "chunk": CHUNK_WIDTH})
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
             {
                 "entries": In(stream.Signature(self.Entry)),

@@ -60,7 +60,7 @@ class EgressQueues(wiring.Component):
         For benches: a frame's fate in the cycle it is decided; a frame left its queue.
     """
 
-    def __init__(self, n_bytes, *, queue_beats=256, max_beats=64):
+    def __init__(self, n_bytes: int, *, queue_beats: int = 256, max_beats: int = 64) -> None:
         if n_bytes not in (16, 32, 64, 128):
             raise ValueError(f"n_bytes must be 16, 32, 64 or 128, not {n_bytes!r}")
         if not 16 <= queue_beats <= 2048 or queue_beats & (queue_beats - 1):

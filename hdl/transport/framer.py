@@ -61,7 +61,7 @@ class Framer(wiring.Component):
         ``meta`` is the port. Bytes past the payload are not kept.
     """
 
-    def __init__(self, n_bytes, n_ports):
+    def __init__(self, n_bytes: int, n_ports: int) -> None:
         if n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
         self.n_bytes, self.n_ports = n_bytes, n_ports

@@ -70,7 +70,9 @@ class Ledger(wiring.Component):
         What is known of any packet, 2 cycles later.
     """
 
-    def __init__(self, n_ranks, n_chunks, n_packets, *, thc=True, n_tables=1):
+    def __init__(
+        self, n_ranks: int, n_chunks: int, n_packets: int, *, thc: bool = True, n_tables: int = 1
+    ) -> None:
         self.thc, self.n_tables = thc, n_tables
         self.n_ranks, self.n_chunks, self.n_packets = n_ranks, n_chunks, n_packets
         self.places, self.marks = Places(n_ranks), Marks(n_ranks)

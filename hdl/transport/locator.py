@@ -42,7 +42,7 @@ class Divider(wiring.Component):
         q and r keep their values until the next start.
     """
 
-    def __init__(self, width, d_width):
+    def __init__(self, width: int, d_width: int) -> None:
         self.width, self.d_width = width, d_width
         super().__init__(
             {
@@ -101,7 +101,7 @@ class Locator(wiring.Component):
     o : Out(stream.Signature(Located))
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
             {
                 "geometry": In(Geometry),

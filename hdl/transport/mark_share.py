@@ -34,7 +34,7 @@ class MarkShare(wiring.Component):
         ``share`` is right.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
             {
                 "neighbor": In(ceil_log2(N_NEIGHBORS)),

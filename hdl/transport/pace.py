@@ -50,7 +50,7 @@ class Pace(wiring.Component):
     rate : Out(17)
     """
 
-    def __init__(self, n_bytes):
+    def __init__(self, n_bytes: int) -> None:
         if n_bytes < 1 or n_bytes & (n_bytes - 1):
             raise ValueError(f"n_bytes must be a power of two, not {n_bytes!r}")
         self.n_bytes = n_bytes

@@ -39,7 +39,7 @@ class PacketWalk(wiring.Component):
     ends_chunk, ends_tensor : Out(1)
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
             {
                 "geometry": In(Geometry),

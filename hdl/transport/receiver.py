@@ -120,7 +120,16 @@ class Receiver(wiring.Component):
         One cycle per packet that is given up, and which it is.
     """
 
-    def __init__(self, n_bytes, *, n_ranks=4, n_chunks=64, n_packets=1024, thc=True, n_tables=1):
+    def __init__(
+        self,
+        n_bytes: int,
+        *,
+        n_ranks: int = 4,
+        n_chunks: int = 64,
+        n_packets: int = 1024,
+        thc: bool = True,
+        n_tables: int = 1,
+    ) -> None:
         if not 1 <= n_ranks <= 15:
             raise ValueError(f"n_ranks must be 1 to 15, not {n_ranks!r}")
         if not 2 <= n_chunks <= 2**CHUNK_WIDTH:

@@ -76,7 +76,7 @@ class Receptions(wiring.Component):
     now : In(32)
     """
 
-    def __init__(self, n_contexts, n_packets):
+    def __init__(self, n_contexts: int, n_packets: int) -> None:
         if not 1 <= n_contexts <= 256:
             raise ValueError(f"n_contexts must be 1 to 256, not {n_contexts!r}")
         if n_packets < WORD or n_packets & (n_packets - 1):

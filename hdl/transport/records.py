@@ -82,14 +82,14 @@ Own = data.StructLayout({"mac": 48, "ip": 32, "node": 8, "udp_port": 16})
 """This card."""
 
 
-def Neighbor(n_ports):
+def Neighbor(n_ports: int):
     """A node that packets are exchanged with, and the port at which it is heard."""
     return data.StructLayout(
         {"valid": 1, "node": 8, "port": max(1, ceil_log2(n_ports)), "mac": 48, "ip": 32}
     )
 
 
-def NeighborWrite(n_ports):
+def NeighborWrite(n_ports: int):
     """One entry of the table of neighbors, to be written while ``enable`` is 1."""
     fields = {"enable": 1, "index": ceil_log2(N_NEIGHBORS), "neighbor": Neighbor(n_ports)}
     return data.StructLayout(fields)
@@ -159,7 +159,7 @@ Arrival = data.StructLayout({"head": Head, "ready": 1, "stale": 1, "tree": 1, "w
 TREE is not 0; wrong : data of another codec, for a tree, or of a length that cannot be."""
 
 
-def Places(n_ranks):
+def Places(n_ranks: int):
     """Who sends a chunk here: up, by rank in the order of addition, with the leaves that it
     stands for and the flow that it names; and down."""
     neighbor = ceil_log2(N_NEIGHBORS)
@@ -173,12 +173,12 @@ Mark = data.StructLayout({"here": 1, "closed": 1, "packed": 1, "leaves": LEAVES_
 contributions in it."""
 
 
-def Marks(n_ranks):
+def Marks(n_ranks: int):
     """All that is known of one packet number: up by rank, and the result."""
     return data.StructLayout({"up": data.ArrayLayout(Mark, n_ranks), "down": Mark})
 
 
-def Answer(n_ranks):
+def Answer(n_ranks: int):
     """What is known of one packet number, and its norms' check."""
     return data.StructLayout({"marks": Marks(n_ranks), "check": CHECK_WIDTH})
 

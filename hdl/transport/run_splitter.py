@@ -54,7 +54,7 @@ class RunSplitter(wiring.Component):
         A message was taken and not all of its runs.
     """
 
-    def __init__(self, message, n_peers, *, longest=RUN):
+    def __init__(self, message, n_peers: int, *, longest: int = RUN) -> None:
         if not 1 <= longest <= RUN:
             raise ValueError(f"longest must be 1 to {RUN}, not {longest!r}")
         self.message, self.longest = message, longest

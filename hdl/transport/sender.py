@@ -29,7 +29,7 @@ class State(enum.Enum, shape=2):
     WAITING = 2  # for an answer to its PROBE
 
 
-def up_to(last):
+def up_to(last: Slice):
     """Mask of the packets of a run up to number `last`."""
     return Cat(last >= k for k in range(RUN))
 
@@ -67,7 +67,7 @@ class Sender(wiring.Component):
         One cycle per packet: of all, sent again; per PROBE.
     """
 
-    def __init__(self, message, n_peers, *, n_packets, longest=RUN):
+    def __init__(self, message, n_peers: int, *, n_packets: int, longest: int = RUN) -> None:
         self.message, self.n_peers, self.n_packets = message, n_peers, n_packets
         self.splitter = RunSplitter(message, n_peers, longest=longest)
         super().__init__(

@@ -36,7 +36,7 @@ class Spray(wiring.Component):
         rule 2 only.
     """
 
-    def __init__(self, n_paths, *, seed=1):
+    def __init__(self, n_paths: int, *, seed: int = 1) -> None:
         if n_paths not in (2, 4, 8, 16, 32):
             raise ValueError(f"n_paths must be a power of two from 2 to 32, not {n_paths!r}")
         if not 1 <= seed < 1 << 32:

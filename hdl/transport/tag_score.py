@@ -33,7 +33,7 @@ class Scorer(wiring.Component):
     done, score : Out(1), Out(8)
     """
 
-    def __init__(self, n_lanes):
+    def __init__(self, n_lanes: int) -> None:
         self.n_lanes = n_lanes
         self.latency = 3 + ceil_log2(n_lanes) + 1 + 5 + 1
         super().__init__(

@@ -43,7 +43,7 @@ class Thresholds(wiring.Component):
         The host's threshold, 0 to 256; 0 after reset.
     """
 
-    def __init__(self, n_tensors):
+    def __init__(self, n_tensors: int) -> None:
         if not 1 <= n_tensors <= 64:
             raise ValueError(f"n_tensors must be 1 to 64, not {n_tensors!r}")
         self.n_tensors = n_tensors

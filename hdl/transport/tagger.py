@@ -35,7 +35,7 @@ TagRules = data.StructLayout(
 Tag = data.StructLayout({"queue": 3, "important": 1, "score": 8, "tos": 8})
 
 
-def Tagged(n_tensors):
+def Tagged(n_tensors: int):
     """A packet to be tagged, see `gradnic.models.transport.tagger.Packet`."""
     width = max(1, ceil_log2(n_tensors))
     return data.StructLayout({"tensor": width, "layer": 12, "kind": 2, "scored": 1, "elems": 16})
@@ -75,7 +75,7 @@ class Tagger(wiring.Component):
         Writes a tensor's threshold, 0 to 256, while no round ends.
     """
 
-    def __init__(self, n_lanes, n_layers, n_tensors):
+    def __init__(self, n_lanes: int, n_layers: int, n_tensors: int) -> None:
         if not 2 <= n_layers <= 4096:
             raise ValueError(f"n_layers must be 2 to 4096, not {n_layers!r}")
         self.n_lanes, self.n_layers, self.n_tensors = n_lanes, n_layers, n_tensors

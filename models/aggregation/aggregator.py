@@ -26,7 +26,7 @@ class AggregatorTop:
     aggregator : Aggregator
     """
 
-    def __init__(self, config):
+    def __init__(self, config) -> None:
         for job in config.jobs:
             ports = [child.port for child in job.children]
             if len(set(ports)) != len(ports):
@@ -45,7 +45,7 @@ class AggregatorTop:
         """Whether the frame, as far as a port lets it in, belongs to a job."""
         return self.aggregator.job_of(frame[:MAX_FRAME], port) is not None
 
-    def receive(self, frame, port, now, *, bad=False):
+    def receive(self, frame, port, now, *, bad: bool = False):
         """Take one frame; returns [(port, frame, bad mark)] that leave because of it."""
         if len(frame) > MAX_FRAME:
             self._counted["oversize"] += 1

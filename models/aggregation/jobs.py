@@ -59,7 +59,7 @@ class Job:
     root: bool = True
     overflow: str = "saturate"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.job <= 255:
             raise ValueError(f"job must be 0 to 255, not {self.job!r}")
         if not 1 <= len(self.children) <= 32:
@@ -127,7 +127,7 @@ class Config:
     udp_port: int = UDP_PORT
     n_words: int = 256  # most elements of a NORM or INT32 packet
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 1 <= self.n_ports <= 32:
             raise ValueError(f"n_ports must be 1 to 32, not {self.n_ports!r}")
         if self.udp_port & PORT_MASK == PORT:

@@ -43,7 +43,7 @@ class Aggregator:
         ``owner``. ``collisions`` are frames that were sent on with COLL.
     """
 
-    def __init__(self, config):
+    def __init__(self, config) -> None:
         self.config = config
         native = [job for job in config.jobs if job.kind != "switchml"]
         others = [job for job in config.jobs if job.kind == "switchml"]
@@ -54,7 +54,7 @@ class Aggregator:
             config.mac, config.ip, config.n_ports, others, counters=self.counters
         )
 
-    def receive(self, frame, port, now, *, bad=False):
+    def receive(self, frame: bytes, port: int, now: int, *, bad: bool = False):
         """Take one frame; return what leaves because of it.
 
         frame : bytes, Ethernet without FCS. port : int, where it arrives. now : int, time.
@@ -136,7 +136,9 @@ class Aggregator:
         return out
 
 
-def contribution(job, child, *, aggregator, op, gen, slot, tensor, seq, payload, arg=0, **flags):
+def contribution(
+    job, child, *, aggregator, op, gen, slot, tensor, seq, payload: bytes, arg: int = 0, **flags
+):
     """The frame that child number `child` of `job` sends: what a worker's card puts on the wire.
 
     aggregator : Config, for its addresses. payload : bytes. arg : norm tag of THC packets.

@@ -66,7 +66,7 @@ class GenerationRule:
         return tuple(sets), receivers, total if receivers else None
 
 
-def search(rule, *, n_workers, n_rounds, retransmits, in_order, limit=2_000_000):
+def search(rule, *, n_workers, n_rounds, retransmits: int, in_order: bool, limit: int = 2_000_000):
     """Try every run; returns (states seen, shortest trace to a wrong sum, or None).
 
     in_order : bool, whether each path between worker and switch keeps its order.
@@ -76,7 +76,7 @@ def search(rule, *, n_workers, n_rounds, retransmits, in_order, limit=2_000_000)
     right = {r: tuple(sorted((w, r) for w in everyone)) for r in range(n_rounds)}
     up = tuple(((w, 0),) for w in everyone)
     first = (rule.start(n_workers), (0,) * n_workers, up, ((),) * n_workers, retransmits)
-    parents = {first: None}
+    parents: dict = {first: None}
     queue = deque([first])
     while queue:
         state = queue.popleft()

@@ -27,13 +27,13 @@ class Faults:
     reorder: int = 0
     death: tuple = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("loss", "duplicate"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)!r}")
 
 
-def run(aggregator, clients, faults, *, seed=0, tick=100, limit=10_000_000):
+def run(aggregator, clients, faults, *, seed: int = 0, tick: int = 100, limit: int = 10_000_000):
     """Let `clients` all-reduce through `aggregator` (anything with its receive and tick).
 
     Returns the time at which the last living client was done. RuntimeError at `limit`.

@@ -39,7 +39,7 @@ class SlotClient:
         Contributors of each chunk, by SEQ, as the aggregator returned them.
     """
 
-    def __init__(self, config, job, child, plan, *, tensor, timeout, k0):
+    def __init__(self, config, job, child: int, plan, *, tensor, timeout, k0) -> None:
         self.config, self.job, self.child, self.plan = config, job, child, plan
         self.tensor, self.timeout, self.k0 = tensor, timeout, k0
         self.bitmaps = [0] * (1 + max(number for _, number in plan))
@@ -165,8 +165,18 @@ class Client(SlotClient):
     """
 
     def __init__(
-        self, config, job, child, worker, gradient, *, round, tensor=0, timeout=1000, k0=0
-    ):
+        self,
+        config,
+        job,
+        child: int,
+        worker,
+        gradient,
+        *,
+        round: int,
+        tensor: int = 0,
+        timeout: int = 1000,
+        k0: int = 0,
+    ) -> None:
         self.worker, self.round = worker, round
         self.rows = worker.blocks(gradient)
         self.own_norms = worker.norms(self.rows)
@@ -256,7 +266,18 @@ class Int32Client(SlotClient):
     Chunks in ``lost`` come back as zeros.
     """
 
-    def __init__(self, config, job, child, gradient, *, n_elems=256, tensor=0, timeout=1000, k0=0):
+    def __init__(
+        self,
+        config,
+        job,
+        child,
+        gradient,
+        *,
+        n_elems: int = 256,
+        tensor: int = 0,
+        timeout: int = 1000,
+        k0: int = 0,
+    ) -> None:
         values = np.asarray(gradient, np.float32).reshape(-1)
         n_chunks = -(-values.size // n_elems)
         self.chunks = np.pad(values, (0, n_chunks * n_elems - values.size)).reshape(-1, n_elems)

@@ -45,7 +45,7 @@ class SwitchmlJob:
     values: int = 256
     kind: ClassVar = "switchml"  # beside the native kinds of `jobs.Job`
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.job <= 255:
             raise ValueError(f"job must be 0 to 255, not {self.job!r}")
         if not 1 <= len(self.children) <= 32:
@@ -89,13 +89,13 @@ class SwitchmlSwitch:
         ``collisions`` (slot of another job), ``config``.
     """
 
-    def __init__(self, mac, ip, n_ports, jobs, counters=None):
+    def __init__(self, mac: int, ip: int, n_ports: int, jobs, counters=None) -> None:
         self.mac, self.ip, self.n_ports = mac, ip, n_ports
         self.jobs = {job.job: job for job in jobs}
         self.sets = {}
         self.counters = Counter() if counters is None else counters
 
-    def receive(self, frame, port, now=0, *, bad=False):
+    def receive(self, frame, port, now: int = 0, *, bad: bool = False):
         """Take one frame; return what leaves because of it, as (port, frame).
 
         A frame that is not ours crosses to the other side. `now` is not used: no timer closes.

@@ -74,7 +74,17 @@ class SwitchmlWorker:
         more, and so on.
     """
 
-    def __init__(self, switch, job, child, gradient, *, window=None, shift=0, timeout=1000):
+    def __init__(
+        self,
+        switch,
+        job,
+        child: int,
+        gradient,
+        *,
+        window: int | None = None,
+        shift: int = 0,
+        timeout: int = 1000,
+    ) -> None:
         self.switch, self.job, self.child = switch, job, child
         self.address = job.children[child]
         self.window = job.n_slots if window is None else window

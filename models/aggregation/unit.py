@@ -58,7 +58,7 @@ class SlotEngine:
         ``config``, ``length``.
     """
 
-    def __init__(self, jobs, *, n_words=256):
+    def __init__(self, jobs, *, n_words: int = 256) -> None:
         self.jobs = {job.job: job for job in jobs}
         self.n_words = n_words
         self.tables = {
@@ -68,7 +68,7 @@ class SlotEngine:
         self.counters = Counter()
         self.accepted_bytes = {}  # by job: (tensor, bytes) of the tensor that arrives
 
-    def contribute(self, head, payload, now):
+    def contribute(self, head, payload: bytes, now: int):
         """Take one contribution; return its answers, a list of (head, payload).
 
         head : dict of header fields (`gradnic.interface.formats.GRADNIC`), ``ecn`` or-ed with an IP
@@ -86,7 +86,7 @@ class SlotEngine:
         if age < 0:
             self.counters["stale"] += 1
             return [_stale(head, slot)]
-        if age > 0:
+        if slot is None or age > 0:
             if slot is not None and not slot.closed:
                 self.counters["abandoned"] += 1
             self.counters["claims"] += 1
@@ -118,7 +118,7 @@ class SlotEngine:
                 out += self._close(slot)
         return out
 
-    def clear(self, job):
+    def clear(self, job) -> None:
         """Forget all that the slots of job number `job` hold."""
         owner = self.jobs[job]
         for key in [key for key in self.slots if owner.owns(key[0])]:
@@ -253,7 +253,7 @@ def _claimed(head):
     return (*common, "arg") if head["op"] in (Op.THC_IDX, Op.THC_SUM) else common
 
 
-def index_parameters(job):
+def index_parameters(job) -> dict[str, int]:
     """Fields of P0 and P1 of the job's THC_IDX packets: `gradnic.interface.formats.PARAMETERS`."""
     p = P_CODES.index(job.p) if job.p in P_CODES else 7
     return {"bits": job.b - 1, "p": p, "block": (job.B.bit_length() - 1) // 2 - 3, "g": job.g}

@@ -13,7 +13,7 @@ from gradnic.interface.formats import (
 )
 
 
-def ones_complement_sum(octets):
+def ones_complement_sum(octets: bytearray | bytes) -> int:
     """One's complement sum of big-endian 16-bit words, odd ends padded with 0 (RFC 1071)."""
     octets = bytes(octets) + b"\0" * (len(octets) % 2)
     total = int(np.frombuffer(octets, ">u2").sum(dtype=np.uint64))
@@ -22,12 +22,12 @@ def ones_complement_sum(octets):
     return total
 
 
-def ip_checksum(header):
+def ip_checksum(header: bytearray) -> int:
     """Checksum field of the 20 header bytes, whatever stands in the field now."""
     return 0xFFFF ^ ones_complement_sum(header[:10] + header[12:20])
 
 
-def is_plain_udp(frame):
+def is_plain_udp(frame: bytes) -> bool:
     """Whether the frame is Ethernet, IPv4 without options, UDP, and no fragment."""
     if len(frame) < UDP.stop or ETHERNET.ethertype.get(frame) != ETHERTYPE_IPV4:
         return False
@@ -37,12 +37,12 @@ def is_plain_udp(frame):
     return not ip["more_fragments"] and not ip["fragment_offset"]
 
 
-def is_native(frame):
+def is_native(frame: bytes) -> bool:
     """Whether a frame to our port may be gradnic's: it has a JOB byte, and VER is ours."""
     return len(frame) >= GRADNIC.job.stop and GRADNIC.ver.get(frame) == VERSION
 
 
-def checksums_hold(frame, ip_end):
+def checksums_hold(frame: bytes, ip_end: int) -> bool:
     """Whether the IP checksum is right, and the UDP checksum too unless it is 0 (RFC 768)."""
     if ones_complement_sum(frame[IPV4.start : IPV4.stop]) != 0xFFFF:
         return False
@@ -53,7 +53,7 @@ def checksums_hold(frame, ip_end):
     return ones_complement_sum(pseudo + datagram) == 0xFFFF
 
 
-def gradnic_frame(source, destination, tos, header, payload):
+def gradnic_frame(source, destination, tos: int, header: dict, payload: bytes) -> bytes:
     """A gradnic frame between two holders of mac, ip and udp_port; header : its fields."""
     length = 30 + len(payload)
     ip = bytearray(

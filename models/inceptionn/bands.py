@@ -43,21 +43,21 @@ class Bands:
     value: np.ndarray
 
 
-def check_exponent(exponent):
+def check_exponent(exponent: int) -> int:
     """`exponent` as int; ValueError unless 113..126 (a strict band holds at most 7 exponents)."""
     if not _integer(exponent) or int(exponent) not in EXPONENTS:
         raise ValueError(f"exponent must be an integer from 113 to 126, not {exponent!r}")
     return int(exponent)
 
 
-def check_prescale(prescale):
+def check_prescale(prescale: int) -> int:
     """`prescale` as int; ValueError unless it fits a signed byte."""
     if not _integer(prescale) or not -128 <= int(prescale) <= 127:
         raise ValueError(f"prescale must be an integer from -128 to 127, not {prescale!r}")
     return int(prescale)
 
 
-def check_mode(mode, rounding="trunc"):
+def check_mode(mode: str, rounding: str = "trunc") -> None:
     """Raise ValueError unless the two go together: ``nearest`` exists in strict mode only."""
     if mode not in MODES:
         raise ValueError(f"mode must be 'strict' or 'paper', not {mode!r}")
@@ -74,7 +74,9 @@ def _integer(value):
         return False
 
 
-def bands(exponent=117, mode="strict", prescale=0, rounding="trunc"):
+def bands(
+    exponent: int = 117, mode: str = "strict", prescale: int = 0, rounding: str = "trunc"
+) -> Bands:
     """The `Bands` of one setting, made once per process. ValueError for a setting out of range."""
     check_mode(mode, rounding)
     return _bands(check_exponent(exponent), mode, check_prescale(prescale), rounding)

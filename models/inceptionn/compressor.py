@@ -6,7 +6,15 @@ from .bands import bands
 from .lanes import BLOCK, bytes_used, compiled, encode, float_bits, tag_words, whole_groups
 
 
-def compress(x, *, exponent=117, mode="strict", prescale=0, rounding="trunc", fast=None):
+def compress(
+    x: np.ndarray,
+    *,
+    exponent: int = 117,
+    mode: str = "strict",
+    prescale: int = 0,
+    rounding: str = "trunc",
+    fast=None,
+) -> bytes:
     """Code `x`, float32 of any shape with at least one value, as one unit; returns bytes.
 
     Between n / 4 and 4.25 n bytes. Scaled values of 1 and more, Inf and NaN pass with all their

@@ -9,7 +9,15 @@ from .lanes import BLOCK, bytes_used, compiled, decode, lane_tags
 _BYTES_BEHIND = SIZES[np.arange(256)[:, None] >> np.arange(0, 8, 2) & 3].sum(axis=1, dtype=np.uint8)
 
 
-def decompress(data, count, *, exponent=117, mode="strict", prescale=0, fast=None):
+def decompress(
+    data: bytes,
+    count: int,
+    *,
+    exponent: int = 117,
+    mode: str = "strict",
+    prescale: int = 0,
+    fast=None,
+) -> np.ndarray:
     """Floats of one coded unit: float32, shape (count,).
 
     data : bytes-like, the unit and nothing else. `rounding` plays no part here.
@@ -37,7 +45,7 @@ def decompress(data, count, *, exponent=117, mode="strict", prescale=0, fast=Non
         tag = lane_tags(words[start // GROUP : (start + BLOCK) // GROUP])
         used = bytes_used(tag)
         payload = np.zeros(used.shape, np.uint8)
-        step = np.count_nonzero(used)
+        step = int(np.count_nonzero(used))
         payload[used] = data[position : position + step]
         position += step
         bits[start : start + tag.size] = decode(tag, payload.reshape(-1).view("<u4"), table)

@@ -16,7 +16,14 @@ from .bands import GROUP, HALF, RAW, SIZES, ZERO, bands
 BLOCK = 1 << 15  # floats per step of a loop: what the second-level cache holds; multiple of GROUP
 
 
-def image(x, *, exponent=117, mode="strict", prescale=0, rounding="trunc"):
+def image(
+    x: np.ndarray,
+    *,
+    exponent: int = 117,
+    mode: str = "strict",
+    prescale: int = 0,
+    rounding: str = "trunc",
+) -> np.ndarray:
     """What one pass through the codec makes of `x`, ``decompress(compress(x))``, in its shape.
 
     A mask on the bits of each float (and a rounding carry that stops at the top of the band): what
@@ -34,18 +41,18 @@ def image(x, *, exponent=117, mode="strict", prescale=0, rounding="trunc"):
     return out.view(np.float32).reshape(np.shape(x))
 
 
-def tags(x, *, exponent=117, prescale=0):
+def tags(x, *, exponent: int = 117, prescale: int = 0):
     """Tag of every float, uint8 in the shape of `x`: 0 nothing, 1 a byte, 2 two, 3 the float."""
     table = bands(exponent, "strict", prescale)
     return table.tag[float_bits(x) >> np.uint32(23)].reshape(np.shape(x))
 
 
-def coded_size(x, *, exponent=117, prescale=0):
+def coded_size(x, *, exponent: int = 117, prescale: int = 0):
     """Bytes of `compress(x)`, without coding: mode and rounding do not change it."""
     return int(coded_sizes(x, np.size(x), exponent=exponent, prescale=prescale)[0])
 
 
-def coded_sizes(x, n_floats, *, exponent=117, prescale=0):
+def coded_sizes(x, n_floats, *, exponent: int = 117, prescale: int = 0):
     """Bytes of each coded unit when `x` is cut into packets of `n_floats`; the last may be shorter.
 
     Returns int64, shape (ceil(x.size / n_floats),).
@@ -60,7 +67,7 @@ def coded_sizes(x, n_floats, *, exponent=117, prescale=0):
     return np.add.reduceat(payload, starts, dtype=np.int64) + 2 * -(-counts // GROUP)
 
 
-def float_bits(x):
+def float_bits(x: np.ndarray) -> np.ndarray:
     """Bits of `x`, uint32, flat; ValueError for another dtype or no values."""
     x = np.asarray(x)
     if x.dtype.kind != "f" or x.dtype.itemsize != 4:

@@ -10,6 +10,7 @@ BF16 fills its packets just as full.
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .bands import SIZES
 from .lanes import coded_sizes, image, tags
@@ -20,12 +21,12 @@ AROUND = 24  # frame check sequence 4, preamble 8, gap 12
 FLOATS = 336  # floats of a packet whose worst coding still fits an MTU of 1500
 
 
-def frame_bytes(payload, head=HEAD):
+def frame_bytes(payload: ArrayLike, head: int = HEAD) -> np.ndarray:
     """Bytes that a frame with `payload` bytes (array or int) takes on the wire, gap included."""
     return np.maximum(head + np.asarray(payload), SHORTEST) + AROUND
 
 
-def ratios(x, *, exponent=117, prescale=0, n_floats=FLOATS):
+def ratios(x, *, exponent: int = 117, prescale: int = 0, n_floats=FLOATS):
     """Ratios of `x`, float32 of any shape, cut into packets of `n_floats`.
 
     Returns a dict: value_ratio, payload_ratio, wire_ratio against FP32; bf16_value_ratio and so on
@@ -67,7 +68,15 @@ def fidelity(x, coded):
     return float(((error / peak) ** 2).sum() / ((x / peak) ** 2).sum()), float(error.max())
 
 
-def inceptionn_stats(x, *, exponent=117, mode="strict", prescale=0, rounding="trunc", n_floats=336):
+def inceptionn_stats(
+    x,
+    *,
+    exponent: int = 117,
+    mode: str = "strict",
+    prescale: int = 0,
+    rounding: str = "trunc",
+    n_floats: int = 336,
+):
     """`ratios` of `x` with nmse, max_abs_error and bound, ``2 ** (exponent - 127 - prescale)``."""
     coded = image(x, exponent=exponent, mode=mode, prescale=prescale, rounding=rounding)
     nmse, worst = fidelity(x, coded)

@@ -34,13 +34,19 @@ class InlineCard:
     clock and never happens here.
     """
 
-    def __init__(self, settings=None, *, rounding="trunc", max_floats=inline.MAX_FLOATS):
+    def __init__(
+        self,
+        settings: InlineSettings | None = None,
+        *,
+        rounding: str = "trunc",
+        max_floats: int = inline.MAX_FLOATS,
+    ) -> None:
         self.settings = settings or InlineSettings()
         self.rounding = rounding
         self.max_floats = max_floats
         self.counters = dict.fromkeys(inline.COUNTERS, 0)
 
-    def transmit(self, frame, bad=False):
+    def transmit(self, frame: bytes, bad: bool = False) -> tuple[bytes, bool]:
         """Frame from the host, as it leaves for the MAC: (bytes, bad mark)."""
         frame, bad = self._guard(bytes(frame), bool(bad), "tx")
         kind = self.kind_out(frame)
@@ -55,7 +61,7 @@ class InlineCard:
         self.counters[f"tx_{fate.name.lower()}"] += 1
         return (frame, bad) if coded is None else (coded, False)
 
-    def receive(self, frame, bad=False):
+    def receive(self, frame: bytes, bad: bool = False) -> tuple[bytes, bool] | None:
         """Frame from the MAC, as it reaches the host: (bytes, bad mark), or None if dropped."""
         frame, bad = self._guard(bytes(frame), bool(bad), "rx")
         kind = self.kind_in(frame)
@@ -72,11 +78,11 @@ class InlineCard:
             return frame, bad
         return None if restored is None else (restored, False)
 
-    def kind_out(self, frame):
+    def kind_out(self, frame: bytes) -> str | None:
         """ "native" or "paper" if a frame from the host is ours, None if it is foreign."""
         return self._kind(frame, (self.settings.tos,))[0]
 
-    def kind_in(self, frame):
+    def kind_in(self, frame: bytes) -> str:
         """ "native", "paper", or "marked" (marked but uncoded: kept); None if foreign."""
         kind, tos = self._kind(frame, (self.settings.tos_coded, self.settings.tos))
         return "marked" if kind == "paper" and tos != self.settings.tos_coded else kind

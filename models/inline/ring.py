@@ -14,6 +14,7 @@ of the codec (`image_exchange`), golden cards with every frame (`Cards`), or RTL
 Source: INCEPTIONN, MICRO 2018 (ring, as recalled); owner rule and NaN rule are gradnic's.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -30,7 +31,7 @@ UDP_PORT = 5001  # of the workers' sockets; any port that paper mode may touch
 GROUP = 8
 
 
-def add(a, b):
+def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """float32 sum of two arrays, any NaN as 0x7FC00000 (numpy's sign and payload vary by host)."""
     with np.errstate(invalid="ignore", over="ignore"):
         total = np.add(a, b, dtype=np.float32)
@@ -38,14 +39,16 @@ def add(a, b):
     return total
 
 
-def block_floats(n_floats, n_workers):
+def block_floats(n_floats: int, n_workers: int) -> int:
     """Floats of one worker's block: a multiple of 8."""
     if n_workers < 2:
         raise ValueError(f"n_workers must be at least 2, not {n_workers!r}")
     return -(-n_floats // (GROUP * n_workers)) * GROUP
 
 
-def ring_allreduce(gradients, exchange, owner_image=None):
+def ring_allreduce(
+    gradients: np.ndarray, exchange: "Cards", owner_image: Callable | None = None
+) -> np.ndarray:
     """Sum the workers' gradients round the ring.
 
     gradients : float32, shape (n_workers, n_floats), at least 2 workers.
@@ -96,7 +99,7 @@ class Framing:
     tos: int = 0x28
     n_floats: int = 336
 
-    def frames(self, block, sender, receiver):
+    def frames(self, block: np.ndarray, sender: int, receiver: int) -> list[bytes]:
         """Frames, as bytes, that carry `block` from worker `sender` to `receiver`, in order.
 
         Headers are what an operating system writes: IP and UDP checksums right, datagrams
@@ -123,7 +126,7 @@ class Framing:
         return (bytes(head) + payload).ljust(60, b"\0")
 
     @staticmethod
-    def floats(frames):
+    def floats(frames: Sequence[bytes]) -> np.ndarray:
         """Floats that a worker finds in `frames`, in order; float32, one dimension."""
         parts = [f[PAPER_START : UDP.start + UDP.length.get(f)] for f in frames]
         return np.frombuffer(b"".join(parts), "<f4").astype(np.float32)
@@ -180,20 +183,22 @@ class Cards:
     Attributes: `cards`; `traffic`, a `Traffic` per step.
     """
 
-    def __init__(self, n_workers, settings, framing, *, rounding="trunc"):
+    def __init__(
+        self, n_workers: int, settings, framing: Framing, *, rounding: str = "trunc"
+    ) -> None:
         self.cards = [InlineCard(settings, rounding=rounding) for _ in range(n_workers)]
         self.framing = framing
         self.traffic = []
 
-    def __call__(self, step, blocks):
+    def __call__(self, step: int, blocks: np.ndarray) -> np.ndarray:
         """Carry the blocks of one step through cards and wires."""
         n = len(blocks)
-        step = Traffic([self.framing.frames(b, i, (i + 1) % n) for i, b in enumerate(blocks)])
-        self.carry(step)
-        self.traffic.append(step)
-        return np.stack([self.framing.floats(frames) for frames in step.received])
+        traffic = Traffic([self.framing.frames(b, i, (i + 1) % n) for i, b in enumerate(blocks)])
+        self.carry(traffic)
+        self.traffic.append(traffic)
+        return np.stack([self.framing.floats(frames) for frames in traffic.received])
 
-    def carry(self, step):
+    def carry(self, step: Traffic) -> None:
         """Fill in `wire` and `received` of one step's `Traffic`."""
         n = len(self.cards)
         step.wire = [[self.cards[i].transmit(f)[0] for f in step.sent[i]] for i in range(n)]

@@ -7,7 +7,7 @@ from .float_add import add
 _CODES = {"int32": "<u4", "int16": ">u2", "int8": "u1"}  # 16-bit sums are most significant first
 
 
-def combine(a, b, op="float"):
+def combine(a, b, op: str = "float"):
     """``a (op) b`` of 32-bit lanes, uint32 in and out, same shape.
 
     op : ``float`` (FP32 addition, see `float_add.add`), ``max`` (unsigned), ``int32``, ``int16``

@@ -31,11 +31,11 @@ class Network:
         Payload bytes per packet, bytes per head.
     flow : str
         ``message``: one head per message; ``packet``: one per packet.
-    reduce_per_cycle : int
+    reduce_per_cycle : float
         Floats that a node adds per cycle to one message or result.
     merge_above : int
         Where a chunk gets more contributions than this, all but the last are added as they come.
-    read_per_cycle, block : int
+    read_per_cycle, block : float, int
         Floats that a node reads from memory per cycle, once per contribution, for all its messages;
         and how many of one message before it turns to another: messages that start together wait
         for each other's first block, and have their share of the rate. block 0: without all that.
@@ -63,9 +63,9 @@ class Network:
     packet: int = 256
     head: int = 16
     flow: str = "message"
-    reduce_per_cycle: int = 32
+    reduce_per_cycle: float = 32
     merge_above: int = 4
-    read_per_cycle: int = 32
+    read_per_cycle: float = 32
     block: int = 256
     wire_ratio: float = 1.0
     buffer: int = 5088
@@ -77,7 +77,7 @@ class Network:
     window: int = 1
     order: str = "node"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "read_per_cycle",
                      "wire_ratio", "buffer"):  # fmt: skip
             if not getattr(self, name) > 0:

@@ -12,11 +12,11 @@ class Router:
     the destination's number modulo their count. Routes through nodes use their routers.
     """
 
-    def __init__(self, topology):
+    def __init__(self, topology) -> None:
         self.topology = topology
         self._next = {}  # destination -> next vertex of every vertex, for graphs without a rule
 
-    def path(self, source, destination):
+    def path(self, source: int, destination: int) -> tuple[int]:
         """Tuple of links from `source` to `destination`; empty where they are the same."""
         t = self.topology
         if (source, destination) in t.link_of:

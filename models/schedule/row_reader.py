@@ -1,5 +1,6 @@
 """Rows of a table as the scheduler reads them: what is to be done, and what no table may say."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gradnic.interface.schedule_table import GATHER, NOP, REDUCE
@@ -94,7 +95,7 @@ class Fault:
     chunk: int
 
 
-def work(rows, setup):
+def work(rows, setup) -> Iterator:
     """Every row of every iteration, as (cycle by cycle) it is read: a Work, a Fault, or None for
     a row that does nothing. rows : ROW array of `gradnic.interface.schedule_table`."""
     before = (0, 0)  # iteration modulo 2, and step, of the last row with something to do

@@ -11,6 +11,7 @@ later. What the circuit's pipelines add are these constants:
 """
 
 from collections import defaultdict, deque
+from typing import Any
 
 from gradnic.interface.schedule_table import bits
 
@@ -29,7 +30,7 @@ class Scheduler:
     ROW array, setup : Setup; both may be exchanged while nothing runs.
     """
 
-    def __init__(self, layout, rows, setup, *, depth=512, n_chunks=64):
+    def __init__(self, layout, rows, setup, *, depth: int = 512, n_chunks: int = 64) -> None:
         self.layout, self.depth, self.n_chunks = layout, depth, n_chunks
         self.rows, self.setup = rows, setup
         self.now = 0
@@ -66,7 +67,7 @@ class Scheduler:
         self.sends, self.skips = False, False  # a held row is put on offer; a NOP row vanishes
         self.counting, self.steps, self.cycles = False, 0, 0  # of the NOP row
 
-    def cycle(self, *, start=0, abort=0, ready=1, idle=1, **offered):
+    def cycle(self, *, start: int = 0, abort: int = 0, ready: int = 1, idle: int = 1, **offered):
         """Play a cycle. start, abort, ready (of `issues`), idle (of all ports); added, finals,
         left, asks: the chunk offered, or None.
 
@@ -75,7 +76,7 @@ class Scheduler:
         """
         now, status, setup = self.now, self.status, self.setup
         offer = self.offer
-        shown = {
+        shown: dict[str, Any] = {
             "issue": offer and offer.message,
             "status": dict(status),
             "answer": None,
@@ -112,7 +113,7 @@ class Scheduler:
         gone = offer if offer and ready else head if self.skips else None
         quiet = self.settled == SETTLED and self.all_idle
         self._watch(moved or gone, fault, head)
-        ended = self.all_out and quiet and not status["unfinished"] and status["running"]
+        ended = self.all_out and quiet and not status["unfinished"] and bool(status["running"])
         self.all_out = self.ended and not self.inside and not begins
         if not offer:
             self.offer = head if self.sends or self._may(head) else None

@@ -5,6 +5,7 @@ vertices and direction. Bandwidths are multiples of the slowest link, which is 1
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,13 +49,13 @@ class Topology:
     n_nodes: int
     n_switches: int
     links: np.ndarray
-    bandwidth: np.ndarray | None = None
+    bandwidth: np.ndarray = None  # type: ignore[assignment]  # an array once it is made
     latency: np.ndarray | None = None
-    ports: int | None = None
+    ports: int = None  # type: ignore[assignment]  # a number once it is made
     shape: tuple = ()
     wrap: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         links = np.asarray(self.links, np.int32).reshape(-1, 2)
         if self.n_nodes < 2:
             raise ValueError(
@@ -81,11 +82,11 @@ class Topology:
             raise ValueError(f"ports must be 1 to {MAX_PORTS}, not {self.ports}")
 
     @property
-    def n_vertices(self):
+    def n_vertices(self) -> int:
         return self.n_nodes + self.n_switches
 
     @property
-    def n_links(self):
+    def n_links(self) -> int:
         return len(self.links)
 
     def latencies(self, default):
@@ -95,12 +96,12 @@ class Topology:
         return np.where(np.isnan(self.latency), default, self.latency)
 
     @property
-    def direct(self):
+    def direct(self) -> bool:
         """True where every vertex computes: no switches."""
         return self.n_switches == 0
 
     @cached_property
-    def out(self):
+    def out(self) -> list:
         """Per vertex a tuple of (link, destination) in port order."""
         result = [[] for _ in range(self.n_vertices)]
         for link, (a, b) in enumerate(self.links.tolist()):
@@ -108,12 +109,12 @@ class Topology:
         return [tuple(part) for part in result]
 
     @cached_property
-    def link_of(self):
+    def link_of(self) -> dict[tuple[int, int], int]:
         """{(source, destination): link}."""
         return {(a, b): link for link, (a, b) in enumerate(self.links.tolist())}
 
     @cached_property
-    def reverse(self):
+    def reverse(self) -> np.ndarray | None:
         """int32 (n_links,): the link the other way round; None unless all exist, equally fast."""
         back = [self.link_of.get((b, a), -1) for a, b in self.links.tolist()]
         back = np.array(back, np.int32)
@@ -122,7 +123,7 @@ class Topology:
         return back
 
     @property
-    def port_limited(self):
+    def port_limited(self) -> bool:
         """True where a node has more links than ports, so that ports bind before links."""
         return any(len(self.out[v]) > self.ports for v in range(self.n_nodes))
 
@@ -215,7 +216,7 @@ def _check_span(name, links, bandwidth, left_out=0):
     )
 
 
-def check_links(name, n_links):
+def check_links(name: str, n_links: int) -> None:
     """ValueError where a graph of so many links, both ways counted, would be too large."""
     if n_links > MAX_LINKS:
         shown = n_links if n_links < 10**15 else "more than 10^15"
@@ -246,7 +247,7 @@ def _both(pairs):
     return [(a, b) for a, b in pairs] + [(b, a) for a, b in pairs]
 
 
-def grid(shape, *, wrap, name=None):
+def grid(shape: tuple[int, ...], *, wrap: bool, name: str | None = None) -> Topology:
     """Torus (`wrap`) or mesh of any dimensions. A wrapped axis of length 2 has one link a pair."""
     name = name or f"{'torus' if wrap else 'mesh'}:{'x'.join(map(str, shape))}"
     n = math.prod(shape)
@@ -343,7 +344,7 @@ def _boxes(family, make, *sizes):
     return Topology(name, n_nodes, n_switches, np.array(_both(pairs)), [*bandwidth, *bandwidth])
 
 
-def full(n):
+def full(n: int) -> Topology:
     """Every node linked to every other, directly."""
     check_links(f"full:{n}", n * (n - 1))
     links = [(a, b) for a in range(n) for b in range(n) if a != b]
@@ -364,7 +365,7 @@ def load(path):
     )  # fmt: skip
 
 
-_FAMILIES = {
+_FAMILIES: dict[str, tuple[int | None, Callable]] = {
     "torus": (None, lambda *d: grid(d, wrap=True)),
     "mesh": (None, lambda *d: grid(d, wrap=False)),
     "ring": (1, lambda n: grid((n,), wrap=True, name=f"ring:{n}")),
@@ -379,7 +380,7 @@ _FAMILIES = {
 }
 
 
-def parse(spelling, *, ports=None):
+def parse(spelling: str, *, ports=None) -> Topology:
     """The topology that a spelling names, such as ``torus:8x8`` or ``file:net.json``.
 
     ``torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2`` (arity x levels) ``bigraph:4x8`` (hosts

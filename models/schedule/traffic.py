@@ -28,7 +28,7 @@ class Traffic:
     free_rows : rows that wait for nothing.
     """
 
-    def __init__(self, table, topology, n_floats):
+    def __init__(self, table, topology, n_floats) -> None:
         self.n_nodes = table.n_nodes
         rows = written_out(table)
         n_chunks = table.n_chunks * table.repeats
@@ -114,7 +114,7 @@ class Traffic:
         self.feed_start = np.searchsorted(source, np.arange(n_sources + 1))
 
 
-def written_out(table):
+def written_out(table) -> np.ndarray:
     """Rows that do something, absolute steps and chunks, by node and order of issue."""
     rows = table.rows[table.rows["op"] != NOP].copy()
     rows["count"] += 1

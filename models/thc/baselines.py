@@ -26,7 +26,7 @@ def _round_at_random(x, rng):
     return low + (rng.random(x.shape) < x - low)
 
 
-def lloyd_max(bits, n_steps=2000):
+def lloyd_max(bits, n_steps: int = 2000):
     """Centroids of the best scalar quantizer of N(0,1) with 2**bits levels (Max 1960)."""
     n = 2**bits
     levels = np.linspace(-1, 1, n) * min(3, bits + 0.5)
@@ -77,7 +77,7 @@ def float_magnitudes(exponent_bits, mantissa_bits):
     return magnitudes[:-1] if (exponent_bits, mantissa_bits) == (4, 3) else magnitudes
 
 
-def microscaled(x, exponent_bits=2, mantissa_bits=1):
+def microscaled(x, exponent_bits: int = 2, mantissa_bits: int = 1):
     """Values of an MX format (OCP Microscaling 1.0): 32 floats share a power of two; ties to even.
 
     MXFP4 is E2M1, MXFP6 here E3M2, MXFP8 here E4M3.
@@ -94,7 +94,7 @@ def microscaled(x, exponent_bits=2, mantissa_bits=1):
     return (np.copysign(magnitudes[code], blocks) * scale).reshape(x.shape)
 
 
-def microscaling(exponent_bits, mantissa_bits, *, rotated=False):
+def microscaling(exponent_bits, mantissa_bits, *, rotated: bool = False):
     """`microscaled` values, of the gradient or of its rotation."""
 
     def compress(x, rng):
@@ -136,7 +136,7 @@ def top_k(share):
     return compress
 
 
-def block_min_max(bits, block=256):
+def block_min_max(bits, block: int = 256):
     """`min_max` levels of each block of values, without rotation; what requantizing hops send."""
 
     def compress(x, rng):

@@ -37,7 +37,7 @@ def _between(means, x):
     return row, np.clip((x - means[row]) / (means[row + 1] - means[row]), 0, 1)
 
 
-def solve_levels(bits, shared, exact=1 / 512, n_steps=300):
+def solve_levels(bits, shared, exact=1 / 512, n_steps: int = 300):
     """Levels (2**shared, 2**bits) of least error for N(0,1) between the tails of mass `exact`.
 
     Lloyd's iteration: a level becomes the mean of the targets of the values that are sent as it.

@@ -11,7 +11,7 @@ N_LANES = 64
 SIGN_WORKER = 0xFFFFFFFF  # the worker number of the sign diagonal, which all workers share
 
 
-def fmix32(x):
+def fmix32(x: np.ndarray) -> np.ndarray:
     """The finalizer of MurmurHash3, on uint32 arrays of any shape."""
     x = np.asarray(x, np.uint32)
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
@@ -26,7 +26,7 @@ def step(x):
     return x ^ (x << np.uint32(5))
 
 
-def key(seed, round, worker):
+def key(seed: int, round: int, worker: int) -> np.ndarray:
     """Key of one worker in one round: a uint32 array of shape (1,)."""
     k = np.array([0x67726E63], np.uint32)
     for value in (seed, round, worker):
@@ -34,24 +34,24 @@ def key(seed, round, worker):
     return k
 
 
-def block_hash(k, tensor, blocks):
+def block_hash(k: np.ndarray, tensor: int, blocks: np.ndarray) -> np.ndarray:
     """h1 of each block: uint32, shape of `blocks`."""
     tensor_hash = fmix32(np.array([tensor & 0xFFFFFFFF], np.uint32) + np.uint32(0x7F4A7C15))
     return fmix32(k ^ fmix32(np.asarray(blocks, np.uint32) ^ tensor_hash))
 
 
-def lane_keys(k):
+def lane_keys(k: np.ndarray) -> np.ndarray:
     """S of each lane under the key `k`: uint32 (64,)."""
     return fmix32(k + np.arange(N_LANES, dtype=np.uint32) * GOLDEN)
 
 
-def block_hashes(k, tensor, blocks):
+def block_hashes(k: np.ndarray, tensor: int, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """h1 and h2 of each block under the key `k`: two uint32 arrays, shape of `blocks`."""
     h1 = block_hash(k, tensor, blocks)
     return h1, fmix32(h1 + np.uint32(0x85EBCA77))
 
 
-def random_bytes(seed, round, worker, tensor, blocks, n):
+def random_bytes(seed, round, worker, tensor, blocks, n: int):
     """The rounding bytes of `n` elements of each block: uint8, shape (len(blocks), n).
 
     n : int, a multiple of 64.
@@ -67,7 +67,7 @@ def random_bytes(seed, round, worker, tensor, blocks, n):
     return result.reshape(len(h1), n)
 
 
-def signs(h1, n):
+def signs(h1, n: int):
     """The sign diagonal of blocks with hashes `h1`: bool, (len(h1), n), True where negated.
 
     n : int, a multiple of 32.

@@ -13,7 +13,7 @@ import numpy as np
 TIE = 1e-15  # costs closer than this are equal, and the lowest index wins
 
 
-def clip_point(p):
+def clip_point(p: float) -> float:
     """Two-sided quantile t_p: a standard Gaussian lies outside [-t_p, t_p] with probability p."""
     if not 0 < p < 1:
         raise ValueError(f"p must lie between 0 and 1, not {p!r}")
@@ -35,7 +35,7 @@ def _edge_costs(x):
 
 
 @functools.cache
-def solve_table(b, g, p):
+def solve_table(b: int, g: int, p: float) -> tuple[int, ...]:
     """The best symmetric table of 2**b levels on a grid of g + 1 points.
 
     b : int, bits of an index, 1 to 8.

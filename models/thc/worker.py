@@ -6,6 +6,8 @@ paper's arithmetic is real-valued; the integer arithmetic here is ours, and its 
 real-valued scheme is bounded in the tests.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .shared_random import (
@@ -22,7 +24,7 @@ from .table import clip_point, solve_table
 try:
     from . import compiled
 except ImportError:  # numba is the extra `fast`
-    compiled = None
+    compiled = None  # type: ignore[assignment]
 
 F = 8  # fraction bits of a value scaled to sigma = 1
 BLOCKS = (64, 256, 1024, 4096)
@@ -33,7 +35,7 @@ BATCH = 1 << 18  # elements worked on at a time: a few arrays of this size stay 
 __all__ = ["Worker", "clip_point", "pack", "solve_table", "unpack"]
 
 
-def pack(values, width):
+def pack(values: np.ndarray, width: int) -> bytes:
     """Pack unsigned values into a bit stream, most significant bit first.
 
     values : integers below 2**width, shape (n,). width : int, 1 to 16 bits.
@@ -60,7 +62,7 @@ def pack(values, width):
     return np.packbits(bits).tobytes()
 
 
-def unpack(data, width, count):
+def unpack(data: bytes, width: int, count: int) -> np.ndarray:
     """Inverse of `pack`: `count` values of `width` bits, uint16 above 8 bits, else uint8.
 
     ValueError if `data` is not ceil(count * width / 8) bytes long.
@@ -83,7 +85,7 @@ def unpack(data, width, count):
         return nibbles.reshape(-1)[:count]
     dtype = np.uint8 if width <= 8 else np.uint16
     bits = np.unpackbits(raw, count=count * width).reshape(count, width)
-    values = np.zeros(count, dtype)
+    values: Any = np.zeros(count, dtype)
     for column in bits.T:  # most significant first
         values <<= 1
         values |= column
@@ -145,7 +147,18 @@ class Worker:
     Source: THC, the worker's pipeline; the reference ships b = 2, 3, 4 at g = 30 and p = 1/32.
     """
 
-    def __init__(self, n, seed, b=4, g=30, p=1 / 32, B=1024, norm="block", sign_round=0, fast=None):
+    def __init__(
+        self,
+        n: int,
+        seed: int,
+        b: int = 4,
+        g: int = 30,
+        p: float = 1 / 32,
+        B: int = 1024,
+        norm: str = "block",
+        sign_round: int = 0,
+        fast: bool | None = None,
+    ) -> None:
         if n < 1:
             raise ValueError(f"n must be at least 1, not {n!r}")
         for name, value in (("seed", seed), ("sign_round", sign_round)):
@@ -170,14 +183,14 @@ class Worker:
         # one row a table unit: lower index, its value in 1/256 table units, gap to the next value
         self._cells = np.stack([lower, 256 * self.table[lower], gap], axis=1).astype(np.int32)
 
-    def values(self, indices):
+    def values(self, indices: np.ndarray) -> np.ndarray:
         """Table values of `indices`, uint8 in their shape: what an aggregator adds, in wider sums.
 
         Unit: one table unit.
         """
         return np.take(self._values, indices)
 
-    def blocks(self, x):
+    def blocks(self, x: np.ndarray) -> np.ndarray:
         """x of any shape as float32 (n_blocks, B), padded with +0."""
         flat = np.ascontiguousarray(x, np.float32).reshape(-1)
         n_blocks = -(-flat.size // self.B)
@@ -187,7 +200,7 @@ class Worker:
         padded.reshape(-1)[: flat.size] = flat
         return padded
 
-    def norms(self, x):
+    def norms(self, x: np.ndarray) -> np.ndarray:
         """This worker's norms of x (any shape): FP32 bits, uint32 (n_blocks,), or (1,) per tensor.
 
         Exact and independent of order in block mode: 17-bit mantissas aligned to the largest
@@ -220,7 +233,16 @@ class Worker:
         bits[(top == 255) | (result_exponent >= 255)] = INFINITE
         return bits
 
-    def encode(self, x, norms, *, round, worker, tensor=0, first_block=0):
+    def encode(
+        self,
+        x: np.ndarray,
+        norms: np.ndarray,
+        *,
+        round: int,
+        worker: int,
+        tensor: int = 0,
+        first_block: int = 0,
+    ) -> np.ndarray:
         """Indices of x under the agreed `norms`.
 
         x : float32, any shape. norms : uint32 FP32 bits, as `norms` returns, maximum over workers.
@@ -308,7 +330,9 @@ class Worker:
         lower, level, gap = (column[u >> 8] for column in self._cells.T)
         return lower + ((gap * (2 * random.astype(np.int32) + 1) <= 2 * (u - level)) & (gap > 0))
 
-    def decode(self, sums, norms, *, round, tensor=0):
+    def decode(
+        self, sums: np.ndarray, norms: np.ndarray, *, round: int, tensor: int = 0
+    ) -> np.ndarray:
         """Mean gradient from the integer table sums of all workers.
 
         sums : integers, shape (n_blocks * B,), unit: one table unit. norms : as in `encode`.
@@ -317,7 +341,9 @@ class Worker:
         del round  # the sign diagonal has a round of its own
         return self._restore(sums, norms, self.n, tensor)
 
-    def residual(self, x, indices, norms, *, tensor=0):
+    def residual(
+        self, x: np.ndarray, indices: np.ndarray, norms: np.ndarray, *, tensor: int = 0
+    ) -> np.ndarray:
         """What this worker's own indices lost of x: the error to feed back into the next round.
 
         Returns float32, the padded length; THC's error feedback e = x - decoded own indices. Always

@@ -17,11 +17,11 @@ class Device:
     operations: float
     overhead: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.operations > 0:
             raise ValueError(f"{self.name}: operations must be above 0, not {self.operations}")
 
-    def seconds(self, layer, batch, *, first=False):
+    def seconds(self, layer, batch, *, first: bool = False):
         """(forward, backward) of `batch` samples. first : no gradient of the input is due."""
         forward = layer.forward * batch / self.operations
         return forward + self.overhead, forward * (1 if first else 2) + self.overhead
@@ -46,7 +46,7 @@ class Systolic:
         folds = -(-m // self.rows) * -(-n // self.columns)
         return folds * (k + self.rows + self.columns - 2) if m * n * k else 0
 
-    def seconds(self, layer, batch, *, first=False):
+    def seconds(self, layer, batch, *, first: bool = False):
         """(forward, backward) of `batch` samples: weights' gradient is (k, m) by (m, n), the
         input's (m, n) by (n, k)."""
         rounds = -(-batch // self.arrays) / self.clock

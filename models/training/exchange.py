@@ -33,7 +33,7 @@ class Codec:
     encode: float | None = None
     decode: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (self.up > 0 and self.down > 0):
             raise ValueError(f"{self.name}: ratios must be above 0, not {self.up}, {self.down}")
 
@@ -41,10 +41,11 @@ class Codec:
 RAW = Codec("FP32")
 
 
-def fp16(where="host"):
+def fp16(where: str = "host"):
     """FP16 or BF16: half of the bytes; cast by the host, or on its way by the accelerator."""
     rates = {"host": ("host.bf16.encode", "host.bf16.decode"), "accelerator": (None, None)}[where]
-    return Codec("BF16", 0.5, 0.5, None, *(r and value(r) for r in rates))
+    encode, decode = (None if r is None else value(r) for r in rates)
+    return Codec("BF16", 0.5, 0.5, encode=encode, decode=decode)
 
 
 def truncated(bits):
@@ -54,7 +55,7 @@ def truncated(bits):
     return Codec(f"cut {bits} bits", (32 - bits) / 32, (32 - bits) / 32)
 
 
-def card_network(gbps, *, hop=None, clock=None, add=None, floats=None):
+def card_network(gbps, *, hop=None, clock=None, add: float | None = None, floats=None):
     """Network of offload or in-line cards on Ethernet of `gbps`.
 
     hop : seconds of a link with what is at its end. clock : Hz of the card. add : bytes of FP32
@@ -95,7 +96,7 @@ class Exchange:
     (bytes, seconds).
     """
 
-    def __init__(self, schedule, network, codec=RAW, *, stretch=1.0):
+    def __init__(self, schedule, network, codec=RAW, *, stretch: float = 1.0) -> None:
         self.schedule, self.network, self.codec, self.stretch = schedule, network, codec, stretch
         self._known = {}
 

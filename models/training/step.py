@@ -24,7 +24,7 @@ class Bucket:
     layers: tuple
 
 
-def buckets(model, *, first=FIRST, cap=CAP):
+def buckets(model, *, first: int | None = FIRST, cap: int | None = CAP):
     """The buckets of `model`, in the order in which they become ready.
 
     first, cap : bytes at which the first and every other bucket closes; None: never.
@@ -70,7 +70,16 @@ class Step:
 
 
 def step(
-    model, device, batch, exchange, *, overlap=True, order="ready", first=FIRST, cap=CAP, update=0.0
+    model,
+    device,
+    batch,
+    exchange,
+    *,
+    overlap: bool = True,
+    order: str = "ready",
+    first=FIRST,
+    cap=CAP,
+    update: float = 0.0,
 ):
     """The Step of `model` on every node's `device` with `batch` samples each.
 

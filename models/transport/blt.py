@@ -31,7 +31,7 @@ class Path:
     loss: float = 0.0
     jitter: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.gbps > 0:
             raise ValueError(f"gbps must be above 0, not {self.gbps!r}")
         if not 0 <= self.loss < 1:
@@ -59,8 +59,17 @@ class Outcome:
     missing: float
 
 
-def transfer(n_bytes, path, *, p_q16=0, payload=1408, t_probe=None, strict_important=False,
-             important=None, seed=0):  # fmt: skip
+def transfer(
+    n_bytes,
+    path,
+    *,
+    p_q16: int = 0,
+    payload: int = 1408,
+    t_probe=None,
+    strict_important: bool = False,
+    important: bool | None = None,
+    seed: int = 0,
+):
     """Move `n_bytes` over `path` under loss bound p_q16 / 2**16; an Outcome.
 
     payload : bytes per packet. t_probe : nanoseconds between PROBEs; None: one round trip.
@@ -74,7 +83,8 @@ def transfer(n_bytes, path, *, p_q16=0, payload=1408, t_probe=None, strict_impor
         [(int(mark), 0) for mark in marks], t_probe=path.round_trip if t_probe is None else t_probe
     )
     n_important = sending.n_important
-    arrivals, count, now, free, complete = [], 0, 0.0, 0.0, None
+    arrivals, count, free, complete = [], 0, 0.0, 0.0
+    now: float = 0.0
     wire = [path.nanoseconds(int(size)) for size in sizes]
     probe_time = path.nanoseconds(0)
 
@@ -86,11 +96,11 @@ def transfer(n_bytes, path, *, p_q16=0, payload=1408, t_probe=None, strict_impor
             count += 1
 
     while not sending.done:
-        if free <= now and sending.due(now):
-            kind, what, _ = sending.next(now)
+        if free <= now and (deed := sending.next(now)):
+            kind, what, _ = deed
             free = now + (probe_time if kind == PROBE else wire[what])
             launch(free, kind, what)
-        turn = free if sending.due(free) else max(free, sending.probe_at)
+        turn = free if sending.due(free) else max(free, sending.probe_at or free)
         if not arrivals or arrivals[0][0] > turn:
             now = max(now, turn)
             continue
@@ -111,7 +121,7 @@ def transfer(n_bytes, path, *, p_q16=0, payload=1408, t_probe=None, strict_impor
             reception.data(what, int(sizes[what]), round=0, now=now, important=int(marks[what]))
             if reception.status != was:
                 launch(now, "stop", None)
-        if complete is None and reception.status != "open":
+        if not complete and reception.status != "open":
             complete = now
     loss_free = sum(wire) + path.round_trip / 2
     missing = 1 - reception.n_bytes / n_bytes

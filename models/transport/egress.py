@@ -42,7 +42,7 @@ class Egress:
         Cells taken in each queue.
     """
 
-    def __init__(self, thresholds, limit, *, cell=1, largest=None, most=None):
+    def __init__(self, thresholds, limit: int, *, cell: int = 1, largest=None, most=None) -> None:
         if not 1 <= len(thresholds) <= N_QUEUES:
             raise ValueError(f"thresholds must be 1 to {N_QUEUES}, not {len(thresholds)}")
         if list(thresholds) != sorted(thresholds) or thresholds[0] < 0:
@@ -79,7 +79,7 @@ class Egress:
         too_large = self.largest is not None and cells > self.largest
         return too_large or (self.most is not None and len(self.queues[queue]) >= self.most)
 
-    def dequeue(self, queue=None):
+    def dequeue(self, queue: int | None = None):
         """The next frame, as (queue, frame), or None if there is none.
 
         queue : int, to serve this one; None: the lowest that has a frame.

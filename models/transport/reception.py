@@ -25,14 +25,14 @@ ALIGN = (
 )
 
 
-def need_bytes(total, p_q16):
+def need_bytes(total: int, p_q16: int) -> int:
     """Bytes that complete `total` at loss bound p_q16 / 2**16: total - floor(total * p)."""
     if not 0 <= p_q16 < 1 << 16:
         raise ValueError(f"p_q16 must be 0 to 65535, not {p_q16!r}")
     return total - (total * p_q16 >> 16)
 
 
-def packet_sizes(n_elems, elems_per_packet, elem_bytes=4):
+def packet_sizes(n_elems, elems_per_packet, elem_bytes: int = 4):
     """Bytes of each packet of a tensor: int64, shape (ceil(n_elems / elems_per_packet),)."""
     n = -(-n_elems // elems_per_packet)
     sizes = np.full(n, elems_per_packet * elem_bytes, np.int64)
@@ -78,8 +78,18 @@ class Reception:
     first, last : times of the first and the latest accepted arrival, None before
     """
 
-    def __init__(self, sizes, *, p_q16=0, round=0, weights=None, eager=True,
-                 strict_important=False, deadline=0, fill=ZERO):  # fmt: skip
+    def __init__(
+        self,
+        sizes: np.ndarray,
+        *,
+        p_q16: int = 0,
+        round: int = 0,
+        weights: np.ndarray | None = None,
+        eager: bool = True,
+        strict_important: bool = False,
+        deadline: int = 0,
+        fill: str = ZERO,
+    ) -> None:
         if fill not in (ZERO, STALE):
             raise ValueError(f"fill must be {ZERO} or {STALE}, not {fill!r}")
         self.sizes = np.asarray(sizes, np.int64)
@@ -93,17 +103,18 @@ class Reception:
         self.closed = self.sizes == 0
         self.n_open = int((~self.closed).sum())
         self.n_bytes = self.lost = self.n_important = 0
-        self.important_sent = None  # as the last PROBE said
+        self.important_sent: int | None = None  # as the last PROBE said
         self.counters = Counter()
-        self.first = self.last = None
+        self.first: float | None = None
+        self.last: float | None = None
         self.status = OPEN if self.total else DONE
 
     @property
-    def allowance(self):
+    def allowance(self) -> int:
         """Weighted bytes that may still be given up."""
         return self.total - self.need - self.lost
 
-    def data(self, number, n_bytes, *, round, now, important=0):
+    def data(self, number: int, n_bytes: int, *, round: int, now: float, important: int = 0):
         """A packet came: None where its elements are to be taken, else why it was dropped.
 
         number : int. n_bytes : int, by which its length is checked.
@@ -132,7 +143,7 @@ class Reception:
             return DUPLICATE
         return LATE if self.closed[number] or self.status != OPEN else None
 
-    def probe(self, first, count, *, n_important=0):
+    def probe(self, first: int, count: int, *, n_important: int = 0) -> bool:
         """The sender has sent packets first .. first + count - 1: True if they are closed now.
 
         True asks for STOP, False for BITMAPs of the range. ValueError if it is outside.
@@ -183,7 +194,7 @@ class Reception:
         self._close(SHORT)
         return True
 
-    def bitmaps(self, first, count):
+    def bitmaps(self, first: int, count: int) -> list[tuple[int, int, int, bytes]]:
         """Bodies of the BITMAPs that answer a PROBE of this range: (form, first, n, payload).
 
         Form 0: n bits from packet `first`, a multiple of 32, lowest bit of each byte first, 0 =
@@ -203,15 +214,15 @@ class Reception:
             parts = [runs[i : i + RUNS] for i in range(0, len(runs), RUNS)]
             bodies = [np.array(part, ">u4").tobytes() for part in parts]
             return [(1, part[0][0], len(part), b) for part, b in zip(parts, bodies, strict=True)]
-        bodies = []
+        pieces = []
         for begin in begins:
             n = min(begin + PAGE_BITS, first + count) - begin
             bits = np.ones(n, bool)
             bits[wanted[(wanted >= begin) & (wanted < begin + n)] - begin] = False
-            bodies.append((0, begin, n, np.packbits(bits, bitorder="little").tobytes()))
-        return bodies
+            pieces.append((0, begin, n, np.packbits(bits, bitorder="little").tobytes()))
+        return pieces
 
-    def missing_elems(self, elem_bytes=4):
+    def missing_elems(self, elem_bytes: int = 4):
         """Elements that never came, in all."""
         return int(self.sizes[~self.here].sum()) // elem_bytes
 
@@ -239,7 +250,7 @@ def _runs(numbers):
     return [(int(part[0]), len(part)) for part in np.split(numbers, cuts)]
 
 
-def wanted_packets(form, first, n, payload):
+def wanted_packets(form: int, first: int, n: int, payload: bytes) -> list[int]:
     """Packets that a BITMAP asks for, in order; ValueError if its length is wrong."""
     if form == 1:
         if len(payload) != 8 * n:

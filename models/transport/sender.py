@@ -8,6 +8,9 @@ AIMD on the marked share after DCTCP; MLT (NSDI 2024): round-trip times after TI
 resending, which BITMAPs are believed, paths by age of their last mark, all constants.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 DATA, PROBE = "data", "probe"
@@ -37,14 +40,16 @@ class Sending:
     would ask for packets that are still under way.
     """
 
-    def __init__(self, order, *, first=0, t_probe=1000):
+    def __init__(
+        self, order: Sequence[tuple[int, ...]], *, first: int = 0, t_probe: int = 1000
+    ) -> None:
         self.order, self.first, self.t_probe = order, first, t_probe
         self.pending = list(range(len(order)))[::-1]  # sorted, the next one last
         self.sent = np.zeros(len(order), bool)
         self.fresh = True  # packets were sent since the latest PROBE
-        self.believed_from = None  # when the first PROBE behind the latest packets left
+        self.believed_from: float | None = None  # the first PROBE behind the latest packets left
         self.again = set()  # packets sent since then
-        self.probe_at = None  # None: as soon as nothing is pending
+        self.probe_at: float | None = None  # None: as soon as nothing is pending
         self.done = len(order) == 0
         self.n_sent = self.n_again = self.n_probes = 0
 
@@ -53,13 +58,13 @@ class Sending:
         """Important packets of the range, which its PROBEs announce."""
         return sum(important for important, _ in self.order)
 
-    def due(self, now):
+    def due(self, now: float) -> bool:
         """Whether `next` has something to send."""
         if self.done:
             return False
         return bool(self.pending) or self.probe_at is None or now >= self.probe_at
 
-    def next(self, now):
+    def next(self, now: float) -> tuple[str, Any, int] | None:
         """What to send now: (DATA, number, retx), (PROBE, stamp, 0), or None."""
         if not self.due(now):
             return None
@@ -78,17 +83,17 @@ class Sending:
         self.n_probes += 1
         return PROBE, now, 0
 
-    def bitmap(self, stamp, wanted):
+    def bitmap(self, stamp: float, wanted: Sequence[int]) -> bool:
         """Packets that a BITMAP asks for, whose PROBE left at `stamp`. False if not believed."""
         if self.done or self.believed_from is None or stamp < self.believed_from:
             return False
         new = {i - self.first for i in wanted if 0 <= i - self.first < len(self.order)}
         new -= self.again | set(self.pending)
         rank = {i: (1 - self.order[i][0], self.order[i][1], i) for i in [*new, *self.pending]}
-        self.pending = sorted(rank, key=rank.get, reverse=True)
+        self.pending = sorted(rank, key=rank.__getitem__, reverse=True)
         return True
 
-    def stop(self):
+    def stop(self) -> None:
         """STOP: what is queued is not sent any more."""
         self.done, self.pending = True, []
 
@@ -108,7 +113,7 @@ class Spray:
         Of the random rule, not 0.
     """
 
-    def __init__(self, n_paths, rule="round_robin", *, seed=1):
+    def __init__(self, n_paths: int, rule: str = "round_robin", *, seed: int = 1) -> None:
         if not 1 <= n_paths <= 256:
             raise ValueError(f"n_paths must be 1 to 256, not {n_paths!r}")
         if rule not in SPRAYS:
@@ -119,7 +124,7 @@ class Spray:
         self.order = list(range(n_paths))  # unmarked ones by use, then marked ones by age
         self.n_unmarked = n_paths
 
-    def next(self):
+    def next(self) -> int:
         """The path of the next packet."""
         if self.rule == "random":
             self.state = xorshift(self.state)
@@ -130,7 +135,7 @@ class Spray:
             self.order[:turn] = [*self.order[1:turn], path]
         return path
 
-    def mark(self, path):
+    def mark(self, path) -> None:
         """A packet on `path` met congestion. ValueError if there is no such path."""
         at = self.order.index(path)
         if self.rule == "least_marked":
@@ -162,15 +167,24 @@ class Pace:
     rate : int, 1 to 65536. alpha : int, 1/65536. credit : int, bytes * 65536 that may leave.
     """
 
-    def __init__(self, rule="off", *, floor=LINE // 64, step=LINE // 256, low=0, high=0):
+    def __init__(
+        self,
+        rule: str = "off",
+        *,
+        floor: int = LINE // 64,
+        step: int = LINE // 256,
+        low: int = 0,
+        high: int = 0,
+    ) -> None:
         if rule not in ("off", "ce", "rtt"):
             raise ValueError(f"rule must be off, ce or rtt, not {rule!r}")
         if not 1 <= floor <= LINE:
             raise ValueError(f"floor must be 1 to {LINE}, not {floor!r}")
         self.rule, self.floor, self.step, self.low, self.high = rule, floor, step, low, high
-        self.rate, self.alpha, self.rtt, self.credit = LINE, 0, None, 0
+        self.rate, self.alpha, self.credit = LINE, 0, 0
+        self.rtt: int | None = None
 
-    def echo(self, ce_share, rtt):
+    def echo(self, ce_share: int, rtt: int) -> None:
         """The receiver answered: share of marked packets in 1/256, and the round trip."""
         if self.rule == "ce":
             self.alpha += (ce_share * 256 >> GAIN) - (self.alpha >> GAIN)
@@ -188,11 +202,11 @@ class Pace:
             return
         self.rate = min(max(self.rate + change, self.floor), LINE)
 
-    def cycle(self, line_bytes, burst):
+    def cycle(self, line_bytes: int, burst: int) -> None:
         """One cycle passes, in which the line takes `line_bytes`; at most `burst` bytes wait."""
         self.credit = min(self.credit + line_bytes * self.rate, burst * LINE)
 
-    def spend(self, n_bytes):
+    def spend(self, n_bytes: int) -> bool:
         """A frame of `n_bytes` wants to leave: True, and paid for, if the credit is not negative.
 
         The credit may fall below 0 by one frame, so that a frame never waits for its own size.

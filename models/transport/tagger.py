@@ -11,6 +11,7 @@ bits; which magnitude, the 8-bit scores and the histogram are ours, as the paper
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from gradnic.interface.formats import IPV4
 
@@ -23,25 +24,25 @@ THRESHOLDS = ("off", "host", "histogram")
 PUSH, PULL, CONTROL = range(3)  # what a packet carries
 
 
-def layer_queue(layer, n_layers, n_queues=N_QUEUES):
+def layer_queue(layer: int, n_layers: int, n_queues=N_QUEUES) -> int:
     """Default queue of layer `layer` of `n_layers`: floor(layer * n_queues / n_layers)."""
     if not 0 <= layer < n_layers:
         raise ValueError(f"layer must be 0 to {n_layers - 1}, not {layer!r}")
     return layer * n_queues // n_layers
 
 
-def default_dscp(n_queues=N_QUEUES):
+def default_dscp(n_queues=N_QUEUES) -> tuple[tuple[int, int], ...]:
     """DSCP of [queue][important]: 8 * (7 - queue), the class selectors, alike for both."""
     return tuple((8 * (7 - q),) * 2 for q in range(n_queues))
 
 
-def max_score(floats):
+def max_score(floats: np.ndarray) -> int:
     """Largest biased exponent of float32 values: 0 to 255; 0 for none. Subnormals count as 0."""
     bits = np.ascontiguousarray(floats, np.float32).view(np.uint32)
     return int((bits >> np.uint32(23) & np.uint32(0xFF)).max(initial=0))
 
 
-def sum_score(floats, unit):
+def sum_score(floats, unit: int):
     """8-bit logarithm of the sum of |g|, in units of 2**(unit - 127).
 
     Each value counts with its upper 16 bits of significand, shifted down to whole units; values
@@ -160,7 +161,7 @@ class Rules:
     pull_all_important: bool = True
     dscp: tuple = field(default_factory=default_dscp)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 1 <= self.n_layers <= 4096:
             raise ValueError(f"n_layers must be 1 to 4096, not {self.n_layers!r}")
         if not self.queues:
@@ -194,12 +195,12 @@ class Tagger:
         Elements by score since the last `end_round`.
     """
 
-    def __init__(self, rules):
+    def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.thresholds = [0] * rules.n_tensors
         self.histograms = np.zeros((rules.n_tensors, N_BINS), np.int64)
 
-    def tag(self, packet, floats=()):
+    def tag(self, packet: Packet, floats: ArrayLike = ()) -> Tag:
         """Tag of `packet` with the float32 values `floats`; counts them in the histogram."""
         rules = self.rules
         floats = np.asarray(floats, np.float32)
@@ -217,7 +218,7 @@ class Tagger:
         tos = rules.dscp[queue][important] << 2 | (ECT0 if important else 0)
         return Tag(queue, important, score, tos)
 
-    def end_round(self, tensor):
+    def end_round(self, tensor: int) -> None:
         """The tensor's round is out: the histogram sets the next threshold, and starts anew."""
         if self.rules.source == "histogram" and self.histograms[tensor].any():
             self.thresholds[tensor] = quantile(self.histograms[tensor], self.rules.share)

@@ -48,7 +48,7 @@ class Axi4Ram(wiring.Component):
         High for one cycle per burst that is answered with an error: reads, writes.
     """
 
-    def __init__(self, n_bytes, n_kib, *, address_width=32):
+    def __init__(self, n_bytes: int, n_kib: int, *, address_width: int = 32) -> None:
         if n_kib < BOUNDARY // 1024 or n_kib & (n_kib - 1):
             raise ValueError(f"n_kib must be a power of two from 4 on, not {n_kib!r}")
         self.size_bits = ceil_log2(1024 * n_kib)

@@ -51,7 +51,7 @@ class Crossing(wiring.Component):
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, *, i_domain, o_domain, depth=16):
+    def __init__(self, shape, *, i_domain: str, o_domain: str, depth: int = 16) -> None:
         if depth < 2 or depth & (depth - 1):
             raise ValueError(f"depth must be a power of two from 2 on, not {depth!r}")
         self.i_domain = i_domain
@@ -93,7 +93,7 @@ class LiteCrossing(wiring.Component):
     o : Out(Lite(address_width)), to the subordinate.
     """
 
-    def __init__(self, address_width, *, i_domain, o_domain):
+    def __init__(self, address_width: int, *, i_domain: str, o_domain: str) -> None:
         self.i_domain = i_domain
         self.o_domain = o_domain
         lite = Lite(address_width)
@@ -128,7 +128,7 @@ class MemoryCrossing(wiring.Component):
     o : Out(port), to the memory.
     """
 
-    def __init__(self, port, *, i_domain, o_domain):
+    def __init__(self, port, *, i_domain: str, o_domain: str) -> None:
         self.channels = READ_CHANNELS if isinstance(port, ReadPort) else WRITE_CHANNELS
         self.i_domain = i_domain
         self.o_domain = o_domain

@@ -50,7 +50,7 @@ class DirectTap(wiring.Component):
         Registers of the card, and at 0x800 those of `gradnic.interface.tap`.
     """
 
-    def __init__(self, card, n_bytes):
+    def __init__(self, card, n_bytes: int) -> None:
         self.card = card
         self.n_bytes = n_bytes
         self.wide_bytes = len(card.mac_rx.p.keep)

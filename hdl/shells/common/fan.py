@@ -46,7 +46,7 @@ class LiteFan(wiring.Component):
     o0, o1, ... : Out(Lite(bits of its window))
     """
 
-    def __init__(self, windows, *, address_width=16):
+    def __init__(self, windows, *, address_width: int = 16) -> None:
         if not windows:
             raise ValueError("windows must be at least one, not none")
         stop = 0

@@ -37,7 +37,7 @@ class FarMemory(wiring.Component):
     gradient_clk, gradient_rst, landing_clk, landing_rst : In(1)
     """
 
-    def __init__(self, card):
+    def __init__(self, card) -> None:
         self.card = card
         clocks = {f"{memory}_{what}": In(1) for memory in MEMORIES for what in ("clk", "rst")}
         super().__init__({**card.signature.members, **clocks})

@@ -41,7 +41,7 @@ class HostWords(wiring.Component):
         The memory must write these bytes in a cycle in which ``writes`` is high.
     """
 
-    def __init__(self, n_bytes, address_width, latency):
+    def __init__(self, n_bytes: int, address_width: int, latency: int) -> None:
         self.n_bytes = n_bytes
         self.latency = latency
         self.low = ceil_log2(n_bytes)

@@ -35,7 +35,7 @@ class MacEntry(wiring.Component):
         High for one cycle per frame that was lost.
     """
 
-    def __init__(self, n_bytes, *, meta_width=0):
+    def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
         shape = FrameBeat(n_bytes, meta_width=meta_width)
         self.guard = LengthGuard(n_bytes, meta_width=meta_width, max_bytes=MAX_FRAME)
         self.store = DropTail(shape, STORE_BYTES // n_bytes)
@@ -70,7 +70,7 @@ class MacExit(wiring.Component):
     i, o : In, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
     """
 
-    def __init__(self, n_bytes, *, meta_width=0, drop_bad=False):
+    def __init__(self, n_bytes: int, *, meta_width: int = 0, drop_bad: bool = False) -> None:
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
         self.drop_bad = drop_bad
         stored = data.StructLayout({**self.shape.members, "drop": 1})

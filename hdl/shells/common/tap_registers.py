@@ -33,7 +33,7 @@ class TapRegisters(wiring.Component):
         Frames lost, added every cycle.
     """
 
-    def __init__(self, address_width):
+    def __init__(self, address_width: int) -> None:
         windows = side_by_side(2, address_width, window_bits=OFFSET.bit_length() - 1)
         self.fan = LiteFan(windows, address_width=WINDOW_BITS)
         self.bank = RegisterBank(REGISTERS, address_width=address_width)
@@ -66,7 +66,7 @@ class PulseCrossing(wiring.Component):
         What to add in this cycle of the second.
     """
 
-    def __init__(self, *, i_domain, o_domain):
+    def __init__(self, *, i_domain: str, o_domain: str) -> None:
         self.i_domain = i_domain
         self.crossing = Crossing(STEP_BITS, i_domain=i_domain, o_domain=o_domain, depth=4)
         super().__init__({"i": In(1), "o": Out(STEP_BITS)})

@@ -82,7 +82,7 @@ class WideRead(wiring.Component):
     i, o : In(narrow), Out(ReadPort(wide_bytes, …))
     """
 
-    def __init__(self, narrow, wide_bytes):
+    def __init__(self, narrow, wide_bytes: int) -> None:
         self.bursts = _Bursts(narrow, wide_bytes)
         self.bits = 8 * narrow.n_bytes
         wide = ReadPort(wide_bytes, narrow.address_width)
@@ -136,7 +136,7 @@ class WideWrite(wiring.Component):
     i, o : In(narrow), Out(WritePort(wide_bytes, …))
     """
 
-    def __init__(self, narrow, wide_bytes):
+    def __init__(self, narrow, wide_bytes: int) -> None:
         self.bursts = _Bursts(narrow, wide_bytes)
         self.n_bytes = narrow.n_bytes
         wide = WritePort(wide_bytes, narrow.address_width)
@@ -193,7 +193,7 @@ class WideMemory(wiring.Component):
     The card's own, with wide memory ports.
     """
 
-    def __init__(self, card, wide_bytes):
+    def __init__(self, card, wide_bytes: int) -> None:
         self.card = card
         self.parts, members = {}, {}
         for name, member in card.signature.members.items():

@@ -59,7 +59,7 @@ class WideRAM(wiring.Component):
 
     latency = 4
 
-    def __init__(self, n_bytes, depth):
+    def __init__(self, n_bytes: int, depth: int) -> None:
         if n_bytes < 1:
             raise ValueError(f"n_bytes must be at least 1, not {n_bytes!r}")
         if depth < 2 or depth & (depth - 1):

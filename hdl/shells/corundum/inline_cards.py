@@ -55,7 +55,7 @@ def _place(tap, name, sent, way, field, k):
     return f"{'s' if sent else 'm'}_axis_{tap}_{way}_{field}[{k}*{width} +: {width}]"
 
 
-def streams(tap, k, inside, *, number=""):
+def streams(tap, k, inside, *, number: str = ""):
     """A card's streams at port `k` of a tap, as (statements, {pin: wire}).
 
     inside : function (stream, whether the shell sends it), the name of the card's port.
@@ -121,7 +121,7 @@ class InlineCards:
     rules = ()  # for parameters, beyond those of the tap
     drives = ()  # what ports are called that it drives, beyond those of tap and registers
 
-    def __init__(self, options, parameters):
+    def __init__(self, options, parameters) -> None:
         card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
         self.tap = options.tap
         self.bits = options.bits or len(card.host_tx.p.data)

@@ -32,7 +32,7 @@ class OffloadCards:
     bus = "s_axil"
     drives = (DDR,)
 
-    def __init__(self, options, parameters):
+    def __init__(self, options, parameters) -> None:
         if options.tap != "sync":
             raise ValueError(f"tap must be sync for an offload card, not {options.tap!r}")
         if options.n_ports != 1:  # the card's own parameter says how many there are

@@ -41,7 +41,7 @@ class HostWindow(wiring.Component):
     o0, o1, ... : Out(Lite(size_bits))
     """
 
-    def __init__(self, n, size_bits):
+    def __init__(self, n: int, size_bits: int) -> None:
         self.width = PAGE_BITS + PLACE_BITS
         windows = side_by_side(n, size_bits, window_bits=size_bits)
         self.fan = LiteFan(windows, address_width=self.width)
@@ -93,7 +93,7 @@ class OnChipCard(wiring.Component):
         The window of that map.
     """
 
-    def __init__(self, card, n_kib):
+    def __init__(self, card, n_kib: int) -> None:
         self.card = card
         self.n_kib = n_kib
         port = card.signature.members["gradient_read"].signature

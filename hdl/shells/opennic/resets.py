@@ -36,7 +36,7 @@ class ResetHandshake(wiring.Component):
     done: Out(1)
     reset: Out(1)
 
-    def __init__(self, n_cycles=N_CYCLES):
+    def __init__(self, n_cycles: int = N_CYCLES) -> None:
         self.n_cycles = n_cycles
         super().__init__()
 

@@ -15,7 +15,7 @@ from ...stream.slice import Slice
 SIZE_BITS = 16
 
 
-def SizedBeat(n_bytes, *, meta_width=0):
+def SizedBeat(n_bytes, *, meta_width: int = 0):
     """Shape of a beat of a frame whose ``size`` in bytes goes with every beat; no bad frames."""
     fields = {"data": 8 * n_bytes, "keep": n_bytes, "last": 1, "size": SIZE_BITS}
     if meta_width:
@@ -47,7 +47,7 @@ class Sizer(wiring.Component):
         High for one cycle per frame that does not leave.
     """
 
-    def __init__(self, n_bytes, depth, *, meta_width=0):
+    def __init__(self, n_bytes: int, depth: int, *, meta_width: int = 0) -> None:
         frame = FrameBeat(n_bytes, meta_width=meta_width)
         self.n_bytes = n_bytes
         self.depth = depth

@@ -79,7 +79,7 @@ class Box(wiring.Component):
     axil_aclk, axis_aclk : In(1)
     """
 
-    def __init__(self, cards, windows):
+    def __init__(self, cards, windows) -> None:
         self.cards = cards
         self.windows = windows
         self.ports = [port for card in cards for port in _ports(card)]

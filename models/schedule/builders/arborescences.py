@@ -19,7 +19,7 @@ _CHECKS = 16  # while the trees grow
 _TRIES = 6  # between two checks
 
 
-def pack(capacity, n_nodes, trees, sets):
+def pack(capacity: int, n_nodes, trees, sets: bool):
     """Ways of all trees, a list of {node: (parent, ..., node)}: tree r * trees + j has root r.
 
     capacity : int (n_vertices, n_vertices), nodes first; switches pass on and do not copy.

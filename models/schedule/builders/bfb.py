@@ -10,7 +10,7 @@ from .placing import Calendar
 from .schedule import GATHER, RouteTable, Schedule, mirror, ordered, pack
 
 
-def bfb(topology, *, chunks=4):
+def bfb(topology, *, chunks: int = 4):
     """BFB all-reduce with k chunks per shard; the reduce-scatter is the all-gather reversed.
 
     For every node and hop the shards that arrive are spread over the links they may come by, so
@@ -49,9 +49,9 @@ def bfb(topology, *, chunks=4):
             "dst": ends[:, 1], "step": step, "route": link_used,
         }
     )  # fmt: skip
-    chunk = np.arange(n * chunks, dtype=np.int32)
+    flows = np.arange(n * chunks, dtype=np.int32)
     return Schedule(
-        "bfb", topology, n * chunks, chunk // chunks, chunk,
+        "bfb", topology, n * chunks, flows // chunks, flows,
         mirror(topology, ordered(gathers), topology.reverse), RouteTable(topology).routes(),
     )  # fmt: skip
 

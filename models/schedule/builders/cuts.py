@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 
-def broken(capacity, n_nodes, trees):
+def broken(capacity: np.ndarray, n_nodes, trees):
     """Sets with less capacity out of them than roots; bool (n_sets, n_vertices).
 
     capacity : int (n_vertices, n_vertices), nodes first. trees : k, per root.

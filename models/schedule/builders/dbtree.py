@@ -3,7 +3,7 @@
 from .placing import place_trees
 
 
-def parents(n):
+def parents(n: int) -> list[int]:
     """Parent of each node in a binary tree over 0 .. n-1 with node 0 on top; -1 there. A list.
 
     A node with z trailing zeros sits on level z; odd nodes are leaves. The shape that NCCL uses.
@@ -16,7 +16,7 @@ def parents(n):
     return result
 
 
-def dbtree(topology, *, chunks=1):
+def dbtree(topology, *, chunks: int = 1):
     """Double binary tree, pipelined chunk by chunk; even chunks take the first tree.
 
     The second tree is the first one mirrored (N even) or turned by one (N odd), so that no node

@@ -24,7 +24,7 @@ _EDGES = 400_000  # tree edges of all chunks, at most, for the same choice
 _QUANTA = 8  # slots per step, at most, where bandwidths are no whole numbers
 
 
-def forest(topology, *, chunks=None, steps=240):
+def forest(topology, *, chunks=None, steps: int = 240):
     """All-reduce along optimal trees: the all-gather's, and the same reversed to reduce-scatter.
 
     chunks : per shard; a multiple of the trees per root that the network needs. None: as many as

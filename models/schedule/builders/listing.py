@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import maximum_flow
 _LAG = 1  # steps between an arrival and its use: cards issue in table order, and links have latency
 
 
-def place(topology, edges, paths, copies, slots=1):
+def place(topology, edges: int, paths, copies, slots: int = 1):
     """The step and the path of every edge of every tree and copy.
 
     topology : of the links and, where they bind, ports.

@@ -1,6 +1,7 @@
 """Builder of schedules whose steps are given: every sender of a step sends one range of chunks."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..routing import Router
 from .schedule import RouteTable, Schedule, ordered, pack
@@ -9,21 +10,30 @@ from .schedule import RouteTable, Schedule, ordered, pack
 class Steps:
     """Collects steps of (sources, destinations, first chunks, counts) and routes them."""
 
-    def __init__(self, topology):
+    def __init__(self, topology) -> None:
         self.topology = topology
         self._router = Router(topology)
         self._table = RouteTable(topology)
         self._known = {}
         self._parts = []
 
-    def route(self, source, destination):
+    def route(self, source: int, destination: int) -> int:
         """Route number of the fixed path from source to destination."""
         pair = (source, destination)
         if pair not in self._known:
             self._known[pair] = self._table.number(self._router.path(*pair))
         return self._known[pair]
 
-    def add(self, op, step, src, dst, first, count=1, flow=None):
+    def add(
+        self,
+        op: int,
+        step: int,
+        src: ArrayLike,
+        dst: ArrayLike,
+        first: ArrayLike,
+        count: int = 1,
+        flow=None,
+    ) -> None:
         """Transfers of one step; arrays or scalars. The flow is the first chunk unless given."""
         src, dst = np.broadcast_arrays(np.asarray(src), np.asarray(dst))
         route = [self.route(a, b) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
@@ -36,7 +46,9 @@ class Steps:
             )
         )  # fmt: skip
 
-    def schedule(self, algorithm, n_chunks, roots, flows=None):
+    def schedule(
+        self, algorithm: str, n_chunks: int, roots: np.ndarray, flows: np.ndarray | None = None
+    ) -> Schedule:
         """The Schedule of all that was added."""
         flows = np.arange(n_chunks) if flows is None else flows
         return Schedule(

@@ -10,7 +10,14 @@ import numpy as np
 from .schedule import GATHER, RouteTable, Schedule, mirror, ordered, pack
 
 
-def multitree(topology, *, chunks=1, order="ascending", rule="full", rng=None):
+def multitree(
+    topology,
+    *,
+    chunks: int = 1,
+    order: str = "ascending",
+    rule: str = "full",
+    rng: np.random.Generator | None = None,
+) -> Schedule:
     """MultiTree all-reduce: reduce-scatter is the all-gather trees, reversed.
 
     Parameters

@@ -15,13 +15,13 @@ class Packing:
     n : vertices; edges : list of (a, b); copies : times each edge may be used; n_trees : C.
     """
 
-    def __init__(self, n, edges, copies, n_trees):
+    def __init__(self, n, edges, copies, n_trees) -> None:
         self.n, self.edges = n, edges
         self.spare = list(copies)
         self.forests = [[{} for _ in range(n)] for _ in range(n_trees)]  # vertex: {edge: other}
         self.sizes = [0] * n_trees
 
-    def put(self, tree, edge):
+    def put(self, tree, edge) -> None:
         """Add one copy of an edge to a forest."""
         a, b = self.edges[edge]
         self.forests[tree][a][edge] = b
@@ -29,14 +29,14 @@ class Packing:
         self.spare[edge] -= 1
         self.sizes[tree] += 1
 
-    def drop(self, tree, edge):
+    def drop(self, tree, edge) -> None:
         """Take it out again."""
         a, b = self.edges[edge]
         del self.forests[tree][a][edge], self.forests[tree][b][edge]
         self.spare[edge] += 1
         self.sizes[tree] -= 1
 
-    def grow(self, roots):
+    def grow(self, roots) -> None:
         """Fill the forests from their roots, one edge per tree and turn, nearest vertices first."""
         reached = [{r: None} for r in roots]
         waiting = [deque([r]) for r in roots]

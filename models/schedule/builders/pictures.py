@@ -11,7 +11,7 @@ _COLUMNS = 4000  # of the chart; of more steps than that some are left out
 _TREES = 4
 
 
-def draw(schedule, path):
+def draw(schedule, path) -> None:
     """Write a picture to `path`; its suffix names the format (.png, .svg, .pdf).
 
     Left: the graph, with the gather tree of up to four chunks, one each. Right: links by time, all

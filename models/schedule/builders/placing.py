@@ -1,5 +1,7 @@
 """Gives each transfer of given trees its step: the first one in which its links are free."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..routing import Router
@@ -13,7 +15,7 @@ class Calendar:
         With a period, step s and s + period are one: modulo scheduling.
     """
 
-    def __init__(self, topology, period=None):
+    def __init__(self, topology, period=None) -> None:
         self._topology = topology
         self._period = period
         capacity = np.floor(topology.bandwidth * (period or 1) + 1e-9) / (period or 1)
@@ -21,7 +23,7 @@ class Calendar:
         self._used = [{} for _ in range(topology.n_links + 2 * topology.n_nodes)]
         self._ports = topology.ports if topology.port_limited else None
 
-    def take(self, path, source, destination, ready):
+    def take(self, path: tuple[int, ...], source: int, destination: int, ready: int) -> int:
         """First step >= ready with room on every link of the path; the step is taken."""
         places = [(self._used[link], self._room[link]) for link in path]
         if self._ports is not None:
@@ -45,7 +47,15 @@ class Calendar:
         return step
 
 
-def place_trees(algorithm, topology, trees, *, period=None, repeats=1, lag=0):
+def place_trees(
+    algorithm: str,
+    topology,
+    trees: Sequence[tuple[int, list[int]]],
+    *,
+    period=None,
+    repeats: int = 1,
+    lag: int = 0,
+) -> Schedule:
     """A Schedule that reduces and gathers chunk c along tree c, steps chosen first come first.
 
     trees : list of (root, parent), parent a sequence of N nodes, -1 at the root. Tree edges that
@@ -76,10 +86,10 @@ def place_trees(algorithm, topology, trees, *, period=None, repeats=1, lag=0):
         for v in reversed(order[:-1]):
             ready[v] = move(GATHER, parent[v], v)
     transfers = np.array(rows, TRANSFER)
-    chunk = np.arange(len(trees), dtype=np.int32)
+    flows = np.arange(len(trees), dtype=np.int32)
     roots = np.array([root for root, _ in trees], np.int32)
     return Schedule(
-        algorithm, topology, len(trees), roots, chunk, ordered(transfers), table.routes(),
+        algorithm, topology, len(trees), roots, flows, ordered(transfers), table.routes(),
         period, repeats,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from .lockstep import Steps
 from .schedule import GATHER, REDUCE
 
 
-def cycle(topology):
+def cycle(topology) -> list[int]:
     """Order of the nodes around the ring: neighbors where the graph has such a cycle to offer.
 
     Grids: back and forth through the rows, home along column 0 (one long way home on meshes with
@@ -20,7 +20,8 @@ def cycle(topology):
         turns = [s for pair in zip(range(half), range(half, 2 * half), strict=True) for s in pair]
         return [node for s in turns for node in topology.hosts[s]]
     if len(shape) == 2 and min(shape) > 1:
-        return _grid_cycle(*shape, topology.wrap)
+        rows, columns = shape
+        return _grid_cycle(rows, columns, topology.wrap)
     if len(shape) > 1:
         return _snake(shape)
     return list(range(n))
@@ -58,7 +59,7 @@ def _snake(shape):
     return np.ravel_multi_index(np.array(points).T, shape).tolist()
 
 
-def ring(topology, *, chunks=1):
+def ring(topology, *, chunks: int = 1):
     """One-way ring, 2(N-1) steps, k chunks of a shard per message. Shard r ends at node r."""
     steps = Steps(topology)
     order = np.array(cycle(topology))
@@ -69,7 +70,7 @@ def ring(topology, *, chunks=1):
     return steps.schedule("ring", n_chunks, shard, shard * chunks)
 
 
-def bidirectional(topology, *, chunks=2):
+def bidirectional(topology, *, chunks: int = 2):
     """Half of every shard each way round: half the slots. `chunks` per shard is even."""
     if chunks % 2:
         raise ValueError(f"a bidirectional ring needs an even number of chunks, not {chunks}")
@@ -83,7 +84,7 @@ def bidirectional(topology, *, chunks=2):
     return steps.schedule("bidirectional", n * chunks, chunk // chunks, chunk - chunk % half)
 
 
-def ring2d(topology, *, chunks=2):
+def ring2d(topology, *, chunks: int = 2):
     """Rings along rows, then columns, for one half; columns, then rows, for the other.
 
     Every node of a 2D grid ends with its shard: chunks/2 of it in each half. Both axes are busy all
@@ -92,7 +93,7 @@ def ring2d(topology, *, chunks=2):
     return _rings2d("ring2d", topology, chunks, lambda grid: ((grid, grid.T), (grid.T, grid)))
 
 
-def ring2d_serial(topology, *, chunks=2):
+def ring2d_serial(topology, *, chunks: int = 2):
     """Rings along rows, then columns; one half one way round, the other half the other way.
 
     One axis is busy at a time: as fast as `ring2d` on tori, half as fast on meshes, whose lines
@@ -139,7 +140,9 @@ def _rings2d(name, topology, chunks, halves):
     return steps.schedule(name, n * chunks, roots, np.arange(n * chunks) // half * half)
 
 
-def ring_lines(steps, op, start, lines, first, count):
+def ring_lines(
+    steps: Steps, op: int, start: int, lines: np.ndarray, first: np.ndarray, count: int
+) -> None:
     """One ring along every row of `lines`; block b, `count` chunks from first[i, b], ends at b."""
     n_lines, length = lines.shape
     onward = np.roll(lines, -1, axis=1)

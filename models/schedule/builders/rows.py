@@ -7,7 +7,7 @@ from gradnic.interface.schedule_table import MAX_SENDS, PEER, ROW, Table
 from .schedule import GATHER, NOP, REDUCE
 
 
-def compile_table(schedule, *, barrier=False, nops=False):
+def compile_table(schedule, *, barrier: bool = False, nops: bool = False) -> Table:
     """The Table of a Schedule.
 
     Reduce transfers become rows with the number of contributions to wait for and their rank at

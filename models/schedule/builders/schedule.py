@@ -38,10 +38,10 @@ class Routes:
     start: np.ndarray
     hops: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.start) - 1
 
-    def __getitem__(self, route):
+    def __getitem__(self, route: int) -> np.ndarray:
         return self.hops[self.start[route] : self.start[route + 1]]
 
     def expand(self, routes):
@@ -55,11 +55,11 @@ class Routes:
 class RouteTable:
     """Collects paths while a schedule is built and numbers each distinct one once."""
 
-    def __init__(self, topology):
-        self._paths = [(link,) for link in range(topology.n_links)]
+    def __init__(self, topology) -> None:
+        self._paths: list[tuple[int, ...]] = [(link,) for link in range(topology.n_links)]
         self._number = {path: i for i, path in enumerate(self._paths)}
 
-    def number(self, path):
+    def number(self, path: tuple[int, ...]) -> int:
         """The route number of a tuple of links."""
         if path not in self._number:
             self._number[path] = len(self._paths)
@@ -70,7 +70,7 @@ class RouteTable:
         """(number, path) of all so far."""
         return iter(list(enumerate(self._paths)))
 
-    def routes(self):
+    def routes(self) -> Routes:
         """All paths so far, as `Routes`."""
         lengths = [len(path) for path in self._paths]
         start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
@@ -182,7 +182,7 @@ def step_chunks(topology, transfers, routes):
     return longest
 
 
-def pack(columns):
+def pack(columns: dict) -> np.ndarray:
     """A TRANSFER array from a dict of columns (arrays or scalars)."""
     n = max(np.size(v) for v in columns.values())
     result = np.zeros(n, TRANSFER)
@@ -191,7 +191,7 @@ def pack(columns):
     return result
 
 
-def mirror(topology, gathers, reverse_route):
+def mirror(topology, gathers: np.ndarray, reverse_route: np.ndarray) -> np.ndarray:
     """Reduce transfers that undo gather transfers: same trees, backwards in time and direction.
 
     gathers : TRANSFER array with steps from 0; reverse_route : int32 (n_routes,).
@@ -208,7 +208,7 @@ def mirror(topology, gathers, reverse_route):
     return ordered(np.concatenate([reduces, later]))
 
 
-def ordered(transfers):
+def ordered(transfers: np.ndarray) -> np.ndarray:
     """Transfers sorted by step, then operation, flow and source: the same table every time."""
     keys = [transfers[name] for name in ("first", "src", "flow", "op", "step")]
     return transfers[np.lexsort(keys)]

@@ -7,7 +7,7 @@ from .rings import ring_lines
 from .schedule import GATHER, REDUCE
 
 
-def servers(topology, *, at=None, chunks=1):
+def servers(topology, *, at=None, chunks: int = 1):
     """Parameter servers: every worker sends a part of the tensor straight to each server.
 
     at : nodes that serve; None: all of them. They work, too: what an aggregator does not have is a
