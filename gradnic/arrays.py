@@ -4,6 +4,7 @@ import io
 import math
 import os
 import stat
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from gradnic.output import write_whole
 
 def load_floats(path):
     """The float32 array of an .npy file, at least one value; ValueError says what else it is."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         try:
             _check_size(file)
             x = np.lib.format.read_array(file, allow_pickle=False)

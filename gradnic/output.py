@@ -128,7 +128,8 @@ def write_json(path, result):
 
 class Screen(Console):
     """The console for people. Figures are never cut: what is no terminal has no edge, and a table
-    that is too wide for a terminal goes beyond it."""
+    that is too wide for a terminal goes beyond it.
+    """
 
     def __init__(self, *, stderr=False):
         super().__init__(stderr=stderr, highlight=False)
@@ -151,7 +152,8 @@ def console(json_file=None):
 
 def figure(value):
     """A number as tables show it: whole from 10,000 on, else 4 digits, powers of ten only below
-    a thousandth and from 10^15 on."""
+    a thousandth and from 10^15 on.
+    """
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
     if not math.isfinite(value):

@@ -112,7 +112,8 @@ def work_folder(parent, prefix):
 
 def exit_on_signals():
     """SIGTERM and SIGHUP end tools and raise SystemExit, status 128 + number, and SIGINT raises
-    KeyboardInterrupt: ``finally`` blocks run, and threads that wait for a tool go on."""
+    KeyboardInterrupt: ``finally`` blocks run, and threads that wait for a tool go on.
+    """
     numbers = [signal.SIGTERM, signal.SIGHUP]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as behind a shell's &
         numbers.append(signal.SIGINT)
@@ -130,7 +131,8 @@ def _end(number):
 @contextmanager
 def signals_unwind():
     """Inside, in the main thread, signals that nobody handles leave no tools and folders behind:
-    SIGTERM and SIGHUP do as after `exit_on_signals`, and Ctrl-C waits until a tool is noted."""
+    SIGTERM and SIGHUP do as after `exit_on_signals`, and Ctrl-C waits until a tool is noted.
+    """
     changed = {}
     if threading.current_thread() is threading.main_thread():
         usual = {
@@ -155,7 +157,8 @@ def _interrupt(_):
 
 def die_on_signals():
     """As a forked worker: SIGTERM ends tools and removes work folders, and then the worker, without
-    unwinding, which may wait for a lock of a dead sister."""
+    unwinding, which may wait for a lock of a dead sister.
+    """
 
     def end(number):
         _clean()

@@ -1,6 +1,7 @@
 """Text that people hand in: files of bounded size, without what nobody sees."""
 
 import unicodedata
+from pathlib import Path
 
 LARGEST = 64 << 20  # bytes
 
@@ -25,7 +26,7 @@ def read_text(path, *, largest=LARGEST):
     ValueError names the file where it is larger than `largest` bytes (a device has no end) or no
     text; OSError as of `open`.
     """
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         data = file.read(largest + 1)
     if len(data) > largest:
         raise ValueError(f"{path} must be text of at most {largest >> 20} MiB")

@@ -98,9 +98,25 @@ def build(platform, design, *, name, clock_mhz, flags, folder, progress=None):
     for seed in range(1, MAX_SEEDS + 1):
         say(f"{name}: place and route, seed {seed}, {time.monotonic() - started:.0f} s so far")
         tools.run(
-            ["nextpnr-ecp5", "-q", "-l", f"{name}.tim", *flags, *PLACER, "--seed", str(seed)]
-            + ["--json", f"{name}.json", "--lpf", f"{name}.lpf", "--timing-allow-fail"]
-            + ["--textcfg", f"{name}.config", "--report", f"{name}.report"],
+            [
+                "nextpnr-ecp5",
+                "-q",
+                "-l",
+                f"{name}.tim",
+                *flags,
+                *PLACER,
+                "--seed",
+                str(seed),
+                "--json",
+                f"{name}.json",
+                "--lpf",
+                f"{name}.lpf",
+                "--timing-allow-fail",
+                "--textcfg",
+                f"{name}.config",
+                "--report",
+                f"{name}.report",
+            ],
             folder,
             made=f"{name}.config",
         )

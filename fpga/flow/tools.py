@@ -34,7 +34,7 @@ def start(command, folder, log=None):
     package, function = _TOOLS[tool]
     call = f"import sys, {package} as tool; sys.exit(tool.{function}(sys.argv[1:]))"
     head = [native] if native else [sys.executable, "-c", call]
-    with open(Path(folder) / log if log else os.devnull, "w") as output:
+    with (Path(folder) / log if log else Path(os.devnull)).open("w") as output:
         return processes.start(
             head + arguments,
             cwd=folder,

@@ -132,7 +132,7 @@ def levels(netlist):
             continue
         memory, before = _MEMORY.match(cell["type"]), set()
         for pin, bits in cell["connections"].items():
-            if cell["port_directions"].get(pin) != "input" or memory and not _READ.fullmatch(pin):
+            if cell["port_directions"].get(pin) != "input" or (memory and not _READ.fullmatch(pin)):
                 continue
             step = 0 if pin == "CI" else weight
             before |= {(drivers[bit], step) for bit in bits if bit in drivers}

@@ -20,7 +20,12 @@ from .process_group import Members, check_exchange, chosen_group
 
 
 def thc_hook(
-    *, seed: int = 0, feedback: bool = True, group=None, exchange: str = "star", **parameters
+    *,
+    seed: int = 0,
+    feedback: bool = True,
+    group: Any = None,
+    exchange: Any = "star",
+    **parameters: Any,
 ):
     """A hook that averages gradients by THC: norms by maximum, table values by integer sum.
 
@@ -47,7 +52,7 @@ def inceptionn_hook(
     mode: str = "strict",
     prescale: int = 0,
     rounding: str = "trunc",
-    group=None,
+    group: Any = None,
 ):
     """A hook that averages gradients as cards with INCEPTIONN do, coding every hop.
 

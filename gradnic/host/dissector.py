@@ -7,6 +7,7 @@ from gradnic.interface.formats import (
     PARAMETERS,
     UDP_PORT,
     VERSION,
+    Field,
     Op,
 )
 
@@ -49,7 +50,7 @@ def _stem(op):
     return op.name.lower().replace("_", "")
 
 
-def abbreviation(field, op: Op | None = None) -> str:
+def abbreviation(field: Field, op: Op | None = None) -> str:
     """Name of a field in Wireshark; `op` for a field of `gradnic.interface.formats.PARAMETERS`."""
     return f"gradnic.{field.name}" if op is None else f"gradnic.{_stem(op)}.{field.name}"
 

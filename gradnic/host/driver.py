@@ -9,10 +9,11 @@ It has no other dependency, so it runs wherever Python does. In C the same map i
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 from gradnic.interface import card_memory, inline, offload
 from gradnic.interface.params import check_range
-from gradnic.interface.register_map import WORD_BYTES
+from gradnic.interface.register_map import WORD_BYTES, RegisterMap
 
 WORD = (1 << 32) - 1
 
@@ -43,7 +44,7 @@ class Driver:
 
     def __init__(
         self,
-        register_map,
+        register_map: RegisterMap,
         read: Callable,
         write: Callable,
         *,
@@ -181,7 +182,7 @@ class InlineDriver(Driver):
     def __init__(self, read: Callable, write: Callable, **options) -> None:
         super().__init__(inline.REGISTERS, read, write, **options)
 
-    def configure(self, settings) -> None:
+    def configure(self, settings: inline.InlineSettings) -> None:
         """Write all of an `InlineSettings`; the mode goes on last and off first.
 
         `CardGone` if no card has taken them.
@@ -194,7 +195,7 @@ class InlineDriver(Driver):
         self.write("control", words["control"])
         self.check()
 
-    def settings(self):
+    def settings(self) -> inline.InlineSettings:
         """The `InlineSettings` that the card works by."""
         mark, ports, native = self.get("mark"), self.get("ports"), self.get("native")
         codec = self.get("codec")
@@ -211,7 +212,7 @@ class InlineDriver(Driver):
             exponent=codec["exponent"],
             prescale=codec["prescale"],
             paper_codec=bool(codec["paper"]),
-            jobs={j for j in range(inline.N_JOBS) if jobs[j // 32] >> j % 32 & 1},
+            jobs=frozenset(j for j in range(inline.N_JOBS) if jobs[j // 32] >> j % 32 & 1),
         )
 
 
@@ -348,7 +349,7 @@ class OffloadDriver(Driver):
         return self._of_build("ranks")
 
     @cached_property
-    def layout(self):
+    def layout(self) -> Any:
         """The `gradnic.interface.schedule_table.Layout` that packs rows for this card."""
         from gradnic.interface.schedule_table import Layout  # numpy, which the rest does without
 
@@ -378,14 +379,14 @@ class OffloadDriver(Driver):
         if network:
             self.set("network", **network)
 
-    def write_table(self, table, address: int, entry: int) -> None:
+    def write_table(self, table: int, address: int, entry: int) -> None:
         """One entry, an int, of an `offload.Table`."""
         for k in range(offload.TABLE_WORDS):
             self.write(f"table_data_{k}", entry >> 32 * k & WORD)
         self._toggle ^= 1
         self.set("table_write", address=address, table=table, toggle=self._toggle)
 
-    def load_rows(self, image, row_bytes) -> None:
+    def load_rows(self, image: bytes, row_bytes: int) -> None:
         """The schedule table of this node: `image` is what ``layout.pack(rows)`` gives."""
         for at in range(0, len(image), row_bytes):
             word = int.from_bytes(image[at : at + row_bytes], "little")
@@ -420,7 +421,7 @@ class OffloadDriver(Driver):
         for number, check in enumerate(checks):
             self.write_table(offload.Table.CHECKS, number, check)
 
-    def set_peers(self, neighbors) -> None:
+    def set_peers(self, neighbors: Sequence[int]) -> None:
         """Neighbor of each peer index of the table."""
         for index, neighbor in enumerate(neighbors):
             self.write_table(offload.Table.PEERS, index, neighbor)
@@ -429,7 +430,15 @@ class OffloadDriver(Driver):
         """What a neighbor may lose in the next round, in bytes times leaves."""
         self.write_table(offload.Table.ALLOWANCES, neighbor, n_bytes)
 
-    def tag(self, layer, *, queues=range(1), dscps=None, threshold=None, **rules) -> None:
+    def tag(
+        self,
+        layer: int,
+        *,
+        queues: Sequence[int] = range(1),
+        dscps: Sequence[tuple[int, int]] | None = None,
+        threshold: int | None = None,
+        **rules: int,
+    ) -> None:
         """The tensor's layer, and how its packets become important; see ``tags`` and ``scores``.
 
         queues : of each layer. dscps : of [queue][important], default class selectors 7 - queue.
@@ -438,7 +447,7 @@ class OffloadDriver(Driver):
         """
         for index, queue in enumerate(queues):
             self.write_table(offload.Table.LAYERS, index, queue)
-        for queue, pair in enumerate(dscps or [(8 * (7 - q),) * 2 for q in range(8)]):
+        for queue, pair in enumerate(dscps or [(8 * (7 - q), 8 * (7 - q)) for q in range(8)]):
             for important, dscp in enumerate(pair):
                 self.write_table(offload.Table.DSCPS, 2 * queue + important, dscp)
         if threshold is not None:
@@ -463,7 +472,7 @@ class OffloadDriver(Driver):
         self.write(f"{region}_high", address >> 32)
         self.write(f"{region}_beats", beats)
 
-    def cut(self, n_elems, *, n_chunks, chunk, packet) -> None:
+    def cut(self, n_elems: int, *, n_chunks: int, chunk: int, packet: int) -> None:
         """How the tensor is cut: chunks of `chunk` elements and packets of `packet`, 16s both."""
         for name, value in (("chunk", chunk), ("packet", packet)):
             if value < 16 or value % 16:

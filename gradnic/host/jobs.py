@@ -1,7 +1,9 @@
 """Driver of an offload card that takes jobs: settings and tables once, then descriptors."""
 
+from collections.abc import Callable, Sequence
+
 from gradnic.interface import job_card, offload
-from gradnic.interface.job import COMPLETION, TABLES, Completion, words
+from gradnic.interface.job import COMPLETION, TABLES, Completion, Job, words
 from gradnic.interface.params import check_range
 
 from .driver import WORD, OffloadDriver, _entry
@@ -24,8 +26,8 @@ class JobDriver(OffloadDriver):
 
     def __init__(
         self,
-        read,
-        write,
+        read: Callable,
+        write: Callable,
         *,
         n_ports: int = 1,
         n_ranks: int = 4,
@@ -53,14 +55,14 @@ class JobDriver(OffloadDriver):
 
     def load_table(
         self,
-        number,
-        image,
-        row_bytes,
-        places,
-        peers,
+        number: int,
+        image: bytes,
+        row_bytes: int,
+        places: Sequence[tuple],
+        peers: Sequence[int],
         *,
         n_chunks: int,
-        leaves,
+        leaves: int,
         repeats: int = 1,
         stages: int = 1,
         stride: int = 0,
@@ -91,11 +93,11 @@ class JobDriver(OffloadDriver):
         )  # fmt: skip
         self.write_table(job_card.JOBS, number, entry)
 
-    def unload_table(self, number) -> None:
+    def unload_table(self, number: int) -> None:
         """Jobs that name this table are refused from now on."""
         self.write_table(job_card.JOBS, number, 0)
 
-    def allow_memory(self, region, address, n_bytes: int) -> None:
+    def allow_memory(self, region: int, address: int, n_bytes: int) -> None:
         """Where gradients and results may lie: region 0 or 1, whole beats."""
         check_range("region", region, 0, job_card.N_SOURCES - 1)
         for name, value in (("address", address), ("n_bytes", n_bytes)):
@@ -105,7 +107,7 @@ class JobDriver(OffloadDriver):
         self.write(f"source{region}_high", address >> 32)
         self.write(f"source{region}_beats", n_bytes // self.n_bytes)
 
-    def set_landing(self, addresses, n_elems) -> None:
+    def set_landing(self, addresses: Sequence[int], n_elems: int) -> None:
         """Landing areas: where each context's begin, and elements of the largest tensor.
 
         Each context takes n_ranks areas of the tensor's size; jobs on larger ones are refused.
@@ -118,7 +120,7 @@ class JobDriver(OffloadDriver):
             self.write(f"landing{k}_high", address >> 32)
         self.write("landing", beats)
 
-    def post(self, job):
+    def post(self, job: Job) -> bool:
         """Post a `gradnic.interface.job.Job`; False if the queue is full: post it again later."""
         self.clear_overrun()
         for k, word in enumerate(words(job.pack())):
@@ -130,13 +132,13 @@ class JobDriver(OffloadDriver):
         """Forget that a post found the queue full."""
         self.write("events", self.map["events"].fields[1].mask)
 
-    def abort(self, id) -> None:
+    def abort(self, id: int) -> None:
         """End the oldest job with this id on this node, active or waiting."""
         check_range("id", id, 0, 0xFFFF)
         self._change("abort", id=id)
         self.wait("status", 1.0, aborting=0)
 
-    def completion(self):
+    def completion(self) -> Completion | None:
         """The oldest `Completion`, which leaves the card; None if there is none."""
         if not self.get("status")["told"]:
             return None

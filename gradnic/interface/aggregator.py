@@ -53,7 +53,7 @@ FIRST_COUNTER = 0x80
 STEP_WIDTH = 7  # 64 inputs may report at once
 
 
-def _rw(name, offset, doc, *fields):
+def _rw(name: str, offset: int, doc: str, *fields: tuple) -> Register:
     return Register(name, offset, "rw", doc, tuple(BitField(*field) for field in fields))
 
 

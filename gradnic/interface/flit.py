@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .schedule_table import REDUCE
+from .schedule_table import REDUCE, Table
 
 FLIT_BYTES = 16
 FLIT_FLOATS = 4
@@ -56,34 +56,34 @@ class Share:
     ranks: np.ndarray
 
     @property
-    def chunk_floats(self):
+    def chunk_floats(self) -> int:
         return -(-self.n_floats // (CHUNK_FLOATS * self.n_chunks)) * CHUNK_FLOATS
 
     @property
-    def chunk_words(self):
+    def chunk_words(self) -> int:
         return -(-self.chunk_floats // self.n_lanes)
 
     @property
-    def live(self):
+    def live(self) -> int:
         """Chunks that are not empty."""
         return -(-self.n_floats // self.chunk_floats)
 
     @property
-    def chunk_flits(self):
+    def chunk_flits(self) -> tuple[int, int]:
         """Flits of a chunk, and of the last one that is not empty."""
         last = self.n_floats - (self.live - 1) * self.chunk_floats
         return self.chunk_floats // FLIT_FLOATS, -(-last // FLIT_FLOATS)
 
     @property
-    def base(self):
+    def base(self) -> np.ndarray:
         return np.concatenate([[0], np.cumsum(self.ranks[:-1])]).astype(np.int64)
 
     @property
-    def n_places(self):
+    def n_places(self) -> int:
         """Of contributions."""
         return int(self.ranks.sum())
 
-    def to_words(self, values):
+    def to_words(self, values: np.ndarray) -> np.ndarray:
         """uint32 (n_chunks * chunk_words, n_lanes) of a tensor, float32 (n_floats,)."""
         padded = np.zeros((self.n_chunks, self.chunk_floats), np.uint32)
         padded.reshape(-1)[: self.n_floats] = np.ascontiguousarray(values, np.float32).view("u4")
@@ -91,14 +91,14 @@ class Share:
         words[:, : self.chunk_floats] = padded
         return words.reshape(-1, self.n_lanes)
 
-    def from_words(self, words):
+    def from_words(self, words: np.ndarray) -> np.ndarray:
         """float32 (n_floats,) of `to_words`' result."""
         chunks = words.reshape(self.n_chunks, self.chunk_words * self.n_lanes)
         flat = chunks[:, : self.chunk_floats].reshape(-1)[: self.n_floats]
         return np.ascontiguousarray(flat).view(np.float32)
 
 
-def contributions(table):
+def contributions(table: Table) -> np.ndarray:
     """int (n_nodes, n_chunks): what each node adds to each chunk, periodic tables written out."""
     n_chunks = table.n_chunks * table.repeats
     result = np.zeros((table.n_nodes, n_chunks), np.int64)

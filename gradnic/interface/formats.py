@@ -7,6 +7,7 @@ One description for both rooms. A model reads and writes bytes or numpy arrays w
 Source: docs/spec/wire.md (frame and header); RFC 791, RFC 768 and RFC 894 for the rest.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -154,20 +155,20 @@ class Header:
                 return field
         raise KeyError(f"{self.name} has no field {name!r}")
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Field:
         try:
             return self[name]
         except KeyError as error:
             raise AttributeError(error.args[0]) from None
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
 
     def parse(self, frame: bytes, *, origin: int = 0) -> dict[str, int]:
         """All fields of `frame` as {name: value}; see `Field.get`."""
         return {field.name: field.get(frame, origin=origin) for field in self.fields}
 
-    def pack(self, **values) -> bytes:
+    def pack(self, **values: int) -> bytes:
         """The header's bytes; fields that are not named are 0. ValueError for unknown ones."""
         octets = bytearray(self.n_bytes)
         for name, value in values.items():

@@ -6,6 +6,7 @@ frame).
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from .formats import UDP_PORT
 from .register_map import BitField, Register, RegisterMap
@@ -148,8 +149,9 @@ COUNTERS = tuple(name for name, _ in _COUNTERS)
 _RESET = InlineSettings.__dataclass_fields__
 
 
-def _default(name):
-    return int(_RESET[name].default)
+def _default(name: str) -> Any:
+    default: Any = _RESET[name].default
+    return int(default)
 
 
 REGISTERS = RegisterMap(

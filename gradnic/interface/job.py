@@ -7,6 +7,7 @@ the first in the highest bits.
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any
 
 from .formats import Field, Header
 
@@ -148,12 +149,12 @@ class Job:
     def __post_init__(self) -> None:
         self.pack()
 
-    def pack(self):
+    def pack(self) -> bytes:
         """The descriptor, 40 bytes."""
         return DESCRIPTOR.pack(**{one.name: int(getattr(self, one.name)) for one in fields(self)})
 
     @classmethod
-    def parse(cls, octets):
+    def parse(cls, octets: bytes) -> Any:
         """The job that a descriptor says; ValueError if it has not 40 bytes."""
         _check_size(DESCRIPTOR, octets)
         return cls(**DESCRIPTOR.parse(octets))
@@ -171,22 +172,22 @@ class Completion:
     leaves_most: int = 0
     cycles: int = 0
 
-    def pack(self):
+    def pack(self) -> bytes:
         """The record, 28 bytes."""
         return COMPLETION.pack(**{one.name: int(getattr(self, one.name)) for one in fields(self)})
 
     @classmethod
-    def parse(cls, octets):
+    def parse(cls, octets: bytes) -> Any:
         """What a record says; ValueError if it has not 28 bytes."""
         _check_size(COMPLETION, octets)
         return cls(**COMPLETION.parse(octets))
 
 
-def words(octets):
+def words(octets: bytes) -> list[int]:
     """The 32-bit words of a record, as its register window has them."""
     return [int.from_bytes(octets[k : k + 4], "big") for k in range(0, len(octets), 4)]
 
 
-def _check_size(header, octets):
+def _check_size(header: Header, octets: bytes) -> None:
     if len(octets) != header.n_bytes:
         raise ValueError(f"a {header.name} must have {header.n_bytes} bytes, not {len(octets)}")

@@ -3,7 +3,7 @@
 from . import offload
 from .job import ACTIVE, COMPLETION, DESCRIPTOR
 from .offload import _register
-from .register_map import RegisterMap
+from .register_map import Register, RegisterMap
 
 JOBS = 9  # the table of loaded tables, beside `gradnic.interface.offload.Table`
 N_SOURCES = 2
@@ -14,14 +14,14 @@ _SAME = (
 )  # fmt: skip
 
 
-def _region(name, offset, what):
+def _region(name: str, offset: int, what: str) -> list[Register]:
     return [
         _register(f"{name}_low", offset, what, ("value", 32, "byte address, low half")),
         _register(f"{name}_high", offset + 4, what, ("value", 32, "byte address, high half")),
     ]
 
 
-def _registers():
+def _registers() -> tuple[Register, ...]:
     mine = [one for one in offload.REGISTERS.registers if one.name in _SAME]
     mine += [one for one in offload.REGISTERS.registers if one.name.startswith("table_data_")]
     mine += [one for one in offload.REGISTERS.registers if one.access == "counter"]

@@ -75,14 +75,14 @@ _COUNTERS = (
 COUNTERS = tuple(name for name, _ in _COUNTERS)
 
 
-def _words(name, offset, n, doc):
+def _words(name: str, offset: int, n: int, doc: str) -> list[Register]:
     return [
         Register(f"{name}_{k}", offset + 4 * k, "rw", doc, (BitField("value", 0, 32, doc),))
         for k in range(n)
     ]
 
 
-def _register(name, offset, doc, *fields, access="rw"):
+def _register(name: str, offset: int, doc: str, *fields: tuple, access: str = "rw") -> Register:
     """A register whose fields, (name, width, doc[, reset]), follow each other from bit 0."""
     low, bits = 0, []
     for field, width, text, *reset in fields:

@@ -1,5 +1,6 @@
 """Parameters of the tops that `gradnic verilog` writes, and their named presets."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -272,7 +273,7 @@ PRESETS |= {
 }
 
 
-def preset(name, changes=()):
+def preset(name: str, changes: Iterable[str] = ()) -> Any:
     """Parameters of the preset `name`, with `changes` as ("parameter=value", …).
 
     ValueError for an unknown preset or parameter, and for a value out of range.
@@ -280,7 +281,7 @@ def preset(name, changes=()):
     if name not in PRESETS:
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
     parameters = PRESETS[name]
-    kinds = {field.name: field.type for field in fields(parameters)}
+    kinds: dict[str, Any] = {field.name: field.type for field in fields(parameters)}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or key not in kinds:

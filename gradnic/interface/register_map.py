@@ -5,6 +5,7 @@ byte offsets that are multiples of 4; reserved words and bits read 0 and ignore 
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,12 +20,12 @@ ACCESSES = {
 }
 
 
-def _check_name(name, what):
+def _check_name(name: str, what: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise ValueError(f"{what} must be lower-case words joined by _, not {name!r}")
 
 
-def _check_doc(doc, what):
+def _check_doc(doc: str, what: str) -> None:
     if not doc or "\n" in doc or "*/" in doc:
         raise ValueError(f"doc of {what} must be one line without */, not {doc!r}")
 
@@ -203,23 +204,23 @@ class RegisterMap:
                 return window
         raise KeyError(f"{self.name} has no window {name!r}")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Register]:
         return iter(self.registers)
 
 
-def _bits(field):
+def _bits(field: BitField) -> str:
     top = field.lsb + field.width - 1
     return f"{top}:{field.lsb}" if field.width > 1 else str(top)
 
 
-def _reset(register):
+def _reset(register: Register) -> str:
     return {"rw": f"0x{register.reset:08X}", "ro": "live"}.get(register.access, "0")
 
 
 def markdown(register_map: RegisterMap) -> str:
     """The map as a Markdown page: one table of registers, one of fields."""
 
-    def cell(text):
+    def cell(text: str) -> str:
         return text.replace("|", r"\|")
 
     lines = [

@@ -9,6 +9,7 @@ address = tensor base + chunk * chunk bytes.
 import json
 import struct
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,7 @@ PEER = np.dtype(
         ("path", "i4"),  # row of `paths`
     ]
 )
+ROW_COLUMNS, PEER_COLUMNS = ROW.names or (), PEER.names or ()
 
 
 def bits(largest: int) -> int:
@@ -92,7 +94,7 @@ class Layout:
         )  # fmt: skip
 
     @classmethod
-    def fit(cls, rows):
+    def fit(cls, rows: np.ndarray) -> "Layout":
         """The narrowest layout that holds these rows."""
         widths = {name: bits(rows[name].max(initial=0)) for name in FIELDS}
         widths.update(op=2, bar=1)
@@ -105,7 +107,7 @@ class Layout:
         return sum(getattr(self, name) for name in FIELDS) + self.n_sends * (self.peer + 1)
 
     @property
-    def row_bytes(self):
+    def row_bytes(self) -> int:
         """Bytes of a row in the image: whole 64-bit words."""
         return -(-self.width // 64) * 8
 
@@ -121,7 +123,7 @@ class Layout:
             at += self.peer + 1
         return result
 
-    def pack(self, rows):
+    def pack(self, rows: np.ndarray) -> bytes:
         """Image of `rows` (ROW array), bytes. ValueError names the first field that is too wide."""
         words = np.zeros((len(rows), self.row_bytes // 8), np.uint64)
         if (rows["sends"][:, self.n_sends :] >= 0).any():
@@ -140,7 +142,7 @@ class Layout:
                 words[:, word + 1] |= values.astype(np.uint64) >> np.uint64(64 - shift)
         return words.astype("<u8").tobytes()
 
-    def unpack(self, image, node: int = 0):
+    def unpack(self, image: bytes, node: int = 0) -> np.ndarray:
         """The ROW array in an image of one node. ValueError if the length is not whole rows."""
         if len(image) % self.row_bytes:
             raise ValueError(f"{len(image)} bytes are no whole rows of {self.row_bytes}")
@@ -187,12 +189,12 @@ class Table:
     peers: np.ndarray
     paths: list
 
-    def of(self, node):
+    def of(self, node: int) -> np.ndarray:
         """Rows of one node."""
         a, b = np.searchsorted(self.rows["node"], [node, node + 1])
         return self.rows[a:b]
 
-    def same(self, other):
+    def same(self, other: "Table") -> bool:
         """True if every field and row is the same."""
         meta = ("name", "n_nodes", "n_chunks", "period", "repeats", "paths")
         return (
@@ -205,7 +207,7 @@ class Table:
 _HEAD = struct.Struct("<4sHIIIIII11B")  # magic, name, nodes, chunks, period, repeats, peers, paths
 
 
-def to_bytes(table, layout=None):
+def to_bytes(table: Table, layout: Layout | None = None) -> bytes:
     """The whole table as one binary file: head, layout, peers, paths, row counts, images."""
     layout = layout or Layout.fit(table.rows)
     name = table.name.encode()
@@ -226,7 +228,7 @@ def to_bytes(table, layout=None):
     return b"".join(parts)
 
 
-def from_bytes(data):
+def from_bytes(data: bytes) -> tuple[Table, Layout]:
     """(table, layout) from `to_bytes`. ValueError where the file is cut or of another kind."""
     if len(data) < _HEAD.size or data[:4] != b"GNT1":
         raise ValueError("no schedule table: the file must start with GNT1")
@@ -236,20 +238,20 @@ def from_bytes(data):
     layout = Layout(*widths)
     at = _HEAD.size
 
-    def take(n):
+    def take(n: int) -> bytes:
         nonlocal at
         if at + n > len(data):
             raise ValueError(f"the table is cut short: {len(data)} bytes")
         at += n
         return data[at - n : at]
 
-    def ints(n):
+    def ints(n: int) -> np.ndarray:
         return np.frombuffer(take(4 * n), "<i4").astype(np.int32)
 
     name = take(n_name).decode()
-    columns = ints(len(PEER) * n_peers).reshape(-1, len(PEER)).T
+    columns = ints(len(PEER_COLUMNS) * n_peers).reshape(-1, len(PEER_COLUMNS)).T
     peers = np.zeros(n_peers, PEER)
-    for column, values in zip(PEER.names, columns, strict=True):
+    for column, values in zip(PEER_COLUMNS, columns, strict=True):
         peers[column] = values
     ends = np.cumsum(ints(n_paths))
     flat = ints(int(ends[-1]) if n_paths else 0).tolist()
@@ -262,7 +264,7 @@ def from_bytes(data):
     return Table(name, n_nodes, n_chunks, period, repeats, rows, peers, paths), layout
 
 
-def to_json(table):
+def to_json(table: Table) -> str:
     """The table as text: rows and peers as lists in the order of their column names."""
     return json.dumps(
         {
@@ -271,36 +273,38 @@ def to_json(table):
             "n_chunks": table.n_chunks,
             "period": table.period,
             "repeats": table.repeats,
-            "row_columns": list(ROW.names),
+            "row_columns": list(ROW_COLUMNS),
             "rows": [
                 [*row[:-1], [s for s in row[-1] if s >= 0]]
-                for row in zip(*(table.rows[n].tolist() for n in ROW.names), strict=True)
+                for row in zip(*(table.rows[n].tolist() for n in ROW_COLUMNS), strict=True)
             ],
-            "peer_columns": list(PEER.names),
+            "peer_columns": list(PEER_COLUMNS),
             "peers": [list(peer) for peer in table.peers.tolist()],
             "paths": [list(path) for path in table.paths],
         }
     )
 
 
-def from_json(text):
+def from_json(text: str) -> Table:
     """The table in `text`, as `to_json` wrote it. ValueError names what is missing."""
     try:
         data = json.loads(visible(text))
         rows = np.zeros(len(data["rows"]), ROW)
-        for i, name in enumerate(ROW.names[:-1]):
+        for i, name in enumerate(ROW_COLUMNS[:-1]):
             rows[name] = [row[i] for row in data["rows"]]
         rows["sends"] = -1
         for i, row in enumerate(data["rows"]):
             rows["sends"][i, : len(row[-1])] = row[-1]
         peers = np.array([tuple(peer) for peer in data["peers"]], PEER)
-        meta = [data[name] for name in ("name", "n_nodes", "n_chunks", "period", "repeats")]
-        return Table(*meta, rows, peers, [tuple(path) for path in data["paths"]])
+        names = ("name", "n_nodes", "n_chunks", "period", "repeats")
+        meta: dict[str, Any] = {name: data[name] for name in names}
+        paths = [tuple(path) for path in data["paths"]]
+        return Table(**meta, rows=rows, peers=peers, paths=paths)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"no schedule table in this JSON: {error!r}") from None
 
 
-def to_c(table, layout=None):
+def to_c(table: Table, layout: Layout | None = None) -> str:
     """A C header: offsets and widths of the fields, and each node's rows as uint64_t words."""
     layout = layout or Layout.fit(table.rows)
     words = layout.row_bytes // 8

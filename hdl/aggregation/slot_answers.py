@@ -137,7 +137,8 @@ class SlotAnswers(wiring.Component):
 
     def _sequence(self, m, begins, goes, last, first, tails):
         """A row at a time, beat by beat. A row takes two cycles or more, so that it leaves its
-        queues by registers: (flag that it did so a cycle ago, the next beat's place in its row)."""
+        queues by registers: (flag that it did so a cycle ago, the next beat's place in its row).
+        """
         n_beats = self.sizes.width // 4
         number, part = Signal(16), Signal(range(n_beats))
         running, rests = Signal(), Signal()  # a row is under way; it ended before its time

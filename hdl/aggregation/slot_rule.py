@@ -168,7 +168,8 @@ class SlotRule(wiring.Component):
 
     def _registers(self, m, starts):
         """Whose packet it is, and the job's registers: of the head in stages 0 and 1, of a slot
-        that is to be closed in stages 3 and 4."""
+        that is to be closed in stages 3 and 4.
+        """
         found = Signal(JobRegisters, reset_less=True)
         numbers = []
         for start in range(0, JobRegisters.size, SLICE):
@@ -185,7 +186,8 @@ class SlotRule(wiring.Component):
 
     def _closes(self, m, whose, job):
         """Whether the slot closes, and whether with this packet enough has come of its tensor,
-        both in stage 7."""
+        both in stage 7.
+        """
         head, sweep, n_jobs, verdict = self.head, self.sweep, self.sizes.n_jobs, self.verdict
         # not an array: Yosys may take bit 3 of it for its element 3, by their name
         totals = [Signal(40, name=f"total_of{k}") for k in range(n_jobs)]

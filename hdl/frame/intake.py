@@ -37,7 +37,8 @@ Speaker = data.StructLayout({"ip": 32, "enabled": 1})
 
 def Names(n_jobs: int):
     """What tells our frames: the UDP port, and the numbers of the jobs that are enabled, native
-    ones and those of SwitchML."""
+    ones and those of SwitchML.
+    """
     job = data.StructLayout({"number": 8, "enabled": 1, "switchml": 1})
     return data.StructLayout({"port": 16, "jobs": data.ArrayLayout(job, n_jobs)})
 

@@ -30,7 +30,7 @@ from .lanes import (
 from .merger import CodedUnit, Merger
 from .packer import Packer
 
-__all__ = ["Compressor", "SIZE", "UNCODED_UNIT"]
+__all__ = ["SIZE", "UNCODED_UNIT", "Compressor"]
 
 N_UNITS = 64  # inside an engine, so that one-beat units keep full rate through its latency
 N_PLANS = 16  # units whose plan is made, or made and in use

@@ -22,7 +22,7 @@ from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
 from .lanes import GROUP, SCALES, LaneDecoder, band_gap, band_top, check_lanes, legal
 from .planner import Planner, StoredUnit
 
-__all__ = ["CODED_UNIT", "Decompressor", "VERDICT"]
+__all__ = ["CODED_UNIT", "VERDICT", "Decompressor"]
 
 N_OUT = 31  # beats from the decision to decode to the output; so many sustain one at 32 lanes
 N_TOKENS = 40  # rows of tags that wait to be read before coded.ready falls

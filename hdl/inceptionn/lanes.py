@@ -25,10 +25,10 @@ __all__ = [
     "BANDS",
     "GROUP",
     "LANES",
+    "SCALES",
     "LaneDecoder",
     "LaneEncoder",
     "LaneImage",
-    "SCALES",
     "legal",
 ]
 

@@ -50,7 +50,8 @@ def StoredUnit(n_lanes, *, n_beats, row_addr, tag_addr):
 
 def PlannedUnit(unit):
     """Shape of what the decoder must know of a unit at once: as in `StoredUnit`; `ok` says that it
-    may be decoded."""
+    may be decoded.
+    """
     return data.StructLayout({"final": unit["final"].shape, "single": 1, "ok": 1})
 
 

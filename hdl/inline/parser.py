@@ -115,7 +115,8 @@ class Parser(wiring.Component):
 
     def _capture(self, m):
         """The `Head` of a frame, a pulse when it (or all there is) has come in, and which of its
-        bytes there are: {byte: Signal}."""
+        bytes there are: {byte: Signal}.
+        """
         n, beat = self.n_bytes, self.i.p
         head, _, complete, index = collect(m, self.i, n)
         present = {}

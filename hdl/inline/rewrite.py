@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.inline.card`, whose golden model it follows.
 """
 
+import itertools
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -140,7 +142,7 @@ class HeadMath(wiring.Component):
             self.o.valid.eq(stages[3].o.valid),
             stages[3].o.ready.eq(self.o.ready),
         ]
-        for before, after in zip(stages, stages[1:], strict=False):
+        for before, after in itertools.pairwise(stages):
             m.d.comb += [after.i.valid.eq(before.o.valid), before.o.ready.eq(after.i.ready)]
         return m
 

@@ -237,7 +237,7 @@ class PacketPick(wiring.Component):
         return m
 
     def _encoded(self, m, bits, name):
-        """(Number of the lowest bit that is 1, whether there is one.)"""
+        """(Number of the lowest bit that is 1, whether there is one.)."""
         index = Signal(_index(self.n), name=name)
         for k in reversed(range(self.n)):
             with m.If(bits[k]):

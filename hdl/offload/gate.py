@@ -96,7 +96,8 @@ class PacketGate(wiring.Component):
 
     def _decide(self, m, records, verdicts, store):
         """Turns facts and verdict of a frame into what is read of it; streams of heads, and of
-        what the frames are whose payloads are read."""
+        what the frames are whose payloads are read.
+        """
         n = self.n_bytes
         m.submodules.heads = heads = FIFO(GateHead(self.n_contexts), N_HEADS, half_rate=True)
         m.submodules.kinds = kinds = FIFO(1, N_HEADS)

@@ -224,7 +224,8 @@ class JobCard(wiring.Component):
 
 def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, thc=0, **sizes):
     """The card for tables of up to `n_nodes` nodes; parameters as of
-    `gradnic.interface.params.Jobs`, and ``rx_meta_width`` as of `OffloadCore`."""
+    `gradnic.interface.params.Jobs`, and ``rx_meta_width`` as of `OffloadCore`.
+    """
     layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
     core = JobCore(
         n_bytes, n_ports, layout, depth=n_rows, n_chunks=n_chunks,

@@ -44,7 +44,8 @@ JobTableWrite = data.StructLayout({"enable": 1, "index": ceil_log2(TABLES), "tab
 
 def Prepared(n_bytes, address_width):
     """A job that may start: what it does, where, and how its tensor is cut. live : chunks that are
-    not empty. n_beats, area : of memory, of the tensor and of one landing area."""
+    not empty. n_beats, area : of memory, of the tensor and of one landing area.
+    """
     beat = address_width - ceil_log2(n_bytes)
     return data.StructLayout(
         {

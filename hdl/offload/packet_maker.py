@@ -156,7 +156,8 @@ class PacketMaker(wiring.Component):
 
     def _levels(self, m, name, values, summed):
         """What was read goes to the sums, indices of THC as levels; returns a queue that is told,
-        for each range, whether that is what it holds."""
+        for each range, whether that is what it holds.
+        """
         if not self.thc:
             wiring.connect(m, wiring.flipped(values), summed)
             return None
@@ -397,7 +398,8 @@ class PacketMaker(wiring.Component):
 
     def _finish(self, m, sums, goals, scores):
         """Sums become payloads, or this node's own result; those that are `scored` go to `scores`,
-        too."""
+        too.
+        """
         m.submodules.image = image = CodecImage(self.lanes, passes=True, codes=self.inc)
         wiring.connect(m, image.o, wiring.flipped(self.kept))
         line, opens = self._line(m)
@@ -436,7 +438,8 @@ class PacketMaker(wiring.Component):
 
     def _line(self, m):
         """(Stream of sums that become payloads, flag that all of a packet may go there.) Coded ones
-        wait for their sizes in the compressor, raw ones for their tags in a queue."""
+        wait for their sizes in the compressor, raw ones for their tags in a queue.
+        """
         longest = -(-self.max_elems // self.lanes)
         shape = Beat(8 * self.n_bytes)
         m.submodules.raw = raw = BlockFIFO(shape, N_RAW * longest, never_full=True)

@@ -34,7 +34,8 @@ DEPTH = 6  # stages
 
 def least_beats(n_bytes: int) -> int:
     """Beats of the shortest frame that `gradnic.hdl.frame.intake.Intake` takes for ours, or
-    fewer: it has a JOB."""
+    fewer: it has a JOB.
+    """
     return 2 if n_bytes < GRADNIC.job.stop else 1
 
 

@@ -15,7 +15,8 @@ GROUP = 16  # bits that one copy of a register steers
 
 def _reversed_bits(value):
     """Bits of `value`, with those of each byte in reverse: a bit stream that fills bytes from
-    their top becomes one that counts upward, and back."""
+    their top becomes one that counts upward, and back.
+    """
     return Cat(value[i ^ 7] for i in range(len(value)))
 
 

@@ -239,7 +239,8 @@ class RandomBytes(wiring.Component):
 
     def _keys(self, m, phase):
         """Key of each physical lane in this phase, 2 cycles later; written one logical lane a
-        cycle on rekey."""
+        cycle on rekey.
+        """
         m.submodules.mix = mix = Fmix32()
         asked, asks = Signal(range(N_LANES)), Signal()
         running = Signal(32, reset_less=True)

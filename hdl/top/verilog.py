@@ -152,7 +152,8 @@ _REG = re.compile(r"^(\s*)reg( \[[^\]]*\])? (\S+)\s*= (.*);$", re.M)
 def _registers(text):
     """Attributes of a flip-flop on its register's declaration; ``keep`` stays on the block, too:
     Yosys holds by it the flip-flop, and by the other only a wire. Initial values stand apart from
-    declarations (Verilator's PROCASSINIT). What Yosys noted for itself goes."""
+    declarations (Verilator's PROCASSINIT). What Yosys noted for itself goes.
+    """
     text = re.sub(r"\(\* (?:full_case|unused_bits|init) = [^*]*\*\)\s*", "", text)
     text = re.sub(r"^  function .*?^  endfunction", _arguments, text, flags=re.M | re.S)
     return re.sub(r"^module .*?^endmodule", lambda m: _module(m[0]), text, flags=re.M | re.S)
@@ -185,7 +186,8 @@ def _module(text):
 
 def _used(module):
     """A module without wires that nobody reads and whose value is not there: Amaranth names them
-    for signals of other modules."""
+    for signals of other modules.
+    """
     text = module[0]
     words = Counter(re.findall(r"\w+", text))
     lone = {name for name in _WIRE.findall(text) if words[name] == 2}
@@ -198,7 +200,8 @@ def _used(module):
 
 def _plain_names(text):
     """Escaped names as plain ones, and which is which: ``\\held0$6 `` is ``held0_6``,
-    ``\\i__payload.last `` ``i__payload__last``."""
+    ``\\i__payload.last `` ``i__payload__last``.
+    """
     escaped = dict.fromkeys(re.findall(r"\\(\S+)(?=\s)", text))
     taken = set(re.findall(r"[A-Za-z_]\w*", text))
     plain = {}

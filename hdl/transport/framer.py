@@ -143,7 +143,8 @@ class Framer(wiring.Component):
 
     def _address(self, m, complete, taken):
         """A head with the receiver's addresses and the IPv4 checksum, which is `complete`, until it
-        is `taken`: two steps of 4 cycles, a head in each."""
+        is `taken`: two steps of 4 cycles, a head in each.
+        """
         m.submodules.neighbors = table = memory.Memory(
             shape=self.neighbor, depth=N_NEIGHBORS, init=[]
         )

@@ -117,7 +117,8 @@ class Locator(wiring.Component):
 
     def _chunk(self, m):
         """First step, which finds the chunk: (what is known, flag of data that go on to be divided,
-        flag that it is `complete`, flag to drive: it is taken)."""
+        flag that it is `complete`, flag to drive: it is taken).
+        """
         m.submodules.chunks = divider = Divider(OFFSET_WIDTH, OFFSET_WIDTH)
         cut, head = self.geometry, self.i.p.head
         found, divides = Signal(Located, reset_less=True), Signal(reset_less=True)

@@ -133,7 +133,8 @@ class Pace(wiring.Component):
 
     def _credit(self, m):
         """Credit in 1/65536 bytes. A frame is paid for two cycles after it went, and only then may
-        the next one go; one carry chain from register to register."""
+        the next one go; one carry chain from register to register.
+        """
         width = 16 + 16 + 2
         credit = Signal(signed(width))
         added = self.rate << ceil_log2(self.n_bytes)

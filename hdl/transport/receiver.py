@@ -505,7 +505,8 @@ class Receiver(wiring.Component):
     def _target(self, m, offset, elems, down, packed):
         """Where `elems` values at `offset` of the tensor go, as beats of their region: 2 cycles
         later, and a cycle after the ledger knows the sender's rank. packed : they are indices, and
-        stay so in the first half of their place."""
+        stay so in the first half of their place.
+        """
         low = ceil_log2(self.n_bytes)
         thc = self.round.codec.thc  # elements are bytes
         beats, area = (Signal(LENGTH_WIDTH, name=n, reset_less=True) for n in ("beats", "place_of"))

@@ -161,7 +161,8 @@ TREE is not 0; wrong : data of another codec, for a tree, or of a length that ca
 
 def Places(n_ranks: int):
     """Who sends a chunk here: up, by rank in the order of addition, with the leaves that it
-    stands for and the flow that it names; and down."""
+    stands for and the flow that it names; and down.
+    """
     neighbor = ceil_log2(N_NEIGHBORS)
     up = data.StructLayout({"valid": 1, "neighbor": neighbor, "leaves": 8, "flow": FLOW_WIDTH})
     down = data.StructLayout({"valid": 1, "neighbor": neighbor})

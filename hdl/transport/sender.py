@@ -24,12 +24,14 @@ N_RUNS = 16  # under way at a time
 
 
 class State(enum.Enum, shape=2):
+    """Of a run that is kept."""
+
     FREE = 0
     SENDING = 1  # its mask says what
     WAITING = 2  # for an answer to its PROBE
 
 
-def up_to(last: Slice):
+def up_to(last):
     """Mask of the packets of a run up to number `last`."""
     return Cat(last >= k for k in range(RUN))
 
@@ -110,7 +112,8 @@ class Sender(wiring.Component):
 
     def _memories(self, m):
         """Runs and masks, and when each run's last PROBE left, for the walker, and the first behind
-        its last packet, for what takes the answers."""
+        its last packet, for what takes the answers.
+        """
         m.submodules.run_memory = runs = memory.Memory(shape=Run, depth=N_RUNS, init=[])
         m.submodules.mask_memory = masks = memory.Memory(shape=RUN, depth=N_RUNS, init=[])
         m.submodules.stamp_memory = stamps = memory.Memory(shape=32, depth=N_RUNS, init=[])

@@ -148,7 +148,7 @@ def _take(queues, worker, i):
 
 
 def _replace(values, i, value):
-    return values[:i] + (value,) + values[i + 1 :]
+    return (*values[:i], value, *values[i + 1 :])
 
 
 def _trace(parents, state):

@@ -41,7 +41,8 @@ class JobRule:
 @dataclass(frozen=True)
 class Node:
     """A node in one job. up : nodes whose partial sums came. counts : contributions in the sum, by
-    node. heard : nodes that have STOPped what this one sends. result : contributions, or None."""
+    node. heard : nodes that have STOPped what this one sends. result : contributions, or None.
+    """
 
     phase: int = IDLE
     up: frozenset = frozenset()

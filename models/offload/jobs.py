@@ -216,7 +216,8 @@ class JobCard(Card):
 
     def _start(self, now):
         """Start or refuse what waits, oldest first, until one has to wait: for a context, or for a
-        place in the ring beside those that active jobs will need."""
+        place in the ring beside those that active jobs will need.
+        """
         while self.queue and len(self.completions) + self._n_active() < RING:
             waiting = self.queue[0]
             job, posted, aborted = waiting.job, waiting.posted, waiting.aborted

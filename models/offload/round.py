@@ -234,7 +234,7 @@ class Round:
         return runs
 
     def _encode(self, numbers):
-        """This node's THC indices and table values, for the packets of a row."""
+        """The node's own THC indices and table values, for the packets of a row."""
         plan, worker = self.tensor.plan, self.tensor.codec.worker
         start, stop = plan.span(numbers[0])[0], plan.span(numbers[-1])[1]
         blocks = self._blocks(numbers[0], numbers[-1])

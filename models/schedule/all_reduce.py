@@ -13,7 +13,7 @@ from .traffic import written_out
 NAN = 0x7FC00000  # every NaN result of an addition
 
 
-def chunk_length(n_elems, n_chunks):
+def chunk_length(n_elems: int, n_chunks: int) -> int:
     """Elements per chunk: n_elems / n_chunks, rounded up to 16s; the last may be short."""
     return -(-n_elems // (16 * n_chunks)) * 16
 

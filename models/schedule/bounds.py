@@ -15,13 +15,13 @@ _LP_NODES = 32  # up to here the linear program takes less than a second
 _UNITS = 720  # bandwidths are rounded up to multiples of 1/720 of the slowest link
 
 
-def node_bound(topology):
+def node_bound(topology) -> float:
     """Shard-slots per phase that the node with the least ingress needs; float."""
     inwards, _ = _node_bandwidth(topology)
     return (topology.n_nodes - 1) / inwards.min()
 
 
-def throughput_bound(topology):
+def throughput_bound(topology) -> Fraction:
     """Shard-slots per phase of the best reduce-scatter, then all-gather; Fraction.
 
     Exact: the mean over both phases of max over vertex sets S that miss a node of
@@ -69,7 +69,8 @@ def flow_graph(topology):
     return a, b, capacity, n
 
 
-def worst_cut(topology):
+def worst_cut(topology) -> Fraction:
+    """The cut that bounds an all-reduce from below."""
     n_nodes = topology.n_nodes
     a, b, capacity, n = flow_graph(topology)
     inwards = np.bincount(b, weights=capacity, minlength=n)[:n_nodes].astype(np.int64)

@@ -9,7 +9,7 @@ NVLINK = 9  # 450 GB/s each way of a GPU's NVLink over the 50 GB/s of a 400 Gb/s
 PCIE = 1.25  # 16 lanes of PCIe 3.0, about 125 Gb/s of payload, over a 100 Gb/s port
 
 
-def nvlink(boxes, gpus, nics):
+def nvlink(boxes: int, gpus: int, nics: int) -> tuple:
     """NVLink islands: a switch joins the GPUs of a box; `nics` ports lead out.
 
     As many ports as GPUs: each GPU has its own, beside its NVLink. Fewer: they hang on the box's
@@ -25,7 +25,7 @@ def nvlink(boxes, gpus, nics):
     return n, boxes + 1, *zip(*pairs, strict=True)
 
 
-def pcie(boxes, gpus, nics):
+def pcie(boxes: int, gpus: int, nics: int) -> tuple:
     """PCIe trees: two GPUs on each PCIe switch, the switches on a root complex.
 
     As many ports as GPUs (EFLOPS, HPCA 2020, section 4.1): each GPU's port is on its own PCIe

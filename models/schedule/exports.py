@@ -13,7 +13,7 @@ from .programs import ADD, SEND, programs
 CHAKRA_SCHEMA = "0.0.4"
 
 
-def msccl(table):
+def msccl(table) -> str:
     """XML of an in-place all-reduce, str. One thread block a peer and direction, one channel."""
     n_chunks = table.n_chunks * table.repeats
     lines = [
@@ -58,7 +58,7 @@ def _step(at, kind, first, count, block, step, needed):
     )
 
 
-def mscclpp(table):
+def mscclpp(table) -> str:
     """Execution plan of an in-place all-reduce, JSON as str; memory channels.
 
     A partial is put to a place of its own in its receiver's scratch buffer, signaled, waited for
@@ -156,7 +156,7 @@ def _local(ops, used):
     return ops
 
 
-def chakra(table, n_bytes):
+def chakra(table, n_bytes: int) -> list[str]:
     """A trace per rank, list of str: JSON lines, first GlobalMetadata, then a Node each.
 
     A message is a COMM_SEND_NODE and a COMM_RECV_NODE of one tag; a partial that came is added by a

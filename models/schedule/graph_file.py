@@ -24,7 +24,7 @@ class Graph:
     ports: int | None = None
 
 
-def read(path):
+def read(path: str) -> Graph:
     """The `Graph` in a file.
 
     JSON: {"nodes": 4, "switches": 1, "links": [[a, b, bandwidth, latency], ...], "ports": 1,

@@ -92,14 +92,14 @@ class Network:
         if self.order not in ("port", "node"):
             raise ValueError(f"order must be port or node, not {self.order!r}")
 
-    def wire_bytes(self, floats):
+    def wire_bytes(self, floats: np.ndarray) -> np.ndarray:
         """Bytes on a link of messages with these numbers of floats, heads included."""
         payload = np.ceil(floats * (FLOAT_BYTES * self.wire_ratio))
         packets = np.ceil(payload / self.packet) if self.flow == "packet" else payload > 0
         return payload + packets * self.head
 
 
-def of_card(n_lanes, **options):
+def of_card(n_lanes: int, **options) -> Network:
     """The Network whose nodes are flit cards with words of `n_lanes` floats, 8, 16 or 32.
 
     Words narrower than 32 floats are written 2 cycles later. options : of Network.
@@ -124,7 +124,7 @@ class Result:
     parked_bytes: int
 
 
-def simulate(table, topology, n_bytes, network, progress=None):
+def simulate(table, topology, n_bytes: int, network: Network, progress=None) -> Result:
     """Run `table` on `topology` for a tensor of `n_bytes` (a multiple of 4); a Result.
 
     Chunks are ceil(elements / chunks) floats, rounded up to 16; the last may be short or empty.
@@ -276,7 +276,8 @@ class _Run:
 
         def serve(place, now, fresh=-1):
             """Start what can start: worms on their way first, then the node's own messages, of
-            which `fresh` is ready since now."""
+            which `fresh` is ready since now.
+            """
             line, mine = waiting[place], ready[place]
             while line and room[place] + 1e-9 >= speed[line[0]] / 2:
                 m = line.popleft()

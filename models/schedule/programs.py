@@ -40,7 +40,7 @@ class Block:
     steps: list = field(default_factory=list)
 
 
-def programs(table):
+def programs(table) -> list[list[Block]]:
     """Blocks of every rank, a list of lists of `Block`, from a table that the checker passes.
 
     Contributions to a chunk are added one after the other in the order of their ranks, so floats

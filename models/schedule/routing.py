@@ -1,5 +1,7 @@
 """Fixed routes between nodes that are not neighbors: what routers and switches would do."""
 
+import itertools
+
 import numpy as np
 
 
@@ -30,7 +32,7 @@ class Router:
             )
         else:
             vertices = self._shortest(source, destination)
-        return tuple(t.link_of[pair] for pair in zip(vertices, vertices[1:], strict=False))
+        return tuple(t.link_of[pair] for pair in itertools.pairwise(vertices))
 
     def _grid(self, source, destination):
         shape, wrap = self.topology.shape, self.topology.wrap

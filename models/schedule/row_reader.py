@@ -64,7 +64,8 @@ class Message:
 class Work:
     """A row that has something to do. `missing`: chunks that were looked at and are not ready;
     `looked`: all were; `entered`: the cycle of the last look's way out; `ready`: the first cycle in
-    which it may leave."""
+    which it may leave.
+    """
 
     row: int
     message: Message
@@ -97,7 +98,8 @@ class Fault:
 
 def work(rows, setup) -> Iterator:
     """Every row of every iteration, as (cycle by cycle) it is read: a Work, a Fault, or None for
-    a row that does nothing. rows : ROW array of `gradnic.interface.schedule_table`."""
+    a row that does nothing. rows : ROW array of `gradnic.interface.schedule_table`.
+    """
     before = (0, 0)  # iteration modulo 2, and step, of the last row with something to do
     for iteration in range(setup.iterations):
         for index, row in enumerate(rows):

@@ -28,7 +28,7 @@ class Traffic:
     free_rows : rows that wait for nothing.
     """
 
-    def __init__(self, table, topology, n_floats) -> None:
+    def __init__(self, table, topology, n_floats: int) -> None:
         self.n_nodes = table.n_nodes
         rows = written_out(table)
         n_chunks = table.n_chunks * table.repeats

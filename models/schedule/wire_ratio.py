@@ -7,7 +7,7 @@ _THC_G, _THC_BLOCK = 30, 1024  # the defaults of `gradnic.models.thc.Worker`
 LEAST, MOST = 0.9, 64.0  # INCEPTIONN at its worst is 0.94; a bit a value is 32
 
 
-def wire_ratio(codec, n_nodes):
+def wire_ratio(codec: str, n_nodes: int) -> float:
     """Bytes on the wire per byte of floats, heads not counted.
 
     codec : one of

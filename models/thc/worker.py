@@ -201,7 +201,7 @@ class Worker:
         return padded
 
     def norms(self, x: np.ndarray) -> np.ndarray:
-        """This worker's norms of x (any shape): FP32 bits, uint32 (n_blocks,), or (1,) per tensor.
+        """The worker's norms of x (any shape): FP32 bits, uint32 (n_blocks,), or (1,) per tensor.
 
         Exact and independent of order in block mode: 17-bit mantissas aligned to the largest
         exponent, squared and summed as integers. Inf where a value or the norm is not finite.

@@ -63,6 +63,6 @@ CONSTANTS = {
 }  # fmt: skip
 
 
-def value(name):
+def value(name: str) -> float:
     """The number of a constant; KeyError for a name that is not in the list."""
     return CONSTANTS[name].value

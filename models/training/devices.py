@@ -21,7 +21,7 @@ class Device:
         if not self.operations > 0:
             raise ValueError(f"{self.name}: operations must be above 0, not {self.operations}")
 
-    def seconds(self, layer, batch, *, first: bool = False):
+    def seconds(self, layer, batch: int, *, first: bool = False) -> tuple[float, float]:
         """(forward, backward) of `batch` samples. first : no gradient of the input is due."""
         forward = layer.forward * batch / self.operations
         return forward + self.overhead, forward * (1 if first else 2) + self.overhead
@@ -46,9 +46,10 @@ class Systolic:
         folds = -(-m // self.rows) * -(-n // self.columns)
         return folds * (k + self.rows + self.columns - 2) if m * n * k else 0
 
-    def seconds(self, layer, batch, *, first: bool = False):
+    def seconds(self, layer, batch: int, *, first: bool = False) -> tuple[float, float]:
         """(forward, backward) of `batch` samples: weights' gradient is (k, m) by (m, n), the
-        input's (m, n) by (n, k)."""
+        input's (m, n) by (n, k).
+        """
         rounds = -(-batch // self.arrays) / self.clock
         m, n, k = layer.m, layer.n, layer.k
         forward = self._cycles(m, n, k)

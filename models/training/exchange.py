@@ -41,7 +41,7 @@ class Codec:
 RAW = Codec("FP32")
 
 
-def fp16(where: str = "host"):
+def fp16(where: str = "host") -> Codec:
     """FP16 or BF16: half of the bytes; cast by the host, or on its way by the accelerator."""
     rates = {"host": ("host.bf16.encode", "host.bf16.decode"), "accelerator": (None, None)}[where]
     encode, decode = (None if r is None else value(r) for r in rates)

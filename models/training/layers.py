@@ -30,11 +30,11 @@ class Layer:
     k: int
 
     @property
-    def parameters(self):
+    def parameters(self) -> int:
         return self.weights + self.biases
 
     @property
-    def forward(self):
+    def forward(self) -> int:
         """Operations (a multiplication and an addition are two) of the forward pass, a sample."""
         return 2 * self.m * self.n * self.k
 
@@ -49,21 +49,21 @@ class Model:
     layers: tuple
 
     @property
-    def parameters(self):
+    def parameters(self) -> int:
         return sum(layer.parameters for layer in self.layers)
 
     @property
-    def n_bytes(self):
+    def n_bytes(self) -> int:
         """Of its gradient in FP32."""
         return FLOAT_BYTES * self.parameters
 
     @property
-    def forward(self):
+    def forward(self) -> int:
         """Operations of the forward pass per sample."""
         return sum(layer.forward for layer in self.layers)
 
     @property
-    def tensors(self):
+    def tensors(self) -> list[tuple[int, int]]:
         """(layer number, floats) of every parameter tensor, in the order of registration."""
         return [
             (i, size)
@@ -90,7 +90,7 @@ def _tables():
     return json.loads(resources.files(__package__).joinpath("layers.json").read_text())
 
 
-def names():
+def names() -> tuple[str, ...]:
     """Names of the tables that come along."""
     return tuple(_tables())
 
@@ -105,7 +105,7 @@ def _model(name, table):
     return Model(name, table.get("sample", "one sample"), table.get("source", name), rows)
 
 
-def load(name):
+def load(name: str) -> Model:
     """The Model of a table that comes along, or of a JSON file with one table.
 
     ValueError for an unknown name or a malformed table, OSError for a file that cannot be read.
@@ -123,7 +123,7 @@ def load(name):
     return _model(Path(name).stem, table)
 
 
-def from_module(module, sample):
+def from_module(module, sample) -> Model:
     """The Model of a PyTorch module. sample : a batch of one, passed through it once.
 
     Products are counted for Linear and Conv1d to Conv3d (what attention multiplies without

@@ -6,6 +6,7 @@ bucket closes with the tensor that makes it reach its limit, 1 MiB for the first
 others. Its all-reduce starts when all of its gradients are there and the one before has ended.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .devices import passes
@@ -24,7 +25,7 @@ class Bucket:
     layers: tuple
 
 
-def buckets(model, *, first: int | None = FIRST, cap: int | None = CAP):
+def buckets(model, *, first: int | None = FIRST, cap: int | None = CAP) -> list[Bucket]:
     """The buckets of `model`, in the order in which they become ready.
 
     first, cap : bytes at which the first and every other bucket closes; None: never.
@@ -59,12 +60,12 @@ class Step:
     communication: float
 
     @property
-    def exposed(self):
+    def exposed(self) -> float:
         """Seconds in which the accelerator waits for gradients."""
         return max(0.0, self.total - self.compute)
 
     @property
-    def share(self):
+    def share(self) -> float:
         """Of the step that is spent waiting."""
         return self.exposed / self.total
 
@@ -72,15 +73,15 @@ class Step:
 def step(
     model,
     device,
-    batch,
-    exchange,
+    batch: int,
+    exchange: Callable,
     *,
     overlap: bool = True,
     order: str = "ready",
-    first=FIRST,
-    cap=CAP,
+    first: int = FIRST,
+    cap: int = CAP,
     update: float = 0.0,
-):
+) -> Step:
     """The Step of `model` on every node's `device` with `batch` samples each.
 
     exchange : function of a bucket's bytes to (encode, network, decode) seconds, or to the

@@ -37,7 +37,7 @@ class Path:
         if not 0 <= self.loss < 1:
             raise ValueError(f"loss must be from 0 to below 1, not {self.loss!r}")
 
-    def nanoseconds(self, n_bytes):
+    def nanoseconds(self, n_bytes: int) -> float:
         """Time on the line of a frame with this payload."""
         return (max(HEAD_BYTES + n_bytes, 60) + AROUND) * 8 / self.gbps
 
@@ -60,8 +60,8 @@ class Outcome:
 
 
 def transfer(
-    n_bytes,
-    path,
+    n_bytes: int,
+    path: Path,
     *,
     p_q16: int = 0,
     payload: int = 1408,
@@ -69,7 +69,7 @@ def transfer(
     strict_important: bool = False,
     important: bool | None = None,
     seed: int = 0,
-):
+) -> Outcome:
     """Move `n_bytes` over `path` under loss bound p_q16 / 2**16; an Outcome.
 
     payload : bytes per packet. t_probe : nanoseconds between PROBEs; None: one round trip.

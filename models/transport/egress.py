@@ -10,6 +10,7 @@ Sources: DLCP (arXiv 2008.08445), MLT (NSDI 2024): RED with equal minimum and ma
 """
 
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 
 from gradnic.interface.formats import IPV4
 
@@ -42,7 +43,9 @@ class Egress:
         Cells taken in each queue.
     """
 
-    def __init__(self, thresholds, limit: int, *, cell: int = 1, largest=None, most=None) -> None:
+    def __init__(
+        self, thresholds: Sequence[int], limit: int, *, cell: int = 1, largest=None, most=None
+    ) -> None:
         if not 1 <= len(thresholds) <= N_QUEUES:
             raise ValueError(f"thresholds must be 1 to {N_QUEUES}, not {len(thresholds)}")
         if list(thresholds) != sorted(thresholds) or thresholds[0] < 0:
@@ -55,7 +58,7 @@ class Egress:
         self.used = [0] * len(thresholds)
         self.counters = Counter()
 
-    def enqueue(self, frame, queue, important):
+    def enqueue(self, frame: bytes, queue: int, important: int) -> bool:
         """Take `frame`, bytes of an IPv4 frame, or drop it; True if it was taken."""
         cells = -(-len(frame) // self.cell)
         ecn = IPV4.ecn.get(frame)
@@ -79,7 +82,7 @@ class Egress:
         too_large = self.largest is not None and cells > self.largest
         return too_large or (self.most is not None and len(self.queues[queue]) >= self.most)
 
-    def dequeue(self, queue: int | None = None):
+    def dequeue(self, queue: int | None = None) -> tuple[int, bytes] | None:
         """The next frame, as (queue, frame), or None if there is none.
 
         queue : int, to serve this one; None: the lowest that has a frame.
@@ -91,7 +94,7 @@ class Egress:
                 return k, frame
         return None
 
-    def cancel(self, matches):
+    def cancel(self, matches: Callable) -> int:
         """Drop the queued frames for which `matches`(frame) holds, as after STOP; how many."""
         dropped = 0
         for queue, frames in enumerate(self.queues):

@@ -32,7 +32,7 @@ def need_bytes(total: int, p_q16: int) -> int:
     return total - (total * p_q16 >> 16)
 
 
-def packet_sizes(n_elems, elems_per_packet, elem_bytes: int = 4):
+def packet_sizes(n_elems: int, elems_per_packet: int, elem_bytes: int = 4) -> np.ndarray:
     """Bytes of each packet of a tensor: int64, shape (ceil(n_elems / elems_per_packet),)."""
     n = -(-n_elems // elems_per_packet)
     sizes = np.full(n, elems_per_packet * elem_bytes, np.int64)

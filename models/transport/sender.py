@@ -41,7 +41,7 @@ class Sending:
     """
 
     def __init__(
-        self, order: Sequence[tuple[int, ...]], *, first: int = 0, t_probe: int = 1000
+        self, order: Sequence[tuple[int, ...]], *, first: int = 0, t_probe: float = 1000
     ) -> None:
         self.order, self.first, self.t_probe = order, first, t_probe
         self.pending = list(range(len(order)))[::-1]  # sorted, the next one last

@@ -11,6 +11,8 @@ ALWAYS = 2**64 - 1
 
 
 class Stall(ctypes.Structure):
+    """Pattern of an input's or output's stalls, as C++ reads it."""
+
     _fields_ = [
         ("lead", ctypes.c_void_p),
         ("n_lead", ctypes.c_int64),
@@ -21,18 +23,26 @@ class Stall(ctypes.Structure):
 
 
 class Feed(ctypes.Structure):
+    """An input and its beats."""
+
     _fields_ = [("beats", ctypes.c_void_p), ("n_beats", ctypes.c_int64), ("stall", Stall)]
 
 
 class Sink(ctypes.Structure):
+    """An output and the room for its beats."""
+
     _fields_ = [("stall", Stall), ("until", ctypes.c_int64)]
 
 
 class Level(ctypes.Structure):
+    """A level and its values."""
+
     _fields_ = [("values", ctypes.c_void_p), ("n_values", ctypes.c_int64)]
 
 
 class Job(ctypes.Structure):
+    """One run."""
+
     _fields_ = [
         ("feeds", ctypes.POINTER(Feed)),
         ("sinks", ctypes.POINTER(Sink)),
@@ -48,6 +58,8 @@ class Job(ctypes.Structure):
 
 
 class Result(ctypes.Structure):
+    """What a run gave."""
+
     _fields_ = [(name, ctypes.c_int64) for name in ("code", "port", "cycle", "cycles")]
 
 

@@ -95,7 +95,8 @@ class Pipeline:
 
     def __call__(self, words, **settings):
         """Outputs of `words`, uint32 (n,), or (n_inputs, n) where several inputs take words:
-        {name: uint32 (n,)}. Settings: name=integer."""
+        {name: uint32 (n,)}. Settings: name=integer.
+        """
         if sorted(settings) != sorted(self.settings):
             raise ValueError(f"settings must be {sorted(self.settings)}, not {sorted(settings)}")
         words = np.ascontiguousarray(words, np.uint32).reshape(len(self.words), -1)

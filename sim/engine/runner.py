@@ -82,7 +82,7 @@ def verilog(component, *, platform=None, keep_init=True):
             unset = "" if keep_init else "setattr -unset init w:*\n"
             script = f"read_rtlil design.il\nproc\nopt_clean\n{unset}write_verilog design.v\n"
             tools.yosys(script, folder=work, outputs=["design.v"])
-            os.replace(work / "design.v", root / name)
+            (work / "design.v").replace(root / name)
     return (root / name).read_text()
 
 

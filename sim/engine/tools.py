@@ -36,7 +36,7 @@ def digest(*parts):
 def call(command, *, folder, timeout, log, env=None):
     """Run `command` in `folder`, its output in `log`; ToolError with the log's end on failure."""
     log = Path(folder) / log
-    with open(log, "wb") as file:
+    with Path(log).open("wb") as file:
         try:
             done = processes.run(
                 command, cwd=folder, env=env, timeout=timeout, stdout=file, stderr=file
@@ -50,7 +50,8 @@ def call(command, *, folder, timeout, log, env=None):
 
 def warm_up():
     """Have Yosys' WebAssembly compiled, which its first call after an install does for a minute of
-    CPU time: before processes start that would each do it."""
+    CPU time: before processes start that would each do it.
+    """
     processes.run([*_YOSYS, "-V"], stdout=subprocess.DEVNULL)
 
 

@@ -101,7 +101,7 @@ def together(commands, *, folder):
             while waiting and len(running) < n_cores:
                 command, subject = waiting.pop()
                 log = folder / f"{subject}.log"
-                with open(log, "wb") as file:
+                with Path(log).open("wb") as file:
                     process = processes.start(command, cwd=folder, stdout=file, stderr=file)
                 running.append((process, command, subject, log))
             time.sleep(0.005)

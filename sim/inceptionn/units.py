@@ -131,7 +131,7 @@ def _beats(units, n_lanes, generator):
         noise = generator.integers(0, 256, 4 * n_lanes * n - len(content), np.uint8)
         rows.append(np.concatenate([content, noise]).reshape(n, 4 * n_lanes))
         last += [0] * (n - 1) + [1]
-        drop += list(generator.integers(0, 2, n - 1)) + [unit.drop]
+        drop += [*list(generator.integers(0, 2, n - 1)), unit.drop]
     return {"data": np.concatenate(rows), "last": last, "drop": drop}
 
 

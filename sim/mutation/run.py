@@ -216,7 +216,7 @@ def _play(campaign, prepped, ports, shard):
             if campaign.argument(mutant):
                 mutant.verdict = "error"
                 mutant.reason = f"killed, though it is said that {campaign.argument(mutant)}"
-        except Exception as failure:  # noqa: BLE001 - reported, and never a kill
+        except Exception as failure:
             mutant.verdict, mutant.reason = "error", f"{type(failure).__name__}: {failure}"[:200]
     return shard
 

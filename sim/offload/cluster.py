@@ -390,7 +390,7 @@ class OffloadCluster:
 
     def counts(self, node):
         """What the card counted in the runs so far: {name: number}."""
-        names = [drop.name.lower() for drop in Drop][1:] + ["accepted", "given_up", "outside"]
+        names = [*[drop.name.lower() for drop in Drop][1:], "accepted", "given_up", "outside"]
         names += ["foreign", "oversize", "overrun", "answered", "heard", "switch_dropped"]
         names += ["switch_marked"]
         numbers = (ctypes.c_int64 * len(names))()

@@ -22,6 +22,7 @@ AREA = -(-4 * N_ELEMS // N_BYTES)  # beats of a rank
 
 
 def padded(rows, size):
+    """Rows with zeros behind them, up to `size`."""
     return np.pad(rows, ((0, 0), (0, size - rows.shape[1])))
 
 
@@ -113,6 +114,7 @@ def _floats(beats, lanes, which):
 
 
 def note(wrong, what, copies):
+    """Say of these copies what is wrong."""
     for copy in copies:
         wrong.setdefault(copy, []).append(what)
 

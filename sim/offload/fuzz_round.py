@@ -214,7 +214,7 @@ class Round:
         """
         setting, copies = self.setting, self.copies
         arrivals, parts = self._arrange()
-        frames, lengths, _ = arrivals
+        _frames, lengths, _ = arrivals
         fates = offload_judge.judge(*arrivals, setting)
         script, n_quiet = _script(setting, parts)
         steps = padded(script, -(-script.shape[1] // 4) * 4)

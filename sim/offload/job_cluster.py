@@ -35,7 +35,8 @@ class Ended:
 @dataclass
 class Host:
     """What the program on a node does. to_post : jobs, in order. ended : {id: Ended}. posted :
-    {id: time}, of those that the card has taken."""
+    {id: time}, of those that the card has taken.
+    """
 
     to_post: list = field(default_factory=list)
     posted: dict = field(default_factory=dict)

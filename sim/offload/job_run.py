@@ -6,6 +6,7 @@ for runs that are too large for them the sums of the table in its order of addit
 
 import json
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import numpy as np
 from gradnic.models import inceptionn
@@ -65,7 +66,7 @@ def buckets(n, n_bytes, *, codec="none", layer=0):
 def read(path, *, codec="none"):
     """The jobs of a JSON file: see `from_dicts`. ValueError for one that is none."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with Path(path).open(encoding="utf-8") as file:
             told = json.load(file)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
@@ -79,7 +80,8 @@ def read(path, *, codec="none"):
 def from_dicts(told, *, codec="none"):
     """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes`` and any
     field of `Job`. What is not said is chosen: ids from 0, tensors by id, addresses one behind the
-    other, results behind all sources."""
+    other, results behind all sources.
+    """
     if not told:
         raise ValueError("jobs must be at least 1, not 0")
     sizes = [int(one.get("elems", one.get("bytes", 0) // 4)) for one in told]

@@ -78,7 +78,8 @@ class Outcome:
 
 def _round(table, topology, codec, own, values, sent, faults, options, norms=()):
     """One round in RTL and by table: (result, golden sums, leaves, plan). norms : that each node
-    knows, of THC."""
+    knows, of THC.
+    """
     cluster = OffloadCluster(table, topology, values.shape[1], codec, **options)
     for node, known in enumerate(norms):
         cluster.agree(node, known, codec.worker.B)
@@ -108,7 +109,7 @@ def _compare(replicas, golden, what):
 
 def _outcome(n_elems, runs):
     """One `Outcome` of rounds (result, golden, leaves, plan) and what they compared."""
-    result, golden, leaves, plan = runs[-1]
+    result, _golden, leaves, plan = runs[-1]
     mismatches, first = 0, ""
     for one, what in zip(runs, ("norm", "value")[-len(runs) :], strict=True):
         n_wrong, words = _compare(one[0].replicas, one[1], what)

@@ -9,6 +9,7 @@ from gradnic.hdl.stream.block_fifo import N_CREDITS
 
 
 def slice_lemmas(m, h):
+    """State of a `Slice` beside the harness's."""
     valids, spares = h.component.valids, h.component.spares
     at = [h.tracking & (h.ahead == k) for k in range(2)]
     m.d.comb += [
@@ -22,6 +23,7 @@ def slice_lemmas(m, h):
 
 
 def half_slice_lemmas(m, h):
+    """State of a `HalfSlice` beside the harness's."""
     valids = h.component.valids
     m.d.comb += [
         *(Assert(copy == valids[0]) for copy in valids[1:]),
@@ -143,6 +145,7 @@ def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
 
 
 def fifo_lemmas(m, h):
+    """State of a `FIFO` beside the harness's."""
     state = {"count": h.count, "ahead": h.ahead, "tracking": h.tracking, "beat": h.beat}
     fifo_state(m, h.component, enters=h.picking, **state)
 
@@ -243,6 +246,7 @@ def ring_state(m, dut, *, enters, count, committed, ahead, tracking, beat):
 
 
 def block_lemmas(m, h):
+    """State of a `BlockFIFO` beside the harness's."""
     state = {"ahead": h.ahead, "tracking": h.tracking, "beat": h.beat}
     ring_state(m, h.component.ring, enters=h.picking, count=h.count, committed=h.count, **state)
     m.d.comb += Assert(h.component.ring.mark == h.component.ring.head)

@@ -213,7 +213,8 @@ def _tail_is_loaded(m, h):
 
 def _held_beat(m, h):
     """Of `AnswerFramer`: the beat that waits for the next one. That a SwitchML frame's last beat
-    has more bytes than are cut from its head is taken from the sizes of SwitchML's packets."""
+    has more bytes than are cut from its head is taken from the sizes of SwitchML's packets.
+    """
     m.d.comb += Assume(~h.component.valid | h.component.beat.keep[0])
 
     def after(m):

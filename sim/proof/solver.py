@@ -99,7 +99,7 @@ class Model:
         command = [sys.executable, str(package / "smtbmc.py"), "-s", "yices", "--noprogress"]
         command += ["-S", f"--timeout={self.timeout}"]  # should this process be killed itself
         log = self.folder / f"{name}.log"
-        with open(log, "wb") as file:
+        with Path(log).open("wb") as file:
             process = processes.start(
                 [*command, *options, "-m", "top", "design.smt2"],
                 cwd=self.folder,

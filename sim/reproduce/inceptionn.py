@@ -70,6 +70,7 @@ def aggregator(n_workers, codec=None):
 
 
 def worker_ring(n_workers, codec=None):
+    """All-reduce of workers on a ring, through one switch."""
     schedule = ring(parse(f"fattree:{n_workers}x1"))
     if codec is None:
         return Exchange(schedule, host_network(GBPS))

@@ -154,7 +154,8 @@ class Dctcp(Window):
 
 class Pfabric(Window):
     """pFabric (Alizadeh et al., SIGCOMM 2013): a bandwidth-delay product from the start, timeouts
-    of three round trips, one packet at a time after five of them in a row."""
+    of three round trips, one packet at a time after five of them in a row.
+    """
 
     by_later, first, timeout = False, 67.0, 30e3
     silent = 0

@@ -65,6 +65,7 @@ TAP_WIDTHS = {"tdata": BITS, "tkeep": BITS // 8, "tvalid": 1, "tready": 1, "tlas
 
 
 def names(patterns):
+    """Names that patterns such as ``tx[0:2]`` stand for, one blank between them."""
     return [name for pattern in patterns.split() for name in spelled(pattern)]
 
 

@@ -69,7 +69,7 @@ def keys(worker, turn):
 class Encoder:
     """A library of a `gradnic.hdl.thc.encoder.ThcEncoder`, its table loaded for one worker."""
 
-    def __init__(self, model, lanes, worker, turn=Turn()):  # noqa: B008 - it is frozen
+    def __init__(self, model, lanes, worker, turn=Turn()):
         self.model, self.lanes, self.worker, self.turn = model, lanes, worker, turn
         self.card = model.instance()
         table = [lower | a - level // 256 << 8 | gap << 16
@@ -131,7 +131,7 @@ class Encoder:
         return self.play(x, norms, silent=(own > norms).astype(int), stalls=stalls)
 
 
-def decode(model, lanes, worker, width, n, *, turn=Turn(), norms=None, sums=None, stalls=None):  # noqa: B008
+def decode(model, lanes, worker, width, n, *, turn=Turn(), norms=None, sums=None, stalls=None):
     """Decode `n` blocks of sums of `width` bits; returns the `batch.Run`.
 
     turn : its tensor counts; blocks are numbered from 0 on. norms, sums : random unless given.

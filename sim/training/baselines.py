@@ -1,5 +1,7 @@
 """Exchanges of others to train beside: BF16, PowerSGD, losses by importance, stragglers."""
 
+import itertools
+
 import numpy as np
 from gradnic.models.inceptionn.measure import FLOATS, frame_bytes
 
@@ -37,7 +39,7 @@ class PowerSgd(Exchange):
         super().__init__(n_workers, seed=seed)
         if rank < 1:
             raise ValueError(f"rank must be at least 1, not {rank}")
-        self.rank, self.shapes = rank, list(zip(layers, layers[1:], strict=False))
+        self.rank, self.shapes = rank, list(itertools.pairwise(layers))
         self.right = [
             self._rng.standard_normal((m, min(rank, n, m))).astype(np.float32)
             for n, m in self.shapes

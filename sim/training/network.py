@@ -12,6 +12,7 @@ Same seed, same gradients, on one machine, on one thread; the last bits of a flo
 on the BLAS kernels, so another processor may differ there.
 """
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -51,7 +52,7 @@ class Network:
         self.layers = tuple(layers)
         self.skipped = 0
         parts = []
-        for n_in, n_out in zip(layers, layers[1:], strict=False):
+        for n_in, n_out in itertools.pairwise(layers):
             parts.append(rng.standard_normal(n_in * n_out) / np.sqrt(n_in))
             parts.append(np.zeros(n_out))
         self.parameters = np.concatenate(parts).astype(np.float32)

@@ -123,7 +123,7 @@ def test_hostile_traffic(models, case, stalls):
 
 
 def test_deadlines(models):
-    sizes, jobs = jobs_of("rules")
+    _sizes, jobs = jobs_of("rules")
     bench = models("rules")
     jobs = [job(5, 3, 0, deadline=50), job(6, 2, 4), job(7, 2, 8, deadline=20, b=2, g=20)]
     bench = Bench(bench.model, bench.sizes, jobs)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +20,7 @@ def squared(log):
     """A function that notes each run in a file; sent as it is, workers need not import this."""
 
     def run(x):
-        with open(log, "a") as file:
+        with Path(log).open("a") as file:
             file.write(f"{x} {os.getpid()}\n")
         return {"x": x, "square": x * x, "tenth": x / 10}
 
@@ -38,7 +39,7 @@ def test_a_killed_worker_s_work_is_done_again(tmp_path):
             marker.write_text("")
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
-        with open(log, "a") as file:
+        with Path(log).open("a") as file:
             file.write(f"{x} {os.getpid()}\n")
         return x * x
 

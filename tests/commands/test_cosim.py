@@ -74,7 +74,8 @@ def test_files_that_do_not_go_together(tmp_path):
     for second, words in [("b.npy", r"\[8, 9\]"), ("c.npy", "float64")]:
         files = ["--gradients", tmp_path / "a.npy", "--gradients", tmp_path / second]
         result = CliRunner().invoke(cli.cli, ["cosim", "ring", "--nodes", "2", *map(str, files)])
-        pytest.raises(ValueError, _raise, result.exception).match(words)
+        with pytest.raises(ValueError, match=words):
+            _raise(result.exception)
 
 
 def cosim(folder, *arguments):

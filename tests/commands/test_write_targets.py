@@ -40,7 +40,7 @@ def test_a_link_is_followed(folder):
         assert (folder / f"{name}.json").is_symlink()
     assert is_result(real.read_text())
     assert is_result((folder / "store" / "new.json").read_text())
-    assert sorted(os.listdir(folder / "store")) == ["new.json", "real.json"]
+    assert sorted(path.name for path in (folder / "store").iterdir()) == ["new.json", "real.json"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a device node")
@@ -91,7 +91,7 @@ def test_a_new_file_gets_what_the_umask_leaves(folder, mask):
 
 def test_an_old_file_keeps_its_mode(folder):
     (folder / "old.json").write_text("old")
-    os.chmod(folder / "old.json", 0o640)
+    (folder / "old.json").chmod(0o640)
     assert gradnic("--json", "old.json") == 0
     assert stat.S_IMODE((folder / "old.json").stat().st_mode) == 0o640
     assert is_result((folder / "old.json").read_text())
@@ -107,7 +107,7 @@ def test_a_plain_file_is_whole_or_as_it_was(folder, monkeypatch):
     monkeypatch.setattr(os, "replace", fails)
     assert gradnic("--json", target) == 2
     assert target.read_text() == "old"
-    assert os.listdir(folder) == ["old.json"]
+    assert [path.name for path in folder.iterdir()] == ["old.json"]
 
 
 def test_standard_output_by_its_other_names(folder, capfd):

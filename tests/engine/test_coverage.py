@@ -54,7 +54,7 @@ def test_bins():
     bins.sample(size=[0, 0, 1], stall=[0, 0, 2])
     assert bins.counts.tolist() == [[2, 0, 0], [0, 0, 1]]
     assert bins.missed() == [("small", "in"), ("small", "out"), ("large", "none"), ("large", "in")]
-    with pytest.raises(ValueError, match="stall must be within 0..2, not 3..3"):
+    with pytest.raises(ValueError, match=r"stall must be within 0..2, not 3..3"):
         bins.sample(size=[0], stall=[3])
     with pytest.raises(ValueError, match=r"axes must be \['size', 'stall'\], not \['size'\]"):
         bins.sample(size=[0])

@@ -97,7 +97,7 @@ def test_layers_agree_cycle_for_cycle(simulator):
 
 
 def test_a_failure_is_a_replay():
-    with pytest.raises(AssertionError, match="fails: .*as it must") as caught:
+    with pytest.raises(AssertionError, match=r"fails: .*as it must") as caught:
         runner.simulate(FIFO(SHAPE, 4), __file__, tests=["fails"], data={"beats": beats()})
     command = str(caught.value).split("replay: python ")[1].split()
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
@@ -130,7 +130,7 @@ def test_x_on_valid_is_caught():
     need("icarus")
     options = {"tests": ["resets_in_mid_packet"], "data": {"beats": beats()}, "keep_init": False}
     runner.simulate(FIFO(SHAPE, 2), __file__, simulator="icarus", **options)
-    with pytest.raises(AssertionError, match="o.valid is X"):
+    with pytest.raises(AssertionError, match=r"o.valid is X"):
         runner.simulate(Forgetful(), __file__, simulator="icarus", **options)
 
 

@@ -48,7 +48,7 @@ def test_lengths_bytes_and_stalls():
     lengths = stimulus.length_corners(64, 1514, smallest=60)
     assert {60, 61, 63, 64, 65, 127, 128, 129, 1513, 1514} <= set(lengths)
     assert lengths == sorted(set(lengths))
-    with pytest.raises(ValueError, match="smallest must be within 1..5, not 6"):
+    with pytest.raises(ValueError, match=r"smallest must be within 1..5, not 6"):
         stimulus.length_corners(4, 5, smallest=6)
     rows = stimulus.byte_corners(2)
     assert rows.shape == (4 + 16, 2)

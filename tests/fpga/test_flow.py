@@ -207,7 +207,7 @@ def test_untimed_ports_are_refused(folder):
         for pin in cell["connections"]
         if cell["type"] == "LUT4" and pin == "Z"
     )
-    with pytest.raises(ValueError, match="^block: port o meets .* without a boundary register"):
+    with pytest.raises(ValueError, match=r"^block: port o meets .* without a boundary register"):
         flow.check_boundary(bad)
     bad = copy.deepcopy(good)
     bad["cells"]["gate"] = {
@@ -215,7 +215,7 @@ def test_untimed_ports_are_refused(folder):
         "port_directions": {"A": "input", "Z": "output"},
         "connections": {"A": good["ports"]["a"]["bits"][:1], "Z": [10**6]},
     }
-    with pytest.raises(ValueError, match="port a meets LUT4.A without a boundary register"):
+    with pytest.raises(ValueError, match=r"port a meets LUT4.A without a boundary register"):
         flow.check_boundary(bad)
     assert register["connections"]["CLK"] == good["ports"]["clk"]["bits"]
 

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def worker(rank, folder):
         seen[str(dtype)] = run(hook, gradients()[:1, rank], dtype=dtype)
     for feedback in (True, False):
         seen["rebuilt", feedback] = rebuilt(feedback, DistributedDataParallel)
-    with open(f"{folder}/{rank}", "wb") as file:
+    with Path(folder, str(rank)).open("wb") as file:
         pickle.dump(seen, file)
     dist.destroy_process_group()
 

@@ -1,10 +1,10 @@
 """No tool outlives the program that started it."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +25,7 @@ tool.wait()
 def alive(pid):
     """Is there such a process, and is it not just waiting for its parent to notice its end?"""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with Path(f"/proc/{pid}/stat").open() as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
@@ -38,7 +38,7 @@ def gone(pids, seconds=5):
     return not any(map(alive, pids))
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc to see what is alive")
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="reads /proc to see what is alive")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_tool_ends_with_its_user(number):
     user = subprocess.Popen(
@@ -98,7 +98,7 @@ else:
 """
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc to see what is alive")
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="reads /proc to see what is alive")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("where", ["here", "plain", "thread", "worker", "executor"])
 def test_a_build_that_is_ended_leaves_nothing(tmp_path, number, where):

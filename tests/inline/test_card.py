@@ -134,7 +134,7 @@ def test_malformed_units_in_volume(model):
     for _ in range(60):
         own = makers.own_frames(rng, int(rng.integers(1, 60)))
         for frame in makers.coded(own).values():
-            into += list(makers.units(frame, rng).values()) + [frame]
+            into += [*list(makers.units(frame, rng).values()), frame]
     bench = CardBench(model)
     bench.play(rx=marks(into), stalls={"mac_rx": 0.3})
     assert bench.golden.counters["rx_codec"] > 1000

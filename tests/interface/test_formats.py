@@ -142,7 +142,7 @@ def test_refusals_name_the_value():
         GRADNIC.pack(slots=1)
     with pytest.raises(AttributeError, match="ethernet has no field 'vlan'"):
         _ = ETHERNET.vlan
-    with pytest.raises(ValueError, match="destination ends at byte 34 .* which has only 33"):
+    with pytest.raises(ValueError, match=r"destination ends at byte 34 .* which has only 33"):
         IPV4.destination.get(bytes(33))
     with pytest.raises(ValueError, match="arg needs bytes 60 to 63 of the frame"):
         GRADNIC.arg.put(bytearray(62), 1)

@@ -96,8 +96,19 @@ def test_header_compiles_and_holds_the_map(tmp_path):
         if language[0] == "c" and not compiler.endswith("gcc"):
             continue  # a C++ compiler alone can judge only the C++ reading
         subprocess.run(
-            [compiler, "-x", *language, "-Wall", "-Wextra", "-pedantic", "-Werror", "-c"]
-            + ["-o", tmp_path / "demo.o", source],
+            [
+                compiler,
+                "-x",
+                *language,
+                "-Wall",
+                "-Wextra",
+                "-pedantic",
+                "-Werror",
+                "-c",
+                "-o",
+                tmp_path / "demo.o",
+                source,
+            ],
             check=True,
         )
         subprocess.run([compiler, "-o", tmp_path / "demo", tmp_path / "demo.o"], check=True)

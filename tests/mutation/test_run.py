@@ -392,7 +392,7 @@ def test_errors_are_no_kills():
 def test_refuses():
     with pytest.raises(ValueError, match=r"count must be within 1..\d+, not 100000"):
         play(thorough, count=100_000)
-    with pytest.raises(ValueError, match="only must be within 1..40, not 41"):
+    with pytest.raises(ValueError, match=r"only must be within 1..40, not 41"):
         play(thorough, only=41)
 
 

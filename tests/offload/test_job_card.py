@@ -1,5 +1,6 @@
 """Registers of a card with jobs, as its driver writes and reads them, around a core that only
-keeps a queue: a job ends at once, and its completion says what came through."""
+keeps a queue: a job ends at once, and its completion says what came through.
+"""
 
 import numpy as np
 import pytest

@@ -112,7 +112,7 @@ def test_the_acceptance_run_of_five_papers():
     made.arm(4, x)
     made.run(LinkFaults(loss=0.01, reorder=9, seed=2))
     given_up = made.given_up(4)
-    want, leaves = all_reduce(made.plan, made.codec, own_values(made, 4), np.array, given_up)
+    want, _leaves = all_reduce(made.plan, made.codec, own_values(made, 4), np.array, given_up)
     assert (made.results(4) == want).all()
     assert 0 < made.missing(4) <= 0.02
     floats, mean = made.floats(4)[0], x.mean(axis=0)

@@ -132,7 +132,7 @@ def test_queues_drop_what_may_be_lost_and_mark_the_rest():
         )  # fmt: skip
         result = cluster.run(x, LinkFaults(delay=20))
         assert result.cycles is not None
-        golden, leaves = all_reduce(cluster.plan, Raw(8), x, lambda v: v, result.given_up)
+        golden, _leaves = all_reduce(cluster.plan, Raw(8), x, lambda v: v, result.given_up)
         assert (result.replicas == golden).all()
         found[name] = result
     assert found["all"].dropped == 0

@@ -283,7 +283,7 @@ def test_what_parts_ask_of_their_users_is_shown():
     """The users of the twins above are right, and what they could do wrong is seen."""
     levels = port_proofs.prove(User(Outlet(Beat(64), 16)))
     assert [level.name for level in levels] == ["User", "Outlet", "PairQueue"]
-    with pytest.raises(formal.ProofError, match="User: .*a beat starts without room"):
+    with pytest.raises(formal.ProofError, match=r"User: .*a beat starts without room"):
         port_proofs.prove(User(Outlet(Beat(64), 16), start=1))
     with pytest.raises(formal.ProofError, match="come is not start a constant number"):
         port_proofs.prove(User(Outlet(Beat(64), 16), wait=0))

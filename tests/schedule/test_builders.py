@@ -349,7 +349,9 @@ def test_too_many_chunks_are_told_before_the_work(algorithm):
 
 
 def test_too_many_nodes_are_told_before_the_work():
-    with pytest.raises(ValueError, match="16384 nodes, whose .* 536838144 messages; at most 33554"):
+    with pytest.raises(
+        ValueError, match=r"16384 nodes, whose .* 536838144 messages; at most 33554"
+    ):
         build(parse("bigraph:64x256"), "multitree")
 
 

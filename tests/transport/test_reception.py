@@ -160,7 +160,7 @@ def compare(run, arrive, ask, made):
     )
     verdicts, answers, words, closings = [], [], [], []
     for _, kind, k in order:
-        shape, r = made[(arrive if kind == "packet" else ask)["context"][k]]
+        _shape, r = made[(arrive if kind == "packet" else ask)["context"][k]]
         before = r.status
         if kind == "packet":
             reason = r.data(

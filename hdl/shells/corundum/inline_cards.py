@@ -106,6 +106,7 @@ def instance(module, name, pins):
 
 
 def indented(lines, depth):
+    """Verilog lines, `depth` levels deep."""
     return [" " * 4 * depth + line for line in lines]
 
 

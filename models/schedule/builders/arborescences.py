@@ -19,7 +19,7 @@ _CHECKS = 16  # while the trees grow
 _TRIES = 6  # between two checks
 
 
-def pack(capacity: int, n_nodes, trees, sets: bool):
+def pack(capacity: np.ndarray, n_nodes: int, trees: int, sets: np.ndarray) -> list | None:
     """Ways of all trees, a list of {node: (parent, ..., node)}: tree r * trees + j has root r.
 
     capacity : int (n_vertices, n_vertices), nodes first; switches pass on and do not copy.

@@ -10,7 +10,7 @@ from .placing import Calendar
 from .schedule import GATHER, RouteTable, Schedule, mirror, ordered, pack
 
 
-def bfb(topology, *, chunks: int = 4):
+def bfb(topology, *, chunks: int = 4) -> Schedule:
     """BFB all-reduce with k chunks per shard; the reduce-scatter is the all-gather reversed.
 
     For every node and hop the shards that arrive are spread over the links they may come by, so
@@ -56,7 +56,7 @@ def bfb(topology, *, chunks: int = 4):
     )  # fmt: skip
 
 
-def distances(topology):
+def distances(topology) -> np.ndarray:
     """Hops from every node (row) to every node (column)."""
     n = topology.n_nodes
     near = np.full((n, n), n)

@@ -47,7 +47,15 @@ _PLAIN = {
 ISSUE = {"dbtree": {"order": "port", "window": 64}}
 
 
-def build(topology, algorithm: str, *, chunks=None, order=None, rule: str = "full", seed: int = 0):
+def build(
+    topology,
+    algorithm: str,
+    *,
+    chunks: int | None = None,
+    order: str | None = None,
+    rule: str = "full",
+    seed: int = 0,
+):
     """The Schedule of a named algorithm on a topology; same arguments, same schedule.
 
     chunks : chunks per shard, None for the algorithm's own; order, rule : of MultiTree.
@@ -76,7 +84,7 @@ def build(topology, algorithm: str, *, chunks=None, order=None, rule: str = "ful
     return _PLAIN[algorithm](topology, chunks=chunks)
 
 
-def check_work(topology, chunks, *, whole: bool = False) -> None:
+def check_work(topology, chunks: int | None, *, whole: bool = False) -> None:
     """Every chunk reaches every node, up and down: ValueError where that is too much to list.
 
     chunks : per shard, None counts as 1. whole : shards travel many at a time, few messages.

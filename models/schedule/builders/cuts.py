@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 
-def broken(capacity: np.ndarray, n_nodes, trees):
+def broken(capacity: np.ndarray, n_nodes: int, trees: int) -> np.ndarray:
     """Sets with less capacity out of them than roots; bool (n_sets, n_vertices).
 
     capacity : int (n_vertices, n_vertices), nodes first. trees : k, per root.
@@ -40,7 +40,7 @@ def broken(capacity: np.ndarray, n_nodes, trees):
     return np.array(found, bool).reshape(-1, source)
 
 
-def behind(graph, source, sink, need):
+def behind(graph: csr_array, source: int, sink: int, need: int) -> np.ndarray | None:
     """The source's side of a cut of less than `need`; None where the flow is as much."""
     result = maximum_flow(graph, source, sink)
     if result.flow_value >= need:
@@ -53,7 +53,7 @@ def behind(graph, source, sink, need):
     return inside
 
 
-def around(capacity, n_nodes):
+def around(capacity: np.ndarray, n_nodes: int) -> np.ndarray:
     """Sets worth watching from the start: a switch with its own nodes, and all but these."""
     sets = []
     for w in range(n_nodes, len(capacity)):

@@ -27,7 +27,9 @@ class Try:
     cycles: int
 
 
-def fastest(topology, n_bytes, network, *, chunks=None, seed: int = 0, on_try=None):
+def fastest(
+    topology, n_bytes: int, network, *, chunks: int | None = None, seed: int = 0, on_try=None
+):
     """(the schedule that `simulate` finds fastest, [`Try`] of all, fastest first).
 
     n_bytes : of the tensor. network : Network, the machine of all candidates. chunks : per shard,

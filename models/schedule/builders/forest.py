@@ -6,6 +6,7 @@ the fullest link carries what the optimum allows. The paper removes switches fir
 splitting; here trees grow through them while every cut is kept (`arborescences`), with fewer flows.
 """
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -44,7 +45,8 @@ def forest(topology, *, chunks=None, steps: int = 240):
         other = topology.reversed()
         (k, ways), (m, more) = _trees(topology), _trees(other)
         k, m = math.lcm(k, m) // k, math.lcm(k, m) // m  # the same chunks in both phases
-        ways, more = ([t for t in part for _ in range(i)] for part, i in ((ways, k), (more, m)))
+        ways = [tree for tree in ways for _ in range(k)]
+        more = [tree for tree in more for _ in range(m)]
         k = len(ways) // topology.n_nodes
         copies = _copies(topology, k, chunks, steps)
         gathers = _gathers(topology, ways, copies, routes)
@@ -113,7 +115,7 @@ def _trees(topology):
     links = _links(topology)
     return k, [
         {
-            child: (way[0], sum((links[pair] for pair in zip(way, way[1:], strict=False)), ()))
+            child: (way[0], sum((links[pair] for pair in itertools.pairwise(way)), ()))
             for child, way in tree.items()
         }
         for tree in ways

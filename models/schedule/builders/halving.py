@@ -22,7 +22,7 @@ def hdrm(topology):
     return _build("hdrm", topology, placement(hosts, switches))
 
 
-def placement(hosts, switches):
+def placement(hosts: int, switches: int) -> np.ndarray:
     """Node of each rank on bigraph:`hosts`x`switches`; int64 (hosts * switches,).
 
     Rank r = j * switches + 2 * i + b sits on an upper switch where popcount(r) is even: number

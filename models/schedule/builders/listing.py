@@ -8,6 +8,7 @@ most left to carry.
 
 import heapq
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -16,7 +17,9 @@ from scipy.sparse.csgraph import maximum_flow
 _LAG = 1  # steps between an arrival and its use: cards issue in table order, and links have latency
 
 
-def place(topology, edges: int, paths, copies, slots: int = 1):
+def place(
+    topology, edges: int, paths: Sequence[tuple[int, ...]], copies: int, slots: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
     """The step and the path of every edge of every tree and copy.
 
     topology : of the links and, where they bind, ports.

@@ -47,7 +47,7 @@ class Steps:
         )  # fmt: skip
 
     def schedule(
-        self, algorithm: str, n_chunks: int, roots: np.ndarray, flows: np.ndarray | None = None
+        self, algorithm: str, n_chunks: int, roots: ArrayLike, flows: np.ndarray | None = None
     ) -> Schedule:
         """The Schedule of all that was added."""
         flows = np.arange(n_chunks) if flows is None else flows

@@ -93,7 +93,8 @@ def _capacity(topology):
 
 def _grow_direct(topology, flows, chunks, early, routes, rng):
     """Section 1.2 of the spec. Inside one step a parent that could not serve a tree never can
-    again, so each tree keeps its place in its frontier: a scan per step, not per edge."""
+    again, so each tree keeps its place in its frontier: a scan per step, not per edge.
+    """
     n = topology.n_nodes
     out = [list(part) for part in topology.out]
     if rng is not None:

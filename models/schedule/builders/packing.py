@@ -7,6 +7,7 @@ trees in which every edge is in at most P trees, and the optimum of the linear p
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 
 class Packing:
@@ -15,13 +16,17 @@ class Packing:
     n : vertices; edges : list of (a, b); copies : times each edge may be used; n_trees : C.
     """
 
-    def __init__(self, n, edges, copies, n_trees) -> None:
+    def __init__(
+        self, n: int, edges: Sequence[tuple[int, ...]], copies: Sequence[int], n_trees: int
+    ) -> None:
         self.n, self.edges = n, edges
         self.spare = list(copies)
-        self.forests = [[{} for _ in range(n)] for _ in range(n_trees)]  # vertex: {edge: other}
+        self.forests: list[list[dict]] = [
+            [{} for _ in range(n)] for _ in range(n_trees)
+        ]  # vertex: {edge: other}
         self.sizes = [0] * n_trees
 
-    def put(self, tree, edge) -> None:
+    def put(self, tree: int, edge: int) -> None:
         """Add one copy of an edge to a forest."""
         a, b = self.edges[edge]
         self.forests[tree][a][edge] = b
@@ -29,16 +34,16 @@ class Packing:
         self.spare[edge] -= 1
         self.sizes[tree] += 1
 
-    def drop(self, tree, edge) -> None:
+    def drop(self, tree: int, edge: int) -> None:
         """Take it out again."""
         a, b = self.edges[edge]
         del self.forests[tree][a][edge], self.forests[tree][b][edge]
         self.spare[edge] += 1
         self.sizes[tree] -= 1
 
-    def grow(self, roots) -> None:
+    def grow(self, roots: Sequence[int]) -> None:
         """Fill the forests from their roots, one edge per tree and turn, nearest vertices first."""
-        reached = [{r: None} for r in roots]
+        reached: list[dict] = [{r: None} for r in roots]
         waiting = [deque([r]) for r in roots]
         around = [[] for _ in range(self.n)]
         for e, (a, b) in enumerate(self.edges):
@@ -62,7 +67,7 @@ class Packing:
                     waiting[t].popleft()
             live = still
 
-    def complete(self):
+    def complete(self) -> bool:
         """Augment until all forests span, or no copy can be added; True if they do."""
         for edge in range(len(self.edges)):
             while self.spare[edge] > 0 and min(self.sizes) < self.n - 1:
@@ -121,7 +126,7 @@ class Packing:
                     stack.append(to)
         return None
 
-    def tree(self, index):
+    def tree(self, index: int) -> tuple[int, list[int]]:
         """(root, parent list) of a spanning tree; the root is a center, so the depth is least."""
         far = self._reach(index, 0)[0]
         end, _, parent = self._reach(index, far)

@@ -15,7 +15,7 @@ class Calendar:
         With a period, step s and s + period are one: modulo scheduling.
     """
 
-    def __init__(self, topology, period=None) -> None:
+    def __init__(self, topology, period: int | None = None) -> None:
         self._topology = topology
         self._period = period
         capacity = np.floor(topology.bandwidth * (period or 1) + 1e-9) / (period or 1)
@@ -52,7 +52,7 @@ def place_trees(
     topology,
     trees: Sequence[tuple[int, list[int]]],
     *,
-    period=None,
+    period: int | None = None,
     repeats: int = 1,
     lag: int = 0,
 ) -> Schedule:

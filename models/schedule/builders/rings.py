@@ -144,7 +144,7 @@ def ring_lines(
     steps: Steps, op: int, start: int, lines: np.ndarray, first: np.ndarray, count: int
 ) -> None:
     """One ring along every row of `lines`; block b, `count` chunks from first[i, b], ends at b."""
-    n_lines, length = lines.shape
+    _n_lines, length = lines.shape
     onward = np.roll(lines, -1, axis=1)
     for s in range(length - 1):
         block = (np.arange(length) - s - (op == REDUCE)) % length

@@ -133,7 +133,8 @@ def _terminal_rows(schedule, arrived):
 
 def _ready(schedule, up, top, down):
     """Per row, of reduce, terminal and gather rows in turn, the step in which the last message that
-    it waits for is sent; -1: none. Gather rows at a root are ready with its terminal row."""
+    it waits for is sent; -1: none. Gather rows at a root are ready with its terminal row.
+    """
     transfers, n_chunks = schedule.transfers, schedule.n_chunks
     shape = schedule.topology.n_nodes * n_chunks
     summed, final = np.full(shape, -1), np.full(shape, -1)

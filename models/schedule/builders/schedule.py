@@ -6,9 +6,11 @@ all of its transfers have ended; what arrives in a step can be used in the next.
 Unit: one shard-slot = M / n_nodes bytes over one link of bandwidth 1.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +46,7 @@ class Routes:
     def __getitem__(self, route: int) -> np.ndarray:
         return self.hops[self.start[route] : self.start[route + 1]]
 
-    def expand(self, routes):
+    def expand(self, routes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index into `routes`, link) for every hop of every route in `routes`."""
         lengths = self.start[routes + 1] - self.start[routes]
         index = np.repeat(np.arange(len(routes)), lengths)
@@ -66,7 +68,7 @@ class RouteTable:
             self._paths.append(path)
         return self._number[path]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(number, path) of all so far."""
         return iter(list(enumerate(self._paths)))
 
@@ -100,7 +102,7 @@ class Schedule:
     """
 
     algorithm: str
-    topology: object
+    topology: Any  # gradnic.models.schedule.topology.Topology
     n_chunks: int
     roots: np.ndarray
     flows: np.ndarray
@@ -110,23 +112,23 @@ class Schedule:
     repeats: int = 1
 
     @property
-    def chunks_total(self):
+    def chunks_total(self) -> int:
         """Chunks of the whole tensor."""
         return self.n_chunks * self.repeats
 
     @property
-    def chunks(self):
+    def chunks(self) -> Fraction:
         """Chunks per shard, k."""
         return Fraction(self.chunks_total, self.topology.n_nodes)
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Sequential steps of the whole all-reduce."""
         last = int(self.transfers["step"].max()) + 1
         return last + (self.repeats - 1) * (self.period or 0)
 
     @cached_property
-    def step_chunks(self):
+    def step_chunks(self) -> np.ndarray:
         """Duration of each step of one period's transfers, in chunk times of the slowest link.
 
         float64: the most that any link (or, where they bind, any node's ports) has to carry.
@@ -134,7 +136,7 @@ class Schedule:
         return step_chunks(self.topology, self.transfers, self.routes)
 
     @property
-    def shares_links(self):
+    def shares_links(self) -> bool:
         """True where some link carries more messages in a step than its bandwidth in units."""
         index, link = self.routes.expand(self.transfers["route"])
         step = self.transfers["step"][index].astype(np.int64)
@@ -144,21 +146,21 @@ class Schedule:
         return bool((messages[used] > room[used % self.topology.n_links]).any())
 
     @property
-    def slots_total(self):
+    def slots_total(self) -> float:
         """Shard-slots of the whole all-reduce, fill and drain included."""
         # with a period: one message per link and step, or the checker objects
         chunk_slots = self.step_chunks.sum() if self.period is None else self.steps
         return float(chunk_slots * self.topology.n_nodes / self.chunks_total)
 
     @property
-    def steady_bandwidth(self):
+    def steady_bandwidth(self) -> float:
         """All-reduce bandwidth in multiples of the slowest link; periodic: without fill, drain."""
         if self.period is None:
             return self.topology.n_nodes / self.slots_total
         return self.n_chunks / self.period
 
 
-def step_chunks(topology, transfers, routes):
+def step_chunks(topology, transfers: np.ndarray, routes: Routes) -> np.ndarray:
     """Chunk times that each step lasts: the fullest link, or the fullest NI where ports bind.
 
     Returns float64 (n_steps,).

@@ -26,7 +26,7 @@ def multistart(topology, *, chunks: int = 2, starts: int = 8, seed: int = 0):
     return min(tries, key=lambda schedule: schedule.slots_total)
 
 
-def best(topology, *, chunks=None, seed: int = 0):
+def best(topology, *, chunks: int | None = None, seed: int = 0):
     """The two-phase schedule with the fewest slots.
 
     One message per link and step, but for links whose bandwidth is no whole number, which share
@@ -74,7 +74,7 @@ def _candidates(topology, chunks, seed):
         yield lambda: forest(topology, chunks=chunks)
 
 
-def overlapped(topology, *, chunks=None, seed: int = 0):
+def overlapped(topology, *, chunks: int | None = None, seed: int = 0):
     """The schedule with most bandwidth: periodic trees with both phases at once, or `best`.
 
     C spanning trees with every edge in at most P of them give a periodic schedule of bandwidth C /

@@ -1,5 +1,7 @@
 """Sums at chosen nodes: worker-aggregator, flat or in groups, and parameter servers."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from .lockstep import Steps
@@ -7,7 +9,7 @@ from .rings import ring_lines
 from .schedule import GATHER, REDUCE
 
 
-def servers(topology, *, at=None, chunks: int = 1):
+def servers(topology, *, at: Sequence[int] | None = None, chunks: int = 1):
     """Parameter servers: every worker sends a part of the tensor straight to each server.
 
     at : nodes that serve; None: all of them. They work, too: what an aggregator does not have is a
@@ -35,7 +37,7 @@ def servers(topology, *, at=None, chunks: int = 1):
     return steps.schedule("servers", n_chunks, roots)
 
 
-def grouped_servers(topology, groups):
+def grouped_servers(topology, groups: Sequence[Sequence[int]]):
     """Worker-aggregator in two levels: groups sum at their first node, and those at the first's.
 
     groups : sequences of nodes, each node in exactly one; the tensor travels whole. Source:
@@ -59,7 +61,7 @@ def grouped_servers(topology, groups):
     return steps.schedule("grouped-servers", 1, [heads[0]])
 
 
-def grouped_rings(topology, groups):
+def grouped_rings(topology, groups: Iterable):
     """Rings in groups: inside, then of the same parts between groups, then inside again.
 
     groups : sequences of nodes of one length, each node in exactly one. Source: INCEPTIONN (MICRO

@@ -26,7 +26,7 @@ def shift(topology):
     return steps.schedule("shift", n, node)
 
 
-def shift_rows(topology, node):
+def shift_rows(topology, node: int) -> Table:
     """The Table of one node of `shift`, made without the others, which have no rows in it.
 
     Rows name the same nodes as the whole table's; peer indices count the other nodes upwards.
