@@ -56,7 +56,8 @@ class Waiting:
 @dataclass(eq=False)
 class Context:
     """An active job. place : its number. age : of all jobs that started, which one it is. thc : its
-    `ThcJob`, while ``round`` is first that of its norms."""
+    `ThcJob`, while ``round`` is first that of its norms.
+    """
 
     job: Job
     place: int
@@ -157,7 +158,7 @@ class JobCard(Card):
             return Refusal.KIND
         if job.codec not in (JobCodec.RAW32, JobCodec.INCEPTIONN, JobCodec.THC):
             return Refusal.CODEC
-        if thc and (self.thc is None or job.table < len(self.table_list) and not self._fits(job)):
+        if thc and (self.thc is None or (job.table < len(self.table_list) and not self._fits(job))):
             return Refusal.CODEC
         if job.table >= len(self.table_list):
             return Refusal.TABLE

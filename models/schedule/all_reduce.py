@@ -26,7 +26,7 @@ def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
-def all_reduce(table, gradients, *, combine=add, image=None, hop=None):
+def all_reduce(table, gradients: np.ndarray, *, combine=add, image=None, hop=None) -> np.ndarray:
     """`run_table` of an all-reduce: every node's replica. ValueError if some node lacks a chunk."""
     result, here = run_table(table, gradients, combine=combine, image=image, hop=hop)
     if not here.all():

@@ -54,7 +54,7 @@ def collective_bound(topology, name, root=0):
     return Fraction(topology.n_nodes * _UNITS, int(least))
 
 
-def flow_graph(topology):
+def flow_graph(topology) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """(heads, tails, capacity in 1/720, vertices): with the ports as links where they bind."""
     a, b = topology.links.T.astype(np.int64)
     capacity = np.ceil(topology.bandwidth * _UNITS - 1e-6).astype(np.int64)

@@ -62,7 +62,7 @@ class Report:
     proven_repeats: int
 
 
-def check(table, topology, collective="all_reduce", *, root=0):
+def check(table, topology, collective: str = "all_reduce", *, root: int = 0) -> Report:
     """Replay `table` on `topology`; a Report. TableError if the result is not the collective's.
 
     Proven of all_reduce: every chunk of every node is reduced exactly once and delivered to every
@@ -209,7 +209,8 @@ def _expand(records):
 
 def _check_once(rows, n_nodes, n_chunks, adds):
     """Each node parts with each chunk once: by one reduce row, of which one is terminal; without
-    additions, there is only that one. Returns the node of each chunk's terminal row."""
+    additions, there is only that one. Returns the node of each chunk's terminal row.
+    """
     reduces = rows[rows["op"] == REDUCE]
     terminal = reduces[(reduces["sends"] < 0).all(axis=1)]
     if not adds and len(terminal) < len(reduces):
@@ -393,7 +394,8 @@ class _Block:
 
     def end(self, *, delivers=True):
         """Every chunk is final everywhere; if none is delivered, at its root alone, which is where
-        its one terminal row is."""
+        its one terminal row is.
+        """
         lost = np.flatnonzero(~self.final)
         if delivers and len(lost):
             raise TableError(f"{self._name(int(lost[0]))} is never delivered")

@@ -88,7 +88,8 @@ def completion(kind, n_jobs, n_bytes, spines, p, network="model", leaves=LEAVES,
 
 def run(quick, say, network="model"):
     """The Result. quick : two jobs of the nine, one network. network : of `fabric_of`; with
-    ``ns3`` also its agreement with our model on small cases."""
+    ``ns3`` also its agreement with our model on small cases.
+    """
     result = Result("dlcp")
     differs = f"{_NETWORKS[network]}; {_DIFFERS}"
     n_jobs, n_bytes, all_spines, bounds = extent(quick)

@@ -17,10 +17,20 @@ HOP = value("switch.hop") * 1e9
 
 class Packet:
     """One packet of a flow. path : ports still ahead. queue, important : as the tagger says;
-    remaining : packets that the flow had left when it was sent; n_bytes : on the wire."""
+    remaining : packets that the flow had left when it was sent; n_bytes : on the wire.
+    """
 
-    __slots__ = ("flow", "number", "path", "hop", "queue", "important", "marked", "remaining",
-                 "n_bytes")  # fmt: skip
+    __slots__ = (
+        "flow",
+        "hop",
+        "important",
+        "marked",
+        "n_bytes",
+        "number",
+        "path",
+        "queue",
+        "remaining",
+    )  # fmt: skip
 
     def __init__(self, flow, number, path, queue, important, remaining, n_bytes=FRAME):
         self.flow, self.number, self.path, self.hop = flow, number, path, 0
@@ -54,7 +64,7 @@ class Host:
 class Word(Packet):
     """A packet of control: where it comes, act(*what) is called. first : goes ahead in its host."""
 
-    __slots__ = ("act", "what", "first")
+    __slots__ = ("act", "first", "what")
 
     def __init__(self, path, queue, act, what, *, first=False):
         super().__init__(None, 0, path, queue, True, 0, CONTROL)

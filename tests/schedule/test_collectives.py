@@ -113,7 +113,7 @@ def test_a_table_of_another_collective_is_refused():
             check(table_of(name=made), torus, asked)
     table = table_of(name="all_gather")
     at = int(np.flatnonzero(table.rows["op"] == GATHER)[0])
-    with pytest.raises(TableError, match="is gathered before it is final here|never delivered"):
+    with pytest.raises(TableError, match=r"is gathered before it is final here|never delivered"):
         check(dataclasses.replace(table, rows=np.delete(table.rows, at)), torus, "all_gather")
 
 
