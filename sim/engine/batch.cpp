@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -39,7 +40,7 @@ template<size_t bits, class T> void scramble(T &port, Random &random) {
 }
 
 enum Code : int64_t {
-	DRAINED, STOPPED, TIMEOUT, VALID_DROPPED, PAYLOAD_CHANGED, VALID_IN_RESET, VALID_WAITS
+	DRAINED, STOPPED, TIMEOUT, VALID_DROPPED, PAYLOAD_CHANGED, VALID_IN_RESET, VALID_WAITS, UNSETTLED
 };
 
 }  // namespace
@@ -157,6 +158,15 @@ struct Instance {
 
 	Result run(const Job &job) {
 		Result result{STOPPED, -1, 0, 0};
+		try {
+			play(job, result);
+		} catch (const std::runtime_error &) {  // Verilator's, of a loop that does not settle
+			result.code = UNSETTLED;
+		}
+		return result;
+	}
+
+	void play(const Job &job, Result &result) {
 		bool until = false;
 		each<Inputs>([&](auto, auto i) {
 			InputState &in = inputs[i];
@@ -179,7 +189,7 @@ struct Instance {
 			trace.clear();
 		apply_levels(job, 0);
 		if (job.reset_cycles && !reset(job, result))
-			return result;
+			return;
 
 		int64_t quiet = 0;
 		for (int64_t cycle = 0;; cycle++) {
@@ -191,23 +201,23 @@ struct Instance {
 				});
 				if (reached) {
 					result.code = DRAINED;
-					return result;
+					return;
 				}
 			}
 			if (job.drain && quiet >= job.idle_cycles) {
 				result.code = until ? TIMEOUT : DRAINED;
-				return result;
+				return;
 			}
 			if (cycle >= job.max_cycles) {
 				result.code = job.drain ? TIMEOUT : STOPPED;
-				return result;
+				return;
 			}
 			if (one_cycle(job, cycle, result))
 				quiet++;
 			else
 				quiet = 0;
 			if (result.code > TIMEOUT)
-				return result;
+				return;
 		}
 	}
 
@@ -343,14 +353,19 @@ int64_t batch_trace(void *self, int64_t port, const uint8_t **bytes) {
 	return trace.size();
 }
 
-// Value of a plain output as the design shows it now, its plain inputs unchanged.
-void batch_read(void *self, int64_t port, uint8_t *bytes) {
+// Value of a plain output as the design shows it now, its plain inputs unchanged; whether it does.
+bool batch_read(void *self, int64_t port, uint8_t *bytes) {
 	Instance &instance = *static_cast<Instance *>(self);
-	before_edge(instance.design);
+	try {
+		before_edge(instance.design);
+	} catch (const std::runtime_error &) {
+		return false;
+	}
 	each<Probes>([&](auto p, auto i) {
 		if (int64_t(i) == port)
 			store(decltype(p)::level(instance.design), bytes, decltype(p)::size);
 	});
+	return true;
 }
 
 }  // extern "C"

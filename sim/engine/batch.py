@@ -9,7 +9,8 @@ A run plays like this: reset for ``reset_cycles``, then cycle 0, 1, ...: each in
 beat when its stall pattern lets a new offer begin, and keeps an offer until it is taken; each
 output is ready as its pattern says; between offers an input's payload is noise. Checked in every
 cycle, and raised as `ProtocolError`: ``valid`` is low in reset, an offer is never withdrawn, its
-payload never changes, and (each 61st cycle) ``valid`` does not wait for ``ready``.
+payload never changes, and (each 61st cycle) ``valid`` does not wait for ``ready``. A mutant's
+combinational loop that never settles is a `ProtocolError`, too.
 """
 
 import ctypes
@@ -29,7 +30,7 @@ PROBE_CYCLES = 61  # a prime, so that probes drift through stall patterns
 
 
 class ProtocolError(AssertionError):
-    """A stream rule was broken by the component."""
+    """A stream rule was broken by the component, or a combinational loop does not settle."""
 
 
 class DrainError(AssertionError):
@@ -212,6 +213,8 @@ class Instance:
         run = Run(self, request)
         run.cycles = result.cycles
         model.note(result.cycles)
+        if result.code == batch_job.UNSETTLED:
+            raise ProtocolError(_unsettled(f"at cycle {result.cycle}") + model.save(request, {}))
         self._collect(run, trace)
         self._judge(run, result, outputs, until)
         return run
@@ -244,7 +247,8 @@ class Instance:
         port = self.model.probes[name]
         row = np.zeros((1, port.size), np.uint8)
         index = list(self.model.probes).index(name)
-        self._library.batch_read(self._self, index, row.ctypes.data)
+        if not self._library.batch_read(self._self, index, row.ctypes.data):
+            raise ProtocolError(_unsettled(f"as {name} is read"))
         value = encoding.unpack(Shape.cast(port.shape), row)
         return value[0].tobytes() if value.ndim == 2 else int(value[0])
 
@@ -266,6 +270,10 @@ class Instance:
                 if name not in outputs and len(run.taken[name]):
                     text = f"{name}: {len(run.taken[name])} beats, not 0"
                     raise AssertionError(text + model.save(run._request, {}))
+
+
+def _unsettled(when):
+    return f"a combinational loop does not settle {when}"
 
 
 def _copied(pointer, n, dtype):
@@ -294,8 +302,9 @@ class Model:
         self.probes = {p.name: p for p in plain if not p.is_input}
         self.fixed = {}
         self.library = ctypes.CDLL(str(self.folder / "model.so"))
-        for name in ("batch_new", "batch_delete", "batch_run", "batch_read"):
+        for name in ("batch_new", "batch_delete", "batch_run"):
             getattr(self.library, name).restype = None
+        self.library.batch_read.restype = ctypes.c_bool
         self.library.batch_new.restype = ctypes.c_void_p
         pointer = ctypes.c_void_p
         self.library.batch_delete.argtypes = [pointer]

@@ -70,6 +70,7 @@ BROKEN = {
     5: "valid is high in reset",
     6: "valid waits for ready",
 }
+UNSETTLED = 7
 
 
 def bits(pattern):

@@ -192,6 +192,32 @@ def test_parts_and_flattened_agree(slip):
         np.testing.assert_array_equal(a.traces[port], b.traces[port])
 
 
+class Knot(wiring.Component):
+    """With `y` in place of the 0, a ring of one inverter while `en` is high."""
+
+    def __init__(self):
+        super().__init__({"en": In(1), "y": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.y.eq(~(Signal() & self.en))
+        return m
+
+
+def test_a_loop_that_does_not_settle_is_a_finding():
+    plain = batch.ports_of(Knot().signature)[1]
+    text = rtlil.convert(Knot(), name="top", emit_src=False)
+    knotted = text.replace("connect \\A 1'0", "connect \\A \\y")
+    assert knotted != text  # Amaranth itself would refuse the loop
+    model = batch.build_rtlil(knotted, [], plain, name="Knot")
+    instance = model.instance()
+    with pytest.raises(batch.ProtocolError, match="loop does not settle at cycle 3"):
+        instance.run(signals={"en": [0, 0, 0, 1]}, drain=False, max_cycles=9)
+    with pytest.raises(batch.ProtocolError, match="loop does not settle as y is read"):
+        instance.read("y")
+    assert instance.run(signals={"en": 0}, drain=False, max_cycles=9).signals["y"] == 1
+
+
 def test_several_builders_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("GRADNIC_BUILD", str(tmp_path))
     with ThreadPoolExecutor(3) as pool:
