@@ -77,4 +77,5 @@ def build(layout, **sizes):
     layout, sizes : of `FlitCard`.
     """
     card = FlitCard(layout, **sizes)
-    return cluster_library.load(card, ENGINE, _names(card), _FUNCTIONS)
+    given = {"layout": layout, **sizes}
+    return cluster_library.load(card, ENGINE, _names(card), _FUNCTIONS, given)

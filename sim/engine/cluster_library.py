@@ -4,10 +4,9 @@ import ctypes
 import re
 from pathlib import Path
 
-from amaranth.back import rtlil
 from amaranth.hdl import Shape
 
-from . import tools, verilated
+from . import elaborated, tools, verilated
 from .design_ports import member, ports_of
 
 INCLUDED = re.compile(r'#include "(\w+\.h)"')
@@ -37,13 +36,14 @@ def _header(names, plain):
     return "\n".join(lines)
 
 
-def load(component, engine, names, functions):
+def load(component, engine, names, functions, made_of):
     """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
 
     component : the card. engine : path of a C++ file, which includes ``verilated.h``, ``ports.h``
     and what it needs of ``registers.h`` and of the headers beside it. names : lines of C++ that
     name the card's ports for the engine, as part of ``ports.h``. functions : {name: (argument
-    types, result)} of the engine's functions ``cluster_<name>``.
+    types, result)} of the engine's functions ``cluster_<name>``. made_of : what the card's
+    constructor was given, as `elaborated.design` takes it.
     """
     plain = list(enumerate(ports_of(component.signature)[1]))
     engine = Path(engine)
@@ -51,7 +51,7 @@ def load(component, engine, names, functions):
     for name in INCLUDED.findall(sources["cluster.cpp"]):
         if (engine.parent / name).exists():
             sources[name] = (engine.parent / name).read_text()
-    circuit = verilated.design(rtlil.convert(component, name="top", emit_src=False))
+    circuit = elaborated.design(component, made_of)
     if "registers.h" in INCLUDED.findall(sources["cluster.cpp"]):
         sources["registers.h"] = verilated.registers(circuit)
     folder = verilated.library(tools.build_root() / "cluster", engine.parent.name, circuit, sources)

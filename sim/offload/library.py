@@ -162,5 +162,6 @@ def build(layout, *, n_bytes, n_ports, card=OffloadCore, **sizes):
     layout, n_bytes, n_ports, sizes : of `card`, a class with the ports of `OffloadCore`,
     ``port_bytes`` among them.
     """
-    made = card(n_bytes, n_ports, layout, **sizes)
-    return cluster_library.load(made, ENGINE, _names(made), _FUNCTIONS)
+    given = {"n_bytes": n_bytes, "n_ports": n_ports, "layout": layout, **sizes}
+    made = card(**given)
+    return cluster_library.load(made, ENGINE, _names(made), _FUNCTIONS, given)

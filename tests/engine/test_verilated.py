@@ -95,7 +95,7 @@ def test_errors_take_one_line_and_leave_nothing(circuit, monkeypatch):
     assert "\n" not in str(caught.value)
     assert not list((tools.build_root() / "flip").glob(".build-*"))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    verilated._versions.cache_clear()
+    verilated.versions.cache_clear()
     with pytest.raises(tools.ToolError, match="no-such-compiler is missing: install a C"):
         verilated.design("module \\top\nend\n")
-    verilated._versions.cache_clear()
+    verilated.versions.cache_clear()
