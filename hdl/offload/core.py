@@ -10,8 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.formats import HEAD_BYTES
 from gradnic.interface.offload import Drop
 
-from ..axi.axi4 import ReadPort, WritePort
-from ..axi.dma import LENGTH_WIDTH, ReadEngine, Region, WriteEngine
+from ..axi.dma import LENGTH_WIDTH, Region
 from ..frame.arbiter import FrameArbiter
 from ..frame.intake import Intake, Names, Speaker
 from ..frame.packet_fifo import PacketFIFO
@@ -42,6 +41,7 @@ from ..transport.records import (
 )
 from ..transport.sender import Sender
 from .gate import PacketGate
+from .memory_side import MemorySide, memory_ports
 from .packet_decoder import PacketDecoder
 from .packet_maker import PacketMaker
 
@@ -116,6 +116,8 @@ class OffloadCore(wiring.Component):
         One pulse each: see `Intake`.
     """
 
+    roots = False  # terminal rows have memory ports of their own
+
     def __init__(
         self,
         n_bytes,
@@ -176,6 +178,7 @@ class OffloadCore(wiring.Component):
             n_packets=self.n_packets,
             thc=self.thc,
             n_tables=self.n_tables,
+            roots=self.roots,
         )
 
     def _members(self):
@@ -189,10 +192,7 @@ class OffloadCore(wiring.Component):
             "mac_tx": Out(sent).array(n_ports),
             "mac_rx": In(received).array(n_ports),
             "host_rx": Out(received).array(n_ports),
-            "gradient_read": Out(ReadPort(n_bytes, address_width)),
-            "gradient_write": Out(WritePort(n_bytes, address_width)),
-            "landing_read": Out(ReadPort(n_bytes, address_width)),
-            "landing_write": Out(WritePort(n_bytes, address_width)),
+            **memory_ports(n_bytes, address_width, roots=self.roots),
             "own": In(Own),
             "round": In(Round),
             "start": In(1),
@@ -241,7 +241,7 @@ class OffloadCore(wiring.Component):
         m.submodules.receiver = receiver = self.receiver
         m.submodules.maker = maker = PacketMaker(
             self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc,
-            inc=self.inc,
+            inc=self.inc, roots=self.roots,
         )  # fmt: skip
         tables = ("place_en", "place_addr", "place_data", "allowance", "check")
         for part in (scheduler, receiver, sender):
@@ -262,6 +262,7 @@ class OffloadCore(wiring.Component):
                 getattr(receiver, name).eq(getattr(self, name))
                 for name in ("clear", "area", *tables)
             ),
+            receiver.n_clear.eq(self._n_clear()),
             self.clearing.eq(receiver.clearing),
             self.drained.eq(sender.drained),
             self.finished.eq(scheduler.status.done & sender.drained),
@@ -302,6 +303,10 @@ class OffloadCore(wiring.Component):
         self._memory(m, maker, receiver, arriving)
         self._transmit(m, maker, receiver, sender)
         return m
+
+    def _n_clear(self):
+        """Packet numbers that the receiver forgets."""
+        return max(self.n_packets, self.n_chunks)
 
     def _edge(self, m, name, k):
         """Stream `name` of port `k` as the datapath has it, in beats of ``n_bytes``."""
@@ -399,78 +404,32 @@ class OffloadCore(wiring.Component):
         m.d.comb += self.dropped.eq(receiver.dropped | dropped | both << Drop.LENGTH)
 
     def _memory(self, m, maker, receiver, arriving):
-        """Four engines; what is written comes from packets or from terminal rows."""
-        n, width = self.n_bytes, self.address_width
-        m.submodules.own_reader = own = ReadEngine(n, width, n_regions=2)
-        m.submodules.landing_reader = landed = ReadEngine(n, width)
-        m.submodules.result_writer = results = WriteEngine(n, width)
-        m.submodules.landing_writer = landings = WriteEngine(n, width)
-        gradient, result, landing = self.regions
-        m.d.comb += [
-            own.regions[0].eq(gradient),
-            own.regions[1].eq(result),
-            landed.regions[0].eq(landing),
-            results.regions[0].eq(result),
-            landings.regions[0].eq(landing),
-            receiver.stored.eq(results.done),
-            receiver.landed.eq(landings.done),
-            self.refused.eq(
-                Cat(own.refused, landed.refused, *(e.done & ~e.stored for e in (results, landings)))
-            ),
-            self.failed.eq(Cat(own.failed, landed.failed)),
-        ]
-        for engine, port in (
-            (own, self.gradient_read),
-            (landed, self.landing_read),
-            (results, self.gradient_write),
-            (landings, self.landing_write),
+        """What packets are made of, and what is written."""
+        m.submodules.memory = side = MemorySide(self.n_bytes, self.address_width, roots=self.roots)
+        for user, name, inner in (
+            (maker, "reads", side.reads),
+            (maker, "landings", side.landed),
+            (maker, "kept", side.kept),
+            (receiver, "goals", side.goals),
+            (receiver, "landings", side.landings),
+            (receiver, "results", side.results),
+            *([(receiver, "roots", side.roots)] if self.roots else []),
+            *([(receiver, "sources", side.sources)] if not self.roots else []),
         ):
-            wiring.connect(m, engine.port, wiring.flipped(port))
-        wiring.connect(m, maker.reads, own.ranges)
-        wiring.connect(m, maker.landings, landed.ranges)
-        wiring.connect(m, own.beats, maker.values)
-        wiring.connect(m, landed.beats, maker.contributions)
-        wiring.connect(m, receiver.results, results.ranges)
-        wiring.connect(m, receiver.landings, landings.ranges)
-
-        # Who writes is settled in a cycle before the first beat: flags steer, and no queue.
-        goal, source, kept = receiver.goals, receiver.sources, maker.kept
-        to_landing, to_result, to_none, rows = Signal(), Signal(), Signal(), Signal()
-        free, begins, row_begins = Signal(), Signal(), Signal()
-        is_result = goal.p.keep & goal.p.down
+            wiring.connect(m, getattr(user, name), inner)
+        wiring.connect(m, arriving, side.arriving)
+        wiring.connect(m, side.values, maker.values)
+        wiring.connect(m, side.contributions, maker.contributions)
+        for name in memory_ports(self.n_bytes, self.address_width, roots=self.roots):
+            wiring.connect(m, getattr(side, name), wiring.flipped(getattr(self, name)))
         m.d.comb += [
-            free.eq(source.valid & ~to_result & ~rows),
-            begins.eq(
-                ~(to_landing | to_result | to_none)
-                & goal.valid
-                & (~is_result | (free & ~source.payload))
-            ),
-            row_begins.eq(free & source.payload),
-            goal.ready.eq(begins),
-            source.ready.eq(row_begins | (begins & is_result)),
-            landings.beats.p.data.eq(arriving.p.data),
-            landings.beats.p.keep.eq(-1),
-            landings.beats.valid.eq(arriving.valid & to_landing),
-            results.beats.p.data.eq(Mux(rows, kept.p.data, arriving.p.data)),
-            results.beats.p.keep.eq(-1),
-            results.beats.valid.eq((rows & kept.valid) | (to_result & arriving.valid)),
-            kept.ready.eq(rows & results.beats.ready),
-            arriving.ready.eq(
-                (to_landing & landings.beats.ready) | (to_result & results.beats.ready) | to_none
-            ),
+            side.regions.eq(self.regions),
+            receiver.stored.eq(side.result_done),
+            receiver.landed.eq(side.landing_done),
+            *([receiver.rooted.eq(side.root_done)] if self.roots else []),
+            self.refused.eq(side.refused),
+            self.failed.eq(side.failed),
         ]
-        with m.If(begins):
-            m.d.sync += [
-                to_landing.eq(goal.p.keep & ~goal.p.down),
-                to_result.eq(is_result),
-                to_none.eq(~goal.p.keep),
-            ]
-        with m.Elif(arriving.valid & arriving.ready & arriving.p.last):
-            m.d.sync += [to_landing.eq(0), to_result.eq(0), to_none.eq(0)]
-        with m.If(row_begins):
-            m.d.sync += rows.eq(1)
-        with m.Elif(kept.valid & kept.ready & kept.p.last):
-            m.d.sync += rows.eq(0)
 
     def _transmit(self, m, maker, receiver, sender):
         """Heads and payloads to frames, frames to their ports, behind the host's."""

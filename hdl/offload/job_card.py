@@ -13,14 +13,13 @@ from gradnic.interface.job_card import JOBS, N_SOURCES, REGISTERS
 from gradnic.interface.offload import TABLE_WORDS, Drop, Table
 from gradnic.interface.schedule_table import Layout
 
-from ..axi.axi4 import ReadPort, WritePort
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
 from ..stream.beats import FrameBeat
 from .job_core import JobCore
 from .job_window import JobWindow
+from .memory_side import memory_ports
 
-_MEMORY = ("gradient_read", "gradient_write", "landing_read", "landing_write")
 _FRAMES = ("host_tx", "mac_rx", "mac_tx", "host_rx")
 
 
@@ -39,7 +38,7 @@ class JobCard(wiring.Component):
     -------
     host_tx<k>, mac_rx<k> : In; mac_tx<k>, host_rx<k> : Out
         Streams of `FrameBeat`, with the side band of each direction.
-    gradient_read, landing_read, gradient_write, landing_write : Out
+    gradient_read, landing_read, root_read, gradient_write, landing_write, root_write : Out
     bus : In(Lite)
     interrupt : Out(1)
     """
@@ -56,9 +55,8 @@ class JobCard(wiring.Component):
                 f"mac_rx{k}": In(received),
                 f"host_rx{k}": Out(received),
             }
-        for name in _MEMORY:
-            port = ReadPort if name.endswith("read") else WritePort
-            members[name] = Out(port(n_bytes, width))
+        self.memory = memory_ports(n_bytes, width, roots=True)
+        members |= self.memory
         super().__init__(members | {"bus": In(Lite(REGISTERS.address_width)), "interrupt": Out(1)})
 
     def elaborate(self, platform):
@@ -71,7 +69,7 @@ class JobCard(wiring.Component):
             for name in _FRAMES:
                 outer, inner = getattr(self, f"{name}{k}"), getattr(core, name)[k]
                 wiring.connect(m, wiring.flipped(outer), inner)
-        for name in _MEMORY:
+        for name in self.memory:
             wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
         for name in ("post", "abort", "completions"):
             wiring.connect(m, getattr(window, name), getattr(core, name))

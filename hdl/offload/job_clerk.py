@@ -245,6 +245,7 @@ class JobClerk(wiring.Component):
         beside = Signal(self.n_contexts)
         m.d.sync += [
             n_numbers.eq(table.chunks * cut.per_chunk),
+            out.n_numbers.eq(n_numbers),
             n_landing.eq(out.area * self.n_ranks),
             beside.eq(
                 Cat(

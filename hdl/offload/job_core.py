@@ -22,6 +22,7 @@ from .job_clerk import N_REGIONS, JobClerk
 from .job_context import JobContext
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, JobTableWrite, Record
+from .memory_side import memory_ports
 from .round_engine import RoundEngine
 
 _OF_A_ROUND = (
@@ -101,6 +102,8 @@ class JobCore(OffloadCore):
     -------
     As of `OffloadCore`, without those of a single round, and:
 
+    root_read, root_write : Out(ReadPort), Out(WritePort)
+        Gradients and results of terminal rows: those of packets are never behind them.
     round : In(Round)
         What jobs share: job (the tenant), t_probe, tos, spray, rule, tags, ``geometry.packet``,
         and settings of INCEPTIONN. Nothing else is looked at.
@@ -121,6 +124,8 @@ class JobCore(OffloadCore):
         No job waits or is active.
     active : Out(n_active)
     """
+
+    roots = True
 
     def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_tables=4, **sizes):
         if not 1 <= n_active <= ACTIVE:
@@ -271,10 +276,8 @@ class JobCore(OffloadCore):
     def _share(self, m, runners):
         """Memory ports: one of each kind for all contexts."""
         quiets = []
-        for name, share in (
-            ("gradient_read", ReadShare), ("gradient_write", WriteShare),
-            ("landing_read", ReadShare), ("landing_write", WriteShare),
-        ):  # fmt: skip
+        for name in memory_ports(self.n_bytes, self.address_width, roots=True):
+            share = ReadShare if name.endswith("read") else WriteShare
             m.submodules[f"{name}s"] = part = share(
                 self.n_bytes, self.address_width, n=self.n_active
             )
@@ -326,6 +329,7 @@ class JobCore(OffloadCore):
             setup.live.eq(job.live),
             engine.start.eq(runner.start),
             engine.clear.eq(runner.clear),
+            engine.n_clear.eq(job.n_numbers),
             runner.clearing.eq(engine.clearing),
             runner.finished.eq(engine.finished),
             runner.failed.eq(engine.refused.any() | engine.failed.any()),

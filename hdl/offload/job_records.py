@@ -9,6 +9,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.job import COMPLETION, DESCRIPTOR, TABLES
 
 from ..axi.dma import LENGTH_WIDTH
+from ..transport.ledger import CLEAR_WIDTH
 from ..transport.records import LEAVES_WIDTH, Geometry
 
 STAMP_WIDTH = 48
@@ -44,7 +45,8 @@ JobTableWrite = data.StructLayout({"enable": 1, "index": ceil_log2(TABLES), "tab
 
 def Prepared(n_bytes, address_width):
     """A job that may start: what it does, where, and how its tensor is cut. live : chunks that are
-    not empty. n_beats, area : of memory, of the tensor and of one landing area.
+    not empty. n_numbers : packet numbers. n_beats, area : of memory, of the tensor and of one
+    landing area.
     """
     beat = address_width - ceil_log2(n_bytes)
     return data.StructLayout(
@@ -54,6 +56,7 @@ def Prepared(n_bytes, address_width):
             "table": JobTable,
             "geometry": Geometry,
             "live": 14,
+            "n_numbers": CLEAR_WIDTH,
             "source": beat,
             "result": beat,
             "n_beats": LENGTH_WIDTH,

@@ -38,9 +38,9 @@ from ..transport.records import (
     Weighed,
 )
 from ..transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
+from .own_reader import GRADIENT, RESULT, ROOT
 
 ELEM_BYTES = 4
-GRADIENT, RESULT = 0, 1  # regions of the gradient port
 N_PACKETS = 16  # whose values are being read and added
 N_RAW = 4  # raw ones of the longest that wait for their tags
 
@@ -71,6 +71,8 @@ class PacketMaker(wiring.Component):
     thc, inc : bool
         False: there are no rounds of norms or THC, and no circuit for their sums; no coded rounds,
         and no compressor.
+    roots : bool
+        Terminal rows read a region of their own.
 
     Members
     -------
@@ -82,8 +84,8 @@ class PacketMaker(wiring.Component):
         Beats of a landing area.
     ask, answer : Out(number of a packet), In(Answer(n_ranks))
         As of `Receiver`.
-    reads : Out(stream.Signature(Range(2)))
-        Of the node's own values: region 0 is the gradient, 1 the result.
+    reads : Out(stream.Signature(Range(2 + roots)))
+        Of the node's own values: region 0 is the gradient, 1 the result, 2 the gradient again.
     landings : Out(stream.Signature(Range()))
         Of contributions.
     values, contributions : In(stream.Signature(Beat(8 * n_bytes)))
@@ -104,9 +106,10 @@ class PacketMaker(wiring.Component):
         max_elems: int = 352,
         thc: bool = True,
         inc: bool = True,
+        roots: bool = False,
     ) -> None:
         self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
-        self.thc, self.inc = thc, inc
+        self.thc, self.inc, self.roots = thc, inc, roots
         self.lanes = n_bytes // ELEM_BYTES
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
@@ -117,7 +120,7 @@ class PacketMaker(wiring.Component):
                 "area": In(LENGTH_WIDTH),
                 "ask": Out(NUMBER_WIDTH),
                 "answer": In(Answer(n_ranks)),
-                "reads": Out(stream.Signature(Range(2))),
+                "reads": Out(stream.Signature(Range(2 + roots))),
                 "landings": Out(stream.Signature(Range())),
                 "values": In(beats),
                 "contributions": In(beats),
@@ -212,11 +215,12 @@ class PacketMaker(wiring.Component):
         indices, leaf = Signal(), Signal()  # the own values are indices, and are sent as they are
         job_beats = Signal(LENGTH_WIDTH, reset_less=True)
         m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_beats))
+        gradient = Mux(packet.terminal, ROOT, GRADIENT) if self.roots else GRADIENT
         m.d.comb += [
             self.ask.eq(packet.number),
             indices.eq(codec.thc & ~packet.ph),
             leaf.eq(indices & (packet.wait == 0) & ~packet.terminal),
-            self.reads.p.region.eq(Mux(packet.ph, RESULT, GRADIENT)),
+            self.reads.p.region.eq(Mux(packet.ph, RESULT, gradient)),
             self.reads.p.offset.eq(Mux(indices, offset >> 1, offset)),
             self.reads.p.n_beats.eq(Mux(indices, n_index_beats, n_beats)),
             self.landings.p.offset.eq(offset + area),

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.offload import Drop, Subtype
 
 from ..stream.beats import Beat
+from ..transport.ledger import CLEAR_WIDTH
 from ..transport.pace import Echo
 from ..transport.records import Arrival, Head, PathMark
 from .core import OffloadCore
@@ -33,11 +34,17 @@ class RoundEngine(OffloadCore):
     heads, payload, replies : Out
         What a framer takes.
     echoed, echo, path_mark : Out(1), Out(Echo), Out(PathMark)
+    n_clear : In(15)
+        See `Receiver`.
+    root_read, root_write : Out(ReadPort), Out(WritePort)
+        Of terminal rows.
     table : In(range(n_tables))
     leaves : Out(LeavesSeen)
     progress : Out(1)
         Something moved: a packet was taken, a row left, a run ended.
     """
+
+    roots = True
 
     def _members(self):
         members = {k: v for k, v in super()._members().items() if k not in _OUTSIDE}
@@ -51,6 +58,7 @@ class RoundEngine(OffloadCore):
             "echoed": Out(1),
             "echo": Out(Echo),
             "path_mark": Out(PathMark),
+            "n_clear": In(CLEAR_WIDTH),
             "table": In(range(self.n_tables)),
             "leaves": Out(LeavesSeen),
             "progress": Out(1),
@@ -62,6 +70,9 @@ class RoundEngine(OffloadCore):
             values=wiring.flipped(self.values),
             dropped=Const(0, len(self.dropped)),  # the gate counts its own
         )
+
+    def _n_clear(self):
+        return self.n_clear
 
     def _transmit(self, m, maker, receiver, sender):
         wiring.connect(m, maker.heads, wiring.flipped(self.heads))

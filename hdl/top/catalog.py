@@ -125,7 +125,11 @@ TOPS = {
         "offload card that takes jobs: a queue of 16, several all-reduces side by side",
         "offload.job_card",
         lambda hdl, p: hdl.card(**p),
-        _CARD,
+        _CARD
+        | {
+            "root_read": "gradients that are summed into results here",
+            "root_write": "results that are summed here",
+        },
         job_card.REGISTERS,
     ),
     params.ThcNorm: Entry(

@@ -23,6 +23,8 @@ from .records import (
     Places,
 )
 
+CLEAR_WIDTH = 15  # of a number of packets that are forgotten
+
 
 class Ledger(wiring.Component):
     """One packet of one sender at a time, looked up step by step and closed.
@@ -40,8 +42,8 @@ class Ledger(wiring.Component):
 
     Members
     -------
-    clear, clearing : In(1), Out(1)
-        A strobe: forget all packets, which takes a cycle for each that there can be.
+    clear, clearing, n_clear : In(1), Out(1), In(15)
+        As of `Receiver`.
     place_en, place_addr, place_data : In
         Writes one entry of the table of senders, by chunk.
     check_write : In(CheckWrite)
@@ -80,6 +82,7 @@ class Ledger(wiring.Component):
             {
                 "clear": In(1),
                 "clearing": Out(1),
+                "n_clear": In(CLEAR_WIDTH),
                 "place_en": In(1),
                 "place_addr": In(ceil_log2(n_tables * n_chunks)),
                 "place_data": In(self.places),
@@ -173,11 +176,9 @@ class Ledger(wiring.Component):
                 ram.write_data.eq(Mux(self.clearing, 0, Cat(new))),
             ]
         with m.If(self.clearing):
-            m.d.sync += sweep.eq(sweep + 1)
-            with m.If(sweep == max(self.n_packets, self.n_chunks) - 1):
-                m.d.sync += [self.clearing.eq(0), sweep.eq(0)]
+            m.d.sync += [sweep.eq(sweep - 1), self.clearing.eq(sweep != 0)]
         with m.Elif(self.clear):
-            m.d.sync += self.clearing.eq(1)
+            m.d.sync += [sweep.eq(self.n_clear - 1), self.clearing.eq(1)]
         return m
 
     @staticmethod

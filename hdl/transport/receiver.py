@@ -22,7 +22,7 @@ from ..primitive.target import one_hot
 from ..stream.fifo import FIFO
 from .allowances import Allowances
 from .completions import N_WRITES, Completions
-from .ledger import Ledger
+from .ledger import CLEAR_WIDTH, Ledger
 from .locator import Located
 from .mark_share import MarkShare
 from .packet_walk import PacketWalk, Place
@@ -71,6 +71,8 @@ class Receiver(wiring.Component):
         Of the largest tensor; 2 to 8192 and 2 to 16384.
     n_tables : int
         Tables of senders that are kept, as of `gradnic.hdl.schedule.scheduler.Scheduler`.
+    roots : bool
+        Results of terminal rows are written apart from those that arrive.
     thc : bool
         False: there are no rounds of THC, whose packets carry a check of their norms.
 
@@ -78,7 +80,9 @@ class Receiver(wiring.Component):
     -------
     round : In(Round)
     clear, clearing : In(1), Out(1)
-        A strobe: forget all packets, which takes a cycle for each that there can be.
+        A strobe: forget packets and chunks below ``n_clear``, which takes a cycle for each.
+    n_clear : In(15)
+        1 to ``n_packets``, or ``n_chunks`` if those are more: no number above is used.
     allowance : In(Allowance)
     check : In(CheckWrite)
         The check of one packet's norms; not while a round is armed.
@@ -98,10 +102,12 @@ class Receiver(wiring.Component):
     landings, results : Out(stream.Signature(Range))
         What is to be written. Landings are in one region: areas of the size of a tensor, by rank.
     sources : Out(stream.Signature(1))
-        For each of ``results``: its values are a terminal row's.
+        For each of ``results``: its values are a terminal row's; only without ``roots``.
+    roots : Out(stream.Signature(Range))
+        Results of terminal rows; only with ``roots``, as is ``rooted``.
     area : In(24)
         Beats of a landing area.
-    landed, stored : In(1)
+    landed, stored, rooted : In(1)
         One pulse per range that is in memory.
     added, finals : Out(stream.Signature(chunk))
     controls : Out(stream.Signature(Control))
@@ -129,6 +135,7 @@ class Receiver(wiring.Component):
         n_packets: int = 1024,
         thc: bool = True,
         n_tables: int = 1,
+        roots: bool = False,
     ) -> None:
         if not 1 <= n_ranks <= 15:
             raise ValueError(f"n_ranks must be 1 to 15, not {n_ranks!r}")
@@ -138,7 +145,8 @@ class Receiver(wiring.Component):
             raise ValueError(f"n_packets must be 2 to 16384, not {n_packets!r}")
         self.n_bytes, self.n_ranks = n_bytes, n_ranks
         self.n_chunks, self.n_packets = n_chunks, n_packets
-        self.n_tables = n_tables
+        self.n_tables, self.with_roots = n_tables, roots
+        written = {"roots": Out(stream.Signature(Range())), "rooted": In(1)}
         self.ledger = Ledger(n_ranks, n_chunks, n_packets, thc=thc, n_tables=n_tables)
         self.places = self.ledger.places
         chunk = stream.Signature(CHUNK_WIDTH)
@@ -147,6 +155,7 @@ class Receiver(wiring.Component):
                 "round": In(Round),
                 "clear": In(1),
                 "clearing": Out(1),
+                "n_clear": In(CLEAR_WIDTH),
                 "allowance": In(Allowance),
                 "check": In(CheckWrite),
                 "place_en": In(1),
@@ -159,7 +168,7 @@ class Receiver(wiring.Component):
                 "goals": Out(stream.Signature(Goal)),
                 "landings": Out(stream.Signature(Range())),
                 "results": Out(stream.Signature(Range())),
-                "sources": Out(stream.Signature(1)),
+                **(written if roots else {"sources": Out(stream.Signature(1))}),
                 "area": In(LENGTH_WIDTH),
                 "landed": In(1),
                 "stored": In(1),
@@ -187,20 +196,18 @@ class Receiver(wiring.Component):
         m.submodules.goal_queue = goals = FIFO(Goal, N_WRITES)
         m.submodules.landing_queue = landings = FIFO(Range(), N_WRITES)
         m.submodules.result_queue = results = FIFO(Range(), N_WRITES)
-        m.submodules.source_queue = sources = FIFO(1, N_WRITES)
         for queue, port in (
             (goals, self.goals),
             (landings, self.landings),
             (results, self.results),
-            (sources, self.sources),
         ):
             wiring.connect(m, queue.o, wiring.flipped(port))
         wiring.connect(m, landing.events, wiring.flipped(self.added))
-        wiring.connect(m, result.events, wiring.flipped(self.finals))
+        beside, room_beside = self._results(m, result)
         m.d.comb += [landing.stored.eq(self.landed), result.stored.eq(self.stored)]
         room = Signal()
         m.d.sync += room.eq(  # nobody else fills them, and it takes cycles between two entries
-            goals.i.ready & landings.i.ready & results.i.ready & sources.i.ready
+            goals.i.ready & landings.i.ready & results.i.ready & room_beside
             & landing.entries.ready & result.entries.ready
         )  # fmt: skip
 
@@ -231,7 +238,10 @@ class Receiver(wiring.Component):
         ]
 
         down, closes, packed = Signal(), Signal(), Signal()
-        to_goals, to_landings, to_results = Signal(), Signal(), Signal()  # in the cycle of `closes`
+        # in the cycle of `closes`
+        to_goals, to_landings, to_results, to_roots = (Signal(name=f"to_{name}") for name in (
+            "goals", "landings", "results", "roots"
+        ))  # fmt: skip
         keeps = Signal(reset_less=True)
         giving = Signal()  # the packet did not come, and is closed all the same
         leaves = head.arg[32 - LEAVES_WIDTH :]
@@ -242,7 +252,7 @@ class Receiver(wiring.Component):
             packed.eq(~is_own & (head.op == Op.THC_IDX)),
             *(
                 getattr(ledger, name).eq(getattr(self, name))
-                for name in ("clear", "place_en", "place_addr", "place_data", "ask")
+                for name in ("clear", "n_clear", "place_en", "place_addr", "place_data", "ask")
             ),
             *([ledger.table.eq(self.table)] if self.n_tables > 1 else []),
             self.clearing.eq(ledger.clearing),
@@ -271,19 +281,29 @@ class Receiver(wiring.Component):
             done.written.eq(~giving),
             landings.i.p.eq(target),
             results.i.p.eq(target),
-            sources.i.p.eq(is_own),
             goals.i.p.down.eq(down),
             goals.i.p.keep.eq(keeps),
             goals.i.valid.eq(to_goals),
             landings.i.valid.eq(to_landings),
             landing.entries.valid.eq(to_landings | (closes & giving)),
             results.i.valid.eq(to_results),
-            sources.i.valid.eq(to_results),
             result.entries.valid.eq(to_results),
             landing.entries.p.eq(done),
             result.entries.p.eq(done),
         ]
-        m.d.sync += [to_goals.eq(0), closes.eq(0), to_landings.eq(0), to_results.eq(0)]
+        if self.with_roots:
+            roots, root = beside
+            m.d.comb += [
+                roots.i.p.eq(target),
+                root.entries.p.eq(done),
+                roots.i.valid.eq(to_roots),
+                root.entries.valid.eq(to_roots),
+            ]
+        else:
+            m.d.comb += [beside.i.payload.eq(is_own), beside.i.valid.eq(to_results)]
+        m.d.sync += [
+            *(flag.eq(0) for flag in (to_goals, closes, to_landings, to_results, to_roots))
+        ]
 
         # Why it may change nothing.
         fits, too_far, sound = Signal(), Signal(), Signal()
@@ -431,7 +451,8 @@ class Receiver(wiring.Component):
                         keeps.eq(reason == Drop.NONE),
                         closes.eq(accepted),
                         to_landings.eq(accepted & ~down),
-                        to_results.eq(accepted & down),
+                        to_results.eq(accepted & (down & ~is_own if self.with_roots else down)),
+                        to_roots.eq(accepted & is_own),
                     ]
                     with m.If(~is_own):
                         m.d.sync += self.dropped.eq(Cat(reason == drop for drop in Drop))
@@ -501,6 +522,30 @@ class Receiver(wiring.Component):
                     m.next = "REST"
         one_hot(fsm)
         return m
+
+    def _results(self, m, result):
+        """What is beside the queue of results: (queue of whose they are, its room); or, with roots,
+        ((their queue, what they complete), room of both), and events of both are merged.
+        """
+        if not self.with_roots:
+            m.submodules.source_queue = sources = FIFO(1, N_WRITES)
+            wiring.connect(m, sources.o, wiring.flipped(self.sources))
+            wiring.connect(m, result.events, wiring.flipped(self.finals))
+            return sources, sources.i.ready
+        m.submodules.root_queue = roots = FIFO(Range(), N_WRITES)
+        m.submodules.root = root = Completions()
+        m.submodules.final_queue = finals = FIFO(CHUNK_WIDTH, 4)
+        wiring.connect(m, roots.o, wiring.flipped(self.roots))
+        wiring.connect(m, finals.o, wiring.flipped(self.finals))
+        first, second = root.events, result.events
+        m.d.comb += [
+            root.stored.eq(self.rooted),
+            finals.i.valid.eq(first.valid | second.valid),
+            finals.i.payload.eq(Mux(first.valid, first.payload, second.payload)),
+            first.ready.eq(finals.i.ready),
+            second.ready.eq(finals.i.ready & ~first.valid),
+        ]
+        return (roots, root), roots.i.ready & root.entries.ready
 
     def _target(self, m, offset, elems, down, packed):
         """Where `elems` values at `offset` of the tensor go, as beats of their region: 2 cycles

@@ -23,12 +23,16 @@ struct Beat {
 	bool last, bad;
 };
 
-struct Memory {  // behind an AXI4 port: in order, `latency` cycles
+enum Fault { SOUND, ERRORS, SILENT };  // of an access: what the memory answers
+
+struct Memory {
 	std::vector<uint8_t> bytes;
-	struct Burst { uint64_t address; int left; int64_t at; };
-	std::deque<Burst> reads, writes;
-	std::deque<int64_t> answers;
 	uint64_t outside = 0;  // accesses that no region has
+	uint64_t fault_begin = 0, fault_end = 0;  // addresses with `fault`
+	Fault fault = SOUND;
+	Fault answer(uint64_t address) const {
+		return address >= fault_begin && address < fault_end ? fault : SOUND;
+	}
 	uint8_t *word(uint64_t address) {
 		if (address + N_BYTES > bytes.size()) {
 			outside++;
@@ -36,6 +40,13 @@ struct Memory {  // behind an AXI4 port: in order, `latency` cycles
 		}
 		return &bytes[address];
 	}
+};
+
+struct MemoryPort {  // AXI4: in order, `latency` cycles
+	struct Burst { uint64_t address; int left; int64_t at; Fault fault; };
+	struct Answer { int64_t at; Fault fault; };
+	std::deque<Burst> reads, writes;
+	std::deque<Answer> answers;
 };
 
 }  // namespace
@@ -79,6 +90,7 @@ struct Card {
 	std::unique_ptr<Design> design = std::make_unique<Design>();
 	std::vector<Port> ports{size_t(N_PORTS)};
 	Memory memories[2];  // gradient and result; landings
+	MemoryPort memory_ports[N_MEMORY_PORTS];
 	int64_t dropped[N_DROPS] = {};
 	int64_t n_given = 0;
 	int64_t n_crossed = 0, n_oversize = 0, n_overrun = 0, n_answered = 0, n_heard = 0;
@@ -142,15 +154,17 @@ struct Cluster {
 			mac_tx_ready(d, p, port.credit >= 0);
 			host_rx_ready(d, p, true);
 		}
-		for (int k = 0; k < 2; k++) {
-			Memory &memory = card.memories[k];
-			auto &reads = memory.reads;
-			bool any = !reads.empty() && reads.front().at <= now;
+		for (int k = 0; k < N_MEMORY_PORTS; k++) {
+			Memory &memory = card.memories[MEMORY_OF[k]];
+			auto &[reads, writes, answers] = card.memory_ports[k];
+			bool any = !reads.empty() && reads.front().at <= now && reads.front().fault != SILENT;
 			const uint8_t *word = any ? memory.word(reads.front().address) : nullptr;
-			read_data(d, k, any, word, any && reads.front().left == 1);
+			read_data(d, k, any, word, any && reads.front().left == 1,
+			          any && reads.front().fault == ERRORS);
 			read_ready(d, k, reads.size() < 64);
-			write_ready(d, k, memory.writes.size() < 64, !memory.writes.empty());
-			write_answer(d, k, !memory.answers.empty() && memory.answers.front() <= now);
+			write_ready(d, k, writes.size() < 64, !writes.empty());
+			any = !answers.empty() && answers.front().at <= now && answers.front().fault != SILENT;
+			write_answer(d, k, any, any && answers.front().fault == ERRORS);
 		}
 	}
 
@@ -203,36 +217,38 @@ struct Cluster {
 				}
 			}
 		}
-		for (int k = 0; k < 2; k++) {
-			Memory &memory = card.memories[k];
+		for (int k = 0; k < N_MEMORY_PORTS; k++) {
+			Memory &memory = card.memories[MEMORY_OF[k]];
+			auto &[reads, writes, answers] = card.memory_ports[k];
 			if (read_taken(d, k)) {
-				auto &burst = memory.reads.front();
+				auto &burst = reads.front();
 				burst.address += N_BYTES;
 				if (--burst.left == 0)
-					memory.reads.pop_front();
+					reads.pop_front();
 			}
 			uint64_t address;
 			int length;
 			if (read_asked(d, k, address, length))
-				memory.reads.push_back({address, length, now + rules.memory_latency});
+				reads.push_back({address, length, now + rules.memory_latency,
+				                 memory.answer(address)});
 			uint8_t data[N_BYTES];
 			uint64_t keep;
-			if (!memory.writes.empty() && write_taken(d, k, data, keep)) {
-				auto &burst = memory.writes.front();
-				if (uint8_t *word = memory.word(burst.address))
+			if (!writes.empty() && write_taken(d, k, data, keep)) {
+				auto &burst = writes.front();
+				if (uint8_t *word = burst.fault ? nullptr : memory.word(burst.address))
 					for (int i = 0; i < N_BYTES; i++)
 						if (keep >> i & 1)
 							word[i] = data[i];
 				burst.address += N_BYTES;
 				if (--burst.left == 0) {
-					memory.writes.pop_front();
-					memory.answers.push_back(now + rules.memory_latency);
+					answers.push_back({now + rules.memory_latency, burst.fault});
+					writes.pop_front();
 				}
 			}
 			if (write_asked(d, k, address, length))
-				memory.writes.push_back({address, length, now});
-			if (!memory.answers.empty() && answer_taken(d, k))
-				memory.answers.pop_front();
+				writes.push_back({address, length, now, memory.answer(address)});
+			if (!answers.empty() && answer_taken(d, k))
+				answers.pop_front();
 		}
 	}
 
@@ -326,6 +342,22 @@ void cluster_get(void *self, int64_t node, int64_t port, uint8_t *bytes) {
 	get_level(*cluster(self).cards[node].design, port, bytes);
 }
 
+// Accesses of a memory from `begin` to `end`, from now on: sound, errors, or never answered; what
+// was not answered so far is, once they are sound again.
+void cluster_spoil(void *self, int64_t node, int64_t which, int64_t begin, int64_t end,
+                   int64_t fault) {
+	Card &card = cluster(self).cards[node];
+	Memory &memory = card.memories[which];
+	memory.fault_begin = begin, memory.fault_end = end, memory.fault = Fault(fault);
+	if (fault == SOUND)
+		for (int k = 0; k < N_MEMORY_PORTS; k++) {
+			for (auto &burst : card.memory_ports[k].reads)
+				burst.fault = SOUND;
+			for (auto &answer : card.memory_ports[k].answers)
+				answer.fault = SOUND;
+		}
+}
+
 // One cycle of one card, while all its ports wait.
 void cluster_tick(void *self, int64_t node) {
 	Design &d = *cluster(self).cards[node].design;
@@ -335,11 +367,11 @@ void cluster_tick(void *self, int64_t node) {
 		mac_tx_ready(d, p, false);
 		host_rx_ready(d, p, false);
 	}
-	for (int k = 0; k < 2; k++) {
-		read_data(d, k, false, nullptr, false);
+	for (int k = 0; k < N_MEMORY_PORTS; k++) {
+		read_data(d, k, false, nullptr, false, false);
 		read_ready(d, k, false);
 		write_ready(d, k, false, false);
-		write_answer(d, k, false);
+		write_answer(d, k, false, false);
 	}
 	tick(d);
 }

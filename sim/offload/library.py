@@ -14,8 +14,8 @@ from ..engine import cluster_library
 from ..engine.design_ports import member
 
 ENGINE = Path(__file__).with_name("cluster.cpp")
-READS = ("gradient_read", "landing_read")
-WRITES = ("gradient_write", "landing_write")
+NAMES = ("gradient", "landing", "root")  # of memory ports
+MEMORY = (0, 1, 0)  # behind each
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {
     "new": ([_NUMBER, _POINTER, _NUMBER, _NUMBER], _POINTER),
@@ -25,6 +25,7 @@ _FUNCTIONS = {
     "tick": ([_POINTER, _NUMBER], None),
     "now": ([_POINTER], _NUMBER),
     "memory": ([_POINTER, _NUMBER, _NUMBER], _POINTER),
+    "spoil": ([_POINTER, *[_NUMBER] * 5], None),
     "send": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
     "inject": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
     "run": ([_POINTER, _POINTER, _NUMBER, _POINTER], _NUMBER),
@@ -44,13 +45,14 @@ _FUNCTIONS = {
 def _names(component):
     """Lines of C++ that name the ports of a card for ``cluster.cpp``."""
     n, n_ports, beat = component.n_bytes, component.n_ports, component.port_bytes
+    names = [name for name in NAMES if f"{name}_read" in component.signature.members]
 
     def per_port(head, body, tail=""):
         cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
         return f"{head} {{ switch (p) {{ {cases} }} {tail} }}"
 
     def per_memory(head, body, tail=""):
-        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(2))
+        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(len(names)))
         return f"{head} {{ switch (k) {{ {cases} }} {tail} }}"
 
     def offer(stream):
@@ -69,10 +71,10 @@ def _names(component):
         )
 
     def read(k, wire):
-        return member(f"{READS[k]}__{wire}")
+        return member(f"{names[k]}_read__{wire}")
 
     def write(k, wire):
-        return member(f"{WRITES[k]}__{wire}")
+        return member(f"{names[k]}_write__{wire}")
 
     def asked(wires, address):
         return lambda k: (
@@ -84,7 +86,8 @@ def _names(component):
 
     lines = [
         f"constexpr int N_BYTES = {n}, PORT_BYTES = {beat}, N_PORTS = {n_ports};",
-        f"constexpr int N_DROPS = {len(Drop)};",
+        f"constexpr int N_DROPS = {len(Drop)}, N_MEMORY_PORTS = {len(names)};",
+        f"constexpr int MEMORY_OF[] = {{ {', '.join(map(str, MEMORY[: len(names)]))} }};",
         "template<class T, class B> void pack(T &port, const B &beat) {",
         f"\tstatic_assert(sizeof port > {beat} && sizeof port <= {beat} + 16);",
         "\tunsigned __int128 more = ((unsigned __int128)(1) << beat.kept) - 1;",
@@ -124,18 +127,19 @@ def _names(component):
                      leaves(name), "return false;")
             for name in ("mac_tx", "host_rx")
         ),
-        per_memory("void read_data(Design &d, int k, bool any, const uint8_t *word, bool last)",
+        per_memory("void read_data(Design &d, int k, bool any, const uint8_t *word, bool last, "
+                   "bool wrong)",
                    lambda k: f"{read(k, 'rvalid')} = any; if (any && word) load<8 * N_BYTES>("
                    f"{read(k, 'rdata')}, word); {read(k, 'rlast')} = last; "
-                   f"{read(k, 'rresp')} = 0; break;"),
+                   f"{read(k, 'rresp')} = 2 * wrong; break;"),
         per_memory("void read_ready(Design &d, int k, bool bit)",
                    lambda k: f"{read(k, 'arready')} = bit; break;"),
         per_memory("void write_ready(Design &d, int k, bool address, bool data)",
                    lambda k: f"{write(k, 'awready')} = address; "
                    f"{write(k, 'wready')} = data; break;"),
-        per_memory("void write_answer(Design &d, int k, bool bit)",
+        per_memory("void write_answer(Design &d, int k, bool bit, bool wrong)",
                    lambda k: f"{write(k, 'bvalid')} = bit; "
-                   f"{write(k, 'bresp')} = 0; break;"),
+                   f"{write(k, 'bresp')} = 2 * wrong; break;"),
         per_memory("bool read_taken(Design &d, int k)",
                    lambda k: f"return {read(k, 'rvalid')} & "
                    f"{read(k, 'rready')} & 1;", "return false;"),

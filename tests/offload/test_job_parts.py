@@ -174,6 +174,7 @@ def test_tensors_are_cut_as_the_plan_says(packet):
             assert cut.last_tail == rest - (cut.last_per_chunk - 1) * packet
             assert told.n_beats == -(-n // 4)
             assert told.area == -(-n // 16) * 4
+            assert told.n_numbers == plan.n_chunks * cut.per_chunk
             assert (told.source, told.result) == (4 * k, 8 * k)
 
     simulate(part, bench)

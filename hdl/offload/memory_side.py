@@ -1,0 +1,177 @@
+"""Memory engines of a card: what packets are made of, and where what arrives is written.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..axi.axi4 import ReadPort, WritePort
+from ..axi.dma import Range, ReadEngine, Region, WriteEngine
+from ..stream.beats import Beat
+from ..transport.records import Goal
+from .own_reader import OwnReader
+
+
+def memory_ports(n_bytes, address_width, *, roots=False):
+    """Members: the memory ports of a card."""
+    read, write = ReadPort(n_bytes, address_width), WritePort(n_bytes, address_width)
+    names = ["gradient", "landing", *(["root"] if roots else [])]
+    return {f"{name}_{way}": Out(read if way == "read" else write)
+            for name in names for way in ("read", "write")}  # fmt: skip
+
+
+class MemorySide(wiring.Component):
+    """1 beat per cycle in each stream, and at each port.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+        As of `ReadEngine`.
+    roots : bool
+        Terminal rows have ports of their own: what leaves and what arrives is never behind them.
+
+    Members
+    -------
+    regions : In(ArrayLayout(Region, 3))
+        Gradient, result, landing areas.
+    reads, values : as of `PacketMaker`
+    landed, contributions : as its ``landings`` and ``contributions``
+    kept : In(stream.Signature(Beat(8 * n_bytes)))
+        Values of terminal rows.
+    arriving : In(stream.Signature(Beat(8 * n_bytes)))
+        Values of packets.
+    goals, landings, results, sources : as of `Receiver`; with roots, ``roots`` for ``sources``
+    landing_done, result_done : Out(1)
+        One pulse per range that is in memory; with roots, root_done, too.
+    refused, failed : Out(4)
+        One pulse each, of reads of its own, reads of landings, writes of results, of landings.
+    gradient_read, landing_read : Out(ReadPort); gradient_write, landing_write : Out(WritePort)
+        With roots, root_read and root_write, too.
+    """
+
+    def __init__(self, n_bytes, address_width=64, *, roots=False):
+        self.n_bytes, self.address_width, self.with_roots = n_bytes, address_width, roots
+        beats, ranges = stream.Signature(Beat(8 * n_bytes)), stream.Signature(Range())
+        more = {"root_done": Out(1), "roots": In(ranges)} if roots else {}
+        super().__init__(
+            {
+                "regions": In(data.ArrayLayout(Region(n_bytes, address_width), 3)),
+                "reads": In(stream.Signature(Range(2 + roots))),
+                "values": Out(beats),
+                "landed": In(ranges),
+                "contributions": Out(beats),
+                "kept": In(beats),
+                "arriving": In(beats),
+                "goals": In(stream.Signature(Goal)),
+                "landings": In(ranges),
+                "results": In(ranges),
+                "landing_done": Out(1),
+                "result_done": Out(1),
+                "refused": Out(4),
+                "failed": Out(4),
+                **(more or {"sources": In(stream.Signature(1))}),
+                **memory_ports(n_bytes, address_width, roots=roots),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n, width = self.n_bytes, self.address_width
+        own = OwnReader(n, width) if self.with_roots else ReadEngine(n, width, n_regions=2)
+        m.submodules.own_reader = own
+        m.submodules.landing_reader = landed = ReadEngine(n, width)
+        m.submodules.result_writer = results = WriteEngine(n, width)
+        m.submodules.landing_writer = landings = WriteEngine(n, width)
+        gradient, result, landing = self.regions
+        writers = [results, landings]
+        for inner, outer in (
+            (own.ranges, self.reads),
+            (landed.ranges, self.landed),
+            (results.ranges, self.results),
+            (landings.ranges, self.landings),
+        ):
+            wiring.connect(m, wiring.flipped(outer), inner)
+        for inner, outer in (
+            (own.beats, self.values),
+            (landed.beats, self.contributions),
+            (own.port, self.gradient_read),
+            (landed.port, self.landing_read),
+            (results.port, self.gradient_write),
+            (landings.port, self.landing_write),
+        ):
+            wiring.connect(m, inner, wiring.flipped(outer))
+        if self.with_roots:
+            m.submodules.root_writer = roots = WriteEngine(n, width)
+            wiring.connect(m, own.root_port, wiring.flipped(self.root_read))
+            wiring.connect(m, roots.port, wiring.flipped(self.root_write))
+            wiring.connect(m, wiring.flipped(self.roots), roots.ranges)
+            m.d.comb += [
+                roots.regions[0].eq(result),
+                self.root_done.eq(roots.done),
+                roots.beats.p.data.eq(self.kept.p.data),
+                roots.beats.p.keep.eq(-1),
+                roots.beats.valid.eq(self.kept.valid),
+                self.kept.ready.eq(roots.beats.ready),
+            ]
+        wrong = [engine.done & ~engine.stored for engine in writers]
+        if self.with_roots:
+            wrong[0] = wrong[0] | (roots.done & ~roots.stored)
+        m.d.comb += [
+            own.regions[0].eq(gradient),
+            own.regions[1].eq(result),
+            landed.regions[0].eq(landing),
+            results.regions[0].eq(result),
+            landings.regions[0].eq(landing),
+            self.result_done.eq(results.done),
+            self.landing_done.eq(landings.done),
+            self.refused.eq(Cat(own.refused, landed.refused, *wrong)),
+            self.failed.eq(Cat(own.failed, landed.failed)),
+        ]
+        self._steer(m, results.beats, landings.beats)
+        return m
+
+    def _steer(self, m, results, landings):
+        """Who writes is settled in a cycle before the first beat: flags steer, and no queue."""
+        goal, arriving, kept = self.goals, self.arriving, self.kept
+        to_landing, to_result, to_none, rows = Signal(), Signal(), Signal(), Signal()
+        begins, is_result, may = Signal(), Signal(), Signal()
+        m.d.comb += [
+            is_result.eq(goal.p.keep & goal.p.down),
+            begins.eq(~(to_landing | to_result | to_none) & goal.valid & (~is_result | may)),
+            goal.ready.eq(begins),
+            landings.p.data.eq(arriving.p.data),
+            landings.p.keep.eq(-1),
+            landings.valid.eq(arriving.valid & to_landing),
+            results.p.data.eq(Mux(rows, kept.p.data, arriving.p.data)),
+            results.p.keep.eq(-1),
+            results.valid.eq((rows & kept.valid) | (to_result & arriving.valid)),
+            arriving.ready.eq(
+                (to_landing & landings.ready) | (to_result & results.ready) | to_none
+            ),
+        ]
+        with m.If(begins):
+            m.d.sync += [
+                to_landing.eq(goal.p.keep & ~goal.p.down),
+                to_result.eq(is_result),
+                to_none.eq(~goal.p.keep),
+            ]
+        with m.Elif(arriving.valid & arriving.ready & arriving.p.last):
+            m.d.sync += [to_landing.eq(0), to_result.eq(0), to_none.eq(0)]
+        if self.with_roots:
+            m.d.comb += may.eq(1)
+            return
+        source = self.sources
+        free, row_begins = Signal(), Signal()
+        m.d.comb += [
+            free.eq(source.valid & ~to_result & ~rows),
+            may.eq(free & ~source.payload),
+            row_begins.eq(free & source.payload),
+            source.ready.eq(row_begins | (begins & is_result)),
+            kept.ready.eq(rows & results.ready),
+        ]
+        with m.If(row_begins):
+            m.d.sync += rows.eq(1)
+        with m.Elif(kept.valid & kept.ready & kept.p.last):
+            m.d.sync += rows.eq(0)
