@@ -44,6 +44,7 @@ def command(paper, quick, plot, page, network, json_file, **where):
       gradnic reproduce eflops --json -
       gradnic reproduce dlcp --quick --network ns3
       gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
+      gradnic reproduce multitree --workers 2
       gradnic reproduce all --scheduler tcp://head:8786 --resume build/papers.jsonl
     """
     extras = {"schedule": ("scipy",)} | ({"report": ("matplotlib",)} if plot else {})
@@ -58,10 +59,10 @@ def command(paper, quick, plot, page, network, json_file, **where):
     from gradnic.sim.reproduce.page import claim_rows, markdown
 
     names = list(papers.MODULES) if paper == "all" else [paper]
-    if any(where.values()):  # a paper is a run
-        work = [{"name": name, "quick": quick, **more} for name in names]
-        runs = cluster.spread(papers.alone, work, cluster.of_options(**where), name="papers")
-        found = papers.joined(runs)
+    if any(where.values()):
+        work = papers.work(names, quick=quick, **more)
+        runs = cluster.spread(papers.part, work, cluster.of_options(**where), name="runs")
+        found = papers.joined(work, runs)
     else:
         with status(paper) as say:
             found = papers.run(names, quick=quick, say=say, **more)

@@ -39,36 +39,40 @@ def _table(network, algorithm):
 
 
 @cache
-def cycles(network, algorithm, n_bytes):
-    """Total cycles of one all-reduce of `n_bytes`."""
+def measure(network, algorithm, n_bytes, flow=None):
+    """Total cycles of one all-reduce of `n_bytes`. flow : as `Network` has it, or the papers'."""
     table, topology = _table(network, algorithm)
-    flow = "message" if algorithm in ("multitree", "bfb") else "packet"
+    flow = flow or ("message" if algorithm in ("multitree", "bfb") else "packet")
     return simulate(table, topology, n_bytes, replace(Network(), flow=flow)).cycles
 
 
-def _ratios(network, other, sizes):
-    return [cycles(network, other, n) / cycles(network, "multitree", n) for n in sizes]
-
-
-def run(quick, say):
-    """The Result. quick : fewer sizes and nodes."""
+def run(quick, say, cycles=measure):
+    """The Result. quick : fewer sizes and nodes. cycles : called as `measure` is."""
     sizes = SIZES[::3] if quick else SIZES
     result = Result("multitree")
-    _speedups(result, sizes, say)
-    _flow_control(result, sizes)
-    _training(result, quick, say)
-    _weak_scaling(result, quick, say)
-    _switched(result, sizes, say)
+    _speedups(result, sizes, say, cycles)
+    _flow_control(result, sizes, cycles)
+    _training(result, quick, say, cycles)
+    _weak_scaling(result, quick, say, cycles)
+    _switched(result, sizes, say, cycles)
     return result
 
 
-def _speedups(result, sizes, say):
+def points(quick):
+    """Arguments of every `measure` that `run` asks for, longest first: runs for a cluster."""
+    asked = {}
+    run(quick, lambda _: None, lambda *key: asked.setdefault(key, 1))
+    return sorted(asked, key=lambda key: (-parse(key[0]).n_nodes, key[1] != "multitree", *key))
+
+
+def _speedups(result, sizes, say, cycles):
     rows, series = [], {}
     found = {}
     for network in GRIDS:
         say(f"all-reduces on {network}")
         for other in ("ring", PAPER_2D):
-            found[network, other] = _ratios(network, other, sizes)
+            found[network, other] = [cycles(network, other, n) / cycles(network, "multitree", n)
+                                     for n in sizes]  # fmt: skip
         for n in sizes:
             line = [cycles(network, a, n) for a in ("ring", PAPER_2D, "multitree", "bfb")]
             rows.append((network, n >> 10, *line, line[0] / line[2], line[1] / line[2]))
@@ -102,18 +106,17 @@ def _speedups(result, sizes, say):
     )
 
 
-def _flow_control(result, sizes):
+def _flow_control(result, sizes, cycles):
     """Whole messages against packets: heads of 16 bytes per 256."""
-    table, topology = _table("torus:8x8", "multitree")
     gains = []
     for n in sizes:
-        packets = simulate(table, topology, n, Network(flow="packet")).cycles
+        packets = cycles("torus:8x8", "multitree", n, "packet")
         gains.append(100 * (packets / cycles("torus:8x8", "multitree", n) - 1))
     result.claim("messages over packets, torus 8x8", 6.0, gains[-1], gains, "%",
                  "at the largest size, where the wire is the limit")  # fmt: skip
 
 
-def _training(result, quick, say):
+def _training(result, quick, say, cycles):
     network, device = "torus:8x8", Systolic(clock=CLOCK)
     rows, cuts = [], {(other, way): [] for other in ("ring", PAPER_2D) for way in (False, True)}
     bars = {"MultiTree over ring": [], "MultiTree over 2D ring": []}
@@ -163,7 +166,7 @@ def _training(result, quick, say):
     )
 
 
-def _weak_scaling(result, quick, say):
+def _weak_scaling(result, quick, say, cycles):
     """375 KiB per node; the paper's 9 to 256 nodes."""
     sides = (3, 4, 6, 8, 12, 16) if quick else (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
     series = {"ring": [], PAPER_2D: [], "multitree": []}
@@ -186,7 +189,7 @@ def _weak_scaling(result, quick, say):
     )  # fmt: skip
 
 
-def _switched(result, sizes, say):
+def _switched(result, sizes, say, cycles):
     """Fat-trees and BiGraphs: the published totals of the authors' simulator, and ours."""
     rows = []
     for network in SWITCHED:

@@ -16,6 +16,10 @@ MODULES = {  # name: module; the order of `all`
 }
 
 
+def _module(name):
+    return importlib.import_module(f".{MODULES[name]}", __package__)
+
+
 def run(names, *, quick, say, **more):
     """Run the papers of `names`; a dict of JSON: quick, claims, papers, constants.
 
@@ -24,9 +28,12 @@ def run(names, *, quick, say, **more):
     """
     results = []
     for name in names:
-        module = importlib.import_module(f".{MODULES[name]}", __package__)
-        result = module.run(quick, lambda text, name=name: say(f"{name}: {text}"), **more)
+        result = _module(name).run(quick, lambda text, name=name: say(f"{name}: {text}"), **more)
         results.append(result.as_json())
+    return _found(results, quick)
+
+
+def _found(results, quick):
     return {
         "quick": quick,
         "claims": [claim for result in results for claim in result["claims"]],
@@ -35,12 +42,34 @@ def run(names, *, quick, say, **more):
     }
 
 
-def alone(name, quick, **more):
-    """`run` of one paper, without progress: what a process of a cluster does."""
-    return run([name], quick=quick, say=lambda _: None, **more)
+def work(names, *, quick, **more):
+    """Arguments of `part`, a list of dicts: the papers, or the points of those that have them."""
+    items = []
+    for name in names:
+        points = getattr(_module(name), "points", None)
+        parts = [{"point": list(key)} for key in points(quick)] if points else [{}]
+        items += [{"name": name, "quick": quick, **more, **one} for one in parts]
+    return items
 
 
-def joined(runs):
-    """The dict of `run` for all papers of several, in their order."""
-    both = ("claims", "papers")
-    return runs[0] | {key: [one for found in runs for one in found[key]] for key in both}
+def part(name, quick, point=None, **more):
+    """What a process of a cluster does: a paper's dict, or one point of it."""
+    if point is not None:
+        return _module(name).measure(*point)
+    return _module(name).run(quick, lambda _: None, **more).as_json()
+
+
+def joined(items, results):
+    """The dict of `run` out of the `results` of all `items` of `work`."""
+    known, papers = {}, {}
+    for item, result in zip(items, results, strict=True):
+        if "point" in item:
+            known.setdefault(item["name"], {})[tuple(item["point"])] = result
+            papers[item["name"]] = None
+        else:
+            papers[item["name"]] = result
+    quick = items[0]["quick"]
+    for name, found in known.items():
+        module = _module(name)
+        papers[name] = module.run(quick, lambda _: None, lambda *key, f=found: f[key]).as_json()
+    return _found(list(papers.values()), quick)
