@@ -15,10 +15,13 @@ from pathlib import Path
 
 import click
 
+from gradnic import output
 from gradnic import quantities as q
 from gradnic.packages import require
 from gradnic.paths import OutputFile
 from gradnic.progress import Progress
+
+LAST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,20 @@ def of_options(scheduler, workers, resume, *, workers_option="--workers"):
     if scheduler or workers:
         require("--scheduler" if scheduler else workers_option, cluster=("distributed",))
     return Cluster(scheduler, workers, resume)
+
+
+def runs_option(function):
+    """``--runs``: how many campaigns with seeds from ``--seed`` on; see `seeds_of`."""
+    count = q.Whole(1, 1_000_000)
+    text = "Campaigns of this size, with seeds from --seed on."
+    return click.option("--runs", type=count, default=1, show_default=True, help=text)(function)
+
+
+def seeds_of(seed, runs):
+    """Seeds of `runs` campaigns, the first of them `seed`; UsageError beyond the last seed."""
+    if seed + runs - 1 > LAST_SEED:
+        raise click.UsageError(f"seeds must end at {LAST_SEED}, not at {seed + runs - 1}")
+    return list(range(seed, seed + runs))
 
 
 def key_of(function, item):
@@ -154,3 +171,20 @@ class _Kept:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a") as file:
                 file.write(json.dumps({"key": key, "item": item, "result": result}) + "\n")
+
+
+def end(screen, results, counts, json_file):
+    """Show a table of campaigns, write them, and exit with status 1 if one of them failed.
+
+    results : dicts with ``ok``, ``seed``, and ``first``, the difference, or `counts`.
+    """
+    rows = [(r["seed"], *(r.get(name, "") for name in counts), r.get("first", "agrees")[:60])
+            for r in results]  # fmt: skip
+    screen.print(output.table("campaigns, circuit against model", ("seed", *counts, ""), rows))
+    failed = [r for r in results if not r["ok"]]
+    write = {"ok": not failed, "runs": results}
+    write |= {name: sum(r.get(name, 0) for r in results) for name in counts}
+    screen.print(f"{len(results) - len(failed)} of {len(results)} agree")
+    output.write_json(json_file, write)
+    if failed:
+        raise SystemExit(1)

@@ -190,10 +190,13 @@ def parse_size(text):
 
 
 def only_with(holds, what, *names):
-    """UsageError if one of the options `names` is given although `holds` is false."""
-    ctx = click.get_current_context()
+    """UsageError if one of the options `names` is given although `holds` is false.
+
+    Outside of a command, such as in a process of a cluster, nothing was given.
+    """
+    ctx = click.get_current_context(silent=True)
     for name in names:
-        if not holds and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+        if ctx and not holds and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             flag = next(p.opts[0] for p in ctx.command.params if p.name == name)
             raise click.UsageError(f"{flag} is for {what}", ctx)
 

@@ -196,6 +196,12 @@ def measure(name, n_lanes, **options):
     return result | {"name": name, "lanes": n_lanes}
 
 
+def measure_seed(name, n_lanes, seed, speed, device, clock_mhz):
+    """`measure` of one placement, without progress: what a process of a cluster does."""
+    return measure(name, n_lanes, seeds=[seed], speed=speed, device=device, clock_mhz=clock_mhz,
+                   progress=lambda text: None)  # fmt: skip
+
+
 def cost(name, n_lanes, **options):
     """What block `name` takes: options and result of `flow.cost`, and ``name`` and ``lanes``."""
     result = flow.cost(build(name, n_lanes), block=f"{name}-{n_lanes}", **options)

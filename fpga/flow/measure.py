@@ -194,6 +194,25 @@ def measure(
     }
 
 
+def merged(results):
+    """The result of `measure` for all seeds, out of its results for one seed each."""
+    reached = [mhz for result in results for mhz in result["fmax_mhz_seeds"]]
+    middle = statistics.median(reached)
+    shown = min(range(len(reached)), key=lambda k: abs(reached[k] - middle))
+    whole = results[shown] | {
+        "fmax_mhz": middle,
+        "fmax_mhz_seeds": reached,
+        "seeds": [seed for result in results for seed in result["seeds"]],
+        "seconds": round(sum(result["seconds"] for result in results), 1),
+    }
+    if whole["gbps"] is not None:
+        scale = middle / results[shown]["fmax_mhz"]
+        whole["gbps"] = round(results[shown]["gbps"] * scale, 2)
+        if whole["lut"]:
+            whole["gbps_per_klut"] = round(1000 * whole["gbps"] / whole["lut"], 2)
+    return whole
+
+
 def cost(component, *, block=None, folder="build/synth", progress=None):
     """What `component` takes before it is placed, for circuits of any size.
 

@@ -4,6 +4,7 @@ import time
 
 import click
 
+from gradnic import cluster
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
@@ -27,9 +28,11 @@ from gradnic.progress import Progress
 @click.option(
     "--seed", type=q.SEED, default=1, show_default=True, help="Of frames, order and stalls."
 )
+@cluster.runs_option
+@cluster.options
 @json_option
 @needs(**SIMULATION)
-def command(card, frames, lanes, seed, json_file):
+def command(card, frames, lanes, seed, runs, json_file, **where):
     """Play bad and foreign frames through an RTL card, with good ones between them.
 
     In-line card: both directions at once, under random stalls: frames cut, too long, with wrong
@@ -50,34 +53,49 @@ def command(card, frames, lanes, seed, json_file):
     Example:
       gradnic fuzz --frames 2000
       gradnic fuzz --card offload --frames 100000 --json build/fuzz.json
+      gradnic fuzz --frames 100000 --runs 20 --workers 2 --resume build/fuzz.jsonl
     """
     if card == "offload" and lanes:
         raise click.UsageError("--lanes is for the in-line card; the offload card is played with 4")
     screen = console(json_file)
-    began = time.monotonic()
+    if runs > 1 or any(where.values()):
+        work = [{"card": card, "frames": frames, "lanes": lanes, "seed": one}
+                for one in cluster.seeds_of(seed, runs)]  # fmt: skip
+        results = cluster.spread(play, work, cluster.of_options(**where), name="campaigns")
+        counts = ("bad", "cycles") if card == "inline" else ("frames", "right", "rounds")
+        cluster.end(screen, results, counts, json_file)
+        return
     with Progress() as progress:
         task = progress.add_task("bad frames", total=frames)
-
-        def show(done, _):
-            progress.update(task, completed=done)
-
-        try:
-            result = (
-                _inline(frames, lanes or 4, seed, show)
-                if card == "inline"
-                else _offload(frames, seed, show)
-            )
-        except AssertionError as difference:
-            screen.print(f"circuit and model differ: {difference}")
-            write_json(json_file, {"ok": False, "seed": seed, "first": str(difference)})
-            raise SystemExit(1) from None
+        result = play(card, frames, lanes, seed,
+                      lambda done, _: progress.update(task, completed=done))  # fmt: skip
+    if not result["ok"]:
+        screen.print(f"circuit and model differ: {result['first']}")
+        write_json(json_file, result)
+        raise SystemExit(1)
     shown, line = result.pop("shown"), result.pop("line")
-    result |= {"ok": True, "card": card, "seed": seed}
-    result["seconds"] = round(time.monotonic() - began, 1)
     for title, counts in shown.items():
         screen.print(table(title, ("", "frames"), counts.items()))
     screen.print(line)
     write_json(json_file, result)
+
+
+def play(card, frames, lanes, seed, show=None):
+    """One campaign: its counts, ``ok card seed seconds shown line``; or ``ok`` False and ``first``.
+
+    shown : {title: counts}, and line : the verdict, for the screen.
+    """
+    began, show = time.monotonic(), show or (lambda done, total: None)
+    try:
+        result = (
+            _inline(frames, lanes or 4, seed, show)
+            if card == "inline"
+            else _offload(frames, seed, show)
+        )
+    except AssertionError as difference:
+        return {"ok": False, "seed": seed, "first": str(difference)}
+    seconds = round(time.monotonic() - began, 1)
+    return result | {"ok": True, "card": card, "seed": seed, "seconds": seconds}
 
 
 def _inline(frames, lanes, seed, show):

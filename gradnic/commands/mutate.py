@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from gradnic import cluster
 from gradnic import quantities as q
 from gradnic.output import console, json_option, list_option, table, write_json
 from gradnic.packages import SIMULATION, needs
@@ -22,6 +23,8 @@ BLOCKS = (
     "hadamard",
 )
 BLOCKS += ("thc_encoder", "thc_decoder")
+
+PART = 128  # mutants of a run on a cluster: less than a library holds, since it is built for each
 
 
 @click.command(name="mutate")
@@ -45,10 +48,11 @@ BLOCKS += ("thc_encoder", "thc_decoder")
     show_default=True,
     help="Put survivors to a proof; about a minute each for a large block.",
 )
+@cluster.options
 @list_option
 @json_option
 @needs(**SIMULATION)
-def command(block, count, seed, jobs, only, least, prove, listing, json_file):
+def command(block, count, seed, jobs, only, least, prove, listing, json_file, **where):
     """Change one gate of BLOCK at a time and run its bench on each such mutant.
 
     The unmutated circuit must pass. A mutant is killed if the bench fails on it; survivors that
@@ -59,6 +63,7 @@ def command(block, count, seed, jobs, only, least, prove, listing, json_file):
     Example:
       gradnic mutate fifo --count 300 --json build/mutants/fifo.json
       gradnic mutate fifo --count 300 --only 17
+      gradnic mutate inline --count 4000 --workers 2 --resume build/inline.jsonl
     """
     if listing:
         console(json_file).print(table("Blocks", ("block",), [(name,) for name in BLOCKS]))
@@ -68,18 +73,17 @@ def command(block, count, seed, jobs, only, least, prove, listing, json_file):
         raise click.UsageError("name a block; gradnic mutate --list shows them")
     from gradnic.sim.mutation import run as mutate
 
-    with Progress() as progress:
-        tasks = {}
-
-        def show(stage, done, total):
-            if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=total)
-            progress.update(tasks[stage], completed=done)
-
-        campaign = mutate.load(block)
-        report = mutate.run(
-            campaign, count=count, seed=seed, jobs=jobs, only=only, prove=prove, progress=show
+    if any(where.values()):
+        if only or jobs:
+            raise click.UsageError("--only and --jobs are for this machine alone")
+        n = -(-count // PART)
+        work = [{"block": block, "count": count, "seed": seed, "part": [k, n], "prove": prove}
+                for k in range(n)]  # fmt: skip
+        report = mutate.merged(
+            cluster.spread(mutate.run_part, work, cluster.of_options(**where), name="parts")
         )
+    else:
+        report = _alone(mutate, block, count=count, seed=seed, jobs=jobs, only=only, prove=prove)
     write_json(json_file, report)
     out = console(json_file)
     keys = ("count", "killed", "equivalent", "argued", "explained", "open", "errors", "seconds")
@@ -100,3 +104,16 @@ def command(block, count, seed, jobs, only, least, prove, listing, json_file):
         out.print(f"{100 * score:.1f} % of the mutants that are not equivalent were killed")
     if report["errors"] or report["open"] or (score is not None and score < least and not only):
         sys.exit(1)
+
+
+def _alone(mutate, block, **options):
+    """The report of a campaign on this machine, with progress."""
+    with Progress() as progress:
+        tasks = {}
+
+        def show(stage, done, total):
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=total)
+            progress.update(tasks[stage], completed=done)
+
+        return mutate.run(mutate.load(block), progress=show, **options)

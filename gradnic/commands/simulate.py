@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import click
 
-from gradnic import output
+from gradnic import cluster, output
 from gradnic import quantities as q
 from gradnic.models.schedule.builders import ISSUE
 from gradnic.models.schedule.builders.rows import compile_table
@@ -15,7 +15,7 @@ from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.packages import needs
 from gradnic.progress import Progress
 
-from .schedule import chunks_per_shard, make, show_algorithms, show_tries, topology_options
+from .schedule import ROOTED, chunks_per_shard, make, show_algorithms, show_tries, topology_options
 
 
 @click.command()
@@ -23,10 +23,10 @@ from .schedule import chunks_per_shard, make, show_algorithms, show_tries, topol
 @click.option(
     "--bytes",
     "size",
-    type=q.Size(4),
+    type=q.Listed(q.Size(4)),
     default="2MiB",
     show_default=True,
-    help="Tensor: 32KiB, 100MB ...",
+    help="Tensor: 32KiB, 100MB ...; several with commas between: a run each.",
 )
 @click.option(
     "--link-bytes-per-cycle", type=q.Number(0.001, 1_000_000), default=16, show_default=True
@@ -89,12 +89,13 @@ from .schedule import chunks_per_shard, make, show_algorithms, show_tries, topol
     help="Messages of a port among which the first ready one goes. Default: what the algorithm is "
     "best with, 1, or 64 for dbtree.",
 )
+@cluster.options
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))
-def command(size, codec, issue_order, collective, root, listing, json_file, **options):
+def command(size, codec, listing, json_file, scheduler, workers, resume, **options):
     """Simulate one all-reduce, or another collective, message by message; total cycles, reduction
-    included.
+    included. JSON of several sizes is a list.
 
     \b
     Example:
@@ -102,11 +103,35 @@ def command(size, codec, issue_order, collective, root, listing, json_file, **op
       gradnic simulate --topology mesh:8x8 --algorithm overlapped --chunks 64 --bytes 64MiB
       gradnic simulate --topology torus:4x4 --codec ratio:3.05 --bytes 2MiB
       gradnic simulate --topology torus:8x8 --collective reduce_scatter
+      gradnic simulate --topology torus:16x16 --bytes 32KiB,2MiB,64MiB,1GB --workers 2
     """
     if listing:
         show_algorithms(json_file)
         return
-    asked = {"order": issue_order, "window": options.pop("window")}
+    wire_ratio(codec, 2)  # complains now
+    q.only_with(options["collective"] in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
+    work = [{"n_bytes": n_bytes, "codec": codec, **options} for n_bytes in size]
+    where = cluster.of_options(scheduler, workers, resume)
+    if len(work) > 1 or where != cluster.Cluster():
+        found = cluster.spread(run, work, where, name="sizes")
+    else:
+        with Progress() as bar:
+            task = bar.add_task("messages", total=1.0)
+            found = [run(**work[0], progress=lambda share: bar.update(task, completed=share))]
+    screen = output.console(json_file)
+    for figures in found:
+        tries = figures.get("tried")
+        shown = [(name.replace("_", " "), v) for name, v in figures.items() if name != "tried"]
+        title = f"{figures['built_as']} on {figures['topology']}"
+        screen.print(output.table(title, ["figure", "value"], shown))
+        if tries:
+            screen.print(show_tries(tries))
+    output.write_json(json_file, found[0] if len(found) == 1 else found)
+
+
+def run(n_bytes, codec, issue_order, collective, root, window, progress=None, **options):
+    """The figures of one all-reduce, as a dict of JSON; options : of the command."""
+    asked = {"order": issue_order, "window": window}
     network = Network(
         **{name: options.pop(name) for name in (
             "link_bytes_per_cycle", "link_latency", "packet", "head", "flow", "reduce_per_cycle",
@@ -114,25 +139,18 @@ def command(size, codec, issue_order, collective, root, listing, json_file, **op
         **ISSUE.get(options["algorithm"], {})
         | {name: value for name, value in asked.items() if value is not None},
     )  # fmt: skip
-    n_bytes = size
-    table_order = options.pop("order")
-    wire_ratio(codec, 2)  # complains now
 
     def machine(topology):
         return replace(network, wire_ratio=wire_ratio(codec, topology.n_nodes))
 
     topology, schedule, seconds, tries = make(
-        order=table_order, n_bytes=n_bytes, network=machine, name=collective, root=root, **options
+        n_bytes=n_bytes, network=machine, name=collective, root=root, **options
     )
     network_here = machine(topology)
     table = compile_table(schedule)
     check(table, topology, collective, root=root)
     begin = time.process_time()
-    with Progress() as bar:
-        task = bar.add_task("messages", total=1.0)
-        result = simulate(
-            table, topology, n_bytes, network_here, lambda share: bar.update(task, completed=share)
-        )
+    result = simulate(table, topology, n_bytes, network_here, progress)
     bounds = _bounds(topology, n_bytes, network_here, collective, root)
     figures = {
         "topology": topology.name,
@@ -156,15 +174,7 @@ def command(size, codec, issue_order, collective, root, listing, json_file, **op
         "seconds_to_build": seconds,
         "seconds_to_simulate": time.process_time() - begin,
     }
-    shown = [(name.replace("_", " "), value) for name, value in figures.items()]
-    screen = output.console(json_file)
-    screen.print(
-        output.table(f"{schedule.algorithm} on {topology.name}", ["figure", "value"], shown)
-    )
-    if tries:
-        figures["tried"] = tries
-        screen.print(show_tries(tries))
-    output.write_json(json_file, figures)
+    return figures | ({"tried": tries} if tries else {})
 
 
 def _bounds(topology, n_bytes, network, collective, root):

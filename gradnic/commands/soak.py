@@ -4,6 +4,7 @@ import time
 
 import click
 
+from gradnic import cluster
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
@@ -26,9 +27,11 @@ from gradnic.progress import Progress
     help="Forged packets, as well.",
 )
 @click.option("--seed", type=q.SEED, default=1, show_default=True, help="Of all that is random.")
+@cluster.runs_option
+@cluster.options
 @json_option
 @needs(**SIMULATION)
-def command(packets, attacks, seed, json_file):
+def command(packets, attacks, seed, runs, json_file, **where):
     """Play packets through the RTL aggregator; hold each frame and counter against the model.
 
     First contributions of three jobs, in every state that a slot can find them in. Then as many
@@ -38,22 +41,22 @@ def command(packets, attacks, seed, json_file):
     \b
     Example:
       gradnic soak --packets 20000 --attacks 20000
+      gradnic soak --runs 50 --workers 2 --resume build/soak.jsonl --json build/soak.json
     """
-    from gradnic.sim.aggregation import soak as star_soak
-
     screen = console(json_file)
-    began = time.monotonic()
+    if runs > 1 or any(where.values()):
+        work = [{"packets": packets, "attacks": attacks, "seed": one}
+                for one in cluster.seeds_of(seed, runs)]  # fmt: skip
+        results = cluster.spread(play, work, cluster.of_options(**where), name="campaigns")
+        cluster.end(screen, results, ("packets", "attacks", "cycles", "answers"), json_file)
+        return
     with Progress() as progress:
         task = progress.add_task("packets", total=packets + 2 * attacks)
-        try:
-            result = star_soak.soak(
-                packets, attacks, seed=seed, on_round=lambda n: progress.advance(task, n)
-            ).summary()
-        except AssertionError as difference:
-            screen.print(f"circuit and model differ: {difference}")
-            write_json(json_file, {"ok": False, "seed": seed, "first": str(difference)})
-            raise SystemExit(1) from None
-    result |= {"ok": True, "seed": seed, "seconds": round(time.monotonic() - began)}
+        result = play(packets, attacks, seed, lambda n: progress.advance(task, n))
+    if not result["ok"]:
+        screen.print(f"circuit and model differ: {result['first']}")
+        write_json(json_file, result)
+        raise SystemExit(1)
     counters = result["counters"]
     rows = [(name, f"{result[name]:,}") for name in ("packets", "attacks", "cycles", "answers")]
     rows.append(("answers as without the attack", f"{result['protected']:,}"))
@@ -61,3 +64,15 @@ def command(packets, attacks, seed, json_file):
     screen.print(table("aggregator, RTL against model", ("", ""), rows))
     screen.print("RTL and model agree")
     write_json(json_file, result)
+
+
+def play(packets, attacks, seed, on_round=None):
+    """One campaign: its summary, and ``ok seed seconds``; or ``ok`` False and ``first``."""
+    from gradnic.sim.aggregation import soak as star_soak
+
+    began = time.monotonic()
+    try:
+        result = star_soak.soak(packets, attacks, seed=seed, on_round=on_round).summary()
+    except AssertionError as difference:
+        return {"ok": False, "seed": seed, "first": str(difference)}
+    return result | {"ok": True, "seed": seed, "seconds": round(time.monotonic() - began)}

