@@ -96,6 +96,11 @@ def _floats(bucket):
     import torch
 
     buffer = bucket.buffer()
+    if buffer.layout != torch.strided:
+        raise TypeError(
+            f"the hooks take dense gradients, not layout {buffer.layout} of a parameter of shape "
+            f"{tuple(buffer.shape)}: build its layer with sparse=False"
+        )
 
     def result(mean):
         return torch.as_tensor(mean).to(buffer.device, buffer.dtype)

@@ -4,7 +4,7 @@ Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -24,6 +24,7 @@ from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES
 
 from ..frame.drop_tail import DropTail
 from ..frame.intake import Names
+from ..primitive.zeroed_table import ZeroedTable
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import delayed, delayed_flag
 from ..stream.slice import Slice
@@ -287,19 +288,16 @@ class AnswerPort(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n = self.n_bytes
-        m.submodules.children = children = memory.Memory(
-            shape=Child, depth=2 ** index_width(self.n_jobs), init=[]
-        )
-        write, read = children.write_port(), children.read_port(domain="comb")
+        m.submodules.children = children = ZeroedTable(Child, 2 ** index_width(self.n_jobs))
         child = Signal(Child, reset_less=True)
         m.d.comb += [
-            write.en.eq(self.write.enable & (self.write.port == self.number)),
-            write.addr.eq(self.write.job),
-            write.data.eq(self.write.child),
-            read.addr.eq(self.notice.job),
+            children.write_en.eq(self.write.enable & (self.write.port == self.number)),
+            children.write_addr.eq(self.write.job),
+            children.write_data.eq(self.write.child),
+            children.read_addr.eq(self.notice.job),
         ]
         # the copy's fields are ready with its first beat, `LEAD` cycles after the notice
-        m.d.sync += child.eq(read.data)
+        m.d.sync += child.eq(children.read_data)
         sums = delayed(m, self.notice.sum, 1, name="sum")
         wanted = delayed(m, self.notice.children, 1, name="children")
         total, folded = Signal(21, reset_less=True), Signal(17, reset_less=True)

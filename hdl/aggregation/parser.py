@@ -7,7 +7,7 @@ Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
 """
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -19,6 +19,7 @@ from gradnic.interface.switchml import SWITCHML, VALUES
 from ..frame.classes import FrameClass
 from ..frame.head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, registered
 from ..frame.intake import Names, known_jobs
+from ..primitive.zeroed_table import ZeroedTable
 from ..stream.beats import FrameBeat
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
@@ -250,12 +251,11 @@ class ContributionParser(wiring.Component):
     def _child(self, m, two):
         """Entry of the table of children for the job and the port of stage two."""
         depth = 2 ** (index_width(self.n_jobs) + index_width(self.n_ports))
-        m.submodules.children = children = memory.Memory(shape=Child, depth=depth, init=[])
-        write, read = children.write_port(), children.read_port(domain="comb")
+        m.submodules.children = children = ZeroedTable(Child, depth)
         m.d.comb += [
-            write.en.eq(self.write.enable),
-            write.addr.eq(Cat(self.write.job, self.write.port)),
-            write.data.eq(self.write.child),
-            read.addr.eq(Cat(two.job, two.port[1:])),
+            children.write_en.eq(self.write.enable),
+            children.write_addr.eq(Cat(self.write.job, self.write.port)),
+            children.write_data.eq(self.write.child),
+            children.read_addr.eq(Cat(two.job, two.port[1:])),
         ]
-        return read.data
+        return children.read_data

@@ -84,11 +84,16 @@ class Stage(NamedTuple):
     is_reset: bool
 
 
+def without_zeros(text):
+    """RTLIL in which memories whose contents are all 0 have none: nobody may rely on them."""
+    return _ZEROS.sub("", text)
+
+
 def rewrite(text, family):
     """(RTLIL, list of `Stage`) from the RTLIL of Amaranth; attributes as `family` has them."""
     text = re.sub(r"^ *attribute \\(?:generator|top) [^\n]*\n", "", text, flags=re.M)
     text = _RESET.sub(_flip_flop_with_reset, text)
-    text = _ZEROS.sub("", text)
+    text = without_zeros(text)
     stages = []
     return re.sub(
         r"^module \\(\S+)\n.*?^end\n",

@@ -4,10 +4,11 @@ Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Module, Mux
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.zeroed_table import ZeroedTable
 from .records import BYTES_WIDTH, N_NEIGHBORS, Allowance
 
 
@@ -39,13 +40,12 @@ class Allowances(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.table = table = memory.Memory(shape=BYTES_WIDTH, depth=N_NEIGHBORS, init=[])
-        write, read = table.write_port(), table.read_port(domain="comb")
+        m.submodules.table = table = ZeroedTable(BYTES_WIDTH, N_NEIGHBORS)
         m.d.comb += [
-            read.addr.eq(self.neighbor),
-            self.bytes.eq(read.data),
-            write.en.eq(self.write.enable | self.spend),
-            write.addr.eq(Mux(self.spend, self.neighbor, self.write.index)),
-            write.data.eq(Mux(self.spend, self.left, self.write.bytes)),
+            table.read_addr.eq(self.neighbor),
+            self.bytes.eq(table.read_data),
+            table.write_en.eq(self.write.enable | self.spend),
+            table.write_addr.eq(Mux(self.spend, self.neighbor, self.write.index)),
+            table.write_data.eq(Mux(self.spend, self.left, self.write.bytes)),
         ]
         return m

@@ -4,10 +4,11 @@ Part of `gradnic.hdl.transport.reception`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.zeroed_table import ZeroedTable
 from ..stream.delays import delayed
 from .records import N_NEIGHBORS
 
@@ -49,8 +50,7 @@ class MarkShare(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         count = data.StructLayout({"packets": COUNT, "marked": COUNT})
-        m.submodules.counts = table = memory.Memory(shape=count, depth=N_NEIGHBORS, init=[])
-        write, read = table.write_port(), table.read_port(domain="comb")
+        m.submodules.counts = table = ZeroedTable(count, N_NEIGHBORS)
         known, new = Signal(count, reset_less=True), Signal(count, reset_less=True)
         came, marked = Signal(), Signal()  # a cycle later, with what was known
         full = known.packets.all()
@@ -59,7 +59,7 @@ class MarkShare(wiring.Component):
         m.d.sync += [
             came.eq(self.came),
             marked.eq(self.marked),
-            known.eq(Mux(counted & (who == self.neighbor), new.as_value(), read.data)),
+            known.eq(Mux(counted & (who == self.neighbor), new.as_value(), table.read_data)),
             counted.eq(came),
             new.packets.eq(known.packets + ~full),
             new.marked.eq(known.marked + (~full & marked)),
@@ -68,10 +68,10 @@ class MarkShare(wiring.Component):
         rest, whole = Signal(COUNT + 1, reset_less=True), Signal(COUNT, reset_less=True)
         twice, fits = rest << 1, Signal()
         m.d.comb += [
-            read.addr.eq(self.neighbor),
-            write.addr.eq(who),
-            write.en.eq(counted | self.told),
-            write.data.eq(Mux(self.told, 0, new.as_value())),
+            table.read_addr.eq(self.neighbor),
+            table.write_addr.eq(who),
+            table.write_en.eq(counted | self.told),
+            table.write_data.eq(Mux(self.told, 0, new.as_value())),
             fits.eq(twice >= whole),
             self.known.eq(~(self.came | came | counted) & (left == 0)),
         ]

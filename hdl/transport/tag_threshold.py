@@ -4,13 +4,14 @@ Part of `gradnic.hdl.transport.tagger`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.multiplier import Multiplier
 from ..primitive.target import one_hot
+from ..primitive.zeroed_table import ZeroedTable
 from ..stream.delays import delayed, delayed_flag
 
 N_BINS = 256
@@ -40,7 +41,7 @@ class Thresholds(wiring.Component):
     use_histogram, share : In(1), In(8)
         A round that counted something sets the threshold, at `share` / 256 of its elements.
     write_en, write_tensor, write_value : In
-        The host's threshold, 0 to 256; 0 after reset.
+        The host's threshold, 0 to 256; 0 after power-up.
     """
 
     def __init__(self, n_tensors: int) -> None:
@@ -65,10 +66,7 @@ class Thresholds(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.bins = bins = BlockRAM(WEIGHT, max(2, self.n_tensors) * N_BINS)
-        m.submodules.values = values = memory.Memory(
-            shape=9, depth=2**self.tensor_width, init=[], attrs={"ram_style": "distributed"}
-        )
-        value, write = values.read_port(domain="comb"), values.write_port()
+        m.submodules.values = values = ZeroedTable(9, 2**self.tensor_width)
         m.submodules.product = product = Multiplier(WEIGHT, 8)
         asked, clock = Signal(self.asked), Signal(3)
         raised = Signal(WEIGHT, reset_less=True)  # its bin, with this one
@@ -76,14 +74,14 @@ class Thresholds(wiring.Component):
         m.d.sync += [
             clock.eq(clock + 1),
             raised.eq(bins.read_data + asked.elems),
-            threshold.eq(value.data),
+            threshold.eq(values.read_data),
         ]
         tensor = Signal(self.tensor_width)
         m.d.comb += [
-            value.addr.eq(asked.tensor),
-            write.en.eq(self.write_en),
-            write.addr.eq(self.write_tensor),
-            write.data.eq(self.write_value),
+            values.read_addr.eq(asked.tensor),
+            values.write_en.eq(self.write_en),
+            values.write_addr.eq(self.write_tensor),
+            values.write_data.eq(self.write_value),
         ]
         with m.If(self.reached.ready):
             m.d.sync += self.reached.valid.eq(0)
@@ -169,9 +167,9 @@ class Thresholds(wiring.Component):
                 m.d.comb += self.ends.ready.eq(1)
                 with m.If(self.use_histogram & counted):
                     m.d.comb += [
-                        write.en.eq(1),
-                        write.addr.eq(tensor),
-                        write.data.eq(Mux(self.share.any(), place, N_BINS)),
+                        values.write_en.eq(1),
+                        values.write_addr.eq(tensor),
+                        values.write_data.eq(Mux(self.share.any(), place, N_BINS)),
                     ]
                 m.next = "IDLE"
         one_hot(fsm)

@@ -19,6 +19,8 @@ from functools import cache
 from importlib import metadata, util
 from pathlib import Path
 
+from gradnic.hdl.top.attributes import without_zeros
+
 from gradnic import processes
 from gradnic.build_cache import kept
 
@@ -42,7 +44,7 @@ opt_clean
 VERILATE = [
     "--cc",
     "-O3",
-    *("--x-assign", "0", "--x-initial", "0"),
+    *("--x-assign", "0", "--x-initial", "unique"),  # memories: see `verilated.h`
     *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint", "-Wno-style"),
     *("--top-module", "top", "--prefix", "Circuit", "--Mdir", "."),
     *("--output-split", "60000", "--output-split-cfuncs", "4000"),  # for g++ on several cores
@@ -57,11 +59,6 @@ FLAGS = [
     "-DVL_USER_FATAL",  # an exception instead of abort(): see runtime()
     *(f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE")),
 ]
-_ZEROS = re.compile(
-    r"^  cell \$meminit_v2 \S+\n(?:    (?!connect \\DATA).*\n)*    connect \\DATA \d+'0+\n"
-    r"(?:    .*\n)*  end\n",
-    re.MULTILINE,
-)
 OPTIMIZE, SLOW = "-O1", "-O0"  # slow: what runs once, as initial values and the first settling
 LEVELS = (OPTIMIZE, SLOW)
 SMALL = 100_000  # bytes of C++: compiled as one file, since headers take 0.3 s a file
@@ -185,12 +182,13 @@ def _verilog(text, prepare, folder):
 def design(text, *, prepare=PREPARE):
     """Build, or find, the static library of a circuit: its folder.
 
-    text : RTLIL with module ``top``. prepare : Yosys commands before it is written as Verilog.
+    text : RTLIL with module ``top``. Memories begin with noise, but for contents that are told and
+    not all 0, as in `gradnic verilog`. prepare : Yosys commands before it is written as Verilog.
     The folder has ``Circuit.h``, ``Circuit.a`` and ``design.v``. `tools.ToolError` if a tool is
     missing or fails.
     """
-    # Memories start as zeros without a line of Verilog for each word, a third of a card's C++.
-    text = _ZEROS.sub("", text)
+    # Less than a third of a card's C++, too: no line for each word.
+    text = without_zeros(text)
     tool = (versions(), tools.yosys_version(), " ".join(VERILATE), *LEVELS)
     key = tools.digest(text, prepare, *tool)
 

@@ -87,8 +87,11 @@ async def rounds_in_the_box(dut):
     # A landing area behind the memory: writes are refused and counted, and foreign frames pass.
     await prepare(driver, round_, address=1024 * KIB)
     await pass_frames(bench, rng, round_.packets)
-    assert await bridge(memory.read)("refused") >= len(round_.packets)
-    assert await bridge(driver.read)("outside") == len(round_.packets)
+    for read, name in ((memory.read, "refused"), (driver.read, "outside")):
+        for _ in range(100):  # foreign frames may be faster
+            if (counted := await bridge(read)(name)) >= len(round_.packets):
+                break
+        assert counted == len(round_.packets)
     assert (await bridge(driver.get)("status"))["finished"] == 0
 
     # A reset in that round, with a frame inside; memory stays, and the next round is a round.

@@ -1,0 +1,62 @@
+"""Small table that reads 0 where nothing has been written since power-up.
+
+Plumbing: Verilog for all families tells no contents of zeros, so a memory begins as its part likes.
+"""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+
+class ZeroedTable(wiring.Component):
+    """Memory with a flip-flop a word, which tells that it was written.
+
+    A reset leaves all words as they are.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+        Of a word.
+    depth : int
+        2 to 256 words.
+
+    Members
+    -------
+    write_en, write_addr, write_data : In
+        A word is read from the next cycle on.
+    read_addr, read_data : In, Out(shape)
+        In the same cycle.
+    """
+
+    def __init__(self, shape, depth):
+        if not 2 <= depth <= 256:
+            raise ValueError(f"depth must be 2 to 256, not {depth!r}")
+        self.shape, self.depth = shape, depth
+        super().__init__(
+            {
+                "write_en": In(1),
+                "write_addr": In(ceil_log2(depth)),
+                "write_data": In(shape),
+                "read_addr": In(ceil_log2(depth)),
+                "read_data": Out(shape),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = words = memory.Memory(
+            shape=self.shape, depth=self.depth, init=[], attrs={"ram_style": "distributed"}
+        )
+        read, write = words.read_port(domain="comb"), words.write_port()
+        written = Signal(self.depth, reset_less=True)
+        m.d.comb += [
+            write.en.eq(self.write_en),
+            write.addr.eq(self.write_addr),
+            write.data.eq(self.write_data),
+            read.addr.eq(self.read_addr),
+            self.read_data.eq(Mux(written.bit_select(self.read_addr, 1), read.data, 0)),
+        ]
+        with m.If(self.write_en):
+            m.d.sync += written.bit_select(self.write_addr, 1).eq(1)
+        return m
