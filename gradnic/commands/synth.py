@@ -89,7 +89,7 @@ def command(
     from gradnic.fpga.flow import measure as flow
 
     out = console(json_file)
-    if listing:
+    if listing or block == "list":  # as it was asked for before the option
         rows = [
             (name, entry.does, ", ".join(map(str, entry.lanes)))
             for name, entry in blocks.BLOCKS.items()
