@@ -213,9 +213,10 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
     registers, MODULE_registers.md and MODULE_registers.h.
 
     With --shell, the file that takes the place of the shell's own is written, and a note on what
-    to set where. Its options go by --set too: tap, n_ports, app_id, bits and ddr_bits for corundum,
-    n_ports and memory_kib for opennic, bits for liteeth. Every shell takes in-line cards and the
-    offload card, whose memory is on two DDR channels of corundum, on the chip in opennic and at two
+    to set where. Its options go by --set too: tap, n_ports, app_id, bits, ram, channels and
+    ram_bits for corundum, n_ports and memory_kib for opennic, bits for liteeth. Every shell takes
+    in-line cards and the offload card, whose memory is on DDR or HBM of corundum, on the chip in
+    opennic and at two
     AXI4 ports of liteeth; n_ports is the card's then.
 
     \b

@@ -55,12 +55,12 @@ PORTS = """
     m_axi_{ddr,hbm}_r{id,data,resp,last,user,valid,ready}
     m_axis_stat_{tdata,tid,tvalid,tready} gpio_{in,out} jtag_{tdi,tdo,tms,tck}
 """
-DDR_WIDTHS = {"id": 8, "addr": 32, "len": 8, "size": 3, "burst": 2, "cache": 4, "prot": 3, "qos": 4}
-DDR_BITS = 512  # as the boards have it, and wider than the card's beat
-DDR_WIDTHS |= {"data": DDR_BITS, "strb": DDR_BITS // 8, "resp": 2}  # of a channel, by field
-DDR_OUT = "aw{id,addr,len,size,burst,lock,cache,prot,qos,valid} w{data,strb,last,valid} bready"
-DDR_OUT += " ar{id,addr,len,size,burst,lock,cache,prot,qos,valid} rready"
-DDR_IN = "{aw,w,ar}ready b{id,resp,valid} r{id,data,resp,last,valid}"
+RAM_WIDTHS = {"id": 8, "addr": 32, "len": 8, "size": 3, "burst": 2, "cache": 4, "prot": 3, "qos": 4}
+RAM_WIDTHS["resp"] = 2  # of a channel, by field
+RAM_BITS = {"ddr": 512, "hbm": 256}  # as the boards have it, and wider than the card's beat
+RAM_OUT = "aw{id,addr,len,size,burst,lock,cache,prot,qos,valid} w{data,strb,last,valid} bready"
+RAM_OUT += " ar{id,addr,len,size,burst,lock,cache,prot,qos,valid} rready"
+RAM_IN = "{aw,w,ar}ready b{id,resp,valid} r{id,data,resp,last,valid}"
 TAP_WIDTHS = {"tdata": BITS, "tkeep": BITS // 8, "tvalid": 1, "tready": 1, "tlast": 1}
 
 
@@ -69,10 +69,11 @@ def names(patterns):
     return [name for pattern in patterns.split() for name in spelled(pattern)]
 
 
-def shell(place, n_ports, mac_bits, app_id=APP_ID, ddr=0, **others):
+def shell(place, n_ports, mac_bits, app_id=APP_ID, channels=0, ram="ddr", **others):
     """Verilog of the shell's side, module ``top``: one bundle of wires a port, ``p0_host_tx_*``.
 
-    ddr : channels of memory, ``ddr0_*`` and on. others : parameters that are set besides.
+    channels : of memory, ``ram0_*`` and on. ram : "ddr" or "hbm". others : parameters that are
+    set besides.
     """
     set_to = {
         "IF_COUNT": n_ports,
@@ -82,8 +83,9 @@ def shell(place, n_ports, mac_bits, app_id=APP_ID, ddr=0, **others):
         "APP_ID": f"32'h{app_id:08x}",
         "AXIL_APP_CTRL_ADDR_WIDTH": 24,
     }
-    if ddr:
-        set_to |= {"DDR_ENABLE": 1, "DDR_CH": ddr, "AXI_DDR_DATA_WIDTH": DDR_BITS}
+    if channels:
+        set_to |= {f"{ram.upper()}_ENABLE": 1, f"{ram.upper()}_CH": channels}
+        set_to[f"AXI_{ram.upper()}_DATA_WIDTH"] = RAM_BITS[ram]
     set_to |= others
     own, wires, body = ["clk", "rst"], [], []
     bits = mac_bits if place == "direct" else BITS
@@ -137,16 +139,17 @@ def shell(place, n_ports, mac_bits, app_id=APP_ID, ddr=0, **others):
                 pins.setdefault(f"{letter}_axis_{place}_tx_cpl_{field}", []).insert(
                     0, f"p{port}_{name}_{field}"
                 )
-    for channel in range(ddr):
-        for patterns, way in ((DDR_OUT, "output"), (DDR_IN, "input")):
+    ram_widths = RAM_WIDTHS | {"data": RAM_BITS[ram], "strb": RAM_BITS[ram] // 8}
+    for channel in range(channels):
+        for patterns, way in ((RAM_OUT, "output"), (RAM_IN, "input")):
             for field in names(patterns):
                 stem = field[2:] if field[:2] in ("aw", "ar") else field[1:]
-                width = DDR_WIDTHS.get(stem, 1)
-                declared.append(f"    {way} [{width - 1}:0] ddr{channel}_{field}")
-                pins.setdefault(f"m_axi_ddr_{field}", []).insert(0, f"ddr{channel}_{field}")
+                width = ram_widths.get(stem, 1)
+                declared.append(f"    {way} [{width - 1}:0] ram{channel}_{field}")
+                pins.setdefault(f"m_axi_{ram}_{field}", []).insert(0, f"ram{channel}_{field}")
         for what in ("clk", "rst"):
-            declared.append(f"    input ddr{channel}_{what}")
-            pins.setdefault(f"ddr_{what}", []).insert(0, f"ddr{channel}_{what}")
+            declared.append(f"    input ram{channel}_{what}")
+            pins.setdefault(f"{ram}_{what}", []).insert(0, f"ram{channel}_{what}")
     other = "direct" if place == "sync" else "sync"
     same = []
     for unused in (other, "if"):  # pass through, and say so
@@ -168,7 +171,12 @@ def shell(place, n_ports, mac_bits, app_id=APP_ID, ddr=0, **others):
     for quiet in (
         *spelled("m_axil_ctrl_{aw,w,ar}valid"),
         *spelled("m_axis_{ctrl,data}_dma_{read,write}_desc_valid"),
-        *spelled(f"m_axi_{'hbm' if ddr else '{ddr,hbm}'}_{{aw,w,ar}}valid"),
+        *(
+            name
+            for kind in RAM_BITS
+            if not channels or kind != ram
+            for name in spelled(f"m_axi_{kind}_{{aw,w,ar}}valid")
+        ),
         "m_axis_stat_tvalid",
     ):
         wires.append(f"wire {quiet};")

@@ -18,7 +18,7 @@ from cocotbext.axi import AxiBus, AxiRam
 from gradnic.hdl.shells.corundum.note import note
 from gradnic.hdl.shells.corundum.offload_cards import OffloadCards
 from gradnic.hdl.shells.corundum.wrapper import Corundum
-from gradnic.sim.engine import runner
+from gradnic.sim.engine import drivers, runner
 from gradnic.sim.frame import frames as makers
 from gradnic.sim.offload import host_round as offload_bench
 from gradnic.sim.offload.host_round import CARD
@@ -34,14 +34,17 @@ PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
 
 
 @cache
-def block():
-    return Corundum().files(CARD)["mqnic_app_block.v"]
+def block(ram="ddr", channels=2):
+    return Corundum(ram=ram, channels=channels).files(CARD)["mqnic_app_block.v"]
 
 
 @cocotb.test()
 async def a_round_in_the_block(dut):
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    for clock, period in ((dut.clk, 10), (dut.ddr0_clk, PERIODS[0]), (dut.ddr1_clk, PERIODS[1])):
+    channels = range(drivers.options()["channels"])
+    cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
+    clocks, resets = ([getattr(dut, f"ram{k}_{what}") for k in channels] for what in ("clk", "rst"))
+    for clock, period in zip(clocks, PERIODS, strict=False):
         cocotb.start_soon(Clock(clock, period, "ns").start())
     ports = {
         name: make(dut, f"p0_{name}", dut.clk, dut.rst)
@@ -50,17 +53,16 @@ async def a_round_in_the_block(dut):
         for name in pair
     }  # fmt: skip
     memories = []
-    for k in range(2):
-        bus = AxiBus.from_prefix(dut, f"ddr{k}")
-        clock, reset = getattr(dut, f"ddr{k}_clk"), getattr(dut, f"ddr{k}_rst")
-        memories.append(AxiRam(bus, clock, reset, size=offload_bench.MEMORY_BYTES))
+    for k in channels:
+        bus = AxiBus.from_prefix(dut, f"ram{k}")
+        memories.append(AxiRam(bus, clocks[k], resets[k], size=offload_bench.MEMORY_BYTES))
         for side in (memories[k].write_if, memories[k].read_if):
             side.log.setLevel(logging.WARNING)
     access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
     driver = OffloadDriver(*access, clock=lambda: get_sim_time("sec"))
     dut.noise.value = int(rng.integers(1 << 32))
     dut.p0_mac_cpl_valid.value = 0
-    for reset in (dut.rst, dut.ddr0_rst, dut.ddr1_rst):
+    for reset in (dut.rst, *resets):
         reset.value = 1
     await ClockCycles(dut.clk, 8)
     dut.rst.value = 0
@@ -86,11 +88,11 @@ async def a_round_in_the_block(dut):
     arriving = [(frame, False, k) for k, frame in enumerate(round_.packets)]
     await shell_bench.send(ports["mac_rx"], arriving)
     await ports["mac_rx"].wait()
-    dut.ddr1_rst.value = 0  # what the card has wanted so far has waited
-    await ClockCycles(dut.clk, 100)
-    dut.ddr0_rst.value = 0
+    for reset in reversed(resets):  # what the card has wanted so far has waited
+        reset.value = 0
+        await ClockCycles(dut.clk, 100)
     await bridge(driver.finish)(PATIENCE)
-    round_.check(*memories)
+    round_.check(memories[0], memories[-1])
     counters = await bridge(driver.counters)()
     wanted = {"not_ready": 1, "accepted": len(round_.packets), "foreign": len(foreign)}
     wanted |= {"outside": 0, "failed": 0, "sent": 0}
@@ -102,26 +104,28 @@ async def a_round_in_the_block(dut):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-def test_a_round_in_the_block():
-    text = block() + shell("sync", 2, 512, ddr=2)
-    runner.simulate(None, __file__, tests=["a_round_in_the_block"], netlist=text)
+@pytest.mark.parametrize(("ram", "channels"), [("ddr", 2), ("hbm", 1)])
+def test_a_round_in_the_block(ram, channels):
+    text = block(ram, channels) + shell("sync", 2, 512, channels=channels, ram=ram)
+    options = {"channels": channels}
+    runner.simulate(None, __file__, tests=["a_round_in_the_block"], netlist=text, options=options)
 
 
 @pytest.mark.skipif(bool(runner.missing("icarus")), reason=str(runner.missing("icarus")))
 @pytest.mark.parametrize(
-    ("n_ports", "ddr", "others", "said"),
+    ("n_ports", "channels", "others", "said"),
     [
         (2, 2, {}, "PORT_COUNT must be at least 2, not 1"),
-        (1, 1, {}, "DDR_CH must be at least 2 (gradients, landings), not 1"),
-        (1, 2, {"DDR_ENABLE": 0}, "DDR_ENABLE must be 1 (HBM is not used), not 0"),
+        (1, 1, {}, "DDR_CH must be at least 2 (set channels), not 1"),
+        (1, 2, {"DDR_ENABLE": 0}, "DDR_ENABLE must be 1, not 0"),
         (1, 2, {"AXI_DDR_DATA_WIDTH": 256}, "AXI_DDR_DATA_WIDTH must be 512, not 256"),
         (1, 2, {"AXI_DDR_ADDR_WIDTH": 31}, "AXI_DDR_ADDR_WIDTH must be at least 32, not 31"),
     ],
 )
-def test_wrong_configurations_are_refused(n_ports, ddr, others, said, tmp_path):
+def test_wrong_configurations_are_refused(n_ports, channels, others, said, tmp_path):
     card = replace(CARD, n_ports=n_ports)
     text = Corundum().wrapper(OffloadCards(Corundum(), card))  # parts are not looked into
-    (tmp_path / "top.v").write_text(text + shell("sync", 1, 512, ddr=ddr, **others))
+    (tmp_path / "top.v").write_text(text + shell("sync", 1, 512, channels=channels, **others))
     build = ["iverilog", "-g2005", "-i", "-s", "top", "-o", "top.vvp", "top.v"]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
     run = subprocess.run(["vvp", "-n", "top.vvp"], cwd=tmp_path, capture_output=True, text=True)
@@ -133,23 +137,33 @@ def test_options_are_checked():
         Corundum(tap="direct").files(CARD)
     with pytest.raises(ValueError, match="n_ports must be the card's"):
         Corundum(n_ports=2).files(CARD)
-    with pytest.raises(ValueError, match="ddr_bits must be 128, 256 or 512, not 64"):
-        Corundum(ddr_bits=64)
-    with pytest.raises(ValueError, match="ddr_bits must be at least the card's 512, not 256"):
-        Corundum(ddr_bits=256).files(replace(CARD, n_bytes=64))
+    with pytest.raises(ValueError, match="ram must be ddr or hbm, not 'sram'"):
+        Corundum(ram="sram")
+    with pytest.raises(ValueError, match="channels must be 1 or 2, not 3"):
+        Corundum(channels=3)
+    with pytest.raises(ValueError, match="ram_bits must be 128, 256 or 512, not 64"):
+        Corundum(ram_bits=64)
+    for options in Corundum(ram_bits=256), Corundum(ram="hbm"):
+        with pytest.raises(ValueError, match="ram_bits must be at least the card's 512, not 256"):
+            options.files(replace(CARD, n_bytes=64))
 
 
-@pytest.mark.parametrize(("n_bytes", "ddr_bits"), [(16, 0), (64, 0), (16, 128)])
-def test_the_note_says_what_to_set(n_bytes, ddr_bits):
-    """Width of the memory, the table's layout, constraints, and what no board of some kinds has."""
-    options = Corundum(ddr_bits=ddr_bits)
+@pytest.mark.parametrize(
+    ("n_bytes", "ram", "channels", "ram_bits"),
+    [(16, "ddr", 2, 512), (64, "ddr", 1, 512), (16, "ddr", 2, 128), (16, "hbm", 2, 256)],
+)
+def test_the_note_says_what_to_set(n_bytes, ram, channels, ram_bits):
+    """Width of the memory and its channels, the table's layout, constraints."""
+    usual = {"ddr": 512, "hbm": 256}[ram]
+    options = Corundum(ram=ram, channels=channels, ram_bits=ram_bits % usual)
     cards = OffloadCards(options, replace(CARD, n_bytes=n_bytes))
     text = " ".join(note(options, cards, 12).split())
-    converted = n_bytes == 16 and not ddr_bits
-    assert f"A beat of memory has {ddr_bits or 512} bits, one of the card {8 * n_bytes}" in text
-    assert (": bursts are converted in the block" in text) == converted
+    assert f"A beat of memory has {ram_bits} bits, one of the card {8 * n_bytes}" in text
+    assert (": bursts are converted in the block" in text) == (ram_bits > 8 * n_bytes)
+    assert f'dict set params {ram.upper()}_ENABLE "1"' in text
+    assert f"`{ram.upper()}_CH` below {channels}" in text
+    assert ("which share its rate" in text) == (channels == 1)
     assert f"Layout.for_nodes({CARD.n_nodes}, ports=4, chunks=1)" in text
     assert "`OffloadDriver(read, write)` needs no parameters" in text
     assert "32 beats of the shell's asynchronous FIFO" in text
-    assert "Boards that have HBM only, or one DDR channel" in text
     assert "get_clocks" not in text  # not between whole clocks

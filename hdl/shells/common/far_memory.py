@@ -17,7 +17,7 @@ WAYS = ("read", "write")
 
 
 class FarMemory(wiring.Component):
-    """An offload `card` with a clock for its gradient memory, and one for its landing memory.
+    """An offload `card` with a clock for each of its memories.
 
     Each channel of a port goes through a `Crossing`: 1 beat per cycle of the slower clock, and
     about 4 cycles of either more each way. While a memory is in reset the card's accesses to it
@@ -29,17 +29,19 @@ class FarMemory(wiring.Component):
     Parameters
     ----------
     card : wiring.Component
-        With ports ``x_read`` and ``x_write`` for each x of `MEMORIES`.
+        With ports ``x_read`` and ``x_write`` for each x of `memories`.
+    memories : sequence of str
+        Default `MEMORIES`: gradient and landing.
 
     Members
     -------
     The card's own, with its memory ports in the clocks of the memories, and
-    gradient_clk, gradient_rst, landing_clk, landing_rst : In(1)
+    x_clk, x_rst : In(1), for each x of `memories`
     """
 
-    def __init__(self, card) -> None:
-        self.card = card
-        clocks = {f"{memory}_{what}": In(1) for memory in MEMORIES for what in ("clk", "rst")}
+    def __init__(self, card, memories=MEMORIES) -> None:
+        self.card, self.memories = card, memories
+        clocks = {f"{memory}_{what}": In(1) for memory in memories for what in ("clk", "rst")}
         super().__init__({**card.signature.members, **clocks})
 
     def elaborate(self, platform):
@@ -51,7 +53,7 @@ class FarMemory(wiring.Component):
                 m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
             elif not isinstance(member.signature, ReadPort | WritePort):
                 wiring.connect(m, inner, wiring.flipped(outer))
-        for memory in MEMORIES:
+        for memory in self.memories:
             self._cross(m, memory)
         return m
 

@@ -64,24 +64,31 @@ OFFLOAD_TRAFFIC = """\
 - A packet for the card that finds no room is dropped, counted in `overrun`, and sent again.
 """
 
-DDR_PARAMS = """\
-dict set params DDR_ENABLE "1"
+RAM_PARAMS = """\
+dict set params {RAM}_ENABLE "1"
 """
 
-DDR_REFUSED = """
-So it does with `DDR_CH` below 2, an `AXI_DDR_DATA_WIDTH` that is not {ddr_bits}, and an
-`AXI_DDR_ADDR_WIDTH` below {address_width}. Boards that have HBM only, or one DDR channel, cannot
-hold an offload card yet."""
+RAM_REFUSED = """
+So it does with `{RAM}_CH` below {channels}, an `AXI_{RAM}_DATA_WIDTH` that is not {ram_bits}, and
+an `AXI_{RAM}_ADDR_WIDTH` below {address_width}. Boards with HBM: `--set ram=hbm`; with one channel:
+`--set channels=1`."""
 
-DDR = """
+TWO_CHANNELS = """\
+| 0 | gradient, result | `gradient_*`, `result_*` |
+| 1 | landing areas: ranks x tensor | `landing_*`, `area` |"""
+
+ONE_CHANNEL = """\
+| 0 | gradient, result, and landing areas: ranks x tensor, which share its rate | `gradient_*`, \
+`result_*`, `landing_*`, `area` |"""
+
+MEMORY = """
 ## Memory
 
-| DDR channel | holds | the card's registers |
+| {RAM} channel | holds | the card's registers |
 | --- | --- | --- |
-| 0 | gradient, result | `gradient_*`, `result_*` |
-| 1 | landing areas: ranks x tensor | `landing_*`, `area` |
+{held}
 
-A beat of memory has {ddr_bits} bits, one of the card {bits}{converted}. The card tells the driver
+A beat of memory has {ram_bits} bits, one of the card {bits}{converted}. The card tells the driver
 its beat, and sizes of regions follow: `OffloadDriver(read, write)` needs no parameters. Rows of the
 schedule table are packed by `driver.layout`, whatever number of ports the card has; that is
 `Layout.for_nodes({n_nodes}, ports=4, chunks={chunks})`: `driver.load_rows(driver.layout.pack(rows),
@@ -89,11 +96,11 @@ driver.layout.row_bytes)`.
 
 Registers hold byte addresses of the channel, {address_width} bits: write the card with
 `--set address_width=34` for the 16 GiB of an AU250. Nothing in the application block joins host
-memory and DDR; gradients come and results go by a path of the board's own, such as a second DMA
+memory and {RAM}; gradients come and results go by a path of the board's own, such as a second DMA
 engine at the memory controller.
 
-`ddr_clk` of each channel and the core's clock are asynchronous; pointers cross as Gray codes. Each
-crossing is constrained by a file that is scoped to the card's instances:
+`{ram}_clk` of each channel and the core's clock are asynchronous; pointers cross as Gray codes.
+Each crossing is constrained by a file that is scoped to the card's instances:
 
 ```tcl
 read_xdc -ref gradnic_card gradnic_card.xdc
@@ -102,8 +109,8 @@ read_xdc -ref gradnic_card gradnic_card.xdc
 It bounds the crossings and touches no other path between those clocks. For Quartus it is
 `gradnic_card.sdc`, which finds the instances by itself.
 
-While `ddr_rst` of a channel is high, what the card wants of it waits, and frames of others pass. A
-reset of the core or of a channel in the middle of a round ends it: reset both before the next.
+While `{ram}_rst` of a channel is high, what the card wants of it waits, and frames of others pass.
+A reset of the core or of a channel in the middle of a round ends it: reset both before the next.
 """
 
 POLLING = """
@@ -174,13 +181,17 @@ def inline_note(n_cards):
     }
 
 
-def offload_note(parameters, ddr_bits):
+def offload_note(parameters, ram, channels, ram_bits):
     """What `NOTE` says of an offload card of `gradnic.interface.params.Offload`."""
     bits, n_nodes = 8 * parameters.n_bytes, parameters.n_nodes
     values = {
         "bits": bits,
-        "ddr_bits": ddr_bits,
-        "converted": ": bursts are converted in the block" if ddr_bits > bits else "",
+        "ram": ram,
+        "RAM": ram.upper(),
+        "channels": channels,
+        "held": TWO_CHANNELS if channels == 2 else ONE_CHANNEL,
+        "ram_bits": ram_bits,
+        "converted": ": bursts are converted in the block" if ram_bits > bits else "",
         "address_width": parameters.address_width,
         "n_nodes": n_nodes,
         "chunks": -(-parameters.n_chunks // n_nodes),
@@ -188,9 +199,9 @@ def offload_note(parameters, ddr_bits):
     return {
         "what": "one offload card",
         "driver": "OffloadDriver",
-        "params": DDR_PARAMS,
-        "refused": DDR_REFUSED.format(**values),
-        "memory": DDR.format(**values),
+        "params": RAM_PARAMS.format(**values),
+        "refused": RAM_REFUSED.format(**values),
+        "memory": MEMORY.format(**values),
         "polling": POLLING,
         "traffic": OFFLOAD_TRAFFIC,
     }

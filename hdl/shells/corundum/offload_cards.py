@@ -1,4 +1,4 @@
-"""The offload card in Corundum's application block, with its memory on two DDR channels.
+"""The offload card in Corundum's application block, with its memory on DDR or HBM.
 
 Plumbing: no golden model of its own.
 """
@@ -8,14 +8,15 @@ from gradnic.interface.card_memory import MEMORIES
 from ...axi.ports import Top
 from ...top import catalog as tops
 from ..common.far_memory import FarMemory
+from ..common.one_memory import NAME as ONE_MEMORY
+from ..common.one_memory import OneMemory
 from ..common.wide_memory import WideMemory
 from .app_block import PORTS
 from .inline_cards import STAMP_BITS, TAG_BITS, indented, instance, passes, registers, streams
 from .note import offload_note
 
-BOARD_BITS = 512  # of a beat of DDR, on all boards with DDR
+BOARD_BITS = {"ddr": 512, "hbm": 256}  # of a beat, on all boards that have it
 BURST_BEATS = 16  # as `gradnic.hdl.axi.dma` cuts them
-DDR = "m_axi_ddr_"
 
 
 class OffloadCards:
@@ -30,7 +31,6 @@ class OffloadCards:
 
     n_cards = 1
     bus = "s_axil"
-    drives = (DDR,)
 
     def __init__(self, options, parameters) -> None:
         if options.tap != "sync":
@@ -46,17 +46,31 @@ class OffloadCards:
         self.parameters = parameters
         self.n_ports = parameters.n_ports
         self.bits = 8 * parameters.n_bytes
-        self.ddr_bits = options.ddr_bits or BOARD_BITS
-        if self.ddr_bits < self.bits:
+        self.ram, self.ram_bits = options.ram, options.ram_bits or BOARD_BITS[options.ram]
+        self.stem = f"m_axi_{self.ram}_"
+        self.drives = (self.stem,)
+        if self.ram_bits < self.bits:
             raise ValueError(
-                f"ddr_bits must be at least the card's {self.bits}, not {self.ddr_bits!r}"
+                f"ram_bits must be at least the card's {self.bits}, not {self.ram_bits!r}"
             )
-        if self.ddr_bits > self.bits:
-            card = WideMemory(card, self.ddr_bits // 8)
-        clocks = {f"{memory}_{what}": "of the memory" for memory in MEMORIES
-                  for what in ("clk", "rst")}  # fmt: skip
-        self.inner = Top(FarMemory(card), tops.docs(parameters) | clocks)
+        self.memories = MEMORIES
+        if options.channels == 1:
+            card, self.memories = OneMemory(card), (ONE_MEMORY,)
+        if self.ram_bits > self.bits:
+            card = WideMemory(card, self.ram_bits // 8)
+        self.inner = Top(FarMemory(card, self.memories), self._docs(parameters))
         self.address_width = len(self.inner.s_axil.awaddr)
+
+    def _docs(self, parameters):
+        """What each member of the card is, with its memories as they are here."""
+        docs = tops.docs(parameters)
+        for memory in self.memories:
+            docs |= {f"{memory}_{what}": "of the memory" for what in ("clk", "rst")}
+        if self.memories != MEMORIES:
+            for way in ("read", "write"):
+                merged = [docs.pop(f"{memory}_{way}") for memory in MEMORIES]
+                docs[f"{ONE_MEMORY}_{way}"] = "; ".join(merged)
+        return docs
 
     def window(self, k):
         """What the registers of card `k` are called."""
@@ -64,22 +78,18 @@ class OffloadCards:
 
     def note(self):
         """What the page says of the card."""
-        return offload_note(self.parameters, self.ddr_bits)
+        return offload_note(self.parameters, self.ram, len(self.memories), self.ram_bits)
 
     @property
     def rules(self):
         """Parameters of the memory: (name, what is wrong, what it must be)."""
-        width = self.parameters.address_width
+        width, ram, n = self.parameters.address_width, self.ram.upper(), len(self.memories)
         return (
-            ("DDR_ENABLE", "== 0", "1 (HBM is not used), not %0d"),
-            (
-                "DDR_CH",
-                f"< {len(MEMORIES)}",
-                f"at least {len(MEMORIES)} (gradients, landings), not %0d",
-            ),
-            ("AXI_DDR_DATA_WIDTH", f"!= {self.ddr_bits}", f"{self.ddr_bits}, not %0d"),
-            ("AXI_DDR_ADDR_WIDTH", f"< {width}", f"at least {width}, not %0d"),
-            ("AXI_DDR_MAX_BURST_LEN", f"< {BURST_BEATS}", f"at least {BURST_BEATS}, not %0d"),
+            (f"{ram}_ENABLE", "== 0", "1, not %0d"),
+            (f"{ram}_CH", f"< {n}", f"at least {n} (set channels), not %0d"),
+            (f"AXI_{ram}_DATA_WIDTH", f"!= {self.ram_bits}", f"{self.ram_bits}, not %0d"),
+            (f"AXI_{ram}_ADDR_WIDTH", f"< {width}", f"at least {width}, not %0d"),
+            (f"AXI_{ram}_MAX_BURST_LEN", f"< {BURST_BEATS}", f"at least {BURST_BEATS}, not %0d"),
         )
 
     def verilog(self):
@@ -96,13 +106,13 @@ class OffloadCards:
             pins |= wires
         pins |= registers(self.bus, self.address_width, 0)
         pins["interrupt"] = "interrupt"
-        for channel, memory in enumerate(MEMORIES):
-            pins |= {f"{memory}_{what}": f"ddr_{what}[{channel}]" for what in ("clk", "rst")}
+        for channel, memory in enumerate(self.memories):
+            pins |= {f"{memory}_{what}": f"{self.ram}_{what}[{channel}]" for what in ("clk", "rst")}
         declared, memory_pins, assigned = self._memories()
         lines = [
             *statements,
             "wire interrupt; // the block has none to give: the host polls",
-            "// Memory: gradient and result on channel 0, landing areas on channel 1.",
+            "// Memory: gradient and result on channel 0, landing areas on the last one.",
             *declared,
             *instance("gradnic_card", "card", pins | memory_pins),
             *assigned,
@@ -117,13 +127,13 @@ class OffloadCards:
         """The card's memory ports on their channels: (declarations, {pin: wire}, assignments)."""
         declared, pins, assigned = [], {}, []
         for port in PORTS:
-            name = port.name.removeprefix(DDR)
+            name = port.name.removeprefix(self.stem)
             if name == port.name:
                 continue
             way = "read" if name.startswith(("ar", "r")) else "write"
-            ours = [(f"m_axi_{memory}_{way}", memory) for memory in MEMORIES]
+            ours = [(f"m_axi_{memory}_{way}", memory) for memory in self.memories]
             members = self.inner.signature.members[ours[0][0]].signature.members
-            width = port.width.removeprefix("DDR_CH*") if "*" in port.width else "1"
+            width = port.width.removeprefix(f"{self.ram.upper()}_CH*") if "*" in port.width else "1"
             n_bits = members[name].shape if name in members else 0
             if port.direction == "input":
                 if n_bits:
@@ -138,5 +148,6 @@ class OffloadCards:
             wires = [f"{memory}_{name}" for _, memory in ours]
             declared.append(f"wire [{n_bits - 1}:0] {', '.join(wires)};")
             pins |= {f"{pin}_{name}": wire for (pin, _), wire in zip(ours, wires, strict=True)}
-            assigned.append(f"assign {port.name} = {wires[1]} << {width} | {wires[0]};")
+            shifted = [f"{wire} << {k}*{width}" for k, wire in enumerate(wires)]
+            assigned.append(f"assign {port.name} = {' | '.join(shifted)};")
         return declared, pins, assigned

@@ -42,16 +42,22 @@ class Corundum:
     bits : int
         Direct tap: bits of a beat at the MAC, 64 to the card's; 0 is the card's. The sync tap has
         the card's width, 128 or 512 bits.
-    ddr_bits : int
-        Offload card: bits of a beat of the board's DDR, 128, 256 or 512, from the card's on; 0 is
-        512, as on all boards of that version.
+    ram : str
+        Offload card: "ddr" or "hbm", the board's memory that it uses.
+    channels : int
+        Of that memory: 2, for gradients and landing areas, or 1 for both.
+    ram_bits : int
+        Bits of a beat of that memory, 128, 256 or 512, from the card's on; 0 is 512 of DDR and 256
+        of HBM, as on all boards of that version.
     """
 
     tap: str = "sync"
     n_ports: int = 1
     app_id: int = 0x67726E01
     bits: int = 0
-    ddr_bits: int = 0
+    ram: str = "ddr"
+    channels: int = 2
+    ram_bits: int = 0
 
     def __post_init__(self):
         if self.tap not in TAPS:
@@ -62,8 +68,12 @@ class Corundum:
             raise ValueError(f"app_id must be 1 to {(1 << 32) - 1}, not {self.app_id!r}")
         if self.bits and self.tap == "sync":
             raise ValueError(f"bits must be 0 on the sync tap, not {self.bits!r}")
-        if self.ddr_bits not in (0, 128, 256, 512):
-            raise ValueError(f"ddr_bits must be 128, 256 or 512, not {self.ddr_bits!r}")
+        if self.ram not in ("ddr", "hbm"):
+            raise ValueError(f"ram must be ddr or hbm, not {self.ram!r}")
+        if self.channels not in (1, 2):
+            raise ValueError(f"channels must be 1 or 2, not {self.channels!r}")
+        if self.ram_bits not in (0, 128, 256, 512):
+            raise ValueError(f"ram_bits must be 128, 256 or 512, not {self.ram_bits!r}")
 
     def maps(self, parameters):
         """Register maps beside the card's."""
