@@ -1,6 +1,5 @@
 """The ``gradnic`` command: finds its sub-commands in `gradnic.commands`, one file each."""
 
-import gc
 import importlib
 import os
 import sys
@@ -8,10 +7,6 @@ import sys
 import click
 
 from . import __version__, packages, processes
-
-COLLECT = (200_000, 20, 100)
-"""For `gc.set_threshold`: elaboration makes millions of objects that stay, and with Python's own
-thresholds half of its time goes into looking whether they are garbage."""
 
 COMMANDS = {
     "verilog": "Verilog of a named top, with its ports and an instantiation",
@@ -77,7 +72,6 @@ def main(words=None):
     words : list of arguments; None: those of the process.
     """
     processes.exit_on_signals()
-    gc.set_threshold(*COLLECT)
     called = " ".join((sys.argv[1:] if words is None else words)[:1])
     try:
         status = cli(words, prog_name="gradnic", standalone_mode=False)
