@@ -24,7 +24,7 @@ first-light: setup
 	$(BIN)/gradnic report --run
 
 test: setup
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 slow: setup
 	$(BIN)/pytest -m slow

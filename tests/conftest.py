@@ -1,7 +1,49 @@
-"""What every run of the suite says first: the seed that all noise comes from."""
+"""Order of the suite, and what every run of it says first: the seed that all noise comes from."""
 
+from pathlib import Path
+
+import pytest
 from gradnic.sim.engine import stimulus
+
+ROOT = Path(__file__).parent
+
+#: Files that take longest, the longest first: each goes to one worker as a whole (`--dist
+#: loadfile`), and none should be left when the others are done.
+LONG = (
+    "commands/test_report.py",
+    "mutation/test_campaigns.py",
+    "offload/test_job_cluster.py",
+    "proof/test_port_proofs.py",
+    "inline/test_axi.py",
+    "fpga/test_selftest.py",
+    "offload/test_broken.py",
+    "offload/test_tags.py",
+    "offload/test_fuzz.py",
+    "commands/test_cosim.py",
+    "mutation/test_run.py",
+    "primitive/test_block_ram.py",
+    "inline/test_card.py",
+    "offload/test_cluster.py",
+    "inceptionn/test_decompressor.py",
+    "inceptionn/test_compressor.py",
+    "frame/test_parts.py",
+    "aggregation/test_cosim.py",
+    "reduction/test_float_add.py",
+    "shells/test_corundum.py",
+    "stream/test_queue_proofs.py",
+    "aggregation/test_switchml_rtl.py",
+    "inline/test_fuzz.py",
+    "offload/test_card.py",
+    "shells/test_liteeth.py",
+)
 
 
 def pytest_report_header(config):
     return f"GRADNIC_SEED={stimulus.master_seed()}"
+
+
+def pytest_collection_modifyitems(items):
+    if gone := [name for name in LONG if not (ROOT / name).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py names {gone[0]}, which is gone")
+    order = {ROOT / name: at for at, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path, len(LONG)))
