@@ -52,13 +52,12 @@ module DP16KD #(
     reg [W-1:0] read, out;
     localparam [64*320-1:0] INIT = {<INITS>};
     integer n;
-    initial if (W >= 9) for (n = 0; n < 1024 * 18 / W; n = n + 1)
-        array[n] = bits_of(n * W);
-    function [W-1:0] bits_of(input integer first);
-        integer k;
-        for (k = 0; k < W; k = k + 1)
-            bits_of[k] = INIT[(first + k) / 18 * 20 + (first + k) % 18];
-    endfunction
+    generate
+        if (W >= 9 && INIT != 0)
+            initial for (n = 0; n < 1024 * 18 / W; n = n + 1)
+                array[n] = W == 36 ? {INIT[40 * n + 20 +: 18], INIT[40 * n +: 18]}
+                    : INIT[n * W / 18 * 20 + n * W % 18 +: W];
+    endgenerate
     always @(posedge CLKA) if (write) array[to] <= di[W-1:0];
     always @(posedge CLKB) begin
         if (CEB & selected_b & ~WEB)
