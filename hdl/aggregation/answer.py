@@ -22,8 +22,8 @@ from gradnic.interface.formats import (
 )
 from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES
 
-from ..frame.drop_tail import DropTail
 from ..frame.intake import Names
+from ..frame.packet_fifo import PacketFIFO
 from ..primitive.zeroed_table import ZeroedTable
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import delayed, delayed_flag
@@ -319,12 +319,12 @@ class AnswerPort(wiring.Component):
                 checksum.eq(~(folded[:16] + folded[16])),
                 takes.eq(chosen),
             ]
-        m.submodules.store = store = DropTail(FrameBeat(n), MAX_FRAME // n)
+        m.submodules.store = store = PacketFIFO(FrameBeat(n), MAX_FRAME // n, drop=None, lossy=True)
         wiring.connect(m, store.o, wiring.flipped(self.o))
         m.d.comb += [
             store.i.valid.eq(self.valid & takes),
             store.i.p.eq(self.beat),
-            self.lost.eq(store.lost),
+            self.lost.eq(store.overflow),
         ]
         m.d.sync += self.copied.eq(store.i.valid & self.beat.last)
         index = Signal(range(HEAD_BYTES // n + 1))

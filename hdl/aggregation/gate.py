@@ -13,9 +13,9 @@ from gradnic.interface.formats import GRADNIC, HEAD_BYTES, UDP
 from gradnic.interface.inline import Fate
 from gradnic.interface.switchml import SWITCHML
 
-from ..frame.drop_tail import DropTail
 from ..frame.gate import store_and_check
 from ..frame.intake import Names
+from ..frame.packet_fifo import PacketFIFO
 from ..frame.realign import Realigner
 from ..frame.store import COUNT_WIDTH
 from ..stream.beats import Beat, FrameBeat
@@ -168,7 +168,9 @@ class Gate(wiring.Component):
         """What is read from the store goes to the slots, or on to the network."""
         n = self.n_bytes
         m.submodules.realigner = realigner = Realigner(n, (HEAD_BYTES, SWITCHML.stop))
-        m.submodules.collided = collided = DropTail(self.collided_shape, MAX_FRAME // n)
+        m.submodules.collided = collided = PacketFIFO(
+            self.collided_shape, MAX_FRAME // n, drop=None, lossy=True
+        )
         wiring.connect(m, collided.o, wiring.flipped(self.collided))
         route = routes.p
         takes = Signal()

@@ -11,8 +11,8 @@ from gradnic.interface.formats import Op
 
 from ..primitive.multiplier import Multiplier
 from ..stream.beats import Beat
+from ..stream.credit_queue import CreditQueue
 from ..stream.delays import delayed, delayed_flag
-from ..stream.late_queue import LateQueue
 from .slot_answers import SlotAnswers
 from .slot_lanes import SlotLanes
 from .slot_records import Answer, Task
@@ -119,7 +119,7 @@ class SlotAdder(wiring.Component):
         shape = data.StructLayout(
             {"answer": Answer, "place": self.sizes.place_width, "speaks": 1, "adds": 1, "first": 1}
         )
-        m.submodules.tails = tails = LateQueue(shape.size, N_TASKS)
+        m.submodules.tails = tails = CreditQueue(shape.size, N_TASKS)
         loaded, answer = rows.following, data.View(shape, tails.i.payload)
         m.d.comb += [
             tails.i.valid.eq(rows.loads),

@@ -12,7 +12,7 @@ from gradnic.interface.schedule_table import bits
 from ..primitive.block_ram import BlockRAM
 from ..reduction.reduce import Op
 from ..schedule.scheduler import Scheduler
-from ..stream.quick_fifo import QuickFIFO
+from ..stream.fifo import FIFO
 from .codec import FlitDecoder, Settings
 from .engine import FlitEngine, Job
 from .landing import Contributions, Landing, Places
@@ -305,7 +305,7 @@ class FlitCard(wiring.Component):
         to_port = [left.any() & (read.data.port == k) for k in range(self.n_ports)]
         idles = []
         for k in range(self.n_ports):
-            m.submodules[f"orders{k}"] = orders = QuickFIFO(Order, N_JOBS)
+            m.submodules[f"orders{k}"] = orders = FIFO(Order, N_JOBS, bypass=True)
             m.submodules[f"port{k}"] = port = FlitPort(engine.word, self.credits, codec=sizes)
             if self.coded:
                 m.d.comb += [port.codec.eq(self.setup.codec), port.places.eq(self.setup.places)]
@@ -329,7 +329,9 @@ class FlitCard(wiring.Component):
             idles.append((under_way == 0) & ~left.any())
             with m.If(enters):
                 m.d.comb += taken.eq(1)
-        m.submodules.terminals = terminals = QuickFIFO(Job(self.layout, self.n_chunks), N_JOBS)
+        m.submodules.terminals = terminals = FIFO(
+            Job(self.layout, self.n_chunks), N_JOBS, bypass=True
+        )
         wiring.connect(m, terminals.o, engine.jobs[self.n_ports])
         m.d.comb += [
             terminals.i.p.eq(order.job),

@@ -17,7 +17,6 @@ from ..reduction.codec_image import DEPTH, CodecImage
 from ..reduction.reduce import Combine, Op
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
-from ..stream.quick_fifo import QuickFIFO
 from .codec import Settings
 from .landing import Contributions, Places
 from .merge_book import MergeBook
@@ -357,7 +356,7 @@ class FlitEngine(wiring.Component):
         ]
         for k, s in enumerate(slots):
             to_memory = k >= self.n_ports
-            queue = QuickFIFO(self.result if to_memory else self.word, self.queue)
+            queue = FIFO(self.result if to_memory else self.word, self.queue, bypass=True)
             m.submodules[f"queue{k}"] = queue
             port = [*self.words, self.results, self.sums][k]
             source = queue.o

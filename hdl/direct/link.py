@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.flit import FLIT_BYTES, HEAD, PACKET_FLITS
 
 from ..stream.block_fifo import BlockFIFO
-from ..stream.quick_fifo import QuickFIFO
+from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 
 Flit = data.StructLayout({"data": 8 * FLIT_BYTES, "head": 1, "last": 1})  # last: of the message
@@ -135,9 +135,9 @@ class FlitReceiver(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.deep = deep = BlockFIFO(Flit, self.credits)
-        m.submodules.front = front = QuickFIFO(Flit, 8)
+        m.submodules.front = front = FIFO(Flit, 8, bypass=True)
         wiring.connect(m, front.o, wiring.flipped(self.o))
-        n_deep = Signal(range(deep.ring.n_slots + 32))  # flits that wait behind those in front
+        n_deep = Signal(range(deep.n_slots + 32))  # flits that wait behind those in front
         around, sinks, rises = Signal(), Signal(), Signal()
         m.d.comb += [
             around.eq((n_deep == 0) & front.i.ready),

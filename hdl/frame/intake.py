@@ -24,8 +24,8 @@ from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE
 from ..stream.beats import FrameBeat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
-from .drop_tail import DropTail
 from .length_guard import LengthGuard
+from .packet_fifo import PacketFIFO
 
 HEAD = GRADNIC.job.stop  # bytes that tell whose frame it is
 QUEUE_BEATS = 16  # more than the beats that come in until a class is known
@@ -120,7 +120,7 @@ class Intake(wiring.Component):
         # Never fills: it holds no more frames than there are beats in the queue and its output.
         m.submodules.classes = classes = FIFO(1, 2 * QUEUE_BEATS)
         m.submodules.foreign = foreign = BlockFIFO(self.shape, self.n_beats)
-        m.submodules.ours = ours = DropTail(self.ours_shape, self.n_beats)
+        m.submodules.ours = ours = PacketFIFO(self.ours_shape, self.n_beats, drop=None, lossy=True)
         wiring.connect(m, wiring.flipped(self.i), guard.i)
         wiring.connect(m, guard.o, beats.i)
         wiring.connect(m, foreign.o, wiring.flipped(self.foreign))
@@ -137,7 +137,7 @@ class Intake(wiring.Component):
             foreign.i.p.eq(beat.p),
             ours.i.valid.eq(beat.valid & classes.o.valid & own),
             *(ours.i.p[name].eq(beat.p[name]) for name in self.ours_shape.members),
-            self.overrun.eq(ours.lost),
+            self.overrun.eq(ours.overflow),
             self.oversize.eq(guard.oversize),
         ]
         m.d.sync += self.crossed.eq(classes.o.valid & classes.o.ready & ~own)

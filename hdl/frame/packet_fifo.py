@@ -1,4 +1,4 @@
-"""Store-and-forward FIFO that drops a frame after the fact.
+"""Store-and-forward queue of whole frames: waits when it is full, or loses the frame.
 
 Plumbing: no golden model of its own.
 """
@@ -7,18 +7,20 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream.block_fifo import Ring
+from ..stream.block_fifo import BlockFIFO
 
 
 class PacketFIFO(wiring.Component):
     """Keeps a frame until its last beat was taken; then offers all of it, or none.
 
-    A frame whose last beat has its drop field set vanishes. A frame of more than ``depth`` beats
-    vanishes too: its first ``depth`` beats are given up, ``overflow`` is high for one cycle, and
-    the rest is swallowed up to its ``last``. The first beat of a frame is offered 7 cycles after
-    its last beat was taken; 1 beat per cycle in and out, which takes a store of two frames if
-    frames follow each other without a gap. When full, ``i.ready`` is low until beats have left;
-    since no frame may be longer than the store, it never waits for itself.
+    A frame that is dropped with its last beat vanishes. The first beat of a frame is offered 7
+    cycles after its last beat was taken; 1 beat per cycle in and out, which takes a store of two
+    frames if frames follow each other without a gap.
+
+    When full, ``i.ready`` is low until beats have left. A frame of more than ``depth`` beats
+    vanishes: its first ``depth`` beats are given up, and the rest is swallowed up to its ``last``;
+    so the queue never waits for itself. With `lossy` ``i.ready`` is always high, and a frame that
+    finds no room for one of its beats vanishes.
 
     Parameters
     ----------
@@ -27,45 +29,54 @@ class PacketFIFO(wiring.Component):
     depth : int
         Beats of the longest frame, 1 to 16384; the store is rounded up to a power of two, at
         least 4.
-    drop : str
-        Field that drops the frame if it is 1 on the last beat; it has no meaning on others.
+    drop : str or None
+        Field that drops the frame if it is 1 on the last beat; it has no meaning on others. None:
+        the member ``drop`` does.
+    lossy : bool
 
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
         Frames leave as they came; the drop field of a last beat is 0.
+    drop : In(1)
+        Where no field is: counts with the last beat.
     overflow : Out(1)
-        High for one cycle per frame that was longer than ``depth``.
+        High for one cycle per frame that did not fit.
     """
 
-    def __init__(self, shape, depth: int, *, drop: str = "drop") -> None:
+    def __init__(
+        self, shape, depth: int, *, drop: str | None = "drop", lossy: bool = False
+    ) -> None:
         if not isinstance(shape, data.StructLayout):
             raise ValueError(f"shape must be a StructLayout, not {shape!r}")
-        for field in ("last", drop):
+        for field in ("last", *([] if drop is None else [drop])):
             if field not in shape.members:
                 raise ValueError(f"shape must have a field {field!r}, not only {[*shape.members]}")
         self.shape = shape
         self.depth = depth
-        self.drop = drop
-        self.ring = Ring(shape, depth)
+        self.drop_field, self.lossy = drop, lossy
+        self.ring = BlockFIFO(shape, depth, commits=True)
         self.n_taken = Signal(range(depth))  # beats of the current frame in the store
         self.at_limit = Signal(init=int(depth == 1))  # n_taken == depth - 1
-        self.swallowing = Signal()  # rest of a frame that was too long
-        super().__init__(
-            {
-                "i": In(stream.Signature(shape)),
-                "o": Out(stream.Signature(shape)),
-                "overflow": Out(1),
-            }
-        )
+        self.swallowing = Signal()  # the rest of this frame is not stored
+        members = {
+            "i": In(stream.Signature(shape)),
+            "o": Out(stream.Signature(shape)),
+            "overflow": Out(1),
+        }
+        super().__init__(members | ({"drop": In(1)} if drop is None else {}))
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.ring = ring = self.ring
-        wiring.connect(m, wiring.flipped(self.i), ring.i)
         wiring.connect(m, ring.o, wiring.flipped(self.o))
+        drop = self.drop if self.drop_field is None else self.i.p[self.drop_field]
+        (self._lose if self.lossy else self._wait)(m, ring, self.i.p.last, drop)
+        return m
 
-        last, drop = self.i.p.last, self.i.p[self.drop]
+    def _wait(self, m, ring, last, drop):
+        """Frames wait for room; those that are too long are swallowed."""
+        wiring.connect(m, wiring.flipped(self.i), ring.i)
         too_long = self.at_limit & ~last & ~self.swallowing
         m.d.comb += [
             ring.commit.eq(last & ~drop & ~self.swallowing),
@@ -87,4 +98,27 @@ class PacketFIFO(wiring.Component):
                 ]
             with m.Else():
                 m.d.sync += self.swallowing.eq(1)
-        return m
+
+    def _lose(self, m, ring, last, drop):
+        """A beat without room takes its frame with it."""
+        losing = self.swallowing
+        inside = Signal()  # the ring holds beats of a frame that has not ended
+        owed = Signal()  # they are to be discarded, with the next beat that the ring takes
+        stores = Signal()
+        m.d.comb += [
+            self.i.ready.eq(1),
+            stores.eq(self.i.valid & ring.i.ready & ~losing & ~owed),
+            ring.i.p.eq(self.i.p),
+            ring.i.valid.eq((self.i.valid & ~losing) | owed),
+            ring.commit.eq(stores & last & ~drop),
+            ring.discard.eq(owed | (last & drop)),
+        ]
+        m.d.sync += self.overflow.eq(self.i.valid & last & ~stores & ~drop)
+        with m.If(owed & ring.i.ready):
+            m.d.sync += owed.eq(0)
+        with m.If(self.i.valid):
+            m.d.sync += losing.eq(~last & (losing | ~stores))
+            with m.If(stores):
+                m.d.sync += inside.eq(~last)
+            with m.Elif(inside):
+                m.d.sync += [inside.eq(0), owed.eq(1)]

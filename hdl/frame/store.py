@@ -66,7 +66,7 @@ class FrameStore(wiring.Component):
         pointer = range(2 * self.n_slots)
         head, tail, base = Signal(pointer), Signal(pointer), Signal(pointer)
 
-        # Writer. As in `Ring`: decide on registered distances, corrected by the latest pushes.
+        # Writer. As in `BlockFIFO`: decide on registered distances, corrected by the latest pushes.
         push = Signal()
         pushed = Signal(2)
         free, room = Signal(pointer, init=self.n_slots), Signal(3, init=4)

@@ -8,11 +8,13 @@ from amaranth.lib.wiring import In, Out
 
 from ..stream.admission import credit
 from ..stream.beats import Beat
+from ..stream.credit_queue import CreditQueue
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
-from ..stream.operand_queue import DEPTH, OperandQueue
 from ..stream.pair_queue import PairQueue
 from .float_add import FloatAdd
+
+N_OPERANDS = 15  # beats of a queue of operands: a slot of the LUT RAM is free
 
 
 class Op(IntEnum):
@@ -159,7 +161,7 @@ class Reduce(wiring.Component):
         beat = Beat(32 * n_lanes)
         self.queue = PairQueue(beat, self.DEPTH)
         self.latency = (
-            FIFO.latency + OperandQueue.latency + self.combine.latency + self.queue.latency
+            FIFO.latency + CreditQueue.latency + self.combine.latency + self.queue.latency
         )
         self.kind = data.StructLayout({"last": 1, "op": Op, "alone": 1})
         partial = data.StructLayout({"data": 32 * n_lanes, **self.kind.members})
@@ -176,19 +178,20 @@ class Reduce(wiring.Component):
         m.submodules.combine = combine = self.combine
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.sums))
-        m.submodules.partial_queue = own = OperandQueue(len(self.combine.a))
-        m.submodules.contribution_queue = others = OperandQueue(len(self.combine.b))
-        m.submodules.kinds = kinds = FIFO(self.kind, DEPTH + 1, never_full=True)
+        m.submodules.partial_queue = own = CreditQueue(len(self.combine.a), N_OPERANDS)
+        m.submodules.contribution_queue = others = CreditQueue(len(self.combine.b), N_OPERANDS)
+        m.submodules.kinds = kinds = FIFO(self.kind, N_OPERANDS + 1, never_full=True)
         partial, added, kind = self.partials, self.contributions, kinds.o
         go, adds, gone = Signal(), Signal(), Signal()
         late = own.latency + combine.latency
-        some = credit(m, DEPTH, take=adds, give=others.pushed, none=True, name="contributions")
+        comes = others.i.valid & others.i.ready
+        some = credit(m, N_OPERANDS, take=adds, give=comes, none=True, name="contributions")
         may = (kind.p.alone | some) & credit(m, self.DEPTH, take=go, give=gone, name="room")
         m.d.comb += [
             own.i.valid.eq(partial.valid),
             partial.ready.eq(own.i.ready),
             own.i.payload.eq(partial.p.data),
-            kinds.i.valid.eq(own.pushed),
+            kinds.i.valid.eq(own.i.valid & own.i.ready),
             *(kinds.i.p[name].eq(partial.p[name]) for name in ("last", "op", "alone")),
             others.i.valid.eq(added.valid),
             added.ready.eq(others.i.ready),
@@ -199,8 +202,8 @@ class Reduce(wiring.Component):
             gone.eq(self.sums.valid & self.sums.ready),
             own.take.eq(go),
             others.take.eq(adds),
-            combine.a.eq(own.entry),
-            combine.b.eq(others.entry),
+            combine.a.eq(own.word),
+            combine.b.eq(others.word),
             combine.op.eq(
                 delayed(m, Mux(kind.p.alone, Op.COPY, kind.p.op), own.latency, name="op")
             ),

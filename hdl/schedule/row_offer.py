@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .row_reader import Message, Row, RowQueue, Setup
+from .row_reader import Message, Row, Setup, row_queue
 
 KEPT = {"keep_register": 1}
 SETTLED = 3  # cycles from a message's start to ports that show it
@@ -110,12 +110,12 @@ class RowOffer(wiring.Component):
 
     def _queue(self, m, loads):
         """The oldest row, in a register that takes the next of the queue when `loads`."""
-        queue = RowQueue(self.row.shape())
+        queue = row_queue(self.row.shape())
         m.submodules.queue = ResetInserter(self.flush)(queue)
         oldest = Signal(self.row.shape(), reset_less=True)
         m.d.comb += [
-            queue.pushed.eq(self.entered),
-            queue.row.eq(self.row),
+            queue.i.valid.eq(self.entered),
+            queue.i.p.eq(self.row),
             queue.o.ready.eq(loads),
         ]
         m.d.sync += self.present.eq(~self.flush & Mux(loads, queue.o.valid, self.present))

@@ -4,14 +4,14 @@ Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
 """
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.schedule_table import GATHER, NOP, REDUCE, bits
 
 from ..primitive.block_ram import BlockRAM
 from ..stream.delays import delayed, delayed_flag
-from ..stream.steering import moved
+from ..stream.fifo import FIFO
 
 N_AHEAD = 16  # rows between the table's address and whoever takes them
 FAULTS = ("none", "setup", "operation", "chunk", "peer")  # by number
@@ -93,49 +93,9 @@ def Row(layout, depth: int, n_chunks: int):
     )
 
 
-class RowQueue(wiring.Component):
-    """Queue of up to `N_AHEAD` rows, straight out of LUT RAM: 1 row per cycle, 1 cycle of latency.
-
-    Never full: the user lets in no more. What it offers goes to a register at once, see
-    `gradnic.hdl.stream.fifo.FIFO` for one that has it.
-
-    Members
-    -------
-    pushed, row : In(1), In(shape)
-    o : Out(stream.Signature(shape))
-    """
-
-    def __init__(self, shape) -> None:
-        super().__init__({"pushed": In(1), "row": In(shape), "o": Out(stream.Signature(shape))})
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.array = array = memory.Memory(
-            shape=self.row.shape().size, depth=N_AHEAD, init=[], attrs={"ram_style": "distributed"}
-        )
-        write, read = array.write_port(), array.read_port(domain="comb")
-        head, tail = Signal(range(N_AHEAD)), Signal(range(N_AHEAD))  # to be written, to be read
-        occupied = Signal(N_AHEAD)  # bit k: more than k, one cycle ago
-        pop, came, went = Signal(), Signal(), Signal()
-        now = moved(occupied, came & ~went, went & ~came)
-        m.d.comb += [
-            write.en.eq(1),
-            write.addr.eq(head),
-            write.data.eq(self.row),
-            read.addr.eq(tail),
-            self.o.p.eq(read.data),
-            pop.eq(self.o.valid & self.o.ready),
-        ]
-        m.d.sync += [
-            came.eq(self.pushed),
-            went.eq(pop),
-            occupied.eq(now),
-            head.eq(head + self.pushed),
-            self.o.valid.eq(self.pushed | now[1] | (self.o.valid & ~pop)),
-        ]
-        with m.If(pop):
-            m.d.sync += tail.eq(tail + 1)
-        return m
+def row_queue(shape):
+    """Queue of up to `N_AHEAD` rows; what it offers goes to a register at once."""
+    return FIFO(shape, N_AHEAD, never_full=True, registered=False)
 
 
 def check_tables(n_tables: int, size: int) -> None:
@@ -222,8 +182,8 @@ class RowReader(wiring.Component):
             delayed(m, index, 5, name="index"),
             delayed(m, turn[0], 5, name="odd_turn"),
         )
-        m.submodules.queue = queue = RowQueue(self.shape)  # there is always room: see `_fetch`
-        m.d.comb += [queue.pushed.eq(pushed), queue.row.eq(row)]
+        m.submodules.queue = queue = row_queue(self.shape)  # there is always room: see `_fetch`
+        m.d.comb += [queue.i.valid.eq(pushed), queue.i.p.eq(row)]
         wiring.connect(m, queue.o, wiring.flipped(self.rows))
         return m
 

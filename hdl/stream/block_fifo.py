@@ -1,4 +1,4 @@
-"""Queue on block RAM: the ring that the block and packet FIFOs share, and the block FIFO.
+"""Queue on block RAM, whose writer may take back what it wrote.
 
 Plumbing: no golden model of its own.
 """
@@ -21,15 +21,17 @@ def _thermometer(count, n):
     return Cat(bits[:n])
 
 
-class Ring(wiring.Component):
-    """Ring buffer on block RAM whose writer commits or discards what it wrote.
+class BlockFIFO(wiring.Component):
+    """Queue on block RAM: 1 beat per cycle in and out, `latency` cycles from in to out.
 
-    Beats are written behind a mark; `commit` moves the mark behind the beat taken in the same
-    cycle, `discard` takes the writer back to the mark, the beat of that cycle included. Only
-    beats before the mark leave. Latency 7 cycles from a committed beat to its offer; 1 beat per
-    cycle in and out. When all slots hold beats, ``i.ready`` is low until one has left; the freed
-    slot is usable 4 cycles later. Beats that are not committed stay forever: a user that may fill
-    the ring without committing must discard (`PacketFIFO` does).
+    Holds at least ``depth`` beats, and up to 8 more on their way out. When all slots hold beats,
+    ``i.ready`` is low until one has left; the freed slot is usable 4 cycles later. Nothing is lost.
+
+    With `commits` the writer commits or discards what it wrote. Beats are written behind a mark;
+    `commit` moves the mark behind the beat taken in the same cycle, `discard` takes the writer back
+    to the mark, the beat of that cycle included. Only beats before the mark leave, `latency` cycles
+    after they were committed. Others stay forever: a user that may fill the queue without
+    committing must discard (`gradnic.hdl.frame.packet_fifo.PacketFIFO` does).
 
     All decisions are made on registered, two cycles old distances between pointers, kept as
     thermometers and corrected by what was pushed or issued since: no carry chain is in a ready
@@ -43,19 +45,25 @@ class Ring(wiring.Component):
         Least number of beats; rounded up to a power of two, 4 to 16384.
     never_full : bool
         The user lets in at most ``depth`` beats; ``i.ready`` is 1 always.
+    commits : bool
 
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
     commit, discard : In(1), In(1)
-        Count in a cycle in which ``i`` transfers; not both.
+        With `commits`. Count in a cycle in which ``i`` transfers; not both.
     """
 
-    def __init__(self, shape, depth: int, *, never_full: bool = False) -> None:
+    latency = 7
+
+    def __init__(
+        self, shape, depth: int, *, never_full: bool = False, commits: bool = False
+    ) -> None:
         if not 1 <= depth <= 16384:
             raise ValueError(f"depth must be 1 to 16384, not {depth!r}")
         self.shape = shape
-        self.never_full = never_full
+        self.depth = depth
+        self.never_full, self.commits = never_full, commits
         self.n_slots = max(4, 2 ** ceil_log2(depth))
         pointer = range(2 * self.n_slots)
         self.head = Signal(pointer)  # next slot to write
@@ -72,29 +80,26 @@ class Ring(wiring.Component):
         self.read_addr = Signal(range(self.n_slots), attrs={"keep_register": 1})
         self.written = Signal(shape, reset_less=True)
         self.write_addr = Signal(range(self.n_slots), reset_less=True)
-        super().__init__(
-            {
-                "i": In(stream.Signature(shape)),
-                "commit": In(1),
-                "discard": In(1),
-                "o": Out(stream.Signature(shape)),
-            }
-        )
+        members = {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))}
+        if commits:
+            members |= {"commit": In(1), "discard": In(1)}
+        super().__init__(members)
         self.ram = BlockRAM(Shape.cast(shape).width, self.n_slots)
         self.prefetch = FIFO(shape, N_CREDITS, never_full=True)
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.ram = ram = self.ram
+        m.submodules.ring = ram = self.ram
         m.submodules.prefetch = prefetch = self.prefetch
         wiring.connect(m, prefetch.o, wiring.flipped(self.o))
 
+        commit, discard = (self.commit, self.discard) if self.commits else (1, 0)
         push = Signal()
         after = Signal.like(self.head)
         m.d.comb += [push.eq(self.i.valid & self.i.ready), after.eq(self.head + 1)]
         with m.If(push):
-            m.d.sync += self.head.eq(Mux(self.discard, self.mark, after))
-            with m.If(self.commit):
+            m.d.sync += self.head.eq(Mux(discard, self.mark, after))
+            with m.If(commit):
                 m.d.sync += self.mark.eq(after)
         # One register between the input and the many block RAMs of a wide word.
         m.d.sync += [
@@ -149,41 +154,4 @@ class Ring(wiring.Component):
             m.d.sync += self.credits.eq(self.credits[1:])
         with m.Elif(refund & ~issue):
             m.d.sync += self.credits.eq(Cat(1, self.credits))
-        return m
-
-
-class BlockFIFO(wiring.Component):
-    """Queue on block RAM: 1 beat per cycle, `latency` cycles from its taking to its offer.
-
-    Holds at least ``depth`` beats, and up to 8 more on their way out. When full, ``i.ready`` is
-    low; nothing is ever lost.
-
-    Parameters
-    ----------
-    shape : shape-like
-        Payload of both streams.
-    depth : int
-        Beats, 1 to 16384; rounded up to a power of two, at least 4.
-    never_full : bool
-        See `Ring`.
-
-    Members
-    -------
-    i, o : In, Out(stream.Signature(shape))
-    """
-
-    latency = 7
-
-    def __init__(self, shape, depth: int, *, never_full: bool = False) -> None:
-        self.shape = shape
-        self.depth = depth
-        self.ring = Ring(shape, depth, never_full=never_full)
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.ring = ring = self.ring
-        wiring.connect(m, wiring.flipped(self.i), ring.i)
-        wiring.connect(m, ring.o, wiring.flipped(self.o))
-        m.d.comb += ring.commit.eq(1)
         return m

@@ -15,7 +15,7 @@ from .steering import copies, moved, steered
 class FIFO(wiring.Component):
     """Queue of ``depth`` beats, plus one in the output register: 1 beat per cycle.
 
-    A beat taken in cycle t is offered in cycle t + `latency` at the earliest. When ``depth`` beats
+    A beat taken in cycle t is offered at t + ``latency`` at the earliest. When ``depth`` beats
     wait behind the output register, ``i.ready`` is low from the next cycle on; nothing is lost.
     The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
     without a comparison. It is one cycle old: ``o.ready`` comes late and reaches one flag of it,
@@ -32,6 +32,12 @@ class FIFO(wiring.Component):
         LUT less.
     half_rate : bool
         A beat leaves every second cycle at most: ``o.ready`` reaches no clock enable of the data.
+    bypass : bool
+        What comes to an empty queue goes straight to the output register, for a multiplexer in
+        front of it: ``latency`` is 1, else 2. Not with `half_rate`.
+    registered : bool
+        False: without an output register, for users that have one; ``latency`` is 1. ``o.valid``
+        is a register all the same, ``o.p`` comes out of the memory.
 
     Members
     -------
@@ -41,13 +47,24 @@ class FIFO(wiring.Component):
     latency = 2
 
     def __init__(
-        self, shape, depth: int, *, never_full: bool = False, half_rate: bool = False
+        self,
+        shape,
+        depth: int,
+        *,
+        never_full: bool = False,
+        half_rate: bool = False,
+        bypass: bool = False,
+        registered: bool = True,
     ) -> None:
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
+        if half_rate + bypass + (not registered) > 1:
+            raise ValueError("half_rate, bypass and registered=False exclude each other")
         self.shape = shape
         self.depth = depth
         self.never_full, self.half_rate = never_full, half_rate
+        self.bypass, self.registered = bypass, registered
+        self.latency = 1 if bypass or not registered else FIFO.latency
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
         self.waiting = Signal(attrs=kept)  # there are beats in the memory
         self.free = Signal(init=1, attrs=kept)  # fewer than depth
@@ -80,9 +97,10 @@ class FIFO(wiring.Component):
         push = Signal()
         pop = Signal()
         waiting = self.waiting
+        enters = self.i.valid & self.free
         m.d.comb += [
             self.i.ready.eq(self.free),
-            push.eq(self.i.valid & self.free),
+            push.eq(enters & (waiting | ~self._moves(self.o.valid)) if self.bypass else enters),
             pop.eq(waiting & self._moves(self.o.valid)),
             write.en.eq(self.free),  # the slot is not in use: `valid` need not be on this path
             write.addr.eq(self.head),
@@ -108,19 +126,29 @@ class FIFO(wiring.Component):
         if not self.never_full:
             full = (push & ~pop & now[self.depth - 2]) | (~self.free & ~pop)
             m.d.sync += self.free.eq(~full)
+        if not self.registered:
+            m.d.comb += [self.o.valid.eq(waiting), Value.cast(self.o.p).eq(read.data)]
+            return m
         out, first = Value.cast(self.o.p), self.valids[0]
         # written out: `o.ready` does not pass the clock enables on its way to the flags
         takes = waiting & ~first if self.half_rate else waiting
+        if self.bypass:
+            takes = waiting | self.i.valid  # a full memory is not empty
         now_valid = takes | (first & ~self.o.ready)
         for (start, stop), valid in zip(steered(len(out)), self.valids, strict=True):
             held = Signal(stop - start, name=f"held{start}", reset_less=True)
             m.d.comb += out[start:stop].eq(held)
             m.d.sync += valid.eq(now_valid)
             with m.If(self._moves(valid)):
-                m.d.sync += held.eq(read.data[start:stop])
+                oldest = read.data[start:stop]
+                if self.bypass:
+                    oldest = Mux(waiting, oldest, Value.cast(self.i.p)[start:stop])
+                m.d.sync += held.eq(oldest)
         m.d.comb += self.o.valid.eq(first)
         return m
 
     def _moves(self, valid):
         """The output register takes what comes next."""
+        if not self.registered:
+            return self.o.ready
         return ~valid if self.half_rate else self.o.ready | ~valid

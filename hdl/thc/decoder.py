@@ -7,8 +7,8 @@ from amaranth.utils import ceil_log2
 
 from ..stream.admission import Room
 from ..stream.block_fifo import BlockFIFO
+from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed, delayed_flag
-from ..stream.late_queue import LateQueue
 from ..stream.steering import CHUNK, chunks, moved
 from .bit_packer import BitUnpacker
 from .float_times import Float, IntToFloat, Times, unpacked
@@ -78,7 +78,7 @@ class ThcDecoder(wiring.Component):
         before_last = Signal(range(max(2, self.block // lanes)))
         m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
 
-        m.submodules.inlet = inlet = LateQueue(16 * lanes)
+        m.submodules.inlet = inlet = CreditQueue(16 * lanes)
         wiring.connect(m, wiring.flipped(self.sums), inlet.i)
         # a beat may start in a block whose seeds are there
         m.submodules.unpacker = unpacker = BitUnpacker(lanes)
@@ -167,7 +167,7 @@ class ThcDecoder(wiring.Component):
 
     def _seeds(self, m):
         """Queue of what the blocks to come need, and a pulse for each that is known."""
-        m.submodules.seeds = seeds = LateQueue(Seeds.size, self.n_seeds)
+        m.submodules.seeds = seeds = CreditQueue(Seeds.size, self.n_seeds)
         m.submodules.seeds_room = room = Room(self.n_seeds)
         m.submodules.hash = hashes = BlockHash(signs_only=True)
         m.submodules.scale = times = Times()

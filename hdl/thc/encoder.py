@@ -8,8 +8,8 @@ from amaranth.utils import ceil_log2
 from ..primitive.block_ram import Bank
 from ..stream.admission import Room
 from ..stream.block_fifo import BlockFIFO
+from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed, delayed_flag
-from ..stream.late_queue import LateQueue
 from .bit_packer import BitPacker
 from .hadamard import Hadamard, check_shape
 from .quantize import Cell, Quantize
@@ -213,7 +213,7 @@ class ThcEncoder(wiring.Component):
 
     def _seeds(self, m):
         """Queue of what the blocks to come need: their factors and the seeds of their dice."""
-        m.submodules.seeds = seeds = LateQueue(Seeds.size, self.n_seeds)
+        m.submodules.seeds = seeds = CreditQueue(Seeds.size, self.n_seeds)
         m.submodules.seeds_room = room = Room(self.n_seeds)
         m.submodules.hash = hashes = BlockHash()
         m.submodules.reciprocal = reciprocal = Reciprocal()

@@ -2,7 +2,7 @@
 
 import numpy as np
 from gradnic.hdl.stream.admission import Room
-from gradnic.hdl.stream.late_queue import DEPTH
+from gradnic.hdl.stream.credit_queue import DEPTH
 from gradnic.hdl.thc.decoder import ThcDecoder
 from gradnic.models.thc import worker as thc
 

@@ -115,7 +115,7 @@ def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
     """`count` beats are in the FIFO; if `tracking`, the one behind `ahead` of them is `beat`."""
     port = queue.array.read_port(domain="comb")
     slot = _slot(m, enters, queue.head)
-    valid, more = queue.valids[0], queue.occupied
+    valid, more = queue.valids[0] if queue.registered else Const(0, 1), queue.occupied
     n_slots = queue.depth
     n_stored = Signal(range(n_slots + 1))
     position = Signal(range(2 * n_slots + 1))
@@ -248,5 +248,5 @@ def ring_state(m, dut, *, enters, count, committed, ahead, tracking, beat):
 def block_lemmas(m, h):
     """State of a `BlockFIFO` beside the harness's."""
     state = {"ahead": h.ahead, "tracking": h.tracking, "beat": h.beat}
-    ring_state(m, h.component.ring, enters=h.picking, count=h.count, committed=h.count, **state)
-    m.d.comb += Assert(h.component.ring.mark == h.component.ring.head)
+    ring_state(m, h.component, enters=h.picking, count=h.count, committed=h.count, **state)
+    m.d.comb += Assert(h.component.mark == h.component.head)

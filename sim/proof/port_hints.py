@@ -260,7 +260,6 @@ HINTS = {
     "Slice": Hint(queue=True, lemmas=_copies("valids", "spares")),
     "FIFO": Hint(queue=True, lemmas=_copies("valids")),
     "BlockFIFO": Hint(queue=True),
-    "Ring": Hint(queue=True),
     "PacketFIFO": Hint(queue=True),
     "PairQueue": Hint(
         queue=True,

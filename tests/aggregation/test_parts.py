@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gradnic.hdl.aggregation.gate import Gate
-from gradnic.hdl.frame.drop_tail import DropTail
+from gradnic.hdl.frame.packet_fifo import PacketFIFO
 from gradnic.hdl.frame.round_robin import RoundRobin
 from gradnic.hdl.stream.beats import FrameBeat
 from gradnic.models.aggregation.aggregator import AggregatorTop
@@ -45,31 +45,35 @@ def test_sources_take_turns(n):
 
 def test_frames_are_lost_whole():
     """A store of 16 beats that nobody empties for long; frames of 1 to 16 beats."""
-    model = batch.build(DropTail(FrameBeat(4), 16), name="drop_tail")
+    model = batch.build(PacketFIFO(FrameBeat(4), 16, drop=None, lossy=True))
     rng = np.random.default_rng(3)
     frames = [bytes([k % 256]) * 4 * int(rng.integers(1, 17)) for k in range(400)]
     beats = model.pack_frames("i", frames)
-    run = model.run({"i": beats}, ["o"], signals={"drop": 0}, trace=["lost"])
-    assert run.frames("o") == frames[: len(run.frames("o"))] or run.traces["lost"].sum()
+    run = model.run({"i": beats}, ["o"], signals={"drop": 0}, trace=["overflow"])
+    assert run.frames("o") == frames[: len(run.frames("o"))] or run.traces["overflow"].sum()
     for duty in (0.05, 0.5):
         run = model.run(
             {"i": beats},
             ["o"],
             signals={"drop": 0},
-            trace=["lost"],
+            trace=["overflow"],
             stalls={"o": duty, "i": 0.9},
         )
         got = run.frames("o")
-        lost = int(run.traces["lost"].sum())
+        lost = int(run.traces["overflow"].sum())
         assert lost > 0
         assert len(got) + lost == len(frames)
         rest = iter(frames)
         assert all(any(frame == other for other in rest) for frame in got)  # in order, whole
     slow = model.run(
-        {"i": beats}, ["o"], signals={"drop": 0}, trace=["lost"], stalls={"i": ([0], [1] + [0] * 9)}
+        {"i": beats},
+        ["o"],
+        signals={"drop": 0},
+        trace=["overflow"],
+        stalls={"i": ([0], [1] + [0] * 9)},
     )
     assert slow.frames("o") == frames
-    assert slow.traces["lost"].sum() == 0
+    assert slow.traces["overflow"].sum() == 0
 
 
 SMALL = makers.small_config()

@@ -9,8 +9,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.direct.landing import Landing
 from gradnic.hdl.direct.link import Flit, FlitReceiver, FlitTransmitter, Head, Payload
-from gradnic.hdl.stream.beats import Beat
-from gradnic.hdl.stream.quick_fifo import QuickFIFO
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
@@ -121,20 +119,8 @@ def test_no_flit_leaves_without_credit():
 
 
 def test_stream_rules_of_the_link():
-    for component in (FlitTransmitter(4), FlitReceiver(4), QuickFIFO(Beat(8), 3)):
+    for component in (FlitTransmitter(4), FlitReceiver(4)):
         assert formal.check_outputs(component, depth=12).method == "bounded"
-
-
-@pytest.mark.parametrize("stalls", [{}, {"i": 0.5}, {"o": 0.5}, {"i": 0.4, "o": 0.6}], ids=str)
-def test_quick_queue(stalls):
-    model = batch.build(QuickFIFO(Beat(16), 4))
-    beats = model.pack("i", data=np.arange(2000), last=0)
-    run = model.run({"i": beats}, stalls=stalls)
-    run.check(o=beats)
-    if not stalls:
-        np.testing.assert_array_equal(run.taken["o"], run.taken["i"] + 1)
-    run = model.run({"i": beats[:20]}, stalls={"o": stimulus.storm(30)})
-    assert run.taken["i"][:6].tolist() == [0, 1, 2, 3, 4, 31]
 
 
 def landing_run(flits, entries, places, **options):

@@ -39,7 +39,7 @@ class PacketProof(formal.Harness):
         beat = Signal(len(Value.cast(i.p)), reset_less=True)
 
         too_long = ~is_cut & ~i.p.last & (length == dut.depth - 1)
-        dropped = ~is_cut & i.p.last & i.p[dut.drop]
+        dropped = ~is_cut & i.p.last & i.p[dut.drop_field]
         gone = take & (too_long | dropped)
         enters = take & ~is_cut & ~too_long & ~dropped
         picking = enters & self.pick & ~tracking
@@ -133,6 +133,77 @@ def test_whole_frames_are_offered_soon():
 def test_frames_are_no_longer_than_the_limit():
     """Rule 6, bounded: all traces of 14 cycles."""
     formal.check_outputs(PacketFIFO(TINY, 3), max_beats={"o": 3}, depth=14)
+
+
+class LossyProof(formal.Harness):
+    """Of a lossy queue: frames come out whole, in order, but for those dropped or said to be lost.
+
+    ``overflow`` says so the cycle after a frame's last beat. The solver picks one beat; it vanishes
+    with its frame, or comes out behind the beats of the frames that stayed before.
+    """
+
+    keep_by_beat = False
+
+    def __init__(self, component):
+        super().__init__(component)
+        self.pick = Signal()
+        self.free.append(self.pick)
+
+    def describe(self, m):
+        dut, i, o = self.component, self.inputs["i"], self.outputs["o"]
+        give, size = o.valid & o.ready, 16
+        length, n_whole, ahead = Signal(size), Signal(size), Signal(size)
+        ended, was_dropped, n_ended = Signal(), Signal(), Signal(size)  # the frame that just ended
+        picked, of_ended, tracking = Signal(), Signal(), Signal()
+        place = Signal(size)  # of the picked beat in its frame
+        beat = Signal(len(Value.cast(i.p)), reset_less=True)
+        picking = i.valid & self.pick & ~picked & ~of_ended & ~tracking
+        last, stays = i.valid & i.p.last, Signal()
+        m.d.comb += stays.eq(ended & ~was_dropped & ~dut.overflow)
+        m.d.sync += [
+            ended.eq(last),
+            was_dropped.eq(i.p.drop),
+            n_ended.eq(length + 1),
+            n_whole.eq(n_whole + Mux(stays, n_ended, 0) - give),
+            of_ended.eq(last & (picked | picking)),
+            picked.eq((picked | picking) & ~last),
+        ]
+        with m.If(i.valid):
+            m.d.sync += length.eq(Mux(i.p.last, 0, length + 1))
+        with m.If(picking):
+            m.d.sync += [beat.eq(i.p), place.eq(length)]
+        with m.If(of_ended):
+            m.d.sync += [tracking.eq(stays), ahead.eq(n_whole + place - give)]
+        with m.Elif(tracking & give):
+            m.d.sync += [tracking.eq(ahead != 0), ahead.eq(ahead - 1)]
+        arrived = tracking & o.valid & (ahead == 0)
+        m.d.comb += [
+            Assert(i.ready, "it waits"),
+            Assert(~o.valid | (n_whole != 0), "a beat is offered that may not leave"),
+            Assert(~dut.overflow | (ended & ~was_dropped), "what was lost has not ended"),
+            Assert(~arrived | (Value.cast(o.p) == beat), "the picked beat comes out changed"),
+            Cover(arrived & o.ready, "the picked beat comes out"),
+            Cover(ended & dut.overflow & (n_ended == 2), "a frame of two beats is lost"),
+        ]
+
+
+def test_lossy_frames_come_out_whole():
+    """All traces of 18 cycles."""
+    formal.check(LossyProof(PacketFIFO(TINY, 4, lossy=True)), depth=18, cover_depth=18)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("ring.discard.eq(owed | (last & drop))", "ring.discard.eq(last & drop)"),
+        ("& ~losing & ~owed)", "& ~losing)"),
+        ("losing.eq(~last & (losing | ~stores))", "losing.eq(0)"),
+    ],
+)
+def test_seeded_loss_is_seen(right, wrong):
+    """The same of wrong ones."""
+    twin = formal.twin(packet_fifo, right, wrong)
+    formal.refute(LossyProof(twin.PacketFIFO(TINY, 4, lossy=True)), depth=20)
 
 
 BUGS = [

@@ -5,8 +5,8 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from gradnic.hdl.stream.credit_queue import DEPTH, CreditQueue
 from gradnic.hdl.stream.delays import delayed_flag
-from gradnic.hdl.stream.late_queue import DEPTH, LateQueue
 from gradnic.sim.engine import batch, stimulus
 
 WIDTH = 200  # more than one piece
@@ -22,7 +22,7 @@ class Taker(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = LateQueue(WIDTH)
+        m.submodules.queue = queue = CreditQueue(WIDTH)
         wiring.connect(m, wiring.flipped(self.i), queue.i)
         m.d.comb += [
             queue.take.eq(queue.available & self.may),

@@ -51,6 +51,8 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
     "slice": (lambda shape: Slice(shape), 2, lemmas.slice_lemmas),
     "half-slice": (lambda shape: Slice(shape, half_rate=True), 1, lemmas.half_slice_lemmas),
     "half-fifo": (lambda shape: FIFO(shape, 4, half_rate=True), 5, lemmas.fifo_lemmas),
+    "bypass": (lambda shape: FIFO(shape, 4, bypass=True), 5, lemmas.fifo_lemmas),
+    "unregistered": (lambda shape: FIFO(shape, 4, registered=False), 4, lemmas.fifo_lemmas),
     "pair4": (lambda shape: Guarded(PairQueue(shape, 4), 4), 4, lemmas.pair_lemmas),
     "pair16": (lambda shape: Guarded(PairQueue(shape, 16), 16), 16, lemmas.pair_lemmas),
     "pair31": (lambda shape: Guarded(PairQueue(shape, 31), 31), 31, lemmas.pair_lemmas),
@@ -69,6 +71,8 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
         ("slice", WIDE),
         ("half-slice", WIDE),
         ("half-fifo", WIDE),
+        ("bypass", WIDE),
+        ("unregistered", NARROW),
         ("pair4", NARROW),
         ("pair16", WIDE),
         ("pair31", NARROW),
@@ -95,6 +99,7 @@ def test_queue_for_all_time(name, shape):
         ("slice", 0, 1, 2),
         ("pair4", 1, 1, 3),
         ("fifo5", 1, 1, 3),
+        ("bypass", 0, 1, 3),
         ("fifo16", 1, 1, 3),
         ("block4", 6, 6, 8),
     ],
@@ -118,6 +123,7 @@ def test_queue_never_stalls_long(name, offer, ready, k):
         )
 
 
+BYPASS = ("bypass: bool = False", "bypass: bool = True")
 FEW = ("N_CREDITS = 8", "N_CREDITS = 4")  # a shorter queue behind the RAM: shorter traces
 
 BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one is the bug)
@@ -138,8 +144,16 @@ BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one
         5,
         [("waiting & self._moves(self.o.valid)", "waiting & self.o.ready")],
     ),
-    (fifo, "FIFO", (4,), 5, [("push.eq(self.i.valid & self.free)", "push.eq(self.i.valid)")]),
+    (fifo, "FIFO", (4,), 5, [("enters = self.i.valid & self.free", "enters = self.i.valid")]),
     (fifo, "FIFO", (3,), 4, [("now[self.depth - 2]", "now[self.depth - 1]")]),
+    (
+        fifo,
+        "FIFO",
+        (4,),
+        5,
+        [BYPASS, ("waiting | ~self._moves(self.o.valid)", "waiting")],
+    ),
+    (fifo, "FIFO", (4,), 5, [BYPASS, ("Mux(waiting, oldest", "Mux(first, oldest")]),
     (ring, "BlockFIFO", (4,), 8, [FEW, ("(self.room[2] & ~(p & q & r))", "self.room[2]")]),
     (
         ring,

@@ -23,6 +23,8 @@ QUEUES = {  # name: (make, latency, beats that it holds)
     "fifo2": (lambda: FIFO(WIDE, 2), 2, 3),
     "fifo5": (lambda: FIFO(WIDE, 5), 2, 6),
     "fifo16": (lambda: FIFO(WIDE, 16), 2, 17),
+    "bypass": (lambda: FIFO(WIDE, 4, bypass=True), 1, 5),
+    "unregistered": (lambda: FIFO(WIDE, 4, registered=False), 1, 4),
     "block": (lambda: BlockFIFO(WIDE, 64), 7, 72),
 }
 HALF_RATE = {  # name: (make, latency)
@@ -246,6 +248,7 @@ def test_outputs_are_known_after_reset(name):
         (lambda: FIFO(8, 1), "depth must be 2 to 64, not 1"),
         (lambda: FIFO(8, 65), "depth must be 2 to 64, not 65"),
         (lambda: BlockFIFO(8, 0), "depth must be 1 to 16384, not 0"),
+        (lambda: FIFO(8, 4, bypass=True, half_rate=True), "exclude each other"),
         (lambda: Fork(8, 0), "n must be at least 1, not 0"),
         (lambda: Beat(0), "width must be at least 1, not 0"),
         (lambda: FrameBeat(12), "n_bytes must be a power of two from 1 to 128, not 12"),

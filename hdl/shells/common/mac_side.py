@@ -9,7 +9,6 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.inline import MAX_FRAME
 
-from ...frame.drop_tail import DropTail
 from ...frame.length_guard import LengthGuard
 from ...frame.packet_fifo import PacketFIFO
 from ...stream.beats import FrameBeat
@@ -38,7 +37,7 @@ class MacEntry(wiring.Component):
     def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
         shape = FrameBeat(n_bytes, meta_width=meta_width)
         self.guard = LengthGuard(n_bytes, meta_width=meta_width, max_bytes=MAX_FRAME)
-        self.store = DropTail(shape, STORE_BYTES // n_bytes)
+        self.store = PacketFIFO(shape, STORE_BYTES // n_bytes, drop=None, lossy=True)
         frames = stream.Signature(shape)
         super().__init__({"i": In(frames), "o": Out(frames), "lost": Out(1)})
 
@@ -48,7 +47,7 @@ class MacEntry(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), self.guard.i)
         wiring.connect(m, self.guard.o, self.store.i)
         wiring.connect(m, self.store.o, wiring.flipped(self.o))
-        m.d.comb += self.lost.eq(self.store.lost)
+        m.d.comb += self.lost.eq(self.store.overflow)
         return m
 
 

@@ -1,4 +1,4 @@
-"""A queue for a user far away: it says a beat goes, and the beat arrives two cycles later.
+"""A queue for users far away: one says that a beat goes, and the beat arrives two cycles later.
 
 Plumbing: no golden model of its own.
 """
@@ -6,6 +6,7 @@ Plumbing: no golden model of its own.
 from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from .admission import credit
 from .delays import copied
@@ -14,28 +15,35 @@ from .steering import chunks
 DEPTH = 16  # beats; fewer take the same LUT RAM
 
 
-class LateQueue(wiring.Component):
-    """Queue of `depth` beats whose user decides from flags alone: 1 beat per cycle.
+class CreditQueue(wiring.Component):
+    """Queue in LUT RAM whose user decides from flags alone: 1 beat per cycle.
 
-    Plumbing: no golden model of its own. ``take`` may come late: it reaches a flag and registers,
-    and no bit of a payload waits for it.
+    Plumbing: no golden model of its own. Units that take a word of several queues in the same cycle
+    stand far from each of them. Here the decision reaches a flag and a register at each piece of
+    the queue; no bit of a payload waits for it, and the beat comes through a register that loads in
+    every cycle. When full, ``i.ready``, a register, is low.
 
     Parameters
     ----------
     width : int
         Bits of a beat.
     depth : int
-        Beats, a power of two.
+        Beats. Below a power of two there is a slot that is never in use, and may be written at any
+        time: nothing but registers reaches the memory's write enables.
 
     Members
     -------
     i : In(stream.Signature(width))
+        A beat that comes in may be taken from the second cycle on.
     available, take : Out(1), In(1)
-        A beat is at hand, 3 cycles after it came at the earliest; it is used up in this cycle.
-        ``take`` only while ``available``.
+        A beat is at hand, from the third cycle after it came on; the oldest one is taken in this
+        cycle. ``take`` only where there is one; users who count themselves need no ``available``.
     word : Out(width)
-        The beat that was taken 2 cycles ago, or the next one to be taken if it was there by then.
+        The beat that was taken `latency` cycles ago, or the next one to be taken if it was there
+        by then.
     """
+
+    latency = 2
 
     def __init__(self, width: int, depth: int = DEPTH) -> None:
         self.width = width
@@ -60,25 +68,27 @@ class LateQueue(wiring.Component):
                 credit(m, self.depth, take=self.take, give=pushed, none=True, name="stored")
             ),
         ]
-        head = Signal(range(self.depth))
-        with m.If(push):
-            m.d.sync += head.eq(head + 1)
+        n_slots = 2 ** ceil_log2(self.depth)
         ranges = chunks(self.width)
         takes = copied(m, self.take, len(ranges), name="takes")
         for (start, stop), taken in zip(ranges, takes, strict=True):
             array = memory.Memory(
-                shape=stop - start, depth=self.depth, init=[], attrs={"ram_style": "distributed"}
+                shape=stop - start, depth=n_slots, init=[], attrs={"ram_style": "distributed"}
             )
             m.submodules[f"array{start}"] = array
             write, read = array.write_port(), array.read_port(domain="comb")
-            tail = Signal(range(self.depth), name=f"tail{start}", attrs={"keep_register": 1})
+            kept = {"keep_register": 1}
+            head = Signal(range(n_slots), name=f"head{start}", attrs=kept)
+            tail = Signal(range(n_slots), name=f"tail{start}", attrs=kept)
             word = Signal(stop - start, name=f"word{start}", reset_less=True)
+            with m.If(push):
+                m.d.sync += head.eq(head + 1)
             with m.If(taken):
                 m.d.sync += tail.eq(tail + 1)
             m.d.sync += word.eq(read.data)
             m.d.comb += [
                 # the slot is not in use then: `valid` need not be on this path
-                write.en.eq(self.i.ready),
+                write.en.eq(self.i.ready if self.depth == n_slots else 1),
                 write.addr.eq(head),
                 write.data.eq(self.i.payload[start:stop]),
                 read.addr.eq(tail),
