@@ -20,6 +20,7 @@ from gradnic import quantities as q
 from gradnic.packages import require
 from gradnic.paths import OutputFile
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 LAST_SEED = 2**32 - 1
 
@@ -40,15 +41,21 @@ class Cluster:
 
 def options(function):
     """The options of commands whose runs can be spread; `of_options` makes a `Cluster` of them."""
-    for option in (
-        click.option("--resume", type=OutputFile(".jsonl"), metavar="FILE.jsonl",
-                     help="Keep each run's result here; what is there already is not run again."),
-        click.option("--workers", type=q.Whole(0, 1024), default=0, show_default=True,
-                     help="Local Dask processes; 0: all in this one."),
-        click.option("--scheduler", metavar="ADDRESS",
-                     help="A Dask scheduler, tcp://host:8786, whose workers do the runs."),
-    ):  # fmt: skip
-        function = option(function)
+    for decorate in (
+        option(
+            "--resume",
+            OutputFile(".jsonl"),
+            help="Keep each run's result here; what is there already is not run again.",
+            metavar="FILE.jsonl",
+        ),
+        option("--workers", q.Whole(0, 1024), 0, "Local Dask processes; 0: all in this one."),
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="A Dask scheduler, tcp://host:8786, whose workers do the runs.",
+        ),
+    ):
+        function = decorate(function)
     return function
 
 
@@ -65,7 +72,7 @@ def runs_option(function):
     """``--runs``: how many campaigns with seeds from ``--seed`` on; see `seeds_of`."""
     count = q.Whole(1, 1_000_000)
     text = "Campaigns of this size, with seeds from --seed on."
-    return click.option("--runs", type=count, default=1, show_default=True, help=text)(function)
+    return option("--runs", count, 1, text)(function)
 
 
 def seeds_of(seed, runs):
@@ -139,11 +146,13 @@ def _client(cluster):
         return
     with (
         distributed.LocalCluster(
-            n_workers=cluster.workers, threads_per_worker=1, dashboard_address=None,
+            n_workers=cluster.workers,
+            threads_per_worker=1,
+            dashboard_address=None,
             silence_logs="CRITICAL",
         ) as local,
         distributed.Client(local) as client,
-    ):  # fmt: skip
+    ):
         yield client
 
 

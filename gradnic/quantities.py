@@ -11,6 +11,13 @@ import click
 from click.core import ParameterSource
 
 
+def option(names, kind, default=None, help=None, **more):
+    """`click.option` of a quantity: its names in one text; a default is shown."""
+    if default is not None:
+        more |= {"default": default, "show_default": True}
+    return click.option(*names.split(), type=kind, help=help, **more)
+
+
 class Wrong(click.BadParameter):
     """A value that its option does not take; the message names option, limit and value."""
 

@@ -6,48 +6,26 @@ from gradnic import cluster
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.paths import OutputFile
+from gradnic.quantities import option
 
 
 @click.command(name="accuracy")
-@click.option(
-    "--distribution",
-    type=q.OneOf("lognormal", "gaussian", "laplace"),
-    default="lognormal",
-    show_default=True,
-)
-@click.option(
-    "--workers",
-    type=q.Listed(q.Whole(1, 64)),
-    default="1,4",
-    show_default=True,
-    help="Numbers of workers, by commas.",
-)
-@click.option(
-    "--values",
-    type=q.Power(12, 26),
-    default=1 << 17,
-    show_default=True,
-    help="Length, a power of two.",
-)
-@click.option("--trials", default=3, show_default=True, type=q.Whole(1, 10_000))
-@click.option("--seed", default=0, show_default=True, type=q.SEED)
+@option("--distribution", q.OneOf("lognormal", "gaussian", "laplace"), "lognormal")
+@option("--workers", q.Listed(q.Whole(1, 64)), "1,4", "Numbers of workers, by commas.")
+@option("--values", q.Power(12, 26), 1 << 17, "Length, a power of two.")
+@option("--trials", q.Whole(1, 10_000), 3)
+@option("--seed", q.SEED, 0)
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="A Dask scheduler, tcp://host:8786, whose workers do a scheme each.",
 )
-@click.option(
-    "--processes",
-    type=q.Whole(0, 1024),
-    default=0,
-    show_default=True,
-    help="Local Dask processes; 0: all in this one.",
-)
-@click.option(
+@option("--processes", q.Whole(0, 1024), 0, "Local Dask processes; 0: all in this one.")
+@option(
     "--resume",
-    type=OutputFile(".jsonl"),
-    metavar="FILE.jsonl",
+    OutputFile(".jsonl"),
     help="Keep each scheme's row here; what is there already is not run again.",
+    metavar="FILE.jsonl",
 )
 @json_option
 def command(distribution, workers, values, trials, seed, json_file, scheduler, processes, resume):

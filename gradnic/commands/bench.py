@@ -6,26 +6,13 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import DATA, SIMULATION, needs, require
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 
 @click.group(name="bench", invoke_without_command=True)
-@click.option(
-    "--mib",
-    type=q.Whole(1, 179, "MiB"),
-    default=64,
-    show_default=True,
-    help="MiB of real gradients, 1..179.",
-)
-@click.option(
-    "--exponent", type=q.EXPONENT, default=117, show_default=True, help="113..126; 117 is 2^-10."
-)
-@click.option(
-    "--rounds",
-    type=q.Whole(1, 10_000),
-    default=5,
-    show_default=True,
-    help="Rounds; medians are shown.",
-)
+@option("--mib", q.Whole(1, 179, "MiB"), 64, "MiB of real gradients, 1..179.")
+@option("--exponent", q.EXPONENT, 117, "113..126; 117 is 2^-10.")
+@option("--rounds", q.Whole(1, 10_000), 5, "Rounds; medians are shown.")
 @json_option
 @click.pass_context
 def command(context, mib, exponent, rounds, json_file):
@@ -80,16 +67,13 @@ def command(context, mib, exponent, rounds, json_file):
 
 
 @command.command(name="rtl")
-@click.option(
-    "--block",
-    "blocks",
-    type=q.OneOf("fifo", "compressor4", "compressor16", "card128", "card512"),
-    multiple=True,
+@option(
+    "--block blocks",
+    q.OneOf("fifo", "compressor4", "compressor16", "card128", "card512"),
     help="Only these, default all; a card takes minutes to compile where it was not yet.",
+    multiple=True,
 )
-@click.option(
-    "--rounds", type=q.Whole(1, 1000), default=5, show_default=True, help="Medians are shown."
-)
+@option("--rounds", q.Whole(1, 1000), 5, "Medians are shown.")
 @json_option
 @needs(**SIMULATION)
 def rtl(blocks, rounds, json_file):

@@ -6,16 +6,15 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 
 @click.command(name="chain")
-@click.option("--lanes", type=q.LANES, default=16, show_default=True)
-@click.option("--floats", type=q.Whole(1, 10**12, "floats"), default=100_000_000, show_default=True)
+@option("--lanes", q.LANES, 16)
+@option("--floats", q.Whole(1, 10**12, "floats"), 100_000_000)
 @click.option("--stalls", type=q.Whole(0, 8), default=0, help="N: one cycle of 2^N, all ports.")
-@click.option("--jobs", type=q.JOBS, help="Threads; default one a core.")
-@click.option(
-    "--seed", type=q.SEED, default=1, show_default=True, help="Of floats, counts and settings."
-)
+@option("--jobs", q.JOBS, help="Threads; default one a core.")
+@option("--seed", q.SEED, 1, "Of floats, counts and settings.")
 @json_option
 @needs(**SIMULATION)
 def command(lanes, floats, stalls, jobs, seed, json_file):

@@ -10,27 +10,16 @@ from gradnic import quantities as q
 from gradnic.arrays import load_floats, save_floats
 from gradnic.output import console, json_option, table, write_json, write_whole
 from gradnic.paths import InputFile, OutputFile
+from gradnic.quantities import option
 
 
 def _codec_options(function):
     """The codec's settings, the same for every sub-command that codes."""
 
-    @click.option(
-        "--exponent",
-        type=q.EXPONENT,
-        default=117,
-        show_default=True,
-        help="113..126; 117 is 2^-10.",
-    )
-    @click.option(
-        "--mode", type=q.MODE, default="strict", show_default=True, help="strict or paper."
-    )
-    @click.option(
-        "--prescale", type=q.PRESCALE, default=0, show_default=True, help="Power of two, -128..127."
-    )
-    @click.option(
-        "--rounding", type=q.ROUNDING, default="trunc", show_default=True, help="trunc or nearest."
-    )
+    @option("--exponent", q.EXPONENT, 117, "113..126; 117 is 2^-10.")
+    @option("--mode", q.MODE, "strict", "strict or paper.")
+    @option("--prescale", q.PRESCALE, 0, "Power of two, -128..127.")
+    @option("--rounding", q.ROUNDING, "trunc", "trunc or nearest.")
     @wraps(function)
     def wrapped(*args, **kwargs):
         return function(*args, **kwargs)
@@ -105,13 +94,7 @@ def decompress(source, target, json_file):
 @command.command()
 @click.argument("source", type=InputFile())
 @_codec_options
-@click.option(
-    "--floats",
-    type=q.FRAME_FLOATS,
-    default=336,
-    show_default=True,
-    help="Floats a packet, for wire_ratio.",
-)
+@option("--floats", q.FRAME_FLOATS, 336, "Floats a packet, for wire_ratio.")
 @json_option
 def stats(source, exponent, mode, prescale, rounding, floats, json_file):
     """Ratios and errors of SOURCE, an .npy file of float32, without writing anything.

@@ -7,6 +7,7 @@ from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.paths import OutputFile
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 from . import cosim_jobs
 from .cosim_jobs import job_options
@@ -25,31 +26,35 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 
 @click.command(cls=Machine, name="card")
 @network_options
-@click.option("--codec", type=q.OneOf("none", "inceptionn", "thc"), default="none",
-              show_default=True)  # fmt: skip
+@option("--codec", q.OneOf("none", "inceptionn", "thc"), "none")
 @codec_options
-@click.option("--block", type=q.BLOCK, default=1024, show_default=True, help="THC's B.")
-@click.option("--lanes", type=q.OneOf(4, 8, 16), default=4, show_default=True,
-              help="Floats a cycle.")  # fmt: skip
-@click.option("--port-lanes", type=q.OneOf(1, 2, 4, 8, 16),
-              help="Floats a cycle of each port and its line; default: as many as --lanes. "
-                   "With --lanes over the number of ports all run at their line.")  # fmt: skip
+@option("--block", q.BLOCK, 1024, "THC's B.")
+@option("--lanes", q.OneOf(4, 8, 16), 4, "Floats a cycle.")
+@option(
+    "--port-lanes",
+    q.OneOf(1, 2, 4, 8, 16),
+    help="Floats a cycle of each port and its line; default: as many as --lanes. "
+    "With --lanes over the number of ports all run at their line.",
+)
 @fault_options
 @click.option("--p", type=q.BELOW_ONE, default=0.0,
               help="Share of the contributions that may be missing.")  # fmt: skip
 @click.option("--spray", is_flag=True, help="Over 8 paths of different length.")
-@click.option("--important", type=q.SHARE,
-              help="Share of the gradients that is important by size; default: all.")  # fmt: skip
+@option(
+    "--important", q.SHARE, help="Share of the gradients that is important by size; default: all."
+)
 @click.option("--queue", type=q.Whole(0, 1 << 30, "bytes"), default=0,
               help="Bytes of a switch's queue; 0: it has no queues.")  # fmt: skip
-@click.option("--mark", type=q.Whole(1, 1 << 30, "bytes"), default=16384, show_default=True,
-              help="Bytes of it that mark or drop what comes.")  # fmt: skip
-@click.option("--pace", type=q.OneOf("off", "ce", "rtt"), default="off", show_default=True,
-              help="What steers the rate.")  # fmt: skip
+@option("--mark", q.Whole(1, 1 << 30, "bytes"), 16384, "Bytes of it that mark or drop what comes.")
+@option("--pace", q.OneOf("off", "ce", "rtt"), "off", "What steers the rate.")
 @job_options
 @source_options
-@click.option("--pcap", "pcap_file", type=OutputFile(), metavar="FILE",
-              help="Write the frames on the wires as a capture.")  # fmt: skip
+@option(
+    "--pcap pcap_file",
+    OutputFile(),
+    help="Write the frames on the wires as a capture.",
+    metavar="FILE",
+)
 @json_option
 @needs(**SIMULATION, schedule=("scipy",))
 def command(

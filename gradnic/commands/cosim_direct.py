@@ -8,6 +8,7 @@ from gradnic.interface.flit import FLIT_FLOATS
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 from .cosim_parts import (
     Machine,
@@ -21,17 +22,22 @@ from .cosim_parts import (
 
 @click.command(cls=Machine, name="direct")
 @network_options
-@click.option("--flow", type=q.OneOf("message", "packet"), default="message", show_default=True,
-              help="One head per message, or per 256 bytes.")  # fmt: skip
-@click.option("--codec", type=q.OneOf("none", "inceptionn", "thc"), default="none",
-              show_default=True)  # fmt: skip
+@option(
+    "--flow", q.OneOf("message", "packet"), "message", "One head per message, or per 256 bytes."
+)
+@option("--codec", q.OneOf("none", "inceptionn", "thc"), "none")
 @codec_options
-@click.option("--block", type=q.BLOCK, default=1024, show_default=True, help="THC's B.")
-@click.option("--lanes", type=q.OneOf(8, 16, 32),
-              help="Floats per word of memory; default 8 per port, 32 at most.")  # fmt: skip
-@click.option("--link-bytes", type=q.Number(0, 16, "bytes a cycle", above=True), default=16.0,
-              show_default=True, help="Bytes a clock cycle that a link takes.")  # fmt: skip
-@click.option("--link-latency", type=q.LATENCY, default=150, show_default=True, help="Cycles.")
+@option("--block", q.BLOCK, 1024, "THC's B.")
+@option(
+    "--lanes", q.OneOf(8, 16, 32), help="Floats per word of memory; default 8 per port, 32 at most."
+)
+@option(
+    "--link-bytes",
+    q.Number(0, 16, "bytes a cycle", above=True),
+    16.0,
+    "Bytes a clock cycle that a link takes.",
+)
+@option("--link-latency", q.LATENCY, 150, "Cycles.")
 @source_options
 @json_option
 @needs(**SIMULATION, schedule=("scipy",))

@@ -7,6 +7,7 @@ from gradnic.output import PICTURES, console, table, write_json
 from gradnic.packages import require
 from gradnic.paths import OutputFile
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 from .cosim_parts import show_verdict
 
@@ -18,21 +19,31 @@ _NOT_YET = (
 
 def job_options(function):
     """Jobs from queues instead of one round."""
-    for option in (
-        click.option("--plot", "plot_file", type=OutputFile(*PICTURES), metavar="FILE",
-                     help="Jobs: a picture over time, .svg, .png or .pdf."),
-        click.option("--watchdog", type=q.Whole(0, 2**32 - 1, "cycles"), default=0,
-                     help="Jobs: cycles without progress that end one; 0: none."),
-        click.option("--active", "n_active", type=q.Whole(1, 4, "jobs"), default=2,
-                     show_default=True, help="Jobs side by side."),
-        click.option("--jobs", "jobs_file", metavar="FILE",
-                     help="A JSON list of jobs: bytes or elems; class, at, nodes, and fields of "
-                     "descriptors."),
-        click.option("--bytes", "n_bytes", type=q.Size(4, 1 << 28), default="64KiB",
-                     show_default=True, help="Of each bucket."),
-        click.option("--buckets", "n_buckets", type=q.JOBS, help="So many jobs, posted at once."),
-    ):  # fmt: skip
-        function = option(function)
+    for decorate in (
+        option(
+            "--plot plot_file",
+            OutputFile(*PICTURES),
+            help="Jobs: a picture over time, .svg, .png or .pdf.",
+            metavar="FILE",
+        ),
+        click.option(
+            "--watchdog",
+            type=q.Whole(0, 2**32 - 1, "cycles"),
+            default=0,
+            help="Jobs: cycles without progress that end one; 0: none.",
+        ),
+        option("--active n_active", q.Whole(1, 4, "jobs"), 2, "Jobs side by side."),
+        click.option(
+            "--jobs",
+            "jobs_file",
+            metavar="FILE",
+            help="A JSON list of jobs: bytes or elems; class, at, nodes, and fields of "
+            "descriptors.",
+        ),
+        option("--bytes n_bytes", q.Size(4, 1 << 28), "64KiB", "Of each bucket."),
+        option("--buckets n_buckets", q.JOBS, help="So many jobs, posted at once."),
+    ):
+        function = decorate(function)
     return function
 
 

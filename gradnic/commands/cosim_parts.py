@@ -9,6 +9,7 @@ from gradnic import quantities as q
 from gradnic.arrays import load_floats
 from gradnic.packages import DATA, require
 from gradnic.paths import InputFile, Network
+from gradnic.quantities import option
 
 MACHINES = {
     "ring": "in-line cards in a ring, hosts add: INCEPTIONN",
@@ -46,56 +47,63 @@ class Machine(click.Command):
 
 def codec_options(function):
     """The settings of INCEPTIONN."""
-    for option in (
-        click.option("--prescale", type=q.PRESCALE, default=0, show_default=True,
-                     help="Power of two, -128..127."),
-        click.option("--mode", type=q.MODE, default="strict", show_default=True),
-        click.option("--exponent", type=q.EXPONENT, default=117, show_default=True,
-                     help="Of the bound, 113..126; 117 is 2^-10."),
-    ):  # fmt: skip
-        function = option(function)
+    for decorate in (
+        option("--prescale", q.PRESCALE, 0, "Power of two, -128..127."),
+        option("--mode", q.MODE, "strict"),
+        option("--exponent", q.EXPONENT, 117, "Of the bound, 113..126; 117 is 2^-10."),
+    ):
+        function = decorate(function)
     return function
 
 
 def network_options(function):
     """The options that name a network and its table."""
-    for option in (
-        click.option("--chunks", type=q.CHUNKS, help="Chunks per shard."),
-        click.option("--algorithm", default="multitree", show_default=True,
-                     help="As of gradnic schedule."),
-        click.option("--topology", type=Network(), required=True, metavar="NAME:SIZE",
-                     help="As of gradnic schedule, such as torus:4x4."),
-    ):  # fmt: skip
-        function = option(function)
+    for decorate in (
+        option("--chunks", q.CHUNKS, help="Chunks per shard."),
+        click.option(
+            "--algorithm", default="multitree", show_default=True, help="As of gradnic schedule."
+        ),
+        option(
+            "--topology",
+            Network(),
+            help="As of gradnic schedule, such as torus:4x4.",
+            required=True,
+            metavar="NAME:SIZE",
+        ),
+    ):
+        function = decorate(function)
     return function
 
 
 def fault_options(function):
     """What links do to frames."""
-    for option in (
-        click.option("--seed", type=q.SEED, default=0, show_default=True, help="Of the faults."),
-        click.option("--reorder", type=q.LINK_TIME, default=0, show_default=True,
-                     help="Up to so much more time, for each frame anew."),
-        click.option("--delay", type=q.LINK_TIME, default=10, show_default=True,
-                     help="Time on a link."),
+    for decorate in (
+        option("--seed", q.SEED, 0, "Of the faults."),
+        option("--reorder", q.LINK_TIME, 0, "Up to so much more time, for each frame anew."),
+        option("--delay", q.LINK_TIME, 10, "Time on a link."),
         click.option("--duplicate", type=q.BELOW_ONE, default=0.0, help="Share that comes twice."),
-        click.option("--loss", type=q.BELOW_ONE, default=0.0,
-                     help="Share of frames lost on a link."),
-    ):  # fmt: skip
-        function = option(function)
+        click.option(
+            "--loss", type=q.BELOW_ONE, default=0.0, help="Share of frames lost on a link."
+        ),
+    ):
+        function = decorate(function)
     return function
 
 
 def source_options(function):
     """Whose gradients, and how many values of them."""
-    for option in (
-        click.option("--gradients", "files", type=InputFile(), multiple=True, metavar="FILE",
-                     help="An .npy file a node instead, float32; repeat the option."),
-        click.option("--elements", type=q.ELEMENTS, help="Only so many values of each gradient."),
-        click.option("--iteration", type=q.ITERATION, default=200, show_default=True,
-                     help="Whose gradients to sum."),
-    ):  # fmt: skip
-        function = option(function)
+    for decorate in (
+        option(
+            "--gradients files",
+            InputFile(),
+            help="An .npy file a node instead, float32; repeat the option.",
+            multiple=True,
+            metavar="FILE",
+        ),
+        option("--elements", q.ELEMENTS, help="Only so many values of each gradient."),
+        option("--iteration", q.ITERATION, 200, "Whose gradients to sum."),
+    ):
+        function = decorate(function)
     return function
 
 

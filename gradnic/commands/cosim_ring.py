@@ -7,6 +7,7 @@ from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.paths import OutputFile
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 from .cosim_parts import (
     Machine,
@@ -18,19 +19,24 @@ from .cosim_parts import (
 
 
 @click.command(cls=Machine, name="ring")
-@click.option("--nodes", type=q.Whole(2, 16), default=4, show_default=True, help="Workers, 2..16.")
-@click.option("--codec", type=q.OneOf("inceptionn", "none"), default="inceptionn",
-              show_default=True)  # fmt: skip
-@click.option("--lanes", type=q.LANES, default=8, show_default=True, help="Floats a cycle.")
+@option("--nodes", q.Whole(2, 16), 4, "Workers, 2..16.")
+@option("--codec", q.OneOf("inceptionn", "none"), "inceptionn")
+@option("--lanes", q.LANES, 8, "Floats a cycle.")
 @codec_options
-@click.option("--floats", type=q.FRAME_FLOATS, default=336, show_default=True,
-              help="Floats a frame, 1..2104.")  # fmt: skip
-@click.option("--link-bytes", type=q.Number(0, 1000, "bytes a cycle"), default=8.0,
-              show_default=True, help="Bytes a clock cycle that a link takes: 8 at 156.25 MHz is "
-              "10 Gb/s; 0: no limit.")  # fmt: skip
+@option("--floats", q.FRAME_FLOATS, 336, "Floats a frame, 1..2104.")
+@option(
+    "--link-bytes",
+    q.Number(0, 1000, "bytes a cycle"),
+    8.0,
+    "Bytes a clock cycle that a link takes: 8 at 156.25 MHz is 10 Gb/s; 0: no limit.",
+)
 @source_options
-@click.option("--pcap", "pcap_file", type=OutputFile(), metavar="FILE",
-              help="Write the frames on the wires as a capture.")  # fmt: skip
+@option(
+    "--pcap pcap_file",
+    OutputFile(),
+    help="Write the frames on the wires as a capture.",
+    metavar="FILE",
+)
 @json_option
 @needs(**SIMULATION)
 def command(

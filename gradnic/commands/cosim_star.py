@@ -6,6 +6,7 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 from .cosim_parts import (
     Machine,
@@ -30,12 +31,10 @@ def deaths(texts, n_workers):
 
 
 @click.command(cls=Machine, name="star")
-@click.option("--workers", "n_workers", type=q.Whole(1, 32), default=4, show_default=True,
-              help="Workers, 1..32.")  # fmt: skip
-@click.option("--codec", type=q.OneOf("thc", "int32", "switchml"), default="thc",
-              show_default=True)  # fmt: skip
-@click.option("--lanes", type=q.LANES, default=4, show_default=True, help="Floats a cycle.")
-@click.option("--block", type=q.BLOCK, default=1024, show_default=True, help="THC's B.")
+@option("--workers n_workers", q.Whole(1, 32), 4, "Workers, 1..32.")
+@option("--codec", q.OneOf("thc", "int32", "switchml"), "thc")
+@option("--lanes", q.LANES, 4, "Floats a cycle.")
+@option("--block", q.BLOCK, 1024, "THC's B.")
 @fault_options
 @click.option("--death", multiple=True, metavar="WORKER:TIME",
               help="A worker is silent from then on; wants --deadline.")  # fmt: skip

@@ -7,16 +7,11 @@ from gradnic.host import dissector
 from gradnic.interface.formats import UDP_PORT
 from gradnic.output import console, json_option, write_json, write_whole
 from gradnic.paths import OutputFile
+from gradnic.quantities import option
 
 
 @click.command(name="dissector")
-@click.option(
-    "--out",
-    type=OutputFile(),
-    default="build/gradnic.lua",
-    show_default=True,
-    help="File to write.",
-)
+@option("--out", OutputFile(), "build/gradnic.lua", "File to write.")
 @json_option
 def command(out, json_file):
     """Write a Wireshark dissector (Lua) of gradnic frames.

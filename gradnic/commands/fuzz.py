@@ -9,25 +9,14 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 
 @click.command(name="fuzz")
-@click.option(
-    "--card",
-    type=q.OneOf("inline", "offload"),
-    default="inline",
-    show_default=True,
-    help="Which card.",
-)
-@click.option("--frames", type=q.Whole(1, 10**10), default=100_000, show_default=True, help="Bad.")
-@click.option(
-    "--lanes",
-    type=q.LANES,
-    help="Of the in-line card, 4 unless told; the offload card has 4.",
-)
-@click.option(
-    "--seed", type=q.SEED, default=1, show_default=True, help="Of frames, order and stalls."
-)
+@option("--card", q.OneOf("inline", "offload"), "inline", "Which card.")
+@option("--frames", q.Whole(1, 10**10), 100_000, "Bad.")
+@option("--lanes", q.LANES, help="Of the in-line card, 4 unless told; the offload card has 4.")
+@option("--seed", q.SEED, 1, "Of frames, order and stalls.")
 @cluster.runs_option
 @cluster.options
 @json_option

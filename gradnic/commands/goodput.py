@@ -7,65 +7,21 @@ from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.paths import Network
 from gradnic.progress import status
+from gradnic.quantities import option
 
 
 @click.command(name="goodput")
-@click.option(
-    "--topology",
-    type=Network(),
-    default="ring:2",
-    show_default=True,
-    help="As of gradnic schedule.",
-)
+@option("--topology", Network(), "ring:2", "As of gradnic schedule.")
 @click.option("--algorithm", default="ring", show_default=True, help="As of gradnic schedule.")
-@click.option("--chunks", type=q.CHUNKS, help="Of each shard, where the algorithm takes them.")
-@click.option(
-    "--bytes",
-    "size",
-    type=q.Size(4, 1 << 30),
-    default="2MiB",
-    show_default=True,
-    help="Of the tensor.",
-)
-@click.option(
-    "--codec",
-    type=q.OneOf("none", "inceptionn", "thc"),
-    default="none",
-    show_default=True,
-    help="Of the payload.",
-)
-@click.option("--lanes", type=q.OneOf(4, 8, 16), default=8, show_default=True)
-@click.option(
-    "--loss",
-    type=q.BELOW_ONE,
-    default=0.0,
-    show_default=True,
-    help="Share of frames lost on a link.",
-)
-@click.option(
-    "--foreign", type=q.Whole(1, 10**9, "frames"), help="So many frames of others beside it."
-)
-@click.option(
-    "--load",
-    type=q.Number(0, 1, above=True),
-    default=0.9,
-    show_default=True,
-    help="Share of a link that those take.",
-)
-@click.option(
-    "--smallest",
-    type=q.Whole(60, 9000, "bytes"),
-    default=60,
-    show_default=True,
-    help="Bytes of such a frame, without FCS.",
-)
-@click.option(
-    "--largest",
-    type=q.Whole(60, 9000, "bytes"),
-    default=1514,
-    show_default=True,
-    help="Bytes of such a frame.",
-)
+@option("--chunks", q.CHUNKS, help="Of each shard, where the algorithm takes them.")
+@option("--bytes size", q.Size(4, 1 << 30), "2MiB", "Of the tensor.")
+@option("--codec", q.OneOf("none", "inceptionn", "thc"), "none", "Of the payload.")
+@option("--lanes", q.OneOf(4, 8, 16), 8)
+@option("--loss", q.BELOW_ONE, 0.0, "Share of frames lost on a link.")
+@option("--foreign", q.Whole(1, 10**9, "frames"), help="So many frames of others beside it.")
+@option("--load", q.Number(0, 1, above=True), 0.9, "Share of a link that those take.")
+@option("--smallest", q.Whole(60, 9000, "bytes"), 60, "Bytes of such a frame, without FCS.")
+@option("--largest", q.Whole(60, 9000, "bytes"), 1514, "Bytes of such a frame.")
 @json_option
 @needs(**SIMULATION, schedule=("scipy",))
 def command(

@@ -11,40 +11,21 @@ from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import DATA, needs
 from gradnic.paths import OutputFolder
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 
 @click.command(name="gradients")
-@click.option(
-    "--out",
-    "folder",
-    type=OutputFolder(),
-    default="build/gradients",
-    show_default=True,
-    help="Folder for the files.",
-)
-@click.option(
-    "--iterations",
-    type=q.Listed(q.ITERATION),
-    default="1,200",
-    show_default=True,
-    help="Iterations to keep, the first is 1.",
-)
-@click.option("--workers", type=q.Whole(1, 4000), default=4, show_default=True, help="Workers.")
-@click.option(
-    "--batch",
-    type=q.Whole(1, 4000, "images"),
-    default=25,
-    show_default=True,
-    help="Images a worker sees an iteration.",
-)
-@click.option(
+@option("--out folder", OutputFolder(), "build/gradients", "Folder for the files.")
+@option("--iterations", q.Listed(q.ITERATION), "1,200", "Iterations to keep, the first is 1.")
+@option("--workers", q.Whole(1, 4000), 4, "Workers.")
+@option("--batch", q.Whole(1, 4000, "images"), 25, "Images a worker sees an iteration.")
+@option(
     "--loss",
-    type=q.OneOf("sum", "mean"),
-    default="sum",
-    show_default=True,
-    help="sum or mean over the batch: the scale of the gradients.",
+    q.OneOf("sum", "mean"),
+    "sum",
+    "sum or mean over the batch: the scale of the gradients.",
 )
-@click.option("--seed", type=q.SEED, default=0, show_default=True, help="Of weights and batches.")
+@option("--seed", q.SEED, 0, "Of weights and batches.")
 @json_option
 @needs(**DATA)
 def command(folder, iterations, workers, batch, loss, seed, json_file):

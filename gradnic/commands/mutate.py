@@ -9,6 +9,7 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, list_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 # each is a module gradnic.sim.campaign_<block>
 BLOCKS = (
@@ -29,18 +30,12 @@ PART = 128  # mutants of a run on a cluster: less than a library holds, since it
 
 @click.command(name="mutate")
 @click.argument("block", required=False, type=q.OneOf(*BLOCKS))
-@click.option(
-    "--count", type=q.Whole(1, 1_000_000), default=100, show_default=True, help="Mutants."
-)
-@click.option("--seed", type=q.SEED, default=1, show_default=True, help="Which sample of mutants.")
-@click.option("--jobs", type=q.JOBS, help="Processes; default one a core.")
-@click.option("--only", type=q.Whole(1, 1_000_000), help="Play one mutant, by its index from 1.")
-@click.option(
-    "--least",
-    type=q.SHARE,
-    default=0.98,
-    show_default=True,
-    help="Share of mutants not equivalent that must be killed or explained.",
+@option("--count", q.Whole(1, 1_000_000), 100, "Mutants.")
+@option("--seed", q.SEED, 1, "Which sample of mutants.")
+@option("--jobs", q.JOBS, help="Processes; default one a core.")
+@option("--only", q.Whole(1, 1_000_000), help="Play one mutant, by its index from 1.")
+@option(
+    "--least", q.SHARE, 0.98, "Share of mutants not equivalent that must be killed or explained."
 )
 @click.option(
     "--prove/--no-prove",

@@ -11,6 +11,7 @@ from gradnic.output import console, json_option, table, write_json, write_whole
 from gradnic.packages import DATA, SIMULATION, require
 from gradnic.paths import OutputFolder
 from gradnic.progress import Progress
+from gradnic.quantities import option
 from gradnic.text_file import read_text
 
 RESULT = "result.json"
@@ -74,25 +75,15 @@ def run_job(lanes, link_bytes, floats, screen):
 
 @click.command(name="report")
 @click.option("--run", "do_run", is_flag=True, help="Do the main job first.")
-@click.option(
-    "--out",
-    "folder",
-    type=OutputFolder(),
-    default="build/report",
-    show_default=True,
-    help="Folder.",
-)
-@click.option(
-    "--lanes", type=q.LANES, default=8, show_default=True, help="Floats a cycle: 4, 8, 16 or 32."
-)
-@click.option(
+@option("--out folder", OutputFolder(), "build/report", "Folder.")
+@option("--lanes", q.LANES, 8, "Floats a cycle: 4, 8, 16 or 32.")
+@option(
     "--link-bytes",
-    type=q.Number(0, 1000, "bytes a cycle"),
-    default=8.0,
-    show_default=True,
-    help="Bytes a clock cycle that a wire takes (8 at 156.25 MHz is 10 Gb/s); 0: no limit.",
+    q.Number(0, 1000, "bytes a cycle"),
+    8.0,
+    "Bytes a clock cycle that a wire takes (8 at 156.25 MHz is 10 Gb/s); 0: no limit.",
 )
-@click.option("--elements", type=q.ELEMENTS, help="Only so many values of each gradient.")
+@option("--elements", q.ELEMENTS, help="Only so many values of each gradient.")
 @json_option
 def command(do_run, folder, lanes, link_bytes, elements, json_file):
     """Sum real gradients over four RTL cards in a ring, and show what it saved, pictures first.

@@ -11,6 +11,7 @@ from gradnic.output import console, json_option, table, write_json, write_whole
 from gradnic.packages import DATA, require
 from gradnic.paths import OutputFile, OutputFolder
 from gradnic.progress import status
+from gradnic.quantities import option
 
 PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-to-accuracy", "all")
 
@@ -18,16 +19,13 @@ PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-
 @click.command(name="reproduce")
 @click.argument("paper", type=q.OneOf(*PAPERS))
 @click.option("--quick", is_flag=True, help="Fewer seeds, sizes and jobs: minutes on two cores.")
-@click.option("--plot", metavar="DIR", type=OutputFolder(), help="Also pictures, as .svg files.")
-@click.option(
-    "--page", metavar="FILE.md", type=OutputFile(".md"), help="Also a page of all tables."
-)
-@click.option(
+@option("--plot", OutputFolder(), help="Also pictures, as .svg files.", metavar="DIR")
+@option("--page", OutputFile(".md"), help="Also a page of all tables.", metavar="FILE.md")
+@option(
     "--network",
-    type=q.OneOf("model", "ns3"),
-    default="model",
-    show_default=True,
-    help="Of dlcp: our packet model, or ns-3 and how far the model agrees with it.",
+    q.OneOf("model", "ns3"),
+    "model",
+    "Of dlcp: our packet model, or ns-3 and how far the model agrees with it.",
 )
 @cluster.options
 @json_option

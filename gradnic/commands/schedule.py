@@ -21,6 +21,7 @@ from gradnic.models.schedule.network_model import Network as Machine
 from gradnic.packages import needs, require
 from gradnic.paths import Network, OutputFile
 from gradnic.progress import status
+from gradnic.quantities import option
 
 _EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is at once
 
@@ -30,33 +31,42 @@ _WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
 
 def topology_options(function):
     """The options that name a network, shared with ``gradnic simulate``."""
-    for option in reversed(
+    for decorate in reversed(
         [
-            click.option("--topology", "spelling", type=Network(), metavar="NAME:SIZE",
-                         help="torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2 bigraph:4x8 "
-                         "dragonfly:AxHxP dgx:8x2 full:8 nvlink:BOXESxGPUSxNICS "
-                         "pcie:BOXESxGPUSxNICS file:PATH"),
-            click.option("--algorithm", default="multitree", show_default=True,
-                         help="See --list."),
-            click.option("--collective", type=q.OneOf(*COLLECTIVES), default="all_reduce",
-                         show_default=True, help="From the algorithm's all-reduce: a half of it, "
-                         "or the trees of one root."),
-            click.option("--root", type=q.NODE, default=0, show_default=True,
-                         help="Node, of reduce and broadcast."),
-            click.option("--ports", type=q.Whole(1, 8), help="Ports per node; default: the degree, "
-                         "1 on switch networks."),
-            click.option("--chunks", type=q.CHUNKS, help="Chunks per shard."),
-            click.option("--seed", type=q.SEED, default=0, show_default=True),
-            click.option("--rule", type=q.OneOf("full", "release"), default="full",
-                         show_default=True, help="When MultiTree closes a step."),
-            click.option("--root-order", "order",
-                         type=q.OneOf("ascending", "center", "random"),
-                         help="Root order of MultiTree."),
+            option(
+                "--topology spelling",
+                Network(),
+                help="torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2 bigraph:4x8 "
+                "dragonfly:AxHxP dgx:8x2 full:8 nvlink:BOXESxGPUSxNICS "
+                "pcie:BOXESxGPUSxNICS file:PATH",
+                metavar="NAME:SIZE",
+            ),
+            click.option("--algorithm", default="multitree", show_default=True, help="See --list."),
+            option(
+                "--collective",
+                q.OneOf(*COLLECTIVES),
+                "all_reduce",
+                "From the algorithm's all-reduce: a half of it, or the trees of one root.",
+            ),
+            option("--root", q.NODE, 0, "Node, of reduce and broadcast."),
+            option(
+                "--ports",
+                q.Whole(1, 8),
+                help="Ports per node; default: the degree, 1 on switch networks.",
+            ),
+            option("--chunks", q.CHUNKS, help="Chunks per shard."),
+            option("--seed", q.SEED, 0),
+            option("--rule", q.OneOf("full", "release"), "full", "When MultiTree closes a step."),
+            option(
+                "--root-order order",
+                q.OneOf("ascending", "center", "random"),
+                help="Root order of MultiTree.",
+            ),
             click.option("--dead-link", "dead_links", multiple=True, metavar="A-B"),
-            click.option("--dead-node", "dead_nodes", multiple=True, type=q.NODE, metavar="V"),
+            option("--dead-node dead_nodes", q.NODE, multiple=True, metavar="V"),
         ]
-    ):  # fmt: skip
-        function = option(function)
+    ):
+        function = decorate(function)
     return function
 
 
@@ -185,51 +195,33 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
 @topology_options
 @click.option("--barrier", is_flag=True, help="BAR before each node's first gather row.")
 @click.option("--nops", is_flag=True, help="NOP rows for lock-step issue.")
-@click.option(
-    "--table",
-    "table_file",
-    type=OutputFile(*_WRITERS),
-    metavar="FILE",
+@option(
+    "--table table_file",
+    OutputFile(*_WRITERS),
     help="Write the table: .bin, .h or .json.",
-)
-@click.option("--node", type=q.Whole(0, 2**20), help="Print this node's rows.")
-@click.option("--alone", is_flag=True, help="Only the table of --node, in closed form (shift).")
-@click.option(
-    "--plot",
-    "plot_file",
-    type=OutputFile(*output.PICTURES),
     metavar="FILE",
+)
+@option("--node", q.Whole(0, 2**20), help="Print this node's rows.")
+@click.option("--alone", is_flag=True, help="Only the table of --node, in closed form (shift).")
+@option(
+    "--plot plot_file",
+    OutputFile(*output.PICTURES),
     help="Draw trees and a link x time chart.",
+    metavar="FILE",
 )
-@click.option(
-    "--bytes",
-    "n_bytes",
-    type=q.Size(4),
-    help="best: the fastest for this tensor by the network model.",
+@option(
+    "--bytes n_bytes", q.Size(4), help="best: the fastest for this tensor by the network model."
 )
-@click.option(
-    "--link-bytes-per-cycle",
-    type=q.Number(0.001, 1_000_000),
-    default=16,
-    show_default=True,
-    help="best, with --bytes.",
-)
-@click.option(
-    "--link-latency",
-    type=q.LINK_TIME,
-    default=150,
-    show_default=True,
-    help="best, with --bytes: cycles.",
-)
-@click.option(
+@option("--link-bytes-per-cycle", q.Number(0.001, 1_000_000), 16, "best, with --bytes.")
+@option("--link-latency", q.LINK_TIME, 150, "best, with --bytes: cycles.")
+@option(
     "--export",
-    nargs=2,
-    type=(q.OneOf("msccl", "msccl++", "chakra"), OutputFile()),
-    metavar="FORMAT FILE",
+    (q.OneOf("msccl", "msccl++", "chakra"), OutputFile()),
     help="Also write MSCCL's XML, an MSCCL++ plan, or a Chakra trace per rank, FILE.0.json ...",
+    nargs=2,
+    metavar="FORMAT FILE",
 )
-@click.option("--export-bytes", type=q.Size(4), default="2MiB", show_default=True,
-              help="Of the tensor in a Chakra trace.")  # fmt: skip
+@option("--export-bytes", q.Size(4), "2MiB", "Of the tensor in a Chakra trace.")
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))

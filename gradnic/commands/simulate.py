@@ -14,78 +14,42 @@ from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.packages import needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 from .schedule import ROOTED, chunks_per_shard, make, show_algorithms, show_tries, topology_options
 
 
 @click.command()
 @topology_options
-@click.option(
-    "--bytes",
-    "size",
-    type=q.Listed(q.Size(4)),
-    default="2MiB",
-    show_default=True,
-    help="Tensor: 32KiB, 100MB ...; several with commas between: a run each.",
+@option(
+    "--bytes size",
+    q.Listed(q.Size(4)),
+    "2MiB",
+    "Tensor: 32KiB, 100MB ...; several with commas between: a run each.",
 )
-@click.option(
-    "--link-bytes-per-cycle", type=q.Number(0.001, 1_000_000), default=16, show_default=True
-)
-@click.option("--link-latency", type=q.LINK_TIME, default=150, show_default=True, help="Cycles.")
-@click.option(
-    "--packet",
-    type=q.Whole(1, 1 << 20, "bytes"),
-    default=256,
-    show_default=True,
-    help="Payload bytes.",
-)
-@click.option(
-    "--head", type=q.Whole(0, 1 << 16, "bytes"), default=16, show_default=True, help="Bytes."
-)
-@click.option(
-    "--flow",
-    type=q.OneOf("message", "packet"),
-    default="message",
-    show_default=True,
-    help="One head per message or per packet.",
-)
-@click.option(
-    "--reduce-per-cycle",
-    type=q.Whole(1, 1 << 20, "floats"),
-    default=32,
-    show_default=True,
-    help="Floats.",
-)
+@option("--link-bytes-per-cycle", q.Number(0.001, 1_000_000), 16)
+@option("--link-latency", q.LINK_TIME, 150, "Cycles.")
+@option("--packet", q.Whole(1, 1 << 20, "bytes"), 256, "Payload bytes.")
+@option("--head", q.Whole(0, 1 << 16, "bytes"), 16, "Bytes.")
+@option("--flow", q.OneOf("message", "packet"), "message", "One head per message or per packet.")
+@option("--reduce-per-cycle", q.Whole(1, 1 << 20, "floats"), 32, "Floats.")
 @click.option(
     "--codec",
     default="none",
     show_default=True,
     help="none, inceptionn, thc, or ratio:R, the payload ratio that codec stats prints.",
 )
-@click.option(
-    "--buffer",
-    type=q.Whole(1, 1 << 40, "bytes"),
-    default=5088,
-    show_default=True,
-    help="Bytes of each link's receive buffer.",
-)
-@click.option(
-    "--issue",
-    type=q.LINK_TIME,
-    default=19,
-    show_default=True,
-    help="Cycles from the last dependency to the first beat.",
-)
-@click.option(
-    "--order",
-    "issue_order",
-    type=q.OneOf("node", "port"),
+@option("--buffer", q.Whole(1, 1 << 40, "bytes"), 5088, "Bytes of each link's receive buffer.")
+@option("--issue", q.LINK_TIME, 19, "Cycles from the last dependency to the first beat.")
+@option(
+    "--order issue_order",
+    q.OneOf("node", "port"),
     help="A waiting row holds up its node's, or its port's, later rows. Default: what the "
     "algorithm is best with, node, or port for dbtree.",
 )
-@click.option(
+@option(
     "--window",
-    type=q.Whole(1, 1024),
+    q.Whole(1, 1024),
     help="Messages of a port among which the first ready one goes. Default: what the algorithm is "
     "best with, 1, or 64 for dbtree.",
 )

@@ -9,24 +9,13 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 
 @click.command(name="soak")
-@click.option(
-    "--packets",
-    type=q.Whole(0, 10**10),
-    default=1_000_000,
-    show_default=True,
-    help="Contributions.",
-)
-@click.option(
-    "--attacks",
-    type=q.Whole(0, 10**10),
-    default=1_000_000,
-    show_default=True,
-    help="Forged packets, as well.",
-)
-@click.option("--seed", type=q.SEED, default=1, show_default=True, help="Of all that is random.")
+@option("--packets", q.Whole(0, 10**10), 1_000_000, "Contributions.")
+@option("--attacks", q.Whole(0, 10**10), 1_000_000, "Forged packets, as well.")
+@option("--seed", q.SEED, 1, "Of all that is random.")
 @cluster.runs_option
 @cluster.options
 @json_option

@@ -8,22 +8,21 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 
 @click.command(name="sweep")
 @click.option("--mode", type=q.OneOf("strict", "paper", "all"), default="all")
-@click.option("--exponent", type=q.EXPONENT, multiple=True, help="Default 117 119 121.")
-@click.option("--prescale", type=q.PRESCALE, default=0, show_default=True)
+@option("--exponent", q.EXPONENT, help="Default 117 119 121.", multiple=True)
+@option("--prescale", q.PRESCALE, 0)
 @click.option("--rounding", type=q.ROUNDING, default="trunc")
-@click.option(
-    "--stride", type=q.Whole(1, 2**32), default=1, show_default=True, help="1: every float."
-)
-@click.option("--jobs", type=q.JOBS, help="Threads; default one a core.")
-@click.option(
+@option("--stride", q.Whole(1, 2**32), 1, "1: every float.")
+@option("--jobs", q.JOBS, help="Threads; default one a core.")
+@option(
     "--adder",
-    type=q.Whole(1, 10**13, "pairs"),
-    metavar="PAIRS",
+    q.Whole(1, 10**13, "pairs"),
     help="The FP32 adder instead: 7.6 million corner pairs and so many random ones.",
+    metavar="PAIRS",
 )
 @json_option
 @needs(**SIMULATION)

@@ -11,6 +11,7 @@ from gradnic.interface import params
 from gradnic.output import console, json_option, list_option, table, write_json, write_whole
 from gradnic.packages import needs
 from gradnic.progress import status
+from gradnic.quantities import option
 
 COST = ("LUT", "FF", "BRAM", "DSP")
 COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "Gb/s", "Gb/s/kLUT"]
@@ -18,31 +19,20 @@ COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "
 
 @click.command(name="synth")
 @click.argument("block", required=False)
-@click.option("--lanes", type=q.LANES, help="Floats a cycle; 16.")
-@click.option(
-    "--seeds", type=q.Whole(1, 1000), help="Placements; the median counts; 5, or as recorded."
-)
-@click.option("--speed", multiple=True, type=q.OneOf(6, 7, 8), help="Speed grade; may repeat; 8.")
-@click.option(
-    "--device", type=q.OneOf("12k", "25k", "45k", "85k"), default="85k", show_default=True
-)
-@click.option(
-    "--clock",
-    type=q.Number(1, 2000, "MHz"),
-    default=300.0,
-    show_default=True,
-    help="MHz that placement aims at.",
-)
-@click.option("--jobs", type=q.JOBS, default=1, show_default=True, help="Placements at a time.")
+@option("--lanes", q.LANES, help="Floats a cycle; 16.")
+@option("--seeds", q.Whole(1, 1000), help="Placements; the median counts; 5, or as recorded.")
+@option("--speed", q.OneOf(6, 7, 8), help="Speed grade; may repeat; 8.", multiple=True)
+@option("--device", q.OneOf("12k", "25k", "45k", "85k"), "85k")
+@option("--clock", q.Number(1, 2000, "MHz"), 300.0, "MHz that placement aims at.")
+@option("--jobs", q.JOBS, 1, "Placements at a time.")
 @click.option("--path", is_flag=True, help="Also print the slowest path of the median seed.")
 @click.option("--parts", is_flag=True, help="Also print what each part of a block costs.")
 @click.option("--cost", is_flag=True, help="Only synthesize; a block of any size, no Fmax.")
-@click.option(
+@option(
     "--family",
-    type=q.OneOf("ecp5", "xilinx", "intel"),
-    default="ecp5",
-    show_default=True,
-    help="xilinx (UltraScale+) or intel (Cyclone V): BLOCK is a preset of gradnic verilog.",
+    q.OneOf("ecp5", "xilinx", "intel"),
+    "ecp5",
+    "xilinx (UltraScale+) or intel (Cyclone V): BLOCK is a preset of gradnic verilog.",
 )
 @click.option("--check", is_flag=True, help="Exit 1 if worse than the recorded baseline.")
 @click.option("--record", is_flag=True, help="Put the result into the baseline.")

@@ -6,61 +6,28 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import DATA, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped")
 
 
 @click.command(name="train")
-@click.option(
-    "--codec",
-    "codecs",
-    multiple=True,
-    type=q.OneOf("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial"),
+@option(
+    "--codec codecs",
+    q.OneOf("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial"),
     help="Repeat it to compare. Default: none, inceptionn and thc.",
+    multiple=True,
 )
-@click.option("--epochs", default=5, show_default=True, type=q.Whole(1, 10_000))
-@click.option("--workers", default=4, show_default=True, type=q.Whole(2, 4000))
-@click.option(
-    "--batch",
-    type=q.Whole(1, 4000, "images"),
-    default=25,
-    show_default=True,
-    help="Images a worker sees an iteration.",
-)
-@click.option(
-    "--loss",
-    type=q.OneOf("sum", "mean"),
-    default="sum",
-    show_default=True,
-    help="sum or mean over a worker's batch.",
-)
-@click.option(
-    "--rate",
-    type=q.Number(0, 1000, above=True),
-    default=0.05,
-    show_default=True,
-    help="Learning rate; momentum is 0.9.",
-)
-@click.option(
-    "--exponent", type=q.EXPONENT, default=117, show_default=True, help="inceptionn: 113..126."
-)
-@click.option(
-    "--mode", type=q.MODE, default="strict", show_default=True, help="inceptionn: strict or paper."
-)
-@click.option(
-    "--prescale", type=q.PRESCALE, default=0, show_default=True, help="inceptionn: -128..127."
-)
-@click.option(
-    "--bits", type=q.Whole(1, 8), default=4, show_default=True, help="thc: bits of an index, 1..8."
-)
-@click.option(
-    "-g",
-    "granularity",
-    type=q.Whole(1, 65535),
-    default=30,
-    show_default=True,
-    help="thc: units of the table.",
-)
+@option("--epochs", q.Whole(1, 10_000), 5)
+@option("--workers", q.Whole(2, 4000), 4)
+@option("--batch", q.Whole(1, 4000, "images"), 25, "Images a worker sees an iteration.")
+@option("--loss", q.OneOf("sum", "mean"), "sum", "sum or mean over a worker's batch.")
+@option("--rate", q.Number(0, 1000, above=True), 0.05, "Learning rate; momentum is 0.9.")
+@option("--exponent", q.EXPONENT, 117, "inceptionn: 113..126.")
+@option("--mode", q.MODE, "strict", "inceptionn: strict or paper.")
+@option("--prescale", q.PRESCALE, 0, "inceptionn: -128..127.")
+@option("--bits", q.Whole(1, 8), 4, "thc: bits of an index, 1..8.")
+@option("-g granularity", q.Whole(1, 65535), 30, "thc: units of the table.")
 @click.option(
     "-p",
     "clipped",
@@ -68,26 +35,12 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
     default=1 / 32,
     help="thc: share that is clipped; default 1/32.",
 )
-@click.option(
-    "--norm",
-    type=q.OneOf("block", "tensor"),
-    default="block",
-    show_default=True,
-    help="thc: block or tensor.",
-)
+@option("--norm", q.OneOf("block", "tensor"), "block", "thc: block or tensor.")
 @click.option("--feedback/--no-feedback", default=True, show_default=True, help="thc: of errors.")
-@click.option(
-    "--rank", type=q.Whole(1, 128), default=4, show_default=True, help="powersgd: of a product."
-)
-@click.option(
-    "--drop",
-    type=q.BELOW_ONE,
-    default=0.0,
-    show_default=True,
-    help="none, thc, prioritized: share of packets lost, 0 up to 1.",
-)
+@option("--rank", q.Whole(1, 128), 4, "powersgd: of a product.")
+@option("--drop", q.BELOW_ONE, 0.0, "none, thc, prioritized: share of packets lost, 0 up to 1.")
 @click.option("--rescale", is_flag=True, help="Sums of what arrived are scaled up to all workers.")
-@click.option("--seed", default=0, show_default=True, type=q.SEED)
+@option("--seed", q.SEED, 0)
 @json_option
 @needs(**DATA)
 def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chosen):

@@ -8,57 +8,40 @@ from gradnic import quantities as q
 from gradnic.models.transport.blt import Path, transfer
 from gradnic.models.transport.reception import need_bytes
 from gradnic.packages import require
+from gradnic.quantities import option
 
 PACKETS = 10_000_000  # of a tensor: a run of them takes minutes
 
 
 @click.command()
-@click.option(
-    "--bytes", "size", type=q.Size(4, 1 << 40), default="100MB", show_default=True, help="Tensor."
+@option("--bytes size", q.Size(4, 1 << 40), "100MB", "Tensor.")
+@option("--loss", q.BELOW_ONE, 0.01, "Share of frames lost.")
+@option(
+    "--p bounds",
+    q.Listed(q.BELOW_ONE),
+    "0,0.005,0.01,0.015,0.02,0.025,0.03",
+    "Loss bounds, from 0 to below 1.",
 )
-@click.option(
-    "--loss", type=q.BELOW_ONE, default=0.01, show_default=True, help="Share of frames lost."
-)
-@click.option("--p", "bounds", type=q.Listed(q.BELOW_ONE),
-              default="0,0.005,0.01,0.015,0.02,0.025,0.03", show_default=True,
-              help="Loss bounds, from 0 to below 1.")  # fmt: skip
-@click.option(
-    "--round-trip",
-    type=q.Number(0.001, 10_000_000, "microseconds"),
-    default=20.0,
-    show_default=True,
-    help="Microseconds.",
-)
-@click.option(
-    "--gbps",
-    type=q.Number(0.001, 100_000, "Gb/s"),
-    default=100.0,
-    show_default=True,
-    help="Line rate.",
-)
-@click.option(
-    "--payload",
-    type=q.Whole(1, 9000, "bytes"),
-    default=1408,
-    show_default=True,
-    help="Bytes per packet.",
-)
-@click.option(
+@option("--round-trip", q.Number(0.001, 10_000_000, "microseconds"), 20.0, "Microseconds.")
+@option("--gbps", q.Number(0.001, 100_000, "Gb/s"), 100.0, "Line rate.")
+@option("--payload", q.Whole(1, 9000, "bytes"), 1408, "Bytes per packet.")
+@option(
     "--probe",
-    type=q.Number(0.001, 10_000_000, "microseconds"),
+    q.Number(0.001, 10_000_000, "microseconds"),
     help="Microseconds between PROBEs; default: a round trip.",
 )
-@click.option("--jitter", type=q.Number(0, 10_000_000, "microseconds"),
-              default=0.0, show_default=True,
-              help="Microseconds that a frame may be late, and overtaken.")  # fmt: skip
-@click.option(
-    "--runs", type=q.Whole(1, 100_000), default=3, show_default=True, help="Different losses."
+@option(
+    "--jitter",
+    q.Number(0, 10_000_000, "microseconds"),
+    0.0,
+    "Microseconds that a frame may be late, and overtaken.",
 )
-@click.option(
+@option("--runs", q.Whole(1, 100_000), 3, "Different losses.")
+@option(
     "--plot",
-    type=output.OutputFile(*output.PICTURES),
-    metavar="FILE",
+    output.OutputFile(*output.PICTURES),
     help="Picture of the curve over p: .png, .svg or .pdf.",
+    metavar="FILE",
 )
 @cluster.options
 @output.json_option

@@ -8,13 +8,12 @@ from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
+from gradnic.quantities import option
 
 
 @click.command(name="upsets")
-@click.option("--count", type=q.Whole(1, 10**9), default=1000, show_default=True, help="Upsets.")
-@click.option(
-    "--seed", type=q.SEED, default=1, show_default=True, help="Of bits, cycles and values."
-)
+@option("--count", q.Whole(1, 10**9), 1000, "Upsets.")
+@option("--seed", q.SEED, 1, "Of bits, cycles and values.")
 @json_option
 @needs(**SIMULATION)
 def command(count, seed, json_file):

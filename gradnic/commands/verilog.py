@@ -14,6 +14,7 @@ from gradnic.interface import register_map as registers
 from gradnic.output import console, json_option, list_option, table, write_json, write_whole
 from gradnic.paths import OutputFolder
 from gradnic.progress import status
+from gradnic.quantities import option
 from gradnic.verilog_names import ModuleName
 
 
@@ -183,26 +184,19 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
     metavar="KEY=VALUE",
     help="Change one parameter of the preset or the shell; may be given several times.",
 )
-@click.option(
+@option(
     "--name",
-    type=ModuleName(),
-    metavar="MODULE",
+    ModuleName(),
     help="Name of the Verilog module; default: the preset's.",
+    metavar="MODULE",
 )
-@click.option(
+@option(
     "--family",
-    type=q.OneOf("generic", "ecp5", "xilinx", "intel"),
-    default="generic",
-    show_default=True,
-    help="Attributes, memory banks and multipliers as the part has them; ecp5: its primitives.",
+    q.OneOf("generic", "ecp5", "xilinx", "intel"),
+    "generic",
+    "Attributes, memory banks and multipliers as the part has them; ecp5: its primitives.",
 )
-@click.option(
-    "--out",
-    type=OutputFolder(),
-    default="build/verilog",
-    show_default=True,
-    help="Folder to write to.",
-)
+@option("--out", OutputFolder(), "build/verilog", "Folder to write to.")
 @list_option
 @json_option
 def command(preset, shell, changes, name, family, out, listing, json_file):

@@ -53,7 +53,7 @@ class OffloadCards:
             raise ValueError(
                 f"ram_bits must be at least the card's {self.bits}, not {self.ram_bits!r}"
             )
-        self.memories = MEMORIES
+        self.memories: tuple[str, ...] = MEMORIES
         if options.channels == 1:
             card, self.memories = OneMemory(card), (ONE_MEMORY,)
         if self.ram_bits > self.bits:
