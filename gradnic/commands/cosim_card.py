@@ -26,7 +26,7 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 
 @click.command(cls=Machine, name="card")
 @network_options
-@option("--codec", q.OneOf("none", "inceptionn", "thc"), "none")
+@option("--codec", q.OneOf("none", "bf16", "inceptionn", "thc"), "none", "bf16: of jobs.")
 @codec_options
 @option("--block", q.BLOCK, 1024, "THC's B.")
 @option("--lanes", q.OneOf(4, 8, 16), 4, "Floats a cycle.")
@@ -60,7 +60,8 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 def command(
     topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, port_lanes, loss,
     duplicate, delay, reorder, seed, p, spray, important, queue, mark, pace, n_buckets, n_bytes,
-    jobs_file, n_active, watchdog, plot_file, iteration, elements, files, pcap_file, json_file,
+    kind, collective, root, jobs_file, n_active, watchdog, plot_file, iteration, elements, files,
+    pcap_file, json_file,
 ):  # fmt: skip
     """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
 
@@ -78,6 +79,8 @@ def command(
       gradnic cosim card --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
       gradnic cosim card --topology torus:4x4 --lanes 16 --port-lanes 4
       gradnic cosim card --topology ring:3 --buckets 8 --bytes 16KiB --plot build/jobs.svg
+      gradnic cosim card --topology ring:3 --buckets 4 --collective reduce_scatter
+      gradnic cosim card --topology ring:3 --buckets 4 --type bf16 --codec bf16
     """
     from gradnic.models.offload.cluster import LinkFaults
     from gradnic.models.schedule.builders import build
@@ -100,12 +103,18 @@ def command(
         settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
         cosim_jobs.run(
             topology, algorithm, chunks=chunks, codec=codec, settings=settings, lanes=lanes,
-            faults=faults, n_buckets=n_buckets, n_bytes=n_bytes, jobs_file=jobs_file,
+            faults=faults, n_buckets=n_buckets, n_bytes=n_bytes, kind=kind, collective=collective,
+            root=root, jobs_file=jobs_file,
             n_active=n_active, watchdog=watchdog, plot_file=plot_file, pcap_file=pcap_file,
             json_file=json_file,
         )  # fmt: skip
         return
-    q.only_with(False, "jobs: --buckets or --jobs", "n_bytes", "n_active", "watchdog", "plot_file")
+    q.only_with(
+        False, "jobs: --buckets or --jobs", "n_bytes", "n_active", "watchdog", "plot_file",
+        "kind", "collective", "root",
+    )  # fmt: skip
+    if codec == "bf16":
+        raise click.UsageError("--codec bf16 is for jobs: --buckets or --jobs")
     screen = console(json_file)
     with Progress() as progress:
         wanted = elements or (None if files else ELEMENTS)

@@ -3,6 +3,7 @@
 import click
 
 from gradnic import quantities as q
+from gradnic.models.schedule.builders.collectives import COLLECTIVES, ROOTED
 from gradnic.output import PICTURES, console, table, write_json
 from gradnic.packages import require
 from gradnic.paths import OutputFile
@@ -37,9 +38,12 @@ def job_options(function):
             "--jobs",
             "jobs_file",
             metavar="FILE",
-            help="A JSON list of jobs: bytes or elems; class, at, nodes, and fields of "
+            help="A JSON list of jobs: bytes or elems; class, at, nodes, root, and fields of "
             "descriptors.",
         ),
+        option("--root", q.NODE, 0, "Node, of buckets of reduce and broadcast."),
+        option("--type kind", q.OneOf("fp32", "bf16"), "fp32", "Of the buckets in memory."),
+        option("--collective", q.OneOf(*COLLECTIVES), "all_reduce", "Of the buckets."),
         option("--bytes n_bytes", q.Size(4, 1 << 28), "64KiB", "Of each bucket."),
         option("--buckets n_buckets", q.JOBS, help="So many jobs, posted at once."),
     ):
@@ -48,21 +52,27 @@ def job_options(function):
 
 
 def run(
-    topology, algorithm, *, chunks, codec, settings, lanes, faults, n_buckets, n_bytes, jobs_file,
-    n_active, watchdog, plot_file, pcap_file, json_file,
+    topology, algorithm, *, chunks, codec, settings, lanes, faults, n_buckets, n_bytes, kind,
+    collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file, json_file,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.sim.frame import pcap
     from gradnic.sim.offload import job_run
 
     q.only_with(False, "single rounds, not for jobs", *_NOT_YET)
-    q.only_with(not jobs_file, "jobs that --jobs does not name", "n_buckets", "n_bytes")
+    q.only_with(
+        not jobs_file, "jobs that --jobs does not name", "n_buckets", "n_bytes", "kind",
+        "collective", "root",
+    )  # fmt: skip
+    q.only_with(collective in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
     if codec not in job_run.CODECS:
-        raise click.UsageError(f"jobs take codec none or inceptionn, not {codec}")
+        raise click.UsageError(f"jobs take codec none, bf16 or inceptionn, not {codec}")
     if jobs_file:
         posted = job_run.read(jobs_file, codec=codec)
     else:
-        posted = job_run.buckets(n_buckets, n_bytes, codec=codec)
+        posted = job_run.buckets(
+            n_buckets, n_bytes, codec=codec, kind=kind, collective=collective, root=root
+        )
     if plot_file:
         require("--plot", report=("matplotlib",))
         from gradnic.sim.report.job_picture import draw

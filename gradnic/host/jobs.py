@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from gradnic.interface import job_card, offload
-from gradnic.interface.job import COMPLETION, TABLES, Completion, Job, words
+from gradnic.interface.job import COMPLETION, TABLES, Collective, Completion, Job, words
 from gradnic.interface.params import check_range
 
 from .driver import WORD, OffloadDriver, _entry
@@ -67,13 +67,15 @@ class JobDriver(OffloadDriver):
         stages: int = 1,
         stride: int = 0,
         lockstep: int = 0,
+        collective: int = Collective.ALL_REDUCE,
     ) -> None:
         """Load a schedule table under a number.
 
         image, row_bytes : this node's rows, from `gradnic.interface.schedule_table.Layout.pack`.
         places : one (up, down) a chunk, as of `set_places`. peers : neighbor of each peer index.
-        n_chunks : of all repeats. leaves : nodes that contribute. stages, stride : of a periodic
-        table, as of its `Setup`.
+        n_chunks : of all repeats. leaves : nodes that contribute to a sum, 1 where nothing is
+        added. collective : that the table is for; jobs of another are refused. stages, stride : of
+        a periodic table, as of its `Setup`.
         """
         check_range("number", number, 0, TABLES - 1)
         n_rows = len(image) // row_bytes
@@ -90,6 +92,7 @@ class JobDriver(OffloadDriver):
             valid=(1, 1), rows=(n_rows, 16), peers=(len(peers), 8), lockstep=(lockstep, 1),
             chunks=(n_chunks, 14), stride=(stride, 14), repeats=(repeats, 14),
             iterations=(repeats + stages - 1, 15), leaves=(leaves, 12),
+            collective=(int(collective), 3),
         )  # fmt: skip
         self.write_table(job_card.JOBS, number, entry)
 

@@ -38,6 +38,7 @@ class Op(IntEnum):
     THC_SUM = 3
     NORM = 4
     INT32 = 5
+    RAW16 = 6
     CONTROL = 15
 
 
@@ -261,6 +262,7 @@ GRADNIC = Header(
 
 PARAMETERS = {
     Op.RAW: Header("raw", 58, 2, (Field("leaves", 58, 8, doc="leaf count"),)),
+    Op.RAW16: Header("raw16", 58, 2, (Field("leaves", 58, 8, doc="leaf count"),)),
     Op.NORM: Header("norm", 58, 2, (Field("leaves", 58, 8, doc="leaf count"),)),
     Op.INC: Header(
         "inc",

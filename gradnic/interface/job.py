@@ -9,7 +9,10 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
+
 from .formats import Field, Header
+from .schedule_table import GATHER, REDUCE, Table
 
 QUEUE = 16  # descriptors that wait
 RING = 16  # completions that wait for the host
@@ -28,6 +31,20 @@ class Collective(IntEnum):
     ALL_GATHER = 2
     REDUCE = 3
     BROADCAST = 4
+
+
+def collective_of(table: Table) -> Collective:
+    """The `Collective` that a `gradnic.interface.schedule_table.Table` is for."""
+    rows = table.rows
+    alone = (rows["sends"] < 0).all(axis=1)
+    adds = bool(((rows["op"] == REDUCE) & ~alone).any())
+    gathers = bool((rows["op"] == GATHER).any())
+    if adds and gathers:
+        return Collective.ALL_REDUCE
+    one_root = len(np.unique(rows["node"][(rows["op"] == REDUCE) & alone])) == 1
+    if adds:
+        return Collective.REDUCE if one_root else Collective.REDUCE_SCATTER
+    return Collective.BROADCAST if one_root else Collective.ALL_GATHER
 
 
 class Operation(IntEnum):
@@ -69,11 +86,11 @@ class Refusal(IntEnum):
     """Why a descriptor is refused; the first that applies is the one told."""
 
     NONE = 0
-    COLLECTIVE = 1  # unknown, or not built in
+    COLLECTIVE = 1  # unknown, or not with this codec
     OPERATION = 2
     KIND = 3
     CODEC = 4
-    TABLE = 5  # no such table is loaded
+    TABLE = 5  # no such table is loaded, or it is one of another collective
     LENGTH = 6  # no elements, or more packets than the card can track
     ALIGNMENT = 7  # source or result is no multiple of 64
     REGION = 8  # source or result is not within the registered regions

@@ -34,6 +34,7 @@ def _registers() -> tuple[Register, ...]:
             ("aborting", 1, "the last abort is being looked for"),
             ("inc", 1, "the card was built with INCEPTIONN"),
             ("n_active", 3, "contexts"), ("n_tables", 5, "tables that can be loaded"),
+            ("bf16", 1, "the card was built with BF16"),
             access="ro",
         ),
         _register(

@@ -83,6 +83,9 @@ class OffloadCore(wiring.Component):
     thc, inc : bool
         False leaves out what only rounds of norms and THC need, or coded ones; none of those may be
         armed.
+    bf16 : bool
+        False leaves out BF16, in memory and on the wire. True: so are `Round.bf16` and
+        ``Round.codec.bf16``; with either, chunks and packets are multiples of 32 elements.
     n_tables : int
         See `Scheduler`.
 
@@ -134,6 +137,7 @@ class OffloadCore(wiring.Component):
         rx_meta_width=None,
         thc=True,
         inc=True,
+        bf16=False,
         port_bytes=None,
         n_tables=1,
     ):
@@ -148,7 +152,7 @@ class OffloadCore(wiring.Component):
             raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
         self.max_elems, self.address_width = max_elems, address_width
-        self.n_packets, self.thc, self.inc = n_packets, thc, inc
+        self.n_packets, self.thc, self.inc, self.bf16 = n_packets, thc, inc, bf16
         self.n_chunks, self.n_tables = n_chunks, n_tables
         self._make(layout, depth)
         self.meta_width = meta_width
@@ -241,7 +245,7 @@ class OffloadCore(wiring.Component):
         m.submodules.receiver = receiver = self.receiver
         m.submodules.maker = maker = PacketMaker(
             self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc,
-            inc=self.inc, roots=self.roots,
+            inc=self.inc, bf16=self.bf16, roots=self.roots,
         )  # fmt: skip
         tables = ("place_en", "place_addr", "place_data", "allowance", "check")
         for part in (scheduler, receiver, sender):
@@ -330,7 +334,9 @@ class OffloadCore(wiring.Component):
         """Ports to receiver: the stream of floats of the data packets."""
         n, round_ = self.n_bytes, self.round
         gate = self._front(m)
-        m.submodules.decoder = decoder = PacketDecoder(n, max_elems=self.max_elems, inc=self.inc)
+        m.submodules.decoder = decoder = PacketDecoder(
+            n, max_elems=self.max_elems, inc=self.inc, bf16=self.bf16
+        )
         m.submodules.locator = locator = Locator()
         m.d.comb += [decoder.round.eq(round_), locator.geometry.eq(round_.geometry)]
         wiring.connect(m, gate.heads, decoder.heads)
@@ -405,7 +411,9 @@ class OffloadCore(wiring.Component):
 
     def _memory(self, m, maker, receiver, arriving):
         """What packets are made of, and what is written."""
-        m.submodules.memory = side = MemorySide(self.n_bytes, self.address_width, roots=self.roots)
+        m.submodules.memory = side = MemorySide(
+            self.n_bytes, self.address_width, roots=self.roots, bf16=self.bf16
+        )
         for user, name, inner in (
             (maker, "reads", side.reads),
             (maker, "landings", side.landed),
@@ -424,6 +432,7 @@ class OffloadCore(wiring.Component):
             wiring.connect(m, getattr(side, name), wiring.flipped(getattr(self, name)))
         m.d.comb += [
             side.regions.eq(self.regions),
+            *([side.halves.eq(self.round.bf16)] if self.bf16 else []),
             receiver.stored.eq(side.result_done),
             receiver.landed.eq(side.landing_done),
             *([receiver.rooted.eq(side.root_done)] if self.roots else []),

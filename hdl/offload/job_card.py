@@ -147,6 +147,7 @@ class JobCard(wiring.Component):
             bank.status.inc.eq(core.inc),
             bank.status.n_active.eq(core.n_active),
             bank.status.n_tables.eq(core.n_tables),
+            bank.status.bf16.eq(core.bf16),
         ]
         told = Signal()
         m.d.sync += told.eq(window.told)

@@ -40,8 +40,8 @@ class JobClerk(wiring.Component):
     n_tables : int
         That can be loaded; jobs that name others are refused.
     n_contexts : int
-    inc : bool
-        False: INCEPTIONN is refused.
+    inc, bf16 : bool
+        False: INCEPTIONN is refused; so is BF16, in memory and as a codec.
 
     Members
     -------
@@ -67,10 +67,11 @@ class JobClerk(wiring.Component):
     told : In(1)
     """
 
-    def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc):
+    def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc,
+                 bf16=False):  # fmt: skip
         self.n_bytes, self.address_width = n_bytes, address_width
         self.n_ranks, self.n_packets = n_ranks, n_packets
-        self.n_tables, self.n_contexts, self.inc = n_tables, n_contexts, inc
+        self.n_tables, self.n_contexts, self.inc, self.bf16 = n_tables, n_contexts, inc, bf16
         super().__init__(
             {
                 "oldest": In(Waiting),
@@ -113,6 +114,15 @@ class JobClerk(wiring.Component):
 
         out = Signal(Prepared(self.n_bytes, self.address_width), reset_less=True)
         job, cut, table = out.job, out.geometry, out.table
+        halves = Signal()  # two values lie in a word somewhere: chunks are multiples of 32
+        n_elems, low = out.job.elems, self._low
+        n_beats = Mux(
+            job.kind == Kind.BF16,
+            (n_elems + (self.n_bytes // 2 - 1)) >> low - 1,
+            (n_elems + (self.n_bytes // 4 - 1)) >> low - 2,
+        )
+        if self.bf16:
+            m.d.comb += halves.eq((job.kind == Kind.BF16) | (job.codec == JobCodec.RAW16))
         units = Signal(UNITS_WIDTH, reset_less=True)  # less one
         m.d.comb += [self.prepared.eq(out), self.asked.eq(job.tensor)]
         m.submodules.divider = divider = Divider(UNITS_WIDTH)
@@ -148,10 +158,10 @@ class JobClerk(wiring.Component):
                     m.next = "TAKEN"
             with m.State("TAKEN"):
                 m.d.sync += [
-                    a.eq(units),
+                    a.eq(Mux(halves, units >> 1, units)),
                     b.eq(table.chunks),
                     cut.packet.eq(self.packet),
-                    out.n_beats.eq((job.elems + (self.n_bytes // 4 - 1)) >> self._low - 2),
+                    out.n_beats.eq(n_beats),
                     out.area.eq((units + 1) << 6 - self._low),
                     out.source.eq(job.source[self._low :]),
                     out.result.eq(job.result[self._low :]),
@@ -169,8 +179,8 @@ class JobClerk(wiring.Component):
                     with m.Switch(step):
                         with m.Case(0):  # units of a chunk
                             m.d.sync += [
-                                cut.chunk.eq(quotient + 1),
-                                a.eq(quotient),
+                                cut.chunk.eq((quotient + 1) << halves),
+                                a.eq(Mux(halves, quotient << 1 | 1, quotient)),
                                 b.eq(cut.packet),
                             ]
                         with m.Case(1):  # packets of a chunk
@@ -241,7 +251,10 @@ class JobClerk(wiring.Component):
             low = Signal(name=f"low{len(insides)}")
             m.d.sync += low.eq(address[self.address_width :] == 0)
             insides.append(low & Cat(within).any())
-        known = [JobCodec.RAW32] + ([JobCodec.INCEPTIONN] if self.inc else [])
+        is_half, even = job.kind == Kind.BF16, ~self.packet[0] if self.bf16 else 0
+        known = [job.codec == JobCodec.RAW32]
+        known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if self.inc else []
+        known += [(job.codec == JobCodec.RAW16) & even] if self.bf16 else []
         beside = Signal(self.n_contexts)
         m.d.sync += [
             n_numbers.eq(table.chunks * cut.per_chunk),
@@ -257,11 +270,16 @@ class JobClerk(wiring.Component):
         over = self.over
         low = ALIGN - 1
         tests = (
-            (Refusal.COLLECTIVE, job.collective != Collective.ALL_REDUCE),
+            (Refusal.COLLECTIVE, job.collective > max(Collective)),
             (Refusal.OPERATION, job.op != Operation.SUM),
-            (Refusal.KIND, job.kind != Kind.FP32),
-            (Refusal.CODEC, ~Cat(job.codec == codec for codec in known).any()),
-            (Refusal.TABLE, (job.table >= self.n_tables) | ~loaded.bit_select(job.table, 1)),
+            (Refusal.KIND, (job.kind != Kind.FP32) & ~(is_half & even)),
+            (Refusal.CODEC, ~Cat(known).any()),
+            (
+                Refusal.TABLE,
+                (job.table >= self.n_tables)
+                | ~loaded.bit_select(job.table, 1)
+                | (table.collective != job.collective),
+            ),
             (
                 Refusal.LENGTH,
                 (job.elems == 0) | long | (n_numbers > self.n_packets) | (n_landing > self.landing),

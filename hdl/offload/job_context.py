@@ -106,7 +106,7 @@ class JobContext(wiring.Component):
             record.id.eq(job.job.id),
             record.status.eq(status),
             record.detail.eq(detail),
-            record.leaves_least.eq(Mux(good, least, 0)),
+            record.leaves_least.eq(Mux(good & (most != 0), least, 0)),  # 0: nothing ends here
             record.leaves_most.eq(Mux(good, most, 0)),
             record.cycles.eq(self.now - job.posted),
         ]

@@ -34,10 +34,12 @@ JobTable = data.StructLayout(
         "repeats": 14,
         "iterations": 15,
         "leaves": LEAVES_WIDTH,
+        "collective": DESCRIPTOR["collective"].width,
     }
 )
-"""A schedule table that is loaded. chunks : of all repeats. leaves : nodes that contribute. Others:
-as of `gradnic.hdl.schedule.row_reader.Setup`."""
+"""A schedule table that is loaded. chunks : of all repeats. leaves : nodes that contribute to a
+sum, 1 where nothing is added. collective : `gradnic.interface.job.Collective` that it is for.
+Others: as of `gradnic.hdl.schedule.row_reader.Setup`."""
 
 JobTableWrite = data.StructLayout({"enable": 1, "index": ceil_log2(TABLES), "table": JobTable})
 """One entry of the list of tables, to be written while ``enable`` is 1 and no job names it."""

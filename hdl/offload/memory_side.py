@@ -10,8 +10,12 @@ from amaranth.lib.wiring import In, Out
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.dma import Range, ReadEngine, Region, WriteEngine
 from ..stream.beats import Beat
+from ..stream.fifo import FIFO
 from ..transport.records import Goal
+from .bf16 import Narrow, Widen, halved
 from .own_reader import OwnReader
+
+N_RANGES = 16  # of BF16, that were asked for and have beats to come
 
 
 def memory_ports(n_bytes, address_width, *, roots=False):
@@ -32,8 +36,13 @@ class MemorySide(wiring.Component):
     roots : bool
         Terminal rows have ports of their own: what leaves and what arrives is never behind them.
 
+    bf16 : bool
+        False: gradient and result are float32.
+
     Members
     -------
+    halves : In(1)
+        With bf16: gradient and result are BF16 in memory; all streams here are float32.
     regions : In(ArrayLayout(Region, 3))
         Gradient, result, landing areas.
     reads, values : as of `PacketMaker`
@@ -51,10 +60,12 @@ class MemorySide(wiring.Component):
         With roots, root_read and root_write, too.
     """
 
-    def __init__(self, n_bytes, address_width=64, *, roots=False):
+    def __init__(self, n_bytes, address_width=64, *, roots=False, bf16=False):
         self.n_bytes, self.address_width, self.with_roots = n_bytes, address_width, roots
+        self.bf16 = bf16
         beats, ranges = stream.Signature(Beat(8 * n_bytes)), stream.Signature(Range())
         more = {"root_done": Out(1), "roots": In(ranges)} if roots else {}
+        halves = {"halves": In(1)} if bf16 else {}
         super().__init__(
             {
                 "regions": In(data.ArrayLayout(Region(n_bytes, address_width), 3)),
@@ -71,6 +82,7 @@ class MemorySide(wiring.Component):
                 "result_done": Out(1),
                 "refused": Out(4),
                 "failed": Out(4),
+                **halves,
                 **(more or {"sources": In(stream.Signature(1))}),
                 **memory_ports(n_bytes, address_width, roots=roots),
             }
@@ -87,14 +99,11 @@ class MemorySide(wiring.Component):
         gradient, result, landing = self.regions
         writers = [results, landings]
         for inner, outer in (
-            (own.ranges, self.reads),
             (landed.ranges, self.landed),
-            (results.ranges, self.results),
             (landings.ranges, self.landings),
         ):
             wiring.connect(m, wiring.flipped(outer), inner)
         for inner, outer in (
-            (own.beats, self.values),
             (landed.beats, self.contributions),
             (own.port, self.gradient_read),
             (landed.port, self.landing_read),
@@ -106,14 +115,14 @@ class MemorySide(wiring.Component):
             m.submodules.root_writer = roots = WriteEngine(n, width)
             wiring.connect(m, own.root_port, wiring.flipped(self.root_read))
             wiring.connect(m, roots.port, wiring.flipped(self.root_write))
-            wiring.connect(m, wiring.flipped(self.roots), roots.ranges)
+            stays = self._written(m, "root", roots, self.roots)
             m.d.comb += [
                 roots.regions[0].eq(result),
                 self.root_done.eq(roots.done),
-                roots.beats.p.data.eq(self.kept.p.data),
-                roots.beats.p.keep.eq(-1),
-                roots.beats.valid.eq(self.kept.valid),
-                self.kept.ready.eq(roots.beats.ready),
+                stays.p.data.eq(self.kept.p.data),
+                stays.valid.eq(self.kept.valid),
+                self.kept.ready.eq(stays.ready),
+                *([stays.p.last.eq(self.kept.p.last)] if self.bf16 else []),
             ]
         wrong = [engine.done & ~engine.stored for engine in writers]
         if self.with_roots:
@@ -129,8 +138,49 @@ class MemorySide(wiring.Component):
             self.refused.eq(Cat(own.refused, landed.refused, *wrong)),
             self.failed.eq(Cat(own.failed, landed.failed)),
         ]
-        self._steer(m, results.beats, landings.beats)
+        self._read(m, own)
+        self._steer(m, self._written(m, "result", results, self.results), landings.beats)
         return m
+
+    def _read(self, m, own):
+        """Gradients and results as float32."""
+        if not self.bf16:
+            wiring.connect(m, wiring.flipped(self.reads), own.ranges)
+            wiring.connect(m, own.beats, wiring.flipped(self.values))
+            return
+        m.submodules.widen = widen = Widen(self.n_bytes)
+        m.submodules.odd = odd = FIFO(1, N_RANGES)
+        ranges = stream.Signature(own.ranges.p.shape()).create(path=("halved",))
+        halved(m, self.reads, ranges, self.halves)
+        m.d.comb += [
+            widen.on.eq(self.halves),
+            own.ranges.p.eq(ranges.p),
+            own.ranges.valid.eq(ranges.valid & odd.i.ready),
+            ranges.ready.eq(own.ranges.ready & odd.i.ready),
+            odd.i.valid.eq(ranges.valid & own.ranges.ready & self.halves),
+            odd.i.payload.eq(self.reads.p.n_beats[0]),
+        ]
+        wiring.connect(m, odd.o, widen.odd)
+        wiring.connect(m, own.beats, widen.i)
+        wiring.connect(m, widen.o, wiring.flipped(self.values))
+
+    def _written(self, m, name, engine, ranges):
+        """The stream of float32 beats for the ranges of a writer."""
+        if not self.bf16:
+            wiring.connect(m, wiring.flipped(ranges), engine.ranges)
+            m.d.comb += engine.beats.p.keep.eq(-1)
+            return engine.beats
+        m.submodules[f"{name}_narrow"] = narrow = Narrow(self.n_bytes)
+        halved(m, ranges, engine.ranges, self.halves)
+        low = (1 << self.n_bytes // 2) - 1
+        m.d.comb += [
+            narrow.on.eq(self.halves),
+            engine.beats.p.data.eq(narrow.o.p.data),
+            engine.beats.p.keep.eq(Mux(narrow.whole, -1, low)),
+            engine.beats.valid.eq(narrow.o.valid),
+            narrow.o.ready.eq(engine.beats.ready),
+        ]
+        return narrow.i
 
     def _steer(self, m, results, landings):
         """Who writes is settled in a cycle before the first beat: flags steer, and no queue."""
@@ -145,7 +195,7 @@ class MemorySide(wiring.Component):
             landings.p.keep.eq(-1),
             landings.valid.eq(arriving.valid & to_landing),
             results.p.data.eq(Mux(rows, kept.p.data, arriving.p.data)),
-            results.p.keep.eq(-1),
+            *([results.p.last.eq(Mux(rows, kept.p.last, arriving.p.last))] if self.bf16 else []),
             results.valid.eq((rows & kept.valid) | (to_result & arriving.valid)),
             arriving.ready.eq(
                 (to_landing & landings.ready) | (to_result & results.ready) | to_none

@@ -5,9 +5,10 @@ Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from gradnic.interface.formats import Op
 
@@ -16,13 +17,14 @@ from ..stream.beats import Beat
 from ..stream.delays import copied
 from ..stream.fifo import FIFO
 from ..transport.records import Arrival, Round
+from .bf16 import Widen
 
 ELEM_BYTES = 4
 N_PACKETS = 16  # whose head has passed, and not their payload
 N_BEATS = 16  # that wait here: what takes them is far from the store they come from
 
 Route = data.StructLayout({"vanishes": 1, "to_codec": 1, "to_floats": 1})
-"""Where a packet's values go: one of the first three."""
+"""Where a packet's values go: one of the three."""
 
 
 class PacketDecoder(wiring.Component):
@@ -40,6 +42,8 @@ class PacketDecoder(wiring.Component):
         Of a packet, at most.
     inc : bool
         False: there are no coded rounds, and no decompressor.
+    bf16 : bool
+        False: there are no rounds with BF16 on the wire.
 
     Members
     -------
@@ -53,9 +57,11 @@ class PacketDecoder(wiring.Component):
         Of a coded round, one for each such packet: 1 where it is sound.
     """
 
-    def __init__(self, n_bytes: int, *, max_elems: int = 352, inc: bool = True) -> None:
+    def __init__(
+        self, n_bytes: int, *, max_elems: int = 352, inc: bool = True, bf16: bool = False
+    ) -> None:
         self.n_bytes = n_bytes
-        self.inc = inc
+        self.inc, self.bf16 = inc, bf16
         if inc:
             self.codec = Decompressor(n_bytes // ELEM_BYTES, max_floats=max_elems)
         beats = stream.Signature(Beat(8 * n_bytes))
@@ -76,7 +82,14 @@ class PacketDecoder(wiring.Component):
         m.submodules.passed = passed = FIFO(Arrival, N_PACKETS)
         wiring.connect(m, passed.o, wiring.flipped(self.arrivals))
         beats = stream.Signature(Beat(8 * self.n_bytes))
-        plain, coded = (beats.create(path=(name,)) for name in ("plain", "coded"))
+        sent, coded = (beats.create(path=(name,)) for name in ("plain", "coded"))
+        plain, odd = sent, None
+        if self.bf16:
+            m.submodules.widen = widen = Widen(self.n_bytes)
+            m.submodules.odd = odd_ones = FIFO(1, N_PACKETS)
+            m.d.comb += widen.on.eq(self.round.codec.bf16)
+            wiring.connect(m, odd_ones.o, widen.odd)
+            plain, sent, odd = widen.o, widen.i, odd_ones.i
         if self.inc:
             self._codec(m, plain, coded)
         else:
@@ -85,7 +98,7 @@ class PacketDecoder(wiring.Component):
                 self.floats.p.eq(plain.p),
                 plain.ready.eq(self.floats.ready),
             ]
-        self._sort(m, passed.i, routes.i)
+        self._sort(m, passed.i, routes.i, odd)
 
         # Where values go is settled in a cycle before the first beat: flags steer, and no queue.
         m.submodules.near = near = FIFO(Beat(8 * self.n_bytes), N_BEATS)
@@ -98,10 +111,10 @@ class PacketDecoder(wiring.Component):
                 (values.valid & values.ready & values.p.last) | ~(to_none | to_codec | to_floats)
             ),
             through.ready.eq(next_),
-            values.ready.eq(to_none | (to_codec & coded.ready) | (to_floats & plain.ready)),
-            plain.valid.eq(values.valid & to_floats),
+            values.ready.eq(to_none | (to_codec & coded.ready) | (to_floats & sent.ready)),
+            sent.valid.eq(values.valid & to_floats),
             coded.valid.eq(values.valid & to_codec),
-            plain.p.eq(values.p),
+            sent.p.eq(values.p),
             coded.p.eq(values.p),
         ]
         with m.If(next_):
@@ -130,20 +143,21 @@ class PacketDecoder(wiring.Component):
             unit.floats.ready.eq(readies & self.floats.ready),
         ]
 
-    def _sort(self, m, passed, routes):
+    def _sort(self, m, passed, routes, odd):
         """Compares a head with the round in one cycle, judges it in the next, then hands it on."""
+        halves = self.round.codec.bf16 if self.bf16 else Const(0)
         codec = self.round.codec
         arrival, head = Signal(Arrival, reset_less=True), self.heads.p.head
         busy, judged, go = Signal(), Signal(), Signal()
         facts = (
             ("is_data", head.op != Op.CONTROL),
             ("is_coded", head.op == Op.INC),
-            ("is_plain", head.op == Mux(codec.norm, Op.NORM, Op.RAW)),
+            ("is_plain", head.op == Mux(codec.norm, Op.NORM, Mux(halves, Op.RAW16, Op.RAW))),
             ("is_index", (head.op == Op.THC_IDX) & ~head.ph),
             ("is_sum", (head.op == Op.THC_SUM) & (head.p1 == 0)),
             ("same", (head.p0 == Cat(codec.exponent, codec.paper)) & (head.p1 == codec.prescale)),
             ("same_index", (head.p0 == codec.index_p0) & (head.p1 == codec.index_p1)),
-            ("whole", head.length == head.elems << 2),
+            ("whole", head.length == Mux(halves, head.elems << 1, head.elems << 2)),
             ("half", head.length << 1 == head.elems),
             ("one", head.length == head.elems),
             ("filled", head.length != 0),
@@ -171,6 +185,12 @@ class PacketDecoder(wiring.Component):
         m.d.sync += right.eq(Mux(codec.thc, sums, floats) & ~arrival.tree)
         keep = known.is_data & arrival.ready & right
         opens = Signal(init=1)
+        if self.bf16:
+            m.d.comb += [
+                *([] if self.inc else [opens.eq(odd.ready)]),
+                odd.valid.eq(go & keep & codec.bf16),
+                odd.payload.eq(_odd_beats(arrival.head.elems, self.n_bytes)),
+            ]
         m.d.comb += [
             go.eq(judged & passed.ready & routes.ready & opens),
             passed.valid.eq(go),
@@ -184,9 +204,15 @@ class PacketDecoder(wiring.Component):
         if self.inc:
             units = self.codec.units
             m.d.comb += [
-                opens.eq(units.ready),
+                opens.eq(units.ready & (odd.ready if self.bf16 else 1)),
                 units.valid.eq(go & keep & codec.coded),
                 units.p.count.eq(arrival.head.elems),
                 units.p.bytes.eq(arrival.head.length),
                 *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
             ]
+
+
+def _odd_beats(elems, n_bytes):
+    """Whether so many float32 fill an odd number of beats, the last one in part."""
+    lanes = n_bytes // ELEM_BYTES
+    return (elems + (lanes - 1))[ceil_log2(lanes)]

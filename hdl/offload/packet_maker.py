@@ -38,6 +38,8 @@ from ..transport.records import (
     Weighed,
 )
 from ..transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
+from .bf16 import Narrow
+from .bf16 import image as bf16_image
 from .own_reader import GRADIENT, RESULT, ROOT
 
 ELEM_BYTES = 4
@@ -71,6 +73,8 @@ class PacketMaker(wiring.Component):
     thc, inc : bool
         False: there are no rounds of norms or THC, and no circuit for their sums; no coded rounds,
         and no compressor.
+    bf16 : bool
+        False: there are no rounds with BF16 on the wire.
     roots : bool
         Terminal rows read a region of their own.
 
@@ -106,10 +110,11 @@ class PacketMaker(wiring.Component):
         max_elems: int = 352,
         thc: bool = True,
         inc: bool = True,
+        bf16: bool = False,
         roots: bool = False,
     ) -> None:
         self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
-        self.thc, self.inc, self.roots = thc, inc, roots
+        self.thc, self.inc, self.bf16, self.roots = thc, inc, bf16, roots
         self.lanes = n_bytes // ELEM_BYTES
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
@@ -289,6 +294,9 @@ class PacketMaker(wiring.Component):
                 m.d.comb += [head.op.eq(Op.THC_SUM), head.length.eq(packet.elems)]
             with m.Else():
                 m.d.comb += head.op.eq(Mux(codec.norm, Op.NORM, Op.RAW))
+                if self.bf16:
+                    with m.If(codec.bf16):
+                        m.d.comb += [head.op.eq(Op.RAW16), head.length.eq(packet.elems << 1)]
         queues = [jobs, goals, told, owned, to_tag, *([expands] if self.thc else [])]
         room = Signal()  # nobody else fills them, and it takes cycles between two entries
         m.d.sync += room.eq(Cat(queue.ready for queue in queues).all())
@@ -405,7 +413,16 @@ class PacketMaker(wiring.Component):
         too.
         """
         m.submodules.image = image = CodecImage(self.lanes, passes=True, codes=self.inc)
-        wiring.connect(m, image.o, wiring.flipped(self.kept))
+        if self.bf16:
+            m.d.comb += [
+                self.kept.valid.eq(image.o.valid),
+                self.kept.p.eq(image.o.p),
+                image.o.ready.eq(self.kept.ready),
+            ]
+            with m.If(self.round.codec.bf16):
+                m.d.comb += self.kept.p.data.eq(bf16_image(image.o.p.data))
+        else:
+            wiring.connect(m, image.o, wiring.flipped(self.kept))
         line, opens = self._line(m)
         # Where sums go is settled in a cycle before the first beat, and that all of the packet may
         # go there: flags steer, and no queue.
@@ -453,11 +470,23 @@ class PacketMaker(wiring.Component):
         m.d.comb += [
             came.eq(raw.i.valid & raw.i.p.last),
             went.eq(raw.o.valid & raw.o.ready & raw.o.p.last),
-            raw.i.p.eq(line.p),
         ]
+        raw_in = raw.i
+        if not self.bf16:
+            m.d.comb += raw.i.p.eq(line.p)
+        else:
+            m.submodules.narrow = narrow = Narrow(self.n_bytes)
+            m.d.comb += [
+                narrow.on.eq(self.round.codec.bf16),
+                narrow.i.p.eq(line.p),
+                narrow.o.ready.eq(1),
+                raw.i.p.eq(narrow.o.p),
+                raw.i.valid.eq(narrow.o.valid),
+            ]
+            raw_in = narrow.i
         if not self.inc:
             wiring.connect(m, raw.o, wiring.flipped(self.payload))
-            m.d.comb += raw.i.valid.eq(line.valid)
+            m.d.comb += raw_in.valid.eq(line.valid)
             return line, free
         goes_in, comes_out = copied(m, self.round.codec.coded, 2, name="coded")
         floats, coded = self.compressor.floats, self.compressor.coded
@@ -465,7 +494,7 @@ class PacketMaker(wiring.Component):
             floats.valid.eq(line.valid & goes_in),
             floats.p.data.eq(line.p.data),
             floats.p.last.eq(line.p.last),
-            raw.i.valid.eq(line.valid & ~goes_in),
+            raw_in.valid.eq(line.valid & ~goes_in),
             self.payload.valid.eq(Mux(comes_out, coded.valid, raw.o.valid)),
             self.payload.p.data.eq(Mux(comes_out, coded.p.data, raw.o.p.data)),
             self.payload.p.last.eq(Mux(comes_out, coded.p.last, raw.o.p.last)),

@@ -52,7 +52,8 @@ def Setup(layout, depth: int, n_chunks: int):
     stride, repeats, iterations : chunks of one period, periods, and repeats + stages - 1; without
     a period repeats and iterations are 1. lockstep : NOP rows and steps are obeyed.
     step_cycles : estimated time of a step, for NOP rows. watchdog : cycles without progress until
-    `stuck`, 0 for never.
+    `stuck`, 0 for never. sums_stay : nothing is gathered; only chunks of this node's terminal rows
+    become final here.
     """
     chunks = bits(n_chunks)
     turns = bits(n_chunks + 2**layout.repeat - 1)
@@ -68,6 +69,7 @@ def Setup(layout, depth: int, n_chunks: int):
             "lockstep": 1,
             "step_cycles": 24,
             "watchdog": 32,
+            "sums_stay": 1,
         }
     )
 

@@ -23,7 +23,8 @@ def Status(layout, depth: int, n_chunks: int):
     or had all it can count, or a chunk became final twice; early : an event came while nothing
     ran. row, chunk : the oldest row not taken from `issues` and its first chunk, ``rows`` if all
     are out; of the bad row after a fault; kept as they were when the watchdog barked. step : of
-    the last row that is out. unfinished : chunks that are not final yet.
+    the last row that is out. unfinished : chunks that are not final yet; with ``sums_stay`` those
+    of terminal rows that are out.
     """
     return data.StructLayout(
         {
@@ -196,7 +197,7 @@ class Scheduler(wiring.Component):
             ended.eq(all_out & offer.quiet & (self._found.unfinished == 0) & status.running),
         ]
         self._watch(m, book, reader, offer, all_out)
-        self._rounds(m, book, reader, ended, flush, begin)
+        self._rounds(m, book, reader, offer, ended, flush, begin)
         return m
 
     def _watch(self, m, book, reader, offer, all_out):
@@ -226,7 +227,7 @@ class Scheduler(wiring.Component):
                 found.chunk.eq(Mux(reader.failing, reader.fault_chunk, chunk)),
             ]
 
-    def _rounds(self, m, book, reader, ended, flush, begin):
+    def _rounds(self, m, book, reader, offer, ended, flush, begin):
         """Start, end, abort and fault of a round."""
         setup, flags, found = self.setup, self._flags, self._found
         pending, wrong, starting = Signal(), Signal(), Signal()
@@ -236,10 +237,14 @@ class Scheduler(wiring.Component):
             setup.live > setup.chunks, setup.repeats == 0, setup.iterations == 0,
         )  # fmt: skip
         judged = Signal(len(reasons))
+        message = offer.oldest.message
+        more = Signal(range(self.n_chunks + 1))
+        with m.If(offer.pop & message.terminal & setup.sums_stay):
+            m.d.comb += more.eq(message.count + 1)
         m.d.sync += [
             judged.eq(Cat(reasons)),
             wrong.eq(judged.any()),
-            found.unfinished.eq(found.unfinished - book.finished),
+            found.unfinished.eq(found.unfinished + more - book.finished),
             flags.foreign.eq(flags.foreign | book.foreign),
             flags.extra.eq(flags.extra | book.extra),
             flags.early.eq(flags.early | book.early),
@@ -254,7 +259,7 @@ class Scheduler(wiring.Component):
             m.d.sync += [
                 flags.fault.eq(Mux(wrong, FAULTS.index("setup"), 0)), flags.stuck.eq(0),
                 flags.foreign.eq(0), flags.extra.eq(0), flags.early.eq(0),
-                found.unfinished.eq(setup.live),
+                found.unfinished.eq(Mux(setup.sums_stay, 0, setup.live)),
             ]  # fmt: skip
 
         # A round is starting, running, being flushed, or there is none

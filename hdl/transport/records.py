@@ -57,12 +57,13 @@ Round = data.StructLayout(
         "rule": 2,
         "tags": TagRules,
         "layer": ceil_log2(N_LAYERS),
+        "bf16": 1,
     }
 )
 """The round under way; must not change while ``armed``. over, last_tensor, last_gen: there was a
 round before, its tensor and its number. t_probe: cycles between PROBEs. tos: of answers. rule: of
 `gradnic.hdl.transport.spray`, with ``spray``. tags, layer: of `gradnic.hdl.transport.tagger`, for
-packets and PROBEs."""
+packets and PROBEs. bf16: gradient and result are BF16 in memory."""
 
 EPOCH_WIDTH = 4
 

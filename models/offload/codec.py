@@ -1,4 +1,4 @@
-"""What an offload card does to values: raw floats, INCEPTIONN, norms, THC sums.
+"""What an offload card does to values: raw floats, BF16, INCEPTIONN, norms, THC sums.
 
 Each kind says how a packet's values become payload and back, how a contribution is added, and what
 the root makes of the sum before it is sent round. Sums are kept per packet, beside the number of
@@ -14,21 +14,25 @@ from ..aggregation.jobs import W_CODES
 from ..aggregation.unit import index_parameters
 from ..schedule.all_reduce import add
 from ..thc import worker as thc
+from . import bf16
+from .mean import scaled
 
 
 class Raw:
     """Float32 as they are.
 
     rescale : bool, the root multiplies by n / leaves where some are missing, rounded to float32
-    twice: the factor, then the product.
+    twice: the factor, then the product. image : function of the values of a result, such as what
+    memory of a narrower type makes of them; None: as they are. mean : bool, sums are divided by the
+    leaves that are in them, see `mean.scaled`.
     """
 
     unit, elem_bits, scored, is_norm = 16, 32, True, False
     dtype = np.float32
     ops = {False: {Op.RAW}, True: {Op.RAW}}  # by: on the way down
 
-    def __init__(self, n, *, rescale=False):
-        self.n, self.rescale = n, rescale
+    def __init__(self, n, *, rescale=False, image=None, mean=False):
+        self.n, self.rescale, self.image, self.mean = n, rescale, image, mean
 
     def own(self, values):
         """A node's values as they enter the sum."""
@@ -54,7 +58,29 @@ class Raw:
         if self.rescale and leaves < self.n:
             with np.errstate(all="ignore"):
                 values = add(values * np.float32(self.n / leaves), np.float32(-0.0))
-        return values
+        if self.mean:
+            values = scaled(values, leaves)
+        return values if self.image is None else self.image(values)
+
+
+class Raw16(Raw):
+    """BF16 on every hop, rounded once when it leaves; sums are float32. The root rounds the result,
+    so that replicas are equal.
+    """
+
+    unit = 32
+    ops = {False: {Op.RAW16}, True: {Op.RAW16}}
+
+    def __init__(self, n, *, rescale=False, mean=False):
+        super().__init__(n, rescale=rescale, image=bf16.image, mean=mean)
+
+    def encode(self, values, leaves, *, is_leaf):
+        return Op.RAW16, min(leaves, 255), 0, bf16.narrow(values).astype("<u2").tobytes()
+
+    def decode(self, header, payload):
+        if len(payload) != 2 * header["elems"]:
+            raise ValueError(f"payload must have {2 * header['elems']} bytes, not {len(payload)}")
+        return bf16.widen(np.frombuffer(payload, "<u2"))
 
 
 class Inceptionn(Raw):
@@ -66,8 +92,8 @@ class Inceptionn(Raw):
     ops = {False: {Op.INC}, True: {Op.INC}}
 
     def __init__(self, n, *, exponent=117, mode="strict", prescale=0, rounding="trunc",
-                 rescale=False):  # fmt: skip
-        super().__init__(n, rescale=rescale)
+                 rescale=False, mean=False):  # fmt: skip
+        super().__init__(n, rescale=rescale, mean=mean)
         self.settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
         self.rounding = rounding
         self.p = ((mode == "paper") << 7 | exponent, prescale & 0xFF)

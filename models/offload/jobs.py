@@ -31,17 +31,21 @@ from gradnic.interface.job import (
     Kind,
     Operation,
     Refusal,
+    collective_of,
 )
 
 from ..transport.tagger import Rules
+from . import bf16
 from .card import Card, Settings, Tensor, ahead
 from .cluster import Cluster, addresses
-from .codec import Inceptionn, Raw
+from .codec import Inceptionn, Raw, Raw16
 from .plan import SEQ_UNIT, Plan
 from .round import Round
 from .thc_job import ThcJob, before, packets
 
-ELEM_BYTES = 4
+HALF_UNIT = 2 * SEQ_UNIT
+ELEM_BYTES = {Kind.FP32: 4, Kind.BF16: 2}
+CODECS = {Kind.FP32: tuple(JobCodec), Kind.BF16: (JobCodec.RAW32, JobCodec.RAW16)}
 
 
 @dataclass
@@ -85,7 +89,8 @@ class JobCard(Card):
     packet : int, elements of a packet
     n_packets : int, packet numbers that the card can track
     inceptionn : dict, fields of `codec.Inceptionn`
-    gives_up : bool, False: jobs that let a share miss are refused
+    gives_up, bf16, scale : bool, False: jobs that let a share miss, that name BF16, or that want a
+        mean are refused
     thc : dict, fields of `models.thc.Worker` beside n and seeds; None: jobs with THC are refused
     watchdog : int, time without progress after which a job ends as stuck; 0 is off
 
@@ -98,17 +103,19 @@ class JobCard(Card):
     """
 
     def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
-                 n_packets=16384, inceptionn=None, watchdog=0, gives_up=True,
-                 thc=None):  # fmt: skip
+                 n_packets=16384, inceptionn=None, watchdog=0, gives_up=True, thc=None,
+                 bf16=True, scale=True):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
             raise ValueError(f"tables must be at most {TABLES}, not {len(tables)}")
         super().__init__(settings)
         self.table_list, self.memory = tuple(tables), memory
+        self.collectives = [collective_of(table) for table in tables]
         self.regions = ((0, memory.size),) if regions is None else tuple(regions)
         self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
         self.inceptionn, self.gives_up, self.thc = inceptionn or {}, gives_up, thc
+        self.bf16, self.scale = bf16 and packet % HALF_UNIT == 0, scale
         self.queue, self.completions = deque(), deque()
         self.contexts = [None] * n_active
         self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
@@ -143,30 +150,29 @@ class JobCard(Card):
 
     def refusal(self, job):
         """`Refusal`: why the card would not start this job now, or NONE."""
-        n_bytes = job.elems * ELEM_BYTES
         thc = job.codec == JobCodec.THC
         first = before(job.gen) if thc else job.gen
         places = [job.source, job.result] + [job.residual * ALIGN] * job.feedback
         beside = [c.job.gen for c in self.contexts if c and c.job.tensor == job.tensor]
         last = self._last(job.tensor)
         gens = beside + ([] if last is None else [last])
-        if job.collective != Collective.ALL_REDUCE:
+        if job.collective > max(Collective) or (thc and job.collective != Collective.ALL_REDUCE):
             return Refusal.COLLECTIVE
-        if job.op != Operation.SUM:
+        if job.op != Operation.SUM and (job.op != Operation.MEAN or thc or not self.scale):
             return Refusal.OPERATION
-        if job.kind != Kind.FP32:
+        if job.kind not in ELEM_BYTES or (job.kind == Kind.BF16 and not self.bf16):
             return Refusal.KIND
-        if job.codec not in (JobCodec.RAW32, JobCodec.INCEPTIONN, JobCodec.THC):
+        if job.codec not in CODECS[job.kind] or (job.codec == JobCodec.RAW16 and not self.bf16):
             return Refusal.CODEC
         if thc and (self.thc is None or (job.table < len(self.table_list) and not self._fits(job))):
             return Refusal.CODEC
-        if job.table >= len(self.table_list):
+        if self.collectives[job.table : job.table + 1] != [job.collective]:
             return Refusal.TABLE
         if not job.elems or self._packets(job) > self.n_packets:
             return Refusal.LENGTH
         if job.source % ALIGN or job.result % ALIGN:
             return Refusal.ALIGNMENT
-        if not all(self._inside(at, n_bytes) for at in places):
+        if not all(self._inside(at, job.elems * ELEM_BYTES[job.kind]) for at in places):
             return Refusal.REGION
         if job.p_q16 and not self.gives_up:
             return Refusal.SHARE
@@ -204,8 +210,8 @@ class JobCard(Card):
         table = self.table_list[job.table]
         if job.codec == JobCodec.THC:
             return packets(table, job.elems, self.packet, self.thc)
-        n_chunks = table.n_chunks * table.repeats
-        chunk = -(-job.elems // (SEQ_UNIT * n_chunks)) * SEQ_UNIT
+        n_chunks, unit = table.n_chunks * table.repeats, unit_of(job)
+        chunk = -(-job.elems // (unit * n_chunks)) * unit
         return n_chunks * -(-chunk // self.packet)
 
     def _fits(self, job):
@@ -242,14 +248,20 @@ class JobCard(Card):
 
     def _round(self, job):
         """The one round of a job without THC."""
-        plan = plan_of(self.table_list[job.table], job.elems, self.packet)
-        codec = (
-            Raw(plan.n_nodes)
-            if job.codec == JobCodec.RAW32
-            else Inceptionn(plan.n_nodes, **self.inceptionn)
-        )
+        plan = plan_of(self.table_list[job.table], job.elems, self.packet, unit_of(job))
+        mean = job.op == Operation.MEAN
+        if job.codec == JobCodec.RAW32:
+            image = bf16.image if job.kind == Kind.BF16 else None
+            codec = Raw(plan.n_nodes, image=image, mean=mean)
+        elif job.codec == JobCodec.RAW16:
+            codec = Raw16(plan.n_nodes, mean=mean)
+        else:
+            codec = Inceptionn(plan.n_nodes, **self.inceptionn, mean=mean)
         tensor = Tensor(job.tensor, plan, codec, layer=job.layer, p_q16=job.p_q16)
-        values = self._words(job.source, job.elems).view(np.float32).copy()
+        if job.kind == Kind.BF16:
+            values = bf16.widen(self._halves(job.source, job.elems))
+        else:
+            values = self._words(job.source, job.elems).view(np.float32).copy()
         return Round(tensor, self.settings.node, job.gen, values)
 
     def _thc(self, job):
@@ -272,7 +284,10 @@ class JobCard(Card):
         self.changed = True
 
     def _words(self, at, n):
-        return self.memory[at : at + ELEM_BYTES * n].view("<u4")
+        return self.memory[at : at + 4 * n].view("<u4")
+
+    def _halves(self, at, n):
+        return self.memory[at : at + 2 * n].view("<u2")
 
     def _finish(self, context):
         """Its result is in memory, and all neighbors have what they need."""
@@ -281,10 +296,17 @@ class JobCard(Card):
             at = job.residual * ALIGN
             self._words(at, job.elems)[:] = thc.residual(round_).view(np.uint32)
         result = thc.result(round_) if thc else round_.result
-        self._words(job.result, job.elems)[:] = result.view(np.uint32)
+        plan = round_.tensor.plan
+        wanted = plan.wanted[self.settings.node]
+        here = np.repeat(wanted, plan.elems)[: job.elems]
+        if job.kind == Kind.BF16:
+            self._halves(job.result, job.elems)[here] = bf16.narrow(result[here])
+        else:
+            self._words(job.result, job.elems)[here] = result.view(np.uint32)[here]
         given_up = sum(reception.lost for reception in round_.up.values())
-        least, most = int(round_.leaves.min()), int(round_.leaves.max())
-        short = least < round_.tensor.plan.n_nodes or given_up
+        leaves = round_.leaves[wanted]
+        least, most = (int(leaves.min()), int(leaves.max())) if len(leaves) else (0, 0)
+        short = (len(leaves) and least < plan.n_leaves) or given_up
         status = JobStatus.SHORT if short else JobStatus.DONE
         self._end(context, status, given_up=given_up, leaves_least=least, leaves_most=most)
 
@@ -338,7 +360,6 @@ class JobCluster(Cluster):
     Parameters
     ----------
     tables : tuple of gradnic.interface.schedule_table.Table
-        All of the same peers.
     topology : models.schedule.topology.Topology
     n_bytes : int
         Memory of each node.
@@ -353,12 +374,16 @@ class JobCluster(Cluster):
 
     def __init__(self, tables, topology, n_bytes, *, settings=None, n_active=2, **options):
         rules = Rules(n_layers=8, n_tensors=n_active, back_layer_start=0)
+        books = [{} for _ in range(topology.n_nodes)]
+        for table in tables:
+            for book, more in zip(books, addresses(table, topology), strict=True):
+                book.update(more)
         self.cards = [
             JobCard(
                 Settings(7, v, (), book, tagger=rules, **(settings or {})), tables,
                 np.zeros(n_bytes, np.uint8), n_active=n_active, **options,
             )
-            for v, book in enumerate(addresses(tables[0], topology))
+            for v, book in enumerate(books)
         ]  # fmt: skip
         self.now, self.n_frames, self.n_copies, self.wire = 0, {}, 0, []
         self.to_post = [deque() for _ in self.cards]
@@ -382,7 +407,12 @@ class JobCluster(Cluster):
                 self.ended[node][told.id] = told
 
 
+def unit_of(job):
+    """Elements that chunks are rounded up to: twice as many where two are in a word."""
+    return HALF_UNIT if job.codec == JobCodec.RAW16 or job.kind == Kind.BF16 else SEQ_UNIT
+
+
 @lru_cache(maxsize=256)
-def plan_of(table, n_elems, packet):
+def plan_of(table, n_elems, packet, unit=SEQ_UNIT):
     """The `Plan` of a tensor, made once for all cards."""
-    return Plan(table, n_elems, packet=packet)
+    return Plan(table, n_elems, unit=unit, packet=packet)

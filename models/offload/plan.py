@@ -62,6 +62,9 @@ class Plan:
     up : one dict a node: {source: {chunk: Contribution}}
     down : one dict a node: {source: set of chunks that it gathers to us}
     depth : most hops from a leaf to its root
+    n_leaves : nodes whose values are in each sum: all, or one where nothing is added
+    parts : bool, shape (n_nodes, n_chunks): a node's own partial of a chunk leaves it
+    wanted : bool, shape (n_nodes, n_packets): packets of the result that a node ends with
     """
 
     def __init__(self, table, n_elems, *, unit=SEQ_UNIT, packet=352):
@@ -79,7 +82,11 @@ class Plan:
         self.n_packets = whole * self.per_chunk + -(-rest // packet)
         spans = [self.span(k) for k in range(self.n_packets)]
         self.elems = np.array([stop - start for start, stop in spans], np.int64)
-        self._read(table)
+        self.parts = np.zeros((self.n_nodes, self.n_chunks), bool)
+        final = np.zeros((self.n_nodes, self.n_chunks), bool)
+        self._read(table, final)
+        self.wanted = final[:, np.arange(self.n_packets) // self.per_chunk]
+        self.n_leaves = self.n_nodes if self.parts.any() else 1
         self._count_leaves()
 
     def span(self, number):
@@ -113,7 +120,8 @@ class Plan:
         """Low 20 bits of the XOR of the agreed norms of a packet's blocks: its ARG's check."""
         return int(np.bitwise_xor.reduce(norms[self.blocks(number, number, size)])) & CHECK
 
-    def _read(self, table):
+    def _read(self, table, final):
+        """Rows, and who sends what to whom; `final` is filled."""
         start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
         self.rows = [[] for _ in range(self.n_nodes)]
         self.up = [{} for _ in range(self.n_nodes)]
@@ -126,6 +134,8 @@ class Plan:
             row = Row(r["op"] == REDUCE, bool(r["bar"]), int(r["flow"]), int(r["wait"]),
                       int(r["rank"]), first, stop, to)  # fmt: skip
             self.rows[v].append(row)
+            if row.is_reduce:
+                (self.parts if to else final)[v, first:stop] = True
             for u, _ in to:
                 if row.is_reduce:
                     self.parent[first:stop, v] = u
@@ -135,6 +145,7 @@ class Plan:
                     )
                 else:
                     self.down[u].setdefault(v, set()).update(range(first, stop))
+                    final[u, first:stop] = True
 
     def _count_leaves(self):
         """Leaves below every (chunk, node), by walking each node's way to the root."""

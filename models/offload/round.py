@@ -78,7 +78,7 @@ class Round:
         self.leaves = np.zeros(plan.n_packets, np.int64)
         self.final = np.zeros(plan.n_packets, bool)
         self.rows = list(plan.rows[node])
-        self.left = np.zeros(plan.n_chunks, bool)  # own partial was issued
+        self.left = ~plan.parts[node]  # own partial was issued, or there is none
         self.runs, self.active = [], []
         self.landed, self.n_landed, self.landed_most = {}, 0, 0
         sizes = plan.elems * codec.elem_bits // 8
@@ -101,8 +101,8 @@ class Round:
 
     @property
     def complete(self):
-        """Whether the whole result is here."""
-        return bool(self.final.all())
+        """Whether all of the result that is to be here is here."""
+        return bool(self.final[self.tensor.plan.wanted[self.node]].all())
 
     @property
     def done(self):

@@ -22,13 +22,14 @@ class Setup:
     lockstep: int = 0
     step_cycles: int = 0
     watchdog: int = 0
+    sums_stay: int = 0
 
 
 def setup_of(table, node, *, live=None, **options):
     """The Setup of a node of a `gradnic.interface.schedule_table.Table`.
 
     live : chunks of the tensor that are not empty; None: all of them. options : lockstep,
-    step_cycles, watchdog.
+    step_cycles, watchdog, sums_stay.
     """
     chunks = table.n_chunks * table.repeats
     rows = table.of(node)

@@ -123,6 +123,9 @@ class Scheduler:
         self.settled = 0 if offer else min(self.settled + 1, SETTLED)
         self.all_idle = bool(idle)
         status["unfinished"] -= finished
+        if gone and gone.message.terminal and setup.sums_stay:
+            status["unfinished"] += gone.message.count + 1
+        status["unfinished"] %= 1 << bits(self.n_chunks)
         status.update(dict.fromkeys(raised, 1))
 
         # Rows move up, and the round goes on
@@ -283,7 +286,8 @@ class Scheduler:
             self.state = "begin" if starts else "idle"
         elif self.state == "begin":
             self.pending = False
-            status.update(fault=0, stuck=0, foreign=0, extra=0, early=0, unfinished=setup.live)
+            status.update(fault=0, stuck=0, foreign=0, extra=0, early=0)
+            status["unfinished"] = 0 if setup.sums_stay else setup.live
             self.state = "idle"
             if self._wrong:
                 status["fault"] = SETUP

@@ -14,7 +14,7 @@ from gradnic.models.offload.codec import Inceptionn
 from gradnic.models.offload.plan import Plan
 from gradnic.models.transport.tagger import default_dscp
 
-from gradnic.interface.job import COMPLETION, Completion
+from gradnic.interface.job import COMPLETION, Completion, collective_of
 
 from ..engine import encoding
 from .cluster import JOB, LAYOUT, PAGE, UNIT, OffloadCluster, _Rules, _size
@@ -58,8 +58,8 @@ class JobCluster(OffloadCluster):
         Of the largest tensor.
     n_active, n_bytes, packet, t_probe, watchdog : int
         Contexts, bytes of a beat, elements of a packet, cycles.
-    inc : bool
-        Cards with INCEPTIONN. settings : dict, fields of `Inceptionn`.
+    inc, bf16 : bool
+        Cards with INCEPTIONN, with BF16. settings : dict, fields of `Inceptionn`.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class JobCluster(OffloadCluster):
     """
 
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
-                 t_probe=2000, watchdog=0, inc=True, settings=None):  # fmt: skip
+                 t_probe=2000, watchdog=0, inc=True, bf16=False, settings=None):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.packet, self.t_probe = packet, t_probe
@@ -104,6 +104,7 @@ class JobCluster(OffloadCluster):
             n_packets=self.n_packets,
             n_ranks=self.n_ranks,
             inc=inc,
+            bf16=bf16,
         )
         area = -(-n_elems * 4 // 64) * 64
         self.landing = area * self.n_ranks // n_bytes
@@ -204,7 +205,8 @@ class JobCluster(OffloadCluster):
             "stride": table.n_chunks,
             "repeats": table.repeats,
             "iterations": table.repeats + stages - 1,
-            "leaves": plan.n_nodes,
+            "leaves": plan.n_leaves,
+            "collective": collective_of(table),
         }
         self._write(node, "job_table", {"enable": 1, "index": number, "table": told})
         self._set(node, "job_table", {})

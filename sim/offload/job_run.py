@@ -5,37 +5,52 @@ for runs that are too large for them the sums of the table in its order of addit
 """
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
 from gradnic.models import inceptionn
+from gradnic.models.offload import bf16
 from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.offload.jobs import ELEM_BYTES, unit_of
+from gradnic.models.offload.plan import SEQ_UNIT
 from gradnic.models.schedule import builders, checker
-from gradnic.models.schedule.all_reduce import add, all_reduce
+from gradnic.models.schedule.all_reduce import add, run_table
+from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 
 from gradnic.interface.formats import GRADNIC, Op
-from gradnic.interface.job import ALIGN, Job, JobCodec, JobStatus
+from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind
 
 from .job_cluster import JobCluster
 
 PACKET = 352
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
 WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
-CODECS = {"none": JobCodec.RAW32, "inceptionn": JobCodec.INCEPTIONN}
+CODECS = {"none": JobCodec.RAW32, "bf16": JobCodec.RAW16, "inceptionn": JobCodec.INCEPTIONN}
+KINDS = {"fp32": Kind.FP32, "bf16": Kind.BF16}
 _NAMES = {one.name for one in fields(Job)}
+_COLLECTIVES = list(COLLECTIVES)  # by number
+_WORDS = {
+    "collective": {name: number for number, name in enumerate(COLLECTIVES)},
+    "codec": CODECS,
+    "kind": KINDS,
+}
 
 
 @dataclass
 class Posted:
-    """A job of the run: when it is posted, and the nodes that post it (None: all)."""
+    """A job of the run: when it is posted, and the nodes that post it (None: all). root : of reduce
+    and broadcast. named : the table is the one that the job says, not the one of its collective.
+    """
 
     job: Job
     at: int = 0
     nodes: tuple | None = None
+    root: int = 0
+    named: bool = False
 
 
 @dataclass
@@ -55,12 +70,16 @@ class JobOutcome:
         return not self.mismatches
 
 
-def buckets(n, n_bytes, *, codec="none", layer=0):
-    """`n` jobs of `n_bytes` bytes each, all posted at once; ValueError if those are no floats."""
-    if n_bytes % 4:
-        raise ValueError(f"bytes must be a multiple of 4, not {n_bytes}")
-    told = [{"bytes": n_bytes, "class": layer} for _ in range(n)]
-    return from_dicts(told, codec=codec)
+def buckets(n, n_bytes, *, codec="none", kind="fp32", **told):
+    """`n` jobs of `n_bytes` bytes each, all posted at once; ValueError if those are no floats.
+
+    told : further fields, as of `from_dicts`.
+    """
+    size = ELEM_BYTES[KINDS[kind]]
+    if n_bytes % size:
+        raise ValueError(f"bytes must be a multiple of {size}, not {n_bytes}")
+    one = {"bytes": n_bytes, "kind": kind, **told}
+    return from_dicts([one] * n, codec=codec)
 
 
 def read(path, *, codec="none"):
@@ -78,32 +97,43 @@ def read(path, *, codec="none"):
 
 
 def from_dicts(told, *, codec="none"):
-    """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes`` and any
-    field of `Job`. What is not said is chosen: ids from 0, tensors by id, addresses one behind the
-    other, results behind all sources.
+    """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes``,
+    ``root`` and any field of `Job`; collective, codec and kind by name or number. What is not said
+    is chosen: ids from 0, tensors by id, tables by collective, addresses one behind the other,
+    results behind all sources.
     """
     if not told:
         raise ValueError("jobs must be at least 1, not 0")
-    sizes = [int(one.get("elems", one.get("bytes", 0) // 4)) for one in told]
+    sizes = [int(one.get("elems", one.get("bytes", 0) // _width(one))) for one in told]
     steps = [-(-4 * max(0, n) // ALIGN) * ALIGN for n in sizes]
     half, at, made = sum(steps), 0, []
     for k, (one, n, step) in enumerate(zip(told, sizes, steps, strict=True)):
         named = {"layer" if name == "class" else name: value for name, value in one.items()}
-        unknown = sorted(set(named) - _NAMES - {"bytes", "at", "nodes"})
+        unknown = sorted(set(named) - _NAMES - {"bytes", "at", "nodes", "root"})
         if unknown:
             raise ValueError(f"job {k} has no field {unknown[0]!r}")
         chosen = {"id": k, "gen": 1, "elems": n, "source": at, "result": half + at,
                   "codec": CODECS[codec]}  # fmt: skip
         values = chosen | {name: value for name, value in named.items() if name in _NAMES}
+        for name, words in _WORDS.items():
+            if isinstance(values.get(name), str):
+                values[name] = words.get(values[name], values[name])
         values.setdefault("tensor", values["id"])
         if not all(isinstance(value, int) for value in values.values()):
             raise ValueError(f"job {k}: fields must be whole numbers")
         nodes = None if named.get("nodes") is None else tuple(named["nodes"])
-        made.append(Posted(Job(**values), int(named.get("at", 0)), nodes))
+        root, has_table = int(named.get("root", 0)), "table" in named
+        made.append(Posted(Job(**values), int(named.get("at", 0)), nodes, root, has_table))
         at += step
     if len({one.job.id for one in made}) != len(made):
         raise ValueError("ids of jobs must differ")
     return made
+
+
+def _width(told):
+    """Bytes of an element of such a job."""
+    kind = told.get("kind", Kind.FP32)
+    return ELEM_BYTES.get(KINDS.get(kind, kind), 4)
 
 
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faults=None,
@@ -111,13 +141,12 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
           max_cycles=20_000_000):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
-    spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. posted :
+    spelling, algorithm, chunks : as of ``gradnic schedule``; tables are checked first. posted :
     list of `Posted`. settings : of INCEPTIONN. link_bytes : of a link and cycle; default a beat.
     """
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
-    table = compile_table(builders.build(topology, algorithm, **options))
-    checker.check(table, topology)
+    tables, posted = _tables(builders.build(topology, algorithm, **options), topology, posted)
     n_nodes, faults = topology.n_nodes, faults or LinkFaults()
     for one in posted:
         if one.nodes and not set(one.nodes) <= set(range(n_nodes)):
@@ -126,9 +155,10 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     n_memory = 2 * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
     longest = max((job.elems for job in sized), default=1)
     inc = any(one.job.codec == JobCodec.INCEPTIONN for one in posted)
+    halves = any(unit_of(one.job) > SEQ_UNIT for one in posted)
     cluster = JobCluster(
-        (table,), topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
-        t_probe=t_probe, watchdog=watchdog, inc=inc, settings=settings,
+        tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
+        t_probe=t_probe, watchdog=watchdog, inc=inc, bf16=halves, settings=settings,
     )  # fmt: skip
     memory = _memories(n_nodes, cluster.n_memory, sized)
     for node in range(n_nodes):
@@ -142,17 +172,36 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     )  # fmt: skip
     small = n_nodes * sum(job.elems for job in sized) <= GOLDEN_ELEMS
     plain = all(one.nodes is None and one.job.elems < 1 << 24 for one in posted)
-    if small or not plain:
+    if small or halves or not plain:
         reference, want = (
             "cards",
-            _golden(table, topology, posted, memory, cluster, faults, settings),
+            _golden(tables, topology, posted, memory, cluster, faults, settings),
         )
     else:
-        reference, want = "sums", _sums(table, posted, memory, settings)
+        reference, want = "sums", _sums(tables, posted, memory, settings)
     mismatches, first = _compare(cluster, posted, want, n_nodes)
     told = [_told(one, cluster) for one in posted]
     share = line_share(cluster.sent, link_bytes or 4 * lanes)
     return JobOutcome(cycles, told, share, mismatches, reference, cluster.sent, first)
+
+
+def _tables(schedule, topology, posted):
+    """(tables, jobs that name them): one for each collective and root that the jobs have."""
+    places, tables, made = {}, [], []
+    for one in posted:
+        number = min(one.job.collective, len(_COLLECTIVES))  # one that is unknown is refused
+        name = "all_reduce" if number == len(_COLLECTIVES) else _COLLECTIVES[number]
+        if not 0 <= one.root < topology.n_nodes:
+            raise ValueError(f"root must be 0 to {topology.n_nodes - 1}, not {one.root}")
+        key = name, one.root if name in ("reduce", "broadcast") else 0
+        if key not in places:
+            places[key] = len(tables)
+            tables.append(compile_table(collective(schedule, name, root=one.root)))
+            checker.check(tables[-1], topology, name, root=one.root)
+        made.append(one if one.named else replace(one, job=replace(one.job, table=places[key])))
+    if len(tables) > TABLES:
+        raise ValueError(f"collectives and roots of the jobs must be at most {TABLES}")
+    return tuple(tables), made
 
 
 def _poster(cluster, group, n_nodes):
@@ -172,16 +221,19 @@ def _memories(n_nodes, n_bytes, jobs):
         stop = job.source + 4 * job.elems
         if job.elems and stop <= n_bytes and job.source % 4 == 0:
             values = rng.standard_normal((n_nodes, job.elems)).astype(np.float32) / 64
+            if job.kind == Kind.BF16:
+                values, stop = bf16.narrow(values), job.source + 2 * job.elems
             memory[:, job.source : stop] = values.view(np.uint8)
     return memory
 
 
-def _golden(table, topology, posted, memory, cluster, faults, settings):
+def _golden(tables, topology, posted, memory, cluster, faults, settings):
     """{(node, id): (status, detail, bytes of the result)} of golden cards."""
     options = {"t_probe": 400, "t_retry": 100}
     cards = golden.JobCluster(
-        (table,), topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
-        n_packets=cluster.n_packets, inceptionn=settings, gives_up=False, settings=options,
+        tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
+        n_packets=cluster.n_packets, inceptionn=settings, gives_up=False, bf16=True, scale=False,
+        settings=options,
         watchdog=20_000 if cluster.watchdog else 0,
     )  # fmt: skip
     for card, mine in zip(cards.cards, memory, strict=True):
@@ -200,8 +252,8 @@ def _golden(table, topology, posted, memory, cluster, faults, settings):
     }
 
 
-def _sums(table, posted, memory, settings):
-    """The same from the table's order of additions; all jobs are done."""
+def _sums(tables, posted, memory, settings):
+    """The same from the tables' order of additions; all jobs are done."""
 
     def image(values):
         return inceptionn.image(values, **(settings or {})) if values.size else values
@@ -212,13 +264,16 @@ def _sums(table, posted, memory, settings):
         own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
         coded = job.codec == JobCodec.INCEPTIONN
         how = {"combine": lambda a, b: add(a, image(b)), "image": image} if coded else {}
-        for node, values in enumerate(all_reduce(table, own, **how)):
-            want[node, job.id] = JobStatus.DONE, 0, values.view(np.uint8)
+        results, here = run_table(tables[job.table], own, **how)
+        for node, (values, mine) in enumerate(zip(results, here, strict=True)):
+            before = _result(memory[node], job).copy().view(np.float32)
+            before[mine] = values[mine]
+            want[node, job.id] = JobStatus.DONE, 0, before.view(np.uint8)
     return want
 
 
 def _result(memory, job):
-    return memory[job.result : job.result + 4 * job.elems]
+    return memory[job.result : job.result + ELEM_BYTES.get(job.kind, 4) * job.elems]
 
 
 def _compare(cluster, posted, want, n_nodes):
@@ -253,7 +308,7 @@ def _told(one, cluster):
         "posted": min((e.posted for e in ended), default=None),
         "done": max((e.done for e in ended), default=None),
         "status": None if worst is None else int(worst),
-        "bytes": 4 * one.job.elems,
+        "bytes": ELEM_BYTES.get(one.job.kind, 4) * one.job.elems,
     }
 
 

@@ -57,6 +57,7 @@ def test_line_share_is_time_with_payload_over_all_ports():
 def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path):
     path, out, plot = tmp_path / "jobs.json", tmp_path / "out.json", tmp_path / "jobs.svg"
     told = [{"bytes": 4096, "class": 7}, {"elems": 0}, {"bytes": 1024, "class": 0, "at": 600}]
+    told.append({"bytes": 800, "collective": "reduce_scatter", "kind": "bf16", "codec": "bf16"})
     path.write_text(json.dumps(told))
     words = f"cosim card --topology ring:3 --algorithm ring --jobs {path} --codec inceptionn"
     words += f" --loss 0.01 --json {out} --plot {plot}"
@@ -65,7 +66,7 @@ def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path):
     found = json.loads(out.read_text())
     assert (found["ok"], found["bit_exact"], found["mismatches"]) == (True, True, 0)
     assert [(one["id"], one["class"], one["status"]) for one in found["jobs"]] == [
-        (0, 7, 0), (1, 0, 3), (2, 0, 0)
+        (0, 7, 0), (1, 0, 3), (2, 0, 0), (3, 0, 0)
     ]  # fmt: skip
     assert all(one["posted"] < one["done"] <= found["cycles"] for one in found["jobs"])
     assert 0 < found["line_share"] < 1

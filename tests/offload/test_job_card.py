@@ -12,7 +12,7 @@ from gradnic.hdl.offload.job_core import JobCore
 from gradnic.hdl.offload.job_queue import JobQueue
 
 from gradnic.host import JobDriver
-from gradnic.interface.job import COMPLETION, QUEUE, Completion, Job, JobStatus
+from gradnic.interface.job import COMPLETION, QUEUE, Collective, Completion, Job, JobStatus
 from gradnic.interface.job_card import REGISTERS
 from gradnic.interface.offload import Table
 from gradnic.interface.schedule_table import Layout
@@ -29,7 +29,7 @@ class Core(wiring.Component):
     def __init__(self):
         whole = JobCore(16, 1, LAYOUT, **SIZES)
         _kept.append(whole)
-        for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "address_width",
+        for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "address_width",
                      "meta_width", "rx_meta_width", "port_bytes"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go = Signal()
@@ -201,7 +201,7 @@ def test_settings_and_tables_reach_the_core():
         image = bytes(range(3 * LAYOUT.row_bytes))
         driver.load_table(
             1, image, LAYOUT.row_bytes, [({0: (2, 1, 5)}, None), ({}, 1)], [2, 1], n_chunks=2,
-            leaves=3,
+            leaves=3, collective=Collective.ALL_GATHER,
         )  # fmt: skip
         log = list(recorder.log)
         recorder.log.clear()
@@ -221,6 +221,7 @@ def test_settings_and_tables_reach_the_core():
         assert index == 1
         assert (table.valid, table.rows, table.peers, table.chunks, table.leaves) == (1, 3, 2, 2, 3)
         assert (table.repeats, table.iterations, table.stride) == (1, 1, 0)
+        assert table.collective == Collective.ALL_GATHER
         assert [ctx.get(core.peers[1][k]) for k in range(2)] == [2, 1]
 
     simulate(bench)

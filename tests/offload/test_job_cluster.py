@@ -35,10 +35,17 @@ class Bench:
 
     def __init__(self, *, watchdog=0):
         self.rtl = JobCluster(
-            TABLES, TOPOLOGY, N_MEMORY, 6000, n_active=2, packet=PACKET, watchdog=watchdog
+            TABLES,
+            TOPOLOGY,
+            N_MEMORY,
+            6000,
+            n_active=2,
+            packet=PACKET,
+            watchdog=watchdog,
+            bf16=True,
         )
         self.golden = golden.JobCluster(
-            TABLES, TOPOLOGY, N_MEMORY, n_active=2, packet=PACKET, gives_up=False,
+            TABLES, TOPOLOGY, N_MEMORY, n_active=2, packet=PACKET, gives_up=False, scale=False,
             n_packets=1024, settings={"t_probe": 40, "t_retry": 40},
             watchdog=1500 if watchdog else 0,
         )  # fmt: skip
@@ -116,7 +123,8 @@ def test_jobs_of_all_sizes_codecs_and_classes_are_exact():
 BAD = [
     {"collective": Collective.REDUCE_SCATTER},
     {"op": Operation.MEAN},
-    {"kind": Kind.BF16},
+    {"kind": 2},
+    {"kind": Kind.BF16, "codec": JobCodec.INCEPTIONN},
     {"codec": JobCodec.THC},
     {"codec": 6},
     {"table": 2},

@@ -6,6 +6,7 @@ from amaranth.hdl import Module
 from amaranth.sim import Simulator
 from gradnic.hdl.offload.job_clerk import JobClerk
 from gradnic.hdl.offload.job_queue import Divider, JobQueue
+from gradnic.models.offload.jobs import unit_of
 from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
@@ -147,8 +148,12 @@ TABLES = [
 
 
 @pytest.mark.parametrize("packet", [16, 96, 352])
-def test_tensors_are_cut_as_the_plan_says(packet):
-    part, rng = JobClerk(16, 32, inc=True, **CLERK), np.random.default_rng(packet)
+@pytest.mark.parametrize("kind", [None, *Kind])
+def test_tensors_are_cut_as_the_plan_says(packet, kind):
+    """kind : None: a card without BF16. With it odd ids have packets of BF16."""
+    half = kind == Kind.BF16
+    part = JobClerk(16, 32, inc=True, bf16=kind is not None, **CLERK)
+    rng = np.random.default_rng(packet)
 
     async def bench(ctx):
         clerk(ctx, part, packet)
@@ -158,9 +163,14 @@ def test_tensors_are_cut_as_the_plan_says(packet):
         sizes += [int(n) for n in rng.integers(1, 60 * packet, 12)]
         for k, n in enumerate(sizes):
             index = k % 3
-            plan = Plan(TABLES[index], n, packet=packet)
-            job = Job(k, k, 1, n, 64 * k, 128 * k, table=index)
+            codec = JobCodec(k % 2 and kind is not None)
+            job = Job(k, k, 1, n, 64 * k, 128 * k, table=index, kind=kind or 0, codec=codec)
+            plan = Plan(TABLES[index], n, unit=unit_of(job), packet=packet)
             record, told = await clerk_says(ctx, part, job)
+            if packet % 32 and unit_of(job) > 16:
+                reason = Refusal.KIND if half else Refusal.CODEC
+                assert (record.status, record.detail) == (JobStatus.REFUSED, reason)
+                continue
             assert record is None
             last = (n - 1) // plan.chunk
             rest = n - last * plan.chunk
@@ -172,7 +182,7 @@ def test_tensors_are_cut_as_the_plan_says(packet):
             assert cut.last_per_chunk == -(-rest // packet)
             assert cut.tail == plan.chunk - (plan.per_chunk - 1) * packet
             assert cut.last_tail == rest - (cut.last_per_chunk - 1) * packet
-            assert told.n_beats == -(-n // 4)
+            assert told.n_beats == -(-n // (8 if half else 4))
             assert told.area == -(-n // 16) * 4
             assert told.n_numbers == plan.n_chunks * cut.per_chunk
             assert (told.source, told.result) == (4 * k, 8 * k)
@@ -180,10 +190,37 @@ def test_tensors_are_cut_as_the_plan_says(packet):
     simulate(part, bench)
 
 
+HALF = {"kind": Kind.BF16}
+WITH_BF16 = [
+    (HALF, Refusal.NONE),
+    ({"codec": JobCodec.RAW16}, Refusal.NONE),
+    (HALF | {"codec": JobCodec.RAW16}, Refusal.NONE),
+    (HALF | {"codec": JobCodec.INCEPTIONN}, Refusal.CODEC),
+    ({"kind": 2}, Refusal.KIND),
+    (HALF | {"result": N_MEMORY - 640}, Refusal.NONE),
+    (HALF | {"result": N_MEMORY - 576}, Refusal.REGION),
+]
+
+
+def test_a_card_with_bf16_takes_it_but_not_with_inceptionn():
+    part = JobClerk(16, 32, inc=True, bf16=True, **CLERK)
+
+    async def bench(ctx):
+        clerk(ctx, part, 96)
+        await load(ctx, part, 0, TABLES[0])
+        for told, reason in WITH_BF16:
+            record, _ = await clerk_says(ctx, part, Job(**(RIGHT | told)))
+            found = Refusal.NONE if record is None else Refusal(record.detail)
+            assert found == reason, told
+
+    simulate(part, bench)
+
+
 RIGHT = {"id": 9, "tensor": 5, "gen": 1, "elems": 300, "source": 0, "result": 1 << 16}
 BAD = [
     ({}, Refusal.NONE),
-    *(({"collective": one}, Refusal.COLLECTIVE) for one in (*list(Collective)[1:], 5, 7)),
+    *(({"collective": one}, Refusal.COLLECTIVE) for one in (5, 6, 7)),
+    *(({"collective": one}, Refusal.TABLE) for one in list(Collective)[1:]),
     *(({"op": one}, Refusal.OPERATION) for one in (1, 2, 3)),
     *(({"kind": one}, Refusal.KIND) for one in (Kind.BF16, 2, 3)),
     *(({"codec": one}, Refusal.CODEC) for one in (JobCodec.RAW16, JobCodec.THC, 4, 7)),
@@ -205,7 +242,8 @@ BAD = [
     ({"tensor": 7, "gen": 4}, Refusal.NONE),
     *(({"tensor": 8, "gen": gen}, Refusal.ROUND) for gen in (9, 0x8009)),
     ({"tensor": 8, "gen": 10}, Refusal.NONE),
-    ({"collective": 1, "op": 1, "kind": 1, "table": 9, "elems": 0}, Refusal.COLLECTIVE),
+    ({"collective": 5, "op": 1, "kind": 1, "table": 9, "elems": 0}, Refusal.COLLECTIVE),
+    ({"collective": 1, "op": 1, "kind": 1, "table": 9, "elems": 0}, Refusal.OPERATION),
     ({"table": 9, "elems": 0, "source": 1}, Refusal.TABLE),
     ({"elems": 0, "source": 1}, Refusal.LENGTH),
 ]

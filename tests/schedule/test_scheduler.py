@@ -360,6 +360,7 @@ def test_noise(circuit):
             peers=int(rng.choice([8, 8, 8, 7])), stride=chunks, repeats=repeats,
             iterations=repeats + stages - 1, lockstep=int(trial % 4 == 0),
             step_cycles=int(rng.integers(0, 12)), watchdog=int(rng.choice([0, 5, 40])),
+            sums_stay=int(trial % 5 == 1),
         )  # fmt: skip
         played = player(rows, setup)
         rate = rng.choice([0.05, 0.3, 1.0], 4)

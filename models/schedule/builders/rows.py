@@ -15,7 +15,7 @@ def compile_table(schedule, *, barrier: bool = False, nops: bool = False) -> Tab
     step of its first gather, or after its last contribution where nothing is gathered; gather
     transfers of one chunk range, node and step share rows of up to 4 peers. A node issues its rows
     strictly in turn, so those of one step are listed in the order in which what they wait for
-    arrives: none holds up another that could go.
+    arrives: none holds up another that could go. A node without transfers gets one NOP row.
 
     barrier : bool
         BAR on every node's first gather row: the paper's node-local change of phase.
@@ -44,6 +44,7 @@ def compile_table(schedule, *, barrier: bool = False, nops: bool = False) -> Tab
         rows["bar"][gather[np.unique(rows["node"][gather], return_index=True)[1]]] = 1
     if nops:
         rows = _with_nops(rows)
+    rows = _one_row_each(rows, schedule.topology.n_nodes)
     return Table(
         f"{schedule.algorithm} {schedule.topology.name}", schedule.topology.n_nodes,
         schedule.n_chunks, schedule.period or 0, schedule.repeats, rows, peers, paths,
@@ -172,6 +173,17 @@ def _gather_rows(gathers, peer):
     rows = _rows(gathers[heads])
     rows["sends"][np.cumsum(heads) - 1, within % MAX_SENDS] = peer
     return rows
+
+
+def _one_row_each(rows, n_nodes):
+    """The rows with a NOP row for every node without any, such as leaves of a broadcast: a card
+    does not start on an empty table.
+    """
+    nodes = np.arange(n_nodes)
+    idle = nodes[np.searchsorted(rows["node"], nodes) == np.searchsorted(rows["node"], nodes + 1)]
+    more = np.zeros(len(idle), ROW)
+    more["op"], more["node"], more["sends"] = NOP, idle, -1
+    return np.insert(rows, np.searchsorted(rows["node"], idle), more)
 
 
 def _with_nops(rows):
