@@ -134,7 +134,7 @@ class ReadShare(_Share):
 class WriteShare(_Share):
     """Merges write ports: an address every second cycle, data at full rate, in order of addresses.
 
-    Latency 1 cycle for addresses, none for data and answers. Whoever gave an address gives its
+    Latency 1 cycle for addresses and data, none for answers. Whoever gave an address gives its
     data without waiting for another manager. Parameters, members: see `_Share`.
     """
 
@@ -152,21 +152,29 @@ class WriteShare(_Share):
             name: Array(getattr(one, name) for one in self.managers)[writer.payload]
             for name in ("wdata", "wstrb", "wlast", "wvalid")
         }
+        names = ("wdata", "wstrb", "wlast")
+        # what is offered stays, whoever is cut off
+        m.submodules.words = words = Slice(
+            data.StructLayout({name: getattr(port, name).shape() for name in names})
+        )
         m.d.comb += [
             writers.i.valid.eq(taken),
             writers.i.payload.eq(chosen),
             askers.i.valid.eq(taken),
             askers.i.payload.eq(chosen),
-            *(getattr(port, name).eq(source[name]) for name in ("wdata", "wstrb", "wlast")),
-            port.wvalid.eq(writer.valid & source["wvalid"]),
-            writer.ready.eq(port.wvalid & port.wready & port.wlast),
+            *(words.i.p[name].eq(source[name]) for name in names),
+            *(getattr(port, name).eq(words.o.p[name]) for name in names),
+            words.i.valid.eq(writer.valid & source["wvalid"]),
+            port.wvalid.eq(words.o.valid),
+            words.o.ready.eq(port.wready),
+            writer.ready.eq(words.i.valid & words.i.ready & source["wlast"]),
             port.bready.eq(asker.valid & Array(one.bready for one in self.managers)[asker.payload]),
             asker.ready.eq(port.bvalid & port.bready),
         ]
         for k, one in enumerate(self.managers):
             mine = asker.valid & (asker.payload == k)
             m.d.comb += [
-                one.wready.eq(writer.valid & (writer.payload == k) & port.wready),
+                one.wready.eq(writer.valid & (writer.payload == k) & words.i.ready),
                 one.bid.eq(0),
                 one.bresp.eq(port.bresp),
                 one.bvalid.eq(mine & port.bvalid),

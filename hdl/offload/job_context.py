@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,6 +22,8 @@ class JobContext(wiring.Component):
 
     A job that ends, however it does, lets the frame that is leaving end, then lets what is under
     way to memory end, then is told, and then resets its engine: about 30 cycles beside those two.
+    If those take ``watchdog`` cycles, it is told before, as one whose memory failed; its context
+    becomes free when the memory has answered.
 
     Parameters
     ----------
@@ -92,6 +94,7 @@ class JobContext(wiring.Component):
         status, detail = Signal(JobStatus), Signal(16)
         least, most = Signal(LEAVES_WIDTH), Signal(LEAVES_WIDTH)
         stopped, failed = Signal(), Signal()
+        ends, ended, overdue, was_told = Signal(), Signal(2), Signal(), Signal()
         idle, late = Signal(32), Signal()
         count = Signal(range(max(FLUSH_CYCLES, SETTLE_CYCLES)))
         armed = Signal()
@@ -112,8 +115,15 @@ class JobContext(wiring.Component):
         ]
         m.d.sync += [
             late.eq((self.watchdog != 0) & (idle >= self.watchdog)),
-            idle.eq(Mux(self.progress | ~armed, 0, idle + 1)),
+            # since the last progress, or since it ends
+            idle.eq(Mux(Mux(armed, self.progress, ~ended[0]), 0, idle + 1)),
+            ended.eq(Cat(ends, ended)),
         ]
+        with m.If(ended[1] & late & ~overdue):
+            m.d.sync += [overdue.eq(1), status.eq(JobStatus.MEMORY), detail.eq(0)]
+        with m.If(self.told):
+            m.d.sync += was_told.eq(1)
+        m.d.comb += self.tells.eq(overdue & ~was_told)
         with m.If(self.leaves.valid):
             with m.If(self.leaves.leaves < least):
                 m.d.sync += least.eq(self.leaves.leaves)
@@ -125,6 +135,7 @@ class JobContext(wiring.Component):
             m.d.sync += failed.eq(1)
         with m.FSM() as fsm:
             m.d.comb += [
+                ends.eq(fsm.ongoing("HUSH") | fsm.ongoing("DRAIN")),
                 self.free.eq(fsm.ongoing("FREE")),
                 self.busy.eq(~(fsm.ongoing("FREE") | fsm.ongoing("FLUSH"))),
                 self.reset.eq(fsm.ongoing("FLUSH")),
@@ -137,7 +148,10 @@ class JobContext(wiring.Component):
                 ),
             ]  # fmt: skip
             with m.State("FREE"):
-                m.d.sync += [stopped.eq(0), failed.eq(0), least.eq(-1), most.eq(0), detail.eq(0)]
+                m.d.sync += [
+                    *(flag.eq(0) for flag in (stopped, failed, overdue, was_told)),
+                    *(least.eq(-1), most.eq(0), detail.eq(0)),
+                ]
                 with m.If(self.take):
                     m.d.sync += job.eq(self.prepared)
                     m.next = "CLEAR"
@@ -180,8 +194,8 @@ class JobContext(wiring.Component):
                     with m.If(count == 0):
                         m.next = "END"
             with m.State("END"):
-                m.d.comb += self.tells.eq(1)
-                with m.If(self.told):
+                m.d.comb += self.tells.eq(~was_told)
+                with m.If(self.told | was_told):
                     m.d.sync += [count.eq(FLUSH_CYCLES - 1), epoch.eq(epoch + 1)]
                     m.next = "FLUSH"
             with m.State("FLUSH"):

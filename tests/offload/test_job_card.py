@@ -30,7 +30,7 @@ class Core(wiring.Component):
         whole = JobCore(16, 1, LAYOUT, **SIZES)
         _kept.append(whole)
         for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "address_width",
-                     "meta_width", "rx_meta_width", "port_bytes"):  # fmt: skip
+                     "meta_width", "rx_meta_width", "port_bytes", "roots"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go = Signal()
         super().__init__(dict(whole.signature.members.items()))
@@ -123,9 +123,16 @@ def job(k, rng):
     return Job(1000 + k, draw[0], draw[1], draw[2], *wide, p_q16=draw[3], layer=k % 8, table=k % 16)
 
 
+class Card(JobCard):
+    """The registers around that core."""
+
+    def _core(self, n_bytes, n_ports, layout):
+        return Core()
+
+
 def simulate(bench):
-    core = Core()
-    card = JobCard(core)
+    card = Card(16, 1, LAYOUT)
+    core = card.core
     m = Module()
     m.submodules.card = card
     simulator = Simulator(m)

@@ -159,3 +159,47 @@ def test_the_frame_that_leaves_and_bursts_under_way_end_first():
         assert (await end(ctx, part)).status == JobStatus.ABORTED
 
     simulate(bench)
+
+
+@pytest.mark.parametrize("stuck", ["frame", "memory"])
+def test_a_job_whose_memory_never_answers_is_told_and_keeps_its_context(stuck):
+    async def bench(ctx, part):
+        ctx.set(part.watchdog, 50)
+        await begin(ctx, part)
+        await run(ctx, part)
+        ctx.set(part.speaking, int(stuck == "frame"))
+        ctx.set(part.quiet, 0)
+        await ctx.tick().repeat(51)  # no progress
+        await ctx.tick().until(part.mute)
+        await ctx.tick().repeat(48)
+        assert not ctx.get(part.tells)
+        for _ in range(8):
+            if not ctx.get(part.tells):
+                await ctx.tick()
+        record = ctx.get(part.record)
+        assert (record.id, record.status, record.detail) == (7, JobStatus.MEMORY, 0)
+        ctx.set(part.told, 1)
+        await ctx.tick()
+        ctx.set(part.told, 0)
+        await ctx.tick().repeat(200)
+        assert not ctx.get(part.tells | part.free | part.reset)  # once, and nobody takes its place
+        assert ctx.get(part.busy & part.mute)
+        ctx.set(part.speaking, 0)
+        ctx.set(part.quiet, 1)
+        for _ in range(40):
+            assert not ctx.get(part.tells)
+            if ctx.get(part.free):
+                break
+            await ctx.tick()
+        assert ctx.get(part.free)
+        ctx.set(part.watchdog, 0)
+        await begin(ctx, part)  # as after any other end
+        await run(ctx, part)
+        ctx.set(part.finished, 1)
+        for _ in range(40):
+            if ctx.get(part.tells):
+                break
+            await ctx.tick()
+        assert ctx.get(part.record.status) == JobStatus.DONE
+
+    simulate(bench)

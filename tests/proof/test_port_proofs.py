@@ -82,19 +82,7 @@ SIZES = {  # of the Verilog modules, those of the blocks where there is one
 }
 
 
-UNPROVEN = pytest.mark.skip(
-    reason="WriteShare cuts a burst where a job ends: not inductive without what that end promises"
-)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *each(k for k in tops.TOPS if k is not params.Jobs),
-        pytest.param(params.Jobs, marks=UNPROVEN),
-    ],
-    ids=lambda kind: kind.__name__,
-)
+@pytest.mark.parametrize("kind", each(tops.TOPS), ids=lambda kind: kind.__name__)
 def test_ports_of_a_verilog_module(kind, done):
     """The same rules on AXI4-Stream, AXI4 and AXI4-Lite."""
     top = tops.build(kind(**SIZES.get(kind, {})))
