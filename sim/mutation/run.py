@@ -199,17 +199,18 @@ def _library(campaign, prepped, ports, shard):
     return batch.build_rtlil(prepped, streams, [*plain, select], name=name, prepare=prepare)
 
 
-def _play(campaign, prepped, ports, shard):
-    """Fates of one shard's mutants; RuntimeError if the unmutated circuit fails."""
+def _play(campaign, prepped, ports, shard, part):
+    """Fates of mutants `part`, a range, of a shard; RuntimeError if the unmutated circuit fails."""
     model = _library(campaign, prepped, ports, shard)
     limits = []
     try:
         campaign.test(_Mutated(model, 0, limits))
     except AssertionError as failure:
         raise RuntimeError(f"{campaign.name}: the unmutated circuit fails: {failure}") from failure
-    for i, mutant in enumerate(shard, 1):
+    for i in part:
+        mutant = shard[i]
         try:
-            campaign.test(_Mutated(model, i, limits))
+            campaign.test(_Mutated(model, i + 1, limits))
         except AssertionError as failure:
             mutant.verdict = "killed"
             mutant.reason = str(failure).strip().splitlines()[0][:200] if str(failure) else "assert"
@@ -218,7 +219,7 @@ def _play(campaign, prepped, ports, shard):
                 mutant.reason = f"killed, though it is said that {campaign.argument(mutant)}"
         except Exception as failure:
             mutant.verdict, mutant.reason = "error", f"{type(failure).__name__}: {failure}"[:200]
-    return shard
+    return [shard[i] for i in part]
 
 
 def _judge(campaign, streams, netlist, mutant, prove):
@@ -274,11 +275,18 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, part=(0, 
             raise ValueError(f"only must be within 1..{len(mutants)}, not {only}")
         mutants = [mutants[only - 1]]
     mutants = mutants[part[0] :: part[1]]
-    n_shards = max(-(-len(mutants) // shard), min(jobs or os.cpu_count() or 1, len(mutants)))
+    n_shards = max(1, -(-len(mutants) // shard))
     shards = [mutants[k::n_shards] for k in range(n_shards)]
+    n_parts = -(-(jobs or os.cpu_count() or 1) // n_shards)  # of a library that is built once
+    work = [
+        (campaign, prepped, ports, shard, range(k, len(shard), n_parts))
+        for k in range(n_parts)
+        for shard in shards
+        if k < len(shard)
+    ]
     played = []
-    for part in _spread(_play, [(campaign, prepped, ports, s) for s in shards], jobs):
-        played += part
+    for fates in _spread(_play, work, jobs):
+        played += fates
         progress("mutants", len(played), len(mutants))
     mutants = sorted(played, key=lambda m: m.index)
     left = [m for m in mutants if m.verdict == "open"]
