@@ -94,7 +94,7 @@ class WritePort(wiring.Signature):
 
 
 def drive_address(port, prefix: str, burst, n_bytes: int):
-    """Statements that put a burst (see `gradnic.hdl.axi.dma.Burst`) on address channel `prefix`."""
+    """Statements that put a `gradnic.hdl.axi.bursts.Burst` on address channel `prefix`."""
 
     def signal(name):
         return getattr(port, prefix + name)

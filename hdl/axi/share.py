@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from .axi4 import ReadPort, WritePort
-from .dma import N_BURSTS
+from .bursts import N_BURSTS
 
 FIELDS = ("addr", "len", "size", "burst", "cache", "prot")
 

@@ -11,13 +11,12 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.flit import FLIT_FLOATS
 from gradnic.interface.schedule_table import bits
 
-from ..primitive.block_ram import BlockRAM
 from ..primitive.multiplier import Multiplier
-from ..reduction.codec_image import DEPTH, CodecImage
-from ..reduction.reduce import Combine, Op
+from ..reduction.reduce import Op
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
 from .codec import Settings
+from .engine_sums import add, in_order
 from .landing import Contributions, Places
 from .merge_book import MergeBook
 from .slots import BLOCK_FLOATS, Slot, number, round_robin, select
@@ -134,8 +133,8 @@ class FlitEngine(wiring.Component):
         self._find(m, slots)
         grant, start = self._pick(m, slots)
         step = self._walk(m, slots, grant, start)
-        self._add(m, slots, step)
-        self._order(m, slots)
+        add(m, self, slots, step)
+        in_order(m, self, slots)
         return m
 
     def _merge(self, m, slot):
@@ -319,110 +318,3 @@ class FlitEngine(wiring.Component):
             with m.If(start & got):
                 s.advance(m, final, size, closes)
         return running, at, ends, held
-
-    def _add(self, m, slots, step):
-        """Own words or earlier sums, plus contributions; sums to memory, to ports, to results.
-
-        Without contributions words go around the adder, a slot's sums before them being out.
-        """
-        running, at, ends, held = step
-        width = 32 * self.n_lanes
-        m.submodules.combine = combine = Combine(self.n_lanes, integers=self.integers)
-        m.submodules.sums = sums = BlockRAM(width, len(slots) * self.block)
-        place = Cat(at, held.slot)
-        own = delayed(m, held.own, 2, name="own")
-        a, b = Signal(width, reset_less=True), Signal(width, reset_less=True)
-        op = Signal(Op, reset_less=True)
-        m.d.comb += sums.read_addr.eq(place)
-        m.d.sync += [
-            a.eq(Mux(own, self.own_data, sums.read_data)),
-            b.eq(self.landing_data),
-            op.eq(self.op),
-        ]
-        m.d.comb += [combine.a.eq(a), combine.b.eq(b), combine.op.eq(op)]
-        latency = 3 + combine.latency
-        shape = held.shape()
-        word = Cat(held.as_value(), at, ends, self.own_address)
-        straight = delayed(m, word, 2, name="straight")
-        late = delayed(m, straight, 1 + combine.latency, name="late")
-        goes_straight = delayed_flag(m, running & ~held.adds, 2, name="goes_straight")
-        valid = delayed_flag(m, running & held.adds, latency, name="valid")
-        tag, straight_tag = shape(late[: shape.size]), shape(straight[: shape.size])
-        late_at = late[shape.size : shape.size + len(at)]
-        m.d.comb += [
-            sums.write_en.eq(valid & ~tag.final),
-            sums.write_addr.eq(Cat(late_at, tag.slot)),
-            sums.write_data.eq(combine.o),
-        ]
-        for k, s in enumerate(slots):
-            to_memory = k >= self.n_ports
-            queue = FIFO(self.result if to_memory else self.word, self.queue, bypass=True)
-            m.submodules[f"queue{k}"] = queue
-            port = [*self.words, self.results, self.sums][k]
-            source = queue.o
-            if self.coded and k == self.n_ports:
-                source = self._image(m, source)
-            wiring.connect(m, source, wiring.flipped(port))
-            added = Signal(name=f"added{k}")
-            m.d.comb += added.eq(valid & tag.final & (tag.slot == k))
-            mine = Signal(len(word), name=f"mine{k}")
-            m.d.comb += [
-                queue.i.valid.eq(added | (goes_straight & (straight_tag.slot == k))),
-                queue.i.p.data.eq(Mux(added, combine.o, self.own_data)),
-                mine.eq(Mux(added, late, straight)),
-            ]
-            its = shape(mine[: shape.size])
-            its_at, its_ends = mine[shape.size :][: len(at)], mine[shape.size + len(at)]
-            shuts = its.closes & its_ends  # the chunk's last word
-            if to_memory:
-                m.d.comb += [
-                    queue.i.p.address.eq(mine[shape.size + len(at) + 1 :]),
-                    queue.i.p.chunk.eq(its.chunk),
-                    queue.i.p.first.eq(its.opens & (its_at == 0)),
-                    queue.i.p.ends.eq(shuts),
-                ]
-            else:
-                m.d.comb += [
-                    queue.i.p.n_flits.eq(Mux(shuts, its.tail + 1, self.ratio)),
-                    queue.i.p.last.eq(shuts & its.last),
-                ]
-            s.track(m, port.valid & port.ready)
-            m.d.comb += self.busy[k].eq(s.valid | (s.reserved != 0))
-
-    def _image(self, m, words):
-        """Words of terminal rows, each float as the codec leaves it."""
-        m.submodules.image = image = CodecImage(self.n_lanes)
-        m.submodules.places = places = FIFO(self.result, DEPTH)
-        joined = stream.Signature(self.result).create(path=("joined",))
-        both = image.i.ready & places.i.ready
-        m.d.comb += [
-            *(image.codec[name].eq(self.codec[name]) for name in Settings.members),
-            image.i.p.data.eq(words.p.data),
-            places.i.p.eq(words.p),
-            image.i.valid.eq(words.valid & both),
-            places.i.valid.eq(words.valid & both),
-            words.ready.eq(both),
-            joined.valid.eq(image.o.valid & places.o.valid),
-            joined.p.eq(places.o.p),
-            joined.p.data.eq(image.o.p.data),
-            image.o.ready.eq(joined.ready & places.o.valid),
-            places.o.ready.eq(joined.ready & image.o.valid),
-        ]
-        return joined
-
-    def _order(self, m, slots):
-        """Gather slots stay behind the terminal row that still writes their chunk."""
-        terminal, merging = slots[-2:]
-        chunk = Signal(bits(self.n_chunks - 1), reset_less=True)
-        written = Signal(bits(self.n_words))
-        writes = Signal()
-        with m.If(terminal.asks):
-            m.d.sync += [chunk.eq(terminal.chunk), written.eq(0), writes.eq(1)]
-        with m.If(self.results.valid & self.results.ready):
-            m.d.sync += written.eq(written + 1)
-            with m.If(self.results.p.ends):
-                m.d.sync += writes.eq(0)
-        for s in slots[:-2]:
-            same = writes & (s.chunk == chunk)
-            m.d.sync += s.behind.eq(~s.gather | ~same | (s.done + self.block < written))
-        m.d.comb += [terminal.behind.eq(1), merging.behind.eq(1)]

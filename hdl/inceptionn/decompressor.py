@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import Bank
-from ..stream.admission import LAG, Room, admitted, credit, current, more_than, thermometer
+from ..stream.admission import LAG, Room, admitted, credit, more_than
 from ..stream.beats import Beat, UnitBeat
 from ..stream.delays import copied, delayed, delayed_flag, registers
 from ..stream.fifo import FIFO
@@ -17,10 +17,11 @@ from ..stream.outlet import Outlet
 from ..stream.pair_queue import PairQueue
 from ..stream.slice import Slice
 from ..stream.unit_table import Table
-from .byte_network import Spreader, plane_bit
+from .byte_network import Spreader
 from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
-from .lanes import GROUP, SCALES, LaneDecoder, band_gap, band_top, check_lanes, legal
+from .lanes import GROUP, LaneDecoder, band_gap, band_top, check_lanes, legal
 from .planner import Planner, StoredUnit
+from .unpack import decode_rows
 
 __all__ = ["CODED_UNIT", "VERDICT", "Decompressor"]
 
@@ -144,7 +145,7 @@ class Decompressor(wiring.Component):
             judged.beat.ok.eq(unit.ok),
             decodable.beat.eq(unit),
         ]
-        self._decode(m, decodable.o, details, banks)
+        decode_rows(m, self, decodable.o, details, banks)
         return m
 
     def _arrivals(self, m):
@@ -327,96 +328,3 @@ class Decompressor(wiring.Component):
             planner.tag_data.eq(tag_store.read_data),
         ]
         return banks
-
-    def _decode(self, m, units, details, banks):
-        """Issue one beat per cycle and take it through plan, banks, network and lanes."""
-        n, planner = self.n_lanes, self.planner
-        m.submodules.spreader = spreader = self.spreader
-        m.submodules.outlet = outlet = self.outlet
-        wiring.connect(m, outlet.o, wiring.flipped(self.floats))
-        issue, done = Signal(), Signal()
-        ends = Signal()
-        valid, load = current(m, "unit", units, ends=ends)
-        live, final = Signal(), Signal()  # the unit is there and ok; this is its last beat
-        counts = Signal(attrs={"keep_register": 1})  # as `live`, see `Merger`
-        index, rest = (Signal(self.unit["final"].shape) for _ in range(2))  # rest: beats behind
-        renews = Signal()
-        m.d.comb += [
-            issue.eq(live & outlet.free[0]),
-            ends.eq(~live | (outlet.free[1] & final)),
-            done.eq(valid & ends),
-            outlet.start.eq(issue),
-            details.next.eq(delayed_flag(m, done, 1, name="gone")),
-            renews.eq(~counts | final),
-        ]
-        with m.If(ends):
-            m.d.sync += [copy.eq(load & units.p.ok) for copy in (live, counts)]
-        with m.If(~counts | outlet.free[0]):  # they follow a unit that is not there yet
-            m.d.sync += [
-                index.eq(Mux(renews, 0, index + 1)),
-                rest.eq(Mux(renews, units.p.final, rest - 1)),
-                final.eq(Mux(renews, units.p.single, rest == 1)),
-            ]
-        # From here on as late after the decision as the table
-        unit, late = details.oldest, details.latency + 1
-        through = delayed_flag(m, done, late, name="done")
-        m.d.comb += [
-            planner.done.eq(through),
-            planner.done_beats.eq(unit.beats),
-            self.rooms["rows"].give.eq(Mux(through, unit.rows, 0)),
-            self.rooms["tag_rows"].give.eq(Mux(through, unit.tag_rows, 0)),
-            self.rooms["units"].give.eq(through),
-        ]
-
-        # Plan: the address is a sum; a register near the store and one near the users
-        base = Signal.like(planner.plan_addr)  # of the unit's plans
-        with m.If(through):
-            m.d.sync += base.eq(base + unit.beats)
-        plan_addr = Signal.like(planner.plan_addr, reset_less=True)
-        m.d.sync += plan_addr.eq(base + delayed(m, index, late, name="index"))
-        m.d.comb += planner.plan_addr.eq(plan_addr)
-        plan = data.View(planner.layout, delayed(m, planner.plan, 1, name="plan"))
-        column = ceil_log2(self.n_bytes)
-
-        # Window: a column comes from the row of the beat's first byte, or from the next
-        wait = self.start_cycle - self.plan_cycle
-        for bank, row in zip(banks, (plan.even, plan.odd), strict=True):
-            addr = delayed(m, row, self.column_cycle - 6 - self.plan_cycle, name="row")
-            m.d.comb += bank.read_addr.eq(addr)
-        passed = thermometer(m, plan.starts[:column], n, name="passed")
-        from_odd = Signal(self.n_bytes, reset_less=True)
-        parity = delayed(m, plan.odd[0] ^ plan.even[0], 3, name="parity")
-        m.d.sync += from_odd.eq(passed ^ parity.replicate(self.n_bytes))
-        from_odd = delayed(m, from_odd, self.column_cycle - 5 - self.plan_cycle, name="from_odd")
-        near = [delayed(m, bank.read_data, 1, name="columns_near") for bank in banks[::-1]]
-        columns = Signal(32 * n, reset_less=True)
-        for j in range(self.n_bytes):
-            pair = (bank.word_select(j, 8) for bank in near)
-            m.d.sync += columns.word_select(j, 8).eq(Mux(plane_bit(n, from_odd, j), *pair))
-
-        tags = delayed(m, plan.tags, wait, name="tags")
-        m.d.comb += [
-            spreader.starts.eq(delayed(m, plan.starts, wait, name="starts")),
-            spreader.tags.eq(tags),
-            spreader.columns.eq(columns),
-        ]
-
-        # Lanes; the unit's settings go to four lanes from one register
-        tags = delayed(m, tags, spreader.latency, name="tags_late")
-        known = delayed(m, unit.scales, self.payload_cycle - late, name="scales")
-        for lane in range(n):
-            if lane % 4 == 0:
-                kept = {"keep_register": 1}
-                held = Signal(SCALES, name=f"scales_{lane}", reset_less=True, attrs=kept)
-                m.d.sync += held.eq(known)
-            m.submodules[f"lane{lane}"] = decoder = LaneDecoder()
-            m.d.comb += [
-                decoder.tag.eq(tags.word_select(lane, 2)),
-                decoder.payload.eq(spreader.payload.word_select(lane, 32)),
-                decoder.scales.eq(held),
-                outlet.beat.data.word_select(lane, 32).eq(decoder.float),
-            ]
-        m.d.comb += [
-            outlet.come.eq(delayed_flag(m, issue, self.float_cycle, name="come")),
-            outlet.beat.last.eq(delayed(m, final, self.float_cycle + 1, name="last")),
-        ]

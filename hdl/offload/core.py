@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.formats import HEAD_BYTES
 from gradnic.interface.offload import Drop
 
-from ..axi.dma import LENGTH_WIDTH, Region
+from ..axi.bursts import LENGTH_WIDTH, Region
 from ..frame.arbiter import FrameArbiter
 from ..frame.intake import Intake, Names, Speaker
 from ..frame.packet_fifo import PacketFIFO

@@ -20,7 +20,7 @@ from gradnic.interface.job import (
     Refusal,
 )
 
-from ..axi.dma import Region
+from ..axi.bursts import Region
 from ..primitive.target import one_hot
 from ..transport.records import Context, Over
 from .job_queue import Divider

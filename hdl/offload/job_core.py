@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.job import ACTIVE, HISTORY, RING, Collective, JobCodec, Kind
 
-from ..axi.dma import LENGTH_WIDTH, Region
+from ..axi.bursts import LENGTH_WIDTH, Region
 from ..axi.share import ReadShare, WriteShare
 from ..stream.fifo import FIFO
 from ..transport.records import Context, Given, Over, Round

@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 
 from gradnic.interface.job import COMPLETION, DESCRIPTOR, TABLES
 
-from ..axi.dma import LENGTH_WIDTH
+from ..axi.bursts import LENGTH_WIDTH
 from ..transport.ledger import CLEAR_WIDTH
 from ..transport.records import LEAVES_WIDTH, Geometry
 

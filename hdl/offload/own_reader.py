@@ -8,7 +8,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi.axi4 import ReadPort
-from ..axi.dma import Range, ReadEngine, Region
+from ..axi.bursts import Range, Region
+from ..axi.dma import ReadEngine
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 

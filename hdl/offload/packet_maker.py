@@ -11,7 +11,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.formats import Op
 from gradnic.interface.offload import Subtype
 
-from ..axi.dma import LENGTH_WIDTH, Range
+from ..axi.bursts import LENGTH_WIDTH, Range
 from ..inceptionn.compressor import Compressor
 from ..primitive.target import one_hot
 from ..reduction.codec_image import CodecImage

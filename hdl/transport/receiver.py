@@ -7,35 +7,30 @@ for, so that no chunk is too small for a share of it; giving up at a PROBE only.
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from itertools import pairwise
+from types import SimpleNamespace
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.formats import Op
-from gradnic.interface.offload import Drop, Subtype
+from gradnic.interface.offload import Drop
 
-from ..axi.dma import LENGTH_WIDTH, Range
+from ..axi.bursts import LENGTH_WIDTH, Range
 from ..primitive.target import one_hot
 from ..stream.fifo import FIFO
 from .allowances import Allowances
 from .completions import N_WRITES, Completions
 from .ledger import CLEAR_WIDTH, Ledger
 from .locator import Located
-from .mark_share import MarkShare
 from .packet_walk import PacketWalk, Place
-from .probe_scan import ProbeScan
+from .receiver_checks import answers, look_at_range, reason_of, target_of
+from .receiver_states import answer, give_up, judge, probe, take
 from .records import (
-    BODY,
-    BYTES_WIDTH,
-    CHECK_WIDTH,
     CHUNK_WIDTH,
-    ELEMS_WIDTH,
     LEAVES_WIDTH,
     NUMBER_WIDTH,
-    RUN,
     Allowance,
     Answer,
     CheckWrite,
@@ -47,8 +42,6 @@ from .records import (
     PathMark,
     Round,
 )
-
-CE = 3  # of the ECN bits
 
 
 class Receiver(wiring.Component):
@@ -273,7 +266,7 @@ class Receiver(wiring.Component):
         is_data, is_probe = Signal(reset_less=True), Signal(reset_less=True)
 
         done = Signal(Completions.Entry)
-        target = self._target(m, Mux(is_own, own.offset, head.seq),
+        target = target_of(m, self, Mux(is_own, own.offset, head.seq),
                               Mux(is_own, own.elems, head.elems), down, packed)  # fmt: skip
         m.d.comb += [
             done.event.eq(ledger.completes),
@@ -318,208 +311,20 @@ class Receiver(wiring.Component):
             end.eq(place.within + head.elems),
             too_far.eq(end > n_here),
         ]
-        reason = self._reason(m, packet, fits, leaves, coded & ~sound)
+        reason = reason_of(m, self, packet, fits, leaves, coded & ~sound)
 
-        # A PROBE's range, one packet after the other.
-        m.submodules.scan = scan = ProbeScan()
-        n_seen = Signal(range(RUN + 1))
-        first = Signal(Place, reset_less=True)
-        allowed = Signal(BYTES_WIDTH, reset_less=True)
-        allows, ends_range = Signal(), Signal()
-        last_seen = Signal.like(n_seen, reset_less=True)  # of a range that is not too long
-        m.d.comb += [
-            allowances.write.eq(self.allowance),
-            allowances.neighbor.eq(head.neighbor),
-            scan.first_bit.eq(head.seq[:3]),
-            scan.closed.eq(closed),
-            scan.elems.eq(walk.elems),
-            scan.leaves.eq(weight),
-            scan.thc.eq(self.round.codec.thc),
-        ]
-        m.d.sync += [
-            allowed.eq(allowances.bytes),
-            allows.eq(scan.lost <= allowed),
-            allowances.left.eq(allowed - scan.lost),
-            last_seen.eq(head.elems - 1),
-            ends_range.eq(n_seen == last_seen),
-        ]
-
-        n_bits = Signal(range(8 * BODY + 1), reset_less=True)  # of a BITMAP
-        m.d.sync += n_bits.eq(head.elems[:7] + head.seq[:3])
-        fresh = Signal()  # an arrival was taken in the last cycle
-        m.d.sync += fresh.eq(0)
-        m.submodules.marked = marked = MarkShare()
-        divided = Signal()  # a cycle late: it is known long before it is told
-        m.d.sync += divided.eq(marked.known)
-        for name in ("ph", "gen", "slot", "tensor", "arg", "lc", "path"):
-            m.d.comb += to[name].eq(head[name])
-        m.d.comb += [
-            to.op.eq(Op.CONTROL),
-            to.imp.eq(1),
-            to.tos.eq(self.round.tos),
-            to.p1.eq(marked.share),
-            to.ecn.eq(packet.arrival.ready & (head.tos[:2] == CE)),
-            marked.neighbor.eq(head.neighbor),
-            marked.came.eq(fresh),
-            marked.marked.eq(head.tos[:2] == CE),
-            marked.told.eq(self.replies.valid & self.replies.ready),
-            to.neighbor.eq(head.neighbor),
-            to.seq.eq(head.seq),
-            to.elems.eq(head.elems),
-        ]
-        for name in ("ph", "neighbor", "seq", "elems", "arg", "body"):
-            m.d.comb += self.controls.p[name].eq(head[name])
-        m.d.comb += [
-            self.controls.p.subtype.eq(head.p0[:4]),
-            self.controls.p.share.eq(head.p1),
-        ]
-
+        work = SimpleNamespace(
+            packet=packet, is_data=is_data, is_probe=is_probe, own=own, is_own=is_own, place=place,
+            head=head, to=to, walk=walk, room=room, coded=coded, sound=sound, fits=fits,
+            too_far=too_far, reason=reason, down=down, keeps=keeps, giving=giving, closes=closes,
+            closed=closed, found=found, weight=weight, to_goals=to_goals, to_landings=to_landings,
+            to_results=to_results, to_roots=to_roots, allowances=allowances,
+        )  # fmt: skip
+        look_at_range(m, self, work)
+        answers(m, self, work)
         with m.FSM() as fsm:
-            with m.State("REST"):
-                m.d.comb += [
-                    self.own.ready.eq(1),
-                    self.arrivals.ready.eq(~self.own.valid),
-                ]
-                arrived = self.arrivals.p.arrival.head
-                m.d.sync += [
-                    packet.eq(self.arrivals.p),
-                    is_data.eq(arrived.op != Op.CONTROL),
-                    is_probe.eq((arrived.op == Op.CONTROL) & (arrived.p0[:4] == Subtype.PROBE)),
-                    own.eq(self.own.p),
-                    is_own.eq(self.own.valid),
-                    giving.eq(0),
-                    fresh.eq(self.arrivals.valid & self.arrivals.ready),
-                ]
-                with m.If(self.own.valid):
-                    m.d.sync += [
-                        place.chunk.eq(self.own.p.chunk),
-                        place.number.eq(self.own.p.number),
-                    ]
-                with m.Else():
-                    m.d.sync += [
-                        place.chunk.eq(self.arrivals.p.chunk),
-                        place.within.eq(self.arrivals.p.within),
-                        place.number.eq(self.arrivals.p.number),
-                    ]
-                with m.If(self.own.valid | self.arrivals.valid):
-                    m.next = "SORT"
-            with m.State("SORT"):
-                m.d.sync += first.eq(place)
-                with m.If(is_own):
-                    m.next = "READ"
-                with m.Elif(~is_data & ~is_probe & packet.arrival.ready):
-                    m.d.comb += self.controls.valid.eq(1)
-                    with m.If(self.controls.ready):
-                        m.d.sync += self.heard.eq(1)
-                        m.next = "REST"
-                with m.Elif(packet.arrival.wrong):
-                    m.d.sync += [
-                        self.dropped[Drop.CONFIG].eq(packet.arrival.ready),
-                        self.dropped[Drop.NOT_READY].eq(~packet.arrival.ready),
-                    ]
-                    m.next = "REST"
-                with m.Elif(packet.arrival.ready):
-                    m.next = "READ"
-                with m.Elif(~is_probe):
-                    m.d.sync += self.dropped[Drop.NOT_READY].eq(1)
-                    m.next = "REST"
-                with m.Elif(packet.arrival.stale):
-                    m.next = "STOP"
-                with m.Else():
-                    m.d.sync += self.dropped[Drop.NOT_READY].eq(1)
-                    m.next = "NOT_READY"
-            self._pass(m, "READ", "CHECK", "COUNT", "TALLY")
-            with m.State("TALLY"):
-                m.next = "JUDGE"
-                with m.If(~is_own & is_probe):
-                    m.next = "START"
-                with m.Elif(~is_own & coded):
-                    m.next = "HEAR"
-            with m.State("HEAR"):  # what the codec says of it
-                m.d.comb += self.verdicts.ready.eq(1)
-                m.d.sync += sound.eq(self.verdicts.payload)
-                with m.If(self.verdicts.valid):
-                    m.next = "JUDGE"
-            self._pass(m, "JUDGE", "JUDGED", "ACT")
-            with m.State("ACT"):
-                accepted = Signal()
-                m.d.comb += accepted.eq(is_own | (reason == Drop.NONE))
-                with m.If(room):
-                    m.next = "REST"
-                    m.d.sync += [  # done in the next cycle, in which nothing of it has changed
-                        to_goals.eq(~is_own & (~coded | sound)),
-                        keeps.eq(reason == Drop.NONE),
-                        closes.eq(accepted),
-                        to_landings.eq(accepted & ~down),
-                        to_results.eq(accepted & (down & ~is_own if self.with_roots else down)),
-                        to_roots.eq(accepted & is_own),
-                    ]
-                    with m.If(~is_own):
-                        m.d.sync += self.dropped.eq(Cat(reason == drop for drop in Drop))
-            with m.State("START"):
-                m.d.comb += scan.start.eq(1)
-                m.d.sync += n_seen.eq(0)
-                m.next = "SCAN"
-                with m.If(~found | ~fits | too_far | (head.elems == 0) | (head.elems > RUN)):
-                    m.d.sync += self.dropped[Drop.CONFIG].eq(1)
-                    m.next = "REST"
-            self._pass(m, "SCAN", "SCAN1", "SCAN2", "SCAN3", "SCAN4", "SEEN")
-            with m.State("SEEN"):
-                m.d.comb += scan.sees.eq(1)
-                m.d.sync += [n_seen.eq(n_seen + 1), place.eq(walk.following)]
-                m.next = "SCAN"
-                with m.If(ends_range):
-                    m.next = "COUNTED"
-            self._pass(m, "COUNTED", "SUM")
-            with m.State("SUM"):
-                m.d.comb += scan.weighs.eq(1)
-                m.d.sync += [place.eq(first), n_seen.eq(0)]
-                m.next = "WEIGH"
-            with m.State("WEIGH"):
-                with m.If(~scan.busy):
-                    m.next = "WEIGHED"
-            self._pass(m, "WEIGHED", "DECIDE")
-            with m.State("DECIDE"):
-                m.next = "BITMAP"
-                with m.If(~scan.lacks):
-                    m.next = "STOP"
-                with m.Elif(~head.ph & allows):
-                    m.d.comb += allowances.spend.eq(1)
-                    m.d.sync += giving.eq(1)
-                    m.next = "GIVE"
-            # close what is missing, one packet after the other
-            self._pass(m, "GIVE", "GIVE1", "GIVE2", "GIVE3", "GIVE4", "GIVE5", "GIVE6", "GIVEN")
-            with m.State("GIVEN"):
-                with m.If(room):
-                    m.d.sync += [closes.eq(~closed), self.given_up.eq(~closed)]
-                    m.next = "GONE"
-            with m.State("GONE"):
-                m.d.sync += [n_seen.eq(n_seen + 1), place.eq(walk.following)]
-                m.next = "GIVE"
-                with m.If(ends_range):
-                    m.next = "STOP"
-            with m.State("STOP"):
-                m.d.comb += [self.replies.valid.eq(divided), to.p0.eq(Subtype.STOP)]
-                with m.If(self.replies.ready & divided):
-                    m.d.sync += self.answered.eq(1)
-                    m.next = "REST"
-            with m.State("NOT_READY"):
-                m.d.comb += [self.replies.valid.eq(divided), to.p0.eq(Subtype.NOT_READY)]
-                m.d.comb += to.arg.eq(self.round.last_gen)
-                with m.If(self.replies.ready & divided):
-                    m.next = "REST"
-            with m.State("BITMAP"):
-                m.d.comb += [
-                    self.replies.valid.eq(divided),
-                    to.p0.eq(Subtype.BITMAP),
-                    to.seq.eq(Cat(Const(0, 3), head.seq[3:])),
-                    to.elems.eq(n_bits),
-                    to.length.eq((n_bits + 7) >> 3),
-                    to.body.eq(scan.body),
-                ]
-                with m.If(self.replies.ready & divided):
-                    m.d.sync += self.answered.eq(1)
-                    m.next = "REST"
+            for states in (take, judge, probe, give_up, answer):
+                states(m, self, work)
         one_hot(fsm)
         return m
 
@@ -546,60 +351,3 @@ class Receiver(wiring.Component):
             second.ready.eq(finals.i.ready & ~first.valid),
         ]
         return (roots, root), roots.i.ready & root.entries.ready
-
-    def _target(self, m, offset, elems, down, packed):
-        """Where `elems` values at `offset` of the tensor go, as beats of their region: 2 cycles
-        later, and a cycle after the ledger knows the sender's rank. packed : they are indices, and
-        stay so in the first half of their place.
-        """
-        low = ceil_log2(self.n_bytes)
-        thc = self.round.codec.thc  # elements are bytes
-        beats, area = (Signal(LENGTH_WIDTH, name=n, reset_less=True) for n in ("beats", "place_of"))
-        size = Signal(ELEMS_WIDTH, reset_less=True)
-        target = Signal(Range(), reset_less=True)
-        octets = Mux(packed, size >> 1, Mux(thc, size, size << 2))
-        # rank k's landings start behind those of the ranks before it
-        areas = [Signal(LENGTH_WIDTH, name=f"area{k}") for k in range(self.n_ranks + 1)]
-        for one, after in pairwise(areas[:-1]):
-            m.d.sync += after.eq(one + self.area)
-        m.d.sync += [
-            size.eq(elems),
-            beats.eq((offset << Mux(thc, 4, 6)) >> low),
-            area.eq(Mux(down, 0, Array(areas)[self.ledger.rank])),  # from the start of the region
-            target.offset.eq(beats + area),
-            target.n_beats.eq((octets + (self.n_bytes - 1)) >> low),
-        ]
-        return target
-
-    def _reason(self, m, packet, fits, leaves, unsound):
-        """`Drop.NONE`, or why a data packet may change nothing, once the ledger has spoken."""
-        ledger, elems = self.ledger, packet.arrival.head.elems
-        early, reason = Signal(Drop), Signal(Drop)
-        right_size, right_leaves, right_check = Signal(), Signal(), Signal()
-        check = Mux(self.round.codec.thc, ledger.check, 0)
-        m.d.sync += [
-            right_size.eq(elems == self.walk.elems),
-            right_leaves.eq((leaves != 0) & (leaves <= ledger.weight)),
-            right_check.eq(packet.arrival.head.arg[:CHECK_WIDTH] == check),
-            early.eq(Drop.NONE),
-            reason.eq(early),
-        ]
-        with m.If(~packet.whole | ~fits | ~ledger.found | ~ledger.right_flow):
-            m.d.sync += early.eq(Drop.CONFIG)
-        with m.Elif(~right_size):
-            m.d.sync += early.eq(Drop.LENGTH)
-        with m.Elif(~right_leaves | ~right_check):
-            m.d.sync += early.eq(Drop.CONFIG)
-        with m.If(early == Drop.NONE):
-            with m.If(unsound):
-                m.d.sync += reason.eq(Drop.CODEC)
-            with m.Elif(ledger.closed):
-                m.d.sync += reason.eq(Drop.DUPLICATE)
-        return reason
-
-    @staticmethod
-    def _pass(m, *states):
-        """States of a cycle each, up to the last one, which is another's."""
-        for state, after in pairwise(states):
-            with m.State(state):
-                m.next = after

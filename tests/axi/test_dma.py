@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
-from gradnic.hdl.axi.dma import Range, ReadEngine, WriteEngine
+from gradnic.hdl.axi.bursts import Range
+from gradnic.hdl.axi.dma import ReadEngine, WriteEngine
 from gradnic.hdl.stream.beats import Beat
 from gradnic.sim.engine import encoding
 from gradnic.sim.engine.drivers import Stream, collect, drive, given, options, reset, rests

@@ -16,7 +16,7 @@ from .inline_cards import STAMP_BITS, TAG_BITS, indented, instance, passes, regi
 from .note import offload_note
 
 BOARD_BITS = {"ddr": 512, "hbm": 256}  # of a beat, on all boards that have it
-BURST_BEATS = 16  # as `gradnic.hdl.axi.dma` cuts them
+BURST_BEATS = 16  # as `gradnic.hdl.axi.bursts` cuts them
 
 
 class OffloadCards:

@@ -1,0 +1,172 @@
+"""Ranges of a registered region, cut into AXI4 bursts.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..stream.delays import step
+from .axi4 import BEAT_BYTES, BOUNDARY
+
+N_BURSTS = 16  # on their way at a time
+LENGTH_WIDTH = 24  # beats of a range or a region
+
+
+def Region(n_bytes: int, address_width: int = 64):
+    """What the host registered: first beat (byte address / n_bytes) and number of beats."""
+    return data.StructLayout(
+        {"first": address_width - ceil_log2(n_bytes), "n_beats": LENGTH_WIDTH + 1}
+    )
+
+
+def Range(n_regions: int = 1):
+    """Beats of a region: ``offset`` from its start, ``n_beats``; 0 beats are no work at all.
+
+    With several regions, ``region`` is the number of the one that is meant.
+    """
+    fields = {"offset": LENGTH_WIDTH, "n_beats": LENGTH_WIDTH}
+    if n_regions > 1:
+        fields["region"] = ceil_log2(n_regions)
+    return data.StructLayout(fields)
+
+
+def Burst(n_bytes: int, address_width: int, burst_beats: int):
+    """One burst: absolute beat address, beats less one; refused ones never leave the card."""
+    return data.StructLayout(
+        {
+            "beat": address_width - ceil_log2(n_bytes),
+            "n_less_1": ceil_log2(burst_beats),
+            "ends": 1,  # the range
+            "refused": 1,
+        }
+    )
+
+
+class BurstSplitter(wiring.Component):
+    """Cuts ranges into bursts that keep to their own size's boundaries: 2 cycles a burst.
+
+    Plumbing: no golden model of its own.
+
+    A burst never crosses a multiple of ``burst_beats`` beats, hence none of 4 KiB. A range that
+    does not lie within the region is cut as well, with all its bursts marked ``refused``.
+    Latency 5 cycles.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+        See `gradnic.hdl.axi.axi4.ReadPort`.
+    burst_beats : int
+        Most beats of a burst: a power of two, 2 to 256, and at most 4096 bytes.
+    n_regions : int
+        Regions that the host may register, 1 to 8.
+
+    Members
+    -------
+    regions : In(data.ArrayLayout(Region(n_bytes, address_width), n_regions))
+        Must not change while there are ranges under way.
+    ranges : In(stream.Signature(Range(n_regions)))
+    bursts : Out(stream.Signature(Burst(n_bytes, address_width, burst_beats)))
+    """
+
+    def __init__(
+        self, n_bytes: int, address_width: int = 64, *, burst_beats: int = 16, n_regions: int = 1
+    ) -> None:
+        if n_bytes not in BEAT_BYTES:
+            raise ValueError(f"n_bytes must be a power of two from 4 to 128, not {n_bytes!r}")
+        most = min(256, BOUNDARY // n_bytes)
+        if burst_beats < 2 or burst_beats > most or burst_beats & (burst_beats - 1):
+            raise ValueError(
+                f"burst_beats must be a power of two from 2 to {most}, not {burst_beats!r}"
+            )
+        if not 1 <= n_regions <= 8:
+            raise ValueError(f"n_regions must be 1 to 8, not {n_regions!r}")
+        self.n_bytes = n_bytes
+        self.burst_beats = burst_beats
+        self.n_regions = n_regions
+        self.regions_shape = data.ArrayLayout(Region(n_bytes, address_width), n_regions)
+        self.range = Range(n_regions)
+        self.burst = Burst(n_bytes, address_width, burst_beats)
+        super().__init__(
+            {
+                "regions": In(self.regions_shape),
+                "ranges": In(stream.Signature(self.range)),
+                "bursts": Out(stream.Signature(self.burst)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        low = ceil_log2(self.burst_beats)
+        one = self.regions_shape.elem_shape
+        beat_width = one["first"].width
+        found_shape = data.StructLayout({"region": one, "range": self.range})
+        found, pairs = step(m, "found", self.ranges, found_shape)
+        number = self.ranges.p.region if self.n_regions > 1 else 0
+        m.d.comb += [found.region.eq(self.regions[number]), found.range.eq(self.ranges.p)]
+        placed_shape = data.StructLayout(
+            {
+                "beat": beat_width,
+                "n_beats": LENGTH_WIDTH,
+                "end": LENGTH_WIDTH + 1,
+                "size": one["n_beats"].width,
+            }
+        )
+        placed, places = step(m, "placed", pairs, placed_shape)
+        m.d.comb += [
+            placed.beat.eq(pairs.p.region.first + pairs.p.range.offset),
+            placed.n_beats.eq(pairs.p.range.n_beats),
+            placed.end.eq(pairs.p.range.offset + pairs.p.range.n_beats),
+            placed.size.eq(pairs.p.region.n_beats),
+        ]
+        checked_shape = data.StructLayout(
+            {"beat": beat_width, "n_less_1": LENGTH_WIDTH, "any": 1, "refused": 1}
+        )
+        checked, ranges = step(m, "checked", places, checked_shape)
+        m.d.comb += [
+            checked.beat.eq(places.p.beat),
+            checked.n_less_1.eq(places.p.n_beats - 1),
+            checked.any.eq(places.p.n_beats.any()),
+            checked.refused.eq(places.p.end > places.p.size),
+        ]
+
+        busy, offered = Signal(), Signal()
+        beat = Signal(beat_width, reset_less=True)
+        left = Signal(LENGTH_WIDTH, reset_less=True)  # beats of the range, less one
+        refused = Signal(reset_less=True)
+        burst = Signal(self.burst, reset_less=True)
+        m.d.comb += [
+            ranges.ready.eq(~busy),
+            self.bursts.valid.eq(offered),
+            self.bursts.p.eq(burst),
+        ]
+        to_boundary = Signal(low, reset_less=True)  # beats, less one
+        fits = Signal()  # the rest of the range goes into one burst
+        m.d.comb += fits.eq(~left[low:].any() & (left[:low] <= to_boundary))
+        with m.If(~busy):
+            m.d.sync += [
+                busy.eq(ranges.valid & ranges.p.any),
+                beat.eq(ranges.p.beat),
+                left.eq(ranges.p.n_less_1),
+                to_boundary.eq(~ranges.p.beat[:low]),
+                refused.eq(ranges.p.refused),
+            ]
+        with m.Elif(~offered):
+            m.d.sync += [
+                offered.eq(1),
+                burst.beat.eq(beat),
+                burst.n_less_1.eq(Mux(fits, left, to_boundary)),
+                burst.ends.eq(fits),
+                burst.refused.eq(refused),
+            ]
+        with m.Elif(self.bursts.ready):
+            m.d.sync += [
+                offered.eq(0),
+                busy.eq(~burst.ends),
+                beat.eq((beat[low:] + 1) << low),
+                left.eq(left + ~Cat(to_boundary, 0).as_signed()),
+                to_boundary.eq(-1),
+            ]
+        return m
