@@ -233,17 +233,28 @@ def registers(circuit):
     """
     text = (circuit / "design.v").read_text()
     found = re.findall(r"^  reg (?:\[(\d+):0\] )?(\S+) +(?:= [^;]*)?;$", text, re.MULTILINE)
+    told = (circuit / "Circuit___024root.h").read_text()
+    members = set(re.findall(r"^ +(?:\w[^;]* |VL_OUT\w*\(&?)(\w+)[,;]", told, re.MULTILINE))
     lines = [
         "#pragma once",
+        "#include <cstddef>",
         "#include <vector>",
         "struct Register { void *at; int64_t bits; };",
-        "template<class Root> std::vector<Register> registers(Root &root) {",
-        "\tstd::vector<Register> all;",
+        "inline std::vector<Register> registers(Circuit___024root &root) {",
+        "\tusing Root = Circuit___024root;",
+        "\tstatic const struct { uint32_t at, bits; } table[] = {",  # code for each takes g++ 5 s
     ]
     for top, name in found:
-        for member in (f"root.top__DOT__{_encoded(name)}", f"root.{_encoded(name)}"):
-            code = f"all.push_back({{&{member}, {int(top or 0) + 1}}});"
-            lines.append(f"\tif constexpr (requires {{ {member}; }}) {code}")
+        for member in (f"top__DOT__{_encoded(name)}", _encoded(name)):
+            if member in members:
+                lines.append(f"\t\t{{offsetof(Root, {member}), {int(top or 0) + 1}}},")
+    lines += [
+        "\t\t{0, 0}",
+        "\t};",
+        "\tstd::vector<Register> all;",
+        "\tfor (auto *each = table; each->bits; each++)",
+        "\t\tall.push_back({reinterpret_cast<char *>(&root) + each->at, each->bits});",
+    ]
     return "\n".join([*lines, "\treturn all;", "}", ""])
 
 
