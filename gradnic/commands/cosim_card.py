@@ -60,8 +60,8 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 def command(
     topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, port_lanes, loss,
     duplicate, delay, reorder, seed, p, spray, important, queue, mark, pace, n_buckets, n_bytes,
-    kind, collective, root, jobs_file, n_active, watchdog, plot_file, iteration, elements, files,
-    pcap_file, json_file,
+    op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, iteration, elements,
+    files, pcap_file, json_file,
 ):  # fmt: skip
     """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
 
@@ -103,15 +103,15 @@ def command(
         settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
         cosim_jobs.run(
             topology, algorithm, chunks=chunks, codec=codec, settings=settings, lanes=lanes,
-            faults=faults, n_buckets=n_buckets, n_bytes=n_bytes, kind=kind, collective=collective,
-            root=root, jobs_file=jobs_file,
+            faults=faults, n_buckets=n_buckets, n_bytes=n_bytes, op=op, kind=kind,
+            collective=collective, root=root, jobs_file=jobs_file,
             n_active=n_active, watchdog=watchdog, plot_file=plot_file, pcap_file=pcap_file,
             json_file=json_file,
         )  # fmt: skip
         return
     q.only_with(
         False, "jobs: --buckets or --jobs", "n_bytes", "n_active", "watchdog", "plot_file",
-        "kind", "collective", "root",
+        "op", "kind", "collective", "root",
     )  # fmt: skip
     if codec == "bf16":
         raise click.UsageError("--codec bf16 is for jobs: --buckets or --jobs")

@@ -42,6 +42,7 @@ def job_options(function):
             "descriptors.",
         ),
         option("--root", q.NODE, 0, "Node, of buckets of reduce and broadcast."),
+        option("--op", q.OneOf("sum", "mean"), "sum", "Of the buckets."),
         option("--type kind", q.OneOf("fp32", "bf16"), "fp32", "Of the buckets in memory."),
         option("--collective", q.OneOf(*COLLECTIVES), "all_reduce", "Of the buckets."),
         option("--bytes n_bytes", q.Size(4, 1 << 28), "64KiB", "Of each bucket."),
@@ -52,7 +53,7 @@ def job_options(function):
 
 
 def run(
-    topology, algorithm, *, chunks, codec, settings, lanes, faults, n_buckets, n_bytes, kind,
+    topology, algorithm, *, chunks, codec, settings, lanes, faults, n_buckets, n_bytes, op, kind,
     collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file, json_file,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
@@ -61,7 +62,7 @@ def run(
 
     q.only_with(False, "single rounds, not for jobs", *_NOT_YET)
     q.only_with(
-        not jobs_file, "jobs that --jobs does not name", "n_buckets", "n_bytes", "kind",
+        not jobs_file, "jobs that --jobs does not name", "n_buckets", "n_bytes", "op", "kind",
         "collective", "root",
     )  # fmt: skip
     q.only_with(collective in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
@@ -71,7 +72,7 @@ def run(
         posted = job_run.read(jobs_file, codec=codec)
     else:
         posted = job_run.buckets(
-            n_buckets, n_bytes, codec=codec, kind=kind, collective=collective, root=root
+            n_buckets, n_bytes, codec=codec, op=op, kind=kind, collective=collective, root=root
         )
     if plot_file:
         require("--plot", report=("matplotlib",))

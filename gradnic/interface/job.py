@@ -86,10 +86,10 @@ class Refusal(IntEnum):
     """Why a descriptor is refused; the first that applies is the one told."""
 
     NONE = 0
-    COLLECTIVE = 1  # unknown, or not with this codec
+    COLLECTIVE = 1
     OPERATION = 2
     KIND = 3
-    CODEC = 4
+    CODEC = 4  # unknown, not built in, or not with this collective, operation or kind
     TABLE = 5  # no such table is loaded, or it is one of another collective
     LENGTH = 6  # no elements, or more packets than the card can track
     ALIGNMENT = 7  # source or result is no multiple of 64

@@ -35,6 +35,7 @@ def _registers() -> tuple[Register, ...]:
             ("inc", 1, "the card was built with INCEPTIONN"),
             ("n_active", 3, "contexts"), ("n_tables", 5, "tables that can be loaded"),
             ("bf16", 1, "the card was built with BF16"),
+            ("scale", 1, "the card was built with means"),
             access="ro",
         ),
         _register(

@@ -233,11 +233,13 @@ class Offload:
 class Jobs(Offload):
     """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
 
-    bf16 : 1 has BF16, in memory and on the wire. Others as of `Offload`; there is no THC.
+    bf16, scale : 1 has BF16, in memory and on the wire; means. Others as of `Offload`; there is no
+    THC.
     """
 
     thc: int = 0
     bf16: int = 0
+    scale: int = 0
     n_active: int = 2
     n_tables: int = 4
 
@@ -245,6 +247,7 @@ class Jobs(Offload):
         super().__post_init__()
         check_range("thc", self.thc, 0, 0)
         check_range("bf16", self.bf16, 0, 1)
+        check_range("scale", self.scale, 0, 1)
         check_range("n_active", self.n_active, 1, 4)
         if self.n_tables not in (1, 2, 4, 8, 16):
             raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")

@@ -86,6 +86,8 @@ class OffloadCore(wiring.Component):
     bf16 : bool
         False leaves out BF16, in memory and on the wire. True: so are `Round.bf16` and
         ``Round.codec.bf16``; with either, chunks and packets are multiples of 32 elements.
+    scale : bool
+        False leaves out means: ``Round.codec.mean``. Not with `thc`.
     n_tables : int
         See `Scheduler`.
 
@@ -138,6 +140,7 @@ class OffloadCore(wiring.Component):
         thc=True,
         inc=True,
         bf16=False,
+        scale=False,
         port_bytes=None,
         n_tables=1,
     ):
@@ -153,6 +156,7 @@ class OffloadCore(wiring.Component):
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
         self.max_elems, self.address_width = max_elems, address_width
         self.n_packets, self.thc, self.inc, self.bf16 = n_packets, thc, inc, bf16
+        self.scale = scale
         self.n_chunks, self.n_tables = n_chunks, n_tables
         self._make(layout, depth)
         self.meta_width = meta_width
@@ -245,7 +249,7 @@ class OffloadCore(wiring.Component):
         m.submodules.receiver = receiver = self.receiver
         m.submodules.maker = maker = PacketMaker(
             self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc,
-            inc=self.inc, bf16=self.bf16, roots=self.roots,
+            inc=self.inc, bf16=self.bf16, scale=self.scale, roots=self.roots,
         )  # fmt: skip
         tables = ("place_en", "place_addr", "place_data", "allowance", "check")
         for part in (scheduler, receiver, sender):

@@ -85,6 +85,7 @@ class JobCard(HostedCard):
             bank.status.n_active.eq(core.n_active),
             bank.status.n_tables.eq(core.n_tables),
             bank.status.bf16.eq(core.bf16),
+            bank.status.scale.eq(core.scale),
         ]
         told = Signal()
         m.d.sync += told.eq(window.told)

@@ -42,6 +42,8 @@ class JobClerk(wiring.Component):
     n_contexts : int
     inc, bf16 : bool
         False: INCEPTIONN is refused; so is BF16, in memory and as a codec.
+    scale : bool
+        False: means are refused.
 
     Members
     -------
@@ -68,10 +70,11 @@ class JobClerk(wiring.Component):
     """
 
     def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc,
-                 bf16=False):  # fmt: skip
+                 bf16=False, scale=False):  # fmt: skip
         self.n_bytes, self.address_width = n_bytes, address_width
         self.n_ranks, self.n_packets = n_ranks, n_packets
         self.n_tables, self.n_contexts, self.inc, self.bf16 = n_tables, n_contexts, inc, bf16
+        self.scale = scale
         super().__init__(
             {
                 "oldest": In(Waiting),
@@ -271,7 +274,10 @@ class JobClerk(wiring.Component):
         low = ALIGN - 1
         tests = (
             (Refusal.COLLECTIVE, job.collective > max(Collective)),
-            (Refusal.OPERATION, job.op != Operation.SUM),
+            (
+                Refusal.OPERATION,
+                (job.op != Operation.SUM) & ~((job.op == Operation.MEAN) & self.scale),
+            ),
             (Refusal.KIND, (job.kind != Kind.FP32) & ~(is_half & even)),
             (Refusal.CODEC, ~Cat(known).any()),
             (

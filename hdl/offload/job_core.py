@@ -9,7 +9,7 @@ from amaranth.hdl import Array, Cat, Module, ResetInserter, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.job import ACTIVE, HISTORY, RING, Collective, JobCodec, Kind
+from gradnic.interface.job import ACTIVE, HISTORY, RING, Collective, JobCodec, Kind, Operation
 
 from ..axi.bursts import LENGTH_WIDTH, Region
 from ..axi.share import ReadShare, WriteShare
@@ -170,6 +170,7 @@ class JobCore(OffloadCore):
         m.submodules.clerk = clerk = JobClerk(
             n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
             n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
+            scale=self.scale,
         )  # fmt: skip
         runners = [JobContext(n, width) for _ in range(self.n_active)]
         contexts = Signal(data.ArrayLayout(Context, self.n_active))
@@ -322,6 +323,7 @@ class JobCore(OffloadCore):
             round_.codec.thc.eq(0),
             round_.codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
             round_.codec.bf16.eq(job.job.codec == JobCodec.RAW16),
+            round_.codec.mean.eq(job.job.op == Operation.MEAN),
             round_.bf16.eq(job.job.kind == Kind.BF16),
             engine.table.eq(job.job.table),
             engine.peers.eq(Array(one.as_value() for one in self.peers)[engine.table]),

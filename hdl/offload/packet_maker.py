@@ -4,7 +4,7 @@ Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -41,16 +41,20 @@ from ..transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 from .bf16 import Narrow
 from .bf16 import image as bf16_image
 from .own_reader import GRADIENT, RESULT, ROOT
+from .scaler import MAX_LEAVES, Scaler, factors
 
 ELEM_BYTES = 4
 N_PACKETS = 16  # whose values are being read and added
 N_RAW = 4  # raw ones of the longest that wait for their tags
 
 
-def Goal(thc: bool):
-    """What becomes of a packet's sums: do they stay here; with THC, what is added to each."""
+def Goal(thc: bool, scale: bool = False):
+    """What becomes of a packet's sums: do they stay here; with THC, what is added to each; of a
+    mean, what each is multiplied by.
+    """
     fields = {"stays": 1, "scored": 1}
-    return data.StructLayout(fields | ({"fill": 8} if thc else {}))
+    more = ({"fill": 8} if thc else {}) | ({"factor": 32} if scale else {})
+    return data.StructLayout(fields | more)
 
 
 class PacketMaker(wiring.Component):
@@ -75,6 +79,8 @@ class PacketMaker(wiring.Component):
         and no compressor.
     bf16 : bool
         False: there are no rounds with BF16 on the wire.
+    scale : bool
+        False: there are no means. Not with `thc`.
     roots : bool
         Terminal rows read a region of their own.
 
@@ -111,10 +117,14 @@ class PacketMaker(wiring.Component):
         thc: bool = True,
         inc: bool = True,
         bf16: bool = False,
+        scale: bool = False,
         roots: bool = False,
     ) -> None:
         self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
         self.thc, self.inc, self.bf16, self.roots = thc, inc, bf16, roots
+        self.scale = scale
+        if scale and thc:
+            raise ValueError("scale must be off with thc")
         self.lanes = n_bytes // ELEM_BYTES
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
@@ -144,7 +154,7 @@ class PacketMaker(wiring.Component):
         )
         expands = self._levels(m, "own", self.values, summing.own)
         packs = self._levels(m, "landed", self.contributions, summing.contributions)
-        m.submodules.goals = goals = FIFO(Goal(self.thc), N_PACKETS)
+        m.submodules.goals = goals = FIFO(Goal(self.thc, self.scale), N_PACKETS)
         told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
         m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
@@ -253,6 +263,12 @@ class PacketMaker(wiring.Component):
                 expands.payload.eq(indices & ~leaf),
                 goals.p.fill.eq(Mux(codec.thc, fill, 0)),
             ]
+        if self.scale:
+            m.submodules.factors = table = memory.Memory(
+                shape=32, depth=MAX_LEAVES + 1, init=factors()
+            )
+            read = table.read_port()
+            m.d.comb += [read.addr.eq(leaves), goals.p.factor.eq(read.data)]
         head, said = Signal(Head), Signal(Head, reset_less=True)
         m.d.sync += said.eq(head)
         m.d.comb += [
@@ -424,6 +440,11 @@ class PacketMaker(wiring.Component):
         else:
             wiring.connect(m, image.o, wiring.flipped(self.kept))
         line, opens = self._line(m)
+        stays = image.i
+        if self.scale:
+            m.submodules.scaler = scaler = Scaler(self.lanes)
+            wiring.connect(m, scaler.o, image.i)
+            stays = scaler.i
         # Where sums go is settled in a cycle before the first beat, and that all of the packet may
         # go there: flags steer, and no queue.
         to_line, to_image, scored = Signal(), Signal(), Signal(reset_less=True)
@@ -437,11 +458,11 @@ class PacketMaker(wiring.Component):
             ),
             ends.eq(sums.valid & sums.ready & sums.p.last),
             goals.ready.eq(begins),
-            sums.ready.eq(to_line | (to_image & image.i.ready)),
+            sums.ready.eq(to_line | (to_image & stays.ready)),
             scores.valid.eq(sums.valid & to_line & scored),
             line.valid.eq(sums.valid & to_line),
-            image.i.valid.eq(sums.valid & to_image),
-            *(sink.p.eq(sums.p) for sink in (scores, line, image.i)),
+            stays.valid.eq(sums.valid & to_image),
+            *(sink.p.eq(sums.p) for sink in (scores, line, stays)),
         ]  # fmt: skip
         with m.If(begins):
             m.d.sync += [
@@ -451,6 +472,11 @@ class PacketMaker(wiring.Component):
             ]
         with m.Elif(ends):
             m.d.sync += [to_line.eq(0), to_image.eq(0)]
+        if self.scale:
+            factor = Signal(32, reset_less=True)
+            m.d.comb += [scaler.on.eq(self.round.codec.mean), scaler.factor.eq(factor)]
+            with m.If(begins):
+                m.d.sync += factor.eq(goal.factor)
         if self.thc:  # what is missing counts half a table each; no level sum passes 255
             fill = Signal(8, reset_less=True)
             m.d.comb += image.fill.eq(fill)

@@ -15,7 +15,7 @@ from ..aggregation.unit import index_parameters
 from ..schedule.all_reduce import add
 from ..thc import worker as thc
 from . import bf16
-from .mean import scaled
+from .scaler import scaled
 
 
 class Raw:
@@ -24,7 +24,7 @@ class Raw:
     rescale : bool, the root multiplies by n / leaves where some are missing, rounded to float32
     twice: the factor, then the product. image : function of the values of a result, such as what
     memory of a narrower type makes of them; None: as they are. mean : bool, sums are divided by the
-    leaves that are in them, see `mean.scaled`.
+    leaves that are in them, see `scaler.scaled`.
     """
 
     unit, elem_bits, scored, is_norm = 16, 32, True, False

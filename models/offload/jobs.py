@@ -156,15 +156,15 @@ class JobCard(Card):
         beside = [c.job.gen for c in self.contexts if c and c.job.tensor == job.tensor]
         last = self._last(job.tensor)
         gens = beside + ([] if last is None else [last])
-        if job.collective > max(Collective) or (thc and job.collective != Collective.ALL_REDUCE):
+        if job.collective > max(Collective):
             return Refusal.COLLECTIVE
-        if job.op != Operation.SUM and (job.op != Operation.MEAN or thc or not self.scale):
+        if job.op != Operation.SUM and (job.op != Operation.MEAN or not self.scale):
             return Refusal.OPERATION
         if job.kind not in ELEM_BYTES or (job.kind == Kind.BF16 and not self.bf16):
             return Refusal.KIND
         if job.codec not in CODECS[job.kind] or (job.codec == JobCodec.RAW16 and not self.bf16):
             return Refusal.CODEC
-        if thc and (self.thc is None or (job.table < len(self.table_list) and not self._fits(job))):
+        if thc and not self._takes_thc(job):
             return Refusal.CODEC
         if self.collectives[job.table : job.table + 1] != [job.collective]:
             return Refusal.TABLE
@@ -214,8 +214,12 @@ class JobCard(Card):
         chunk = -(-job.elems // (unit * n_chunks)) * unit
         return n_chunks * -(-chunk // self.packet)
 
-    def _fits(self, job):
-        """Whether sums of all nodes' levels fit a width that there is."""
+    def _takes_thc(self, job):
+        """Whether the card has THC, for such jobs, and sums of all nodes' levels fit a width."""
+        if self.thc is None or (job.collective, job.op) != (Collective.ALL_REDUCE, Operation.SUM):
+            return False
+        if job.table >= len(self.table_list):
+            return True  # refused for that
         return self.table_list[job.table].n_nodes * self.thc.get("g", 30) < 1 << 16
 
     def _inside(self, at, n_bytes):

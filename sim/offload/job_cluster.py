@@ -58,8 +58,8 @@ class JobCluster(OffloadCluster):
         Of the largest tensor.
     n_active, n_bytes, packet, t_probe, watchdog : int
         Contexts, bytes of a beat, elements of a packet, cycles.
-    inc, bf16 : bool
-        Cards with INCEPTIONN, with BF16. settings : dict, fields of `Inceptionn`.
+    inc, bf16, scale : bool
+        Cards with INCEPTIONN, with BF16, with means. settings : dict, fields of `Inceptionn`.
 
     Attributes
     ----------
@@ -68,7 +68,8 @@ class JobCluster(OffloadCluster):
     """
 
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
-                 t_probe=2000, watchdog=0, inc=True, bf16=False, settings=None):  # fmt: skip
+                 t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
+                 settings=None):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.packet, self.t_probe = packet, t_probe
@@ -105,6 +106,7 @@ class JobCluster(OffloadCluster):
             n_ranks=self.n_ranks,
             inc=inc,
             bf16=bf16,
+            scale=scale,
         )
         area = -(-n_elems * 4 // 64) * 64
         self.landing = area * self.n_ranks // n_bytes

@@ -22,7 +22,7 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 
 from gradnic.interface.formats import GRADNIC, Op
-from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind
+from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind, Operation
 
 from .job_cluster import JobCluster
 
@@ -37,6 +37,7 @@ _WORDS = {
     "collective": {name: number for number, name in enumerate(COLLECTIVES)},
     "codec": CODECS,
     "kind": KINDS,
+    "op": {"sum": Operation.SUM, "mean": Operation.MEAN},
 }
 
 
@@ -155,10 +156,11 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     n_memory = 2 * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
     longest = max((job.elems for job in sized), default=1)
     inc = any(one.job.codec == JobCodec.INCEPTIONN for one in posted)
+    scale = any(one.job.op == Operation.MEAN for one in posted)
     halves = any(unit_of(one.job) > SEQ_UNIT for one in posted)
     cluster = JobCluster(
         tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
-        t_probe=t_probe, watchdog=watchdog, inc=inc, bf16=halves, settings=settings,
+        t_probe=t_probe, watchdog=watchdog, inc=inc, bf16=halves, scale=scale, settings=settings,
     )  # fmt: skip
     memory = _memories(n_nodes, cluster.n_memory, sized)
     for node in range(n_nodes):
@@ -172,7 +174,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     )  # fmt: skip
     small = n_nodes * sum(job.elems for job in sized) <= GOLDEN_ELEMS
     plain = all(one.nodes is None and one.job.elems < 1 << 24 for one in posted)
-    if small or halves or not plain:
+    if small or halves or scale or not plain:
         reference, want = (
             "cards",
             _golden(tables, topology, posted, memory, cluster, faults, settings),
@@ -232,7 +234,7 @@ def _golden(tables, topology, posted, memory, cluster, faults, settings):
     options = {"t_probe": 400, "t_retry": 100}
     cards = golden.JobCluster(
         tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
-        n_packets=cluster.n_packets, inceptionn=settings, gives_up=False, bf16=True, scale=False,
+        n_packets=cluster.n_packets, inceptionn=settings, gives_up=False, bf16=True, scale=True,
         settings=options,
         watchdog=20_000 if cluster.watchdog else 0,
     )  # fmt: skip

@@ -58,6 +58,7 @@ def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path):
     path, out, plot = tmp_path / "jobs.json", tmp_path / "out.json", tmp_path / "jobs.svg"
     told = [{"bytes": 4096, "class": 7}, {"elems": 0}, {"bytes": 1024, "class": 0, "at": 600}]
     told.append({"bytes": 800, "collective": "reduce_scatter", "kind": "bf16", "codec": "bf16"})
+    told[-1]["op"] = "mean"
     path.write_text(json.dumps(told))
     words = f"cosim card --topology ring:3 --algorithm ring --jobs {path} --codec inceptionn"
     words += f" --loss 0.01 --json {out} --plot {plot}"

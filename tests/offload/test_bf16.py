@@ -15,7 +15,7 @@ from gradnic.sim.engine import batch
 from gradnic.sim.offload.job_cluster import JobCluster as RtlCluster
 
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
-from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Refusal
+from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, Refusal
 
 HARSH = LinkFaults(loss=0.05, duplicate=0.1, reorder=30)
 TOPOLOGY = parse("torus:2x2")
@@ -171,17 +171,17 @@ def test_circuits_widen_and_round_as_the_model(on, i_duty, o_duty):
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_jobs_with_bf16_on_cards_of_rtl(seed):
-    """All kinds and codecs side by side, some in place, with what is refused; whole memories."""
+    """All kinds and codecs side by side, sums and means, some in place, with what is refused."""
     ring = parse("ring:3")
     tables = tuple(
         compile_table(collective(build(ring, "multitree"), name))
         for name in ("all_reduce", "reduce_scatter")
     )
     soft = JobCluster(
-        tables, ring, 2 * RESULT, packet=96, gives_up=False, scale=False, n_packets=1024,
+        tables, ring, 2 * RESULT, packet=96, gives_up=False, n_packets=1024,
         settings={"t_probe": 40, "t_retry": 40},
     )  # fmt: skip
-    hard = RtlCluster(tables, ring, 2 * RESULT, 6000, n_active=2, packet=96, bf16=True)
+    hard = RtlCluster(tables, ring, 2 * RESULT, 6000, n_active=2, packet=96, bf16=True, scale=True)
     rng, at, jobs = np.random.default_rng(seed), 0, []
     kinds = [(kind, codec) for kind in Kind for codec in JobCodec if codec != JobCodec.THC]
     for node in range(3):
@@ -193,7 +193,8 @@ def test_jobs_with_bf16_on_cards_of_rtl(seed):
             elems = -(-elems // 4) * 4  # results are written in whole beats
         table = int(id % 4 == 3)
         jobs.append(Job(id, id, 1, elems, at, at if id % 3 == 2 else RESULT + at, kind=kind,
-                        codec=codec, table=table, collective=table, layer=id % 8))  # fmt: skip
+                        codec=codec, table=table, collective=table, layer=id % 8,
+                        op=Operation.MEAN if id % 5 < 2 else Operation.SUM))  # fmt: skip
         for node in range(3):
             x = rng.standard_normal(elems).astype(np.float32)
             octets = (bf16.narrow(x) if kind == Kind.BF16 else x).view(np.uint8)

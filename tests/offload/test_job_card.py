@@ -29,8 +29,9 @@ class Core(wiring.Component):
     def __init__(self):
         whole = JobCore(16, 1, LAYOUT, **SIZES)
         _kept.append(whole)
-        for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "address_width",
-                     "meta_width", "rx_meta_width", "port_bytes", "roots"):  # fmt: skip
+        for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale",
+                     "address_width", "meta_width", "rx_meta_width", "port_bytes",
+                     "roots"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go = Signal()
         super().__init__(dict(whole.signature.members.items()))

@@ -29,10 +29,12 @@ def tables_of(*names, root=1):
 def clusters(tables):
     """Golden cards and cards of RTL, whose circuit is that of `test_job_cluster`."""
     soft = golden.JobCluster(
-        tables, TOPOLOGY, N_MEMORY, packet=PACKET, gives_up=False, scale=False, n_packets=1024,
+        tables, TOPOLOGY, N_MEMORY, packet=PACKET, gives_up=False, n_packets=1024,
         settings={"t_probe": 40, "t_retry": 40},
     )  # fmt: skip
-    return soft, JobCluster(tables, TOPOLOGY, N_MEMORY, 6000, n_active=2, packet=PACKET, bf16=True)
+    return soft, JobCluster(
+        tables, TOPOLOGY, N_MEMORY, 6000, n_active=2, packet=PACKET, bf16=True, scale=True
+    )
 
 
 def fill(soft, rtl, x):

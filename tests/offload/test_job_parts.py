@@ -12,7 +12,16 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 
-from gradnic.interface.job import QUEUE, Collective, Job, JobCodec, JobStatus, Kind, Refusal
+from gradnic.interface.job import (
+    QUEUE,
+    Collective,
+    Job,
+    JobCodec,
+    JobStatus,
+    Kind,
+    Operation,
+    Refusal,
+)
 
 
 def simulate(part, testbench, *more):
@@ -192,6 +201,8 @@ def test_tensors_are_cut_as_the_plan_says(packet, kind):
 
 HALF = {"kind": Kind.BF16}
 WITH_BF16 = [
+    ({"op": Operation.MEAN}, Refusal.NONE),
+    *(({"op": one}, Refusal.OPERATION) for one in (2, 3)),
     (HALF, Refusal.NONE),
     ({"codec": JobCodec.RAW16}, Refusal.NONE),
     (HALF | {"codec": JobCodec.RAW16}, Refusal.NONE),
@@ -202,8 +213,8 @@ WITH_BF16 = [
 ]
 
 
-def test_a_card_with_bf16_takes_it_but_not_with_inceptionn():
-    part = JobClerk(16, 32, inc=True, bf16=True, **CLERK)
+def test_a_card_with_bf16_and_means_takes_them_but_no_bf16_with_inceptionn():
+    part = JobClerk(16, 32, inc=True, bf16=True, scale=True, **CLERK)
 
     async def bench(ctx):
         clerk(ctx, part, 96)

@@ -168,7 +168,7 @@ BAD = [
     ({"collective": Collective.BROADCAST}, Refusal.TABLE),
     ({"collective": 5}, Refusal.COLLECTIVE),
     ({"op": Operation.MAX}, Refusal.OPERATION),
-    ({"op": Operation.MEAN, "codec": JobCodec.THC}, Refusal.OPERATION),
+    ({"op": Operation.MEAN, "codec": JobCodec.THC}, Refusal.CODEC),
     ({"op": 3}, Refusal.OPERATION),
     ({"kind": 2}, Refusal.KIND),
     ({"kind": Kind.BF16, "codec": JobCodec.INCEPTIONN}, Refusal.CODEC),

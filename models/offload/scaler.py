@@ -1,6 +1,6 @@
 """Sums times 1 / leaves, as one float32 product: what the root of a tree makes of a mean.
 
-Values and products that are subnormal are +0, so is -0; every
+Twin of `gradnic.hdl.offload.scaler`. Values and products that are subnormal are +0, so is -0; every
 NaN is 0x7FC00000.
 """
 
