@@ -27,9 +27,16 @@ PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-
     "model",
     "Of dlcp: our packet model, or ns-3 and how far the model agrees with it.",
 )
+@click.option(
+    "--model",
+    type=q.OneOf("mlp", "conv", "transformer"),
+    default="mlp",
+    show_default=True,
+    help="Of time-to-accuracy: a perceptron or a conv net on MNIST images, a transformer on text.",
+)
 @cluster.options
 @json_option
-def command(paper, quick, plot, page, network, json_file, **where):
+def command(paper, quick, plot, page, network, model, json_file, **where):
     """Claims of one paper, or of all, beside ours: published, ours, its range, what differs.
 
     Cards, codecs and networks are gradnic's own models, with the times of the RTL; what a paper
@@ -42,6 +49,7 @@ def command(paper, quick, plot, page, network, json_file, **where):
       gradnic reproduce eflops --json -
       gradnic reproduce dlcp --quick --network ns3
       gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
+      gradnic reproduce time-to-accuracy --quick --model transformer
       gradnic reproduce multitree --workers 2
       gradnic reproduce all --scheduler tcp://head:8786 --resume build/papers.jsonl
     """
@@ -53,6 +61,11 @@ def command(paper, quick, plot, page, network, json_file, **where):
             raise click.UsageError(f"--network {network} goes with dlcp, not with {paper}")
         require("--network ns3", ns3=("ns3",), sim=("filelock",), compiler=True)
         more = {"network": network}
+    if model != "mlp":
+        if paper != "time-to-accuracy":
+            raise click.UsageError(f"--model {model} goes with time-to-accuracy, not with {paper}")
+        require(f"--model {model}", train=("torch",))
+        more = {"model": model}
     from gradnic.sim.reproduce import papers
     from gradnic.sim.reproduce.page import claim_rows, markdown
 

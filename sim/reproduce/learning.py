@@ -27,12 +27,29 @@ VARIANTS = {
     "FP32, 1 % lost": ("none", {"loss": 0.01, "random": True}),
     "FP32, 10 % lost, small first": ("prioritized", {"loss": 0.1}),
 }
-SEEDED = ("none", "thc", "thc-partial", "powersgd", "prioritized")  # those that draw random numbers
+REGIONAL = {  # what of the network is lost, nine tenths of a third of it
+    f"FP32, 90 % lost of a third: {region}": ("regional", {"loss": 0.9, "region": region})
+    for region in ("anywhere", "front", "middle", "back", "small", "large")
+}
+MODELS = {
+    "mlp": 0.05,
+    "conv": 0.05,
+    "transformer": 0.3,
+}  # learning rates with which FP32 learns
+GUESS = {"mlp": 0.1, "conv": 0.1, "transformer": 0.0}
+SEEDED = (
+    "regional",
+    "none",
+    "thc",
+    "thc-partial",
+    "powersgd",
+    "prioritized",
+)  # those that draw random numbers
 
 
 @dataclass(frozen=True)
 class Curve:
-    """accuracy : float64 (n_seeds, n_epochs + 1), 0.1 at the start. nmse, wire_ratio : means."""
+    """accuracy : float64 (n_seeds, n_epochs + 1), first `GUESS`. nmse, wire_ratio : means."""
 
     accuracy: np.ndarray
     nmse: float
@@ -44,24 +61,44 @@ class Curve:
         return self.accuracy[:, -2:].mean(axis=1)
 
 
-def extent(quick):
+def extent(quick, model="mlp"):
     """(seeds, epochs) of the runs."""
-    return (2, 3) if quick else (5, 8)
+    return (2, 3) if quick else (5, 8 if model == "mlp" else 5)
 
 
 @cache
-def curve(variant, quick):
-    """The Curve of a name in `VARIANTS`; about 3 s a seed and epoch on one busy core."""
-    n_seeds, epochs = extent(quick)
-    codec, options = VARIANTS[variant]
+def task_of(model):
+    """(Task, shapes of its tensors, number of parameters) of a name in `MODELS`."""
+    if model == "mlp":
+        from gradnic.sim.training import baselines, network
+
+        return network.PERCEPTRON, baselines.SHAPES, 235_146
+    from gradnic.sim.training import torch_networks
+
+    task = {"conv": torch_networks.CONV_NET, "transformer": torch_networks.TRANSFORMER}[model]
+    one = task.network(0)
+    return task, one.shapes, one.parameters.size
+
+
+@cache
+def curve(variant, quick, model="mlp"):
+    """The Curve of a name in `VARIANTS` or `REGIONAL`; about 3 s a seed and epoch on one busy
+    core.
+    """
+    n_seeds, epochs = extent(quick, model)
+    codec, options = (VARIANTS | REGIONAL)[variant]
+    task, shapes, _ = task_of(model)
+    if codec == "powersgd":
+        options = options | {"shapes": shapes}
     n_workers, batch = (10, 10) if "ten" in variant else (4, 25)
     accuracy, nmse, ratio = [], [], []
     for seed in range(n_seeds):
         own = options | ({"seed": seed} if codec in SEEDED else {})
         rows = training.run(
-            codec, epochs=epochs, n_workers=n_workers, batch=batch, seed=seed, options=own
-        )
-        accuracy.append([0.1] + [row.accuracy for row in rows])
+            codec, epochs=epochs, n_workers=n_workers, batch=batch, seed=seed, options=own,
+            rate=MODELS[model], task=task,
+        )  # fmt: skip
+        accuracy.append([GUESS[model]] + [row.accuracy for row in rows])
         nmse.append(np.mean([row.nmse for row in rows]))
         ratio.append(rows[-1].wire_ratio)
     return Curve(np.array(accuracy), float(np.mean(nmse)), float(np.mean(ratio)))

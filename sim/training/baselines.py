@@ -1,12 +1,15 @@
 """Exchanges of others to train beside: BF16, PowerSGD, losses by importance, stragglers."""
 
 import itertools
+import math
 
 import numpy as np
 from gradnic.models.inceptionn.measure import FLOATS, frame_bytes
 
 from .codecs import Exchange, Thc, raw_bytes
 from .network import LAYERS
+
+SHAPES = [shape for n, m in itertools.pairwise(LAYERS) for shape in ((n, m), (m,))]
 
 
 def bf16(values):
@@ -32,14 +35,17 @@ class PowerSgd(Exchange):
     """PowerSGD (Vogels et al., NeurIPS 2019): a product of rank `rank` for each weight matrix.
 
     One power iteration a step from the factor of the step before; each worker keeps what its own
-    part lost; biases travel as they are. layers : widths of the network.
+    part lost; vectors travel as they are. shapes : of the network's tensors, in their order; those
+    of more axes than two are matrices of the first and the rest.
     """
 
-    def __init__(self, n_workers, *, rank=4, seed=0, layers=LAYERS):
+    def __init__(self, n_workers, *, rank=4, seed=0, shapes=SHAPES):
         super().__init__(n_workers, seed=seed)
         if rank < 1:
             raise ValueError(f"rank must be at least 1, not {rank}")
-        self.rank, self.shapes = rank, list(itertools.pairwise(layers))
+        self.rank = rank
+        self.shapes = [(shape[0], math.prod(shape[1:])) if len(shape) > 1 else (0, shape[0])
+                       for shape in shapes]  # fmt: skip
         self.right = [
             self._rng.standard_normal((m, min(rank, n, m))).astype(np.float32)
             for n, m in self.shapes
@@ -53,24 +59,45 @@ class PowerSgd(Exchange):
         total, kept = np.zeros_like(gradients[0]), np.zeros_like(x)
         floats, at = 0, 0
         for i, (n, m) in enumerate(self.shapes):
-            parts = x[:, at : at + n * m].reshape(-1, n, m)
+            size = n * m or m
+            whole = slice(at, at + size)
+            at += size
+            if not n:
+                total[whole], kept[:, whole] = x[:, whole].sum(axis=0), x[:, whole]
+                floats += m
+                continue
+            parts = x[:, whole].reshape(-1, n, m)
             left = np.linalg.qr((parts @ self.right[i]).sum(axis=0))[0]
             self.right[i] = np.einsum("wnm,nr->mr", parts, left) / len(parts)
             mean = (left @ self.right[i].T).ravel()
-            total[at : at + n * m] = mean * len(parts)
-            kept[:, at : at + n * m] = mean
-            floats += left.size + self.right[i].size + m
-            at += n * m
-            total[at : at + m] = x[:, at : at + m].sum(axis=0)
-            kept[:, at : at + m] = x[:, at : at + m]
-            at += m
+            total[whole], kept[:, whole] = mean * len(parts), mean
+            floats += left.size + self.right[i].size
         self.errors = x - kept
         self.raw_bytes += 2 * self.n_workers * raw_bytes(at)
         self.wire_bytes += 2 * self.n_workers * raw_bytes(floats)
         return total
 
 
-class Prioritized(Exchange):
+class _Scored(Exchange):
+    """Losses that depend on the packets' sums of |g|, float32 (n_workers, n_packets): `_scores`."""
+
+    _scores = None
+
+    def __call__(self, gradients):
+        n_packets = -(-gradients.shape[1] // self.packet)
+        padded = np.zeros((len(gradients), n_packets * self.packet), np.float32)
+        padded[:, : gradients.shape[1]] = np.abs(gradients)
+        self._scores = padded.reshape(len(gradients), n_packets, -1).sum(axis=2)
+        return super().__call__(gradients)
+
+    def arrivals(self, n_values):
+        arrived = np.ones(self._scores.shape, bool)
+        for row, scores in zip(arrived, self._scores, strict=True):
+            row[self._lost(scores)] = False
+        return np.repeat(arrived, self.packet, axis=1)[:, :n_values]
+
+
+class Prioritized(_Scored):
     """Losses that spare what matters (DLCP): of the packets with the smaller sums of |g| alone.
 
     loss : share of each worker's packets, lost every time. important : share of the packets, by
@@ -81,23 +108,39 @@ class Prioritized(Exchange):
         super().__init__(n_workers, **options)
         if not self.loss <= 1 - important <= 1:
             raise ValueError(f"important must be 0 up to 1 - loss, not {important}")
-        self.important, self._scores = important, None
+        self.important = important
 
-    def __call__(self, gradients):
-        n_packets = -(-gradients.shape[1] // self.packet)
-        padded = np.zeros((len(gradients), n_packets * self.packet), np.float32)
-        padded[:, : gradients.shape[1]] = np.abs(gradients)
-        self._scores = padded.reshape(len(gradients), n_packets, -1).sum(axis=2)
-        return super().__call__(gradients)
+    def _lost(self, scores):
+        n_small = int((1 - self.important) * len(scores))
+        small = np.argsort(scores, kind="stable")[:n_small]
+        return self._rng.permutation(small)[: int(self.loss * len(scores))]
 
-    def arrivals(self, n_values):
-        n_packets = self._scores.shape[1]
-        arrived = np.ones(self._scores.shape, bool)
-        n_small = int((1 - self.important) * n_packets)
-        for row, scores in zip(arrived, self._scores, strict=True):
-            small = np.argsort(scores, kind="stable")[:n_small]
-            row[self._rng.permutation(small)[: int(self.loss * n_packets)]] = False
-        return np.repeat(arrived, self.packet, axis=1)[:, :n_values]
+
+REGIONS = ("anywhere", "front", "middle", "back", "small", "large")
+
+
+class Regional(_Scored):
+    """Losses in a third of each worker's packets: by their place in the network, or by their sums.
+
+    loss : share of that third which is lost every time. region : of `REGIONS`; front, middle, back
+    by the order of the layers, small and large by magnitude, anywhere at random.
+    """
+
+    def __init__(self, n_workers, *, region="anywhere", **options):
+        super().__init__(n_workers, **options)
+        if region not in REGIONS:
+            raise ValueError(f"region must be one of {', '.join(REGIONS)}, not {region!r}")
+        self.region = region
+
+    def _lost(self, scores):
+        n, order = len(scores), np.arange(len(scores))
+        if self.region in ("small", "large"):
+            order = np.argsort(scores, kind="stable")
+        elif self.region == "anywhere":
+            order = self._rng.permutation(n)
+        third = {"middle": n // 3, "back": n - n // 3, "large": n - n // 3}.get(self.region, 0)
+        inside = self._rng.permutation(order[third : third + n // 3])
+        return inside[: int(self.loss * len(inside))]
 
 
 class PartialThc(Thc):

@@ -11,7 +11,7 @@ from gradnic.models.inceptionn.measure import FLOATS, frame_bytes
 from gradnic.models.inline.ring import ring_allreduce
 from gradnic.models.thc import worker as thc
 
-CODECS = ("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial")
+CODECS = ("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial", "regional")
 CHUNK = 1024  # values of a THC packet
 NORMS = 256  # norms of a packet
 SUM_BITS = (8, 12, 16)
@@ -167,7 +167,7 @@ def make(codec, n_workers, options):
     kinds = {
         "none": Exchange, "inceptionn": Inceptionn, "thc": Thc, "bf16": baselines.Bf16,
         "powersgd": baselines.PowerSgd, "prioritized": baselines.Prioritized,
-        "thc-partial": baselines.PartialThc,
+        "thc-partial": baselines.PartialThc, "regional": baselines.Regional,
     }  # fmt: skip
     if codec not in kinds:
         raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")

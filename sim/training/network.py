@@ -13,6 +13,7 @@ on the BLAS kernels, so another processor may differ there.
 """
 
 import itertools
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -98,6 +99,22 @@ class Network:
         return float((self.logits(images)[0].argmax(axis=1) == labels).mean())
 
 
+@dataclass(frozen=True)
+class Task:
+    """What is learned: the first `n_train` of the samples train, the rest test.
+
+    data : function to (inputs, labels), a row a sample. network : function of a seed to something
+    like `Network`.
+    """
+
+    data: object
+    network: object
+    n_train: int
+
+
+PERCEPTRON = Task(load_images, lambda seed: Network(seed=seed), N_TRAIN)
+
+
 @threadpool_limits.wrap(limits=1, user_api="blas")
 @np.errstate(over="ignore", invalid="ignore")  # where a rate diverges, `skipped` tells
 def train(
@@ -112,13 +129,15 @@ def train(
     exchange=None,
     on_iteration=None,
     on_epoch=None,
+    task=PERCEPTRON,
 ):
     """Train up to the last of `iterations` and keep the workers' gradients at each of them.
 
     iterations : positive ints, 1 is the first. n_workers * batch images are used an iteration,
-    at most 4,000. exchange : function of the gradients (n_workers, n_values) to their sum, as the
-    workers have it; None: the exact one. on_iteration(i, mean_loss) is called after each iteration,
-    on_epoch(network, mean_loss) whenever all 4,000 images have been used.
+    at most 4,000 or the task's. exchange : function of the gradients (n_workers, n_values) to
+    their sum, as the workers have it; None: the exact one. on_iteration(i, mean_loss) is called
+    after each iteration, on_epoch(network, mean_loss) whenever all samples have been used. task :
+    what is learned, with another network.
 
     Returns ({iteration: float32 (n_workers, 235146)}, the trained `Network`).
     ValueError for a count below 1, an unknown loss or no iterations.
@@ -126,21 +145,21 @@ def train(
     iterations = sorted(set(iterations))
     if not iterations or iterations[0] < 1:
         raise ValueError(f"iterations must be at least 1, not {iterations}")
-    if n_workers < 1 or batch < 1 or n_workers * batch > N_TRAIN:
-        raise ValueError(f"workers * batch must be 1..{N_TRAIN}, not {n_workers} * {batch}")
+    n_train = task.n_train
+    if n_workers < 1 or batch < 1 or n_workers * batch > n_train:
+        raise ValueError(f"workers * batch must be 1..{n_train}, not {n_workers} * {batch}")
     if loss not in LOSSES:
         raise ValueError(f"loss must be 'mean' or 'sum', not {loss!r}")
-    images, labels = load_images()
-    images, labels = images[:N_TRAIN], labels[:N_TRAIN]
-    network = Network(seed=seed)
+    images, labels = (rows[:n_train] for rows in task.data())
+    network = task.network(seed)
     order = np.random.default_rng([seed, 1])
-    per_epoch = N_TRAIN // (n_workers * batch)
+    per_epoch = n_train // (n_workers * batch)
     velocity = np.zeros_like(network.parameters)
     kept, losses = {}, []
     scale = np.float32(1 / n_workers / (batch if loss == "sum" else 1))
     for i in range(1, iterations[-1] + 1):
         if (i - 1) % per_epoch == 0:
-            epoch = order.permutation(N_TRAIN)
+            epoch = order.permutation(n_train)
         start = (i - 1) % per_epoch * n_workers * batch
         mine = epoch[start : start + n_workers * batch].reshape(n_workers, batch)
         results = [network.gradient(images[m], labels[m], loss=loss) for m in mine]

@@ -53,20 +53,22 @@ def run(
     options=None,
     on_iteration=None,
     on_epoch=None,
+    task=training.PERCEPTRON,
 ):
     """Train the network of `gradnic.sim.training.network` with `codec` between its workers.
 
     codec : of `codecs.CODECS`; options : of its class there or in `gradnic.sim.training.baselines`.
     loss : "sum" or "mean" over a worker's batch, the scale of its gradients. on_iteration(i) and
-    on_epoch(`Epoch`) are called after each. Weights and batches are the same for all codecs.
+    on_epoch(`Epoch`) are called after each. Weights and batches are
+    the same for all codecs. task : another network and its samples.
 
     Returns [`Epoch`]. ValueError for an unknown codec, or options out of range.
     """
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs!r}")
     exchange = train_codecs.make(codec, n_workers, options or {})
-    images, labels = training.load_images()
-    test = images[training.N_TRAIN :], labels[training.N_TRAIN :]
+    n_train = task.n_train
+    test = tuple(rows[n_train:] for rows in task.data())
     rows, errors = [], []
 
     def watched(gradients):
@@ -93,7 +95,7 @@ def run(
         if on_epoch:
             on_epoch(row)
 
-    per_epoch = training.N_TRAIN // (n_workers * batch) if n_workers * batch else 0
+    per_epoch = n_train // (n_workers * batch) if n_workers * batch else 0
     training.train(
         [max(1, per_epoch) * epochs],
         n_workers=n_workers,
@@ -104,6 +106,7 @@ def run(
         exchange=watched,
         on_iteration=on_iteration and (lambda i, _: on_iteration(i)),
         on_epoch=finished,
+        task=task,
     )
     return rows
 

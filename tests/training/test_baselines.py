@@ -31,7 +31,7 @@ def test_powersgd_finds_a_matrix_of_its_rank():
     biases = rng.standard_normal((3, 20))
     rows = [np.concatenate([(w * left @ right).ravel(), biases[w]]) for w in range(3)]
     gradients = np.stack(rows).astype(np.float32)
-    exchange = baselines.PowerSgd(3, rank=2, layers=(30, 20))
+    exchange = baselines.PowerSgd(3, rank=2, shapes=[(30, 20), (20,)])
     np.testing.assert_allclose(exchange(gradients), gradients.sum(axis=0), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(exchange.errors.sum(axis=0), 0, atol=1e-3)
     assert exchange.raw_bytes / exchange.wire_bytes > 3
@@ -41,7 +41,7 @@ def test_powersgd_sends_late_what_it_kept():
     """Of a constant gradient the sum over steps comes through, whatever the rank."""
     rng = np.random.default_rng(4)
     gradients = rng.standard_normal((2, 30 * 20 + 20)).astype(np.float32)
-    exchange = baselines.PowerSgd(2, rank=4, layers=(30, 20))
+    exchange = baselines.PowerSgd(2, rank=4, shapes=[(30, 20), (20,)])
     n_steps = 60
     total = sum(exchange(gradients) for _ in range(n_steps)) / n_steps
     true = gradients.sum(axis=0)
@@ -77,3 +77,33 @@ def test_random_losses_are_a_share_on_average():
     shares = [1 - exchange.arrivals(336 * 500).mean() for _ in range(20)]
     assert np.mean(shares) == pytest.approx(0.001, rel=0.3)
     assert len(set(shares)) > 3
+
+
+@pytest.mark.parametrize("region", baselines.REGIONS)
+def test_regional_losses_stay_in_their_third(region):
+    """9 packets of 336; a third of 3, two of them lost: by place, or by size, which grows here."""
+    x = np.repeat(np.arange(1, 10, dtype=np.float32), 336)[None]
+    exchange = baselines.Regional(1, region=region, loss=0.7)
+    where = {"front": {0, 1, 2}, "small": {0, 1, 2}, "middle": {3, 4, 5}, "back": {6, 7, 8},
+             "large": {6, 7, 8}}.get(region, set(range(9)))  # fmt: skip
+    seen = set()
+    for _ in range(8):
+        lost = set(np.flatnonzero(exchange(x).reshape(9, 336)[:, 0] == 0).tolist())
+        assert len(lost) == 2
+        assert lost <= where
+        seen |= lost
+    assert len(seen) > 2
+
+
+def test_regional_names_its_regions():
+    with pytest.raises(ValueError, match=r"region must be one of anywhere, .*, not 'left'"):
+        baselines.Regional(2, region="left")
+
+
+def test_powersgd_takes_tensors_of_more_axes():
+    """A tensor of rank one as a matrix of its first axis and the rest comes back as it was."""
+    rng = np.random.default_rng(5)
+    exchange = baselines.PowerSgd(1, rank=1, shapes=[(4,), (6, 2, 5), (3,)])
+    product = np.outer(rng.standard_normal(6), rng.standard_normal(10)).ravel()
+    x = np.concatenate([rng.standard_normal(4), product, rng.standard_normal(3)])
+    np.testing.assert_allclose(exchange(x[None].astype(np.float32)), x, rtol=1e-3, atol=1e-4)
