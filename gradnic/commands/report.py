@@ -9,12 +9,13 @@ from gradnic import quantities as q
 from gradnic.interface import params
 from gradnic.output import console, json_option, table, write_json, write_whole
 from gradnic.packages import DATA, SIMULATION, require
-from gradnic.paths import OutputFolder
+from gradnic.paths import InputFile, OutputFolder
 from gradnic.progress import Progress
 from gradnic.quantities import option
 from gradnic.text_file import read_text
 
 RESULT = "result.json"
+CLAIMS = Path(__file__).parents[2] / "docs/reference/results.md"
 
 
 def synthesized_clock(lanes):
@@ -84,8 +85,15 @@ def run_job(lanes, link_bytes, floats, screen):
     "Bytes a clock cycle that a wire takes (8 at 156.25 MHz is 10 Gb/s); 0: no limit.",
 )
 @option("--elements", q.ELEMENTS, help="Only so many values of each gradient.")
+@option(
+    "--claims",
+    InputFile(),
+    metavar="FILE.md",
+    help="Page of gradnic reproduce whose claims are shown; default: the recorded one, where the "
+    "sources are.",
+)
 @json_option
-def command(do_run, folder, lanes, link_bytes, elements, json_file):
+def command(do_run, folder, lanes, link_bytes, elements, claims, json_file):
     """Sum real gradients over four RTL cards in a ring, and show what it saved, pictures first.
 
     With --run: trains a small network, takes the gradients of four workers at iterations 1 and 200,
@@ -97,15 +105,15 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
     Example:
       gradnic report --run
     """
-    path = Path(folder) / RESULT
+    path, claims = Path(folder) / RESULT, recorded(claims)
     if do_run:
         require("gradnic report --run", **SIMULATION, **DATA)
         result = run_job(lanes, link_bytes, elements, console("-"))
         write_json(path, result)
-        html, tables, lines = rendered(result)
+        html, tables, lines = rendered(result, claims)
     else:
         q.only_with(False, "a run, with --run", "lanes", "link_bytes", "elements")
-        result, (html, tables, lines) = kept(path)
+        result, (html, tables, lines) = kept(path, claims)
     page = Path(folder) / "index.html"
     write_whole(page, html)
     screen = console(json_file)
@@ -119,20 +127,33 @@ def command(do_run, folder, lanes, link_bytes, elements, json_file):
         raise SystemExit(1)
 
 
-def kept(path):
+def recorded(path):
+    """Claims of the page `path` of gradnic reproduce; of ours, where it is not there, None."""
+    from gradnic.sim.reproduce.page import read_claims
+
+    if path is None and not CLAIMS.exists():
+        return None
+    path = path or CLAIMS
+    try:
+        return read_claims(read_text(Path(path)))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def kept(path, claims=None):
     """The result in the file `path` and what `rendered` makes of it; ValueError if it is none."""
     if not path.exists():
         raise ValueError(f"no run is kept in {path.parent}: add --run")
     try:
         result = json.loads(read_text(path))
-        return result, rendered(result)
+        return result, rendered(result, claims)
     except (ArithmeticError, LookupError, TypeError, AttributeError, ValueError) as error:
         why = f"{type(error).__name__}, {error}"
         raise ValueError(f"{path} is no result of gradnic report --run: {why}") from error
 
 
-def rendered(result):
-    """(page, tables, the line on the clock and the verdict) of a result."""
+def rendered(result, claims=None):
+    """(page, tables, the line on the clock and the verdict) of a result; claims : of `recorded`."""
     from gradnic.sim.report import offload as report_offload
     from gradnic.sim.report import page as report
     from gradnic.sim.report import star as report_star
@@ -157,4 +178,4 @@ def rendered(result):
         tables.append(table(title, columns, report_offload.rows(runs)))
     agree = "agree bit for bit" if result["ok"] else "DIFFER"
     verdict = f"RTL and golden cluster {agree}"
-    return report.page(result), tables, (report.clock_line(result), verdict)
+    return report.page(result, claims), tables, (report.clock_line(result), verdict)

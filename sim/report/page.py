@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from gradnic import __version__
 
+from ..reproduce.page import COLUMNS
 from . import offload as report_offload
 from . import pictures
 from . import star as report_star
@@ -93,8 +94,11 @@ def clock_source(result):
     )
 
 
-def page(result):
-    """The report as one HTML page without outside parts: ``page.html``, filled."""
+def page(result, claims=None):
+    """The report as one HTML page without outside parts: ``page.html``, filled.
+
+    claims : of `gradnic.sim.reproduce.page.read_claims`, or None.
+    """
     its = result["iterations"]
     last = list(its)[-1]
     runs = [it[kind] for it in its.values() for kind in ("coded", "uncoded")]
@@ -133,6 +137,8 @@ def page(result):
                 strict=True,
             )
         ),
+        claims=claims,
+        claim_columns=COLUMNS,
         star=result.get("star"),  # a run that was kept from before has none
         star_rows=report_star.rows(result["star"]) if "star" in result else (),
         offload=result.get("offload"),

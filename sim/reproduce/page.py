@@ -1,5 +1,9 @@
 """The page of results: claims paper by paper, the tables behind them, every constant's source."""
 
+import re
+
+COLUMNS = ("claim", "published", "ours", "range", "holds")
+
 
 def number(value):
     """A figure as the tables show it."""
@@ -43,8 +47,7 @@ def markdown(found, command, date):
     ]
     for result in found["papers"]:
         lines += [f"## {result['paper']}", ""]
-        columns = ("claim", "published", "ours", "range", "holds")
-        lines += _table(columns, claim_rows(result["claims"]))
+        lines += _table(COLUMNS, claim_rows(result["claims"]))
         reasons = {}
         for c in result["claims"]:
             reasons.setdefault(c["differs"], []).append(c["claim"])
@@ -60,3 +63,23 @@ def markdown(found, command, date):
     rows = [(f"`{n}`", number(c["value"]), c["unit"], c["source"]) for n, c in
             found["constants"].items()]  # fmt: skip
     return "\n".join([*lines, *_table(("name", "value", "unit", "source"), rows)]).rstrip() + "\n"
+
+
+def read_claims(text):
+    """What a page of `markdown` says: {"written": its first line, "papers": {paper: claim rows}}.
+
+    Rows are words, as of `claim_rows`. ValueError if it is no such page.
+    """
+    head = "| " + " | ".join(COLUMNS) + " |\n"
+    written = re.search(r"^Written by .*? claims hold\.", text, re.MULTILINE)
+    papers = {}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        name, _, body = section.partition("\n")
+        _, found, rows = body.partition(head)
+        if found:
+            lines = rows.splitlines()[1:]
+            until = next((i for i, line in enumerate(lines) if not line.startswith("|")), None)
+            papers[name] = [tuple(line.strip("| ").split(" | ")) for line in lines[:until]]
+    if not written or not papers:
+        raise ValueError("no page of gradnic reproduce --page")
+    return {"written": written[0], "papers": papers}

@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 from gradnic.sim.reproduce import eflops
 from gradnic.sim.reproduce.claims import Picture, Result, Table, compare, geometric_mean
-from gradnic.sim.reproduce.page import claim_rows, markdown, number
+from gradnic.sim.reproduce.page import claim_rows, markdown, number, read_claims
 from gradnic.sim.reproduce.pictures import draw_all
 
 from gradnic import cli
+from gradnic.commands.report import CLAIMS
 
 KEYS = {"paper", "claim", "published", "ours", "low", "high", "unit", "holds", "differs"}
 
@@ -61,6 +62,21 @@ def test_page_has_claims_tables_and_sources():
     assert "| `k` | 1.5 | s | measured |" in page
     assert claim_rows(found()["claims"])[0][-1] == "yes"
     assert [number(v) for v in (0.123456, 12345.6, 7, "w")] == ["0.123", "12,346", "7", "w"]
+
+
+def test_page_is_read_again():
+    """What the report shows: the claims' rows, and no other table; our recorded page, too."""
+    page = markdown(found(), "gradnic reproduce toy", "2026-01-02")
+    read = read_claims(page)
+    assert read["papers"] == {"toy": claim_rows(found()["claims"])}
+    assert read["written"].startswith("Written by `gradnic reproduce toy` on 2026-01-02")
+    recorded = read_claims(CLAIMS.read_text())
+    rows = [row for rows in recorded["papers"].values() for row in rows]
+    held = sum(row[-1] == "yes" for row in rows)
+    assert {len(row) for row in rows} == {5}
+    assert f"{held} of {len(rows)} claims hold" in recorded["written"]
+    with pytest.raises(ValueError, match="no page of gradnic reproduce"):
+        read_claims("# Another page\n\n## With a section\n")
 
 
 def test_pictures_are_the_same_bytes_each_time(tmp_path):
