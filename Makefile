@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants reproduce networks clean setup
+.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants reproduce networks time-to-accuracy clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -81,6 +81,11 @@ fuzz: setup
 QUICK ?= --quick
 reproduce: setup
 	$(BIN)/gradnic reproduce all $(QUICK) --plot build/reproduce --page docs/reference/results.md --json build/reproduce.json
+
+# hours: five seeds of every codec on three networks
+time-to-accuracy: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[train]'
+	for model in mlp conv transformer; do $(BIN)/gradnic reproduce time-to-accuracy --model $$model --json build/accuracy_$$model.json --plot build/accuracy_$$model || exit 1; done
 
 networks: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[ns3]'
