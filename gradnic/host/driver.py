@@ -445,6 +445,9 @@ class OffloadDriver(Driver):
         threshold : score from which on packets are important. rules : fields of those registers;
         without any, all packets are important.
         """
+        self._tag(queues, dscps, threshold, rules, layer=layer)
+
+    def _tag(self, queues, dscps, threshold, rules, **more):
         for index, queue in enumerate(queues):
             self.write_table(offload.Table.LAYERS, index, queue)
         for queue, pair in enumerate(dscps or [(8 * (7 - q), 8 * (7 - q)) for q in range(8)]):
@@ -455,7 +458,7 @@ class OffloadDriver(Driver):
         scores = {name: rules.pop(name) for name in ("unit", "share") if name in rules}
         if scores:
             self.set("scores", **scores)
-        self.set("tags", layer=layer, **rules)
+        self.set("tags", **more, **rules)
 
     def register(self, region: str, address: int, n_elems: int, *, elem_bytes: int = 4) -> None:
         """Memory that the card may touch: ``gradient``, ``result`` or ``landing``, whole beats.

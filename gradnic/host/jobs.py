@@ -100,6 +100,17 @@ class JobDriver(OffloadDriver):
         """Jobs that name this table are refused from now on."""
         self.write_table(job_card.JOBS, number, 0)
 
+    def tag(  # type: ignore[override]
+        self,
+        *,
+        queues: Sequence[int] = range(8),
+        dscps: Sequence[tuple[int, int]] | None = None,
+        threshold: int | None = None,
+        **rules: int,
+    ) -> None:
+        """How packets become important, as of `OffloadDriver.tag`; queues : of each class."""
+        self._tag(queues, dscps, threshold, rules)
+
     def allow_memory(self, region: int, address: int, n_bytes: int) -> None:
         """Where gradients and results may lie: region 0 or 1, whole beats."""
         check_range("region", region, 0, job_card.N_SOURCES - 1)

@@ -86,11 +86,19 @@ struct Port {
 	Programs programs;
 };
 
+struct Access {  // of a register, by the host
+	bool writes;
+	uint32_t address, word;
+	uint32_t taken = 0;  // bits of `BusBits` that were ready
+};
+
 struct Card {
 	std::unique_ptr<Design> design = std::make_unique<Design>();
 	std::vector<Port> ports{size_t(N_PORTS)};
 	Memory memories[2];  // gradient and result; landings
 	MemoryPort memory_ports[N_MEMORY_PORTS];
+	std::deque<Access> accesses;
+	std::vector<uint32_t> read;  // words
 	int64_t dropped[N_DROPS] = {};
 	int64_t n_given = 0;
 	int64_t n_crossed = 0, n_oversize = 0, n_overrun = 0, n_answered = 0, n_heard = 0;
@@ -154,6 +162,7 @@ struct Cluster {
 			mac_tx_ready(d, p, port.credit >= 0);
 			host_rx_ready(d, p, true);
 		}
+		bus_give(d, card);
 		for (int k = 0; k < N_MEMORY_PORTS; k++) {
 			Memory &memory = card.memories[MEMORY_OF[k]];
 			auto &[reads, writes, answers] = card.memory_ports[k];
@@ -168,9 +177,32 @@ struct Cluster {
 		}
 	}
 
+	// One access after the other, each with its answer.
+	static void bus_give(Design &d, const Card &card) {
+		Access none{}, now = card.accesses.empty() ? none : card.accesses.front();
+		bool any = !card.accesses.empty();
+		bus_drive(d, any && now.writes && !(now.taken & AW), any && now.writes && !(now.taken & W),
+		          any && !now.writes && !(now.taken & AR), now.address, now.word);
+	}
+
+	static void bus_take(Design &d, Card &card) {
+		if (card.accesses.empty())
+			return;
+		Access &now = card.accesses.front();
+		uint32_t seen = bus_seen(d);
+		bool over = now.taken == (now.writes ? AW | W : AR) && seen & (now.writes ? B : R);
+		now.taken |= seen & (now.writes ? AW | W : AR);
+		if (!over)
+			return;
+		if (!now.writes)
+			card.read.push_back(bus_word(d));
+		card.accesses.pop_front();
+	}
+
 	void take(int node) {
 		Card &card = cards[node];
 		Design &d = *card.design;
+		bus_take(d, card);
 		int32_t neighbor, number;
 		if (gave_up(d, neighbor, number)) {
 			given.insert(given.end(), {node, neighbor, number});
@@ -356,6 +388,22 @@ void cluster_spoil(void *self, int64_t node, int64_t which, int64_t begin, int64
 			for (auto &answer : card.memory_ports[k].answers)
 				answer.fault = SOUND;
 		}
+}
+
+// The host writes a word, or reads one, when it has done what it was asked before.
+void cluster_access(void *self, int64_t node, int64_t writes, int64_t address, int64_t word) {
+	cluster(self).cards[node].accesses.push_back({writes != 0, uint32_t(address), uint32_t(word)});
+}
+
+// Whether all that the host was asked is done; with it, the last word that it read.
+int64_t cluster_accessed(void *self, int64_t node, uint32_t *word) {
+	Card &card = cluster(self).cards[node];
+	if (!card.accesses.empty())
+		return 0;
+	if (!card.read.empty())
+		*word = card.read.back();
+	card.read.clear();
+	return 1;
 }
 
 // One cycle of one card, while all its ports wait.

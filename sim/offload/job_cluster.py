@@ -21,6 +21,7 @@ from .cluster import JOB, LAYOUT, PAGE, UNIT, OffloadCluster, _Rules, _size
 from .library import build
 
 POLL = 256  # cycles between two looks of a host
+FAULTS = ("sound", "errors", "silent")  # of memory
 
 
 @dataclass
@@ -67,6 +68,8 @@ class JobCluster(OffloadCluster):
     sent : list of (time, node, port, frame), of all frames that left
     """
 
+    card = WindowCore
+
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
                  t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
                  settings=None):  # fmt: skip
@@ -95,7 +98,7 @@ class JobCluster(OffloadCluster):
         self.n_tables = _size(len(tables), 2, 4, 16)
         self.library, self._ports = build(
             LAYOUT,
-            card=WindowCore,
+            card=self.card,
             n_bytes=n_bytes,
             n_ports=_size(n_ports, 1, 2, 4, 8),
             n_active=n_active,
@@ -117,7 +120,7 @@ class JobCluster(OffloadCluster):
         )
         self.hosts = [Host() for _ in self.books]
         self._bits = [dict.fromkeys(("posts", "aborts", "takes"), 0) for _ in self.books]
-        self.sent = []
+        self.sent, self._n_kept = [], 0
         for node in range(self.table.n_nodes):
             self._load(node)
 
@@ -223,6 +226,12 @@ class JobCluster(OffloadCluster):
         """Bytes of a node that jobs may name: a view."""
         return self._memory(node, 0, self.n_memory)
 
+    def spoil(self, node, begin, end, fault, *, memory=0):
+        """Accesses of these bytes are sound, errors, or never answered, from now on: see `FAULTS`;
+        memory 1 : landing areas.
+        """
+        self.library.cluster_spoil(self._self, node, memory, begin, end, FAULTS.index(fault))
+
     def post(self, node, job):
         """Hand a job to a node's host, which posts in this order as the queue has room."""
         self.hosts[node].to_post.append(job)
@@ -260,24 +269,45 @@ class JobCluster(OffloadCluster):
 
     def step(self, faults=None, *, n_cycles=POLL, link_bytes=None, memory_latency=40):
         """Hosts post and take what they can, then the cards run for `n_cycles`."""
-        for node, host in enumerate(self.hosts):
-            while host.to_post and self.post_now(node, host.to_post[0]):
-                host.posted[host.to_post.pop(0).id] = self.now
-            while host.takes_completions and (told := self.take(node)) is not None:
-                posted = host.posted.get(told.id, 0)
-                host.ended[told.id] = Ended(posted, posted + told.cycles, told)
         faults = faults or LinkFaults()
         rules = _Rules(
             link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
             int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0, 0, 0,
         )  # fmt: skip
+        self._advance(rules, 0)
+        self._serve()
+        self._advance(rules, n_cycles)
+
+    def _serve(self):
+        """Hosts post in turns, and take."""
+        able = set(range(len(self.hosts)))
+        while able:
+            for node in sorted(able):
+                host = self.hosts[node]
+                if host.to_post and self.post_now(node, host.to_post[0]):
+                    host.posted[host.to_post.pop(0).id] = self.now
+                else:
+                    able.remove(node)
+        for node, host in enumerate(self.hosts):
+            while host.takes_completions and (told := self.take(node)) is not None:
+                posted = host.posted.get(told.id, 0)
+                host.ended[told.id] = Ended(posted, posted + told.cycles, told)
+
+    def _advance(self, rules, n_cycles):
+        """Run, and keep what was sent: before it, while hosts were at work, and in it."""
         done = np.zeros(self.table.n_nodes, np.int64)
+        self._keep()
         self.library.cluster_run(self._self, ctypes.byref(rules), n_cycles, done.ctypes.data)
+        self._n_kept = 0  # it has begun a new list
+        self._keep()
+
+    def _keep(self):
         records, frames = self._sent()
         self.sent += [
             (int(r["at"]), int(r["node"]), int(r["port"]), frame)
-            for r, frame in zip(records, frames, strict=True)
+            for r, frame in zip(records[self._n_kept :], frames[self._n_kept :], strict=True)
         ]
+        self._n_kept = len(frames)
 
     def idle(self):
         """Whether all jobs have ended, and the hosts know."""

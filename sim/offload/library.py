@@ -25,6 +25,8 @@ _FUNCTIONS = {
     "tick": ([_POINTER, _NUMBER], None),
     "now": ([_POINTER], _NUMBER),
     "memory": ([_POINTER, _NUMBER, _NUMBER], _POINTER),
+    "access": ([_POINTER, *[_NUMBER] * 4], None),
+    "accessed": ([_POINTER, _NUMBER, _POINTER], _NUMBER),
     "spoil": ([_POINTER, *[_NUMBER] * 5], None),
     "send": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
     "inject": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
@@ -42,9 +44,52 @@ _FUNCTIONS = {
 }
 
 
+def _registers(hosted):
+    """Functions on the registers of a card that has them, and what they stand for in one of those;
+    for a core, which has ports instead, the other way round.
+    """
+    bus = "enum BusBits : uint32_t { AW = 1, W = 2, AR = 4, B = 8, R = 16 };"
+    drive = "void bus_drive(Design &d, bool aw, bool w, bool ar, uint32_t address, uint32_t word)"
+    counts = ("dropped", "crossed", "oversize", "overrun", "answered", "heard")
+    if not hosted:
+        return [
+            bus,
+            f"{drive} {{}}",
+            "uint32_t bus_seen(Design &d) { return 0; }",
+            "uint32_t bus_word(Design &d) { return 0; }",
+            "bool gave_up(Design &d, int32_t &neighbor, int32_t &number) {",
+            f"\tuint32_t given = {member('given')};",
+            f"\tneighbor = given & {N_NEIGHBORS - 1}, number = given >> {ceil_log2(N_NEIGHBORS)};",
+            f"\treturn {member('given_up')} & 1; }}",
+            *(f"uint32_t {name}(Design &d) {{ return {member(name)}; }}" for name in counts),
+            f"bool get_done(Design &d) {{ return {member('finished')} & 1; }}",
+        ]
+    set_ = {"awvalid": "aw", "wvalid": "w", "arvalid": "ar", "awaddr": "address",
+            "araddr": "address", "wdata": "word", "wstrb": "15", "bready": "1",
+            "rready": "1"}  # fmt: skip
+    seen = ("awready", "wready", "arready", "bvalid", "rvalid")
+    return [
+        bus,
+        f"{drive} {{ "
+        + " ".join(f"{member(f'bus__{wire}')} = {value};" for wire, value in set_.items())
+        + " }",
+        "uint32_t bus_seen(Design &d) { return "
+        + " | ".join(f"({member(f'bus__{wire}')} & 1) << {k}" for k, wire in enumerate(seen))
+        + "; }",
+        f"uint32_t bus_word(Design &d) {{ return {member('bus__rdata')}; }}",
+        "bool gave_up(Design &d, int32_t &neighbor, int32_t &number) { return false; }",
+        *(f"uint32_t {name}(Design &d) {{ return 0; }}" for name in counts),
+        "bool get_done(Design &d) { return false; }",
+    ]
+
+
 def _names(component):
     """Lines of C++ that name the ports of a card for ``cluster.cpp``."""
+    hosted = "bus" in component.signature.members
+    if hosted:
+        component = component.core
     n, n_ports, beat = component.n_bytes, component.n_ports, component.port_bytes
+    apart = "" if hosted else "__"  # port k of a card, or of a core
     names = [name for name in NAMES if f"{name}_read" in component.signature.members]
 
     def per_port(head, body, tail=""):
@@ -57,17 +102,18 @@ def _names(component):
 
     def offer(stream):
         return lambda k: (
-            f"{member(f'{stream}__{k}__valid')} = any; if (any) pack("
-            f"{member(f'{stream}__{k}__payload')}, beat); break;"
+            f"{member(f'{stream}{apart}{k}__valid')} = any; if (any) pack("
+            f"{member(f'{stream}{apart}{k}__payload')}, beat); break;"
         )
 
     def taken(stream):
-        return lambda k: f"return {member(f'{stream}__{k}__ready')};"
+        return lambda k: f"return {member(f'{stream}{apart}{k}__ready')};"
 
     def leaves(stream):
         return lambda k: (
-            f"if (!({member(f'{stream}__{k}__valid')} & {member(f'{stream}__{k}__ready')}))"
-            f" return false; unpack({member(f'{stream}__{k}__payload')}, beat); return true;"
+            f"if (!({member(f'{stream}{apart}{k}__valid')} & "
+            f"{member(f'{stream}{apart}{k}__ready')}))"
+            f" return false; unpack({member(f'{stream}{apart}{k}__payload')}, beat); return true;"
         )
 
     def read(k, wire):
@@ -102,15 +148,7 @@ def _names(component):
         f"\tuint64_t unkept = ~uint64_t(more) | {'0' if beat == 64 else f'uint64_t(1) << {beat}'};",
         f"\tbeat.kept = unkept ? __builtin_ctzll(unkept) : {beat};",
         f"\tbeat.last = more >> {beat} & 1, beat.bad = more >> {beat + 1} & 1; }}",
-        "bool gave_up(Design &d, int32_t &neighbor, int32_t &number) {",
-        f"\tuint32_t given = {member('given')};",
-        f"\tneighbor = given & {N_NEIGHBORS - 1}, number = given >> {ceil_log2(N_NEIGHBORS)};",
-        f"\treturn {member('given_up')} & 1; }}",
-        *(
-            f"uint32_t {name}(Design &d) {{ return {member(name)}; }}"
-            for name in ("dropped", "crossed", "oversize", "overrun", "answered", "heard")
-        ),
-        f"bool get_done(Design &d) {{ return {member('finished')} & 1; }}",
+        *_registers(hosted),
         per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
                  offer("mac_rx")),
         per_port("template<class B> void host_tx(Design &d, int p, bool any, const B &beat)",
@@ -119,7 +157,7 @@ def _names(component):
         per_port("bool host_tx_taken(Design &d, int p)", taken("host_tx"), "return false;"),
         *(
             per_port(f"void {name}_ready(Design &d, int p, bool bit)",
-                     lambda k, name=name: f"{member(f'{name}__{k}__ready')} = bit; break;")
+                     lambda k, name=name: f"{member(f'{name}{apart}{k}__ready')} = bit; break;")
             for name in ("mac_tx", "host_rx")
         ),
         *(

@@ -23,6 +23,8 @@ SLOW = {
     "hadamard": (100, 0.86),
     "thc_encoder": (100, 0.80),
     "thc_decoder": (100, 0.80),
+    "job_queue": (100, 0.90),
+    "packet_pick": (100, 0.80),
 }
 
 
