@@ -127,7 +127,7 @@ def build(component, **options):
         (folder / "ecp5.v").write_text(models())
         script = (
             "read_rtlil design.il\nread_verilog -defer -sv ecp5.v\nhierarchy -check -top top\n"
-            "proc\nflatten\nopt_clean\nwrite_rtlil flat.il\n"
+            "proc\nflatten\nmemory_collect\nopt_clean\nwrite_rtlil flat.il\n"
         )
         tools.yosys(script, folder=folder, outputs=["flat.il"])
         flat = (folder / "flat.il").read_text()
