@@ -343,7 +343,6 @@ def test_frame_check(n):
     levels = {name: np.array(column) for name, column in rows.items()}
     n_cycles = len(levels["push"])
     levels["push"] = np.append(levels["push"], 0)
-    levels["gone"] = 0  # no frame was given up before
     run = model.run(
         {}, signals=levels, trace=("done", "verdict"), drain=False, max_cycles=n_cycles + 20
     )
