@@ -161,9 +161,9 @@ def test_a_marked_path_is_left():
         head, path = GRADNIC.parse(frame), UDP.source_port.get(frame) - base
         is_probe = head["op"] == Op.CONTROL and head["p0"] == Subtype.PROBE
         if head["op"] == Op.CONTROL and not is_probe:
-            assert path == asked[head["arg"]]
-        elif sent["at"] > 200:
+            assert path == asked[1 - head["src"], head["arg"]]
+        elif sent["at"] > 250:
             used[head["src"]].add(path)
         if is_probe:
-            asked[head["arg"]] = path
+            asked[head["src"], head["arg"]] = path
     assert used == {0: set(range(8)) - {3, 6}, 1: set(range(8))}
