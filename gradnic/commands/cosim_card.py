@@ -81,6 +81,7 @@ def command(
       gradnic cosim card --topology ring:3 --buckets 8 --bytes 16KiB --plot build/jobs.svg
       gradnic cosim card --topology ring:3 --buckets 4 --collective reduce_scatter
       gradnic cosim card --topology ring:3 --buckets 4 --type bf16 --codec bf16
+      gradnic cosim card --topology ring:3 --codec thc --buckets 8 --bytes 16KiB --active 4
     """
     from gradnic.models.offload.cluster import LinkFaults
     from gradnic.models.schedule.builders import build
@@ -102,8 +103,8 @@ def command(
     if n_buckets or jobs_file:
         settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
         cosim_jobs.run(
-            topology, algorithm, chunks=chunks, codec=codec, settings=settings, lanes=lanes,
-            faults=faults, n_buckets=n_buckets, n_bytes=n_bytes, op=op, kind=kind,
+            topology, algorithm, chunks=chunks, codec=codec, settings=settings, block=block,
+            lanes=lanes, faults=faults, n_buckets=n_buckets, n_bytes=n_bytes, op=op, kind=kind,
             collective=collective, root=root, jobs_file=jobs_file,
             n_active=n_active, watchdog=watchdog, plot_file=plot_file, pcap_file=pcap_file,
             json_file=json_file,

@@ -13,7 +13,7 @@ from gradnic.quantities import option
 from .cosim_parts import show_verdict
 
 _NOT_YET = (
-    "block", "port_lanes", "p", "spray", "important", "queue", "mark", "pace", "iteration",
+    "port_lanes", "p", "spray", "important", "queue", "mark", "pace", "iteration",
     "elements", "files",
 )  # fmt: skip
 
@@ -53,8 +53,8 @@ def job_options(function):
 
 
 def run(
-    topology, algorithm, *, chunks, codec, settings, lanes, faults, n_buckets, n_bytes, op, kind,
-    collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file, json_file,
+    topology, algorithm, *, chunks, codec, settings, block, lanes, faults, n_buckets, n_bytes, op,
+    kind, collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file, json_file,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.sim.frame import pcap
@@ -66,8 +66,6 @@ def run(
         "collective", "root",
     )  # fmt: skip
     q.only_with(collective in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
-    if codec not in job_run.CODECS:
-        raise click.UsageError(f"jobs take codec none, bf16 or inceptionn, not {codec}")
     if jobs_file:
         posted = job_run.read(jobs_file, codec=codec)
     else:
@@ -82,7 +80,7 @@ def run(
         progress.add_task("cards of RTL", total=None)
         outcome = job_run.cosim(
             topology, algorithm, posted, chunks=chunks, lanes=lanes, n_active=n_active,
-            faults=faults, settings=settings, watchdog=watchdog,
+            faults=faults, settings=settings, block=block, watchdog=watchdog,
         )  # fmt: skip
     columns = ("job", "class", "bytes", "posted", "done", "status")
     rows = [tuple(job[name] for name in ("id", *columns[1:])) for job in outcome.jobs[:32]]
@@ -92,8 +90,10 @@ def run(
         screen.print(f"and {len(posted) - len(rows)} more")
     screen.print(
         f"{outcome.cycles} cycles, packets with payload on the lines {outcome.line_share:.1%} of "
-        "the time from the first to the last"
+        f"the time from the first to the last, {outcome.input_rate:.2f} beats of gradient a cycle"
     )
+    if outcome.nmse is not None:
+        screen.print(f"error of THC against the mean, NMSE: {outcome.nmse:.3g}")
     show_verdict(screen, outcome.ok, outcome.first)
     if plot_file:
         draw(outcome, posted, plot_file, link_bytes=4 * lanes, title=title)
@@ -107,6 +107,8 @@ def run(
             "mismatches": outcome.mismatches,
             "cycles": outcome.cycles,
             "line_share": outcome.line_share,
+            "input_rate": outcome.input_rate,
+            "nmse": outcome.nmse,
             "jobs": outcome.jobs,
             "machine": "card",
             "topology": topology,

@@ -1,5 +1,6 @@
 """Driver of an offload card that takes jobs: settings and tables once, then descriptors."""
 
+import struct
 from collections.abc import Callable, Sequence
 
 from gradnic.interface import job_card, offload
@@ -7,6 +8,9 @@ from gradnic.interface.job import COMPLETION, TABLES, Collective, Completion, Jo
 from gradnic.interface.params import check_range
 
 from .driver import WORD, OffloadDriver, _entry
+
+PACKET = 1024  # elements of a packet of THC
+_LOG4 = {64: 0, 256: 1, 1024: 2}  # of the block's size, less 3
 
 
 class JobDriver(OffloadDriver):
@@ -41,6 +45,7 @@ class JobDriver(OffloadDriver):
         self.map = job_card.REGISTERS
         self.n_rows, self.n_chunks, self.n_peers = n_rows, n_chunks, n_peers
         self._bits = {"post": 0, "take": 0, "abort": 0}
+        self._thc: tuple[int, int, int] | None = None
 
     def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
         """The card's own addresses, its node number, the JOB of its packets; first of all."""
@@ -75,7 +80,8 @@ class JobDriver(OffloadDriver):
         places : one (up, down) a chunk, as of `set_places`. peers : neighbor of each peer index.
         n_chunks : of all repeats. leaves : nodes that contribute to a sum, 1 where nothing is
         added. collective : that the table is for; jobs of another are refused. stages, stride : of
-        a periodic table, as of its `Setup`.
+        a periodic table, as of its `Setup`. Jobs with THC are refused under a table of more leaves
+        than 255 / g, and before `set_thc`.
         """
         check_range("number", number, 0, TABLES - 1)
         n_rows = len(image) // row_bytes
@@ -92,9 +98,62 @@ class JobDriver(OffloadDriver):
             valid=(1, 1), rows=(n_rows, 16), peers=(len(peers), 8), lockstep=(lockstep, 1),
             chunks=(n_chunks, 14), stride=(stride, 14), repeats=(repeats, 14),
             iterations=(repeats + stages - 1, 15), leaves=(leaves, 12),
-            collective=(int(collective), 3),
+            collective=(int(collective), 3), **self._of_sums(leaves),
         )  # fmt: skip
         self.write_table(job_card.JOBS, number, entry)
+
+    def set_thc(self, levels: Sequence[int], *, block: int, clip: int, index_p: tuple) -> None:
+        """Settings of jobs with THC, before tables are loaded and while no job runs.
+
+        levels : 16 of indices 0 to 15, from 0 to g. block : 64, 256 or 1024 elements. clip : the
+        clip point in 1/256 sigma. index_p : P0 and P1 of packets of indices.
+        """
+        if not self.get("status")["thc"]:
+            raise ValueError("thc must be built into a card whose THC is set")
+        if len(levels) != 16 or levels[0] or list(levels) != sorted(levels):
+            raise ValueError(f"levels must be 16 that rise from 0, not {list(levels)}")
+        if block not in _LOG4:
+            raise ValueError(f"block must be 64, 256 or 1024, not {block!r}")
+        g = levels[-1]
+        check_range("g", g, 14, 255)
+        check_range("clip", clip, 1, 1023)
+        self._thc = block, clip, g
+        self.set("thc", log4=_LOG4[block], clip=clip, g=g, index_p0=index_p[0])
+        self.set("thc_unit", unit=round(g * 2**24 / (2 * clip)), index_p1=index_p[1])
+        for k in range(4):
+            self.write(f"levels_{k}", int.from_bytes(bytes(levels[4 * k : 4 * k + 4]), "little"))
+        for unit in range(g + 1):
+            lower = max(k for k, level in enumerate(levels) if level <= unit)
+            gap = levels[lower + 1] - levels[lower] if lower < 15 else 0
+            cell = _entry(lower=(lower, 8), above=(unit - levels[lower], 8), gap=(gap, 8))
+            self.write_table(job_card.CELLS, unit, cell)
+
+    def set_scratch(self, addresses: Sequence[int], n_elems: int) -> None:
+        """Where each context's norms, indices and sums of THC may lie, and elements of the largest
+        tensor; jobs on larger ones are refused. Each takes `scratch_bytes`.
+        """
+        for k, address in enumerate(addresses):
+            if address % 64:
+                raise ValueError(f"address must be a multiple of 64, not {address:#x}")
+            self.write(f"scratch{k}_low", address & WORD)
+            self.write(f"scratch{k}_high", address >> 32)
+        self.write("scratch", self.scratch_bytes(n_elems) // self.n_bytes)
+
+    def scratch_bytes(self, n_elems: int) -> int:
+        """Bytes of scratch for a tensor of `n_elems` elements; ValueError before `set_thc`."""
+        if self._thc is None:
+            raise ValueError("block must be set, by set_thc, before scratch is sized")
+        n_packets = -(-n_elems // PACKET)
+        norms = -(-n_packets * (PACKET // self._thc[0]) // 16) * 64
+        return 2 * norms + n_packets * PACKET * 3 // 2
+
+    def _of_sums(self, leaves: int) -> dict:
+        """What decodes sums of so many leaves, of an entry of the list of tables."""
+        if self._thc is None or leaves * self._thc[2] > 255:
+            return {"offset": (0, 16), "scale": (0, 32)}
+        block, clip, g = self._thc
+        scale = struct.pack("<f", clip / 256 / (leaves * g * block))
+        return {"offset": (leaves * g, 16), "scale": (int.from_bytes(scale, "little"), 32)}
 
     def unload_table(self, number: int) -> None:
         """Jobs that name this table are refused from now on."""

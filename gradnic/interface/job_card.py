@@ -6,6 +6,7 @@ from .offload import _register
 from .register_map import Register, RegisterMap
 
 JOBS = 9  # the table of loaded tables, beside `gradnic.interface.offload.Table`
+CELLS = 10  # by table unit of THC: {index below 8, units above its value 8, gap to the next 8}
 N_SOURCES = 2
 
 _SAME = (
@@ -36,6 +37,7 @@ def _registers() -> tuple[Register, ...]:
             ("n_active", 3, "contexts"), ("n_tables", 5, "tables that can be loaded"),
             ("bf16", 1, "the card was built with BF16"),
             ("scale", 1, "the card was built with means"),
+            ("thc", 1, "the card was built with THC"),
             access="ro",
         ),
         _register(
@@ -100,6 +102,29 @@ def _registers() -> tuple[Register, ...]:
             for one in _region(f"landing{k}", 0x220 + 8 * k, f"landing areas of context {k}")
         ),
         _register("landing", 0x240, "size of each context's landing areas", ("beats", 24, "beats")),
+        _register(
+            "thc", 0x248, "THC",
+            ("log4", 2, "log4 of the block's size, less 3"),
+            ("clip", 10, "clip point, in 1/256 sigma"),
+            ("g", 8, "largest level"), ("index_p0", 8, "P0 of indices"),
+        ),
+        _register(
+            "thc_unit", 0x24C, "THC",
+            ("unit", 23, "g * 2**24 / (2 * clip), rounded"), ("index_p1", 8, "P1 of indices"),
+        ),
+        *(
+            _register(
+                f"levels_{k}", 0x250 + 4 * k, "four levels of the THC table, lowest index first",
+                ("value", 32, "one a byte"),
+            )
+            for k in range(4)
+        ),
+        *(
+            one
+            for k in range(ACTIVE)
+            for one in _region(f"scratch{k}", 0x260 + 8 * k, f"THC: scratch of context {k}")
+        ),
+        _register("scratch", 0x280, "size of each context's scratch", ("beats", 24, "beats")),
     ]  # fmt: skip
     return tuple(sorted(mine, key=lambda one: one.offset))
 

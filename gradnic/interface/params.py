@@ -233,8 +233,8 @@ class Offload:
 class Jobs(Offload):
     """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
 
-    bf16, scale : 1 has BF16, in memory and on the wire; means. Others as of `Offload`; there is no
-    THC.
+    bf16, scale : 1 has BF16, in memory and on the wire; means. thc : 1 has jobs with THC, and three
+    more memory ports. Others as of `Offload`.
     """
 
     thc: int = 0
@@ -245,7 +245,6 @@ class Jobs(Offload):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("thc", self.thc, 0, 0)
         check_range("bf16", self.bf16, 0, 1)
         check_range("scale", self.scale, 0, 1)
         check_range("n_active", self.n_active, 1, 4)
@@ -264,6 +263,8 @@ for _n_bytes in (16, 32, 64):
 PRESETS["offload512x2"] = Offload(n_bytes=64, n_ports=2, port_bytes=32)
 PRESETS["offload512x4"] = Offload(n_bytes=64, n_ports=4, port_bytes=16)
 PRESETS |= {f"jobs{8 * n_bytes}": Jobs(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}
+PRESETS["offload128thc"] = Jobs(n_bytes=16, thc=1)
+PRESETS["offload512thc"] = Jobs(n_bytes=64, thc=1, n_active=4)
 PRESETS |= {
     f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
     for kind in (ThcNorm, ThcEncoder, ThcDecoder)

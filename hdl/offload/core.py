@@ -122,6 +122,7 @@ class OffloadCore(wiring.Component):
     """
 
     roots = False  # terminal rows have memory ports of their own
+    passes = False  # gradients become norms, indices and floats here
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class HostedCard(wiring.Component):
     host_tx<k>, mac_rx<k> : In; mac_tx<k>, host_rx<k> : Out
         Streams of `FrameBeat`, with the side band of each direction.
     gradient_read, landing_read, gradient_write, landing_write : Out
-        And root_read and root_write, if the core has them.
+        And root_read and root_write, and those of passes, if the core has them.
     bus : In(Lite)
     interrupt : Out(1)
     """
@@ -45,7 +45,8 @@ class HostedCard(wiring.Component):
         received = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.rx_meta_width))
         frames = {"host_tx": In(sent), "mac_tx": Out(sent), "mac_rx": In(received),
                   "host_rx": Out(received)}  # fmt: skip
-        self._memory = memory_ports(core.n_bytes, core.address_width, roots=core.roots)
+        self._memory = memory_ports(core.n_bytes, core.address_width, roots=core.roots,
+                                    passes=core.passes)  # fmt: skip
         super().__init__(
             {f"{name}{k}": member for k in range(core.n_ports) for name, member in frames.items()}
             | self._memory

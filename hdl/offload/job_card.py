@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Signal, Value
 from amaranth.lib import wiring
 
 from gradnic.interface.job import COMPLETION, DESCRIPTOR
-from gradnic.interface.job_card import JOBS, N_SOURCES, REGISTERS
+from gradnic.interface.job_card import CELLS, JOBS, N_SOURCES, REGISTERS
 from gradnic.interface.schedule_table import Layout
 
 from .hosted import HostedCard
@@ -38,6 +38,7 @@ class JobCard(HostedCard):
     def _settings(self, core, bank):
         round_ = core.round
         return [
+            *self._of_thc(core, bank),
             (round_.job, bank.mac_high.tenant),
             (round_.geometry.packet, bank.packet.units),
             *((round_.codec[name], bank.codec[name]) for name in ("exponent", "paper", "prescale")),
@@ -54,6 +55,25 @@ class JobCard(HostedCard):
             *(
                 (core.sources[k].n_beats, getattr(bank, f"source{k}_beats").value)
                 for k in range(N_SOURCES)
+            ),
+        ]
+
+    def _of_thc(self, core, bank):
+        if not core.passes:
+            return []
+        levels, codec = Cat(getattr(bank, f"levels_{k}").value for k in range(4)), core.round.codec
+        return [
+            (core.thc_rules.log4, bank.thc.log4),
+            (core.thc_rules.t_fixed, bank.thc.clip),
+            (core.thc_rules.unit, bank.thc_unit.unit),
+            (codec.g, bank.thc.g),
+            (codec.index_p0, bank.thc.index_p0),
+            (codec.index_p1, bank.thc_unit.index_p1),
+            (Value.cast(codec.levels), levels),
+            (core.scratch, bank.scratch.beats),
+            *(
+                (core.scratches[k], self._first(core, bank, f"scratch{k}"))
+                for k in range(core.n_active)
             ),
         ]
 
@@ -82,6 +102,7 @@ class JobCard(HostedCard):
             bank.status.told.eq(window.told),
             bank.status.aborting.eq(window.aborting),
             bank.status.inc.eq(core.inc),
+            bank.status.thc.eq(core.thc),
             bank.status.n_active.eq(core.n_active),
             bank.status.n_tables.eq(core.n_tables),
             bank.status.bf16.eq(core.bf16),
@@ -97,17 +118,25 @@ class JobCard(HostedCard):
         ]
 
     def _own_tables(self):
-        return {"jobs": JOBS}
+        return {"jobs": JOBS, "cells": CELLS}
 
     def _own_writes(self, core, chosen, address, word):
+        cells = []
+        if core.passes:
+            cells = [
+                core.thc_cell.enable.eq(chosen["cells"]),
+                core.thc_cell.index.eq(address),
+                Value.cast(core.thc_cell.cell).eq(word),
+            ]
         return [
             core.job_table.enable.eq(chosen["jobs"]),
             core.job_table.index.eq(address),
             Value.cast(core.job_table.table).eq(word),
+            *cells,
         ]
 
 
-def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, thc=0, **sizes):
+def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, **sizes):
     """The card for tables of up to `n_nodes` nodes; parameters as of
     `gradnic.interface.params.Jobs`, and ``rx_meta_width`` as of `OffloadCore`.
     """

@@ -4,7 +4,7 @@ Part of `gradnic.hdl.offload.job_core`, whose golden model it follows; how a ten
 `gradnic.models.offload.plan.Plan`.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -22,16 +22,18 @@ from gradnic.interface.job import (
 
 from ..axi.bursts import Region
 from ..primitive.target import one_hot
-from ..transport.records import Context, Over
+from ..transport.records import Context, Geometry, Over
 from .job_queue import Divider
 from .job_records import STAMP_WIDTH, JobTable, JobTableWrite, Prepared, Record, Waiting
 
 N_REGIONS = 2  # that jobs may name
 UNITS_WIDTH = 25  # 16 elements each
+THC_UNITS = 6  # log2 of those in a packet of indices or sums, which chunks of THC are multiples of
 
 
 class JobClerk(wiring.Component):
-    """About 125 cycles a job, most of them for four divisions; less for one that is refused early.
+    """About 125 cycles a job, most of them for four divisions; less for one that is refused early,
+    and twice as many for THC, whose norms are cut, too.
 
     Parameters
     ----------
@@ -40,8 +42,8 @@ class JobClerk(wiring.Component):
     n_tables : int
         That can be loaded; jobs that name others are refused.
     n_contexts : int
-    inc, bf16 : bool
-        False: INCEPTIONN is refused; so is BF16, in memory and as a codec.
+    inc, bf16, thc : bool
+        False: INCEPTIONN is refused; so is BF16, in memory and as a codec; so is THC.
     scale : bool
         False: means are refused.
 
@@ -55,6 +57,8 @@ class JobClerk(wiring.Component):
         Units of 16 elements of a packet.
     regions : In(ArrayLayout(Region, 2))
         Where sources and results may lie. landing : In(24), beats of each context's landing areas.
+    scratch, log4 : In(24), In(2)
+        Beats of each context's scratch, and log4(B) - 3, of THC.
     contexts : In(ArrayLayout(Context, n_contexts))
         Those that are busy.
     asked, over : Out(16), In(Over)
@@ -70,11 +74,11 @@ class JobClerk(wiring.Component):
     """
 
     def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc,
-                 bf16=False, scale=False):  # fmt: skip
+                 bf16=False, scale=False, thc=False):  # fmt: skip
         self.n_bytes, self.address_width = n_bytes, address_width
         self.n_ranks, self.n_packets = n_ranks, n_packets
         self.n_tables, self.n_contexts, self.inc, self.bf16 = n_tables, n_contexts, inc, bf16
-        self.scale = scale
+        self.scale, self.thc = scale, thc
         super().__init__(
             {
                 "oldest": In(Waiting),
@@ -86,6 +90,8 @@ class JobClerk(wiring.Component):
                 "packet": In(8),
                 "regions": In(data.ArrayLayout(Region(n_bytes, address_width), N_REGIONS)),
                 "landing": In(24),
+                "scratch": In(24),
+                "log4": In(2),
                 "contexts": In(data.ArrayLayout(Context, n_contexts)),
                 "asked": Out(16),
                 "over": In(Over),
@@ -116,7 +122,7 @@ class JobClerk(wiring.Component):
             )
 
         out = Signal(Prepared(self.n_bytes, self.address_width), reset_less=True)
-        job, cut, table = out.job, out.geometry, out.table
+        job, cut, table = out.job, Signal(Geometry, reset_less=True), out.table
         halves = Signal()  # two values lie in a word somewhere: chunks are multiples of 32
         n_elems, low = out.job.elems, self._low
         n_beats = Mux(
@@ -127,6 +133,11 @@ class JobClerk(wiring.Component):
         if self.bf16:
             m.d.comb += halves.eq((job.kind == Kind.BF16) | (job.codec == JobCodec.RAW16))
         units = Signal(UNITS_WIDTH, reset_less=True)  # less one
+        live, coarse = Signal(14, reset_less=True), Signal(reset_less=True)
+        rest_units = Signal(4, reset_less=True)  # elements of the last unit, less one
+        of_norms = Signal(reset_less=True)
+        thc = (job.codec == JobCodec.THC) if self.thc else Const(0)
+        n_packets = (job.elems + 1023)[10:]  # of 1,024 elements
         m.d.comb += [self.prepared.eq(out), self.asked.eq(job.tensor)]
         m.submodules.divider = divider = Divider(UNITS_WIDTH)
         a, b = Signal(UNITS_WIDTH, reset_less=True), Signal(UNITS_WIDTH, reset_less=True)
@@ -156,6 +167,7 @@ class JobClerk(wiring.Component):
                     step.eq(0),
                     settles.eq(3),
                     long.eq(0),
+                    of_norms.eq(0),
                 ]
                 with m.If(self.present & self.room):
                     m.next = "TAKEN"
@@ -164,11 +176,24 @@ class JobClerk(wiring.Component):
                     a.eq(Mux(halves, units >> 1, units)),
                     b.eq(table.chunks),
                     cut.packet.eq(self.packet),
+                    coarse.eq(0),
+                    rest_units.eq(n_elems - 1),
                     out.n_beats.eq(n_beats),
                     out.area.eq((units + 1) << 6 - self._low),
                     out.source.eq(job.source[self._low :]),
                     out.result.eq(job.result[self._low :]),
                 ]
+                if self.thc:
+                    with m.If(thc):
+                        m.d.sync += [
+                            a.eq(n_packets - 1),
+                            units.eq((n_packets << THC_UNITS) - 1),
+                            rest_units.eq(15),
+                            coarse.eq(1),
+                            cut.packet.eq(1 << THC_UNITS),
+                            out.area.eq(n_packets << 10 - self._low),
+                            out.n_blocks.eq(n_packets << (4 - (self.log4 << 1))[:3]),
+                        ]
                 m.next = "DIVIDE"
                 with m.If(self.aborted):
                     m.next = "TELL"
@@ -181,34 +206,59 @@ class JobClerk(wiring.Component):
                     m.next = "DIVIDE"
                     with m.Switch(step):
                         with m.Case(0):  # units of a chunk
-                            m.d.sync += [
-                                cut.chunk.eq((quotient + 1) << halves),
-                                a.eq(Mux(halves, quotient << 1 | 1, quotient)),
-                                b.eq(cut.packet),
-                            ]
+                            more = Mux(coarse, (1 << THC_UNITS) - 1, halves)
+                            chunk = Mux(coarse, quotient << THC_UNITS, quotient << halves) | more
+                            m.d.sync += [cut.chunk.eq(chunk + 1), a.eq(chunk), b.eq(cut.packet)]
                         with m.Case(1):  # packets of a chunk
                             m.d.sync += [
                                 cut.per_chunk.eq(quotient + 1),
                                 cut.tail.eq((rest + 1) << 4),
-                                long.eq(quotient >= self.n_packets),
+                                long.eq(long | (quotient >= self.n_packets)),
                                 a.eq(units),
                                 b.eq(cut.chunk),
                             ]
                         with m.Case(2):  # the last chunk that is not empty
                             m.d.sync += [
                                 cut.last_chunk.eq(quotient),
-                                out.live.eq(quotient + 1),
+                                live.eq(quotient + 1),
                                 a.eq(rest),
                                 b.eq(cut.packet),
                             ]
                         with m.Case(3):
                             m.d.sync += [
                                 cut.last_per_chunk.eq(quotient + 1),
-                                cut.last_tail.eq((rest << 4) + (job.elems - 1)[:4] + 1),
+                                cut.last_tail.eq((rest << 4) + rest_units + 1),
                             ]
-                            m.next = "SETTLE"
+                            m.next = "CUT"
+            with m.State("CUT"):
+                m.next = "SETTLE"
+                with m.If(of_norms):
+                    m.d.sync += [out.norms.eq(cut), out.norms_live.eq(live)]
+                with m.Else():
+                    m.d.sync += [out.geometry.eq(cut), out.live.eq(live)]
+                if self.thc:
+                    with m.If(thc & ~of_norms):
+                        n_units = Signal(UNITS_WIDTH)
+                        m.d.comb += n_units.eq((out.n_blocks + 15) >> 4)
+                        m.d.sync += [
+                            of_norms.eq(1),
+                            step.eq(0),
+                            coarse.eq(0),
+                            cut.packet.eq(self.packet),
+                            units.eq(n_units - 1),
+                            rest_units.eq(out.n_blocks - 1),
+                            a.eq(n_units - 1),
+                            b.eq(table.chunks),
+                            out.at_norms.eq(n_units << 6 - self._low),
+                        ]
+                        m.next = "DIVIDE"
             with m.State("SETTLE"):
                 m.d.sync += settles.eq(settles - 1)
+                if self.thc:
+                    m.d.sync += [
+                        out.at_indices.eq(out.at_norms << 1),
+                        out.at_sums.eq((out.at_norms << 1) + (n_packets << 9 - self._low)),
+                    ]
                 with m.If(settles == 0):
                     m.next = "OFFER"
                     m.d.sync += refused.eq(reason != Refusal.NONE)
@@ -258,6 +308,16 @@ class JobClerk(wiring.Component):
         known = [job.codec == JobCodec.RAW32]
         known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if self.inc else []
         known += [(job.codec == JobCodec.RAW16) & even] if self.bf16 else []
+        first, lacks, small = Signal(16), Signal(), Signal()
+        m.d.comb += first.eq(job.gen)
+        if self.thc:
+            is_thc, there = job.codec == JobCodec.THC, loaded.bit_select(job.table, 1)
+            known.append(is_thc & ~is_half)
+            m.d.comb += [
+                first.eq(job.gen - is_thc),  # of its norms
+                lacks.eq(is_thc & there & (table.scale == 0)),
+                small.eq(is_thc & (out.at_sums + out.area > self.scratch)),
+            ]
         beside = Signal(self.n_contexts)
         m.d.sync += [
             n_numbers.eq(table.chunks * cut.per_chunk),
@@ -265,7 +325,7 @@ class JobClerk(wiring.Component):
             n_landing.eq(out.area * self.n_ranks),
             beside.eq(
                 Cat(
-                    one.armed & (one.tensor == job.tensor) & ~_ahead(job.gen, one.gen)
+                    one.armed & (one.tensor == job.tensor) & ~_ahead(first, one.gen)
                     for one in self.contexts
                 )
             ),
@@ -273,13 +333,18 @@ class JobClerk(wiring.Component):
         over = self.over
         low = ALIGN - 1
         tests = (
-            (Refusal.COLLECTIVE, job.collective > max(Collective)),
+            (
+                Refusal.COLLECTIVE,
+                (job.collective > max(Collective))
+                | ((job.codec == JobCodec.THC) & (job.collective != Collective.ALL_REDUCE)),
+            ),
             (
                 Refusal.OPERATION,
-                (job.op != Operation.SUM) & ~((job.op == Operation.MEAN) & self.scale),
+                (job.op != Operation.SUM)
+                & ~((job.op == Operation.MEAN) & (job.codec != JobCodec.THC) & self.scale),
             ),
             (Refusal.KIND, (job.kind != Kind.FP32) & ~(is_half & even)),
-            (Refusal.CODEC, ~Cat(known).any()),
+            (Refusal.CODEC, ~Cat(known).any() | lacks),
             (
                 Refusal.TABLE,
                 (job.table >= self.n_tables)
@@ -288,7 +353,11 @@ class JobClerk(wiring.Component):
             ),
             (
                 Refusal.LENGTH,
-                (job.elems == 0) | long | (n_numbers > self.n_packets) | (n_landing > self.landing),
+                (job.elems == 0)
+                | long
+                | (n_numbers > self.n_packets)
+                | (n_landing > self.landing)
+                | small,
             ),
             (Refusal.ALIGNMENT, ((job.source | job.result) & low) != 0),
             (Refusal.REGION, ~Cat(insides).all()),
@@ -296,8 +365,9 @@ class JobClerk(wiring.Component):
             (
                 Refusal.ROUND,
                 beside.any()
-                | (over.valid & (over.tensor == job.tensor) & ~_ahead(job.gen, over.gen)),
+                | (over.valid & (over.tensor == job.tensor) & ~_ahead(first, over.gen)),
             ),
+            (Refusal.FEEDBACK, job.feedback),
         )
         found = Signal(len(tests))
         m.d.sync += found.eq(Cat(bad for _, bad in tests))

@@ -7,13 +7,14 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.job import JobStatus
+from gradnic.interface.job import JobCodec, JobStatus
 
 from ..primitive.target import one_hot
-from ..transport.records import EPOCH_WIDTH, LEAVES_WIDTH, Context
+from ..transport.records import EPOCH_WIDTH, LEAVES_WIDTH, Context, Over
 from .job_records import STAMP_WIDTH, LeavesSeen, Prepared, Record
 
 FLUSH_CYCLES = 8  # of reset
+NORMS, INDICES, DECODE = range(3)  # stages of a job with THC
 SETTLE_CYCLES = 8  # until what a round engine holds in registers is seen at the memory ports
 
 
@@ -42,6 +43,13 @@ class JobContext(wiring.Component):
         A strobe: end it. now : In(48). watchdog : In(32), cycles without progress; 0 is off
     clear, clearing, start : Out(1), In(1), Out(1)
         Of the engine. reset : Out(1), of the engine as a whole
+    stage : Out(2)
+        Of a job with THC: `NORMS`, `INDICES` or `DECODE`.
+    passes, passed, pass_failed, in_pass : Out(1), In(1), In(1), In(1)
+        The stage's pass is asked for, until it is done: a strobe. It went wrong, and will not be.
+        What it has begun is under way.
+    overs, over, recorded : Out(1), Out(Over), In(1)
+        A round is over, and the job is not: written down in the cycle of ``recorded``.
     finished, failed, progress : In(1)
         Of the engine: all is done; a memory access went wrong; something moved
     row : In(16)
@@ -72,6 +80,14 @@ class JobContext(wiring.Component):
                 "clearing": In(1),
                 "start": Out(1),
                 "reset": Out(1),
+                "stage": Out(2),
+                "passes": Out(1),
+                "passed": In(1),
+                "pass_failed": In(1),
+                "in_pass": In(1),
+                "overs": Out(1),
+                "over": Out(Over),
+                "recorded": In(1),
                 "finished": In(1),
                 "failed": In(1),
                 "progress": In(1),
@@ -100,11 +116,20 @@ class JobContext(wiring.Component):
         armed = Signal()
         record = self.record
         good = (status == JobStatus.DONE) | (status == JobStatus.SHORT)
+        stage, has_passed = Signal(2), Signal()
+        thc = Signal()
+        more = good & thc & (stage != DECODE)  # the job goes on
+        gen = job.job.gen - (thc & (stage == NORMS))
         m.d.comb += [
             self.job.eq(job),
             self.context.armed.eq(armed),
             self.context.tensor.eq(job.job.tensor),
-            self.context.gen.eq(job.job.gen),
+            self.context.gen.eq(gen),
+            thc.eq(job.job.codec == JobCodec.THC),
+            self.stage.eq(stage),
+            self.over.tensor.eq(job.job.tensor),
+            self.over.gen.eq(gen),
+            self.over.valid.eq(self.overs),
             self.context.epoch.eq(epoch),
             record.id.eq(job.job.id),
             record.status.eq(status),
@@ -133,29 +158,36 @@ class JobContext(wiring.Component):
             m.d.sync += stopped.eq(1)
         with m.If(self.failed & armed):
             m.d.sync += failed.eq(1)
+        with m.If(self.pass_failed):
+            m.d.sync += failed.eq(1)
+        with m.If(self.passed):
+            m.d.sync += has_passed.eq(1)
         with m.FSM() as fsm:
             m.d.comb += [
                 ends.eq(fsm.ongoing("HUSH") | fsm.ongoing("DRAIN")),
+                self.passes.eq(
+                    thc & ~has_passed & (fsm.ongoing("CLEARING") | fsm.ongoing("DECODE"))
+                ),
+                self.overs.eq(fsm.ongoing("OVER")),
                 self.free.eq(fsm.ongoing("FREE")),
                 self.busy.eq(~(fsm.ongoing("FREE") | fsm.ongoing("FLUSH"))),
-                self.reset.eq(fsm.ongoing("FLUSH")),
-                self.mute.eq(
-                    fsm.ongoing("HUSH") | fsm.ongoing("DRAIN") | fsm.ongoing("END")
-                    | fsm.ongoing("FLUSH")
-                ),
+                self.reset.eq(fsm.ongoing("FLUSH") | fsm.ongoing("AGAIN")),
+                self.mute.eq(fsm.ongoing("HUSH") | self.closed),
                 self.closed.eq(
-                    fsm.ongoing("DRAIN") | fsm.ongoing("END") | fsm.ongoing("FLUSH")
+                    fsm.ongoing("DRAIN") | fsm.ongoing("OVER") | fsm.ongoing("DECODE")
+                    | fsm.ongoing("END") | self.reset
                 ),
             ]  # fmt: skip
             with m.State("FREE"):
                 m.d.sync += [
                     *(flag.eq(0) for flag in (stopped, failed, overdue, was_told)),
-                    *(least.eq(-1), most.eq(0), detail.eq(0)),
+                    *(stage.eq(NORMS), detail.eq(0)),
                 ]
                 with m.If(self.take):
                     m.d.sync += job.eq(self.prepared)
                     m.next = "CLEAR"
             with m.State("CLEAR"):
+                m.d.sync += [least.eq(-1), most.eq(0), has_passed.eq(0)]
                 m.d.comb += self.clear.eq(1)
                 m.next = "BEGIN"
             with m.State("BEGIN"):
@@ -164,7 +196,10 @@ class JobContext(wiring.Component):
                 with m.If(stopped):
                     m.d.sync += [status.eq(JobStatus.ABORTED), count.eq(SETTLE_CYCLES - 1)]
                     m.next = "HUSH"
-                with m.Elif(~self.clearing):
+                with m.Elif(failed):
+                    m.d.sync += [status.eq(JobStatus.MEMORY), count.eq(SETTLE_CYCLES - 1)]
+                    m.next = "HUSH"
+                with m.Elif(~self.clearing & (has_passed | ~thc)):
                     m.d.sync += armed.eq(1)
                     m.next = "ARM"
             with m.State("ARM"):
@@ -187,12 +222,39 @@ class JobContext(wiring.Component):
                 with m.If(~self.speaking):
                     m.next = "DRAIN"
             with m.State("DRAIN"):
-                with m.If(~self.quiet):
+                with m.If(~self.quiet | self.in_pass):
                     m.d.sync += count.eq(SETTLE_CYCLES - 1)
                 with m.Else():
                     m.d.sync += count.eq(count - 1)
                     with m.If(count == 0):
                         m.next = "END"
+                        with m.If(more):
+                            m.next = "OVER"
+            with m.State("OVER"):
+                with m.If(self.recorded):
+                    m.d.sync += [
+                        stage.eq(stage + 1),
+                        has_passed.eq(0),
+                        count.eq(FLUSH_CYCLES - 1),
+                    ]
+                    m.next = "DECODE"
+                    with m.If(stage == NORMS):
+                        m.d.sync += epoch.eq(epoch + 1)
+                        m.next = "AGAIN"
+            with m.State("AGAIN"):  # the engine is reset between the rounds
+                m.d.sync += count.eq(count - 1)
+                with m.If(count == 0):
+                    m.next = "CLEAR"
+            with m.State("DECODE"):
+                m.d.sync += count.eq(SETTLE_CYCLES - 1)
+                with m.If(stopped):
+                    m.d.sync += status.eq(JobStatus.ABORTED)
+                    m.next = "HUSH"
+                with m.Elif(failed):
+                    m.d.sync += status.eq(JobStatus.MEMORY)
+                    m.next = "HUSH"
+                with m.Elif(has_passed):
+                    m.next = "END"
             with m.State("END"):
                 m.d.comb += self.tells.eq(~was_told)
                 with m.If(self.told | was_told):

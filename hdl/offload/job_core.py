@@ -5,7 +5,7 @@ shared.
 Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jobs`.
 """
 
-from amaranth.hdl import Array, Cat, Module, ResetInserter, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,11 +19,13 @@ from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
 from .job_clerk import N_REGIONS, JobClerk
-from .job_context import JobContext
+from .job_context import NORMS, JobContext
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, JobTableWrite, Record
 from .memory_side import memory_ports
 from .round_engine import RoundEngine
+from .thc_pass import ThcCell, ThcRules
+from .thc_passes import KINDS, ThcPasses
 
 _OF_A_ROUND = (
     "start", "abort", "setup", "status", "starting", "clear", "clearing", "drained", "regions",
@@ -96,7 +98,11 @@ class JobCore(OffloadCore):
     n_tables : int
         Schedule tables that may be loaded, 1 to 16, a power of two; `depth` rows and `n_chunks`
         chunks for each.
-    Others as of `OffloadCore`; there is no THC.
+    thc : bool
+        True: jobs with THC, with indices of 4 bits and sums of 8, and three more memory ports.
+    block : int
+        Largest block of THC, 64, 256 or 1024 elements.
+    Others as of `OffloadCore`.
 
     Members
     -------
@@ -118,6 +124,11 @@ class JobCore(OffloadCore):
         Where gradients and results may lie.
     landings, landing : In(ArrayLayout(first beat, n_active)), In(24)
         Where each context's landing areas begin; beats that it has for them.
+    norm_read, encode_read, decode_read, norm_write, encode_write, decode_write : Out
+        Of passes, on the memory of the gradient port; with THC alone, as the next ones.
+    scratches, scratch : In(ArrayLayout(first beat, n_active)), In(24)
+        Where each context's norms, indices and sums may lie; beats for them.
+    thc_rules, thc_cell : In(ThcRules), In(ThcCell)
     watchdog : In(32)
         Cycles without progress after which a job ends as stuck; 0 is off.
     finished : Out(1)
@@ -127,11 +138,12 @@ class JobCore(OffloadCore):
 
     roots = True
 
-    def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_tables=4, **sizes):
+    def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_tables=4, thc=False, block=1024,
+                 **sizes):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
-        self.n_active = n_active
-        sizes = {**sizes, "thc": False, "n_tables": n_tables}
+        self.n_active, self.thc_block, self.passes = n_active, block, bool(thc)
+        sizes = {**sizes, "thc": bool(thc), "n_tables": n_tables}
         self.engines = [RoundEngine(n_bytes, n_ports, layout, **sizes) for _ in range(n_active)]
         super().__init__(n_bytes, n_ports, layout, **sizes)
 
@@ -144,18 +156,30 @@ class JobCore(OffloadCore):
         members = {k: v for k, v in super()._members().items() if k not in _OF_A_ROUND}
         region = Region(self.n_bytes, self.address_width)
         peers = data.ArrayLayout(self.sender.peers.shape(), self.n_tables)
-        return members | {
-            "peers": In(peers),
-            "post": In(stream.Signature(Descriptor)),
-            "abort": In(stream.Signature(16)),
-            "completions": Out(stream.Signature(Record)),
-            "job_table": In(JobTableWrite),
-            "sources": In(data.ArrayLayout(region, N_REGIONS)),
-            "landings": In(data.ArrayLayout(region["first"].shape, self.n_active)),
-            "landing": In(LENGTH_WIDTH),
-            "watchdog": In(32),
-            "active": Out(self.n_active),
-        }
+        more = {}
+        if self.thc:
+            more = memory_ports(self.n_bytes, self.address_width, roots=True, passes=True) | {
+                "scratches": In(data.ArrayLayout(region["first"].shape, self.n_active)),
+                "scratch": In(LENGTH_WIDTH),
+                "thc_rules": In(ThcRules),
+                "thc_cell": In(ThcCell),
+            }
+        return (
+            members
+            | more
+            | {
+                "peers": In(peers),
+                "post": In(stream.Signature(Descriptor)),
+                "abort": In(stream.Signature(16)),
+                "completions": Out(stream.Signature(Record)),
+                "job_table": In(JobTableWrite),
+                "sources": In(data.ArrayLayout(region, N_REGIONS)),
+                "landings": In(data.ArrayLayout(region["first"].shape, self.n_active)),
+                "landing": In(LENGTH_WIDTH),
+                "watchdog": In(32),
+                "active": Out(self.n_active),
+            }
+        )
 
     def _gate(self):
         return PacketGate(self.n_bytes, self.n_ports, n_contexts=self.n_active)
@@ -170,7 +194,7 @@ class JobCore(OffloadCore):
         m.submodules.clerk = clerk = JobClerk(
             n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
             n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
-            scale=self.scale,
+            scale=self.scale, thc=self.thc,
         )  # fmt: skip
         runners = [JobContext(n, width) for _ in range(self.n_active)]
         contexts = Signal(data.ArrayLayout(Context, self.n_active))
@@ -201,15 +225,21 @@ class JobCore(OffloadCore):
             clerk.packet.eq(self.round.geometry.packet),
             clerk.regions.eq(self.sources),
             clerk.landing.eq(self.landing),
-            *(clerk.contexts[k].eq(runner.context) for k, runner in enumerate(runners)),
+            *(
+                clerk.contexts[k].tensor.eq(runner.context.tensor)
+                for k, runner in enumerate(runners)
+            ),
             *(clerk.contexts[k].armed.eq(runner.busy) for k, runner in enumerate(runners)),
+            *(clerk.contexts[k].gen.eq(runner.job.job.gen) for k, runner in enumerate(runners)),
         ]
         wiring.connect(m, wiring.flipped(self.post), queue.post)
         self._ends(m, clerk, runners, history, now)
         self._aborts(m, queue, runners)
-        self._share(m, runners)
+        passes = self._passes(m, runners, clerk) if self.thc else None
+        self._share(m, runners, passes)
         for k, (engine, runner) in enumerate(zip(self.engines, runners, strict=True)):
-            self._run(m, k, engine, runner, gate, steer, pick, clerk)
+            places = passes.jobs[k] if passes else None
+            self._run(m, k, engine, runner, gate, steer, pick, clerk, places)
         free = Signal(self.n_active)
         m.d.comb += [
             free.eq(Cat(runner.free for runner in runners)),
@@ -255,8 +285,11 @@ class JobCore(OffloadCore):
                     runner.told.eq(ring.i.ready),
                     history.write.valid.eq(ring.i.ready),
                     history.write.tensor.eq(runner.context.tensor),
-                    history.write.gen.eq(runner.context.gen),
+                    history.write.gen.eq(runner.job.job.gen),
                 ]
+            tells = Cat(r.tells for r in runners).any()
+            with m.If(runner.overs & ~tells & ~Cat(r.overs for r in runners[:k]).any()):
+                m.d.comb += [history.write.eq(runner.over), runner.recorded.eq(1)]
             m.d.comb += [runner.now.eq(now), runner.watchdog.eq(self.watchdog)]
 
     def _aborts(self, m, queue, runners):
@@ -274,8 +307,44 @@ class JobCore(OffloadCore):
         ]
         m.d.sync += asked.eq(self.abort.valid & ~self.abort.ready)
 
-    def _share(self, m, runners):
-        """Memory ports: one of each kind for all contexts."""
+    def _passes(self, m, runners, clerk):
+        """Passes of THC, which runners ask for; what they need to know of the jobs."""
+        m.submodules.passes = passes = ThcPasses(
+            self.n_bytes, self.address_width, n=self.n_active, block=self.thc_block
+        )
+        m.d.comb += [
+            clerk.scratch.eq(self.scratch),
+            clerk.log4.eq(self.thc_rules.log4),
+            passes.rules.eq(self.thc_rules),
+            passes.cell.eq(self.thc_cell),
+            passes.node.eq(self.own.node),
+        ]
+        for k, (engine, runner) in enumerate(zip(self.engines, runners, strict=True)):
+            job, told, first = runner.job, passes.jobs[k], self.scratches[k]
+            m.d.sync += [  # long before they are looked at
+                told.own_norms.eq(first),
+                *(
+                    told[name].eq(first + job[f"at_{name}"])
+                    for name in ("norms", "indices", "sums")
+                ),
+            ]
+            m.d.comb += [
+                passes.asks[k].eq(runner.passes),
+                passes.stages[k].eq(runner.stage),
+                passes.started[k].eq(runner.take),
+                runner.passed.eq(passes.done[k]),
+                runner.pass_failed.eq(passes.failed[k]),
+                runner.in_pass.eq(passes.busy[k]),
+                engine.check.eq(passes.checks[k]),
+                told.tail.eq(job.job.elems),
+                *(told[name].eq(job[name]) for name in ("source", "result", "n_beats", "n_blocks")),
+                *(told[name].eq(job.job[name]) for name in ("seed", "gen", "tensor")),
+                *(told[name].eq(job.table[name]) for name in ("offset", "scale")),
+            ]
+        return passes
+
+    def _share(self, m, runners, passes):
+        """Memory ports: one of each kind for all contexts, and of their own for passes."""
         quiets = []
         for name in memory_ports(self.n_bytes, self.address_width, roots=True):
             share = ReadShare if name.endswith("read") else WriteShare
@@ -289,8 +358,18 @@ class JobCore(OffloadCore):
             quiets.append(part.quiet)
         for k, runner in enumerate(runners):
             m.d.comb += runner.quiet.eq(Cat(quiet[k] for quiet in quiets).all())
+        for kind, name in enumerate(KINDS if passes else ()):
+            stills = []
+            for way, share in (("read", ReadShare), ("write", WriteShare)):
+                part = share(self.n_bytes, self.address_width, n=1)
+                m.submodules[f"{name}_{way}s"] = part
+                wiring.connect(m, part.port, wiring.flipped(getattr(self, f"{name}_{way}")))
+                wiring.connect(m, getattr(passes, f"{name}_{way}"), part.managers[0])
+                m.d.comb += part.closed[0].eq(passes.closed[kind])
+                stills.append(part.quiet[0])
+            m.d.comb += passes.quiet[kind].eq(Cat(stills).all())
 
-    def _run(self, m, k, engine, runner, gate, steer, pick, clerk):
+    def _run(self, m, k, engine, runner, gate, steer, pick, clerk, places):
         """One context: its engine, and what the job says of its round."""
         m.submodules[f"engine{k}"] = ResetInserter(runner.reset)(engine)
         wiring.connect(m, steer.heads[k], engine.arrivals)
@@ -299,6 +378,7 @@ class JobCore(OffloadCore):
         for name in ("heads", "payload", "replies"):
             wiring.connect(m, getattr(engine, name), getattr(source, name))
         round_, setup, table = Signal(Round), engine.setup, job.table
+        of_norms, of_sums = Signal(name=f"of_norms{k}"), Signal(name=f"of_sums{k}")
         m.d.comb += [
             source.echoed.eq(engine.echoed),
             source.echo.eq(engine.echo),
@@ -316,11 +396,12 @@ class JobCore(OffloadCore):
             round_.armed.eq(runner.context.armed),
             round_.over.eq(0),
             round_.tensor.eq(job.job.tensor),
-            round_.gen.eq(job.job.gen),
-            round_.geometry.eq(job.geometry),
+            round_.gen.eq(runner.context.gen),
+            round_.geometry.eq(Mux(of_norms, job.norms, job.geometry)),
             round_.layer.eq(job.job.layer),
-            round_.codec.norm.eq(0),
-            round_.codec.thc.eq(0),
+            round_.codec.norm.eq(of_norms),
+            round_.codec.thc.eq(of_sums),
+            round_.codec.n.eq(table.leaves),
             round_.codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
             round_.codec.bf16.eq(job.job.codec == JobCodec.RAW16),
             round_.codec.mean.eq(job.job.op == Operation.MEAN),
@@ -330,7 +411,7 @@ class JobCore(OffloadCore):
             *(setup[name].eq(table[name])
               for name in ("rows", "peers", "lockstep", "chunks", "stride", "repeats",
                            "iterations")),
-            setup.live.eq(job.live),
+            setup.live.eq(Mux(of_norms, job.norms_live, job.live)),
             setup.sums_stay.eq(
                 (table.collective == Collective.REDUCE_SCATTER)
                 | (table.collective == Collective.REDUCE)
@@ -348,10 +429,32 @@ class JobCore(OffloadCore):
             engine.regions[0].n_beats.eq(job.n_beats),
             engine.regions[1].first.eq(job.result),
             engine.regions[1].n_beats.eq(job.n_beats),
+            engine.area.eq(job.area),
             engine.regions[2].first.eq(self.landings[k]),
             engine.regions[2].n_beats.eq(self.landing),
-            engine.area.eq(job.area),
         ]  # fmt: skip
+        if not self.thc:
+            return
+        m.d.comb += [
+            of_norms.eq((job.job.codec == JobCodec.THC) & (runner.stage == NORMS)),
+            of_sums.eq((job.job.codec == JobCodec.THC) & (runner.stage != NORMS)),
+        ]
+        own, result = engine.regions[0], engine.regions[1]
+        with m.If(of_norms):
+            m.d.comb += [
+                own.first.eq(places.own_norms),
+                own.n_beats.eq(job.at_norms),
+                result.first.eq(places.norms),
+                result.n_beats.eq(job.at_norms),
+                engine.area.eq(job.at_norms),
+            ]
+        with m.Elif(of_sums):
+            m.d.comb += [
+                own.first.eq(places.indices),
+                own.n_beats.eq(job.at_sums - job.at_indices),
+                result.first.eq(places.sums),
+                result.n_beats.eq(job.area),
+            ]
 
     def _tell(self, m):
         """Pulses of all engines; of those in one cycle, one is told."""

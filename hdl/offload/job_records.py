@@ -11,6 +11,7 @@ from gradnic.interface.job import COMPLETION, DESCRIPTOR, TABLES
 from ..axi.bursts import LENGTH_WIDTH
 from ..transport.ledger import CLEAR_WIDTH
 from ..transport.records import LEAVES_WIDTH, Geometry
+from .thc_memory import BLOCKS_WIDTH
 
 STAMP_WIDTH = 48
 
@@ -35,10 +36,13 @@ JobTable = data.StructLayout(
         "iterations": 15,
         "leaves": LEAVES_WIDTH,
         "collective": DESCRIPTOR["collective"].width,
+        "offset": 16,
+        "scale": 32,
     }
 )
 """A schedule table that is loaded. chunks : of all repeats. leaves : nodes that contribute to a
 sum, 1 where nothing is added. collective : `gradnic.interface.job.Collective` that it is for.
+offset, scale : of `gradnic.hdl.thc.decoder.ThcDecoder`, for so many leaves; scale 0: no THC.
 Others: as of `gradnic.hdl.schedule.row_reader.Setup`."""
 
 JobTableWrite = data.StructLayout({"enable": 1, "index": ceil_log2(TABLES), "table": JobTable})
@@ -48,7 +52,8 @@ JobTableWrite = data.StructLayout({"enable": 1, "index": ceil_log2(TABLES), "tab
 def Prepared(n_bytes, address_width):
     """A job that may start: what it does, where, and how its tensor is cut. live : chunks that are
     not empty. n_numbers : packet numbers. n_beats, area : of memory, of the tensor and of one
-    landing area.
+    landing area. THC alone: norms, norms_live : how its norms are cut; n_blocks; at_norms,
+    at_indices, at_sums : beats of scratch before them.
     """
     beat = address_width - ceil_log2(n_bytes)
     return data.StructLayout(
@@ -63,6 +68,12 @@ def Prepared(n_bytes, address_width):
             "result": beat,
             "n_beats": LENGTH_WIDTH,
             "area": LENGTH_WIDTH,
+            "norms": Geometry,
+            "norms_live": 14,
+            "n_blocks": BLOCKS_WIDTH,
+            "at_norms": LENGTH_WIDTH,
+            "at_indices": LENGTH_WIDTH,
+            "at_sums": LENGTH_WIDTH,
         }
     )
 

@@ -19,10 +19,15 @@ from .own_reader import OwnReader
 N_RANGES = 16  # of BF16, that were asked for and have beats to come
 
 
-def memory_ports(n_bytes, address_width, *, roots=False):
+def memory_ports(n_bytes, address_width, *, roots=False, passes=False):
     """Members: the memory ports of a card."""
     read, write = ReadPort(n_bytes, address_width), WritePort(n_bytes, address_width)
-    names = ["gradient", "landing", *(["root"] if roots else [])]
+    names = [
+        "gradient",
+        "landing",
+        *(["root"] if roots else []),
+        *(["norm", "encode", "decode"] if passes else []),
+    ]
     return {f"{name}_{way}": Out(read if way == "read" else write)
             for name in names for way in ("read", "write")}  # fmt: skip
 

@@ -129,6 +129,12 @@ TOPS = {
         | {
             "root_read": "gradients that are summed into results here",
             "root_write": "results that are summed here",
+            "norm_read": "gradients on their way to norms",
+            "norm_write": "norms, in scratch",
+            "encode_read": "gradients and agreed norms on their way to indices",
+            "encode_write": "indices, in scratch",
+            "decode_read": "sums and agreed norms on their way to results",
+            "decode_write": "results",
         },
         job_card.REGISTERS,
     ),
@@ -288,7 +294,9 @@ def docs(parameters):
 
 def build(parameters, **changes):
     """`core` with AXI ports."""
-    return Top(core(parameters, **changes), docs(parameters))
+    component = core(parameters, **changes)
+    there = component.signature.members  # some are only with a codec
+    return Top(component, {name: doc for name, doc in docs(parameters).items() if name in there})
 
 
 def describe(parameters):

@@ -92,6 +92,7 @@ class JobCard(Card):
     gives_up, bf16, scale : bool, False: jobs that let a share miss, that name BF16, or that want a
         mean are refused
     thc : dict, fields of `models.thc.Worker` beside n and seeds; None: jobs with THC are refused
+    feedback : bool, False: jobs with error feedback are refused
     watchdog : int, time without progress after which a job ends as stuck; 0 is off
 
     Attributes
@@ -104,7 +105,7 @@ class JobCard(Card):
 
     def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
                  n_packets=16384, inceptionn=None, watchdog=0, gives_up=True, thc=None,
-                 bf16=True, scale=True):  # fmt: skip
+                 feedback=True, bf16=True, scale=True):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
@@ -116,6 +117,7 @@ class JobCard(Card):
         self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
         self.inceptionn, self.gives_up, self.thc = inceptionn or {}, gives_up, thc
         self.bf16, self.scale = bf16 and packet % HALF_UNIT == 0, scale
+        self.feedback = feedback
         self.queue, self.completions = deque(), deque()
         self.contexts = [None] * n_active
         self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
@@ -152,7 +154,8 @@ class JobCard(Card):
         """`Refusal`: why the card would not start this job now, or NONE."""
         thc = job.codec == JobCodec.THC
         first = before(job.gen) if thc else job.gen
-        places = [job.source, job.result] + [job.residual * ALIGN] * job.feedback
+        feedback = job.feedback and self.feedback
+        places = [job.source, job.result] + [job.residual * ALIGN] * feedback
         beside = [c.job.gen for c in self.contexts if c and c.job.tensor == job.tensor]
         last = self._last(job.tensor)
         gens = beside + ([] if last is None else [last])
@@ -178,7 +181,7 @@ class JobCard(Card):
             return Refusal.SHARE
         if any(ahead(first, gen) <= 0 for gen in gens):
             return Refusal.ROUND
-        if job.feedback and not thc:
+        if job.feedback and not (thc and self.feedback):
             return Refusal.FEEDBACK
         return Refusal.NONE
 

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from gradnic.hdl.offload.job_window import WindowCore
+from gradnic.hdl.offload.thc_pass import PACKET
+from gradnic.hdl.thc.hadamard import BLOCKS
 from gradnic.models.offload.cluster import LinkFaults, addresses
-from gradnic.models.offload.codec import Inceptionn
+from gradnic.models.offload.codec import Inceptionn, Thc
 from gradnic.models.offload.plan import Plan
+from gradnic.models.thc import Worker
 from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.interface.job import COMPLETION, Completion, collective_of
@@ -61,6 +64,9 @@ class JobCluster(OffloadCluster):
         Contexts, bytes of a beat, elements of a packet, cycles.
     inc, bf16, scale : bool
         Cards with INCEPTIONN, with BF16, with means. settings : dict, fields of `Inceptionn`.
+    thc : dict or None
+        Cards with THC: fields of `gradnic.models.thc.Worker` beside n and seeds; b is 4, and n * g
+        below 256 for each table.
 
     Attributes
     ----------
@@ -71,13 +77,15 @@ class JobCluster(OffloadCluster):
     card = WindowCore
 
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
-                 t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
-                 settings=None):  # fmt: skip
+                 t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False, settings=None,
+                 thc=None):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.packet, self.t_probe = packet, t_probe
         self.n_active, self.watchdog, self.skew, self.queues = n_active, watchdog, 0, (0, 0)
         self.codec = Inceptionn(1, **(settings or {}))
+        self.thc = thc
+        self.workers = [] if thc is None else [Worker(t.n_nodes, 0, **thc) for t in tables]
         self.n_memory = -(-n_memory // PAGE) * PAGE
         self.books = [{} for _ in range(self.table.n_nodes)]
         for table in tables:
@@ -110,14 +118,22 @@ class JobCluster(OffloadCluster):
             inc=inc,
             bf16=bf16,
             scale=scale,
+            **({} if thc is None else {"thc": True, "block": self.workers[0].B}),
         )
-        area = -(-n_elems * 4 // 64) * 64
+        area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
+        if thc is not None:
+            n_packets = -(-n_elems // PACKET)
+            area = max(area, n_packets * PACKET)
+            norms = -(-n_packets * (PACKET // self.workers[0].B) // UNIT) * 64
+            self.scratch_bytes = 2 * norms + n_packets * PACKET * 3 // 2
+            self.scratch_bytes = -(-self.scratch_bytes // PAGE) * PAGE
         self.landing = area * self.n_ranks // n_bytes
         self.landing_bytes = -(-area * self.n_ranks // PAGE) * PAGE
         routes = self._routes()
         self._self = self.library.cluster_new(
-            self.table.n_nodes, routes.ctypes.data, self.n_memory, self.landing_bytes * n_active
-        )
+            self.table.n_nodes, routes.ctypes.data, self.n_memory + self.scratch_bytes * n_active,
+            self.landing_bytes * n_active,
+        )  # fmt: skip
         self.hosts = [Host() for _ in self.books]
         self._bits = [dict.fromkeys(("posts", "aborts", "takes"), 0) for _ in self.books]
         self.sent, self._n_kept = [], 0
@@ -146,6 +162,8 @@ class JobCluster(OffloadCluster):
         )
         head, prescale = self.codec.p
         codec = {"exponent": head & 127, "paper": head >> 7, "prescale": prescale}
+        if self.workers:
+            codec |= self._load_thc(node)
         self._set(
             node,
             "round",
@@ -172,6 +190,22 @@ class JobCluster(OffloadCluster):
         for entry in [*entries, {"threshold": 1, "value": 0}]:
             self._write(node, "tag_write", entry)
         self._set(node, "tag_write", {})
+
+    def _load_thc(self, node):
+        """Settings of THC; those that are of the codec."""
+        worker = self.workers[0]
+        rules = {"log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit}
+        self._set(node, "thc_rules", rules)
+        for index, (lower, level, gap) in enumerate(worker._cells.tolist()):
+            cell = {"lower": lower, "above": index - level // 256, "gap": gap}
+            self._write(node, "thc_cell", {"enable": 1, "index": index, "cell": cell})
+        self._set(node, "thc_cell", {})
+        beats, first = (n // self.n_bytes for n in (self.scratch_bytes, self.n_memory))
+        self._set(node, "scratches", [first + k * beats for k in range(self.n_active)])
+        self._set(node, "scratch", beats)
+        p0, p1 = Thc(worker).index_p
+        levels = [int(level) for level in worker.table]
+        return {"g": worker.g, "levels": levels, "index_p0": p0, "index_p1": p1}
 
     def _write(self, node, name, value):
         self._set(node, name, value)
@@ -213,6 +247,10 @@ class JobCluster(OffloadCluster):
             "leaves": plan.n_leaves,
             "collective": collective_of(table),
         }
+        if self.workers:
+            worker = self.workers[number]
+            unit = np.float32(worker.t_fixed / 256 / (worker.n * worker.g * worker.B))
+            told |= {"offset": worker.n * worker.g, "scale": int(unit.view(np.uint32))}
         self._write(node, "job_table", {"enable": 1, "index": number, "table": told})
         self._set(node, "job_table", {})
         return [index[int(p["to"])] for p in sorted(peers, key=lambda p: p["index"])]

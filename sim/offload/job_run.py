@@ -15,6 +15,7 @@ from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.jobs import ELEM_BYTES, unit_of
 from gradnic.models.offload.plan import SEQ_UNIT
+from gradnic.models.offload.thc_job import mean
 from gradnic.models.schedule import builders, checker
 from gradnic.models.schedule.all_reduce import add, run_table
 from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
@@ -25,12 +26,17 @@ from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind, Operation
 
 from .job_cluster import JobCluster
+from .run import granularity
 
 PACKET = 352
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
 WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
-CODECS = {"none": JobCodec.RAW32, "bf16": JobCodec.RAW16, "inceptionn": JobCodec.INCEPTIONN}
+CODECS = {
+    "none": JobCodec.RAW32, "bf16": JobCodec.RAW16, "inceptionn": JobCodec.INCEPTIONN,
+    "thc": JobCodec.THC,
+}  # fmt: skip
 KINDS = {"fp32": Kind.FP32, "bf16": Kind.BF16}
+THC_BLOCKS = (64, 256, 1024)  # of cards with jobs
 _NAMES = {one.name for one in fields(Job)}
 _COLLECTIVES = list(COLLECTIVES)  # by number
 _WORDS = {
@@ -56,7 +62,11 @@ class Posted:
 
 @dataclass
 class JobOutcome:
-    """A run. jobs : what ``--json`` lists. sent : (time, node, port, frame). first : a mismatch."""
+    """A run. jobs : what ``--json`` lists. sent : (time, node, port, frame). first : a mismatch.
+
+    input_rate : beats of gradient a cycle and node, from the first post to the last end of all jobs
+    that are done. nmse : of the results of THC against the mean of the floats, None without.
+    """
 
     cycles: int
     jobs: list
@@ -65,6 +75,8 @@ class JobOutcome:
     reference: str
     sent: list = field(repr=False)
     first: str = ""
+    input_rate: float = 0.0
+    nmse: float | None = None
 
     @property
     def ok(self):
@@ -138,12 +150,13 @@ def _width(told):
 
 
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faults=None,
-          settings=None, link_bytes=None, memory_latency=40, t_probe=2000, watchdog=0,
+          settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000, watchdog=0,
           max_cycles=20_000_000):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; tables are checked first. posted :
-    list of `Posted`. settings : of INCEPTIONN. link_bytes : of a link and cycle; default a beat.
+    list of `Posted`. settings : of INCEPTIONN. block : of THC, 64, 256 or 1024. link_bytes : of a
+    link and cycle; default a beat.
     """
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
@@ -158,9 +171,11 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     inc = any(one.job.codec == JobCodec.INCEPTIONN for one in posted)
     scale = any(one.job.op == Operation.MEAN for one in posted)
     halves = any(unit_of(one.job) > SEQ_UNIT for one in posted)
+    thc = _thc(n_nodes, block) if any(one.job.codec == JobCodec.THC for one in posted) else None
     cluster = JobCluster(
         tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
         t_probe=t_probe, watchdog=watchdog, inc=inc, bf16=halves, scale=scale, settings=settings,
+        thc=thc,
     )  # fmt: skip
     memory = _memories(n_nodes, cluster.n_memory, sized)
     for node in range(n_nodes):
@@ -177,14 +192,49 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     if small or halves or scale or not plain:
         reference, want = (
             "cards",
-            _golden(tables, topology, posted, memory, cluster, faults, settings),
+            _golden(tables, topology, posted, memory, cluster, faults, settings, thc),
         )
     else:
-        reference, want = "sums", _sums(tables, posted, memory, settings)
+        reference, want = "sums", _sums(tables, posted, memory, settings, thc)
     mismatches, first = _compare(cluster, posted, want, n_nodes)
     told = [_told(one, cluster) for one in posted]
     share = line_share(cluster.sent, link_bytes or 4 * lanes)
-    return JobOutcome(cycles, told, share, mismatches, reference, cluster.sent, first)
+    return JobOutcome(
+        cycles, told, share, mismatches, reference, cluster.sent, first,
+        input_rate(told, 4 * lanes), _nmse(cluster, posted, memory),
+    )  # fmt: skip
+
+
+def _thc(n_nodes, block):
+    """Workers of the cards: the finest table of 16 levels whose sums fit a byte."""
+    if block not in THC_BLOCKS:
+        raise ValueError(f"block must be 64, 256 or 1024 for jobs, not {block}")
+    return {"B": block, "g": granularity(n_nodes)}
+
+
+def input_rate(jobs, n_bytes):
+    """Beats of gradient a cycle, from the first post to the last end, of jobs as ``--json`` lists
+    them; 0 if none is done.
+    """
+    done = [job for job in jobs if job["status"] in (JobStatus.DONE, JobStatus.SHORT)]
+    if not done:
+        return 0.0
+    cycles = max(job["done"] for job in done) - min(job["posted"] for job in done)
+    return sum(-(-job["bytes"] // n_bytes) for job in done) / cycles
+
+
+def _nmse(cluster, posted, memory):
+    """Error of the results of THC on node 0, against the mean of the gradients in float64."""
+    error = energy = 0.0
+    for one in posted:
+        job, ended = one.job, cluster.hosts[0].ended.get(one.job.id)
+        if job.codec != JobCodec.THC or ended is None or ended.record.status != JobStatus.DONE:
+            continue
+        own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
+        exact = own.astype(np.float64).mean(axis=0)
+        error += np.square(_result(cluster.memory(0), job).view(np.float32) - exact).sum()
+        energy += np.square(exact).sum()
+    return error / energy if energy else None
 
 
 def _tables(schedule, topology, posted):
@@ -229,13 +279,13 @@ def _memories(n_nodes, n_bytes, jobs):
     return memory
 
 
-def _golden(tables, topology, posted, memory, cluster, faults, settings):
+def _golden(tables, topology, posted, memory, cluster, faults, settings, thc):
     """{(node, id): (status, detail, bytes of the result)} of golden cards."""
     options = {"t_probe": 400, "t_retry": 100}
     cards = golden.JobCluster(
         tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
         n_packets=cluster.n_packets, inceptionn=settings, gives_up=False, bf16=True, scale=True,
-        settings=options,
+        settings=options, thc=thc, feedback=False,
         watchdog=20_000 if cluster.watchdog else 0,
     )  # fmt: skip
     for card, mine in zip(cards.cards, memory, strict=True):
@@ -254,7 +304,7 @@ def _golden(tables, topology, posted, memory, cluster, faults, settings):
     }
 
 
-def _sums(tables, posted, memory, settings):
+def _sums(tables, posted, memory, settings, thc):
     """The same from the tables' order of additions; all jobs are done."""
 
     def image(values):
@@ -264,6 +314,10 @@ def _sums(tables, posted, memory, settings):
     for one in posted:
         job = one.job
         own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
+        if job.codec == JobCodec.THC:
+            result = mean(tables[job.table], job, own, thc).view(np.uint8)
+            want |= {(node, job.id): (JobStatus.DONE, 0, result) for node in range(len(own))}
+            continue
         coded = job.codec == JobCodec.INCEPTIONN
         how = {"combine": lambda a, b: add(a, image(b)), "image": image} if coded else {}
         results, here = run_table(tables[job.table], own, **how)

@@ -14,8 +14,8 @@ from ..engine import cluster_library
 from ..engine.design_ports import member
 
 ENGINE = Path(__file__).with_name("cluster.cpp")
-NAMES = ("gradient", "landing", "root")  # of memory ports
-MEMORY = (0, 1, 0)  # behind each
+NAMES = ("gradient", "landing", "root", "norm", "encode", "decode")  # of memory ports
+MEMORY = (0, 1, 0, 0, 0, 0)  # behind each
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {
     "new": ([_NUMBER, _POINTER, _NUMBER, _NUMBER], _POINTER),

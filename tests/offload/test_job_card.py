@@ -10,10 +10,12 @@ from amaranth.sim import Simulator
 from gradnic.hdl.offload.job_card import JobCard
 from gradnic.hdl.offload.job_core import JobCore
 from gradnic.hdl.offload.job_queue import JobQueue
+from gradnic.models.offload.codec import Thc
+from gradnic.models.thc import Worker
 
 from gradnic.host import JobDriver
 from gradnic.interface.job import COMPLETION, QUEUE, Collective, Completion, Job, JobStatus
-from gradnic.interface.job_card import REGISTERS
+from gradnic.interface.job_card import CELLS, JOBS, REGISTERS
 from gradnic.interface.offload import Table
 from gradnic.interface.schedule_table import Layout
 
@@ -26,12 +28,12 @@ _kept = []  # a core that gives its shape and is never built must not die before
 class Core(wiring.Component):
     """The ports of `JobCore`; of its parts only the queue, which `go` empties."""
 
-    def __init__(self):
-        whole = JobCore(16, 1, LAYOUT, **SIZES)
+    def __init__(self, **more):
+        whole = JobCore(16, 1, LAYOUT, **SIZES, **more)
         _kept.append(whole)
-        for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale",
-                     "address_width", "meta_width", "rx_meta_width", "port_bytes",
-                     "roots"):  # fmt: skip
+        for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale", "thc",
+                     "address_width", "meta_width", "rx_meta_width", "port_bytes", "roots",
+                     "passes"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go = Signal()
         super().__init__(dict(whole.signature.members.items()))
@@ -127,12 +129,12 @@ def job(k, rng):
 class Card(JobCard):
     """The registers around that core."""
 
-    def _core(self, n_bytes, n_ports, layout):
-        return Core()
+    def _core(self, n_bytes, n_ports, layout, **more):
+        return Core(**more)
 
 
-def simulate(bench):
-    card = Card(16, 1, LAYOUT)
+def simulate(bench, **more):
+    card = Card(16, 1, LAYOUT, **more)
     core = card.core
     m = Module()
     m.submodules.card = card
@@ -213,7 +215,7 @@ def test_settings_and_tables_reach_the_core():
         )  # fmt: skip
         log = list(recorder.log)
         recorder.log.clear()
-        seen = {Table.ROWS: [], Table.PLACES: [], 9: []}
+        seen = {Table.ROWS: [], Table.PLACES: [], JOBS: []}
         for entry in log:  # what the core is told of each write
             recorder.log.append(entry)
             await play_watching(ctx, bus, recorder, core, seen)
@@ -225,7 +227,7 @@ def test_settings_and_tables_reach_the_core():
             int.from_bytes(image[k * size : (k + 1) * size], "little") & mask for k in range(3)
         ]
         assert [at for at, _ in seen[Table.PLACES]] == [16, 17]
-        ((index, table),) = seen[9]
+        ((index, table),) = seen[JOBS]
         assert index == 1
         assert (table.valid, table.rows, table.peers, table.chunks, table.leaves) == (1, 3, 2, 2, 3)
         assert (table.repeats, table.iterations, table.stride) == (1, 1, 0)
@@ -233,6 +235,57 @@ def test_settings_and_tables_reach_the_core():
         assert [ctx.get(core.peers[1][k]) for k in range(2)] == [2, 1]
 
     simulate(bench)
+
+
+def test_settings_of_thc_reach_the_core_as_workers_have_them():
+    worker = Worker(3, 0, B=256)
+    index_p = Thc(worker).index_p
+
+    async def bench(ctx, card, core, driver, recorder):
+        bus = card.bus
+        with pytest.raises(ValueError, match="thc must be built into a card"):
+            driver.set_thc(worker.table.tolist(), block=256, clip=worker.t_fixed, index_p=index_p)
+        recorder.words[REGISTERS["status"].offset] = REGISTERS["status"].fields[-1].mask
+        assert fields("status", await read(ctx, bus, "status"))["thc"] == 1
+        for bad, text in (
+            ({"levels": range(15)}, "levels must be 16"),
+            ({"block": 4096}, "block must be 64, 256 or 1024, not 4096"),
+            ({"clip": 1024}, "clip must be 1 to 1023, not 1024"),
+        ):
+            told = {"levels": worker.table.tolist(), "block": 256, "clip": 551, "index_p": (0, 0)}
+            with pytest.raises(ValueError, match=text):
+                driver.set_thc(**(told | bad))
+        recorder.log.clear()
+        driver.set_thc(worker.table.tolist(), block=256, clip=worker.t_fixed, index_p=index_p)
+        driver.set_scratch([0x4000, 0x8000], 5000)
+        row = bytes(LAYOUT.row_bytes)
+        for number, leaves in enumerate((3, 9)):  # sums of 9 do not fit a byte
+            driver.load_table(number, row, len(row), [], [], n_chunks=1, leaves=leaves)
+        log, seen = list(recorder.log), {Table.ROWS: [], Table.PLACES: [], JOBS: [], CELLS: []}
+        recorder.log.clear()
+        ctx.set(bus.bready, 1)
+        ctx.set(bus.wstrb, 15)
+        for entry in log:
+            recorder.log.append(entry)
+            await play_watching(ctx, bus, recorder, core, seen)
+        rules, codec = ctx.get(core.thc_rules), ctx.get(core.round.codec)
+        assert (rules.log4, rules.t_fixed, rules.unit) == (1, worker.t_fixed, worker.unit)
+        assert (codec.g, codec.index_p0, codec.index_p1) == (worker.g, *index_p)
+        assert [codec.levels[k] for k in range(16)] == worker.table.tolist()
+        found = [(c.index, c.cell.lower, c.cell.above, c.cell.gap) for c in seen[CELLS]]
+        want = [
+            (unit, lower, unit - level // 256, gap)
+            for unit, (lower, level, gap) in enumerate(worker._cells.tolist())
+        ]
+        assert found == want
+        assert [ctx.get(core.scratches[k]) for k in range(2)] == [0x400, 0x800]
+        assert ctx.get(core.scratch) * 16 == driver.scratch_bytes(5000) == 2 * 128 + 5 * 1536
+        unit = np.float32(worker.t_fixed / 256 / (worker.n * worker.g * worker.B))
+        assert [(table.offset, table.scale) for _, table in seen[JOBS]] == [
+            (90, int(unit.view(np.uint32))), (0, 0)
+        ]  # fmt: skip
+
+    simulate(bench, thc=True, block=256)
 
 
 async def play_watching(ctx, bus, recorder, core, seen):
@@ -251,7 +304,9 @@ async def play_watching(ctx, bus, recorder, core, seen):
             if ctx.get(core.place_en):
                 seen[Table.PLACES].append((ctx.get(core.place_addr), ctx.get(core.place_data)))
             if ctx.get(core.job_table.enable):
-                seen[9].append((ctx.get(core.job_table.index), ctx.get(core.job_table.table)))
+                seen[JOBS].append((ctx.get(core.job_table.index), ctx.get(core.job_table.table)))
+            if core.thc and ctx.get(core.thc_cell.enable):
+                seen[CELLS].append(ctx.get(core.thc_cell))
     recorder.log.clear()
 
 

@@ -3,9 +3,15 @@
 import pytest
 from amaranth.hdl import Module
 from amaranth.sim import Simulator
-from gradnic.hdl.offload.job_context import FLUSH_CYCLES, JobContext
+from gradnic.hdl.offload.job_context import (
+    DECODE,
+    FLUSH_CYCLES,
+    INDICES,
+    NORMS,
+    JobContext,
+)
 
-from gradnic.interface.job import JobStatus
+from gradnic.interface.job import JobCodec, JobStatus
 
 
 def simulate(bench):
@@ -22,13 +28,14 @@ def simulate(bench):
     simulator.run()
 
 
-async def begin(ctx, part, *, leaves=3):
+async def begin(ctx, part, *, leaves=3, codec=0):
     """Give it a job; its engine is to clear from now on."""
     ctx.set(part.now, 100)
-    ctx.set(part.prepared.job, {"id": 7, "tensor": 5, "gen": 9})
+    ctx.set(part.prepared.job, {"id": 7, "tensor": 5, "gen": 9, "codec": codec})
     ctx.set(part.prepared.table.leaves, leaves)
     ctx.set(part.prepared.posted, 60)
     ctx.set(part.quiet, 1)
+    ctx.set(part.recorded, 1)
     assert ctx.get(part.free)
     ctx.set(part.take, 1)
     await ctx.tick()
@@ -89,6 +96,75 @@ def test_a_job_that_finishes_says_what_is_in_its_result(least, status):
         record = await end(ctx, part)
         assert (record.status, record.detail) == (status, 0)
         assert (record.leaves_least, record.leaves_most) == (least, 3)
+
+    simulate(bench)
+
+
+async def passes(ctx, part, stage):
+    """A pass of this stage is asked for, and done."""
+    await ctx.tick().repeat(30)
+    assert (ctx.get(part.passes), ctx.get(part.stage)) == (1, stage)
+    assert not ctx.get(part.context.armed | part.tells)
+    ctx.set(part.passed, 1)
+    await ctx.tick()
+    ctx.set(part.passed, 0)
+    assert not ctx.get(part.passes)
+
+
+async def round_(ctx, part, gen):
+    """A round of this GEN runs, and is written down at its end."""
+    await ctx.tick().until(part.context.armed)
+    assert ctx.get(part.context.gen) == gen
+    ctx.set(part.leaves, {"valid": 1, "leaves": 3 if gen == 9 else 1})
+    await ctx.tick().repeat(3)
+    ctx.set(part.leaves, {"valid": 0})
+    ctx.set(part.finished, 1)
+    ctx.set(part.recorded, 0)
+    await ctx.tick().until(part.overs)
+    ctx.set(part.finished, 0)
+    await ctx.tick().repeat(5)
+    assert ctx.get(part.overs & ~part.context.armed & part.closed)
+    over = ctx.get(part.over)
+    assert (over.tensor, over.gen) == (5, gen)
+    ctx.set(part.recorded, 1)
+    await ctx.tick()
+
+
+STEPS = (
+    ("norms", passes, NORMS), ("their round", round_, 8), ("indices", passes, INDICES),
+    ("sums", round_, 9), ("floats", passes, DECODE),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("stops", [None, *range(5)])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_with_thc_has_two_rounds_and_three_passes(stops, fails):
+    """It is stopped in the middle of a step, or memory fails there, and leaves at once."""
+
+    async def bench(ctx, part):
+        await begin(ctx, part, codec=JobCodec.THC)
+        ctx.set(part.clearing, 0)
+        for k, (_, step, told) in enumerate(STEPS):
+            if k == stops:
+                await ctx.tick().repeat(30)
+                end_by = (part.pass_failed if k % 2 == 0 else part.failed) if fails else part.stop
+                ctx.set(end_by, 1)
+                ctx.set(part.in_pass, k % 2 == 0)
+                await ctx.tick()
+                ctx.set(end_by, 0)
+                await ctx.tick().repeat(2)
+                assert not ctx.get(part.passes)
+                await ctx.tick().repeat(30)
+                assert not ctx.get(part.tells) or k % 2
+                ctx.set(part.in_pass, 0)
+                break
+            await step(ctx, part, told)
+        if stops is None:
+            record = await end(ctx, part)
+            assert (record.status, record.leaves_least) == (JobStatus.DONE, 3)
+            return
+        status = JobStatus.MEMORY if fails else JobStatus.ABORTED
+        assert (await end(ctx, part)).status == status
 
     simulate(bench)
 

@@ -1,5 +1,7 @@
 """Queue, clerk and history of a card with jobs, against the golden card and plan."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module
@@ -138,12 +140,13 @@ def clerk(ctx, part, packet):
     ctx.set(part.free, 1)
 
 
-async def load(ctx, part, index, table):
+async def load(ctx, part, index, table, scale=0):
     told = {
         "valid": 1,
         "rows": 3,
         "chunks": table.n_chunks * table.repeats,
         "leaves": table.n_nodes,
+        "scale": scale,
     }
     ctx.set(part.table_write, {"enable": 1, "index": index, "table": told})
     await ctx.tick()
@@ -223,6 +226,64 @@ def test_a_card_with_bf16_and_means_takes_them_but_no_bf16_with_inceptionn():
             record, _ = await clerk_says(ctx, part, Job(**(RIGHT | told)))
             found = Refusal.NONE if record is None else Refusal(record.detail)
             assert found == reason, told
+
+    simulate(part, bench)
+
+
+@pytest.mark.parametrize("log4", [0, 1, 2])
+def test_tensors_of_thc_are_cut_twice(log4):
+    """Indices in packets of 1,024, norms like any tensor; scratch holds norms twice, and both."""
+    part, rng = JobClerk(16, 32, inc=True, thc=True, **CLERK), np.random.default_rng(log4)
+    block, packet = 64 << 2 * log4, 32
+
+    def check_cut(cut, live, plan):
+        last = (plan.n_elems - 1) // plan.chunk
+        rest = plan.n_elems - last * plan.chunk
+        assert (cut.packet, cut.chunk) == (plan.packet // 16, plan.chunk // 16)
+        assert (cut.per_chunk, cut.last_chunk, live) == (plan.per_chunk, last, last + 1)
+        assert cut.last_per_chunk == -(-rest // plan.packet)
+        assert cut.tail == plan.chunk - (plan.per_chunk - 1) * plan.packet
+        assert cut.last_tail == rest - (cut.last_per_chunk - 1) * plan.packet
+
+    async def bench(ctx):
+        clerk(ctx, part, packet)
+        ctx.set(part.log4, log4)
+        ctx.set(part.scratch, 1 << 20)
+        for index, table in enumerate(TABLES):
+            await load(ctx, part, index, table, scale=1)
+        sizes = [1, 1023, 1024, 1025, 5 * 1024, *(int(n) for n in rng.integers(1, 20000, 8))]
+        for k, n in enumerate(sizes):
+            table, padded = TABLES[k % 3], -(-n // 1024) * 1024
+            job = Job(k, k, 2, n, 0, 64 * k, table=k % 3, codec=JobCodec.THC)
+            record, told = await clerk_says(ctx, part, job)
+            assert record is None
+            check_cut(told.geometry, told.live, Plan(table, padded, unit=1024, packet=1024))
+            plan = Plan(table, padded // block, packet=packet)
+            check_cut(told.norms, told.norms_live, plan)
+            assert told.n_numbers >= plan.n_chunks * plan.per_chunk
+            norms = -(-padded // block // 16) * 4
+            assert (told.n_blocks, told.n_beats, told.area) == (
+                padded // block, -(-n // 4), padded // 16,
+            )  # fmt: skip
+            assert (told.at_norms, told.at_indices) == (norms, 2 * norms)
+            assert told.at_sums == 2 * norms + padded // 32
+        ctx.set(part.scratch, told.at_sums + told.area - 1)
+        record, _ = await clerk_says(ctx, part, job)
+        assert record.detail == Refusal.LENGTH
+        ctx.set(part.scratch, told.at_sums + told.area)
+        for bad, reason in (
+            ({}, Refusal.NONE),
+            ({"feedback": 1}, Refusal.FEEDBACK),
+            ({"gen": 11}, Refusal.NONE),
+            ({"tensor": 8, "gen": 10}, Refusal.ROUND),  # its norms have gen 9
+            ({"tensor": 8, "gen": 11}, Refusal.NONE),
+        ):
+            ctx.set(part.contexts[1], {"armed": 1, "tensor": 8, "gen": 9})
+            record, _ = await clerk_says(ctx, part, replace(job, **bad))
+            assert (Refusal.NONE if record is None else record.detail) == reason
+        await load(ctx, part, job.table, TABLES[job.table])  # sums that fit no byte
+        record, _ = await clerk_says(ctx, part, job)
+        assert record.detail == Refusal.CODEC
 
     simulate(part, bench)
 

@@ -1,0 +1,65 @@
+"""Seeds of a job's dice and signs, as a THC worker derives them.
+
+Part of `gradnic.hdl.offload.thc_pass`; golden model: `gradnic.models.thc.shared_random`.
+"""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..thc.shared_random import FMIX_LATENCY, GOLDEN, Fmix32
+
+START = 0x67726E63
+OF_SIGNS = 0xFFFFFFFF  # in place of a worker
+OF_TENSOR = 0x7F4A7C15
+
+
+class ThcKeys(wiring.Component):
+    """Keys of (seed, gen, node) and (seed, gen, all nodes), and the hash of the tensor: 80 cycles.
+
+    Members
+    -------
+    seed, gen, node, tensor : In
+        Must not change from ``start`` on. start : In(1), a level: 1 until the keys are used.
+    known : Out(1)
+        The keys are there; falls with ``start``.
+    random_key, sign_key, tensor_hash : Out(32)
+        See `gradnic.hdl.thc.shared_random.BlockHash`.
+    """
+
+    seed: In(32)
+    gen: In(16)
+    node: In(8)
+    tensor: In(16)
+    start: In(1)
+    known: Out(1)
+    random_key: Out(32)
+    sign_key: Out(32)
+    tensor_hash: Out(32)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.mix = mix = Fmix32()
+        x, shared = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        count, step = Signal(range(FMIX_LATENCY + 2)), Signal(range(6))
+        m.d.comb += [mix.x.eq(x), self.known.eq(step == 5)]
+        with m.If(~self.start):
+            m.d.sync += [step.eq(0), count.eq(0)]
+        with m.Elif(count != FMIX_LATENCY + 1):
+            m.d.sync += count.eq(count + 1)
+            with m.If((count == 0) & (step == 0)):
+                m.d.sync += x.eq((START ^ self.seed) + GOLDEN)
+        with m.Elif(~self.known):
+            m.d.sync += [count.eq(0), step.eq(step + 1)]
+            with m.Switch(step):
+                with m.Case(0):
+                    m.d.sync += x.eq((mix.y ^ self.gen) + GOLDEN)
+                with m.Case(1):
+                    m.d.sync += [shared.eq(mix.y), x.eq((mix.y ^ self.node) + GOLDEN)]
+                with m.Case(2):
+                    m.d.sync += [self.random_key.eq(mix.y), x.eq((shared ^ OF_SIGNS) + GOLDEN)]
+                with m.Case(3):
+                    m.d.sync += [self.sign_key.eq(mix.y), x.eq(self.tensor + OF_TENSOR)]
+                with m.Case(4):
+                    m.d.sync += self.tensor_hash.eq(mix.y)
+        return m

@@ -1,0 +1,280 @@
+"""Ways between memory and the circuits of a THC worker: what a pass reads, and what it writes.
+
+Part of `gradnic.hdl.offload.thc_pass`, whose golden model it follows.
+"""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..axi.axi4 import ReadPort, WritePort
+from ..axi.bursts import LENGTH_WIDTH, Range, Region
+from ..axi.dma import ReadEngine, WriteEngine
+from ..stream.beats import Beat
+from ..stream.block_fifo import BlockFIFO
+from ..stream.fifo import FIFO
+from ..stream.slice import Slice
+
+BLOCKS_WIDTH = 23  # of 64 elements: 2**28 of those
+BURST = 16  # beats that are written at a time
+STORE = 64  # beats that wait for a burst, and behind it
+AHEAD = 4  # beats of norms that wait
+N_RANGES = 16
+
+Norm = data.StructLayout({"word": 32, "number": BLOCKS_WIDTH})
+
+
+class Pad(wiring.Component):
+    """Gradients as whole blocks: what lies behind the last element becomes +0; a beat a cycle.
+
+    Parameters
+    ----------
+    lanes : int
+        Floats of a beat, a power of two.
+
+    Members
+    -------
+    n_beats, n_padded : In(24), In(28)
+        Beats that come, at least 1, and beats that leave, not fewer; constant, from reset on.
+    tail : In(log2(lanes))
+        Elements of the last beat that comes; 0 : all.
+    i, o : In(stream.Signature(Beat(32 * lanes))), Out(stream.Signature(32 * lanes))
+    """
+
+    def __init__(self, lanes):
+        self.lanes = lanes
+        super().__init__(
+            {
+                "n_beats": In(LENGTH_WIDTH),
+                "n_padded": In(28),
+                "tail": In(ceil_log2(lanes)),
+                "i": In(stream.Signature(Beat(32 * lanes))),
+                "o": Out(stream.Signature(32 * lanes)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.near = near = Slice(32 * self.lanes)
+        wiring.connect(m, near.o, wiring.flipped(self.o))
+        came, left = Signal(LENGTH_WIDTH), Signal(28)
+        filling, goes = Signal(), Signal()
+        last = came == self.n_beats - 1
+        m.d.comb += [
+            near.i.valid.eq(self.i.valid | (filling & (left != self.n_padded))),
+            self.i.ready.eq(near.i.ready & ~filling),
+            goes.eq(near.i.valid & near.i.ready),
+        ]
+        for lane in range(self.lanes):
+            behind = last & (self.tail != 0) & (self.tail <= lane)
+            word = self.i.p.data.word_select(lane, 32)
+            m.d.comb += near.i.payload.word_select(lane, 32).eq(Mux(filling | behind, 0, word))
+        with m.If(goes):
+            m.d.sync += left.eq(left + 1)
+            with m.If(~filling):
+                m.d.sync += [came.eq(came + 1), filling.eq(last)]
+        return m
+
+
+class BlockReader(wiring.Component):
+    """Reads norms and values of blocks, norms ahead: 1 beat of values per cycle, but one in 64.
+
+    Norms come a beat for `lanes` blocks, one such beat ahead of the values that they are of.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+    quarter : bool
+        Values have a byte each instead of four.
+
+    Members
+    -------
+    start : In(1)
+        A level, from which on the other settings are constant; reset comes before the next one.
+    log4, n_blocks, n_beats : In(2), In(23), In(24)
+        log4(B) - 3; blocks; beats of values that there are, of the blocks' or fewer.
+    regions : In(ArrayLayout(Region, 2))
+        Norms, values.
+    norms : Out(stream.Signature(Norm))
+    beats : Out(stream.Signature(Beat(8 * n_bytes)))
+    failed : Out(1)
+        A pulse: an access went wrong.
+    port : Out(ReadPort)
+    """
+
+    def __init__(self, n_bytes, address_width, *, quarter=False):
+        self.n_bytes, self.address_width, self.quarter = n_bytes, address_width, quarter
+        region = Region(n_bytes, address_width)
+        super().__init__(
+            {
+                "start": In(1),
+                "log4": In(2),
+                "n_blocks": In(BLOCKS_WIDTH),
+                "n_beats": In(LENGTH_WIDTH),
+                "regions": In(data.ArrayLayout(region, 2)),
+                "norms": Out(stream.Signature(Norm)),
+                "beats": Out(stream.Signature(Beat(8 * n_bytes))),
+                "failed": Out(1),
+                "port": Out(ReadPort(n_bytes, address_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n, lanes = self.n_bytes, self.n_bytes // 4
+        m.submodules.engine = engine = ReadEngine(n, self.address_width, n_regions=2)
+        wiring.connect(m, engine.port, wiring.flipped(self.port))
+        m.submodules.kinds = kinds = FIFO(1, N_RANGES)
+        m.submodules.words = words = FIFO(32 * lanes, AHEAD)
+        m.d.comb += [
+            engine.regions.eq(self.regions),
+            self.failed.eq(engine.refused | engine.failed),
+        ]
+
+        # ranges: norms of the first blocks; then in turns those of the next, and the values before
+        group, left = Signal(range(4096 + 1)), Signal(LENGTH_WIDTH)  # of values: in beats
+        offset, asked = Signal(LENGTH_WIDTH), Signal(LENGTH_WIDTH)
+        n_norms = Signal(BLOCKS_WIDTH)
+        part = Signal(LENGTH_WIDTH)
+        ranges, ready = engine.ranges, engine.ranges.ready & kinds.i.ready
+        small = 2 if self.quarter else 0
+        m.d.comb += part.eq(Mux(left < group, left, group))
+        m.d.sync += n_norms.eq((self.n_blocks + (lanes - 1)) >> ceil_log2(lanes))
+        for k in range(4):
+            with m.If(self.log4 == k):
+                m.d.sync += group.eq(64 << 2 * k >> small)
+        with m.FSM():
+            with m.State("REST"):
+                m.d.sync += left.eq(self.n_beats)
+                with m.If(self.start):
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                m.next = "FIRST"
+            with m.State("FIRST"):
+                m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
+                m.d.comb += [kinds.i.payload.eq(1), ranges.p.n_beats.eq(1)]
+                with m.If(ready):
+                    m.d.sync += asked.eq(1)
+                    m.next = "NORMS"
+            with m.State("NORMS"):
+                m.d.comb += [ranges.p.offset.eq(asked), ranges.p.n_beats.eq(1)]
+                m.d.comb += kinds.i.payload.eq(1)
+                with m.If(asked == n_norms):
+                    m.next = "VALUES"
+                with m.Else():
+                    m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
+                    with m.If(ready):
+                        m.d.sync += asked.eq(asked + 1)
+                        m.next = "VALUES"
+            with m.State("VALUES"):
+                m.d.comb += [ranges.p.offset.eq(offset), ranges.p.n_beats.eq(part)]
+                m.d.comb += ranges.p.region.eq(1)
+                with m.If(left == 0):  # norms of blocks that are all padding may be left
+                    m.next = "NORMS"
+                    with m.If(asked == n_norms):
+                        m.next = "DONE"
+                with m.Else():
+                    m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
+                    with m.If(ready):
+                        m.d.sync += [left.eq(left - part), offset.eq(offset + part)]
+                        m.next = "NORMS"
+            with m.State("DONE"):
+                pass
+
+        beats, is_norm = engine.beats, kinds.o.payload
+        m.d.comb += [
+            words.i.payload.eq(beats.p.data),
+            words.i.valid.eq(beats.valid & kinds.o.valid & is_norm),
+            self.beats.p.eq(beats.p),
+            self.beats.valid.eq(beats.valid & kinds.o.valid & ~is_norm),
+            beats.ready.eq(kinds.o.valid & Mux(is_norm, words.i.ready, self.beats.ready)),
+            kinds.o.ready.eq(beats.valid & beats.ready & beats.p.last),
+        ]
+        number, place = Signal(BLOCKS_WIDTH), Signal(ceil_log2(lanes))
+        m.submodules.near = near = Slice(Norm)
+        wiring.connect(m, near.o, wiring.flipped(self.norms))
+        there = words.o.valid & (number != self.n_blocks)
+        m.d.comb += [
+            place.eq(number),
+            near.i.valid.eq(there),
+            near.i.p.word.eq(words.o.payload.word_select(place, 32)),
+            near.i.p.number.eq(number),
+            words.o.ready.eq(near.i.ready & there & place.all()),
+        ]
+        with m.If(there & near.i.ready):
+            m.d.sync += number.eq(number + 1)
+        return m
+
+
+class BurstWriter(wiring.Component):
+    """Writes a region from its start, in bursts whose beats are all at hand; a beat a cycle.
+
+    So a burst on a port that is shared never waits for what computes its data.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+
+    Members
+    -------
+    region : In(Region)
+        Its ``n_beats`` are written; beats that come behind them vanish. Constant from reset on.
+    tail : In(log2(n_bytes))
+        Bytes of the last beat that are written; 0 : all.
+    i : In(stream.Signature(8 * n_bytes))
+    done : Out(1)
+        A level: all is written, and the memory has answered. failed : Out(1), a pulse
+    port : Out(WritePort)
+    """
+
+    def __init__(self, n_bytes, address_width):
+        self.n_bytes, self.address_width = n_bytes, address_width
+        super().__init__(
+            {
+                "region": In(Region(n_bytes, address_width)),
+                "tail": In(ceil_log2(n_bytes)),
+                "i": In(stream.Signature(8 * n_bytes)),
+                "done": Out(1),
+                "failed": Out(1),
+                "port": Out(WritePort(n_bytes, address_width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n = self.n_bytes
+        m.submodules.engine = engine = WriteEngine(n, self.address_width)
+        m.submodules.ranges = ranges = FIFO(Range(), 4)
+        m.submodules.store = store = BlockFIFO(engine.beats.p.shape(), STORE)
+        wiring.connect(m, ranges.o, engine.ranges)
+        wiring.connect(m, store.o, engine.beats)
+        wiring.connect(m, engine.port, wiring.flipped(self.port))
+        count = Signal(LENGTH_WIDTH)  # beats that came
+        first = Signal(LENGTH_WIDTH)  # of the burst that they will be in
+        n_asked, n_done = Signal(LENGTH_WIDTH), Signal(LENGTH_WIDTH)
+        surplus, last, goes, ends = Signal(), Signal(), Signal(), Signal()
+        keep = Signal(n)
+        m.d.comb += [
+            engine.regions[0].eq(self.region),
+            surplus.eq(count == self.region.n_beats),
+            last.eq(count + 1 == self.region.n_beats),
+            keep.eq(Mux(last & (self.tail != 0), (1 << self.tail) - 1, ~0)),
+            store.i.p.data.eq(self.i.payload),
+            store.i.p.keep.eq(keep),
+            store.i.valid.eq(self.i.valid & ~surplus & ranges.i.ready),
+            self.i.ready.eq(surplus | (store.i.ready & ranges.i.ready)),
+            goes.eq(store.i.valid & store.i.ready),
+            ends.eq(goes & (last | ((count + 1)[: ceil_log2(BURST)] == 0))),
+            ranges.i.valid.eq(ends),
+            ranges.i.p.offset.eq(first),
+            ranges.i.p.n_beats.eq(count + 1 - first),
+            self.done.eq(surplus & (n_asked == n_done)),
+            self.failed.eq(engine.done & ~engine.stored),
+        ]
+        with m.If(goes):
+            m.d.sync += count.eq(count + 1)
+        m.d.sync += n_done.eq(n_done + engine.done)
+        with m.If(ends):
+            m.d.sync += [n_asked.eq(n_asked + 1), first.eq(count + 1)]
+        return m

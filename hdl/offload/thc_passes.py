@@ -1,0 +1,166 @@
+"""The three passes of THC jobs side by side, each for one context at a time, the oldest first.
+
+Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
+"""
+
+from amaranth.hdl import Array, Cat, Module, ResetInserter, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..axi.axi4 import ReadPort, WritePort
+from ..primitive.target import one_hot
+from ..transport.records import CheckWrite
+from .thc_pass import DecodePass, EncodePass, NormPass, PassJob, ThcCell, ThcRules
+
+RESET_CYCLES = 16
+SETTLE_CYCLES = 8  # until what a pass holds in registers is seen at the memory ports
+KINDS = ("norm", "encode", "decode")  # by stage, see `gradnic.hdl.offload.job_context`
+
+
+class ThcPasses(wiring.Component):
+    """Passes for `n` contexts: each of the three kinds has a circuit of its own.
+
+    A pass that is no longer asked for before its end lets what is under way to memory end, and
+    begins anew from reset for whoever is next; so does one that went wrong.
+
+    Parameters
+    ----------
+    n_bytes, address_width, block : see `gradnic.hdl.offload.thc_pass`
+    n : int
+        Contexts, 1 to 4.
+
+    Members
+    -------
+    rules, cell, node : In
+        See `gradnic.hdl.offload.thc_pass.EncodePass`.
+    asks, stages, jobs : In(n), In(2).array(n), In(PassJob).array(n)
+        Who asks for a pass, until it is done, and which.
+    started : In(n)
+        A strobe: this context is the youngest now.
+    done, failed : Out(n)
+        Strobes.
+    busy : Out(n)
+        Something of this context is under way in a pass.
+    checks : Out(CheckWrite).array(n)
+    norm_read, encode_read, decode_read : Out(ReadPort)
+    norm_write, encode_write, decode_write : Out(WritePort)
+    closed, quiet : Out(3), In(3)
+        By kind: memory takes no new burst; none is under way.
+    """
+
+    def __init__(self, n_bytes, address_width, *, n, block=1024):
+        self.n = n
+        sizes = {"block": block}
+        self.units = [
+            kind(n_bytes, address_width, **sizes) for kind in (NormPass, EncodePass, DecodePass)
+        ]
+        job = PassJob(n_bytes, address_width)
+        ports = {}
+        for kind in KINDS:
+            ports[f"{kind}_read"] = Out(ReadPort(n_bytes, address_width))
+            ports[f"{kind}_write"] = Out(WritePort(n_bytes, address_width))
+        super().__init__(
+            {
+                "rules": In(ThcRules),
+                "cell": In(ThcCell),
+                "node": In(8),
+                "asks": In(n),
+                "stages": In(2).array(n),
+                "jobs": In(job).array(n),
+                "started": In(n),
+                "done": Out(n),
+                "failed": Out(n),
+                "busy": Out(n),
+                "checks": Out(CheckWrite).array(n),
+                "closed": Out(3),
+                "quiet": In(3),
+            }
+            | ports
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        n = self.n
+        older = [[Signal(name=f"older{i}_{j}") for j in range(n)] for i in range(n)]
+        for i in range(n):
+            with m.If(self.started[i]):
+                for j in range(n):
+                    if j != i:
+                        m.d.sync += [older[j][i].eq(1), older[i][j].eq(0)]
+        dones, faileds, busies = [], [], []
+        for kind, name in enumerate(KINDS):
+            owner = self._unit(m, kind, name, older, dones, faileds, busies)
+            if name == "encode":
+                for k in range(n):
+                    check = self.checks[k]
+                    m.d.comb += [
+                        check.eq(self.units[kind].check),
+                        check.enable.eq(self.units[kind].check.enable & (owner == k)),
+                    ]
+        for out, flags in ((self.done, dones), (self.failed, faileds), (self.busy, busies)):
+            m.d.comb += out.eq(Cat(Cat(flags[k::n]).any() for k in range(n)))
+        return m
+
+    def _unit(self, m, kind, name, older, dones, faileds, busies):
+        """One circuit, and whose turn it is; the owner's number."""
+        n, unit = self.n, self.units[kind]
+        reset = Signal(name=f"{name}_reset", init=1)
+        m.submodules[name] = ResetInserter(reset)(unit)
+        owner = Signal(range(max(2, n)), name=f"{name}_owner")
+        asks = Signal(n, name=f"{name}_asks")
+        count = Signal(range(RESET_CYCLES), name=f"{name}_count", init=RESET_CYCLES - 1)
+        job = Signal(unit.job.shape(), name=f"{name}_job", reset_less=True)
+        ports = Array(one.as_value() for one in self.jobs)
+        done, failed, served = (
+            Signal(name=f"{name}_{flag}") for flag in ("done", "failed", "served")
+        )
+        m.d.comb += [
+            asks.eq(Cat(self.asks[k] & (self.stages[k] == kind) for k in range(n))),
+            unit.rules.eq(self.rules),
+            unit.job.eq(job),
+        ]
+        if name == "encode":
+            m.d.comb += [unit.node.eq(self.node), unit.cell.eq(self.cell)]
+        wiring.connect(m, unit.read, wiring.flipped(getattr(self, f"{name}_read")))
+        wiring.connect(m, unit.write, wiring.flipped(getattr(self, f"{name}_write")))
+        still = asks.bit_select(owner, 1)
+        with m.FSM(init="RESET", name=name) as fsm:
+            m.d.comb += [
+                served.eq(fsm.ongoing("RUN") | fsm.ongoing("CLOSE")),
+                unit.start.eq(fsm.ongoing("RUN")),
+                reset.eq(fsm.ongoing("RESET")),
+                self.closed[kind].eq(~fsm.ongoing("RUN")),
+            ]
+            with m.State("REST"):
+                for k in range(n):
+                    with m.If(
+                        asks[k] & ~Cat(asks[j] & older[j][k] for j in range(n) if j != k).any()
+                    ):
+                        m.d.sync += owner.eq(k)
+                        m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.sync += [job.as_value().eq(ports[owner]), count.eq(SETTLE_CYCLES - 1)]
+                m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += [done.eq(unit.done & still), failed.eq(unit.failed & still)]
+                with m.If(unit.failed | unit.done | ~still):
+                    m.next = "CLOSE"
+            with m.State("CLOSE"):
+                with m.If(~self.quiet[kind]):
+                    m.d.sync += count.eq(SETTLE_CYCLES - 1)
+                with m.Else():
+                    m.d.sync += count.eq(count - 1)
+                    with m.If(count == 0):
+                        m.d.sync += count.eq(RESET_CYCLES - 1)
+                        m.next = "RESET"
+            with m.State("RESET"):
+                m.d.sync += count.eq(count - 1)
+                with m.If(count == 0):
+                    m.next = "REST"
+        one_hot(fsm)
+        for k in range(n):
+            mine = owner == k
+            dones.append(done & mine)
+            faileds.append(failed & mine)
+            busies.append(served & mine)
+        return owner

@@ -1,0 +1,134 @@
+"""Cards of RTL with THC jobs: gradients in, means out, as of golden cards, over links that lose."""
+
+import numpy as np
+import pytest
+from gradnic.models.offload import jobs as golden
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+from gradnic.sim.offload.job_cluster import JobCluster
+
+from gradnic.interface.job import Job, JobCodec, JobStatus, Refusal
+
+HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
+N_MEMORY, N = 1 << 17, 3
+HALF = N_MEMORY // 2
+TOPOLOGY = parse("ring:3")
+TABLE = compile_table(build(TOPOLOGY, "ring"))
+THC = {"B": 64}
+ERRORS = 1  # what memory answers, of the engine
+
+
+class Bench:
+    """Cards of RTL and golden ones with the same memory and jobs."""
+
+    def __init__(self):
+        self.rtl = JobCluster((TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=THC, t_probe=500, packet=96)
+        self.golden = golden.JobCluster(
+            (TABLE,), TOPOLOGY, N_MEMORY, packet=96, gives_up=False, feedback=False, thc=THC,
+            n_packets=self.rtl.n_packets, settings={"t_probe": 40, "t_retry": 40},
+        )  # fmt: skip
+        self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
+        for node in range(N):
+            self.rtl.memory(node)[:] = 0xEE
+            self.golden.cards[node].memory[:] = 0xEE
+
+    def job(self, id, elems, *, spoil=(), **fields):
+        """A job on values of its own; those at `spoil`, (node, element, value), are not normal."""
+        told = {"tensor": id, "gen": 2, "source": self.at, "result": self.at + HALF, "seed": id}
+        self.jobs[id] = job = Job(id, elems=elems, **({"codec": JobCodec.THC} | told | fields))
+        values = self.rng.standard_normal((N, elems)).astype(np.float32) / 8
+        for node, element, value in spoil:
+            values[node, element] = value
+        span = slice(self.at, self.at + 4 * elems)
+        for node, mine in enumerate(values):
+            self.rtl.memory(node)[span] = mine.view(np.uint8)
+            self.golden.cards[node].memory[span] = mine.view(np.uint8)
+        self.at += -(-4 * elems // 64) * 64
+        return job
+
+    def post(self, *jobs):
+        for node in range(N):
+            for job in jobs:
+                self.rtl.post(node, job)
+                self.golden.post(node, job)
+
+    def run(self, faults=HARSH, **options):
+        self.golden.run(faults)
+        return self.rtl.run(faults, max_cycles=400_000, **options)
+
+    def check(self, *, but=()):
+        """Completions and memory are golden, but of jobs `but`."""
+        for node in range(N):
+            for id, job in self.jobs.items():
+                if id in but:
+                    continue
+                found, want = self.rtl.hosts[node].ended[id].record, self.golden.ended[node][id]
+                assert (found.status, found.detail, found.leaves_least) == (
+                    want.status, want.detail, want.leaves_least
+                )  # fmt: skip
+                span = slice(job.result, job.result + 4 * job.elems)
+                mine, other = self.rtl.memory(node)[span], self.golden.cards[node].memory[span]
+                np.testing.assert_array_equal(mine.view(np.uint32), other.view(np.uint32))
+
+
+def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost():
+    bench = Bench()
+    jobs = [
+        bench.job(1, 1000), bench.job(2, 4096, layer=3), bench.job(3, 700, codec=JobCodec.RAW32),
+        bench.job(4, 1, layer=1), bench.job(5, 2500, tensor=1, gen=4),
+        bench.job(6, 3000, spoil=[(0, 70, np.inf), (1, 130, 1e-42), (2, 2999, -1e30)]),
+        bench.job(7, 900, gen=3, tensor=2),  # its norms have the GEN of job 2
+        bench.job(8, 900, feedback=1),
+    ]  # fmt: skip
+    bench.post(*jobs)
+    bench.run()
+    bench.check()
+    assert bench.golden.ended[0][7].detail == Refusal.ROUND
+    assert bench.golden.ended[0][8].detail == Refusal.FEEDBACK
+    assert np.isnan(bench.rtl.memory(1)[jobs[5].result + 256 :][:256].view(np.float32)).all()
+
+
+@pytest.mark.parametrize("when", [1, 600, 1200, 2000, 2800, 3600])
+def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when):
+    """On one node, then on the others: all places are free again, and jobs in them are golden."""
+    bench = Bench()
+    first, second = bench.job(1, 5000), bench.job(2, 3000)
+    bench.post(first, second)
+
+    def abort():
+        for node in range(N):
+            bench.rtl.abort(node, 1)
+
+    bench.run(late={when: abort})
+    bench.check(but=[1])
+    for node in range(N):
+        assert bench.rtl.hosts[node].ended[1].record.status in (JobStatus.ABORTED, JobStatus.DONE)
+    again = [bench.job(3, 4000, tensor=1, gen=4), bench.job(4, 600)]
+    bench.post(*again)
+    bench.run()
+    bench.check(but=[1])
+
+
+@pytest.mark.parametrize("place", ["source", "norms", "sums", "result"])
+def test_a_memory_that_errs_ends_the_job_on_that_node_and_no_other_job(place):
+    bench = Bench()
+    first, second = bench.job(1, 5000), bench.job(2, 3000)
+    scratch = bench.rtl.n_memory  # of the first context, where the first job is
+    begin = {
+        "source": first.source, "norms": scratch,
+        "sums": scratch + bench.rtl.scratch_bytes // 2, "result": first.result,
+    }[place]  # fmt: skip
+    bench.rtl.call("spoil", 0, 0, begin, begin + 1024, ERRORS)
+    bench.post(first, second)
+
+    def abort():
+        for node in (1, 2):
+            bench.rtl.abort(node, 1)
+
+    bench.run(late={20_000: abort})
+    bench.check(but=[1])
+    statuses = [bench.rtl.hosts[node].ended[1].record.status for node in range(N)]
+    assert statuses[0] == JobStatus.MEMORY
+    assert set(statuses[1:]) <= {JobStatus.ABORTED, JobStatus.DONE}

@@ -1,0 +1,160 @@
+"""Passes of THC jobs over memories that pause, against golden workers: whole contents, and rate.
+
+Those of indices and floats, which take minutes to build, are played by whole jobs in
+``test_thc_cluster.py``; ``test_pass`` takes them, too.
+"""
+
+import logging
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.triggers import ClockCycles, RisingEdge
+from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
+from gradnic.hdl.offload.thc_pass import (
+    DecodePass,
+    EncodePass,
+    NormPass,
+    PassJob,
+    ThcCell,
+    ThcRules,
+)
+from gradnic.hdl.thc.hadamard import BLOCKS
+from gradnic.models.thc import Worker, pack
+from gradnic.sim.engine.drivers import given, options, reset
+from gradnic.sim.engine.runner import simulate
+
+SIZE = 2**16
+PLACES = {"source": 0x1000, "own_norms": 0x4000, "norms": 0x4800, "indices": 0x5000, "sums": 0x6000,
+          "result": 0x8000}  # fmt: skip
+NODE, GEN, TENSOR, SEED, N = 3, 9, 5, 77, 3
+GROUP = 1024  # elements that tensors are padded to
+KINDS = {"norm": NormPass, "encode": EncodePass, "decode": DecodePass}
+
+
+def images(worker, x):
+    """What each pass reads and writes, as bytes, by the names of their places."""
+    padded = np.zeros(-(-x.size // GROUP) * GROUP, np.float32)
+    padded[: x.size] = x
+    own = worker.norms(padded)
+    norms = own.copy()
+    norms[::3] += np.where(norms[::3], 1000, 0).astype(np.uint32)  # others had larger ones
+    norms[5:6] = 0x7F800000
+    codes = worker.encode(padded, norms, round=GEN, worker=NODE, tensor=TENSOR)
+    sums = np.random.default_rng(1).integers(0, N * worker.g + 1, padded.size)
+    mean = worker.decode(sums, norms, round=GEN, tensor=TENSOR)[: x.size]
+    return {
+        "source": x.tobytes(), "own_norms": own.tobytes(), "norms": norms.tobytes(),
+        "indices": pack(codes, 4), "sums": sums.astype(np.uint8).tobytes(),
+        "result": mean.tobytes(),
+    }, norms  # fmt: skip
+
+
+def pauses(rng, share):
+    while True:
+        yield bool(rng.random() < share)
+
+
+def memories(dut, share, rng):
+    """The two sides of the pass's memory; their channels pause with a share of cycles."""
+    rams = []
+    for kind, bus, prefix in (
+        (AxiRamRead, AxiReadBus, "read"),
+        (AxiRamWrite, AxiWriteBus, "write"),
+    ):
+        ram = kind(bus.from_prefix(dut, prefix, bus_separator="__"), dut.clk, dut.rst, size=SIZE)
+        ram.log.setLevel(logging.WARNING)
+        for name in ("ar_channel", "r_channel", "aw_channel", "w_channel", "b_channel"):
+            if share and hasattr(ram, name):
+                getattr(ram, name).set_pause_generator(pauses(rng, share))
+        rams.append(ram)
+    return rams
+
+
+def constant(shape, **fields):
+    return shape.const(fields).as_value().value
+
+
+async def load(dut, worker):
+    """Settings, and the quantizers' table."""
+    rules = {"log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit}
+    dut.rules.value = constant(ThcRules, **rules)
+    if not hasattr(dut, "cell"):
+        return
+    dut.node.value = NODE
+    for index, (lower, level, gap) in enumerate(worker._cells.tolist()):
+        cell = {"lower": lower, "above": index - level // 256, "gap": gap}
+        dut.cell.value = constant(ThcCell, enable=1, index=index, cell=cell)
+        await RisingEdge(dut.clk)
+    dut.cell.value = 0
+
+
+async def play(dut, kind, n_bytes, worker, x, share):
+    """Run one pass; (cycles, checks {number: check}) once memory has what it must."""
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    wanted, norms = images(worker, x)
+    for name in ("start", "job", "rules", "node", "cell"):
+        if hasattr(dut, name):
+            getattr(dut, name).value = 0
+    reads, writes = memories(dut, share, rng)
+    for name, place in PLACES.items():
+        reads.write(place, wanted[name])
+    before = rng.integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+    writes.write(0, before)
+    await reset(dut)
+    await load(dut, worker)
+    n_blocks = norms.size
+    unit = np.float32(worker.t_fixed / 256 / (N * worker.g * worker.B))
+    dut.job.value = constant(
+        PassJob(n_bytes, 64), **{name: place // n_bytes for name, place in PLACES.items()},
+        n_beats=-(-x.nbytes // n_bytes), tail=x.size % (n_bytes // 4), n_blocks=n_blocks, seed=SEED,
+        gen=GEN, tensor=TENSOR, offset=N * worker.g, scale=int(unit.view(np.uint32)),
+    )  # fmt: skip
+    dut.start.value = 1
+    cycles, checks = 0, {}
+    while not dut.done.value:
+        await RisingEdge(dut.clk)
+        cycles += 1
+        assert not dut.failed.value
+        assert cycles < 40_000
+        if kind == "encode" and (check := int(dut.check.value)) & 1:
+            checks[check >> 1 & 0xFFFF] = check >> 17
+    await ClockCycles(dut.clk, 50)
+    name = {"norm": "own_norms", "encode": "indices", "decode": "result"}[kind]
+    found = bytearray(writes.read(0, SIZE))
+    place, size = PLACES[name], len(wanted[name])
+    assert found[place : place + size] == wanted[name]
+    spare = -size % n_bytes if kind == "norm" else 0  # norms end with their beat
+    found[place : place + size + spare] = before[place : place + size + spare]
+    assert bytes(found) == before
+    if kind == "encode":
+        per = GROUP // worker.B
+        told = np.bitwise_xor.reduce(norms.reshape(-1, per), axis=1) & 0xFFFFF
+        assert checks == dict(enumerate(told.tolist()))
+    return cycles
+
+
+@cocotb.test()
+@cocotb.parametrize(share=[0, 0.4])
+async def memory_as_golden(dut, share):
+    worker = Worker(N, SEED, sign_round=GEN, B=options()["block"])
+    n = options()["n_bytes"]
+    for size in (1, 1000, 2048, 2500):
+        x = given()["x"][:size]
+        cycles = await play(dut, options()["kind"], n, worker, x, share)
+        dut.start.value = 0
+    if not share:
+        beats = 4 * GROUP * -(-size // GROUP) // n  # fixed: keys, blocks on their way, answers
+        assert cycles < beats + 2 * worker.B * 4 // n + 400
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+@pytest.mark.parametrize(("kind", "n_bytes", "block"), [("norm", 16, 64)])
+def test_pass(kind, n_bytes, block):
+    x = np.random.default_rng(4).standard_normal(3000).astype(np.float32)
+    x[64:128], x[130] = 0, -1e30
+    simulate(
+        KINDS[kind](n_bytes, 64, block=block), __file__, tests=["memory_as_golden"],
+        simulator="verilator",
+        data={"x": x}, options={"n_bytes": n_bytes, "kind": kind, "block": block},
+    )  # fmt: skip
