@@ -69,7 +69,7 @@ def names(patterns):
     return [name for pattern in patterns.split() for name in spelled(pattern)]
 
 
-def shell(place, n_ports, mac_bits, app_id=APP_ID, channels=0, ram="ddr", **others):
+def shell(place, n_ports, mac_bits, app_id=APP_ID, channels=0, ram="ddr", sync_bits=BITS, **others):
     """Verilog of the shell's side, module ``top``: one bundle of wires a port, ``p0_host_tx_*``.
 
     channels : of memory, ``ram0_*`` and on. ram : "ddr" or "hbm". others : parameters that are
@@ -79,7 +79,7 @@ def shell(place, n_ports, mac_bits, app_id=APP_ID, channels=0, ram="ddr", **othe
         "IF_COUNT": n_ports,
         "PORT_COUNT": n_ports,
         "AXIS_DATA_WIDTH": mac_bits,
-        "AXIS_SYNC_DATA_WIDTH": BITS,
+        "AXIS_SYNC_DATA_WIDTH": sync_bits,
         "APP_ID": f"32'h{app_id:08x}",
         "AXIL_APP_CTRL_ADDR_WIDTH": 24,
     }
@@ -88,7 +88,7 @@ def shell(place, n_ports, mac_bits, app_id=APP_ID, channels=0, ram="ddr", **othe
         set_to[f"AXI_{ram.upper()}_DATA_WIDTH"] = RAM_BITS[ram]
     set_to |= others
     own, wires, body = ["clk", "rst"], [], []
-    bits = mac_bits if place == "direct" else BITS
+    bits = mac_bits if place == "direct" else sync_bits
     user = {"tx": 17, "rx": 1 + STAMP_BITS}
     if place == "direct":
         own += [f"direct_{way}_{what}" for way in ("tx", "rx") for what in ("clk", "rst")]

@@ -211,8 +211,9 @@ async def never_stalls(dut, prefix, clock):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-def test_sync_tap():
-    text = block("sync", 2) + shell("sync", 3, 512)
+@pytest.mark.parametrize("bits", [128, 64])
+def test_sync_tap(bits):
+    text = block("sync", 2, bits % 128) + shell("sync", 3, 512, sync_bits=bits)
     runner.simulate(None, __file__, tests=["sync_tap"], netlist=text)
 
 
@@ -256,7 +257,9 @@ def test_options_are_checked():
         ({"tap": "if"}, "tap must be sync or direct, not 'if'"),
         ({"n_ports": 0}, "n_ports must be 1 to 16, not 0"),
         ({"app_id": 0}, "app_id must be 1 to 4294967295, not 0"),
-        ({"bits": 64}, "bits must be 0 on the sync tap, not 64"),
+        ({"bits": 32}, "bits must be 64, 128, 256 or 512, not 32"),
     ):
         with pytest.raises(ValueError, match=said):
             Corundum(**options)
+    with pytest.raises(ValueError, match="bits must be at most the card's 128, not 256"):
+        Corundum(bits=256).files(params.preset("inline4"))

@@ -23,7 +23,7 @@ from gradnic.sim.frame import frames as makers
 from gradnic.sim.offload import host_round as offload_bench
 from gradnic.sim.offload.host_round import CARD
 from gradnic.sim.shells import bench as shell_bench
-from gradnic.sim.shells.corundum import HOST_TAG, shell
+from gradnic.sim.shells.corundum import BITS, HOST_TAG, shell
 
 from gradnic.host.driver import OffloadDriver
 from gradnic.interface.formats import GRADNIC
@@ -34,8 +34,8 @@ PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
 
 
 @cache
-def block(ram="ddr", channels=2):
-    return Corundum(ram=ram, channels=channels).files(CARD)["mqnic_app_block.v"]
+def block(ram="ddr", channels=2, bits=0):
+    return Corundum(ram=ram, channels=channels, bits=bits).files(CARD)["mqnic_app_block.v"]
 
 
 @cocotb.test()
@@ -104,9 +104,10 @@ async def a_round_in_the_block(dut):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize(("ram", "channels"), [("ddr", 2), ("hbm", 1)])
-def test_a_round_in_the_block(ram, channels):
-    text = block(ram, channels) + shell("sync", 2, 512, channels=channels, ram=ram)
+@pytest.mark.parametrize(("ram", "channels", "bits"), [("ddr", 2, 0), ("hbm", 1, 64)])
+def test_a_round_in_the_block(ram, channels, bits):
+    sizes = {"channels": channels, "ram": ram, "sync_bits": bits or BITS}
+    text = block(ram, channels, bits) + shell("sync", 2, 512, **sizes)
     options = {"channels": channels}
     runner.simulate(None, __file__, tests=["a_round_in_the_block"], netlist=text, options=options)
 

@@ -8,6 +8,7 @@ Plumbing: no golden model of its own.
 from ...axi.ports import Top
 from ...top import catalog as tops
 from ..common.direct_tap import DirectTap
+from ..common.narrow_frames import NarrowFrames
 from .note import inline_note
 
 TAG_BITS = 16  # of a frame sent
@@ -110,6 +111,14 @@ def indented(lines, depth):
     return [" " * 4 * depth + line for line in lines]
 
 
+def tap_bits(options, card_bits):
+    """Bits of a beat at the tap, of `Corundum` and of the card's; ValueError if too many."""
+    bits = options.bits or card_bits
+    if bits > card_bits:
+        raise ValueError(f"bits must be at most the card's {card_bits}, not {bits!r}")
+    return bits
+
+
 class InlineCards:
     """An in-line card on each port from 0 on, at either tap.
 
@@ -125,11 +134,13 @@ class InlineCards:
     def __init__(self, options, parameters) -> None:
         card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
         self.tap = options.tap
-        self.bits = options.bits or len(card.host_tx.p.data)
+        self.bits = tap_bits(options, len(card.host_tx.p.data))
         self.n_ports = self.n_cards = options.n_ports
         if self.tap == "direct":
             self.inner, self.bus = DirectTap(card, self.bits // 8), "bus"
         else:
+            if self.bits != len(card.host_tx.p.data):
+                card = NarrowFrames(card, self.bits // 8)
             self.inner, self.bus = Top(card, tops.docs(parameters)), "s_axil"
         self.address_width = len(getattr(self.inner, self.bus).awaddr)
 

@@ -8,11 +8,21 @@ from gradnic.interface.card_memory import MEMORIES
 from ...axi.ports import Top
 from ...top import catalog as tops
 from ..common.far_memory import FarMemory
+from ..common.narrow_frames import NarrowFrames
 from ..common.one_memory import NAME as ONE_MEMORY
 from ..common.one_memory import OneMemory
 from ..common.wide_memory import WideMemory
 from .app_block import PORTS
-from .inline_cards import STAMP_BITS, TAG_BITS, indented, instance, passes, registers, streams
+from .inline_cards import (
+    STAMP_BITS,
+    TAG_BITS,
+    indented,
+    instance,
+    passes,
+    registers,
+    streams,
+    tap_bits,
+)
 from .note import offload_note
 
 BOARD_BITS = {"ddr": 512, "hbm": 256}  # of a beat, on all boards that have it
@@ -37,26 +47,25 @@ class OffloadCards:
             raise ValueError(f"tap must be sync for an offload card, not {options.tap!r}")
         if options.n_ports != 1:  # the card's own parameter says how many there are
             raise ValueError(f"n_ports must be the card's, not an option of {options!r}")
-        if parameters.port_bytes:
-            raise ValueError(
-                f"port_bytes must be 0 in Corundum, whose taps are {8 * parameters.n_bytes} bits "
-                f"wide like the card, not {parameters.port_bytes!r}"
-            )
         card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
         self.parameters = parameters
         self.n_ports = parameters.n_ports
-        self.bits = 8 * parameters.n_bytes
+        port_bits = 8 * (parameters.port_bytes or parameters.n_bytes)
+        self.bits = tap_bits(options, port_bits)
+        if self.bits != port_bits:
+            card = NarrowFrames(card, self.bits // 8)
         self.ram, self.ram_bits = options.ram, options.ram_bits or BOARD_BITS[options.ram]
         self.stem = f"m_axi_{self.ram}_"
         self.drives = (self.stem,)
-        if self.ram_bits < self.bits:
+        if self.ram_bits < 8 * parameters.n_bytes:
             raise ValueError(
-                f"ram_bits must be at least the card's {self.bits}, not {self.ram_bits!r}"
+                f"ram_bits must be at least the card's {8 * parameters.n_bytes}, "
+                f"not {self.ram_bits!r}"
             )
         self.memories: tuple[str, ...] = MEMORIES
         if options.channels == 1:
             card, self.memories = OneMemory(card), (ONE_MEMORY,)
-        if self.ram_bits > self.bits:
+        if self.ram_bits > 8 * parameters.n_bytes:
             card = WideMemory(card, self.ram_bits // 8)
         self.inner = Top(FarMemory(card, self.memories), self._docs(parameters))
         self.address_width = len(self.inner.s_axil.awaddr)

@@ -40,8 +40,8 @@ class Corundum:
     app_id : int
         What the configuration must say: the driver finds the application by it.
     bits : int
-        Direct tap: bits of a beat at the MAC, 64 to the card's; 0 is the card's. The sync tap has
-        the card's width, 128 or 512 bits.
+        Of a beat at the tap, 64 to the card's, a power of two; 0 is the card's. 64 on boards with
+        10 Gb/s, 512 on those with 100 Gb/s.
     ram : str
         Offload card: "ddr" or "hbm", the board's memory that it uses.
     channels : int
@@ -66,8 +66,8 @@ class Corundum:
             raise ValueError(f"n_ports must be 1 to 16, not {self.n_ports!r}")
         if not 0 < self.app_id < 1 << 32:
             raise ValueError(f"app_id must be 1 to {(1 << 32) - 1}, not {self.app_id!r}")
-        if self.bits and self.tap == "sync":
-            raise ValueError(f"bits must be 0 on the sync tap, not {self.bits!r}")
+        if self.bits not in (0, 64, 128, 256, 512):
+            raise ValueError(f"bits must be 64, 128, 256 or 512, not {self.bits!r}")
         if self.ram not in ("ddr", "hbm"):
             raise ValueError(f"ram must be ddr or hbm, not {self.ram!r}")
         if self.channels not in (1, 2):
