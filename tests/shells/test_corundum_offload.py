@@ -38,26 +38,48 @@ def block(ram="ddr", channels=2, bits=0):
     return Corundum(ram=ram, channels=channels, bits=bits).files(CARD)["mqnic_app_block.v"]
 
 
+class Memory:
+    """A memory of the card over its channels, bursts of 16 beats in turns."""
+
+    def __init__(self, rams):
+        self.rams, self.burst = rams, 16 * CARD.n_bytes
+
+    def _places(self, address, n_bytes):
+        for a in range(address, address + n_bytes, self.burst):  # addresses are those of bursts
+            number = a // self.burst
+            yield self.rams[number % len(self.rams)], number // len(self.rams) * self.burst
+
+    def write(self, address, octets):
+        for k, (ram, at) in enumerate(self._places(address, len(octets))):
+            ram.write(at, octets[k * self.burst : (k + 1) * self.burst])
+
+    def read(self, address, n_bytes):
+        places = list(self._places(address, n_bytes))
+        return b"".join(ram.read(at, self.burst) for ram, at in places)[:n_bytes]
+
+
 @cocotb.test()
 async def a_round_in_the_block(dut):
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
     channels = range(drivers.options()["channels"])
     cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
     clocks, resets = ([getattr(dut, f"ram{k}_{what}") for k in channels] for what in ("clk", "rst"))
-    for clock, period in zip(clocks, PERIODS, strict=False):
-        cocotb.start_soon(Clock(clock, period, "ns").start())
+    for k, clock in enumerate(clocks):
+        cocotb.start_soon(Clock(clock, PERIODS[k % 2], "ns").start())
     ports = {
         name: make(dut, f"p0_{name}", dut.clk, dut.rst)
         for make, pair in ((shell_bench.source, ("host_tx", "mac_rx")),
                            (shell_bench.sink, ("mac_tx", "host_rx")))
         for name in pair
     }  # fmt: skip
-    memories = []
+    rams = []
     for k in channels:
         bus = AxiBus.from_prefix(dut, f"ram{k}")
-        memories.append(AxiRam(bus, clocks[k], resets[k], size=offload_bench.MEMORY_BYTES))
-        for side in (memories[k].write_if, memories[k].read_if):
+        rams.append(AxiRam(bus, clocks[k], resets[k], size=offload_bench.MEMORY_BYTES))
+        for side in (rams[k].write_if, rams[k].read_if):
             side.log.setLevel(logging.WARNING)
+    half = max(1, len(rams) // 2)
+    memories = Memory(rams[:half]), Memory(rams[-half:])
     access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
     driver = OffloadDriver(*access, clock=lambda: get_sim_time("sec"))
     dut.noise.value = int(rng.integers(1 << 32))
@@ -92,7 +114,7 @@ async def a_round_in_the_block(dut):
         reset.value = 0
         await ClockCycles(dut.clk, 100)
     await bridge(driver.finish)(PATIENCE)
-    round_.check(memories[0], memories[-1])
+    round_.check(*memories)
     counters = await bridge(driver.counters)()
     wanted = {"not_ready": 1, "accepted": len(round_.packets), "foreign": len(foreign)}
     wanted |= {"outside": 0, "failed": 0, "sent": 0}
@@ -104,7 +126,9 @@ async def a_round_in_the_block(dut):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize(("ram", "channels", "bits"), [("ddr", 2, 0), ("hbm", 1, 64)])
+@pytest.mark.parametrize(
+    ("ram", "channels", "bits"), [("ddr", 2, 0), ("hbm", 1, 64), ("ddr", 4, 0)]
+)
 def test_a_round_in_the_block(ram, channels, bits):
     sizes = {"channels": channels, "ram": ram, "sync_bits": bits or BITS}
     text = block(ram, channels, bits) + shell("sync", 2, 512, **sizes)
@@ -140,7 +164,7 @@ def test_options_are_checked():
         Corundum(n_ports=2).files(CARD)
     with pytest.raises(ValueError, match="ram must be ddr or hbm, not 'sram'"):
         Corundum(ram="sram")
-    with pytest.raises(ValueError, match="channels must be 1 or 2, not 3"):
+    with pytest.raises(ValueError, match="channels must be 1, 2 or 4, not 3"):
         Corundum(channels=3)
     with pytest.raises(ValueError, match="ram_bits must be 128, 256 or 512, not 64"):
         Corundum(ram_bits=64)
@@ -151,7 +175,13 @@ def test_options_are_checked():
 
 @pytest.mark.parametrize(
     ("n_bytes", "ram", "channels", "ram_bits"),
-    [(16, "ddr", 2, 512), (64, "ddr", 1, 512), (16, "ddr", 2, 128), (16, "hbm", 2, 256)],
+    [
+        (16, "ddr", 2, 512),
+        (64, "ddr", 1, 512),
+        (16, "ddr", 2, 128),
+        (16, "hbm", 2, 256),
+        (64, "ddr", 4, 512),
+    ],
 )
 def test_the_note_says_what_to_set(n_bytes, ram, channels, ram_bits):
     """Width of the memory and its channels, the table's layout, constraints."""
@@ -164,6 +194,7 @@ def test_the_note_says_what_to_set(n_bytes, ram, channels, ram_bits):
     assert f'dict set params {ram.upper()}_ENABLE "1"' in text
     assert f"`{ram.upper()}_CH` below {channels}" in text
     assert ("which share its rate" in text) == (channels == 1)
+    assert ("on its channel (a / 1024) % 2" in text) == (channels == 4)
     assert f"Layout.for_nodes({CARD.n_nodes}, ports=4, chunks=1)" in text
     assert "`OffloadDriver(read, write)` needs no parameters" in text
     assert "32 beats of the shell's asynchronous FIFO" in text

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Shape
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -34,7 +34,7 @@ class NarrowFrames(wiring.Component):
         for name, member in card.signature.members.items():
             wide = self._frames(getattr(card, name))
             if wide is not None:
-                meta_width = wide.members["meta"].width if "meta" in wide.members else 0
+                meta_width = Shape.cast(wide.members.get("meta", 0)).width
                 narrow = FrameBeat(n_bytes, meta_width=meta_width)
                 ends = (narrow, wide) if member.flow == In else (wide, narrow)
                 self.parts[name] = WidthConverter(*ends)

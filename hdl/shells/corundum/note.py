@@ -71,11 +71,18 @@ dict set params {RAM}_ENABLE "1"
 RAM_REFUSED = """
 So it does with `{RAM}_CH` below {channels}, an `AXI_{RAM}_DATA_WIDTH` that is not {ram_bits}, and
 an `AXI_{RAM}_ADDR_WIDTH` below {address_width}. Boards with HBM: `--set ram=hbm`; with one channel:
-`--set channels=1`."""
+`--set channels=1`; with four, for the full line: `--set channels=4`."""
 
 TWO_CHANNELS = """\
 | 0 | gradient, result | `gradient_*`, `result_*` |
 | 1 | landing areas: ranks x tensor | `landing_*`, `area` |"""
+
+FOUR_CHANNELS = """\
+| 0, 1 | gradient, result | `gradient_*`, `result_*` |
+| 2, 3 | landing areas: ranks x tensor | `landing_*`, `area` |
+
+Byte a of a memory is on its channel (a / {burst}) % 2, at byte a % {burst} + a / {two_bursts} \
+* {burst} (divisions without remainder)."""
 
 ONE_CHANNEL = """\
 | 0 | gradient, result, and landing areas: ranks x tensor, which share its rate | `gradient_*`, \
@@ -189,7 +196,9 @@ def offload_note(parameters, ram, channels, ram_bits):
         "ram": ram,
         "RAM": ram.upper(),
         "channels": channels,
-        "held": TWO_CHANNELS if channels == 2 else ONE_CHANNEL,
+        "held": {1: ONE_CHANNEL, 2: TWO_CHANNELS, 4: FOUR_CHANNELS}[channels].format(
+            burst=2 * bits, two_bursts=4 * bits
+        ),
         "ram_bits": ram_bits,
         "converted": ": bursts are converted in the block" if ram_bits > bits else "",
         "address_width": parameters.address_width,

@@ -11,6 +11,8 @@ from ..common.far_memory import FarMemory
 from ..common.narrow_frames import NarrowFrames
 from ..common.one_memory import NAME as ONE_MEMORY
 from ..common.one_memory import OneMemory
+from ..common.spread_memory import NAMES as FOUR_MEMORIES
+from ..common.spread_memory import SpreadMemory
 from ..common.wide_memory import WideMemory
 from .app_block import PORTS
 from .inline_cards import (
@@ -65,6 +67,8 @@ class OffloadCards:
         self.memories: tuple[str, ...] = MEMORIES
         if options.channels == 1:
             card, self.memories = OneMemory(card), (ONE_MEMORY,)
+        elif options.channels == 4:
+            card, self.memories = SpreadMemory(card), FOUR_MEMORIES
         if self.ram_bits > 8 * parameters.n_bytes:
             card = WideMemory(card, self.ram_bits // 8)
         self.inner = Top(FarMemory(card, self.memories), self._docs(parameters))
@@ -75,10 +79,10 @@ class OffloadCards:
         docs = tops.docs(parameters)
         for memory in self.memories:
             docs |= {f"{memory}_{what}": "of the memory" for what in ("clk", "rst")}
-        if self.memories != MEMORIES:
-            for way in ("read", "write"):
-                merged = [docs.pop(f"{memory}_{way}") for memory in MEMORIES]
-                docs[f"{ONE_MEMORY}_{way}"] = "; ".join(merged)
+        for way in ("read", "write"):
+            said = {memory: docs.pop(f"{memory}_{way}") for memory in MEMORIES}
+            for name in self.memories:  # a memory, half of one, or both
+                docs[f"{name}_{way}"] = said.get(name.rstrip("01")) or "; ".join(said.values())
         return docs
 
     def window(self, k):
@@ -121,7 +125,7 @@ class OffloadCards:
         lines = [
             *statements,
             "wire interrupt; // the block has none to give: the host polls",
-            "// Memory: gradient and result on channel 0, landing areas on the last one.",
+            "// Memory: gradient and result on the first channels, landing areas on the last.",
             *declared,
             *instance("gradnic_card", "card", pins | memory_pins),
             *assigned,

@@ -45,7 +45,8 @@ class Corundum:
     ram : str
         Offload card: "ddr" or "hbm", the board's memory that it uses.
     channels : int
-        Of that memory: 2, for gradients and landing areas, or 1 for both.
+        Of that memory: 2, for gradients and landing areas; 1 for both; or 4, two for each, which
+        take turns by bursts of 16 beats of the card.
     ram_bits : int
         Bits of a beat of that memory, 128, 256 or 512, from the card's on; 0 is 512 of DDR and 256
         of HBM, as on all boards of that version.
@@ -70,8 +71,8 @@ class Corundum:
             raise ValueError(f"bits must be 64, 128, 256 or 512, not {self.bits!r}")
         if self.ram not in ("ddr", "hbm"):
             raise ValueError(f"ram must be ddr or hbm, not {self.ram!r}")
-        if self.channels not in (1, 2):
-            raise ValueError(f"channels must be 1 or 2, not {self.channels!r}")
+        if self.channels not in (1, 2, 4):
+            raise ValueError(f"channels must be 1, 2 or 4, not {self.channels!r}")
         if self.ram_bits not in (0, 128, 256, 512):
             raise ValueError(f"ram_bits must be 128, 256 or 512, not {self.ram_bits!r}")
 
