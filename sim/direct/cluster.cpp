@@ -233,7 +233,6 @@ void *cluster_new(int64_t n_nodes, int64_t n_vertices, int64_t n_links, const Li
 	for (int64_t n = 0; n < n_nodes; n++) {
 		c->cards.push_back(std::make_unique<Design>());
 		Design &d = *c->cards.back();
-		rest(d);
 		d.root.rst = 1;
 		tick(d), tick(d);
 		d.root.rst = 0;

@@ -155,8 +155,6 @@ class Instance:
         if not drain and max_cycles is None and not until:
             raise ValueError("max_cycles or until must be given where drain is False")
         signals = {**model.fixed, **(signals or {})}
-        if not self._n_runs:  # what nobody drives rests at 0: only memories begin with noise
-            signals = dict.fromkeys(model.levels, 0) | signals
         arrays = {}
         for name, beats in inputs.items():
             beats = np.ascontiguousarray(beats)

@@ -31,13 +31,6 @@ def _header(names, plain):
             if not p.is_input
         ),
         "} }",
-        "void rest(Design &d) {  // only memories begin with noise: what nobody drives is 0",
-        *(
-            f"std::memset(&{member(p.name)}, 0, sizeof {member(p.name)});"
-            for _, p in plain
-            if p.is_input
-        ),
-        "}",
         "}",
     ]
     return "\n".join(lines)

