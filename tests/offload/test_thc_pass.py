@@ -89,14 +89,14 @@ async def load(dut, worker):
     dut.cell.value = 0
 
 
-async def play(dut, kind, n_bytes, worker, x, share):
-    """Run one pass; (cycles, checks {number: check}) once memory has what it must."""
+async def play(dut, rams, kind, n_bytes, worker, x):
+    """Run one pass; its cycles, once memory has what it must."""
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
     wanted, norms = images(worker, x)
     for name in ("start", "job", "rules", "node", "cell"):
         if hasattr(dut, name):
             getattr(dut, name).value = 0
-    reads, writes = memories(dut, share, rng)
+    reads, writes = rams
     for name, place in PLACES.items():
         reads.write(place, wanted[name])
     before = rng.integers(0, 256, SIZE, dtype=np.uint8).tobytes()
@@ -139,9 +139,10 @@ async def play(dut, kind, n_bytes, worker, x, share):
 async def memory_as_golden(dut, share):
     worker = Worker(N, SEED, sign_round=GEN, B=options()["block"])
     n = options()["n_bytes"]
+    rams = memories(dut, share, np.random.default_rng(cocotb.RANDOM_SEED))
     for size in (1, 1000, 2048, 2500):
         x = given()["x"][:size]
-        cycles = await play(dut, options()["kind"], n, worker, x, share)
+        cycles = await play(dut, rams, options()["kind"], n, worker, x)
         dut.start.value = 0
     if not share:
         beats = 4 * GROUP * -(-size // GROUP) // n  # fixed: keys, blocks on their way, answers
@@ -149,7 +150,9 @@ async def memory_as_golden(dut, share):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize(("kind", "n_bytes", "block"), [("norm", 16, 64)])
+@pytest.mark.parametrize(
+    ("kind", "n_bytes", "block"), [("norm", 16, 64), ("encode", 16, 64), ("decode", 16, 64)]
+)
 def test_pass(kind, n_bytes, block):
     x = np.random.default_rng(4).standard_normal(3000).astype(np.float32)
     x[64:128], x[130] = 0, -1e30
