@@ -87,7 +87,7 @@ def _places(fields):
     )
 
 
-def _members(core):
+def members_of(core):
     """(name, (member, its value in the core)) of each member, those of an array one by one."""
     for name, member in core.signature.members.items():
         value = getattr(core, name)
@@ -128,7 +128,7 @@ class Top(wiring.Component):
     """
 
     def __init__(self, core, docs) -> None:
-        self._inner = dict(_members(core))
+        self._inner = dict(members_of(core))
         missing = set(self._inner) ^ set(docs)
         if missing:
             raise ValueError(f"docs must name the members of the core; differ: {sorted(missing)}")

@@ -11,7 +11,7 @@ from gradnic.interface import aggregator, inline, job_card, offload, params
 from gradnic.interface.register_map import RegisterMap
 from gradnic.interface.schedule_table import Layout
 
-from ..axi.ports import Top
+from ..axi.ports import Top, members_of
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def docs(parameters):
 def build(parameters, **changes):
     """`core` with AXI ports."""
     component = core(parameters, **changes)
-    there = component.signature.members  # some are only with a codec
+    there = dict(members_of(component))  # some are only with a codec
     return Top(component, {name: doc for name, doc in docs(parameters).items() if name in there})
 
 
