@@ -3,7 +3,7 @@
 import click
 
 from gradnic import quantities as q
-from gradnic.models.schedule.builders.collectives import COLLECTIVES, ROOTED
+from gradnic.interface.job import Collective
 from gradnic.output import PICTURES, console, table, write_json
 from gradnic.packages import require
 from gradnic.paths import OutputFile
@@ -44,7 +44,12 @@ def job_options(function):
         option("--root", q.NODE, 0, "Node, of buckets of reduce and broadcast."),
         option("--op", q.OneOf("sum", "mean"), "sum", "Of the buckets."),
         option("--type kind", q.OneOf("fp32", "bf16"), "fp32", "Of the buckets in memory."),
-        option("--collective", q.OneOf(*COLLECTIVES), "all_reduce", "Of the buckets."),
+        option(
+            "--collective",
+            q.OneOf(*(c.name.lower() for c in Collective)),
+            "all_reduce",
+            "Of the buckets.",
+        ),
         option("--bytes n_bytes", q.Size(4, 1 << 28), "64KiB", "Of each bucket."),
         option("--buckets n_buckets", q.JOBS, help="So many jobs, posted at once."),
     ):
@@ -57,6 +62,7 @@ def run(
     kind, collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file, json_file,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
+    from gradnic.models.schedule.builders.collectives import ROOTED  # needs SciPy, as the rest
     from gradnic.sim.frame import pcap
     from gradnic.sim.offload import job_run
 
