@@ -365,9 +365,11 @@ def test_noise(circuit):
         played = player(rows, setup)
         rate = rng.choice([0.05, 0.3, 1.0], 4)
         ready, idle = rng.choice([0.2, 0.7, 1.0], 2)
+        begun = False  # until then the states of chunks are what the memory began with
         for now in range(900):
+            begun = begun or (now > 0 and bool(played.shown["status"]["running"]))
             for port, chance in zip(played.queues, rate, strict=True):
-                if now > N_CHUNKS + 20 and rng.random() < chance:
+                if begun and rng.random() < chance:
                     played.queues[port].append(int(rng.integers(0, total + (rng.random() < 0.02))))
             played.cycle(
                 start=now > N_CHUNKS and rng.random() < 0.03, abort=rng.random() < 0.004,
