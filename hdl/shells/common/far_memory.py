@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In
 
 from gradnic.interface.card_memory import MEMORIES
 
-from ...axi.axi4 import ReadPort, WritePort
 from .crossing import MemoryCrossing
+from .pass_on import pass_on
 
 WAYS = ("read", "write")
 
@@ -47,12 +47,8 @@ class FarMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
-        for name, member in card.signature.members.items():
-            inner, outer = getattr(card, name), getattr(self, name)
-            if not member.is_signature:
-                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
-            elif not isinstance(member.signature, ReadPort | WritePort):
-                wiring.connect(m, inner, wiring.flipped(outer))
+        crossed = [f"{memory}_{way}" for memory in self.memories for way in WAYS]
+        pass_on(m, card, self, but=crossed)
         for memory in self.memories:
             self._cross(m, memory)
         return m

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...stream.beats import FrameBeat
 from ...stream.width import WidthConverter
+from .pass_on import pass_on
 
 
 class NarrowFrames(wiring.Component):
@@ -54,18 +55,12 @@ class NarrowFrames(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
-        for name, member in card.signature.members.items():
-            inner, outer = getattr(card, name), getattr(self, name)
-            if name in self.parts:
-                m.submodules[name] = part = self.parts[name]
-                if member.flow == In:
-                    wiring.connect(m, wiring.flipped(outer), part.i)
-                    wiring.connect(m, part.o, inner)
-                else:
-                    wiring.connect(m, inner, part.i)
-                    wiring.connect(m, part.o, wiring.flipped(outer))
-            elif member.is_signature:
-                wiring.connect(m, inner, wiring.flipped(outer))
-            else:
-                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        for name, part in self.parts.items():
+            m.submodules[name] = part
+            inner, outer = getattr(card, name), wiring.flipped(getattr(self, name))
+            comes_in = card.signature.members[name].flow == In
+            source, target = (outer, inner) if comes_in else (inner, outer)
+            wiring.connect(m, source, part.i)
+            wiring.connect(m, part.o, target)
+        pass_on(m, card, self, but=self.parts)
         return m

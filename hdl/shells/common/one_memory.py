@@ -5,11 +5,12 @@ Plumbing: no golden model of its own.
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from gradnic.interface.card_memory import MEMORIES
 
 from ...axi.share import ReadShare, WriteShare
+from .pass_on import pass_on
 
 NAME = "memory"
 
@@ -53,12 +54,5 @@ class OneMemory(wiring.Component):
             for k, memory in enumerate(MEMORIES):
                 wiring.connect(m, getattr(card, f"{memory}_{way}"), part.managers[k])
             wiring.connect(m, part.port, wiring.flipped(getattr(self, f"{NAME}_{way}")))
-        for name, member in self.signature.members.items():
-            if name.startswith(f"{NAME}_"):
-                continue
-            inner, outer = getattr(card, name), getattr(self, name)
-            if member.is_signature:
-                wiring.connect(m, inner, wiring.flipped(outer))
-            else:
-                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        pass_on(m, card, self, but=[f"{memory}_{way}" for memory in MEMORIES for way in self.parts])
         return m

@@ -5,11 +5,12 @@ Plumbing: no golden model of its own.
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from gradnic.interface.card_memory import MEMORIES
 
 from ...axi.spread import ReadSpread, WriteSpread
+from .pass_on import pass_on
 
 N_CHANNELS = 2  # of each memory
 NAMES = tuple(f"{memory}{k}" for memory in MEMORIES for k in range(N_CHANNELS))
@@ -49,18 +50,12 @@ class SpreadMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
-        for name, member in card.signature.members.items():
-            inner = getattr(card, name)
-            if name in self.parts:
-                memory, _, way = name.rpartition("_")
-                m.submodules[name] = part = self.parts[name]
-                wiring.connect(m, inner, part.manager)
-                for k in range(N_CHANNELS):
-                    outer = getattr(self, f"{memory}{k}_{way}")
-                    wiring.connect(m, part.ports[k], wiring.flipped(outer))
-            elif member.is_signature:
-                wiring.connect(m, inner, wiring.flipped(getattr(self, name)))
-            else:
-                outer = getattr(self, name)
-                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        for name, part in self.parts.items():
+            memory, _, way = name.rpartition("_")
+            m.submodules[name] = part
+            wiring.connect(m, getattr(card, name), part.manager)
+            for k in range(N_CHANNELS):
+                outer = getattr(self, f"{memory}{k}_{way}")
+                wiring.connect(m, part.ports[k], wiring.flipped(outer))
+        pass_on(m, card, self, but=self.parts)
         return m

@@ -16,6 +16,7 @@ from amaranth.utils import ceil_log2
 from ...axi.axi4 import ReadPort, WritePort
 from ...stream.fifo import FIFO
 from ...stream.slice import Slice
+from .pass_on import pass_on
 
 BURSTS = 16  # under way, each way; the next one waits
 
@@ -208,14 +209,9 @@ class WideMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
-        for name, member in card.signature.members.items():
-            inner, outer = getattr(card, name), getattr(self, name)
-            if name in self.parts:
-                m.submodules[name] = part = self.parts[name]
-                wiring.connect(m, inner, part.i)
-                wiring.connect(m, part.o, wiring.flipped(outer))
-            elif member.is_signature:
-                wiring.connect(m, inner, wiring.flipped(outer))
-            else:
-                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        for name, part in self.parts.items():
+            m.submodules[name] = part
+            wiring.connect(m, getattr(card, name), part.i)
+            wiring.connect(m, part.o, wiring.flipped(getattr(self, name)))
+        pass_on(m, card, self, but=self.parts)
         return m
