@@ -131,7 +131,7 @@ class OffloadCard(HostedCard):
             bank.position.chunk.eq(Mux(starting, 0, status.chunk)),
         ]
         before = Signal(3)
-        now = Cat(finished, status.stuck, status.fault != 0)
+        now = Cat(finished, bank.status.stuck, bank.status.fault != 0)  # 0 between two rounds
         m.d.sync += before.eq(now)
         m.d.comb += [
             Value.cast(bank.events).eq(Cat(now & ~before, core.refused.any())),

@@ -22,8 +22,8 @@ def Status(layout, depth: int, n_chunks: int):
     event named a chunk outside the tensor; extra : a contribution came for a chunk that had left
     or had all it can count, or a chunk became final twice; early : an event came while nothing
     ran. row, chunk : the oldest row not taken from `issues` and its first chunk, ``rows`` if all
-    are out; of the bad row after a fault; kept as they were when the watchdog barked. step : of
-    the last row that is out. unfinished : chunks that are not final yet; with ``sums_stay`` those
+    are out; 0 until it is known, and after a bad setup; of the bad row after a fault; kept as they
+    were when the watchdog barked. step : of the last row that is out, 0 before. unfinished : chunks that are not final yet; with ``sums_stay`` those
     of terminal rows that are out.
     """
     return data.StructLayout(
@@ -260,6 +260,7 @@ class Scheduler(wiring.Component):
                 flags.fault.eq(Mux(wrong, FAULTS.index("setup"), 0)), flags.stuck.eq(0),
                 flags.foreign.eq(0), flags.extra.eq(0), flags.early.eq(0),
                 found.unfinished.eq(Mux(setup.sums_stay, 0, setup.live)),
+                found.row.eq(0), found.chunk.eq(0), found.step.eq(0),
             ]  # fmt: skip
 
         # A round is starting, running, being flushed, or there is none

@@ -286,7 +286,7 @@ class Scheduler:
             self.state = "begin" if starts else "idle"
         elif self.state == "begin":
             self.pending = False
-            status.update(fault=0, stuck=0, foreign=0, extra=0, early=0)
+            status.update(fault=0, stuck=0, foreign=0, extra=0, early=0, row=0, chunk=0, step=0)
             status["unfinished"] = 0 if setup.sums_stay else setup.live
             self.state = "idle"
             if self._wrong:

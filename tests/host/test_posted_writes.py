@@ -159,6 +159,12 @@ async def every_strobe_of_the_offload_card(dut):
         await bus.write("schedule", 0)
         await bus.write("control", ARM | START)
         await bus.until("status", fault=1)
+        assert (await bus.fields("position"))["row"] == 0
+        # The same fault again is an event again.
+        await bus.write("control", 0)
+        assert not (await bus.posted("events", 15, gap, "events"))["fault"], f"gap {gap}"
+        await bus.write("control", ARM | START)
+        await bus.until("events", fault=1)
         await bus.write("schedule", 1)
         await bus.write("control", 0)
         seen = await bus.posted("control", ARM | START, gap, "status")

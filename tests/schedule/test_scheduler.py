@@ -256,6 +256,29 @@ def status(played, *names):
     return [played.shown["status"][name] for name in names]
 
 
+def test_a_new_round_shows_nothing_of_the_last(circuit):
+    """From the first cycle of a round on, row, chunk and step are its own, or 0 before they are."""
+    model, sizes = circuit
+    rows = rows_of(*({"op": REDUCE, "first": c, "step": 7, "sends": [0]} for c in range(5)))
+    rows[0]["wait"] = 1
+    setup = golden.Setup(rows=5, chunks=5, live=5, peers=1)
+    ends = [("added", 0), *(("finals", c) for c in range(5))]
+    played, _ = sequence(rows, setup, {60: ends, 300: ["start"]}, 400)
+    shown = [(s["row"], s["chunk"], s["step"]) for s in played.log.status]
+    begins = 300 + N_CHUNKS + 4
+    assert shown[begins] == (5, 0, 7)
+    assert set(shown[begins + 4 :]) == {(0, 0, 0)}
+    replay(model, sizes, played.log)
+    wrong = player(rows, setup)
+    for now in range(600):
+        if now == 300:
+            wrong.model.setup = wrong.log.setup = replace(setup, live=6)
+        for port, chunk in ends if now == 200 else ():
+            wrong.queues[port].append(chunk)
+        wrong.cycle(start=now in (N_CHUNKS + 4, 400))
+    assert status(wrong, "fault", "row", "step") == [golden.SETUP, 0, 0]
+
+
 def test_bad_rows_and_setups_are_refused(circuit):
     """The fault and its row; what stands before it may leave; the next round is right."""
     model, sizes = circuit
