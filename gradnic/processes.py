@@ -121,6 +121,11 @@ def exit_on_signals():
         _on_signal(number, _end)
 
 
+def told_to_end():
+    """Has a signal said so? No tool is started any more."""
+    return _ending
+
+
 def _end(number):
     _end_tools()
     if number == signal.SIGINT:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from gradnic.sim.engine import stimulus
 
+from gradnic import processes
+
 ROOT = Path(__file__).parent
 
 #: Files that take longest, the longest first: each goes to one worker as a whole (`--dist
@@ -36,6 +38,15 @@ LONG = (
     "offload/test_card.py",
     "shells/test_liteeth.py",
 )
+
+
+def pytest_configure():
+    processes.exit_on_signals()  # compilers and simulators end with it
+
+
+def pytest_runtest_setup():
+    if processes.told_to_end():  # SystemExit is one failed test, and no end
+        pytest.exit("told to end", returncode=130)
 
 
 def pytest_report_header(config):

@@ -23,8 +23,8 @@ def Status(layout, depth: int, n_chunks: int):
     or had all it can count, or a chunk became final twice; early : an event came while nothing
     ran. row, chunk : the oldest row not taken from `issues` and its first chunk, ``rows`` if all
     are out; 0 until it is known, and after a bad setup; of the bad row after a fault; kept as they
-    were when the watchdog barked. step : of the last row that is out, 0 before. unfinished : chunks that are not final yet; with ``sums_stay`` those
-    of terminal rows that are out.
+    were when the watchdog barked. step : of the last row that is out, 0 before. unfinished : chunks
+    that are not final yet; with ``sums_stay`` those of terminal rows that are out.
     """
     return data.StructLayout(
         {

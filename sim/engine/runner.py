@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -115,7 +116,18 @@ def _tool_environment(simulator):
 def _runner(simulator):
     from cocotb_tools.runner import get_runner
 
-    return get_runner(simulator)
+    runner = get_runner(simulator)
+
+    def execute(commands, cwd, stdout=None):
+        """As cocotb's, which waits by `subprocess.run`: its compilers outlive a signal."""
+        stderr = None if stdout is None else subprocess.STDOUT
+        for command in commands:
+            done = processes.run(command, cwd=cwd, env=runner.env, stdout=stdout, stderr=stderr)
+            if done.returncode:
+                raise RuntimeError(f"{command[0]} ended with status {done.returncode}")
+
+    runner._execute_cmds = execute
+    return runner
 
 
 def build(text, simulator, *, coverage=False):

@@ -1,5 +1,6 @@
 """No tool outlives the program that started it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -116,6 +117,34 @@ def test_a_build_that_is_ended_leaves_nothing(tmp_path, number, where):
     assert gone(pids)
     assert not list(tmp_path.glob(".build-*"))
     assert not (tmp_path / "card").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="reads /proc to see what is alive")
+def test_a_compiler_of_cocotb_ends_with_pytest(tmp_path):
+    """Told to end while a compiler runs: the compiler ends, and no other test begins."""
+    for name in ("iverilog", "vvp"):
+        tool = tmp_path / name
+        tool.write_text(f"#!/bin/sh\nsleep 100 & echo $$ $! > {tmp_path}/part\n"
+                        f"mv {tmp_path}/part {tmp_path}/pids\nwait\n")  # fmt: skip
+        tool.chmod(0o755)
+    bench = Path(__file__).parents[1] / "engine" / "test_runner.py"
+    words = ["-p", "no:cacheprovider", "-k", "no_test or failure", "-q", str(bench)]
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    user = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *words], stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PATH": path, "GRADNIC_BUILD": str(tmp_path / "build")},
+    )  # fmt: skip
+    end = time.monotonic() + 60
+    while not (tmp_path / "pids").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    assert all(map(alive, pids))
+    user.send_signal(signal.SIGTERM)
+    said, _ = user.communicate(timeout=20)
+    assert user.returncode == 130, said
+    assert "told to end" in said
+    assert "1 failed" in said
+    assert gone(pids)
 
 
 def test_what_a_killed_builder_left_is_removed(tmp_path):
