@@ -1,10 +1,16 @@
 """What is compiled once and kept: folders under ``build/`` that several processes may want."""
 
+import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
 from gradnic import processes
+
+
+def build_root():
+    """Folder of all that is generated: ``GRADNIC_BUILD``, else ``build`` in the working folder."""
+    return Path(os.environ.get("GRADNIC_BUILD", "build")).absolute()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import click
 
 from gradnic import cluster, output
 from gradnic import quantities as q
+from gradnic.models.schedule import network_run
 from gradnic.models.schedule.builders import ISSUE
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
@@ -113,6 +114,8 @@ def run(n_bytes, codec, issue_order, collective, root, window, progress=None, **
     network_here = machine(topology)
     table = compile_table(schedule)
     check(table, topology, collective, root=root)
+    if advice := network_run.advice(int((table.rows["sends"] >= 0).sum())):
+        click.echo(advice, err=True)
     begin = time.process_time()
     result = simulate(table, topology, n_bytes, network_here, progress)
     bounds = _bounds(topology, n_bytes, network_here, collective, root)

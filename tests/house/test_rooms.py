@@ -16,6 +16,7 @@ GROUND = (
     "gradnic.interface",
     "gradnic.arrays",
     "gradnic.build_cache",
+    "gradnic.native",
     "gradnic.output",
     "gradnic.processes",
     "gradnic.text_file",

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from gradnic.models.schedule import network_run
 from gradnic.models.schedule.all_reduce import all_reduce
 from gradnic.models.schedule.builders import ALGORITHMS, build
 from gradnic.models.schedule.builders.fastest import fastest
@@ -20,16 +21,17 @@ from gradnic.models.schedule.wire_ratio import wire_ratio
 
 from gradnic import cli
 from gradnic.commands.simulate import bound_cycles
+from gradnic.native import library
 from gradnic.quantities import parse_size as parse_bytes
 
 KIB, MIB = 1 << 10, 1 << 20
 PLAIN = Network(start=0, issue=0, receive=0, add=0, block=0)
 
 
-def run(spelling, algorithm, n_bytes, network=None, ports=None, **options):
+def run(spelling, algorithm, n_bytes, network=None, ports=None, compiled=None, **options):
     topology = parse(spelling, ports=ports)
     table = compile_table(build(topology, algorithm, **options))
-    return simulate(table, topology, n_bytes, network or Network())
+    return simulate(table, topology, n_bytes, network or Network(), compiled=compiled)
 
 
 def test_two_nodes_by_hand():
@@ -232,6 +234,69 @@ def test_multitree_takes_what_rtl_takes(spelling, chunks, n_floats, cycles):
 def test_the_same_run_takes_the_same_cycles():
     first, second = (run("torus:4x4", "best", 256 * KIB) for _ in range(2))
     assert first == second
+
+
+TWINS = (
+    ("torus:4x4", "multitree", 64 * KIB, Network(), {}),
+    ("torus:4x4", "multitree", 32 * KIB, of_card(16, flow="packet"), {"chunks": 2}),
+    ("mesh:3x3", "overlapped", 9 * KIB, Network(order="port", window=64), {"chunks": 4}),
+    ("ring:5", "ring", 64, Network(), {}),  # chunks are empty
+    ("torus:3x3", "ring2d", 64 * KIB, Network(reduce_per_cycle=2, merge_above=1), {}),
+    ("bigraph:2x4", "hdrm", 64 * KIB, Network(buffer=600), {}),
+    ("dgx:2x4", "halving", 256 * KIB, Network(buffer=300, link_latency=7), {}),
+    ("pcie:2x4x1", "ring", 64 * KIB, Network(flow="packet"), {}),
+    ("nvlink:2x4x2", "forest", 64 * KIB, PLAIN, {}),
+    ("torus:4x4", "dbtree", 32 * KIB, Network(order="port", window=64), {}),
+    ("torus:4x4", "multitree", 64 * KIB, Network(), {"ports": 1}),
+)
+
+
+def test_the_compiled_loop_gives_the_same_figures():
+    """Every figure, of every way that messages share links, switches, adders and rows."""
+    for spelling, algorithm, n_bytes, network, options in TWINS:
+        one, other = (
+            run(spelling, algorithm, n_bytes, network, compiled=compiled, **options)
+            for compiled in (False, True)
+        )
+        assert one == other, (spelling, algorithm)
+    heard = []
+
+    def stop(share):
+        heard.append(share)
+        raise KeyboardInterrupt
+
+    topology = parse("torus:16x16")
+    table = compile_table(build(topology, "multitree"))
+    with pytest.raises(KeyboardInterrupt):
+        simulate(table, topology, MIB, Network(), stop, compiled=True)
+    assert len(heard) == 1
+    assert 0 < heard[0] < 1
+    broken = dataclasses.replace(table, rows=table.rows.copy())
+    broken.rows["wait"][broken.rows["wait"] > 0] += 1
+    for compiled in (False, True):
+        with pytest.raises(ValueError, match="messages never left: row"):
+            simulate(broken, topology, MIB, Network(), compiled=compiled)
+
+
+def test_without_a_compiler_the_loop_runs_in_python(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    library.cache_clear()
+    words = ["simulate", "--topology", "torus:16x16", "--bytes", "64KiB", "--json", "-"]
+    with pytest.raises(RuntimeError, match="needs a C"):
+        run("ring:4", "ring", KIB, compiled=True)
+    monkeypatch.setattr(network_run, "WORTH", 1000)
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(words)
+    done = capsys.readouterr()
+    assert done.err.count("the event loop runs in Python") == 1
+    monkeypatch.delenv("CXX")
+    library.cache_clear()
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(words)
+    again = capsys.readouterr()
+    assert "in Python" not in again.err
+    first, second = json.loads(done.out), json.loads(again.out)
+    assert first["cycles_total"] == second["cycles_total"]
 
 
 def test_faster_links_and_own_latencies_count(tmp_path):

@@ -3,6 +3,7 @@
 Source: the paper's algorithm 1 as its authors' simulator has it (state of November 2020).
 """
 
+from array import array
 from collections import deque
 
 import numpy as np
@@ -109,7 +110,7 @@ def _grow_direct(topology, flows, chunks, early, routes, rng):
     missing = dict.fromkeys(flows, n - 1)
     for f in flows:
         member[f][f // chunks] = 1
-    found_flow, found_link, found_step = [], [], []
+    found_flow, found_link, found_step = array("i"), array("i"), array("i")
     growing, step = list(flows), 0
     while growing:
         free, n_free = capacity.copy(), n_capacity
@@ -164,11 +165,11 @@ def _grow_direct(topology, flows, chunks, early, routes, rng):
             frontier[f] = kept
         growing = [f for f in growing if missing[f]]
         step += 1
-    links = topology.links[found_link]
-    flow = np.array(found_flow, np.int32)
+    flow, link, steps = (np.array(part, np.int32) for part in (found_flow, found_link, found_step))
+    links = topology.links[link]
     return {
-        "flow": flow, "first": flow, "src": links[:, 0], "dst": links[:, 1],
-        "step": np.array(found_step), "route": np.array(found_link),
+        "flow": flow, "first": flow, "src": links[:, 0], "dst": links[:, 1], "step": steps,
+        "route": link,
     }  # fmt: skip
 
 
