@@ -44,7 +44,7 @@ def run(*, lanes=8, link_bytes=LINK_BYTES, n_floats=None, on_stage=None, on_step
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, processes.die_on_signals) as beside:
         offload = beside.submit(report_offload.run, n_floats)
-        result, gradients = _rings(lanes, link_bytes, n_floats, stage, step)
+        result, gradients = rings(lanes, link_bytes, n_floats, stage, step)
         stage("sum in the network: aggregator and engines", None)
         result["star"] = report_star.run(gradients)
         stage("offload cards over networks that lose", None)
@@ -53,8 +53,11 @@ def run(*, lanes=8, link_bytes=LINK_BYTES, n_floats=None, on_stage=None, on_step
     return result
 
 
-def _rings(lanes, link_bytes, n_floats, stage, step):
-    """The part on in-line cards, and the gradients of the last iteration, (workers, values)."""
+def rings(lanes, link_bytes, n_floats, stage, step):
+    """The part on in-line cards, and the gradients of the last iteration, (workers, values).
+
+    Arguments as of `run`, all of them given.
+    """
     stage("training", max(ITERATIONS))
     kept, network = training.train(
         ITERATIONS, n_workers=N_WORKERS, loss="sum", on_iteration=lambda i, _: step(i)

@@ -6,12 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from gradnic.sim.engine import tools
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path, tmp_path):
+def test_example_runs(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADNIC_BUILD", str(tools.build_root()))
     if "import torch" in path.read_text() and find_spec("torch") is None:
         pytest.skip("PyTorch is not installed: pip install -e '.[train]'")
     run = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True)
