@@ -200,7 +200,7 @@ def _library(campaign, prepped, ports, shard):
 
 
 def _play(campaign, prepped, ports, shard, part):
-    """Fates of mutants `part`, a range, of a shard; RuntimeError if the unmutated circuit fails."""
+    """Fates of mutants `part`, places in a shard; RuntimeError if the unmutated circuit fails."""
     model = _library(campaign, prepped, ports, shard)
     limits = []
     try:
@@ -278,13 +278,14 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, part=(0, 
     n_shards = max(1, -(-len(mutants) // shard))
     shards = [mutants[k::n_shards] for k in range(n_shards)]
     n_parts = -(-(jobs or os.cpu_count() or 1) // n_shards)  # of a library that is built once
-    work = [
-        (campaign, prepped, ports, shard, range(k, len(shard), n_parts))
-        for k in range(n_parts)
-        for shard in shards
-        if k < len(shard)
-    ]
-    played = []
+    unseen = [m for m in mutants if not netlist.matters(m.command)]  # they would play to the end
+    work = []
+    for shard in shards:
+        seen = [i for i, mutant in enumerate(shard) if mutant not in unseen]
+        parts = [seen[k::n_parts] for k in range(n_parts)]
+        work += [(campaign, prepped, ports, shard, part) for part in parts if part]
+    work = work or [(campaign, prepped, ports, shards[0], [])]  # the control
+    played = unseen
     for fates in _spread(_play, work, jobs):
         played += fates
         progress("mutants", len(played), len(mutants))

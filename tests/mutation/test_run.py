@@ -167,10 +167,25 @@ def test_a_constant_that_is_one_already_does_not_matter():
     assert netlist.matters(command.format("inv", "B", 1))
 
 
-def test_killed_mutants_reach_outputs(report):
-    _, _, _, netlist = mutate.prepare(Adder(), 40, 1)
-    for mutant in report["mutants"]:
-        assert mutant["verdict"] != "killed" or netlist.matters(mutant["command"])
+def test_what_reaches_no_output_survives():
+    """So campaigns do not play it."""
+
+    def bench(model):
+        values = np.arange(200) * 7 % 256
+        signals = {"i": values.astype(np.uint8)}
+        run = model.run(signals=signals, trace=["o"], drain=False, max_cycles=200)
+        assert (run.traces["o"] == (np.cumsum(values) - values) % 16).all()
+
+    prepped, ports, commands, netlist = mutate.prepare(Narrow(), 30, 1)
+    mutants = [mutate.Mutant(i, command) for i, command in enumerate(commands, 1)]
+    campaign = mutate.Campaign("narrow", Narrow, bench, {})
+    fates = mutate._play(campaign, prepped, ports, mutants, range(30))
+    seen = [netlist.matters(mutant.command) for mutant in fates]
+    assert {m.verdict for m, one in zip(fates, seen, strict=True) if not one} == {"open"}
+    assert "killed" in {m.verdict for m, one in zip(fates, seen, strict=True) if one}
+    report = mutate.run(campaign, count=30, prove=False)
+    assert report["equivalent"] == seen.count(False)
+    assert report["killed"] == [m.verdict for m in fates].count("killed")
 
 
 def test_one_mutant_alone(report):
