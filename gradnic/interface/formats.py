@@ -150,11 +150,15 @@ class Header:
         """First byte of the frame after the header."""
         return self.start + self.n_bytes
 
-    def __getitem__(self, name: str) -> Field:
+    def __post_init__(self) -> None:
         for field in self.fields:
-            if field.name == name:
-                return field
-        raise KeyError(f"{self.name} has no field {name!r}")
+            self.__dict__[field.name] = field  # found at once, as often as frames are read
+
+    def __getitem__(self, name: str) -> Field:
+        field = self.__dict__.get(name)
+        if not isinstance(field, Field):
+            raise KeyError(f"{self.name} has no field {name!r}")
+        return field
 
     def __getattr__(self, name: str) -> Field:
         try:
@@ -167,7 +171,27 @@ class Header:
 
     def parse(self, frame: bytes, *, origin: int = 0) -> dict[str, int]:
         """All fields of `frame` as {name: value}; see `Field.get`."""
+        first, end, unsigned = self._unsigned
+        if unsigned and not isinstance(frame, np.ndarray) and first - origin >= 0:
+            octets = frame[first - origin : end - origin]
+            if len(octets) == end - first:
+                word = int.from_bytes(octets, "big")
+                return {name: word >> shift & mask for name, shift, mask in unsigned}
         return {field.name: field.get(frame, origin=origin) for field in self.fields}
+
+    @cached_property
+    def _unsigned(self) -> tuple[int, int, list]:
+        """Bytes from the first to the last of all fields as one number: where each stands there.
+
+        No fields if one is signed.
+        """
+        first = min(field.byte for field in self.fields)
+        end = max(field.stop for field in self.fields)
+        places = [
+            (field.name, 8 * (end - field.stop) + field.lsb, (1 << field.width) - 1)
+            for field in self.fields
+        ]
+        return first, end, [] if any(field.signed for field in self.fields) else places
 
     def pack(self, **values: int) -> bytes:
         """The header's bytes; fields that are not named are 0. ValueError for unknown ones."""

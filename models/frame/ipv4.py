@@ -1,7 +1,5 @@
 """IPv4 and UDP as both cards see them: which frames are plain UDP, and their checksums."""
 
-import numpy as np
-
 from gradnic.interface.formats import (
     ETHERNET,
     ETHERTYPE_IPV4,
@@ -15,11 +13,9 @@ from gradnic.interface.formats import (
 
 def ones_complement_sum(octets: bytearray | bytes) -> int:
     """One's complement sum of big-endian 16-bit words, odd ends padded with 0 (RFC 1071)."""
-    octets = bytes(octets) + b"\0" * (len(octets) % 2)
-    total = int(np.frombuffer(octets, ">u2").sum(dtype=np.uint64))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
+    words = int.from_bytes(octets, "big") << 8 * (len(octets) % 2)
+    # 65536 is 1 modulo 65535, so carries come back in at the bottom; only zeros sum up to 0
+    return words and (words % 0xFFFF or 0xFFFF)
 
 
 def ip_checksum(header: bytearray) -> int:

@@ -109,7 +109,8 @@ def unpack(shape, beats):
         raise ValueError(
             f"beats must be uint8 (n, {n_bytes(shape)}), not {beats.dtype} {beats.shape}"
         )
-    padded = np.pad(beats, ((0, 0), (0, 1)))
+    padded = np.zeros((len(beats), beats.shape[1] + 1), np.uint8)
+    padded[:, :-1] = beats
     fields = {}
     for name, (offset, width, signed) in fields_of(shape).items():
         first, shift = divmod(offset, 8)
@@ -117,17 +118,17 @@ def unpack(shape, beats):
         raw = padded[:, first : first + size]
         if shift:
             high = padded[:, first + 1 : first + 1 + size]
-            if high.shape[1] < size:
-                high = np.pad(high, ((0, 0), (0, size - high.shape[1])))
             raw = (raw >> np.uint8(shift)) | (high << np.uint8(8 - shift))
         else:
             raw = raw.copy()
-        if width % 8 and size:
+        if width % 8:
             raw[:, -1] &= (1 << width % 8) - 1
         if width > UINT64_BITS:
             fields[name] = raw
             continue
-        words = np.pad(raw, ((0, 0), (0, 8 - size))).view("<u8")[:, 0]
+        octets = np.zeros((len(beats), 8), np.uint8)
+        octets[:, :size] = raw
+        words = octets.view("<u8")[:, 0]
         if signed and width:
             unused = np.int64(UINT64_BITS - width)
             words = words.view(np.int64) << unused >> unused
