@@ -71,7 +71,7 @@ def command(
 
     With --buckets or --jobs each card takes jobs from a queue, on normal noise; every result and
     status is compared with golden cards, or with the sums of the table for more than 262,144
-    values.
+    values; with --p, with sums without what the cards say they gave up.
 
     \b
     Example:
@@ -81,6 +81,7 @@ def command(
       gradnic cosim card --topology ring:3 --buckets 8 --bytes 16KiB --plot build/jobs.svg
       gradnic cosim card --topology ring:3 --buckets 4 --collective reduce_scatter
       gradnic cosim card --topology ring:3 --buckets 4 --type bf16 --codec bf16
+      gradnic cosim card --topology ring:3 --buckets 4 --bytes 64KiB --loss 0.05 --p 0.2
       gradnic cosim card --topology ring:3 --codec thc --buckets 8 --bytes 16KiB --active 4
     """
     from gradnic.models.offload.cluster import LinkFaults
@@ -104,7 +105,7 @@ def command(
         settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
         cosim_jobs.run(
             topology, algorithm, chunks=chunks, codec=codec, settings=settings, block=block,
-            lanes=lanes, faults=faults, n_buckets=n_buckets, n_bytes=n_bytes, op=op, kind=kind,
+            lanes=lanes, faults=faults, p=p, n_buckets=n_buckets, n_bytes=n_bytes, op=op, kind=kind,
             collective=collective, root=root, jobs_file=jobs_file,
             n_active=n_active, watchdog=watchdog, plot_file=plot_file, pcap_file=pcap_file,
             json_file=json_file,

@@ -13,7 +13,7 @@ from gradnic.quantities import option
 from .cosim_parts import show_verdict
 
 _NOT_YET = (
-    "port_lanes", "p", "spray", "important", "queue", "mark", "pace", "iteration",
+    "port_lanes", "spray", "important", "queue", "mark", "pace", "iteration",
     "elements", "files",
 )  # fmt: skip
 
@@ -58,8 +58,8 @@ def job_options(function):
 
 
 def run(
-    topology, algorithm, *, chunks, codec, settings, block, lanes, faults, n_buckets, n_bytes, op,
-    kind, collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file, json_file,
+    topology, algorithm, *, chunks, codec, settings, block, lanes, faults, p, n_buckets, n_bytes,
+    op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file, json_file,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.models.schedule.builders.collectives import ROOTED  # needs SciPy, as the rest
@@ -69,7 +69,7 @@ def run(
     q.only_with(False, "single rounds, not for jobs", *_NOT_YET)
     q.only_with(
         not jobs_file, "jobs that --jobs does not name", "n_buckets", "n_bytes", "op", "kind",
-        "collective", "root",
+        "collective", "root", "p",
     )  # fmt: skip
     q.only_with(collective in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
     if jobs_file:
@@ -86,7 +86,7 @@ def run(
         progress.add_task("cards of RTL", total=None)
         outcome = job_run.cosim(
             topology, algorithm, posted, chunks=chunks, lanes=lanes, n_active=n_active,
-            faults=faults, settings=settings, block=block, watchdog=watchdog,
+            faults=faults, settings=settings, block=block, watchdog=watchdog, p=p,
         )  # fmt: skip
     columns = ("job", "class", "bytes", "posted", "done", "status")
     rows = [tuple(job[name] for name in ("id", *columns[1:])) for job in outcome.jobs[:32]]
@@ -98,6 +98,9 @@ def run(
         f"{outcome.cycles} cycles, packets with payload on the lines {outcome.line_share:.1%} of "
         f"the time from the first to the last, {outcome.input_rate:.2f} beats of gradient a cycle"
     )
+    given_up = sum(job["given_up"] for job in outcome.jobs)
+    if given_up:
+        screen.print(f"given up: {given_up} bytes, times the leaves that they stood for")
     if outcome.nmse is not None:
         screen.print(f"error of THC against the mean, NMSE: {outcome.nmse:.3g}")
     show_verdict(screen, outcome.ok, outcome.first)

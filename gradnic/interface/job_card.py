@@ -38,6 +38,7 @@ def _registers() -> tuple[Register, ...]:
             ("bf16", 1, "the card was built with BF16"),
             ("scale", 1, "the card was built with means"),
             ("thc", 1, "the card was built with THC"),
+            ("gives_up", 1, "the card was built for jobs that let a share miss"),
             access="ro",
         ),
         _register(

@@ -233,13 +233,15 @@ class Offload:
 class Jobs(Offload):
     """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
 
-    bf16, scale : 1 has BF16, in memory and on the wire; means. thc : 1 has jobs with THC, and three
+    bf16, scale : 1 has BF16, in memory and on the wire; means. gives_up : 0 refuses jobs that let a
+    share of their packets miss. thc : 1 has jobs with THC, and three
     more memory ports. Others as of `Offload`.
     """
 
     thc: int = 0
     bf16: int = 0
     scale: int = 0
+    gives_up: int = 1
     n_active: int = 2
     n_tables: int = 4
 
@@ -247,6 +249,7 @@ class Jobs(Offload):
         super().__post_init__()
         check_range("bf16", self.bf16, 0, 1)
         check_range("scale", self.scale, 0, 1)
+        check_range("gives_up", self.gives_up, 0, 1)
         check_range("n_active", self.n_active, 1, 4)
         if self.n_tables not in (1, 2, 4, 8, 16):
             raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")

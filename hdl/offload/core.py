@@ -90,6 +90,8 @@ class OffloadCore(wiring.Component):
         False leaves out means: ``Round.codec.mean``. Not with `thc`.
     n_tables : int
         See `Scheduler`.
+    gives_up : bool
+        False leaves out what counts allowances of `gradnic.hdl.offload.job_core`.
 
     Members
     -------
@@ -123,6 +125,7 @@ class OffloadCore(wiring.Component):
 
     roots = False  # terminal rows have memory ports of their own
     passes = False  # gradients become norms, indices and floats here
+    counts_share = False  # allowances come of a job's share, not of the host
 
     def __init__(
         self,
@@ -144,6 +147,7 @@ class OffloadCore(wiring.Component):
         scale=False,
         port_bytes=None,
         n_tables=1,
+        gives_up=False,
     ):
         port_bytes = n_bytes if port_bytes is None else port_bytes
         if not 4 <= port_bytes <= n_bytes or port_bytes & (port_bytes - 1):
@@ -157,7 +161,7 @@ class OffloadCore(wiring.Component):
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
         self.max_elems, self.address_width = max_elems, address_width
         self.n_packets, self.thc, self.inc, self.bf16 = n_packets, thc, inc, bf16
-        self.scale = scale
+        self.scale, self.gives_up = scale, gives_up
         self.n_chunks, self.n_tables = n_chunks, n_tables
         self._make(layout, depth)
         self.meta_width = meta_width
@@ -188,6 +192,7 @@ class OffloadCore(wiring.Component):
             thc=self.thc,
             n_tables=self.n_tables,
             roots=self.roots,
+            counts_share=self.counts_share and self.gives_up,
         )
 
     def _members(self):
@@ -252,7 +257,8 @@ class OffloadCore(wiring.Component):
             self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc,
             inc=self.inc, bf16=self.bf16, scale=self.scale, roots=self.roots,
         )  # fmt: skip
-        tables = ("place_en", "place_addr", "place_data", "allowance", "check")
+        tables = ["place_en", "place_addr", "place_data", "check"]
+        tables += ["share", "last_elems"] if self.receiver.counts_share else ["allowance"]
         for part in (scheduler, receiver, sender):
             if hasattr(part, "round"):
                 m.d.comb += part.round.eq(self.round)

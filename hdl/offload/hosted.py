@@ -168,8 +168,9 @@ class HostedCard(wiring.Component):
             *(getattr(bank, name).eq(flag) for name, flag in drops.items()),
             *(
                 getattr(bank, name).eq(getattr(core, name))
-                for name in ("sent", "again", "probes", "answered", "heard", "given_up")
+                for name in ("sent", "again", "probes", "answered", "heard")
             ),
+            bank.given_up.eq(total(core.given_up)),
             bank.foreign.eq(total(core.crossed)),
             bank.oversize.eq(total(core.oversize)),
             bank.overrun.eq(total(core.overrun)),

@@ -107,6 +107,7 @@ class JobCard(HostedCard):
             bank.status.n_tables.eq(core.n_tables),
             bank.status.bf16.eq(core.bf16),
             bank.status.scale.eq(core.scale),
+            bank.status.gives_up.eq(core.gives_up),
         ]
         told = Signal()
         m.d.sync += told.eq(window.told)

@@ -44,8 +44,8 @@ class JobClerk(wiring.Component):
     n_contexts : int
     inc, bf16, thc : bool
         False: INCEPTIONN is refused; so is BF16, in memory and as a codec; so is THC.
-    scale : bool
-        False: means are refused.
+    scale, gives_up : bool
+        False: means are refused; so are shares that may miss.
 
     Members
     -------
@@ -74,11 +74,11 @@ class JobClerk(wiring.Component):
     """
 
     def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc,
-                 bf16=False, scale=False, thc=False):  # fmt: skip
+                 bf16=False, scale=False, thc=False, gives_up=False):  # fmt: skip
         self.n_bytes, self.address_width = n_bytes, address_width
         self.n_ranks, self.n_packets = n_ranks, n_packets
         self.n_tables, self.n_contexts, self.inc, self.bf16 = n_tables, n_contexts, inc, bf16
-        self.scale, self.thc = scale, thc
+        self.scale, self.thc, self.gives_up = scale, thc, gives_up
         super().__init__(
             {
                 "oldest": In(Waiting),
@@ -224,6 +224,8 @@ class JobClerk(wiring.Component):
                                 a.eq(rest),
                                 b.eq(cut.packet),
                             ]
+                            with m.If(~of_norms):
+                                m.d.sync += out.last_elems.eq((rest << 4) + rest_units + 1)
                         with m.Case(3):
                             m.d.sync += [
                                 cut.last_per_chunk.eq(quotient + 1),
@@ -361,7 +363,7 @@ class JobClerk(wiring.Component):
             ),
             (Refusal.ALIGNMENT, ((job.source | job.result) & low) != 0),
             (Refusal.REGION, ~Cat(insides).all()),
-            (Refusal.SHARE, job.p_q16 != 0),
+            (Refusal.SHARE, (job.p_q16 != 0) & (not self.gives_up)),
             (
                 Refusal.ROUND,
                 beside.any()

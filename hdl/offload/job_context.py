@@ -10,10 +10,11 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.job import JobCodec, JobStatus
 
 from ..primitive.target import one_hot
-from ..transport.records import EPOCH_WIDTH, LEAVES_WIDTH, Context, Over
+from ..transport.records import BYTES_WIDTH, EPOCH_WIDTH, LEAVES_WIDTH, Context, Over
 from .job_records import STAMP_WIDTH, LeavesSeen, Prepared, Record
 
 FLUSH_CYCLES = 8  # of reset
+GIVEN_WIDTH = BYTES_WIDTH + 4  # of all neighbors
 NORMS, INDICES, DECODE = range(3)  # stages of a job with THC
 SETTLE_CYCLES = 8  # until what a round engine holds in registers is seen at the memory ports
 
@@ -55,6 +56,8 @@ class JobContext(wiring.Component):
     row : In(16)
         The oldest row that is not out.
     leaves : In(LeavesSeen)
+    spends, spent : In(1), In(40)
+        Bytes were given up, times the leaves that they stood for.
     mute, speaking : Out(1), In(1)
         No new frame may begin; one is leaving.
     closed, quiet : Out(1), In(1)
@@ -93,6 +96,8 @@ class JobContext(wiring.Component):
                 "progress": In(1),
                 "row": In(16),
                 "leaves": In(LeavesSeen),
+                "spends": In(1),
+                "spent": In(BYTES_WIDTH),
                 "mute": Out(1),
                 "speaking": In(1),
                 "closed": Out(1),
@@ -109,6 +114,7 @@ class JobContext(wiring.Component):
         epoch = Signal(EPOCH_WIDTH)
         status, detail = Signal(JobStatus), Signal(16)
         least, most = Signal(LEAVES_WIDTH), Signal(LEAVES_WIDTH)
+        given_up = Signal(GIVEN_WIDTH)
         stopped, failed = Signal(), Signal()
         ends, ended, overdue, was_told = Signal(), Signal(2), Signal(), Signal()
         idle, late = Signal(32), Signal()
@@ -136,6 +142,7 @@ class JobContext(wiring.Component):
             record.detail.eq(detail),
             record.leaves_least.eq(Mux(good & (most != 0), least, 0)),  # 0: nothing ends here
             record.leaves_most.eq(Mux(good, most, 0)),
+            record.given_up.eq(Mux(good, given_up, 0)),
             record.cycles.eq(self.now - job.posted),
         ]
         m.d.sync += [
@@ -154,6 +161,8 @@ class JobContext(wiring.Component):
                 m.d.sync += least.eq(self.leaves.leaves)
             with m.If(self.leaves.leaves > most):
                 m.d.sync += most.eq(self.leaves.leaves)
+        with m.If(self.spends & armed):
+            m.d.sync += given_up.eq(given_up + self.spent)
         with m.If(self.stop & self.busy):
             m.d.sync += stopped.eq(1)
         with m.If(self.failed & armed):
@@ -181,7 +190,7 @@ class JobContext(wiring.Component):
             with m.State("FREE"):
                 m.d.sync += [
                     *(flag.eq(0) for flag in (stopped, failed, overdue, was_told)),
-                    *(stage.eq(NORMS), detail.eq(0)),
+                    *(stage.eq(NORMS), detail.eq(0), given_up.eq(0)),
                 ]
                 with m.If(self.take):
                     m.d.sync += job.eq(self.prepared)
@@ -214,7 +223,7 @@ class JobContext(wiring.Component):
                 with m.Elif(failed):
                     m.d.sync += status.eq(JobStatus.MEMORY)
                 with m.Elif(self.finished):
-                    short = least < job.table.leaves
+                    short = (least < job.table.leaves) | (given_up != 0)
                     m.d.sync += status.eq(Mux(short, JobStatus.SHORT, JobStatus.DONE))
                 with m.Elif(late):
                     m.d.sync += [status.eq(JobStatus.STUCK), detail.eq(self.row)]

@@ -14,14 +14,14 @@ from gradnic.interface.job import ACTIVE, HISTORY, RING, Collective, JobCodec, K
 from ..axi.bursts import LENGTH_WIDTH, Region
 from ..axi.share import ReadShare, WriteShare
 from ..stream.fifo import FIFO
-from ..transport.records import Context, Given, Over, Round
+from ..transport.records import Context, Over, Round
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
 from .job_clerk import N_REGIONS, JobClerk
 from .job_context import NORMS, JobContext
 from .job_queue import JobQueue
-from .job_records import STAMP_WIDTH, Descriptor, JobTableWrite, Record
+from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
 from .memory_side import memory_ports
 from .round_engine import RoundEngine
 from .thc_pass import ThcCell, ThcRules
@@ -100,6 +100,8 @@ class JobCore(OffloadCore):
         chunks for each.
     thc : bool
         True: jobs with THC, with indices of 4 bits and sums of 8, and three more memory ports.
+    gives_up : bool
+        False: jobs that let a share miss are refused.
     block : int
         Largest block of THC, 64, 256 or 1024 elements.
     Others as of `OffloadCore`.
@@ -134,6 +136,8 @@ class JobCore(OffloadCore):
     finished : Out(1)
         No job waits or is active.
     active : Out(n_active)
+    given_up, given : Out(n_active), Out(GivenBy).array(n_active)
+        As of `OffloadCore`, of each context.
     """
 
     roots = True
@@ -178,6 +182,8 @@ class JobCore(OffloadCore):
                 "landing": In(LENGTH_WIDTH),
                 "watchdog": In(32),
                 "active": Out(self.n_active),
+                "given_up": Out(self.n_active),
+                "given": Out(GivenBy).array(self.n_active),
             }
         )
 
@@ -194,7 +200,7 @@ class JobCore(OffloadCore):
         m.submodules.clerk = clerk = JobClerk(
             n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
             n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
-            scale=self.scale, thc=self.thc,
+            scale=self.scale, thc=self.thc, gives_up=self.gives_up,
         )  # fmt: skip
         runners = [JobContext(n, width) for _ in range(self.n_active)]
         contexts = Signal(data.ArrayLayout(Context, self.n_active))
@@ -406,6 +412,9 @@ class JobCore(OffloadCore):
             round_.codec.bf16.eq(job.job.codec == JobCodec.RAW16),
             round_.codec.mean.eq(job.job.op == Operation.MEAN),
             round_.bf16.eq(job.job.kind == Kind.BF16),
+            *([round_.tags.back_layer_start.eq(
+                Mux(job.job.p_q16 == 0, 0, self.round.tags.back_layer_start)
+            )] if self.gives_up else []),
             engine.table.eq(job.job.table),
             engine.peers.eq(Array(one.as_value() for one in self.peers)[engine.table]),
             *(setup[name].eq(table[name])
@@ -425,6 +434,7 @@ class JobCore(OffloadCore):
             runner.progress.eq(engine.progress),
             runner.row.eq(engine.status.row),
             runner.leaves.eq(engine.leaves),
+            *self._bound(k, engine, runner, of_norms),
             engine.regions[0].first.eq(job.source),
             engine.regions[0].n_beats.eq(job.n_beats),
             engine.regions[1].first.eq(job.result),
@@ -463,13 +473,28 @@ class JobCore(OffloadCore):
                 Cat(Cat(getattr(engine, name)[k] for engine in self.engines).any()
                     for k in range(4))
             )  # fmt: skip
-        for name in ("sent", "again", "probes", "answered", "heard", "given_up"):
+        for name in ("sent", "again", "probes", "answered", "heard"):
             m.d.comb += getattr(self, name).eq(
                 Cat(getattr(engine, name) for engine in self.engines).any()
             )
-        # kept, or nothing drives its name where nobody looks at it, as in `JobCard`
-        given = Signal(Given, attrs={"keep": 1})
-        for engine in self.engines:
-            with m.If(engine.given_up):
-                m.d.comb += given.eq(engine.given)
-        m.d.comb += self.given.eq(given)
+        m.d.comb += self.given_up.eq(Cat(engine.given_up for engine in self.engines))
+        for engine, told in zip(self.engines, self.given, strict=True):
+            # kept, or nothing drives its name where nobody looks at it, as in `JobCard`
+            given = Signal(GivenBy, attrs={"keep": 1})
+            m.d.comb += [
+                *(given[name].eq(engine.given[name]) for name in ("neighbor", "number")),
+                *(given[name].eq(engine.round[name]) for name in ("tensor", "gen")),
+                told.eq(given),
+            ]
+
+    def _bound(self, k, engine, runner, of_norms):
+        """What a job's share says: norms are never given up, and without one all is important."""
+        if not self.gives_up:
+            return []
+        job = runner.job
+        return [
+            engine.share.eq(Mux(of_norms, 0, job.job.p_q16)),
+            engine.last_elems.eq(job.last_elems),
+            runner.spends.eq(engine.spends),
+            runner.spent.eq(engine.spent),
+        ]

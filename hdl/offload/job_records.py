@@ -9,8 +9,9 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.job import COMPLETION, DESCRIPTOR, TABLES
 
 from ..axi.bursts import LENGTH_WIDTH
+from ..transport.allowance_walk import LAST_WIDTH
 from ..transport.ledger import CLEAR_WIDTH
-from ..transport.records import LEAVES_WIDTH, Geometry
+from ..transport.records import LEAVES_WIDTH, Geometry, Given
 from .thc_memory import BLOCKS_WIDTH
 
 STAMP_WIDTH = 48
@@ -51,9 +52,9 @@ JobTableWrite = data.StructLayout({"enable": 1, "index": ceil_log2(TABLES), "tab
 
 def Prepared(n_bytes, address_width):
     """A job that may start: what it does, where, and how its tensor is cut. live : chunks that are
-    not empty. n_numbers : packet numbers. n_beats, area : of memory, of the tensor and of one
-    landing area. THC alone: norms, norms_live : how its norms are cut; n_blocks; at_norms,
-    at_indices, at_sums : beats of scratch before them.
+    not empty; last_elems : of the last of those. n_numbers : packet numbers. n_beats, area : of
+    memory, of the tensor and of one landing area. THC alone: norms, norms_live : how its
+    norms are cut; n_blocks; at_norms, at_indices, at_sums : beats of scratch before them.
     """
     beat = address_width - ceil_log2(n_bytes)
     return data.StructLayout(
@@ -63,6 +64,7 @@ def Prepared(n_bytes, address_width):
             "table": JobTable,
             "geometry": Geometry,
             "live": 14,
+            "last_elems": LAST_WIDTH,
             "n_numbers": CLEAR_WIDTH,
             "source": beat,
             "result": beat,
@@ -77,6 +79,9 @@ def Prepared(n_bytes, address_width):
         }
     )
 
+
+GivenBy = data.StructLayout(Given.members | {"tensor": 16, "gen": 16})
+"""A packet that was given up, who should have sent it, and the round that it is of."""
 
 LeavesSeen = data.StructLayout({"valid": 1, "leaves": LEAVES_WIDTH})
 """In cycles of ``valid``: contributions in a packet of the result."""

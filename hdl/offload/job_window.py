@@ -77,7 +77,7 @@ class WindowCore(wiring.Component):
 
     def __init__(self, *arguments, **sizes):
         self.core, self.window = JobCore(*arguments, **sizes), JobWindow()
-        for name in ("n_bytes", "n_ports", "port_bytes"):
+        for name in ("n_bytes", "n_ports", "port_bytes", "n_active"):
             setattr(self, name, getattr(self.core, name))
         members = dict(self.core.signature.members.items())
         members |= dict(self.window.signature.members.items())
@@ -97,8 +97,9 @@ class WindowCore(wiring.Component):
 
     def _join(self, m, member, outer, inner):
         if member.dimensions:
+            one = member.signature if member.is_signature else member.shape
             for k in range(member.dimensions[0]):
-                wiring.connect(m, wiring.flipped(outer[k]), inner[k])
+                self._join(m, wiring.Member(member.flow, one), outer[k], inner[k])
         elif member.is_signature:
             wiring.connect(m, wiring.flipped(outer), inner)
         elif member.flow == In:

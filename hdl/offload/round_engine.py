@@ -12,9 +12,10 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.offload import Drop, Subtype
 
 from ..stream.beats import Beat
+from ..transport.allowance_walk import LAST_WIDTH, SHARE_WIDTH
 from ..transport.ledger import CLEAR_WIDTH
 from ..transport.pace import Echo
-from ..transport.records import Arrival, Head, PathMark
+from ..transport.records import BYTES_WIDTH, Arrival, Head, PathMark
 from .core import OffloadCore
 from .job_records import LeavesSeen
 
@@ -42,13 +43,23 @@ class RoundEngine(OffloadCore):
     leaves : Out(LeavesSeen)
     progress : Out(1)
         Something moved: a packet was taken, a row left, a run ended.
+    share, last_elems, spends, spent : In, In, Out, Out
+        As of `Receiver`; with ``gives_up``, in place of ``allowance``.
     """
 
-    roots = True
+    roots = counts_share = True
 
     def _members(self):
         members = {k: v for k, v in super()._members().items() if k not in _OUTSIDE}
         beat = stream.Signature(Beat(8 * self.n_bytes))
+        if self.gives_up:
+            del members["allowance"]
+            members |= {
+                "share": In(SHARE_WIDTH),
+                "last_elems": In(LAST_WIDTH),
+                "spends": Out(1),
+                "spent": Out(BYTES_WIDTH),
+            }
         return members | {
             "arrivals": In(stream.Signature(Arrival)),
             "values": In(beat),
@@ -88,6 +99,8 @@ class RoundEngine(OffloadCore):
             self.leaves.valid.eq(ledger.closes & ledger.down & ~ledger.given_up),
             self.leaves.leaves.eq(ledger.leaves),
         ]
+        if self.gives_up:
+            m.d.comb += [self.spends.eq(receiver.spends), self.spent.eq(receiver.spent)]
         if self.n_tables > 1:
             m.d.comb += [scheduler.table.eq(self.table), receiver.table.eq(self.table)]
         m.d.sync += self.progress.eq(

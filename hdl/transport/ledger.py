@@ -46,6 +46,8 @@ class Ledger(wiring.Component):
         As of `Receiver`.
     place_en, place_addr, place_data : In
         Writes one entry of the table of senders, by chunk.
+    surveys, surveyed, senders : In(1), In(chunk), Out(Places(n_ranks))
+        While ``surveys``, the table's entry of this chunk, 2 cycles later; no packet is looked up.
     check_write : In(CheckWrite)
         Does nothing without ``thc``.
     chunk, number, neighbor, flow : In
@@ -86,6 +88,9 @@ class Ledger(wiring.Component):
                 "place_en": In(1),
                 "place_addr": In(ceil_log2(n_tables * n_chunks)),
                 "place_data": In(self.places),
+                "surveys": In(1),
+                "surveyed": In(CHUNK_WIDTH),
+                "senders": Out(self.places),
                 **({"table": In(range(n_tables))} if n_tables > 1 else {}),
                 "check_write": In(CheckWrite),
                 "chunk": In(CHUNK_WIDTH),
@@ -120,7 +125,8 @@ class Ledger(wiring.Component):
             self._width(self.places), self.n_tables * self.n_chunks
         )
         low = ceil_log2(self.n_chunks)
-        chunk = Cat(self.chunk[:low], self.table) if self.n_tables > 1 else self.chunk
+        chunk = Mux(self.surveys, self.surveyed, self.chunk)
+        chunk = Cat(chunk[:low], self.table) if self.n_tables > 1 else chunk
         m.submodules.count_ram = counted = BlockRAM(n_senders * NUMBER_WIDTH, self.n_chunks)
         m.submodules.mark_ram = marked = BlockRAM(n_senders * mark, self.n_packets)
         m.submodules.asked_ram = asked = BlockRAM(n_senders * mark, self.n_packets)
@@ -135,7 +141,7 @@ class Ledger(wiring.Component):
             self.answer.marks.as_value().eq(asked.read_data),
         ]
         told = Signal(self.places)
-        m.d.comb += told.as_value().eq(places.read_data)
+        m.d.comb += [told.as_value().eq(places.read_data), self.senders.eq(told)]
         self._look(m, told)
         if self.thc:
             self._checks(m)

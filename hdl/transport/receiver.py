@@ -20,6 +20,7 @@ from gradnic.interface.offload import Drop
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..primitive.target import one_hot
 from ..stream.fifo import FIFO
+from .allowance_walk import LAST_WIDTH, SHARE_WIDTH, AllowanceWalk
 from .allowances import Allowances
 from .completions import N_WRITES, Completions
 from .ledger import CLEAR_WIDTH, Ledger
@@ -28,6 +29,7 @@ from .packet_walk import PacketWalk, Place
 from .receiver_checks import answers, look_at_range, reason_of, target_of
 from .receiver_states import answer, give_up, judge, probe, take
 from .records import (
+    BYTES_WIDTH,
     CHUNK_WIDTH,
     LEAVES_WIDTH,
     NUMBER_WIDTH,
@@ -68,6 +70,8 @@ class Receiver(wiring.Component):
         Results of terminal rows are written apart from those that arrive.
     thc : bool
         False: there are no rounds of THC, whose packets carry a check of their norms.
+    counts_share : bool
+        True: allowances are counted here, from the table of senders, while it clears.
 
     Members
     -------
@@ -77,6 +81,9 @@ class Receiver(wiring.Component):
     n_clear : In(15)
         1 to ``n_packets``, or ``n_chunks`` if those are more: no number above is used.
     allowance : In(Allowance)
+        Unless allowances are counted here.
+    share, last_elems : In(16), In(29)
+        Share that a neighbor may lose, in 1/65536, and elements of the last chunk; if they are.
     check : In(CheckWrite)
         The check of one packet's norms; not while a round is armed.
     place_en, place_addr, place_data : In
@@ -117,6 +124,8 @@ class Receiver(wiring.Component):
         One pulse per PROBE that STOP or BITMAP answered; per packet that went to the sender.
     given_up, given : Out(1), Out({neighbor, number})
         One cycle per packet that is given up, and which it is.
+    spends, spent : Out(1), Out(40)
+        An allowance is spent, and how much of it.
     """
 
     def __init__(
@@ -129,6 +138,7 @@ class Receiver(wiring.Component):
         thc: bool = True,
         n_tables: int = 1,
         roots: bool = False,
+        counts_share: bool = False,
     ) -> None:
         if not 1 <= n_ranks <= 15:
             raise ValueError(f"n_ranks must be 1 to 15, not {n_ranks!r}")
@@ -138,7 +148,10 @@ class Receiver(wiring.Component):
             raise ValueError(f"n_packets must be 2 to 16384, not {n_packets!r}")
         self.n_bytes, self.n_ranks = n_bytes, n_ranks
         self.n_chunks, self.n_packets = n_chunks, n_packets
-        self.n_tables, self.with_roots = n_tables, roots
+        self.n_tables, self.with_roots, self.counts_share = n_tables, roots, counts_share
+        allowed = {"allowance": In(Allowance)}
+        if counts_share:
+            allowed = {"share": In(SHARE_WIDTH), "last_elems": In(LAST_WIDTH)}
         written = {"roots": Out(stream.Signature(Range())), "rooted": In(1)}
         self.ledger = Ledger(n_ranks, n_chunks, n_packets, thc=thc, n_tables=n_tables)
         self.places = self.ledger.places
@@ -149,7 +162,7 @@ class Receiver(wiring.Component):
                 "clear": In(1),
                 "clearing": Out(1),
                 "n_clear": In(CLEAR_WIDTH),
-                "allowance": In(Allowance),
+                **allowed,
                 "check": In(CheckWrite),
                 "place_en": In(1),
                 "place_addr": In(ceil_log2(n_tables * n_chunks)),
@@ -177,6 +190,8 @@ class Receiver(wiring.Component):
                 "heard": Out(1),
                 "given_up": Out(1),
                 "given": Out(Given),
+                "spends": Out(1),
+                "spent": Out(BYTES_WIDTH),
             }
         )
 
@@ -248,7 +263,6 @@ class Receiver(wiring.Component):
                 for name in ("clear", "n_clear", "place_en", "place_addr", "place_data", "ask")
             ),
             *([ledger.table.eq(self.table)] if self.n_tables > 1 else []),
-            self.clearing.eq(ledger.clearing),
             self.answer.eq(ledger.answer),
             ledger.check_write.eq(self.check),
             ledger.chunk.eq(place.chunk),
@@ -320,6 +334,7 @@ class Receiver(wiring.Component):
             closed=closed, found=found, weight=weight, to_goals=to_goals, to_landings=to_landings,
             to_results=to_results, to_roots=to_roots, allowances=allowances,
         )  # fmt: skip
+        self._shares(m, allowances, ledger)
         look_at_range(m, self, work)
         answers(m, self, work)
         with m.FSM() as fsm:
@@ -327,6 +342,28 @@ class Receiver(wiring.Component):
                 states(m, self, work)
         one_hot(fsm)
         return m
+
+    def _shares(self, m, allowances, ledger):
+        """Who says what a neighbor may lose."""
+        if not self.counts_share:
+            m.d.comb += [
+                self.clearing.eq(ledger.clearing),
+                allowances.write.eq(self.allowance),
+            ]
+            return
+        m.submodules.shares = walk = AllowanceWalk(self.n_ranks)
+        m.d.comb += [
+            walk.start.eq(self.clear),
+            walk.share.eq(self.share),
+            walk.geometry.eq(self.round.geometry),
+            walk.last_elems.eq(self.last_elems),
+            walk.thc.eq(self.round.codec.thc),
+            walk.places.eq(ledger.senders),
+            ledger.surveys.eq(walk.busy),
+            ledger.surveyed.eq(walk.chunk),
+            allowances.write.eq(walk.write),
+            self.clearing.eq(ledger.clearing | walk.busy),
+        ]
 
     def _results(self, m, result):
         """What is beside the queue of results: (queue of whose they are, its room); or, with roots,

@@ -82,7 +82,6 @@ def look_at_range(m, r, w):
     w.ends_range = Signal()
     last_seen = Signal.like(w.n_seen, reset_less=True)  # of a range that is not too long
     m.d.comb += [
-        w.allowances.write.eq(r.allowance),
         w.allowances.neighbor.eq(w.head.neighbor),
         w.scan.first_bit.eq(w.head.seq[:3]),
         w.scan.closed.eq(w.closed),
@@ -94,6 +93,8 @@ def look_at_range(m, r, w):
         allowed.eq(w.allowances.bytes),
         w.allows.eq(w.scan.lost <= allowed),
         w.allowances.left.eq(allowed - w.scan.lost),
+        r.spends.eq(w.allowances.spend),
+        r.spent.eq(w.scan.lost),
         last_seen.eq(w.head.elems - 1),
         w.ends_range.eq(w.n_seen == last_seen),
     ]

@@ -202,7 +202,8 @@ class Cluster:
 
 
 def all_reduce(plan, codec, own, sent, given_up):
-    """Sums of a table by order alone: (result (n_elems,), leaves (n_packets,)).
+    """Sums of a table by order alone: (result (n_elems,), leaves (n_packets,)); of an all_gather or
+    broadcast, the roots' values.
 
     own : (n_nodes, n_elems), as the codec adds it. sent : function of a partial, what its parent
     makes of it, such as a codec's image. given_up : as `Cluster.given_up` tells.
@@ -223,7 +224,10 @@ def all_reduce(plan, codec, own, sent, given_up):
 
     for number in range(plan.n_packets):
         chunk, span = number // plan.per_chunk, slice(*plan.span(number))
-        (root,) = np.flatnonzero(plan.parent[chunk] < 0)
-        values, leaves[number] = total(int(root), number, chunk, span)
+        (root,) = (
+            int(v) for v in np.flatnonzero(plan.wanted[:, number])
+            if not any(chunk in chunks for chunks in plan.down[v].values())
+        )  # fmt: skip
+        values, leaves[number] = total(root, number, chunk, span)
         result[span] = codec.finish(values, int(leaves[number]))
     return result, leaves

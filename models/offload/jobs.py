@@ -36,14 +36,13 @@ from gradnic.interface.job import (
 
 from ..transport.tagger import Rules
 from . import bf16
-from .card import Card, Settings, Tensor, ahead
+from .card import Card, Settings, ahead
 from .cluster import Cluster, addresses
-from .codec import Inceptionn, Raw, Raw16
+from .job_sums import HALF_UNIT, tensor_of, unit_of
 from .plan import SEQ_UNIT, Plan
 from .round import Round
 from .thc_job import ThcJob, before, packets
 
-HALF_UNIT = 2 * SEQ_UNIT
 ELEM_BYTES = {Kind.FP32: 4, Kind.BF16: 2}
 CODECS = {Kind.FP32: tuple(JobCodec), Kind.BF16: (JobCodec.RAW32, JobCodec.RAW16)}
 
@@ -256,15 +255,7 @@ class JobCard(Card):
     def _round(self, job):
         """The one round of a job without THC."""
         plan = plan_of(self.table_list[job.table], job.elems, self.packet, unit_of(job))
-        mean = job.op == Operation.MEAN
-        if job.codec == JobCodec.RAW32:
-            image = bf16.image if job.kind == Kind.BF16 else None
-            codec = Raw(plan.n_nodes, image=image, mean=mean)
-        elif job.codec == JobCodec.RAW16:
-            codec = Raw16(plan.n_nodes, mean=mean)
-        else:
-            codec = Inceptionn(plan.n_nodes, **self.inceptionn, mean=mean)
-        tensor = Tensor(job.tensor, plan, codec, layer=job.layer, p_q16=job.p_q16)
+        tensor = tensor_of(job, plan, self.inceptionn)
         if job.kind == Kind.BF16:
             values = bf16.widen(self._halves(job.source, job.elems))
         else:
@@ -412,11 +403,6 @@ class JobCluster(Cluster):
         for node in self.taking:
             while (told := self.cards[node].take()) is not None:
                 self.ended[node][told.id] = told
-
-
-def unit_of(job):
-    """Elements that chunks are rounded up to: twice as many where two are in a word."""
-    return HALF_UNIT if job.codec == JobCodec.RAW16 or job.kind == Kind.BF16 else SEQ_UNIT
 
 
 @lru_cache(maxsize=256)

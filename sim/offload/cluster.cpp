@@ -10,6 +10,12 @@
 #include <vector>
 
 #include "verilated.h"
+
+// A packet that was given up; tensor and gen are 0 where one round is under way at a time.
+struct Given {
+	int32_t node, neighbor, number, tensor, gen;
+};
+
 #include "ports.h"
 #include "switch.h"
 #include "traffic.h"
@@ -124,7 +130,7 @@ struct Cluster {
 	int64_t now = 0, order = 0;
 	std::vector<Sent> sent;
 	std::vector<uint8_t> sent_bytes;
-	std::vector<int32_t> given;  // node, neighbor, number of each packet that was given up
+	std::vector<Given> given;
 
 	int64_t upset_node = 0, upset_bit = 0, upset_at = -1;
 
@@ -203,10 +209,12 @@ struct Cluster {
 		Card &card = cards[node];
 		Design &d = *card.design;
 		bus_take(d, card);
-		int32_t neighbor, number;
-		if (gave_up(d, neighbor, number)) {
-			given.insert(given.end(), {node, neighbor, number});
-			card.n_given++;
+		for (int k = 0; k < N_ROUNDS; k++) {
+			Given told{node};
+			if (gave_up(d, k, told)) {
+				given.push_back(told);
+				card.n_given++;
+			}
 		}
 		for (int k = 0; k < N_DROPS; k++)
 			card.dropped[k] += dropped(d) >> k & 1;
@@ -467,9 +475,9 @@ int64_t cluster_sent(void *self, const Sent **records, const uint8_t **bytes) {
 	return cluster(self).sent.size();
 }
 
-int64_t cluster_given(void *self, const int32_t **triples) {
-	*triples = cluster(self).given.data();
-	return cluster(self).given.size() / 3;
+int64_t cluster_given(void *self, const Given **given) {
+	*given = cluster(self).given.data();
+	return cluster(self).given.size();
 }
 
 // Packets by reason (1 ..), then accepted, given up, and accesses outside of the memories; frames

@@ -486,16 +486,25 @@ class OffloadCluster:
         return sent, [data[r["start"] : r["start"] + r["length"]] for r in sent]
 
     def _given(self):
-        triples = ctypes.c_void_p()
-        n = self.library.cluster_given(self._self, ctypes.byref(triples))
-        if not n:
-            return {}
-        raw = (ctypes.c_int32 * (3 * n)).from_address(triples.value)
         given = {}
-        for node, neighbor, number in np.array(raw).reshape(n, 3).tolist():
-            source = [u for u in self.books[node] if u != node][neighbor]
+        for node, source, number, *_ in self._given_up():
             given.setdefault((node, source), []).append(number)
         return {key: np.array(numbers) for key, numbers in given.items()}
+
+    def _given_up(self):
+        """(node, source, number, tensor, gen) of the packets given up in the last run; the last two
+        are 0 on cards of single rounds.
+        """
+        rows = ctypes.c_void_p()
+        n = self.library.cluster_given(self._self, ctypes.byref(rows))
+        if not n:
+            return []
+        raw = (ctypes.c_int32 * (5 * n)).from_address(rows.value)
+        others = [[u for u in book if u != node] for node, book in enumerate(self.books)]
+        return [
+            (node, others[node][neighbor], *told)
+            for node, neighbor, *told in np.array(raw).reshape(n, 5).tolist()
+        ]
 
     def _get(self, node, name):
         number, port = self._ports[name]

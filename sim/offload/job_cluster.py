@@ -62,8 +62,9 @@ class JobCluster(OffloadCluster):
         Of the largest tensor.
     n_active, n_bytes, packet, t_probe, watchdog : int
         Contexts, bytes of a beat, elements of a packet, cycles.
-    inc, bf16, scale : bool
-        Cards with INCEPTIONN, with BF16, with means. settings : dict, fields of `Inceptionn`.
+    inc, bf16, scale, gives_up : bool
+        Cards with INCEPTIONN, with BF16, with means, with jobs that let a share miss.
+    settings : dict, fields of `Inceptionn`.
     thc : dict or None
         Cards with THC: fields of `gradnic.models.thc.Worker` beside n and seeds; b is 4, and n * g
         below 256 for each table.
@@ -72,19 +73,20 @@ class JobCluster(OffloadCluster):
     ----------
     hosts : list of `Host`
     sent : list of (time, node, port, frame), of all frames that left
+    given_up : {(tensor, gen): {(node, source): numbers of packets}}
     """
 
     card = WindowCore
 
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
                  t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False, settings=None,
-                 thc=None):  # fmt: skip
+                 thc=None, gives_up=False):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.packet, self.t_probe = packet, t_probe
         self.n_active, self.watchdog, self.skew, self.queues = n_active, watchdog, 0, (0, 0)
         self.codec = Inceptionn(1, **(settings or {}))
-        self.thc = thc
+        self.thc, self.gives_up = thc, gives_up
         self.workers = [] if thc is None else [Worker(t.n_nodes, 0, **thc) for t in tables]
         self.n_memory = -(-n_memory // PAGE) * PAGE
         self.books = [{} for _ in range(self.table.n_nodes)]
@@ -118,6 +120,7 @@ class JobCluster(OffloadCluster):
             inc=inc,
             bf16=bf16,
             scale=scale,
+            gives_up=gives_up,
             **({} if thc is None else {"thc": True, "block": self.workers[0].B}),
         )
         area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
@@ -136,7 +139,7 @@ class JobCluster(OffloadCluster):
         )  # fmt: skip
         self.hosts = [Host() for _ in self.books]
         self._bits = [dict.fromkeys(("posts", "aborts", "takes"), 0) for _ in self.books]
-        self.sent, self._n_kept = [], 0
+        self.sent, self._n_kept, self._lost = [], 0, []
         for node in range(self.table.n_nodes):
             self._load(node)
 
@@ -337,6 +340,7 @@ class JobCluster(OffloadCluster):
         self._keep()
         self.library.cluster_run(self._self, ctypes.byref(rules), n_cycles, done.ctypes.data)
         self._n_kept = 0  # it has begun a new list
+        self._lost += self._given_up()
         self._keep()
 
     def _keep(self):
@@ -346,6 +350,16 @@ class JobCluster(OffloadCluster):
             for r, frame in zip(records[self._n_kept :], frames[self._n_kept :], strict=True)
         ]
         self._n_kept = len(frames)
+
+    @property
+    def given_up(self):
+        found = {}
+        for node, source, number, *round_ in self._lost:
+            found.setdefault(tuple(round_), {}).setdefault((node, source), []).append(number)
+        return {
+            round_: {key: np.array(numbers) for key, numbers in told.items()}
+            for round_, told in found.items()
+        }
 
     def idle(self):
         """Whether all jobs have ended, and the hosts know."""

@@ -1,23 +1,16 @@
-"""One run of jobs on cards of RTL against golden cards: what ``gradnic cosim card`` does with jobs.
-
-Golden are either the cards of `gradnic.models.offload.jobs`, frame by frame over the same links, or
-for runs that are too large for them the sums of the table in its order of additions.
-"""
+"""Jobs on cards of RTL against golden cards: what ``gradnic cosim card`` does with jobs."""
 
 import json
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
-from gradnic.models import inceptionn
 from gradnic.models.offload import bf16
-from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.jobs import ELEM_BYTES, unit_of
-from gradnic.models.offload.plan import SEQ_UNIT
-from gradnic.models.offload.thc_job import mean
+from gradnic.models.offload.job_sums import unit_of
+from gradnic.models.offload.jobs import ELEM_BYTES
+from gradnic.models.offload.plan import SEQ_UNIT, Plan
 from gradnic.models.schedule import builders, checker
-from gradnic.models.schedule.all_reduce import add, run_table
 from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
@@ -26,9 +19,9 @@ from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind, Operation
 
 from .job_cluster import JobCluster
+from .job_wanted import bounded, cards_say, result_of, sums_of
 from .run import granularity
 
-PACKET = 352
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
 WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
 CODECS = {
@@ -151,17 +144,20 @@ def _width(told):
 
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faults=None,
           settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000, watchdog=0,
-          max_cycles=20_000_000):  # fmt: skip
+          p=0.0, max_cycles=20_000_000):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; tables are checked first. posted :
     list of `Posted`. settings : of INCEPTIONN. block : of THC, 64, 256 or 1024. link_bytes : of a
-    link and cycle; default a beat.
+    link and cycle; default a beat. p : share of contributions that may miss, end to end, of jobs
+    that name none.
     """
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
     tables, posted = _tables(builders.build(topology, algorithm, **options), topology, posted)
     n_nodes, faults = topology.n_nodes, faults or LinkFaults()
+    if p:
+        posted = [_bounded(one, tables, p) for one in posted]
     for one in posted:
         if one.nodes and not set(one.nodes) <= set(range(n_nodes)):
             raise ValueError(f"nodes must be 0 to {n_nodes - 1}, not {list(one.nodes)}")
@@ -175,7 +171,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     cluster = JobCluster(
         tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
         t_probe=t_probe, watchdog=watchdog, inc=inc, bf16=halves, scale=scale, settings=settings,
-        thc=thc,
+        thc=thc, gives_up=any(one.job.p_q16 for one in posted),
     )  # fmt: skip
     memory = _memories(n_nodes, cluster.n_memory, sized)
     for node in range(n_nodes):
@@ -192,10 +188,13 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     if small or halves or scale or not plain:
         reference, want = (
             "cards",
-            _golden(tables, topology, posted, memory, cluster, faults, settings, thc),
+            cards_say(tables, topology, posted, memory, cluster, faults, settings, thc),
         )
     else:
-        reference, want = "sums", _sums(tables, posted, memory, settings, thc)
+        reference, want = "sums", sums_of(tables, posted, memory, settings, thc)
+    if any(one.job.p_q16 for one in posted):
+        reference += ", less what was given up"
+        want |= bounded(tables, posted, memory, settings, thc, want, cluster.given_up)
     mismatches, first = _compare(cluster, posted, want, n_nodes)
     told = [_told(one, cluster) for one in posted]
     share = line_share(cluster.sent, link_bytes or 4 * lanes)
@@ -232,7 +231,7 @@ def _nmse(cluster, posted, memory):
             continue
         own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
         exact = own.astype(np.float64).mean(axis=0)
-        error += np.square(_result(cluster.memory(0), job).view(np.float32) - exact).sum()
+        error += np.square(result_of(cluster.memory(0), job).view(np.float32) - exact).sum()
         energy += np.square(exact).sum()
     return error / energy if energy else None
 
@@ -254,6 +253,14 @@ def _tables(schedule, topology, posted):
     if len(tables) > TABLES:
         raise ValueError(f"collectives and roots of the jobs must be at most {TABLES}")
     return tuple(tables), made
+
+
+def _bounded(one, tables, p):
+    """The job with the share that may miss at each hop, of `p` in all, if it names none."""
+    if one.job.p_q16 or one.job.table >= len(tables):
+        return one
+    hops = max(1, Plan(tables[one.job.table], one.job.elems or 1).depth)
+    return replace(one, job=replace(one.job, p_q16=int(p / hops * 65536)))
 
 
 def _poster(cluster, group, n_nodes):
@@ -279,59 +286,6 @@ def _memories(n_nodes, n_bytes, jobs):
     return memory
 
 
-def _golden(tables, topology, posted, memory, cluster, faults, settings, thc):
-    """{(node, id): (status, detail, bytes of the result)} of golden cards."""
-    options = {"t_probe": 400, "t_retry": 100}
-    cards = golden.JobCluster(
-        tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
-        n_packets=cluster.n_packets, inceptionn=settings, gives_up=False, bf16=True, scale=True,
-        settings=options, thc=thc, feedback=False,
-        watchdog=20_000 if cluster.watchdog else 0,
-    )  # fmt: skip
-    for card, mine in zip(cards.cards, memory, strict=True):
-        card.memory[:] = mine
-    _ = [
-        cards.post(node, one.job)
-        for one in sorted(posted, key=lambda one: one.at)
-        for node in (range(topology.n_nodes) if one.nodes is None else one.nodes)
-    ]
-    cards.run(faults)
-    return {
-        (node, one.job.id): (told.status, told.detail, _result(card.memory, one.job))
-        for node, card in enumerate(cards.cards)
-        for one in posted
-        if (told := cards.ended[node].get(one.job.id)) is not None
-    }
-
-
-def _sums(tables, posted, memory, settings, thc):
-    """The same from the tables' order of additions; all jobs are done."""
-
-    def image(values):
-        return inceptionn.image(values, **(settings or {})) if values.size else values
-
-    want = {}
-    for one in posted:
-        job = one.job
-        own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
-        if job.codec == JobCodec.THC:
-            result = mean(tables[job.table], job, own, thc).view(np.uint8)
-            want |= {(node, job.id): (JobStatus.DONE, 0, result) for node in range(len(own))}
-            continue
-        coded = job.codec == JobCodec.INCEPTIONN
-        how = {"combine": lambda a, b: add(a, image(b)), "image": image} if coded else {}
-        results, here = run_table(tables[job.table], own, **how)
-        for node, (values, mine) in enumerate(zip(results, here, strict=True)):
-            before = _result(memory[node], job).copy().view(np.float32)
-            before[mine] = values[mine]
-            want[node, job.id] = JobStatus.DONE, 0, before.view(np.uint8)
-    return want
-
-
-def _result(memory, job):
-    return memory[job.result : job.result + ELEM_BYTES.get(job.kind, 4) * job.elems]
-
-
 def _compare(cluster, posted, want, n_nodes):
     """(mismatches, the first one): of statuses, and of bytes where a job is done."""
     n_wrong, first = 0, ""
@@ -343,7 +297,7 @@ def _compare(cluster, posted, want, n_nodes):
             if wanted is None or found is None or found != wanted[:2]:
                 wrong = int(wanted is not None or found is not None)
             elif found[0] in (JobStatus.DONE, JobStatus.SHORT):
-                result = _result(cluster.memory(node), one.job)
+                result = result_of(cluster.memory(node), one.job)
                 wrong = int((result != wanted[2]).sum())
             else:
                 wrong = 0
@@ -365,6 +319,7 @@ def _told(one, cluster):
         "done": max((e.done for e in ended), default=None),
         "status": None if worst is None else int(worst),
         "bytes": ELEM_BYTES.get(one.job.kind, 4) * one.job.elems,
+        "given_up": sum(e.record.given_up for e in ended),
     }
 
 

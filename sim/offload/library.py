@@ -6,7 +6,7 @@ from pathlib import Path
 
 from amaranth.utils import ceil_log2
 from gradnic.hdl.offload.core import OffloadCore
-from gradnic.hdl.transport.records import N_NEIGHBORS
+from gradnic.hdl.transport.records import N_NEIGHBORS, NUMBER_WIDTH
 
 from gradnic.interface.offload import Drop
 
@@ -44,23 +44,30 @@ _FUNCTIONS = {
 }
 
 
-def _registers(hosted):
+def _registers(hosted, n_rounds=0):
     """Functions on the registers of a card that has them, and what they stand for in one of those;
-    for a core, which has ports instead, the other way round.
+    for a core, which has ports instead, the other way round. n_rounds : contexts of a core with
+    jobs.
     """
     bus = "enum BusBits : uint32_t { AW = 1, W = 2, AR = 4, B = 8, R = 16 };"
     drive = "void bus_drive(Design &d, bool aw, bool w, bool ar, uint32_t address, uint32_t word)"
     counts = ("dropped", "crossed", "oversize", "overrun", "answered", "heard")
     if not hosted:
+        names = [f"given__{k}" for k in range(n_rounds)] or ["given"]
+        cases = [f"case {k}: given = {member(name)}; break;" for k, name in enumerate(names)]
         return [
+            f"constexpr int N_ROUNDS = {len(names)};",
             bus,
             f"{drive} {{}}",
             "uint32_t bus_seen(Design &d) { return 0; }",
             "uint32_t bus_word(Design &d) { return 0; }",
-            "bool gave_up(Design &d, int32_t &neighbor, int32_t &number) {",
-            f"\tuint32_t given = {member('given')};",
-            f"\tneighbor = given & {N_NEIGHBORS - 1}, number = given >> {ceil_log2(N_NEIGHBORS)};",
-            f"\treturn {member('given_up')} & 1; }}",
+            "bool gave_up(Design &d, int k, Given &told) {",
+            "\tuint64_t given = 0;",
+            f"\tswitch (k) {{ {' '.join(cases)} }}",
+            f"\ttold.neighbor = given & {N_NEIGHBORS - 1}, given >>= {ceil_log2(N_NEIGHBORS)};",
+            f"\ttold.number = given & {2**NUMBER_WIDTH - 1}, given >>= {NUMBER_WIDTH};",
+            "\ttold.tensor = given & 0xFFFF, told.gen = given >> 16;",
+            f"\treturn {member('given_up')} >> k & 1; }}",
             *(f"uint32_t {name}(Design &d) {{ return {member(name)}; }}" for name in counts),
             f"bool get_done(Design &d) {{ return {member('finished')} & 1; }}",
         ]
@@ -77,7 +84,8 @@ def _registers(hosted):
         + " | ".join(f"({member(f'bus__{wire}')} & 1) << {k}" for k, wire in enumerate(seen))
         + "; }",
         f"uint32_t bus_word(Design &d) {{ return {member('bus__rdata')}; }}",
-        "bool gave_up(Design &d, int32_t &neighbor, int32_t &number) { return false; }",
+        "constexpr int N_ROUNDS = 0;",
+        "bool gave_up(Design &d, int k, Given &told) { return false; }",
         *(f"uint32_t {name}(Design &d) {{ return 0; }}" for name in counts),
         "bool get_done(Design &d) { return false; }",
     ]
@@ -148,7 +156,7 @@ def _names(component):
         f"\tuint64_t unkept = ~uint64_t(more) | {'0' if beat == 64 else f'uint64_t(1) << {beat}'};",
         f"\tbeat.kept = unkept ? __builtin_ctzll(unkept) : {beat};",
         f"\tbeat.last = more >> {beat} & 1, beat.bad = more >> {beat + 1} & 1; }}",
-        *_registers(hosted),
+        *_registers(hosted, getattr(component, "n_active", 0)),
         per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
                  offer("mac_rx")),
         per_port("template<class B> void host_tx(Design &d, int p, bool any, const B &beat)",

@@ -1,0 +1,138 @@
+"""What each neighbor may lose of a round: its share of all that it sends up, weighed by leaves.
+
+Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.transport.reception`, whose
+``allowance`` it is.
+"""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..primitive.target import one_hot
+from .records import BYTES_WIDTH, CHUNK_WIDTH, N_NEIGHBORS, Allowance, Geometry, Places
+
+LAST_WIDTH = 29  # of elements of the last chunk
+SHARE_WIDTH = 16
+LATENCY = 2  # of the table of senders
+_LEAVES = 8 + CHUNK_WIDTH  # of a neighbor's, in all whole chunks
+
+
+class AllowanceWalk(wiring.Component):
+    """Writes all neighbors' allowances: 2 cycles each if nothing may miss, else a cycle for each
+    chunk and 7 more, and about 50 for a neighbor that sends anything up.
+
+    Parameters
+    ----------
+    n_ranks : int
+        As of `Receiver`.
+
+    Members
+    -------
+    start, busy : In(1), Out(1)
+        A strobe. All inputs stay as they are while it is busy.
+    share : In(16)
+        That may miss, in 1/65536.
+    geometry, last_elems, thc : In(Geometry), In(29), In(1)
+        How the tensor is cut; elements of its last chunk; an element has half a byte, not 4.
+    chunk, places : Out(CHUNK_WIDTH), In(Places(n_ranks))
+        Of the table of senders, `LATENCY` cycles later.
+    write : Out(Allowance)
+    """
+
+    def __init__(self, n_ranks: int) -> None:
+        super().__init__(
+            {
+                "start": In(1),
+                "busy": Out(1),
+                "share": In(SHARE_WIDTH),
+                "geometry": In(Geometry),
+                "last_elems": In(LAST_WIDTH),
+                "thc": In(1),
+                "chunk": Out(CHUNK_WIDTH),
+                "places": In(Places(n_ranks)),
+                "write": Out(Allowance),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        neighbor = Signal(range(N_NEIGHBORS))
+        chunk = Signal(CHUNK_WIDTH, reset_less=True)
+        # a cycle after a chunk's senders are known: this neighbor's leaves
+        asked, last_asked = Signal(LATENCY + 2), Signal(LATENCY + 2)
+        asks, leaves = Signal(), Signal(8, reset_less=True)
+        mine = 0
+        for one in self.places.up:
+            mine = mine | Mux(one.valid & (one.neighbor == neighbor), one.leaves, 0)
+        whole, last = Signal(_LEAVES, reset_less=True), Signal(8, reset_less=True)
+        is_last = chunk == self.geometry.last_chunk
+        m.d.sync += [
+            leaves.eq(mine),
+            asked.eq(asked << 1 | asks),
+            last_asked.eq(last_asked << 1 | (asks & is_last)),
+        ]
+        m.d.comb += self.chunk.eq(chunk)
+        arrives = asked[LATENCY]
+        with m.If(arrives & last_asked[LATENCY]):
+            m.d.sync += last.eq(leaves)
+        with m.Elif(arrives):
+            m.d.sync += whole.eq(whole + leaves)
+        # total += factor * term, a bit of the factor a cycle
+        factor = Signal(_LEAVES, reset_less=True)
+        term = Signal(BYTES_WIDTH + SHARE_WIDTH, reset_less=True)
+        total = Signal(BYTES_WIDTH + SHARE_WIDTH, reset_less=True)
+        multiplied = factor == 0
+        with m.If(factor[0]):
+            m.d.sync += total.eq(total + term)
+        m.d.sync += [factor.eq(factor >> 1), term.eq(term << 1)]
+        chunk_elems = self.geometry.chunk << 4
+        write = self.write
+        m.d.comb += [write.index.eq(neighbor), write.bytes.eq(total >> SHARE_WIDTH)]
+        with m.FSM() as fsm:
+            m.d.comb += self.busy.eq(~fsm.ongoing("REST"))
+            with m.State("REST"):
+                m.d.sync += neighbor.eq(0)
+                with m.If(self.start):
+                    m.next = "NEXT"
+            with m.State("NEXT"):
+                m.d.sync += [
+                    chunk.eq(self.geometry.last_chunk),
+                    *(number.eq(0) for number in (whole, last, total, factor)),
+                ]
+                m.next = "WRITE"
+                with m.If(self.share != 0):
+                    m.next = "WALK"
+            with m.State("WALK"):
+                m.d.comb += asks.eq(1)
+                m.d.sync += chunk.eq(chunk - 1)
+                with m.If(chunk == 0):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                with m.If(asked == 0):
+                    m.d.sync += [
+                        factor.eq(whole),
+                        term.eq(Mux(self.thc, chunk_elems >> 1, chunk_elems << 2)),
+                    ]
+                    m.next = "WHOLE"
+            with m.State("WHOLE"):
+                with m.If(multiplied):
+                    m.d.sync += [
+                        factor.eq(last),
+                        term.eq(Mux(self.thc, self.last_elems >> 1, self.last_elems << 2)),
+                    ]
+                    m.next = "LAST"
+            with m.State("LAST"):
+                with m.If(multiplied):
+                    m.d.sync += [factor.eq(self.share), term.eq(total), total.eq(0)]
+                    m.next = "SHARE"
+            with m.State("SHARE"):
+                with m.If(multiplied):
+                    m.next = "WRITE"
+            with m.State("WRITE"):
+                m.d.comb += write.enable.eq(1)
+                m.d.sync += neighbor.eq(neighbor + 1)
+                m.next = "NEXT"
+                with m.If(neighbor == N_NEIGHBORS - 1):
+                    m.next = "REST"
+        one_hot(fsm)
+        return m

@@ -1,0 +1,97 @@
+"""What jobs on cards of RTL must come to: part of `gradnic.sim.offload.job_run`.
+
+Golden are either the cards of `gradnic.models.offload.jobs`, frame by frame over the same links, or
+for runs that are too large for them the sums of the table in its order of additions. What cards
+give up depends on times that no two cards share: sums are then those without it.
+"""
+
+import numpy as np
+from gradnic.models import inceptionn
+from gradnic.models.offload import bf16
+from gradnic.models.offload import jobs as golden
+from gradnic.models.offload.job_sums import ends
+from gradnic.models.offload.jobs import ELEM_BYTES
+from gradnic.models.offload.thc_job import mean
+from gradnic.models.schedule.all_reduce import add, run_table
+
+from gradnic.interface.job import JobCodec, JobStatus, Kind
+
+PACKET = 352
+
+
+def cards_say(tables, topology, posted, memory, cluster, faults, settings, thc):
+    """{(node, id): (status, detail, bytes of the result)} of golden cards."""
+    options = {"t_probe": 400, "t_retry": 100}
+    cards = golden.JobCluster(
+        tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
+        n_packets=cluster.n_packets, inceptionn=settings, bf16=True, scale=True,
+        settings=options, thc=thc, feedback=False, gives_up=cluster.gives_up,
+        watchdog=20_000 if cluster.watchdog else 0,
+    )  # fmt: skip
+    for card, mine in zip(cards.cards, memory, strict=True):
+        card.memory[:] = mine
+    _ = [
+        cards.post(node, one.job)
+        for one in sorted(posted, key=lambda one: one.at)
+        for node in (range(topology.n_nodes) if one.nodes is None else one.nodes)
+    ]
+    cards.run(faults)
+    return {
+        (node, one.job.id): (told.status, told.detail, result_of(card.memory, one.job))
+        for node, card in enumerate(cards.cards)
+        for one in posted
+        if (told := cards.ended[node].get(one.job.id)) is not None
+    }
+
+
+def sums_of(tables, posted, memory, settings, thc):
+    """The same from the tables' order of additions; all jobs are done."""
+
+    def image(values):
+        return inceptionn.image(values, **(settings or {})) if values.size else values
+
+    want = {}
+    for one in posted:
+        job = one.job
+        own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
+        if job.codec == JobCodec.THC:
+            result = mean(tables[job.table], job, own, thc).view(np.uint8)
+            want |= {(node, job.id): (JobStatus.DONE, 0, result) for node in range(len(own))}
+            continue
+        coded = job.codec == JobCodec.INCEPTIONN
+        how = {"combine": lambda a, b: add(a, image(b)), "image": image} if coded else {}
+        results, here = run_table(tables[job.table], own, **how)
+        for node, (values, mine) in enumerate(zip(results, here, strict=True)):
+            before = result_of(memory[node], job).copy().view(np.float32)
+            before[mine] = values[mine]
+            want[node, job.id] = JobStatus.DONE, 0, before.view(np.uint8)
+    return want
+
+
+def bounded(tables, posted, memory, settings, thc, want, given_up):
+    """What `cards_say` gives of the jobs that end well, of sums without what cards gave up."""
+    made = {}
+    for one in posted:
+        job = one.job
+        status, *_ = want.get((0, job.id), (None,))
+        if status not in (JobStatus.DONE, JobStatus.SHORT):
+            continue
+        n_bytes = ELEM_BYTES[job.kind] * job.elems
+        own = memory[:, job.source : job.source + n_bytes].copy()
+        halves = job.kind == Kind.BF16
+        x = bf16.widen(own.view(np.uint16)) if halves else own.view(np.float32)
+        told = ends(
+            job, tables[job.table], x, given_up.get((job.tensor, job.gen), {}), packet=PACKET,
+            inceptionn=settings, thc=thc,
+        )  # fmt: skip
+        for node, (ended, values, here) in enumerate(told):
+            result = result_of(memory[node], job).copy()
+            halved = bf16.narrow(values) if halves else values.view(np.uint32)
+            result.view(halved.dtype)[here] = halved[here]
+            made[node, job.id] = ended.status, ended.detail, result
+    return made
+
+
+def result_of(memory, job):
+    """Its bytes in the memory of a node: a view."""
+    return memory[job.result : job.result + ELEM_BYTES.get(job.kind, 4) * job.elems]

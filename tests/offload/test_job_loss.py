@@ -1,0 +1,194 @@
+"""Jobs that let a share miss: allowances, golden cards and cards of RTL, against sums by order."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+from gradnic.hdl.transport.allowance_walk import LATENCY, AllowanceWalk
+from gradnic.models.offload import bf16
+from gradnic.models.offload import jobs as golden
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.offload.job_sums import ends
+from gradnic.models.offload.plan import Plan
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.collectives import collective
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+from gradnic.models.transport.reception import Reception
+from gradnic.sim.offload.job_cluster import JobCluster
+
+from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, collective_of
+
+N, PACKET, N_MEMORY = 3, 96, 1 << 19
+HALF = N_MEMORY // 2
+TOPOLOGY = parse("ring:3")
+SUMS = build(TOPOLOGY, "multitree")
+TABLES = (
+    compile_table(build(TOPOLOGY, "ring")),
+    compile_table(SUMS),
+    compile_table(collective(SUMS, "reduce_scatter")),
+    compile_table(collective(SUMS, "all_gather")),
+)
+LOSSY = LinkFaults(loss=0.12, duplicate=0.05, reorder=60, delay=20, seed=4)
+P = 6500  # of 65,536, per hop
+NAMES = ("status", "given_up", "leaves_least", "leaves_most")
+
+
+def jobs(rng):
+    """Jobs side by side: all types, codecs and tables, with a share that may miss and without."""
+    kinds = [
+        {"elems": 9000}, {"elems": 6000, "op": Operation.MEAN, "table": 1, "layer": 5},
+        {"elems": 7001, "codec": JobCodec.INCEPTIONN, "table": 1}, {"elems": 4000, "p_q16": 0},
+        {"elems": 6016, "kind": Kind.BF16, "codec": JobCodec.RAW16, "layer": 7},
+        {"elems": 6400, "kind": Kind.BF16, "table": 1}, {"elems": 17}, {"elems": 8192, "table": 2},
+        {"elems": 2000, "table": 3}, {"elems": 5000, "codec": JobCodec.RAW16, "layer": 1},
+    ]  # fmt: skip
+    at, made = 0, []
+    for id, told in enumerate(kinds):
+        table = TABLES[told.get("table", 0)]
+        fields = {"id": id, "tensor": id, "gen": 1, "p_q16": P, "collective": collective_of(table)}
+        made.append(Job(**(fields | {"source": at, "result": HALF + at} | told)))
+        at += -(-4 * told["elems"] // 64) * 64
+    values = [rng.standard_normal((N, job.elems)).astype(np.float32) / 8 for job in made]
+    return made, [
+        bf16.image(x) if job.kind == Kind.BF16 else x for job, x in zip(made, values, strict=True)
+    ]
+
+
+def fill(memory, job, x):
+    octets = (bf16.narrow(x) if job.kind == Kind.BF16 else x).view(np.uint8)
+    memory[job.source : job.source + octets.size] = octets
+
+
+def check(job, x, given_up, ended, memories):
+    """Completions and memory of all nodes, against the sums without what was given up."""
+    told = ends(job, TABLES[job.table], x, given_up, packet=PACKET)
+    for node, (want, values, here) in enumerate(told):
+        found = [getattr(ended[node], name) for name in NAMES]
+        assert found == [getattr(want, name) for name in NAMES], (job.id, node)
+        values = bf16.narrow(values) if job.kind == Kind.BF16 else values.view(np.uint32)
+        octets = memories[node][job.result : job.result + values.nbytes]
+        np.testing.assert_array_equal(octets.view(values.dtype)[here], values[here])
+        if collective_of(TABLES[job.table]) != 1:
+            assert here.all()
+        for (at, source), numbers in given_up.items():
+            assert at != node or len(numbers) == len(set(numbers)), source
+
+
+def bound(job, node):
+    """Bytes that a node may give up of a job, times their leaves."""
+    return sum(allowances(TABLES[job.table], node, job.elems, job.p_q16).values())
+
+
+def allowances(table, node, elems, p_q16, *, elem_bits=32, unit=16):
+    """{source: bytes} as `Reception` says."""
+    plan = Plan(table, elems, unit=unit, packet=PACKET)
+    sizes, made = plan.elems * elem_bits // 8, {}
+    for source, told in plan.up[node].items():
+        weights = np.zeros(plan.n_packets, np.int64)
+        for chunk, one in told.items():
+            part = plan.packets(chunk, chunk + 1)
+            weights[part.start : part.stop] = one.leaves
+        sizes_up = np.where(weights, sizes, 0)
+        made[source] = Reception(sizes_up, p_q16=p_q16, weights=weights).allowance
+    return made
+
+
+@pytest.mark.parametrize("thc", [0, 1])
+def test_allowances_are_the_share_of_what_a_neighbor_sends(thc):
+    part = AllowanceWalk(4)
+    shapes = (("ring:3", "ring"), ("torus:4x2", "multitree"), ("mesh:3x3", "multitree"))
+    tables = [compile_table(build(parse(spelling), name)) for spelling, name in shapes]
+    rng = np.random.default_rng(1)
+
+    async def bench(ctx):
+        for k in range(12):
+            table, node = tables[k % 3], k % 3
+            elems = int(rng.integers(1, 30_000)) if k > 2 else 16
+            elems = -(-elems // 1024) * 1024 if thc else elems
+            unit = 1024 if thc else 16
+            p = [0xFFFF, 0, 1, P][k % 4]
+            plan = Plan(table, elems, unit=unit, packet=PACKET)
+            index = {u: u for u in plan.up[node]}
+            last = (elems - 1) // plan.chunk
+            ctx.set(part.geometry, {"chunk": plan.chunk // 16, "last_chunk": last})
+            ctx.set(part.last_elems, elems - last * plan.chunk)
+            ctx.set(part.share, p)
+            ctx.set(part.thc, thc)
+            found, asked = {}, [0] * LATENCY
+            ctx.set(part.start, 1)
+            while True:
+                _, _, busy, enable, write, chunk = await ctx.tick().sample(
+                    part.busy, part.write.enable, part.write, part.chunk
+                )
+                ctx.set(part.start, 0)
+                if enable:
+                    assert write.index not in found
+                    found[write.index] = write.bytes
+                if not busy and found:
+                    break
+                asked = [*asked[1:], chunk]
+                up = [{} for _ in range(4)]
+                for u, told in plan.up[node].items():
+                    if asked[0] in told:
+                        one = told[asked[0]]
+                        up[one.rank] = {"valid": 1, "neighbor": index[u], "leaves": one.leaves}
+                ctx.set(part.places, {"up": up})
+            want = dict.fromkeys(range(16), 0)
+            bits = 4 if thc else 32
+            want |= allowances(table, node, elems, p, elem_bits=bits, unit=unit)
+            assert found == want, (k, p)
+
+    simulator = Simulator(part)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_golden_cards_leave_the_sums_without_what_they_gave_up():
+    made, values = jobs(np.random.default_rng(2))
+    cluster = golden.JobCluster(
+        TABLES, TOPOLOGY, N_MEMORY, packet=PACKET, settings={"t_probe": 40, "t_retry": 40}
+    )
+    rounds = {}
+    for node, card in enumerate(cluster.cards):
+        for job, x in zip(made, values, strict=True):
+            fill(card.memory, job, x[node])
+            cluster.post(node, job)
+    while cluster.busy():
+        cluster.step(LOSSY)
+        for node, card in enumerate(cluster.cards):
+            rounds |= {(node, *key): one for key, one in card.rounds.items()}
+    n_short = 0
+    for job, x in zip(made, values, strict=True):
+        given_up = {
+            (node, source): np.flatnonzero((r.sizes > 0) & ~r.here)
+            for node in range(N)
+            for source, r in rounds[node, job.tensor, job.gen].up.items()
+        }
+        ended = [told[job.id] for told in cluster.ended]
+        check(job, x, given_up, ended, [card.memory for card in cluster.cards])
+        n_short += ended[0].status == JobStatus.SHORT
+    assert n_short > 3
+
+
+def test_cards_of_rtl_leave_the_sums_without_what_they_gave_up():
+    """Several jobs at once over links that lose: sums and counts bit for bit, loss in its bound."""
+    made, values = jobs(np.random.default_rng(2))
+    cluster = JobCluster(
+        TABLES, TOPOLOGY, N_MEMORY, 9000, packet=PACKET, bf16=True, scale=True, gives_up=True
+    )
+    for node in range(N):
+        for job, x in zip(made, values, strict=True):
+            fill(cluster.memory(node), job, x[node])
+            cluster.post(node, job)
+    cluster.run(LOSSY, max_cycles=400_000)
+    n_short = 0
+    for job, x in zip(made, values, strict=True):
+        given_up = cluster.given_up.get((job.tensor, job.gen), {})
+        ended = [host.ended[job.id].record for host in cluster.hosts]
+        check(job, x, given_up, ended, [cluster.memory(node) for node in range(N)])
+        assert all(one.given_up <= bound(job, node) for node, one in enumerate(ended))
+        n_short += ended[0].status == JobStatus.SHORT
+        if not job.p_q16:
+            assert {one.status for one in ended} == {JobStatus.DONE}
+    assert n_short > 3
