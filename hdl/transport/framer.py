@@ -36,9 +36,9 @@ class Framer(wiring.Component):
 
     Frames are those of `gradnic.models.frame.ipv4.gradnic_frame`.
 
-    With ``round.spray`` each data packet and PROBE takes one of `N_PATHS` paths, told by its UDP
-    source port; all neighbors share what is known of the paths. Answers take the path of their
-    PROBE.
+    With ``round.spray`` each data packet takes one of `N_PATHS` paths, told by its UDP source port;
+    all neighbors share what is known of the paths. A PROBE takes that of the data packet before it,
+    which it must not overtake; answers take the path of their PROBE.
 
     The head's beats leave 7 cycles after it was taken at the earliest; a frame takes as many
     cycles as it has beats, and at least 4, a head alone of 16-byte beats 5. Payload beats must come
@@ -160,15 +160,17 @@ class Framer(wiring.Component):
         found = Signal(data.StructLayout(fields), reset_less=True)
         result = Signal(data.StructLayout(fields | {"checksum": 16}), reset_less=True)
         path = Signal.like(spray.paths.payload, reset_less=True)
-        answers, head = Signal(reset_less=True), self.heads.p
+        latest = Signal.like(path, reset_less=False)  # of the data packets taken
+        answers, is_control, head = Signal(reset_less=True), Signal(), self.heads.p
         free, at = Signal(init=1), Signal(3)  # cycles since the head was taken
         moves, result_at = Signal(), Signal(3)
         take = self.heads.valid & free
         # the sprayer may be far away: the next path is there 3 cycles later, a head takes 4
-        (taken_one,) = copied(m, take, 1, name="take")
+        (taken_one,) = copied(m, take & ~is_control, 1, name="take")
         (took,) = copied(m, taken_one, 1, name="took")
         m.d.comb += [
             self.heads.ready.eq(free),
+            is_control.eq(head.op == Op.CONTROL),
             spray.rule.eq(self.round.rule),
             spray.paths.ready.eq(took),
             moves.eq(at[2] & (result_at == 0)),
@@ -178,11 +180,13 @@ class Framer(wiring.Component):
             m.d.sync += [
                 found.head.eq(self.heads.p),
                 found.to.eq(read.data),
-                path.eq(Mux(self.round.spray, spray.paths.payload, 0)),
-                answers.eq((head.op == Op.CONTROL) & (head.p0[:4] != Subtype.PROBE)),
+                path.eq(Mux(is_control, latest, Mux(self.round.spray, spray.paths.payload, 0))),
+                answers.eq(is_control & (head.p0[:4] != Subtype.PROBE)),
             ]
         with m.If(~at[2] | moves):
             m.d.sync += at.eq(Cat(take, at[:2]))
+        with m.If(take & ~is_control):
+            m.d.sync += latest.eq(Mux(self.round.spray, spray.paths.payload, 0))
         with m.If(take):
             m.d.sync += free.eq(0)
         with m.Elif(moves):

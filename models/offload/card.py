@@ -356,7 +356,7 @@ class Card:
             header = {"seq": run.first, "elems": len(run.packets), "ph": run.ph, "slot": run.flow,
                       "tensor": round_.tensor.tensor, "gen": round_.gen,
                       "arg": what & 0xFFFFFFFF, "lc": run.packets[0].queue}  # fmt: skip
-            path = self.own.udp_port + self.sprays[run.to].next()
+            path = self.own.udp_port + run.sending.path
             return self._control(Subtype.PROBE, header, run.to, path, arg=header["arg"])[1]
         packet = run.packets[what - run.first]
         self.counters["again"] += retx
@@ -368,7 +368,8 @@ class Card:
             "seq": packet.seq, "elems": packet.elems, "p0": packet.p0, "p1": packet.p1,
             "arg": packet.leaves << 20 | packet.check,
         }  # fmt: skip
-        sender = _Via(self.own, self.own.udp_port + self.sprays[run.to].next())
+        run.sending.path = self.sprays[run.to].next()
+        sender = _Via(self.own, self.own.udp_port + run.sending.path)
         receiver = _Via(self.settings.peers[run.to], self.settings.udp_port)
         return gradnic_frame(sender, receiver, packet.tos, fields, packet.payload)
 

@@ -35,6 +35,9 @@ class Sending:
     ----------
     done : bool
         STOP came. `n_sent`, `n_again`, `n_probes` : packets sent, of them again, and PROBEs.
+    path : int
+        That its latest packet took, told by whoever sprays it: a PROBE goes the same way, so that
+        it does not overtake that packet, which would then be sent again.
 
     A BITMAP is believed if the PROBE that it answers left after the last packet did: older ones
     would ask for packets that are still under way.
@@ -51,7 +54,7 @@ class Sending:
         self.again = set()  # packets sent since then
         self.probe_at: float | None = None  # None: as soon as nothing is pending
         self.done = len(order) == 0
-        self.n_sent = self.n_again = self.n_probes = 0
+        self.n_sent = self.n_again = self.n_probes = self.path = 0
 
     @property
     def n_important(self):

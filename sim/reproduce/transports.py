@@ -211,7 +211,9 @@ class Bounded(Flow):
             if not run.due(now):
                 continue
             kind, what, _ = run.next(now)
-            path = self.fabric.path(self.source, self.to, self.spray.next())
+            if kind == DATA:
+                run.path = self.spray.next()
+            path = self.fabric.path(self.source, self.to, run.path)
             if kind == DATA:
                 packet = Packet(self, what, path, self.queue, bool(self.important[what]), 0)
                 self.fabric.send(packet)

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from gradnic.hdl.transport.framer import Framer
+from gradnic.hdl.transport.framer import N_PATHS, Framer
 from gradnic.hdl.transport.records import BODY, Own, Round
 from gradnic.models.frame.ipv4 import gradnic_frame
+from gradnic.models.transport.sender import Spray
 from gradnic.sim.engine import batch
 
 from gradnic.interface.formats import Op
@@ -40,7 +41,7 @@ def packets(rng, n_bytes, n):
             "tensor": int(rng.integers(2**16)),
             "seq": int(rng.integers(2**24)),
             "elems": int(rng.integers(2**16)),
-            "p0": int(rng.integers(256)),
+            "p0": int(rng.choice([Subtype.PROBE, rng.integers(256)])),
             "p1": int(rng.integers(256)),
             "arg": int(rng.integers(2**32)),
             "tos": int(rng.integers(256)),
@@ -52,7 +53,7 @@ def packets(rng, n_bytes, n):
     return found
 
 
-def golden(head, payload):
+def golden(head, payload, path=0):
     neighbor = NEIGHBORS[head["neighbor"]]
     fields = {
         name: value for name, value in head.items() if name not in ("neighbor", "tos", "path")
@@ -63,6 +64,8 @@ def golden(head, payload):
     ]
     if head["op"] == Op.CONTROL and head["p0"] & 15 != Subtype.PROBE:
         ends[0].udp_port = head["path"]  # answers take the way back
+    else:
+        ends[0].udp_port += path
     return gradnic_frame(*ends, head["tos"], fields, payload)
 
 
@@ -70,6 +73,14 @@ def row(shape, values):
     """A constant as the one row of bytes that a run's signal takes."""
     raw = shape.const(values).as_value()
     return np.frombuffer(raw.value.to_bytes(-(-len(raw) // 8), "little"), np.uint8)[None]
+
+
+def paths_of(sent):
+    """Round robin over the data packets; others take the path of the one before."""
+    spray, path = Spray(N_PATHS), 0
+    for head, _ in sent:
+        path = spray.next() if head["op"] != Op.CONTROL else path
+        yield path
 
 
 def started(n_bytes):
@@ -86,9 +97,11 @@ def started(n_bytes):
 
 @pytest.mark.parametrize("n_bytes", [16, 64])
 @pytest.mark.parametrize(("i", "o"), GRID)
-def test_frames_equal_golden(n_bytes, i, o):
+@pytest.mark.parametrize("spray", [0, 1])
+def test_frames_equal_golden(n_bytes, i, o, spray):
     rng = np.random.default_rng(n_bytes)
     instance, plain = started(n_bytes)
+    plain["round"] = row(Round, ROUND | {"spray": spray})
     model = instance.model
     sent = packets(rng, n_bytes, 60)
     fields = {name: [head[name] for head, _ in sent] for name in sent[0][0]}
@@ -100,7 +113,10 @@ def test_frames_equal_golden(n_bytes, i, o):
     run = instance.run(
         {"heads": heads, "payload": beats}, signals=plain, stalls={"payload": i, "o": o}
     )
-    assert run.frames("o") == [golden(*packet) for packet in sent]
+    paths = list(paths_of(sent)) if spray else [0] * len(sent)
+    assert run.frames("o") == [
+        golden(*packet, path) for packet, path in zip(sent, paths, strict=True)
+    ]
     fields = run.unpack("o")
     ports = fields["meta"][fields["last"] == 1]
     np.testing.assert_array_equal(ports, [NEIGHBORS[h["neighbor"]]["port"] for h, _ in sent])
