@@ -29,10 +29,10 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @option("--codec", q.OneOf("none", "bf16", "inceptionn", "thc"), "none", "bf16: of jobs.")
 @codec_options
 @option("--block", q.BLOCK, 1024, "THC's B.")
-@option("--lanes", q.OneOf(4, 8, 16), 4, "Floats a cycle.")
+@option("--lanes", q.LANES, 4, "Floats a cycle; 32: one all-reduce, no jobs.")
 @option(
     "--port-lanes",
-    q.OneOf(1, 2, 4, 8, 16),
+    q.OneOf(1, 2, 4, 8, 16, 32),
     help="Floats a cycle of each port and its line; default: as many as --lanes. "
     "With --lanes over the number of ports all run at their line.",
 )
@@ -102,6 +102,8 @@ def command(
     n_nodes = network.n_nodes
     build(network, algorithm, **({} if chunks is None else {"chunks": chunks}))
     if n_buckets or jobs_file:
+        if lanes > 16:
+            raise ValueError(f"lanes must be 4, 8 or 16 for jobs, not {lanes}")
         settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
         cosim_jobs.run(
             topology, algorithm, chunks=chunks, codec=codec, settings=settings, block=block,

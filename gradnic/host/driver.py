@@ -476,10 +476,14 @@ class OffloadDriver(Driver):
         self.write(f"{region}_beats", beats)
 
     def cut(self, n_elems: int, *, n_chunks: int, chunk: int, packet: int) -> None:
-        """How the tensor is cut: chunks of `chunk` elements and packets of `packet`, 16s both."""
+        """How the tensor is cut: chunks of `chunk` elements and packets of `packet`.
+
+        Both are multiples of 16, or of 32 on cards of 128 bytes a beat.
+        """
+        unit = max(16, self.n_bytes // 4)
         for name, value in (("chunk", chunk), ("packet", packet)):
-            if value < 16 or value % 16:
-                raise ValueError(f"{name} must be a multiple of 16 elements, not {value!r}")
+            if value < unit or value % unit:
+                raise ValueError(f"{name} must be a multiple of {unit} elements, not {value!r}")
         live = -(-n_elems // chunk)
         rest = n_elems - (live - 1) * chunk
         whole, last = -(-chunk // packet), -(-rest // packet)

@@ -186,6 +186,8 @@ class Direct(Scheduler):
 class Offload:
     """Offload card: `n_bytes` a cycle, `n_ports` Ethernet ports, tables for `n_nodes` nodes.
 
+    n_bytes : 16, 32, 64 or 128; with 128, chunks and packets are multiples of 32 elements.
+
     port_bytes : of a beat at each port, a power of two from 4 to `n_bytes`; 0: `n_bytes`. With
     ``n_bytes / n_ports`` all ports run at their line at once. n_rows, n_chunks, n_packets,
     n_ranks : of the largest table and tensor, see
@@ -208,8 +210,8 @@ class Offload:
     inc: int = 1
 
     def __post_init__(self) -> None:
-        if self.n_bytes not in (16, 32, 64):
-            raise ValueError(f"n_bytes must be 16, 32 or 64, not {self.n_bytes!r}")
+        if self.n_bytes not in (16, 32, 64, 128):
+            raise ValueError(f"n_bytes must be 16, 32, 64 or 128, not {self.n_bytes!r}")
         check_range("n_ports", self.n_ports, 1, 8)
         if self.port_bytes and (
             self.port_bytes & (self.port_bytes - 1) or not 4 <= self.port_bytes <= self.n_bytes
@@ -247,6 +249,8 @@ class Jobs(Offload):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.n_bytes > 64:
+            raise ValueError(f"n_bytes must be 16, 32 or 64 with jobs, not {self.n_bytes!r}")
         check_range("bf16", self.bf16, 0, 1)
         check_range("scale", self.scale, 0, 1)
         check_range("gives_up", self.gives_up, 0, 1)
@@ -263,6 +267,7 @@ PRESETS: dict[str, Any] = {
 for _n_bytes in (16, 32, 64):
     for _name, _codecs in (("", {}), ("inc", {"thc": 0}), ("raw", {"thc": 0, "inc": 0})):
         PRESETS[f"offload{8 * _n_bytes}{_name}"] = Offload(n_bytes=_n_bytes, **_codecs)
+PRESETS["offload1024"] = Offload(n_bytes=128)
 PRESETS["offload512x2"] = Offload(n_bytes=64, n_ports=2, port_bytes=32)
 PRESETS["offload512x4"] = Offload(n_bytes=64, n_ports=4, port_bytes=16)
 PRESETS |= {f"jobs{8 * n_bytes}": Jobs(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}

@@ -74,7 +74,7 @@ def queued_heads(
 ) -> tuple[Head, Signal, Signal, Signal]:
     """Let frames wait in a queue, from `frames` to `beats`, while their heads are read.
 
-    Beats have 16, 32 or 64 bytes.
+    Beats have 16, 32 or 64 bytes, or 128 where a head has the first beat to itself.
 
     Returns (`Head`, meta, whole, complete). whole : bit k says that the frame has the byte before
     ``stops[k]``, which lies in the head's last beat. complete : as of `collect`.
@@ -89,7 +89,7 @@ def queued_heads(
     head, take, complete, index = collect(m, frames, n_bytes)
     meta = Signal(len(frames.p.meta), reset_less=True)
     whole = Signal(len(stops), reset_less=True)
-    ends = index == HEAD_BYTES // n_bytes - 1
+    ends = index == -(-HEAD_BYTES // n_bytes) - 1
     with m.If(take):
         m.d.sync += [
             meta.eq(frames.p.meta),
@@ -100,10 +100,11 @@ def queued_heads(
     return head, meta, whole, complete
 
 
-def envelope(m, head: Head, *, whole) -> SimpleNamespace:
+def envelope(m, head: Head, *, whole, gap: int = 0) -> SimpleNamespace:
     """What IPv4 and UDP headers say of the frame, five cycles later.
 
-    whole : the frame has all the headers that it must have.
+    whole : the frame has all the headers that it must have. gap : bytes that were put between the
+    head and what follows it.
 
     Returns fits (so it is, and the lengths agree), ip_sum (0xFFFF if the checksum of the IPv4
     header holds), and ``end``, ``pseudo`` and ``unsummed`` as of `FrameClass`.
@@ -136,7 +137,7 @@ def envelope(m, head: Head, *, whole) -> SimpleNamespace:
         rest=one.rest + one.hops,
         sized=one.sized,
         pseudo=one.udp + IP_PROTOCOL_UDP,
-        end=one.udp + UDP.start,
+        end=one.udp + (UDP.start + gap),
     )
     three = registered(
         m,

@@ -74,7 +74,7 @@ class Intake(wiring.Component):
     Parameters
     ----------
     n_bytes, n_jobs : int
-        Bytes of a beat, 16, 32 or 64; places in the table of jobs.
+        Bytes of a beat, 16, 32, 64 or 128; places in the table of jobs.
     n_senders : int
         Who may speak for each job here, at most.
     meta_width : int

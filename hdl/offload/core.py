@@ -12,6 +12,7 @@ from gradnic.interface.offload import Drop
 
 from ..axi.bursts import LENGTH_WIDTH, Region
 from ..frame.arbiter import FrameArbiter
+from ..frame.head_beat import HeadApart, HeadJoined
 from ..frame.intake import Intake, Names, Speaker
 from ..frame.packet_fifo import PacketFIFO
 from ..frame.round_robin import RoundRobin
@@ -65,7 +66,8 @@ class OffloadCore(wiring.Component):
     Parameters
     ----------
     n_bytes, n_ports : int
-        Bytes of a beat, 16, 32 or 64; Ethernet ports, 1 to 8.
+        Bytes of a beat, 16, 32, 64 or 128; Ethernet ports, 1 to 8. With 128 chunks and packets are
+        multiples of 32 elements.
     port_bytes : int or None
         Bytes of a beat at each port, a power of two from 4 to `n_bytes`; None: `n_bytes`. With
         ``n_bytes // n_ports`` all ports run at their line both ways at once.
@@ -394,9 +396,9 @@ class OffloadCore(wiring.Component):
                 self.oversize[k].eq(intake.oversize),
                 self.overrun[k].eq(intake.overrun),
             ]
-            intakes.append(intake)
+            intakes.append(self._apart(m, k, intake.ours))
         if self.n_ports == 1:
-            ours = intakes[0].ours
+            ours = intakes[0]
             m.d.comb += [
                 *(gate.i.p[name].eq(ours.p[name]) for name in ("data", "keep", "last", "bad")),
                 gate.i.valid.eq(ours.valid),
@@ -404,10 +406,26 @@ class OffloadCore(wiring.Component):
             ]
         else:
             m.submodules.merge = merge = RoundRobin(n, self.n_ports)
-            for k, intake in enumerate(intakes):
-                wiring.connect(m, intake.ours, merge.i[k])
+            for k, ours in enumerate(intakes):
+                wiring.connect(m, ours, merge.i[k])
             wiring.connect(m, merge.o, gate.i)
         return gate
+
+    def _apart(self, m, k, ours):
+        """Frames of ours of port `k`, whose payload begins with a beat."""
+        if self.n_bytes <= HEAD_BYTES:
+            return ours
+        m.submodules[f"apart{k}"] = apart = HeadApart(self.n_bytes)
+        wiring.connect(m, ours, apart.i)
+        return apart.o
+
+    def _joined(self, m, framer):
+        """Frames as they are on the wire."""
+        if self.n_bytes <= HEAD_BYTES:
+            return framer.o
+        m.submodules.joined = joined = HeadJoined(self.n_bytes, meta_width=len(framer.o.p.meta))
+        wiring.connect(m, framer.o, joined.i)
+        return joined.o
 
     def _track(self, m, receiver, decoder, locator, dropped):
         """Packets that came to `receiver`, and what became of them; `dropped` ones never do."""
@@ -480,6 +498,7 @@ class OffloadCore(wiring.Component):
             replies.ready.eq(to.ready),
             heads.ready.eq(to.ready & ~replies.valid & pace.frames.ready),
         ]
+        made = self._joined(m, framer)
         longest = -(-(64 + self.max_elems * 17 // 4 + 17) // n)
         n_frames = PORT_FRAMES if self.narrow else STORE_FRAMES
         readies = []
@@ -490,11 +509,11 @@ class OffloadCore(wiring.Component):
             m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(
                 n, meta_width=self.meta_width, own_beats=longest
             )
-            here = framer.o.p.meta == k if self.n_ports > 1 else 1
+            here = made.p.meta == k if self.n_ports > 1 else 1
             m.d.comb += [
                 arbiter.floor.eq(self.floor),
-                store.i.valid.eq(framer.o.valid & here),
-                *(store.i.p[name].eq(framer.o.p[name]) for name in ("data", "keep", "last", "bad")),
+                store.i.valid.eq(made.valid & here),
+                *(store.i.p[name].eq(made.p[name]) for name in ("data", "keep", "last", "bad")),
             ]
             readies.append(store.i.ready & here)
             m.d.comb += [  # meta stays 0: the host has not sent these
@@ -504,4 +523,4 @@ class OffloadCore(wiring.Component):
             ]
             wiring.connect(m, self._edge(m, "host_tx", k), arbiter.foreign)
             wiring.connect(m, arbiter.o, self._edge(m, "mac_tx", k))
-        m.d.comb += framer.o.ready.eq(Cat(readies).any())
+        m.d.comb += made.ready.eq(Cat(readies).any())

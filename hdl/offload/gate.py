@@ -149,7 +149,7 @@ class PacketGate(wiring.Component):
     def _deliver(self, m, store, heads, kinds):
         """Payloads go beside their heads; the payload of a CONTROL packet goes into its head."""
         n = self.n_bytes
-        n_head = HEAD_BYTES // n
+        n_head = -(-HEAD_BYTES // n)
         frames = store.o
         m.submodules.texts = texts = FIFO(8 * BODY, N_HEADS, half_rate=True)
         index = Signal(range(n_head))

@@ -144,6 +144,8 @@ class JobCore(OffloadCore):
 
     def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_tables=4, thc=False, block=1024,
                  **sizes):  # fmt: skip
+        if n_bytes not in (16, 32, 64):
+            raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         self.n_active, self.thc_block, self.passes = n_active, block, bool(thc)

@@ -8,7 +8,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.formats import ETHERNET, GRADNIC, IPV4, UDP, Op
+from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.interface.inline import Fate
 from gradnic.interface.offload import Drop
 
@@ -68,7 +68,7 @@ class PacketParser(wiring.Component):
     Parameters
     ----------
     n_bytes, n_ports : int
-        Bytes of a beat, 16, 32 or 64; ports of the card.
+        Bytes of a beat, 16, 32 or 64, or 128 as `HeadApart` gives them; ports of the card.
     n_contexts : int
         Rounds side by side; 0: there is one, ``round``.
 
@@ -123,7 +123,8 @@ class PacketParser(wiring.Component):
     def _judge(self, m, head, port, whole):
         """Facts, `DEPTH` cycles after the head was complete."""
         field = head.field
-        sums = envelope(m, head, whole=whole & (field(UDP.length) >= RAW_HEAD))
+        gap = max(0, self.n_bytes - HEAD_BYTES)
+        sums = envelope(m, head, whole=whole & (field(UDP.length) >= RAW_HEAD), gap=gap)
         op, src = field(GRADNIC.op), field(GRADNIC.src)
         nodes, neighbors = self._neighbors(m)
         entry = Signal(Head)

@@ -47,7 +47,8 @@ class Framer(wiring.Component):
     Parameters
     ----------
     n_bytes, n_ports : int
-        Bytes of a beat, 16, 32 or 64; ports of the card.
+        Bytes of a beat, 16, 32, 64 or 128; ports of the card. A beat of 128 has the head alone, in
+        its lower half, for `gradnic.hdl.frame.head_beat.HeadJoined`.
 
     Members
     -------
@@ -62,8 +63,8 @@ class Framer(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, n_ports: int) -> None:
-        if n_bytes not in (16, 32, 64):
-            raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
+        if n_bytes not in (16, 32, 64, 128):
+            raise ValueError(f"n_bytes must be 16, 32, 64 or 128, not {n_bytes!r}")
         self.n_bytes, self.n_ports = n_bytes, n_ports
         self.neighbor = Neighbor(n_ports)
         self.shape = FrameBeat(n_bytes, meta_width=self.neighbor["port"].width)
@@ -81,7 +82,7 @@ class Framer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        n, n_head = self.n_bytes, HEAD_BYTES // self.n_bytes
+        n, n_head = self.n_bytes, -(-HEAD_BYTES // self.n_bytes)
         low = ceil_log2(n)
         complete, full = Signal(), Signal()
         ready = self._address(m, complete, ~full)

@@ -272,12 +272,12 @@ struct Cluster {
 				reads.push_back({address, length, now + rules.memory_latency,
 				                 memory.answer(address)});
 			uint8_t data[N_BYTES];
-			uint64_t keep;
+			uint8_t keep[N_BYTES / 8];
 			if (!writes.empty() && write_taken(d, k, data, keep)) {
 				auto &burst = writes.front();
 				if (uint8_t *word = burst.fault ? nullptr : memory.word(burst.address))
 					for (int i = 0; i < N_BYTES; i++)
-						if (keep >> i & 1)
+						if (keep[i / 8] >> i % 8 & 1)
 							word[i] = data[i];
 				burst.address += N_BYTES;
 				if (--burst.left == 0) {

@@ -84,7 +84,7 @@ class OffloadCluster:
     p : float
         Share of leaf contributions that may miss, end to end.
     n_bytes : int
-        Of a beat, 16, 32 or 64.
+        Of a beat, 16, 32, 64 or 128.
     port_bytes : int or None
         Of a beat at a port, and of its line; None: `n_bytes`. See `OffloadCore`.
     packet : int
@@ -134,7 +134,8 @@ class OffloadCluster:
             raise ValueError(f"cards take b = 4 and w = 8 bits, not {codec.worker.b} and {codec.w}")
         self.table, self.topology, self.n_elems = table, topology, n_elems
         packet = codec.C if isinstance(codec, Thc) else packet
-        self.plan = plan = Plan(table, n_elems, unit=codec.unit, packet=packet)
+        unit = max(codec.unit, n_bytes // ELEM_BYTES)  # a packet begins with a beat of memory
+        self.plan = plan = Plan(table, n_elems, unit=unit, packet=packet)
         self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
         self.port_bytes = port_bytes or n_bytes
         self.skew, self.rule, self.layer, self.pace = skew, rule, layer, pace or {}

@@ -143,19 +143,24 @@ def _names(component):
         f"constexpr int N_DROPS = {len(Drop)}, N_MEMORY_PORTS = {len(names)};",
         f"constexpr int MEMORY_OF[] = {{ {', '.join(map(str, MEMORY[: len(names)]))} }};",
         "template<class T, class B> void pack(T &port, const B &beat) {",
-        f"\tstatic_assert(sizeof port > {beat} && sizeof port <= {beat} + 16);",
-        "\tunsigned __int128 more = ((unsigned __int128)(1) << beat.kept) - 1;",
-        f"\tmore |= (unsigned __int128)(beat.last | beat.bad << 1) << {beat};",
+        f"\tstatic_assert(sizeof port > {beat} && sizeof port <= {beat} + 24);",
+        "\tunsigned __int128 keep = ~(unsigned __int128)(0);",
+        "\tif (beat.kept < 128) keep = ((unsigned __int128)(1) << beat.kept) - 1;",
+        "\tuint8_t more[24] = {}; std::memcpy(more, &keep, sizeof keep);",
+        f"\tmore[{beat // 8}] |= (beat.last | beat.bad << 1) << {beat % 8};",
         f"\tstd::memcpy(&port, beat.data, {beat});",
-        f"\tstd::memcpy(reinterpret_cast<char *>(&port) + {beat}, &more, sizeof port - {beat}); }}",
+        f"\tstd::memcpy(reinterpret_cast<char *>(&port) + {beat}, more, sizeof port - {beat}); }}",
         "template<class T, class B> void unpack(const T &port, B &beat) {",
-        "\tunsigned __int128 more = 0;",
+        "\tuint8_t more[24] = {}; uint64_t keep[2];",
         f"\tstd::memcpy(beat.data, &port, {beat});",
-        "\tstd::memcpy(&more, reinterpret_cast<const char *>(&port) + "
+        "\tstd::memcpy(more, reinterpret_cast<const char *>(&port) + "
         f"{beat}, sizeof port - {beat});",
-        f"\tuint64_t unkept = ~uint64_t(more) | {'0' if beat == 64 else f'uint64_t(1) << {beat}'};",
-        f"\tbeat.kept = unkept ? __builtin_ctzll(unkept) : {beat};",
-        f"\tbeat.last = more >> {beat} & 1, beat.bad = more >> {beat + 1} & 1; }}",
+        f"\tbeat.last = more[{beat // 8}] >> {beat % 8} & 1;",
+        f"\tbeat.bad = more[{beat // 8}] >> {beat % 8 + 1} & 1;",
+        "\tstd::memcpy(keep, more, sizeof keep);",
+        "\tint low = ~keep[0] ? __builtin_ctzll(~keep[0]) : 64;",
+        "\tint high = low < 64 ? 0 : ~keep[1] ? __builtin_ctzll(~keep[1]) : 64;",
+        f"\tbeat.kept = std::min(low + high, {beat}); }}",
         *_registers(hosted, getattr(component, "n_active", 0)),
         per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
                  offer("mac_rx")),
@@ -193,11 +198,11 @@ def _names(component):
                    asked(read, "ar"), "return false;"),
         per_memory("bool write_asked(Design &d, int k, uint64_t &address, int &length)",
                    asked(write, "aw"), "return false;"),
-        per_memory("bool write_taken(Design &d, int k, uint8_t *data, uint64_t &keep)",
+        per_memory("bool write_taken(Design &d, int k, uint8_t *data, uint8_t *keep)",
                    lambda k: f"if (!({write(k, 'wvalid')} & "
                    f"{write(k, 'wready')} & 1)) return false; std::memcpy(data, "
-                   f"&{write(k, 'wdata')}, {n}); keep = "
-                   f"{write(k, 'wstrb')}; return true;", "return false;"),
+                   f"&{write(k, 'wdata')}, {n}); std::memcpy(keep, "
+                   f"&{write(k, 'wstrb')}, {n // 8}); return true;", "return false;"),
         per_memory("bool answer_taken(Design &d, int k)",
                    lambda k: f"return {write(k, 'bvalid')} & "
                    f"{write(k, 'bready')} & 1;", "return false;"),

@@ -178,9 +178,9 @@ def cosim(
     """The run of ``gradnic cosim card``: an `Outcome`, and its summary with the error.
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. gradients
-    : float32 (n_nodes, n). lanes : floats of a beat, 4, 8 or 16. port_lanes : floats of a port's
-    beat, at most `lanes`; None: `lanes`. spray : cards spray their packets over 8 paths, each
-    longer than the one before by twice the delay. important : share of the elements that is
+    : float32 (n_nodes, n). lanes : floats of a beat, 4, 8, 16 or 32. port_lanes : floats of a
+    port's beat, at most `lanes`; None: `lanes`. spray : cards spray their packets over 8 paths,
+    each longer than the one before by twice the delay. important : share of the elements that is
     important by the sizes of its packets; None is all. pace : "off", "ce" or "rtt". options : as
     of `run`.
     """

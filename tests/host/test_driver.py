@@ -382,3 +382,6 @@ def test_the_offload_card_tells_its_build(words):
     assert words.words[offload.REGISTERS["landing_beats"].offset] == 3 * 1024 * 4 // 64
     with pytest.raises(ValueError, match="address must be a multiple of 64, not 0x20"):
         card.register("gradient", 0x20, 1024)
+    wide = OffloadDriver(words.read, words.write, n_ports=1, n_ranks=3, n_bytes=128)
+    with pytest.raises(ValueError, match="packet must be a multiple of 32 elements, not 336"):
+        wide.cut(1024, n_chunks=1, chunk=1024, packet=336)

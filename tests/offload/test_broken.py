@@ -91,12 +91,15 @@ def values_of(codec, n_nodes, n_elems, seed):
 
 @pytest.mark.parametrize("p", [0.0, 0.1])
 @pytest.mark.parametrize("name", CODECS)
-def test_broken_frames_change_nothing(name, p):
+@pytest.mark.parametrize(
+    ("n_bytes", "packet"), [(16, 112), pytest.param(128, 96, marks=pytest.mark.slow)]
+)
+def test_broken_frames_change_nothing(name, p, n_bytes, packet):
     topology = parse("mesh:2x2")
     table = compile_table(build(topology, "multitree"))
     n_nodes, codec = topology.n_nodes, CODECS[name](topology.n_nodes)
     n_elems = 40 * codec.unit if name == "thc" else 4000
-    cluster = OffloadCluster(table, topology, n_elems, codec, packet=112, p=p)
+    cluster = OffloadCluster(table, topology, n_elems, codec, n_bytes=n_bytes, packet=packet, p=p)
     rng = np.random.default_rng(6)
     if name == "thc":
         norms = rng.integers(0, 2**31, n_elems // BLOCK, dtype=np.uint32)

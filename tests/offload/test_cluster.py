@@ -36,11 +36,14 @@ def gradients(n_nodes, n, seed=1):
 @pytest.mark.parametrize(("spelling", "algorithm"), SHAPES)
 @pytest.mark.parametrize("codec", offload_run.CODECS)
 @pytest.mark.parametrize("faults", [LinkFaults(), BAD], ids=["clean", "bad"])
-def test_reliable_sums_are_exact(spelling, algorithm, codec, faults):
+@pytest.mark.parametrize(
+    ("n_bytes", "packet"), [(16, 112), pytest.param(128, 96, marks=pytest.mark.slow)]
+)
+def test_reliable_sums_are_exact(spelling, algorithm, codec, faults, n_bytes, packet):
     table, topology = plan(spelling, algorithm)
     x = gradients(topology.n_nodes, 1531)
     outcome, replicas = offload_run.run(
-        table, topology, x, codec, faults=faults, packet=112, block=64
+        table, topology, x, codec, faults=faults, packet=packet, block=64, n_bytes=n_bytes
     )
     assert outcome.ok, outcome.first
     assert outcome.lost == 0

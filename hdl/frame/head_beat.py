@@ -1,0 +1,148 @@
+"""Head and payload of a frame in beats of their own, where a beat is twice the head.
+
+Twin of `gradnic.models.frame.head_beat`.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..stream.beats import FrameBeat
+from ..stream.slice import Slice
+
+
+def _check(n_bytes: int) -> None:
+    if n_bytes < 2:
+        raise ValueError(f"n_bytes must be at least 2, not {n_bytes!r}")
+
+
+class HeadApart(wiring.Component):
+    """Moves what follows the first half beat of a frame to the next beat: 1 cycle.
+
+    A frame of at least a half beat leaves with zeros behind its head, all kept; a shorter one as
+    it came. A frame takes as many cycles as beats come out: one more than go in where its last
+    beat is more than half full.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Bytes of a beat, twice those of a head; see `FrameBeat`.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(FrameBeat(n_bytes)))
+        ``o`` comes from registers.
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        _check(n_bytes)
+        self.n_bytes = n_bytes
+        self.shape = FrameBeat(n_bytes)
+        self.slice = Slice(self.shape)
+        self.inside, self.flushes = Signal(), Signal()  # behind the head; only the rest is left
+        frames = stream.Signature(self.shape)
+        super().__init__({"i": In(frames), "o": Out(frames)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.slice = slice = self.slice
+        wiring.connect(m, slice.o, wiring.flipped(self.o))
+        half = self.n_bytes // 2
+        beat, out = self.i.p, slice.i
+        rest = Signal(8 * half, reset_less=True)  # upper half of the beat before
+        rest_keep, rest_bad = Signal(half, reset_less=True), Signal(reset_less=True)
+        low, high = beat.data[: 8 * half], beat.data[8 * half :]
+        low_keep, high_keep = beat.keep[:half], beat.keep[half:]
+        ends = beat.last & ~high_keep[0]  # with this beat
+        whole = ~beat.last | low_keep[-1]  # all bytes of the head are there
+        m.d.comb += [
+            out.valid.eq(self.flushes | self.i.valid),
+            self.i.ready.eq(out.ready & ~self.flushes),
+            out.p.last.eq(self.flushes | ends),
+            out.p.bad.eq(Mux(self.flushes, rest_bad, beat.bad & ends)),
+        ]
+        with m.If(self.flushes):
+            m.d.comb += [out.p.data.eq(rest), out.p.keep.eq(rest_keep)]
+        with m.Elif(self.inside):
+            m.d.comb += [
+                out.p.data.eq(Cat(rest, low)),
+                out.p.keep.eq(Cat(Const(-1, half), low_keep)),
+            ]
+        with m.Else():
+            m.d.comb += [
+                out.p.data.eq(low),
+                out.p.keep.eq(Mux(whole, Const(-1, self.n_bytes), low_keep)),
+            ]
+        with m.If(out.valid & out.ready):
+            m.d.sync += [
+                self.flushes.eq(~self.flushes & beat.last & high_keep[0]),
+                self.inside.eq(~self.flushes & ~beat.last),
+            ]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [rest.eq(high), rest_keep.eq(high_keep), rest_bad.eq(beat.bad)]
+        return m
+
+
+class HeadJoined(wiring.Component):
+    """The way back: what follows the first beat moves up to its half. 1 cycle, 1 beat per cycle.
+
+    Of the first beat of a frame the lower half counts, and all of that is kept. A head waits for
+    the first beat of its payload.
+
+    Parameters
+    ----------
+    n_bytes, meta_width : int
+        Bytes of a beat, twice those of a head, and side band; see `FrameBeat`.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
+        ``o`` comes from registers.
+    """
+
+    def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
+        _check(n_bytes)
+        self.n_bytes, self.meta_width = n_bytes, meta_width
+        self.shape = FrameBeat(n_bytes, meta_width=meta_width)
+        self.slice = Slice(self.shape)
+        self.full, self.flushes = Signal(), Signal()  # a half waits; it ends its frame
+        frames = stream.Signature(self.shape)
+        super().__init__({"i": In(frames), "o": Out(frames)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.slice = slice = self.slice
+        wiring.connect(m, slice.o, wiring.flipped(self.o))
+        half = self.n_bytes // 2
+        beat, out = self.i.p, slice.i
+        rest = Signal(8 * half, reset_less=True)
+        rest_keep, rest_bad = Signal(half, reset_less=True), Signal(reset_less=True)
+        low, high = beat.data[: 8 * half], beat.data[8 * half :]
+        low_keep, high_keep = beat.keep[:half], beat.keep[half:]
+        joins = self.full & ~self.flushes  # with what comes in
+        take = Signal()
+        m.d.comb += [
+            self.i.ready.eq(~self.full | out.ready),
+            take.eq(self.i.valid & self.i.ready),
+            out.valid.eq(self.flushes | (joins & self.i.valid)),
+            out.p.data.eq(Cat(rest, Mux(self.flushes, 0, low))),
+            out.p.keep.eq(Cat(rest_keep, Mux(self.flushes, 0, low_keep))),
+            out.p.last.eq(self.flushes | (beat.last & ~high_keep[0])),
+            out.p.bad.eq(Mux(self.flushes, rest_bad, beat.bad & beat.last & ~high_keep[0])),
+        ]
+        with m.If(take):
+            m.d.sync += [
+                rest.eq(Mux(joins, high, low)),
+                rest_keep.eq(Mux(joins, high_keep, Const(-1, half))),
+                rest_bad.eq(beat.bad),
+                self.full.eq(~joins | ~beat.last | high_keep[0]),
+                self.flushes.eq(beat.last & (~joins | high_keep[0])),
+            ]
+        with m.Elif(self.flushes & out.ready):
+            m.d.sync += [self.full.eq(0), self.flushes.eq(0)]
+        if self.meta_width:
+            meta = Signal(self.meta_width, reset_less=True)
+            m.d.comb += out.p.meta.eq(meta)
+            with m.If(take & ~joins):
+                m.d.sync += meta.eq(beat.meta)
+        return m
