@@ -4,7 +4,9 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
+from gradnic import cli
 from gradnic.cli import COMMANDS
 
 
@@ -16,9 +18,9 @@ def gradnic(*words):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example(name):
-    run = gradnic(name, "--help")
-    assert run.returncode == 0
-    assert "Example" in run.stdout
+    result = CliRunner().invoke(cli.cli, [name, "--help"])
+    assert result.exit_code == 0
+    assert "Example" in result.output
 
 
 def test_unknown_command_is_one_clear_line():

@@ -147,18 +147,24 @@ def rooms():
         yield path.relative_to(ROOT / "hdl"), ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
+def standing(path, says):
+    """What a circuit has in the other rooms, or why not."""
+    part = re.search(r"Part of `gradnic\.hdl\.([\w.]+)`", says)
+    if part:
+        assert (ROOT / "hdl" / f"{part[1].replace('.', '/')}.py").exists(), f"{path}: {part[1]}"
+    twins = (ROOT / "models" / path, ROOT / "tests" / path.parent / f"test_{path.name}")
+    if all(twin.exists() for twin in twins):
+        return "model and test of its name"
+    if "Plumbing" in says:
+        return "plumbing"
+    if part:
+        return "part of another, named"
+    return "on the list" if str(path) in ELSEWHERE else "missing"
+
+
 def test_circuits_have_their_model_and_test_by_name():
     """Or say in their docstring that they are plumbing, or what they are a part of."""
-    missing = []
-    for path, says in rooms():
-        part = re.search(r"Part of `gradnic\.hdl\.([\w.]+)`", says)
-        if part:
-            assert (ROOT / "hdl" / f"{part[1].replace('.', '/')}.py").exists(), f"{path}: {part[1]}"
-        twins = (ROOT / "models" / path, ROOT / "tests" / path.parent / f"test_{path.name}")
-        fine = "Plumbing" in says or part or all(twin.exists() for twin in twins)
-        if not fine and str(path) not in ELSEWHERE:
-            missing.append(str(path))
-    assert missing == []
+    assert [path for path, says in rooms() if standing(path, says) == "missing"] == []
 
 
 def test_the_list_of_others_is_short_and_true():
@@ -167,3 +173,11 @@ def test_the_list_of_others_is_short_and_true():
         for file in re.findall(r"(?:models|tests)/[\w/]+\.py", reason):
             assert (ROOT / file).exists(), f"{name}: {file}"
     assert len(ELSEWHERE) <= len(files("hdl")) // 10
+
+
+if __name__ == "__main__":  # python tests/house/test_rooms.py
+    found = [standing(path, says) for path, says in rooms()]
+    for what in sorted(set(found), key=found.count, reverse=True):
+        print(
+            f"{found.count(what):4} of {len(found)} ({found.count(what) / len(found):.0%}): {what}"
+        )
