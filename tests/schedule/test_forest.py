@@ -30,7 +30,7 @@ def proven(topology, **options):
 @pytest.mark.parametrize(
     "spelling",
     ["nvlink:2x8x1", "nvlink:2x8x8", "nvlink:4x8x8", "nvlink:2x4x2", "fattree:4x2", "dgx:4x3",
-     "dragonfly:3x1x1", "torus:4x4", "mesh:3x3"],
+     "dragonfly:3x1x1", "dragonfly:3x1x2", "torus:4x4", "mesh:3x3"],
 )  # fmt: skip
 def test_within_one_percent_of_the_bound(spelling):
     topology = parse(spelling)
@@ -40,6 +40,13 @@ def test_within_one_percent_of_the_bound(spelling):
         assert report.max_flows == 1, report.collision
     values = np.random.default_rng(1).integers(-99, 99, (topology.n_nodes, 3000))
     assert (all_reduce(compile_table(schedule), values) == values.sum(axis=0)).all()
+
+
+def test_full_links_in_the_middle_of_paths():
+    """Two GPUs on a PCIe switch, two switches on a root: 1.22 where only ends of paths count."""
+    topology = parse("pcie:2x4x1")
+    schedule, _ = proven(topology)
+    assert gap(topology, schedule) <= 1.04
 
 
 def test_128_gpus_behind_shared_ports():

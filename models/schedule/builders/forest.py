@@ -15,13 +15,14 @@ import numpy as np
 from ..bounds import flow_graph, worst_cut
 from .arborescences import pack as pack_trees
 from .cuts import around, broken
-from .listing import place
+from .listing import least_steps, place
 from .schedule import GATHER, REDUCE, RouteTable, Schedule, ordered, pack
 
 _SLACKS = tuple(Fraction(1, n) for n in (250, 100, 25))  # of the optimum, for fewer trees
 _TREES = 24  # per root, at most
 _SHARES = (0.25, 0.5, 0.75, 1)  # of links between switches: less used, less in each other's way
 _EDGES = 400_000  # tree edges of all chunks, at most, for the same choice
+_EXACT = 64  # nodes up to which steps are chosen by integer programs, where that is better
 _QUANTA = 8  # slots per step, at most, where bandwidths are no whole numbers
 
 
@@ -142,7 +143,7 @@ def _gathers(topology, trees, copies, routes):
                 paths.append(way)
             edges.append((t, parent, child, number[way]))
     edges = np.array(edges, np.int64)
-    steps, taken = place(topology, edges, paths, copies, quantum(topology.bandwidth))
+    steps, taken = _placed(topology, edges, paths, copies)
     names = np.array([routes.number(path) for path in paths])
     tree, parent, child, _ = (np.repeat(column, copies) for column in edges.T)
     chunk = tree * copies + np.tile(np.arange(copies), len(edges))
@@ -150,6 +151,25 @@ def _gathers(topology, trees, copies, routes):
         "op": GATHER, "flow": chunk, "first": chunk, "count": 1, "src": parent, "dst": child,
         "step": steps.ravel(), "route": names[taken.ravel()],
     })  # fmt: skip
+
+
+def _placed(topology, edges, paths, copies):
+    """As `listing.place`, of both ways to choose a step's chunks the one with fewer steps.
+
+    The integer program is tried up to 64 nodes, where the first way loses more than 1 %.
+    """
+    slots, kept = quantum(topology.bandwidth), len(paths)
+    first = place(topology, edges, paths, copies, slots)
+    if topology.n_nodes > _EXACT or first[0].max() + 1 <= 1.01 * least_steps(
+        topology, edges, paths[:kept], copies, slots
+    ):
+        return first
+    other_paths = paths[:kept]
+    other = place(topology, edges, other_paths, copies, slots, exact=True)
+    if other[0].max() >= first[0].max():
+        return first
+    paths[:] = other_paths
+    return other
 
 
 def quantum(bandwidth):

@@ -32,9 +32,9 @@ def best(topology, *, chunks: int | None = None, seed: int = 0):
     One message per link and step, but for links whose bandwidth is no whole number, which share
     steps in `forest`. Of equals the first. Tried until one meets the bound, or comes within 1 % of
     it through switches: MultiTree, rings, halving-doubling and HDRM with one chunk per shard, then
-    ForestColl's trees, up to 64 nodes with four times the chunks, too; then for k = 2, 3, 4 (or
-    just `chunks`) MultiTree, BFB and MultiTree from 9 starts. The starts are left out above 64
-    nodes, and above 256 nodes every k but 1 and the forest unless asked for.
+    ForestColl's trees, up to 64 nodes with four times the chunks, up to 16 with eight, too; then
+    for k = 2, 3, 4 (or just `chunks`) MultiTree, BFB and MultiTree from 9 starts. The starts are
+    left out above 64 nodes, and above 256 nodes every k but 1 and the forest unless asked for.
     """
     bound = 2 * float(throughput_bound(topology))
     found = None
@@ -67,6 +67,8 @@ def _candidates(topology, chunks, seed):
             yield lambda: forest(topology, chunks=chunks)
             if chunks is None and n <= 64:  # four times the chunks: a quarter of fill and drain
                 yield lambda: forest(topology, steps=960)
+            if chunks is None and n <= 16:
+                yield lambda: forest(topology, steps=1920)
         if k == 2:
             yield lambda: bidirectional(topology)
         yield lambda k=k: bfb(topology, chunks=k)
