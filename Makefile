@@ -94,6 +94,7 @@ networks: setup
 UPSETS ?= 1000
 upsets: setup
 	$(BIN)/gradnic upsets --count $(UPSETS) --json build/upsets.json
+	$(BIN)/gradnic upsets --jobs --count $(UPSETS) --json build/upsets_jobs.json
 
 offload: setup
 	$(BIN)/gradnic cosim card --topology torus:4x4 --algorithm multitree --codec thc --loss 0.01 --p 0.02 --spray --json build/offload_thc.json

@@ -31,6 +31,9 @@ class _Share(wiring.Component):
     port : Out(port)
     closed : In(n)
         While bit k is 1, no address of manager k is taken.
+    yields : In(ArrayLayout(n, n))
+        Bit j of yields[k]: an address of manager k waits while manager j offers one. Those that
+        yield to none of the others take turns.
     quiet : Out(n)
         Bit k: nothing of manager k is under way, two cycles ago.
     """
@@ -44,12 +47,13 @@ class _Share(wiring.Component):
                 "managers": In(signature).array(n),
                 "port": Out(signature),
                 "closed": In(n),
+                "yields": In(data.ArrayLayout(n, n)),
                 "quiet": Out(n),
             }
         )
 
     def _addresses(self, m, ended):
-        """Addresses in turns, one every second cycle; (a strobe, whose is taken).
+        """An address every second cycle; (a strobe, whose is taken).
 
         ended : n flags, of a burst that is over.
         """
@@ -57,10 +61,11 @@ class _Share(wiring.Component):
         shape = data.StructLayout({f: getattr(port, prefix + f).shape() for f in FIELDS})
         m.submodules.addresses = out = Slice(shape, half_rate=True)
         last, chosen = Signal(range(max(2, self.n))), Signal(range(max(2, self.n)))
-        offers = Signal(self.n)
+        offers, first = Signal(self.n), Signal(self.n)
         taken = Signal()
         m.d.comb += [
             offers.eq(Cat(getattr(one, prefix + "valid") for one in self.managers) & ~self.closed),
+            first.eq(Cat(offers[k] & ~(offers & self.yields[k]).any() for k in range(self.n))),
             getattr(port, prefix + "valid").eq(out.o.valid),
             getattr(port, prefix + "id").eq(0),
             out.o.ready.eq(getattr(port, prefix + "ready")),
@@ -71,7 +76,7 @@ class _Share(wiring.Component):
         ]
         for back in range(self.n, 0, -1):  # the nearest behind the last one wins
             for k in range(self.n):
-                with m.If((last == k) & offers.bit_select((k + back) % self.n, 1)):
+                with m.If((last == k) & first.bit_select((k + back) % self.n, 1)):
                     m.d.comb += chosen.eq((k + back) % self.n)
         with m.If(taken):
             m.d.sync += last.eq(chosen)

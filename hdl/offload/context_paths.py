@@ -130,6 +130,8 @@ class PacketPick(wiring.Component):
         No new packet of this context leaves.
     speaking : Out(n)
         A payload of this context is leaving.
+    before : Out(ArrayLayout(n, n))
+        Bit j of before[k]: context k goes before context j.
     """
 
     def __init__(self, n_bytes: int, n: int) -> None:
@@ -145,6 +147,7 @@ class PacketPick(wiring.Component):
                 "started": In(n),
                 "mute": In(n),
                 "speaking": Out(n),
+                "before": Out(data.ArrayLayout(n, n)),
             }
         )
 
@@ -165,6 +168,7 @@ class PacketPick(wiring.Component):
         offers, first = Signal(n), Signal(n)  # first: none that offers goes before
         before = [[Signal(name=f"before{i}_{j}") for j in range(n)] for i in range(n)]
         layers = self.layers
+        m.d.comb += [self.before[k].eq(Cat(before[k])) for k in range(n)]
         m.d.sync += [
             before[i][j].eq(
                 (layers[i] < layers[j]) | ((layers[i] == layers[j]) & older[i][j])

@@ -244,7 +244,7 @@ class JobCore(OffloadCore):
         self._ends(m, clerk, runners, history, now)
         self._aborts(m, queue, runners)
         passes = self._passes(m, runners, clerk) if self.thc else None
-        self._share(m, runners, passes)
+        self._share(m, runners, passes, pick)
         for k, (engine, runner) in enumerate(zip(self.engines, runners, strict=True)):
             places = passes.jobs[k] if passes else None
             self._run(m, k, engine, runner, gate, steer, pick, clerk, places)
@@ -351,9 +351,11 @@ class JobCore(OffloadCore):
             ]
         return passes
 
-    def _share(self, m, runners, passes):
-        """Memory ports: one of each kind for all contexts, and of their own for passes."""
-        quiets = []
+    def _share(self, m, runners, passes, pick):
+        """Memory ports: one of each kind for all contexts, by class and age as packets are; and of
+        their own for passes.
+        """
+        quiets, contexts = [], range(self.n_active)
         for name in memory_ports(self.n_bytes, self.address_width, roots=True):
             share = ReadShare if name.endswith("read") else WriteShare
             m.submodules[f"{name}s"] = part = share(
@@ -362,7 +364,10 @@ class JobCore(OffloadCore):
             wiring.connect(m, part.port, wiring.flipped(getattr(self, name)))
             for k, engine in enumerate(self.engines):
                 wiring.connect(m, getattr(engine, name), part.managers[k])
-                m.d.comb += part.closed[k].eq(runners[k].closed)
+                m.d.comb += [
+                    part.closed[k].eq(runners[k].closed),
+                    part.yields[k].eq(Cat(pick.before[j][k] for j in contexts)),
+                ]
             quiets.append(part.quiet)
         for k, runner in enumerate(runners):
             m.d.comb += runner.quiet.eq(Cat(quiet[k] for quiet in quiets).all())

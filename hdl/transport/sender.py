@@ -21,6 +21,7 @@ from .records import CHUNK_WIDTH, RUN, Control, Packet, Round, Weighed
 from .run_splitter import Run, RunSplitter
 
 N_RUNS = 16  # under way at a time
+RETRY = 3  # after NOT_READY: an eighth of t_probe
 
 
 class State(enum.Enum, shape=2):
@@ -42,7 +43,8 @@ class Sender(wiring.Component):
     A BITMAP that answers a PROBE behind the last packet of a run makes its zeros the new mask; of
     what is sent again, important packets go first. At most `N_RUNS` runs are under way; further
     messages wait. Runs take turns, a whole mask each; a mask takes 256 cycles at least. STOP and
-    BITMAP of runs that are not known, and NOT_READY, change nothing: the next PROBE asks again.
+    BITMAP of runs that are not known change nothing: the next PROBE asks again, which leaves after
+    an eighth of t_probe where the last one was answered with NOT_READY.
 
     Parameters
     ----------
@@ -102,7 +104,7 @@ class Sender(wiring.Component):
         self.now = Signal(32)
         m.d.sync += self.now.eq(self.now + 1)
         self.states = [Signal(State, name=f"state{k}") for k in range(N_RUNS)]
-        self.resent = Signal(N_RUNS)
+        self.resent, self.refused = Signal(N_RUNS), Signal(N_RUNS)
         in_use = Cat(state != State.FREE for state in self.states).any()
         m.d.sync += self.drained.eq(~(in_use | splitter.busy | near.o.valid))
         self._memories(m)
@@ -209,12 +211,13 @@ class Sender(wiring.Component):
                     m.d.sync += one.eq(new)
 
         # a cycle late: packets are more than that apart
-        late, room = Signal(), Signal()
+        late, room, hurries = Signal(), Signal(), Signal()
         m.d.sync += [
             room.eq(queue.i.ready),
             stamp.eq(stamps.data),
             age.eq(self.now - stamp),
-            late.eq(age >= self.round.t_probe),
+            hurries.eq((self.refused & here).any()),
+            late.eq(age >= Mux(hurries, self.round.t_probe >> RETRY, self.round.t_probe)),
         ]
         m.d.sync += [self.sent.eq(0), self.again.eq(0), self.probes.eq(0)]
         with m.FSM() as fsm:
@@ -298,13 +301,17 @@ class Sender(wiring.Component):
                 ]
                 with m.If(queue.i.ready):
                     become(State.WAITING)
-                    m.d.sync += [at.eq(at + 1), self.probes.eq(1)]
+                    m.d.sync += [
+                        at.eq(at + 1),
+                        self.probes.eq(1),
+                        self.refused.bit_select(at, 1).eq(0),
+                    ]
                     m.next = "LOOK"
         one_hot(fsm)
         return at
 
     def _answer(self, m, at):
-        """What STOP and BITMAP do to the run that they are about: 1 while a mask may be written."""
+        """What an answer does to the run that it is about: 1 while a mask may be written."""
         m.submodules.answers = answers = FIFO(Control, 4)
         wiring.connect(m, wiring.flipped(self.controls), answers.i)
         told = answers.o.p
@@ -320,6 +327,8 @@ class Sender(wiring.Component):
         hit = Signal()
         chosen = Signal(N_RUNS, reset_less=True)
         first, is_stop = run.place.number, told.subtype == Subtype.STOP
+        is_refusal = told.subtype == Subtype.NOT_READY
+        whole = is_stop | is_refusal  # about all of the run
         m.d.comb += [self.run_reads[1].addr.eq(which), self.asked_read.addr.eq(which)]
         for k, state in enumerate(self.states):
             with m.If(chosen[k]):
@@ -330,8 +339,8 @@ class Sender(wiring.Component):
             asked.eq(self.asked_read.data),
             end.eq(first + run.n_less_1 + 1),
             asked_end.eq(told.seq + told.elems),
-            right_kind.eq(is_stop | ((told.subtype == Subtype.BITMAP) & ~(told.arg - asked)[31])),
-            starts.eq(told.seq == Cat(first[:3] & is_stop.replicate(3), first[3:])),
+            right_kind.eq(whole | ((told.subtype == Subtype.BITMAP) & ~(told.arg - asked)[31])),
+            starts.eq(told.seq == Cat(first[:3] & whole.replicate(3), first[3:])),
             kin.eq((run.ph == told.ph) & (run.neighbor == told.neighbor)),
             same.eq(kin & starts & right_kind),
             meets.eq(end == asked_end),
@@ -366,12 +375,14 @@ class Sender(wiring.Component):
                     m.d.sync += which.eq(which + 1)
                     m.next = "READ"
                     with m.If(matches & ~hit):
-                        m.d.comb += busy.eq(~is_stop)
+                        m.d.comb += busy.eq(~whole)
                         for k, one in enumerate(self.states):
-                            with m.If(chosen[k]):
+                            with m.If(chosen[k] & ~is_refusal):
                                 m.d.sync += one.eq(Mux(is_stop, State.FREE, State.SENDING))
-                        with m.If(~is_stop):
+                        with m.If(~whole):
                             m.d.sync += self.resent.bit_select(which, 1).eq(1)
+                        with m.If(is_refusal):
+                            m.d.sync += self.refused.bit_select(which, 1).eq(1)
                     with m.If(matches | (which == N_RUNS - 1)):
                         m.next = "DONE"
             with m.State("DONE"):

@@ -329,6 +329,9 @@ class Card:
                 run.sending.bitmap(header["arg"], wanted)
         elif subtype == Subtype.NOT_READY:
             self.silent[(source, *key)] = now + self.settings.t_retry
+            for run in runs:
+                if (run.first, len(run.packets)) == (header["seq"], header["elems"]):
+                    run.sending.refused()
         return []
 
     # what goes out

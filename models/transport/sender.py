@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 DATA, PROBE = "data", "probe"
+RETRY = 3  # after NOT_READY: an eighth of t_probe
 SPRAYS = ("round_robin", "random", "least_marked")
 LINE = 1 << 16  # a rate of 1: the line's
 GAIN = 4  # alpha moves by 1 / 2**GAIN
@@ -39,8 +40,9 @@ class Sending:
         That its latest packet took, told by whoever sprays it: a PROBE goes the same way, so that
         it does not overtake that packet, which would then be sent again.
 
-    A BITMAP is believed if the PROBE that it answers left after the last packet did: older ones
-    would ask for packets that are still under way.
+    Where NOT_READY answered a PROBE, the next one leaves after an eighth of that time. A BITMAP is
+    believed if the PROBE that it answers left after the last packet did: older ones would ask for
+    packets that are still under way.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Sending:
         self.believed_from: float | None = None  # the first PROBE behind the latest packets left
         self.again = set()  # packets sent since then
         self.probe_at: float | None = None  # None: as soon as nothing is pending
+        self.probed_at = 0.0
         self.done = len(order) == 0
         self.n_sent = self.n_again = self.n_probes = self.path = 0
 
@@ -82,7 +85,7 @@ class Sending:
             return DATA, self.first + i, retx
         if self.fresh:
             self.fresh, self.believed_from, self.again = False, now, set()
-        self.probe_at = now + self.t_probe
+        self.probe_at, self.probed_at = now + self.t_probe, now
         self.n_probes += 1
         return PROBE, now, 0
 
@@ -95,6 +98,11 @@ class Sending:
         rank = {i: (1 - self.order[i][0], self.order[i][1], i) for i in [*new, *self.pending]}
         self.pending = sorted(rank, key=rank.__getitem__, reverse=True)
         return True
+
+    def refused(self) -> None:
+        """NOT_READY, to the latest PROBE."""
+        if self.probe_at is not None:
+            self.probe_at = self.probed_at + self.t_probe / (1 << RETRY)
 
     def stop(self) -> None:
         """STOP: what is queued is not sent any more."""

@@ -243,7 +243,7 @@ def _encoded(name):
 
 
 def registers(circuit):
-    """C++ that names a circuit's registers: ``registers(root)``, where each is, and its bits.
+    """C++ that lists a circuit's registers: ``registers(root)``, where each is, its bits and name.
 
     circuit : folder that `design` returned, of a flat circuit. Memories are not among them.
     """
@@ -255,21 +255,23 @@ def registers(circuit):
         "#pragma once",
         "#include <cstddef>",
         "#include <vector>",
-        "struct Register { void *at; int64_t bits; };",
+        "struct Register { void *at; int64_t bits; const char *name; };",
         "inline std::vector<Register> registers(Circuit___024root &root) {",
         "\tusing Root = Circuit___024root;",
-        "\tstatic const struct { uint32_t at, bits; } table[] = {",  # code for each takes g++ 5 s
+        "\tstatic const struct { uint32_t at, bits; const char *name; } "
+        "table[] = {",  # code for each takes g++ 5 s
     ]
     for top, name in found:
         for member in (f"top__DOT__{_encoded(name)}", _encoded(name)):
             if member in members:
-                lines.append(f"\t\t{{offsetof(Root, {member}), {int(top or 0) + 1}}},")
+                told = f'{int(top or 0) + 1}, "{name.removeprefix(chr(92))}"'
+                lines.append(f"\t\t{{offsetof(Root, {member}), {told}}},")
     lines += [
-        "\t\t{0, 0}",
+        "\t\t{0, 0, nullptr}",
         "\t};",
         "\tstd::vector<Register> all;",
         "\tfor (auto *each = table; each->bits; each++)",
-        "\t\tall.push_back({reinterpret_cast<char *>(&root) + each->at, each->bits});",
+        "\t\tall.push_back({reinterpret_cast<char *>(&root) + each->at, each->bits, each->name});",
     ]
     return "\n".join([*lines, "\treturn all;", "}", ""])
 

@@ -537,6 +537,16 @@ int64_t cluster_state_bits(void *self) {
 	return n_bits;
 }
 
+// Name of the register that such a bit is of.
+const char *cluster_state_name(void *self, int64_t bit) {
+	for (const Register &r : registers(cluster(self).cards[0].design->root)) {
+		if (bit < r.bits)
+			return r.name;
+		bit -= r.bits;
+	}
+	return "";
+}
+
 // Frames that the host of a port got: their number, or the length of one of them.
 int64_t cluster_got(void *self, int64_t node, int64_t port, int64_t index, const uint8_t **bytes) {
 	auto &got = cluster(self).cards[node].ports[port].host_got;

@@ -26,11 +26,13 @@ def burst(k, number):
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_reads_come_back_to_who_asked(n):
+    """The last one yields to all others, which take turns."""
     part, rng = ReadShare(N_BYTES, WIDTH, n=n), np.random.default_rng(n)
     port, n_asked, n_open = part.port, [0] * n, [0] * n
     got, at_memory = [[] for _ in range(n)], []
 
     async def bench(ctx):
+        ctx.set(part.yields[n - 1], (1 << n - 1) - 1)
         for cycle in range(1500):
             closed = 60 <= cycle < 400
             if cycle == 399:
@@ -53,6 +55,8 @@ def test_reads_come_back_to_who_asked(n):
             for k, mine in enumerate(part.managers):
                 if ctx.get(mine.arvalid) and ctx.get(mine.arready):
                     assert not (closed and k == 0)
+                    others = part.managers[closed:k] if k == n - 1 else []
+                    assert not any(ctx.get(one.arvalid) for one in others)
                     n_asked[k] += 1
                     n_open[k] += 1
                 if ctx.get(mine.rvalid) and ctx.get(mine.rready):

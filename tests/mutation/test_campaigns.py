@@ -25,6 +25,7 @@ SLOW = {
     "thc_decoder": (100, 0.80),
     "job_queue": (100, 0.90),
     "packet_pick": (100, 0.80),
+    "allowance_walk": (100, 0.80),
 }
 
 

@@ -15,6 +15,7 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.transport.reception import Reception
 from gradnic.sim.offload.job_cluster import JobCluster
+from gradnic.sim.offload.job_upsets import job_upsets
 
 from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, collective_of
 
@@ -46,7 +47,9 @@ def jobs(rng):
     for id, told in enumerate(kinds):
         table = TABLES[told.get("table", 0)]
         fields = {"id": id, "tensor": id, "gen": 1, "p_q16": P, "collective": collective_of(table)}
-        made.append(Job(**(fields | {"source": at, "result": HALF + at} | told)))
+        in_place = id % 4 == 0  # where results come before own partials have left
+        place = {"source": at, "result": at + HALF * (not in_place)}
+        made.append(Job(**(fields | place | told)))
         at += -(-4 * told["elems"] // 64) * 64
     values = [rng.standard_normal((N, job.elems)).astype(np.float32) / 8 for job in made]
     return made, [
@@ -192,3 +195,10 @@ def test_cards_of_rtl_leave_the_sums_without_what_they_gave_up():
         if not job.p_q16:
             assert {one.status for one in ended} == {JobStatus.DONE}
     assert n_short > 3
+
+
+def test_upsets_leave_cards_that_need_no_reset():
+    found = job_upsets(4, seed=5)
+    assert sum(sum(fates.values()) for fates in found["fates"].values()) == 4
+    assert found["resets"] == 0
+    assert found["register_bits"] > 50_000

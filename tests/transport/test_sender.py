@@ -137,6 +137,31 @@ def test_bitmaps_of_any_probe_behind_the_last_packet_are_believed():
     Bench(5).play(script)
 
 
+def test_a_probe_that_was_refused_is_soon_sent_again():
+    """NOT_READY: the next PROBE after an eighth of the time, once; as the golden sender's."""
+    golden = Sending([(0, 0)] * 5, t_probe=2400)
+
+    def probes(*, since):
+        return min(now for now in range(since + 1, since + 2401) if golden.due(now))
+
+    async def script(bench):
+        bench.ctx.set(bench.dut.round.t_probe, 2400)
+        *_, first = await bench.turn()
+        while golden.next(first)[0] != PROBE:
+            pass
+        await bench.answer(Subtype.NOT_READY, first)
+        golden.refused()
+        *none, second = await bench.turn()
+        assert none == [[], []]
+        assert 0 <= second - probes(since=first) < 80
+        golden.next(second)
+        *none, third = await bench.turn()
+        assert 0 <= third - probes(since=second) < 80
+        assert none == [[], []]
+
+    Bench(5).play(script)
+
+
 def test_drained_falls_two_cycles_behind_a_message():
     async def script(bench):
         await bench.ctx.tick()
