@@ -5,7 +5,7 @@ whole shard under one head, rings send packets. Accelerators are 16 arrays of 32
 node and step. All times are totals, sums included.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from gradnic.models.schedule.builders import build
@@ -29,6 +29,20 @@ MESH_SIZE = 2 << 20
 CLOCK = 1e9
 PAPER_2D = "ring2d-serial"  # the paper's 2D ring; `ring2d` is twice as fast on meshes
 AUTHORS = "authors' released simulator, state of November 2020"
+
+
+@dataclass(frozen=True)
+class Released(Systolic):
+    """The accelerator as the authors' simulator counts it: backward through the `last` layer only.
+
+    last : a layer, by identity.
+    """
+
+    last: object = None
+
+    def seconds(self, layer, batch, *, first=False):
+        forward, backward = super().seconds(layer, batch, first=first)
+        return forward, backward if layer is self.last else 0.0
 
 
 @cache
@@ -119,6 +133,7 @@ def _flow_control(result, sizes, cycles):
 def _training(result, quick, say, cycles, sizes):
     network, device = "torus:8x8", Systolic(clock=CLOCK)
     rows, cuts = [], {(other, way): [] for other in ("ring", PAPER_2D) for way in (False, True)}
+    released = {other: [] for other in ("ring", PAPER_2D)}  # (% saved, model, all-reduces)
     bars = {"MultiTree over ring": [], "MultiTree over 2D ring": []}
     for name in MODELS:
         say(f"{name} on {network}")
@@ -132,9 +147,18 @@ def _training(result, quick, say, cycles, sizes):
                         overlap=layerwise, first=1, cap=1)
                 for a in ("ring", PAPER_2D, "multitree")
             }  # fmt: skip
+            theirs = Released(clock=CLOCK, last=model.layers[-1])
+            short = {
+                a: step(model, theirs, BATCH, lambda n, a=a: cycles(network, a, n) / CLOCK,
+                        overlap=layerwise, first=1, cap=1).total
+                for a in times
+            }  # fmt: skip
             for other in ("ring", PAPER_2D):
                 cut = 100 * (1 - times["multitree"].total / times[other].total)
                 cuts[other, layerwise].append(cut)
+                cut = 100 * (1 - short["multitree"] / short[other])
+                ways = "an all-reduce a layer" if layerwise else "one all-reduce"
+                released[other].append((cut, name.removesuffix("-scalesim"), ways))
             line += [t.communication * 1e3 for t in times.values()]
             line += [100 * times["ring"].share, *(cuts[o, layerwise][-1] for o in
                      ("ring", PAPER_2D))]  # fmt: skip
@@ -146,6 +170,7 @@ def _training(result, quick, say, cycles, sizes):
         most = max(cuts[other, False])
         gain = cycles(network, other, 64 << 20) / cycles(network, "multitree", 64 << 20)
         needed = 1 / (1 - published / 100)
+        theirs, model, ways = max(released[other])
         where = [
             n >> 10
             for n in sizes
@@ -153,14 +178,15 @@ def _training(result, quick, say, cycles, sizes):
         ]
         result.claim(
             f"training time saved over {name}, at most", published, most,
-            cuts[other, False] + cuts[other, True], "%",
+            cuts[other, False] + cuts[other, True] + [cut for cut, *_ in released[other]], "%",
             f"largest of seven networks, one all-reduce behind the backward pass; even without any "
             f"compute {gain:.2f} x on a large tensor saves {100 * (1 - 1 / gain):.0f} %; "
             f"{published} % needs {needed:.2f} x, which our all-reduces have "
             f"{f'up to {max(where):,} KiB' if where else 'nowhere'}; range "
             "over networks, and with an all-reduce a layer under the backward pass. Compute from "
-            "SCALE-Sim's layer tables, output stationary, all layers backward (the released "
-            "simulator goes backward through the last one only), no memory stalls",
+            "SCALE-Sim's layer tables, output stationary, all layers backward, no memory stalls; "
+            "the released simulator goes backward through the last one only: with its compute "
+            f"{theirs:.1f} % at most ({model}, {ways})",
         )  # fmt: skip
     ways = [f"{c}{w}" for w in ("", ", a layer") for c in (
         "ring ms", "2D ring ms", "MultiTree ms", "waiting %", "saved over ring %",
