@@ -112,16 +112,9 @@ def worst_cut(topology) -> Fraction:
 
 def latency_floor(topology):
     """Hops that data must travel in an all-reduce that finishes reducing first: 2 * diameter."""
-    n = topology.n_vertices
-    near = np.full((n, topology.n_nodes), n)
-    near[np.arange(topology.n_nodes), np.arange(topology.n_nodes)] = 0
     a, b = topology.links.T
-    for _ in range(n):
-        before = near.copy()
-        np.minimum.at(near, b, before[a] + 1)
-        if np.array_equal(near, before):
-            break
-    return 2 * int(near[: topology.n_nodes].max())
+    graph = csr_array((np.ones(len(a)), (a, b)), shape=(topology.n_vertices,) * 2)
+    return 2 * int(_farthest(topology, graph, unweighted=True))
 
 
 def latency_floor_cycles(topology, default):
@@ -135,8 +128,16 @@ def latency_floor_cycles(topology, default):
     a, b = topology.links.T
     shape = (topology.n_vertices,) * 2
     graph = csr_array((topology.latencies(default), (a, b)), shape=shape)  # keeps its zeros
-    far = dijkstra(graph, indices=np.arange(topology.n_nodes))
-    return 2 * float(far[:, : topology.n_nodes].max())
+    return 2 * float(_farthest(topology, graph))
+
+
+def _farthest(topology, graph, **options):
+    """The longest of the shortest ways between nodes; a few hundred nodes at a time, for memory."""
+    nodes = np.arange(topology.n_nodes)
+    return max(
+        dijkstra(graph, indices=some, **options)[:, nodes].max()
+        for some in np.array_split(nodes, -(-len(nodes) // 256))
+    )
 
 
 def _node_bandwidth(topology):
