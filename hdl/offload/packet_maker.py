@@ -8,19 +8,12 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.formats import Op
-from gradnic.interface.offload import Subtype
-
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..inceptionn.compressor import Compressor
 from ..primitive.target import one_hot
-from ..reduction.codec_image import CodecImage
 from ..reduction.reduce import Op as SumOp
 from ..reduction.summing import Summing
-from ..stream.admission import credit
 from ..stream.beats import Beat
-from ..stream.block_fifo import BlockFIFO
-from ..stream.delays import copied
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..thc.level_table import LevelTable
@@ -38,23 +31,12 @@ from ..transport.records import (
     Weighed,
 )
 from ..transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
-from .bf16 import Narrow
-from .bf16 import image as bf16_image
+from . import packet_head, packet_sums
 from .own_reader import GRADIENT, RESULT, ROOT
-from .scaler import MAX_LEAVES, Scaler, factors
+from .scaler import MAX_LEAVES, factors
 
 ELEM_BYTES = 4
 N_PACKETS = 16  # whose values are being read and added
-N_RAW = 4  # raw ones of the longest that wait for their tags
-
-
-def Goal(thc: bool, scale: bool = False):
-    """What becomes of a packet's sums: do they stay here; with THC, what is added to each; of a
-    mean, what each is multiplied by.
-    """
-    fields = {"stays": 1, "scored": 1}
-    more = ({"fill": 8} if thc else {}) | ({"factor": 32} if scale else {})
-    return data.StructLayout(fields | more)
 
 
 class PacketMaker(wiring.Component):
@@ -154,7 +136,7 @@ class PacketMaker(wiring.Component):
         )
         expands = self._levels(m, "own", self.values, summing.own)
         packs = self._levels(m, "landed", self.contributions, summing.contributions)
-        m.submodules.goals = goals = FIFO(Goal(self.thc, self.scale), N_PACKETS)
+        m.submodules.goals = goals = FIFO(packet_sums.Goal(self.thc, self.scale), N_PACKETS)
         told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
         m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
@@ -165,11 +147,11 @@ class PacketMaker(wiring.Component):
             self.compressor = Compressor(self.lanes, max_floats=self.max_elems)
             m.submodules.compressor = self.compressor
         self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, packs, to_tag)
-        self._finish(m, summing.sums, goals.o, tagger.floats)
+        packet_sums.finish(m, self, summing.sums, goals.o, tagger.floats)
         # the tagger stands far away: nothing goes there and back in a cycle
         m.submodules.tagged = tagged = Slice(tagger.tags.p.shape(), half_rate=True)
         wiring.connect(m, tagger.tags, tagged.i)
-        self._heads(m, told.o, tagged.o)
+        packet_head.leave(m, self, told.o, tagged.o)
         return m
 
     def _levels(self, m, name, values, summed):
@@ -269,50 +251,7 @@ class PacketMaker(wiring.Component):
             )
             read = table.read_port()
             m.d.comb += [read.addr.eq(leaves), goals.p.factor.eq(read.data)]
-        head, said = Signal(Head), Signal(Head, reset_less=True)
-        m.d.sync += said.eq(head)
-        m.d.comb += [
-            told.p.head.eq(said),
-            *(head[name].eq(packet[name]) for name in ("ph", "neighbor", "elems")),
-            head.slot.eq(packet.flow),
-            told.p.number.eq(packet.number),
-        ]
-        with m.If(packet.probe):
-            m.d.comb += [
-                head.op.eq(Op.CONTROL),
-                head.p0.eq(Subtype.PROBE),
-                head.seq.eq(packet.number),
-                head.arg.eq(packet.stamp),
-            ]
-        with m.Else():
-            m.d.comb += [
-                head.retx.eq(packet.retx),
-                head.last.eq(packet.last),
-                head.seq.eq(packet.offset),
-                head.arg.eq(Cat(check, leaves)),
-                head.p0.eq(Mux(leaves > 255, 255, leaves)),
-                head.length.eq(packet.elems << 2),
-            ]
-            with m.If(codec.coded):
-                m.d.comb += [
-                    head.op.eq(Op.INC),
-                    head.p0.eq(Cat(codec.exponent, codec.paper)),
-                    head.p1.eq(codec.prescale),
-                ]
-            with m.Elif(leaf):
-                m.d.comb += [
-                    head.op.eq(Op.THC_IDX),
-                    head.p0.eq(codec.index_p0),
-                    head.p1.eq(codec.index_p1),
-                    head.length.eq(packet.elems >> 1),
-                ]
-            with m.Elif(codec.thc):
-                m.d.comb += [head.op.eq(Op.THC_SUM), head.length.eq(packet.elems)]
-            with m.Else():
-                m.d.comb += head.op.eq(Mux(codec.norm, Op.NORM, Op.RAW))
-                if self.bf16:
-                    with m.If(codec.bf16):
-                        m.d.comb += [head.op.eq(Op.RAW16), head.length.eq(packet.elems << 1)]
+        packet_head.say(m, self, packet, told, leaves, check, leaf)
         queues = [jobs, goals, told, owned, to_tag, *([expands] if self.thc else [])]
         room = Signal()  # nobody else fills them, and it takes cycles between two entries
         m.d.sync += room.eq(Cat(queue.ready for queue in queues).all())
@@ -423,147 +362,3 @@ class PacketMaker(wiring.Component):
                 with m.If(~present.any()):
                     m.next = "REST"
         one_hot(fsm)
-
-    def _finish(self, m, sums, goals, scores):
-        """Sums become payloads, or this node's own result; those that are `scored` go to `scores`,
-        too.
-        """
-        m.submodules.image = image = CodecImage(self.lanes, passes=True, codes=self.inc)
-        if self.bf16:
-            m.d.comb += [
-                self.kept.valid.eq(image.o.valid),
-                self.kept.p.eq(image.o.p),
-                image.o.ready.eq(self.kept.ready),
-            ]
-            with m.If(self.round.codec.bf16):
-                m.d.comb += self.kept.p.data.eq(bf16_image(image.o.p.data))
-        else:
-            wiring.connect(m, image.o, wiring.flipped(self.kept))
-        line, opens = self._line(m)
-        stays = image.i
-        if self.scale:
-            m.submodules.scaler = scaler = Scaler(self.lanes)
-            wiring.connect(m, scaler.o, image.i)
-            stays = scaler.i
-        # Where sums go is settled in a cycle before the first beat, and that all of the packet may
-        # go there: flags steer, and no queue.
-        to_line, to_image, scored = Signal(), Signal(), Signal(reset_less=True)
-        begins, ends = Signal(), Signal()
-        goal = goals.p
-        m.d.comb += [
-            image.codec.eq(self.round.codec),
-            begins.eq(
-                goals.valid & ~(to_line | to_image)
-                & (goal.stays | (opens & (~goal.scored | scores.ready)))
-            ),
-            ends.eq(sums.valid & sums.ready & sums.p.last),
-            goals.ready.eq(begins),
-            sums.ready.eq(to_line | (to_image & stays.ready)),
-            scores.valid.eq(sums.valid & to_line & scored),
-            line.valid.eq(sums.valid & to_line),
-            stays.valid.eq(sums.valid & to_image),
-            *(sink.p.eq(sums.p) for sink in (scores, line, stays)),
-        ]  # fmt: skip
-        with m.If(begins):
-            m.d.sync += [
-                to_line.eq(~goal.stays),
-                to_image.eq(goal.stays),
-                scored.eq(goal.scored),
-            ]
-        with m.Elif(ends):
-            m.d.sync += [to_line.eq(0), to_image.eq(0)]
-        if self.scale:
-            factor = Signal(32, reset_less=True)
-            m.d.comb += [scaler.on.eq(self.round.codec.mean), scaler.factor.eq(factor)]
-            with m.If(begins):
-                m.d.sync += factor.eq(goal.factor)
-        if self.thc:  # what is missing counts half a table each; no level sum passes 255
-            fill = Signal(8, reset_less=True)
-            m.d.comb += image.fill.eq(fill)
-            with m.If(begins):
-                m.d.sync += fill.eq(goal.fill)
-
-    def _line(self, m):
-        """(Stream of sums that become payloads, flag that all of a packet may go there.) Coded ones
-        wait for their sizes in the compressor, raw ones for their tags in a queue.
-        """
-        longest = -(-self.max_elems // self.lanes)
-        shape = Beat(8 * self.n_bytes)
-        m.submodules.raw = raw = BlockFIFO(shape, N_RAW * longest, never_full=True)
-        line = stream.Signature(shape, always_ready=True).create(path=("line",))
-        came, went = (Signal(name=f"raw_{name}") for name in ("came", "went"))
-        free = credit(m, N_RAW, take=came, give=went, name="raw")
-        m.d.comb += [
-            came.eq(raw.i.valid & raw.i.p.last),
-            went.eq(raw.o.valid & raw.o.ready & raw.o.p.last),
-        ]
-        raw_in = raw.i
-        if not self.bf16:
-            m.d.comb += raw.i.p.eq(line.p)
-        else:
-            m.submodules.narrow = narrow = Narrow(self.n_bytes)
-            m.d.comb += [
-                narrow.on.eq(self.round.codec.bf16),
-                narrow.i.p.eq(line.p),
-                narrow.o.ready.eq(1),
-                raw.i.p.eq(narrow.o.p),
-                raw.i.valid.eq(narrow.o.valid),
-            ]
-            raw_in = narrow.i
-        if not self.inc:
-            wiring.connect(m, raw.o, wiring.flipped(self.payload))
-            m.d.comb += raw_in.valid.eq(line.valid)
-            return line, free
-        goes_in, comes_out = copied(m, self.round.codec.coded, 2, name="coded")
-        floats, coded = self.compressor.floats, self.compressor.coded
-        m.d.comb += [
-            floats.valid.eq(line.valid & goes_in),
-            floats.p.data.eq(line.p.data),
-            floats.p.last.eq(line.p.last),
-            raw_in.valid.eq(line.valid & ~goes_in),
-            self.payload.valid.eq(Mux(comes_out, coded.valid, raw.o.valid)),
-            self.payload.p.data.eq(Mux(comes_out, coded.p.data, raw.o.p.data)),
-            self.payload.p.last.eq(Mux(comes_out, coded.p.last, raw.o.p.last)),
-            coded.ready.eq(comes_out & self.payload.ready),
-            raw.o.ready.eq(~comes_out & self.payload.ready),
-        ]
-        return line, Mux(goes_in, floats.ready, free)
-
-    def _heads(self, m, told, tag):
-        """A head leaves with its tag, and the size of what was coded, from a register."""
-        known, sized, busy = Signal(), Signal(init=1), Signal()
-        is_data = told.p.head.op != Op.CONTROL
-        head = Signal(Head, reset_less=True)
-        m.d.comb += [
-            known.eq(told.valid & tag.valid & sized & ~busy),
-            told.ready.eq(known),
-            tag.ready.eq(known),
-            self.heads.valid.eq(busy),
-            self.heads.p.eq(head),
-        ]
-        m.d.sync += [
-            self.weighed.valid.eq(known & is_data & ~told.p.head.retx),
-            self.weighed.number.eq(told.p.number),
-            self.weighed.important.eq(tag.p.important),
-        ]
-        with m.If(~busy):
-            m.d.sync += [
-                busy.eq(known),
-                head.eq(told.p.head),
-                head.imp.eq(tag.p.important),
-                head.lc.eq(tag.p.queue),
-                head.tos.eq(tag.p.tos),
-                *(head[name].eq(self.round[name]) for name in ("gen", "tensor")),
-            ]
-        with m.Elif(self.heads.ready):
-            m.d.sync += busy.eq(0)
-        if self.inc:
-            sizes, is_unit = self.compressor.sizes, Signal()
-            (coded,) = copied(m, self.round.codec.coded, 1, name="sized")
-            m.d.comb += [
-                is_unit.eq(coded & is_data),
-                sized.eq(sizes.valid | ~is_unit),
-                sizes.ready.eq(known & is_unit),
-            ]
-            with m.If(~busy & is_unit):
-                m.d.sync += head.length.eq(sizes.p.bytes)

@@ -1,0 +1,134 @@
+"""What becomes of a packet's sums: a payload, or the node's own result.
+
+Part of `gradnic.hdl.offload.packet_maker`; `maker` is the `PacketMaker`.
+"""
+
+from amaranth.hdl import Mux, Signal
+from amaranth.lib import data, stream, wiring
+
+from ..reduction.codec_image import CodecImage
+from ..stream.admission import credit
+from ..stream.beats import Beat
+from ..stream.block_fifo import BlockFIFO
+from ..stream.delays import copied
+from .bf16 import Narrow
+from .bf16 import image as bf16_image
+from .scaler import Scaler
+
+N_RAW = 4  # raw packets of the longest that wait for their tags
+
+
+def Goal(thc: bool, scale: bool = False):
+    """What becomes of a packet's sums: do they stay here; with THC, what is added to each; of a
+    mean, what each is multiplied by.
+    """
+    fields = {"stays": 1, "scored": 1}
+    more = ({"fill": 8} if thc else {}) | ({"factor": 32} if scale else {})
+    return data.StructLayout(fields | more)
+
+
+def finish(m, maker, sums, goals, scores):
+    """Sums become payloads, or this node's own result; those that are `scored` go to `scores`,
+    too.
+    """
+    m.submodules.image = image = CodecImage(maker.lanes, passes=True, codes=maker.inc)
+    if maker.bf16:
+        m.d.comb += [
+            maker.kept.valid.eq(image.o.valid),
+            maker.kept.p.eq(image.o.p),
+            image.o.ready.eq(maker.kept.ready),
+        ]
+        with m.If(maker.round.codec.bf16):
+            m.d.comb += maker.kept.p.data.eq(bf16_image(image.o.p.data))
+    else:
+        wiring.connect(m, image.o, wiring.flipped(maker.kept))
+    line, opens = _line(m, maker)
+    stays = image.i
+    if maker.scale:
+        m.submodules.scaler = scaler = Scaler(maker.lanes)
+        wiring.connect(m, scaler.o, image.i)
+        stays = scaler.i
+    # Where sums go is settled in a cycle before the first beat, and that all of the packet may
+    # go there: flags steer, and no queue.
+    to_line, to_image, scored = Signal(), Signal(), Signal(reset_less=True)
+    begins, ends = Signal(), Signal()
+    goal = goals.p
+    m.d.comb += [
+        image.codec.eq(maker.round.codec),
+        begins.eq(
+            goals.valid & ~(to_line | to_image)
+            & (goal.stays | (opens & (~goal.scored | scores.ready)))
+        ),
+        ends.eq(sums.valid & sums.ready & sums.p.last),
+        goals.ready.eq(begins),
+        sums.ready.eq(to_line | (to_image & stays.ready)),
+        scores.valid.eq(sums.valid & to_line & scored),
+        line.valid.eq(sums.valid & to_line),
+        stays.valid.eq(sums.valid & to_image),
+        *(sink.p.eq(sums.p) for sink in (scores, line, stays)),
+    ]  # fmt: skip
+    with m.If(begins):
+        m.d.sync += [
+            to_line.eq(~goal.stays),
+            to_image.eq(goal.stays),
+            scored.eq(goal.scored),
+        ]
+    with m.Elif(ends):
+        m.d.sync += [to_line.eq(0), to_image.eq(0)]
+    if maker.scale:
+        factor = Signal(32, reset_less=True)
+        m.d.comb += [scaler.on.eq(maker.round.codec.mean), scaler.factor.eq(factor)]
+        with m.If(begins):
+            m.d.sync += factor.eq(goal.factor)
+    if maker.thc:  # what is missing counts half a table each; no level sum passes 255
+        fill = Signal(8, reset_less=True)
+        m.d.comb += image.fill.eq(fill)
+        with m.If(begins):
+            m.d.sync += fill.eq(goal.fill)
+
+
+def _line(m, maker):
+    """(Stream of sums that become payloads, flag that all of a packet may go there.) Coded ones
+    wait for their sizes in the compressor, raw ones for their tags in a queue.
+    """
+    longest = -(-maker.max_elems // maker.lanes)
+    shape = Beat(8 * maker.n_bytes)
+    m.submodules.raw = raw = BlockFIFO(shape, N_RAW * longest, never_full=True)
+    line = stream.Signature(shape, always_ready=True).create(path=("line",))
+    came, went = (Signal(name=f"raw_{name}") for name in ("came", "went"))
+    free = credit(m, N_RAW, take=came, give=went, name="raw")
+    m.d.comb += [
+        came.eq(raw.i.valid & raw.i.p.last),
+        went.eq(raw.o.valid & raw.o.ready & raw.o.p.last),
+    ]
+    raw_in = raw.i
+    if not maker.bf16:
+        m.d.comb += raw.i.p.eq(line.p)
+    else:
+        m.submodules.narrow = narrow = Narrow(maker.n_bytes)
+        m.d.comb += [
+            narrow.on.eq(maker.round.codec.bf16),
+            narrow.i.p.eq(line.p),
+            narrow.o.ready.eq(1),
+            raw.i.p.eq(narrow.o.p),
+            raw.i.valid.eq(narrow.o.valid),
+        ]
+        raw_in = narrow.i
+    if not maker.inc:
+        wiring.connect(m, raw.o, wiring.flipped(maker.payload))
+        m.d.comb += raw_in.valid.eq(line.valid)
+        return line, free
+    goes_in, comes_out = copied(m, maker.round.codec.coded, 2, name="coded")
+    floats, coded = maker.compressor.floats, maker.compressor.coded
+    m.d.comb += [
+        floats.valid.eq(line.valid & goes_in),
+        floats.p.data.eq(line.p.data),
+        floats.p.last.eq(line.p.last),
+        raw_in.valid.eq(line.valid & ~goes_in),
+        maker.payload.valid.eq(Mux(comes_out, coded.valid, raw.o.valid)),
+        maker.payload.p.data.eq(Mux(comes_out, coded.p.data, raw.o.p.data)),
+        maker.payload.p.last.eq(Mux(comes_out, coded.p.last, raw.o.p.last)),
+        coded.ready.eq(comes_out & maker.payload.ready),
+        raw.o.ready.eq(~comes_out & maker.payload.ready),
+    ]
+    return line, Mux(goes_in, floats.ready, free)
