@@ -4,9 +4,9 @@ A circuit takes two steps, each kept under the build folder by the hash of all t
 and each made by one process while others wait for it:
 
 1. `design`: RTLIL becomes Verilog by the script of ``gradnic verilog``, Verilator makes C++ of it,
-   and g++ a static library, its files side by side on all cores.
+   and g++ a static library of what is large, its files side by side on all cores.
 2. `library`: C++ of the caller, which includes ``verilated.h`` beside this file and drives the
-   circuit, linked with the design to a shared library.
+   circuit, compiled with what is small of the design, and linked with the rest to a shared library.
 
 Verilator's runtime and the precompiled headers are the same for every circuit: made once.
 """
@@ -61,7 +61,10 @@ FLAGS = [
 ]
 OPTIMIZE, SLOW = "-O1", "-O0"  # slow: what runs once, as initial values and the first settling
 LEVELS = (OPTIMIZE, SLOW)
-SMALL = 100_000  # bytes of C++: compiled as one file, since headers take 0.3 s a file
+# Bytes of C++ of a circuit, and of one file of a larger one, that are compiled with the harness:
+# headers and the start of g++ take 0.3 s a file.
+SMALL, TINY = 100_000, 10_000
+WITH_HARNESS = "with_harness.cpp"
 _RUNTIME = ("verilated.o", "verilated_threads.o", "fatal.o")
 HEADER = Path(__file__).with_name("verilated.h")
 _COMMON = """\
@@ -199,13 +202,13 @@ def design(text, *, prepare=PREPARE):
 
     text : RTLIL with module ``top``. Memories begin with noise, but for contents that are told and
     not all 0, as in `gradnic verilog`. prepare : Yosys commands before it is written as Verilog.
-    The folder has ``Circuit.h``, ``Circuit.a`` and ``design.v``. `tools.ToolError` if a tool is
-    missing or fails.
+    The folder has ``Circuit.h``, ``design.v``, and what `library` compiles and links.
+    `tools.ToolError` if a tool is missing or fails.
     """
     # Less than a third of a card's C++, too: no line for each word.
     text = without_zeros(text)
     tool = (versions(), tools.yosys_version(), " ".join(VERILATE), *LEVELS)
-    key = tools.digest(text, prepare, "inputs.h", *tool)
+    key = tools.digest(text, prepare, WITH_HARNESS, *tool)
 
     def make(work):
         _verilog(text, prepare, work)
@@ -216,18 +219,20 @@ def design(text, *, prepare=PREPARE):
             folder=work,
         )
         sources = sorted(work.glob("*.cpp"), key=lambda p: p.stat().st_size, reverse=True)
-        if sum(source.stat().st_size for source in sources) < SMALL:
-            whole = work / "all.cpp"
-            whole.write_text("".join(f'#include "{source.name}"\n' for source in sources))
-            sources = [whole]
-        commands = []
-        for source in sources:
-            options = _with_headers(SLOW if "Slow" in source.name else OPTIMIZE)
-            commands.append(_compile(source.name, *options))
-        together(commands, folder=work)
-        objects = [f"{source.stem}.o" for source in sources]
-        together([(["ar", "rcs", "Circuit.a", *objects], "Circuit.a")], folder=work)
-        for file in [*work.glob("*.o"), *work.glob("*.cpp")]:
+        sizes = [source.stat().st_size for source in sources]
+        most = SMALL if sum(sizes) < SMALL else TINY
+        large = [source for source, size in zip(sources, sizes, strict=True) if size >= most]
+        small = [source for source in sources if source not in large]
+        (work / WITH_HARNESS).write_text("".join(f'#include "{p.name}"\n' for p in small))
+        if large:
+            commands = []
+            for source in large:
+                options = _with_headers(SLOW if "Slow" in source.name else OPTIMIZE)
+                commands.append(_compile(source.name, *options))
+            together(commands, folder=work)
+            objects = [f"{source.stem}.o" for source in large]
+            together([(["ar", "rcs", "Circuit.a", *objects], "Circuit.a")], folder=work)
+        for file in [*work.glob("*.o"), *large]:
             file.unlink()
 
     return kept(tools.build_root() / "verilator" / key, make)
@@ -297,10 +302,12 @@ def library(root, name, circuit, sources, *, more=None):
         for file, content in (more or {}).items():
             (work / file).write_bytes(content)
         options = (*_with_headers(OPTIMIZE), f"-I{circuit}")
+        options += ("-include", str(circuit / WITH_HARNESS))
         together([_compile(next(iter(sources)), *options, output="harness.o")], folder=work)
-        objects = [str(runtime() / file) for file in _RUNTIME]
+        objects = [str(file) for file in circuit.glob("Circuit.a")]  # none of a small circuit
+        objects += [str(runtime() / file) for file in _RUNTIME]
         command = [tools.compiler(), "-shared", "-pthread", "-o", "model.so", "harness.o"]
-        together([([*command, str(circuit / "Circuit.a"), *objects], "model.so")], folder=work)
+        together([([*command, *objects], "model.so")], folder=work)
         (work / "harness.o").unlink()
 
     return kept(root / f"{name}-{key}", make)

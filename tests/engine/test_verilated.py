@@ -83,9 +83,9 @@ def test_ports_named_as_words_of_cpp(circuit):
 
 
 def test_the_same_is_built_once(circuit):
-    before = (circuit / "Circuit.a").stat()
+    before = (circuit / "Circuit.h").stat()
     again = verilated.design(rtlil.convert(Counter(), name="top", emit_src=False))
-    after = (again / "Circuit.a").stat()
+    after = (again / "Circuit.h").stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
