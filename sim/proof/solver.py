@@ -133,9 +133,16 @@ class Model:
         question = "\n".join(["(set-logic QF_AUFBV)", self.model, *lines])
         if self._ask(question, f"(|top_a| s{k})", QUICK) == "unsat":
             return []
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            claims = [f"(|top_a {n}| s{k})" for n in range(len(self.asserts))]
-            answers = list(pool.map(lambda claim: self._ask(question, claim), claims))
+        claims = [f"(|top_a {n}| s{k})" for n in range(len(self.asserts))]
+        n_cores = os.cpu_count() or 1
+        with ThreadPoolExecutor(n_cores) as pool:
+            parts = [claims[n::n_cores] for n in range(n_cores)]
+            found = list(pool.map(lambda part: self._ask_each(question, part), parts))
+            answers = [found[n % n_cores][n // n_cores] for n in range(len(claims))]
+            left = [n for n, answer in enumerate(answers) if answer == "unknown"]
+            alone = pool.map(lambda n: self._ask(question, claims[n]), left)
+            for n, answer in zip(left, alone, strict=True):
+                answers[n] = answer
         if "unknown" in answers:
             raise tools.ToolError("step: the solver did not end in time")
         pairs = zip(self.asserts, answers, strict=True)
@@ -144,21 +151,34 @@ class Model:
     def _ask(self, question, claim, seconds=None):
         """yices' answer to whether a claim can be wrong: "sat", "unsat", or "unknown" in time."""
         left = max(1, int(self.deadline - time.monotonic()))
-        command = [_solver(), f"--timeout={min(left, seconds or left)}"]
-        text = f"{question}\n(assert (not {claim}))\n(check-sat)\n"
+        options = [f"--timeout={min(left, seconds or left)}"]
+        answer = self._yices(options, f"{question}\n(assert (not {claim}))\n(check-sat)\n")
+        if answer not in ("sat", "unsat", "unknown"):
+            raise tools.ToolError(f"yices answers {answer!r}")
+        return answer
+
+    def _ask_each(self, question, claims):
+        """As `_ask`, for many that are mostly easy: the question is read once. Those that are not
+        are unknown.
+        """
+        turns = [f"(push 1)\n(assert (not {claim}))\n(check-sat)\n(pop 1)" for claim in claims]
+        options = ["--incremental", f"--timeout={QUICK}"]
+        answers = self._yices(options, "\n".join([question, *turns]))
+        known = list(itertools.takewhile(lambda word: word in ("sat", "unsat"), answers.split()))
+        return known + ["unknown"] * (len(claims) - len(known))
+
+    def _yices(self, options, text):
+        """What yices says."""
         with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".smt2") as file:
             file.write(text)
             file.flush()
             done = processes.run(
-                [*command, file.name],
+                [_solver(), *options, file.name],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-        answer = done.stdout.strip()
-        if answer not in ("sat", "unsat", "unknown"):
-            raise tools.ToolError(f"yices answers {answer!r} {done.stderr!r}")
-        return answer
+        return done.stdout.strip() or done.stderr.strip()
 
     def _text(self, name):
         cell, _, place = name.partition(" ")
