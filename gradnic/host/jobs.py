@@ -120,6 +120,7 @@ class JobDriver(OffloadDriver):
         self._thc = block, clip, g
         self.set("thc", log4=_LOG4[block], clip=clip, g=g, index_p0=index_p[0])
         self.set("thc_unit", unit=round(g * 2**24 / (2 * clip)), index_p1=index_p[1])
+        self.write("thc_own", self._scale(1))
         for k in range(4):
             self.write(f"levels_{k}", int.from_bytes(bytes(levels[4 * k : 4 * k + 4]), "little"))
         for unit in range(g + 1):
@@ -151,9 +152,13 @@ class JobDriver(OffloadDriver):
         """What decodes sums of so many leaves, of an entry of the list of tables."""
         if self._thc is None or leaves * self._thc[2] > 255:
             return {"offset": (0, 16), "scale": (0, 32)}
+        return {"offset": (leaves * self._thc[2], 16), "scale": (self._scale(leaves), 32)}
+
+    def _scale(self, leaves: int) -> int:
+        """What decodes sums of so many leaves, FP32 bits."""
+        assert self._thc is not None
         block, clip, g = self._thc
-        scale = struct.pack("<f", clip / 256 / (leaves * g * block))
-        return {"offset": (leaves * g, 16), "scale": (int.from_bytes(scale, "little"), 32)}
+        return int.from_bytes(struct.pack("<f", clip / 256 / (leaves * g * block)), "little")
 
     def unload_table(self, number: int) -> None:
         """Jobs that name this table are refused from now on."""

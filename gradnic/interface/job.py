@@ -93,7 +93,7 @@ class Refusal(IntEnum):
     TABLE = 5  # no such table is loaded, or it is one of another collective
     LENGTH = 6  # no elements, or more packets than the card can track
     ALIGNMENT = 7  # source or result is no multiple of 64
-    REGION = 8  # source or result is not within the registered regions
+    REGION = 8  # source, result or residuals are not within the registered regions
     SHARE = 9  # packets may miss, and the card gives none up
     ROUND = 10  # gen is not ahead of what is active, or was last, of this tensor
     FEEDBACK = 11  # error feedback without THC, or on a card that has none
@@ -113,6 +113,8 @@ DESCRIPTOR = Header(
         Field("layer", 4, 3, 4, doc="class: queue and DSCP of its packets; 0 leaves first"),
         Field("table", 4, 4, doc="which of the loaded schedule tables"),
         Field("feedback", 5, 1, doc="THC: error feedback"),
+        Field("half", 5, 1, 1, doc="THC with feedback: half of the residual region that is added; "
+              "the other one gets what is lost"),
         Field("p_q16", 6, 16, doc="share that may miss, per hop, in 1/65536"),
         Field("tensor", 8, 16, doc="TENSOR of its packets"),
         Field("gen", 10, 16, doc="GEN of its packets; norms of THC have the one before"),
@@ -120,7 +122,8 @@ DESCRIPTOR = Header(
         Field("source", 16, 64, doc="byte address of the gradient"),
         Field("result", 24, 64, doc="byte address of the result; may be the source"),
         Field("seed", 32, 32, doc="THC: of shared signs and dice"),
-        Field("residual", 36, 32, doc="THC with feedback: byte address of the residual / 64"),
+        Field("residual", 36, 32, doc="THC with feedback: byte address of the residual region "
+              "/ 64: two halves of whole 64 bytes, FP32"),
     ),
 )  # fmt: skip
 """A job as it is posted: 10 words. Bits that no field has are written as 0 and not looked at."""
@@ -161,10 +164,15 @@ class Job:
     p_q16: int = 0
     seed: int = 0
     feedback: int = 0
+    half: int = 0
     residual: int = 0
 
     def __post_init__(self) -> None:
         self.pack()
+
+    def residual_at(self, half: int) -> int:
+        """Byte address of a half of the residual region."""
+        return (self.residual + half * -(-4 * self.elems // ALIGN)) * ALIGN
 
     def pack(self) -> bytes:
         """The descriptor, 40 bytes."""

@@ -39,6 +39,7 @@ def _registers() -> tuple[Register, ...]:
             ("scale", 1, "the card was built with means"),
             ("thc", 1, "the card was built with THC"),
             ("gives_up", 1, "the card was built for jobs that let a share miss"),
+            ("feedback", 1, "the card was built with error feedback"),
             access="ro",
         ),
         _register(
@@ -126,6 +127,10 @@ def _registers() -> tuple[Register, ...]:
             for one in _region(f"scratch{k}", 0x260 + 8 * k, f"THC: scratch of context {k}")
         ),
         _register("scratch", 0x280, "size of each context's scratch", ("beats", 24, "beats")),
+        _register(
+            "thc_own", 0x284, "THC with feedback: decodes indices of one node",
+            ("scale", 32, "clip / (256 * g * block size), FP32"),
+        ),
     ]  # fmt: skip
     return tuple(sorted(mine, key=lambda one: one.offset))
 

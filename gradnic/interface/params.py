@@ -236,11 +236,12 @@ class Jobs(Offload):
     """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
 
     bf16, scale : 1 has BF16, in memory and on the wire; means. gives_up : 0 refuses jobs that let a
-    share of their packets miss. thc : 1 has jobs with THC, and three
-    more memory ports. Others as of `Offload`.
+    share of their packets miss. thc : 1 has jobs with THC, and three more memory ports; feedback :
+    1 has error feedback with it, and three ports more. Others as of `Offload`.
     """
 
     thc: int = 0
+    feedback: int = 0
     bf16: int = 0
     scale: int = 0
     gives_up: int = 1
@@ -254,6 +255,9 @@ class Jobs(Offload):
         check_range("bf16", self.bf16, 0, 1)
         check_range("scale", self.scale, 0, 1)
         check_range("gives_up", self.gives_up, 0, 1)
+        check_range("feedback", self.feedback, 0, 1)
+        if self.feedback and not self.thc:
+            raise ValueError("feedback must be 0 without thc, not 1")
         check_range("n_active", self.n_active, 1, 4)
         if self.n_tables not in (1, 2, 4, 8, 16):
             raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")

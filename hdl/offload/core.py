@@ -128,6 +128,7 @@ class OffloadCore(wiring.Component):
     roots = False  # terminal rows have memory ports of their own
     passes = False  # gradients become norms, indices and floats here
     counts_share = False  # allowances come of a job's share, not of the host
+    feedback = False  # and what is lost on the way is kept
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class HostedCard(wiring.Component):
     host_tx<k>, mac_rx<k> : In; mac_tx<k>, host_rx<k> : Out
         Streams of `FrameBeat`, with the side band of each direction.
     gradient_read, landing_read, gradient_write, landing_write : Out
-        And root_read and root_write, and those of passes, if the core has them.
+        And root_read and root_write, and those of passes and residuals, if the core has them.
     bus : In(Lite)
     interrupt : Out(1)
     """
@@ -46,7 +46,7 @@ class HostedCard(wiring.Component):
         frames = {"host_tx": In(sent), "mac_tx": Out(sent), "mac_rx": In(received),
                   "host_rx": Out(received)}  # fmt: skip
         self._memory = memory_ports(core.n_bytes, core.address_width, roots=core.roots,
-                                    passes=core.passes)  # fmt: skip
+                                    passes=core.passes, feedback=core.feedback)  # fmt: skip
         super().__init__(
             {f"{name}{k}": member for k in range(core.n_ports) for name, member in frames.items()}
             | self._memory

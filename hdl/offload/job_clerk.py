@@ -44,8 +44,8 @@ class JobClerk(wiring.Component):
     n_contexts : int
     inc, bf16, thc : bool
         False: INCEPTIONN is refused; so is BF16, in memory and as a codec; so is THC.
-    scale, gives_up : bool
-        False: means are refused; so are shares that may miss.
+    scale, gives_up, feedback : bool
+        False: means are refused; so are shares that may miss; so is error feedback.
 
     Members
     -------
@@ -74,11 +74,12 @@ class JobClerk(wiring.Component):
     """
 
     def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc,
-                 bf16=False, scale=False, thc=False, gives_up=False):  # fmt: skip
+                 bf16=False, scale=False, thc=False, gives_up=False,
+                 feedback=False):  # fmt: skip
         self.n_bytes, self.address_width = n_bytes, address_width
         self.n_ranks, self.n_packets = n_ranks, n_packets
         self.n_tables, self.n_contexts, self.inc, self.bf16 = n_tables, n_contexts, inc, bf16
-        self.scale, self.thc, self.gives_up = scale, thc, gives_up
+        self.scale, self.thc, self.gives_up, self.feedback = scale, thc, gives_up, feedback
         super().__init__(
             {
                 "oldest": In(Waiting),
@@ -288,12 +289,15 @@ class JobClerk(wiring.Component):
         """`Refusal` of the job, three cycles after all that it depends on."""
         job, cut, table = out.job, out.geometry, out.table
         n_numbers, n_landing = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        ends = [Signal(self.address_width + 2, name=f"end{k}") for k in range(2)]
+        n_floats = (job.elems + (self.n_bytes // 4 - 1)) >> self._low - 2
+        places = [(job.source, out.n_beats, 1), (job.result, out.n_beats, 1)]
+        if self.feedback:
+            places += [(half_of_residual(job, half), n_floats, job.feedback) for half in range(2)]
         insides = []
-        for end, at, address in zip(
-            ends, (out.source, out.result), (job.source, job.result), strict=True
-        ):
-            m.d.sync += end.eq(at + out.n_beats)
+        for k, (address, n_beats, asked) in enumerate(places):
+            at, end = Signal(self.address_width), Signal(self.address_width + 2, name=f"end{k}")
+            m.d.comb += at.eq(address[self._low : self.address_width])
+            m.d.sync += end.eq(at + n_beats)
             within = []
             for k, region in enumerate(self.regions):
                 region_end = Signal(self.address_width + 2, name=f"region_end{k}_{len(insides)}")
@@ -305,7 +309,8 @@ class JobClerk(wiring.Component):
                 within.append(fits)
             low = Signal(name=f"low{len(insides)}")
             m.d.sync += low.eq(address[self.address_width :] == 0)
-            insides.append(low & Cat(within).any())
+            insides.append((low & Cat(within).any()) | ~asked)
+        is_thc = job.codec == JobCodec.THC
         is_half, even = job.kind == Kind.BF16, ~self.packet[0] if self.bf16 else 0
         known = [job.codec == JobCodec.RAW32]
         known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if self.inc else []
@@ -313,7 +318,7 @@ class JobClerk(wiring.Component):
         first, lacks, small = Signal(16), Signal(), Signal()
         m.d.comb += first.eq(job.gen)
         if self.thc:
-            is_thc, there = job.codec == JobCodec.THC, loaded.bit_select(job.table, 1)
+            there = loaded.bit_select(job.table, 1)
             known.append(is_thc & ~is_half)
             m.d.comb += [
                 first.eq(job.gen - is_thc),  # of its norms
@@ -369,7 +374,7 @@ class JobClerk(wiring.Component):
                 beside.any()
                 | (over.valid & (over.tensor == job.tensor) & ~_ahead(first, over.gen)),
             ),
-            (Refusal.FEEDBACK, job.feedback),
+            (Refusal.FEEDBACK, job.feedback & ~is_thc if self.feedback else job.feedback),
         )
         found = Signal(len(tests))
         m.d.sync += found.eq(Cat(bad for _, bad in tests))
@@ -391,3 +396,9 @@ def _ahead(gen, other):
     """Whether `gen` is after `other`, modulo 2**16."""
     difference = (gen - other)[:16]
     return (difference != 0) & ~difference[15]
+
+
+def half_of_residual(job, half):
+    """Byte address of a half of a job's residual region, see `gradnic.interface.job.Job`."""
+    more = (job.elems + (ALIGN // 4 - 1)) >> ceil_log2(ALIGN // 4) if half else 0
+    return (job.residual + more) << ceil_log2(ALIGN)

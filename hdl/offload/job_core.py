@@ -8,6 +8,7 @@ Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jo
 from amaranth.hdl import Array, Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from gradnic.interface.job import ACTIVE, HISTORY, RING, Collective, JobCodec, Kind, Operation
 
@@ -18,11 +19,11 @@ from ..transport.records import Context, Over, Round
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
-from .job_clerk import N_REGIONS, JobClerk
+from .job_clerk import N_REGIONS, JobClerk, half_of_residual
 from .job_context import NORMS, JobContext
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
-from .memory_side import memory_ports
+from .memory_side import RESIDUALS, memory_ports
 from .round_engine import RoundEngine
 from .thc_pass import ThcCell, ThcRules
 from .thc_passes import KINDS, ThcPasses
@@ -104,6 +105,8 @@ class JobCore(OffloadCore):
         False: jobs that let a share miss are refused.
     block : int
         Largest block of THC, 64, 256 or 1024 elements.
+    feedback : bool
+        True: with error feedback, and three ports more.
     Others as of `OffloadCore`.
 
     Members
@@ -128,6 +131,8 @@ class JobCore(OffloadCore):
         Where each context's landing areas begin; beats that it has for them.
     norm_read, encode_read, decode_read, norm_write, encode_write, decode_write : Out
         Of passes, on the memory of the gradient port; with THC alone, as the next ones.
+    added_read, kept_read, kept_write : Out
+        Of residuals, on the same memory; with feedback alone.
     scratches, scratch : In(ArrayLayout(first beat, n_active)), In(24)
         Where each context's norms, indices and sums may lie; beats for them.
     thc_rules, thc_cell : In(ThcRules), In(ThcCell)
@@ -143,12 +148,13 @@ class JobCore(OffloadCore):
     roots = True
 
     def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_tables=4, thc=False, block=1024,
-                 **sizes):  # fmt: skip
+                 feedback=False, **sizes):  # fmt: skip
         if n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         self.n_active, self.thc_block, self.passes = n_active, block, bool(thc)
+        self.feedback = bool(feedback and thc)
         sizes = {**sizes, "thc": bool(thc), "n_tables": n_tables}
         self.engines = [RoundEngine(n_bytes, n_ports, layout, **sizes) for _ in range(n_active)]
         super().__init__(n_bytes, n_ports, layout, **sizes)
@@ -164,7 +170,9 @@ class JobCore(OffloadCore):
         peers = data.ArrayLayout(self.sender.peers.shape(), self.n_tables)
         more = {}
         if self.thc:
-            more = memory_ports(self.n_bytes, self.address_width, roots=True, passes=True) | {
+            more = memory_ports(
+                self.n_bytes, self.address_width, roots=True, passes=True, feedback=self.feedback
+            ) | {
                 "scratches": In(data.ArrayLayout(region["first"].shape, self.n_active)),
                 "scratch": In(LENGTH_WIDTH),
                 "thc_rules": In(ThcRules),
@@ -202,7 +210,7 @@ class JobCore(OffloadCore):
         m.submodules.clerk = clerk = JobClerk(
             n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
             n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
-            scale=self.scale, thc=self.thc, gives_up=self.gives_up,
+            scale=self.scale, thc=self.thc, gives_up=self.gives_up, feedback=self.feedback,
         )  # fmt: skip
         runners = [JobContext(n, width) for _ in range(self.n_active)]
         contexts = Signal(data.ArrayLayout(Context, self.n_active))
@@ -318,8 +326,9 @@ class JobCore(OffloadCore):
     def _passes(self, m, runners, clerk):
         """Passes of THC, which runners ask for; what they need to know of the jobs."""
         m.submodules.passes = passes = ThcPasses(
-            self.n_bytes, self.address_width, n=self.n_active, block=self.thc_block
-        )
+            self.n_bytes, self.address_width, n=self.n_active, block=self.thc_block,
+            feedback=self.feedback,
+        )  # fmt: skip
         m.d.comb += [
             clerk.scratch.eq(self.scratch),
             clerk.log4.eq(self.thc_rules.log4),
@@ -327,9 +336,13 @@ class JobCore(OffloadCore):
             passes.cell.eq(self.thc_cell),
             passes.node.eq(self.own.node),
         ]
+        low = ceil_log2(self.n_bytes)
         for k, (engine, runner) in enumerate(zip(self.engines, runners, strict=True)):
             job, told, first = runner.job, passes.jobs[k], self.scratches[k]
+            halves = [half_of_residual(job.job, half) for half in range(2)]
             m.d.sync += [  # long before they are looked at
+                told.residual.eq(Mux(job.job.half, halves[1], halves[0]) >> low),
+                told.kept.eq(Mux(job.job.half, halves[0], halves[1]) >> low),
                 told.own_norms.eq(first),
                 *(
                     told[name].eq(first + job[f"at_{name}"])
@@ -345,6 +358,7 @@ class JobCore(OffloadCore):
                 runner.in_pass.eq(passes.busy[k]),
                 engine.check.eq(passes.checks[k]),
                 told.tail.eq(job.job.elems),
+                told.feedback.eq(job.job.feedback),
                 *(told[name].eq(job[name]) for name in ("source", "result", "n_beats", "n_blocks")),
                 *(told[name].eq(job.job[name]) for name in ("seed", "gen", "tensor")),
                 *(told[name].eq(job.table[name]) for name in ("offset", "scale")),
@@ -356,6 +370,7 @@ class JobCore(OffloadCore):
         their own for passes.
         """
         quiets, contexts = [], range(self.n_active)
+        residuals = {"norm": RESIDUALS[:1], "encode": RESIDUALS[1:]}
         for name in memory_ports(self.n_bytes, self.address_width, roots=True):
             share = ReadShare if name.endswith("read") else WriteShare
             m.submodules[f"{name}s"] = part = share(
@@ -373,11 +388,13 @@ class JobCore(OffloadCore):
             m.d.comb += runner.quiet.eq(Cat(quiet[k] for quiet in quiets).all())
         for kind, name in enumerate(KINDS if passes else ()):
             stills = []
-            for way, share in (("read", ReadShare), ("write", WriteShare)):
-                part = share(self.n_bytes, self.address_width, n=1)
-                m.submodules[f"{name}_{way}s"] = part
-                wiring.connect(m, part.port, wiring.flipped(getattr(self, f"{name}_{way}")))
-                wiring.connect(m, getattr(passes, f"{name}_{way}"), part.managers[0])
+            names = [f"{name}_read", f"{name}_write"]
+            names += residuals.get(name, []) if self.feedback else []
+            for port in names:
+                share = ReadShare if port.endswith("read") else WriteShare
+                m.submodules[f"{port}s"] = part = share(self.n_bytes, self.address_width, n=1)
+                wiring.connect(m, part.port, wiring.flipped(getattr(self, port)))
+                wiring.connect(m, getattr(passes, port), part.managers[0])
                 m.d.comb += part.closed[0].eq(passes.closed[kind])
                 stills.append(part.quiet[0])
             m.d.comb += passes.quiet[kind].eq(Cat(stills).all())

@@ -17,10 +17,11 @@ from .bf16 import Narrow, Widen, halved
 from .own_reader import OwnReader
 
 N_RANGES = 16  # of BF16, that were asked for and have beats to come
+RESIDUALS = ["added_read", "kept_read", "kept_write"]  # of the pass for norms, for indices
 
 
-def memory_ports(n_bytes, address_width, *, roots=False, passes=False):
-    """Members: the memory ports of a card."""
+def memory_ports(n_bytes, address_width, *, roots=False, passes=False, feedback=False):
+    """Members: the memory ports of a card. passes : those of THC; feedback : of its residuals."""
     read, write = ReadPort(n_bytes, address_width), WritePort(n_bytes, address_width)
     names = [
         "gradient",
@@ -28,8 +29,9 @@ def memory_ports(n_bytes, address_width, *, roots=False, passes=False):
         *(["root"] if roots else []),
         *(["norm", "encode", "decode"] if passes else []),
     ]
-    return {f"{name}_{way}": Out(read if way == "read" else write)
-            for name in names for way in ("read", "write")}  # fmt: skip
+    ports = [f"{name}_{way}" for name in names for way in ("read", "write")]
+    ports += RESIDUALS if passes and feedback else []
+    return {name: Out(read if name.endswith("read") else write) for name in ports}
 
 
 class MemorySide(wiring.Component):

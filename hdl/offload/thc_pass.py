@@ -4,26 +4,34 @@ Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.th
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.bursts import LENGTH_WIDTH
 from ..axi.dma import ReadEngine
+from ..reduction.reduce import Reduce
+from ..stream.block_fifo import BlockFIFO
+from ..stream.fifo import FIFO
 from ..thc.decoder import ThcDecoder
 from ..thc.encoder import ThcEncoder
 from ..thc.norm import ThcNorm
 from ..thc.quantize import Cell
 from ..transport.records import CheckWrite
 from .thc_keys import ThcKeys
-from .thc_memory import BLOCKS_WIDTH, BlockReader, BurstWriter, Pad
+from .thc_memory import BLOCKS_WIDTH, BlockReader, BurstWriter, Norm, Pad
 
 PACKET = 1024  # elements of a packet of indices or sums
 BITS = 4  # of an index
+INSIDE = 256  # beats of floats on their way through encoder and decoder, beside two blocks
+N_TOLD = 64  # blocks on that way
 
-ThcRules = data.StructLayout({"log4": 2, "t_fixed": 10, "unit": 23})
-"""Settings of a card's workers: log4(B) - 3, and of `gradnic.hdl.thc.quantize.Quantize`."""
+ThcRules = data.StructLayout(
+    {"log4": 2, "t_fixed": 10, "unit": 23, "g": 8, "middle": 8, "own_scale": 32}
+)
+"""Settings of a card's workers: log4(B) - 3, and of `gradnic.hdl.thc.quantize.Quantize`. With
+feedback, what decodes its own indices: g, the level of index 2**(b - 1), C0 of one worker."""
 
 ThcCell = data.StructLayout({"enable": 1, "index": 8, "cell": Cell})
 """One entry of the quantizers' table, to be written while ``enable`` is 1 and no job runs."""
@@ -31,7 +39,7 @@ ThcCell = data.StructLayout({"enable": 1, "index": 8, "cell": Cell})
 
 def PassJob(n_bytes, address_width):
     """What passes need to know of a job: places are first beats. n_beats : of gradient and result.
-    offset, scale : of `ThcDecoder`.
+    offset, scale : of `ThcDecoder`. With feedback: is it asked for, residuals of before and after.
     """
     beat = address_width - ceil_log2(n_bytes)
     return data.StructLayout(
@@ -50,6 +58,9 @@ def PassJob(n_bytes, address_width):
             "tensor": 16,
             "offset": 16,
             "scale": 32,
+            "feedback": 1,
+            "residual": beat,
+            "kept": beat,
         }
     )
 
@@ -62,6 +73,8 @@ class _Pass(wiring.Component):
     n_bytes, address_width : int
     block : int
         Largest block, 64, 256 or 1024 elements.
+    feedback : bool
+        True: jobs may add a residual to the gradient, from a memory port of its own.
 
     Members
     -------
@@ -70,13 +83,16 @@ class _Pass(wiring.Component):
     done, failed : Out(1)
         A level: all is in memory. A pulse: an access went wrong.
     read, write : Out(ReadPort), Out(WritePort)
+    residual_read : Out(ReadPort)
+        With feedback.
     """
 
     more = {}
 
-    def __init__(self, n_bytes, address_width, *, block=1024):
+    def __init__(self, n_bytes, address_width, *, block=1024, feedback=False):
         self.n_bytes, self.address_width, self.block = n_bytes, address_width, block
-        self.lanes = n_bytes // 4
+        self.lanes, self.feedback = n_bytes // 4, feedback
+        residual = {"residual_read": Out(ReadPort(n_bytes, address_width))} if feedback else {}
         super().__init__(
             {
                 "rules": In(ThcRules),
@@ -87,6 +103,7 @@ class _Pass(wiring.Component):
                 "read": Out(ReadPort(n_bytes, address_width)),
                 "write": Out(WritePort(n_bytes, address_width)),
             }
+            | residual
             | self.more
         )
 
@@ -102,6 +119,32 @@ class _Pass(wiring.Component):
                     m.d.comb += n_padded.eq(self.job.n_blocks << 6 + 2 * k - ceil_log2(self.lanes))
         return n_padded
 
+    def _whole(self, m, gradient):
+        """(Stream of what is rotated, a flag that its memory failed): gradients, or their sums with
+        residuals.
+        """
+        if not self.feedback:
+            return gradient, 0
+        m.submodules.residuals = engine = ReadEngine(self.n_bytes, self.address_width)
+        m.submodules.plus = plus = Reduce(self.lanes, integers=False, passes=True)
+        wiring.connect(m, engine.port, wiring.flipped(self.residual_read))
+        wiring.connect(m, engine.beats, plus.contributions)
+        asked = Signal()
+        m.d.comb += [
+            engine.regions[0].first.eq(self.job.residual),
+            engine.regions[0].n_beats.eq(self.job.n_beats),
+            engine.ranges.valid.eq(self.start & self.job.feedback & ~asked),
+            engine.ranges.p.n_beats.eq(self.job.n_beats),
+            plus.partials.valid.eq(gradient.valid),
+            plus.partials.p.data.eq(gradient.p.data),
+            plus.partials.p.last.eq(gradient.p.last),
+            plus.partials.p.alone.eq(~self.job.feedback),
+            gradient.ready.eq(plus.partials.ready),
+        ]
+        with m.If(engine.ranges.valid & engine.ranges.ready):
+            m.d.sync += asked.eq(1)
+        return plus.sums, engine.refused | engine.failed
+
     def _writer(self, m, first, n_beats, tail=0):
         m.submodules.writer = writer = BurstWriter(self.n_bytes, self.address_width)
         wiring.connect(m, writer.port, wiring.flipped(self.write))
@@ -109,7 +152,7 @@ class _Pass(wiring.Component):
             writer.region.first.eq(first),
             writer.region.n_beats.eq(n_beats),
             writer.tail.eq(tail),
-            self.done.eq(self.start & writer.done),
+            self.done.eq(self.start & writer.done),  # or what is more
         ]
         return writer
 
@@ -160,7 +203,8 @@ class NormPass(_Pass):
         wiring.connect(m, engine.port, wiring.flipped(self.read))
         pad, n_norms = self._pad(m), self._beats_of_norms()
         writer = self._writer(m, job.own_norms, n_norms)
-        wiring.connect(m, engine.beats, pad.i)
+        floats, lacks = self._whole(m, engine.beats)
+        wiring.connect(m, floats, pad.i)
         wiring.connect(m, pad.o, norm.floats)
         asked = Signal()
         m.d.comb += [
@@ -169,7 +213,7 @@ class NormPass(_Pass):
             engine.ranges.valid.eq(self.start & ~asked),
             engine.ranges.p.n_beats.eq(job.n_beats),
             norm.log4.eq(self.rules.log4),
-            self.failed.eq(engine.refused | engine.failed | writer.failed),
+            self.failed.eq(engine.refused | engine.failed | writer.failed | lacks),
         ]
         with m.If(engine.ranges.valid & engine.ranges.ready):
             m.d.sync += asked.eq(1)
@@ -196,6 +240,9 @@ class NormPass(_Pass):
 class EncodePass(_Pass):
     """Gradient and agreed norms to indices of 4 bits: a beat of floats per cycle.
 
+    With feedback, what the node's own indices lose becomes the next residual, +0 where that is not
+    finite. The one that was added to the gradient stays, so a job that ends early loses nothing.
+
     Members, see `_Pass`, and:
 
     node : In(8)
@@ -203,23 +250,31 @@ class EncodePass(_Pass):
     cell : In(ThcCell)
     check : Out(CheckWrite)
         The check of each packet's norms.
+    residual_write : Out(WritePort)
+        With feedback.
     """
 
     more = {"node": In(8), "cell": In(ThcCell), "check": Out(CheckWrite)}
 
+    def __init__(self, n_bytes, address_width, *, block=1024, feedback=False):
+        if feedback:
+            self.more = self.more | {"residual_write": Out(WritePort(n_bytes, address_width))}
+        super().__init__(n_bytes, address_width, block=block, feedback=feedback)
+
     def elaborate(self, platform):
         m = Module()
         job, lanes, rules = self.job, self.lanes, self.rules
-        m.submodules.encoder = encoder = ThcEncoder(lanes, block=self.block)
+        m.submodules.encoder = encoder = ThcEncoder(lanes, block=self.block, levels=self.feedback)
         keys, pad = self._keys(m, self.node), self._pad(m)
         reader = self._reader(m, job.source, job.n_beats)
         n_beats = Signal(LENGTH_WIDTH)
         m.d.comb += n_beats.eq(pad.n_padded >> 3)  # 4 bits of 32
         writer = self._writer(m, job.indices, n_beats)
-        wiring.connect(m, reader.beats, pad.i)
-        wiring.connect(m, pad.o, encoder.floats)
+        floats, lacks = self._whole(m, reader.beats)
+        wiring.connect(m, floats, pad.i)
         known = Signal(3)  # the dice have their key
         m.d.sync += known.eq(Cat(keys.known, known))
+        blocks = stream.Signature(Norm).create(path=("blocks",))
         m.d.comb += [
             reader.start.eq(self.start),
             encoder.rekey.eq(keys.known & ~known[0]),
@@ -234,12 +289,21 @@ class EncodePass(_Pass):
                 getattr(encoder, name).eq(getattr(keys, name))
                 for name in ("random_key", "sign_key", "tensor_hash")
             ),
-            encoder.blocks.valid.eq(reader.norms.valid & known.all()),
-            encoder.blocks.p.word.eq(reader.norms.p.word),
-            encoder.blocks.p.number.eq(reader.norms.p.number),
-            reader.norms.ready.eq(encoder.blocks.ready & known.all()),
-            self.failed.eq(reader.failed | writer.failed),
+            blocks.valid.eq(reader.norms.valid & known.all()),
+            blocks.p.eq(reader.norms.p),
+            reader.norms.ready.eq(blocks.ready & known.all()),
+            encoder.blocks.p.word.eq(blocks.p.word),
+            encoder.blocks.p.number.eq(blocks.p.number),
+            self.failed.eq(reader.failed | writer.failed | lacks),
         ]
+        if self.feedback:
+            self._feed_back(m, encoder, keys, blocks, pad.o, writer)
+        else:
+            wiring.connect(m, pad.o, encoder.floats)
+            m.d.comb += [
+                encoder.blocks.valid.eq(blocks.valid),
+                blocks.ready.eq(encoder.blocks.ready),
+            ]
         self._checks(m, encoder.blocks)
         # four beats of indices make one of memory
         words, turn, full = Signal(8 * self.n_bytes, reset_less=True), Signal(2), Signal()
@@ -254,6 +318,70 @@ class EncodePass(_Pass):
                          turn.eq(turn + 1)]  # fmt: skip
         m.d.sync += full.eq((taken & turn.all()) | (full & ~writer.i.ready))
         return m
+
+    def _feed_back(self, m, encoder, keys, blocks, floats, writer):
+        """Blocks and floats go to the encoder, and wait for what their own levels decode to."""
+        job, lanes, rules, on = self.job, self.lanes, self.rules, self.job.feedback
+        m.submodules.decoder = decoder = ThcDecoder(lanes, block=self.block)
+        m.submodules.told = told = FIFO(Norm, N_TOLD)
+        m.submodules.kept = kept = BlockFIFO(32 * lanes, 2 * (self.block // lanes) + INSIDE)
+        m.submodules.minus = minus = Reduce(lanes, integers=False)
+        m.submodules.residual_writer = residual = BurstWriter(self.n_bytes, self.address_width)
+        wiring.connect(m, residual.port, wiring.flipped(self.residual_write))
+        for source, sinks in (
+            (blocks, (encoder.blocks, told.i)),
+            (floats, (encoder.floats, kept.i)),
+        ):
+            first, second = sinks
+            m.d.comb += [
+                source.ready.eq(first.ready & (second.ready | ~on)),
+                first.valid.eq(source.valid & (second.ready | ~on)),
+                second.valid.eq(source.valid & first.ready & on),
+                second.p.eq(source.p),
+            ]
+        m.d.comb += encoder.floats.payload.eq(floats.payload)
+        # two beats of levels make one of sums: those of one worker
+        levels, low = encoder.levels, Signal(8 * lanes, reset_less=True)
+        second = Signal()
+        m.d.comb += [
+            encoder.middle.eq(rules.middle),
+            levels.ready.eq(~on | ~second | decoder.sums.ready),
+            decoder.blocks.valid.eq(told.o.valid),
+            decoder.blocks.p.word.eq(told.o.p.word),
+            decoder.blocks.p.number.eq(told.o.p.number),
+            told.o.ready.eq(decoder.blocks.ready),
+            decoder.log4.eq(rules.log4),
+            decoder.code.eq(0),
+            decoder.offset.eq(rules.g),
+            decoder.unit.eq(rules.own_scale),
+            decoder.sign_key.eq(keys.sign_key),
+            decoder.tensor_hash.eq(keys.tensor_hash),
+            decoder.sums.valid.eq(levels.valid & second),
+            decoder.sums.payload.eq(Cat(low, levels.payload)),
+        ]
+        with m.If(levels.valid & levels.ready & on):
+            m.d.sync += [second.eq(~second), low.eq(levels.payload)]
+        lost = Cat(
+            decoder.floats.payload.word_select(lane, 32) ^ (1 << 31) for lane in range(lanes)
+        )
+        words = [minus.sums.p.data.word_select(lane, 32) for lane in range(lanes)]
+        m.d.comb += [
+            minus.partials.valid.eq(kept.o.valid),
+            minus.partials.p.data.eq(kept.o.payload),
+            kept.o.ready.eq(minus.partials.ready),
+            minus.contributions.valid.eq(decoder.floats.valid),
+            minus.contributions.p.data.eq(lost),
+            decoder.floats.ready.eq(minus.contributions.ready),
+            residual.region.first.eq(job.kept),
+            residual.region.n_beats.eq(job.n_beats),
+            residual.tail.eq(job.tail << 2),
+            residual.i.valid.eq(minus.sums.valid),
+            residual.i.payload.eq(Cat(Mux(word[23:31].all(), 0, word) for word in words)),
+            minus.sums.ready.eq(residual.i.ready),
+            self.done.eq(self.start & writer.done & (residual.done | ~on)),
+        ]
+        with m.If(residual.failed):
+            m.d.comb += self.failed.eq(1)
 
     def _checks(self, m, blocks):
         """Of each packet: the XOR of its blocks' norms."""

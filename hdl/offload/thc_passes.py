@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ..axi.axi4 import ReadPort, WritePort
 from ..primitive.target import one_hot
 from ..transport.records import CheckWrite
+from .memory_side import RESIDUALS
 from .thc_pass import DecodePass, EncodePass, NormPass, PassJob, ThcCell, ThcRules
 
 RESET_CYCLES = 16
@@ -25,7 +26,7 @@ class ThcPasses(wiring.Component):
 
     Parameters
     ----------
-    n_bytes, address_width, block : see `gradnic.hdl.offload.thc_pass`
+    n_bytes, address_width, block, feedback : see `gradnic.hdl.offload.thc_pass`
     n : int
         Contexts, 1 to 4.
 
@@ -44,21 +45,27 @@ class ThcPasses(wiring.Component):
     checks : Out(CheckWrite).array(n)
     norm_read, encode_read, decode_read : Out(ReadPort)
     norm_write, encode_write, decode_write : Out(WritePort)
+    added_read, kept_read, kept_write : Out(ReadPort), Out(ReadPort), Out(WritePort)
+        With feedback, of residuals: for norms, for indices and what these lose.
     closed, quiet : Out(3), In(3)
         By kind: memory takes no new burst; none is under way.
     """
 
-    def __init__(self, n_bytes, address_width, *, n, block=1024):
-        self.n = n
-        sizes = {"block": block}
+    def __init__(self, n_bytes, address_width, *, n, block=1024, feedback=False):
+        self.n, self.feedback = n, feedback
         self.units = [
-            kind(n_bytes, address_width, **sizes) for kind in (NormPass, EncodePass, DecodePass)
+            NormPass(n_bytes, address_width, block=block, feedback=feedback),
+            EncodePass(n_bytes, address_width, block=block, feedback=feedback),
+            DecodePass(n_bytes, address_width, block=block),
         ]
         job = PassJob(n_bytes, address_width)
         ports = {}
         for kind in KINDS:
             ports[f"{kind}_read"] = Out(ReadPort(n_bytes, address_width))
             ports[f"{kind}_write"] = Out(WritePort(n_bytes, address_width))
+        for name in RESIDUALS if feedback else ():
+            port = ReadPort if name.endswith("read") else WritePort
+            ports[name] = Out(port(n_bytes, address_width))
         super().__init__(
             {
                 "rules": In(ThcRules),
@@ -97,6 +104,11 @@ class ThcPasses(wiring.Component):
                         check.eq(self.units[kind].check),
                         check.enable.eq(self.units[kind].check.enable & (owner == k)),
                     ]
+        if self.feedback:
+            norm, encode = self.units[:2]
+            inner = norm.residual_read, encode.residual_read, encode.residual_write
+            for name, port in zip(RESIDUALS, inner, strict=True):
+                wiring.connect(m, port, wiring.flipped(getattr(self, name)))
         for out, flags in ((self.done, dones), (self.failed, faileds), (self.busy, busies)):
             m.d.comb += out.eq(Cat(Cat(flags[k::n]).any() for k in range(n)))
         return m

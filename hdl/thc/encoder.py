@@ -35,6 +35,8 @@ class ThcEncoder(wiring.Component):
         Floats per cycle: 4, 8, 16 or 32.
     block : int
         Largest block: 64, 256, 1024 or 4096.
+    levels : bool
+        True: the levels of the indices leave, too.
 
     Members
     -------
@@ -53,11 +55,13 @@ class ThcEncoder(wiring.Component):
     floats : In(stream.Signature(32 * lanes))
     indices : Out(stream.Signature(8 * lanes))
         `lanes` bytes a beat, most significant bit first; B * bits / (8 * lanes) beats a block.
+    middle, levels : In(8), Out(stream.Signature(8 * lanes))
+        With `levels`: the level of index 2**(bits - 1); a byte for each float, in their order.
     """
 
-    def __init__(self, lanes: int, *, block: int = 1024) -> None:
+    def __init__(self, lanes: int, *, block: int = 1024, levels: bool = False) -> None:
         check_shape(lanes, block)
-        self.lanes, self.block = lanes, block
+        self.lanes, self.block, self.with_levels = lanes, block, levels
         self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way
         self.depth = 2 ** ceil_log2(block // lanes + 160)  # beats inside
         half = (block.bit_length() - 1) // 2
@@ -83,6 +87,7 @@ class ThcEncoder(wiring.Component):
                 "blocks": In(stream.Signature(Block)),
                 "floats": In(stream.Signature(32 * lanes)),
                 "indices": Out(stream.Signature(8 * lanes)),
+                **({"middle": In(8), "levels": Out(stream.Signature(8 * lanes))} if levels else {}),
             }
         )
 
@@ -99,8 +104,9 @@ class ThcEncoder(wiring.Component):
         at_first, at_last = Signal(init=1), Signal()
         m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
         goes, may_go = Signal(), Signal()
+        levels, leaves = self._levels(m, goes) if self.with_levels else (None, 1)
         m.d.comb += [
-            may_go.eq(seeds.available & room.open & ~self.busy),
+            may_go.eq(seeds.available & room.open & leaves & ~self.busy),
             goes.eq(self.floats.valid & may_go),
             self.floats.ready.eq(may_go),
             room.take.eq(goes),
@@ -168,7 +174,9 @@ class ThcEncoder(wiring.Component):
         ]
         for lane in range(lanes):
             # named by its first bit, so that block RAM of neighbors finds its places together
-            m.submodules[f"part{8 * lane}"] = quantize = Quantize(len(rotate.o.payload[lane]))
+            m.submodules[f"part{8 * lane}"] = quantize = Quantize(
+                len(rotate.o.payload[lane]), levels=self.with_levels
+            )
             (hushed,) = copied(m, silent, 1, name=f"hushed{lane}_")
             value = Signal(8, name=f"value{lane}", reset_less=True)
             m.d.comb += [
@@ -183,6 +191,12 @@ class ThcEncoder(wiring.Component):
                 packer.values[lane].eq(value),
             ]
             m.d.sync += value.eq(Mux(hushed, middle, quantize.o))
+            if levels is not None:
+                level = Signal(8, name=f"level{lane}", reset_less=True)
+                m.d.sync += level.eq(Mux(hushed, self.middle, quantize.level))
+                m.d.comb += levels.payload.word_select(lane, 8).eq(level)
+        if levels is not None:
+            m.d.comb += levels.valid.eq(packer.valid)
         m.d.comb += [
             packed.i.valid.eq(packer.done),
             packed.i.payload.eq(packer.octets),
@@ -190,6 +204,17 @@ class ThcEncoder(wiring.Component):
         ]
         wiring.connect(m, packed.o, wiring.flipped(self.indices))
         return m
+
+    def _levels(self, m, goes):
+        """(Where levels wait, a flag that there is room for those of one more beat.)."""
+        m.submodules.levels_room = room = Room(self.depth)
+        m.submodules.levels_queue = queue = BlockFIFO(8 * self.lanes, self.depth + 8)
+        m.d.comb += [
+            room.take.eq(goes),
+            room.give.eq(self.levels.valid & self.levels.ready),
+        ]
+        wiring.connect(m, queue.o, wiring.flipped(self.levels))
+        return queue.i, room.open
 
     def _dice(self, m, random, silent):
         """The random bytes of each rotated beat, and `silent`, when the quantizers want them.

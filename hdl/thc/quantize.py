@@ -25,6 +25,8 @@ class Quantize(wiring.Component):
     ----------
     width : int
         Bits of a rotated value.
+    levels : bool
+        True: with the index comes its level.
 
     Members
     -------
@@ -37,13 +39,14 @@ class Quantize(wiring.Component):
     random : In(8)
         Must come `random_lag` cycles after its value.
     o : Out(8)
-        Index.
+        Index. With `levels`, level : Out(8), its value in table units.
     """
 
     latency = 18
     random_lag = 12
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, levels: bool = False) -> None:
+        self.levels = levels
         super().__init__(
             {
                 "log4": In(2),
@@ -55,6 +58,7 @@ class Quantize(wiring.Component):
                 "i": In(signed(width)),
                 "random": In(8),
                 "o": Out(8),
+                **({"level": Out(8)} if levels else {}),
             }
         )
 
@@ -98,4 +102,10 @@ class Quantize(wiring.Component):
         up = delayed(m, rolled <= (fraction << 1), 1, name="up")
         lower = delayed(m, cell.lower, lag + 1, name="lower")
         m.d.comb += self.o.eq(delayed(m, lower + up, 1, name="index"))
+        if self.levels:
+            below = delayed(m, u[8:], 2, name="units") - cell.above
+            below = delayed(m, below[:8], lag + 1, name="below")
+            gap = delayed(m, cell.gap, lag + 1, name="gap")
+            level = below + Mux(up, gap, 0)
+            m.d.comb += self.level.eq(delayed(m, level, 1, name="level"))
         return m

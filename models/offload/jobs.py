@@ -154,7 +154,9 @@ class JobCard(Card):
         thc = job.codec == JobCodec.THC
         first = before(job.gen) if thc else job.gen
         feedback = job.feedback and self.feedback
-        places = [job.source, job.result] + [job.residual * ALIGN] * feedback
+        size = ELEM_BYTES.get(job.kind, 4)
+        places = [(job.source, size), (job.result, size)]
+        places += [(job.residual_at(half), 4) for half in range(2) if feedback]
         beside = [c.job.gen for c in self.contexts if c and c.job.tensor == job.tensor]
         last = self._last(job.tensor)
         gens = beside + ([] if last is None else [last])
@@ -174,7 +176,7 @@ class JobCard(Card):
             return Refusal.LENGTH
         if job.source % ALIGN or job.result % ALIGN:
             return Refusal.ALIGNMENT
-        if not all(self._inside(at, job.elems * ELEM_BYTES[job.kind]) for at in places):
+        if not all(self._inside(at, job.elems * width) for at, width in places):
             return Refusal.REGION
         if job.p_q16 and not self.gives_up:
             return Refusal.SHARE
@@ -267,17 +269,22 @@ class JobCard(Card):
         x = self._words(job.source, job.elems).view(np.float32).copy()
         if job.feedback:
             with np.errstate(all="ignore"):
-                x += self._words(job.residual * ALIGN, job.elems).view(np.float32)
+                x += self._words(job.residual_at(job.half), job.elems).view(np.float32)
         table = self.table_list[job.table]
         return ThcJob(job, table, self.settings.node, x, self.packet, self.thc)
 
     def _sum_up(self, context, now):
-        """The norms of a job are agreed: their round is over, and that of its indices begins."""
-        norms = context.round
-        del self.rounds[context.job.tensor, norms.gen]
-        self._over(context.job.tensor, norms.gen)
+        """The norms of a job are agreed: their round is over, and that of its indices begins, once
+        what they lose is known; where the residual of before is, nothing is written.
+        """
+        norms, job = context.round, context.job
+        del self.rounds[job.tensor, norms.gen]
+        self._over(job.tensor, norms.gen)
         context.round, context.progress, context.since = context.thc.index_round(norms), (), now
-        self.rounds[context.job.tensor, context.job.gen] = context.round
+        if job.feedback:
+            residual = context.thc.residual().view(np.uint32)
+            self._words(job.residual_at(1 - job.half), job.elems)[:] = residual
+        self.rounds[job.tensor, job.gen] = context.round
         self.tagger.end_round(context.place)
         self.changed = True
 
@@ -290,9 +297,6 @@ class JobCard(Card):
     def _finish(self, context):
         """Its result is in memory, and all neighbors have what they need."""
         job, round_, thc = context.job, context.round, context.thc
-        if thc and job.feedback:
-            at = job.residual * ALIGN
-            self._words(at, job.elems)[:] = thc.residual(round_).view(np.uint32)
         result = thc.result(round_) if thc else round_.result
         plan = round_.tensor.plan
         wanted = plan.wanted[self.settings.node]

@@ -67,12 +67,13 @@ class ThcJob:
         )
         return decoded[: self.job.elems]
 
-    def residual(self, round_):
-        """What this node's own indices lost, float32 (elems,)."""
-        told = self.worker.residual(
-            self.padded, round_.codes, self.norms.result, tensor=self.job.tensor
+    def residual(self):
+        """What this node's own indices lose, float32 (elems,), once norms are agreed."""
+        norms, tensor = self.norms.result, self.job.tensor
+        codes = self.worker.encode(
+            self.padded, norms, round=self.job.gen, worker=self.node, tensor=tensor
         )
-        return told[: self.job.elems]
+        return self.worker.residual(self.padded, codes, norms, tensor=tensor)[: self.job.elems]
 
 
 def mean(table, job, x, options):

@@ -67,7 +67,7 @@ class JobCluster(OffloadCluster):
     settings : dict, fields of `Inceptionn`.
     thc : dict or None
         Cards with THC: fields of `gradnic.models.thc.Worker` beside n and seeds; b is 4, and n * g
-        below 256 for each table.
+        below 256 for each table. feedback : bool, with error feedback.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class JobCluster(OffloadCluster):
 
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
                  t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False, settings=None,
-                 thc=None, gives_up=False):  # fmt: skip
+                 thc=None, gives_up=False, feedback=False):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.packet, self.t_probe = packet, t_probe
@@ -122,6 +122,7 @@ class JobCluster(OffloadCluster):
             scale=scale,
             gives_up=gives_up,
             **({} if thc is None else {"thc": True, "block": self.workers[0].B}),
+            **({"feedback": True} if feedback else {}),
         )
         area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
         if thc is not None:
@@ -197,7 +198,11 @@ class JobCluster(OffloadCluster):
     def _load_thc(self, node):
         """Settings of THC; those that are of the codec."""
         worker = self.workers[0]
-        rules = {"log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit}
+        rules = {
+            "log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit,
+            "g": worker.g, "middle": int(worker.table[len(worker.table) // 2]),
+            "own_scale": _scale(worker, 1),
+        }  # fmt: skip
         self._set(node, "thc_rules", rules)
         for index, (lower, level, gap) in enumerate(worker._cells.tolist()):
             cell = {"lower": lower, "above": index - level // 256, "gap": gap}
@@ -252,8 +257,7 @@ class JobCluster(OffloadCluster):
         }
         if self.workers:
             worker = self.workers[number]
-            unit = np.float32(worker.t_fixed / 256 / (worker.n * worker.g * worker.B))
-            told |= {"offset": worker.n * worker.g, "scale": int(unit.view(np.uint32))}
+            told |= {"offset": worker.n * worker.g, "scale": _scale(worker, worker.n)}
         self._write(node, "job_table", {"enable": 1, "index": number, "table": told})
         self._set(node, "job_table", {})
         return [index[int(p["to"])] for p in sorted(peers, key=lambda p: p["index"])]
@@ -383,3 +387,8 @@ class JobCluster(OffloadCluster):
             if self.now - begin > max_cycles:
                 busy = [v for v in range(len(self.hosts)) if self._waits(v)]
                 raise RuntimeError(f"cards {busy} are not done after {max_cycles} cycles")
+
+
+def _scale(worker, n):
+    """C0 of the sums of `n` workers, FP32 bits."""
+    return int(np.float32(worker.t_fixed / 256 / (n * worker.g * worker.B)).view(np.uint32))

@@ -19,7 +19,7 @@ from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind, Operation
 
 from .job_cluster import JobCluster
-from .job_wanted import bounded, cards_say, result_of, sums_of
+from .job_wanted import bounded, cards_say, left_of, result_of, sums_of
 from .run import granularity
 
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
@@ -106,7 +106,7 @@ def from_dicts(told, *, codec="none"):
     """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes``,
     ``root`` and any field of `Job`; collective, codec and kind by name or number. What is not said
     is chosen: ids from 0, tensors by id, tables by collective, addresses one behind the other,
-    results behind all sources.
+    results behind all sources, residuals behind all results.
     """
     if not told:
         raise ValueError("jobs must be at least 1, not 0")
@@ -129,6 +129,8 @@ def from_dicts(told, *, codec="none"):
             raise ValueError(f"job {k}: fields must be whole numbers")
         nodes = None if named.get("nodes") is None else tuple(named["nodes"])
         root, has_table = int(named.get("root", 0)), "table" in named
+        if values.get("feedback") and "residual" not in values:
+            values["residual"] = (2 * half + 2 * at) // ALIGN
         made.append(Posted(Job(**values), int(named.get("at", 0)), nodes, root, has_table))
         at += step
     if len({one.job.id for one in made}) != len(made):
@@ -162,7 +164,9 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
         if one.nodes and not set(one.nodes) <= set(range(n_nodes)):
             raise ValueError(f"nodes must be 0 to {n_nodes - 1}, not {list(one.nodes)}")
     sized = [one.job for one in posted if one.job.elems < 1 << 24]
-    n_memory = 2 * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
+    feedback = any(one.job.feedback for one in posted)
+    halves_of = 4 if feedback else 2  # sources, results; residuals before and after
+    n_memory = halves_of * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
     longest = max((job.elems for job in sized), default=1)
     inc = any(one.job.codec == JobCodec.INCEPTIONN for one in posted)
     scale = any(one.job.op == Operation.MEAN for one in posted)
@@ -171,7 +175,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     cluster = JobCluster(
         tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
         t_probe=t_probe, watchdog=watchdog, inc=inc, bf16=halves, scale=scale, settings=settings,
-        thc=thc, gives_up=any(one.job.p_q16 for one in posted),
+        thc=thc, gives_up=any(one.job.p_q16 for one in posted), feedback=feedback,
     )  # fmt: skip
     memory = _memories(n_nodes, cluster.n_memory, sized)
     for node in range(n_nodes):
@@ -185,7 +189,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     )  # fmt: skip
     small = n_nodes * sum(job.elems for job in sized) <= GOLDEN_ELEMS
     plain = all(one.nodes is None and one.job.elems < 1 << 24 for one in posted)
-    if small or halves or scale or not plain:
+    if small or halves or scale or feedback or not plain:
         reference, want = (
             "cards",
             cards_say(tables, topology, posted, memory, cluster, faults, settings, thc),
@@ -230,6 +234,9 @@ def _nmse(cluster, posted, memory):
         if job.codec != JobCodec.THC or ended is None or ended.record.status != JobStatus.DONE:
             continue
         own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
+        if job.feedback:
+            at = job.residual_at(job.half)
+            own = own + memory[:, at : at + 4 * job.elems].copy().view(np.float32)
         exact = own.astype(np.float64).mean(axis=0)
         error += np.square(result_of(cluster.memory(0), job).view(np.float32) - exact).sum()
         energy += np.square(exact).sum()
@@ -283,6 +290,10 @@ def _memories(n_nodes, n_bytes, jobs):
             if job.kind == Kind.BF16:
                 values, stop = bf16.narrow(values), job.source + 2 * job.elems
             memory[:, job.source : stop] = values.view(np.uint8)
+        at = job.residual_at(job.half)
+        if job.feedback and at + 4 * job.elems <= n_bytes:
+            values = rng.standard_normal((n_nodes, job.elems)).astype(np.float32) / 512
+            memory[:, at : at + 4 * job.elems] = values.view(np.uint8)
     return memory
 
 
@@ -297,8 +308,7 @@ def _compare(cluster, posted, want, n_nodes):
             if wanted is None or found is None or found != wanted[:2]:
                 wrong = int(wanted is not None or found is not None)
             elif found[0] in (JobStatus.DONE, JobStatus.SHORT):
-                result = result_of(cluster.memory(node), one.job)
-                wrong = int((result != wanted[2]).sum())
+                wrong = int((left_of(cluster.memory(node), one.job) != wanted[2]).sum())
             else:
                 wrong = 0
             if wrong and not first:

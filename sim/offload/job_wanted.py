@@ -20,12 +20,12 @@ PACKET = 352
 
 
 def cards_say(tables, topology, posted, memory, cluster, faults, settings, thc):
-    """{(node, id): (status, detail, bytes of the result)} of golden cards."""
+    """{(node, id): (status, detail, bytes that it leaves)} of golden cards."""
     options = {"t_probe": 400, "t_retry": 100}
     cards = golden.JobCluster(
         tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
         n_packets=cluster.n_packets, inceptionn=settings, bf16=True, scale=True,
-        settings=options, thc=thc, feedback=False, gives_up=cluster.gives_up,
+        settings=options, thc=thc, feedback=thc is not None, gives_up=cluster.gives_up,
         watchdog=20_000 if cluster.watchdog else 0,
     )  # fmt: skip
     for card, mine in zip(cards.cards, memory, strict=True):
@@ -37,7 +37,7 @@ def cards_say(tables, topology, posted, memory, cluster, faults, settings, thc):
     ]
     cards.run(faults)
     return {
-        (node, one.job.id): (told.status, told.detail, result_of(card.memory, one.job))
+        (node, one.job.id): (told.status, told.detail, left_of(card.memory, one.job))
         for node, card in enumerate(cards.cards)
         for one in posted
         if (told := cards.ended[node].get(one.job.id)) is not None
@@ -80,6 +80,9 @@ def bounded(tables, posted, memory, settings, thc, want, given_up):
         own = memory[:, job.source : job.source + n_bytes].copy()
         halves = job.kind == Kind.BF16
         x = bf16.widen(own.view(np.uint16)) if halves else own.view(np.float32)
+        if job.feedback:
+            at = job.residual_at(job.half)
+            x = x + memory[:, at : at + 4 * job.elems].copy().view(np.float32)
         told = ends(
             job, tables[job.table], x, given_up.get((job.tensor, job.gen), {}), packet=PACKET,
             inceptionn=settings, thc=thc,
@@ -88,10 +91,19 @@ def bounded(tables, posted, memory, settings, thc, want, given_up):
             result = result_of(memory[node], job).copy()
             halved = bf16.narrow(values) if halves else values.view(np.uint32)
             result.view(halved.dtype)[here] = halved[here]
-            made[node, job.id] = ended.status, ended.detail, result
+            residuals = want[node, job.id][2][len(result) :]  # no packets come between them
+            made[node, job.id] = ended.status, ended.detail, np.concatenate([result, residuals])
     return made
 
 
 def result_of(memory, job):
     """Its bytes in the memory of a node: a view."""
     return memory[job.result : job.result + ELEM_BYTES.get(job.kind, 4) * job.elems]
+
+
+def left_of(memory, job):
+    """Bytes that a job leaves: its result, and with feedback both halves of the residual region."""
+    left = [result_of(memory, job)]
+    if job.feedback:
+        left += [memory[job.residual_at(k) :][: 4 * job.elems] for k in range(2)]
+    return np.concatenate(left)

@@ -14,8 +14,8 @@ from ..engine import cluster_library
 from ..engine.design_ports import member
 
 ENGINE = Path(__file__).with_name("cluster.cpp")
-NAMES = ("gradient", "landing", "root", "norm", "encode", "decode")  # of memory ports
-MEMORY = (0, 1, 0, 0, 0, 0)  # behind each
+NAMES = ("gradient", "landing", "root", "norm", "encode", "decode", "added", "kept")  # of ports
+MEMORY = (0, 1, *[0] * 6)  # behind each
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {
     "new": ([_NUMBER, _POINTER, _NUMBER, _NUMBER], _POINTER),
@@ -105,8 +105,10 @@ def _names(component):
         cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
         return f"{head} {{ switch (p) {{ {cases} }} {tail} }}"
 
-    def per_memory(head, body, tail=""):
-        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(len(names)))
+    def per_memory(head, body, tail="", *, way):
+        members = component.signature.members
+        there = [k for k, name in enumerate(names) if f"{name}_{way}" in members]
+        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in there)
         return f"{head} {{ switch (k) {{ {cases} }} {tail} }}"
 
     def offer(stream):
@@ -183,30 +185,30 @@ def _names(component):
                    "bool wrong)",
                    lambda k: f"{read(k, 'rvalid')} = any; if (any && word) load<8 * N_BYTES>("
                    f"{read(k, 'rdata')}, word); {read(k, 'rlast')} = last; "
-                   f"{read(k, 'rresp')} = 2 * wrong; break;"),
+                   f"{read(k, 'rresp')} = 2 * wrong; break;", way="read"),
         per_memory("void read_ready(Design &d, int k, bool bit)",
-                   lambda k: f"{read(k, 'arready')} = bit; break;"),
+                   lambda k: f"{read(k, 'arready')} = bit; break;", way="read"),
         per_memory("void write_ready(Design &d, int k, bool address, bool data)",
                    lambda k: f"{write(k, 'awready')} = address; "
-                   f"{write(k, 'wready')} = data; break;"),
+                   f"{write(k, 'wready')} = data; break;", way="write"),
         per_memory("void write_answer(Design &d, int k, bool bit, bool wrong)",
                    lambda k: f"{write(k, 'bvalid')} = bit; "
-                   f"{write(k, 'bresp')} = 2 * wrong; break;"),
+                   f"{write(k, 'bresp')} = 2 * wrong; break;", way="write"),
         per_memory("bool read_taken(Design &d, int k)",
                    lambda k: f"return {read(k, 'rvalid')} & "
-                   f"{read(k, 'rready')} & 1;", "return false;"),
+                   f"{read(k, 'rready')} & 1;", "return false;", way="read"),
         per_memory("bool read_asked(Design &d, int k, uint64_t &address, int &length)",
-                   asked(read, "ar"), "return false;"),
+                   asked(read, "ar"), "return false;", way="read"),
         per_memory("bool write_asked(Design &d, int k, uint64_t &address, int &length)",
-                   asked(write, "aw"), "return false;"),
+                   asked(write, "aw"), "return false;", way="write"),
         per_memory("bool write_taken(Design &d, int k, uint8_t *data, uint8_t *keep)",
                    lambda k: f"if (!({write(k, 'wvalid')} & "
                    f"{write(k, 'wready')} & 1)) return false; std::memcpy(data, "
                    f"&{write(k, 'wdata')}, {n}); std::memcpy(keep, "
-                   f"&{write(k, 'wstrb')}, {n // 8}); return true;", "return false;"),
+                   f"&{write(k, 'wstrb')}, {n // 8}); return true;", "return false;", way="write"),
         per_memory("bool answer_taken(Design &d, int k)",
                    lambda k: f"return {write(k, 'bvalid')} & "
-                   f"{write(k, 'bready')} & 1;", "return false;"),
+                   f"{write(k, 'bready')} & 1;", "return false;", way="write"),
     ]  # fmt: skip
     return lines
 

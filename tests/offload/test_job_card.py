@@ -33,7 +33,7 @@ class Core(wiring.Component):
         _kept.append(whole)
         for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale", "thc",
                      "address_width", "meta_width", "rx_meta_width", "port_bytes", "roots",
-                     "passes"):  # fmt: skip
+                     "passes", "feedback", "gives_up"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go = Signal()
         super().__init__(dict(whole.signature.members.items()))
@@ -245,7 +245,8 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them():
         bus = card.bus
         with pytest.raises(ValueError, match="thc must be built into a card"):
             driver.set_thc(worker.table.tolist(), block=256, clip=worker.t_fixed, index_p=index_p)
-        recorder.words[REGISTERS["status"].offset] = REGISTERS["status"].fields[-1].mask
+        has_thc = next(one for one in REGISTERS["status"].fields if one.name == "thc")
+        recorder.words[REGISTERS["status"].offset] = has_thc.mask
         assert fields("status", await read(ctx, bus, "status"))["thc"] == 1
         for bad, text in (
             ({"levels": range(15)}, "levels must be 16"),
@@ -270,6 +271,8 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them():
             await play_watching(ctx, bus, recorder, core, seen)
         rules, codec = ctx.get(core.thc_rules), ctx.get(core.round.codec)
         assert (rules.log4, rules.t_fixed, rules.unit) == (1, worker.t_fixed, worker.unit)
+        own_scale = np.float32(worker.t_fixed / 256 / (worker.g * worker.B)).view(np.uint32)
+        assert (rules.g, rules.middle, rules.own_scale) == (worker.g, worker.table[8], own_scale)
         assert (codec.g, codec.index_p0, codec.index_p1) == (worker.g, *index_p)
         assert [codec.levels[k] for k in range(16)] == worker.table.tolist()
         found = [(c.index, c.cell.lower, c.cell.above, c.cell.gap) for c in seen[CELLS]]
@@ -285,7 +288,7 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them():
             (90, int(unit.view(np.uint32))), (0, 0)
         ]  # fmt: skip
 
-    simulate(bench, thc=True, block=256)
+    simulate(bench, thc=True, block=256, feedback=True)
 
 
 async def play_watching(ctx, bus, recorder, core, seen):

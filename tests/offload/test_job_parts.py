@@ -233,7 +233,8 @@ def test_a_card_with_bf16_and_means_takes_them_but_no_bf16_with_inceptionn():
 @pytest.mark.parametrize("log4", [0, 1, 2])
 def test_tensors_of_thc_are_cut_twice(log4):
     """Indices in packets of 1,024, norms like any tensor; scratch holds norms twice, and both."""
-    part, rng = JobClerk(16, 32, inc=True, thc=True, **CLERK), np.random.default_rng(log4)
+    part = JobClerk(16, 32, inc=True, thc=True, feedback=log4 == 0, **CLERK)
+    rng = np.random.default_rng(log4)
     block, packet = 64 << 2 * log4, 32
 
     def check_cut(cut, live, plan):
@@ -271,9 +272,14 @@ def test_tensors_of_thc_are_cut_twice(log4):
         record, _ = await clerk_says(ctx, part, job)
         assert record.detail == Refusal.LENGTH
         ctx.set(part.scratch, told.at_sums + told.area)
+        room = N_MEMORY // 64 - 2 * -(-job.elems // 16)
+        outside = Refusal.REGION if part.feedback else Refusal.FEEDBACK
         for bad, reason in (
             ({}, Refusal.NONE),
-            ({"feedback": 1}, Refusal.FEEDBACK),
+            ({"feedback": 1}, Refusal.NONE if part.feedback else Refusal.FEEDBACK),
+            ({"feedback": 1, "residual": room + 1, "half": 1}, outside),
+            ({"feedback": 1, "residual": 1 << 31}, outside),
+            ({"feedback": 1, "residual": room}, Refusal.NONE if part.feedback else outside),
             ({"gen": 11}, Refusal.NONE),
             ({"tensor": 8, "gen": 10}, Refusal.ROUND),  # its norms have gen 9
             ({"tensor": 8, "gen": 11}, Refusal.NONE),

@@ -88,14 +88,16 @@ def test_records_are_as_documented():
     job = Job(
         0x1234, 0x5678, 0x9ABC, 0x0FEDCBA9, 0x0102030405060708, 0x1112131415161718, table=9,
         collective=4, op=2, kind=1, codec=3, layer=5, p_q16=0xBEEF, seed=0xCAFED00D, feedback=1,
+        half=1, residual=0xFEEDF00D,
     )  # fmt: skip
     octets = bytes.fromhex(
-        "1234 42 13 59 01 beef 5678 9abc 0fedcba9 0102030405060708 1112131415161718 cafed00d"
-        "00000000"
+        "1234 42 13 59 03 beef 5678 9abc 0fedcba9 0102030405060708 1112131415161718 cafed00d"
+        "feedf00d"
     )
     assert job.pack() == octets
     assert Job.parse(octets) == job
-    assert words(octets)[:2] == [0x12344213, 0x5901BEEF]
+    assert job.residual_at(1) - job.residual_at(0) == -(-4 * job.elems // 64) * 64
+    assert words(octets)[:2] == [0x12344213, 0x5903BEEF]
     told = Completion(7, JobStatus.SHORT, 0, 1 << 40, 2, 3, 0x123456789)
     octets = bytes.fromhex("0007 0000 01 00 0002 0003 0000 0000010000000000 0000000123456789")
     assert told.pack() == octets

@@ -1,5 +1,7 @@
 """Cards of RTL with THC jobs: gradients in, means out, as of golden cards, over links that lose."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gradnic.models.offload import jobs as golden
@@ -12,7 +14,7 @@ from gradnic.sim.offload.job_cluster import JobCluster
 from gradnic.interface.job import Job, JobCodec, JobStatus, Refusal
 
 HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
-N_MEMORY, N = 1 << 17, 3
+N_MEMORY, N = 1 << 18, 3
 HALF = N_MEMORY // 2
 TOPOLOGY = parse("ring:3")
 TABLE = compile_table(build(TOPOLOGY, "ring"))
@@ -24,9 +26,11 @@ class Bench:
     """Cards of RTL and golden ones with the same memory and jobs."""
 
     def __init__(self):
-        self.rtl = JobCluster((TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=THC, t_probe=500, packet=96)
+        self.rtl = JobCluster(
+            (TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=THC, t_probe=500, packet=96, feedback=True
+        )
         self.golden = golden.JobCluster(
-            (TABLE,), TOPOLOGY, N_MEMORY, packet=96, gives_up=False, feedback=False, thc=THC,
+            (TABLE,), TOPOLOGY, N_MEMORY, packet=96, gives_up=False, thc=THC,
             n_packets=self.rtl.n_packets, settings={"t_probe": 40, "t_retry": 40},
         )  # fmt: skip
         self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
@@ -46,7 +50,18 @@ class Bench:
             self.rtl.memory(node)[span] = mine.view(np.uint8)
             self.golden.cards[node].memory[span] = mine.view(np.uint8)
         self.at += -(-4 * elems // 64) * 64
+        if job.feedback and "residual" not in fields:
+            self.jobs[id] = job = replace(job, residual=self.at // 64)
+            values = self.rng.standard_normal((N, elems)).astype(np.float32) / 64
+            for node, mine in enumerate(values):
+                for memory in self.rtl.memory(node), self.golden.cards[node].memory:
+                    memory[self.at : self.at + 4 * elems] = mine.view(np.uint8)
+            self.at += 2 * -(-4 * elems // 64) * 64
         return job
+
+    def residual(self, node, job, half):
+        at = job.residual_at(half)
+        return self.rtl.memory(node)[at : at + 4 * job.elems].view(np.uint32)
 
     def post(self, *jobs):
         for node in range(N):
@@ -68,9 +83,11 @@ class Bench:
                 assert (found.status, found.detail, found.leaves_least) == (
                     want.status, want.detail, want.leaves_least
                 )  # fmt: skip
-                span = slice(job.result, job.result + 4 * job.elems)
-                mine, other = self.rtl.memory(node)[span], self.golden.cards[node].memory[span]
-                np.testing.assert_array_equal(mine.view(np.uint32), other.view(np.uint32))
+                places = [job.result, *(job.residual_at(k) for k in range(2) if job.feedback)]
+                for at in places:
+                    span = slice(at, at + 4 * job.elems)
+                    mine, other = self.rtl.memory(node)[span], self.golden.cards[node].memory[span]
+                    np.testing.assert_array_equal(mine.view(np.uint32), other.view(np.uint32))
 
 
 def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost():
@@ -78,15 +95,26 @@ def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost():
     jobs = [
         bench.job(1, 1000), bench.job(2, 4096, layer=3), bench.job(3, 700, codec=JobCodec.RAW32),
         bench.job(4, 1, layer=1), bench.job(5, 2500, tensor=1, gen=4),
-        bench.job(6, 3000, spoil=[(0, 70, np.inf), (1, 130, 1e-42), (2, 2999, -1e30)]),
+        bench.job(6, 3000, spoil=[(0, 70, np.inf), (1, 130, 1e-42), (2, 2999, -1e30)], feedback=1),
         bench.job(7, 900, gen=3, tensor=2),  # its norms have the GEN of job 2
         bench.job(8, 900, feedback=1),
+        bench.job(9, 300, feedback=1, codec=JobCodec.RAW32),
     ]  # fmt: skip
     bench.post(*jobs)
     bench.run()
     bench.check()
     assert bench.golden.ended[0][7].detail == Refusal.ROUND
-    assert bench.golden.ended[0][8].detail == Refusal.FEEDBACK
+    assert bench.golden.ended[0][9].detail == Refusal.FEEDBACK
+    for node in range(N):  # an overflow is not heard of again, whoever had it
+        kept = bench.residual(node, jobs[5], 1).view(np.float32)
+        assert np.isfinite(kept).all()
+        assert not kept[64:128].any()
+        assert kept[:64].any()
+    next_ = bench.job(10, 900, feedback=1, half=1, residual=jobs[7].residual)
+    bench.post(next_)
+    bench.run()
+    bench.check(but=[8])
+    assert (bench.residual(0, next_, 0) != bench.residual(0, next_, 1)).any()
     assert np.isnan(bench.rtl.memory(1)[jobs[5].result + 256 :][:256].view(np.float32)).all()
 
 
@@ -94,7 +122,8 @@ def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost():
 def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when):
     """On one node, then on the others: all places are free again, and jobs in them are golden."""
     bench = Bench()
-    first, second = bench.job(1, 5000), bench.job(2, 3000)
+    first, second = bench.job(1, 5000, feedback=1), bench.job(2, 3000)
+    before = [bench.residual(node, first, 0).copy() for node in range(N)]
     bench.post(first, second)
 
     def abort():
@@ -105,20 +134,24 @@ def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when):
     bench.check(but=[1])
     for node in range(N):
         assert bench.rtl.hosts[node].ended[1].record.status in (JobStatus.ABORTED, JobStatus.DONE)
-    again = [bench.job(3, 4000, tensor=1, gen=4), bench.job(4, 600)]
+        np.testing.assert_array_equal(bench.residual(node, first, 0), before[node])
+    again = [
+        bench.job(3, 5000, tensor=1, gen=4, feedback=1, residual=first.residual), bench.job(4, 600)
+    ]  # fmt: skip
     bench.post(*again)
     bench.run()
     bench.check(but=[1])
 
 
-@pytest.mark.parametrize("place", ["source", "norms", "sums", "result"])
+@pytest.mark.parametrize("place", ["source", "norms", "sums", "result", "residual", "kept"])
 def test_a_memory_that_errs_ends_the_job_on_that_node_and_no_other_job(place):
     bench = Bench()
-    first, second = bench.job(1, 5000), bench.job(2, 3000)
+    first, second = bench.job(1, 5000, feedback=1), bench.job(2, 3000)
     scratch = bench.rtl.n_memory  # of the first context, where the first job is
     begin = {
         "source": first.source, "norms": scratch,
         "sums": scratch + bench.rtl.scratch_bytes // 2, "result": first.result,
+        "residual": first.residual_at(0), "kept": first.residual_at(1),
     }[place]  # fmt: skip
     bench.rtl.call("spoil", 0, 0, begin, begin + 1024, ERRORS)
     bench.post(first, second)

@@ -120,17 +120,20 @@ def test_feedback_carries_what_was_lost_into_the_next_job():
     bench = Bench(packet=32)
     gradients, carried = bench.rng.standard_normal((4, bench.n, 700)).astype(np.float32), 0.0
     gradients[2, 1, 100] = np.inf  # an overflow is not heard of again
-    residual = bench.place(np.zeros_like(gradients[0]))
+    residual = bench.place(np.zeros((bench.n, 2 * 704), np.float32))  # halves of whole 64 bytes
     for k, x in enumerate(gradients):
         job = Job(
             k, 5, 2 + 2 * k, 700, bench.place(x), bench.place(np.zeros_like(x)),
-            codec=JobCodec.THC, feedback=1, residual=residual // 64,
+            codec=JobCodec.THC, feedback=1, residual=residual // 64, half=k % 2,
         )  # fmt: skip
+        before = [bench.floats(node, job.residual_at(k % 2), 700).copy() for node in range(3)]
         bench.post(job)
         bench.cluster.run(HARSH)
         _, lost = bench.check(job, x + carried)
         for node in range(bench.n):
-            np.testing.assert_array_equal(bench.floats(node, residual, 700), lost[node])
+            old, new = (bench.floats(node, job.residual_at(h), 700) for h in (k % 2, 1 - k % 2))
+            np.testing.assert_array_equal(old, before[node])
+            np.testing.assert_array_equal(new, lost[node])
         carried = np.array(lost)
         assert np.isfinite(carried).all()
         assert carried.any()
@@ -186,7 +189,8 @@ def test_refusals_leave_memory_alone():
 
     assert reason() == Refusal.NONE
     assert reason(elems=64 * 1024) == Refusal.LENGTH
-    assert reason(feedback=1, residual=MEMORY // 64 - 1) == Refusal.REGION
+    assert reason(feedback=1, residual=MEMORY // 64 - 76) == Refusal.NONE  # 2 x 38 x 64 bytes
+    assert reason(feedback=1, residual=MEMORY // 64 - 75) == Refusal.REGION
     assert reason(feedback=1, codec=JobCodec.RAW32) == Refusal.FEEDBACK
     card.thc = {"g": 1 << 15}
     assert reason() == Refusal.CODEC

@@ -1,7 +1,7 @@
 """Passes of THC jobs over memories that pause, against golden workers: whole contents, and rate.
 
-Those of indices and floats, which take minutes to build, are played by whole jobs in
-``test_thc_cluster.py``; ``test_pass`` takes them, too.
+Those of indices and floats take minutes to build: here they are slow tests; in the quick ones they
+are played by whole jobs, in ``test_thc_cluster.py``.
 """
 
 import logging
@@ -26,27 +26,30 @@ from gradnic.sim.engine.runner import simulate
 
 SIZE = 2**16
 PLACES = {"source": 0x1000, "own_norms": 0x4000, "norms": 0x4800, "indices": 0x5000, "sums": 0x6000,
-          "result": 0x8000}  # fmt: skip
+          "result": 0x8000, "residual": 0xA000, "kept": 0xD000}  # fmt: skip
 NODE, GEN, TENSOR, SEED, N = 3, 9, 5, 77, 3
 GROUP = 1024  # elements that tensors are padded to
 KINDS = {"norm": NormPass, "encode": EncodePass, "decode": DecodePass}
 
 
-def images(worker, x):
-    """What each pass reads and writes, as bytes, by the names of their places."""
+def images(worker, x, carried):
+    """What each pass reads and writes, as bytes, by the names of their places; `carried` : residual
+    before, or None.
+    """
     padded = np.zeros(-(-x.size // GROUP) * GROUP, np.float32)
-    padded[: x.size] = x
+    padded[: x.size] = x if carried is None else x + carried
     own = worker.norms(padded)
     norms = own.copy()
     norms[::3] += np.where(norms[::3], 1000, 0).astype(np.uint32)  # others had larger ones
     norms[5:6] = 0x7F800000
     codes = worker.encode(padded, norms, round=GEN, worker=NODE, tensor=TENSOR)
+    lost = worker.residual(padded, codes, norms, tensor=TENSOR)[: x.size]
     sums = np.random.default_rng(1).integers(0, N * worker.g + 1, padded.size)
     mean = worker.decode(sums, norms, round=GEN, tensor=TENSOR)[: x.size]
     return {
         "source": x.tobytes(), "own_norms": own.tobytes(), "norms": norms.tobytes(),
         "indices": pack(codes, 4), "sums": sums.astype(np.uint8).tobytes(),
-        "result": mean.tobytes(),
+        "result": mean.tobytes(), "residual": b"", "kept": lost.tobytes(),
     }, norms  # fmt: skip
 
 
@@ -56,18 +59,22 @@ def pauses(rng, share):
 
 
 def memories(dut, share, rng):
-    """The two sides of the pass's memory; their channels pause with a share of cycles."""
-    rams = []
+    """The sides of the pass's memory by name; their channels pause with a share of cycles."""
+    rams = {}
     for kind, bus, prefix in (
         (AxiRamRead, AxiReadBus, "read"),
         (AxiRamWrite, AxiWriteBus, "write"),
+        (AxiRamRead, AxiReadBus, "residual_read"),
+        (AxiRamWrite, AxiWriteBus, "residual_write"),
     ):
+        if not hasattr(dut, f"{prefix}__{'arvalid' if kind is AxiRamRead else 'awvalid'}"):
+            continue
         ram = kind(bus.from_prefix(dut, prefix, bus_separator="__"), dut.clk, dut.rst, size=SIZE)
         ram.log.setLevel(logging.WARNING)
         for name in ("ar_channel", "r_channel", "aw_channel", "w_channel", "b_channel"):
             if share and hasattr(ram, name):
                 getattr(ram, name).set_pause_generator(pauses(rng, share))
-        rams.append(ram)
+        rams[prefix] = ram
     return rams
 
 
@@ -75,9 +82,16 @@ def constant(shape, **fields):
     return shape.const(fields).as_value().value
 
 
+def scale(worker, n):
+    """C0 of the sums of `n` workers, FP32 bits."""
+    return int(np.float32(worker.t_fixed / 256 / (n * worker.g * worker.B)).view(np.uint32))
+
+
 async def load(dut, worker):
     """Settings, and the quantizers' table."""
-    rules = {"log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit}
+    rules = {"log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit,
+             "g": worker.g, "middle": int(worker.table[len(worker.table) // 2]),
+             "own_scale": scale(worker, 1)}  # fmt: skip
     dut.rules.value = constant(ThcRules, **rules)
     if not hasattr(dut, "cell"):
         return
@@ -89,26 +103,30 @@ async def load(dut, worker):
     dut.cell.value = 0
 
 
-async def play(dut, rams, kind, n_bytes, worker, x):
+async def play(dut, rams, kind, n_bytes, worker, x, carried=None):
     """Run one pass; its cycles, once memory has what it must."""
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    wanted, norms = images(worker, x)
+    wanted, norms = images(worker, x, carried)
     for name in ("start", "job", "rules", "node", "cell"):
         if hasattr(dut, name):
             getattr(dut, name).value = 0
-    reads, writes = rams
+    reads, writes = rams["read"], rams["write"]
     for name, place in PLACES.items():
         reads.write(place, wanted[name])
     before = rng.integers(0, 256, SIZE, dtype=np.uint8).tobytes()
     writes.write(0, before)
+    if carried is not None:
+        rams["residual_read"].write(PLACES["residual"], carried.tobytes())
+    if "residual_write" in rams:
+        rams["residual_write"].write(0, before)
     await reset(dut)
     await load(dut, worker)
     n_blocks = norms.size
-    unit = np.float32(worker.t_fixed / 256 / (N * worker.g * worker.B))
     dut.job.value = constant(
         PassJob(n_bytes, 64), **{name: place // n_bytes for name, place in PLACES.items()},
         n_beats=-(-x.nbytes // n_bytes), tail=x.size % (n_bytes // 4), n_blocks=n_blocks, seed=SEED,
-        gen=GEN, tensor=TENSOR, offset=N * worker.g, scale=int(unit.view(np.uint32)),
+        gen=GEN, tensor=TENSOR, offset=N * worker.g, scale=scale(worker, N),
+        feedback=carried is not None,
     )  # fmt: skip
     dut.start.value = 1
     cycles, checks = 0, {}
@@ -127,6 +145,12 @@ async def play(dut, rams, kind, n_bytes, worker, x):
     spare = -size % n_bytes if kind == "norm" else 0  # norms end with their beat
     found[place : place + size + spare] = before[place : place + size + spare]
     assert bytes(found) == before
+    if "residual_write" in rams:
+        size = 0 if carried is None else x.nbytes
+        place, found = PLACES["kept"], bytearray(rams["residual_write"].read(0, SIZE))
+        assert found[place : place + size] == wanted["kept"][:size]
+        found[place : place + size] = before[place : place + size]
+        assert bytes(found) == before
     if kind == "encode":
         per = GROUP // worker.B
         told = np.bitwise_xor.reduce(norms.reshape(-1, per), axis=1) & 0xFFFFF
@@ -140,24 +164,32 @@ async def memory_as_golden(dut, share):
     worker = Worker(N, SEED, sign_round=GEN, B=options()["block"])
     n = options()["n_bytes"]
     rams = memories(dut, share, np.random.default_rng(cocotb.RANDOM_SEED))
-    for size in (1, 1000, 2048, 2500):
-        x = given()["x"][:size]
-        cycles = await play(dut, rams, options()["kind"], n, worker, x)
+    carried = given()["carried"]
+    for turn, size in enumerate((1, 1000, 2048, 2500)):
+        x, more = given()["x"][:size], carried[:size] if options()["feedback"] and turn else None
+        cycles = await play(dut, rams, options()["kind"], n, worker, x, more)
         dut.start.value = 0
     if not share:
         beats = 4 * GROUP * -(-size // GROUP) // n  # fixed: keys, blocks on their way, answers
-        assert cycles < beats + 2 * worker.B * 4 // n + 400
+        more = 4 * worker.B * 4 // n + 100 if options()["feedback"] else 0
+        assert cycles < beats + 2 * worker.B * 4 // n + 400 + more
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
 @pytest.mark.parametrize(
-    ("kind", "n_bytes", "block"), [("norm", 16, 64), ("encode", 16, 64), ("decode", 16, 64)]
+    ("kind", "n_bytes", "block", "feedback"),
+    [
+        ("norm", 16, 64, 1),
+        pytest.param("encode", 16, 64, 1, marks=pytest.mark.slow),
+        pytest.param("decode", 16, 64, 0, marks=pytest.mark.slow),
+    ],
 )
-def test_pass(kind, n_bytes, block):
-    x = np.random.default_rng(4).standard_normal(3000).astype(np.float32)
-    x[64:128], x[130] = 0, -1e30
+def test_pass(kind, n_bytes, block, feedback):
+    x, carried = np.random.default_rng(4).standard_normal((2, 3000)).astype(np.float32)
+    x[64:128], x[130], carried[:128] = 0, -1e30, -0.0
+    x[70], carried[80], carried[2400] = np.float32(1e-42), np.float32(1e-42), np.inf
     simulate(
-        KINDS[kind](n_bytes, 64, block=block), __file__, tests=["memory_as_golden"],
-        simulator="verilator",
-        data={"x": x}, options={"n_bytes": n_bytes, "kind": kind, "block": block},
+        KINDS[kind](n_bytes, 64, block=block, **({"feedback": True} if feedback else {})), __file__,
+        tests=["memory_as_golden"], simulator="verilator", data={"x": x, "carried": carried},
+        options={"n_bytes": n_bytes, "kind": kind, "block": block, "feedback": feedback},
     )  # fmt: skip
