@@ -94,10 +94,19 @@ class Sending:
         if self.done or self.believed_from is None or stamp < self.believed_from:
             return False
         new = {i - self.first for i in wanted if 0 <= i - self.first < len(self.order)}
-        new -= self.again | set(self.pending)
+        self._wait(new - self.again)
+        return True
+
+    def trimmed(self, number: int) -> None:
+        """A switch cut this packet down to its head, which the receiver told: it goes again."""
+        if not self.done:
+            self._wait({number - self.first})
+
+    def _wait(self, new):
+        """These go again, important ones first, then low queues."""
+        new -= set(self.pending)
         rank = {i: (1 - self.order[i][0], self.order[i][1], i) for i in [*new, *self.pending]}
         self.pending = sorted(rank, key=rank.__getitem__, reverse=True)
-        return True
 
     def refused(self) -> None:
         """NOT_READY, to the latest PROBE."""

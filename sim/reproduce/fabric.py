@@ -30,12 +30,13 @@ class Packet:
         "path",
         "queue",
         "remaining",
+        "trimmed",
     )  # fmt: skip
 
     def __init__(self, flow, number, path, queue, important, remaining, n_bytes=FRAME):
         self.flow, self.number, self.path, self.hop = flow, number, path, 0
         self.queue, self.important, self.marked = queue, important, False
-        self.remaining, self.n_bytes = remaining, n_bytes
+        self.remaining, self.n_bytes, self.trimmed = remaining, n_bytes, False
 
     first = False
 
@@ -143,6 +144,30 @@ class Priorities:
             if waiting:
                 return waiting.popleft()
         return None
+
+
+class Trimming(Priorities):
+    """Our switch, trimming as Ultra Ethernet does (specification 1.0): what `Priorities` drops is
+    cut to its head, which goes ahead of all queues and tells the receiver what is missing.
+
+    heads : of those at most; more are dropped, as is what has no values.
+    """
+
+    def __init__(self, *limits, heads=1000, **more):
+        super().__init__(*limits, **more)
+        self.heads, self.cut = heads, deque()
+
+    def put(self, packet):
+        if not packet.trimmed and super().put(packet):
+            return True
+        if (packet.n_bytes <= CONTROL and not packet.trimmed) or len(self.cut) >= self.heads:
+            return False
+        packet.trimmed, packet.n_bytes = True, CONTROL
+        self.cut.append(packet)
+        return True
+
+    def get(self):
+        return self.cut.popleft() if self.cut else super().get()
 
 
 class Fabric:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .claims import Table
-from .dlcp import BOUND, JOB, KINDS, completion, fabric_of
+from .dlcp import JOB, KINDS, bound_of, completion, fabric_of
 from .ns3_fabric import tcp
 
 LEAVES, PER_LEAF = 2, 4
@@ -72,7 +72,7 @@ def compare(result, quick, say):
                 tcp_apart += _add(rows, "DCTCP, ns-3's TCP", case, ours, stack)
         say(f"{kind} on both networks: a job of {JOB} hosts")
         job = [
-            completion(kind, 1, 1 << 18, 4, BOUND if kind == "ours" else 0.0, network, 4, 4)[0]
+            completion(kind, 1, 1 << 18, 4, bound_of(kind), network, 4, 4)[0]
             for network in ("model", "ns3")
         ]
         ours, theirs = ((times.mean(), times.max()) for times in job)

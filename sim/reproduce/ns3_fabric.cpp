@@ -19,10 +19,11 @@ namespace {
 
 using Callee = void (*)(int64_t id, int64_t now_ps, int64_t marked);
 
-enum Rule : int64_t { FIFO, SHORTEST, PRIORITIES };
+enum Rule : int64_t { FIFO, SHORTEST, PRIORITIES, TRIMMING };
 
 constexpr uint32_t PPP = 2; // bytes that the device adds, within those of the frame
 constexpr int N_QUEUES = 8;
+constexpr uint32_t CONTROL = 64 + 20; // bytes of a packet without values, and of a trimmed one
 
 // What the hosts' own packets carry beside their length.
 class Way : public Tag {
@@ -31,7 +32,7 @@ class Way : public Tag {
 		int64_t id;
 		std::array<int32_t, 4> ports;
 		int32_t n_ports, hop, remaining;
-		uint8_t queue, important, marked, first;
+		uint8_t queue, important, marked, first, trimmed;
 	} f{};
 
 	static TypeId GetTypeId() {
@@ -57,14 +58,25 @@ struct Limits {
 	Rule rule;
 	int64_t limit;
 	std::array<int64_t, N_QUEUES> thresholds;
+	int64_t heads;
+
+	explicit Limits(const int64_t *row = nullptr) : rule(FIFO), limit(0), thresholds{}, heads(0) {
+		if (!row)
+			return;
+		rule = static_cast<Rule>(row[0]);
+		limit = row[1];
+		std::copy(row + 2, row + 2 + N_QUEUES, thresholds.begin());
+		heads = row[2 + N_QUEUES];
+	}
 };
 
-// A port's queue: `Fifo`, `Shortest` or `Priorities` of fabric.py, by the same words.
+// A port's queue: `Fifo`, `Shortest`, `Priorities` or `Trimming` of fabric.py, by the same words.
 class Port : public Queue<Packet> {
   public:
-	Limits limits{};
+	Limits limits;
 	bool is_host = false; // never drops; what is to go first does
 	std::array<int64_t, N_QUEUES> depths{};
+	int64_t n_cut = 0;
 
 	Port() { SetMaxSize(QueueSize(QueueSizeUnit::PACKETS, 1u << 30)); } // `limits` decides
 
@@ -77,15 +89,15 @@ class Port : public Queue<Packet> {
 		Way::Fields f = way_of(packet);
 		if (!is_host && limits.rule == SHORTEST)
 			return enqueue_shortest(packet, f.remaining);
-		if (!is_host && !admit(f))
+		if (!is_host && (f.trimmed || !admit(f)) && !cut(packet, f))
 			return false;
-		if (f.marked) {
+		if (f.marked || f.trimmed) {
 			Way way;
 			way.f = f;
 			packet->ReplacePacketTag(way);
 		}
 		int rank = rank_of(f);
-		depths[rank]++;
+		count(rank)++;
 		auto at = GetContainer().end();
 		while (at != GetContainer().begin() && rank_of(way_of(*std::prev(at))) > rank)
 			--at;
@@ -95,7 +107,7 @@ class Port : public Queue<Packet> {
 	Ptr<Packet> Dequeue() override {
 		if (GetContainer().empty())
 			return nullptr;
-		depths[rank_of(way_of(GetContainer().front()))]--;
+		count(rank_of(way_of(GetContainer().front())))--;
 		return DoDequeue(GetContainer().begin());
 	}
 	Ptr<Packet> Remove() override { return Dequeue(); }
@@ -105,7 +117,20 @@ class Port : public Queue<Packet> {
 	int rank_of(const Way::Fields &f) const {
 		if (is_host)
 			return !f.first;
-		return limits.rule == PRIORITIES ? f.queue : 0;
+		return f.trimmed ? -1 : limits.rule >= PRIORITIES ? f.queue : 0;
+	}
+	int64_t &count(int rank) { return rank < 0 ? n_cut : depths[rank]; }
+
+	bool cut(Ptr<Packet> packet, Way::Fields &f) {
+		if (limits.rule != TRIMMING || n_cut >= limits.heads)
+			return false;
+		if (f.trimmed)
+			return true;
+		if (packet->GetSize() <= CONTROL)
+			return false;
+		packet->RemoveAtEnd(packet->GetSize() - CONTROL);
+		f.trimmed = 1;
+		return true;
 	}
 
 	bool admit(Way::Fields &f) {
@@ -114,7 +139,7 @@ class Port : public Queue<Packet> {
 		if (depth > limits.limit)
 			return false;
 		if (depth > limits.thresholds[rank]) {
-			if (limits.rule == PRIORITIES && !f.important)
+			if (limits.rule >= PRIORITIES && !f.important)
 				return false; // Not-ECT
 			f.marked = 1;
 		}
@@ -154,7 +179,7 @@ bool arrived(Ptr<NetDevice>, Ptr<const Packet> packet, uint16_t, const Address &
 	Way way;
 	packet->PeekPacketTag(way);
 	if (++way.f.hop == way.f.n_ports) {
-		net->deliver(way.f.id, Simulator::Now().GetPicoSeconds(), way.f.marked);
+		net->deliver(way.f.id, Simulator::Now().GetPicoSeconds(), way.f.marked | way.f.trimmed << 1);
 		return true;
 	}
 	Ptr<Packet> copy = packet->Copy();
@@ -242,9 +267,7 @@ void gn_new(int64_t n_leaves, int64_t per_leaf, int64_t n_spines, double gbps, i
 	}
 	for (size_t i = 0; i < net->devices.size(); i++) {
 		auto port = CreateObject<Port>();
-		port->limits.rule = static_cast<Rule>(limits[0]);
-		port->limits.limit = limits[1];
-		std::copy(limits + 2, limits + 2 + N_QUEUES, port->limits.thresholds.begin());
+		port->limits = Limits(limits);
 		port->is_host = static_cast<int64_t>(i) < net->n_hosts;
 		net->devices[i]->SetQueue(port);
 		net->devices[i]->SetReceiveCallback(MakeCallback(&arrived));
@@ -284,15 +307,13 @@ void gn_delete() {
 void gn_rule(const int64_t *limits, int64_t n, const int64_t *what, const int64_t *important,
              const int64_t *remaining, int64_t *answers, int64_t *marks) {
 	auto port = CreateObject<Port>();
-	port->limits.rule = static_cast<Rule>(limits[0]);
-	port->limits.limit = limits[1];
-	std::copy(limits + 2, limits + 2 + N_QUEUES, port->limits.thresholds.begin());
+	port->limits = Limits(limits);
 	for (int64_t i = 0; i < n; i++) {
 		marks[i] = 0;
 		if (what[i] < 0) {
 			Ptr<Packet> packet = port->Dequeue();
 			answers[i] = packet ? way_of(packet).id : -1;
-			marks[i] = packet ? way_of(packet).marked : 0;
+			marks[i] = packet ? way_of(packet).marked | way_of(packet).trimmed << 1 : 0;
 			continue;
 		}
 		Way way;

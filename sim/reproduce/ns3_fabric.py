@@ -16,13 +16,13 @@ import numpy as np
 from gradnic.build_cache import kept
 
 from ..engine import tools
-from .fabric import FRAME, HOP, Fabric, Fifo, Priorities, Shortest
+from .fabric import FRAME, HOP, Fabric, Fifo, Priorities, Shortest, Trimming
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 MODULES = ("core", "network", "stats", "traffic-control", "internet", "applications",
            "point-to-point")  # fmt: skip
 N_QUEUES = 8
-RULES = {Fifo: 0, Shortest: 1, Priorities: 2}
+RULES = {Fifo: 0, Shortest: 1, Priorities: 2, Trimming: 3}
 PS = 1000  # a nanosecond
 
 _CALLEE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -71,7 +71,8 @@ def _limits(make):
     port = make()
     thresholds = getattr(port, "thresholds", (getattr(port, "threshold", 0),))
     row = [RULES[type(port)], port.limit, *thresholds]
-    return np.array(row + [0] * (2 + N_QUEUES - len(row)), np.int64)
+    row += [0] * (2 + N_QUEUES - len(row))
+    return np.array([*row, getattr(port, "heads", 0)], np.int64)
 
 
 class Ns3Fabric(Fabric):
@@ -109,7 +110,7 @@ class Ns3Fabric(Fabric):
 
     def _came(self, number, now, marked):
         packet = self._things.pop(number)
-        packet.marked = bool(marked)
+        packet.marked, packet.trimmed = bool(marked & 1), bool(marked & 2)
         self._call(now / PS, packet.arrived)
 
     def _due(self, number, now, _):
@@ -144,7 +145,8 @@ def decisions(make, what, important, remaining):
     """What a port of ns-3 does with packets that come and go: (answers, marks), int64 arrays.
 
     what : queue of the packet that comes, or -1: one is taken out. Answers: 1 taken, 0 dropped; the
-    number of the step at which the one taken out came, -1 if there was none. marks : of those.
+    number of the step at which the one taken out came, -1 if there was none. marks : of those, 1
+    marked, and 2 trimmed.
     """
     columns = [np.ascontiguousarray(c, np.int64) for c in (what, important, remaining)]
     answers, marks = np.zeros((2, len(what)), np.int64)

@@ -175,6 +175,10 @@ class Pfabric(Window):
 class Bounded(Flow):
     """Ours: runs of 64 packets, each closed by a PROBE; golden sender, receiver, spray and pace.
 
+    Where a trimmed packet is important, or all must arrive, the receiver asks for it at once;
+    others are what the bound p is for. Heads are no marks: with them the pace falls so far that
+    incasts take twice as long.
+
     A host has at most `outstanding` runs of a flow under way, and packets of it in its own queue
     only as many as its pace lets leave in a round trip.
     """
@@ -238,10 +242,18 @@ class Bounded(Flow):
             spine = (packet.path[1] - self.fabric.n_hosts) % self.fabric.n_spines
             if len(packet.path) == 4:
                 self.answer(self.spray.mark, spine)
+        if packet.trimmed:
+            if packet.important or not self.p:
+                self.answer(self._trimmed, packet.number)
+            return
         size = int(self.reception.sizes[packet.number])
         self.reception.data(packet.number, size, round=0, now=int(self.fabric.now),
                             important=int(packet.important))  # fmt: skip
         self._closed()
+
+    def _trimmed(self, number):
+        self.runs[number // self.run_length].trimmed(number)
+        self._sleep(self.fabric.now)
 
     def _closed(self):
         if self.done is None and self.reception.status != "open":

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 from gradnic.models.transport.egress import Egress
-from gradnic.sim.reproduce.fabric import FRAME, Fabric, Fifo, Packet, Priorities, Shortest
+from gradnic.sim.reproduce.fabric import (
+    CONTROL,
+    FRAME,
+    Fabric,
+    Fifo,
+    Packet,
+    Priorities,
+    Shortest,
+    Trimming,
+    Word,
+)
 from gradnic.sim.reproduce.transports import Bounded, Dctcp, Pfabric
 
 from gradnic.interface.formats import IPV4
@@ -52,6 +62,33 @@ def test_pfabric_keeps_the_shortest():
     packets = [Packet(None, i, (), 0, True, remaining) for i, remaining in enumerate((9, 3, 5, 7))]
     assert [queue.put(p) for p in packets] == [True, True, True, False]
     assert [queue.get().remaining for _ in range(2)] == [3, 5]
+
+
+def test_trimming_cuts_what_would_be_dropped():
+    queue = Trimming(**LIMITS, heads=2)
+    whole = [Packet(None, i, (), 0, True, 0) for i in range(12)]
+    assert all(queue.put(p) and not p.trimmed for p in whole)
+    late = [Packet(None, 12 + i, (), 0, True, 0) for i in range(3)]
+    assert not queue.put(Word((), 0, None, ()))
+    assert [queue.put(p) for p in late] == [True, True, False]
+    assert [(p.trimmed, p.n_bytes) for p in late[:2]] == [(True, CONTROL)] * 2
+    assert [queue.get().number for _ in range(3)] == [12, 13, 0]
+    assert queue.put(late[0])  # at the next switch: a head stays one
+    assert queue.get() is late[0]
+
+
+def test_trimmed_packets_are_asked_for_at_once():
+    """Seven into one, half of the packets important: 40 fit a queue; heads bring back the rest."""
+    pairs = [(i, 7) for i in range(7)]
+    important = np.arange(20) % 2 == 0
+    dropped, _, _ = finish(Priorities, Bounded, pairs, 20 * 1408, important=important)
+    seconds, fabric, flows = finish(Trimming, Bounded, pairs, 20 * 1408, important=important)
+    assert fabric.dropped == 0
+    assert sum(run.n_again for flow in flows for run in flow.runs) > 0
+    assert all(flow.reception.here.all() for flow in flows)
+    assert max(seconds) < 0.95 * max(dropped)
+    *_, flows = finish(Trimming, Bounded, pairs, 100 * 1408, p=0.1)
+    assert max(1 - flow.reception.n_bytes / flow.n_bytes for flow in flows) > 0
 
 
 def finish(make, kind, pairs, n_bytes, spines=2, **options):

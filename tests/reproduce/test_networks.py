@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from gradnic.sim.reproduce import ns3_fabric
 from gradnic.sim.reproduce.dlcp import KINDS
-from gradnic.sim.reproduce.fabric import Fifo, Packet, Priorities, Shortest
+from gradnic.sim.reproduce.fabric import Fifo, Packet, Priorities, Shortest, Trimming
 
 from gradnic import cli, packages
 
@@ -16,11 +16,12 @@ PORTS = [
     lambda: Fifo(threshold=3, limit=5),
     lambda: Shortest(limit=6),
     lambda: Priorities(thresholds=(3, 4, 6, 6, 7, 8, 8, 9), limit=12),
+    lambda: Trimming(thresholds=(3, 4, 6, 6, 7, 8, 8, 9), limit=12, heads=4),
 ]
 
 
 @wheel
-@pytest.mark.parametrize("make", PORTS, ids=["DCTCP", "pFabric", "ours"])
+@pytest.mark.parametrize("make", PORTS, ids=["DCTCP", "pFabric", "ours", "trimming"])
 def test_switches_of_ns3_decide_as_ours(make):
     """Random arrivals and departures: taken, dropped, marked and next, one by one."""
     rng = np.random.default_rng(3)
@@ -36,7 +37,8 @@ def test_switches_of_ns3_decide_as_ours(make):
             assert port.put(packet) == bool(answers[i])
             continue
         packet = port.get()
-        assert (answers[i], marks[i]) == ((packet.number, packet.marked) if packet else (-1, 0))
+        told = (packet.number, packet.marked + 2 * packet.trimmed) if packet else (-1, 0)
+        assert (answers[i], marks[i]) == told
     assert {0, 1, -1} <= set(answers.tolist())
 
 
