@@ -23,6 +23,7 @@ COMMANDS = {
     "fuzz": "bad frames in volume through an RTL card, with good ones between them",
     "upsets": "register bits of an offload card that change by themselves: what becomes of it",
     "goodput": "share of the link that RTL offload cards fill, also beside other traffic",
+    "budget": "whether memory of boards keeps up with their lines, for an offload card",
     "mutate": "mutants of a block: does its bench notice one wrong gate?",
     "fpga": "bitstream of a board's self-test, by YoWASP's tools alone",
     "accuracy": "error of THC beside the compressors a user would pick instead",

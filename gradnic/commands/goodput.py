@@ -3,6 +3,7 @@
 import click
 
 from gradnic import quantities as q
+from gradnic.models.offload.memory import DRAMS
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.paths import Network
@@ -18,6 +19,12 @@ from gradnic.quantities import option
 @option("--codec", q.OneOf("none", "inceptionn", "thc"), "none", "Of the payload.")
 @option("--lanes", q.OneOf(4, 8, 16), 8)
 @option("--loss", q.BELOW_ONE, 0.0, "Share of frames lost on a link.")
+@option("--memory", q.OneOf(*DRAMS), help="Of the cards; default: a beat a cycle each way.")
+@option(
+    "--channels", q.OneOf(1, 2, 4), 2, "Of it, for gradients and results, and again for landings."
+)
+@option("--line", q.Number(1, 800, "Gb/s"), help="Of a link; default: a beat a cycle.")
+@option("--clock", q.Number(1, 2000, "MHz"), 250.0, "Of the cards.")
 @option("--foreign", q.Whole(1, 10**9, "frames"), help="So many frames of others beside it.")
 @option("--load", q.Number(0, 1, above=True), 0.9, "Share of a link that those take.")
 @option("--smallest", q.Whole(60, 9000, "bytes"), 60, "Bytes of such a frame, without FCS.")
@@ -25,14 +32,17 @@ from gradnic.quantities import option
 @json_option
 @needs(**SIMULATION, schedule=("scipy",))
 def command(
-    topology, algorithm, chunks, size, codec, lanes, loss, foreign, load, smallest, largest,
-    json_file,
+    topology, algorithm, chunks, size, codec, lanes, loss, memory, channels, line, clock, foreign,
+    load, smallest, largest, json_file,
 ):  # fmt: skip
     """Run an all-reduce on RTL offload cards and print what share of a link it fills.
 
     A link carries a beat a cycle. For reduce-scatter and all-gather each: the payload, and all of
     the wire with heads, gaps and control, from the first to the last packet, at the worst port. Raw
     floats can reach 94.1 % at 1408 bytes a packet.
+
+    With --memory the cards' memories are DRAM: rates, rows that are opened, turns of the bus,
+    refresh. --line and --clock say how many bytes a link carries in a cycle of the cards.
 
     With --foreign: hosts send each other frames over the same links; each is compared where it
     arrives, and when it left is compared with the same without an all-reduce. Exit status 1 if one
@@ -42,15 +52,23 @@ def command(
     Example:
       gradnic goodput --bytes 1MiB
       gradnic goodput --topology ring:4 --chunks 4 --loss 0.001 --json -
+      gradnic goodput --topology ring:4 --chunks 4 --lanes 16 --line 100 --memory ddr4-2400
       gradnic goodput --bytes 64KiB --lanes 4 --foreign 20000 --load 0.9
     """
     from gradnic.models.schedule import builders as schedules
     from gradnic.models.schedule.builders.rows import compile_table
     from gradnic.models.schedule.topology import parse
     from gradnic.sim.offload import goodput as offload_measure
+    from gradnic.sim.offload.dram import timing
 
     q.only_with(foreign, "frames of others, with --foreign", "load", "smallest", "largest")
     q.only_with(not foreign, "a run without --foreign", "loss")
+    q.only_with(memory, "DRAM, with --memory", "channels")
+    q.only_with(memory or line, "--memory or --line", "clock")
+    q.only_with(not foreign, "a run without --foreign", "memory", "line")
+    most = 32 * lanes * clock / 1000
+    if line and line > most:
+        raise ValueError(f"line must be at most {most:g} Gb/s, a beat a cycle, not {line:g}")
     if smallest > largest:
         raise ValueError(f"smallest must be at most largest, {largest} bytes, not {smallest}")
     n_elems = size // 4
@@ -71,6 +89,11 @@ def command(
             found |= {"load": load, "ok": found["wrong"] == found["missing"] == 0}
         else:
             measure = make()
+            if line:
+                measure.link_bytes = line * 1000 / 8 / clock
+            if memory:
+                measure.cluster.dram(*[timing(memory, channels, width, clock)] * 2)
+                found |= {"memory": memory, "channels": channels}
             result = measure.round(loss)
             found |= measure.phases(result) | {
                 "bytes": 4 * measure.n_elems,

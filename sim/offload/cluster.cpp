@@ -17,6 +17,7 @@ struct Given {
 };
 
 #include "ports.h"
+#include "dram.h"
 #include "switch.h"
 #include "traffic.h"
 #include "registers.h"
@@ -36,6 +37,7 @@ struct Memory {
 	uint64_t outside = 0;  // accesses that no region has
 	uint64_t fault_begin = 0, fault_end = 0;  // addresses with `fault`
 	Fault fault = SOUND;
+	Dram dram;
 	Fault answer(uint64_t address) const {
 		return address >= fault_begin && address < fault_end ? fault : SOUND;
 	}
@@ -49,7 +51,7 @@ struct Memory {
 };
 
 struct MemoryPort {  // AXI4: in order, `latency` cycles
-	struct Burst { uint64_t address; int left; int64_t at; Fault fault; };
+	struct Burst { uint64_t address; int left; int64_t at; Fault fault; int served = 0; };
 	struct Answer { int64_t at; Fault fault; };
 	std::deque<Burst> reads, writes;
 	std::deque<Answer> answers;
@@ -146,6 +148,8 @@ struct Cluster {
 	void give(int node) {
 		Card &card = cards[node];
 		Design &d = *card.design;
+		for (Memory &memory : card.memories)
+			memory.dram.cycle(now);
 		for (int p = 0; p < N_PORTS; p++) {
 			Port &port = card.ports[p];
 			if (port.entering.empty() && !port.wire.empty() && port.wire.top().at <= now) {
@@ -172,12 +176,14 @@ struct Cluster {
 		for (int k = 0; k < N_MEMORY_PORTS; k++) {
 			Memory &memory = card.memories[MEMORY_OF[k]];
 			auto &[reads, writes, answers] = card.memory_ports[k];
-			bool any = !reads.empty() && reads.front().at <= now && reads.front().fault != SILENT;
+			bool any = !reads.empty() && reads.front().at <= now && reads.front().served > 0 &&
+			           reads.front().fault != SILENT;
 			const uint8_t *word = any ? memory.word(reads.front().address) : nullptr;
 			read_data(d, k, any, word, any && reads.front().left == 1,
 			          any && reads.front().fault == ERRORS);
 			read_ready(d, k, reads.size() < 64);
-			write_ready(d, k, writes.size() < 64, !writes.empty());
+			write_ready(d, k, writes.size() < 64,
+			            !writes.empty() && memory.dram.takes(writes.front().address));
 			any = !answers.empty() && answers.front().at <= now && answers.front().fault != SILENT;
 			write_answer(d, k, any, any && answers.front().fault == ERRORS);
 		}
@@ -263,14 +269,17 @@ struct Cluster {
 			if (read_taken(d, k)) {
 				auto &burst = reads.front();
 				burst.address += N_BYTES;
+				burst.served--;
 				if (--burst.left == 0)
 					reads.pop_front();
 			}
 			uint64_t address;
 			int length;
-			if (read_asked(d, k, address, length))
+			if (read_asked(d, k, address, length)) {
 				reads.push_back({address, length, now + rules.memory_latency,
 				                 memory.answer(address)});
+				memory.dram.read(address, length, &reads.back().served);
+			}
 			uint8_t data[N_BYTES];
 			uint8_t keep[N_BYTES / 8];
 			if (!writes.empty() && write_taken(d, k, data, keep)) {
@@ -279,6 +288,7 @@ struct Cluster {
 					for (int i = 0; i < N_BYTES; i++)
 						if (keep[i / 8] >> i % 8 & 1)
 							word[i] = data[i];
+				memory.dram.write(burst.address);
 				burst.address += N_BYTES;
 				if (--burst.left == 0) {
 					answers.push_back({now + rules.memory_latency, burst.fault});
@@ -380,6 +390,12 @@ void cluster_set(void *self, int64_t node, int64_t port, const uint8_t *bytes) {
 
 void cluster_get(void *self, int64_t node, int64_t port, uint8_t *bytes) {
 	get_level(*cluster(self).cards[node].design, port, bytes);
+}
+
+// What a memory of all cards is made of; between runs.
+void cluster_dram(void *self, int64_t which, const Timing *timing) {
+	for (Card &card : cluster(self).cards)
+		card.memories[which].dram.set(*timing, N_BYTES);
 }
 
 // Accesses of a memory from `begin` to `end`, from now on: sound, errors, or never answered; what

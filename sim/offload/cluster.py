@@ -371,6 +371,15 @@ class OffloadCluster:
         """A function of the engine, for benches that need more than a run."""
         return getattr(self.library, f"cluster_{name}")(self._self, *arguments)
 
+    def dram(self, *timings):
+        """Make the memories of all cards DRAM, from now on: gradients and results, landings.
+
+        timings : two of `gradnic.sim.offload.dram.timing`. Until then a memory port gives and takes
+        a beat in each cycle, after its latency.
+        """
+        for which, timing in enumerate(timings):
+            self.library.cluster_dram(self._self, which, ctypes.byref(timing))
+
     def send(self, node, port, frame):
         """Queue a frame of this node's host; it leaves in the next run."""
         self.library.cluster_send(self._self, node, port, len(frame), frame)

@@ -33,7 +33,7 @@ class Measure:
     def __init__(self, table, topology, n_elems, codec, n_bytes, delay=200):
         self.codec = codec_of(codec, table.n_nodes)
         self.n_elems = -(-n_elems // self.codec.unit) * self.codec.unit
-        self.n_bytes, self.delay = n_bytes, delay
+        self.n_bytes, self.link_bytes, self.delay = n_bytes, n_bytes, delay
         self.cluster = OffloadCluster(
             table, topology, self.n_elems, self.codec, n_bytes=n_bytes, t_probe=4 * delay + 4000
         )
@@ -54,7 +54,9 @@ class Measure:
         self.gen += 1
         faults = LinkFaults(loss=loss, delay=self.delay, seed=self.gen)
         most = 40 * self.n_elems * 4 // self.n_bytes + 1_000_000
-        result = self.cluster.run(values, faults, gen=self.gen, max_cycles=most)
+        result = self.cluster.run(
+            values, faults, gen=self.gen, link_bytes=self.link_bytes, max_cycles=most
+        )
         if result.cycles is None:
             raise ValueError(f"the cards were not done after {most} cycles")
         return result
@@ -78,7 +80,7 @@ class Measure:
                 if len(at) < 8:
                     continue
                 during = here & (sent["at"] > at[0]) & (sent["at"] <= at[-1])
-                room = float(at[-1] - at[0]) * self.n_bytes
+                room = float(at[-1] - at[0]) * self.link_bytes
                 useful = (sent["length"][during & phase] - HEAD_BYTES).sum() / room
                 shares.append((useful, (sent["length"][during] + WIRE_MORE).sum() / room))
             least = np.min(shares, axis=0) if shares else (float("nan"),) * 2

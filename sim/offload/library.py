@@ -27,6 +27,7 @@ _FUNCTIONS = {
     "memory": ([_POINTER, _NUMBER, _NUMBER], _POINTER),
     "access": ([_POINTER, *[_NUMBER] * 4], None),
     "accessed": ([_POINTER, _NUMBER, _POINTER], _NUMBER),
+    "dram": ([_POINTER, _NUMBER, _POINTER], None),
     "spoil": ([_POINTER, *[_NUMBER] * 5], None),
     "send": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
     "inject": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),

@@ -62,5 +62,9 @@ def test_commands():
     found = runner.invoke(goodput_command, arguments)
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["reduce"]["payload"] > 0.9
+    ideal = json.loads(found.stdout)
+    found = runner.invoke(goodput_command, [*arguments, "--memory", "hbm2", "--clock", "1000"])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["cycles"] > 1.1 * ideal["cycles"]  # 14.4 bytes/channel
     found = runner.invoke(goodput_command, ["--load", "1.5"])
     assert (found.exit_code, "--load must be" in found.output) == (2, True)

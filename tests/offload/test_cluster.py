@@ -13,6 +13,7 @@ from gradnic.models.thc.worker import Worker
 from gradnic.sim.frame import frames as makers
 from gradnic.sim.offload import run as offload_run
 from gradnic.sim.offload.cluster import OffloadCluster
+from gradnic.sim.offload.dram import Timing
 
 from gradnic.interface.formats import ETHERNET, GRADNIC, Op
 
@@ -183,3 +184,23 @@ def test_a_child_that_never_sends_is_waited_for():
     result = cluster.run(gradients(2, 700), LinkFaults(loss=0.999, seed=1), max_cycles=20000)
     assert result.cycles is None
     assert [status["done"] for status in result.status] == [0, 0]
+
+
+def test_memory_with_rows_slows_cards_down_and_changes_nothing():
+    """DRAM of one channel and of two, slower and faster than a beat each way in each cycle."""
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 4096, Raw(2), packet=112)
+    cycles = []
+    ideal = Timing()
+    slow = Timing(1, 256, 8.0, 1024, 4, 10, 8, 500, 40)
+    fast = Timing(2, 256, 24.0, 1024, 4, 10, 8, 500, 40)
+    for gen, timing in enumerate((ideal, slow, fast, ideal), start=1):
+        cluster.dram(timing, timing)
+        x = gradients(2, 4096, seed=gen)
+        result = cluster.run(x, gen=gen, max_cycles=50_000)
+        np.testing.assert_array_equal(result.replicas, [x[0] + x[1]] * 2)
+        cycles.append(result.cycles)
+    first, slowest, faster, again = cycles
+    assert abs(first - again) < 0.02 * first
+    assert slowest > 1.5 * first
+    assert faster < 1.2 * first
