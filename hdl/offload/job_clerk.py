@@ -132,7 +132,8 @@ class JobClerk(wiring.Component):
             (n_elems + (self.n_bytes // 4 - 1)) >> low - 2,
         )
         if self.bf16:
-            m.d.comb += halves.eq((job.kind == Kind.BF16) | (job.codec == JobCodec.RAW16))
+            is_half = (job.kind == Kind.BF16) & (job.codec != JobCodec.THC)
+            m.d.comb += halves.eq(is_half | (job.codec == JobCodec.RAW16))
         units = Signal(UNITS_WIDTH, reset_less=True)  # less one
         live, coarse = Signal(14, reset_less=True), Signal(reset_less=True)
         rest_units = Signal(4, reset_less=True)  # elements of the last unit, less one
@@ -319,7 +320,7 @@ class JobClerk(wiring.Component):
         m.d.comb += first.eq(job.gen)
         if self.thc:
             there = loaded.bit_select(job.table, 1)
-            known.append(is_thc & ~is_half)
+            known.append(is_thc & (job.collective == Collective.ALL_REDUCE))
             m.d.comb += [
                 first.eq(job.gen - is_thc),  # of its norms
                 lacks.eq(is_thc & there & (table.scale == 0)),
@@ -340,15 +341,11 @@ class JobClerk(wiring.Component):
         over = self.over
         low = ALIGN - 1
         tests = (
-            (
-                Refusal.COLLECTIVE,
-                (job.collective > max(Collective))
-                | ((job.codec == JobCodec.THC) & (job.collective != Collective.ALL_REDUCE)),
-            ),
+            (Refusal.COLLECTIVE, job.collective > max(Collective)),
             (
                 Refusal.OPERATION,
                 (job.op != Operation.SUM)
-                & ~((job.op == Operation.MEAN) & (job.codec != JobCodec.THC) & self.scale),
+                & ~((job.op == Operation.MEAN) & ((is_thc & self.thc) | self.scale)),
             ),
             (Refusal.KIND, (job.kind != Kind.FP32) & ~(is_half & even)),
             (Refusal.CODEC, ~Cat(known).any() | lacks),

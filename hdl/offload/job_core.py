@@ -327,7 +327,7 @@ class JobCore(OffloadCore):
         """Passes of THC, which runners ask for; what they need to know of the jobs."""
         m.submodules.passes = passes = ThcPasses(
             self.n_bytes, self.address_width, n=self.n_active, block=self.thc_block,
-            feedback=self.feedback,
+            feedback=self.feedback, bf16=self.bf16,
         )  # fmt: skip
         m.d.comb += [
             clerk.scratch.eq(self.scratch),
@@ -336,13 +336,14 @@ class JobCore(OffloadCore):
             passes.cell.eq(self.thc_cell),
             passes.node.eq(self.own.node),
         ]
-        low = ceil_log2(self.n_bytes)
+        low, lanes = ceil_log2(self.n_bytes), self.n_bytes // 4
         for k, (engine, runner) in enumerate(zip(self.engines, runners, strict=True)):
             job, told, first = runner.job, passes.jobs[k], self.scratches[k]
             halves = [half_of_residual(job.job, half) for half in range(2)]
             m.d.sync += [  # long before they are looked at
                 told.residual.eq(Mux(job.job.half, halves[1], halves[0]) >> low),
                 told.kept.eq(Mux(job.job.half, halves[0], halves[1]) >> low),
+                told.n_beats.eq((job.job.elems + (lanes - 1)) >> low - 2),
                 told.own_norms.eq(first),
                 *(
                     told[name].eq(first + job[f"at_{name}"])
@@ -359,7 +360,8 @@ class JobCore(OffloadCore):
                 engine.check.eq(passes.checks[k]),
                 told.tail.eq(job.job.elems),
                 told.feedback.eq(job.job.feedback),
-                *(told[name].eq(job[name]) for name in ("source", "result", "n_beats", "n_blocks")),
+                told.bf16.eq(job.job.kind == Kind.BF16),
+                *(told[name].eq(job[name]) for name in ("source", "result", "n_blocks")),
                 *(told[name].eq(job.job[name]) for name in ("seed", "gen", "tensor")),
                 *(told[name].eq(job.table[name]) for name in ("offset", "scale")),
             ]
@@ -409,6 +411,7 @@ class JobCore(OffloadCore):
             wiring.connect(m, getattr(engine, name), getattr(source, name))
         round_, setup, table = Signal(Round), engine.setup, job.table
         of_norms, of_sums = Signal(name=f"of_norms{k}"), Signal(name=f"of_sums{k}")
+        is_thc = job.job.codec == JobCodec.THC
         m.d.comb += [
             source.echoed.eq(engine.echoed),
             source.echo.eq(engine.echo),
@@ -434,8 +437,8 @@ class JobCore(OffloadCore):
             round_.codec.n.eq(table.leaves),
             round_.codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
             round_.codec.bf16.eq(job.job.codec == JobCodec.RAW16),
-            round_.codec.mean.eq(job.job.op == Operation.MEAN),
-            round_.bf16.eq(job.job.kind == Kind.BF16),
+            round_.codec.mean.eq((job.job.op == Operation.MEAN) & ~is_thc),
+            round_.bf16.eq((job.job.kind == Kind.BF16) & ~is_thc),
             *([round_.tags.back_layer_start.eq(
                 Mux(job.job.p_q16 == 0, 0, self.round.tags.back_layer_start)
             )] if self.gives_up else []),
@@ -470,8 +473,8 @@ class JobCore(OffloadCore):
         if not self.thc:
             return
         m.d.comb += [
-            of_norms.eq((job.job.codec == JobCodec.THC) & (runner.stage == NORMS)),
-            of_sums.eq((job.job.codec == JobCodec.THC) & (runner.stage != NORMS)),
+            of_norms.eq(is_thc & (runner.stage == NORMS)),
+            of_sums.eq(is_thc & (runner.stage != NORMS)),
         ]
         own, result = engine.regions[0], engine.regions[1]
         with m.If(of_norms):

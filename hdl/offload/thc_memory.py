@@ -92,8 +92,9 @@ class BlockReader(wiring.Component):
     -------
     start : In(1)
         A level, from which on the other settings are constant; reset comes before the next one.
-    log4, n_blocks, n_beats : In(2), In(23), In(24)
-        log4(B) - 3; blocks; beats of values that there are, of the blocks' or fewer.
+    log4, n_blocks, n_beats, halves : In(2), In(23), In(24), In(1)
+        log4(B) - 3; blocks; beats of values that there are, of the blocks' or fewer; values have
+        half of their bytes.
     regions : In(ArrayLayout(Region, 2))
         Norms, values.
     norms : Out(stream.Signature(Norm))
@@ -112,6 +113,7 @@ class BlockReader(wiring.Component):
                 "log4": In(2),
                 "n_blocks": In(BLOCKS_WIDTH),
                 "n_beats": In(LENGTH_WIDTH),
+                "halves": In(1),
                 "regions": In(data.ArrayLayout(region, 2)),
                 "norms": Out(stream.Signature(Norm)),
                 "beats": Out(stream.Signature(Beat(8 * n_bytes))),
@@ -143,7 +145,7 @@ class BlockReader(wiring.Component):
         m.d.sync += n_norms.eq((self.n_blocks + (lanes - 1)) >> ceil_log2(lanes))
         for k in range(4):
             with m.If(self.log4 == k):
-                m.d.sync += group.eq(64 << 2 * k >> small)
+                m.d.sync += group.eq((64 << 2 * k >> small) >> self.halves)
         with m.FSM():
             with m.State("REST"):
                 m.d.sync += left.eq(self.n_beats)

@@ -11,7 +11,8 @@ from ..axi.axi4 import ReadPort, WritePort
 from ..primitive.target import one_hot
 from ..transport.records import CheckWrite
 from .memory_side import RESIDUALS
-from .thc_pass import DecodePass, EncodePass, NormPass, PassJob, ThcCell, ThcRules
+from .thc_encode_pass import EncodePass
+from .thc_pass import DecodePass, NormPass, PassJob, ThcCell, ThcRules
 
 RESET_CYCLES = 16
 SETTLE_CYCLES = 8  # until what a pass holds in registers is seen at the memory ports
@@ -26,14 +27,14 @@ class ThcPasses(wiring.Component):
 
     Parameters
     ----------
-    n_bytes, address_width, block, feedback : see `gradnic.hdl.offload.thc_pass`
+    n_bytes, address_width, block, feedback, bf16 : see `gradnic.hdl.offload.thc_pass`
     n : int
         Contexts, 1 to 4.
 
     Members
     -------
     rules, cell, node : In
-        See `gradnic.hdl.offload.thc_pass.EncodePass`.
+        See `gradnic.hdl.offload.thc_encode_pass.EncodePass`.
     asks, stages, jobs : In(n), In(2).array(n), In(PassJob).array(n)
         Who asks for a pass, until it is done, and which.
     started : In(n)
@@ -51,12 +52,13 @@ class ThcPasses(wiring.Component):
         By kind: memory takes no new burst; none is under way.
     """
 
-    def __init__(self, n_bytes, address_width, *, n, block=1024, feedback=False):
+    def __init__(self, n_bytes, address_width, *, n, block=1024, feedback=False, bf16=False):
         self.n, self.feedback = n, feedback
+        sizes = {"block": block, "bf16": bf16}
         self.units = [
-            NormPass(n_bytes, address_width, block=block, feedback=feedback),
-            EncodePass(n_bytes, address_width, block=block, feedback=feedback),
-            DecodePass(n_bytes, address_width, block=block),
+            NormPass(n_bytes, address_width, feedback=feedback, **sizes),
+            EncodePass(n_bytes, address_width, feedback=feedback, **sizes),
+            DecodePass(n_bytes, address_width, **sizes),
         ]
         job = PassJob(n_bytes, address_width)
         ports = {}

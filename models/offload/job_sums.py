@@ -20,7 +20,8 @@ HALF_UNIT = 2 * SEQ_UNIT
 
 def unit_of(job):
     """Elements that chunks are rounded up to: twice as many where two are in a word."""
-    return HALF_UNIT if job.codec == JobCodec.RAW16 or job.kind == Kind.BF16 else SEQ_UNIT
+    is_half = job.kind == Kind.BF16 and job.codec != JobCodec.THC
+    return HALF_UNIT if job.codec == JobCodec.RAW16 or is_half else SEQ_UNIT
 
 
 def tensor_of(job, plan, inceptionn):

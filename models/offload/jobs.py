@@ -44,7 +44,7 @@ from .round import Round
 from .thc_job import ThcJob, before, packets
 
 ELEM_BYTES = {Kind.FP32: 4, Kind.BF16: 2}
-CODECS = {Kind.FP32: tuple(JobCodec), Kind.BF16: (JobCodec.RAW32, JobCodec.RAW16)}
+CODECS = {Kind.FP32: tuple(JobCodec), Kind.BF16: (JobCodec.RAW32, JobCodec.RAW16, JobCodec.THC)}
 
 
 @dataclass
@@ -162,7 +162,8 @@ class JobCard(Card):
         gens = beside + ([] if last is None else [last])
         if job.collective > max(Collective):
             return Refusal.COLLECTIVE
-        if job.op != Operation.SUM and (job.op != Operation.MEAN or not self.scale):
+        scales = self.scale or (thc and self.thc is not None)
+        if job.op != Operation.SUM and (job.op != Operation.MEAN or not scales):
             return Refusal.OPERATION
         if job.kind not in ELEM_BYTES or (job.kind == Kind.BF16 and not self.bf16):
             return Refusal.KIND
@@ -220,7 +221,7 @@ class JobCard(Card):
 
     def _takes_thc(self, job):
         """Whether the card has THC, for such jobs, and sums of all nodes' levels fit a width."""
-        if self.thc is None or (job.collective, job.op) != (Collective.ALL_REDUCE, Operation.SUM):
+        if self.thc is None or job.collective != Collective.ALL_REDUCE:
             return False
         if job.table >= len(self.table_list):
             return True  # refused for that
@@ -266,7 +267,10 @@ class JobCard(Card):
 
     def _thc(self, job):
         """Steps of a job with THC."""
-        x = self._words(job.source, job.elems).view(np.float32).copy()
+        if job.kind == Kind.BF16:
+            x = bf16.widen(self._halves(job.source, job.elems))
+        else:
+            x = self._words(job.source, job.elems).view(np.float32).copy()
         if job.feedback:
             with np.errstate(all="ignore"):
                 x += self._words(job.residual_at(job.half), job.elems).view(np.float32)

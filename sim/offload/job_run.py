@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 from gradnic.models.offload import bf16
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.job_sums import unit_of
 from gradnic.models.offload.jobs import ELEM_BYTES
-from gradnic.models.offload.plan import SEQ_UNIT, Plan
+from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule import builders, checker
 from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
 from gradnic.models.schedule.builders.rows import compile_table
@@ -169,8 +168,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     n_memory = halves_of * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
     longest = max((job.elems for job in sized), default=1)
     inc = any(one.job.codec == JobCodec.INCEPTIONN for one in posted)
-    scale = any(one.job.op == Operation.MEAN for one in posted)
-    halves = any(unit_of(one.job) > SEQ_UNIT for one in posted)
+    scale = any(one.job.op == Operation.MEAN and one.job.codec != JobCodec.THC for one in posted)
+    halves = any(one.job.kind == Kind.BF16 or one.job.codec == JobCodec.RAW16 for one in posted)
     thc = _thc(n_nodes, block) if any(one.job.codec == JobCodec.THC for one in posted) else None
     cluster = JobCluster(
         tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
@@ -233,12 +232,16 @@ def _nmse(cluster, posted, memory):
         job, ended = one.job, cluster.hosts[0].ended.get(one.job.id)
         if job.codec != JobCodec.THC or ended is None or ended.record.status != JobStatus.DONE:
             continue
-        own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
+        size, is_half = ELEM_BYTES[job.kind] * job.elems, job.kind == Kind.BF16
+        own = memory[:, job.source : job.source + size].copy()
+        own = bf16.widen(own.view(np.uint16)) if is_half else own.view(np.float32)
         if job.feedback:
             at = job.residual_at(job.half)
             own = own + memory[:, at : at + 4 * job.elems].copy().view(np.float32)
         exact = own.astype(np.float64).mean(axis=0)
-        error += np.square(result_of(cluster.memory(0), job).view(np.float32) - exact).sum()
+        found = result_of(cluster.memory(0), job)
+        found = bf16.widen(found.view(np.uint16)) if is_half else found.view(np.float32)
+        error += np.square(found - exact).sum()
         energy += np.square(exact).sum()
     return error / energy if energy else None
 

@@ -85,7 +85,7 @@ class Bench:
 BAD = [
     ({"codec": JobCodec.INCEPTIONN}, Refusal.CODEC),  # the card was built without
     ({"codec": 7}, Refusal.CODEC),
-    ({"kind": Kind.BF16, "codec": JobCodec.THC, "feedback": 1}, None),
+    ({"kind": Kind.BF16, "codec": JobCodec.THC, "feedback": 1}, None),  # no THC
     ({"table": 1}, Refusal.TABLE),
     ({"table": 15}, Refusal.TABLE),
     ({"elems": 0}, Refusal.LENGTH),

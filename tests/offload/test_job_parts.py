@@ -233,7 +233,7 @@ def test_a_card_with_bf16_and_means_takes_them_but_no_bf16_with_inceptionn():
 @pytest.mark.parametrize("log4", [0, 1, 2])
 def test_tensors_of_thc_are_cut_twice(log4):
     """Indices in packets of 1,024, norms like any tensor; scratch holds norms twice, and both."""
-    part = JobClerk(16, 32, inc=True, thc=True, feedback=log4 == 0, **CLERK)
+    part = JobClerk(16, 32, inc=True, thc=True, feedback=log4 == 0, bf16=log4 == 0, **CLERK)
     rng = np.random.default_rng(log4)
     block, packet = 64 << 2 * log4, 32
 
@@ -255,7 +255,8 @@ def test_tensors_of_thc_are_cut_twice(log4):
         sizes = [1, 1023, 1024, 1025, 5 * 1024, *(int(n) for n in rng.integers(1, 20000, 8))]
         for k, n in enumerate(sizes):
             table, padded = TABLES[k % 3], -(-n // 1024) * 1024
-            job = Job(k, k, 2, n, 0, 64 * k, table=k % 3, codec=JobCodec.THC)
+            kind = Kind.BF16 if part.bf16 and k % 2 else Kind.FP32
+            job = Job(k, k, 2, n, 0, 64 * k, table=k % 3, codec=JobCodec.THC, kind=kind)
             record, told = await clerk_says(ctx, part, job)
             assert record is None
             check_cut(told.geometry, told.live, Plan(table, padded, unit=1024, packet=1024))
@@ -264,7 +265,7 @@ def test_tensors_of_thc_are_cut_twice(log4):
             assert told.n_numbers >= plan.n_chunks * plan.per_chunk
             norms = -(-padded // block // 16) * 4
             assert (told.n_blocks, told.n_beats, told.area) == (
-                padded // block, -(-n // 4), padded // 16,
+                padded // block, -(-n // (8 if kind else 4)), padded // 16,
             )  # fmt: skip
             assert (told.at_norms, told.at_indices) == (norms, 2 * norms)
             assert told.at_sums == 2 * norms + padded // 32
@@ -280,6 +281,9 @@ def test_tensors_of_thc_are_cut_twice(log4):
             ({"feedback": 1, "residual": room + 1, "half": 1}, outside),
             ({"feedback": 1, "residual": 1 << 31}, outside),
             ({"feedback": 1, "residual": room}, Refusal.NONE if part.feedback else outside),
+            ({"op": Operation.MEAN}, Refusal.NONE),
+            ({"collective": Collective.REDUCE_SCATTER}, Refusal.CODEC),
+            ({"kind": Kind.BF16}, Refusal.NONE if part.bf16 else Refusal.KIND),
             ({"gen": 11}, Refusal.NONE),
             ({"tensor": 8, "gen": 10}, Refusal.ROUND),  # its norms have gen 9
             ({"tensor": 8, "gen": 11}, Refusal.NONE),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gradnic.models.offload import bf16
 from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
@@ -11,7 +12,7 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.job_cluster import JobCluster
 
-from gradnic.interface.job import Job, JobCodec, JobStatus, Refusal
+from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, Refusal
 
 HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
 N_MEMORY, N = 1 << 18, 3
@@ -27,8 +28,9 @@ class Bench:
 
     def __init__(self):
         self.rtl = JobCluster(
-            (TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=THC, t_probe=500, packet=96, feedback=True
-        )
+            (TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=THC, t_probe=500, packet=96, feedback=True,
+            bf16=True,
+        )  # fmt: skip
         self.golden = golden.JobCluster(
             (TABLE,), TOPOLOGY, N_MEMORY, packet=96, gives_up=False, thc=THC,
             n_packets=self.rtl.n_packets, settings={"t_probe": 40, "t_retry": 40},
@@ -45,7 +47,8 @@ class Bench:
         values = self.rng.standard_normal((N, elems)).astype(np.float32) / 8
         for node, element, value in spoil:
             values[node, element] = value
-        span = slice(self.at, self.at + 4 * elems)
+        values = bf16.narrow(values) if job.kind == Kind.BF16 else values
+        span = slice(self.at, self.at + values[0].nbytes)
         for node, mine in enumerate(values):
             self.rtl.memory(node)[span] = mine.view(np.uint8)
             self.golden.cards[node].memory[span] = mine.view(np.uint8)
@@ -83,21 +86,23 @@ class Bench:
                 assert (found.status, found.detail, found.leaves_least) == (
                     want.status, want.detail, want.leaves_least
                 )  # fmt: skip
-                places = [job.result, *(job.residual_at(k) for k in range(2) if job.feedback)]
-                for at in places:
-                    span = slice(at, at + 4 * job.elems)
+                size = 2 if job.kind == Kind.BF16 else 4
+                places = [(job.result, size)]
+                places += [(job.residual_at(k), 4) for k in range(2) if job.feedback]
+                for at, size in places:
+                    span = slice(at, at + size * job.elems)
                     mine, other = self.rtl.memory(node)[span], self.golden.cards[node].memory[span]
-                    np.testing.assert_array_equal(mine.view(np.uint32), other.view(np.uint32))
+                    np.testing.assert_array_equal(mine, other)
 
 
 def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost():
     bench = Bench()
     jobs = [
         bench.job(1, 1000), bench.job(2, 4096, layer=3), bench.job(3, 700, codec=JobCodec.RAW32),
-        bench.job(4, 1, layer=1), bench.job(5, 2500, tensor=1, gen=4),
+        bench.job(4, 1, layer=1, kind=Kind.BF16), bench.job(5, 2500, tensor=1, gen=4),
         bench.job(6, 3000, spoil=[(0, 70, np.inf), (1, 130, 1e-42), (2, 2999, -1e30)], feedback=1),
         bench.job(7, 900, gen=3, tensor=2),  # its norms have the GEN of job 2
-        bench.job(8, 900, feedback=1),
+        bench.job(8, 900, feedback=1, kind=Kind.BF16, op=Operation.MEAN),
         bench.job(9, 300, feedback=1, codec=JobCodec.RAW32),
     ]  # fmt: skip
     bench.post(*jobs)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gradnic.models.offload import bf16
 from gradnic.models.offload.cluster import LinkFaults, all_reduce
 from gradnic.models.offload.codec import Thc
 from gradnic.models.offload.jobs import JobCluster
@@ -14,7 +15,7 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.thc import Worker
 
-from gradnic.interface.job import Job, JobCodec, JobStatus, Refusal
+from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, Refusal
 
 HARSH = LinkFaults(loss=0.05, duplicate=0.1, reorder=30)
 MEMORY = 1 << 19
@@ -138,6 +139,23 @@ def test_feedback_carries_what_was_lost_into_the_next_job():
         assert np.isfinite(carried).all()
         assert carried.any()
         assert carried[:, 64:128].any() == (k != 2)
+
+
+def test_bf16_in_memory_is_rounded_at_both_ends_and_mean_is_what_thc_gives():
+    bench = Bench(packet=32)
+    x = bf16.narrow(bench.rng.standard_normal((3, 700)).astype(np.float32))
+    at, result = bench.place(x), bench.place(np.zeros_like(x))
+    residual = bench.place(np.zeros((3, 2 * 704), np.float32))
+    job = Job(1, 5, 2, 700, at, result, op=Operation.MEAN, kind=Kind.BF16, codec=JobCodec.THC,
+              feedback=1, residual=residual // 64)  # fmt: skip
+    bench.post(job)
+    bench.cluster.run(HARSH)
+    mean, lost = bench.want(job, bf16.widen(x))
+    for node in range(3):
+        assert bench.cluster.ended[node][1].status == JobStatus.DONE
+        found = bench.cluster.cards[node].memory[result : result + 1400].view("<u2")
+        np.testing.assert_array_equal(found, bf16.narrow(mean))
+        np.testing.assert_array_equal(bench.floats(node, job.residual_at(1), 700), lost[node])
 
 
 def test_dice_and_signs_are_a_function_of_seed_tensor_and_gen():

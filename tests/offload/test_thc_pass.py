@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
+from gradnic.hdl.offload.thc_encode_pass import EncodePass
 from gradnic.hdl.offload.thc_pass import (
     DecodePass,
-    EncodePass,
     NormPass,
     PassJob,
     ThcCell,
     ThcRules,
 )
 from gradnic.hdl.thc.hadamard import BLOCKS
+from gradnic.models.offload import bf16
 from gradnic.models.thc import Worker, pack
 from gradnic.sim.engine.drivers import given, options, reset
 from gradnic.sim.engine.runner import simulate
@@ -32,10 +33,12 @@ GROUP = 1024  # elements that tensors are padded to
 KINDS = {"norm": NormPass, "encode": EncodePass, "decode": DecodePass}
 
 
-def images(worker, x, carried):
+def images(worker, x, carried, half):
     """What each pass reads and writes, as bytes, by the names of their places; `carried` : residual
-    before, or None.
+    before, or None. half : gradient and result are BF16.
     """
+    source = bf16.narrow(x) if half else x
+    x = bf16.widen(source) if half else x
     padded = np.zeros(-(-x.size // GROUP) * GROUP, np.float32)
     padded[: x.size] = x if carried is None else x + carried
     own = worker.norms(padded)
@@ -47,9 +50,10 @@ def images(worker, x, carried):
     sums = np.random.default_rng(1).integers(0, N * worker.g + 1, padded.size)
     mean = worker.decode(sums, norms, round=GEN, tensor=TENSOR)[: x.size]
     return {
-        "source": x.tobytes(), "own_norms": own.tobytes(), "norms": norms.tobytes(),
+        "source": source.tobytes(), "own_norms": own.tobytes(), "norms": norms.tobytes(),
         "indices": pack(codes, 4), "sums": sums.astype(np.uint8).tobytes(),
-        "result": mean.tobytes(), "residual": b"", "kept": lost.tobytes(),
+        "result": (bf16.narrow(mean) if half else mean).tobytes(),
+        "residual": b"", "kept": lost.tobytes(),
     }, norms  # fmt: skip
 
 
@@ -103,10 +107,10 @@ async def load(dut, worker):
     dut.cell.value = 0
 
 
-async def play(dut, rams, kind, n_bytes, worker, x, carried=None):
+async def play(dut, rams, kind, n_bytes, worker, x, carried=None, half=0):
     """Run one pass; its cycles, once memory has what it must."""
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    wanted, norms = images(worker, x, carried)
+    wanted, norms = images(worker, x, carried, half)
     for name in ("start", "job", "rules", "node", "cell"):
         if hasattr(dut, name):
             getattr(dut, name).value = 0
@@ -124,9 +128,9 @@ async def play(dut, rams, kind, n_bytes, worker, x, carried=None):
     n_blocks = norms.size
     dut.job.value = constant(
         PassJob(n_bytes, 64), **{name: place // n_bytes for name, place in PLACES.items()},
-        n_beats=-(-x.nbytes // n_bytes), tail=x.size % (n_bytes // 4), n_blocks=n_blocks, seed=SEED,
+        n_beats=-(-x.nbytes // n_bytes), tail=x.size % (n_bytes // 2), n_blocks=n_blocks, seed=SEED,
         gen=GEN, tensor=TENSOR, offset=N * worker.g, scale=scale(worker, N),
-        feedback=carried is not None,
+        feedback=carried is not None, bf16=half,
     )  # fmt: skip
     dut.start.value = 1
     cycles, checks = 0, {}
@@ -167,7 +171,7 @@ async def memory_as_golden(dut, share):
     carried = given()["carried"]
     for turn, size in enumerate((1, 1000, 2048, 2500)):
         x, more = given()["x"][:size], carried[:size] if options()["feedback"] and turn else None
-        cycles = await play(dut, rams, options()["kind"], n, worker, x, more)
+        cycles = await play(dut, rams, options()["kind"], n, worker, x, more, turn % 2)
         dut.start.value = 0
     if not share:
         beats = 4 * GROUP * -(-size // GROUP) // n  # fixed: keys, blocks on their way, answers
@@ -188,8 +192,9 @@ def test_pass(kind, n_bytes, block, feedback):
     x, carried = np.random.default_rng(4).standard_normal((2, 3000)).astype(np.float32)
     x[64:128], x[130], carried[:128] = 0, -1e30, -0.0
     x[70], carried[80], carried[2400] = np.float32(1e-42), np.float32(1e-42), np.inf
+    more = {"feedback": True} if feedback else {}
     simulate(
-        KINDS[kind](n_bytes, 64, block=block, **({"feedback": True} if feedback else {})), __file__,
+        KINDS[kind](n_bytes, 64, block=block, bf16=True, **more), __file__,
         tests=["memory_as_golden"], simulator="verilator", data={"x": x, "carried": carried},
         options={"n_bytes": n_bytes, "kind": kind, "block": block, "feedback": feedback},
     )  # fmt: skip
