@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants reproduce networks time-to-accuracy clean setup
+.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants breaks reproduce networks time-to-accuracy clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -105,6 +105,11 @@ MUTATED ?= compressor decompressor inline
 mutants: setup
 	mkdir -p build/mutants
 	status=0; for block in $(MUTATED); do $(BIN)/gradnic mutate $$block --count $(MUTANTS) --json build/mutants/$$block.json || status=1; done; exit $$status
+
+# about half an hour on two quiet cores: each line that a user stumbled over is broken again
+breaks: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[train]'
+	$(BIN)/python tests/house/breaks.py --page docs/internals/breaks.md --json build/breaks.json
 
 clean:
 	rm -rf build

@@ -7,6 +7,7 @@ import sys
 import click
 
 from . import __version__, packages, processes
+from .output import one_line
 
 COMMANDS = {
     "verilog": "Verilog of a named top, with its ports and an instantiation",
@@ -67,12 +68,30 @@ def cli():
     """
 
 
+def _place(error):
+    """The file that an error is about, standard output if that takes nothing, or None."""
+    if not isinstance(error, OSError) or error.filename is not None:
+        return getattr(error, "filename", None)
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is told again
+        return "standard output"
+    except AttributeError:  # closed
+        pass
+    return None
+
+
 def main(words=None):
     """Run the command line. A user's mistake is one line on stderr and exit status 2.
 
     words : list of arguments; None: those of the process.
     """
     processes.exit_on_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # not every name fits every locale
+            stream.reconfigure(errors="backslashreplace")
     called = " ".join((sys.argv[1:] if words is None else words)[:1])
     try:
         status = cli(words, prog_name="gradnic", standalone_mode=False)
@@ -80,7 +99,7 @@ def main(words=None):
         error.show()
         status = 2
     except click.ClickException as error:
-        click.echo(f"Error: {error.format_message()}", err=True)
+        click.echo(f"Error: {one_line(error.format_message())}", err=True)
         status = 2
     except click.Abort:  # Ctrl-C
         click.echo("interrupted", err=True)
@@ -97,8 +116,9 @@ def main(words=None):
     except (ValueError, OSError, MemoryError, processes.ToolError) as error:
         if os.environ.get("GRADNIC_TRACEBACK"):
             raise
-        named = isinstance(error, OSError) and error.filename is not None
-        text = f"{error.filename}: {error.strerror}" if named else str(error) or repr(error)
-        click.echo(f"Error: {text}", err=True)
+        place = _place(error)
+        text = str(error) or repr(error) if place is None else f"{place}: {error.strerror}"
+        tail = isinstance(error, processes.ToolError)  # a tool's own last lines
+        click.echo(f"Error: {text if tail else one_line(text)}", err=True)
         status = 2
     sys.exit(status if isinstance(status, int) else 0)

@@ -21,6 +21,7 @@ from gradnic.packages import require
 from gradnic.paths import OutputFile
 from gradnic.progress import Progress
 from gradnic.quantities import option
+from gradnic.text_file import read_text
 
 LAST_SEED = 2**32 - 1
 
@@ -163,12 +164,12 @@ class _Kept:
         self.results, self._path = {}, path and Path(path)
         if not self._path or not self._path.exists():
             return
-        text = self._path.read_text()
+        text = read_text(self._path, largest=1 << 28)
         for line in text.splitlines():
             try:
                 row = json.loads(line)
                 self.results[row["key"]] = row["result"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 if line != text.splitlines()[-1]:
                     raise ValueError(f"{path} holds no results of runs: {line[:60]!r}") from None
         if text and not text.endswith("\n"):  # cut while it was written

@@ -14,6 +14,7 @@
 import math
 import struct
 import zlib
+from pathlib import Path
 
 MAGIC = b"GRADNIC\x01"
 
@@ -47,6 +48,13 @@ def unpack(data):
         "prescale": prescale,
     }
     return data[11 + 8 * n_dims : -4], shape, settings
+
+
+def load(path):
+    """`unpack` of a file; what does not begin as one is not read on, such as a device."""
+    with Path(path).open("rb") as file:
+        head = file.read(len(MAGIC))
+        return unpack(head + file.read() if head == MAGIC else head)
 
 
 def n_elements(shape):

@@ -45,14 +45,19 @@ def write_whole(path, data):
         old = os.stat(path)
     except FileNotFoundError:
         old = None
-    if old and not stat.S_ISREG(old.st_mode):
-        _write_through(path, data, is_fifo=stat.S_ISFIFO(old.st_mode))
-    elif old and (stream := _standard(old)):
-        stream.flush()
-        stream.buffer.write(data)
-        stream.buffer.flush()
-    else:
-        _replace(Path(os.path.realpath(path)), data, old)
+    try:
+        if old and not stat.S_ISREG(old.st_mode):
+            _write_through(path, data, is_fifo=stat.S_ISFIFO(old.st_mode))
+        elif old and (stream := _standard(old)):
+            stream.flush()
+            stream.buffer.write(data)
+            stream.buffer.flush()
+        else:
+            _replace(Path(os.path.realpath(path)), data, old)
+    except OSError as error:
+        if error.filename is None and not isinstance(error, BrokenPipeError):
+            error.filename = os.fspath(path)  # a full disk is told of without a name
+        raise
 
 
 def _standard(found):
@@ -150,6 +155,16 @@ def console(json_file=None):
     return Screen(stderr=json_file == "-")
 
 
+def one_line(text, most=1000):
+    """`text` as one line of at most `most` characters: what would move the cursor is spelled out,
+    and the middle of what is longer left out.
+    """
+    kept = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    if len(kept) <= most:
+        return kept
+    return f"{kept[: most // 2]} [...] {kept[-most // 2 :]}"
+
+
 def figure(value):
     """A number as tables show it: whole from 10,000 on, else 4 digits, powers of ten only below
     a thousandth and from 10^15 on.
@@ -169,14 +184,7 @@ def table(title, columns, rows):
     result = Table(title=title, title_justify="left")
     for i, name in enumerate(columns):
         numeric = all(isinstance(row[i], int | float) for row in rows)
-        words = [figure(row[i]) for row in rows]
-        figures = [len(w) for w in words if any(c.isdigit() for c in w) and " " not in w]
-        result.add_column(
-            name,
-            justify="right" if numeric else "left",
-            overflow="fold",
-            min_width=max(figures, default=None),
-        )
+        result.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         result.add_row(*map(figure, row))
     return result

@@ -6,6 +6,7 @@ outputs are one file.
 
 import errno
 import os
+import sys
 
 import click
 
@@ -95,6 +96,8 @@ class OutputFile(_Path):
 
     def look(self, path, ctx):
         if self.stdout and path == "-":
+            if sys.stdout is None:
+                _refuse("standard output", errno.EBADF, ctx)
             return
         if self.endings and os.path.splitext(path)[1] not in self.endings:
             raise click.UsageError(f"{path} must end in {' or '.join(self.endings)}", ctx)
@@ -106,6 +109,18 @@ class OutputFile(_Path):
         else:
             check_folder(os.path.dirname(os.path.realpath(path)), ctx)
         _note(ctx, _OUTPUTS, path)
+
+
+def check_files(names):
+    """UsageError if one of the files `names`, which follow from what the user asked for, cannot be
+    written, or is an input.
+    """
+    ctx = click.get_current_context(silent=True)
+    told = ctx.meta.get(_OUTPUTS, []) if ctx else []
+    for name in names:
+        OutputFile().convert(name, None, ctx)
+        if ctx:
+            ctx.meta[_OUTPUTS] = told  # they differ among themselves
 
 
 class OutputFolder(_Path):

@@ -1,5 +1,8 @@
 """Text that people hand in: files of bounded size, without what nobody sees."""
 
+import json
+import os
+import re
 import unicodedata
 from pathlib import Path
 
@@ -38,3 +41,34 @@ def read_text(path, *, largest=LARGEST):
     if "\0" in text:
         raise ValueError(f"{path} must be text in UTF-8")
     return visible(text)
+
+
+def shown_path(path):
+    """`path` as text for titles and formats: bytes that are no UTF-8 are spelled out."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def read_json(path, *, largest=LARGEST):
+    """What the JSON in a file says; ValueError names the file where it is none, see `read_text`."""
+    text = read_text(path, largest=largest)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: no JSON: {error}") from None
+
+
+def number(word):
+    """The float that `word` says in ASCII, such as 4, 1.5 or 2e9, inf and nan too, else ValueError.
+
+    Python's ``float`` takes 1_0 for ten as well, and digits of any script.
+    """
+    if not word.isascii() or "_" in word:
+        raise ValueError(f"could not convert {word!r} to a number")
+    return float(word)
+
+
+def whole(word):
+    """The int that the ASCII digits of `word` say, with a sign or none, else ValueError."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,300}", word, re.ASCII):
+        raise ValueError(f"{word!r} is no whole number")
+    return int(word)

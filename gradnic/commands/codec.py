@@ -1,7 +1,6 @@
 """``gradnic codec``: compress, decompress or measure an array file with a golden model."""
 
 from functools import wraps
-from pathlib import Path
 
 import click
 
@@ -84,7 +83,7 @@ def decompress(source, target, json_file):
     """
     from gradnic.models import inceptionn
 
-    unit, shape, settings = coded_file.unpack(Path(source).read_bytes())
+    unit, shape, settings = coded_file.load(source)
     x = inceptionn.decompress(unit, coded_file.n_elements(shape), **settings).reshape(shape)
     save_floats(target, x)
     console(json_file).print(f"{target}: {x.size} floats, shape {x.shape}")

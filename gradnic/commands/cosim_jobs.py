@@ -6,9 +6,10 @@ from gradnic import quantities as q
 from gradnic.interface.job import Collective
 from gradnic.output import PICTURES, console, table, write_json
 from gradnic.packages import require
-from gradnic.paths import OutputFile
+from gradnic.paths import InputFile, OutputFile
 from gradnic.progress import Progress
 from gradnic.quantities import option
+from gradnic.text_file import shown_path
 
 from .cosim_parts import show_verdict
 
@@ -34,9 +35,9 @@ def job_options(function):
             help="Jobs: cycles without progress that end one; 0: none.",
         ),
         option("--active n_active", q.Whole(1, 4, "jobs"), 2, "Jobs side by side."),
-        click.option(
-            "--jobs",
-            "jobs_file",
+        option(
+            "--jobs jobs_file",
+            InputFile(),
             metavar="FILE",
             help="A JSON list of jobs: bytes or elems; class, at, nodes, root, and fields of "
             "descriptors.",
@@ -90,7 +91,7 @@ def run(
         )  # fmt: skip
     columns = ("job", "class", "bytes", "posted", "done", "status")
     rows = [tuple(job[name] for name in ("id", *columns[1:])) for job in outcome.jobs[:32]]
-    title = f"{algorithm} on {topology}: {len(posted)} jobs, {n_active} active"
+    title = f"{algorithm} on {shown_path(topology)}: {len(posted)} jobs, {n_active} active"
     screen.print(table(title, columns, rows))
     if len(posted) > len(rows):
         screen.print(f"and {len(posted) - len(rows)} more")

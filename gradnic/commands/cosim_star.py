@@ -7,6 +7,7 @@ from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 from gradnic.quantities import option
+from gradnic.text_file import whole
 
 from .cosim_parts import (
     Machine,
@@ -22,8 +23,11 @@ def deaths(texts, n_workers):
     pairs = []
     for text in texts:
         worker, colon, time = text.partition(":")
-        if not (colon and worker.isdigit() and time.isdigit()):
-            raise ValueError(f"death must be WORKER:TIME, not {text!r}")
+        try:
+            if not colon or min(whole(worker), whole(time)) < 0:
+                raise ValueError
+        except ValueError:
+            raise ValueError(f"death must be WORKER:TIME, not {text!r}") from None
         if int(worker) >= n_workers:
             raise ValueError(f"death must be of worker 0 to {n_workers - 1}, not {worker}")
         pairs.append((int(worker), int(time)))

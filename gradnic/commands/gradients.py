@@ -9,7 +9,7 @@ from gradnic import quantities as q
 from gradnic.arrays import save_floats
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import DATA, needs
-from gradnic.paths import OutputFolder
+from gradnic.paths import OutputFolder, check_files
 from gradnic.progress import Progress
 from gradnic.quantities import option
 
@@ -40,6 +40,8 @@ def command(folder, iterations, workers, batch, loss, seed, json_file):
     """
     from gradnic.sim.training import network as training
 
+    names = {(i, w): f"{loss}_{i:04d}_w{w}.npy" for i in iterations for w in range(workers)}
+    check_files(f"{folder}/{name}" for name in names.values())
     with Progress() as progress:
         task = progress.add_task("training", total=max(iterations, default=1))
         kept, network = training.train(
@@ -55,7 +57,7 @@ def command(folder, iterations, workers, batch, loss, seed, json_file):
     rows = []
     for iteration, gradients in kept.items():
         for worker, gradient in enumerate(gradients):
-            name = f"{loss}_{iteration:04d}_w{worker}.npy"
+            name = names[iteration, worker]
             save_floats(Path(folder) / name, gradient)
             rms = float(np.sqrt(np.mean(np.square(gradient, dtype=np.float64))))
             rows.append((name, iteration, worker, rms, float(np.abs(gradient).max())))

@@ -9,7 +9,7 @@ from gradnic import quantities as q
 from gradnic.interface import params
 from gradnic.output import console, json_option, table, write_json, write_whole
 from gradnic.packages import DATA, SIMULATION, require
-from gradnic.paths import InputFile, OutputFolder
+from gradnic.paths import InputFile, OutputFolder, check_files
 from gradnic.progress import Progress
 from gradnic.quantities import option
 from gradnic.text_file import read_text
@@ -106,6 +106,8 @@ def command(do_run, folder, lanes, link_bytes, elements, claims, json_file):
       gradnic report --run
     """
     path, claims = Path(folder) / RESULT, recorded(claims)
+    page = Path(folder) / "index.html"
+    check_files([str(page), *([str(path)] if do_run else [])])
     if do_run:
         require("gradnic report --run", **SIMULATION, **DATA)
         result = run_job(lanes, link_bytes, elements, console("-"))
@@ -114,7 +116,6 @@ def command(do_run, folder, lanes, link_bytes, elements, claims, json_file):
     else:
         q.only_with(False, "a run, with --run", "lanes", "link_bytes", "elements")
         result, (html, tables, lines) = kept(path, claims)
-    page = Path(folder) / "index.html"
     write_whole(page, html)
     screen = console(json_file)
     for shown in tables:
@@ -140,6 +141,10 @@ def recorded(path):
         raise ValueError(f"{path}: {error}") from None
 
 
+# What a file of another kind makes of the code that draws a result.
+BROKEN = (ArithmeticError, LookupError, TypeError, AttributeError, ValueError, RecursionError)
+
+
 def kept(path, claims=None):
     """The result in the file `path` and what `rendered` makes of it; ValueError if it is none."""
     if not path.exists():
@@ -147,7 +152,7 @@ def kept(path, claims=None):
     try:
         result = json.loads(read_text(path))
         return result, rendered(result, claims)
-    except (ArithmeticError, LookupError, TypeError, AttributeError, ValueError) as error:
+    except BROKEN as error:
         why = f"{type(error).__name__}, {error}"
         raise ValueError(f"{path} is no result of gradnic report --run: {why}") from error
 

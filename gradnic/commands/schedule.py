@@ -19,9 +19,10 @@ from gradnic.models.schedule.builders.shift import shift_rows
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network as Machine
 from gradnic.packages import needs, require
-from gradnic.paths import Network, OutputFile
+from gradnic.paths import Network, OutputFile, check_files
 from gradnic.progress import status
 from gradnic.quantities import option
+from gradnic.text_file import whole
 
 _EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is at once
 
@@ -83,9 +84,10 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
     pairs = []
     for text in dead_links:
         a, _, b = text.partition("-")
-        if not (a.isdecimal() and b.isdecimal()):
-            raise click.UsageError(f"a dead link is A-B, not {text!r}")
-        pairs.append((int(a), int(b)))
+        try:
+            pairs.append((whole(a), whole(b)))
+        except ValueError:
+            raise click.UsageError(f"a dead link is A-B, not {text!r}") from None
     topology = topologies.parse(spelling, ports=ports).without(pairs, dead_nodes)
     q.only_with(name in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
     if root >= topology.n_nodes:
@@ -254,6 +256,9 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     q.only_with(n_bytes is not None, "--algorithm best with --bytes", *figures)
     machine = Machine(link_bytes_per_cycle=link_bytes_per_cycle, link_latency=link_latency)
     q.only_with(collective == "all_reduce", "--collective all_reduce", "export")
+    if export and export[0] == "chakra":
+        n_nodes = topologies.parse(options["spelling"], ports=options["ports"]).n_nodes
+        check_files(f"{export[1]}.{rank}.json" for rank in range(n_nodes))
     topology, schedule, seconds, tries = make(
         **options, name=collective, root=root, n_bytes=n_bytes, network=lambda _: machine
     )

@@ -12,7 +12,7 @@ from gradnic import quantities as q
 from gradnic.interface import params
 from gradnic.interface import register_map as registers
 from gradnic.output import console, json_option, list_option, table, write_json, write_whole
-from gradnic.paths import OutputFolder
+from gradnic.paths import OutputFolder, check_files
 from gradnic.progress import status
 from gradnic.quantities import option
 from gradnic.verilog_names import ModuleName
@@ -138,10 +138,12 @@ def show_presets(json_file):
 
 
 def write_all(out, files):
-    """Write {file name: text} below the folder `out`; returns the paths."""
-    for file, text in files.items():
-        write_whole(Path(out) / file, text)
-    return [str(Path(out) / file) for file in files]
+    """Write {file name: text} below the folder `out`, all or none; returns the paths."""
+    paths = [str(Path(out) / file) for file in files]
+    check_files(paths)
+    for path, text in zip(paths, files.values(), strict=True):
+        write_whole(path, text)
+    return paths
 
 
 def write_shell(preset, shell, changes, name, family, out, json_file):
@@ -232,6 +234,8 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
         write_shell(preset, shell, changes, name, family, out, json_file)
         return
     parameters = params.preset(preset, changes)
+    endings = (".v", ".xdc", ".sdc", "_ports.md", "_inst.vh", "_registers.md", "_registers.h")
+    check_files(str(Path(out) / f"{name or preset}{end}") for end in endings)
     with status(f"writing {preset}"):
         files, result = generate(name or preset, parameters, family, preset)
     written = write_all(out, files)

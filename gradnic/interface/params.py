@@ -308,6 +308,8 @@ def preset(name: str, changes: Iterable[str] = ()) -> Any:
                 f"not {change!r}"
             )
         try:
+            if "_" in value:  # which Python would skip
+                raise ValueError
             parameters = replace(parameters, **{key: kinds[key](value)})
         except ValueError as error:
             if "must be" in str(error):

@@ -29,6 +29,8 @@ def shell(name, changes=()):
                 f"not {change!r}"
             )
         try:
+            if kinds[key] is int and "_" in value:  # which Python would skip
+                raise ValueError
             values[key] = int(value, 0) if kinds[key] is int else value
         except ValueError:
             raise ValueError(f"{key} must be a number, not {value!r}") from None

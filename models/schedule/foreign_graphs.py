@@ -9,6 +9,10 @@ import math
 import re
 from xml.etree import ElementTree
 
+from gradnic.text_file import number as number_of
+from gradnic.text_file import whole
+
+MAX_LINKS = 1 << 22  # of any graph: about 1 GB while it is made
 _UNITS = {"kbps": 1e-6, "mbps": 1e-3, "gbps": 1, "tbps": 1e3}
 _TIMES = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -73,12 +77,19 @@ def _numbered(vertices, pairs, directed):
         for name, otherwise in ("bandwidth", 1.0), ("latency", math.nan):
             value = values.get(name)
             try:
-                row.append(otherwise if value is None else float(value))
-            except ValueError:
+                row.append(otherwise if value is None else _finite(value))
+            except (ValueError, TypeError, OverflowError):
                 raise ValueError(f"{name} of link {a}-{b} is no number: {value!r}") from None
         rows.append(tuple(row[: 3 if math.isnan(row[3]) else 4]))
     n_switches = sum(switch for _, switch in vertices)
     return len(order) - n_switches, n_switches, rows, directed
+
+
+def _finite(value):
+    found = number_of(value) if isinstance(value, str) else float(value)
+    if not math.isfinite(found):
+        raise ValueError
+    return found
 
 
 def of_astra_analytical(text):
@@ -91,17 +102,22 @@ def of_astra_analytical(text):
     try:
         kinds, *rest = ([w.strip().strip("\"'") for w in found[name].split(",")]
                         for name in ("topology", "npus_count", "bandwidth", "latency"))  # fmt: skip
-        counts, speeds, times = ([float(w) for w in words] for words in rest)
+        shape = [whole(w) for w in rest[0]]
+        speeds, times = ([number_of(w) for w in words] for words in rest[1:])
     except (KeyError, ValueError) as error:
         raise ValueError(
             f"an ASTRA-sim network has lists topology, npus_count, bandwidth and latency: {error}"
         ) from None
-    if not len(kinds) == len(counts) == len(speeds) == len(times):
+    if not len(kinds) == len(shape) == len(speeds) == len(times):
         raise ValueError("topology, npus_count, bandwidth and latency differ in length")
-    shape = [int(c) for c in counts]
     if min(shape) < 1 or math.prod(shape) > 1 << 20:
         raise ValueError(f"npus_count must be 1 or more, up to 2^20 in all, not {shape}")
     n, rows, switch, stride = math.prod(shape), [], math.prod(shape), 1
+    a_group = {"FullyConnected": lambda count: count * (count - 1), "Ring": lambda count: 2 * count}
+    n_links = sum(n // c * a_group.get(kind, lambda count: 2 * count)(c)
+                  for kind, c in zip(kinds, shape, strict=True))  # fmt: skip
+    if n_links > MAX_LINKS:
+        raise ValueError(f"there must be at most {MAX_LINKS} links, not {n_links}")
     for kind, count, speed, time in zip(kinds, shape, speeds, times, strict=True):
         for base in range(n):
             if base // stride % count:
@@ -128,12 +144,18 @@ def of_astra_ns3(text):
     """
     lines = [line.split() for line in text.splitlines() if line.strip()]
     try:
-        n, n_switches, n_links = map(int, lines[0])
-        switches = {int(w) for w in lines[1]} if n_switches else set()
+        n, n_switches, n_links = map(whole, lines[0])
+        if not 0 <= n_switches <= n <= 1 << 20:
+            raise ValueError(
+                f"there are {n} vertices, up to 2^20, and {n_switches} of them switches"
+            )
+        switches = {whole(w) for w in lines[1]} if n_switches else set()
+        if outside := sorted(v for v in switches if not 0 <= v < n):
+            raise ValueError(f"vertices are 0 to {n - 1}, switch {outside[0]} is none")
         body = lines[2 if n_switches else 1 :]
         pairs = []
         for a, b, rate, delay, *_ in body:
-            pairs.append((int(a), int(b), {"bandwidth": _measure(rate, _UNITS),
+            pairs.append((whole(a), whole(b), {"bandwidth": _measure(rate, _UNITS),
                                            "latency": _measure(delay, _TIMES)}))  # fmt: skip
     except (ValueError, IndexError, KeyError) as error:
         raise ValueError(f"no ns-3 network of ASTRA-sim: {error}") from None
@@ -148,4 +170,4 @@ def _measure(text, units):
     if not found:
         raise ValueError(f"{text!r} is no number and unit")
     value, unit = found.groups()
-    return float(value) * units[unit.lower()]
+    return number_of(value) * units[unit.lower()]

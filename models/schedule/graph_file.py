@@ -6,9 +6,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradnic.text_file import number as number_of
 from gradnic.text_file import read_text
 
 from . import foreign_graphs
+
+LATENCY = 1e9  # cycles, at most
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def read(path: str) -> Graph:
             switches += words[1:]
             continue
         try:
-            rows.append((words[0], words[1], *map(float, words[2:4])))
+            rows.append((words[0], words[1], *map(number_of, words[2:4])))
             if len(words) > 4:
                 raise ValueError
         except (IndexError, ValueError):
@@ -72,7 +75,7 @@ def read(path: str) -> Graph:
         raise ValueError(f"{name}: switch {unknown[0]} has no link")
     marked = set(switches)
     nodes = [v for v in seen if v not in marked]
-    if all(v.isdecimal() for v in nodes):
+    if all(v.isdecimal() and len(v) < 19 for v in nodes):
         nodes.sort(key=int)
     number = {v: i for i, v in enumerate(nodes + [v for v in seen if v in marked])}
     rows = [(number[a], number[b], *rest) for a, b, *rest in rows]
@@ -111,8 +114,8 @@ def _of_json(name, text):
         if type(value) is not int or not 0 <= value <= 1 << 20:
             raise ValueError(f"{name}: {key!r} must be a whole number up to 2^20, not {value!r}")
     for row in rows:
-        known = 2 <= len(row) <= 4 and all(type(v) is int and v < 1 << 31 for v in row[:2])
-        if not known or not all(type(v) in (int, float) and v < 1e300 for v in row[2:]):
+        known = 2 <= len(row) <= 4 and all(type(v) is int and abs(v) < 1 << 31 for v in row[:2])
+        if not known or not all(type(v) in (int, float) and abs(v) < 1e300 for v in row[2:]):
             raise ValueError(
                 f"{name}: a link is [a, b, bandwidth, latency], the last two optional, not "
                 f"{json.dumps(row)}"
@@ -122,9 +125,10 @@ def _of_json(name, text):
 
 def _graph(name, n_nodes, n_switches, rows, ports, directed):
     for row in rows:
-        if len(row) == 4 and not 0 <= row[3] < math.inf:
+        if len(row) == 4 and not 0 <= row[3] <= LATENCY:
             raise ValueError(
-                f"{name}: latency of link {row[0]}-{row[1]} must be 0 or more, not {row[3]:g}"
+                f"{name}: latency of link {row[0]}-{row[1]} must be 0 to {LATENCY:g} cycles, "
+                f"not {row[3]:g}"
             )
     filled = [tuple(row) + (1.0, math.nan)[len(row) - 2 :] for row in rows]
     if not directed:

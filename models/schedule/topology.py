@@ -11,10 +11,13 @@ from functools import cached_property
 
 import numpy as np
 
+from gradnic.text_file import shown_path
+
 from . import boxes, graph_file
+from .foreign_graphs import MAX_LINKS
 
 MAX_PORTS = 8  # rx/tx pairs of one card
-MAX_LINKS = 1 << 22  # about 1 GB while a graph is made
+BANDWIDTH = 1e15  # from the inverse of this up to this: far from where products overflow
 MAX_SPAN = 1 << 20  # of bandwidths: bounds are exact in 32 bits, and the slowest is the unit
 
 
@@ -64,11 +67,12 @@ class Topology:
         _check_links(self.name, links, self.n_vertices)
         bandwidth = np.ones(len(links)) if self.bandwidth is None else self.bandwidth
         bandwidth = np.asarray(bandwidth, np.float64)
-        bad = np.flatnonzero(~(np.isfinite(bandwidth) & (bandwidth > 0)))
+        bad = np.flatnonzero(_strange(bandwidth))
         if len(bad):
             a, b = links[bad[0]]
             raise ValueError(
-                f"{self.name}: bandwidth of link {a}-{b} must be above 0, not {bandwidth[bad[0]]:g}"
+                f"{self.name}: bandwidth of link {a}-{b} must be {1 / BANDWIDTH:g} to "
+                f"{BANDWIDTH:g}, not {bandwidth[bad[0]]:g}"
             )
         _check_span(self.name, links, bandwidth)
         for name, value in ("links", links), ("bandwidth", bandwidth / bandwidth.min()):
@@ -200,10 +204,14 @@ def _check_links(name, links, n_vertices):
         raise ValueError(f"{name}: link {a}-{b} is listed twice; add up the bandwidth instead")
 
 
+def _strange(bandwidth):
+    """Which of them are no bandwidths: not finite, not above 0, or where products overflow."""
+    return ~((bandwidth >= 1 / BANDWIDTH) & (bandwidth <= BANDWIDTH))
+
+
 def _check_span(name, links, bandwidth, left_out=0):
     """Bandwidths must be within a factor that bounds and schedules can bear."""
-    positive = bandwidth[np.isfinite(bandwidth) & (bandwidth > 0)]
-    if len(positive) < len(bandwidth) or not len(positive):
+    if not len(bandwidth) or _strange(bandwidth).any():
         return  # told elsewhere
     low, high = int(bandwidth.argmin()), int(bandwidth.argmax())
     if bandwidth[high] <= MAX_SPAN * bandwidth[low]:
@@ -353,7 +361,8 @@ def full(n: int) -> Topology:
 
 def load(path):
     """The graph in a file, see `graph_file.read`. ValueError names what is wrong."""
-    name, graph = f"file:{path}", graph_file.read(path)
+    graph = graph_file.read(path)
+    name = f"file:{shown_path(path)}"
     check_links(name, len(graph.rows))
     bandwidth = np.array([row[2] for row in graph.rows], np.float64)
     links = np.array([row[:2] for row in graph.rows], np.int64).reshape(-1, 2)

@@ -1,5 +1,7 @@
 """What a codec makes of a tensor on the wire, for the network model: one number by its name."""
 
+from gradnic.text_file import number
+
 from ..aggregation.jobs import W_CODES
 
 INCEPTIONN = 3.05  # payload ratio of 64 MiB of real gradients, sum loss, bound 2**-10: docs, codec
@@ -31,7 +33,7 @@ def wire_ratio(codec: str, n_nodes: int) -> float:
             raise ValueError(f"thc sums at most {most} nodes at g = {_THC_G}, not {n_nodes}")
         return fitting[0] / 32 + 1 / _THC_BLOCK
     try:
-        ratio = float(value)
+        ratio = number(value)
     except ValueError:
         ratio = 0.0
     if name != "ratio":

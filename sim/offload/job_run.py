@@ -1,8 +1,6 @@
 """Jobs on cards of RTL against golden cards: what ``gradnic cosim card`` does with jobs."""
 
-import json
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 
 import numpy as np
 from gradnic.models.offload import bf16
@@ -16,11 +14,14 @@ from gradnic.models.schedule.topology import parse
 
 from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind, Operation
+from gradnic.quantities import joined
+from gradnic.text_file import read_json
 
 from .job_cluster import JobCluster
 from .job_wanted import bounded, cards_say, left_of, result_of, sums_of
 from .run import granularity
 
+LATEST = 10_000_000  # cycles: the last that a job may be posted at, half of the longest run
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
 WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
 CODECS = {
@@ -89,13 +90,7 @@ def buckets(n, n_bytes, *, codec="none", kind="fp32", **told):
 
 def read(path, *, codec="none"):
     """The jobs of a JSON file: see `from_dicts`. ValueError for one that is none."""
-    try:
-        with Path(path).open(encoding="utf-8") as file:
-            told = json.load(file)
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: no JSON: {error}") from None
+    told = read_json(path)
     if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
         raise ValueError(f"{path}: must be a list of objects, one a job")
     return from_dicts(told, codec=codec)
@@ -105,11 +100,12 @@ def from_dicts(told, *, codec="none"):
     """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes``,
     ``root`` and any field of `Job`; collective, codec and kind by name or number. What is not said
     is chosen: ids from 0, tensors by id, tables by collective, addresses one behind the other,
-    results behind all sources, residuals behind all results.
+    results behind all sources, residuals behind all results. ValueError names the job, its field
+    and what that takes.
     """
     if not told:
         raise ValueError("jobs must be at least 1, not 0")
-    sizes = [int(one.get("elems", one.get("bytes", 0) // _width(one))) for one in told]
+    sizes = [_size(k, one) for k, one in enumerate(told)]
     steps = [-(-4 * max(0, n) // ALIGN) * ALIGN for n in sizes]
     half, at, made = sum(steps), 0, []
     for k, (one, n, step) in enumerate(zip(told, sizes, steps, strict=True)):
@@ -122,25 +118,58 @@ def from_dicts(told, *, codec="none"):
         values = chosen | {name: value for name, value in named.items() if name in _NAMES}
         for name, words in _WORDS.items():
             if isinstance(values.get(name), str):
-                values[name] = words.get(values[name], values[name])
+                if values[name] not in words:
+                    raise ValueError(
+                        f"job {k}: {name} must be {joined(words)}, not {values[name]!r}"
+                    )
+                values[name] = words[values[name]]
         values.setdefault("tensor", values["id"])
-        if not all(isinstance(value, int) for value in values.values()):
-            raise ValueError(f"job {k}: fields must be whole numbers")
-        nodes = None if named.get("nodes") is None else tuple(named["nodes"])
-        root, has_table = int(named.get("root", 0)), "table" in named
+        if "feedback" in values and isinstance(values["feedback"], bool):
+            values["feedback"] = int(values["feedback"])
+        values = {name: _whole(k, name, value) for name, value in values.items()}
         if values.get("feedback") and "residual" not in values:
             values["residual"] = (2 * half + 2 * at) // ALIGN
-        made.append(Posted(Job(**values), int(named.get("at", 0)), nodes, root, has_table))
+        posted, root = _whole(k, "at", named.get("at", 0)), _whole(k, "root", named.get("root", 0))
+        if not 0 <= posted <= LATEST:
+            raise ValueError(f"job {k}: at must be 0 to {LATEST:,} cycles, not {posted}")
+        has_table = "table" in named
+        made.append(Posted(Job(**values), posted, _nodes(k, named.get("nodes")), root, has_table))
         at += step
     if len({one.job.id for one in made}) != len(made):
         raise ValueError("ids of jobs must differ")
     return made
 
 
+def _whole(k, name, value):
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"job {k}: {name} must be a whole number, not {value!r}")
+    return value
+
+
+def _size(k, one):
+    """Elements of job k."""
+    if "elems" in one:
+        return _whole(k, "elems", one["elems"])
+    n_bytes, width = _whole(k, "bytes", one.get("bytes", 0)), _width(one)
+    if n_bytes % width:
+        raise ValueError(f"job {k}: bytes must be a multiple of {width}, not {n_bytes}")
+    return n_bytes // width
+
+
+def _nodes(k, value):
+    """Nodes that post job k, a tuple, or None for all."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or len({*map(repr, value)}) < len(value):
+        raise ValueError(f"job {k}: nodes must be a list of different nodes, not {value!r}")
+    return tuple(_whole(k, "nodes", node) for node in value)
+
+
 def _width(told):
     """Bytes of an element of such a job."""
     kind = told.get("kind", Kind.FP32)
-    return ELEM_BYTES.get(KINDS.get(kind, kind), 4)
+    kind = KINDS.get(kind, kind) if isinstance(kind, str) else kind
+    return ELEM_BYTES.get(kind, 4) if isinstance(kind, int) else 4
 
 
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faults=None,

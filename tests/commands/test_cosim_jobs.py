@@ -18,7 +18,7 @@ from gradnic.interface.job import JobCodec
         ([{"bytes": 64, "color": 1}], "job 0 has no field 'color'"),
         ([{"bytes": 64, "id": 70000}], "id must be 0 to 65535, not 70000"),
         ([{"bytes": 64, "class": 8}], "layer must be 0 to 7, not 8"),
-        ([{"bytes": 64, "table": "x"}], "job 0: fields must be whole numbers"),
+        ([{"bytes": 64, "table": "x"}], "job 0: table must be a whole number, not 'x'"),
         ([{"bytes": 64, "id": 1}, {"bytes": 64}], "ids of jobs must differ"),
         ({"bytes": 64}, "must be a list of objects, one a job"),
         ([7], "must be a list of objects, one a job"),

@@ -156,6 +156,15 @@ def test_the_page_is_drawn_again_from_the_kept_result(done):
     assert f"{other}: no page of gradnic reproduce" in str(wrong.exception)
 
 
+def test_names_are_escaped(done):
+    """Names that come from elsewhere, as a device's, are text of the page and no part of it."""
+    result = json.loads((done[0] / "out" / "result.json").read_text())
+    clock = {"block": "inline-4", "device": "<i>&", "fmax_mhz": 100.0, "gbps": 12.8}
+    drawn = report.page(result | {"clock": clock})
+    assert "<i>" not in drawn
+    assert "&lt;i&gt;&amp;" in drawn
+
+
 def test_cards_that_do_nothing_are_reported(monkeypatch):
     monkeypatch.setattr(
         cluster, "build_card", lambda lanes: cluster.build(IdleCard(lanes), "idle4")

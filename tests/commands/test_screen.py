@@ -25,6 +25,14 @@ def test_figures_are_not_cut_where_there_is_no_terminal(columns, tmp_path):
             assert f" {output.figure(value)} " in done.output
 
 
+@pytest.mark.parametrize("columns", ["20", "80"])
+def test_lines_are_whole_where_there_is_no_terminal(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    line = " ".join(f"word{k}" for k in range(100))
+    output.console().print(line)
+    assert capsys.readouterr().out == f"{line}\n"
+
+
 @pytest.mark.parametrize("width", [12, 40, 80, 200])
 def test_figures_are_not_cut_on_a_terminal(width, monkeypatch):
     monkeypatch.setattr(output.Screen, "is_terminal", True)

@@ -5,9 +5,10 @@ import os
 import stat
 import threading
 
+import click
 import pytest
 
-from gradnic import cli, output
+from gradnic import cli, output, paths
 
 WORDS = ["schedule", "--topology", "ring:3", "--algorithm", "ring"]
 
@@ -126,3 +127,42 @@ def test_an_input_stays(folder):
             cli.main(["schedule", "--topology", "file:net.txt", "--json", name])
         assert end.value.code == 2
     assert net.read_text() == "0 1\n1 2\n2 0\n"
+
+
+def commands(group, name="gradnic"):
+    """(name, command) of all that can be called."""
+    for word in group.list_commands(None):
+        command = group.get_command(None, word)
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name} {word}")
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield f"{name} {word}", command
+
+
+WRITTEN = [
+    pytest.param(command, param, id=f"{name} {param.opts[0]}")
+    for name, command in commands(cli.cli)
+    for param in command.params
+    if isinstance(param.type, paths.OutputFile | paths.OutputFolder)
+]
+
+
+@pytest.mark.parametrize(("command", "param"), WRITTEN)
+def test_outputs_are_looked_at_before_the_work(folder, command, param):
+    """A folder in place of a file, and a file in place of a folder, while words are read."""
+    is_file = isinstance(param.type, paths.OutputFile)
+    place = folder / f"taken{param.type.endings[0] if is_file and param.type.endings else ''}"
+    place.mkdir() if is_file else place.touch()
+    words = [param.opts[0]] if isinstance(param, click.Option) else []
+    with pytest.raises(click.UsageError, match="Is a directory" if is_file else "Not a directory"):
+        command.make_context(command.name, [*words, *["x"] * (param.nargs - 1), str(place)])
+
+
+def test_whatever_is_written_has_a_type_that_looks():
+    """An option or argument that names a file or folder is one of an input or an output."""
+    kinds = paths.OutputFile, paths.OutputFolder, paths.InputFile, click.Tuple
+    for name, command in commands(cli.cli):
+        for param in command.params:
+            told = f"{param.metavar} {param.type.name}".upper().split()
+            if {"FILE", "FOLDER", "PATH", "DIRECTORY"} & set(told):
+                assert isinstance(param.type, kinds), f"{name} {param.name}"

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,19 @@ def test_what_a_killed_builder_left_is_removed(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["so"]
     assert not list(tmp_path.glob(".build-*"))
     build_cache.kept(folder, lambda work: pytest.fail("it is there"))
+
+
+def test_one_builds_and_the_others_wait(tmp_path):
+    made = []
+
+    def make(work):
+        made.append(work)
+        time.sleep(0.1)
+
+    with ThreadPoolExecutor(4) as pool:
+        folders = list(pool.map(lambda _: build_cache.kept(tmp_path / "card", make), range(4)))
+    assert folders == [tmp_path / "card"] * 4
+    assert len(made) == 1
 
 
 def test_run_gives_what_the_tool_says():

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from gradnic.models.schedule import network_run
 from gradnic.models.schedule.all_reduce import all_reduce
 from gradnic.models.schedule.builders import ALGORITHMS, build
@@ -410,6 +411,17 @@ def test_what_is_best_depends_on_links_and_size():
         for one in [fastest(net, size, Network(link_latency=latency))[0]]
     }
     assert len(names) > 1
+
+
+def test_the_double_tree_runs_at_its_best():
+    """By ports and 64 messages ahead, as its pipeline needs, unless that is told otherwise."""
+    found = []
+    for more in "", "--order port --window 64", "--order node --window 1":
+        words = f"simulate --topology torus:4x4 --algorithm dbtree --bytes 32KiB --json - {more}"
+        done = CliRunner().invoke(cli.cli, words.split())
+        assert done.exit_code == 0, done.output
+        found.append(json.loads(done.stdout)["cycles_total"])
+    assert found[0] == found[1] < 0.7 * found[2]
 
 
 def test_codecs_by_name_and_by_what_codec_stats_prints():

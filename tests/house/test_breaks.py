@@ -1,0 +1,56 @@
+"""The table of breaks fits the sources; `make breaks` plays it."""
+
+import ast
+import runpy
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUNNER = runpy.run_path(str(Path(__file__).with_name("breaks.py")))
+ROWS, BREAKS = RUNNER["read"]()
+
+
+@cache
+def functions(path):
+    """Tests of a file, by name."""
+    body = ast.parse((ROOT / path).read_text()).body
+    return {item.name for item in body if isinstance(item, ast.FunctionDef)}
+
+
+def test_every_row_has_a_break():
+    assert {entry["row"] for entry in BREAKS} == set(ROWS)
+
+
+@pytest.mark.parametrize("entry", BREAKS, ids=lambda entry: entry["what"])
+def test_a_break_has_its_place_and_its_test(entry, request):
+    """The text stands in its file once; the test is there, and is collected where all are."""
+    assert entry["old"] != entry["new"]
+    assert (ROOT / entry["file"]).read_text().count(entry["old"]) == 1
+    path, function, *_ = entry["test"].replace("[", "::").split("::")
+    assert function in functions(path)
+    whole = request.config.args == request.config.getini("testpaths")
+    if whole and not request.config.option.keyword:
+        names = {item.nodeid for item in request.session.items}
+        assert entry["test"] in names or any(n.startswith(f"{entry['test']}[") for n in names)
+
+
+def test_only_a_failed_test_is_a_death():
+    seen, last = RUNNER["seen"], "1 failed in 0.10s"
+    assert seen(1, f"FAILED tests/a.py::test[x y] - assert 1 == 2\n{last}") == (
+        True,
+        "assert 1 == 2",
+    )
+    assert seen(0, "1 passed in 0.10s") == (False, "passed")
+    assert seen(2, "ERROR tests/a.py\n1 error in 0.10s") == (False, "1 error in 0.10s")
+    assert seen(1, "ERROR tests/a.py::test - OSError\n1 error in 0.10s")[0] is False
+    assert seen(None, "no end in 9 s") == (False, "no end in 9 s")
+
+
+def test_breaks_differ():
+    (most, n), *_ = Counter(
+        (e["file"], e["old"], e["new"], e["test"]) for e in BREAKS
+    ).most_common()
+    assert n == 1, most
