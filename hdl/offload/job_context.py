@@ -193,8 +193,12 @@ class JobContext(wiring.Component):
                     *(stage.eq(NORMS), detail.eq(0), given_up.eq(0)),
                 ]
                 with m.If(self.take):
-                    m.d.sync += job.eq(self.prepared)
-                    m.next = "CLEAR"
+                    m.d.sync += [
+                        job.eq(self.prepared),
+                        count.eq(FLUSH_CYCLES - 1),
+                        epoch.eq(epoch + 1),
+                    ]
+                    m.next = "AGAIN"
             with m.State("CLEAR"):
                 m.d.sync += [least.eq(-1), most.eq(0), has_passed.eq(0)]
                 m.d.comb += self.clear.eq(1)
@@ -250,7 +254,7 @@ class JobContext(wiring.Component):
                     with m.If(stage == NORMS):
                         m.d.sync += epoch.eq(epoch + 1)
                         m.next = "AGAIN"
-            with m.State("AGAIN"):  # the engine is reset between the rounds
+            with m.State("AGAIN"):  # before each round: a bit may have changed since the last one
                 m.d.sync += count.eq(count - 1)
                 with m.If(count == 0):
                     m.next = "CLEAR"

@@ -7,6 +7,7 @@ from gradnic.hdl.transport.allowance_walk import LATENCY, AllowanceWalk
 from gradnic.hdl.transport.records import N_NEIGHBORS, Allowance, Geometry, Places
 
 N_RANKS, BEGINS = 2, 3
+MOST = 700  # chunks: more take minutes
 ENABLE = Const.cast(Allowance.const({"enable": 1})).value
 _RECORDINGS = []
 
@@ -17,20 +18,27 @@ def component():
 
 
 def _cases():
-    """(inputs that stay, senders of each chunk) of two walks in a row, and what they must write."""
+    """(inputs that stay, senders of each chunk) of walks one after the other, and what they write:
+    each bit of a share alone, few chunks and many, one walk after none.
+    """
     rng = np.random.default_rng(1)
-    for k in range(10):
-        n_chunks = (1, 2, 5, 40, 300)[k % 5]
-        chunk, last = int(rng.integers(1, 1 << 18)), int(rng.integers(1, 1 << 22))
-        share, thc = (1, 0xFFFF, 0x8000, 6500, 0)[(k // 2) % 5], k % 2
+    shapes = [((1, 2, 5, 40)[k % 4], 1 << k) for k in range(16)]
+    shapes += [(30, 0), (1, 0xFFFF), (MOST, 0xA5A5), (3, 0)]
+    for k, (n_chunks, share) in enumerate(shapes):
+        chunk, last = (int(rng.integers(1, n)) for n in (1 << 18, 1 << 22))
+        thc = k % 3 == 2
+        if n_chunks == MOST:
+            chunk = 1 << 11
         if thc:
             last &= ~1
-        told = {"share": share, "last_elems": last, "thc": thc}
+        told = {"share": share, "last_elems": last, "thc": int(thc)}
         told["geometry"] = {"chunk": chunk, "last_chunk": n_chunks - 1, "packet": 255}
+        few = N_NEIGHBORS if n_chunks < MOST else 2  # so many leaves that sums are the longest
         up = [
             [
-                {"valid": int(rng.random() < 0.9), "neighbor": int(rng.integers(N_NEIGHBORS)),
-                 "leaves": int(rng.choice([1, 255, int(rng.integers(256))])), "flow": 8191}
+                {"valid": int(rng.random() < 0.9), "neighbor": int(rng.integers(few)),
+                 "leaves": int(rng.choice([1, 255, int(rng.integers(256))])) if few > 2 else 255,
+                 "flow": 8191}
                 for _ in range(N_RANKS)
             ]
             for _ in range(n_chunks)
@@ -60,7 +68,7 @@ def record(told, up, want):
         for name, value in told.items():
             ctx.set(getattr(part, name), value)
         asked, written = [0] * LATENCY, []
-        for cycle in range(20_000):
+        for cycle in range(200_000):
             places = senders[asked[0] % len(senders)]
             start = int(cycle == BEGINS)
             ctx.set(part.start, start)
@@ -123,5 +131,8 @@ def test(model):
         assert got == [one & ENABLE and one for one in log["write"]], "write"
 
 
-ARGUED = {}
+ARGUED = {
+    r"const0 .*portbit 5[45] -wire term": "bytes times leaves are below 2**38, and a share "
+    "has 16 bits, so these bits of a term are 0",
+}
 EXPLAINED = {}

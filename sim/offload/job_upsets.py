@@ -26,10 +26,14 @@ ABORTED = 6000  # cycles in which all is over, once hosts have aborted
 SLOW = 12 * WATCHDOG  # jobs that take longer hang
 GOOD = (JobStatus.DONE, JobStatus.SHORT)
 FLAGS = ("bad", "length", "checksum", "format", "owner", "config", "codec", "outside")
-DATAPATH = (
-    ".maker.", ".decoder.", ".words.", ".result", ".payload", ".values", ".ring.", ".slice",
-    ".held", ".skid", ".texts", ".beats", ".data", "adder", ".arrived", ".ours", ".foreign",
-)  # fmt: skip
+DATAPATH = re.compile(
+    r"maker|decoder|memory|words|ring|payload|values|slice|skid|texts|beats|waiting"
+)
+# what lies in front of or in such parts, and says where and whether
+CONTROL = re.compile(
+    r"occupied|fsm|addr|valid|count|state|busy|full|tail|level|queue\.[a-z]+$|\.go\d*$|plan|splitter"
+    r"|awaited|placed|found|unit|signal|last|index|place|ready|open|left|first|ends|held_(?!data)"
+)
 KINDS = (
     {"elems": 700, "p_q16": 6500}, {"elems": 500, "codec": JobCodec.INCEPTIONN, "table": 1},
     {"elems": 640, "kind": Kind.BF16, "codec": JobCodec.RAW16, "op": Operation.MEAN, "layer": 5},
@@ -142,7 +146,7 @@ def job_upsets(n, *, seed=1, beside=False, progress=None):
     beside : only registers that all contexts share, which no end of a job resets.
 
     Fates as of `gradnic.sim.offload.upsets.upsets`; a wrong result is detected, too, where the
-    completion says so. Those of registers that carry values (`DATAPATH`) and of others, which
+    completion says so. Registers that carry values, `DATAPATH` by their names, and others, which
     control, are counted apart. hangs: jobs that neither ended well nor by their watchdogs, and what
     helped: "abort", or "reset". after: rounds that were wrong after that, and what helped: the
     "next" round, tables "written anew", or "reset". resets : of both. found : the registers of
@@ -163,7 +167,8 @@ def job_upsets(n, *, seed=1, beside=False, progress=None):
         node, bit, at = (int(ring.rng.integers(m)) for m in (N, len(bits), usual))
         bit = int(bits[bit])
         name = ring.cluster.call("state_name", bit).decode()
-        kind = "datapath" if any(part in name for part in DATAPATH) else "control"
+        carries = DATAPATH.search(name) and not CONTROL.search(name)
+        kind = "datapath" if carries else "control"
         before = ring.counts()
         cycles, exact, statuses = ring.round((node, bit, at))
         counted = ring.counts()

@@ -29,7 +29,7 @@ def simulate(bench):
 
 
 async def begin(ctx, part, *, leaves=3, codec=0):
-    """Give it a job; its engine is to clear from now on."""
+    """Give it a job; its engine is reset, and is to clear from then on."""
     ctx.set(part.now, 100)
     ctx.set(part.prepared.job, {"id": 7, "tensor": 5, "gen": 9, "codec": codec})
     ctx.set(part.prepared.table.leaves, leaves)
@@ -40,6 +40,10 @@ async def begin(ctx, part, *, leaves=3, codec=0):
     ctx.set(part.take, 1)
     await ctx.tick()
     ctx.set(part.take, 0)
+    for _ in range(FLUSH_CYCLES):
+        assert ctx.get(part.reset & part.closed & part.busy)
+        await ctx.tick()
+    assert not ctx.get(part.reset)
     assert ctx.get(part.clear)
     ctx.set(part.clearing, 1)
     await ctx.tick().repeat(4)
