@@ -141,5 +141,5 @@ def test_jobs_of_a_file_get_a_table_for_each_collective_and_root():
     wrong = job_run.from_dicts([{"elems": 64, "collective": "reduce", "root": 3}])
     with pytest.raises(ValueError, match="root must be 0 to 2, not 3"):
         job_run._tables(build(TOPOLOGY, "ring"), TOPOLOGY, wrong)
-    with pytest.raises(ValueError, match="job 0: fields must be whole numbers"):
+    with pytest.raises(ValueError, match="job 0: collective must be all_reduce, reduce_scatter, "):
         job_run.from_dicts([{"elems": 64, "collective": "scatter"}])
