@@ -38,6 +38,7 @@ COMMAND_LINES = {
     "fuzz": "sim",
     "fuzz --card offload": "sim",
     "upsets": "sim",
+    "budget": "",
     "goodput": "schedule,sim",
     "mutate fifo": "sim",
     "fpga ulx3s": "fpga",
