@@ -15,6 +15,8 @@ from gradnic.hdl.axi.axi4 import ReadPort, WritePort
 from gradnic.hdl.frame import arbiter, splice
 from gradnic.hdl.inceptionn import compressor, merger
 from gradnic.hdl.inceptionn.merger import CodedUnit
+from gradnic.hdl.offload.thc_encode_pass import EncodePass
+from gradnic.hdl.offload.thc_pass import DecodePass, NormPass
 from gradnic.hdl.shells.common import axi4_ram, fan, host_words
 from gradnic.hdl.shells.common.axi4_ram import Axi4Ram
 from gradnic.hdl.shells.common.wide_memory import WideRead, WideWrite
@@ -102,6 +104,17 @@ def test_ports_of_a_verilog_module(kind, done):
 def test_ports_of_a_memory(part, done):
     """What `OnChipCard` and `WideMemory` join to the offload card: AXI4 and AXI4-Lite."""
     component = part()
+    assert set(port_proofs.prove(component, done=done)[0].channels) == ports(component)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [(NormPass, {"feedback": True}), (EncodePass, {"feedback": True}), (DecodePass, {})],
+    ids=["norm", "encode", "decode"],
+)
+def test_ports_of_a_pass(kind, more, done):
+    """Memory ports of THC jobs' passes, on FP32 and BF16, residuals included."""
+    component = kind(16, 64, block=64, bf16=True, **more)
     assert set(port_proofs.prove(component, done=done)[0].channels) == ports(component)
 
 
