@@ -171,7 +171,8 @@ class _Run:
         self.ranks = np.where(traffic.wait > network.merge_above, 1, traffic.wait)
         adds = -(-traffic.row_floats * self.ranks // network.reduce_per_cycle)
         if network.block:  # a block's sums go round the adder, rank by rank
-            blocks = traffic.row_floats // network.block
+            whole, part = np.divmod(traffic.row_floats, network.block)
+            blocks = whole + ((whole > 0) & (part > 0))  # turns of a lone short one are in `add`
             adds = np.maximum(adds, blocks * self.ranks * network.turn * (self.ranks > 1))
         self.cycles = np.maximum(cycles, adds[traffic.message_row])
         self.adds = adds

@@ -29,6 +29,12 @@ def test_four_nodes(algorithm, n_floats):
     assert abs(model / rtl - 1) < 0.03
 
 
+def test_four_nodes_with_two_trees_a_root():
+    """Chunks of 1,008 floats: three blocks and most of a fourth, which takes its turns, too."""
+    rtl, model = both("mesh:2x2", "multitree", 8000, 16, chunks=2)
+    assert abs(model / rtl - 1) < 0.03
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_floats", [1024, 8192, 65536])
 @pytest.mark.parametrize("spelling", ["torus:4x4", "mesh:4x4"])
