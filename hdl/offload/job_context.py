@@ -49,6 +49,8 @@ class JobContext(wiring.Component):
     passes, passed, pass_failed, in_pass : Out(1), In(1), In(1), In(1)
         The stage's pass is asked for, until it is done: a strobe. It went wrong, and will not be.
         What it has begun is under way.
+    pass_moves : In(1)
+        The circuit of that pass moves data, for this job or for one before it.
     overs, over, recorded : Out(1), Out(Over), In(1)
         A round is over, and the job is not: written down in the cycle of ``recorded``.
     finished, failed, progress : In(1)
@@ -88,6 +90,7 @@ class JobContext(wiring.Component):
                 "passed": In(1),
                 "pass_failed": In(1),
                 "in_pass": In(1),
+                "pass_moves": In(1),
                 "overs": Out(1),
                 "over": Out(Over),
                 "recorded": In(1),
@@ -145,10 +148,11 @@ class JobContext(wiring.Component):
             record.given_up.eq(Mux(good, given_up, 0)),
             record.cycles.eq(self.now - job.posted),
         ]
+        moves = Mux(armed, self.progress, Mux(self.passes, self.pass_moves, ~ended[0]))
         m.d.sync += [
             late.eq((self.watchdog != 0) & (idle >= self.watchdog)),
             # since the last progress, or since it ends
-            idle.eq(Mux(Mux(armed, self.progress, ~ended[0]), 0, idle + 1)),
+            idle.eq(Mux(moves, 0, idle + 1)),
             ended.eq(Cat(ends, ended)),
         ]
         with m.If(ended[1] & late & ~overdue):
@@ -209,7 +213,7 @@ class JobContext(wiring.Component):
                 with m.If(stopped):
                     m.d.sync += [status.eq(JobStatus.ABORTED), count.eq(SETTLE_CYCLES - 1)]
                     m.next = "HUSH"
-                with m.Elif(failed):
+                with m.Elif(failed | (late & self.passes)):
                     m.d.sync += [status.eq(JobStatus.MEMORY), count.eq(SETTLE_CYCLES - 1)]
                     m.next = "HUSH"
                 with m.Elif(~self.clearing & (has_passed | ~thc)):
@@ -263,7 +267,7 @@ class JobContext(wiring.Component):
                 with m.If(stopped):
                     m.d.sync += status.eq(JobStatus.ABORTED)
                     m.next = "HUSH"
-                with m.Elif(failed):
+                with m.Elif(failed | (late & self.passes)):
                     m.d.sync += status.eq(JobStatus.MEMORY)
                     m.next = "HUSH"
                 with m.Elif(has_passed):

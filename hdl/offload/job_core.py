@@ -357,6 +357,7 @@ class JobCore(OffloadCore):
                 runner.passed.eq(passes.done[k]),
                 runner.pass_failed.eq(passes.failed[k]),
                 runner.in_pass.eq(passes.busy[k]),
+                runner.pass_moves.eq(passes.moves[k]),
                 engine.check.eq(passes.checks[k]),
                 told.tail.eq(job.job.elems),
                 told.feedback.eq(job.job.feedback),

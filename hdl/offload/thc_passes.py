@@ -43,6 +43,8 @@ class ThcPasses(wiring.Component):
         Strobes.
     busy : Out(n)
         Something of this context is under way in a pass.
+    moves : Out(n)
+        The circuit of the kind that this context is at moves data, whoever's.
     checks : Out(CheckWrite).array(n)
     norm_read, encode_read, decode_read : Out(ReadPort)
     norm_write, encode_write, decode_write : Out(WritePort)
@@ -80,6 +82,7 @@ class ThcPasses(wiring.Component):
                 "done": Out(n),
                 "failed": Out(n),
                 "busy": Out(n),
+                "moves": Out(n),
                 "checks": Out(CheckWrite).array(n),
                 "closed": Out(3),
                 "quiet": In(3),
@@ -111,9 +114,22 @@ class ThcPasses(wiring.Component):
             inner = norm.residual_read, encode.residual_read, encode.residual_write
             for name, port in zip(RESIDUALS, inner, strict=True):
                 wiring.connect(m, port, wiring.flipped(getattr(self, name)))
+        moves = Array(self._moves(m, kind) for kind in range(len(KINDS)))
+        m.d.comb += self.moves.eq(Cat(moves[self.stages[k]] for k in range(n)))
         for out, flags in ((self.done, dones), (self.failed, faileds), (self.busy, busies)):
             m.d.comb += out.eq(Cat(Cat(flags[k::n]).any() for k in range(n)))
         return m
+
+    def _moves(self, m, kind):
+        """A beat came from memory, or went there, a cycle ago."""
+        unit, moved = self.units[kind], Signal(name=f"{KINDS[kind]}_moved")
+        beats = [unit.read.rvalid & unit.read.rready, unit.write.wvalid & unit.write.wready]
+        if self.feedback and hasattr(unit, "residual_read"):
+            beats.append(unit.residual_read.rvalid & unit.residual_read.rready)
+        if self.feedback and hasattr(unit, "residual_write"):
+            beats.append(unit.residual_write.wvalid & unit.residual_write.wready)
+        m.d.sync += moved.eq(Cat(beats).any())
+        return moved
 
     def _unit(self, m, kind, name, older, dones, faileds, busies):
         """One circuit, and whose turn it is; the owner's number."""

@@ -140,6 +140,30 @@ STEPS = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("stage", [0, 2, 4])
+def test_a_pass_that_does_not_move_ends_its_job_after_the_watchdog(stage):
+    async def bench(ctx, part):
+        ctx.set(part.watchdog, 50)
+        await begin(ctx, part, codec=JobCodec.THC)
+        ctx.set(part.clearing, 0)
+        for _, step, told in STEPS[:stage]:
+            await step(ctx, part, told)
+        await ctx.tick().until(part.passes)
+        for _ in range(6):  # it does, now and then, and whoever's data it is
+            ctx.set(part.pass_moves, 1)
+            await ctx.tick()
+            ctx.set(part.pass_moves, 0)
+            await ctx.tick().repeat(40)
+            assert ctx.get(part.passes)
+        ctx.set(part.in_pass, 1)
+        await ctx.tick().repeat(20)
+        assert not ctx.get(part.passes | part.tells)
+        ctx.set(part.in_pass, 0)
+        assert (await end(ctx, part)).status == JobStatus.MEMORY
+
+    simulate(bench)
+
+
 @pytest.mark.parametrize("stops", [None, *range(5)])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_job_with_thc_has_two_rounds_and_three_passes(stops, fails):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gradnic.hdl.offload.thc_pass import PACKET
 from gradnic.models.offload import bf16
 from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
@@ -26,10 +27,10 @@ ERRORS = 1  # what memory answers, of the engine
 class Bench:
     """Cards of RTL and golden ones with the same memory and jobs."""
 
-    def __init__(self):
+    def __init__(self, **options):
         self.rtl = JobCluster(
             (TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=THC, t_probe=500, packet=96, feedback=True,
-            bf16=True,
+            bf16=True, **options,
         )  # fmt: skip
         self.golden = golden.JobCluster(
             (TABLE,), TOPOLOGY, N_MEMORY, packet=96, gives_up=False, thc=THC,
@@ -146,6 +147,33 @@ def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when):
     bench.post(*again)
     bench.run()
     bench.check(but=[1])
+
+
+@pytest.mark.parametrize("place", ["source", "residual", "indices", "kept", "sums", "result"])
+def test_a_memory_that_does_not_answer_a_pass_is_told_and_leaves_no_trace(place):
+    bench = Bench(watchdog=3000)
+    job, rtl = bench.job(1, 5000, feedback=1), bench.rtl
+    before = bench.residual(0, job, 0).copy()
+    scratch = rtl.n_memory  # norms twice, indices, sums
+    indices = scratch + 2 * -(-5 * PACKET // 64 // 16) * 64
+    sums = indices + 5 * PACKET // 2
+    begin = {
+        "source": job.source, "result": job.result, "indices": indices, "sums": sums,
+        "residual": job.residual_at(0), "kept": job.residual_at(1),
+    }[place]  # fmt: skip
+    rtl.spoil(0, begin + 1024, begin + 2048, "silent")
+    bench.post(job)
+    for _ in range(100):
+        rtl.step()
+    assert rtl.hosts[0].ended[1].record.status == JobStatus.MEMORY  # before it has answered
+    rtl.spoil(0, 0, 0, "sound")
+    for node in (1, 2):
+        rtl.abort(node, 1)
+    late = bench.job(2, 5000, feedback=1)
+    bench.post(late)
+    bench.run()
+    bench.check(but=[1])
+    np.testing.assert_array_equal(bench.residual(0, job, 0), before)
 
 
 @pytest.mark.parametrize("place", ["source", "norms", "sums", "result", "residual", "kept"])
