@@ -198,4 +198,5 @@ def test_the_note_says_what_to_set(n_bytes, ram, channels, ram_bits):
     assert f"Layout.for_nodes({CARD.n_nodes}, ports=4, chunks=1)" in text
     assert "`OffloadDriver(read, write)` needs no parameters" in text
     assert "32 beats of the shell's asynchronous FIFO" in text
+    assert "64 bits (10G without doubled clocks): `--set bits=64`" in text
     assert "get_clocks" not in text  # not between whole clocks

@@ -148,8 +148,8 @@ SYNC_RULES = """\
 - `sync_rx` stalls only while the host takes no foreign frames. In front of this tap stand 32 beats
   of the shell's asynchronous FIFO, no more: where they are full, the shell marks frames bad, and
   the card drops those of its own (`bad`) and passes the others on with their mark.
-- Boards whose sync tap has 64 bits (10G without doubled clocks) have no card there: in-line cards
-  go to the direct tap, `--set tap=direct --set bits=64`; there is no offload card for them.
+- Boards whose sync tap has 64 bits (10G without doubled clocks): `--set bits=64`, for in-line and
+  for offload cards; frames are widened in the block.
 """
 
 
