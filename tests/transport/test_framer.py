@@ -127,5 +127,5 @@ def test_frames_equal_golden(n_bytes, i, o, spray):
 
 
 def test_width_is_checked():
-    with pytest.raises(ValueError, match="16, 32 or 64, not 128"):
-        Framer(128, 1)
+    with pytest.raises(ValueError, match="16, 32, 64 or 128, not 256"):
+        Framer(256, 1)
