@@ -74,3 +74,19 @@ def test_examples_run(page, tmp_path, monkeypatch):
             elif is_run:
                 assert words[0] == "python3", f"{page.name}: {words[0]} is run by no test"
                 subprocess.run([sys.executable, *words[1:]], check=True)
+
+
+def test_sources_that_are_named_are_there():
+    """Python files that the docs speak of, dated pages of the log aside."""
+    files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[!.b]*/**/*.py")}
+    endings = {
+        "/".join(name.split("/")[at:]) for name in files for at in range(name.count("/") + 1)
+    }
+    pages = [page for page in PAGES if "log" not in page.parts]
+    named = {
+        (page.name, name)
+        for page in pages
+        for name in re.findall(r"`([a-z0-9_/]+\.py)`", page.read_text())
+    }
+    assert len(named) > 30
+    assert {(page, name) for page, name in named if name not in endings} == set()
