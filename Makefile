@@ -106,7 +106,7 @@ mutants: setup
 	mkdir -p build/mutants
 	status=0; for block in $(MUTATED); do $(BIN)/gradnic mutate $$block --count $(MUTANTS) --json build/mutants/$$block.json || status=1; done; exit $$status
 
-# about half an hour on two quiet cores: each line that a user stumbled over is broken again
+# slow: each line that a user stumbled over is broken again
 breaks: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[train]'
 	$(BIN)/python tests/house/breaks.py --page docs/internals/breaks.md --json build/breaks.json

@@ -16,6 +16,11 @@ def _check(n_bytes: int) -> None:
         raise ValueError(f"n_bytes must be at least 2, not {n_bytes!r}")
 
 
+def _halves(beat, half):
+    """Lower and upper half of a beat's data, and of its keep bits."""
+    return (beat.data[: 8 * half], beat.data[8 * half :]), (beat.keep[:half], beat.keep[half:])
+
+
 class HeadApart(wiring.Component):
     """Moves what follows the first half beat of a frame to the next beat: 1 cycle.
 
@@ -51,8 +56,7 @@ class HeadApart(wiring.Component):
         beat, out = self.i.p, slice.i
         rest = Signal(8 * half, reset_less=True)  # upper half of the beat before
         rest_keep, rest_bad = Signal(half, reset_less=True), Signal(reset_less=True)
-        low, high = beat.data[: 8 * half], beat.data[8 * half :]
-        low_keep, high_keep = beat.keep[:half], beat.keep[half:]
+        (low, high), (low_keep, high_keep) = _halves(beat, half)
         ends = beat.last & ~high_keep[0]  # with this beat
         whole = ~beat.last | low_keep[-1]  # all bytes of the head are there
         m.d.comb += [
@@ -117,8 +121,7 @@ class HeadJoined(wiring.Component):
         beat, out = self.i.p, slice.i
         rest = Signal(8 * half, reset_less=True)
         rest_keep, rest_bad = Signal(half, reset_less=True), Signal(reset_less=True)
-        low, high = beat.data[: 8 * half], beat.data[8 * half :]
-        low_keep, high_keep = beat.keep[:half], beat.keep[half:]
+        (low, high), (low_keep, high_keep) = _halves(beat, half)
         joins = self.full & ~self.flushes  # with what comes in
         take = Signal()
         m.d.comb += [

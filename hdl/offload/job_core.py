@@ -6,21 +6,22 @@ Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jo
 """
 
 from amaranth.hdl import Array, Cat, Module, Mux, ResetInserter, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.job import ACTIVE, HISTORY, RING, Collective, JobCodec, Kind, Operation
+from gradnic.interface.job import ACTIVE, RING, Collective, JobCodec, Kind, Operation
 
 from ..axi.bursts import LENGTH_WIDTH, Region
 from ..axi.share import ReadShare, WriteShare
 from ..stream.fifo import FIFO
-from ..transport.records import Context, Over, Round
+from ..transport.records import Context, Round
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
 from .job_clerk import N_REGIONS, JobClerk, half_of_residual
 from .job_context import NORMS, JobContext
+from .job_history import History
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
 from .memory_side import RESIDUALS, memory_ports
@@ -32,57 +33,6 @@ _OF_A_ROUND = (
     "start", "abort", "setup", "status", "starting", "clear", "clearing", "drained", "regions",
     "area", "check", "allowance",
 )  # fmt: skip
-
-
-class History(wiring.Component):
-    """The newest round that is over, of `HISTORY` tensors: one entry for each low bits of a number.
-
-    Members
-    -------
-    asked, over : In(16).array(2), Out(Over).array(2)
-        A tensor, and what is known of its entry, in the same cycle.
-    write : In(Over)
-        A round that is over; it is kept unless a newer one of its tensor is.
-    """
-
-    def __init__(self):
-        super().__init__({"asked": In(16).array(2), "over": Out(Over).array(2), "write": In(Over)})
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.rounds = rounds = memory.Memory(
-            shape=data.StructLayout({"tensor": 16, "gen": 16}), depth=HISTORY, init=[]
-        )
-        known = Signal(HISTORY)
-        write = rounds.write_port()
-        places = [asked[: len(write.addr)] for asked in self.asked]
-        places.append(self.write.tensor[: len(write.addr)])
-        entries = []
-        for place in places:
-            read = rounds.read_port(domain="comb")
-            entry = Signal(Over, name=f"entry{len(entries)}")
-            m.d.comb += [
-                read.addr.eq(place),
-                entry.valid.eq(known.bit_select(place, 1)),
-                entry.tensor.eq(read.data.tensor),
-                entry.gen.eq(read.data.gen),
-            ]
-            entries.append(entry)
-        for over, entry in zip(self.over, entries, strict=False):
-            m.d.comb += over.eq(entry)
-        old = entries[-1]
-        newer = ~(self.write.gen - old.gen)[15]
-        m.d.comb += [
-            write.en.eq(
-                self.write.valid & (~old.valid | (old.tensor != self.write.tensor) | newer)
-            ),
-            write.addr.eq(places[-1]),
-            write.data.tensor.eq(self.write.tensor),
-            write.data.gen.eq(self.write.gen),
-        ]
-        with m.If(write.en):
-            m.d.sync += known.bit_select(places[-1], 1).eq(1)
-        return m
 
 
 class JobCore(OffloadCore):

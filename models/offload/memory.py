@@ -1,7 +1,8 @@
 """Memories that boards have, and what share of a line offload cards keep with them.
 
 Timing: JESD79-4 (DDR4, 8 Gb parts; tRP + tRCD, tWTR_L with the write's latency, tRFC1) and JESD235
-(HBM2, pseudo channels of 64 bits and pages of 1 KiB).
+(HBM2, pseudo channels of 64 bits and pages of 1 KiB): typical parts, rounded, and boards as they
+are commonly fitted. Neither was checked against each board's manual.
 """
 
 from dataclasses import dataclass
