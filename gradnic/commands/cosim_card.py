@@ -39,6 +39,9 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @fault_options
 @click.option("--p", type=q.BELOW_ONE, default=0.0,
               help="Share of the contributions that may be missing.")  # fmt: skip
+@option("--give-up", q.OneOf("range", "share"), "range",
+        "A PROBE may give up what fits the allowance of its range, or all that is missing once the "
+        "rest of all is here.")  # fmt: skip
 @click.option("--spray", is_flag=True, help="Over 8 paths of different length.")
 @option(
     "--important", q.SHARE, help="Share of the gradients that is important by size; default: all."
@@ -59,9 +62,9 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @needs(**SIMULATION, schedule=("scipy",))
 def command(
     topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, port_lanes, loss,
-    duplicate, delay, reorder, seed, p, spray, important, queue, mark, pace, n_buckets, n_bytes,
-    op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, iteration, elements,
-    files, pcap_file, json_file,
+    duplicate, delay, reorder, seed, p, give_up, spray, important, queue, mark, pace, n_buckets,
+    n_bytes, op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, iteration,
+    elements, files, pcap_file, json_file,
 ):  # fmt: skip
     """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
 
@@ -92,6 +95,7 @@ def command(
 
     q.only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
     q.only_with(codec == "thc", "--codec thc", "block")
+    q.only_with(p or jobs_file, "a share that may miss: --p or --jobs", "give_up")
     q.only_with(queue, "a switch with --queue", "mark")
     if port_lanes and port_lanes > lanes:
         raise ValueError(f"port-lanes must be 1 to {lanes}, the --lanes, not {port_lanes}")
@@ -107,8 +111,9 @@ def command(
         settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
         cosim_jobs.run(
             topology, algorithm, chunks=chunks, codec=codec, settings=settings, block=block,
-            lanes=lanes, faults=faults, p=p, n_buckets=n_buckets, n_bytes=n_bytes, op=op, kind=kind,
-            collective=collective, root=root, jobs_file=jobs_file,
+            lanes=lanes, faults=faults, p=p, at_share=give_up == "share", n_buckets=n_buckets,
+            n_bytes=n_bytes, op=op, kind=kind, collective=collective, root=root,
+            jobs_file=jobs_file,
             n_active=n_active, watchdog=watchdog, plot_file=plot_file, pcap_file=pcap_file,
             json_file=json_file,
         )  # fmt: skip
@@ -138,6 +143,7 @@ def command(
             pace=pace,
             queues=(queue, mark) if queue else None,
             p=p,
+            at_share=give_up == "share",
             exponent=exponent,
             mode=mode,
             prescale=prescale,

@@ -59,8 +59,9 @@ def job_options(function):
 
 
 def run(
-    topology, algorithm, *, chunks, codec, settings, block, lanes, faults, p, n_buckets, n_bytes,
-    op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file, json_file,
+    topology, algorithm, *, chunks, codec, settings, block, lanes, faults, p, at_share, n_buckets,
+    n_bytes, op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file,
+    json_file,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.models.schedule.builders.collectives import ROOTED  # needs SciPy, as the rest
@@ -88,6 +89,7 @@ def run(
         outcome = job_run.cosim(
             topology, algorithm, posted, chunks=chunks, lanes=lanes, n_active=n_active,
             faults=faults, settings=settings, block=block, watchdog=watchdog, p=p,
+            at_share=at_share,
         )  # fmt: skip
     columns = ("job", "class", "bytes", "posted", "done", "status")
     rows = [tuple(job[name] for name in ("id", *columns[1:])) for job in outcome.jobs[:32]]

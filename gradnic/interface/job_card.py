@@ -11,7 +11,7 @@ N_SOURCES = 2
 
 _SAME = (
     "interrupts", "mac_low", "ip", "network", "t_probe", "table_write", "ports",
-    "scores", "pace", "pace_step", "pace_low", "pace_high",
+    "scores", "pace", "pace_step", "pace_low", "pace_high", "closing",
 )  # fmt: skip
 
 

@@ -39,7 +39,9 @@ class Table(IntEnum):
     ROWS = 0  # schedule table: a row, as `gradnic.interface.schedule_table.Layout.pack` packs it
     PLACES = 1  # by chunk: up by rank {valid, neighbor 4, leaves 8, flow 13}; down the first two
     NEIGHBORS = 2  # {valid, node 8, port, mac 48, ip 32}; port as many bits as tell the ports apart
-    ALLOWANCES = 3  # by neighbor: bytes times leaves that it may lose in the next round
+    # by neighbor: bytes times leaves that it may lose in the next round; with closing.at_share,
+    # those that must come
+    ALLOWANCES = 3
     PEERS = 4  # by peer index of a row: neighbor
     LAYERS = 5  # by layer: queue
     DSCPS = 6  # by 2 * queue + important: DSCP
@@ -226,6 +228,11 @@ REGISTERS = RegisterMap(
         _register("pace_low", 0x0A8, "round trip", ("value", 32, "below which the rate grows")),
         _register("pace_high", 0x0AC, "round trip", ("value", 32, "above which the rate falls")),
         *_words("table_data", 0x0B0, TABLE_WORDS, "an entry, low bits first"),
+        _register(
+            "closing", 0x0CC, "when packets may be given up, at a PROBE",
+            ("at_share", 1, "0: what the range lacks fits the neighbor's allowance; 1: all that it "
+             "sends is here but for its share"),
+        ),
         _register(
             "build", 0x0F8, "what the card was built with",
             ("bytes", 8, "of a beat: regions begin at multiples of it"),

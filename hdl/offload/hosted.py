@@ -107,6 +107,7 @@ class HostedCard(wiring.Component):
             (own.node, bank.mac_high.node),
             (own.udp_port, bank.network.udp_port),
             (round_.t_probe, bank.t_probe.value),
+            (round_.at_share, bank.closing.at_share),
             *((round_[name], bank.network[name]) for name in ("tos", "spray", "rule")),
             *((tags[name], bank.tags[name]) for name in ("by_sum", "source")),
             *((tags[name], bank.scores[name]) for name in ("unit", "share")),

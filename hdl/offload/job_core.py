@@ -392,7 +392,7 @@ class JobCore(OffloadCore):
             round_.bf16.eq((job.job.kind == Kind.BF16) & ~is_thc),
             *([round_.tags.back_layer_start.eq(
                 Mux(job.job.p_q16 == 0, 0, self.round.tags.back_layer_start)
-            )] if self.gives_up else []),
+            )] if self.gives_up else [round_.at_share.eq(0)]),
             engine.table.eq(job.job.table),
             engine.peers.eq(Array(one.as_value() for one in self.peers)[engine.table]),
             *(setup[name].eq(table[name])

@@ -1,7 +1,8 @@
-"""What each neighbor may lose of a round: its share of all that it sends up, weighed by leaves.
+"""What each neighbor may lose of a round: its share of all that it sends up, weighed by leaves; or
+the rest, which must come.
 
 Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.transport.reception`, whose
-``allowance`` it is.
+``allowance`` or ``need`` it is.
 """
 
 from amaranth.hdl import Module, Mux, Signal
@@ -21,6 +22,8 @@ class AllowanceWalk(wiring.Component):
     """Writes all neighbors' allowances: 2 cycles each if nothing may miss, else a cycle for each
     chunk and 7 more, and about 50 for a neighbor that sends anything up.
 
+    With ``at_share`` what must come; a number that is never reached if nothing may miss.
+
     Parameters
     ----------
     n_ranks : int
@@ -34,6 +37,7 @@ class AllowanceWalk(wiring.Component):
         That may miss, in 1/65536.
     geometry, last_elems, thc : In(Geometry), In(29), In(1)
         How the tensor is cut; elements of its last chunk; an element has half a byte, not 4.
+    at_share : In(1)
     chunk, places : Out(CHUNK_WIDTH), In(Places(n_ranks))
         Of the table of senders, `LATENCY` cycles later.
     write : Out(Allowance)
@@ -48,6 +52,7 @@ class AllowanceWalk(wiring.Component):
                 "geometry": In(Geometry),
                 "last_elems": In(LAST_WIDTH),
                 "thc": In(1),
+                "at_share": In(1),
                 "chunk": Out(CHUNK_WIDTH),
                 "places": In(Places(n_ranks)),
                 "write": Out(Allowance),
@@ -81,13 +86,17 @@ class AllowanceWalk(wiring.Component):
         factor = Signal(_LEAVES, reset_less=True)
         term = Signal(BYTES_WIDTH + SHARE_WIDTH, reset_less=True)
         total = Signal(BYTES_WIDTH + SHARE_WIDTH, reset_less=True)
+        everything = Signal(BYTES_WIDTH, reset_less=True)  # with at_share: without its share
         multiplied = factor == 0
         with m.If(factor[0]):
             m.d.sync += total.eq(total + term)
         m.d.sync += [factor.eq(factor >> 1), term.eq(term << 1)]
         chunk_elems = self.geometry.chunk << 4
-        write = self.write
-        m.d.comb += [write.index.eq(neighbor), write.bytes.eq(total >> SHARE_WIDTH)]
+        write, share = self.write, (total >> SHARE_WIDTH)[:BYTES_WIDTH]
+        m.d.comb += [
+            write.index.eq(neighbor),
+            write.bytes.eq(Mux(self.at_share, everything - share, share)),
+        ]
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("REST"))
             with m.State("REST"):
@@ -98,6 +107,7 @@ class AllowanceWalk(wiring.Component):
                 m.d.sync += [
                     chunk.eq(self.geometry.last_chunk),
                     *(number.eq(0) for number in (whole, last, total, factor)),
+                    everything.eq(-1),
                 ]
                 m.next = "WRITE"
                 with m.If(self.share != 0):
@@ -124,6 +134,7 @@ class AllowanceWalk(wiring.Component):
             with m.State("LAST"):
                 with m.If(multiplied):
                     m.d.sync += [factor.eq(self.share), term.eq(total), total.eq(0)]
+                    m.d.sync += everything.eq(total)
                     m.next = "SHARE"
             with m.State("SHARE"):
                 with m.If(multiplied):

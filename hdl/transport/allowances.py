@@ -1,19 +1,22 @@
-"""What each neighbor may still lose of a round.
+"""What each neighbor may still lose of a round, or what must still come of it.
 
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.zeroed_table import ZeroedTable
-from .records import BYTES_WIDTH, N_NEIGHBORS, Allowance
+from .records import BYTES_WIDTH, ELEMS_WIDTH, N_NEIGHBORS, Allowance
 
 
 class Allowances(wiring.Component):
     """A number for each neighbor; what is left of it is written in the cycle of ``spend``.
+
+    A packet that ``comes`` is taken from its neighbor's number, down to 0, at most 10 cycles later;
+    the next one comes no sooner, and `neighbor` may be looked at no sooner.
 
     Plumbing of `Receiver`, which is what has a golden model.
 
@@ -25,6 +28,11 @@ class Allowances(wiring.Component):
         Read in the same cycle.
     spend, left : In(1), In(BYTES_WIDTH)
         What the neighbor has from the next cycle on.
+    comes, elems, leaves, thc : In
+        A packet of `neighbor` came, whose bytes count, times the leaves; with ``thc`` an element
+        has half a byte.
+    clear : In(1)
+        What came last may count no more.
     """
 
     def __init__(self) -> None:
@@ -35,17 +43,48 @@ class Allowances(wiring.Component):
                 "bytes": Out(BYTES_WIDTH),
                 "spend": In(1),
                 "left": In(BYTES_WIDTH),
+                "comes": In(1),
+                "elems": In(ELEMS_WIDTH),
+                "leaves": In(8),
+                "thc": In(1),
+                "clear": In(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.table = table = ZeroedTable(BYTES_WIDTH, N_NEIGHBORS)
+        # what came: its elements times its leaves, a bit of those a cycle
+        counts, source = Signal(), Signal.like(self.neighbor, reset_less=True)
+        leaves, thc = Signal(8, reset_less=True), Signal(reset_less=True)
+        width = ELEMS_WIDTH + 8
+        shifted, came = (Signal(width, name=n, reset_less=True) for n in ("shifted", "came"))
+        m.d.sync += [leaves.eq(leaves >> 1), shifted.eq(shifted << 1)]
+        with m.If(leaves[0]):
+            m.d.sync += came.eq(came + shifted)
+        ends = Signal()
+        m.d.comb += ends.eq(counts & (leaves == 0))
+        with m.If(ends | self.clear):
+            m.d.sync += counts.eq(0)
+        with m.If(self.comes & ~self.clear):
+            m.d.sync += [
+                counts.eq(1),
+                source.eq(self.neighbor),
+                leaves.eq(self.leaves),
+                shifted.eq(self.elems),
+                came.eq(0),
+                thc.eq(self.thc),
+            ]
+        octets, rest = Signal(width + 2), Signal(BYTES_WIDTH)
         m.d.comb += [
-            table.read_addr.eq(self.neighbor),
+            octets.eq(Mux(thc, came >> 1, came << 2)),
+            rest.eq(Mux(table.read_data < octets, 0, table.read_data - octets)),
+            table.read_addr.eq(Mux(ends, source, self.neighbor)),
             self.bytes.eq(table.read_data),
-            table.write_en.eq(self.write.enable | self.spend),
-            table.write_addr.eq(Mux(self.spend, self.neighbor, self.write.index)),
-            table.write_data.eq(Mux(self.spend, self.left, self.write.bytes)),
+            table.write_en.eq(self.write.enable | self.spend | ends),
+            table.write_addr.eq(
+                Mux(ends, source, Mux(self.spend, self.neighbor, self.write.index))
+            ),
+            table.write_data.eq(Mux(ends, rest, Mux(self.spend, self.left, self.write.bytes))),
         ]
         return m

@@ -1,6 +1,6 @@
 """Share of packets that came with congestion marks, by neighbor, since it was last told.
 
-Part of `gradnic.hdl.transport.reception`, whose golden model it follows.
+Part of `gradnic.hdl.transport.receiver`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

@@ -358,6 +358,7 @@ class Receiver(wiring.Component):
             walk.geometry.eq(self.round.geometry),
             walk.last_elems.eq(self.last_elems),
             walk.thc.eq(self.round.codec.thc),
+            walk.at_share.eq(self.round.at_share),
             walk.places.eq(ledger.senders),
             ledger.surveys.eq(walk.busy),
             ledger.surveyed.eq(walk.chunk),

@@ -79,10 +79,16 @@ def look_at_range(m, r, w):
     w.first = Signal(Place, reset_less=True)
     allowed = Signal(BYTES_WIDTH, reset_less=True)
     w.allows = Signal()
+    by_share = r.round.at_share
     w.ends_range = Signal()
     last_seen = Signal.like(w.n_seen, reset_less=True)  # of a range that is not too long
     m.d.comb += [
         w.allowances.neighbor.eq(w.head.neighbor),
+        w.allowances.comes.eq(by_share & w.to_landings),
+        w.allowances.elems.eq(w.head.elems),
+        w.allowances.leaves.eq(w.weight),
+        w.allowances.thc.eq(r.round.codec.thc),
+        w.allowances.clear.eq(r.clear),
         w.scan.first_bit.eq(w.head.seq[:3]),
         w.scan.closed.eq(w.closed),
         w.scan.elems.eq(w.walk.elems),
@@ -91,8 +97,8 @@ def look_at_range(m, r, w):
     ]
     m.d.sync += [
         allowed.eq(w.allowances.bytes),
-        w.allows.eq(w.scan.lost <= allowed),
-        w.allowances.left.eq(allowed - w.scan.lost),
+        w.allows.eq(Mux(by_share, allowed == 0, w.scan.lost <= allowed)),
+        w.allowances.left.eq(Mux(by_share, 0, allowed - w.scan.lost)),
         r.spends.eq(w.allowances.spend),
         r.spent.eq(w.scan.lost),
         last_seen.eq(w.head.elems - 1),

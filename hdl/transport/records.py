@@ -58,12 +58,14 @@ Round = data.StructLayout(
         "tags": TagRules,
         "layer": ceil_log2(N_LAYERS),
         "bf16": 1,
+        "at_share": 1,
     }
 )
 """The round under way; must not change while ``armed``. over, last_tensor, last_gen: there was a
 round before, its tensor and its number. t_probe: cycles between PROBEs. tos: of answers. rule: of
 `gradnic.hdl.transport.spray`, with ``spray``. tags, layer: of `gradnic.hdl.transport.tagger`, for
-packets and PROBEs. bf16: gradient and result are BF16 in memory."""
+packets and PROBEs. bf16: gradient and result are BF16 in memory. at_share: packets may be given up
+once all that a neighbor sends is here but for its share, not by what is missing."""
 
 EPOCH_WIDTH = 4
 
@@ -190,7 +192,8 @@ CheckWrite = data.StructLayout({"enable": 1, "number": NUMBER_WIDTH, "check": CH
 XOR."""
 
 Allowance = data.StructLayout({"enable": 1, "index": ceil_log2(N_NEIGHBORS), "bytes": BYTES_WIDTH})
-"""What a neighbor may lose in a round, in bytes times leaves, to be set while ``enable`` is 1."""
+"""What a neighbor may lose in a round, or with ``Round.at_share`` what must come of it, in bytes
+times leaves, to be set while ``enable`` is 1."""
 
 Goal = data.StructLayout({"keep": 1, "down": 1})
 """Where a packet's values go: to the result (``down``), to a landing area, or nowhere."""

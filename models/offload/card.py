@@ -61,6 +61,8 @@ class Settings:
     segment : packets that one PROBE covers at most. n_paths, spray : see `sender.Spray`.
     per_tick : frames that a port sends per tick. pace, low, high : rule of `sender.Pace` towards
     each neighbor, and its round trips in ticks; the line takes `TICK_BYTES` per frame and tick.
+    at_share : a range may be given up once the rest of all that its sender sends is here, not by
+    what is missing in it (see `Reception`).
     """
 
     job: int
@@ -77,6 +79,7 @@ class Settings:
     pace: str = "off"
     low: int = 0
     high: int = 0
+    at_share: bool = False
     udp_port: int = UDP_PORT
 
     def __post_init__(self):
@@ -143,7 +146,9 @@ class Card:
         norms = None if told.norms is None else self.rounds.get((told.norms, gen))
         if told.norms is not None and norms is None:
             raise ValueError(f"round {gen} of the norms, tensor {told.norms}, must be armed first")
-        self.rounds[tensor, gen] = Round(told, self.settings.node, gen, values, norms)
+        self.rounds[tensor, gen] = Round(
+            told, self.settings.node, gen, values, norms, at_share=self.settings.at_share
+        )
         self.tagger.end_round(self.places[tensor])
         self.changed = True
 

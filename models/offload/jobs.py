@@ -263,7 +263,7 @@ class JobCard(Card):
             values = bf16.widen(self._halves(job.source, job.elems))
         else:
             values = self._words(job.source, job.elems).view(np.float32).copy()
-        return Round(tensor, self.settings.node, job.gen, values)
+        return Round(tensor, self.settings.node, job.gen, values, at_share=self.settings.at_share)
 
     def _thc(self, job):
         """Steps of a job with THC."""
@@ -284,7 +284,8 @@ class JobCard(Card):
         norms, job = context.round, context.job
         del self.rounds[job.tensor, norms.gen]
         self._over(job.tensor, norms.gen)
-        context.round, context.progress, context.since = context.thc.index_round(norms), (), now
+        context.round = context.thc.index_round(norms, at_share=self.settings.at_share)
+        context.progress, context.since = (), now
         if job.feedback:
             residual = context.thc.residual().view(np.uint32)
             self._words(job.residual_at(1 - job.half), job.elems)[:] = residual

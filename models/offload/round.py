@@ -51,6 +51,7 @@ class Round:
     node, gen : int
     values : array (n_elems,), as `offload.Card.arm` takes them
     norms : the Round of the tensor's norms, for THC
+    at_share : bool, as of `offload.Settings`
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ class Round:
     landed_most : most packets that have waited in `landed`
     """
 
-    def __init__(self, tensor, node, gen, values, norms=None):
+    def __init__(self, tensor, node, gen, values, norms=None, *, at_share=False):
         self.tensor, self.node, self.gen, self.norms = tensor, node, gen, norms
         plan, codec = tensor.plan, tensor.codec
         values = np.asarray(values)
@@ -90,7 +91,7 @@ class Round:
                 weights[part.start : part.stop] = contribution.leaves
             self.up[source] = Reception(
                 np.where(weights, sizes, 0), p_q16=tensor.p_q16, round=gen, weights=weights,
-                eager=False,
+                eager=False, at_share=at_share,
             )  # fmt: skip
         for source, chunks in plan.down[node].items():
             here = np.zeros(plan.n_packets, bool)

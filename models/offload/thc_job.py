@@ -55,10 +55,10 @@ class ThcJob:
         own = self.worker.norms(self.padded)
         return Round(self.of_norms, self.node, before(self.job.gen), own)
 
-    def index_round(self, norms):
+    def index_round(self, norms, *, at_share=False):
         """The round of indices and sums, once the one of `norms` is done."""
         self.norms = norms
-        return Round(self.of_sums, self.node, self.job.gen, self.padded, norms)
+        return Round(self.of_sums, self.node, self.job.gen, self.padded, norms, at_share=at_share)
 
     def result(self, round_):
         """The mean gradient, float32 (elems,), from the sums of a round that is done."""

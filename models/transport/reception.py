@@ -4,7 +4,8 @@ One `Reception` per (job, tensor, source, round). It counts bytes, not packets, 
 last packet weighs as itself. A range of packets closes when all of it is there, or when the
 sender says that it has sent it and what is missing still fits the allowance: a share p of all
 bytes from this source, whatever range they are in. With p = 0 that is reliable delivery. Over the
-whole tensor the rule is "accepted bytes >= need_bytes". Twin of `gradnic.hdl.transport.receiver`.
+whole tensor the rule is "accepted bytes >= need_bytes". Twin of `gradnic.hdl.transport.receiver`,
+which closes ranges at PROBEs only (``eager`` False).
 
 Sources: DLCP (arXiv 2008.08445) and MLT (NSDI 2024): bitmaps, STOP at (1 - p) of the bytes, PROBE,
 zero fill of gradients and stale fill of parameters. Ours: the datagram forms with retry, the
@@ -57,6 +58,9 @@ class Reception:
     eager : bool
         Complete the whole tensor as soon as enough of it came, without a PROBE. False: close what
         a PROBE covers only, so that no packet under way is given up.
+    at_share : bool
+        With ``eager`` False, a PROBE closes its range once ``need`` bytes of all came, whatever
+        the range lacks; False: if what it lacks fits the allowance.
     strict_important : bool
         Complete only with all important packets, whose number the PROBE says.
     deadline : int
@@ -86,6 +90,7 @@ class Reception:
         round: int = 0,
         weights: np.ndarray | None = None,
         eager: bool = True,
+        at_share: bool = False,
         strict_important: bool = False,
         deadline: int = 0,
         fill: str = ZERO,
@@ -98,6 +103,7 @@ class Reception:
         self.total = int(self.weighed.sum())
         self.need = need_bytes(self.total, p_q16)
         self.round, self.eager, self.strict = round, eager, strict_important
+        self.at_share = at_share
         self.deadline, self.fill = deadline, fill
         self.here = np.zeros(len(self.sizes), bool)
         self.closed = self.sizes == 0
@@ -160,7 +166,8 @@ class Reception:
         missing = int(self.weighed[part][open_].sum())
         if not missing:
             return True
-        if self.eager or missing > self.allowance or not self._important_are_in():
+        may = self.n_bytes >= self.need if self.at_share else missing <= self.allowance
+        if self.eager or not may or not self._important_are_in():
             return False
         self.lost += missing
         self.n_open -= int(open_.sum())

@@ -4,9 +4,10 @@ import numpy as np
 from amaranth.hdl import Const, Shape
 from amaranth.sim import Simulator
 from gradnic.hdl.transport.allowance_walk import LATENCY, AllowanceWalk
-from gradnic.hdl.transport.records import N_NEIGHBORS, Allowance, Geometry, Places
+from gradnic.hdl.transport.records import BYTES_WIDTH, N_NEIGHBORS, Allowance, Geometry, Places
 
 N_RANKS, BEGINS = 2, 3
+MORE = (1 << BYTES_WIDTH) - 1  # than can come
 MOST = 700  # chunks: more take minutes
 ENABLE = Const.cast(Allowance.const({"enable": 1})).value
 _RECORDINGS = []
@@ -31,7 +32,7 @@ def _cases():
             chunk = 1 << 11
         if thc:
             last &= ~1
-        told = {"share": share, "last_elems": last, "thc": int(thc)}
+        told = {"share": share, "last_elems": last, "thc": int(thc), "at_share": k // 3 % 2}
         told["geometry"] = {"chunk": chunk, "last_chunk": n_chunks - 1, "packet": 255}
         few = N_NEIGHBORS if n_chunks < MOST else 2  # so many leaves that sums are the longest
         up = [
@@ -55,7 +56,9 @@ def _cases():
                 for one in row if one["valid"] and one["neighbor"] == neighbor
             )  # fmt: skip
             total = total // 2 if thc else 4 * total
-            want.append((neighbor, total * share >> 16))
+            may = total * share >> 16
+            must = total - may if share else MORE
+            want.append((neighbor, must if told["at_share"] else may))
         yield told, up, want
 
 
@@ -116,6 +119,7 @@ def test(model):
         run = instance.run(
             signals={
                 "share": told["share"], "last_elems": told["last_elems"], "thc": told["thc"],
+                "at_share": told["at_share"],
                 "geometry": _rows([geometry], Geometry), "start": np.array(log["start"]),
                 "places": _rows(log["places"], Places(N_RANKS)),
             },

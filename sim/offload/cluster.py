@@ -83,6 +83,8 @@ class OffloadCluster:
     codec : of `gradnic.models.offload.codec`: Raw, Inceptionn, Norms, or Thc with b = 4 and w = 8
     p : float
         Share of leaf contributions that may miss, end to end.
+    at_share : bool
+        When a range may miss: see `gradnic.models.transport.reception.Reception`.
     n_bytes : int
         Of a beat, 16, 32, 64 or 128.
     port_bytes : int or None
@@ -117,6 +119,7 @@ class OffloadCluster:
         codec,
         *,
         p=0.0,
+        at_share=False,
         n_bytes=16,
         port_bytes=None,
         packet=352,
@@ -142,7 +145,7 @@ class OffloadCluster:
         self.queues = queues or (0, 0)
         self.tags = {"back_layer_start": 0} if tags is None else dict(tags)
         self.threshold = self.tags.pop("threshold", 0)
-        self.p_q16 = int(p / max(1, plan.depth) * 65536)
+        self.p_q16, self.at_share = int(p / max(1, plan.depth) * 65536), at_share
         self.books = addresses(table, topology)
         n_ports = 1 + max(a.port for book in self.books for a in book.values())
         n_ranks = max(
@@ -187,6 +190,22 @@ class OffloadCluster:
         if getattr(self, "_self", None):
             self.library.cluster_delete(self._self)
             self._self = None
+
+    def _allow(self, node):
+        """What each neighbor may lose of the next round, or must send."""
+        plan, others = self.plan, [u for u in self.books[node] if u != node]
+        for index, u in enumerate(others):
+            told = plan.up[node].get(u, {})
+            total = sum(
+                int(plan.elems[k]) * self.codec.elem_bits // 8 * one.leaves
+                for chunk, one in told.items()
+                for k in plan.packets(chunk, chunk + 1)
+            )
+            may = total * self.p_q16 >> 16
+            entry = {"enable": 1, "index": index, "bytes": total - may if self.at_share else may}
+            self._set(node, "allowance", entry)
+            self._tick(node)
+        self._set(node, "allowance", {})
 
     def _routes(self):
         """int32 (n, n, 2): port at which the receiver hears the sender, and links between them."""
@@ -235,17 +254,6 @@ class OffloadCluster:
             self._set(node, "neighbor", {"enable": 1, "index": index[u], "neighbor": entry})
             self._tick(node)
         self._set(node, "neighbor", {})
-        for u in others:
-            told = plan.up[node].get(u, {})
-            total = sum(
-                int(plan.elems[k]) * self.codec.elem_bits // 8 * one.leaves
-                for chunk, one in told.items()
-                for k in plan.packets(chunk, chunk + 1)
-            )
-            share = {"enable": 1, "index": index[u], "bytes": total * self.p_q16 >> 16}
-            self._set(node, "allowance", share)
-            self._tick(node)
-        self._set(node, "allowance", {})
         self._set(node, "place_en", 1)
         for chunk in range(plan.n_chunks):
             up = [{} for _ in range(self.n_ranks)]
@@ -346,6 +354,7 @@ class OffloadCluster:
             "layer": self.layer,
             "spray": int(self.skew > 0),
             "rule": self.rule,
+            "at_share": int(self.at_share),
         }
 
     def _memory(self, node, which, n_bytes):
@@ -454,6 +463,7 @@ class OffloadCluster:
         self._tick(node, 2)
         while self._get(node, "clearing"):
             self._tick(node)
+        self._allow(node)
         self._set(node, "round", self._round(1, tensor, gen, before))
         self._tick(node, 4)
         self._set(node, "start", 1)

@@ -64,6 +64,8 @@ class JobCluster(OffloadCluster):
         Contexts, bytes of a beat, elements of a packet, cycles.
     inc, bf16, scale, gives_up : bool
         Cards with INCEPTIONN, with BF16, with means, with jobs that let a share miss.
+    at_share : bool
+        When those may: see `gradnic.models.transport.reception.Reception`.
     settings : dict, fields of `Inceptionn`.
     thc : dict or None
         Cards with THC: fields of `gradnic.models.thc.Worker` beside n and seeds; b is 4, and n * g
@@ -80,13 +82,13 @@ class JobCluster(OffloadCluster):
 
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
                  t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False, settings=None,
-                 thc=None, gives_up=False, feedback=False):  # fmt: skip
+                 thc=None, gives_up=False, feedback=False, at_share=False):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.packet, self.t_probe = packet, t_probe
         self.n_active, self.watchdog, self.skew, self.queues = n_active, watchdog, 0, (0, 0)
         self.codec = Inceptionn(1, **(settings or {}))
-        self.thc, self.gives_up = thc, gives_up
+        self.thc, self.gives_up, self.at_share = thc, gives_up, at_share
         self.workers = [] if thc is None else [Worker(t.n_nodes, 0, **thc) for t in tables]
         self.n_memory = -(-n_memory // PAGE) * PAGE
         self.books = [{} for _ in range(self.table.n_nodes)]
@@ -178,6 +180,7 @@ class JobCluster(OffloadCluster):
                 "t_probe": self.t_probe,
                 "tos": 2,
                 "tags": {"back_layer_start": 0},
+                "at_share": int(self.at_share),
             },
         )
         n_beats = self.n_memory // self.n_bytes

@@ -21,7 +21,7 @@ PACKET = 352
 
 def cards_say(tables, topology, posted, memory, cluster, faults, settings, thc):
     """{(node, id): (status, detail, bytes that it leaves)} of golden cards."""
-    options = {"t_probe": 400, "t_retry": 100}
+    options = {"t_probe": 400, "t_retry": 100, "at_share": cluster.at_share}
     cards = golden.JobCluster(
         tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
         n_packets=cluster.n_packets, inceptionn=settings, bf16=True, scale=True,

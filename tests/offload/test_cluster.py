@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from gradnic.hdl.transport.records import RUN
 from gradnic.models.offload.cluster import LinkFaults, all_reduce
 from gradnic.models.offload.codec import Raw, Thc
 from gradnic.models.schedule.builders import build
@@ -84,6 +85,27 @@ def test_loss_stays_within_its_bound(codec):
     assert (replicas == replicas[0]).all()
     if codec != "thc":  # there an allowance is less than one packet of 1024 values
         assert outcome.n_given_up
+
+
+@pytest.mark.parametrize("at_share", [False, True])
+def test_ranges_close_by_their_allowance_or_by_the_share(at_share):
+    """A chunk of two ranges: half of it is not the 60 % from which on all else may miss, but what
+    the first range lacks fits the allowance. With these seeds no PROBE or BITMAP of one is lost.
+    """
+    table, topology = plan("ring:2", "ring")
+    x = gradients(2, 4 * RUN * 64)
+    for seed in (1, 2, 3, 5, 7):
+        cluster = OffloadCluster(table, topology, x.shape[1], Raw(2), packet=64, p=0.4,
+                                 at_share=at_share)  # fmt: skip
+        faults = LinkFaults(loss=0.05, delay=20, seed=seed)
+        result = cluster.run(x, faults, max_cycles=50_000)
+        assert result.cycles is not None
+        halves = [0, 0]
+        for numbers in result.given_up.values():
+            for number in numbers:
+                halves[number // RUN % 2] += 1
+        assert halves[1]
+        assert (halves[0] == 0) == at_share
 
 
 def test_rounds_follow_each_other():

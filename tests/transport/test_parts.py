@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from amaranth.sim import Simulator
+from gradnic.hdl.transport.allowances import Allowances
 from gradnic.hdl.transport.pace import Pace
 from gradnic.hdl.transport.spray import Spray
 from gradnic.models.transport import sender
@@ -103,3 +105,47 @@ def test_parameters():
         Spray(3)
     with pytest.raises(ValueError, match="n_bytes must be a power of two, not 12"):
         Pace(12)
+
+
+def test_what_comes_is_taken_from_what_must_come():
+    """As often as packets can come; the largest ones with the most leaves; down to 0."""
+    part, rng = Allowances(), stimulus.rng("allowances")
+    must = [0, 1, 5000, 1 << 20, 9_000_000, (1 << 40) - 1, *([1 << 22] * 10)]
+
+    async def came(ctx, neighbor, elems, leaves, thc, *, clear=0):
+        told = {"neighbor": neighbor, "elems": elems, "leaves": leaves, "thc": thc}
+        for name, value in (told | {"comes": 1}).items():
+            ctx.set(getattr(part, name), value)
+        await ctx.tick()
+        ctx.set(part.comes, 0)
+        for cycle in range(8):
+            ctx.set(part.neighbor, int(rng.integers(16)))
+            ctx.set(part.clear, clear and cycle == 0)
+            await ctx.tick()
+        ctx.set(part.clear, 0)
+
+    async def bench(ctx):
+        left = list(must)
+        for k, n_bytes in enumerate(must):
+            ctx.set(part.write, {"enable": 1, "index": k, "bytes": n_bytes})
+            await ctx.tick()
+        ctx.set(part.write, {})
+        for k in range(600):
+            neighbor, thc, clear = k % 16, int(rng.integers(2)), int(rng.random() < 0.1)
+            elems = int(rng.choice([4095, 16, int(rng.integers(1, 4096))])) & ~thc
+            leaves = int(rng.choice([255, 128, 1, int(rng.integers(1, 256))]))
+            await came(ctx, neighbor, elems, leaves, thc, clear=clear)
+            if not clear:
+                octets = elems * leaves // 2 if thc else 4 * elems * leaves
+                left[neighbor] = max(0, left[neighbor] - octets)
+        await ctx.tick()
+        await ctx.tick()
+        for k in range(16):
+            ctx.set(part.neighbor, k)
+            assert ctx.get(part.bytes) == left[k], k
+        assert 0 < left[5] < must[5]
+
+    simulator = Simulator(part)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()

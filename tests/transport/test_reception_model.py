@@ -90,6 +90,18 @@ def test_pooled_allowance_closes_ranges():
     assert r.lost == 50 <= r.total - r.need
 
 
+def test_ranges_close_once_the_rest_of_all_is_here():
+    r = Reception(np.full(100, 10), p_q16=1 << 14, eager=False, at_share=True)
+    for k in range(74):
+        r.data(k, 10, round=0, now=k)
+    assert not r.probe(70, 10)
+    assert r.data(90, 10, round=0, now=75) is None
+    assert r.probe(70, 10)
+    assert (r.lost, r.data(75, 10, round=0, now=76)) == (60, "late")
+    assert r.probe(80, 20)
+    assert (r.status, r.lost) == (DONE, r.total - r.need)
+
+
 def test_weights_count_leaves():
     r = Reception([10, 10, 10], weights=[1, 4, 1], p_q16=1 << 15, eager=False)
     assert (r.total, r.need) == (60, 30)
