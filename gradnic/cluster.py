@@ -150,6 +150,8 @@ def _client(cluster):
             n_workers=cluster.workers,
             threads_per_worker=1,
             dashboard_address=None,
+            # its port is asked for all the same: any that is free, for sweeps side by side
+            scheduler_kwargs={"dashboard_address": ":0"},
             silence_logs="CRITICAL",
         ) as local,
         distributed.Client(local) as client,
