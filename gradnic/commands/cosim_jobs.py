@@ -43,7 +43,7 @@ def job_options(function):
             "descriptors.",
         ),
         option("--root", q.NODE, 0, "Node, of buckets of reduce and broadcast."),
-        option("--op", q.OneOf("sum", "mean"), "sum", "Of the buckets."),
+        option("--op", q.OneOf("sum", "mean", "max"), "sum", "Of the buckets."),
         option("--type kind", q.OneOf("fp32", "bf16"), "fp32", "Of the buckets in memory."),
         option(
             "--collective",

@@ -10,6 +10,7 @@ from gradnic.interface.params import check_range
 from .driver import WORD, OffloadDriver, _entry
 
 PACKET = 1024  # elements of a packet of THC
+_WIDTHS = 8, 12, 16  # bits of a sum of THC
 _LOG4 = {64: 0, 256: 1, 1024: 2}  # of the block's size, less 3
 
 
@@ -80,8 +81,9 @@ class JobDriver(OffloadDriver):
         places : one (up, down) a chunk, as of `set_places`. peers : neighbor of each peer index.
         n_chunks : of all repeats. leaves : nodes that contribute to a sum, 1 where nothing is
         added. collective : that the table is for; jobs of another are refused. stages, stride : of
-        a periodic table, as of its `Setup`. Jobs with THC are refused under a table of more leaves
-        than 255 / g, and before `set_thc`.
+        a periodic table, as of its `Setup`. Sums of THC have 8, 12 or 16 bits, as few as leaves * g
+        needs; jobs with THC are refused under a table of more leaves than 65535 / g, and before
+        `set_thc`.
         """
         check_range("number", number, 0, TABLES - 1)
         n_rows = len(image) // row_bytes
@@ -105,59 +107,83 @@ class JobDriver(OffloadDriver):
     def set_thc(self, levels: Sequence[int], *, block: int, clip: int, index_p: tuple) -> None:
         """Settings of jobs with THC, before tables are loaded and while no job runs.
 
-        levels : 16 of indices 0 to 15, from 0 to g. block : 64, 256 or 1024 elements. clip : the
-        clip point in 1/256 sigma. index_p : P0 and P1 of packets of indices.
+        levels : from 0 to g; 16 for indices of 4 bits, or on a card for any 4 to 256. block : 64,
+        256 or 1024 elements. clip : the clip point in 1/256 sigma. index_p : P0 and P1 of packets
+        of indices.
         """
         if not self.get("status")["thc"]:
             raise ValueError("thc must be built into a card whose THC is set")
-        if len(levels) != 16 or levels[0] or list(levels) != sorted(levels):
-            raise ValueError(f"levels must be 16 that rise from 0, not {list(levels)}")
+        any_bits = self.get("status")["any_bits"]
+        sizes = [1 << b for b in (range(2, 9) if any_bits else (4,))]
+        if len(levels) not in sizes or levels[0] or list(levels) != sorted(levels):
+            known = "4 to 256, a power of two," if any_bits else "16"
+            raise ValueError(f"levels must be {known} that rise from 0, not {list(levels)}")
         if block not in _LOG4:
             raise ValueError(f"block must be 64, 256 or 1024, not {block!r}")
-        g = levels[-1]
-        check_range("g", g, 14, 255)
+        g, last = levels[-1], len(levels) - 1
+        bits = last.bit_length()
+        check_range("g", g, last - 1, 255)
         check_range("clip", clip, 1, 1023)
-        self._thc = block, clip, g
-        self.set("thc", log4=_LOG4[block], clip=clip, g=g, index_p0=index_p[0])
+        self._thc = block, clip, g, bits
+        self.set("thc", log4=_LOG4[block], clip=clip, g=g, index_p0=index_p[0],
+                 bits=bits)  # fmt: skip
         self.set("thc_unit", unit=round(g * 2**24 / (2 * clip)), index_p1=index_p[1])
         self.write("thc_own", self._scale(1))
-        for k in range(4):
-            self.write(f"levels_{k}", int.from_bytes(bytes(levels[4 * k : 4 * k + 4]), "little"))
+        self.write("thc_middle", levels[len(levels) // 2])
+        if any_bits:
+            for index, level in enumerate(levels):
+                self.write_table(job_card.LEVELS, index, level)
+        else:
+            words = (bytes(levels[4 * k : 4 * k + 4]) for k in range(4))
+            for k, word in enumerate(words):
+                self.write(f"levels_{k}", int.from_bytes(word, "little"))
         for unit in range(g + 1):
             lower = max(k for k, level in enumerate(levels) if level <= unit)
-            gap = levels[lower + 1] - levels[lower] if lower < 15 else 0
+            gap = levels[lower + 1] - levels[lower] if lower < last else 0
             cell = _entry(lower=(lower, 8), above=(unit - levels[lower], 8), gap=(gap, 8))
             self.write_table(job_card.CELLS, unit, cell)
 
-    def set_scratch(self, addresses: Sequence[int], n_elems: int) -> None:
+    def set_scratch(self, addresses: Sequence[int], n_elems: int, leaves: int = 1) -> None:
         """Where each context's norms, indices and sums of THC may lie, and elements of the largest
-        tensor; jobs on larger ones are refused. Each takes `scratch_bytes`.
+        tensor, leaves of the largest table; jobs on larger ones are refused. Each takes
+        `scratch_bytes`.
         """
         for k, address in enumerate(addresses):
             if address % 64:
                 raise ValueError(f"address must be a multiple of 64, not {address:#x}")
             self.write(f"scratch{k}_low", address & WORD)
             self.write(f"scratch{k}_high", address >> 32)
-        self.write("scratch", self.scratch_bytes(n_elems) // self.n_bytes)
+        self.write("scratch", self.scratch_bytes(n_elems, leaves) // self.n_bytes)
 
-    def scratch_bytes(self, n_elems: int) -> int:
-        """Bytes of scratch for a tensor of `n_elems` elements; ValueError before `set_thc`."""
+    def scratch_bytes(self, n_elems: int, leaves: int = 1) -> int:
+        """Bytes of scratch for a tensor of `n_elems` elements, with sums of `leaves`
+        leaves; ValueError before `set_thc`, and for leaves whose sums do not fit 16 bits.
+        """
         if self._thc is None:
             raise ValueError("block must be set, by set_thc, before scratch is sized")
         n_packets = -(-n_elems // PACKET)
         norms = -(-n_packets * (PACKET // self._thc[0]) // 16) * 64
-        return 2 * norms + n_packets * PACKET * 3 // 2
+        check_range("leaves", leaves, 1, 65535 // self._thc[2])
+        return 2 * norms + n_packets * PACKET // 8 * (self._thc[3] + self._width(leaves))
 
     def _of_sums(self, leaves: int) -> dict:
         """What decodes sums of so many leaves, of an entry of the list of tables."""
-        if self._thc is None or leaves * self._thc[2] > 255:
-            return {"offset": (0, 16), "scale": (0, 32)}
-        return {"offset": (leaves * self._thc[2], 16), "scale": (self._scale(leaves), 32)}
+        if self._thc is None or leaves * self._thc[2] >> _WIDTHS[-1]:
+            return {"offset": (0, 16), "scale": (0, 32), "code": (0, 2)}
+        return {
+            "offset": (leaves * self._thc[2], 16), "scale": (self._scale(leaves), 32),
+            "code": (_WIDTHS.index(self._width(leaves)), 2),
+        }  # fmt: skip
+
+    def _width(self, leaves: int) -> int:
+        """Bits of sums of so many leaves."""
+        assert self._thc is not None
+        return next(w for w in _WIDTHS if not leaves * self._thc[2] >> w)
 
     def _scale(self, leaves: int) -> int:
         """What decodes sums of so many leaves, FP32 bits."""
         assert self._thc is not None
-        block, clip, g = self._thc
+        block, clip, g, _ = self._thc
         return int.from_bytes(struct.pack("<f", clip / 256 / (leaves * g * block)), "little")
 
     def unload_table(self, number: int) -> None:

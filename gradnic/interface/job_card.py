@@ -7,6 +7,7 @@ from .register_map import Register, RegisterMap
 
 JOBS = 9  # the table of loaded tables, beside `gradnic.interface.offload.Table`
 CELLS = 10  # by table unit of THC: {index below 8, units above its value 8, gap to the next 8}
+LEVELS = 11  # by index of THC, on cards for any bits: its level
 N_SOURCES = 2
 
 _SAME = (
@@ -40,6 +41,8 @@ def _registers() -> tuple[Register, ...]:
             ("thc", 1, "the card was built with THC"),
             ("gives_up", 1, "the card was built for jobs that let a share miss"),
             ("feedback", 1, "the card was built with error feedback"),
+            ("maxima", 1, "the card was built with maxima"),
+            ("any_bits", 1, "indices of THC may have 2 to 8 bits, not 4 alone"),
             access="ro",
         ),
         _register(
@@ -109,6 +112,7 @@ def _registers() -> tuple[Register, ...]:
             ("log4", 2, "log4 of the block's size, less 3"),
             ("clip", 10, "clip point, in 1/256 sigma"),
             ("g", 8, "largest level"), ("index_p0", 8, "P0 of indices"),
+            ("bits", 4, "of an index, on cards for any", 4),
         ),
         _register(
             "thc_unit", 0x24C, "THC",
@@ -116,7 +120,8 @@ def _registers() -> tuple[Register, ...]:
         ),
         *(
             _register(
-                f"levels_{k}", 0x250 + 4 * k, "four levels of the THC table, lowest index first",
+                f"levels_{k}", 0x250 + 4 * k,
+                "four levels of the THC table of 4 bits, lowest index first",
                 ("value", 32, "one a byte"),
             )
             for k in range(4)
@@ -130,6 +135,10 @@ def _registers() -> tuple[Register, ...]:
         _register(
             "thc_own", 0x284, "THC with feedback: decodes indices of one node",
             ("scale", 32, "clip / (256 * g * block size), FP32"),
+        ),
+        _register(
+            "thc_middle", 0x288, "THC: what an index that is not sent stands for",
+            ("level", 8, "of index 2**(bits - 1)"),
         ),
     ]  # fmt: skip
     return tuple(sorted(mine, key=lambda one: one.offset))

@@ -235,15 +235,18 @@ class Offload:
 class Jobs(Offload):
     """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
 
-    bf16, scale : 1 has BF16, in memory and on the wire; means. gives_up : 0 refuses jobs that let a
-    share of their packets miss. thc : 1 has jobs with THC, and three more memory ports; feedback :
-    1 has error feedback with it, and three ports more. Others as of `Offload`.
+    bf16, scale, maxima : 1 has BF16, in memory and on the wire; means; maxima. gives_up : 0 refuses
+    jobs that let a share of their packets miss. thc : 1 has jobs with THC, and three more memory
+    ports; feedback : 1 has error feedback with it, and three ports more; bits : 4 has indices
+    of 4 bits, 8 of 2 to 8. Others as of `Offload`.
     """
 
     thc: int = 0
     feedback: int = 0
+    bits: int = 4
     bf16: int = 0
     scale: int = 0
+    maxima: int = 0
     gives_up: int = 1
     n_active: int = 2
     n_tables: int = 4
@@ -254,10 +257,13 @@ class Jobs(Offload):
             raise ValueError(f"n_bytes must be 16, 32 or 64 with jobs, not {self.n_bytes!r}")
         check_range("bf16", self.bf16, 0, 1)
         check_range("scale", self.scale, 0, 1)
+        check_range("maxima", self.maxima, 0, 1)
         check_range("gives_up", self.gives_up, 0, 1)
         check_range("feedback", self.feedback, 0, 1)
         if self.feedback and not self.thc:
             raise ValueError("feedback must be 0 without thc, not 1")
+        if self.bits not in (4, 8):
+            raise ValueError(f"bits must be 4 or 8, not {self.bits!r}")
         check_range("n_active", self.n_active, 1, 4)
         if self.n_tables not in (1, 2, 4, 8, 16):
             raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")

@@ -23,6 +23,7 @@ from ..stream.delays import step
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..stream.width import WidthConverter
+from ..thc.level_table import LevelWrite
 from ..transport.framer import Framer
 from ..transport.locator import Located, Locator
 from ..transport.pace import Echo, Pace, PaceRules
@@ -151,6 +152,9 @@ class OffloadCore(wiring.Component):
         port_bytes=None,
         n_tables=1,
         gives_up=False,
+        wide=False,
+        maxima=False,
+        bits=4,
     ):
         port_bytes = n_bytes if port_bytes is None else port_bytes
         if not 4 <= port_bytes <= n_bytes or port_bytes & (port_bytes - 1):
@@ -164,7 +168,8 @@ class OffloadCore(wiring.Component):
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
         self.max_elems, self.address_width = max_elems, address_width
         self.n_packets, self.thc, self.inc, self.bf16 = n_packets, thc, inc, bf16
-        self.scale, self.gives_up = scale, gives_up
+        self.scale, self.gives_up, self.wide = scale, gives_up, wide
+        self.maxima, self.bits = maxima, bits
         self.n_chunks, self.n_tables = n_chunks, n_tables
         self._make(layout, depth)
         self.meta_width = meta_width
@@ -196,6 +201,7 @@ class OffloadCore(wiring.Component):
             n_tables=self.n_tables,
             roots=self.roots,
             counts_share=self.counts_share and self.gives_up,
+            bits=self.bits,
         )
 
     def _members(self):
@@ -246,6 +252,7 @@ class OffloadCore(wiring.Component):
             "heard": Out(1),
             "given_up": Out(1),
             "given": Out(Given),
+            **({"level_write": In(LevelWrite)} if self.bits > 4 else {}),
             "crossed": Out(n_ports),
             "oversize": Out(n_ports),
             "overrun": Out(n_ports),
@@ -258,7 +265,8 @@ class OffloadCore(wiring.Component):
         m.submodules.receiver = receiver = self.receiver
         m.submodules.maker = maker = PacketMaker(
             self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc,
-            inc=self.inc, bf16=self.bf16, scale=self.scale, roots=self.roots,
+            inc=self.inc, bf16=self.bf16, scale=self.scale, roots=self.roots, wide=self.wide,
+            maxima=self.maxima, bits=self.bits,
         )  # fmt: skip
         tables = ["place_en", "place_addr", "place_data", "check"]
         tables += ["share", "last_elems"] if self.receiver.counts_share else ["allowance"]
@@ -268,6 +276,7 @@ class OffloadCore(wiring.Component):
         m.d.comb += [
             maker.round.eq(self.round),
             maker.tag_write.eq(self.tag_write),
+            *([maker.level_write.eq(self.level_write)] if self.bits > 4 else []),
             *(
                 getattr(scheduler, name).eq(getattr(self, name))
                 for name in ("setup", "start", "abort", "table_en", "table_addr", "table_data")
@@ -349,7 +358,7 @@ class OffloadCore(wiring.Component):
         n, round_ = self.n_bytes, self.round
         gate = self._front(m)
         m.submodules.decoder = decoder = PacketDecoder(
-            n, max_elems=self.max_elems, inc=self.inc, bf16=self.bf16
+            n, max_elems=self.max_elems, inc=self.inc, bf16=self.bf16, bits=self.bits
         )
         m.submodules.locator = locator = Locator()
         m.d.comb += [decoder.round.eq(round_), locator.geometry.eq(round_.geometry)]

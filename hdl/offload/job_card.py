@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Signal, Value
 from amaranth.lib import wiring
 
 from gradnic.interface.job import COMPLETION, DESCRIPTOR
-from gradnic.interface.job_card import CELLS, JOBS, N_SOURCES, REGISTERS
+from gradnic.interface.job_card import CELLS, JOBS, LEVELS, N_SOURCES, REGISTERS
 from gradnic.interface.schedule_table import Layout
 
 from .hosted import HostedCard
@@ -61,18 +61,21 @@ class JobCard(HostedCard):
     def _of_thc(self, core, bank):
         if not core.passes:
             return []
-        levels, codec = Cat(getattr(bank, f"levels_{k}").value for k in range(4)), core.round.codec
+        codec, told = core.round.codec, [(core.thc_rules.bits, bank.thc.bits)]
+        if core.bits == 4:
+            levels = Cat(getattr(bank, f"levels_{k}").value for k in range(4))
+            told = [(Value.cast(codec.levels), levels)]
         return [
+            *told,
             (core.thc_rules.log4, bank.thc.log4),
             (core.thc_rules.t_fixed, bank.thc.clip),
             (core.thc_rules.unit, bank.thc_unit.unit),
             (core.thc_rules.g, bank.thc.g),
-            (core.thc_rules.middle, bank.levels_2.value[:8]),
+            (core.thc_rules.middle, bank.thc_middle.level),
             (core.thc_rules.own_scale, bank.thc_own.scale),
             (codec.g, bank.thc.g),
             (codec.index_p0, bank.thc.index_p0),
             (codec.index_p1, bank.thc_unit.index_p1),
-            (Value.cast(codec.levels), levels),
             (core.scratch, bank.scratch.beats),
             *(
                 (core.scratches[k], self._first(core, bank, f"scratch{k}"))
@@ -111,6 +114,8 @@ class JobCard(HostedCard):
             bank.status.n_tables.eq(core.n_tables),
             bank.status.bf16.eq(core.bf16),
             bank.status.scale.eq(core.scale),
+            bank.status.maxima.eq(core.maxima),
+            bank.status.any_bits.eq(core.bits == 8),
             bank.status.gives_up.eq(core.gives_up),
         ]
         told = Signal()
@@ -123,7 +128,7 @@ class JobCard(HostedCard):
         ]
 
     def _own_tables(self):
-        return {"jobs": JOBS, "cells": CELLS}
+        return {"jobs": JOBS, "cells": CELLS, "levels": LEVELS}
 
     def _own_writes(self, core, chosen, address, word):
         cells = []
@@ -132,6 +137,12 @@ class JobCard(HostedCard):
                 core.thc_cell.enable.eq(chosen["cells"]),
                 core.thc_cell.index.eq(address),
                 Value.cast(core.thc_cell.cell).eq(word),
+            ]
+        if core.bits > 4:
+            cells += [
+                core.level_write.enable.eq(chosen["levels"]),
+                core.level_write.index.eq(address),
+                core.level_write.level.eq(word),
             ]
         return [
             core.job_table.enable.eq(chosen["jobs"]),

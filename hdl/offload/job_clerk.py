@@ -28,7 +28,7 @@ from .job_records import STAMP_WIDTH, JobTable, JobTableWrite, Prepared, Record,
 
 N_REGIONS = 2  # that jobs may name
 UNITS_WIDTH = 25  # 16 elements each
-THC_UNITS = 6  # log2 of those in a packet of indices or sums, which chunks of THC are multiples of
+THC_UNITS = 6  # log2 of those that chunks of THC are multiples of: a packet of sums of 8 bits
 
 
 class JobClerk(wiring.Component):
@@ -44,8 +44,8 @@ class JobClerk(wiring.Component):
     n_contexts : int
     inc, bf16, thc : bool
         False: INCEPTIONN is refused; so is BF16, in memory and as a codec; so is THC.
-    scale, gives_up, feedback : bool
-        False: means are refused; so are shares that may miss; so is error feedback.
+    scale, maxima, gives_up, feedback : bool
+        False: means are refused; so are maxima; so are shares that may miss; so is error feedback.
 
     Members
     -------
@@ -57,8 +57,8 @@ class JobClerk(wiring.Component):
         Units of 16 elements of a packet.
     regions : In(ArrayLayout(Region, 2))
         Where sources and results may lie. landing : In(24), beats of each context's landing areas.
-    scratch, log4 : In(24), In(2)
-        Beats of each context's scratch, and log4(B) - 3, of THC.
+    scratch, log4, bits : In(24), In(2), In(4)
+        Beats of each context's scratch, log4(B) - 3, and bits of an index, of THC.
     contexts : In(ArrayLayout(Context, n_contexts))
         Those that are busy.
     asked, over : Out(16), In(Over)
@@ -74,12 +74,13 @@ class JobClerk(wiring.Component):
     """
 
     def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc,
-                 bf16=False, scale=False, thc=False, gives_up=False,
+                 bf16=False, scale=False, maxima=False, thc=False, gives_up=False,
                  feedback=False):  # fmt: skip
         self.n_bytes, self.address_width = n_bytes, address_width
         self.n_ranks, self.n_packets = n_ranks, n_packets
         self.n_tables, self.n_contexts, self.inc, self.bf16 = n_tables, n_contexts, inc, bf16
         self.scale, self.thc, self.gives_up, self.feedback = scale, thc, gives_up, feedback
+        self.maxima = maxima
         super().__init__(
             {
                 "oldest": In(Waiting),
@@ -93,6 +94,7 @@ class JobClerk(wiring.Component):
                 "landing": In(24),
                 "scratch": In(24),
                 "log4": In(2),
+                "bits": In(4),
                 "contexts": In(data.ArrayLayout(Context, n_contexts)),
                 "asked": Out(16),
                 "over": In(Over),
@@ -192,8 +194,8 @@ class JobClerk(wiring.Component):
                             units.eq((n_packets << THC_UNITS) - 1),
                             rest_units.eq(15),
                             coarse.eq(1),
-                            cut.packet.eq(1 << THC_UNITS),
-                            out.area.eq(n_packets << 10 - self._low),
+                            cut.packet.eq(Mux(table.code != 0, 1 << THC_UNITS - 1, 1 << THC_UNITS)),
+                            out.area.eq(n_packets * (table.code + 2) << 9 - self._low),
                             out.n_blocks.eq(n_packets << (4 - (self.log4 << 1))[:3]),
                         ]
                 m.next = "DIVIDE"
@@ -261,7 +263,9 @@ class JobClerk(wiring.Component):
                 if self.thc:
                     m.d.sync += [
                         out.at_indices.eq(out.at_norms << 1),
-                        out.at_sums.eq((out.at_norms << 1) + (n_packets << 9 - self._low)),
+                        out.at_sums.eq(
+                            (out.at_norms << 1) + (n_packets * self.bits << 7 - self._low)
+                        ),
                     ]
                 with m.If(settles == 0):
                     m.next = "OFFER"
@@ -313,6 +317,7 @@ class JobClerk(wiring.Component):
             insides.append((low & Cat(within).any()) | ~asked)
         is_thc = job.codec == JobCodec.THC
         is_half, even = job.kind == Kind.BF16, ~self.packet[0] if self.bf16 else 0
+        is_raw = (job.codec == JobCodec.RAW32) | (job.codec == JobCodec.RAW16)
         known = [job.codec == JobCodec.RAW32]
         known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if self.inc else []
         known += [(job.codec == JobCodec.RAW16) & even] if self.bf16 else []
@@ -345,7 +350,8 @@ class JobClerk(wiring.Component):
             (
                 Refusal.OPERATION,
                 (job.op != Operation.SUM)
-                & ~((job.op == Operation.MEAN) & ((is_thc & self.thc) | self.scale)),
+                & ~((job.op == Operation.MEAN) & ((is_thc & self.thc) | self.scale))
+                & ~((job.op == Operation.MAX) & self.maxima & is_raw),
             ),
             (Refusal.KIND, (job.kind != Kind.FP32) & ~(is_half & even)),
             (Refusal.CODEC, ~Cat(known).any() | lacks),

@@ -49,8 +49,9 @@ class JobCore(OffloadCore):
     n_tables : int
         Schedule tables that may be loaded, 1 to 16, a power of two; `depth` rows and `n_chunks`
         chunks for each.
-    thc : bool
-        True: jobs with THC, with indices of 4 bits and sums of 8, and three more memory ports.
+    thc, bits : bool, int
+        True: jobs with THC, with indices of 4 bits, or with `bits` 8 of 2 to 8, and sums of 8, 12
+        or 16 as tables say, and three more memory ports.
     gives_up : bool
         False: jobs that let a share miss are refused.
     block : int
@@ -98,14 +99,18 @@ class JobCore(OffloadCore):
     roots = True
 
     def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_tables=4, thc=False, block=1024,
-                 feedback=False, **sizes):  # fmt: skip
+                 feedback=False, bits=4, **sizes):  # fmt: skip
         if n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         self.n_active, self.thc_block, self.passes = n_active, block, bool(thc)
         self.feedback = bool(feedback and thc)
-        sizes = {**sizes, "thc": bool(thc), "n_tables": n_tables}
+        if bits not in (4, 8):
+            raise ValueError(f"bits must be 4 or 8, not {bits!r}")
+        self.bits = bits if thc else 4
+        sizes = {**sizes, "thc": bool(thc), "wide": bool(thc), "n_tables": n_tables}
+        sizes["bits"] = self.bits
         self.engines = [RoundEngine(n_bytes, n_ports, layout, **sizes) for _ in range(n_active)]
         super().__init__(n_bytes, n_ports, layout, **sizes)
 
@@ -160,7 +165,8 @@ class JobCore(OffloadCore):
         m.submodules.clerk = clerk = JobClerk(
             n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
             n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
-            scale=self.scale, thc=self.thc, gives_up=self.gives_up, feedback=self.feedback,
+            scale=self.scale, maxima=self.maxima, thc=self.thc, gives_up=self.gives_up,
+            feedback=self.feedback,
         )  # fmt: skip
         runners = [JobContext(n, width) for _ in range(self.n_active)]
         contexts = Signal(data.ArrayLayout(Context, self.n_active))
@@ -277,11 +283,12 @@ class JobCore(OffloadCore):
         """Passes of THC, which runners ask for; what they need to know of the jobs."""
         m.submodules.passes = passes = ThcPasses(
             self.n_bytes, self.address_width, n=self.n_active, block=self.thc_block,
-            feedback=self.feedback, bf16=self.bf16,
+            feedback=self.feedback, bf16=self.bf16, bits=self.bits,
         )  # fmt: skip
         m.d.comb += [
             clerk.scratch.eq(self.scratch),
             clerk.log4.eq(self.thc_rules.log4),
+            clerk.bits.eq(self.thc_rules.bits if self.bits > 4 else 4),
             passes.rules.eq(self.thc_rules),
             passes.cell.eq(self.thc_cell),
             passes.node.eq(self.own.node),
@@ -314,7 +321,7 @@ class JobCore(OffloadCore):
                 told.bf16.eq(job.job.kind == Kind.BF16),
                 *(told[name].eq(job[name]) for name in ("source", "result", "n_blocks")),
                 *(told[name].eq(job.job[name]) for name in ("seed", "gen", "tensor")),
-                *(told[name].eq(job.table[name]) for name in ("offset", "scale")),
+                *(told[name].eq(job.table[name]) for name in ("offset", "scale", "code")),
             ]
         return passes
 
@@ -374,7 +381,8 @@ class JobCore(OffloadCore):
             runner.prepared.eq(clerk.prepared),
             *(getattr(engine, name).eq(getattr(self, name))
               for name in ("table_en", "table_addr", "table_data", "place_en", "place_addr",
-                           "place_data", "tag_write")),
+                           "place_data", "tag_write",
+                           *(["level_write"] if self.bits > 4 else []))),
             engine.round.eq(round_),
             round_.eq(self.round),
             round_.armed.eq(runner.context.armed),
@@ -386,9 +394,12 @@ class JobCore(OffloadCore):
             round_.codec.norm.eq(of_norms),
             round_.codec.thc.eq(of_sums),
             round_.codec.n.eq(table.leaves),
+            round_.codec.code.eq(Mux(of_sums, table.code, 0)),
+            *([round_.codec.bits.eq(self.thc_rules.bits)] if self.bits > 4 else []),
             round_.codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
             round_.codec.bf16.eq(job.job.codec == JobCodec.RAW16),
             round_.codec.mean.eq((job.job.op == Operation.MEAN) & ~is_thc),
+            round_.codec.largest.eq(job.job.op == Operation.MAX),
             round_.bf16.eq((job.job.kind == Kind.BF16) & ~is_thc),
             *([round_.tags.back_layer_start.eq(
                 Mux(job.job.p_q16 == 0, 0, self.round.tags.back_layer_start)

@@ -39,11 +39,13 @@ JobTable = data.StructLayout(
         "collective": DESCRIPTOR["collective"].width,
         "offset": 16,
         "scale": 32,
+        "code": 2,
     }
 )
 """A schedule table that is loaded. chunks : of all repeats. leaves : nodes that contribute to a
 sum, 1 where nothing is added. collective : `gradnic.interface.job.Collective` that it is for.
 offset, scale : of `gradnic.hdl.thc.decoder.ThcDecoder`, for so many leaves; scale 0: no THC.
+code : 0, 1, 2 for sums of 8, 12, 16 bits.
 Others: as of `gradnic.hdl.schedule.row_reader.Setup`."""
 
 JobTableWrite = data.StructLayout({"enable": 1, "index": ceil_log2(TABLES), "table": JobTable})

@@ -13,6 +13,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.formats import Op
 
 from ..inceptionn.decompressor import Decompressor
+from ..reduction.codec import index_octets, octets_of
 from ..stream.beats import Beat
 from ..stream.delays import copied
 from ..stream.fifo import FIFO
@@ -44,6 +45,8 @@ class PacketDecoder(wiring.Component):
         False: there are no coded rounds, and no decompressor.
     bf16 : bool
         False: there are no rounds with BF16 on the wire.
+    bits : int
+        4, or 8 for indices of 2 to 8 bits.
 
     Members
     -------
@@ -58,9 +61,10 @@ class PacketDecoder(wiring.Component):
     """
 
     def __init__(
-        self, n_bytes: int, *, max_elems: int = 352, inc: bool = True, bf16: bool = False
-    ) -> None:
-        self.n_bytes = n_bytes
+        self, n_bytes: int, *, max_elems: int = 352, inc: bool = True, bf16: bool = False,
+        bits: int = 4,
+    ) -> None:  # fmt: skip
+        self.n_bytes, self.bits = n_bytes, bits
         self.inc, self.bf16 = inc, bf16
         if inc:
             self.codec = Decompressor(n_bytes // ELEM_BYTES, max_floats=max_elems)
@@ -154,12 +158,12 @@ class PacketDecoder(wiring.Component):
             ("is_coded", head.op == Op.INC),
             ("is_plain", head.op == Mux(codec.norm, Op.NORM, Mux(halves, Op.RAW16, Op.RAW))),
             ("is_index", (head.op == Op.THC_IDX) & ~head.ph),
-            ("is_sum", (head.op == Op.THC_SUM) & (head.p1 == 0)),
+            ("is_sum", (head.op == Op.THC_SUM) & (head.p1 == codec.code << 6)),
             ("same", (head.p0 == Cat(codec.exponent, codec.paper)) & (head.p1 == codec.prescale)),
             ("same_index", (head.p0 == codec.index_p0) & (head.p1 == codec.index_p1)),
             ("whole", head.length == Mux(halves, head.elems << 1, head.elems << 2)),
-            ("half", head.length << 1 == head.elems),
-            ("one", head.length == head.elems),
+            ("indexed", head.length == index_octets(codec, head.elems, self.bits)),
+            ("summed", head.length == octets_of(codec, head.elems)),
             ("filled", head.length != 0),
             ("has_elems", head.elems != 0),
         )
@@ -175,13 +179,13 @@ class PacketDecoder(wiring.Component):
             ]
         with m.Elif(go):
             m.d.sync += busy.eq(0)
-        index = known.is_index & known.same_index & known.half
+        index = known.is_index & known.same_index & known.indexed
         floats = Mux(
             codec.coded,
             known.is_coded & known.same & known.filled,
             known.is_plain & known.whole & known.has_elems,
         )
-        sums = (index | (known.is_sum & known.one)) & known.has_elems
+        sums = (index | (known.is_sum & known.summed)) & known.has_elems
         m.d.sync += right.eq(Mux(codec.thc, sums, floats) & ~arrival.tree)
         keep = known.is_data & arrival.ready & right
         opens = Signal(init=1)

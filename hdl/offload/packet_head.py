@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Mux, Signal
 from gradnic.interface.formats import Op
 from gradnic.interface.offload import Subtype
 
+from ..reduction.codec import index_octets, octets_of
 from ..stream.delays import copied
 from ..transport.records import Head
 
@@ -53,10 +54,14 @@ def say(m, maker, packet, told, leaves, check, leaf):
                 head.op.eq(Op.THC_IDX),
                 head.p0.eq(codec.index_p0),
                 head.p1.eq(codec.index_p1),
-                head.length.eq(packet.elems >> 1),
+                head.length.eq(index_octets(codec, packet.elems, maker.bits)),
             ]
         with m.Elif(codec.thc):
-            m.d.comb += [head.op.eq(Op.THC_SUM), head.length.eq(packet.elems)]
+            m.d.comb += [
+                head.op.eq(Op.THC_SUM),
+                head.p1.eq(codec.code << 6),
+                head.length.eq(octets_of(codec, packet.elems)),
+            ]
         with m.Else():
             m.d.comb += head.op.eq(Mux(codec.norm, Op.NORM, Op.RAW))
             if maker.bf16:

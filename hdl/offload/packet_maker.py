@@ -11,12 +11,13 @@ from amaranth.utils import ceil_log2
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..inceptionn.compressor import Compressor
 from ..primitive.target import one_hot
+from ..reduction.codec import index_octets, octets_of
 from ..reduction.reduce import Op as SumOp
 from ..reduction.summing import Summing
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
-from ..thc.level_table import LevelTable
+from ..thc.level_table import LevelTable, LevelWrite
 from ..transport.records import (
     CHECK_WIDTH,
     LEAVES_WIDTH,
@@ -65,6 +66,13 @@ class PacketMaker(wiring.Component):
         False: there are no means. Not with `thc`.
     roots : bool
         Terminal rows read a region of their own.
+    maxima : bool
+        False: there are no maxima of floats.
+    wide : bool
+        With `thc`: sums of levels may have 12 or 16 bits. Those of 12 are 16 inside, so a packet
+        of them takes a third longer than its beats.
+    bits : int
+        With `thc`: 4, or 8 for indices of 2 to 8 bits, whose levels ``level_write`` tells.
 
     Members
     -------
@@ -101,10 +109,14 @@ class PacketMaker(wiring.Component):
         bf16: bool = False,
         scale: bool = False,
         roots: bool = False,
+        wide: bool = False,
+        maxima: bool = False,
+        bits: int = 4,
     ) -> None:
         self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
         self.thc, self.inc, self.bf16, self.roots = thc, inc, bf16, roots
-        self.scale = scale
+        self.scale, self.wide, self.maxima = scale, wide, maxima
+        self.bits = bits
         if scale and thc:
             raise ValueError("scale must be off with thc")
         self.lanes = n_bytes // ELEM_BYTES
@@ -126,17 +138,20 @@ class PacketMaker(wiring.Component):
                 "payload": Out(beats),
                 "own": Out(stream.Signature(OwnPacket)),
                 "kept": Out(beats),
+                **({"level_write": In(LevelWrite)} if bits > 4 else {}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.summing = summing = Summing(
-            self.lanes, max_beats=-(-self.max_elems // self.lanes), integers=self.thc
-        )
+            self.lanes, max_beats=-(-self.max_elems // self.lanes), integers=self.thc,
+            maxima=self.maxima,
+        )  # fmt: skip
         expands = self._levels(m, "own", self.values, summing.own)
         packs = self._levels(m, "landed", self.contributions, summing.contributions)
-        m.submodules.goals = goals = FIFO(packet_sums.Goal(self.thc, self.scale), N_PACKETS)
+        goal = packet_sums.Goal(self.thc, self.scale, self.wide)
+        m.submodules.goals = goals = FIFO(goal, N_PACKETS)
         told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
         m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
@@ -156,19 +171,30 @@ class PacketMaker(wiring.Component):
 
     def _levels(self, m, name, values, summed):
         """What was read goes to the sums, indices of THC as levels; returns a queue that is told,
-        for each range, whether that is what it holds.
+        for each range, whether that is what it holds, or what is to pass as it is.
         """
         if not self.thc:
             wiring.connect(m, wiring.flipped(values), summed)
             return None
-        m.submodules[f"{name}_levels"] = levels = LevelTable(self.n_bytes)
-        m.submodules[f"{name}_packed"] = packed = FIFO(1, N_PACKETS)
+        m.submodules[f"{name}_levels"] = levels = LevelTable(
+            self.n_bytes, wide=self.wide, bits=self.bits
+        )
+        kind = data.StructLayout({"expand": 1} | ({"plain": 1} if self.wide else {}))
+        m.submodules[f"{name}_packed"] = packed = FIFO(kind, N_PACKETS)
+        if self.wide:
+            m.d.comb += levels.code.eq(self.round.codec.code)
+        if self.bits > 4:
+            m.d.comb += [
+                levels.write.eq(self.level_write),
+                levels.bits.eq(self.round.codec.bits),
+            ]
+        else:
+            m.d.comb += levels.levels.eq(self.round.codec.levels)
         m.d.comb += [
-            levels.levels.eq(self.round.codec.levels),
             levels.i.valid.eq(values.valid & packed.o.valid),
             levels.i.p.data.eq(values.p.data),
             levels.i.p.last.eq(values.p.last),
-            levels.i.p.expand.eq(packed.o.payload),
+            *(levels.i.p[field].eq(packed.o.p[field]) for field in kind.members),
             values.ready.eq(levels.i.ready & packed.o.valid),
             packed.o.ready.eq(values.valid & values.ready & values.p.last),
         ]
@@ -202,6 +228,8 @@ class PacketMaker(wiring.Component):
         offset = Signal(LENGTH_WIDTH, reset_less=True)
         n_beats = Signal(LENGTH_WIDTH, reset_less=True)
         n_index_beats = Signal(LENGTH_WIDTH, reset_less=True)
+        index_offset = Signal(LENGTH_WIDTH, reset_less=True)
+        n_inside = Signal(LENGTH_WIDTH, reset_less=True)  # beats that are added
         area = Signal(LENGTH_WIDTH, reset_less=True)
         present = Signal(self.n_ranks, reset_less=True)  # contributions not asked for yet
         packed = Signal(self.n_ranks, reset_less=True)  # of those, which are indices
@@ -211,19 +239,21 @@ class PacketMaker(wiring.Component):
         low = ceil_log2(self.n_bytes)
         indices, leaf = Signal(), Signal()  # the own values are indices, and are sent as they are
         job_beats = Signal(LENGTH_WIDTH, reset_less=True)
-        m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_beats))
+        m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_inside if self.wide else n_beats))
+        of_levels = Mux(codec.code != 0, SumOp.INT16, SumOp.INT8) if self.wide else SumOp.INT8
+        of_floats = Mux(codec.largest, SumOp.MAXIMUM, SumOp.FLOAT) if self.maxima else SumOp.FLOAT
         gradient = Mux(packet.terminal, ROOT, GRADIENT) if self.roots else GRADIENT
         m.d.comb += [
             self.ask.eq(packet.number),
             indices.eq(codec.thc & ~packet.ph),
             leaf.eq(indices & (packet.wait == 0) & ~packet.terminal),
             self.reads.p.region.eq(Mux(packet.ph, RESULT, gradient)),
-            self.reads.p.offset.eq(Mux(indices, offset >> 1, offset)),
+            self.reads.p.offset.eq(Mux(indices, index_offset, offset)),
             self.reads.p.n_beats.eq(Mux(indices, n_index_beats, n_beats)),
             self.landings.p.offset.eq(offset + area),
             self.landings.p.n_beats.eq(Mux(packed[0], n_index_beats, n_beats)),
             jobs.p.n_beats.eq(job_beats),
-            jobs.p.op.eq(Mux(codec.norm, SumOp.MAX, Mux(codec.thc, SumOp.INT8, SumOp.FLOAT))),
+            jobs.p.op.eq(Mux(codec.norm, SumOp.MAX, Mux(codec.thc, of_levels, of_floats))),
             jobs.p.n_contributions.eq(n_present),
             goals.p.stays.eq(packet.terminal),
             owned.p.leaves.eq(leaves),
@@ -239,10 +269,11 @@ class PacketMaker(wiring.Component):
                 units.p.limit.eq(0xFFFF),
             ]
         if self.thc:
-            missing, fill = Signal(8, reset_less=True), Signal(8, reset_less=True)
+            missing, fill = Signal(8, reset_less=True), Signal(len(goals.p.fill), reset_less=True)
             m.d.sync += [missing.eq(codec.n - leaves), fill.eq((missing * codec.g) >> 1)]
             m.d.comb += [
-                expands.payload.eq(indices & ~leaf),
+                expands.p.expand.eq(indices & ~leaf),
+                *([expands.p.plain.eq(leaf), goals.p.summed.eq(~leaf)] if self.wide else []),
                 goals.p.fill.eq(Mux(codec.thc, fill, 0)),
             ]
         if self.scale:
@@ -274,15 +305,26 @@ class PacketMaker(wiring.Component):
         m.d.sync += [half.eq(sum(counted[k::2])) for k, half in enumerate(halves)]
         with m.FSM() as fsm:
             with m.State("REST"):
-                n_octets = Mux(codec.thc, self.packets.p.elems, self.packets.p.elems << 2)
+                n_octets = octets_of(codec, self.packets.p.elems)
                 m.d.comb += self.packets.ready.eq(~ends)
                 with m.If(ends):
                     m.d.comb += [to_tag.valid.eq(1), to_tag.p.kind.eq(END)]
                 m.d.sync += [
                     packet.eq(self.packets.p),
                     n_beats.eq((n_octets + (self.n_bytes - 1)) >> low),
-                    n_index_beats.eq((self.packets.p.elems + (2 * self.n_bytes - 1)) >> low + 1),
-                    offset.eq((self.packets.p.offset << Mux(codec.thc, 4, 6)) >> low),
+                    n_index_beats.eq(
+                        index_octets(codec, self.packets.p.elems, self.bits) + (self.n_bytes - 1)
+                        >> low
+                    ),
+                    n_inside.eq(
+                        Mux(codec.code == 1, self.packets.p.elems << 1, n_octets)
+                        + (self.n_bytes - 1)
+                        >> low
+                    ),
+                    offset.eq(octets_of(codec, self.packets.p.offset << 4) >> low),
+                    index_offset.eq(
+                        index_octets(codec, self.packets.p.offset << 4, self.bits) >> low
+                    ),
                     area.eq(0),
                 ]
                 with m.If(self.packets.valid & ~ends):
@@ -351,7 +393,7 @@ class PacketMaker(wiring.Component):
                     m.d.comb += [
                         self.landings.valid.eq(present[0] & packs.ready),
                         packs.valid.eq(present[0] & self.landings.ready),
-                        packs.payload.eq(packed[0]),
+                        packs.p.expand.eq(packed[0]),
                     ]
                 with m.If(lands | ~present[0]):
                     m.d.sync += [

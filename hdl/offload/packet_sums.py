@@ -11,6 +11,7 @@ from ..stream.admission import credit
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.delays import copied
+from ..thc.level_table import SumPacker
 from .bf16 import Narrow
 from .bf16 import image as bf16_image
 from .scaler import Scaler
@@ -18,12 +19,13 @@ from .scaler import Scaler
 N_RAW = 4  # raw packets of the longest that wait for their tags
 
 
-def Goal(thc: bool, scale: bool = False):
-    """What becomes of a packet's sums: do they stay here; with THC, what is added to each; of a
-    mean, what each is multiplied by.
+def Goal(thc: bool, scale: bool = False, wide: bool = False):
+    """What becomes of a packet's sums: do they stay here; with THC, what is added to each, and
+    with wide ones whether they are no indices; of a mean, what each is multiplied by.
     """
     fields = {"stays": 1, "scored": 1}
-    more = ({"fill": 8} if thc else {}) | ({"factor": 32} if scale else {})
+    more = ({"fill": 16 if wide else 8} if thc else {}) | ({"summed": 1} if wide else {})
+    more |= {"factor": 32} if scale else {}
     return data.StructLayout(fields | more)
 
 
@@ -31,18 +33,27 @@ def finish(m, maker, sums, goals, scores):
     """Sums become payloads, or this node's own result; those that are `scored` go to `scores`,
     too.
     """
-    m.submodules.image = image = CodecImage(maker.lanes, passes=True, codes=maker.inc)
+    m.submodules.image = image = CodecImage(
+        maker.lanes, passes=True, codes=maker.inc, wide=maker.wide
+    )
+    kept = wiring.flipped(maker.kept)
+    if maker.wide:
+        m.submodules.kept_packer = packer = SumPacker(maker.n_bytes)
+        m.d.comb += packer.on.eq(maker.round.codec.code == 1)
+        wiring.connect(m, packer.o, kept)
+        kept = packer.i
     if maker.bf16:
         m.d.comb += [
-            maker.kept.valid.eq(image.o.valid),
-            maker.kept.p.eq(image.o.p),
-            image.o.ready.eq(maker.kept.ready),
+            kept.valid.eq(image.o.valid),
+            kept.p.eq(image.o.p),
+            image.o.ready.eq(kept.ready),
         ]
         with m.If(maker.round.codec.bf16):
-            m.d.comb += maker.kept.p.data.eq(bf16_image(image.o.p.data))
+            m.d.comb += kept.p.data.eq(bf16_image(image.o.p.data))
     else:
-        wiring.connect(m, image.o, wiring.flipped(maker.kept))
-    line, opens = _line(m, maker)
+        wiring.connect(m, image.o, kept)
+    summed = Signal(reset_less=True)  # what leaves is no packet of indices
+    line, opens = _line(m, maker, summed)
     stays = image.i
     if maker.scale:
         m.submodules.scaler = scaler = Scaler(maker.lanes)
@@ -80,16 +91,20 @@ def finish(m, maker, sums, goals, scores):
         m.d.comb += [scaler.on.eq(maker.round.codec.mean), scaler.factor.eq(factor)]
         with m.If(begins):
             m.d.sync += factor.eq(goal.factor)
-    if maker.thc:  # what is missing counts half a table each; no level sum passes 255
-        fill = Signal(8, reset_less=True)
+    if maker.wide:
+        with m.If(begins):
+            m.d.sync += summed.eq(goal.summed)
+    if maker.thc:  # what is missing counts half a table each; no sum of levels overflows
+        fill = Signal(len(goal.fill), reset_less=True)
         m.d.comb += image.fill.eq(fill)
         with m.If(begins):
             m.d.sync += fill.eq(goal.fill)
 
 
-def _line(m, maker):
+def _line(m, maker, summed):
     """(Stream of sums that become payloads, flag that all of a packet may go there.) Coded ones
-    wait for their sizes in the compressor, raw ones for their tags in a queue.
+    wait for their sizes in the compressor, raw ones for their tags in a queue. summed : of the beat
+    that goes there.
     """
     longest = -(-maker.max_elems // maker.lanes)
     shape = Beat(8 * maker.n_bytes)
@@ -101,19 +116,30 @@ def _line(m, maker):
         came.eq(raw.i.valid & raw.i.p.last),
         went.eq(raw.o.valid & raw.o.ready & raw.o.p.last),
     ]
-    raw_in = raw.i
+    raw_in, plain = raw.i, line.p
+    if maker.wide:
+        m.submodules.packer = packer = SumPacker(maker.n_bytes)
+        m.d.comb += [
+            packer.on.eq(summed & (maker.round.codec.code == 1)),
+            packer.i.p.eq(line.p),
+            packer.o.ready.eq(1),
+        ]
+        plain = packer.o.p
     if not maker.bf16:
-        m.d.comb += raw.i.p.eq(line.p)
+        m.d.comb += raw.i.p.eq(plain)
     else:
         m.submodules.narrow = narrow = Narrow(maker.n_bytes)
         m.d.comb += [
             narrow.on.eq(maker.round.codec.bf16),
-            narrow.i.p.eq(line.p),
+            narrow.i.p.eq(plain),
             narrow.o.ready.eq(1),
             raw.i.p.eq(narrow.o.p),
             raw.i.valid.eq(narrow.o.valid),
         ]
         raw_in = narrow.i
+    if maker.wide:
+        m.d.comb += raw_in.valid.eq(packer.o.valid)
+        raw_in = packer.i
     if not maker.inc:
         wiring.connect(m, raw.o, wiring.flipped(maker.payload))
         m.d.comb += raw_in.valid.eq(line.valid)

@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,16 +18,17 @@ from ..transport.records import CheckWrite
 from .thc_memory import BLOCKS_WIDTH, BurstWriter, Norm
 from .thc_pass import Pass, ThcCell
 
-BITS = 4  # of an index
 INSIDE = 256  # beats of floats on their way through encoder and decoder, beside two blocks
 N_TOLD = 64  # blocks on that way
 
 
 class EncodePass(Pass):
-    """Gradient and agreed norms to indices of 4 bits: a beat of floats per cycle.
+    """Gradient and agreed norms to indices: a beat of floats per cycle.
 
     With feedback, what the node's own indices lose becomes the next residual, +0 where that is not
     finite. The one that was added to the gradient stays, so a job that ends early loses nothing.
+
+    Parameters as of `Pass`; bits : int, 4, or 8 for indices of 2 to 8 bits.
 
     Members, see `Pass`, and:
 
@@ -42,7 +43,8 @@ class EncodePass(Pass):
 
     more = {"node": In(8), "cell": In(ThcCell), "check": Out(CheckWrite)}
 
-    def __init__(self, n_bytes, address_width, *, feedback=False, **sizes):
+    def __init__(self, n_bytes, address_width, *, feedback=False, bits=4, **sizes):
+        self.varies = bits > 4
         if feedback:
             self.more = self.more | {"residual_write": Out(WritePort(n_bytes, address_width))}
         super().__init__(n_bytes, address_width, feedback=feedback, **sizes)
@@ -55,18 +57,20 @@ class EncodePass(Pass):
         reader = self._reader(m, job.source, self._beats_in_memory())
         m.d.comb += reader.halves.eq(job.bf16 if self.bf16 else 0)
         n_beats = Signal(LENGTH_WIDTH)
-        m.d.comb += n_beats.eq(pad.n_padded >> 3)  # 4 bits of 32
+        bits = rules.bits if self.varies else Const(4, 4)
+        m.d.comb += n_beats.eq(pad.n_padded * bits >> 5)  # of 32
         writer = self._writer(m, job.indices, n_beats)
         floats, lacks = self._whole(m, self._widened(m, reader.beats))
         wiring.connect(m, floats, pad.i)
         known = Signal(3)  # the dice have their key
         m.d.sync += known.eq(Cat(keys.known, known))
         blocks = stream.Signature(Norm).create(path=("blocks",))
+        again = self._checks(m, encoder.blocks)
         m.d.comb += [
             reader.start.eq(self.start),
             encoder.rekey.eq(keys.known & ~known[0]),
             encoder.log4.eq(rules.log4),
-            encoder.bits.eq(BITS),
+            encoder.bits.eq(bits),
             encoder.t_fixed.eq(rules.t_fixed),
             encoder.unit.eq(rules.unit),
             encoder.write_en.eq(self.cell.enable),
@@ -76,9 +80,9 @@ class EncodePass(Pass):
                 getattr(encoder, name).eq(getattr(keys, name))
                 for name in ("random_key", "sign_key", "tensor_hash")
             ),
-            blocks.valid.eq(reader.norms.valid & known.all()),
+            blocks.valid.eq(reader.norms.valid & known.all() & ~again),
             blocks.p.eq(reader.norms.p),
-            reader.norms.ready.eq(blocks.ready & known.all()),
+            reader.norms.ready.eq(blocks.ready & known.all() & ~again),
             encoder.blocks.p.word.eq(blocks.p.word),
             encoder.blocks.p.number.eq(blocks.p.number),
             self.failed.eq(reader.failed | writer.failed | lacks),
@@ -91,7 +95,6 @@ class EncodePass(Pass):
                 encoder.blocks.valid.eq(blocks.valid),
                 blocks.ready.eq(encoder.blocks.ready),
             ]
-        self._checks(m, encoder.blocks)
         # four beats of indices make one of memory
         words, turn, full = Signal(8 * self.n_bytes, reset_less=True), Signal(2), Signal()
         taken = encoder.indices.valid & (~full | writer.i.ready)
@@ -171,20 +174,29 @@ class EncodePass(Pass):
             m.d.comb += self.failed.eq(1)
 
     def _checks(self, m, blocks):
-        """Of each packet: the XOR of its blocks' norms."""
+        """Of each packet: the XOR of its blocks' norms. Returns a flag that no block may come now:
+        one that fills two packets has two of them.
+        """
         check, number = self.check, Signal(BLOCKS_WIDTH)
         running = Signal(len(check.check), reset_less=True)
-        first, last = Signal(), Signal()
-        with m.Switch(self.rules.log4):
-            for k in range(3):
-                low = 4 - 2 * k  # log2 of blocks of a packet
+        first, last, again = Signal(), Signal(), Signal()
+        taken, wide = blocks.valid & blocks.ready, self.job.code != 0
+        with m.Switch(Cat(wide, self.rules.log4)):
+            for k in range(6):
+                low = 4 - 2 * (k >> 1) - (k & 1)  # log2 of blocks of a packet
                 with m.Case(k):
+                    inside = (1 << max(0, low)) - 1
                     m.d.comb += [
-                        first.eq((blocks.p.number & ((1 << low) - 1)) == 0),
-                        last.eq((~blocks.p.number & ((1 << low) - 1)) == 0),
-                        number.eq(blocks.p.number >> low),
+                        first.eq((blocks.p.number & inside) == 0),
+                        last.eq((~blocks.p.number & inside) == 0),
+                        number.eq(blocks.p.number >> low if low >= 0 else blocks.p.number << 1),
                     ]
-        m.d.sync += check.enable.eq(blocks.valid & blocks.ready & last)
-        with m.If(blocks.valid & blocks.ready):
+                    if low < 0:
+                        m.d.sync += again.eq(taken)
+        m.d.sync += check.enable.eq((taken & last) | again)
+        with m.If(again):
+            m.d.sync += check.number.eq(check.number + 1)
+        with m.Elif(taken):
             now = Mux(first, 0, running) ^ blocks.p.word[: len(running)]
             m.d.sync += [running.eq(now), check.check.eq(now), check.number.eq(number)]
+        return again

@@ -85,16 +85,16 @@ class BlockReader(wiring.Component):
     Parameters
     ----------
     n_bytes, address_width : int
-    quarter : bool
-        Values have a byte each instead of four.
+    sums : bool
+        Values are sums of 8, 12 or 16 bits instead of floats.
 
     Members
     -------
     start : In(1)
         A level, from which on the other settings are constant; reset comes before the next one.
     log4, n_blocks, n_beats, halves : In(2), In(23), In(24), In(1)
-        log4(B) - 3; blocks; beats of values that there are, of the blocks' or fewer; values have
-        half of their bytes.
+        log4(B) - 3; blocks; beats of values that there are, of the blocks' or fewer; floats have
+        half of their bytes. code : In(2), with `sums`: 0, 1, 2 for 8, 12, 16 bits
     regions : In(ArrayLayout(Region, 2))
         Norms, values.
     norms : Out(stream.Signature(Norm))
@@ -104,8 +104,8 @@ class BlockReader(wiring.Component):
     port : Out(ReadPort)
     """
 
-    def __init__(self, n_bytes, address_width, *, quarter=False):
-        self.n_bytes, self.address_width, self.quarter = n_bytes, address_width, quarter
+    def __init__(self, n_bytes, address_width, *, sums=False):
+        self.n_bytes, self.address_width, self.sums = n_bytes, address_width, sums
         region = Region(n_bytes, address_width)
         super().__init__(
             {
@@ -113,7 +113,7 @@ class BlockReader(wiring.Component):
                 "log4": In(2),
                 "n_blocks": In(BLOCKS_WIDTH),
                 "n_beats": In(LENGTH_WIDTH),
-                "halves": In(1),
+                **({"code": In(2)} if sums else {"halves": In(1)}),
                 "regions": In(data.ArrayLayout(region, 2)),
                 "norms": Out(stream.Signature(Norm)),
                 "beats": Out(stream.Signature(Beat(8 * n_bytes))),
@@ -140,12 +140,14 @@ class BlockReader(wiring.Component):
         n_norms = Signal(BLOCKS_WIDTH)
         part = Signal(LENGTH_WIDTH)
         ranges, ready = engine.ranges, engine.ranges.ready & kinds.i.ready
-        small = 2 if self.quarter else 0
         m.d.comb += part.eq(Mux(left < group, left, group))
         m.d.sync += n_norms.eq((self.n_blocks + (lanes - 1)) >> ceil_log2(lanes))
         for k in range(4):
             with m.If(self.log4 == k):
-                m.d.sync += group.eq((64 << 2 * k >> small) >> self.halves)
+                size = 64 << 2 * k
+                m.d.sync += group.eq(
+                    (size >> 3) * (self.code + 2) if self.sums else size >> self.halves
+                )
         with m.FSM():
             with m.State("REST"):
                 m.d.sync += left.eq(self.n_beats)

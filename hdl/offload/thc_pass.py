@@ -19,13 +19,14 @@ from .bf16 import Narrow, Widen
 from .thc_keys import ThcKeys
 from .thc_memory import BLOCKS_WIDTH, BlockReader, BurstWriter, Pad
 
-PACKET = 1024  # elements of a packet of indices or sums
+PACKET = 1024  # elements of a packet of indices or sums of 8 bits; of wider ones, two
 
 ThcRules = data.StructLayout(
-    {"log4": 2, "t_fixed": 10, "unit": 23, "g": 8, "middle": 8, "own_scale": 32}
+    {"log4": 2, "t_fixed": 10, "unit": 23, "g": 8, "middle": 8, "own_scale": 32, "bits": 4}
 )
 """Settings of a card's workers: log4(B) - 3, and of `gradnic.hdl.thc.quantize.Quantize`. With
-feedback, what decodes its own indices: g, the level of index 2**(b - 1), C0 of one worker."""
+feedback, what decodes its own indices: g, the level of index 2**(b - 1), C0 of one worker. bits :
+b, where it is not 4 always."""
 
 ThcCell = data.StructLayout({"enable": 1, "index": 8, "cell": Cell})
 """One entry of the quantizers' table, to be written while ``enable`` is 1 and no job runs."""
@@ -33,8 +34,8 @@ ThcCell = data.StructLayout({"enable": 1, "index": 8, "cell": Cell})
 
 def PassJob(n_bytes, address_width):
     """What passes need to know of a job: places are first beats. n_beats : of floats. tail :
-    elements, modulo those of a beat of BF16. bf16 : type of gradient and result. offset, scale :
-    of `ThcDecoder`. With feedback: is it asked for, residuals of before and after.
+    elements, modulo those of a beat of BF16. bf16 : type of gradient and result. offset, scale,
+    code : of `ThcDecoder`. With feedback: is it asked for, residuals of before and after.
     """
     beat = address_width - ceil_log2(n_bytes)
     return data.StructLayout(
@@ -54,6 +55,7 @@ def PassJob(n_bytes, address_width):
             "tensor": 16,
             "offset": 16,
             "scale": 32,
+            "code": 2,
             "feedback": 1,
             "residual": beat,
             "kept": beat,
@@ -168,11 +170,9 @@ class Pass(wiring.Component):
         ]
         return writer
 
-    def _reader(self, m, first, n_beats, *, quarter=False):
+    def _reader(self, m, first, n_beats, *, sums=False):
         """Values with the agreed norms."""
-        m.submodules.reader = reader = BlockReader(
-            self.n_bytes, self.address_width, quarter=quarter
-        )
+        m.submodules.reader = reader = BlockReader(self.n_bytes, self.address_width, sums=sums)
         wiring.connect(m, reader.port, wiring.flipped(self.read))
         m.d.comb += [
             reader.log4.eq(self.rules.log4),
@@ -250,7 +250,7 @@ class NormPass(Pass):
 
 
 class DecodePass(Pass):
-    """Sums of 8 bits and agreed norms to floats: a beat of floats per cycle. Members: `Pass`."""
+    """Sums and agreed norms to floats: a beat of floats per cycle. Members: `Pass`."""
 
     def elaborate(self, platform):
         m = Module()
@@ -258,8 +258,9 @@ class DecodePass(Pass):
         m.submodules.decoder = decoder = ThcDecoder(lanes, block=self.block)
         keys = self._keys(m, 0)
         n_beats = Signal(LENGTH_WIDTH)
-        m.d.comb += n_beats.eq(self._padded(m) >> 2)
-        reader = self._reader(m, job.sums, n_beats, quarter=True)
+        m.d.comb += n_beats.eq(self._padded(m) * (job.code + 2) >> 3)
+        reader = self._reader(m, job.sums, n_beats, sums=True)
+        m.d.comb += reader.code.eq(job.code)
         tail = job.tail[:-1] << 2
         tail = Mux(job.bf16, job.tail << 1, tail) if self.bf16 else tail
         writer = self._writer(m, job.result, self._beats_in_memory(), tail)
@@ -268,7 +269,7 @@ class DecodePass(Pass):
         m.d.comb += [
             reader.start.eq(self.start),
             decoder.log4.eq(self.rules.log4),
-            decoder.code.eq(0),
+            decoder.code.eq(job.code),
             decoder.offset.eq(job.offset),
             decoder.unit.eq(job.scale),
             decoder.sign_key.eq(keys.sign_key),

@@ -27,7 +27,8 @@ class ThcPasses(wiring.Component):
 
     Parameters
     ----------
-    n_bytes, address_width, block, feedback, bf16 : see `gradnic.hdl.offload.thc_pass`
+    n_bytes, address_width, block, feedback, bf16, bits : see `gradnic.hdl.offload.thc_pass` and
+        `thc_encode_pass`
     n : int
         Contexts, 1 to 4.
 
@@ -54,12 +55,13 @@ class ThcPasses(wiring.Component):
         By kind: memory takes no new burst; none is under way.
     """
 
-    def __init__(self, n_bytes, address_width, *, n, block=1024, feedback=False, bf16=False):
+    def __init__(self, n_bytes, address_width, *, n, block=1024, feedback=False, bf16=False,
+                 bits=4):  # fmt: skip
         self.n, self.feedback = n, feedback
         sizes = {"block": block, "bf16": bf16}
         self.units = [
             NormPass(n_bytes, address_width, feedback=feedback, **sizes),
-            EncodePass(n_bytes, address_width, feedback=feedback, **sizes),
+            EncodePass(n_bytes, address_width, feedback=feedback, bits=bits, **sizes),
             DecodePass(n_bytes, address_width, **sizes),
         ]
         job = PassJob(n_bytes, address_width)

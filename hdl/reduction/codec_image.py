@@ -25,6 +25,8 @@ class CodecImage(wiring.Component):
         4, 8, 16 or 32.
     passes : bool
         Where ``codec.coded`` is 0 beats pass in 2 cycles, ``fill`` added to each of their bytes.
+    wide : bool
+        Where ``codec.code`` is not 0, it is added to each two bytes, the first more significant.
     codes : bool
         False: ``codec.coded`` is never 1; only with `passes`.
 
@@ -32,19 +34,21 @@ class CodecImage(wiring.Component):
     -------
     codec : In(Codec)
         Must not change while there are beats inside.
-    fill : In(8)
+    fill : In(8), with `wide` In(16)
         Of the beat at ``i``; only with `passes`.
     i, o : In, Out(stream.Signature(Beat(32 * n_lanes)))
     """
 
     latency = LaneImage.latency + FIFO.latency
 
-    def __init__(self, n_lanes: int, *, passes: bool = False, codes: bool = True) -> None:
+    def __init__(
+        self, n_lanes: int, *, passes: bool = False, codes: bool = True, wide: bool = False
+    ) -> None:
         check_lanes(n_lanes)
-        self.n_lanes, self.passes, self.codes = n_lanes, passes, codes
+        self.n_lanes, self.passes, self.codes, self.wide = n_lanes, passes, codes, wide
         beats = stream.Signature(Beat(32 * n_lanes))
         members = {"codec": In(Codec), "i": In(beats), "o": Out(beats)}
-        super().__init__(members | ({"fill": In(8)} if passes else {}))
+        super().__init__(members | ({"fill": In(16 if wide else 8)} if passes else {}))
 
     def elaborate(self, platform):
         m = Module()
@@ -60,8 +64,7 @@ class CodecImage(wiring.Component):
         if self.codes:
             ways.append(self._masked(m, go))
         if self.passes:
-            octets = (self.i.p.data[k : k + 8] + self.fill for k in range(0, 32 * self.n_lanes, 8))
-            ways.append((go, self.i.p.last, Cat(octet[:8] for octet in octets)))
+            ways.append((go, self.i.p.last, self._filled()))
         valid, last, values = ways[0]
         if len(ways) == 2:
             coded, *by_lane = copied(m, self.codec.coded, self.n_lanes + 1, name="coded")
@@ -77,6 +80,16 @@ class CodecImage(wiring.Component):
             queue.i.p.data.eq(values),
         ]
         return m
+
+    def _filled(self):
+        beat, fill, octets = self.i.p.data, self.fill[:8], []
+        for k in range(0, 32 * self.n_lanes, 16):
+            first, second = beat[k : k + 8] + fill, beat[k + 8 : k + 16] + fill
+            if self.wide:
+                both = Cat(beat[k + 8 : k + 16], beat[k : k + 8]) + self.fill
+                first = Mux(self.codec.code != 0, both[8:16], first[:8])
+            octets += [first[:8], second[:8]]
+        return Cat(octets)
 
     def _masked(self, m, go):
         """(valid, last, values) of what goes in where it is coded, `LaneImage.latency` later."""

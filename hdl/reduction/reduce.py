@@ -26,11 +26,20 @@ class Op(IntEnum):
     INT16 = 3  # two sums modulo 2^16, each most significant byte first, as THC_SUM packs them
     INT8 = 4  # four sums modulo 2^8
     COPY = 5  # the first operand
+    MAXIMUM = 6  # of FP32: NaN 0x7FC00000 where one is NaN, and +0 above -0 (IEEE 754-2019, 9.6)
 
 
 def _swapped(word):
     """The bytes of each half of a lane, the other way round."""
     return Cat(word[8:16], word[:8], word[24:32], word[16:24])
+
+
+def _maximum(signed, a, b):
+    """The larger word: of unsigned ones, or of FP32 where `signed`; combinational."""
+    keys = (word ^ Cat((signed & word[31]).replicate(31), Const(0, 1)) for word in (a, b))
+    first, second = (Cat(key[:31], key[31] ^ signed) for key in keys)
+    nan = Cat(word[23:31].all() & word[:23].any() for word in (a, b)).any()
+    return Mux(nan & signed, 0x7FC00000, Mux(first < second, b, a))
 
 
 class Combine(wiring.Component):
@@ -46,6 +55,8 @@ class Combine(wiring.Component):
         False: FP32 addition only, `op` is not looked at.
     passes : bool
         Only without `integers`: FP32 addition, and COPY.
+    maxima : bool
+        MAXIMUM, too; without `integers` it implies `passes`.
 
     Members
     -------
@@ -56,10 +67,13 @@ class Combine(wiring.Component):
 
     latency = FloatAdd.latency
 
-    def __init__(self, n_lanes: int, *, integers: bool = True, passes: bool = False) -> None:
+    def __init__(
+        self, n_lanes: int, *, integers: bool = True, passes: bool = False, maxima: bool = False
+    ) -> None:
         if not 1 <= n_lanes <= 64:
             raise ValueError(f"n_lanes must be 1 to 64, not {n_lanes!r}")
         self.n_lanes, self.integers, self.passes = n_lanes, integers, passes
+        self.maxima = maxima
         width = 32 * n_lanes
         super().__init__({"op": In(Op), "a": In(width), "b": In(width), "o": Out(width)})
 
@@ -71,10 +85,11 @@ class Combine(wiring.Component):
             m.submodules[f"add{k}"] = add = FloatAdd()
             m.d.comb += [add.a.eq(self.a[lane]), add.b.eq(self.b[lane])]
             sums.append(add.o)
-        if self.integers:
+        if self.integers or self.maxima:
             kind = Signal(Op, reset_less=True)
             m.d.sync += kind.eq(self.op)
-            whole = [self._integer(m, kind, k, self.a[lane], self.b[lane])
+            one = self._integer if self.integers else self._maximum
+            whole = [one(m, kind, k, self.a[lane], self.b[lane])
                      for k, lane in enumerate(lanes)]  # fmt: skip
             late = self._late(m, Cat(whole), FloatAdd.latency - 3)
         elif self.passes:
@@ -103,12 +118,26 @@ class Combine(wiring.Component):
         z = Signal(36, name=f"z{k}", reset_less=True)
         larger = Signal(32, name=f"larger{k}", reset_less=True)
         m.d.sync += [z.eq(x + y), larger.eq(Mux(a1 < b1, b1, a1))]
+        if self.maxima:
+            m.d.sync += larger.eq(_maximum(kind == Op.MAXIMUM, a1, b1))
         total = Cat(z[9 * i : 9 * i + 8] for i in range(4))
         in_order = Signal(32, name=f"in_order{k}", reset_less=True)
         halves = delayed(m, kind == Op.INT16, 1, name=f"halves{k}")
         m.d.sync += in_order.eq(Mux(halves, _swapped(total), total))
-        is_max = delayed(m, kind == Op.MAX, 2, name=f"is_max{k}")
+        is_max = delayed(
+            m, (kind == Op.MAX) | (self.maxima & (kind == Op.MAXIMUM)), 2, name=f"is_max{k}"
+        )
         return Mux(is_max, delayed(m, larger, 1, name=f"largest{k}"), in_order)
+
+    def _maximum(self, m, kind, k, a, b):
+        """One lane of MAXIMUM and COPY, as late as `_integer`."""
+        a1, b1, larger = (Signal(32, name=f"{n}{k}", reset_less=True) for n in ("a", "b", "larger"))
+        m.d.sync += [
+            a1.eq(a),
+            b1.eq(b),
+            larger.eq(Mux(kind == Op.COPY, a1, _maximum(1, a1, b1))),
+        ]
+        return delayed(m, larger, 1, name=f"largest{k}")
 
     def _late(self, m, value, cycles):
         """`value` as it was `cycles` cycles ago, 2 to 16, through a LUT RAM."""
@@ -143,21 +172,23 @@ class Reduce(wiring.Component):
     ----------
     n_lanes : int
         32-bit lanes, 1 to 64.
-    integers, passes : bool
+    integers, passes, maxima : bool
         As of `Combine`.
 
     Members
     -------
     partials : In(stream.Signature({data, last, op, alone}))
-        alone : nothing is added, whatever ``op`` says; only with `integers` or `passes`.
+        alone : nothing is added, whatever ``op`` says; not where there is FP32 addition only.
     contributions : In(stream.Signature(Beat(32 * n_lanes)))
     sums : Out(stream.Signature(Beat(32 * n_lanes)))
     """
 
     DEPTH = 31
 
-    def __init__(self, n_lanes: int, *, integers: bool = True, passes: bool = False) -> None:
-        self.combine = Combine(n_lanes, integers=integers, passes=passes)
+    def __init__(
+        self, n_lanes: int, *, integers: bool = True, passes: bool = False, maxima: bool = False
+    ) -> None:
+        self.combine = Combine(n_lanes, integers=integers, passes=passes, maxima=maxima)
         beat = Beat(32 * n_lanes)
         self.queue = PairQueue(beat, self.DEPTH)
         self.latency = (

@@ -31,7 +31,7 @@ class Summing(wiring.Component):
         32-bit lanes per beat, 1 to 64.
     max_beats : int
         Beats of the longest block, 1 to 16384.
-    integers : bool
+    integers, maxima : bool
         As of `gradnic.hdl.reduction.reduce.Combine`.
 
     Members
@@ -44,10 +44,12 @@ class Summing(wiring.Component):
         ``last`` ends a block.
     """
 
-    def __init__(self, n_lanes: int, *, max_beats: int, integers: bool = True) -> None:
+    def __init__(
+        self, n_lanes: int, *, max_beats: int, integers: bool = True, maxima: bool = False
+    ) -> None:
         if not 1 <= max_beats <= 16384:
             raise ValueError(f"max_beats must be 1 to 16384, not {max_beats!r}")
-        self.n_lanes, self.integers = n_lanes, integers
+        self.n_lanes, self.integers, self.maxima = n_lanes, integers, maxima
         self.max_beats = max_beats
         self.job = data.StructLayout(
             {"n_beats": range(max_beats + 1), "n_contributions": 16, "op": Op}
@@ -84,7 +86,7 @@ class Summing(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.reduce = reduce = Reduce(
-            self.n_lanes, integers=self.integers, passes=not self.integers
+            self.n_lanes, integers=self.integers, passes=not self.integers, maxima=self.maxima
         )
         beat = Beat(32 * self.n_lanes)
         m.submodules.round = again = BlockFIFO(beat, self.max_beats)

@@ -13,7 +13,7 @@ UNITS = 8  # a beat out is eight units of one bit per lane
 GROUP = 16  # bits that one copy of a register steers
 
 
-def _reversed_bits(value):
+def reversed_bits(value):
     """Bits of `value`, with those of each byte in reverse: a bit stream that fills bytes from
     their top becomes one that counts upward, and back.
     """
@@ -114,7 +114,7 @@ class BitPacker(wiring.Component):
                 m.d.sync += kept[part].eq(turned[part])
         m.d.sync += [self.done.eq(delayed_flag(m, full, 1, name="full"))]
         m.d.sync += [self.merged.eq(delayed_flag(m, here & ~full, 1, name="merges"))]
-        m.d.comb += self.octets.eq(delayed(m, _reversed_bits(out), 1, name="octets"))
+        m.d.comb += self.octets.eq(delayed(m, reversed_bits(out), 1, name="octets"))
         return m
 
 
@@ -175,7 +175,7 @@ class BitUnpacker(wiring.Component):
         size_in = len(self.word)
         # a register more than the sums need: what decides and what obeys lie far apart
         takes = delayed_flag(m, self.take, 1, name="takes")
-        word = _reversed_bits(self.word)
+        word = reversed_bits(self.word)
         previous = Signal(size_in, reset_less=True)
         window, dense = Signal(2 * size_in, reset_less=True), Signal(size_in, reset_less=True)
         m.d.sync += window.eq(Cat(previous, word))

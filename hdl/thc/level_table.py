@@ -1,43 +1,84 @@
-"""Turns THC indices of 4 bits into levels of 8 bits, as they are summed.
+"""Turns THC indices into levels as they are summed, and sums of 12 bits into 16.
 
 Part of `gradnic.hdl.thc.decoder`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.beats import Beat
+from .bit_packer import reversed_bits
+
+WHOLE = 16  # parts that a beat is cut in: what a beat of levels is made of is some of them
+
+LevelWrite = data.StructLayout({"enable": 1, "index": 8, "level": 8})
+"""The level of an index, to be written while ``enable`` is 1 and no indices come."""
+
+
+def _starts(n_parts):
+    """Where a beat out begins in the newest beat in, if each takes so many parts; negative: in the
+    one before.
+    """
+    found, start = [], 0
+    while start not in found:
+        found.append(start)
+        start += n_parts
+        start -= WHOLE if start + n_parts > WHOLE else 0
+    return found
 
 
 class LevelTable(wiring.Component):
-    """Passes beats as they are, or looks up indices: then each beat becomes two.
+    """Passes beats as they are, or looks up indices: of 4 bits each beat becomes two.
 
     Latency 1 cycle; 1 beat of output per cycle. Indices are most significant first in their byte,
-    one level per byte comes out, in the same order. Levels are looked up in LUT RAM, which is
-    written over and over, a level a cycle: as a choice of 16 each takes 30 times as many LUT.
+    one level per byte comes out, in the same order. Levels are looked up in LUT RAM, as a choice of
+    16 each takes 30 times as many LUT; 16 of them are written over and over, a level a cycle.
+
+    Where sums are wide, each level has two bytes, the first of them 0, and a beat of indices
+    becomes twice as many; three beats of sums of 12 bits become four of 16.
 
     Parameters
     ----------
     n_bytes : int
-        Of a beat, at least 2.
+        Of a beat, at least 4, a power of two; with `wide` at least 16.
+    wide : bool
+        True: sums may have more than 8 bits.
+    bits : int
+        4: all indices have 4 bits. 8: they have 2 to 8.
 
     Members
     -------
     levels : In(ArrayLayout(8, 16))
-        Must not change from 16 cycles before a beat of indices on until it has left.
-    i : In(stream.Signature({data, last, expand}))
+        With 4 bits. Must not change from 16 cycles before a beat of indices on until it has left.
+    write, bits : In(LevelWrite), In(4)
+        With 8 bits, for ``levels``. bits : of an index, 2 to 8; constant while beats are inside.
+    code : In(2)
+        With `wide`: 0, 1, 2 for sums of 8, 12, 16 bits. Constant while beats are inside.
+    i : In(stream.Signature({data, last, expand, plain}))
+        expand : indices. plain, with `wide`: the beat passes, whatever it is. Both are constant up
+        to ``last``, which ends whole beats out.
     o : Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
-    def __init__(self, n_bytes: int) -> None:
-        if n_bytes < 2:
-            raise ValueError(f"n_bytes must be at least 2, not {n_bytes!r}")
-        self.n_bytes = n_bytes
-        shape = data.StructLayout({"data": 8 * n_bytes, "last": 1, "expand": 1})
+    def __init__(self, n_bytes: int, *, wide: bool = False, bits: int = 4) -> None:
+        least = 16 if wide else 4
+        if n_bytes < least or n_bytes & (n_bytes - 1):
+            raise ValueError(f"n_bytes must be a power of two, at least {least}, not {n_bytes!r}")
+        if bits not in (4, 8):
+            raise ValueError(f"bits must be 4 or 8, not {bits!r}")
+        self.n_bytes, self.wide = n_bytes, wide
+        self.sizes = (4,) if bits == 4 else range(2, 9)
+        shape = data.StructLayout(
+            {"data": 8 * n_bytes, "last": 1, "expand": 1} | ({"plain": 1} if wide else {})
+        )
+        table = {"levels": In(data.ArrayLayout(8, 16))}
+        if bits == 8:
+            table = {"write": In(LevelWrite), "bits": In(4)}
         super().__init__(
             {
-                "levels": In(data.ArrayLayout(8, 16)),
+                **table,
+                **({"code": In(2)} if wide else {}),
                 "i": In(stream.Signature(shape)),
                 "o": Out(stream.Signature(Beat(8 * n_bytes))),
             }
@@ -45,40 +86,139 @@ class LevelTable(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        i, o = self.i, self.o
-        m.submodules.table = table = memory.Memory(
-            shape=8, depth=16, init=[], attrs={"ram_style": "distributed"}
-        )
-        write, turn, levels = table.write_port(), Signal(4), self.levels.as_value()
-        m.d.sync += turn.eq(turn + 1)
+        i, o, n = self.i, self.o, self.n_bytes
+        level = self._table(m)
+        bits = self.bits if len(self.sizes) > 1 else Const(4)
+        wide = (self.code != 0) if self.wide else Const(0, 1)
+        twelve = Signal()
+        if self.wide:
+            m.d.comb += twelve.eq(~i.p.expand & ~i.p.plain & (self.code == 1))
+        # what the next beat out is made of, in parts of the beats in, bits in order of the stream
+        now, before = reversed_bits(i.p.data), Signal(8 * n, reset_less=True)
+        at, after, n_parts = Signal(5, init=WHOLE), Signal(6), Signal(5)
+        ready, ends = Signal(), Signal()
+        widths = {2 * size for size in self.sizes} | {WHOLE}
+        if self.wide:
+            widths |= {12, *self.sizes}
+        part, dense = n // 2, Signal(8 * n)
+        both = Cat(before, now, Const(0, 8 * n))
+        with m.Switch(at):
+            for start in sorted({one for width in widths for one in _starts(width)}):
+                with m.Case(WHOLE + start):
+                    m.d.comb += dense.eq(both[(WHOLE + start) * part :][: 8 * n])
         m.d.comb += [
-            write.en.eq(1),
-            write.addr.eq(turn),
-            write.data.eq(levels.word_select(turn, 8)),
+            n_parts.eq(Mux(i.p.expand, Mux(wide, bits, bits << 1), Mux(twelve, 12, WHOLE))),
+            after.eq(at + n_parts),
+            ends.eq(after + n_parts > 2 * WHOLE),
+            ready.eq(o.ready | ~o.valid),
+            i.ready.eq(ready & ends),
         ]
+        with m.If(ready & i.valid):
+            m.d.sync += at.eq(Mux(ends, after - WHOLE, after))
+            with m.If(ends):
+                m.d.sync += before.eq(now)
+        levels = []
+        for k in range(n):
+            fields = [_first_highest(dense, k, size) for size in self.sizes]
+            choice = Array(fields)[bits - self.sizes[0]] if len(fields) > 1 else fields[0]
+            levels.append(level(choice))
+        found = Cat(levels)
+        if self.wide:
+            found = Mux(wide, Cat(Cat(Const(0, 8), one) for one in levels[: n // 2]), found)
+            words = [_first_highest(dense, k, 12) for k in range(n // 2)]
+            sums = Cat(Cat(word[8:], Const(0, 4), word[:8]) for word in words)
+            found = Mux(i.p.expand, found, sums)
+        with m.If(ready):
+            m.d.sync += [
+                o.valid.eq(i.valid),
+                o.p.data.eq(Mux(i.p.expand | twelve, found, i.p.data)),
+                o.p.last.eq(i.p.last & ends),
+            ]
+        return m
+
+    def _table(self, m):
+        """A function of an index: its level."""
+        many = len(self.sizes) > 1
+        m.submodules.table = table = memory.Memory(
+            shape=8, depth=256 if many else 16, init=[], attrs={"ram_style": "distributed"}
+        )
+        write = table.write_port()
+        if many:
+            m.d.comb += [
+                write.en.eq(self.write.enable),
+                write.addr.eq(self.write.index),
+                write.data.eq(self.write.level),
+            ]
+        else:
+            turn = Signal(4)
+            m.d.sync += turn.eq(turn + 1)
+            m.d.comb += [
+                write.en.eq(1),
+                write.addr.eq(turn),
+                write.data.eq(self.levels.as_value().word_select(turn, 8)),
+            ]
 
         def level(index):
             read = table.read_port(domain="comb")
             m.d.comb += read.addr.eq(index)
             return read.data
 
-        high = Signal()  # the second half of a beat is next
-        ready, ends = Signal(), Signal()
-        half = Signal(4 * self.n_bytes)
-        m.d.comb += [
-            ready.eq(o.ready | ~o.valid),
-            ends.eq(high | ~i.p.expand),
-            i.ready.eq(ready & ends),
-            half.eq(Mux(high, i.p.data[4 * self.n_bytes :], i.p.data[: 4 * self.n_bytes])),
-        ]
-        octets = [half[8 * k : 8 * k + 8] for k in range(self.n_bytes // 2)]
-        found = Cat(Cat(level(octet[4:]), level(octet[:4])) for octet in octets)
-        with m.If(ready):
-            m.d.sync += [
-                o.valid.eq(i.valid),
-                o.p.data.eq(Mux(i.p.expand, found, i.p.data)),
-                o.p.last.eq(i.p.last & ends),
+        return level
+
+
+def _first_highest(stream_bits, k, size):
+    """Field `k` of so many bits each, the first the most significant one."""
+    return Cat(stream_bits[size * k : size * (k + 1)][::-1])
+
+
+class SumPacker(wiring.Component):
+    """Four beats of sums of 16 bits become three of 12 in no time; or all pass as they are.
+
+    Most significant byte first, as they leave; the twin of what `LevelTable` makes wide.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Of a beat, a power of two, at least 16.
+
+    Members
+    -------
+    on : In(1)
+        Of the beat at ``i``; constant up to ``last``, which ends whole groups of four beats.
+    i, o : In, Out(stream.Signature(Beat(8 * n_bytes)))
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        if n_bytes < 16 or n_bytes & (n_bytes - 1):
+            raise ValueError(f"n_bytes must be a power of two, at least 16, not {n_bytes!r}")
+        self.n_bytes = n_bytes
+        beats = stream.Signature(Beat(8 * n_bytes))
+        super().__init__({"on": In(1), "i": In(beats), "o": Out(beats)})
+
+    def elaborate(self, platform):
+        m = Module()
+        i, o, size = self.i, self.o, 2 * self.n_bytes
+        turn = Signal(2)
+        kept = Signal(3 * size, reset_less=True)  # what of the beat before has not left
+        packed = []
+        for k in range(0, 4 * size, 32):
+            high, low, next_high, next_low = (i.p.data[k + 8 * j :][:8] for j in range(4))
+            packed += [low[4:], high[:4], next_high[:4], low[:4], next_low]
+        now = Cat(packed)
+        joined = Array(
+            [
+                i.p.data,
+                Cat(kept, now[:size]),
+                Cat(kept[size:], now[: 2 * size]),
+                Cat(kept[2 * size :], now),
             ]
-            with m.If(i.valid):
-                m.d.sync += high.eq(~ends)
+        )
+        m.d.comb += [
+            o.p.data.eq(Mux(self.on, joined[turn], i.p.data)),
+            o.p.last.eq(i.p.last),
+            o.valid.eq(i.valid & (~self.on | (turn != 0))),
+            i.ready.eq(o.ready | (self.on & (turn == 0))),
+        ]
+        with m.If(self.on & i.valid & i.ready):
+            m.d.sync += [turn.eq(turn + 1), kept.eq(now)]
         return m

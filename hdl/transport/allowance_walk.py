@@ -26,7 +26,7 @@ class AllowanceWalk(wiring.Component):
 
     Parameters
     ----------
-    n_ranks : int
+    n_ranks, bits : int
         As of `Receiver`.
 
     Members
@@ -36,14 +36,16 @@ class AllowanceWalk(wiring.Component):
     share : In(16)
         That may miss, in 1/65536.
     geometry, last_elems, thc : In(Geometry), In(29), In(1)
-        How the tensor is cut; elements of its last chunk; an element has half a byte, not 4.
+        How the tensor is cut; elements of its last chunk; an element has half a byte, not 4;
+        or ``bits`` : In(4) bits.
     at_share : In(1)
     chunk, places : Out(CHUNK_WIDTH), In(Places(n_ranks))
         Of the table of senders, `LATENCY` cycles later.
     write : Out(Allowance)
     """
 
-    def __init__(self, n_ranks: int) -> None:
+    def __init__(self, n_ranks: int, bits: int = 4) -> None:
+        self.varies = bits > 4
         super().__init__(
             {
                 "start": In(1),
@@ -53,11 +55,16 @@ class AllowanceWalk(wiring.Component):
                 "last_elems": In(LAST_WIDTH),
                 "thc": In(1),
                 "at_share": In(1),
+                **({"bits": In(4)} if self.varies else {}),
                 "chunk": Out(CHUNK_WIDTH),
                 "places": In(Places(n_ranks)),
                 "write": Out(Allowance),
             }
         )
+
+    def _octets(self, elems):
+        indices = (elems * self.bits) >> 3 if self.varies else elems >> 1
+        return Mux(self.thc, indices, elems << 2)
 
     def elaborate(self, platform):
         m = Module()
@@ -121,14 +128,14 @@ class AllowanceWalk(wiring.Component):
                 with m.If(asked == 0):
                     m.d.sync += [
                         factor.eq(whole),
-                        term.eq(Mux(self.thc, chunk_elems >> 1, chunk_elems << 2)),
+                        term.eq(self._octets(chunk_elems)),
                     ]
                     m.next = "WHOLE"
             with m.State("WHOLE"):
                 with m.If(multiplied):
                     m.d.sync += [
                         factor.eq(last),
-                        term.eq(Mux(self.thc, self.last_elems >> 1, self.last_elems << 2)),
+                        term.eq(self._octets(self.last_elems)),
                     ]
                     m.next = "LAST"
             with m.State("LAST"):

@@ -15,6 +15,11 @@ class ProbeScan(wiring.Component):
 
     Plumbing: no golden model of its own.
 
+    Parameters
+    ----------
+    bits : int
+        4, or 8 for indices of 2 to 8 bits.
+
     Members
     -------
     start, first_bit : In(1), In(3)
@@ -23,7 +28,7 @@ class ProbeScan(wiring.Component):
         The next packet of the range: whether it is closed, and its elements.
     weighs, leaves, thc : In(1), In(8), In(1)
         The range is through: what is missing is multiplied by the leaves that it stands for, a bit
-        of them per cycle. An element has 4 bytes, with THC half a byte.
+        of them per cycle. An element has 4 bytes, with THC half a byte, or ``bits`` : In(4) bits.
     busy : Out(1)
         That is under way.
     lacks, lost : Out(1), Out(BYTES_WIDTH)
@@ -32,18 +37,25 @@ class ProbeScan(wiring.Component):
         Bit k is 1 for a packet that is closed.
     """
 
-    start: In(1)
-    first_bit: In(3)
-    sees: In(1)
-    closed: In(1)
-    elems: In(ELEMS_WIDTH)
-    weighs: In(1)
-    leaves: In(8)
-    thc: In(1)
-    busy: Out(1)
-    lacks: Out(1)
-    lost: Out(BYTES_WIDTH)
-    body: Out(8 * BODY)
+    def __init__(self, bits: int = 4) -> None:
+        self.varies = bits > 4
+        super().__init__(
+            {
+                "start": In(1),
+                "first_bit": In(3),
+                "sees": In(1),
+                "closed": In(1),
+                "elems": In(ELEMS_WIDTH),
+                "weighs": In(1),
+                "leaves": In(8),
+                "thc": In(1),
+                **({"bits": In(4)} if self.varies else {}),
+                "busy": Out(1),
+                "lacks": Out(1),
+                "lost": Out(BYTES_WIDTH),
+                "body": Out(8 * BODY),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -78,7 +90,13 @@ class ProbeScan(wiring.Component):
         with m.If(self.weighs):
             m.d.sync += [
                 leaves.eq(self.leaves),
-                shifted.eq(Mux(self.thc, missing >> 1, missing << 2)),
+                shifted.eq(
+                    Mux(
+                        self.thc,
+                        (missing * self.bits) >> 3 if self.varies else missing >> 1,
+                        missing << 2,
+                    )
+                ),
                 lost.eq(0),
             ]
         return m

@@ -72,6 +72,8 @@ class Receiver(wiring.Component):
         False: there are no rounds of THC, whose packets carry a check of their norms.
     counts_share : bool
         True: allowances are counted here, from the table of senders, while it clears.
+    bits : int
+        4, or 8 for indices of 2 to 8 bits.
 
     Members
     -------
@@ -139,6 +141,7 @@ class Receiver(wiring.Component):
         n_tables: int = 1,
         roots: bool = False,
         counts_share: bool = False,
+        bits: int = 4,
     ) -> None:
         if not 1 <= n_ranks <= 15:
             raise ValueError(f"n_ranks must be 1 to 15, not {n_ranks!r}")
@@ -149,6 +152,7 @@ class Receiver(wiring.Component):
         self.n_bytes, self.n_ranks = n_bytes, n_ranks
         self.n_chunks, self.n_packets = n_chunks, n_packets
         self.n_tables, self.with_roots, self.counts_share = n_tables, roots, counts_share
+        self.bits = bits
         allowed = {"allowance": In(Allowance)}
         if counts_share:
             allowed = {"share": In(SHARE_WIDTH), "last_elems": In(LAST_WIDTH)}
@@ -351,7 +355,7 @@ class Receiver(wiring.Component):
                 allowances.write.eq(self.allowance),
             ]
             return
-        m.submodules.shares = walk = AllowanceWalk(self.n_ranks)
+        m.submodules.shares = walk = AllowanceWalk(self.n_ranks, self.bits)
         m.d.comb += [
             walk.start.eq(self.clear),
             walk.share.eq(self.share),
@@ -359,6 +363,7 @@ class Receiver(wiring.Component):
             walk.last_elems.eq(self.last_elems),
             walk.thc.eq(self.round.codec.thc),
             walk.at_share.eq(self.round.at_share),
+            *([walk.bits.eq(self.round.codec.bits)] if self.bits > 4 else []),
             walk.places.eq(ledger.senders),
             ledger.surveys.eq(walk.busy),
             ledger.surveyed.eq(walk.chunk),

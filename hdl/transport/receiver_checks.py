@@ -12,6 +12,7 @@ from gradnic.interface.formats import Op
 from gradnic.interface.offload import Drop
 
 from ..axi.bursts import LENGTH_WIDTH, Range
+from ..reduction.codec import index_octets, octets_of
 from .mark_share import MarkShare
 from .packet_walk import Place
 from .probe_scan import ProbeScan
@@ -26,18 +27,18 @@ def target_of(m, r, offset, elems, down, packed):
     stay so in the first half of their place.
     """
     low = ceil_log2(r.n_bytes)
-    thc = r.round.codec.thc  # elements are bytes
+    codec = r.round.codec
     beats, area = (Signal(LENGTH_WIDTH, name=n, reset_less=True) for n in ("beats", "place_of"))
     size = Signal(ELEMS_WIDTH, reset_less=True)
     target = Signal(Range(), reset_less=True)
-    octets = Mux(packed, size >> 1, Mux(thc, size, size << 2))
+    octets = Mux(packed, index_octets(codec, size, r.bits), octets_of(codec, size))
     # rank k's landings start behind those of the ranks before it
     areas = [Signal(LENGTH_WIDTH, name=f"area{k}") for k in range(r.n_ranks + 1)]
     for one, after in pairwise(areas[:-1]):
         m.d.sync += after.eq(one + r.area)
     m.d.sync += [
         size.eq(elems),
-        beats.eq((offset << Mux(thc, 4, 6)) >> low),
+        beats.eq(octets_of(codec, offset << 4) >> low),
         area.eq(Mux(down, 0, Array(areas)[r.ledger.rank])),  # from the start of the region
         target.offset.eq(beats + area),
         target.n_beats.eq((octets + (r.n_bytes - 1)) >> low),
@@ -74,7 +75,7 @@ def reason_of(m, r, packet, fits, leaves, unsound):
 
 def look_at_range(m, r, w):
     """What a PROBE's range lacks, one packet after the other, and whether that may be given up."""
-    m.submodules.scan = w.scan = ProbeScan()
+    m.submodules.scan = w.scan = ProbeScan(r.bits)
     w.n_seen = Signal(range(RUN + 1))
     w.first = Signal(Place, reset_less=True)
     allowed = Signal(BYTES_WIDTH, reset_less=True)
@@ -94,6 +95,7 @@ def look_at_range(m, r, w):
         w.scan.elems.eq(w.walk.elems),
         w.scan.leaves.eq(w.weight),
         w.scan.thc.eq(r.round.codec.thc),
+        *([w.scan.bits.eq(r.round.codec.bits)] if r.bits > 4 else []),
     ]
     m.d.sync += [
         allowed.eq(w.allowances.bytes),

@@ -12,6 +12,7 @@ from gradnic.interface.formats import PARAMETERS, Op
 from .. import inceptionn
 from ..aggregation.jobs import W_CODES
 from ..aggregation.unit import index_parameters
+from ..reduction.reduce import maximum
 from ..schedule.all_reduce import add
 from ..thc import worker as thc
 from . import bf16
@@ -24,15 +25,17 @@ class Raw:
     rescale : bool, the root multiplies by n / leaves where some are missing, rounded to float32
     twice: the factor, then the product. image : function of the values of a result, such as what
     memory of a narrower type makes of them; None: as they are. mean : bool, sums are divided by the
-    leaves that are in them, see `scaler.scaled`.
+    leaves that are in them, see `scaler.scaled`. largest : bool, contributions are not added: the
+    larger value stays, see `gradnic.models.reduction.reduce.maximum`.
     """
 
     unit, elem_bits, scored, is_norm = 16, 32, True, False
     dtype = np.float32
     ops = {False: {Op.RAW}, True: {Op.RAW}}  # by: on the way down
 
-    def __init__(self, n, *, rescale=False, image=None, mean=False):
+    def __init__(self, n, *, rescale=False, image=None, mean=False, largest=False):
         self.n, self.rescale, self.image, self.mean = n, rescale, image, mean
+        self.largest = largest
 
     def own(self, values):
         """A node's values as they enter the sum."""
@@ -50,6 +53,8 @@ class Raw:
 
     def add(self, partial, contribution):
         """The sum, in this order."""
+        if self.largest:
+            return maximum(partial, contribution)
         with np.errstate(all="ignore"):
             return add(partial, contribution)
 
@@ -71,8 +76,8 @@ class Raw16(Raw):
     unit = 32
     ops = {False: {Op.RAW16}, True: {Op.RAW16}}
 
-    def __init__(self, n, *, rescale=False, mean=False):
-        super().__init__(n, rescale=rescale, image=bf16.image, mean=mean)
+    def __init__(self, n, *, rescale=False, mean=False, largest=False):
+        super().__init__(n, rescale=rescale, image=bf16.image, mean=mean, largest=largest)
 
     def encode(self, values, leaves, *, is_leaf):
         return Op.RAW16, min(leaves, 255), 0, bf16.narrow(values).astype("<u2").tobytes()
@@ -141,25 +146,27 @@ class Thc:
     """THC: leaves send indices, inner nodes sums of table values, the root fills what is missing.
 
     worker : thc.Worker, whose n is the number of nodes; g must be even if packets may be lost.
-    C : int, elements of a packet; default 1024, or 512 where sums need more than 8 bits.
+    C : int, elements of a packet; default 1024, or 512 where sums need more than 8 bits. Chunks are
+    whole blocks, and whole 1,024 elements where C is not given.
+    w : int, least bits of a sum.
 
     Attributes
     ----------
-    w : int, bits of a sum: the smallest of 8, 12, 16 with n * g < 2**w.
+    w : int, bits of a sum: the smallest of 8, 12, 16 with n * g < 2**w, and as many as asked.
     """
 
     scored, is_norm = False, False
     dtype = np.int64
     ops = {False: {Op.THC_IDX, Op.THC_SUM}, True: {Op.THC_SUM}}
 
-    def __init__(self, worker, *, C=None):
+    def __init__(self, worker, *, C=None, w=8):
         self.worker, self.n = worker, worker.n
-        fitting = [w for w in W_CODES if worker.n * worker.g < 1 << w]
+        fitting = [one for one in W_CODES if w <= one and worker.n * worker.g < 1 << one]
         if not fitting:
-            raise ValueError(f"n * g must be below 65536, not {worker.n} * {worker.g}")
+            raise ValueError(f"n * g must be below 65536, not {worker.n} * {worker.g}; w 8 to 16")
         self.w = fitting[0]
         self.C = C or (1024 if self.w == 8 else 512)
-        self.unit, self.elem_bits = max(worker.B, self.C), worker.b
+        self.unit, self.elem_bits = max(worker.B, C or 1024), worker.b
         self.index_p = tuple(PARAMETERS[Op.THC_IDX].pack(**index_parameters(worker)))
 
     def encode(self, values, leaves, *, is_leaf):

@@ -26,14 +26,14 @@ def unit_of(job):
 
 def tensor_of(job, plan, inceptionn):
     """`Tensor` of a job without THC. inceptionn : dict, fields of `codec.Inceptionn`."""
-    mean = job.op == Operation.MEAN
+    how = {"mean": job.op == Operation.MEAN, "largest": job.op == Operation.MAX}
     if job.codec == JobCodec.RAW32:
         image = bf16.image if job.kind == Kind.BF16 else None
-        codec = Raw(plan.n_nodes, image=image, mean=mean)
+        codec = Raw(plan.n_nodes, image=image, **how)
     elif job.codec == JobCodec.RAW16:
-        codec = Raw16(plan.n_nodes, mean=mean)
+        codec = Raw16(plan.n_nodes, **how)
     else:
-        codec = Inceptionn(plan.n_nodes, **inceptionn, mean=mean)
+        codec = Inceptionn(plan.n_nodes, **inceptionn, mean=how["mean"])
     return Tensor(job.tensor, plan, codec, layer=job.layer, p_q16=job.p_q16)
 
 

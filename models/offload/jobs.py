@@ -88,8 +88,8 @@ class JobCard(Card):
     packet : int, elements of a packet
     n_packets : int, packet numbers that the card can track
     inceptionn : dict, fields of `codec.Inceptionn`
-    gives_up, bf16, scale : bool, False: jobs that let a share miss, that name BF16, or that want a
-        mean are refused
+    gives_up, bf16, scale, maxima : bool, False: jobs that let a share miss, that name BF16, that
+        want a mean, or a maximum, are refused
     thc : dict, fields of `models.thc.Worker` beside n and seeds; None: jobs with THC are refused
     feedback : bool, False: jobs with error feedback are refused
     watchdog : int, time without progress after which a job ends as stuck; 0 is off
@@ -104,7 +104,7 @@ class JobCard(Card):
 
     def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
                  n_packets=16384, inceptionn=None, watchdog=0, gives_up=True, thc=None,
-                 feedback=True, bf16=True, scale=True):  # fmt: skip
+                 feedback=True, bf16=True, scale=True, maxima=True):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
@@ -116,7 +116,7 @@ class JobCard(Card):
         self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
         self.inceptionn, self.gives_up, self.thc = inceptionn or {}, gives_up, thc
         self.bf16, self.scale = bf16 and packet % HALF_UNIT == 0, scale
-        self.feedback = feedback
+        self.feedback, self.maxima = feedback, maxima
         self.queue, self.completions = deque(), deque()
         self.contexts = [None] * n_active
         self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
@@ -162,8 +162,7 @@ class JobCard(Card):
         gens = beside + ([] if last is None else [last])
         if job.collective > max(Collective):
             return Refusal.COLLECTIVE
-        scales = self.scale or (thc and self.thc is not None)
-        if job.op != Operation.SUM and (job.op != Operation.MEAN or not scales):
+        if not self._takes_operation(job):
             return Refusal.OPERATION
         if job.kind not in ELEM_BYTES or (job.kind == Kind.BF16 and not self.bf16):
             return Refusal.KIND
@@ -218,6 +217,13 @@ class JobCard(Card):
         n_chunks, unit = table.n_chunks * table.repeats, unit_of(job)
         chunk = -(-job.elems // (unit * n_chunks)) * unit
         return n_chunks * -(-chunk // self.packet)
+
+    def _takes_operation(self, job):
+        if job.op == Operation.MEAN:
+            return self.scale or (job.codec == JobCodec.THC and self.thc is not None)
+        if job.op == Operation.MAX:
+            return self.maxima and job.codec in (JobCodec.RAW32, JobCodec.RAW16)
+        return job.op == Operation.SUM
 
     def _takes_thc(self, job):
         """Whether the card has THC, for such jobs, and sums of all nodes' levels fit a width."""

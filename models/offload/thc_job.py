@@ -33,13 +33,13 @@ class ThcJob:
     packet : int
         Elements of a packet of norms.
     options : dict
-        Fields of `Worker` beside n, seed and sign_round. ValueError for those that cannot be.
+        As of `coded`. ValueError for those that cannot be.
     """
 
     def __init__(self, job, table, node, x, packet, options):
         self.job, self.node, self.x = job, node, x
-        self.worker = Worker(table.n_nodes, job.seed, sign_round=job.gen, **options)
-        self.codec = Thc(self.worker)
+        self.codec = coded(options, table.n_nodes, job.seed, sign_round=job.gen)
+        self.worker = self.codec.worker
         self.n_blocks = -(-job.elems // self.codec.unit) * self.codec.unit // self.worker.B
         n_elems = self.n_blocks * self.worker.B
         self.padded = np.zeros(n_elems, np.float32)
@@ -76,6 +76,14 @@ class ThcJob:
         return self.worker.residual(self.padded, codes, norms, tensor=tensor)[: self.job.elems]
 
 
+def coded(options, n, seed=0, **more):
+    """The `Thc` of `n` workers. options : fields of `Worker` beside n, seed and sign_round, and
+    ``w``, the least bits of a sum.
+    """
+    fields = {name: value for name, value in options.items() if name != "w"}
+    return Thc(Worker(n, seed, **fields, **more), w=options.get("w", 8))
+
+
 def mean(table, job, x, options):
     """The result of a job that misses nothing, float32 (elems,), by workers and their sums alone.
 
@@ -100,7 +108,7 @@ def before(gen):
 
 def packets(table, elems, packet, options):
     """Packet numbers that a job needs in the larger of its rounds; ValueError as of `ThcJob`."""
-    codec = Thc(Worker(table.n_nodes, 0, **options))
+    codec = coded(options, table.n_nodes)
     n_chunks = table.n_chunks * table.repeats
     chunk = -(-elems // (codec.unit * n_chunks)) * codec.unit
     n_blocks = -(-elems // codec.unit) * codec.unit // codec.worker.B

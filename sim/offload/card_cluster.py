@@ -48,6 +48,16 @@ class CardCluster(JobCluster):
             a = book[u]
             driver.add_neighbor(index[u], node=u, port=a.port, mac=a.mac, ip=a.ip)
         driver.tag(dscps=default_dscp(), threshold=0, back_layer=0)
+        if self.thc_codecs:
+            worker = self.thc_codecs[0].worker
+            driver.set_thc(
+                worker.table.tolist(), block=worker.B, clip=worker.t_fixed,
+                index_p=self.thc_codecs[0].index_p,
+            )  # fmt: skip
+            driver.set_scratch(
+                [self.n_memory + k * self.scratch_bytes for k in range(self.n_active)],
+                self.n_elems, max(one.n for one in self.thc_codecs),
+            )  # fmt: skip
         for number, (table, plan) in enumerate(zip(self.tables, self.plans, strict=True)):
             self._load_table(driver, node, number, table, plan, index)
         exponent, prescale = self.codec.p

@@ -11,10 +11,11 @@ import numpy as np
 from gradnic.hdl.offload.job_window import WindowCore
 from gradnic.hdl.offload.thc_pass import PACKET
 from gradnic.hdl.thc.hadamard import BLOCKS
+from gradnic.models.aggregation.jobs import W_CODES
 from gradnic.models.offload.cluster import LinkFaults, addresses
-from gradnic.models.offload.codec import Inceptionn, Thc
+from gradnic.models.offload.codec import Inceptionn
 from gradnic.models.offload.plan import Plan
-from gradnic.models.thc import Worker
+from gradnic.models.offload.thc_job import coded, packets
 from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.interface.job import COMPLETION, Completion, collective_of
@@ -62,14 +63,14 @@ class JobCluster(OffloadCluster):
         Of the largest tensor.
     n_active, n_bytes, packet, t_probe, watchdog : int
         Contexts, bytes of a beat, elements of a packet, cycles.
-    inc, bf16, scale, gives_up : bool
-        Cards with INCEPTIONN, with BF16, with means, with jobs that let a share miss.
+    inc, bf16, scale, maxima, gives_up : bool
+        Cards with INCEPTIONN, with BF16, with means, with maxima, with jobs that let a share miss.
     at_share : bool
         When those may: see `gradnic.models.transport.reception.Reception`.
     settings : dict, fields of `Inceptionn`.
     thc : dict or None
-        Cards with THC: fields of `gradnic.models.thc.Worker` beside n and seeds; b is 4, and n * g
-        below 256 for each table. feedback : bool, with error feedback.
+        Cards with THC: as `gradnic.models.offload.thc_job.coded` takes it. feedback : bool, with
+        error feedback. bits : int, 4, or 8 for b of 2 to 8; None: as b needs.
 
     Attributes
     ----------
@@ -82,14 +83,18 @@ class JobCluster(OffloadCluster):
 
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
                  t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False, settings=None,
-                 thc=None, gives_up=False, feedback=False, at_share=False):  # fmt: skip
+                 thc=None, gives_up=False, feedback=False, at_share=False, maxima=False,
+                 bits=None):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
+        self.n_elems = n_elems
         self.packet, self.t_probe = packet, t_probe
         self.n_active, self.watchdog, self.skew, self.queues = n_active, watchdog, 0, (0, 0)
         self.codec = Inceptionn(1, **(settings or {}))
         self.thc, self.gives_up, self.at_share = thc, gives_up, at_share
-        self.workers = [] if thc is None else [Worker(t.n_nodes, 0, **thc) for t in tables]
+        self.thc_codecs = [] if thc is None else [coded(thc, t.n_nodes) for t in tables]
+        sizes = {one.worker.b for one in self.thc_codecs}
+        self.bits = bits or (4 if sizes <= {4} else 8)
         self.n_memory = -(-n_memory // PAGE) * PAGE
         self.books = [{} for _ in range(self.table.n_nodes)]
         for table in tables:
@@ -104,7 +109,9 @@ class JobCluster(OffloadCluster):
         self.n_ranks = _size(max(ranks, default=0) + 1, 2, 4, 8, 15)
         n_chunks = max(plan.n_chunks for plan in self.plans)
         longest = [Plan(table, n_elems, packet=packet) for table in tables]
-        self.n_packets = _size(max(p.n_chunks * p.per_chunk for p in longest), 1024, 16384)
+        numbers = [p.n_chunks * p.per_chunk for p in longest]
+        numbers += [packets(table, n_elems, packet, thc) for table in tables if thc is not None]
+        self.n_packets = _size(max(numbers), 1024, 16384)
         self.depth = _size(max(np.bincount(t.rows["node"]).max() for t in tables), 64, 512)
         self.n_chunks = _size(n_chunks, 64, 512)
         self.n_tables = _size(len(tables), 2, 4, 16)
@@ -123,15 +130,20 @@ class JobCluster(OffloadCluster):
             bf16=bf16,
             scale=scale,
             gives_up=gives_up,
-            **({} if thc is None else {"thc": True, "block": self.workers[0].B}),
+            **({} if thc is None else {"thc": True, "block": self.thc_codecs[0].worker.B}),
             **({"feedback": True} if feedback else {}),
+            **({"maxima": True} if maxima else {}),
+            **({"bits": self.bits} if self.bits > 4 else {}),
         )
         area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
         if thc is not None:
             n_packets = -(-n_elems // PACKET)
-            area = max(area, n_packets * PACKET)
-            norms = -(-n_packets * (PACKET // self.workers[0].B) // UNIT) * 64
-            self.scratch_bytes = 2 * norms + n_packets * PACKET * 3 // 2
+            sums = n_packets * PACKET * max(one.w for one in self.thc_codecs) // 8
+            area = max(area, sums)
+            norms = -(-n_packets * (PACKET // self.thc_codecs[0].worker.B) // UNIT) * 64
+            self.scratch_bytes = (
+                2 * norms + n_packets * PACKET * self.thc_codecs[0].worker.b // 8 + sums
+            )
             self.scratch_bytes = -(-self.scratch_bytes // PAGE) * PAGE
         self.landing = area * self.n_ranks // n_bytes
         self.landing_bytes = -(-area * self.n_ranks // PAGE) * PAGE
@@ -168,7 +180,7 @@ class JobCluster(OffloadCluster):
         )
         head, prescale = self.codec.p
         codec = {"exponent": head & 127, "paper": head >> 7, "prescale": prescale}
-        if self.workers:
+        if self.thc_codecs:
             codec |= self._load_thc(node)
         self._set(
             node,
@@ -200,11 +212,11 @@ class JobCluster(OffloadCluster):
 
     def _load_thc(self, node):
         """Settings of THC; those that are of the codec."""
-        worker = self.workers[0]
+        worker = self.thc_codecs[0].worker
         rules = {
             "log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit,
             "g": worker.g, "middle": int(worker.table[len(worker.table) // 2]),
-            "own_scale": _scale(worker, 1),
+            "own_scale": _scale(worker, 1), "bits": worker.b,
         }  # fmt: skip
         self._set(node, "thc_rules", rules)
         for index, (lower, level, gap) in enumerate(worker._cells.tolist()):
@@ -214,9 +226,15 @@ class JobCluster(OffloadCluster):
         beats, first = (n // self.n_bytes for n in (self.scratch_bytes, self.n_memory))
         self._set(node, "scratches", [first + k * beats for k in range(self.n_active)])
         self._set(node, "scratch", beats)
-        p0, p1 = Thc(worker).index_p
+        p0, p1 = self.thc_codecs[0].index_p
         levels = [int(level) for level in worker.table]
-        return {"g": worker.g, "levels": levels, "index_p0": p0, "index_p1": p1}
+        codec = {"g": worker.g, "index_p0": p0, "index_p1": p1}
+        if self.bits == 4:
+            return codec | {"levels": levels}
+        for index, level in enumerate(levels):
+            self._write(node, "level_write", {"enable": 1, "index": index, "level": level})
+        self._set(node, "level_write", {})
+        return codec
 
     def _write(self, node, name, value):
         self._set(node, name, value)
@@ -258,9 +276,12 @@ class JobCluster(OffloadCluster):
             "leaves": plan.n_leaves,
             "collective": collective_of(table),
         }
-        if self.workers:
-            worker = self.workers[number]
-            told |= {"offset": worker.n * worker.g, "scale": _scale(worker, worker.n)}
+        if self.thc_codecs:
+            codec = self.thc_codecs[number]
+            worker, code = codec.worker, W_CODES.index(codec.w)
+            told |= {
+                "offset": worker.n * worker.g, "scale": _scale(worker, worker.n), "code": code,
+            }  # fmt: skip
         self._write(node, "job_table", {"enable": 1, "index": number, "table": told})
         self._set(node, "job_table", {})
         return [index[int(p["to"])] for p in sorted(peers, key=lambda p: p["index"])]

@@ -19,7 +19,6 @@ from gradnic.text_file import read_json
 
 from .job_cluster import JobCluster
 from .job_wanted import bounded, cards_say, left_of, result_of, sums_of
-from .run import granularity
 
 LATEST = 10_000_000  # cycles: the last that a job may be posted at, half of the longest run
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
@@ -36,7 +35,7 @@ _WORDS = {
     "collective": {name: number for number, name in enumerate(COLLECTIVES)},
     "codec": CODECS,
     "kind": KINDS,
-    "op": {"sum": Operation.SUM, "mean": Operation.MEAN},
+    "op": {"sum": Operation.SUM, "mean": Operation.MEAN, "max": Operation.MAX},
 }
 
 
@@ -198,13 +197,14 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     longest = max((job.elems for job in sized), default=1)
     inc = any(one.job.codec == JobCodec.INCEPTIONN for one in posted)
     scale = any(one.job.op == Operation.MEAN and one.job.codec != JobCodec.THC for one in posted)
+    maxima = any(one.job.op == Operation.MAX for one in posted)
     halves = any(one.job.kind == Kind.BF16 or one.job.codec == JobCodec.RAW16 for one in posted)
-    thc = _thc(n_nodes, block) if any(one.job.codec == JobCodec.THC for one in posted) else None
+    thc = _thc(block) if any(one.job.codec == JobCodec.THC for one in posted) else None
     cluster = JobCluster(
         tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
         t_probe=t_probe, watchdog=watchdog, inc=inc, bf16=halves, scale=scale, settings=settings,
         thc=thc, gives_up=any(one.job.p_q16 for one in posted), feedback=feedback,
-        at_share=at_share,
+        at_share=at_share, maxima=maxima,
     )  # fmt: skip
     memory = _memories(n_nodes, cluster.n_memory, sized)
     for node in range(n_nodes):
@@ -237,11 +237,11 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     )  # fmt: skip
 
 
-def _thc(n_nodes, block):
-    """Workers of the cards: the finest table of 16 levels whose sums fit a byte."""
+def _thc(block):
+    """Workers of the cards: 16 levels from 0 to 30, whose sums take 8, 12 or 16 bits."""
     if block not in THC_BLOCKS:
         raise ValueError(f"block must be 64, 256 or 1024 for jobs, not {block}")
-    return {"B": block, "g": granularity(n_nodes)}
+    return {"B": block}
 
 
 def input_rate(jobs, n_bytes):

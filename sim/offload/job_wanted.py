@@ -12,9 +12,10 @@ from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.job_sums import ends
 from gradnic.models.offload.jobs import ELEM_BYTES
 from gradnic.models.offload.thc_job import mean
+from gradnic.models.reduction.reduce import maximum
 from gradnic.models.schedule.all_reduce import add, run_table
 
-from gradnic.interface.job import JobCodec, JobStatus, Kind
+from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
 
 PACKET = 352
 
@@ -60,6 +61,7 @@ def sums_of(tables, posted, memory, settings, thc):
             continue
         coded = job.codec == JobCodec.INCEPTIONN
         how = {"combine": lambda a, b: add(a, image(b)), "image": image} if coded else {}
+        how |= {"combine": maximum} if job.op == Operation.MAX else {}
         results, here = run_table(tables[job.table], own, **how)
         for node, (values, mine) in enumerate(zip(results, here, strict=True)):
             before = result_of(memory[node], job).copy().view(np.float32)

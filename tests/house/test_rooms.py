@@ -51,7 +51,7 @@ MODELS = {
     "aggregation": "frame thc",
     "schedule": "aggregation",
     "inline": "frame inceptionn",
-    "offload": "aggregation frame inceptionn schedule thc transport",
+    "offload": "aggregation frame inceptionn reduction schedule thc transport",
     "training": "inceptionn schedule thc transport",
 }
 """The same for models/."""

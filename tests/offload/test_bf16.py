@@ -21,6 +21,7 @@ HARSH = LinkFaults(loss=0.05, duplicate=0.1, reorder=30)
 TOPOLOGY = parse("torus:2x2")
 TABLE = compile_table(build(TOPOLOGY, "multitree"))
 RESULT = 1 << 15
+OPERATIONS = Operation.MEAN, Operation.MEAN, Operation.SUM, Operation.SUM, Operation.MAX
 
 
 def test_every_word_comes_back_and_nan_is_one():
@@ -181,7 +182,8 @@ def test_jobs_with_bf16_on_cards_of_rtl(seed):
         tables, ring, 2 * RESULT, packet=96, gives_up=False, n_packets=1024,
         settings={"t_probe": 40, "t_retry": 40},
     )  # fmt: skip
-    hard = RtlCluster(tables, ring, 2 * RESULT, 6000, n_active=2, packet=96, bf16=True, scale=True)
+    hard = RtlCluster(tables, ring, 2 * RESULT, 6000, n_active=2, packet=96, bf16=True, scale=True,
+                      maxima=True)  # fmt: skip
     rng, at, jobs = np.random.default_rng(seed), 0, []
     kinds = [(kind, codec) for kind in Kind for codec in JobCodec if codec != JobCodec.THC]
     for node in range(3):
@@ -194,7 +196,7 @@ def test_jobs_with_bf16_on_cards_of_rtl(seed):
         table = int(id % 4 == 3)
         jobs.append(Job(id, id, 1, elems, at, at if id % 3 == 2 else RESULT + at, kind=kind,
                         codec=codec, table=table, collective=table, layer=id % 8,
-                        op=Operation.MEAN if id % 5 < 2 else Operation.SUM))  # fmt: skip
+                        op=OPERATIONS[id % 5]))  # fmt: skip
         for node in range(3):
             x = rng.standard_normal(elems).astype(np.float32)
             octets = (bf16.narrow(x) if kind == Kind.BF16 else x).view(np.uint8)

@@ -23,14 +23,14 @@ WATCHDOG = 6000
 class Bench:
     """Cards of RTL and golden ones with the same memory and jobs."""
 
-    def __init__(self, *, watchdog=0, n_memory=N_MEMORY, n_elems=6000):
+    def __init__(self, *, watchdog=0, n_memory=N_MEMORY, n_elems=6000, thc=None):
         self.rtl = CardCluster(
             TABLES, TOPOLOGY, n_memory, n_elems, packet=PACKET, watchdog=watchdog, t_probe=500,
-            inc=False,
+            inc=False, thc=thc,
         )  # fmt: skip
         self.golden = golden.JobCluster(
             TABLES, TOPOLOGY, n_memory, n_active=2, packet=PACKET, gives_up=False,
-            n_packets=1024, settings={"t_probe": 40, "t_retry": 40},
+            n_packets=1024, settings={"t_probe": 40, "t_retry": 40}, thc=thc,
         )  # fmt: skip
         self.half = n_memory // 2
         self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
@@ -193,3 +193,17 @@ def test_a_job_of_the_first_class_is_hardly_later_for_a_large_one_before_it():
     alone = cycles(large=False, layer=0)
     assert cycles(large=True, layer=0) < 1.5 * alone
     assert cycles(large=True, layer=7) > 2 * alone  # the same job, in its turn
+
+
+@pytest.mark.slow  # a card with THC and registers of its own to build
+def test_settings_of_thc_by_registers():
+    """Indices of 3 bits, and 2 nodes of 200 levels, whose sums have 12."""
+    bench = Bench(thc={"B": 64, "b": 3, "g": 200})
+    bench.post(
+        bench.job(1, 1000, codec=JobCodec.THC, gen=2),
+        bench.job(2, 3000, codec=JobCodec.THC, gen=2),
+        bench.job(3, 500),
+    )
+    bench.run()
+    bench.check()
+    assert bench.status(1) == bench.status(2) == [JobStatus.DONE] * N

@@ -15,7 +15,7 @@ from gradnic.models.thc import Worker
 
 from gradnic.host import JobDriver
 from gradnic.interface.job import COMPLETION, QUEUE, Collective, Completion, Job, JobStatus
-from gradnic.interface.job_card import CELLS, JOBS, REGISTERS
+from gradnic.interface.job_card import CELLS, JOBS, LEVELS, REGISTERS
 from gradnic.interface.offload import Table
 from gradnic.interface.schedule_table import Layout
 
@@ -33,7 +33,7 @@ class Core(wiring.Component):
         _kept.append(whole)
         for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale", "thc",
                      "address_width", "meta_width", "rx_meta_width", "port_bytes", "roots",
-                     "passes", "feedback", "gives_up"):  # fmt: skip
+                     "passes", "feedback", "gives_up", "maxima", "bits"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go = Signal()
         super().__init__(dict(whole.signature.members.items()))
@@ -237,19 +237,21 @@ def test_settings_and_tables_reach_the_core():
     simulate(bench)
 
 
-def test_settings_of_thc_reach_the_core_as_workers_have_them():
-    worker = Worker(3, 0, B=256)
+@pytest.mark.parametrize(("bits", "b"), [(4, 4), (8, 3)])
+def test_settings_of_thc_reach_the_core_as_workers_have_them(bits, b):
+    worker = Worker(3, 0, B=256, b=b)
     index_p = Thc(worker).index_p
 
     async def bench(ctx, card, core, driver, recorder):
         bus = card.bus
         with pytest.raises(ValueError, match="thc must be built into a card"):
             driver.set_thc(worker.table.tolist(), block=256, clip=worker.t_fixed, index_p=index_p)
-        has_thc = next(one for one in REGISTERS["status"].fields if one.name == "thc")
-        recorder.words[REGISTERS["status"].offset] = has_thc.mask
+        names = ("thc", "any_bits")[: bits // 4]
+        has = [one.mask for one in REGISTERS["status"].fields if one.name in names]
+        recorder.words[REGISTERS["status"].offset] = sum(has)
         assert fields("status", await read(ctx, bus, "status"))["thc"] == 1
         for bad, text in (
-            ({"levels": range(15)}, "levels must be 16"),
+            ({"levels": range(15)}, f"levels must be {'16' if bits == 4 else '4 to 256'}"),
             ({"block": 4096}, "block must be 64, 256 or 1024, not 4096"),
             ({"clip": 1024}, "clip must be 1 to 1023, not 1024"),
         ):
@@ -260,9 +262,10 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them():
         driver.set_thc(worker.table.tolist(), block=256, clip=worker.t_fixed, index_p=index_p)
         driver.set_scratch([0x4000, 0x8000], 5000)
         row = bytes(LAYOUT.row_bytes)
-        for number, leaves in enumerate((3, 9)):  # sums of 9 do not fit a byte
+        for number, leaves in enumerate((3, 9, 137, 2185)):  # sums of 8, 12, 16 bits, and more
             driver.load_table(number, row, len(row), [], [], n_chunks=1, leaves=leaves)
-        log, seen = list(recorder.log), {Table.ROWS: [], Table.PLACES: [], JOBS: [], CELLS: []}
+        log = list(recorder.log)
+        seen = {name: [] for name in (Table.ROWS, Table.PLACES, JOBS, CELLS, LEVELS)}
         recorder.log.clear()
         ctx.set(bus.bready, 1)
         ctx.set(bus.wstrb, 15)
@@ -272,9 +275,16 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them():
         rules, codec = ctx.get(core.thc_rules), ctx.get(core.round.codec)
         assert (rules.log4, rules.t_fixed, rules.unit) == (1, worker.t_fixed, worker.unit)
         own_scale = np.float32(worker.t_fixed / 256 / (worker.g * worker.B)).view(np.uint32)
-        assert (rules.g, rules.middle, rules.own_scale) == (worker.g, worker.table[8], own_scale)
+        assert (rules.g, rules.middle) == (worker.g, worker.table[1 << b - 1])
+        assert rules.own_scale == own_scale
         assert (codec.g, codec.index_p0, codec.index_p1) == (worker.g, *index_p)
-        assert [codec.levels[k] for k in range(16)] == worker.table.tolist()
+        told = seen[LEVELS]
+        if bits == 8:
+            assert rules.bits == b
+        else:
+            assert not told
+            told = [(k, codec.levels[k]) for k in range(16)]
+        assert told == list(enumerate(worker.table.tolist()))
         found = [(c.index, c.cell.lower, c.cell.above, c.cell.gap) for c in seen[CELLS]]
         want = [
             (unit, lower, unit - level // 256, gap)
@@ -282,13 +292,17 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them():
         ]
         assert found == want
         assert [ctx.get(core.scratches[k]) for k in range(2)] == [0x400, 0x800]
-        assert ctx.get(core.scratch) * 16 == driver.scratch_bytes(5000) == 2 * 128 + 5 * 1536
-        unit = np.float32(worker.t_fixed / 256 / (worker.n * worker.g * worker.B))
-        assert [(table.offset, table.scale) for _, table in seen[JOBS]] == [
-            (90, int(unit.view(np.uint32))), (0, 0)
+        assert (
+            ctx.get(core.scratch) * 16 == driver.scratch_bytes(5000) == 2 * 128 + 5 * 128 * (b + 8)
+        )
+        assert driver.scratch_bytes(5000, 137) == 2 * 128 + 5 * 128 * (b + 16)
+        units = [worker.t_fixed / 256 / (n * worker.g * worker.B) for n in (3, 9, 137)]
+        scales = np.float32(units).view(np.uint32).tolist()
+        assert [(table.offset, table.scale, table.code) for _, table in seen[JOBS]] == [
+            *zip((90, 270, 4110), scales, range(3), strict=True), (0, 0, 0)
         ]  # fmt: skip
 
-    simulate(bench, thc=True, block=256, feedback=True)
+    simulate(bench, thc=True, block=256, feedback=True, bits=bits)
 
 
 async def play_watching(ctx, bus, recorder, core, seen):
@@ -310,6 +324,9 @@ async def play_watching(ctx, bus, recorder, core, seen):
                 seen[JOBS].append((ctx.get(core.job_table.index), ctx.get(core.job_table.table)))
             if core.thc and ctx.get(core.thc_cell.enable):
                 seen[CELLS].append(ctx.get(core.thc_cell))
+            if core.bits > 4 and ctx.get(core.level_write.enable):
+                told = ctx.get(core.level_write)
+                seen[LEVELS].append((told.index, told.level))
     recorder.log.clear()
 
 

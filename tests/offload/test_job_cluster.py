@@ -44,6 +44,7 @@ class Bench:
             watchdog=watchdog,
             bf16=True,
             scale=True,
+            maxima=True,
         )
         self.golden = golden.JobCluster(
             TABLES, TOPOLOGY, N_MEMORY, n_active=2, packet=PACKET, gives_up=False,
@@ -111,6 +112,7 @@ def test_jobs_of_all_sizes_codecs_and_classes_are_exact():
         bench.job(
             id, elems, table=id % 2, layer=7 - id % 8, in_place=id % 3 == 0,
             codec=JobCodec.INCEPTIONN if id % 4 == 1 else JobCodec.RAW32,
+            op=Operation.MAX if id in (2, 6) else Operation.SUM,
         )
         for id, elems in enumerate(sizes)
     ]  # fmt: skip
@@ -123,7 +125,7 @@ def test_jobs_of_all_sizes_codecs_and_classes_are_exact():
 
 BAD = [
     {"collective": Collective.REDUCE_SCATTER},
-    {"op": Operation.MAX},
+    {"op": Operation.MAX, "codec": JobCodec.INCEPTIONN},
     {"kind": 2},
     {"kind": Kind.BF16, "codec": JobCodec.INCEPTIONN},
     {"codec": JobCodec.THC},

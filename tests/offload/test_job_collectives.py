@@ -33,7 +33,15 @@ def clusters(tables):
         settings={"t_probe": 40, "t_retry": 40},
     )  # fmt: skip
     return soft, JobCluster(
-        tables, TOPOLOGY, N_MEMORY, 6000, n_active=2, packet=PACKET, bf16=True, scale=True
+        tables,
+        TOPOLOGY,
+        N_MEMORY,
+        6000,
+        n_active=2,
+        packet=PACKET,
+        bf16=True,
+        scale=True,
+        maxima=True,
     )
 
 

@@ -101,9 +101,9 @@ def allowances(table, node, elems, p_q16, *, elem_bits=32, unit=16, at_share=Fal
 
 
 @pytest.mark.parametrize("at_share", [0, 1])
-@pytest.mark.parametrize("thc", [0, 1])
-def test_allowances_are_the_share_of_what_a_neighbor_sends(thc, at_share):
-    part = AllowanceWalk(4)
+@pytest.mark.parametrize("b", [0, 4, 7])  # of indices of THC, or none
+def test_allowances_are_the_share_of_what_a_neighbor_sends(b, at_share):
+    part, thc = AllowanceWalk(4, bits=8 if b == 7 else 4), int(b > 0)
     shapes = (("ring:3", "ring"), ("torus:4x2", "multitree"), ("mesh:3x3", "multitree"))
     tables = [compile_table(build(parse(spelling), name)) for spelling, name in shapes]
     rng = np.random.default_rng(1)
@@ -122,6 +122,8 @@ def test_allowances_are_the_share_of_what_a_neighbor_sends(thc, at_share):
             ctx.set(part.last_elems, elems - last * plan.chunk)
             ctx.set(part.share, p)
             ctx.set(part.thc, thc)
+            if b == 7:
+                ctx.set(part.bits, b)
             ctx.set(part.at_share, at_share)
             found, asked = {}, [0] * LATENCY
             ctx.set(part.start, 1)
@@ -143,8 +145,9 @@ def test_allowances_are_the_share_of_what_a_neighbor_sends(thc, at_share):
                         up[one.rank] = {"valid": 1, "neighbor": index[u], "leaves": one.leaves}
                 ctx.set(part.places, {"up": up})
             want = dict.fromkeys(range(16), (1 << BYTES_WIDTH) - 1 if at_share and not p else 0)
-            bits = 4 if thc else 32
-            want |= allowances(table, node, elems, p, elem_bits=bits, unit=unit, at_share=at_share)
+            want |= allowances(
+                table, node, elems, p, elem_bits=b or 32, unit=unit, at_share=at_share
+            )
             assert found == want, (k, p)
 
     simulator = Simulator(part)

@@ -1,4 +1,4 @@
-"""Means: one product where the root completes a sum, on golden cards and in the circuit."""
+"""Means and maxima: one product where the root completes a sum, in the model and the circuit."""
 
 import numpy as np
 import pytest
@@ -79,9 +79,30 @@ def test_a_mean_counts_the_leaves_that_are_in_it_and_may_be_bf16():
         np.testing.assert_allclose(got, bf16.image(x[0]), rtol=2**-8)
 
 
-def test_a_card_without_it_refuses_means():
-    card = JobCluster((TABLE,), TOPOLOGY, 4096, scale=False).cards[0]
-    assert card.refusal(Job(1, 1, 1, 64, 0, 0, op=Operation.MEAN)) == Refusal.OPERATION
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_job_of_maxima_is_numpys_and_one_that_adds_nothing_leaves_it(kind):
+    rng = np.random.default_rng(7)
+    x = bf16.image(rng.standard_normal((TOPOLOGY.n_nodes, 1000)).astype(np.float32))
+    x[0, :3], x[1, :3] = [np.inf, np.nan, -0.0], [-np.inf, 1, 0.0]
+    x[2:, 2] = -0.0
+    cluster = JobCluster((TABLE,), TOPOLOGY, 2 * RESULT, packet=64)
+    for node, card in enumerate(cluster.cards):
+        stored = bf16.narrow(x[node]) if kind == Kind.BF16 else x[node]
+        card.memory[: stored.nbytes] = stored.view(np.uint8)
+        cluster.post(node, Job(1, 1, 1, 1000, 0, RESULT, op=Operation.MAX, kind=kind))
+    cluster.run(HARSH)
+    want = np.max(x, axis=0)
+    want[1:3] = np.nan, 0.0
+    want = bf16.narrow(want) if kind == Kind.BF16 else want.view(np.uint32)
+    for card in cluster.cards:
+        got = card.memory[RESULT : RESULT + want.nbytes].view(want.dtype)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_card_without_it_refuses_means_and_maxima():
+    card = JobCluster((TABLE,), TOPOLOGY, 4096, scale=False, maxima=False).cards[0]
+    for op in Operation.MEAN, Operation.MAX:
+        assert card.refusal(Job(1, 1, 1, 64, 0, 0, op=op)) == Refusal.OPERATION
 
 
 @pytest.mark.parametrize(("i_duty", "o_duty"), [(1, 1), (0.5, 1), (1, 0.3)])

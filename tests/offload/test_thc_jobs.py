@@ -91,10 +91,15 @@ class Bench:
 
 
 @pytest.mark.parametrize(
-    ("b", "g", "n"), [(2, 30, 3), (4, 30, 3), (8, 254, 3), (3, 100, 4), (4, 30, 9)]
-)
+    ("b", "g", "n"),
+    [
+        (2, 30, 3), (4, 30, 3), (8, 254, 3), (3, 100, 4), (4, 30, 9),
+        pytest.param(4, 30, 64, marks=pytest.mark.slow),  # half a minute
+    ],
+)  # fmt: skip
 def test_job_gives_what_workers_and_their_sums_give(b, g, n):
-    bench = Bench(f"ring:{n}", thc={"b": b, "g": g}, packet=32)
+    where = ("torus:8x8", "multitree") if n == 64 else (f"ring:{n}", "ring")
+    bench = Bench(*where, thc={"b": b, "g": g}, packet=32)
     jobs = [bench.job(1, 2500), bench.job(2, 1024)]  # 9 nodes and 30: sums of 12 bits
     bench.post(*jobs)
     bench.cluster.run(LinkFaults(reorder=5))

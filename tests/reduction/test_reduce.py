@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gradnic.hdl.reduction.reduce import Combine, Op, Reduce
 from gradnic.hdl.reduction.summing import Summing
-from gradnic.models.reduction.reduce import combine
+from gradnic.models.reduction.reduce import combine, maximum
 from gradnic.sim.engine import batch, encoding, stimulus
 
 NAMES = {op: op.name.lower() for op in Op}
@@ -30,10 +30,11 @@ def beats(model, port, values, **fields):
 def test_operations_beat_by_beat(lanes, stall):
     rng = stimulus.rng("reduce", lanes)
     n = 1200
-    a, b, ops = words(rng, n, lanes), words(rng, n, lanes)[::-1], rng.integers(0, 5, n)
+    a, b = words(rng, n, lanes), words(rng, n, lanes)[::-1]
+    ops = rng.choice([*range(5), Op.MAXIMUM] if lanes == 4 else range(5), n)
     last = rng.integers(0, 2, n)
     want = np.stack([combine(x, y, NAMES[op]) for x, y, op in zip(a, b, ops, strict=True)])
-    component = Reduce(lanes)
+    component = Reduce(lanes, maxima=lanes == 4)
     assert component.latency == {1: 18, 4: 19}[lanes]
     model = batch.build(component)
     stalls = {"partials": stall.get("i", 1), "contributions": stall.get("i", 1)}
@@ -64,6 +65,18 @@ def test_floats_only():
     np.testing.assert_array_equal(got, combine(a, b).view(np.uint8).reshape(300, 8))
 
 
+def test_maxima_are_numpys_but_for_zeros_and_nan():
+    a, b = (words(stimulus.rng("maxima", k), 4000, 2).view(np.float32) for k in range(2))
+    got = maximum(a, b)
+    nan = np.isnan(a) | np.isnan(b)
+    assert nan.any()
+    assert (got[nan].view(np.uint32) == 0x7FC00000).all()
+    np.testing.assert_array_equal(got[~nan], np.maximum(a, b)[~nan])
+    for zeros in ([0.0, -0.0], [-0.0, 0.0], [0.0, 0.0]):
+        assert not np.signbit(maximum(*np.float32(zeros).reshape(2, 1))).any()
+    assert np.signbit(maximum(np.float32([-0.0]), np.float32([-0.0]))).all()
+
+
 def test_integer_sums_stay_in_their_codes():
     full = np.array([[0xFFFFFFFF]], np.uint32)
     one = np.array([[0x01010101]], np.uint32)
@@ -73,7 +86,7 @@ def test_integer_sums_stay_in_their_codes():
     # most significant byte first: 0x00FF + 0x0001 = 0x0100 in bytes 00 FF and 00 01
     low, bit = np.array([[0x0000FF00]], np.uint32), np.array([[0x00000100]], np.uint32)
     assert combine(low, bit, "int16")[0, 0] == 0x00000001
-    with pytest.raises(ValueError, match="op must be float, max, int32, int16 or int8, not 'sum'"):
+    with pytest.raises(ValueError, match="op must be float, max, maximum, int32, int16 or int8"):
         combine(full, one, "sum")
     with pytest.raises(ValueError, match="lanes differ in shape"):
         combine(full, np.zeros((2, 1), np.uint32))
@@ -83,10 +96,11 @@ def test_integer_sums_stay_in_their_codes():
 @pytest.mark.parametrize("integers", [True, False])
 def test_blocks_in_order_of_ranks(stall, integers):
     rng = stimulus.rng("summing")
-    model = batch.build(Summing(2, max_beats=20, integers=integers))
+    model = batch.build(Summing(2, max_beats=20, integers=integers, maxima=not integers))
     jobs, own, more, want, last = [], [], [], [], []
     for _ in range(60):
-        n, ranks, op = (int(x) for x in rng.integers([1, 0, 0], [21, 5, 5 if integers else 1]))
+        n, ranks, op = (int(x) for x in rng.integers([1, 0, 0], [21, 5, 5 if integers else 2]))
+        op = op if integers else int((Op.FLOAT, Op.MAXIMUM)[op])
         jobs.append((n, ranks, op))
         total = words(rng, n, 2)
         own.append(total)
