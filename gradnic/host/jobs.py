@@ -46,7 +46,7 @@ class JobDriver(OffloadDriver):
         self.map = job_card.REGISTERS
         self.n_rows, self.n_chunks, self.n_peers = n_rows, n_chunks, n_peers
         self._bits = {"post": 0, "take": 0, "abort": 0}
-        self._thc: tuple[int, int, int] | None = None
+        self._thc: tuple[int, int, int, int] | None = None
 
     def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
         """The card's own addresses, its node number, the JOB of its packets; first of all."""

@@ -140,8 +140,9 @@ def clerk(ctx, part, packet):
     ctx.set(part.free, 1)
 
 
-async def load(ctx, part, index, table, scale=0):
+async def load(ctx, part, index, table, scale=0, code=0):
     told = {
+        "code": code,
         "valid": 1,
         "rows": 3,
         "chunks": table.n_chunks * table.repeats,
@@ -248,10 +249,12 @@ def test_tensors_of_thc_are_cut_twice(log4):
 
     async def bench(ctx):
         clerk(ctx, part, packet)
+        b, w = (4, 3, 8)[log4], (8, 12, 16)[log4]  # bits of an index, of a sum
         ctx.set(part.log4, log4)
+        ctx.set(part.bits, b)
         ctx.set(part.scratch, 1 << 20)
         for index, table in enumerate(TABLES):
-            await load(ctx, part, index, table, scale=1)
+            await load(ctx, part, index, table, scale=1, code=log4)
         sizes = [1, 1023, 1024, 1025, 5 * 1024, *(int(n) for n in rng.integers(1, 20000, 8))]
         for k, n in enumerate(sizes):
             table, padded = TABLES[k % 3], -(-n // 1024) * 1024
@@ -259,16 +262,16 @@ def test_tensors_of_thc_are_cut_twice(log4):
             job = Job(k, k, 2, n, 0, 64 * k, table=k % 3, codec=JobCodec.THC, kind=kind)
             record, told = await clerk_says(ctx, part, job)
             assert record is None
-            check_cut(told.geometry, told.live, Plan(table, padded, unit=1024, packet=1024))
+            check_cut(told.geometry, told.live, Plan(table, padded, unit=1024, packet=1024 if w == 8 else 512))
             plan = Plan(table, padded // block, packet=packet)
             check_cut(told.norms, told.norms_live, plan)
             assert told.n_numbers >= plan.n_chunks * plan.per_chunk
             norms = -(-padded // block // 16) * 4
             assert (told.n_blocks, told.n_beats, told.area) == (
-                padded // block, -(-n // (8 if kind else 4)), padded // 16,
+                padded // block, -(-n // (8 if kind else 4)), padded * w // 128,
             )  # fmt: skip
             assert (told.at_norms, told.at_indices) == (norms, 2 * norms)
-            assert told.at_sums == 2 * norms + padded // 32
+            assert told.at_sums == 2 * norms + padded * b // 128
         ctx.set(part.scratch, told.at_sums + told.area - 1)
         record, _ = await clerk_says(ctx, part, job)
         assert record.detail == Refusal.LENGTH
