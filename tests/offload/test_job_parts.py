@@ -262,7 +262,8 @@ def test_tensors_of_thc_are_cut_twice(log4):
             job = Job(k, k, 2, n, 0, 64 * k, table=k % 3, codec=JobCodec.THC, kind=kind)
             record, told = await clerk_says(ctx, part, job)
             assert record is None
-            check_cut(told.geometry, told.live, Plan(table, padded, unit=1024, packet=1024 if w == 8 else 512))
+            plan = Plan(table, padded, unit=1024, packet=1024 if w == 8 else 512)
+            check_cut(told.geometry, told.live, plan)
             plan = Plan(table, padded // block, packet=packet)
             check_cut(told.norms, told.norms_live, plan)
             assert told.n_numbers >= plan.n_chunks * plan.per_chunk
