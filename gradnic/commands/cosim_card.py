@@ -49,6 +49,12 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @click.option("--queue", type=q.Whole(0, 1 << 30, "bytes"), default=0,
               help="Bytes of a switch's queue; 0: it has no queues.")  # fmt: skip
 @option("--mark", q.Whole(1, 1 << 30, "bytes"), 16384, "Bytes of it that mark or drop what comes.")
+@option(
+    "--egress",
+    q.OneOf("switch", "card"),
+    "switch",
+    "Whose queues: a switch's, or the cards' own, in RTL.",
+)
 @option("--pace", q.OneOf("off", "ce", "rtt"), "off", "What steers the rate.")
 @job_options
 @source_options
@@ -62,9 +68,9 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @needs(**SIMULATION, schedule=("scipy",))
 def command(
     topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, port_lanes, loss,
-    duplicate, delay, reorder, seed, p, give_up, spray, important, queue, mark, pace, n_buckets,
-    n_bytes, op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, iteration,
-    elements, files, pcap_file, json_file,
+    duplicate, delay, reorder, seed, p, give_up, spray, important, queue, mark, egress, pace,
+    n_buckets, n_bytes, op, kind, collective, root, jobs_file, n_active, watchdog, plot_file,
+    iteration, elements, files, pcap_file, json_file,
 ):  # fmt: skip
     """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
 
@@ -81,6 +87,7 @@ def command(
       gradnic cosim card --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
       gradnic cosim card --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
       gradnic cosim card --topology torus:4x4 --lanes 16 --port-lanes 4
+      gradnic cosim card --p 0.2 --important 0.5 --queue 16384 --mark 4096 --egress card
       gradnic cosim card --topology ring:3 --buckets 8 --bytes 16KiB --plot build/jobs.svg
       gradnic cosim card --topology ring:3 --buckets 4 --collective reduce_scatter
       gradnic cosim card --topology ring:3 --buckets 4 --type bf16 --codec bf16
@@ -96,7 +103,7 @@ def command(
     q.only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
     q.only_with(codec == "thc", "--codec thc", "block")
     q.only_with(p or jobs_file, "a share that may miss: --p or --jobs", "give_up")
-    q.only_with(queue, "a switch with --queue", "mark")
+    q.only_with(queue, "queues: --queue", "mark", "egress")
     if port_lanes and port_lanes > lanes:
         raise ValueError(f"port-lanes must be 1 to {lanes}, the --lanes, not {port_lanes}")
     if queue and mark > queue:
@@ -142,6 +149,7 @@ def command(
             important=important,
             pace=pace,
             queues=(queue, mark) if queue else None,
+            egress=egress == "card",
             p=p,
             at_share=give_up == "share",
             exponent=exponent,
@@ -155,7 +163,7 @@ def command(
         ("cycles", outcome.cycles),
         ("frames", found["frames"]),
         ("of them lost", found["frames_lost"]),
-        ("dropped and marked by switches", f"{found['frames_dropped']}, {found['frames_marked']}"),
+        ("dropped and marked by queues", f"{found['frames_dropped']}, {found['frames_marked']}"),
         ("packets sent again", found["data_again"]),
         ("share of contributions missing", f"{outcome.lost:.4f} of at most {p:.4f}"),
         ("error against the sum, NMSE", f"{found['nmse']:.3g}"),

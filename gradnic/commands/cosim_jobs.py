@@ -14,7 +14,7 @@ from gradnic.text_file import shown_path
 from .cosim_parts import show_verdict
 
 _NOT_YET = (
-    "port_lanes", "spray", "important", "queue", "mark", "pace", "iteration",
+    "port_lanes", "spray", "important", "queue", "mark", "egress", "pace", "iteration",
     "elements", "files",
 )  # fmt: skip
 

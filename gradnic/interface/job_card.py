@@ -13,6 +13,7 @@ N_SOURCES = 2
 _SAME = (
     "interrupts", "mac_low", "ip", "network", "t_probe", "table_write", "ports",
     "scores", "pace", "pace_step", "pace_low", "pace_high", "closing",
+    "queue_shown", "queue_count",
 )  # fmt: skip
 
 
@@ -43,6 +44,7 @@ def _registers() -> tuple[Register, ...]:
             ("feedback", 1, "the card was built with error feedback"),
             ("maxima", 1, "the card was built with maxima"),
             ("any_bits", 1, "indices of THC may have 2 to 8 bits, not 4 alone"),
+            ("queues", 1, "the card was built with egress queues"),
             access="ro",
         ),
         _register(

@@ -47,6 +47,9 @@ class Table(IntEnum):
     DSCPS = 6  # by 2 * queue + important: DSCP
     THRESHOLD = 7  # at 0: score from which on a packet is important, 0 to 256
     CHECKS = 8  # by packet of a round of THC: low 20 bits of the XOR of its blocks' agreed norms
+    # with egress queues, in beats, 0 for none: by queue, the depth from which on it drops or marks;
+    # at 8, the most that any holds
+    QUEUES = 11
 
 
 TABLE_WORDS = 7  # of an entry
@@ -116,6 +119,7 @@ REGISTERS = RegisterMap(
             ("fault", 3, "of the table: 1 setup, 2 operation, 3 chunk, 4 peer"),
             ("thc", 1, "the card was built with THC"),
             ("inc", 1, "the card was built with INCEPTIONN"),
+            ("queues", 1, "the card was built with egress queues"),
             access="ro",
         ),
         _register(
@@ -199,7 +203,7 @@ REGISTERS = RegisterMap(
         _register(
             "table_write", 0x090, "writes an entry when toggle changes; not while armed",
             ("address", 16, "of the entry"), ("table", 4, "0 rows, 1 places, 2 neighbors, "
-             "3 allowances, 4 peers, 5 layers, 6 DSCPs, 7 threshold, 8 checks"),
+             "3 allowances, 4 peers, 5 layers, 6 DSCPs, 7 threshold, 8 checks, 11 queues"),
             ("toggle", 1, "changes with each write"),
         ),
         _register(
@@ -232,6 +236,16 @@ REGISTERS = RegisterMap(
             "closing", 0x0CC, "when packets may be given up, at a PROBE",
             ("at_share", 1, "0: what the range lacks fits the neighbor's allowance; 1: all that it "
              "sends is here but for its share"),
+        ),
+        _register(
+            "queue_shown", 0x0D0, "cards with egress queues: which counter is shown",
+            ("count", 6, "what + 4 * (queue + 8 * important); what: 0 enqueued, 1 and marked, 2 "
+             "dropped at the threshold, 3 at the limit"),
+            ("port", 3, "of the card"),
+        ),
+        _register(
+            "queue_count", 0x0D4, "cards with egress queues: the counter that is shown",
+            ("value", 32, "frames since the last reset"), access="ro",
         ),
         _register(
             "build", 0x0F8, "what the card was built with",

@@ -193,7 +193,8 @@ class Offload:
     n_ranks : of the largest table and tensor, see
     `gradnic.hdl.offload.core.OffloadCore`. address_width : bits of a byte address of memory.
     meta_width : bits of tuser above the bad bit. thc, inc : 0 leaves out the circuits of THC or of
-    INCEPTIONN, and no round may have that codec; raw rounds are always there.
+    INCEPTIONN, and no round may have that codec; raw rounds are always there. queues : 8 has egress
+    queues at each port, that drop or mark; 0 one store, that makes its source wait.
     """
 
     n_bytes: int = 32
@@ -208,6 +209,7 @@ class Offload:
     meta_width: int = 0
     thc: int = 1
     inc: int = 1
+    queues: int = 0
 
     def __post_init__(self) -> None:
         if self.n_bytes not in (16, 32, 64, 128):
@@ -229,6 +231,8 @@ class Offload:
         check_range("meta_width", self.meta_width, 0, 128)
         check_range("thc", self.thc, 0, 1)
         check_range("inc", self.inc, 0, 1)
+        if self.queues not in (0, 8):
+            raise ValueError(f"queues must be 0 or 8, not {self.queues!r}")
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ class OffloadCard(HostedCard):
             bank.status.clearing.eq(core.clearing),
             bank.status.thc.eq(core.thc),
             bank.status.inc.eq(core.inc),
+            bank.status.queues.eq(core.queues != 0),
             bank.position.row.eq(Mux(starting, 0, status.row)),
             bank.position.chunk.eq(Mux(starting, 0, status.chunk)),
         ]

@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,10 +11,8 @@ from gradnic.interface.formats import HEAD_BYTES
 from gradnic.interface.offload import Drop
 
 from ..axi.bursts import LENGTH_WIDTH, Region
-from ..frame.arbiter import FrameArbiter
 from ..frame.head_beat import HeadApart, HeadJoined
 from ..frame.intake import Intake, Names, Speaker
-from ..frame.packet_fifo import PacketFIFO
 from ..frame.round_robin import RoundRobin
 from ..schedule.scheduler import Scheduler
 from ..stream.beats import Beat, FrameBeat
@@ -24,6 +22,7 @@ from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..stream.width import WidthConverter
 from ..thc.level_table import LevelWrite
+from ..transport.egress import N_QUEUES
 from ..transport.framer import Framer
 from ..transport.locator import Located, Locator
 from ..transport.pace import Echo, Pace, PaceRules
@@ -46,6 +45,7 @@ from .gate import PacketGate
 from .memory_side import MemorySide, memory_ports
 from .packet_decoder import PacketDecoder
 from .packet_maker import PacketMaker
+from .port_exit import PortExit, QueueRules
 
 STORE_FRAMES = 2  # of the longest, at each port on the way out
 PORT_FRAMES = 16  # the same, and packets of a run, where ports are narrower than the beat: while
@@ -53,6 +53,17 @@ PORT_FRAMES = 16  # the same, and packets of a run, where ports are narrower tha
 BURST = 4096  # bytes that may go at once after a rest, while paced
 N_LOCATED = 16  # packets whose place is found while the receiver answers a PROBE
 DECISION_BEATS = 512  # that come in while packets before them, or a PROBE of 64, are decided on
+
+
+def queue_members():
+    """What a core with egress queues has: one threshold, 8 the limit, in beats; one counter, as of
+    `EgressQueues`, of a port, a cycle late.
+    """
+    return {
+        "queue_write": In(data.StructLayout({"enable": 1, "address": 4, "beats": 16})),
+        "queue_shown": In(data.StructLayout({"count": 6, "port": 3})),
+        "queue_count": Out(32),
+    }
 
 
 class OffloadCore(wiring.Component):
@@ -95,6 +106,10 @@ class OffloadCore(wiring.Component):
         See `Scheduler`.
     gives_up : bool
         False leaves out what counts allowances of `gradnic.hdl.offload.job_core`.
+
+    queues : int
+        0, or 8 egress queues at each port: see `PortExit`. With them ``queue_write``,
+        ``queue_shown`` and ``queue_count``.
 
     Members
     -------
@@ -155,6 +170,7 @@ class OffloadCore(wiring.Component):
         wide=False,
         maxima=False,
         bits=4,
+        queues=0,
     ):
         port_bytes = n_bytes if port_bytes is None else port_bytes
         if not 4 <= port_bytes <= n_bytes or port_bytes & (port_bytes - 1):
@@ -169,7 +185,9 @@ class OffloadCore(wiring.Component):
         self.max_elems, self.address_width = max_elems, address_width
         self.n_packets, self.thc, self.inc, self.bf16 = n_packets, thc, inc, bf16
         self.scale, self.gives_up, self.wide = scale, gives_up, wide
-        self.maxima, self.bits = maxima, bits
+        self.maxima, self.bits, self.queues = maxima, bits, queues
+        if queues not in (0, N_QUEUES):
+            raise ValueError(f"queues must be 0 or {N_QUEUES}, not {queues!r}")
         self.n_chunks, self.n_tables = n_chunks, n_tables
         self._make(layout, depth)
         self.meta_width = meta_width
@@ -256,6 +274,7 @@ class OffloadCore(wiring.Component):
             "crossed": Out(n_ports),
             "oversize": Out(n_ports),
             "overrun": Out(n_ports),
+            **(queue_members() if self.queues else {}),
         }
 
     def elaborate(self, platform):
@@ -510,27 +529,38 @@ class OffloadCore(wiring.Component):
         ]
         made = self._joined(m, framer)
         longest = -(-(64 + self.max_elems * 17 // 4 + 17) // n)
-        n_frames = PORT_FRAMES if self.narrow else STORE_FRAMES
         readies = []
-        for k in range(self.n_ports):
-            m.submodules[f"store{k}"] = store = PacketFIFO(
-                FrameBeat(n), n_frames * longest, drop="bad"
+        exits = [
+            PortExit(
+                n, meta_width=self.meta_width, own_beats=longest, queues=self.queues,
+                n_frames=PORT_FRAMES if self.narrow else STORE_FRAMES,
             )
-            m.submodules[f"arbiter{k}"] = arbiter = FrameArbiter(
-                n, meta_width=self.meta_width, own_beats=longest
-            )
+            for _ in range(self.n_ports)
+        ]  # fmt: skip
+        for k, out in enumerate(exits):
+            m.submodules[f"exit{k}"] = out
             here = made.p.meta == k if self.n_ports > 1 else 1
             m.d.comb += [
-                arbiter.floor.eq(self.floor),
-                store.i.valid.eq(made.valid & here),
-                *(store.i.p[name].eq(made.p[name]) for name in ("data", "keep", "last", "bad")),
+                out.floor.eq(self.floor),
+                out.own.valid.eq(made.valid & here),
+                *(out.own.p[name].eq(made.p[name]) for name in ("data", "keep", "last", "bad")),
             ]
-            readies.append(store.i.ready & here)
-            m.d.comb += [  # meta stays 0: the host has not sent these
-                *(arbiter.own.p[name].eq(store.o.p[name]) for name in store.o.p.shape().members),
-                arbiter.own.valid.eq(store.o.valid),
-                store.o.ready.eq(arbiter.own.ready),
-            ]
-            wiring.connect(m, self._edge(m, "host_tx", k), arbiter.foreign)
-            wiring.connect(m, arbiter.o, self._edge(m, "mac_tx", k))
+            readies.append(out.own.ready & here)
+            wiring.connect(m, self._edge(m, "host_tx", k), out.foreign)
+            wiring.connect(m, out.o, self._edge(m, "mac_tx", k))
+        if self.queues:
+            self._rule_queues(m, exits)
         m.d.comb += made.ready.eq(Cat(readies).any())
+
+    def _rule_queues(self, m, exits):
+        """Thresholds of all ports, and the counter that is shown."""
+        write, rules = self.queue_write, Signal(QueueRules)
+        with m.If(write.enable):
+            with m.If(write.address[3]):
+                m.d.sync += rules.limit.eq(write.beats)
+            with m.Else():
+                m.d.sync += rules.thresholds[write.address[:3]].eq(write.beats)
+        for out in exits:
+            m.d.comb += [out.rules.eq(rules), out.shown.eq(self.queue_shown.count)]
+        counts = Array(out.count for out in exits)
+        m.d.sync += self.queue_count.eq(counts[self.queue_shown.port])

@@ -68,6 +68,8 @@ class HostedCard(wiring.Component):
             held = Signal(len(Value.cast(setting)), reset_less=True)
             m.d.sync += held.eq(value)
             m.d.comb += setting.eq(held)
+        if core.queues:
+            m.d.comb += bank.queue_count.value.eq(core.queue_count)
         self._control(m, core, bank)
         self._tables(m, core, bank)
         self._count(m, core, bank)
@@ -120,6 +122,7 @@ class HostedCard(wiring.Component):
                 for name in ("step", "low", "high")
             ),
             (core.floor, bank.ports.floor),
+            *([(core.queue_shown, bank.queue_shown)] if core.queues else []),
         ]
 
     def _tables(self, m, core, bank):
@@ -154,6 +157,12 @@ class HostedCard(wiring.Component):
             core.tag_write.value.eq(word),
             *self._own_writes(core, chosen, address, word),
         ]
+        if core.queues:
+            m.d.comb += [
+                core.queue_write.enable.eq(chosen["queues"]),
+                core.queue_write.address.eq(address),
+                core.queue_write.beats.eq(word),
+            ]
         n_peers = len(peers) // PEER_WIDTH
         with m.If(chosen["peers"]):
             m.d.sync += peers.word_select(address[: ceil_log2(n_peers)], PEER_WIDTH).eq(word)

@@ -117,6 +117,7 @@ class JobCard(HostedCard):
             bank.status.maxima.eq(core.maxima),
             bank.status.any_bits.eq(core.bits == 8),
             bank.status.gives_up.eq(core.gives_up),
+            bank.status.queues.eq(core.queues != 0),
         ]
         told = Signal()
         m.d.sync += told.eq(window.told)

@@ -111,7 +111,8 @@ class JobCore(OffloadCore):
         self.bits = bits if thc else 4
         sizes = {**sizes, "thc": bool(thc), "wide": bool(thc), "n_tables": n_tables}
         sizes["bits"] = self.bits
-        self.engines = [RoundEngine(n_bytes, n_ports, layout, **sizes) for _ in range(n_active)]
+        inner = {**sizes, "queues": 0}
+        self.engines = [RoundEngine(n_bytes, n_ports, layout, **inner) for _ in range(n_active)]
         super().__init__(n_bytes, n_ports, layout, **sizes)
 
     def _make(self, layout, depth):

@@ -8,7 +8,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.formats import IPV4
+from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IPV4
 
 from ..primitive.block_ram import BlockRAM
 from ..stream.beats import FrameBeat
@@ -30,12 +30,14 @@ class EgressQueues(wiring.Component):
     """Eight queues in one block RAM, queue 0 served first: 1 beat per cycle in and out.
 
     ``i.ready`` is always high: a frame is judged with its last beat, and either stays whole or
-    vanishes. Depths count beats. With D the queue's depth after adding the frame: D > limit, or a
-    frame of more than ``max_beats`` beats, or the 65th frame of a queue: dropped (limit); else
-    D > thresholds[queue]: dropped if its ECN field is 0 (threshold), else it leaves with CE and a
-    fresh checksum (marked). The first beat of a frame is offered 9 cycles after its last beat
-    came in, if the port is free; a frame waits for the one that is under way, and for all of the
-    queues before its own. A frame counts in the depth until its last beat is read.
+    vanishes, as one that is marked bad does. Its class selector says the queue, 7 the first; what
+    is not IPv4 is in queue 0, is important, and neither dropped at a threshold nor marked. Depths
+    count beats. With D the queue's depth after adding the frame: D > limit, or a frame of more than
+    ``max_beats`` beats, or the 65th frame of a queue: dropped (limit); else D > thresholds[queue]:
+    dropped if its ECN field is 0 (threshold), else it leaves with CE and a fresh checksum (marked).
+    The first beat of a frame is offered 9 cycles after its last beat came in, if the port is free;
+    a frame waits for the one that is under way, and for all of the queues before its own. A frame
+    counts in the depth until its last beat is read.
 
     Parameters
     ----------
@@ -48,8 +50,8 @@ class EgressQueues(wiring.Component):
 
     Members
     -------
-    i : In(stream.Signature(FrameBeat(n_bytes, meta_width=4)))
-        IPv4 frames of at least 34 bytes; meta is queue + 8 * important.
+    i : In(stream.Signature(FrameBeat(n_bytes)))
+        Frames of at least 34 bytes; important are those whose ECN field is not 0.
     o : Out(stream.Signature(FrameBeat(n_bytes)))
     thresholds, limit : In
         Beats, per queue and for all.
@@ -72,7 +74,7 @@ class EgressQueues(wiring.Component):
         self.stored = FrameBeat(n_bytes)
         super().__init__(
             {
-                "i": In(stream.Signature(FrameBeat(n_bytes, meta_width=4))),
+                "i": In(stream.Signature(self.stored)),
                 "o": Out(stream.Signature(self.stored)),
                 "thresholds": In(data.ArrayLayout(width, N_QUEUES)),
                 "limit": In(width),
@@ -107,11 +109,14 @@ class EgressQueues(wiring.Component):
         beat, valid = entry.o.p, entry.o.valid
         head = Array(Signal(width - 1, name=f"head{k}") for k in QUEUE)
         frames = Array(Signal(range(N_FRAMES + 1), name=f"frames{k}") for k in QUEUE)
-        first, held_ecn = Signal(init=1), Signal(2)
+        first = Signal(init=1)
+        told, held = Signal(5), Signal(5)  # queue and ECN field of the frame
         n_before, n_now = Signal(range(self.max_beats + 1)), Signal(range(self.max_beats + 2))
-        queue, important = beat.meta[:3], beat.meta[3]
-        at = 8 * IPV4.ecn.byte
-        ecn = Mux(first, beat.data[at : at + 2], held_ecn)
+        queue, ecn = told[:3], told[3:]
+        important = ecn != 0
+        tos = beat.data[8 * IPV4.tos.byte :][:8]
+        at = 8 * ETHERNET.ethertype.byte
+        ethertype = Cat(beat.data[at + 8 : at + 16], beat.data[at : at + 8])
         depth = Signal(width + 1)
         m.d.comb += [
             entry.o.ready.eq(1),
@@ -119,12 +124,15 @@ class EgressQueues(wiring.Component):
             depth.eq(used[queue] + n_now),
             store.write_en.eq(valid & (n_now <= self.max_beats)),
             store.write_addr.eq(Cat((head[queue] + n_now - 1)[: width - 1], queue)),
-            store.write_data.eq(Value.cast(beat)[: store.width]),  # meta is last
+            store.write_data.eq(Value.cast(beat)),
+            told.eq(held),
         ]
+        with m.If(first):
+            m.d.comb += told.eq(Mux(ethertype == ETHERTYPE_IPV4, Cat(~tos[5:], tos[:2]), CE << 3))
         with m.If(valid):
             m.d.sync += [
                 first.eq(beat.last),
-                held_ecn.eq(ecn),
+                held.eq(told),
                 n_before.eq(Mux(n_now > self.max_beats, self.max_beats, n_now)),
             ]
 
@@ -132,7 +140,7 @@ class EgressQueues(wiring.Component):
         what = self.event.what
         above = depth > Array(self.thresholds)[queue]
         m.d.comb += [
-            ends.eq(valid & beat.last),
+            ends.eq(valid & beat.last & ~beat.bad),
             what.eq(
                 Mux(above, Mux(ecn == 0, THRESHOLD, Mux(ecn == CE, ENQUEUED, MARKED)), ENQUEUED)
             ),

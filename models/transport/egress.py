@@ -12,12 +12,24 @@ Sources: DLCP (arXiv 2008.08445), MLT (NSDI 2024): RED with equal minimum and ma
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from gradnic.interface.formats import IPV4
+from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IPV4
 
 from .tagger import N_QUEUES, retag
 
 CE = 3
 ENQUEUED, THRESHOLD, LIMIT, MARKED = "enqueued", "threshold", "limit", "marked"
+
+
+def ecn_of(frame: bytes) -> int:
+    """ECN field of an IPv4 frame; CE of any other, which no queue drops early or marks."""
+    is_ip = len(frame) >= IPV4.stop and ETHERNET.ethertype.get(frame) == ETHERTYPE_IPV4
+    return IPV4.ecn.get(frame) if is_ip else CE
+
+
+def classify(frame: bytes) -> tuple[int, int]:
+    """(queue, important) of a frame: by its class selector, 7 first, and its ECN field."""
+    is_ip = ETHERNET.ethertype.get(frame) == ETHERTYPE_IPV4
+    return N_QUEUES - 1 - (IPV4.tos.get(frame) >> 5) if is_ip else 0, int(ecn_of(frame) != 0)
 
 
 class Egress:
@@ -59,9 +71,9 @@ class Egress:
         self.counters = Counter()
 
     def enqueue(self, frame: bytes, queue: int, important: int) -> bool:
-        """Take `frame`, bytes of an IPv4 frame, or drop it; True if it was taken."""
+        """Take `frame`, or drop it; True if it was taken. What is not IPv4 is not marked."""
         cells = -(-len(frame) // self.cell)
-        ecn = IPV4.ecn.get(frame)
+        ecn = ecn_of(frame)
         depth = self.used[queue] + cells
         if depth > self.limit or self._is_too_much(queue, cells):
             self.counters[LIMIT, queue, important] += 1

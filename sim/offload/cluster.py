@@ -107,6 +107,8 @@ class OffloadCluster:
     queues : (int, int) or None
         Bytes that each of 8 strict-priority queues of a switch's port holds, and from which on it
         drops Not-ECT and marks ECT; before each card that is more than one link away.
+    egress : bool
+        Those queues are the cards' own instead, on the way out at each port.
     thc, inc : bool
         False: cards without the circuits of THC, of INCEPTIONN.
     """
@@ -130,6 +132,7 @@ class OffloadCluster:
         layer=0,
         pace=None,
         queues=None,
+        egress=False,
         thc=True,
         inc=True,
     ):
@@ -142,7 +145,8 @@ class OffloadCluster:
         self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
         self.port_bytes = port_bytes or n_bytes
         self.skew, self.rule, self.layer, self.pace = skew, rule, layer, pace or {}
-        self.queues = queues or (0, 0)
+        self.queues = (0, 0) if egress or not queues else queues  # of switches
+        self.egress = [max(1, n // n_bytes) for n in queues] if egress else None
         self.tags = {"back_layer_start": 0} if tags is None else dict(tags)
         self.threshold = self.tags.pop("threshold", 0)
         self.p_q16, self.at_share = int(p / max(1, plan.depth) * 65536), at_share
@@ -160,10 +164,11 @@ class OffloadCluster:
         rows = int(np.bincount(table.rows["node"]).max())
         self.n_ranks = _size(n_ranks + 1, 4, 8, 15)
         self._rounds = [None] * table.n_nodes  # (tensor, gen) of each card
+        self._n_ports = _size(n_ports, 4, 8)
         self.library, self._ports = build(
             layout,
             n_bytes=n_bytes,
-            n_ports=_size(n_ports, 4, 8),
+            n_ports=self._n_ports,
             depth=_size(rows, 512, 2048, 16384),
             n_chunks=_size(chunks, 64, 1024, 8192),
             n_packets=_size(chunks * plan.per_chunk, 1024, 16384),
@@ -171,6 +176,7 @@ class OffloadCluster:
             thc=thc,
             inc=inc,
             port_bytes=self.port_bytes,
+            queues=8 if egress else 0,
         )
         self.elem_bytes = 1 if isinstance(codec, Thc) else ELEM_BYTES
         self.beats = -(-n_elems * self.elem_bytes // n_bytes)
@@ -254,6 +260,12 @@ class OffloadCluster:
             self._set(node, "neighbor", {"enable": 1, "index": index[u], "neighbor": entry})
             self._tick(node)
         self._set(node, "neighbor", {})
+        if self.egress:
+            limit, threshold = self.egress
+            for address, beats in enumerate([threshold] * 8 + [limit]):
+                self._set(node, "queue_write", {"enable": 1, "address": address, "beats": beats})
+                self._tick(node)
+            self._set(node, "queue_write", {})
         self._set(node, "place_en", 1)
         for chunk in range(plan.n_chunks):
             up = [{} for _ in range(self.n_ranks)]
@@ -416,6 +428,19 @@ class OffloadCluster:
         self.library.cluster_counts(self._self, node, numbers)
         return dict(zip(names, numbers, strict=True))
 
+    def queued(self, node):
+        """int64 (n_ports, 2, 8, 4): frames that cards with egress queues counted so far, by
+        importance, queue, and what became of them: enqueued, and marked, dropped at the threshold,
+        at the limit.
+        """
+        found = np.zeros((self._n_ports, 2, 8, 4), np.int64)
+        for port, flat in enumerate(found.reshape(self._n_ports, -1)):
+            for count in range(flat.size):
+                self._set(node, "queue_shown", {"count": count, "port": port})
+                self._tick(node)
+                flat[count] = self._get(node, "queue_count")
+        return found
+
     def run(self, values, faults=None, *, gen=GEN, link_bytes=None, memory_latency=40,
             max_cycles=None):  # fmt: skip
         """One all-reduce of `values`, (n_nodes, n_elems); a `Result`.
@@ -437,6 +462,9 @@ class OffloadCluster:
         dropped, marked = (
             sum(c[f"switch_{what}"] for c in counts) for what in ("dropped", "marked")
         )
+        if self.egress:
+            told = np.array([self.queued(node) for node in range(n_nodes)]).sum((0, 1, 2, 3))
+            dropped, marked = int(told[2:].sum()), int(told[1])
         return Result(
             cycles, done, np.stack(replicas), sent, frames, status, self._given(), dropped, marked
         )

@@ -13,6 +13,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.transport import tagger
+from gradnic.models.transport.egress import CE
 from gradnic.sim.offload.cluster import GEN, JOB, TENSOR, OffloadCluster
 
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, Op
@@ -141,6 +142,28 @@ def test_queues_drop_what_may_be_lost_and_mark_the_rest():
     answers = [GRADNIC.parse(f) for f in found["all"].frames]
     assert any(h["op"] == Op.CONTROL and h["p0"] in (2, 3) and h["p1"] for h in answers)
     assert any(h["op"] == Op.CONTROL and h["p0"] in (2, 3) and h["ecn"] for h in answers)
+
+
+def test_queues_of_cards_drop_and_mark_on_their_way_out():
+    """Lines of half the cards' rate: small packets are dropped from the threshold on and made anew,
+    large ones are marked, and each frame that a card counts as sent is on the wire.
+    """
+    tags = {"source": HOST, "threshold": THRESHOLD, "back_layer_start": 5, "pull_all_important": 1}
+    cluster = cards(Raw(2), layer=3, tags=tags, queues=(4096, 1024), egress=True, thc=False,
+                    inc=False)  # fmt: skip
+    x = values(6)
+    result = cluster.run(x, link_bytes=8, max_cycles=60_000)
+    assert (result.replicas == x[0] + x[1]).all()
+    assert result.dropped
+    assert result.marked
+    for node in range(2):
+        told = cluster.queued(node).sum(axis=0)
+        left = [f for f in result.frames if GRADNIC.src.get(f) == node]
+        assert told[..., :2].sum() == len(left)
+        assert told[1, :, 1].sum() == sum(IPV4.ecn.get(f) == CE for f in left)
+        assert told[0, 3, 2]  # small ones of layer 3
+        assert not told[1, :, 2].any()
+        assert not told[0, [0, 1, 2, 4, 5, 6, 7]].any()
 
 
 def test_a_marked_path_is_left():

@@ -24,7 +24,7 @@ LIMITS = {"thresholds": (3, 4, 6, 6, 7, 8, 8, 9), "limit": 12}
 def frame(important):
     """An IPv4 frame with the ECN field that the tagger gives a packet."""
     head = bytearray(64)
-    head[14] = 0x45
+    head[12:15] = 0x08, 0x00, 0x45
     head[15] = 2 if important else 0
     return bytes(head)
 

@@ -12,7 +12,7 @@ def frame(n_bytes, ecn=0, ident=0):
         IPV4.pack(version=4, ihl=5, ecn=ecn, total_length=n_bytes - 14, identification=ident)
     )
     IPV4.checksum.put(header, ip_checksum(header), origin=14)
-    return bytes(14) + bytes(header) + bytes(n_bytes - 34)
+    return bytes(12) + b"\x08\x00" + bytes(header) + bytes(n_bytes - 34)
 
 
 def test_lower_queues_leave_first_in_order():
