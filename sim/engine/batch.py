@@ -19,10 +19,10 @@ import re
 from pathlib import Path
 
 import numpy as np
-from amaranth.back import rtlil
 from amaranth.hdl import Shape
+from gradnic.hdl.top.verilog import to_rtlil
 
-from . import batch_job, design_ports, encoding, failures, tools, verilated
+from . import batch_job, design_ports, elaborated, encoding, failures, tools, verilated
 from .design_ports import ports_of
 
 ENGINE = Path(__file__).with_name("batch.cpp")
@@ -371,13 +371,21 @@ def build(component, *, platform=None, name=None):
     fails.
     """
     streams, plain = ports_of(component.signature)
-    text = rtlil.convert(component, name="top", platform=platform, emit_src=False)
-    return build_rtlil(text, streams, plain, name=name or type(component).__name__)
+    name = name or type(component).__name__
+    if platform is not None:
+        text = to_rtlil(component, name="top", platform=platform, emit_src=False)
+        return build_rtlil(text, streams, plain, name=name)
+    circuit = elaborated.design(component, look=lambda text: _check_ports(text, streams, plain))
+    return _model(circuit, streams, plain, name)
 
 
 def build_rtlil(text, streams, plain, *, name="top", prepare=verilated.PREPARE):
     """Build, or find, the library of RTLIL whose module ``top`` has these ports."""
-    streams, plain = list(streams), list(plain)
+    _check_ports(text, streams, plain)
+    return _model(verilated.design(text, prepare=prepare), streams, plain, name)
+
+
+def _check_ports(text, streams, plain):
     top = text[text.rindex("module \\top\n") :]
     top = top[: top.index("\nend\n")]  # Amaranth writes the submodules behind it
     port = r"^  wire (?:signed )?(?:width \d+ )?(?:input|output) +\d+ +(?:signed )?\\(\S+)$"
@@ -388,8 +396,11 @@ def build_rtlil(text, streams, plain, *, name="top", prepare=verilated.PREPARE):
         expected |= {f"{p.name}__payload", f"{p.name}__valid", f"{p.name}__ready"}
     if odd := sorted(wires - expected - {"clk", "rst"}):
         raise ValueError(f"a component must have one clock domain, sync, not also {odd}")
+
+
+def _model(circuit, streams, plain, name):
+    streams, plain = list(streams), list(plain)
     ports = design_ports.header(streams, plain)
-    circuit = verilated.design(text, prepare=prepare)
     sources = {"batch.cpp": ENGINE.read_text(), "ports.h": ports}
     more = {"ports.pickle": pickle.dumps((streams, plain))}
     root = tools.build_root() / "batch"

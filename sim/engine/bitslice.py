@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from amaranth.back import rtlil
+from gradnic.hdl.top.verilog import to_rtlil
 
 from gradnic import build_cache
 
@@ -81,7 +81,7 @@ class Pipeline:
     def __init__(self, component, *, word, outputs, latency):
         self.words = (word,) if isinstance(word, str) else word
         self.outputs, self.latency = list(outputs), latency
-        text = rtlil.convert(component, name="top", emit_src=False)
+        text = to_rtlil(component, name="top", emit_src=False)
         key = tools.digest(
             text,
             repr((self.words, self.outputs)),

@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from amaranth.back import rtlil
 from amaranth.hdl import Shape
+from gradnic.hdl.top.verilog import to_rtlil
 
 from gradnic import build_cache
 
@@ -51,7 +51,7 @@ class Bulk:
             raise ValueError(f"a bulk component must have streams only, not {plain[0].name}")
         self.inputs = {port.name: port for port in streams if port.is_input}
         self.outputs = {port.name: port for port in streams if not port.is_input}
-        text = rtlil.convert(component, name="top", emit_src=False)
+        text = to_rtlil(component, name="top", emit_src=False)
         sources = [Path(file).read_text() for file in (DRIVER, gates.HEADER, gates.__file__)]
         key = tools.digest(text, *sources, Path(__file__).read_text(), tools.yosys_version())
         root = tools.build_root() / "bulk"

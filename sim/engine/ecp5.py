@@ -11,8 +11,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from amaranth.back import rtlil
 from gradnic.hdl.primitive.target import Target
+from gradnic.hdl.top.verilog import to_rtlil
 
 from . import batch, tools
 from .design_ports import ports_of
@@ -122,7 +122,7 @@ def build(component, **options):
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root) as folder:
         folder = Path(folder)
-        text = rtlil.convert(component, name="top", platform=Target("ecp5"), emit_src=False)
+        text = to_rtlil(component, name="top", platform=Target("ecp5"), emit_src=False)
         (folder / "design.il").write_text(text)
         (folder / "ecp5.v").write_text(models())
         script = (

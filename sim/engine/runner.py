@@ -22,7 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-from amaranth.back import rtlil
+from gradnic.hdl.top.verilog import to_rtlil
 
 from gradnic import build_cache, processes
 
@@ -74,7 +74,7 @@ def verilog(component, *, platform=None, keep_init=True):
 
     keep_init : False leaves registers X until reset, to show the ones that reset forgets.
     """
-    text = rtlil.convert(component, name="top", platform=platform, emit_src=True)
+    text = to_rtlil(component, name="top", platform=platform, emit_src=True)
     root = tools.build_root() / "verilog"
     name = f"{tools.digest(text, str(keep_init), tools.yosys_version())}.v"
     if not (root / name).exists():

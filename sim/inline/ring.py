@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 import numpy as np
-from amaranth.back import rtlil
+from gradnic.hdl.top.verilog import to_rtlil
 from gradnic.models.inceptionn import image
 from gradnic.models.inceptionn.measure import AROUND, SHORTEST
 from gradnic.models.inline.ring import Cards, Framing, ring_allreduce
@@ -71,7 +71,7 @@ def build(card, name):
     tx and rx, one for each direction.
     """
     streams, plain = ports_of(card.signature)
-    text = rtlil.convert(card, name="top", emit_src=False)
+    text = to_rtlil(card, name="top", emit_src=False)
     directions = (("tx", ("host_tx", "mac_tx")), ("rx", ("mac_rx", "host_rx")))
 
     def direction(kept, lost):

@@ -21,8 +21,8 @@ import time
 import warnings
 from dataclasses import asdict, dataclass, field
 
-from amaranth.back import rtlil
 from amaranth.hdl import UnusedElaboratable
+from gradnic.hdl.top.verilog import to_rtlil
 
 from gradnic import processes
 
@@ -146,7 +146,7 @@ def prepare(component, count, seed, elsewhere=None):
     that they are 1.
     """
     streams, plain = ports_of(component.signature)
-    text = rtlil.convert(component, name="top", emit_src=True)
+    text = to_rtlil(component, name="top", emit_src=True)
     root = tools.build_root() / "mutate"
     root.mkdir(parents=True, exist_ok=True)
     with processes.work_folder(root, ".list-") as work:

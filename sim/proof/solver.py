@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 
-from amaranth.back import rtlil
+from gradnic.hdl.top.verilog import to_rtlil
 
 from gradnic import processes
 
@@ -59,7 +59,7 @@ class Model:
     def __init__(self, harness, timeout):
         self.deadline = time.monotonic() + timeout
         self.timeout, self.running = timeout, []
-        text = rtlil.convert(harness, name="top", ports=harness.free)
+        text = to_rtlil(harness, name="top", ports=harness.free)
         name = f"{type(harness).__name__}-{tools.digest(text)}-{os.getpid()}"
         self.folder = tools.build_root() / "formal" / name
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from amaranth.back import rtlil
 from gradnic.hdl.reduction.float_add import NAN, FloatAdd
+from gradnic.hdl.top.verilog import to_rtlil
 from gradnic.models.reduction.float_add import add
 
 from gradnic import processes
@@ -58,7 +58,7 @@ def prove(component=None, timeout=600):
     """
     with tempfile.TemporaryDirectory(dir=_root("adder")) as folder:
         folder = Path(folder)
-        text = rtlil.convert(component or FloatAdd(), name="top", emit_src=False)
+        text = to_rtlil(component or FloatAdd(), name="top", emit_src=False)
         (folder / "design.il").write_text(text)
         (folder / "wires.v").write_text(_WIRES)
         tools.yosys(_PREPARE, folder=folder, outputs=["design.smt2"])

@@ -1,11 +1,19 @@
 """What was elaborated before is found by what it was made of, and nothing else is."""
 
+import gc
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from amaranth.hdl import Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import Out
+from gradnic.hdl.frame.splice import Splicer
 from gradnic.hdl.stream import fifo
 from gradnic.hdl.stream.fifo import FIFO
+from gradnic.hdl.top.verilog import to_rtlil
 from gradnic.sim.engine import elaborated, tools, verilated
 
 from gradnic import hdl
@@ -38,6 +46,56 @@ def test_the_same_is_elaborated_once(elaborations):
     first.rmdir()
     elaborated.design(FIFO(8, 4), {"shape": 8, "depth": 4})
     assert len(elaborations) == 3
+
+
+class Table(wiring.Component):
+    """Holds what it is given."""
+
+    def __init__(self, held):
+        self.held = held
+        super().__init__({"o": Out(8)})
+
+
+def test_without_a_list_the_component_says_what_it_is_made_of(elaborations):
+    first = elaborated.design(FIFO(8, 4))
+    assert elaborated.design(FIFO(8, 4)) == first
+    others = [FIFO(8, 5), FIFO(9, 4), FIFO(signed(8), 4), FIFO(8, 4, bypass=True)]
+    signal = FIFO(8, 4)
+    signal.free = Signal(init=0)
+    memories = []
+    for init in ([1, 2], [1, 3]):
+        memories.append(FIFO(8, 4))
+        memories[-1].more = Memory(shape=8, depth=2, init=init)
+    for other in [*others, signal, *memories]:
+        elaborated.design(other)
+    assert len(elaborations) == 8
+
+
+@pytest.mark.parametrize("held", [np.zeros(3), print, lambda: 3, object(), Signal(8) + 1])
+def test_what_has_no_sure_text_is_always_elaborated(elaborations, held):
+    assert elaborated.described(Table(3)) is None  # a class of tests, as a twin
+    for _ in range(2):
+        component = FIFO(8, 4)
+        component.more = [held]
+        assert elaborated.described(component) is None
+        elaborated.design(component)
+    assert len(elaborations) == 2
+
+
+def test_parts_are_told_apart_by_all_that_they_hold():
+    told = {elaborated.described(card) for card in (Splicer(16, (42, 64)), Splicer(16, (44, 64)))}
+    told |= {
+        elaborated.described(Splicer(n, (42, 64), meta_width=m)) for n, m in ((32, 0), (16, 8))
+    }
+    assert len(told) == 4
+    assert None not in told
+    assert elaborated.described(Splicer(16, (42, 64))) in told
+
+
+def test_garbage_is_looked_for_again():
+    assert gc.isenabled()
+    assert to_rtlil(FIFO(8, 4), name="top").count("module \\top\n") == 1
+    assert gc.isenabled()
 
 
 def test_another_class_is_elaborated(elaborations, monkeypatch):
