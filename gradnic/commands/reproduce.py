@@ -13,6 +13,7 @@ from gradnic.paths import OutputFile, OutputFolder
 from gradnic.progress import status
 from gradnic.quantities import option
 
+NETWORKS = ("mlp", "conv", "transformer")  # to train
 PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-to-accuracy", "all")
 
 
@@ -20,7 +21,12 @@ PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-
 @click.argument("paper", type=q.OneOf(*PAPERS))
 @click.option("--quick", is_flag=True, help="Fewer seeds, sizes and jobs: minutes on two cores.")
 @option("--plot", OutputFolder(), help="Also pictures, as .svg files.", metavar="DIR")
-@option("--page", OutputFile(".md"), help="Also a page of all tables.", metavar="FILE.md")
+@option(
+    "--page",
+    OutputFile(".md"),
+    help="Also a page of all tables, with the pictures that --plot puts beside or below it.",
+    metavar="FILE.md",
+)
 @option(
     "--network",
     q.OneOf("model", "ns3"),
@@ -29,7 +35,7 @@ PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-
 )
 @click.option(
     "--model",
-    type=q.OneOf("mlp", "conv", "transformer"),
+    type=q.OneOf(*NETWORKS, "all"),
     default="mlp",
     show_default=True,
     help="Of time-to-accuracy: a perceptron or a conv net on MNIST images, a transformer on text.",
@@ -49,7 +55,7 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
       gradnic reproduce eflops --json -
       gradnic reproduce dlcp --quick --network ns3
       gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
-      gradnic reproduce time-to-accuracy --quick --model transformer
+      gradnic reproduce time-to-accuracy --model all --resume build/curves.jsonl
       gradnic reproduce multitree --workers 2
       gradnic reproduce all --scheduler tcp://head:8786 --resume build/papers.jsonl
     """
@@ -70,8 +76,9 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
     from gradnic.sim.reproduce.page import claim_rows, markdown
 
     names = list(papers.MODULES) if paper == "all" else [paper]
-    if any(where.values()):
-        work = papers.work(names, quick=quick, **more)
+    if any(where.values()) or model == "all":
+        each = [more] if model != "all" else [{}, *({"model": name} for name in NETWORKS[1:])]
+        work = [item for own in each for item in papers.work(names, quick=quick, **own)]
         runs = cluster.spread(papers.part, work, cluster.of_options(**where), name="runs")
         found = papers.joined(work, runs)
     else:
@@ -83,14 +90,20 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
         screen.print(table(result["paper"], columns, claim_rows(result["claims"])))
     held = sum(claim["holds"] for claim in found["claims"])
     screen.print(f"{held} of {len(found['claims'])} claims hold; --json tells what differs")
+    drawn = []
     if plot:
         from gradnic.sim.reproduce.pictures import draw_all
 
         Path(plot).mkdir(parents=True, exist_ok=True)
-        for path in draw_all(found, plot):
+        drawn = draw_all(found, plot)
+        for path in drawn:
             screen.print(f"wrote {path}")
     if page:
         words = ["gradnic", "reproduce", paper, *(["--quick"] if quick else [])]
+        words += ["--model", model] if model != "mlp" else []
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
-        write_whole(page, markdown(found, " ".join(words), date))
+        folder = Path(page).resolve().parent
+        shown = {path.stem: path.resolve().relative_to(folder).as_posix() for path in drawn
+                 if path.resolve().is_relative_to(folder)}  # fmt: skip
+        write_whole(page, markdown(found, " ".join(words), date, shown))
     write_json(json_file, found)

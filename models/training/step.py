@@ -6,6 +6,7 @@ bucket closes with the tensor that makes it reach its limit, 1 MiB for the first
 others. Its all-reduce starts when all of its gradients are there and the one before has ended.
 """
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -146,12 +147,15 @@ def _pipeline(due, stages, rank):
     for at, (encode, _, _) in zip(due, stages, strict=True):
         free = max(at, free) + encode
         encoded.append(free)
-    left, free, decoder, done = set(range(len(due))), 0.0, 0.0, [0.0] * len(due)
-    while left:
-        free = max(free, min(encoded[i] for i in left))
-        there = [i for i in left if encoded[i] <= free]
-        i = min(there, key=lambda j: (rank[j] if rank else j, j))
-        left.remove(i)
+    there, coming = [], 0  # heap of (urgency, bucket); those not encoded yet, in turn
+    free, decoder, done = 0.0, 0.0, [0.0] * len(due)
+    for _ in due:
+        if not there:
+            free = max(free, encoded[coming])
+        while coming < len(due) and encoded[coming] <= free:
+            heapq.heappush(there, (rank[coming] if rank else coming, coming))
+            coming += 1
+        _, i = heapq.heappop(there)
         free += stages[i][1]
         decoder = max(decoder, free) + stages[i][2]
         done[i] = decoder

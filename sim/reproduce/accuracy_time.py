@@ -6,6 +6,9 @@ GbE, and compute for as long as makes worker-aggregator in FP32 wait for 70 % of
 INCEPTIONN's authors report of theirs.
 """
 
+from functools import cache
+
+import numpy as np
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rings import ring
 from gradnic.models.schedule.builders.servers import servers
@@ -14,80 +17,106 @@ from gradnic.models.training.constants import value
 from gradnic.models.training.exchange import Codec, Exchange, card_network, fp16, host_network
 
 from .claims import Picture, Result, Table
-from .composed import LOSS, P, stretch
+from .composed import LOSS, P, leaf_share, stretch
 from .inceptionn import GBPS, SHARE, aggregator, frames, in_line
-from .learning import REGIONAL, VARIANTS, curve, extent, seconds_to, task_of
+from .learning import REGIONAL, VARIANTS, curve, extent, seconds_to, task_of, trained
 from .thc import CHUNKS, DOWN, UP, with_aggregator
 
 STEPS = 40  # of an epoch: 4,000 images, four workers of 25
+BASE = "FP32, worker-aggregator"  # learns as FP32 does
 TARGETS = (0.88, 0.9, 0.915)  # of the perceptron
 SHARES = (0.9, 0.95, 0.98)  # of FP32's final accuracy: targets of the others
 
 
-def step_seconds(quick, model="mlp"):
-    """{variant: seconds of a step}; INCEPTIONN and PowerSGD at the ratios of the training runs."""
+def step_seconds(model, curve_of):
+    """{variant: seconds of a step}; INCEPTIONN and PowerSGD at the ratios of the training runs.
+
+    curve_of : function of a variant to its `learning.Curve`.
+    """
     n_bytes = 4 * task_of(model)[2]
     star = parse("fattree:4x1")
     compute = aggregator(4).seconds(n_bytes) * (1 - SHARE) / SHARE
     cards, hosts = card_network(GBPS), host_network(GBPS)
     wide = servers(with_aggregator(4), at=[4], chunks=CHUNKS)
-    thc = Codec("THC", UP, DOWN, min(value("thc.encode"), value("thc.decode")))
+    rate = min(value("thc.encode"), value("thc.decode"))
+    thc = Codec("THC", UP, DOWN, rate)
 
-    def coded(variant):
-        return in_line(curve(variant, quick, model).wire_ratio)
+    def trees(algorithm):  # indices from leaves, sums as wide as those down from others
+        schedule = build(star, algorithm)
+        leaves = leaf_share(schedule)
+        codec = Codec("THC", leaves * UP + (1 - leaves) * DOWN, DOWN, rate)
+        return Exchange(schedule, cards, codec, stretch=stretch(P, 0, 1 / 4, codec.up))
 
-    def repaired(p, ratio):
-        return stretch(p, 0, 1 / CHUNKS, ratio)
+    def power(rank):
+        return Codec("PowerSGD", *(1 / curve_of(f"PowerSGD, rank {rank}").wire_ratio,) * 2)
 
     exchanges = {
         "FP32": Exchange(ring(star), hosts),
         "BF16": Exchange(ring(star), hosts, fp16()),
-        "PowerSGD, rank 4": Exchange(ring(star), hosts, Codec(
-            "PowerSGD", *(1 / curve("PowerSGD, rank 4", quick, model).wire_ratio,) * 2)),
-        **{v: Exchange(ring(star), frames(hosts), coded(v)) for v in VARIANTS if
-           v.startswith("INCEPTIONN")},
+        "PowerSGD, rank 4": Exchange(ring(star), hosts, power(4)),
+        **{v: Exchange(ring(star), frames(hosts), in_line(curve_of(v).wire_ratio))
+           for v in VARIANTS if v.startswith("INCEPTIONN")},
         "THC": Exchange(wide, cards, thc),
-        "THC, rescaled, 1 % lost": Exchange(build(star, "multitree"), cards, thc,
-                                            stretch=repaired(P, UP)),
+        "THC along MultiTree, 1 % lost": trees("multitree"),
+        "THC along double trees, 1 % lost": trees("dbtree"),
         "FP32, 1 % lost": Exchange(ring(star), cards, stretch=stretch(0, 0, 1 / 4)),
         "FP32, 10 % lost, small first": Exchange(servers(star), cards,
                                                  stretch=stretch(P, 0, 1 / 4)),
     }  # fmt: skip
-    times = {"FP32, worker-aggregator": compute + aggregator(4).seconds(n_bytes)}
+    times = {BASE: compute + aggregator(4).seconds(n_bytes)}
     return times | {v: compute + sum(exchange(n_bytes)) for v, exchange in exchanges.items()}
 
 
-def run(quick, say, model="mlp"):
-    """The Result. quick : fewer seeds and epochs. model : of `learning.MODELS`."""
-    result = Result("time-to-accuracy")
+def points(quick, model="mlp"):
+    """Arguments of every training run that `run` asks for: runs for a cluster."""
+    asked = {}
+
+    def untrained(*key):
+        asked[key] = None
+        n_epochs = key[2]
+        return {"accuracy": list(range(n_epochs + 1)), "nmse": 0.0, "wire_ratio": 1.0}
+
+    run(quick, lambda _: None, untrained, model=model)
+    return list(asked)
+
+
+measure = trained
+
+
+def run(quick, say, trained=trained, model="mlp"):
+    """The Result. quick : fewer seeds and epochs. trained : called as `learning.trained` is.
+
+    model : of `learning.MODELS`.
+    """
+    result = Result("time-to-accuracy" if model == "mlp" else f"time-to-accuracy, {model}")
     n_seeds, epochs = extent(quick, model)
-    say(f"{model}: steps")
-    times = step_seconds(quick, model)
+
+    @cache
+    def curve_of(variant):
+        say(f"{model}: {variant}")
+        return curve("FP32" if variant == BASE else variant, quick, model, trained)
+
+    times = step_seconds(model, curve_of)
     targets = TARGETS
     if model != "mlp":
-        targets = tuple(share * curve("FP32", quick, model).final.mean() for share in SHARES)
+        targets = tuple(share * curve_of("FP32").final.mean() for share in SHARES)
     series, rows = {}, []
     for variant, seconds in times.items():
-        say(f"accuracy against seconds: {variant}")
-        name = "FP32" if variant.startswith("FP32, worker") else variant
-        learned = curve(name, quick, model)
-        epoch = STEPS * seconds
+        learned, epoch = curve_of(variant), STEPS * seconds
         mean, spread = learned.accuracy.mean(axis=0), learned.accuracy.std(axis=0)
         series[variant] = [
             (i * epoch, float(m), float(m - s), float(m + s))
             for i, (m, s) in enumerate(zip(mean, spread, strict=True))
             if i  # before the first epoch all guess
         ]
-        reached = [seconds_to(learned, target, epoch) for target in targets]
+        reached = [_reached(learned, target, epoch) for target in targets]
         rows.append((variant, seconds * 1e3, float(100 * learned.final.mean()),
-                     float(100 * learned.final.std()), *("" if r is None else r for r in
-                     reached)))  # fmt: skip
-    by_name = {row[0]: row for row in rows}
-    base = by_name["FP32, worker-aggregator"][5]
+                     float(100 * learned.final.std()), *sum(reached, ())))  # fmt: skip
+    times_to = {row[0]: row[6] for row in rows}  # to the second target
     for variant, paper in (("INCEPTIONN 2^-10", "INCEPTIONN"), ("THC", "THC"),
-                           ("THC, rescaled, 1 % lost", "composed")):  # fmt: skip
-        ours = by_name[variant][5]
-        others = [by_name["FP32"][5], by_name["BF16"][5]]
+                           ("THC along MultiTree, 1 % lost", "composed")):  # fmt: skip
+        ours, base = times_to[variant], times_to[BASE]
+        others = [times_to["FP32"], times_to["BF16"]]
         result.claim(
             f"{paper}: time to {100 * targets[1]:.3g} % over worker-aggregator", 1.0,
             base / ours if "" not in (ours, base) else 0.0,
@@ -96,25 +125,36 @@ def run(quick, say, model="mlp"):
             f"seeds, {epochs} epochs, 10 GbE, compute calibrated; range: over a ring of hosts in "
             f"FP32 and BF16; losses of {100 * LOSS:g} % where the name says so",
         )  # fmt: skip
+    columns = [c for t in targets for c in (f"s to {100 * t:.3g} %", "+-")]
     result.tables.append(
-        Table("Time to accuracy, four workers, 10 GbE", ("exchange", "step ms", "final %", "+-",
-              *(f"s to {100 * t:.3g} %" for t in targets)), rows)
+        Table(f"Time to accuracy, {model}, {n_seeds} seeds, four workers, 10 GbE",
+              ("exchange", "step ms", "final %", "+-", *columns), rows)
     )  # fmt: skip
     result.pictures.append(
-        Picture("time_to_accuracy", "lines", "Accuracy against seconds", "s", "accuracy", series)
-    )
+        Picture(f"time_to_accuracy_{model}", "lines", f"Accuracy against seconds, {model}, mean "
+                f"and deviation of {n_seeds} seeds", "s", "accuracy", series)
+    )  # fmt: skip
     if model != "mlp" or not quick:
-        _tolerance(result, quick, model, say)
+        _tolerance(result, curve_of)
     return result
 
 
-def _tolerance(result, quick, model, say):
+def _reached(learned, target, epoch):
+    """(seconds of the seeds' mean curve to `target`, their deviation over the seeds), or blanks.
+
+    No deviation where a seed does not reach it.
+    """
+    mean = seconds_to(learned.accuracy.mean(axis=0), target, epoch)
+    each = [seconds_to(accuracy, target, epoch) for accuracy in learned.accuracy]
+    return ("" if mean is None else mean, "" if None in each else float(np.std(each)))
+
+
+def _tolerance(result, curve_of):
     """What losses cost by where they fall: the same number of packets each time."""
     rows = []
-    base = curve("FP32", quick, model).final
+    base = curve_of("FP32").final
     for variant in REGIONAL:
-        say(variant)
-        lost = 100 * (base - curve(variant, quick, model).final)
+        lost = 100 * (base - curve_of(variant).final)
         rows.append((variant.rpartition(": ")[2], float(lost.mean()), float(lost.std())))
     result.tables.append(
         Table("Accuracy lost where 90 % of a third of the packets never come, FP32",

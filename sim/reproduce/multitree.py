@@ -76,7 +76,8 @@ def points(quick):
     """Arguments of every `measure` that `run` asks for, longest first: runs for a cluster."""
     asked = {}
     run(quick, lambda _: None, lambda *key: asked.setdefault(key, 1))
-    return sorted(asked, key=lambda key: (-parse(key[0]).n_nodes, key[1] != "multitree", *key))
+    nodes = {name: parse(name).n_nodes for name in {key[0] for key in asked}}
+    return sorted(asked, key=lambda key: (-nodes[key[0]], key[1] != "multitree", *key))
 
 
 def _speedups(result, sizes, say, cycles):

@@ -32,8 +32,11 @@ def claim_rows(claims):
     ]
 
 
-def markdown(found, command, date):
-    """The page of a run's dict. command, date : how and when it was made."""
+def markdown(found, command, date, pictures=None):
+    """The page of a run's dict. command, date : how and when it was made.
+
+    pictures : {name: path from the page} of those to show.
+    """
     held = sum(c["holds"] for c in found["claims"])
     lines = [
         "# What the papers claim, and what comes out here",
@@ -56,6 +59,9 @@ def markdown(found, command, date):
             label = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
             lines.append(f"- *{label}*: {reason}.")
         lines.append("")
+        for picture in result["pictures"]:
+            if picture["name"] in (pictures or {}):
+                lines += [f"![{picture['title']}]({pictures[picture['name']]})", ""]
         for table in result["tables"]:
             lines += [f"### {table['title']}", ""]
             lines += _table(table["columns"], [[number(v) for v in row] for row in table["rows"]])

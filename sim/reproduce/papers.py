@@ -47,7 +47,7 @@ def work(names, *, quick, **more):
     items = []
     for name in names:
         points = getattr(_module(name), "points", None)
-        parts = [{"point": list(key)} for key in points(quick)] if points else [{}]
+        parts = [{"point": list(key)} for key in points(quick, **more)] if points else [{}]
         items += [{"name": name, "quick": quick, **more, **one} for one in parts]
     return items
 
@@ -60,16 +60,16 @@ def part(name, quick, point=None, **more):
 
 
 def joined(items, results):
-    """The dict of `run` out of the `results` of all `items` of `work`."""
+    """The dict of `run` out of the `results` of all `items` of `work`, or of several works."""
     known, papers = {}, {}
     for item, result in zip(items, results, strict=True):
+        own = {k: v for k, v in item.items() if k not in ("name", "quick", "point")}
+        paper = (item["name"], *own.items())
+        papers[paper] = result
         if "point" in item:
-            known.setdefault(item["name"], {})[tuple(item["point"])] = result
-            papers[item["name"]] = None
-        else:
-            papers[item["name"]] = result
+            known.setdefault(paper, {})[tuple(item["point"])] = result
     quick = items[0]["quick"]
-    for name, found in known.items():
-        module = _module(name)
-        papers[name] = module.run(quick, lambda _: None, lambda *key, f=found: f[key]).as_json()
+    for (name, *own), found in known.items():
+        result = _module(name).run(quick, lambda _: None, lambda *k, f=found: f[k], **dict(own))
+        papers[name, *own] = result.as_json()
     return _found(list(papers.values()), quick)

@@ -1,10 +1,12 @@
-"""Exchanges of others to train beside: BF16, PowerSGD, losses by importance, stragglers."""
+"""Exchanges of others to train beside: BF16, PowerSGD, losses by importance or in trees."""
 
 import itertools
 import math
 
 import numpy as np
 from gradnic.models.inceptionn.measure import FLOATS, frame_bytes
+
+from gradnic.interface.schedule_table import REDUCE
 
 from .codecs import Exchange, Thc, raw_bytes
 from .network import LAYERS
@@ -161,3 +163,39 @@ class PartialThc(Thc):
         arrived = np.ones((self.n_workers, n_values), bool)
         arrived[self._rng.permutation(self.n_workers)[: self.late]] = False
         return arrived
+
+
+def parents_of(schedule):
+    """Where each node sends its sum of each chunk: int64 (n_chunks, n_nodes), -1 at the roots."""
+    reduces = schedule.transfers[schedule.transfers["op"] == REDUCE]
+    parents = np.full((schedule.n_chunks, schedule.topology.n_nodes), -1)
+    for row in reduces:
+        parents[row["first"] : row["first"] + row["count"], row["src"]] = row["dst"]
+    return parents
+
+
+class TreeThc(Thc):
+    """THC whose sums are made along trees, where a lost packet takes a whole branch's sum with it.
+
+    The tensor is cut into as many parts as there are trees, in whole packets; a root's own values
+    are never lost. A parent counts what is missing of a branch as the table's middle, as a card
+    does, and the root scales by the workers that are in. Lost on the way up alone: sums come down
+    whole (p = 0). parents : as of `parents_of`.
+    """
+
+    def __init__(self, n_workers, *, parents, **options):
+        super().__init__(n_workers, **options)
+        self.parents = np.asarray(parents)
+        if self.parents.ndim != 2 or self.parents.shape[1] != n_workers:
+            raise ValueError(f"parents must be (n_trees, {n_workers}), not {self.parents.shape}")
+
+    def arrivals(self, n_values):
+        n_packets = -(-n_values // self.packet)
+        tree = np.arange(n_packets) * len(self.parents) // n_packets
+        up = self.parents[tree].T  # (n_workers, n_packets)
+        sent = super().arrivals(n_packets * self.packet)[:, :: self.packet] | (up < 0)
+        arrived, at = sent.copy(), up
+        while (at >= 0).any():  # all of a path from a worker to its root must hold
+            arrived &= np.take_along_axis(sent, np.maximum(at, 0), axis=0) | (at < 0)
+            at = np.where(at < 0, -1, np.take_along_axis(up, np.maximum(at, 0), axis=0))
+        return np.repeat(arrived, self.packet, axis=1)[:, :n_values]

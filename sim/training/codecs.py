@@ -168,6 +168,7 @@ def make(codec, n_workers, options):
         "none": Exchange, "inceptionn": Inceptionn, "thc": Thc, "bf16": baselines.Bf16,
         "powersgd": baselines.PowerSgd, "prioritized": baselines.Prioritized,
         "thc-partial": baselines.PartialThc, "regional": baselines.Regional,
+        "thc-trees": baselines.TreeThc,
     }  # fmt: skip
     if codec not in kinds:
         raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from .network import N_TRAIN, Task, load_images
 
-CONTEXT = 48  # characters
+CONTEXT = 24  # characters
 N_WINDOWS, N_TEST = 4000, 400
 WIDTH, HEADS, DEPTH = 32, 2, 2
 

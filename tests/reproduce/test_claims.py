@@ -58,6 +58,10 @@ def test_page_has_claims_tables_and_sources():
     assert "`gradnic reproduce toy` on 2026-01-02" in page
     assert "| speed | 2 x | 3 x | 1 to 3 | yes |" in page
     assert "- *speed*: smaller." in page
+    assert "![" not in page
+    shown = markdown(found(), "x", "2026-01-02", {"toy_bars": "pictures/toy_bars.svg"})
+    assert "\n![Bars](pictures/toy_bars.svg)\n" in shown
+    assert shown.count("![") == 1
     assert "| x/y | 1,234,567 |" in page
     assert "| `k` | 1.5 | s | measured |" in page
     assert claim_rows(found()["claims"])[0][-1] == "yes"

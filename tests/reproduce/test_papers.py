@@ -2,7 +2,7 @@
 
 import json
 
-from gradnic.sim.reproduce import multitree, papers
+from gradnic.sim.reproduce import accuracy_time, multitree, papers
 
 
 def made_up(network, algorithm, n_bytes, flow=None):
@@ -21,6 +21,32 @@ def test_points_make_the_paper(monkeypatch):
     assert found["claims"] == alone["claims"]
     monkeypatch.setattr(multitree, "measure", made_up)
     assert [papers.part(**item) for item in work] == [made_up(*key) for key in keys]
+
+
+def learned(variant, model, epochs, seed):
+    """A made-up training run: all variants, models and seeds apart."""
+    at = len(variant) / 100 + seed / 50
+    return {
+        "accuracy": [0.1 + 0.89 * (1 - 0.2 ** (i * (1 + at))) for i in range(epochs + 1)],
+        "nmse": at, "wire_ratio": 2 + at,
+    }  # fmt: skip
+
+
+def test_training_runs_make_the_page_of_two_networks(monkeypatch):
+    """Each seed is a run; two networks in one dict do not mix."""
+    monkeypatch.setattr(accuracy_time, "task_of", lambda model: (None, [], 5000 + len(model)))
+    models = ("mlp", "conv")
+    alone = [accuracy_time.run(True, lambda _: None, learned, model=m).as_json() for m in models]
+    work = [i for m in models for i in papers.work(["time-to-accuracy"], quick=True, model=m)]
+    found = papers.joined(work, [learned(*item["point"]) for item in work])
+    assert json.dumps(found["papers"]) == json.dumps(alone)
+    assert [paper["paper"] for paper in alone] == ["time-to-accuracy", "time-to-accuracy, conv"]
+    seeds = {tuple(item["point"][:3]): 0 for item in work}
+    for item in work:
+        seeds[tuple(item["point"][:3])] += 1
+    assert set(seeds.values()) == {2}
+    rows = alone[0]["tables"][0]["rows"]
+    assert all(row[3] > 0 and row[5] > 0 for row in rows)  # deviations over the seeds
 
 
 def test_a_paper_without_points_is_one_run():

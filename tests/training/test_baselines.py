@@ -3,6 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.topology import parse
 from gradnic.sim.training import baselines, codecs
 
 
@@ -107,3 +109,34 @@ def test_powersgd_takes_tensors_of_more_axes():
     product = np.outer(rng.standard_normal(6), rng.standard_normal(10)).ravel()
     x = np.concatenate([rng.standard_normal(4), product, rng.standard_normal(3)])
     np.testing.assert_allclose(exchange(x[None].astype(np.float32)), x, rtol=1e-3, atol=1e-4)
+
+
+def test_sums_lost_in_a_tree_take_their_branch_along():
+    """0 -> 1 -> 2 -> 3 in one tree, a star round 0 in the other: what is in, and what of it."""
+    chain, star = [1, 2, 3, -1], [-1, 0, 0, 0]
+    exchange = baselines.TreeThc(4, parents=[chain, star], loss=0.4, random=True, rescale=True)
+    arrived = exchange.arrivals(1024 * 64 - 100)
+    assert arrived.shape == (4, 1024 * 64 - 100)
+    packets = arrived[:, ::1024]
+    first, second = packets[:, :32], packets[:, 32:]
+    assert first[3].all()
+    assert second[0].all()
+    assert (first[0] <= first[1]).all()
+    assert (first[1] <= first[2]).all()
+    shares = [first[0].mean(), first[1].mean(), first[2].mean(), *second[1:].mean(axis=1)]
+    np.testing.assert_allclose(shares, [0.6**3, 0.6**2, 0.6, 0.6, 0.6, 0.6], atol=0.3)
+    gradients = np.ones((4, 8 * 1024), np.float32)
+    whole = baselines.TreeThc(4, parents=[chain, star])(gradients)
+    np.testing.assert_allclose(exchange(gradients).mean(), whole.mean(), rtol=0.3)
+    with pytest.raises(ValueError, match=r"parents must be \(n_trees, 4\), not \(2, 3\)"):
+        baselines.TreeThc(4, parents=[[1, 2, -1]] * 2)
+
+
+def test_parents_are_those_of_the_schedule():
+    """On one switch MultiTree is stars, a double binary tree of four has a branch of two."""
+    switch = parse("fattree:4x1")
+    stars = np.tile(np.arange(4)[:, None], 4)
+    np.fill_diagonal(stars, -1)
+    np.testing.assert_array_equal(baselines.parents_of(build(switch, "multitree")), stars)
+    double = baselines.parents_of(build(switch, "dbtree"))
+    np.testing.assert_array_equal(double, [[-1, 2, 0, 2], [1, 3, 1, -1]] * 2)
