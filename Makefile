@@ -82,10 +82,10 @@ QUICK ?= --quick
 reproduce: setup
 	$(BIN)/gradnic reproduce all $(QUICK) --plot build/reproduce --page docs/reference/results.md --json build/reproduce.json
 
-# hours: five seeds of every codec on three networks
+# half an hour of processor time; a run that was stopped goes on where it was
 time-to-accuracy: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[train]'
-	for model in mlp conv transformer; do $(BIN)/gradnic reproduce time-to-accuracy --model $$model --json build/accuracy_$$model.json --plot build/accuracy_$$model || exit 1; done
+	$(BIN)/gradnic reproduce time-to-accuracy --model all --resume build/curves.jsonl --json build/curves.json --plot docs/reference/pictures --page docs/reference/accuracy.md
 
 networks: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[ns3]'

@@ -135,6 +135,7 @@ def _done(function, missing, cluster):
 
 @contextmanager
 def _client(cluster):
+    import dask
     import distributed
 
     if cluster.scheduler:
@@ -145,7 +146,8 @@ def _client(cluster):
         with client:
             yield client
         return
-    with (
+    with (  # Dask's own profiler takes a tenth of a worker
+        dask.config.set({"distributed.worker.profile.enabled": False}),
         distributed.LocalCluster(
             n_workers=cluster.workers,
             threads_per_worker=1,

@@ -7,7 +7,6 @@ ForestColl's (arXiv 2402.06787); trees in a split of the bandwidth, Edmonds' bra
 from fractions import Fraction
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, dijkstra, maximum_flow
 
@@ -222,6 +221,8 @@ def _solve(n_nodes, n, a, b, capacity, back):
     limits[-n_links:] = capacity / _UNITS
     cost = np.zeros(n_vars)
     cost[:n_nodes] = -1
+    from scipy.optimize import linprog  # half a second to load, and few commands need it
+
     result = linprog(
         cost, upper.matrix(n_vars), limits, equal.matrix(n_vars), np.zeros(equal.n),
         method="highs-ipm",

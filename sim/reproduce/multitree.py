@@ -53,15 +53,15 @@ def _table(network, algorithm):
 
 
 @cache
-def measure(network, algorithm, n_bytes, flow=None):
+def cycles(network, algorithm, n_bytes, flow=None):
     """Total cycles of one all-reduce of `n_bytes`. flow : as `Network` has it, or the papers'."""
     table, topology = _table(network, algorithm)
     flow = flow or ("message" if algorithm in ("multitree", "bfb") else "packet")
     return simulate(table, topology, n_bytes, replace(Network(), flow=flow)).cycles
 
 
-def run(quick, say, cycles=measure):
-    """The Result. quick : fewer sizes and nodes. cycles : called as `measure` is."""
+def run(quick, say, cycles=cycles):
+    """The Result. quick : fewer sizes and nodes. cycles : called as `cycles` is."""
     sizes = SIZES[::3] if quick else SIZES
     result = Result("multitree")
     _speedups(result, sizes, say, cycles)
@@ -73,11 +73,35 @@ def run(quick, say, cycles=measure):
 
 
 def points(quick):
-    """Arguments of every `measure` that `run` asks for, longest first: runs for a cluster."""
+    """Arguments of `measure` for every all-reduce that `run` asks for, longest first.
+
+    All sizes of one table together: it is built once then, and a worker hears of it once.
+    """
     asked = {}
     run(quick, lambda _: None, lambda *key: asked.setdefault(key, 1))
-    nodes = {name: parse(name).n_nodes for name in {key[0] for key in asked}}
-    return sorted(asked, key=lambda key: (-nodes[key[0]], key[1] != "multitree", *key))
+    tables = {}
+    for network, algorithm, *case in asked:
+        tables.setdefault((network, algorithm), []).append(case)
+    nodes = {network: parse(network).n_nodes for network, _ in tables}
+    return sorted(
+        ((*table, sorted(cases, key=str)) for table, cases in tables.items()),
+        key=lambda point: (-nodes[point[0]] * len(point[2]), point[0], point[1] != "multitree"),
+    )
+
+
+def measure(network, algorithm, cases):
+    """What `cycles` says of each of `cases`, lists of its further arguments."""
+    return [cycles(network, algorithm, *case) for case in cases]
+
+
+def answers(points, results):
+    """A function such as `cycles`, out of the `results` of all `points`."""
+    known = {
+        (network, algorithm, *case): value
+        for (network, algorithm, cases), values in zip(points, results, strict=True)
+        for case, value in zip(cases, values, strict=True)
+    }
+    return lambda *key: known[key]
 
 
 def _speedups(result, sizes, say, cycles):

@@ -67,9 +67,10 @@ def joined(items, results):
         paper = (item["name"], *own.items())
         papers[paper] = result
         if "point" in item:
-            known.setdefault(paper, {})[tuple(item["point"])] = result
+            known.setdefault(paper, []).append((item["point"], result))
     quick = items[0]["quick"]
     for (name, *own), found in known.items():
-        result = _module(name).run(quick, lambda _: None, lambda *k, f=found: f[k], **dict(own))
-        papers[name, *own] = result.as_json()
+        module = _module(name)
+        answers = module.answers(*zip(*found, strict=True))
+        papers[name, *own] = module.run(quick, lambda _: None, answers, **dict(own)).as_json()
     return _found(list(papers.values()), quick)

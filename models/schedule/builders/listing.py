@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array, eye_array, hstack
 from scipy.sparse.csgraph import maximum_flow
 
@@ -212,6 +211,9 @@ class _Listing:
         share = self.left / self.speed
         fullest = np.array([share[places].max() for places in mine])
         height = np.array([-self.waiting[p][0][0] for p in live])
+        # half a second to load, and most schedules do without
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
         limits = [LinearConstraint(hstack([uses, csr_array((len(room), k))]), ub=room)]
         if k:
             limits.append(LinearConstraint(hstack([uses[owing], eye_array(k)]), lb=due[owing]))
