@@ -2,8 +2,8 @@
 
 Dask (`distributed`) places the runs, moves results and does a dead worker's work again; nothing of
 that is ours. Results are kept as JSON lines, one appended as each run ends: a sweep that is killed
-loses only what was running, any program reads them, and no package is needed; Parquet would be
-rewritten as a whole and bring pyarrow.
+loses only what was running, any program reads them, and no package is needed. A finished sweep is
+also written as Parquet on request (`gradnic.parquet`).
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from gradnic import output
+from gradnic import output, parquet
 from gradnic import quantities as q
 from gradnic.packages import require
 from gradnic.paths import OutputFile
@@ -33,16 +33,27 @@ class Cluster:
     scheduler : address of a Dask scheduler, such as ``tcp://host:8786``, or None.
     workers : local processes to start where there is no scheduler; 0: all runs in this one.
     resume : file of JSON lines, or None: what stands there is not run again, the rest is appended.
+    parquet : file for all runs once they are done, or None.
     """
 
     scheduler: str | None = None
     workers: int = 0
     resume: str | None = None
+    parquet: str | None = None
+
+
+parquet_option = option(
+    "--parquet",
+    OutputFile(".parquet"),
+    help="Also all runs as a table, once they are done.",
+    metavar="FILE.parquet",
+)
 
 
 def options(function):
     """The options of commands whose runs can be spread; `of_options` makes a `Cluster` of them."""
     for decorate in (
+        parquet_option,
         option(
             "--resume",
             OutputFile(".jsonl"),
@@ -60,13 +71,17 @@ def options(function):
     return function
 
 
-def of_options(scheduler, workers, resume, *, workers_option="--workers"):
-    """The `Cluster` that the options ask for. UsageError if both kinds are, or Dask is missing."""
+def of_options(scheduler, workers, resume, parquet=None, *, workers_option="--workers"):
+    """The `Cluster` that the options ask for. UsageError if both kinds are, or a package is
+    missing.
+    """
     if scheduler and workers:
         raise click.UsageError(f"--scheduler and {workers_option} exclude each other")
     if scheduler or workers:
         require("--scheduler" if scheduler else workers_option, cluster=("distributed",))
-    return Cluster(scheduler, workers, resume)
+    if parquet:
+        require("--parquet", cluster=("pyarrow",))
+    return Cluster(scheduler, workers, resume, parquet)
 
 
 def runs_option(function):
@@ -114,7 +129,10 @@ def spread(function, work, cluster=None, *, name="runs"):
         for key, result in _done(function, missing, cluster):
             kept.add(key, missing[key], result)
             bar.advance(task)
-    return [kept.results[key] for key in keys]
+    results = [kept.results[key] for key in keys]
+    if cluster.parquet:
+        parquet.write(cluster.parquet, keys, work, results)
+    return results
 
 
 def _done(function, missing, cluster):

@@ -20,6 +20,7 @@ EXTRAS = {
     "mlxtend": "data",
     "ns3": "ns3",
     "numba": "fast",
+    "pyarrow": "cluster",
     "scapy": "test",
     "scipy": "schedule",
     "threadpoolctl": "data",

@@ -21,6 +21,7 @@ from gradnic.quantities import option
     help="A Dask scheduler, tcp://host:8786, whose workers do a scheme each.",
 )
 @option("--processes", q.Whole(0, 1024), 0, "Local Dask processes; 0: all in this one.")
+@cluster.parquet_option
 @option(
     "--resume",
     OutputFile(".jsonl"),
@@ -28,7 +29,7 @@ from gradnic.quantities import option
     metavar="FILE.jsonl",
 )
 @json_option
-def command(distribution, workers, values, trials, seed, json_file, scheduler, processes, resume):
+def command(distribution, workers, values, trials, seed, json_file, scheduler, processes, **files):
     """Normalized mean squared error of gradient compressors, side by side.
 
     Mean and deviation of a trial; with feedback: error of eight rounds together, for schemes whose
@@ -44,7 +45,7 @@ def command(distribution, workers, values, trials, seed, json_file, scheduler, p
     same = {"distribution": distribution, "workers": list(workers), "n_values": values,
             "n_trials": trials, "seed": seed}  # fmt: skip
     work = [{"scheme": name, **same} for name, *_ in schemes()]
-    where = cluster.of_options(scheduler, processes, resume, workers_option="--processes")
+    where = cluster.of_options(scheduler, processes, **files, workers_option="--processes")
     rows = cluster.spread(scheme_row, work, where, name="schemes")
     for row in rows:  # JSON's keys are text
         for figure in "nmse", "deviation", "feedback":

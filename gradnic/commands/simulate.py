@@ -58,7 +58,7 @@ from .schedule import ROOTED, chunks_per_shard, make, show_algorithms, show_trie
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))
-def command(size, codec, listing, json_file, scheduler, workers, resume, **options):
+def command(size, codec, listing, json_file, scheduler, workers, resume, parquet, **options):
     """Simulate one all-reduce, or another collective, message by message; total cycles, reduction
     included. JSON of several sizes is a list.
 
@@ -76,7 +76,7 @@ def command(size, codec, listing, json_file, scheduler, workers, resume, **optio
     wire_ratio(codec, 2)  # complains now
     q.only_with(options["collective"] in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
     work = [{"n_bytes": n_bytes, "codec": codec, **options} for n_bytes in size]
-    where = cluster.of_options(scheduler, workers, resume)
+    where = cluster.of_options(scheduler, workers, resume, parquet)
     if len(work) > 1 or where != cluster.Cluster():
         found = cluster.spread(run, work, where, name="sizes")
     else:

@@ -6,8 +6,10 @@ import signal
 import time
 from pathlib import Path
 
+import pandas
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 from gradnic import cli, cluster
 from gradnic.cluster import Cluster, key_of, spread
@@ -79,13 +81,47 @@ def test_a_key_is_the_function_and_its_arguments():
 
 def test_transport_gives_the_same_on_two_processes(tmp_path):
     words = ["transport", "--bytes", "100kB", "--p", "0,0.02", "--runs", "1", "--json", "-"]
-    kept = ["--resume", f"{tmp_path}/t.jsonl"]
+    kept = ["--resume", f"{tmp_path}/t.jsonl", "--parquet", f"{tmp_path}/t.parquet"]
     alone, two = (
         CliRunner().invoke(cli.cli, [*words, *more]) for more in ([], ["--workers", "2", *kept])
     )
     assert alone.exit_code == two.exit_code == 0, two.output
     assert json.loads(alone.stdout) == json.loads(two.stdout)
     assert len((tmp_path / "t.jsonl").read_text().splitlines()) == 2
+    assert parquet.read_table(tmp_path / "t.parquet")["item.p"].to_pylist() == [0, 0.02]
+
+
+def test_a_finished_sweep_is_a_parquet_table(tmp_path):
+    """Read back by pandas: types, texts and lists as JSON, runs that were kept and those of now."""
+    table, kept = tmp_path / "t.parquet", str(tmp_path / "t.jsonl")
+
+    def run(x, name):
+        many = {"list": [x, [name]], "deep": {"half": x / 2, "ok": x > 1, "big": 10**30}}
+        return {"x": x, "mixed": x if x > 1 else name, "real": 1 if x == 1 else 0.5, **many}
+
+    work = [{"x": x, "name": f"n{x}"} for x in (3, 1, 2)]
+    spread(run, work[:2], Cluster(resume=kept))
+    assert not table.exists()
+    spread(run, work, Cluster(resume=kept, parquet=str(table)))
+    read = pandas.read_parquet(table)
+    assert read["key"].tolist() == [key_of(run, item) for item in work]
+    assert read["item.x"].tolist() == read["result.x"].tolist() == [3, 1, 2]
+    assert read["item.name"].tolist() == ["n3", "n1", "n2"]
+    assert read["result.deep.half"].tolist() == [1.5, 0.5, 1.0]
+    assert read["result.deep.ok"].tolist() == [True, False, True]
+    assert read["result.real"].tolist() == [0.5, 1.0, 0.5]
+    assert [json.loads(text) for text in read["result.list"]] == [[x, [f"n{x}"]] for x in (3, 1, 2)]
+    assert read["result.mixed"].tolist() == ["3", '"n1"', "2"]
+    assert json.loads(read["result.deep.big"][0]) == 10**30
+    types = dict(read.dtypes.astype(str))
+    assert (types["item.x"], types["result.real"], types["result.deep.ok"]) == (
+        "int64", "float64", "bool")  # fmt: skip
+    spread(run_of_number, [{"x": 2}], Cluster(parquet=str(table)))
+    assert pandas.read_parquet(table)["result"].tolist() == [4]
+
+
+def run_of_number(x):
+    return x * x
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ COMMAND_LINES = {
     "simulate --topology ring:4 --algorithm ring": "schedule",
     "transport --bytes 100KB --p 0 --runs 1": "",
     "transport --bytes 100KB --p 0 --runs 1 --plot p.svg": "report",
+    "transport --bytes 100KB --p 0 --runs 1 --parquet p.parquet": "cluster",
     "cosim --help": "",
     "cosim ring": "sim",
     "cosim star": "sim",
