@@ -23,8 +23,9 @@ SLOW = {
     "hadamard": (100, 0.86),
     "thc_encoder": (100, 0.80),
     "thc_decoder": (100, 0.80),
+    "level_table": (100, 0.90),
     "job_queue": (100, 0.90),
-    "packet_pick": (100, 0.80),
+    "packet_pick": (100, 0.95),
     "allowance_walk": (100, 0.80),
 }
 
