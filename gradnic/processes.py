@@ -171,6 +171,20 @@ def die_on_signals():
 
     _on_signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # see `sigterm_waits`
+
+
+@contextmanager
+def sigterm_waits():
+    """Inside, workers may be forked: a SIGTERM to one waits until it has called `die_on_signals`.
+
+    Python forgets a signal that comes just after a fork; who waits for that worker waits for ever.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_tools():

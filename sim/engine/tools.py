@@ -84,6 +84,8 @@ def _served(request, timeout):
 
     The server stays for later ones, and ends with this process; a late one is killed.
     """
+    while _idle and _idle[-1].poll() is not None:  # somebody has killed it
+        _close(_idle.pop())
     try:
         server = _idle.pop()
     except IndexError:

@@ -324,7 +324,7 @@ def _spread(function, work, jobs):
     global _current
     _current = function, work  # children inherit it: tests need not be importable by name
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), processes.sigterm_waits():
             # Python 3.12 warns of threads that numpy has at rest; the children do not use them
             warnings.simplefilter("ignore", DeprecationWarning)
             pool = multiprocessing.get_context("fork").Pool(

@@ -12,22 +12,22 @@ from .constant_bits import constant_bits
 ALONG = {"$not", "$pos", "$and", "$or", "$xor", "$xnor", "$mux", "$buf"}
 REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
 UPWARD = {"$add", "$sub", "$neg", "$mul"}
+SIMPLE = ALONG | UPWARD
 DATA_PORTS = {"A", "B", "D", "WR_DATA", "WR_EN"}
 
 
 def _affected(cell, port, index):
     """(port, index) pairs of the outputs that bit `index` of an input port can change."""
     outputs = [p for p, way in cell["port_directions"].items() if way == "output"]
-    every = [(p, i) for p in outputs for i in range(len(cell["connections"][p]))]
     kind = cell["type"]
-    if port not in DATA_PORTS or (port == "B" and kind not in ALONG | UPWARD):
-        return every
-    if kind in ALONG | UPWARD | REGISTERS:
+    data = port in DATA_PORTS and (port != "B" or kind in SIMPLE)
+    if data and (kind in SIMPLE or kind in REGISTERS):
         ((name, wide),) = [(p, len(cell["connections"][p])) for p in outputs]
         signed = int(cell["parameters"].get(f"{port}_SIGNED", "0"), 2)
         if kind in UPWARD or signed:  # carries, and the sign's copies
             return [(name, i) for i in range(min(index, wide), wide)]
         return [(name, index)] if index < wide else []
+    every = [(p, i) for p in outputs for i in range(len(cell["connections"][p]))]
     if kind == "$mem_v2" and port in ("WR_DATA", "WR_EN"):  # an enable for each bit
         width = int(cell["parameters"]["WIDTH"], 2)
         return [(p, i) for p, i in every if i % width == index % width]
@@ -82,7 +82,7 @@ class Netlist:
         """{bit: "0" or "1"} of the bits that never change."""
         return constant_bits(self)
 
-    def reached(self, cell_name, port, index, *, stored=True, clocked=None):
+    def reached(self, cell_name, port, index, *, stored=True, clocked=None, until=frozenset()):
         """Bits that a change of one bit of a cell's port can change, now or ever.
 
         stored : what is written to a memory comes out of it again; else a memory only gives other
@@ -109,6 +109,8 @@ class Netlist:
         while work:
             for reader in self.readers.get(work.pop(), ()):
                 new = set(outputs(*reader)) - seen
+                if not until.isdisjoint(new):
+                    return new
                 if self.cells[reader[0]]["type"] in REGISTERS:
                     later += new
                 else:
@@ -121,7 +123,8 @@ class Netlist:
 
     def reaches_output(self, cell_name, port, index):
         """Whether a change of one bit of a cell's port can ever change an output of the module."""
-        return not self.outputs.isdisjoint(self.reached(cell_name, port, index))
+        found = self.reached(cell_name, port, index, until=self.outputs)
+        return not self.outputs.isdisjoint(found)
 
     def matters(self, command):
         """Whether a mutant, as ``mutate -list`` writes it, can reach an output."""

@@ -38,6 +38,13 @@ def test_a_late_script_ends_with_its_server(tmp_path):
     write(tmp_path / "again")
 
 
+def test_another_takes_the_place_of_one_that_was_killed(tmp_path):
+    write(tmp_path / "first")
+    tools._idle[-1].kill()
+    tools._idle[-1].wait()
+    write(tmp_path / "second")
+
+
 def test_threads_and_forks_have_servers_of_their_own(tmp_path):
     folders = [tmp_path / str(k) for k in range(6)]
     with ThreadPoolExecutor(3) as pool:

@@ -148,6 +148,26 @@ def test_a_compiler_of_cocotb_ends_with_pytest(tmp_path):
     assert gone(pids)
 
 
+# A worker that is told to end before it has begun: the signal comes before its first instruction.
+FRESH = """
+import multiprocessing, os, signal, sys, time
+from gradnic import processes
+processes.exit_on_signals()
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+context = multiprocessing.get_context("fork")
+with processes.sigterm_waits():
+    begin = lambda: (processes.die_on_signals(), time.sleep(100))
+    worker = context.Process(target=begin, daemon=True)
+    worker.start()
+worker.join(20)
+sys.exit(worker.exitcode)
+"""
+
+
+def test_a_worker_that_has_not_begun_ends():
+    assert subprocess.run([sys.executable, "-c", FRESH]).returncode == 128 + signal.SIGTERM
+
+
 def test_what_a_killed_builder_left_is_removed(tmp_path):
     (tmp_path / ".build-card-dead").mkdir()
     folder = build_cache.kept(tmp_path / "card", lambda work: (work / "so").touch())
