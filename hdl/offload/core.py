@@ -3,38 +3,30 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.formats import HEAD_BYTES
 from gradnic.interface.offload import Drop
 
 from ..axi.bursts import LENGTH_WIDTH, Region
-from ..frame.head_beat import HeadApart, HeadJoined
-from ..frame.intake import Intake, Names, Speaker
-from ..frame.round_robin import RoundRobin
 from ..schedule.scheduler import Scheduler
 from ..stream.beats import Beat, FrameBeat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.delays import step
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
-from ..stream.width import WidthConverter
 from ..thc.level_table import LevelWrite
 from ..transport.egress import N_QUEUES
-from ..transport.framer import Framer
 from ..transport.locator import Located, Locator
-from ..transport.pace import Echo, Pace, PaceRules
+from ..transport.pace import PaceRules
 from ..transport.receiver import Receiver
 from ..transport.records import (
     CHUNK_WIDTH,
-    N_NEIGHBORS,
     RUN,
     Allowance,
     CheckWrite,
     Given,
-    Head,
     NeighborWrite,
     Own,
     Round,
@@ -45,25 +37,11 @@ from .gate import PacketGate
 from .memory_side import MemorySide, memory_ports
 from .packet_decoder import PacketDecoder
 from .packet_maker import PacketMaker
-from .port_exit import PortExit, QueueRules
+from .way_in import WayIn
+from .way_out import PORT_FRAMES, WayOut, queue_members
 
-STORE_FRAMES = 2  # of the longest, at each port on the way out
-PORT_FRAMES = 16  # the same, and packets of a run, where ports are narrower than the beat: while
-# one run is made for a port, the others send from what they have stored
-BURST = 4096  # bytes that may go at once after a rest, while paced
 N_LOCATED = 16  # packets whose place is found while the receiver answers a PROBE
 DECISION_BEATS = 512  # that come in while packets before them, or a PROBE of 64, are decided on
-
-
-def queue_members():
-    """What a core with egress queues has: one threshold, 8 the limit, in beats; one counter, as of
-    `EgressQueues`, of a port, a cycle late.
-    """
-    return {
-        "queue_write": In(data.StructLayout({"enable": 1, "address": 4, "beats": 16})),
-        "queue_shown": In(data.StructLayout({"count": 6, "port": 3})),
-        "queue_count": Out(32),
-    }
 
 
 class OffloadCore(wiring.Component):
@@ -354,24 +332,6 @@ class OffloadCore(wiring.Component):
         """Packet numbers that the receiver forgets."""
         return max(self.n_packets, self.n_chunks)
 
-    def _edge(self, m, name, k):
-        """Stream `name` of port `k` as the datapath has it, in beats of ``n_bytes``."""
-        port = wiring.flipped(getattr(self, name)[k])
-        if not self.narrow:
-            return port
-        comes = name in ("host_tx", "mac_rx")
-        meta_width = self.meta_width if name in ("host_tx", "mac_tx") else self.rx_meta_width
-        narrow, wide = (
-            FrameBeat(n, meta_width=meta_width) for n in (self.port_bytes, self.n_bytes)
-        )
-        converter = WidthConverter(narrow, wide) if comes else WidthConverter(wide, narrow)
-        m.submodules[f"{name}_width{k}"] = converter
-        if comes:
-            wiring.connect(m, port, converter.i)
-            return converter.o
-        wiring.connect(m, converter.o, port)
-        return converter.i
-
     def _receive(self, m, receiver):
         """Ports to receiver: the stream of floats of the data packets."""
         n, round_ = self.n_bytes, self.round
@@ -395,66 +355,23 @@ class OffloadCore(wiring.Component):
         """Ports to the gate, which offers the packets of neighbors."""
         n, round_ = self.n_bytes, self.round
         m.submodules.gate = gate = self._gate()
-        names = Signal(Names(1))
-        m.d.comb += [
-            names.port.eq(self.own.udp_port),
-            names.jobs[0].number.eq(round_.job),
-            names.jobs[0].enabled.eq(1),
-            gate.round.eq(round_),
-            gate.write.eq(self.neighbor),
-        ]
-        intakes = []
-        senders = Signal(data.ArrayLayout(Speaker, N_NEIGHBORS))
-        told = self.neighbor
-        for k in range(N_NEIGHBORS):
-            with m.If(told.enable & (told.index == k)):
-                m.d.sync += [
-                    senders[k].ip.eq(told.neighbor.ip),
-                    senders[k].enabled.eq(told.neighbor.valid),
-                ]
+        m.d.comb += [gate.round.eq(round_), gate.write.eq(self.neighbor)]
+        m.submodules.way_in = way = WayIn(
+            n, self.n_ports, self.port_bytes, meta_width=self.rx_meta_width
+        )
         for k in range(self.n_ports):
-            m.submodules[f"intake{k}"] = intake = Intake(
-                n, 1, n_senders=N_NEIGHBORS, meta_width=self.rx_meta_width
-            )
-            wiring.connect(m, self._edge(m, "mac_rx", k), intake.i)
-            wiring.connect(m, intake.foreign, self._edge(m, "host_rx", k))
-            m.d.comb += [
-                intake.names.eq(names),
-                intake.senders[0].eq(senders),
-                self.crossed[k].eq(intake.crossed),
-                self.oversize[k].eq(intake.oversize),
-                self.overrun[k].eq(intake.overrun),
-            ]
-            intakes.append(self._apart(m, k, intake.ours))
-        if self.n_ports == 1:
-            ours = intakes[0]
-            m.d.comb += [
-                *(gate.i.p[name].eq(ours.p[name]) for name in ("data", "keep", "last", "bad")),
-                gate.i.valid.eq(ours.valid),
-                ours.ready.eq(gate.i.ready),
-            ]
-        else:
-            m.submodules.merge = merge = RoundRobin(n, self.n_ports)
-            for k, ours in enumerate(intakes):
-                wiring.connect(m, ours, merge.i[k])
-            wiring.connect(m, merge.o, gate.i)
+            wiring.connect(m, wiring.flipped(self.mac_rx[k]), way.mac_rx[k])
+            wiring.connect(m, way.host_rx[k], wiring.flipped(self.host_rx[k]))
+        wiring.connect(m, way.o, gate.i)
+        m.d.comb += [
+            way.own.eq(self.own),
+            way.job.eq(round_.job),
+            way.neighbor.eq(self.neighbor),
+            self.crossed.eq(way.crossed),
+            self.oversize.eq(way.oversize),
+            self.overrun.eq(way.overrun),
+        ]
         return gate
-
-    def _apart(self, m, k, ours):
-        """Frames of ours of port `k`, whose payload begins with a beat."""
-        if self.n_bytes <= HEAD_BYTES:
-            return ours
-        m.submodules[f"apart{k}"] = apart = HeadApart(self.n_bytes)
-        wiring.connect(m, ours, apart.i)
-        return apart.o
-
-    def _joined(self, m, framer):
-        """Frames as they are on the wire."""
-        if self.n_bytes <= HEAD_BYTES:
-            return framer.o
-        m.submodules.joined = joined = HeadJoined(self.n_bytes, meta_width=len(framer.o.p.meta))
-        wiring.connect(m, framer.o, joined.i)
-        return joined.o
 
     def _track(self, m, receiver, decoder, locator, dropped):
         """Packets that came to `receiver`, and what became of them; `dropped` ones never do."""
@@ -500,67 +417,29 @@ class OffloadCore(wiring.Component):
 
     def _transmit(self, m, maker, receiver, sender):
         """Heads and payloads to frames, frames to their ports, behind the host's."""
-        n = self.n_bytes
-        m.submodules.framer = framer = Framer(n, self.n_ports)
-        m.submodules.payload = payload = Slice(Beat(8 * n))
-        wiring.connect(m, maker.payload, payload.i)
-        wiring.connect(m, payload.o, framer.payload)
-        m.submodules.replies = answers = Slice(Head, half_rate=True)
-        wiring.connect(m, receiver.replies, answers.i)
-        heads, to, replies = maker.heads, framer.heads, answers.o
-        m.submodules.pace = pace = Pace(n)
-        m.submodules.echoes = echoes = FIFO(Echo, 4)
-        wiring.connect(m, echoes.o, pace.echoes)
+        m.submodules.way_out = way = WayOut(
+            self.n_bytes, self.n_ports, self.port_bytes, max_elems=self.max_elems,
+            meta_width=self.meta_width, queues=self.queues,
+        )  # fmt: skip
+        for k in range(self.n_ports):
+            wiring.connect(m, wiring.flipped(self.host_tx[k]), way.host_tx[k])
+            wiring.connect(m, way.mac_tx[k], wiring.flipped(self.mac_tx[k]))
+        wiring.connect(m, maker.heads, way.heads)
+        wiring.connect(m, maker.payload, way.payload)
+        wiring.connect(m, receiver.replies, way.replies)
         m.d.comb += [
-            echoes.i.valid.eq(sender.echoed),
-            echoes.i.p.eq(sender.echo),
-            pace.rules.eq(self.pace),
-            pace.burst.eq(BURST),
-            pace.frames.payload.eq(heads.p.length + HEAD_BYTES),
-            pace.frames.valid.eq(heads.valid & to.ready & ~replies.valid),
-            framer.own.eq(self.own),
-            framer.round.eq(self.round),
-            framer.write.eq(self.neighbor),
-            framer.path_mark.eq(receiver.path_mark),
-            to.valid.eq(replies.valid | (heads.valid & pace.frames.ready)),
-            to.p.eq(Mux(replies.valid, replies.p, heads.p)),
-            replies.ready.eq(to.ready),
-            heads.ready.eq(to.ready & ~replies.valid & pace.frames.ready),
+            way.own.eq(self.own),
+            way.round.eq(self.round),
+            way.neighbor.eq(self.neighbor),
+            way.pace.eq(self.pace),
+            way.floor.eq(self.floor),
+            way.echoed.eq(sender.echoed),
+            way.echo.eq(sender.echo),
+            way.path_mark.eq(receiver.path_mark),
         ]
-        made = self._joined(m, framer)
-        longest = -(-(64 + self.max_elems * 17 // 4 + 17) // n)
-        readies = []
-        exits = [
-            PortExit(
-                n, meta_width=self.meta_width, own_beats=longest, queues=self.queues,
-                n_frames=PORT_FRAMES if self.narrow else STORE_FRAMES,
-            )
-            for _ in range(self.n_ports)
-        ]  # fmt: skip
-        for k, out in enumerate(exits):
-            m.submodules[f"exit{k}"] = out
-            here = made.p.meta == k if self.n_ports > 1 else 1
-            m.d.comb += [
-                out.floor.eq(self.floor),
-                out.own.valid.eq(made.valid & here),
-                *(out.own.p[name].eq(made.p[name]) for name in ("data", "keep", "last", "bad")),
-            ]
-            readies.append(out.own.ready & here)
-            wiring.connect(m, self._edge(m, "host_tx", k), out.foreign)
-            wiring.connect(m, out.o, self._edge(m, "mac_tx", k))
         if self.queues:
-            self._rule_queues(m, exits)
-        m.d.comb += made.ready.eq(Cat(readies).any())
-
-    def _rule_queues(self, m, exits):
-        """Thresholds of all ports, and the counter that is shown."""
-        write, rules = self.queue_write, Signal(QueueRules)
-        with m.If(write.enable):
-            with m.If(write.address[3]):
-                m.d.sync += rules.limit.eq(write.beats)
-            with m.Else():
-                m.d.sync += rules.thresholds[write.address[:3]].eq(write.beats)
-        for out in exits:
-            m.d.comb += [out.rules.eq(rules), out.shown.eq(self.queue_shown.count)]
-        counts = Array(out.count for out in exits)
-        m.d.sync += self.queue_count.eq(counts[self.queue_shown.port])
+            m.d.comb += [
+                way.queue_write.eq(self.queue_write),
+                way.queue_shown.eq(self.queue_shown),
+                self.queue_count.eq(way.queue_count),
+            ]

@@ -11,7 +11,9 @@ from amaranth.utils import ceil_log2
 from ..frame.arbiter import FrameArbiter
 from ..frame.packet_fifo import PacketFIFO
 from ..stream.beats import FrameBeat
+from ..stream.width import WidthConverter
 from ..transport.egress import N_QUEUES, EgressQueues
+from .port_entry import narrow_and_wide
 
 QUEUE_FRAMES = 8  # of the longest, in each queue at least
 
@@ -33,8 +35,10 @@ class PortExit(wiring.Component):
 
     Parameters
     ----------
-    n_bytes, meta_width : int
-        Shape of the host's beats and of those that leave.
+    n_bytes, port_bytes : int
+        Bytes of a beat inside, and at the port.
+    meta_width : int
+        Side band of the host's frames; it is 0 with own ones.
     own_beats : int
         Of the longest own frame.
     n_frames : int
@@ -46,23 +50,23 @@ class PortExit(wiring.Component):
     -------
     own : In(stream.Signature(FrameBeat(n_bytes)))
         Frames that are marked bad vanish.
-    foreign, o : In, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
+    host, mac : In, Out(stream.Signature(FrameBeat(port_bytes, meta_width=meta_width)))
     floor : In(8)
         See `FrameArbiter`.
     rules, shown, count : In(QueueRules), In(6), Out(32)
         Only with `queues`: thresholds, and one of the counters of `EgressQueues`.
     """
 
-    def __init__(self, n_bytes, *, meta_width, own_beats, n_frames, queues=0):
-        self.n_bytes, self.meta_width = n_bytes, meta_width
+    def __init__(self, n_bytes, port_bytes, *, meta_width, own_beats, n_frames, queues=0):
+        self.n_bytes, self.port_bytes, self.meta_width = n_bytes, port_bytes, meta_width
         self.own_beats, self.n_frames, self.queues = own_beats, n_frames, queues
-        frames = stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))
+        frames = stream.Signature(FrameBeat(port_bytes, meta_width=meta_width))
         more = {"rules": In(QueueRules), "shown": In(6), "count": Out(32)} if queues else {}
         super().__init__(
             {
                 "own": In(stream.Signature(FrameBeat(n_bytes))),
-                "foreign": In(frames),
-                "o": Out(frames),
+                "host": In(frames),
+                "mac": Out(frames),
                 "floor": In(8),
                 **more,
             }
@@ -77,8 +81,16 @@ class PortExit(wiring.Component):
             self.n_bytes, meta_width=self.meta_width, own_beats=self.own_beats
         )
         wiring.connect(m, wiring.flipped(self.own), store.i)
-        wiring.connect(m, wiring.flipped(self.foreign), arbiter.foreign)
-        wiring.connect(m, arbiter.o, wiring.flipped(self.o))
+        host, mac = wiring.flipped(self.host), wiring.flipped(self.mac)
+        if self.port_bytes < self.n_bytes:
+            narrow, wide = narrow_and_wide(self.port_bytes, self.n_bytes, self.meta_width)
+            m.submodules.widen = widen = WidthConverter(narrow, wide)
+            m.submodules.narrow = to_narrow = WidthConverter(wide, narrow)
+            wiring.connect(m, host, widen.i)
+            wiring.connect(m, to_narrow.o, mac)
+            host, mac = widen.o, to_narrow.i
+        wiring.connect(m, host, arbiter.foreign)
+        wiring.connect(m, arbiter.o, mac)
         m.d.comb += [  # meta stays 0: the host has not sent these
             *(arbiter.own.p[name].eq(store.o.p[name]) for name in store.o.p.shape().members),
             arbiter.own.valid.eq(store.o.valid),
