@@ -33,9 +33,9 @@ class Core(wiring.Component):
         _kept.append(whole)
         for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale", "thc",
                      "address_width", "meta_width", "rx_meta_width", "port_bytes", "roots",
-                     "passes", "feedback", "gives_up", "maxima", "bits"):  # fmt: skip
+                     "passes", "feedback", "gives_up", "maxima", "bits", "queues"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
-        self.go = Signal()
+        self.go, self.told = Signal(), Signal(32)  # what the queues' counter shows
         super().__init__(dict(whole.signature.members.items()))
 
     def elaborate(self, platform):
@@ -55,6 +55,7 @@ class Core(wiring.Component):
             record.given_up.eq(job.source),
             record.cycles.eq(job.result),
             self.finished.eq(~queue.busy),
+            *([self.queue_count.eq(self.told)] if self.queues else []),
         ]
         return m
 
@@ -237,6 +238,25 @@ def test_settings_and_tables_reach_the_core():
     simulate(bench)
 
 
+def test_queues_and_the_rule_of_closing_reach_the_core():
+    async def bench(ctx, card, core, driver, recorder):
+        seen, asked = {Table.QUEUES: []}, {"count": 37, "port": 1}
+        assert fields("status", await read(ctx, card.bus, "status"))["queues"] == 1
+        driver.set("closing", at_share=1)
+        driver.set("queue_shown", **asked)
+        await play(ctx, card.bus, recorder)
+        for address, beats in ((0, 7), (7, 300), (8, 65535)):
+            driver.write_table(Table.QUEUES, address, beats)
+        await play_watching(ctx, card.bus, recorder, core, seen)
+        assert seen[Table.QUEUES] == [(0, 7), (7, 300), (8, 65535)]
+        assert ctx.get(core.round.at_share) == 1
+        assert {name: ctx.get(core.queue_shown[name]) for name in asked} == asked
+        ctx.set(core.told, 0x12345678)
+        assert await read(ctx, card.bus, "queue_count") == 0x12345678
+
+    simulate(bench, queues=8)
+
+
 @pytest.mark.parametrize(("bits", "b"), [(4, 4), (8, 3)])
 def test_settings_of_thc_reach_the_core_as_workers_have_them(bits, b):
     worker = Worker(3, 0, B=256, b=b)
@@ -322,6 +342,9 @@ async def play_watching(ctx, bus, recorder, core, seen):
                 seen[Table.PLACES].append((ctx.get(core.place_addr), ctx.get(core.place_data)))
             if ctx.get(core.job_table.enable):
                 seen[JOBS].append((ctx.get(core.job_table.index), ctx.get(core.job_table.table)))
+            if core.queues and ctx.get(core.queue_write.enable):
+                told = ctx.get(core.queue_write)
+                seen[Table.QUEUES].append((told.address, told.beats))
             if core.thc and ctx.get(core.thc_cell.enable):
                 seen[CELLS].append(ctx.get(core.thc_cell))
             if core.bits > 4 and ctx.get(core.level_write.enable):
