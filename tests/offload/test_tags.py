@@ -109,11 +109,11 @@ def test_a_paced_card_slows_down_and_is_exact():
 
 def test_queues_drop_what_may_be_lost_and_mark_the_rest():
     """Incast through a switch: unimportant packets are dropped, important ones marked and paced."""
-    topology = parse("bigraph:2x4")
+    topology = parse("fattree:5x1")  # 5 nodes: as many ranks as the other tests' cards have
     table = compile_table(build(topology, "multitree"))
     rng = np.random.default_rng(7)
-    scale = 2.0 ** rng.integers(-20, 4, (8, 200, 1))
-    x = (rng.standard_normal((8, 200, 60)) * scale).reshape(8, -1).astype(np.float32)
+    scale = 2.0 ** rng.integers(-20, 4, (5, 320, 1))
+    x = (rng.standard_normal((5, 320, 60)) * scale).reshape(5, -1).astype(np.float32)
     found = {}
     for name, tags in (
         ("all", None),
@@ -128,12 +128,12 @@ def test_queues_drop_what_may_be_lost_and_mark_the_rest():
         ),
     ):
         cluster = OffloadCluster(
-            table, topology, x.shape[1], Raw(8), packet=64, tags=tags, p=0.5, t_probe=4000,
+            table, topology, x.shape[1], Raw(5), packet=64, tags=tags, p=0.5, t_probe=4000,
             queues=(1 << 20, 600), pace={"rule": 1, "floor": 4096, "step": 512},
         )  # fmt: skip
         result = cluster.run(x, LinkFaults(delay=20))
         assert result.cycles is not None
-        golden, _leaves = all_reduce(cluster.plan, Raw(8), x, lambda v: v, result.given_up)
+        golden, _leaves = all_reduce(cluster.plan, Raw(5), x, lambda v: v, result.given_up)
         assert (result.replicas == golden).all()
         found[name] = result
     assert found["all"].dropped == 0
