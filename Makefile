@@ -85,7 +85,7 @@ reproduce: setup
 # half an hour of processor time; a run that was stopped goes on where it was
 time-to-accuracy: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[train]'
-	$(BIN)/gradnic reproduce time-to-accuracy --model all --resume build/curves.jsonl --json build/curves.json --plot docs/reference/pictures --page docs/reference/accuracy.md
+	$(BIN)/gradnic reproduce time-to-accuracy --model mlp,conv,transformer --resume build/curves.jsonl --json build/curves.json --plot docs/reference/pictures --page docs/reference/accuracy.md
 
 networks: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[ns3]'

@@ -13,7 +13,6 @@ from gradnic.paths import OutputFile, OutputFolder
 from gradnic.progress import status
 from gradnic.quantities import option
 
-NETWORKS = ("mlp", "conv", "transformer")  # to train
 PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-to-accuracy", "all")
 
 
@@ -33,12 +32,11 @@ PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-
     "model",
     "Of dlcp: our packet model, or ns-3 and how far the model agrees with it.",
 )
-@click.option(
+@option(
     "--model",
-    type=q.OneOf(*NETWORKS, "all"),
-    default="mlp",
-    show_default=True,
-    help="Of time-to-accuracy: a perceptron or a conv net on MNIST images, a transformer on text.",
+    q.Listed(q.OneOf("mlp", "conv", "transformer")),
+    "mlp",
+    "Of time-to-accuracy: a perceptron or a conv net on MNIST images, a transformer on text.",
 )
 @cluster.options
 @json_option
@@ -55,7 +53,7 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
       gradnic reproduce eflops --json -
       gradnic reproduce dlcp --quick --network ns3
       gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
-      gradnic reproduce time-to-accuracy --model all --resume build/curves.jsonl
+      gradnic reproduce time-to-accuracy --model conv,transformer
       gradnic reproduce multitree --workers 2
       gradnic reproduce all --scheduler tcp://head:8786 --resume build/papers.jsonl
     """
@@ -67,17 +65,19 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
             raise click.UsageError(f"--network {network} goes with dlcp, not with {paper}")
         require("--network ns3", ns3=("ns3",), sim=("filelock",), compiler=True)
         more = {"network": network}
-    if model != "mlp":
+    if model != ["mlp"]:
         if paper != "time-to-accuracy":
-            raise click.UsageError(f"--model {model} goes with time-to-accuracy, not with {paper}")
-        require(f"--model {model}", train=("torch",))
-        more = {"model": model}
+            raise click.UsageError(
+                f"--model {','.join(model)} goes with time-to-accuracy, not with {paper}"
+            )
+        if set(model) != {"mlp"}:
+            require(f"--model {','.join(model)}", train=("torch",))
     from gradnic.sim.reproduce import papers
     from gradnic.sim.reproduce.page import claim_rows, markdown
 
     names = list(papers.MODULES) if paper == "all" else [paper]
-    if any(where.values()) or model == "all":
-        each = [more] if model != "all" else [{}, *({"model": name} for name in NETWORKS[1:])]
+    if any(where.values()) or paper == "time-to-accuracy":  # whose runs are many
+        each = [{"model": name} for name in model] if paper == "time-to-accuracy" else [more]
         work = [item for own in each for item in papers.work(names, quick=quick, **own)]
         runs = cluster.spread(papers.part, work, cluster.of_options(**where), name="runs")
         found = papers.joined(work, runs)
@@ -100,7 +100,7 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
             screen.print(f"wrote {path}")
     if page:
         words = ["gradnic", "reproduce", paper, *(["--quick"] if quick else [])]
-        words += ["--model", model] if model != "mlp" else []
+        words += ["--model", ",".join(model)] if model != ["mlp"] else []
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
         folder = Path(page).resolve().parent
         shown = {path.stem: path.resolve().relative_to(folder).as_posix() for path in drawn

@@ -53,6 +53,13 @@ CONSTANTS = {
     "aggregator.rate": Constant(
         103.8e9 / 8, "bytes/s", f"in-network aggregator, packets in, {_ECP5} (docs: aggregator)"
     ),
+    "imagenet.images": Constant(1_281_167, "images", "ILSVRC 2012, training set"),
+    "stack.rate": Constant(
+        25e9, "bit/s",
+        "beyond which faster links, up to 100 Gb/s, did not speed up Horovod on AWS: Zhang et al., "
+        "Is Network the Bottleneck of Distributed Training?, NetAI 2020 (by its abstract and a "
+        "summary; the paper itself was not at hand)",
+    ),
     "switch.hop": Constant(
         1e-6, "s", "chosen: cable, cut-through switch and MACs of one hop of 10 or 100 GbE"
     ),

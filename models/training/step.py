@@ -71,6 +71,18 @@ class Step:
         return self.exposed / self.total
 
 
+def steps_per_epoch(samples: int, n_nodes: int, batch: int) -> int:
+    """Steps in which `n_nodes` with `batch` samples each see all `samples`; the last may be short.
+
+    ValueError for a count below 1.
+    """
+    if min(samples, n_nodes, batch) < 1:
+        raise ValueError(
+            f"samples, nodes and batch must be at least 1, not {samples}, {n_nodes}, {batch}"
+        )
+    return -(-samples // (n_nodes * batch))
+
+
 def step(
     model,
     device,

@@ -14,7 +14,7 @@ from gradnic.models.training.constants import value
 from gradnic.models.training.devices import device
 from gradnic.models.training.exchange import Exchange, card_network
 from gradnic.models.training.layers import load
-from gradnic.models.training.step import step
+from gradnic.models.training.step import step, steps_per_epoch
 
 from .claims import Picture, Result, Table
 
@@ -167,7 +167,9 @@ def _scaling(result, quick, say):
             done = step(model, device(name), batch, exchange)
             n = parse(network).n_nodes
             share = done.compute / done.total
-            rows.append((name, n, batch / done.total, n * batch / done.total, 100 * share))
+            steps = steps_per_epoch(int(value("imagenet.images")), n, batch)
+            rows.append((name, n, batch / done.total, n * batch / done.total, 100 * share,
+                         steps, steps * done.total))  # fmt: skip
             series.setdefault(name, []).append((n, n * share))
     series["linear"] = [(n, n) for n, _ in series["v100-fp32"]]
     shares = [row[4] for row in rows]
@@ -179,7 +181,7 @@ def _scaling(result, quick, say):
     )  # fmt: skip
     result.tables.append(
         Table("ResNet-50 on BiGraphs with HDRM", ("device", "nodes", "images/s a node",
-              "images/s", "% of linear"), rows)
+              "images/s", "% of linear", "steps an epoch", "s an epoch"), rows)
     )  # fmt: skip
     result.pictures.append(
         Picture("eflops_resnet50", "lines", "ResNet-50, speed-up over one node", "nodes", "x",

@@ -38,8 +38,11 @@ def markdown(found, command, date, pictures=None):
     pictures : {name: path from the page} of those to show.
     """
     held = sum(c["holds"] for c in found["claims"])
+    trained = all(result["paper"].startswith("time-to-accuracy") for result in found["papers"])
     lines = [
-        "# What the papers claim, and what comes out here",
+        "# Accuracy against seconds"
+        if trained
+        else "# What the papers claim, and what comes out here",
         "",
         f"Written by `{command}` on {date}; do not edit. {held} of {len(found['claims'])} claims "
         "hold. How it is computed: [reproducing the papers](../guide/reproduce.md).",

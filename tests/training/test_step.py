@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gradnic.models.training import layers
 from gradnic.models.training.devices import Device
-from gradnic.models.training.step import CAP, FIRST, buckets, step
+from gradnic.models.training.step import CAP, FIRST, buckets, step, steps_per_epoch
 
 
 def model_of(*sizes):
@@ -35,6 +35,12 @@ def test_buckets_cover_the_model_once():
         assert parts[0].n_bytes >= min(FIRST, model.n_bytes)
         whole = buckets(model, first=None, cap=None)
         assert [part.n_bytes for part in whole] == [model.n_bytes]
+
+
+def test_an_epoch_sees_every_sample():
+    assert [steps_per_epoch(n, 4, 25) for n in (1, 100, 101, 4000)] == [1, 1, 2, 40]
+    with pytest.raises(ValueError, match="must be at least 1, not 10, 0, 2"):
+        steps_per_epoch(10, 0, 2)
 
 
 def test_without_overlap_times_add_up():
