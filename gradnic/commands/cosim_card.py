@@ -70,7 +70,7 @@ def command(
     topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, port_lanes, loss,
     duplicate, delay, reorder, seed, p, give_up, spray, important, queue, mark, egress, pace,
     n_buckets, n_bytes, op, kind, collective, root, jobs_file, n_active, watchdog, plot_file,
-    iteration, elements, files, pcap_file, json_file,
+    memory, channels, clock, iteration, elements, files, pcap_file, json_file,
 ):  # fmt: skip
     """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
 
@@ -93,6 +93,7 @@ def command(
       gradnic cosim card --topology ring:3 --buckets 4 --type bf16 --codec bf16
       gradnic cosim card --topology ring:3 --buckets 4 --bytes 64KiB --loss 0.05 --p 0.2
       gradnic cosim card --topology ring:3 --codec thc --buckets 8 --bytes 16KiB --active 4
+      gradnic cosim card --topology ring:2 --lanes 16 --buckets 8 --memory ddr4-2400
     """
     from gradnic.models.offload.cluster import LinkFaults
     from gradnic.models.schedule.builders import build
@@ -103,6 +104,7 @@ def command(
     q.only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
     q.only_with(codec == "thc", "--codec thc", "block")
     q.only_with(p or jobs_file, "a share that may miss: --p or --jobs", "give_up")
+    q.only_with(memory, "DRAM, with --memory", "channels", "clock")
     q.only_with(queue, "queues: --queue", "mark", "egress")
     if port_lanes and port_lanes > lanes:
         raise ValueError(f"port-lanes must be 1 to {lanes}, the --lanes, not {port_lanes}")
@@ -120,14 +122,14 @@ def command(
             topology, algorithm, chunks=chunks, codec=codec, settings=settings, block=block,
             lanes=lanes, faults=faults, p=p, at_share=give_up == "share", n_buckets=n_buckets,
             n_bytes=n_bytes, op=op, kind=kind, collective=collective, root=root,
-            jobs_file=jobs_file,
+            jobs_file=jobs_file, memory=memory, channels=channels, clock=clock,
             n_active=n_active, watchdog=watchdog, plot_file=plot_file, pcap_file=pcap_file,
             json_file=json_file,
         )  # fmt: skip
         return
     q.only_with(
         False, "jobs: --buckets or --jobs", "n_bytes", "n_active", "watchdog", "plot_file",
-        "op", "kind", "collective", "root",
+        "op", "kind", "collective", "root", "memory", "channels", "clock",
     )  # fmt: skip
     if codec == "bf16":
         raise click.UsageError("--codec bf16 is for jobs: --buckets or --jobs")

@@ -4,6 +4,7 @@ import click
 
 from gradnic import quantities as q
 from gradnic.interface.job import Collective
+from gradnic.models.offload.memory import DRAMS
 from gradnic.output import PICTURES, console, table, write_json
 from gradnic.packages import require
 from gradnic.paths import InputFile, OutputFile
@@ -52,6 +53,18 @@ def job_options(function):
             "Of the buckets.",
         ),
         option("--bytes n_bytes", q.Size(4, 1 << 28), "64KiB", "Of each bucket."),
+        option(
+            "--memory",
+            q.OneOf(*DRAMS),
+            help="Jobs: of the cards; default: a beat a cycle at each port.",
+        ),
+        option(
+            "--channels",
+            q.OneOf(1, 2, 4),
+            2,
+            "Of it, for all but landings, and again for those.",
+        ),
+        option("--clock", q.Number(1, 2000, "MHz"), 250.0, "Of the cards, beside --memory."),
         option("--buckets n_buckets", q.JOBS, help="So many jobs, posted at once."),
     ):
         function = decorate(function)
@@ -61,12 +74,13 @@ def job_options(function):
 def run(
     topology, algorithm, *, chunks, codec, settings, block, lanes, faults, p, at_share, n_buckets,
     n_bytes, op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file,
-    json_file,
+    json_file, memory=None, channels=2, clock=250.0,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.models.schedule.builders.collectives import ROOTED  # needs SciPy, as the rest
     from gradnic.sim.frame import pcap
     from gradnic.sim.offload import job_run
+    from gradnic.sim.offload.dram import timing
 
     q.only_with(False, "single rounds, not for jobs", *_NOT_YET)
     q.only_with(
@@ -90,6 +104,7 @@ def run(
             topology, algorithm, posted, chunks=chunks, lanes=lanes, n_active=n_active,
             faults=faults, settings=settings, block=block, watchdog=watchdog, p=p,
             at_share=at_share,
+            dram=timing(memory, channels, 4 * lanes, clock) if memory else None,
         )  # fmt: skip
     columns = ("job", "class", "bytes", "posted", "done", "status")
     rows = [tuple(job[name] for name in ("id", *columns[1:])) for job in outcome.jobs[:32]]
@@ -128,6 +143,7 @@ def run(
             "codec": codec,
             "lanes": lanes,
             "active": n_active,
+            **({"memory": memory, "channels": channels} if memory else {}),
             "golden": outcome.reference,
         },
     )

@@ -173,13 +173,14 @@ def _width(told):
 
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faults=None,
           settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000, watchdog=0,
-          p=0.0, at_share=False, max_cycles=20_000_000):  # fmt: skip
+          p=0.0, at_share=False, max_cycles=20_000_000, dram=None):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; tables are checked first. posted :
     list of `Posted`. settings : of INCEPTIONN. block : of THC, 64, 256 or 1024. link_bytes : of a
     link and cycle; default a beat. p : share of contributions that may miss, end to end, of jobs
     that name none. at_share : when it may: see `gradnic.models.transport.reception.Reception`.
+    dram : of the cards' memories, `gradnic.sim.offload.dram.timing`; None: a beat a cycle a port.
     """
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
@@ -206,6 +207,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
         thc=thc, gives_up=any(one.job.p_q16 for one in posted), feedback=feedback,
         at_share=at_share, maxima=maxima,
     )  # fmt: skip
+    if dram is not None:
+        cluster.dram(dram, dram)
     memory = _memories(n_nodes, cluster.n_memory, sized)
     for node in range(n_nodes):
         cluster.memory(node)[:] = memory[node]

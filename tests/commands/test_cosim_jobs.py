@@ -62,6 +62,7 @@ def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path):
     path.write_text(json.dumps(told))
     words = f"cosim card --topology ring:3 --algorithm ring --jobs {path} --codec inceptionn"
     words += f" --loss 0.01 --json {out} --plot {plot}"
+    words += " --memory ddr4-2400 --channels 1 --clock 2000"
     result = CliRunner().invoke(cli.cli, words.split())
     assert result.exit_code == 0, result.output
     found = json.loads(out.read_text())
@@ -71,5 +72,7 @@ def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path):
     ]  # fmt: skip
     assert all(one["posted"] < one["done"] <= found["cycles"] for one in found["jobs"])
     assert 0 < found["line_share"] < 1
+    assert found["memory"] == "ddr4-2400"
+    assert found["cycles"] > 4800  # 4,245 where each port takes a beat a cycle
     assert found["golden"] == "cards"
     assert "<svg" in plot.read_text()
