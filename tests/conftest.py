@@ -13,16 +13,18 @@ ROOT = Path(__file__).parent
 #: loadfile`), and none should be left when the others are done.
 LONG = (
     "commands/test_report.py",
-    "mutation/test_campaigns.py",
-    "offload/test_job_cluster.py",
     "proof/test_port_proofs.py",
+    "offload/test_thc_cluster.py",
+    "offload/test_job_cluster.py",
+    "offload/test_job_loss.py",
+    "offload/test_card_cluster.py",
+    "mutation/test_campaigns.py",
     "inline/test_axi.py",
+    "top/test_lint.py",
     "fpga/test_selftest.py",
     "offload/test_broken.py",
-    "offload/test_tags.py",
     "offload/test_fuzz.py",
     "commands/test_cosim.py",
-    "mutation/test_run.py",
     "primitive/test_block_ram.py",
     "inline/test_card.py",
     "offload/test_cluster.py",
@@ -37,6 +39,8 @@ LONG = (
     "inline/test_fuzz.py",
     "offload/test_card.py",
     "shells/test_liteeth.py",
+    "stream/test_streams.py",
+    "offload/test_tags.py",
 )
 
 

@@ -69,12 +69,13 @@ def default_simulator():
     return "verilator" if missing("icarus") else "icarus"
 
 
-def verilog(component, *, platform=None, keep_init=True):
+def verilog(component, *, platform=None, keep_init=True, src=False):
     """Verilog of a component, as text, module ``top``.
 
-    keep_init : False leaves registers X until reset, to show the ones that reset forgets.
+    keep_init : False leaves registers X until reset, to show the ones that reset forgets. src :
+    with the places in Python as attributes, which coverage goes by.
     """
-    text = to_rtlil(component, name="top", platform=platform, emit_src=True)
+    text = to_rtlil(component, name="top", platform=platform, emit_src=src)
     root = tools.build_root() / "verilog"
     name = f"{tools.digest(text, str(keep_init), tools.yosys_version())}.v"
     if not (root / name).exists():
@@ -220,7 +221,7 @@ def simulate(
     Returns a `Result`. AssertionError if a test fails or none runs, with the command that plays
     the run again; `tools.ToolError` if a tool fails.
     """
-    text = netlist or verilog(component, platform=platform, keep_init=keep_init)
+    text = netlist or verilog(component, platform=platform, keep_init=keep_init, src=coverage)
     simulator = simulator or default_simulator()
     built = build(text, simulator, coverage=coverage)
     runs = built / "runs"
