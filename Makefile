@@ -82,7 +82,7 @@ QUICK ?= --quick
 reproduce: setup
 	$(BIN)/gradnic reproduce all $(QUICK) --plot build/reproduce --page docs/reference/results.md --json build/reproduce.json
 
-# half an hour of processor time; a run that was stopped goes on where it was
+# twenty minutes of processor time; a run that was stopped goes on where it was
 time-to-accuracy: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[train]'
 	$(BIN)/gradnic reproduce time-to-accuracy --model mlp,conv,transformer --resume build/curves.jsonl --json build/curves.json --plot docs/reference/pictures --page docs/reference/accuracy.md
