@@ -8,7 +8,7 @@ import click
 from gradnic import cluster
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json, write_whole
-from gradnic.packages import DATA, require
+from gradnic.packages import DATA, SIMULATION, require
 from gradnic.paths import OutputFile, OutputFolder
 from gradnic.progress import status
 from gradnic.quantities import option
@@ -28,9 +28,10 @@ PAPERS = ("inceptionn", "thc", "multitree", "eflops", "dlcp", "composed", "time-
 )
 @option(
     "--network",
-    q.OneOf("model", "ns3"),
+    q.OneOf("model", "ns3", "rtl"),
     "model",
-    "Of dlcp: our packet model, or ns-3 and how far the model agrees with it.",
+    "Of dlcp: our packet model, or ns-3 and how far the model agrees with it; rtl: the model, and "
+    "16 offload cards in RTL against ns-3.",
 )
 @option(
     "--model",
@@ -52,6 +53,7 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
     Example:
       gradnic reproduce eflops --json -
       gradnic reproduce dlcp --quick --network ns3
+      gradnic reproduce dlcp --quick --network rtl
       gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
       gradnic reproduce time-to-accuracy --model conv,transformer
       gradnic reproduce multitree --workers 2
@@ -63,7 +65,8 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
     if network != "model":
         if paper != "dlcp":
             raise click.UsageError(f"--network {network} goes with dlcp, not with {paper}")
-        require("--network ns3", ns3=("ns3",), sim=("filelock",), compiler=True)
+        needed = SIMULATION if network == "rtl" else {"sim": ("filelock",), "compiler": True}
+        require(f"--network {network}", ns3=("ns3",), **needed)
         more = {"network": network}
     if model != ["mlp"]:
         if paper != "time-to-accuracy":

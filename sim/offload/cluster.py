@@ -361,7 +361,7 @@ class OffloadCluster:
             },
             "codec": self._codec(),
             "t_probe": self.t_probe,
-            "tos": 2,
+            "tos": default_dscp()[self.layer][1] << 2 | 2,  # answers go with their tensor
             "tags": self.tags,
             "layer": self.layer,
             "spray": int(self.skew > 0),

@@ -25,6 +25,7 @@ _NETWORKS = {
     "receivers say is not queued",
     "ns3": "ns-3 carries links, queues and words of receivers",
 }
+_NETWORKS["rtl"] = _NETWORKS["model"]
 _DIFFERS = (
     "windows and timeouts as in DCTCP's and pFabric's papers (10 ms and three round trips "
     "at least); traffic, layer sizes and number of spines are ours; ours: golden sender, receiver, "
@@ -45,8 +46,8 @@ def bound_of(kind):
 
 
 def fabric_of(network):
-    """The class of networks: ``model``, our packet model, or ``ns3``."""
-    if network == "model":
+    """The class of networks: ``model`` and ``rtl``, our packet model, or ``ns3``."""
+    if network != "ns3":
         return Fabric
     from .ns3_fabric import Ns3Fabric
 
@@ -94,7 +95,7 @@ def completion(kind, n_jobs, n_bytes, spines, p, network="model", leaves=LEAVES,
 
 def run(quick, say, network="model"):
     """The Result. quick : two jobs of the nine, one network. network : of `fabric_of`; with
-    ``ns3`` also its agreement with our model on small cases.
+    ``ns3`` also its agreement with our model on small cases, with ``rtl`` that of cards of RTL.
     """
     result = Result("dlcp")
     differs = f"{_NETWORKS[network]}; {_DIFFERS}"
@@ -123,6 +124,10 @@ def run(quick, say, network="model"):
     _ring(result, say)
     if network == "ns3":
         from .networks import compare
+
+        compare(result, quick, say)
+    if network == "rtl":
+        from .cards import compare
 
         compare(result, quick, say)
     result.tables.append(

@@ -5,9 +5,23 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
 from gradnic.sim.reproduce import ns3_fabric
+from gradnic.sim.reproduce.cards import ALGORITHMS, ns3_cycles, rtl_cycles, tensor
 from gradnic.sim.reproduce.dlcp import KINDS
-from gradnic.sim.reproduce.fabric import Fifo, Packet, Priorities, Shortest, Trimming
+from gradnic.sim.reproduce.fabric import (
+    HOP,
+    Fabric,
+    Fifo,
+    Packet,
+    Priorities,
+    Shortest,
+    Trimming,
+)
+from gradnic.sim.reproduce.ns3_cards import NO_TIMES, Cards
 
 from gradnic import cli, packages
 
@@ -99,3 +113,48 @@ def test_without_the_wheel_one_line_says_what_to_install(monkeypatch):
     assert "Traceback" not in run.output
     with pytest.raises(ValueError, match="Expecting value"):
         json.loads(run.stdout or "-")
+
+
+STAR = {4: "fattree:4x1", 16: "fattree:16x1"}
+
+
+def on_a_star(n_nodes, algorithm, n_floats, loss=0.0, **options):
+    """(cycles, the `Cards`, gradients) of one all-reduce on our packet model."""
+    topology = parse(STAR[n_nodes])
+    table = compile_table(build(topology, algorithm))
+    cards = Cards(table, topology, n_floats, Fabric, **options)
+    gradients = tensor(table, n_floats)
+    return cards.run(gradients, LinkFaults(loss=loss, seed=1)), cards, gradients
+
+
+@pytest.mark.parametrize(
+    ("n_nodes", "algorithm", "n_floats", "rtl"),
+    [(4, "ring", 5632, 7070), (4, "ring", 22528, 9813), (16, "multitree", 16384, 6503)],
+)
+def test_cards_take_the_time_of_rtl(n_nodes, algorithm, n_floats, rtl):
+    """Cycles of the circuits, recorded on 26 November 2026; `--network rtl` runs them."""
+    cycles, cards, gradients = on_a_star(n_nodes, algorithm, n_floats)
+    assert abs(cycles / rtl - 1) < 0.05
+    assert cycles > 1.1 * on_a_star(n_nodes, algorithm, n_floats, times=NO_TIMES)[0]
+    for card in cards.cards:
+        np.testing.assert_allclose(card.rounds[1, 1].result, gradients.sum(axis=0), atol=1e-4)
+
+
+def test_cards_repair_losses_on_their_way():
+    whole, cards, _ = on_a_star(4, "ring", 5632)
+    assert cards.n_lost == 0
+    cycles, cards, gradients = on_a_star(4, "ring", 5632, loss=0.05)
+    assert cards.n_lost > 0
+    assert cycles > whole + 2 * 2 * HOP / cards.nanoseconds  # a round trip at least
+    for card in cards.cards:
+        np.testing.assert_allclose(card.rounds[1, 1].result, gradients.sum(axis=0), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_cards_against_rtl():
+    topology = parse(STAR[16])
+    for algorithm in ALGORITHMS:
+        table = compile_table(build(topology, algorithm))
+        delay = LinkFaults(delay=round(HOP * 0.25))
+        rtl = rtl_cycles(table, topology, 1 << 16, delay)
+        assert abs(ns3_cycles(table, topology, 1 << 16, delay, Fabric) / rtl - 1) < 0.05
