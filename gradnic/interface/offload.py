@@ -49,7 +49,7 @@ class Table(IntEnum):
     CHECKS = 8  # by packet of a round of THC: low 20 bits of the XOR of its blocks' agreed norms
     # with egress queues, in beats, 0 for none: by queue, the depth from which on it drops or marks;
     # at 8, the most that any holds
-    QUEUES = 11
+    QUEUES = 12
 
 
 TABLE_WORDS = 7  # of an entry
@@ -203,7 +203,7 @@ REGISTERS = RegisterMap(
         _register(
             "table_write", 0x090, "writes an entry when toggle changes; not while armed",
             ("address", 16, "of the entry"), ("table", 4, "0 rows, 1 places, 2 neighbors, "
-             "3 allowances, 4 peers, 5 layers, 6 DSCPs, 7 threshold, 8 checks, 11 queues"),
+             "3 allowances, 4 peers, 5 layers, 6 DSCPs, 7 threshold, 8 checks, 12 queues"),
             ("toggle", 1, "changes with each write"),
         ),
         _register(

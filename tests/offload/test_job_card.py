@@ -238,6 +238,12 @@ def test_settings_and_tables_reach_the_core():
     simulate(bench)
 
 
+def test_tables_have_numbers_of_their_own():
+    numbers = [*Table, JOBS, CELLS, LEVELS]
+    assert len({*map(int, numbers)}) == len(numbers)
+    assert max(numbers) < 16
+
+
 def test_queues_and_the_rule_of_closing_reach_the_core():
     async def bench(ctx, card, core, driver, recorder):
         seen, asked = {Table.QUEUES: []}, {"count": 37, "port": 1}
