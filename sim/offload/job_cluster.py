@@ -114,7 +114,7 @@ class JobCluster(OffloadCluster):
         self.n_packets = _size(max(numbers), 1024, 16384)
         self.depth = _size(max(np.bincount(t.rows["node"]).max() for t in tables), 64, 512)
         self.n_chunks = _size(n_chunks, 64, 512)
-        self.n_tables = _size(len(tables), 2, 4, 16)
+        self.n_tables = _size(len(tables), 4, 16)
         self.library, self._ports = build(
             LAYOUT,
             card=self.card,

@@ -179,11 +179,11 @@ def test_jobs_with_bf16_on_cards_of_rtl(seed):
         for name in ("all_reduce", "reduce_scatter")
     )
     soft = JobCluster(
-        tables, ring, 2 * RESULT, packet=96, gives_up=False, n_packets=1024,
+        tables, ring, 2 * RESULT, packet=96, n_packets=1024,
         settings={"t_probe": 40, "t_retry": 40},
     )  # fmt: skip
     hard = RtlCluster(tables, ring, 2 * RESULT, 6000, n_active=2, packet=96, bf16=True, scale=True,
-                      maxima=True)  # fmt: skip
+                      maxima=True, gives_up=True)  # fmt: skip
     rng, at, jobs = np.random.default_rng(seed), 0, []
     kinds = [(kind, codec) for kind in Kind for codec in JobCodec if codec != JobCodec.THC]
     for node in range(3):

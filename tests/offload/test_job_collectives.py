@@ -29,7 +29,7 @@ def tables_of(*names, root=1):
 def clusters(tables):
     """Golden cards and cards of RTL, whose circuit is that of `test_job_cluster`."""
     soft = golden.JobCluster(
-        tables, TOPOLOGY, N_MEMORY, packet=PACKET, gives_up=False, n_packets=1024,
+        tables, TOPOLOGY, N_MEMORY, packet=PACKET, n_packets=1024,
         settings={"t_probe": 40, "t_retry": 40},
     )  # fmt: skip
     return soft, JobCluster(
@@ -42,6 +42,7 @@ def clusters(tables):
         bf16=True,
         scale=True,
         maxima=True,
+        gives_up=True,
     )
 
 

@@ -191,7 +191,7 @@ def test_cards_of_rtl_leave_the_sums_without_what_they_gave_up(at_share):
     made, values = jobs(np.random.default_rng(2))
     cluster = JobCluster(
         TABLES, TOPOLOGY, N_MEMORY, 9000, packet=PACKET, bf16=True, scale=True, gives_up=True,
-        at_share=at_share,
+        maxima=True, at_share=at_share,
     )  # fmt: skip
     for node in range(N):
         for job, x in zip(made, values, strict=True):
