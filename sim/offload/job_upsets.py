@@ -58,7 +58,7 @@ class Ring:
         self.n_rounds = 0
         self.cluster = JobCluster(
             self.tables, self.topology, N_MEMORY, 1000, packet=PACKET, t_probe=T_PROBE,
-            watchdog=WATCHDOG, bf16=True, scale=True, gives_up=True,
+            watchdog=WATCHDOG, bf16=True, scale=True, gives_up=True, maxima=True,
         )  # fmt: skip
 
     def reload(self):
