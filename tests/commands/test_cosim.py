@@ -34,7 +34,7 @@ from gradnic import cli
         ("direct --topology mesh:2x2 --block 64", "--block is for --codec thc"),
         ("direct", "Missing option '--topology'"),
         ("card --topology ring:4 --loss 1", "--loss must be 0 to below 1, not 1"),
-        ("card --topology ring:4 --mark 99", "--mark is for a switch with --queue"),
+        ("card --topology ring:4 --mark 99", "--mark is for queues: --queue"),
         ("card --topology ring:4 --queue 9 --mark 99", "mark must be 1 to 9"),
         # each machine refuses what others have
         ("ring --loss 0.1", "machine ring has no option --loss; star or card has it"),
