@@ -187,6 +187,22 @@ def sigterm_waits():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def terminate(pool):
+    """End a `multiprocessing.Pool` of workers that `die_on_signals`.
+
+    Python's handler does not run in a worker that a signal meets just before it waits for a lock,
+    and the pool sends one signal only: here they come again until all workers are gone.
+    """
+    from multiprocessing import active_children
+
+    ending = threading.Thread(target=pool.terminate)
+    ending.start()
+    while ending.is_alive():
+        ending.join(0.2)
+        for worker in active_children():
+            worker.terminate()
+
+
 def _end_tools():
     """Kill what runs. It does not wait: what the signal has interrupted may be in `Popen.wait`."""
     global _ending

@@ -330,8 +330,12 @@ def _spread(function, work, jobs):
             pool = multiprocessing.get_context("fork").Pool(
                 jobs, initializer=processes.die_on_signals
             )
-        with pool:
+        try:
             yield from pool.imap_unordered(_one, range(len(work)))
+            pool.close()
+            pool.join()
+        finally:
+            processes.terminate(pool)
     finally:
         _current = None
 

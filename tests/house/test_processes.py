@@ -168,6 +168,28 @@ def test_a_worker_that_has_not_begun_ends():
     assert subprocess.run([sys.executable, "-c", FRESH]).returncode == 128 + signal.SIGTERM
 
 
+# A worker that does not hear the first signal: a pool itself sends no other.
+DEAF = """
+import multiprocessing, signal, sys, time
+from gradnic import processes
+
+def work(k):
+    if k:
+        signal.signal(signal.SIGTERM, lambda *_: processes.die_on_signals())
+        time.sleep(100)
+
+with processes.sigterm_waits():
+    pool = multiprocessing.get_context("fork").Pool(2, initializer=processes.die_on_signals)
+next(pool.imap_unordered(work, range(2)))
+time.sleep(0.5)
+processes.terminate(pool)
+"""
+
+
+def test_workers_are_told_to_end_until_they_do():
+    assert subprocess.run([sys.executable, "-c", DEAF], timeout=20).returncode == 0
+
+
 def test_what_a_killed_builder_left_is_removed(tmp_path):
     (tmp_path / ".build-card-dead").mkdir()
     folder = build_cache.kept(tmp_path / "card", lambda work: (work / "so").touch())
