@@ -16,9 +16,18 @@ from ..stream.width import WidthConverter
 from ..transport.records import N_NEIGHBORS
 
 
-def narrow_and_wide(port_bytes, n_bytes, meta_width):
-    """`FrameBeat` of a port, and of the datapath behind it."""
-    return tuple(FrameBeat(n, meta_width=meta_width) for n in (port_bytes, n_bytes))
+def widened(m, comes, goes, port_bytes, n_bytes, meta_width):
+    """Both directions of a port, ``port_bytes`` a beat, as the datapath has them: converters are
+    added to `m` unless they are as wide.
+    """
+    if port_bytes == n_bytes:
+        return comes, goes
+    narrow, wide = (FrameBeat(n, meta_width=meta_width) for n in (port_bytes, n_bytes))
+    m.submodules.widen = widen = WidthConverter(narrow, wide)
+    m.submodules.narrow = to_narrow = WidthConverter(wide, narrow)
+    wiring.connect(m, comes, widen.i)
+    wiring.connect(m, to_narrow.o, goes)
+    return widen.o, to_narrow.i
 
 
 class PortEntry(wiring.Component):
@@ -61,14 +70,10 @@ class PortEntry(wiring.Component):
         m.submodules.intake = intake = Intake(
             self.n_bytes, 1, n_senders=N_NEIGHBORS, meta_width=self.meta_width
         )
-        mac, host = wiring.flipped(self.mac), wiring.flipped(self.host)
-        if self.port_bytes < self.n_bytes:
-            narrow, wide = narrow_and_wide(self.port_bytes, self.n_bytes, self.meta_width)
-            m.submodules.widen = widen = WidthConverter(narrow, wide)
-            m.submodules.narrow = to_narrow = WidthConverter(wide, narrow)
-            wiring.connect(m, mac, widen.i)
-            wiring.connect(m, to_narrow.o, host)
-            mac, host = widen.o, to_narrow.i
+        mac, host = widened(
+            m, wiring.flipped(self.mac), wiring.flipped(self.host), self.port_bytes, self.n_bytes,
+            self.meta_width,
+        )  # fmt: skip
         wiring.connect(m, mac, intake.i)
         wiring.connect(m, intake.foreign, host)
         ours = intake.ours

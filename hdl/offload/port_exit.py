@@ -11,9 +11,8 @@ from amaranth.utils import ceil_log2
 from ..frame.arbiter import FrameArbiter
 from ..frame.packet_fifo import PacketFIFO
 from ..stream.beats import FrameBeat
-from ..stream.width import WidthConverter
 from ..transport.egress import N_QUEUES, EgressQueues
-from .port_entry import narrow_and_wide
+from .port_entry import widened
 
 QUEUE_FRAMES = 8  # of the longest, in each queue at least
 
@@ -81,14 +80,10 @@ class PortExit(wiring.Component):
             self.n_bytes, meta_width=self.meta_width, own_beats=self.own_beats
         )
         wiring.connect(m, wiring.flipped(self.own), store.i)
-        host, mac = wiring.flipped(self.host), wiring.flipped(self.mac)
-        if self.port_bytes < self.n_bytes:
-            narrow, wide = narrow_and_wide(self.port_bytes, self.n_bytes, self.meta_width)
-            m.submodules.widen = widen = WidthConverter(narrow, wide)
-            m.submodules.narrow = to_narrow = WidthConverter(wide, narrow)
-            wiring.connect(m, host, widen.i)
-            wiring.connect(m, to_narrow.o, mac)
-            host, mac = widen.o, to_narrow.i
+        host, mac = widened(
+            m, wiring.flipped(self.host), wiring.flipped(self.mac), self.port_bytes, self.n_bytes,
+            self.meta_width,
+        )  # fmt: skip
         wiring.connect(m, host, arbiter.foreign)
         wiring.connect(m, arbiter.o, mac)
         m.d.comb += [  # meta stays 0: the host has not sent these
