@@ -190,8 +190,9 @@ def sigterm_waits():
 def terminate(pool):
     """End a `multiprocessing.Pool` of workers that `die_on_signals`.
 
-    Python's handler does not run in a worker that a signal meets just before it waits for a lock,
-    and the pool sends one signal only: here they come again until all workers are gone.
+    The pool sends one signal only, and then waits. Workers were seen that waited for the pool's
+    lock and had not acted on it, but did on a second one; why is not known. Here signals come again
+    until all workers are gone.
     """
     from multiprocessing import active_children
 

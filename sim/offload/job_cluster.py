@@ -50,6 +50,10 @@ class Host:
     takes_completions: bool = True
 
 
+EVERYTHING = {"bf16": True, "scale": True, "maxima": True, "gives_up": True}
+"""Cards without THC that take all jobs: one build for all who need some of it."""
+
+
 class JobCluster(OffloadCluster):
     """Cards with jobs on one topology.
 

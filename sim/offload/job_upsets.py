@@ -18,7 +18,7 @@ from gradnic.models.schedule.topology import parse
 
 from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, collective_of
 
-from .job_cluster import JobCluster
+from .job_cluster import EVERYTHING, JobCluster
 
 N, PACKET, N_MEMORY = 3, 96, 1 << 16
 WATCHDOG, T_PROBE = 3000, 500
@@ -58,7 +58,7 @@ class Ring:
         self.n_rounds = 0
         self.cluster = JobCluster(
             self.tables, self.topology, N_MEMORY, 1000, packet=PACKET, t_probe=T_PROBE,
-            watchdog=WATCHDOG, bf16=True, scale=True, gives_up=True, maxima=True,
+            watchdog=WATCHDOG, **EVERYTHING,
         )  # fmt: skip
 
     def reload(self):

@@ -12,6 +12,7 @@ from gradnic.models.schedule.builders.collectives import collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.engine import batch
+from gradnic.sim.offload.job_cluster import EVERYTHING
 from gradnic.sim.offload.job_cluster import JobCluster as RtlCluster
 
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
@@ -182,8 +183,7 @@ def test_jobs_with_bf16_on_cards_of_rtl(seed):
         tables, ring, 2 * RESULT, packet=96, n_packets=1024,
         settings={"t_probe": 40, "t_retry": 40},
     )  # fmt: skip
-    hard = RtlCluster(tables, ring, 2 * RESULT, 6000, n_active=2, packet=96, bf16=True, scale=True,
-                      maxima=True, gives_up=True)  # fmt: skip
+    hard = RtlCluster(tables, ring, 2 * RESULT, 6000, n_active=2, packet=96, **EVERYTHING)
     rng, at, jobs = np.random.default_rng(seed), 0, []
     kinds = [(kind, codec) for kind in Kind for codec in JobCodec if codec != JobCodec.THC]
     for node in range(3):

@@ -7,7 +7,7 @@ from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
-from gradnic.sim.offload.job_cluster import JobCluster
+from gradnic.sim.offload.job_cluster import EVERYTHING, JobCluster
 
 from gradnic.interface.job import (
     QUEUE,
@@ -42,10 +42,7 @@ class Bench:
             n_active=2,
             packet=PACKET,
             watchdog=watchdog,
-            bf16=True,
-            scale=True,
-            maxima=True,
-            gives_up=True,
+            **EVERYTHING,
         )
         self.golden = golden.JobCluster(
             TABLES, TOPOLOGY, N_MEMORY, n_active=2, packet=PACKET, n_packets=1024,

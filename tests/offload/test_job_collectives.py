@@ -10,7 +10,7 @@ from gradnic.models.schedule.builders.collectives import collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload import job_run
-from gradnic.sim.offload.job_cluster import JobCluster
+from gradnic.sim.offload.job_cluster import EVERYTHING, JobCluster
 
 from gradnic.interface.job import Collective, Job, JobCodec, JobStatus, Refusal, collective_of
 
@@ -39,10 +39,7 @@ def clusters(tables):
         6000,
         n_active=2,
         packet=PACKET,
-        bf16=True,
-        scale=True,
-        maxima=True,
-        gives_up=True,
+        **EVERYTHING,
     )
 
 

@@ -15,7 +15,7 @@ from gradnic.models.schedule.builders.collectives import collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.transport.reception import Reception
-from gradnic.sim.offload.job_cluster import JobCluster
+from gradnic.sim.offload.job_cluster import EVERYTHING, JobCluster
 from gradnic.sim.offload.job_upsets import job_upsets
 
 from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, collective_of
@@ -190,8 +190,7 @@ def test_cards_of_rtl_leave_the_sums_without_what_they_gave_up(at_share):
     """Several jobs at once over links that lose: sums and counts bit for bit, loss in its bound."""
     made, values = jobs(np.random.default_rng(2))
     cluster = JobCluster(
-        TABLES, TOPOLOGY, N_MEMORY, 9000, packet=PACKET, bf16=True, scale=True, gives_up=True,
-        maxima=True, at_share=at_share,
+        TABLES, TOPOLOGY, N_MEMORY, 9000, packet=PACKET, at_share=at_share, **EVERYTHING
     )  # fmt: skip
     for node in range(N):
         for job, x in zip(made, values, strict=True):
