@@ -21,6 +21,8 @@ from .cosim_parts import (
     source_options,
 )
 
+PACKET = 352  # elements of a packet, at most
+FRAME = 2048  # bytes that hold any frame of a card
 ELEMENTS = 16384  # of a trained gradient, unless told
 
 
@@ -87,7 +89,7 @@ def command(
       gradnic cosim card --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
       gradnic cosim card --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
       gradnic cosim card --topology torus:4x4 --lanes 16 --port-lanes 4
-      gradnic cosim card --p 0.2 --important 0.5 --queue 16384 --mark 4096 --egress card
+      gradnic cosim card --topology ring:3 --queue 12288 --mark 4096 --egress card
       gradnic cosim card --topology ring:3 --buckets 8 --bytes 16KiB --plot build/jobs.svg
       gradnic cosim card --topology ring:3 --buckets 4 --collective reduce_scatter
       gradnic cosim card --topology ring:3 --buckets 4 --type bf16 --codec bf16
@@ -110,6 +112,14 @@ def command(
         raise ValueError(f"port-lanes must be 1 to {lanes}, the --lanes, not {port_lanes}")
     if queue and mark > queue:
         raise ValueError(f"mark must be 1 to {queue}, the bytes of the queue, not {mark}")
+    if 0 < queue < FRAME:
+        raise ValueError(f"queue must be 0, or {FRAME} bytes at least for a frame, not {queue}")
+    if egress == "card":
+        from gradnic.hdl.offload.port_exit import longest_frame, most_beats
+
+        most = 4 * lanes * most_beats(longest_frame(4 * lanes, PACKET))
+        if queue > most:
+            raise ValueError(f"queue must be at most {most} bytes in a card, not {queue}")
     faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
     network = parse(topology)
     n_nodes = network.n_nodes

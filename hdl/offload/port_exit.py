@@ -25,6 +25,16 @@ def queue_beats(own_beats: int) -> int:
     return 1 << ceil_log2(QUEUE_FRAMES * own_beats)
 
 
+def longest_frame(n_bytes: int, max_elems: int) -> int:
+    """Beats of a card's longest frame: a head, and `max_elems` elements coded at their worst."""
+    return -(-(64 + max_elems * 17 // 4 + 17) // n_bytes)
+
+
+def most_beats(own_beats: int) -> int:
+    """Highest limit of a queue: a frame more has room, while it is judged."""
+    return queue_beats(own_beats) - own_beats
+
+
 class PortExit(wiring.Component):
     """Stores own frames whole, and sends them behind the host's: see `FrameArbiter`.
 
@@ -97,7 +107,7 @@ class PortExit(wiring.Component):
     def _queues(self, m):
         beats = queue_beats(self.own_beats)
         queues = EgressQueues(self.n_bytes, queue_beats=beats, max_beats=self.own_beats)
-        most, rules = beats - self.own_beats, self.rules
+        most, rules = most_beats(self.own_beats), self.rules
         limit = Signal(16)
         m.d.comb += [
             limit.eq(Mux((rules.limit == 0) | (rules.limit > most), most, rules.limit)),

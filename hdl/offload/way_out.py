@@ -16,7 +16,7 @@ from ..stream.slice import Slice
 from ..transport.framer import Framer
 from ..transport.pace import Echo, Pace, PaceRules
 from ..transport.records import Head, NeighborWrite, Own, PathMark, Round
-from .port_exit import PortExit, QueueRules
+from .port_exit import PortExit, QueueRules, longest_frame
 
 STORE_FRAMES = 2  # of the longest, at each port
 PORT_FRAMES = 16  # the same, and packets of a run, where ports are narrower than the beat: while
@@ -60,7 +60,7 @@ class WayOut(wiring.Component):
     def __init__(self, n_bytes, n_ports, port_bytes, *, max_elems, meta_width=0, queues=0):
         self.n_bytes, self.n_ports, self.port_bytes = n_bytes, n_ports, port_bytes
         self.meta_width, self.queues = meta_width, queues
-        self.longest = -(-(64 + max_elems * 17 // 4 + 17) // n_bytes)  # beats
+        self.longest = longest_frame(n_bytes, max_elems)
         frames = stream.Signature(FrameBeat(port_bytes, meta_width=meta_width))
         super().__init__(
             {
