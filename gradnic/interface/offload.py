@@ -6,6 +6,7 @@ from .formats import UDP_PORT
 from .register_map import BitField, Register, RegisterMap
 
 MAX_FRAME = 16384  # bytes without FCS; a longer frame is cut here and marked bad
+ANSWER_TOS = 56 << 2 | 2  # default of answers: served before all data; ECN-capable
 
 
 class Subtype(IntEnum):
@@ -142,7 +143,7 @@ REGISTERS = RegisterMap(
         _register(
             "network", 0x020, "of frames that are sent",
             ("udp_port", 16, "destination, and source of path 0", UDP_PORT),
-            ("tos", 8, "DSCP and ECN of answers", 2),
+            ("tos", 8, "DSCP and ECN of answers; at first DSCP 56, ECT(0)", ANSWER_TOS),
             ("spray", 1, "frames take 8 paths"),
             ("rule", 2, "0 round robin, 1 random, 2 the path that was marked least recently"),
         ),

@@ -183,7 +183,7 @@ class Card:
             return self._not_held(held, header, source, path)
         if header["op"] == Op.CONTROL:
             return self._probed(held, header, source, path, marked)
-        reason = held.take(header, body, source, now)
+        reason = held.take(header, body, source)
         if reason == "not_ready":
             return self._not_held(reason, header, source, path)
         self.counters[reason or "data"] += 1

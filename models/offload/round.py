@@ -114,7 +114,7 @@ class Round:
         """What tracks the packets of `source`, or None if it sends none."""
         return (self.down if ph else self.up).get(source)
 
-    def take(self, header, body, source, now):
+    def take(self, header, body, source):
         """Take a packet's values; None, or why it was dropped."""
         plan, codec = self.tensor.plan, self.tensor.codec
         reception = self.reception(source, header["ph"])
@@ -143,7 +143,7 @@ class Round:
         except ValueError:
             return "codec"
         reason = reception.data(
-            number, int(reception.sizes[number]), round=header["gen"], now=now,
+            number, int(reception.sizes[number]), round=header["gen"],
             important=header["imp"],
         )  # fmt: skip
         if reason:

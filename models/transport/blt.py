@@ -118,7 +118,7 @@ def transfer(
                     launch(now, "bitmap", (what, wanted_packets(*body)))
         else:
             was = reception.status
-            reception.data(what, int(sizes[what]), round=0, now=now, important=int(marks[what]))
+            reception.data(what, int(sizes[what]), round=0, important=int(marks[what]))
             if reception.status != was:
                 launch(now, "stop", None)
         if not complete and reception.status != "open":

@@ -8,16 +8,15 @@ whole tensor the rule is "accepted bytes >= need_bytes". Twin of `gradnic.hdl.tr
 which closes ranges at PROBEs only (``eager`` False).
 
 Sources: DLCP (arXiv 2008.08445) and MLT (NSDI 2024): bitmaps, STOP at (1 - p) of the bytes, PROBE,
-zero fill of gradients and stale fill of parameters. Ours: the datagram forms with retry, the
-pooled allowance over ranges, weights, strict_important, the deadline (as LTP and OptiReduce).
+zero fill of gradients. Ours: the datagram forms with retry, the pooled allowance over ranges,
+weights, strict_important.
 """
 
 from collections import Counter
 
 import numpy as np
 
-OPEN, DONE, SHORT = "open", "done", "short"
-ZERO, STALE = "zero", "stale"
+OPEN, DONE = "open", "done"
 STALE_ROUND, RANGE, LENGTH, DUPLICATE, LATE = "stale", "range", "length", "duplicate", "late"
 PAGE_BITS = 8192  # of one BITMAP of form 0: 1024 bytes of payload
 RUNS = 128  # of one BITMAP of form 1
@@ -63,15 +62,11 @@ class Reception:
         the range lacks; False: if what it lacks fits the allowance.
     strict_important : bool
         Complete only with all important packets, whose number the PROBE says.
-    deadline : int
-        Time after the first arrival at which it closes as ``short``; 0 is off.
-    fill : str
-        What takes the place of missing elements: ``zero``, or ``stale``: what was there before.
 
     Attributes
     ----------
     status : str
-        ``open``; ``done``; ``short``: closed by the deadline.
+        ``open`` or ``done``.
     here, closed : bool arrays (n_packets,)
         Arrived; arrived or given up. `n_open` : packets not closed.
     n_bytes : int
@@ -79,7 +74,6 @@ class Reception:
     counters : collections.Counter
         Drops by reason: ``stale`` (round), ``range``, ``length``, ``duplicate``, ``late`` (given
         up or complete already).
-    first, last : times of the first and the latest accepted arrival, None before
     """
 
     def __init__(
@@ -92,11 +86,7 @@ class Reception:
         eager: bool = True,
         at_share: bool = False,
         strict_important: bool = False,
-        deadline: int = 0,
-        fill: str = ZERO,
     ) -> None:
-        if fill not in (ZERO, STALE):
-            raise ValueError(f"fill must be {ZERO} or {STALE}, not {fill!r}")
         self.sizes = np.asarray(sizes, np.int64)
         weights = np.ones_like(self.sizes) if weights is None else np.asarray(weights, np.int64)
         self.weighed = self.sizes * weights
@@ -104,15 +94,12 @@ class Reception:
         self.need = need_bytes(self.total, p_q16)
         self.round, self.eager, self.strict = round, eager, strict_important
         self.at_share = at_share
-        self.deadline, self.fill = deadline, fill
         self.here = np.zeros(len(self.sizes), bool)
         self.closed = self.sizes == 0
         self.n_open = int((~self.closed).sum())
         self.n_bytes = self.lost = self.n_important = 0
         self.important_sent: int | None = None  # as the last PROBE said
         self.counters = Counter()
-        self.first: float | None = None
-        self.last: float | None = None
         self.status = OPEN if self.total else DONE
 
     @property
@@ -120,7 +107,7 @@ class Reception:
         """Weighted bytes that may still be given up."""
         return self.total - self.need - self.lost
 
-    def data(self, number: int, n_bytes: int, *, round: int, now: float, important: int = 0):
+    def data(self, number: int, n_bytes: int, *, round: int, important: int = 0):
         """A packet came: None where its elements are to be taken, else why it was dropped.
 
         number : int. n_bytes : int, by which its length is checked.
@@ -133,8 +120,6 @@ class Reception:
         self.n_open -= 1
         self.n_bytes += int(self.weighed[number])
         self.n_important += important
-        self.first = now if self.first is None else self.first
-        self.last = now
         self._test()
         return None
 
@@ -186,20 +171,12 @@ class Reception:
             return
         enough = self.eager and self.n_bytes >= self.need and self._important_are_in()
         if enough or not self.n_open:
-            self._close(DONE)
+            self._close()
 
-    def _close(self, status):
-        self.status = status
+    def _close(self):
+        self.status = DONE
         self.lost = self.total - self.n_bytes
         self.n_open, self.closed[:] = 0, True
-
-    def tick(self, now):
-        """True if the deadline closes the reception at this time."""
-        due = self.deadline and self.first is not None and now - self.first >= self.deadline
-        if not due or self.status != OPEN:
-            return False
-        self._close(SHORT)
-        return True
 
     def bitmaps(self, first: int, count: int) -> list[tuple[int, int, int, bytes]]:
         """Bodies of the BITMAPs that answer a PROBE of this range: (form, first, n, payload).
@@ -228,27 +205,6 @@ class Reception:
             bits[wanted[(wanted >= begin) & (wanted < begin + n)] - begin] = False
             pieces.append((0, begin, n, np.packbits(bits, bitorder="little").tobytes()))
         return pieces
-
-    def missing_elems(self, elem_bytes: int = 4):
-        """Elements that never came, in all."""
-        return int(self.sizes[~self.here].sum()) // elem_bytes
-
-    def contributors(self, packets_per_block):
-        """Share of each block of packets that came, as (arrived, of how many): for rescaling."""
-        starts = np.arange(0, len(self.sizes), packets_per_block)
-        arrived = np.add.reduceat(self.here.astype(np.int64), starts)
-        there = np.add.reduceat((self.sizes > 0).astype(np.int64), starts)
-        return arrived, there
-
-    def filled(self, received, before):
-        """The tensor: `received` where packets came, else 0 or, with stale fill, `before`.
-
-        Both are arrays of the tensor's elements; packets follow each other without gaps.
-        """
-        elem = received.dtype.itemsize
-        came = np.repeat(self.here, self.sizes // elem)
-        fill = before if self.fill == STALE else np.zeros_like(received)
-        return np.where(came, received, fill)
 
 
 def _runs(numbers):

@@ -41,7 +41,7 @@ class CardCluster(JobCluster):
         )  # fmt: skip
         self.drivers.append(driver)
         own = book[node]
-        driver.identify(mac=own.mac, ip=own.ip, node=node, tenant=JOB, udp_port=own.udp_port, tos=2)
+        driver.identify(mac=own.mac, ip=own.ip, node=node, tenant=JOB, udp_port=own.udp_port)
         others = [u for u in book if u != node]
         index = {u: k for k, u in enumerate(others)}
         for u in others:

@@ -19,6 +19,7 @@ from gradnic.models.offload.thc_job import coded, packets
 from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.interface.job import COMPLETION, Completion, collective_of
+from gradnic.interface.offload import ANSWER_TOS
 
 from ..engine import encoding
 from .cluster import JOB, LAYOUT, PAGE, UNIT, OffloadCluster, _Rules, _size
@@ -194,7 +195,7 @@ class JobCluster(OffloadCluster):
                 "geometry": {"packet": self.packet // UNIT},
                 "codec": codec,
                 "t_probe": self.t_probe,
-                "tos": 2,
+                "tos": ANSWER_TOS,
                 "tags": {"back_layer_start": 0},
                 "at_share": int(self.at_share),
             },

@@ -247,7 +247,7 @@ class Bounded(Flow):
                 self.answer(self._trimmed, packet.number)
             return
         size = int(self.reception.sizes[packet.number])
-        self.reception.data(packet.number, size, round=0, now=int(self.fabric.now),
+        self.reception.data(packet.number, size, round=0,
                             important=int(packet.important))  # fmt: skip
         self._closed()
 

@@ -1,11 +1,10 @@
-"""Receiver, golden model: bytes that complete, drop reasons, pooled closing, bitmaps, fills."""
+"""Receiver, golden model: bytes that complete, drop reasons, pooled closing, bitmaps."""
 
 import numpy as np
 import pytest
 from gradnic.models.transport.reception import (
     DONE,
     OPEN,
-    SHORT,
     Reception,
     need_bytes,
     packet_sizes,
@@ -30,7 +29,7 @@ def test_need_bytes(total, p, need):
 
 def test_drop_reasons_change_nothing():
     r = Reception(packet_sizes(1000, 336), round=7)
-    assert r.data(0, 1344, round=7, now=3) is None
+    assert r.data(0, 1344, round=7) is None
     for args, round_, reason in (
         ((0, 1344), 7, "duplicate"),
         ((1, 1344), 6, "stale"),
@@ -38,12 +37,12 @@ def test_drop_reasons_change_nothing():
         ((-1, 1344), 7, "range"),
         ((2, 1344), 7, "length"),
     ):
-        assert r.data(*args, round=round_, now=4) == reason
-    assert (r.n_bytes, r.status, r.first, r.last) == (1344, OPEN, 3, 3)
-    r.data(1, 1344, round=7, now=5)
-    assert r.data(2, 4 * 328, round=7, now=6) is None
+        assert r.data(*args, round=round_) == reason
+    assert (r.n_bytes, r.status) == (1344, OPEN)
+    r.data(1, 1344, round=7)
+    assert r.data(2, 4 * 328, round=7) is None
     assert r.status == DONE
-    assert r.data(2, 4 * 328, round=7, now=7) == "duplicate"
+    assert r.data(2, 4 * 328, round=7) == "duplicate"
     assert sum(r.counters.values()) == 6
 
 
@@ -52,19 +51,19 @@ def test_a_short_last_packet_weighs_as_itself():
     sizes = packet_sizes(9 * 100 + 1, 100, 1)
     r = Reception(sizes, p_q16=0x1999)  # 901 bytes, 90 may miss: no whole packet of 100 may
     for k in [*range(8), 9]:
-        r.data(k, int(sizes[k]), round=0, now=k)
+        r.data(k, int(sizes[k]), round=0)
     assert r.status == OPEN
     r = Reception(sizes, p_q16=0x1999)
     for k in range(9):
-        r.data(k, 100, round=0, now=k)
+        r.data(k, 100, round=0)
     assert (r.status, r.lost) == (DONE, 1)
-    assert r.data(9, 1, round=0, now=10) == "late"
+    assert r.data(9, 1, round=0) == "late"
 
 
 def test_completion_is_tested_on_the_probe_too():
     r = Reception(packet_sizes(100, 1, 1), p_q16=0x0A00, strict_important=True)
     for k in range(99):
-        r.data(k, 1, round=0, now=k, important=int(k < 10))
+        r.data(k, 1, round=0, important=int(k < 10))
     assert r.status == OPEN  # how many important ones there are is not known yet
     assert not r.probe(0, 100, n_important=11)
     assert r.probe(0, 100, n_important=10)
@@ -75,17 +74,17 @@ def test_pooled_allowance_closes_ranges():
     r = Reception(np.full(100, 10), p_q16=int(0.05 * 65536) + 1, eager=False)
     for k in range(100):
         if k % 10 not in (3, 4):
-            r.data(k, 10, round=0, now=k)
+            r.data(k, 10, round=0)
     assert r.status == OPEN
     assert [r.probe(10 * k, 10) for k in range(10)] == [True, True] + [False] * 8
     assert (r.lost, r.allowance) == (40, 10)
-    assert r.data(3, 10, round=0, now=1) == "late"
-    r.data(24, 10, round=0, now=1)
+    assert r.data(3, 10, round=0) == "late"
+    r.data(24, 10, round=0)
     assert r.probe(20, 10)
     assert r.allowance == 0
     assert not r.probe(30, 1 + 3)
     for k in range(100):
-        r.data(k, 10, round=0, now=2)
+        r.data(k, 10, round=0)
     assert r.status == DONE
     assert r.lost == 50 <= r.total - r.need
 
@@ -93,11 +92,11 @@ def test_pooled_allowance_closes_ranges():
 def test_ranges_close_once_the_rest_of_all_is_here():
     r = Reception(np.full(100, 10), p_q16=1 << 14, eager=False, at_share=True)
     for k in range(74):
-        r.data(k, 10, round=0, now=k)
+        r.data(k, 10, round=0)
     assert not r.probe(70, 10)
-    assert r.data(90, 10, round=0, now=75) is None
+    assert r.data(90, 10, round=0) is None
     assert r.probe(70, 10)
-    assert (r.lost, r.data(75, 10, round=0, now=76)) == (60, "late")
+    assert (r.lost, r.data(75, 10, round=0)) == (60, "late")
     assert r.probe(80, 20)
     assert (r.status, r.lost) == (DONE, r.total - r.need)
 
@@ -111,24 +110,13 @@ def test_weights_count_leaves():
     assert r.allowance == 10
 
 
-def test_deadline_closes_short():
-    r = Reception(packet_sizes(10, 1, 1), deadline=50)
-    assert not r.tick(1000)
-    r.data(4, 1, round=0, now=1000)
-    assert not r.tick(1049)
-    assert r.tick(1050)
-    assert (r.status, r.missing_elems(1)) == (SHORT, 9)
-    assert not r.tick(1100)
-    assert r.probe(0, 10)
-
-
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 1000, 8192, 8193, 40000])
 @pytest.mark.parametrize("share", [0.0, 0.0005, 0.5, 1.0])
 def test_bitmaps_list_what_is_missing(n, share):
     r = Reception(np.full(n, 4))
     came = np.random.default_rng(n).random(n) >= share
     for k in np.flatnonzero(came):
-        r.data(int(k), 4, round=0, now=0)
+        r.data(int(k), 4, round=0)
     for first, count in ((0, n), (n // 3, n - n // 3), (n // 2, 1)):
         wanted = []
         for form, start, size, payload in r.bitmaps(first, count):
@@ -144,15 +132,3 @@ def test_the_shorter_form_is_sent():
     assert [body[0] for body in r.bitmaps(0, 64)] == [0]
     with pytest.raises(ValueError, match="must have 10 bytes, not 9"):
         wanted_packets(0, 0, 80, bytes(9))
-
-
-def test_fill_zero_or_stale_and_contributors():
-    sizes = packet_sizes(10, 4)
-    for fill, rest in (("zero", 0.0), ("stale", 9.0)):
-        r = Reception(sizes, p_q16=1 << 15, fill=fill)
-        r.data(0, 16, round=0, now=0)
-        r.data(2, 8, round=0, now=0)
-        got = r.filled(np.ones(10, np.float32), np.full(10, 9, np.float32))
-        assert got.tolist() == [1] * 4 + [rest] * 4 + [1] * 2
-        assert r.missing_elems() == 4
-        assert [a.tolist() for a in r.contributors(2)] == [[1, 1], [2, 1]]
