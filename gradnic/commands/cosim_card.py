@@ -143,6 +143,8 @@ def command(
     )  # fmt: skip
     if codec == "bf16":
         raise click.UsageError("--codec bf16 is for jobs: --buckets or --jobs")
+    if codec == "thc":
+        offload_run.granularity(n_nodes)
     screen = console(json_file)
     with Progress() as progress:
         wanted = elements or (None if files else ELEMENTS)

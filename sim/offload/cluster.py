@@ -145,6 +145,8 @@ class OffloadCluster:
         self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
         self.port_bytes = port_bytes or n_bytes
         self.skew, self.rule, self.layer, self.pace = skew, rule, layer, pace or {}
+        if egress and not queues:
+            raise ValueError("egress needs queues: (bytes, threshold)")
         self.queues = (0, 0) if egress or not queues else queues  # of switches
         self.egress = [max(1, n // n_bytes) for n in queues] if egress else None
         self.tags = {"back_layer_start": 0} if tags is None else dict(tags)

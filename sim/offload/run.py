@@ -235,7 +235,9 @@ def granularity(n_nodes):
     """g of THC: 30, or the largest even one whose sums of all nodes fit 8 bits."""
     g = min(30, 255 // n_nodes & ~1)
     if g < 14:
-        raise ValueError(f"nodes must be at most 18 for THC sums of 8 bits, not {n_nodes}")
+        raise ValueError(
+            f"nodes must be at most 18 for THC sums of 8 bits, not {n_nodes}; jobs have wider sums"
+        )
     return g
 
 
