@@ -11,6 +11,7 @@ from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.steering import CHUNK, chunks, moved
 from .bit_packer import BitUnpacker
+from .block_beats import before_last_beat, block_beats
 from .float_times import Float, IntToFloat, Times, unpacked
 from .hadamard import Hadamard, check_shape
 from .shared_random import BlockHash, Signs
@@ -75,26 +76,19 @@ class ThcDecoder(wiring.Component):
         lanes = self.lanes
         seeds, known = self._seeds(m)
         m.submodules.room = room = Room(self.depth)
-        before_last = Signal(range(max(2, self.block // lanes)))
-        m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
 
         m.submodules.inlet = inlet = CreditQueue(16 * lanes)
         wiring.connect(m, wiring.flipped(self.sums), inlet.i)
         # a beat may start in a block whose seeds are there
         m.submodules.unpacker = unpacker = BitUnpacker(lanes)
-        started, at_first, at_last = Signal.like(before_last), Signal(init=1), Signal()
         ahead = Signal(self.n_seeds)  # bit k: more than k blocks are known and not begun
         produced, begun = Signal(), Signal()
+        before_last = before_last_beat(m, lanes, self.block, self.log4)
+        _, at_first, _ = block_beats(m, produced, before_last)
         m.d.sync += [
             begun.eq(produced & at_first),  # a block has two beats or more: in time for the next
             ahead.eq(moved(ahead, known & ~begun, begun & ~known)),
         ]
-        with m.If(produced):
-            m.d.sync += [
-                at_first.eq(at_last),
-                started.eq(Mux(at_last, 0, started + 1)),
-                at_last.eq(~at_last & (started == before_last)),
-            ]
         m.d.comb += [
             unpacker.code.eq(self.code),
             unpacker.available.eq(inlet.available),
@@ -116,13 +110,7 @@ class ThcDecoder(wiring.Component):
             m.d.comb += rotate.i.payload[lane].eq(value)
 
         # the block's seeds are used two cycles after its rotated values come out
-        place, turns_first, turns_last = Signal.like(before_last), Signal(init=1), Signal()
-        with m.If(rotate.o.valid):
-            m.d.sync += [
-                place.eq(Mux(turns_last, 0, place + 1)),
-                turns_first.eq(turns_last),
-                turns_last.eq(~turns_last & (place == before_last)),
-            ]
+        _, turns_first, turns_last = block_beats(m, rotate.o.valid, before_last)
         now = data.View(Seeds, seeds.word)
         m.d.comb += seeds.take.eq(rotate.o.valid & turns_last)
         m.submodules.signs = signs = Signs(lanes)

@@ -11,6 +11,7 @@ from ..stream.block_fifo import BlockFIFO
 from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed, delayed_flag
 from .bit_packer import BitPacker
+from .block_beats import before_last_beat, block_beats
 from .hadamard import Hadamard, check_shape
 from .quantize import Cell, Quantize
 from .scale import F, Factor, Reciprocal, Scale
@@ -99,11 +100,9 @@ class ThcEncoder(wiring.Component):
         m.submodules.packed = packed = BlockFIFO(8 * lanes, self.depth + 8)
 
         # a beat is let in if its block's seeds are there; they are taken with its last
-        beat = Signal(range(max(2, self.block // lanes)))
-        before_last = Signal.like(beat)
-        at_first, at_last = Signal(init=1), Signal()
-        m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
         goes, may_go = Signal(), Signal()
+        before_last = before_last_beat(m, lanes, self.block, self.log4)
+        _, at_first, at_last = block_beats(m, goes, before_last)
         levels, leaves = self._levels(m, goes) if self.with_levels else (None, 1)
         m.d.comb += [
             may_go.eq(seeds.available & room.open & leaves & ~self.busy),
@@ -112,12 +111,6 @@ class ThcEncoder(wiring.Component):
             room.take.eq(goes),
             seeds.take.eq(goes & at_last),
         ]
-        with m.If(goes):
-            m.d.sync += [
-                beat.eq(Mux(at_last, 0, beat + 1)),
-                at_first.eq(at_last),
-                at_last.eq(~at_last & (beat == before_last)),
-            ]
         valid = delayed_flag(m, goes, 2, name="valid")
         first = delayed(m, at_first, 2, name="first")
         words = delayed(m, self.floats.payload, 2, name="word")

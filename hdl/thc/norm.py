@@ -10,6 +10,7 @@ from ..primitive.multiplier import Multiplier
 from ..stream.admission import Room
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.fifo import FIFO
+from .block_beats import before_last_beat, block_beats
 from .hadamard import check_shape
 
 N_RESULTS = 64
@@ -87,18 +88,15 @@ class ThcNorm(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes, n_beats = self.lanes, self.block // self.lanes
-        before_last = Signal(range(max(2, n_beats)))
-        m.d.sync += before_last.eq((64 // lanes << (self.log4 << 1)) - 2)
+        before_last = before_last_beat(m, lanes, self.block, self.log4)
 
         # write: two blocks' room, one being written while the other is read
         m.submodules.blocks = blocks = Room(4, largest=1, smallest=0)
         m.submodules.results_room = results_room = Room(N_RESULTS)
         m.submodules.store = store = BlockRAM(25 * lanes, 4 * max(2, n_beats))
         m.submodules.tops = tops = FIFO(8, 4)
-        beat, turn = Signal.like(before_last), Signal(2)
-        at_first, at_last = Signal(init=1), Signal()
-        may_start = Signal()
-        goes = Signal()
+        may_start, goes, turn = Signal(), Signal(), Signal(2)
+        beat, at_first, at_last = block_beats(m, goes, before_last)
         m.d.comb += [
             may_start.eq(blocks.open & results_room.open),
             self.floats.ready.eq(~at_first | may_start),
@@ -106,14 +104,8 @@ class ThcNorm(wiring.Component):
             blocks.take.eq(goes & at_first),
             results_room.take.eq(goes & at_first),
         ]
-        with m.If(goes):
-            m.d.sync += [
-                beat.eq(Mux(at_last, 0, beat + 1)),
-                at_first.eq(at_last),
-                at_last.eq(~at_last & (beat == before_last)),
-            ]
-            with m.If(at_last):
-                m.d.sync += turn.eq(turn + 1)
+        with m.If(goes & at_last):
+            m.d.sync += turn.eq(turn + 1)
         slim = []
         for lane in range(lanes):
             word = self.floats.payload.word_select(lane, 32)
@@ -137,21 +129,15 @@ class ThcNorm(wiring.Component):
         m.d.comb += [tops.i.valid.eq(known), tops.i.payload.eq(top)]
 
         # read: the block at the head of `tops`, a beat a cycle
-        place, reading = Signal.like(before_last), Signal(2)
-        read_first, read_last = Signal(init=1), Signal()
+        reading = Signal(2)
+        place, read_first, read_last = block_beats(m, tops.o.valid, before_last)
         m.d.comb += [
             store.read_addr.eq(Cat(place, reading)),
             tops.o.ready.eq(read_last),
             blocks.give.eq(tops.o.valid & read_last),
         ]
-        with m.If(tops.o.valid):
-            m.d.sync += [
-                place.eq(Mux(read_last, 0, place + 1)),
-                read_first.eq(read_last),
-                read_last.eq(~read_last & (place == before_last)),
-            ]
-            with m.If(read_last):
-                m.d.sync += reading.eq(reading + 1)
+        with m.If(tops.o.valid & read_last):
+            m.d.sync += reading.eq(reading + 1)
         exponent = delayed(m, tops.o.payload, 2, name="exponent")
         squares = [self._square(m, store.read_data, exponent, lane) for lane in range(lanes)]
         lag = 2 + 3 + 3
