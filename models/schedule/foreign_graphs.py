@@ -9,6 +9,8 @@ import math
 import re
 from xml.etree import ElementTree
 
+import yaml
+
 from gradnic.text_file import number as number_of
 from gradnic.text_file import whole
 
@@ -20,8 +22,9 @@ _TIMES = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 def of_node_link(graph):
     """(n_nodes, n_switches, rows, directed) of NetworkX's node-link data, a dict.
 
-    A vertex with a true ``switch``, or ``type`` "switch", is one; links may have ``bandwidth`` and
-    ``latency``. Nodes are numbered as they are listed. ValueError names what is wrong.
+    A vertex with a true ``switch``, or ``type`` "switch", is one; links may have ``bandwidth``, or
+    ``capacity`` as NetworkX's flows call it, and ``latency``. Nodes are numbered as they are
+    listed. ValueError names what is wrong.
     """
     if graph.get("multigraph"):
         raise ValueError("a multigraph: add up the bandwidth of parallel links instead")
@@ -74,7 +77,8 @@ def _numbered(vertices, pairs, directed):
             if v not in number:
                 raise ValueError(f"a link names {v!r}, which is no vertex")
         row = [number[a], number[b]]
-        for name, otherwise in ("bandwidth", 1.0), ("latency", math.nan):
+        speed = "bandwidth" if values.get("bandwidth") is not None else "capacity"
+        for name, otherwise in (speed, 1.0), ("latency", math.nan):
             value = values.get(name)
             try:
                 row.append(otherwise if value is None else _finite(value))
@@ -95,19 +99,22 @@ def _finite(value):
 def of_astra_analytical(text):
     """The same of ASTRA-sim's analytical network: one building block a dimension, the first inside.
 
-    ``topology`` of Ring, FullyConnected and Switch, ``npus_count``, ``bandwidth`` (GB/s) and
-    ``latency`` (ns), each a list in brackets.
+    Lists ``topology`` of Ring, FullyConnected and Switch, ``npus_count``, ``bandwidth`` (GB/s) and
+    ``latency`` (ns); other keys do not count.
     """
-    found = dict(re.findall(r"^\s*(\w+)\s*:\s*\[([^\]]*)\]", text, re.M))
     try:
-        kinds, *rest = ([w.strip().strip("\"'") for w in found[name].split(",")]
-                        for name in ("topology", "npus_count", "bandwidth", "latency"))  # fmt: skip
-        shape = [whole(w) for w in rest[0]]
-        speeds, times = ([number_of(w) for w in words] for words in rest[1:])
-    except (KeyError, ValueError) as error:
-        raise ValueError(
-            f"an ASTRA-sim network has lists topology, npus_count, bandwidth and latency: {error}"
-        ) from None
+        found = yaml.load(text, yaml.BaseLoader)  # words: numbers are read by our own rule
+    except (yaml.YAMLError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        at = f", line {where.line + 1}" if where else ""
+        raise ValueError(f"no YAML{at}: {getattr(error, 'problem', error)}") from None
+    names = ("topology", "npus_count", "bandwidth", "latency")
+    lists = [found.get(name) if isinstance(found, dict) else None for name in names]
+    if any(not isinstance(w, list) or not all(type(v) is str for v in w) for w in lists):
+        raise ValueError(f"an ASTRA-sim network has four lists: {', '.join(names)}")
+    kinds, *rest = lists
+    shape = [whole(w) for w in rest[0]]
+    speeds, times = ([number_of(w) for w in words] for words in rest[1:])
     if not len(kinds) == len(shape) == len(speeds) == len(times):
         raise ValueError("topology, npus_count, bandwidth and latency differ in length")
     if min(shape) < 1 or math.prod(shape) > 1 << 20:

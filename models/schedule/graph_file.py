@@ -89,6 +89,10 @@ def _foreign(path, text):
         return foreign_graphs.of_graphml
     if suffix in (".yml", ".yaml"):
         return foreign_graphs.of_astra_analytical
+    if suffix in (".gml", ".gexf", ".adjlist"):
+        raise ValueError(
+            f"file:{path}: {suffix} is not read; networkx.write_graphml writes what is"
+        )
     if text.lstrip().startswith("{"):
         try:
             graph = json.loads(text)

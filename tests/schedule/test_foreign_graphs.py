@@ -67,6 +67,39 @@ def test_astra_analytical_dimensions(tmp_path):
     )
     full = parse(f"file:{file}")
     assert full.n_links == 12
+    file.write_text(
+        "topology:\n  - FullyConnected  # inside\n  - Ring\nnpus_count:\n- 4\n- 2\n"
+        "bandwidth: [450.0,\n  50.0]\nlatency: [1.0, 2.0]\nnon_recursive_topo: [0, 0]\n"
+    )
+    blocks = parse(f"file:{file}")
+    assert (blocks.n_nodes, blocks.n_links) == (8, 2 * 12 + 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("topology: [Ring\nnpus_count: {", "no YAML, line 2"),
+        ("- Ring", "four lists"),
+        ("topology: [Ring]\nnpus_count: [[4]]\nbandwidth: [1]\nlatency: [1]", "four lists"),
+        ("topology: [Ring]\nnpus_count: [4]\nbandwidth: [1]", "four lists"),
+        ("topology: [Ring]\nnpus_count: [4]\nbandwidth: [x]\nlatency: [1]", "x"),
+    ],
+)
+def test_bad_astra_networks_end_with_one_line(tmp_path, text, words):
+    (tmp_path / "net.yaml").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        parse(f"file:{tmp_path}/net.yaml")
+
+
+def test_links_of_a_flow_network_have_capacity(tmp_path):
+    graph = {"nodes": [{"id": v} for v in "abc"],
+             "links": [{"source": a, "target": b, "capacity": c}
+                       for a, b, c in (("a", "b", 1), ("b", "c", 4), ("c", "a", 1))]}  # fmt: skip
+    (tmp_path / "net.json").write_text(json.dumps(graph))
+    assert sorted(parse(f"file:{tmp_path}/net.json").bandwidth) == [1, 1, 1, 1, 4, 4]
+    (tmp_path / "net.gml").write_text("graph [\n]")
+    with pytest.raises(ValueError, match=r"net.gml: .gml is not read"):
+        parse(f"file:{tmp_path}/net.gml")
 
 
 def test_directed_graphs_and_one_way_links(tmp_path):
@@ -85,7 +118,7 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.json", '{"nodes": [], "multigraph": true, "links": []}', "a multigraph"),
         ("x.graphml", "<graphml><graph>", "no GraphML"),
         ("x.graphml", "<graphml></graphml>", "no <graph>"),
-        ("x.yml", "topology: [ Ring ]", "lists topology, npus_count"),
+        ("x.yml", "topology: [ Ring ]", "four lists: topology, npus_count"),
         ("x.yml", "topology: [X]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]", "not 'X'"),
         ("x.txt", "2 0 2\n0 1 1Gbps 1ns 0", "2 links are announced"),
         ("x.txt", "2 0 1\n0 1 1Gbps soon 0", "'soon' is no number and unit"),
