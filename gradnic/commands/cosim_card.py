@@ -115,7 +115,8 @@ def command(
     if 0 < queue < FRAME:
         raise ValueError(f"queue must be 0, or {FRAME} bytes at least for a frame, not {queue}")
     if egress == "card":
-        from gradnic.hdl.offload.port_exit import longest_frame, most_beats
+        from gradnic.hdl.frame.queue_rules import most_beats
+        from gradnic.hdl.offload.port_exit import longest_frame
 
         most = 4 * lanes * most_beats(longest_frame(4 * lanes, PACKET))
         if queue > most:

@@ -154,7 +154,43 @@ REGISTERS = RegisterMap(
             0x48,
             "ro",
             "state",
-            (BitField("busy", 0, 1, "slots are being cleared, or are to be"),),
+            (
+                BitField("busy", 0, 1, "slots are being cleared, or are to be"),
+                BitField("queues", 1, 1, "answers wait in egress queues"),
+            ),
+        ),
+        _rw(
+            "queue",
+            0x4C,
+            "with egress queues: a threshold of them all, or their limit",
+            ("address", 0, 4, "queue 0 to 7; 8: the limit"),
+            (
+                "beats",
+                8,
+                16,
+                "depth from which on it drops or marks; or that none exceeds",
+            ),
+            _WRITE,
+        ),
+        _rw(
+            "queue_shown",
+            0x50,
+            "with egress queues: which counter is shown",
+            (
+                "count",
+                0,
+                6,
+                "what + 4 * (queue + 8 * important); what: 0 enqueued, 1 and marked, 2 dropped at "
+                "the threshold, 3 at the limit",
+            ),
+            ("port", 8, 5, "worker"),
+        ),
+        Register(
+            "queue_count",
+            0x54,
+            "ro",
+            "with egress queues: the counter that is shown",
+            (BitField("value", 0, 32, "frames since the last reset"),),
         ),
         *(
             Register(name, FIRST_COUNTER + 4 * k, "counter", doc, step_width=STEP_WIDTH)

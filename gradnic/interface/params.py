@@ -31,6 +31,12 @@ def check_rounding(rounding: str) -> None:
         raise ValueError(f"rounding must be trunc or nearest, not {rounding!r}")
 
 
+def check_queues(queues: int) -> None:
+    """ValueError unless `queues`, a build option, is 0 or 8."""
+    if queues not in (0, 8):
+        raise ValueError(f"queues must be 0 or 8, not {queues!r}")
+
+
 def check_range(name: str, value: int, lowest: int, highest: int) -> None:
     """ValueError unless `value` lies within `lowest` to `highest`."""
     if not lowest <= value <= highest:
@@ -83,6 +89,7 @@ class Decompressor:
 class Aggregator:
     """Aggregator: `n_ports` bumps in the wire around one aggregation unit.
 
+    queues : 8 has egress queues for the answers to each worker, that drop or mark; 0 one store.
     The others are as of `gradnic.hdl.aggregation.unit.AggregationUnit`.
     """
 
@@ -94,10 +101,12 @@ class Aggregator:
     width: int = 8
     b_max: int = 4
     n_words: int = 256
+    queues: int = 0
 
     def __post_init__(self) -> None:
         check_range("n_ports", self.n_ports, 1, MAX_PORTS)
         check_range("n_jobs", self.n_jobs, 2, MAX_JOBS)
+        check_queues(self.queues)
 
 
 @dataclass(frozen=True)
@@ -231,8 +240,7 @@ class Offload:
         check_range("meta_width", self.meta_width, 0, 128)
         check_range("thc", self.thc, 0, 1)
         check_range("inc", self.inc, 0, 1)
-        if self.queues not in (0, 8):
-            raise ValueError(f"queues must be 0 or 8, not {self.queues!r}")
+        check_queues(self.queues)
 
 
 @dataclass(frozen=True)

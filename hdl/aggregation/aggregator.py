@@ -5,11 +5,15 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.aggregator import MAX_JOBS, MAX_PORTS, REGISTERS, Refusal
+from gradnic.interface.formats import HEAD_BYTES
+from gradnic.interface.params import check_queues
 
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
 from ..frame.arbiter import FrameArbiter
+from ..frame.egress import Event
 from ..frame.intake import Intake, Speaker
+from ..frame.queue_rules import queue_members, rule_queues
 from ..frame.round_robin import RoundRobin
 from ..stream.beats import FrameBeat
 from .answer import AnswerFramer, AnswerPort, Sender
@@ -37,6 +41,9 @@ class Aggregator(wiring.Component):
         Bytes of a beat: 16, 32 or 64.
     n_slots, n_jobs, chunk, width, b_max, n_words :
         Of the `AggregationUnit`; n_jobs is 2 to 16.
+    queues : int
+        8: answers to each worker wait in egress queues, `gradnic.hdl.frame.egress`, that drop what
+        may be lost (SwitchML's, which are Not-ECT) and mark the others; 0: in one store.
 
     Members
     -------
@@ -48,6 +55,8 @@ class Aggregator(wiring.Component):
         Time in any unit, and a pulse that has every slot's deadline checked.
     hears, heard : Out(1), Out(...)
         A frame of ours has gone to be judged, and 2 * port, plus 1 from the network: the order.
+    judged<k>, left<k> : Out(Event)
+        With `queues`: what became of an answer for worker k, and when it left its queue.
     """
 
     def __init__(
@@ -61,6 +70,7 @@ class Aggregator(wiring.Component):
         width: int = 8,
         b_max: int = 4,
         n_words: int = 256,
+        queues: int = 0,
     ) -> None:
         if not 1 <= n_ports <= MAX_PORTS:
             raise ValueError(f"n_ports must be 1 to {MAX_PORTS}, not {n_ports!r}")
@@ -68,6 +78,7 @@ class Aggregator(wiring.Component):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
         if not 2 <= n_jobs <= MAX_JOBS:
             raise ValueError(f"n_jobs must be 2 to {MAX_JOBS}, not {n_jobs!r}")
+        check_queues(queues)
         self.n_ports, self.n_bytes, self.n_jobs = n_ports, n_bytes, n_jobs
         self.unit = AggregationUnit(
             n_bytes,
@@ -78,11 +89,15 @@ class Aggregator(wiring.Component):
             b_max=b_max,
             n_words=n_words,
         )
+        longest = HEAD_BYTES + max(chunk * width // 8, 4 * n_words)
+        self.queued = -(-longest // n_bytes) if queues else 0
         frames = stream.Signature(FrameBeat(n_bytes))
         ports = {}
         for k in range(n_ports):
             for side in ("worker", "network"):
                 ports |= {f"{side}_rx{k}": In(frames), f"{side}_tx{k}": Out(frames)}
+            if queues:
+                ports |= {f"judged{k}": Out(Event), f"left{k}": Out(Event)}
         super().__init__(
             {
                 **ports,
@@ -115,7 +130,9 @@ class Aggregator(wiring.Component):
                 wiring.connect(m, intake.ours, merge.i[2 * k + place])
                 m.d.comb += [intake.names.eq(sender.names), intake.senders.eq(senders)]
             intakes += sides.values()
-            m.submodules[f"answer{k}"] = port = AnswerPort(n, n_ports, n_jobs, k)
+            m.submodules[f"answer{k}"] = port = AnswerPort(
+                n, n_ports, n_jobs, k, queued=self.queued
+            )
             ports.append(port)
             m.d.comb += [
                 port.write.eq(write),
@@ -164,6 +181,8 @@ class Aggregator(wiring.Component):
             self.hears.eq(merge.o.valid & merge.o.ready & merge.o.p.last),
             self.heard.eq(merge.o.p.meta),
         ]
+        if self.queued:
+            self._rule_queues(m, bank, ports)
         self._clear(m, bank, unit)
         self._count(m, bank, intakes, ports, gate, unit)
         return m
@@ -182,6 +201,22 @@ class Aggregator(wiring.Component):
         for k in range(self.n_jobs):
             asks = asked & (bank.clear.job == k)
             m.d.sync += waiting[k].eq(asks | (waiting[k] & ~taken[k]))
+
+    def _rule_queues(self, m, bank, ports):
+        told = wiring.Signature(queue_members(self.n_ports)).create(path=("egress",))
+        m.d.comb += [
+            told.queue_write.enable.eq(self._rises(m, bank.queue.write, "queue")),
+            told.queue_write.address.eq(bank.queue.address),
+            told.queue_write.beats.eq(bank.queue.beats),
+            told.queue_shown.count.eq(bank.queue_shown.count),
+            told.queue_shown.port.eq(bank.queue_shown.port),
+            bank.queue_count.value.eq(told.queue_count),
+            bank.status.queues.eq(1),
+        ]
+        rule_queues(m, told, ports)
+        for k, port in enumerate(ports):
+            for name in ("judged", "left"):
+                m.d.comb += getattr(self, f"{name}{k}").eq(getattr(port, name))
 
     def _senders(self, m, write, port):
         """Who may speak for each job at a port: its child there, as it was written last."""

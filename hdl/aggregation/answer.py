@@ -22,8 +22,10 @@ from gradnic.interface.formats import (
 )
 from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES
 
+from ..frame.egress import Event
 from ..frame.intake import Names
 from ..frame.packet_fifo import PacketFIFO
+from ..frame.queue_rules import port_members, ruled_queues
 from ..primitive.zeroed_table import ZeroedTable
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import delayed, delayed_flag
@@ -251,7 +253,8 @@ class AnswerPort(wiring.Component):
     """One port's copies: takes the frames that are for its child, and fills in its addresses.
 
     Never waits: a copy that finds no room is lost whole, and counted. A frame leaves 8 cycles
-    after its last beat came; 1 beat per cycle.
+    after its last beat came; 1 beat per cycle. With `queued` copies wait in eight queues instead of
+    one, which drop or mark them as of `EgressQueues`, and leave 10 cycles after.
 
     Parameters
     ----------
@@ -259,6 +262,8 @@ class AnswerPort(wiring.Component):
         Bytes of a beat, 16, 32 or 64; pairs of ports; places in the table of jobs.
     number : int
         Of this port.
+    queued : int
+        0, or beats of the longest answer.
 
     Members
     -------
@@ -267,11 +272,16 @@ class AnswerPort(wiring.Component):
     write : In(ChildWrite(n_ports, n_jobs))
     o : Out(stream.Signature(FrameBeat(n_bytes)))
     copied, lost : Out(1)
-        One cycle per copy: kept, lost.
+        One cycle per copy; per copy that was lost.
+    rules, shown, count, judged, left
+        With `queued`: see `port_members`, and `EgressQueues` for its events.
     """
 
-    def __init__(self, n_bytes: int, n_ports: int, n_jobs: int, number: int) -> None:
-        self.n_bytes, self.n_jobs, self.number = n_bytes, n_jobs, number
+    def __init__(
+        self, n_bytes: int, n_ports: int, n_jobs: int, number: int, *, queued: int = 0
+    ) -> None:
+        self.n_bytes, self.n_jobs, self.number, self.queued = n_bytes, n_jobs, number, queued
+        events = {"judged": Out(Event), "left": Out(Event)}
         super().__init__(
             {
                 "noticed": In(1),
@@ -282,6 +292,7 @@ class AnswerPort(wiring.Component):
                 "o": Out(stream.Signature(FrameBeat(n_bytes))),
                 "copied": Out(1),
                 "lost": Out(1),
+                **(port_members() | events if queued else {}),
             }
         )
 
@@ -319,12 +330,11 @@ class AnswerPort(wiring.Component):
                 checksum.eq(~(folded[:16] + folded[16])),
                 takes.eq(chosen),
             ]
-        m.submodules.store = store = PacketFIFO(FrameBeat(n), MAX_FRAME // n, drop=None, lossy=True)
+        m.submodules.store = store = self._store(m)
         wiring.connect(m, store.o, wiring.flipped(self.o))
         m.d.comb += [
             store.i.valid.eq(self.valid & takes),
             store.i.p.eq(self.beat),
-            self.lost.eq(store.overflow),
         ]
         m.d.sync += self.copied.eq(store.i.valid & self.beat.last)
         index = Signal(range(HEAD_BYTES // n + 1))
@@ -346,3 +356,14 @@ class AnswerPort(wiring.Component):
                 with m.If(index == byte // n):
                     m.d.comb += store.i.p.data[place : place + 8].eq(value[low : low + 8])
         return m
+
+    def _store(self, m):
+        n = self.n_bytes
+        if not self.queued:
+            store = PacketFIFO(FrameBeat(n), MAX_FRAME // n, drop=None, lossy=True)
+            m.d.comb += self.lost.eq(store.overflow)
+            return store
+        queues = ruled_queues(m, n, self.queued, self)
+        m.d.comb += [self.judged.eq(queues.event), self.left.eq(queues.left)]
+        m.d.sync += self.lost.eq(queues.event.valid & queues.event.what[1])  # dropped
+        return queues

@@ -8,8 +8,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.offload import Drop
+from gradnic.interface.params import check_queues
 
 from ..axi.bursts import LENGTH_WIDTH, Region
+from ..frame.queue_rules import queue_members
 from ..schedule.scheduler import Scheduler
 from ..stream.beats import Beat, FrameBeat
 from ..stream.block_fifo import BlockFIFO
@@ -17,7 +19,6 @@ from ..stream.delays import step
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..thc.level_table import LevelWrite
-from ..transport.egress import N_QUEUES
 from ..transport.locator import Located, Locator
 from ..transport.pace import PaceRules
 from ..transport.receiver import Receiver
@@ -38,7 +39,7 @@ from .memory_side import MemorySide, memory_ports
 from .packet_decoder import PacketDecoder
 from .packet_maker import PacketMaker
 from .way_in import WayIn
-from .way_out import PORT_FRAMES, WayOut, queue_members
+from .way_out import PORT_FRAMES, WayOut
 
 N_LOCATED = 16  # packets whose place is found while the receiver answers a PROBE
 DECISION_BEATS = 512  # that come in while packets before them, or a PROBE of 64, are decided on
@@ -164,8 +165,7 @@ class OffloadCore(wiring.Component):
         self.n_packets, self.thc, self.inc, self.bf16 = n_packets, thc, inc, bf16
         self.scale, self.gives_up, self.wide = scale, gives_up, wide
         self.maxima, self.bits, self.queues = maxima, bits, queues
-        if queues not in (0, N_QUEUES):
-            raise ValueError(f"queues must be 0 or {N_QUEUES}, not {queues!r}")
+        check_queues(queues)
         self.n_chunks, self.n_tables = n_chunks, n_tables
         self._make(layout, depth)
         self.meta_width = meta_width
@@ -252,7 +252,7 @@ class OffloadCore(wiring.Component):
             "crossed": Out(n_ports),
             "oversize": Out(n_ports),
             "overrun": Out(n_ports),
-            **(queue_members() if self.queues else {}),
+            **(queue_members(self.n_ports) if self.queues else {}),
         }
 
     def elaborate(self, platform):

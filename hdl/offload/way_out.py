@@ -3,36 +3,26 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Module, Mux
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.formats import HEAD_BYTES
 
 from ..frame.head_beat import HeadJoined
+from ..frame.queue_rules import queue_members, rule_queues
 from ..stream.beats import Beat, FrameBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..transport.framer import Framer
 from ..transport.pace import Echo, Pace, PaceRules
 from ..transport.records import Head, NeighborWrite, Own, PathMark, Round
-from .port_exit import PortExit, QueueRules, longest_frame
+from .port_exit import PortExit, longest_frame
 
 STORE_FRAMES = 2  # of the longest, at each port
 PORT_FRAMES = 16  # the same, and packets of a run, where ports are narrower than the beat: while
 # one run is made for a port, the others send from what they have stored
 BURST = 4096  # bytes that may go at once after a rest, while paced
-
-
-def queue_members():
-    """What a card with egress queues has: one threshold, 8 the limit, in beats; one counter, as of
-    `gradnic.hdl.transport.egress.EgressQueues`, of a port, a cycle late.
-    """
-    return {
-        "queue_write": In(data.StructLayout({"enable": 1, "address": 4, "beats": 16})),
-        "queue_shown": In(data.StructLayout({"count": 6, "port": 3})),
-        "queue_count": Out(32),
-    }
 
 
 class WayOut(wiring.Component):
@@ -77,7 +67,7 @@ class WayOut(wiring.Component):
                 "echoed": In(1),
                 "echo": In(Echo),
                 "path_mark": In(PathMark),
-                **(queue_members() if queues else {}),
+                **(queue_members(n_ports) if queues else {}),
             }
         )
 
@@ -117,7 +107,7 @@ class WayOut(wiring.Component):
             made = joined.o
         exits = [self._exit(m, k, made) for k in range(self.n_ports)]
         if self.queues:
-            self._rule_queues(m, exits)
+            rule_queues(m, self, [out for out, _ in exits])
         m.d.comb += made.ready.eq(Cat(taken for _, taken in exits).any())
         return m
 
@@ -137,16 +127,3 @@ class WayOut(wiring.Component):
         wiring.connect(m, wiring.flipped(self.host_tx[k]), out.host)
         wiring.connect(m, out.mac, wiring.flipped(self.mac_tx[k]))
         return out, out.own.ready & here
-
-    def _rule_queues(self, m, exits):
-        """Thresholds of all ports, and the counter that is shown."""
-        write, rules = self.queue_write, Signal(QueueRules)
-        with m.If(write.enable):
-            with m.If(write.address[3]):
-                m.d.sync += rules.limit.eq(write.beats)
-            with m.Else():
-                m.d.sync += rules.thresholds[write.address[:3]].eq(write.beats)
-        for out, _ in exits:
-            m.d.comb += [out.rules.eq(rules), out.shown.eq(self.queue_shown.count)]
-        counts = Array(out.count for out, _ in exits)
-        m.d.sync += self.queue_count.eq(counts[self.queue_shown.port])

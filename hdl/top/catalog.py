@@ -111,6 +111,8 @@ TOPS = {
             "tick": "a pulse has every slot's deadline checked",
             "hears": "a frame of ours has gone to be judged",
             "heard": "where it came in: 2 * port, plus 1 from the network",
+            "judged<k>": "what became of an answer for worker <k> at its egress queues",
+            "left<k>": "an answer for worker <k> left its egress queue",
         },
         aggregator.REGISTERS,
     ),

@@ -5,8 +5,11 @@ Around `gradnic.models.aggregation.parser.Aggregator` stands what a port does to
 that is longer than `MAX_FRAME` is cut there and marked bad; foreign frames keep their mark.
 """
 
+from collections.abc import Callable
+
 from gradnic.interface.aggregator import COUNTERS, MAX_FRAME
 
+from ..frame.egress import Egress, classify
 from .parser import Aggregator
 
 
@@ -21,23 +24,33 @@ class AggregatorTop:
     config : jobs.Config
         At most one child of a job at each port.
 
+    queue : function that returns an `Egress`, or None
+        With it answers wait for their worker in queues: what `receive` and `tick` return for a
+        worker's port has been made, `enqueue` and `dequeue` say what becomes of it, and only who
+        has a clock knows when.
+
     Attributes
     ----------
     aggregator : Aggregator
+    egress : list of Egress
+        Of each worker's port; none without `queue`.
     """
 
-    def __init__(self, config) -> None:
+    def __init__(self, config, *, queue: Callable[[], Egress] | None = None) -> None:
         for job in config.jobs:
             ports = [child.port for child in job.children]
             if len(set(ports)) != len(ports):
                 raise ValueError(f"children of job {job.job} must be at different ports: {ports}")
         self.config = config
         self.aggregator = Aggregator(config)
-        self._counted = dict.fromkeys(("foreign", "oversize", "answers"), 0)
+        self.egress = [queue() for _ in range(config.n_ports)] if queue else []
+        self._counted = dict.fromkeys(("foreign", "oversize", "answers", "lost"), 0)
 
     @property
     def counters(self):
-        """{name of `interface.aggregator.COUNTERS`: int}; overrun and lost need a clock: 0."""
+        """{name of `interface.aggregator.COUNTERS`: int}; overrun needs a clock: 0, and
+        lost without queues does.
+        """
         found = {**self.aggregator.counters, **self._counted}
         return {name: found.get(name, 0) for name in COUNTERS}
 
@@ -59,6 +72,22 @@ class AggregatorTop:
     def tick(self, now):
         """Close what is due; returns [(port, frame, bad mark)]."""
         return [(at, leaving, False) for at, leaving in self._noted(self.aggregator.tick(now))]
+
+    def enqueue(self, port: int, answer: bytes) -> tuple[int, int]:
+        """An answer comes to the queues of a worker's port; returns its (queue, important)."""
+        place = classify(answer)
+        self._counted["lost"] += not self.egress[port].enqueue(answer, *place)
+        return place
+
+    def dequeue(self, port: int, queue: int | None = None) -> tuple[int, bytes, bool]:
+        """The next answer that leaves: (port, frame, bad mark). queue : as of `Egress.dequeue`.
+
+        LookupError if there is none.
+        """
+        found = self.egress[port].dequeue(queue)
+        if found is None:
+            raise LookupError(f"port {port} has no answer in queue {queue}")
+        return port, found[1], False
 
     def _noted(self, out):
         self._counted["answers"] += sum(port < self.config.n_ports for port, _ in out)

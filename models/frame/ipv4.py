@@ -23,6 +23,24 @@ def ip_checksum(header: bytearray) -> int:
     return 0xFFFF ^ ones_complement_sum(header[:10] + header[12:20])
 
 
+def incremental_checksum(checksum: int, old: int, new: int) -> int:
+    """IPv4 checksum after one 16-bit word changed from `old` to `new` (RFC 1624, equation 3)."""
+    total = (checksum ^ 0xFFFF) + (old ^ 0xFFFF) + new
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def retag(frame: bytes, tos: int) -> bytes:
+    """The IPv4 frame with another ToS byte, its checksum brought up to date."""
+    frame = bytearray(frame)
+    old = int.from_bytes(frame[14:16], "big")
+    frame[IPV4.tos.byte] = tos
+    new = int.from_bytes(frame[14:16], "big")
+    IPV4.checksum.put(frame, incremental_checksum(IPV4.checksum.get(frame), old, new))
+    return bytes(frame)
+
+
 def is_plain_udp(frame: bytes) -> bool:
     """Whether the frame is Ethernet, IPv4 without options, UDP, and no fragment."""
     if len(frame) < UDP.stop or ETHERNET.ethertype.get(frame) != ETHERTYPE_IPV4:

@@ -13,7 +13,8 @@ import numpy as np
 from gradnic.interface.formats import ETHERNET, IPV4
 
 from ..aggregation.parser import Address
-from ..transport.tagger import Rules, retag
+from ..frame.ipv4 import retag
+from ..transport.tagger import Rules
 from .card import Card, Settings, Tensor
 from .codec import Norms, Thc
 from .plan import Plan

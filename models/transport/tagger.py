@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gradnic.interface.formats import IPV4
+from ..frame.egress import N_QUEUES
 
-N_QUEUES = 8
 N_BINS = 256  # scores of 8 bits
 NOTHING = N_BINS  # threshold that no score reaches
 ECT0 = 2
@@ -80,24 +79,6 @@ def quantile(histogram, share):
         if above * 256 >= total * share:
             return score
     raise AssertionError("the weights above 0 are all of them")
-
-
-def incremental_checksum(checksum, old, new):
-    """IPv4 checksum after one 16-bit word changed from `old` to `new` (RFC 1624, equation 3)."""
-    total = (checksum ^ 0xFFFF) + (old ^ 0xFFFF) + new
-    total = (total & 0xFFFF) + (total >> 16)
-    total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
-
-
-def retag(frame, tos):
-    """The IPv4 frame with another ToS byte, its checksum brought up to date."""
-    frame = bytearray(frame)
-    old = int.from_bytes(frame[14:16], "big")
-    frame[IPV4.tos.byte] = tos
-    new = int.from_bytes(frame[14:16], "big")
-    IPV4.checksum.put(frame, incremental_checksum(IPV4.checksum.get(frame), old, new))
-    return bytes(frame)
 
 
 @dataclass(frozen=True)

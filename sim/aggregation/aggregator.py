@@ -5,11 +5,13 @@ tells the order (``heard``), and the twin is given the frames of its jobs in tha
 """
 
 from collections import deque
-from functools import cache
+from functools import cache, partial
 
+import numpy as np
 from gradnic.models.aggregation.aggregator import AggregatorTop
 from gradnic.models.aggregation.jobs import CLOSE_RULES, OVERFLOW_RULES
 from gradnic.models.aggregation.unit import index_parameters
+from gradnic.models.frame.egress import ENQUEUED, LIMIT, MARKED, THRESHOLD, Egress
 from gradnic.models.thc.worker import solve_table
 
 from gradnic.interface.aggregator import COUNTERS, REGISTERS
@@ -18,6 +20,7 @@ from ..engine import batch, encoding
 from ..inline.card import bus_script
 
 SIDES = ("worker", "network")
+FATES = (ENQUEUED, MARKED, THRESHOLD, LIMIT)  # as the circuit numbers them
 
 
 @cache
@@ -113,21 +116,34 @@ def _rule(job):
 class AggregatorBench:
     """One RTL aggregator, a batch instance, next to its golden twin.
 
-    model : of `build_aggregator`. config : jobs.Config with as many ports.
+    model : of `build_aggregator`. config : jobs.Config with as many ports. queues : (threshold of
+    each of eight queues, limit), in beats, of a circuit that was built with them.
     """
 
-    def __init__(self, model, config, *, b_max=4):
+    def __init__(self, model, config, *, b_max=4, queues=None):
         self.model, self.config = model, config
         self.instance = model.instance()
-        self.golden = AggregatorTop(config)
+        self.golden = AggregatorTop(
+            config, queue=partial(self._egress, *queues) if queues else None
+        )
         self.cycles = 0
+        ports = range(config.n_ports if queues else 0)
+        self.events = [f"{what}{k}" for k in ports for what in ("judged", "left")]
         n = config.n_ports
         self.inputs = [f"{SIDES[port >= n]}_rx{port % n}" for port in range(2 * n)]
         self.outputs = [f"{SIDES[port >= n]}_tx{port % n}" for port in range(2 * n)]
-        writes = [(REGISTERS[name].offset, w) for name, w in settings(config, b_max=b_max)]
-        self._bus(writes=writes, reset=True)
-        while self.read("status"):  # slots are cleared after a reset
+        written = settings(config, b_max=b_max)
+        for address, beats in enumerate([*queues[0], queues[1]] if queues else ()):
+            written.append(("queue", word("queue", address=address, beats=beats, write=1)))
+            written.append(("queue", 0))
+        self._bus(writes=[(REGISTERS[name].offset, w) for name, w in written], reset=True)
+        while self.read("status") & 1:  # slots are cleared after a reset
             pass
+
+    def _egress(self, thresholds, limit):
+        """A port's queues, golden: as the circuit's, with its 64 frames in each."""
+        shape = self.model.streams["worker_tx0"].shape
+        return Egress(thresholds, limit, cell=shape["keep"].width, largest=None, most=64)
 
     def _bus(self, *, writes=(), reads=(), reset=False):
         script = bus_script(writes, reads)
@@ -170,7 +186,7 @@ class AggregatorBench:
         run = self.instance.run(
             inputs,
             signals={"now": now, "tick": [tick, 0]},
-            trace=("hears", "heard"),
+            trace=("hears", "heard", *self.events),
             reset=False,
             **options,
         )
@@ -215,10 +231,45 @@ class AggregatorBench:
         sequences, and each must be whole and in order. Returns the `Run`.
         """
         got, order, run = self.run(frames, now=now, **options)
-        self.compare(got, *self.expected(frames, order, now))
+        foreign, ours = self.expected(frames, order, now)
+        self.compare(got, foreign, self.queue(ours, run) if self.events else ours)
         if check_counters:
             self.check_counters()
         return run
+
+    def queue(self, ours, run):
+        """Answers through the golden queues, at the moments at which the circuit judged them and
+        let them go: what leaves. AssertionError for one that met another fate.
+        """
+        out = [entry for entry in ours if entry[0] >= self.config.n_ports]
+        for port, egress in enumerate(self.golden.egress):
+            made = deque(frame for at, frame, _ in ours if at == port)
+            judged, left = (
+                np.asarray(run.traces[f"{what}{port}"]).astype(np.int64)
+                for what in ("judged", "left")
+            )
+            for t in np.flatnonzero((judged | left) & 1):
+                if judged[t] & 1:
+                    before = egress.counters.copy()
+                    place = self.golden.enqueue(port, made.popleft())
+                    told = FATES[judged[t] >> 1 & 3], (judged[t] >> 3 & 7, judged[t] >> 6)
+                    if told[1] != place or (told[0], *place) not in egress.counters - before:
+                        raise AssertionError(f"port {port}: {told}, not {egress.counters - before}")
+                if left[t] & 1:
+                    out.append(self.golden.dequeue(port, int(left[t] >> 3 & 7)))
+            if made or any(egress.queues):
+                raise AssertionError(f"port {port}: answers that nobody judged, or that stayed")
+        return out
+
+    def queue_counts(self, port):
+        """{(what, queue, important): frames} that the circuit counted at a port, without zeros."""
+        found = {}
+        for count in range(64):
+            shown = [(REGISTERS["queue_shown"].offset, word("queue_shown", count=count, port=port))]
+            number = self._bus(writes=shown, reads=[REGISTERS["queue_count"].offset])[0]
+            if number:
+                found[FATES[count & 3], count >> 2 & 7, count >> 5] = number
+        return found
 
     def compare(self, got, foreign, ours):
         """AssertionError unless both sequences of each port left as the twin says."""

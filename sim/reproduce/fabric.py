@@ -117,7 +117,7 @@ class Shortest:
 
 
 class Priorities:
-    """Our switch: the rule of `gradnic.models.transport.egress.Egress`, in packets.
+    """Our switch: the rule of `gradnic.models.frame.egress.Egress`, in packets.
 
     thresholds : of each queue; a packet above it is dropped if it is not important and marked if
     it is. limit : of each queue.

@@ -1,8 +1,9 @@
 """The RTL aggregator against the golden one: every frame at every port, every counter."""
 
+from itertools import product
+
 import numpy as np
 import pytest
-from amaranth.back import rtlil
 from gradnic.hdl.aggregation.aggregator import Aggregator
 from gradnic.models.aggregation.aggregator import AggregatorTop
 from gradnic.models.aggregation.jobs import Config, Job
@@ -194,8 +195,33 @@ def test_one_job_never_sees_another(model):
     assert len(answers(out)) == 80
 
 
-def test_a_single_port_elaborates():
-    rtlil.convert(Aggregator(1, n_bytes=16, n_slots=4))
+QUEUES = ([5, 8, 12, 16, 20, 25, 30, 30], 40)  # beats
+
+
+def test_answers_wait_in_queues_that_drop_and_mark():
+    """A worker that takes a beat in ten: SwitchML's answers are dropped at their threshold, the
+    others marked, all beyond the limit lost; each fate, frame and counter is the golden one.
+    """
+    config = makers.small_config(1)
+    pair = AggregatorBench(build_aggregator(1, **star_soak.SIZES, queues=8), config, queues=QUEUES)
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        given = []
+        for gen, job in product(range(80), config.jobs):
+            native = {"gen": gen, "lc": gen % 8}
+            fields = {"set": gen % 2} if job.kind == "switchml" else native
+            frame = makers.sound(config, rng, job=job, child=0, slot=job.first_slot, **fields)
+            given.append((frame, False))
+        frames = {0: given, 1: [(bytes(64), False)] * 50}
+        pair.play(frames, stalls={"worker_rx0": 0.3, "worker_tx0": 0.1}, seed=seed + 1)
+    found = pair.golden.egress[0].counters
+    wanted = found.copy()
+    for (what, *place), number in found.items():
+        if what == "marked":
+            wanted["enqueued", *place] -= number
+    assert pair.queue_counts(0) == dict(+wanted)
+    assert {what for what, _, important in wanted if important} == {"enqueued", "marked", "limit"}
+    assert wanted["threshold", 7, 0]
 
 
 DOUBLED = Config(1, 2, 2, (Job(1, makers.children((0, 0))),))
@@ -207,6 +233,7 @@ DOUBLED = Config(1, 2, 2, (Job(1, makers.children((0, 0))),))
         (lambda: Aggregator(33), "n_ports must be 1 to 32, not 33"),
         (lambda: Aggregator(2, n_bytes=8), "n_bytes must be 16, 32 or 64, not 8"),
         (lambda: Aggregator(2, n_jobs=1), "n_jobs must be 2 to 16, not 1"),
+        (lambda: Aggregator(2, queues=4), "queues must be 0 or 8, not 4"),
         (lambda: word("job", number=256), "job.number must be below 256, not 256"),
         (lambda: AggregatorTop(DOUBLED), "must be at different ports: \\[0, 0\\]"),
     ],

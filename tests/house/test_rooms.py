@@ -47,7 +47,7 @@ MODELS = {
     "inceptionn": "",
     "thc": "",
     "reduction": "",
-    "transport": "",
+    "transport": "frame",
     "aggregation": "frame thc",
     "schedule": "aggregation",
     "inline": "frame inceptionn",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gradnic.hdl.transport.spray import LEAST_MARKED
 from gradnic.hdl.transport.tagger import HISTOGRAM, HOST
+from gradnic.models.frame.egress import CE
 from gradnic.models.frame.ipv4 import gradnic_frame
 from gradnic.models.offload.cluster import LinkFaults, all_reduce
 from gradnic.models.offload.codec import Inceptionn, Raw
@@ -13,7 +14,6 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.transport import tagger
-from gradnic.models.transport.egress import CE
 from gradnic.sim.offload.cluster import GEN, JOB, TENSOR, OffloadCluster
 
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, Op

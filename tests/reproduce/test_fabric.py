@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gradnic.models.transport.egress import Egress
+from gradnic.models.frame.egress import Egress
 from gradnic.sim.reproduce.fabric import (
     CONTROL,
     FRAME,

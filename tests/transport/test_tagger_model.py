@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from gradnic.models.frame.ipv4 import ip_checksum
 from gradnic.models.transport.tagger import (
     CONTROL,
     NOTHING,
@@ -11,16 +10,12 @@ from gradnic.models.transport.tagger import (
     Rules,
     Tagger,
     code,
-    incremental_checksum,
     layer_queue,
     max_score,
     quantile,
-    retag,
     sum_score,
 )
 from gradnic.sim.engine import stimulus
-
-from gradnic.interface.formats import IPV4
 
 
 def test_front_layers_take_the_first_queues():
@@ -108,17 +103,6 @@ def test_importance(rules, packet, important):
     assert tag.important == important
     assert tag.queue == packet.layer * 2
     assert tag.tos == 8 * (7 - tag.queue) << 2 | 2 * important
-
-
-def test_incremental_checksum_equals_the_full_one():
-    rng = np.random.default_rng(5)
-    for word in [0, 1, 0xFFFF, 0xFFFE, *rng.integers(0, 1 << 16, 200).tolist()]:
-        header = bytearray(IPV4.pack(version=4, ihl=5, tos=0x28, total_length=1400, ttl=64))
-        IPV4.identification.put(header, word, origin=14)
-        IPV4.checksum.put(header, ip_checksum(header), origin=14)
-        frame = retag(bytes(14) + bytes(header), int(rng.integers(256)))
-        assert IPV4.checksum.get(frame) == ip_checksum(frame[14:34])
-    assert incremental_checksum(0xDD2F, 0x5555, 0x3285) == 0x0000  # RFC 1624, section 4
 
 
 def test_rules_name_what_is_wrong():

@@ -1,6 +1,6 @@
 """Egress port with strict-priority queues that drop what may be lost and mark what may not.
 
-Twin of `gradnic.models.transport.egress`, where the sources are.
+Twin of `gradnic.models.frame.egress`, where the sources are.
 """
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from gradnic.hdl.transport import egress as circuit
-from gradnic.models.frame.ipv4 import ip_checksum, ones_complement_sum
-from gradnic.models.transport.egress import (
+from gradnic.hdl.frame import egress as circuit
+from gradnic.models.frame.egress import (
     ENQUEUED,
     LIMIT,
     MARKED,
@@ -12,6 +11,7 @@ from gradnic.models.transport.egress import (
     Egress,
     classify,
 )
+from gradnic.models.frame.ipv4 import ip_checksum, ones_complement_sum
 from gradnic.sim.engine import batch, stimulus
 
 from gradnic.interface.formats import IPV4

@@ -1,8 +1,9 @@
 """Egress queues, golden model: priority, thresholds, limit, marks, counters."""
 
+import numpy as np
 import pytest
-from gradnic.models.frame.ipv4 import ip_checksum
-from gradnic.models.transport.egress import CE, ENQUEUED, LIMIT, MARKED, THRESHOLD, Egress
+from gradnic.models.frame.egress import CE, ENQUEUED, LIMIT, MARKED, THRESHOLD, Egress
+from gradnic.models.frame.ipv4 import incremental_checksum, ip_checksum, retag
 
 from gradnic.interface.formats import IPV4
 
@@ -76,3 +77,14 @@ def test_parameters():
         Egress([5, 4], 10)
     with pytest.raises(ValueError, match="limit must be at least 5, not 4"):
         Egress([5], 4)
+
+
+def test_incremental_checksum_equals_the_full_one():
+    rng = np.random.default_rng(5)
+    for word in [0, 1, 0xFFFF, 0xFFFE, *rng.integers(0, 1 << 16, 200).tolist()]:
+        header = bytearray(IPV4.pack(version=4, ihl=5, tos=0x28, total_length=1400, ttl=64))
+        IPV4.identification.put(header, word, origin=14)
+        IPV4.checksum.put(header, ip_checksum(header), origin=14)
+        frame = retag(bytes(14) + bytes(header), int(rng.integers(256)))
+        assert IPV4.checksum.get(frame) == ip_checksum(frame[14:34])
+    assert incremental_checksum(0xDD2F, 0x5555, 0x3285) == 0x0000  # RFC 1624, section 4

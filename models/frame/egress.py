@@ -1,7 +1,7 @@
 """Egress port with strict-priority queues that drop what may be lost and mark what may not.
 
 The switch of the papers, as a model for benches, and the golden twin of
-`gradnic.hdl.transport.egress`: a frame that makes its queue longer than the queue's threshold is
+`gradnic.hdl.frame.egress`: a frame that makes its queue longer than the queue's threshold is
 dropped if its IP header says Not-ECT, and gets the CE mark if it says ECT; beyond the limit every
 frame is dropped.
 
@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 
 from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IPV4
 
-from .tagger import N_QUEUES, retag
+from .ipv4 import retag
 
+N_QUEUES = 8
 CE = 3
 ENQUEUED, THRESHOLD, LIMIT, MARKED = "enqueued", "threshold", "limit", "marked"
 
