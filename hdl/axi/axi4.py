@@ -9,6 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from .channel import Channel
+
 BEAT_BYTES = (4, 8, 16, 32, 64, 128)
 BOUNDARY = 4096  # bytes; no burst may cross a multiple of it (A3.4.1)
 INCREMENTING = 1  # axburst
@@ -95,16 +97,13 @@ class WritePort(wiring.Signature):
 
 def drive_address(port, prefix: str, burst, n_bytes: int):
     """Statements that put a `gradnic.hdl.axi.bursts.Burst` on address channel `prefix`."""
-
-    def signal(name):
-        return getattr(port, prefix + name)
-
+    channel = Channel(port, prefix)
     return [
-        signal("id").eq(0),
-        signal("addr").eq(burst.beat << ceil_log2(n_bytes)),
-        signal("len").eq(burst.n_less_1),
-        signal("size").eq(ceil_log2(n_bytes)),
-        signal("burst").eq(INCREMENTING),
-        signal("cache").eq(BUFFERABLE),
-        signal("prot").eq(0),
+        channel["id"].eq(0),
+        channel["addr"].eq(burst.beat << ceil_log2(n_bytes)),
+        channel["len"].eq(burst.n_less_1),
+        channel["size"].eq(ceil_log2(n_bytes)),
+        channel["burst"].eq(INCREMENTING),
+        channel["cache"].eq(BUFFERABLE),
+        channel["prot"].eq(0),
     ]

@@ -11,6 +11,7 @@ from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from .axi4 import ReadPort, WritePort
 from .bursts import N_BURSTS
+from .channel import Channel
 
 FIELDS = ("addr", "len", "size", "burst", "cache", "prot")
 
@@ -57,19 +58,20 @@ class _Share(wiring.Component):
 
         ended : n flags, of a burst that is over.
         """
-        port, prefix = self.port, self.prefix
-        shape = data.StructLayout({f: getattr(port, prefix + f).shape() for f in FIELDS})
+        port = Channel(self.port, self.prefix)
+        managers = [Channel(one, self.prefix) for one in self.managers]
+        shape = port.layout(*FIELDS)
         m.submodules.addresses = out = Slice(shape, half_rate=True)
         last, chosen = Signal(range(max(2, self.n))), Signal(range(max(2, self.n)))
         offers, first = Signal(self.n), Signal(self.n)
         taken = Signal()
         m.d.comb += [
-            offers.eq(Cat(getattr(one, prefix + "valid") for one in self.managers) & ~self.closed),
+            offers.eq(Cat(one.valid for one in managers) & ~self.closed),
             first.eq(Cat(offers[k] & ~(offers & self.yields[k]).any() for k in range(self.n))),
-            getattr(port, prefix + "valid").eq(out.o.valid),
-            getattr(port, prefix + "id").eq(0),
-            out.o.ready.eq(getattr(port, prefix + "ready")),
-            *(getattr(port, prefix + field).eq(out.o.p[field]) for field in FIELDS),
+            port.valid.eq(out.o.valid),
+            port["id"].eq(0),
+            out.o.ready.eq(port.ready),
+            *port.put(out.o.p, *FIELDS),
             chosen.eq(last),
             taken.eq(offers.any() & out.i.ready & self.room),
             out.i.valid.eq(offers.any() & self.room),
@@ -80,9 +82,9 @@ class _Share(wiring.Component):
                     m.d.comb += chosen.eq((k + back) % self.n)
         with m.If(taken):
             m.d.sync += last.eq(chosen)
-        for k, one in enumerate(self.managers):
-            m.d.comb += getattr(one, prefix + "ready").eq(taken & (chosen == k))
-        ports = Array(data.View(shape, self._gathered(one)) for one in self.managers)
+        for k, one in enumerate(managers):
+            m.d.comb += one.ready.eq(taken & (chosen == k))
+        ports = Array(data.View(shape, one.gathered(*FIELDS)) for one in managers)
         m.d.comb += out.i.p.eq(ports[chosen].as_value())
         for k in range(self.n):
             count = Signal(range(2 * N_BURSTS), name=f"under_way{k}")
@@ -92,9 +94,6 @@ class _Share(wiring.Component):
             m.d.sync += count.eq(count + came - went)
             m.d.sync += self.quiet[k].eq((count == 0) & ~came)
         return taken, chosen
-
-    def _gathered(self, one):
-        return Cat(getattr(one, self.prefix + field) for field in FIELDS)
 
     def _owners(self, m, name):
         m.submodules[name] = queue = FIFO(range(max(2, self.n)), min(64, self.n * N_BURSTS))
@@ -153,26 +152,23 @@ class WriteShare(_Share):
         self.room = writers.i.ready & askers.i.ready
         taken, chosen = self._addresses(m, ended)
         port, writer, asker = self.port, writers.o, askers.o
-        source = {
-            name: Array(getattr(one, name) for one in self.managers)[writer.payload]
-            for name in ("wdata", "wstrb", "wlast", "wvalid")
-        }
-        names = ("wdata", "wstrb", "wlast")
+        beats, sources = Channel(port, "w"), [Channel(one, "w") for one in self.managers]
+        names = ("data", "strb", "last")
+        source = {name: Array(one[name] for one in sources)[writer.payload] for name in names}
+        comes = Array(one.valid for one in sources)[writer.payload]
         # what is offered stays, whoever is cut off
-        m.submodules.words = words = Slice(
-            data.StructLayout({name: getattr(port, name).shape() for name in names})
-        )
+        m.submodules.words = words = Slice(beats.layout(*names))
         m.d.comb += [
             writers.i.valid.eq(taken),
             writers.i.payload.eq(chosen),
             askers.i.valid.eq(taken),
             askers.i.payload.eq(chosen),
             *(words.i.p[name].eq(source[name]) for name in names),
-            *(getattr(port, name).eq(words.o.p[name]) for name in names),
-            words.i.valid.eq(writer.valid & source["wvalid"]),
+            *beats.put(words.o.p, *names),
+            words.i.valid.eq(writer.valid & comes),
             port.wvalid.eq(words.o.valid),
             words.o.ready.eq(port.wready),
-            writer.ready.eq(words.i.valid & words.i.ready & source["wlast"]),
+            writer.ready.eq(words.i.valid & words.i.ready & source["last"]),
             port.bready.eq(asker.valid & Array(one.bready for one in self.managers)[asker.payload]),
             asker.ready.eq(port.bvalid & port.bready),
         ]

@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from ..stream.fifo import FIFO
 from .axi4 import ReadPort, WritePort
+from .channel import Channel
 from .share import FIELDS
 
 BURST_BEATS = 16  # no burst crosses a multiple of so many: `gradnic.hdl.axi.dma` cuts them so
@@ -46,30 +47,27 @@ class _Spread(wiring.Component):
 
     def _addresses(self, m, orders):
         """Addresses go to their channels; which one, into each of the queues `orders`."""
-        manager, prefix = self.manager, self.prefix
-        shape = data.StructLayout({f: getattr(manager, prefix + f).shape() for f in FIELDS})
-        address = getattr(manager, prefix + "addr")
+        manager = Channel(self.manager, self.prefix)
+        shape, address = manager.layout(*FIELDS), manager["addr"]
         high = self.low + ceil_log2(self.n)
         channel = address[self.low : high]
         queues = []
-        for k, port in enumerate(self.ports):
+        for k, port in enumerate(Channel(port, self.prefix) for port in self.ports):
             m.submodules[f"addresses{k}"] = queue = FIFO(shape, 4)
             queues.append(queue)
             m.d.comb += [
-                *(queue.i.p[field].eq(getattr(manager, prefix + field)) for field in FIELDS),
+                *manager.take(queue.i.p, *FIELDS),
                 queue.i.p["addr"].eq(Cat(address[: self.low], address[high:])),
-                getattr(port, prefix + "id").eq(0),
-                *(getattr(port, prefix + field).eq(queue.o.p[field]) for field in FIELDS),
-                getattr(port, prefix + "valid").eq(queue.o.valid),
-                queue.o.ready.eq(getattr(port, prefix + "ready")),
+                port["id"].eq(0),
+                *port.put(queue.o.p, *FIELDS),
+                port.valid.eq(queue.o.valid),
+                queue.o.ready.eq(port.ready),
             ]
         ready = Array(queue.i.ready for queue in queues)[channel]
         taken = Signal()
         m.d.comb += [
-            getattr(manager, prefix + "ready").eq(
-                ready & Cat(order.i.ready for order in orders).all()
-            ),
-            taken.eq(getattr(manager, prefix + "valid") & getattr(manager, prefix + "ready")),
+            manager.ready.eq(ready & Cat(order.i.ready for order in orders).all()),
+            taken.eq(manager.valid & manager.ready),
             *(queue.i.valid.eq(taken & (channel == k)) for k, queue in enumerate(queues)),
         ]
         for order in orders:
@@ -128,15 +126,15 @@ class WriteSpread(_Spread):
         self._addresses(m, [writing, asking])
         manager = self.manager
         fields = ("data", "strb", "last")
-        shape = data.StructLayout({f: len(getattr(manager, f"w{f}")) for f in fields})
+        beats = Channel(manager, "w")
         queues = []
         for k, port in enumerate(self.ports):
-            m.submodules[f"beats{k}"] = queue = FIFO(shape, N_BEATS)
+            m.submodules[f"beats{k}"] = queue = FIFO(beats.layout(*fields), N_BEATS)
             queues.append(queue)
             m.d.comb += [
-                *(queue.i.p[f].eq(getattr(manager, f"w{f}")) for f in fields),
+                *beats.take(queue.i.p, *fields),
                 queue.i.valid.eq(manager.wvalid & writing.o.valid & (writing.o.payload == k)),
-                *(getattr(port, f"w{f}").eq(queue.o.p[f]) for f in fields),
+                *Channel(port, "w").put(queue.o.p, *fields),
                 port.wvalid.eq(queue.o.valid),
                 queue.o.ready.eq(port.wready),
                 port.bready.eq(asking.o.valid & (asking.o.payload == k) & manager.bready),

@@ -1,4 +1,7 @@
-"""Place of each beat in its block of floats (plumbing: no model of its own)."""
+"""Place of each beat in its block of floats.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Mux, Signal
 

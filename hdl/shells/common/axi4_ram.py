@@ -12,6 +12,7 @@ from amaranth.utils import ceil_log2
 
 from ...axi.axi4 import BOUNDARY, INCREMENTING, OKAY, ReadPort, WritePort
 from ...axi.axis import Lite
+from ...axi.channel import Channel
 from ...stream.delays import delayed, delayed_flag
 from ...stream.outlet import Outlet
 from ...stream.slice import Slice
@@ -83,18 +84,19 @@ class Axi4Ram(wiring.Component):
 
     def _bursts(self, m, port, prefix, **more):
         """Stream of the bursts of an address channel: first beat, answer, and `more` fields."""
-        address, size, kind = (getattr(port, prefix + name) for name in ("addr", "size", "burst"))
+        channel = Channel(port, prefix)
+        address = channel["addr"]
         fields = {"beat": self.size_bits - self.low, "resp": 2}
         fields |= {name: value.shape() for name, value in more.items()}
         m.submodules[f"{prefix}_bursts"] = part = Slice(data.StructLayout(fields))
         beyond = address[self.size_bits :].any()
-        fits = (size == self.low) & (kind == INCREMENTING)
+        fits = (channel["size"] == self.low) & (channel["burst"] == INCREMENTING)
         m.d.comb += [
             part.i.p.beat.eq(address[self.low :]),
             part.i.p.resp.eq(Mux(beyond, DECERR, Mux(fits, OKAY, SLVERR))),
             *(part.i.p[name].eq(value) for name, value in more.items()),
-            part.i.valid.eq(getattr(port, f"{prefix}valid")),
-            getattr(port, f"{prefix}ready").eq(part.i.ready),
+            part.i.valid.eq(channel.valid),
+            channel.ready.eq(part.i.ready),
         ]
         refused = part.i.valid & part.i.ready & (part.i.p.resp != OKAY)
         return part.o, refused

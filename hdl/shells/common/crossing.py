@@ -4,28 +4,29 @@ Plumbing: no golden model of its own.
 """
 
 from amaranth.hdl import DomainRenamer, Module, ResetSignal, Shape, Value
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...axi.axi4 import ReadPort
 from ...axi.axis import Lite
+from ...axi.channel import Channel
 from .fan import LiteFan
 
 CHANNELS = {  # of AXI4-Lite: whether the manager sends, and its fields
-    "aw": (True, ("awaddr", "awprot")),
-    "w": (True, ("wdata", "wstrb")),
-    "b": (False, ("bresp",)),
-    "ar": (True, ("araddr", "arprot")),
-    "r": (False, ("rdata", "rresp")),
+    "aw": (True, ("addr", "prot")),
+    "w": (True, ("data", "strb")),
+    "b": (False, ("resp",)),
+    "ar": (True, ("addr", "prot")),
+    "r": (False, ("data", "resp")),
 }
 READ_CHANNELS = {  # of `ReadPort`: what changes from burst to burst
-    "ar": (True, ("araddr", "arlen")),
-    "r": (False, ("rdata", "rresp", "rlast")),
+    "ar": (True, ("addr", "len")),
+    "r": (False, ("data", "resp", "last")),
 }
 WRITE_CHANNELS = {
-    "aw": (True, ("awaddr", "awlen")),
-    "w": (True, ("wdata", "wstrb", "wlast")),
-    "b": (False, ("bresp",)),
+    "aw": (True, ("addr", "len")),
+    "w": (True, ("data", "strb", "last")),
+    "b": (False, ("resp",)),
 }
 
 
@@ -137,26 +138,25 @@ class MemoryCrossing(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         _cross(m, self, self.channels, self.i, self.o, depth=16)
-        address = next(iter(self.channels))
-        for name in ("id", "size", "burst", "cache", "prot"):
-            m.d.comb += getattr(self.o, address + name).eq(getattr(self.i, address + name))
+        near, far = (Channel(port, next(iter(self.channels))) for port in (self.i, self.o))
+        m.d.comb += far.put(near, "id", "size", "burst", "cache", "prot")
         return m
 
 
 def _cross(m, part, channels, near, far, *, depth):
     """A `Crossing` for each of the channels between two ports in the domains of `part`."""
     for channel, (sent, names) in channels.items():
-        source, target = (near, far) if sent else (far, near)
-        shape = data.StructLayout({name: len(getattr(source, name)) for name in names})
+        ends = (near, far) if sent else (far, near)
+        source, target = (Channel(port, channel) for port in ends)
         domains = (part.i_domain, part.o_domain) if sent else (part.o_domain, part.i_domain)
         m.submodules[channel] = crossing = Crossing(
-            shape, i_domain=domains[0], o_domain=domains[1], depth=depth
+            source.layout(*names), i_domain=domains[0], o_domain=domains[1], depth=depth
         )
         m.d.comb += [
-            *(crossing.i.p[name].eq(getattr(source, name)) for name in names),
-            crossing.i.valid.eq(getattr(source, f"{channel}valid")),
-            getattr(source, f"{channel}ready").eq(crossing.i.ready),
-            *(getattr(target, name).eq(crossing.o.p[name]) for name in names),
-            getattr(target, f"{channel}valid").eq(crossing.o.valid),
-            crossing.o.ready.eq(getattr(target, f"{channel}ready")),
+            *source.take(crossing.i.p, *names),
+            crossing.i.valid.eq(source.valid),
+            source.ready.eq(crossing.i.ready),
+            *target.put(crossing.o.p, *names),
+            target.valid.eq(crossing.o.valid),
+            crossing.o.ready.eq(target.ready),
         ]

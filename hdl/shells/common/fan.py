@@ -8,6 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...axi.axis import OKAY, Lite
+from ...axi.channel import Channel
 
 WINDOW_BITS = 12  # of a card, where there are several
 
@@ -65,81 +66,76 @@ class LiteFan(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         behind = Signal()  # the read is, of a write without an answer yet
-        written, under_way = self._route(m, "aw", "awaddr", ("wdata", "wstrb"), "b", ("bresp",))
-        self._route(m, "ar", "araddr", (), "r", ("rdata", "rresp"), behind)
+        written, under_way = self._route(m, "aw", "w", "b", ("resp",))
+        self._route(m, "ar", None, "r", ("data", "resp"), behind)
         with m.If(written):
             m.d.sync += behind.eq(0)
         with m.Elif(self.i.arvalid & self.i.arready):
             m.d.sync += behind.eq(under_way)
         return m
 
-    def _route(self, m, request, address, others, answer, fields, behind=0):
+    def _route(self, m, request, words, answer, fields, behind=0):
         """One direction: hold the request, offer it to its window, hold the answer.
 
+        request, words, answer : prefixes of the channels; no words: None. fields : of the answer.
         Returns the cycle in which a request is answered, and whether one that is not is whole in
         the next cycle.
         """
-        i = self.i
         outs = [getattr(self, f"o{k}") for k in range(self.n)]
-        channels = [request, *(["w"] if others else [])]
-        held = {name: Signal.like(getattr(i, name), name=f"held_{name}") for name in (address,)}
-        held |= {name: Signal.like(getattr(i, name), name=f"held_{name}") for name in others}
-        protection = Signal(3, name=f"held_{request}prot")
+        asks = [request, *([words] if words else [])]
+        came = {c: Channel(self.i, c) for c in asks}
+        held = {
+            c: {
+                name: Signal.like(one, name=f"held_{c}{name}")
+                for name, one in channel.fields.items()
+            }
+            for c, channel in came.items()
+        }
         # Of each channel: free, taken and to be offered, or taken by the subordinate.
-        has = {c: Signal(name=f"has_{c}") for c in channels}
-        sent = {c: Signal(name=f"sent_{c}") for c in channels}
+        has = {c: Signal(name=f"has_{c}") for c in asks}
+        sent = {c: Signal(name=f"sent_{c}") for c in asks}
         window = Signal(range(self.n + 1), name=f"{request}_window")
         done = Signal(name=f"{answer}_done")
         ready = Signal(name=f"{answer}_taken")
 
-        for c in channels:
-            m.d.comb += getattr(i, f"{c}ready").eq(~has[c])
-            with m.If(getattr(i, f"{c}valid") & ~has[c]):
-                m.d.sync += has[c].eq(1)
+        for c, channel in came.items():
+            m.d.comb += channel.ready.eq(~has[c])
+            with m.If(channel.valid & ~has[c]):
+                m.d.sync += [has[c].eq(1), *channel.take(held[c], *held[c])]
                 if c == request:
-                    target = getattr(i, address)
-                    m.d.sync += [
-                        held[address].eq(target),
-                        protection.eq(getattr(i, f"{request}prot")),
-                        window.eq(self.n),
-                    ]
+                    m.d.sync += window.eq(self.n)
                     for k, (first, width) in enumerate(self.windows):
-                        with m.If(target[width:] == first >> width):
+                        with m.If(channel["addr"][width:] == first >> width):
                             m.d.sync += window.eq(k)
-                else:
-                    m.d.sync += [held[name].eq(getattr(i, name)) for name in others]
         whole = Signal(name=f"{request}_whole")
-        comes = Cat(has[c] | getattr(i, f"{c}valid") for c in channels).all()
+        comes = Cat(has[c] | came[c].valid for c in asks).all()
         asked = Signal(name=f"{answer}_asked")  # an answer before that is none
         m.d.comb += [
-            whole.eq(has[request] & (has["w"] if others else 1)),
+            whole.eq(Cat(has.values()).all()),
             asked.eq(Cat(sent.values()).all()),
         ]
 
+        replies = [Channel(o, answer) for o in outs]
         for k, o in enumerate(outs):
             mine = whole & (window == k) & ~behind
-            m.d.comb += [
-                getattr(o, address).eq(held[address]),
-                getattr(o, f"{request}prot").eq(protection),
-                *(getattr(o, name).eq(held[name]) for name in others),
-                *(getattr(o, f"{c}valid").eq(mine & ~sent[c]) for c in channels),
-                getattr(o, f"{answer}ready").eq(mine & asked & ~done),
-            ]
-            for c in channels:
-                with m.If(getattr(o, f"{c}valid") & getattr(o, f"{c}ready")):
+            m.d.comb += replies[k].ready.eq(mine & asked & ~done)
+            for c in asks:
+                channel = Channel(o, c)
+                m.d.comb += [*channel.put(held[c], *held[c]), channel.valid.eq(mine & ~sent[c])]
+                with m.If(channel.valid & channel.ready):
                     m.d.sync += sent[c].eq(1)
-        valids = Array([*(getattr(o, f"{answer}valid") for o in outs), 1])
+        valids = Array([*(reply.valid for reply in replies), 1])
         m.d.comb += ready.eq(
             whole & ~done & ~behind & (asked | (window == self.n)) & valids[window]
         )
-        m.d.comb += getattr(i, f"{answer}valid").eq(done)
+        given = Channel(self.i, answer)
+        m.d.comb += given.valid.eq(done)
         with m.If(ready):
             m.d.sync += done.eq(1)
             for name in fields:
-                empty = OKAY if name.endswith("resp") else 0
-                values = Array([*(getattr(o, name) for o in outs), empty])
-                m.d.sync += getattr(i, name).eq(values[window])
-        with m.If(done & getattr(i, f"{answer}ready")):
+                values = Array([*(reply[name] for reply in replies), OKAY if name == "resp" else 0])
+                m.d.sync += given[name].eq(values[window])
+        with m.If(done & given.ready):
             m.d.sync += done.eq(0)
             m.d.sync += [signal.eq(0) for signal in (*has.values(), *sent.values())]
         return ready, comes & ~done

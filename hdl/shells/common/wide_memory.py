@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...axi.axi4 import ReadPort, WritePort
+from ...axi.channel import Channel
 from ...stream.fifo import FIFO
 from ...stream.slice import Slice
 from .pass_on import pass_on
@@ -35,35 +36,32 @@ class _Bursts:
 
     def convert(self, m, near, far, prefix, places):
         """Offer the wide burst once; its first lane and length go to the FIFO `places`."""
-
-        def of(port, name):
-            return getattr(port, prefix + name)
-
-        fields = ("id", "burst", "cache", "prot")
+        near, far = Channel(near, prefix), Channel(far, prefix)
+        fields, address = ("id", "burst", "cache", "prot"), near["addr"]
         shape = data.StructLayout(
             {
-                "addr": len(of(near, "addr")) - self.high,
+                "addr": len(address) - self.high,
                 "len": 8,
-                **{n: len(of(near, n)) for n in fields},
+                **{name: len(near[name]) for name in fields},
             }
         )
         m.submodules[f"{prefix}_slice"] = asks = Slice(shape)
-        lane = of(near, "addr")[self.low : self.high]
+        lane = address[self.low : self.high]
         m.d.comb += [
-            asks.i.p.addr.eq(of(near, "addr")[self.high :]),
-            asks.i.p.len.eq((lane + of(near, "len")) >> self.lane_bits),
-            *(asks.i.p[name].eq(of(near, name)) for name in fields),
-            asks.i.valid.eq(of(near, "valid") & places.i.ready),
-            places.i.valid.eq(of(near, "valid") & asks.i.ready),
+            asks.i.p.addr.eq(address[self.high :]),
+            asks.i.p.len.eq((lane + near["len"]) >> self.lane_bits),
+            *near.take(asks.i.p, *fields),
+            asks.i.valid.eq(near.valid & places.i.ready),
+            places.i.valid.eq(near.valid & asks.i.ready),
             places.i.p.lane.eq(lane),
-            places.i.p.n_less_1.eq(of(near, "len")),
-            of(near, "ready").eq(asks.i.ready & places.i.ready),
-            of(far, "addr").eq(asks.o.p.addr << self.high),
-            of(far, "len").eq(asks.o.p.len),
-            of(far, "size").eq(self.high),
-            *(of(far, name).eq(asks.o.p[name]) for name in fields),
-            of(far, "valid").eq(asks.o.valid),
-            asks.o.ready.eq(of(far, "ready")),
+            places.i.p.n_less_1.eq(near["len"]),
+            near.ready.eq(asks.i.ready & places.i.ready),
+            far["addr"].eq(asks.o.p.addr << self.high),
+            far["len"].eq(asks.o.p.len),
+            far["size"].eq(self.high),
+            *far.put(asks.o.p, *fields),
+            far.valid.eq(asks.o.valid),
+            asks.o.ready.eq(far.ready),
         ]
 
 

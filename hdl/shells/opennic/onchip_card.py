@@ -12,6 +12,7 @@ from gradnic.interface.card_memory import MEMORIES, OFFSET, PAGE_BITS, REGISTERS
 
 from ...axi.axi4 import ReadPort, WritePort
 from ...axi.axis import Lite
+from ...axi.channel import Channel
 from ...axi.register_bank import RegisterBank
 from ..common.axi4_ram import Axi4Ram
 from ..common.fan import LiteFan, side_by_side
@@ -64,10 +65,9 @@ class HostWindow(wiring.Component):
             if name in ("araddr", "awaddr"):
                 value = Cat(value, self.page)
             m.d.comb += getattr(target, name).eq(value)
-        for k, channel in enumerate(("ar", "aw")):
-            taken = getattr(fan.i, f"{channel}valid") & getattr(fan.i, f"{channel}ready")
-            behind = getattr(fan.i, f"{channel}addr") >= self.end
-            m.d.comb += self.outside[k].eq(taken & behind)
+        for k, asked in enumerate(Channel(fan.i, prefix) for prefix in ("ar", "aw")):
+            behind = asked["addr"] >= self.end
+            m.d.comb += self.outside[k].eq(asked.valid & asked.ready & behind)
         for k in range(fan.n):
             wiring.connect(m, getattr(fan, f"o{k}"), wiring.flipped(getattr(self, f"o{k}")))
         return m

@@ -19,6 +19,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface import card_memory, inline, params
 
 from ...axi.axis import AxisReceiver
+from ...axi.channel import Channel
 from ...top import catalog as tops
 from ...top import verilog
 from ..common import wide_ram
@@ -37,6 +38,7 @@ SIDE_BITS = 16  # of tuser_src and tuser_dst
 MEMORY_KIB = 1024  # 32 UltraRAM blocks
 MOST_KIB = 8192  # each, 512 UltraRAM blocks in all: a U280 has 960
 FIRST_MAC = 6  # bit of tuser_dst that means MAC port 0; PF 0 is bit 0
+WIDTHS = {"addr": 32, "data": 32, "resp": 2}  # of the registers' channels: what the shell has
 STREAMS = {  # of the box, and the card's that it feeds or that feeds it
     "s_axis_qdma_h2c": "host_tx",
     "m_axis_qdma_c2h": "host_rx",
@@ -89,9 +91,8 @@ class Box(wiring.Component):
         for channel, (sent, names) in CHANNELS.items():
             way, back = (In, Out) if sent else (Out, In)
             for name in names:
-                if name not in ("awprot", "arprot", "wstrb"):
-                    width = {"addr": 32, "data": 32, "resp": 2}[name[-4:]]
-                    members[f"s_axil_{name}"] = way(width)
+                if name in WIDTHS:
+                    members[f"s_axil_{channel}{name}"] = way(WIDTHS[name])
             members[f"s_axil_{channel}valid"] = way(1)
             members[f"s_axil_{channel}ready"] = back(1)
         fields = {"tvalid": 1, "tdata": 8 * self.n_bytes, "tkeep": self.n_bytes, "tlast": 1}
@@ -137,12 +138,14 @@ class Box(wiring.Component):
         places = [(first, port.signature.address_width) for first, port in self.windows]
         m.submodules.fan = fan = LiteFan(places, address_width=ADDRESS_BITS)
         for channel, (sent, names) in CHANNELS.items():
-            valid, ready = f"{channel}valid", f"{channel}ready"
-            for name in [*(n for n in names if hasattr(self, f"s_axil_{n}")), valid]:
-                inner, outer = getattr(crossing.i, name), getattr(self, f"s_axil_{name}")
-                m.d.comb += inner.eq(outer) if sent else outer.eq(inner)
-            inner, outer = getattr(crossing.i, ready), getattr(self, f"s_axil_{ready}")
-            m.d.comb += outer.eq(inner) if sent else inner.eq(outer)
+            inner, outer = Channel(crossing.i, channel), Channel(self, f"s_axil_{channel}")
+            names = [name for name in names if name in WIDTHS]
+            source, target = (outer, inner) if sent else (inner, outer)
+            m.d.comb += [
+                *target.put(source, *names),
+                target.valid.eq(source.valid),
+                source.ready.eq(target.ready),
+            ]
         m.d.comb += crossing.i.wstrb.eq(-1)  # the shell writes whole words
         wiring.connect(m, crossing.o, fan.i)
         for k, (_, port) in enumerate(self.windows):
