@@ -30,12 +30,12 @@ def proven(topology, **options):
 @pytest.mark.parametrize(
     "spelling",
     ["nvlink:2x8x1", "nvlink:2x8x8", "nvlink:4x8x8", "nvlink:2x4x2", "fattree:4x2", "dgx:4x3",
-     "dragonfly:3x1x1", "dragonfly:3x1x2", "torus:4x4", "mesh:3x3"],
+     "dragonfly:3x1x1", "dragonfly:3x1x2", "torus:4x4", "mesh:3x3", "pcie:2x3x1"],
 )  # fmt: skip
 def test_within_one_percent_of_the_bound(spelling):
     topology = parse(spelling)
     schedule, report = proven(topology)
-    assert gap(topology, schedule) <= 1.0115
+    assert gap(topology, schedule) <= 1.0101
     if quantum(topology.bandwidth) == 1:
         assert report.max_flows == 1, report.collision
     values = np.random.default_rng(1).integers(-99, 99, (topology.n_nodes, 3000))
@@ -43,10 +43,22 @@ def test_within_one_percent_of_the_bound(spelling):
 
 
 def test_full_links_in_the_middle_of_paths():
-    """Two GPUs on a PCIe switch, two switches on a root: 1.22 where only ends of paths count."""
+    """Two GPUs on a PCIe switch, two switches on a root: 1.22 where only ends of paths count, 1.037
+    where chunks high in their trees all went first, and left a mix that does not fit.
+    """
     topology = parse("pcie:2x4x1")
     schedule, _ = proven(topology)
-    assert gap(topology, schedule) <= 1.04
+    assert gap(topology, schedule) <= 1.004
+
+
+def test_trees_leave_alone_what_no_cut_needs_between_switches():
+    """Each shard enters each PCIe switch once, though its links would hold more."""
+    topology = parse("pcie:2x4x1")
+    k, capacity = forests._scaled(topology)
+    n = topology.n_nodes
+    lean = forests._lean(capacity, n, k)
+    assert lean[12, 8] == lean[12, 9] == (n - 2) * k < capacity[12, 8]
+    assert not len(broken(lean, n, k))
 
 
 def test_128_gpus_behind_shared_ports():
@@ -129,10 +141,10 @@ def test_one_way_links_have_trees_of_their_own():
 
 
 def test_best_takes_more_chunks_where_a_few_are_not_near():
-    """240 steps a phase lose 1.06 % on two boxes with two NICs each; four times as many do not."""
-    topology = parse("nvlink:2x8x2")
+    """480 steps a phase lose 2.2 % on two boxes with four NICs each; four times as many do not."""
+    topology = parse("nvlink:2x6x4")
     assert gap(topology, forest(topology)) > 1.01
-    assert gap(topology, build(topology, "best")) <= 1.005
+    assert gap(topology, build(topology, "best")) <= 1.0085
 
 
 def test_best_takes_the_forest_where_it_is_nearer(tmp_path):
@@ -142,7 +154,7 @@ def test_best_takes_the_forest_where_it_is_nearer(tmp_path):
     topology = parse(f"file:{tmp_path}/net")
     schedule = build(topology, "best")
     assert schedule.algorithm == "forest"
-    assert gap(topology, schedule) <= 1.0115
+    assert gap(topology, schedule) <= 1.0085
     with pytest.raises(ValueError, match="multiple, not 3"):
         forest(parse("nvlink:2x8x8"), chunks=3)
     lame = Topology("lame", 3, 1, np.array([(0, 3), (1, 3), (3, 1), (3, 2), (2, 0), (3, 0)]))

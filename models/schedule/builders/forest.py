@@ -20,7 +20,6 @@ from .schedule import GATHER, REDUCE, RouteTable, Schedule, ordered, pack
 
 _SLACKS = tuple(Fraction(1, n) for n in (250, 100, 25))  # of the optimum, for fewer trees
 _TREES = 24  # per root, at most
-_SHARES = (0.25, 0.5, 0.75, 1)  # of links between switches: less used, less in each other's way
 _EDGES = 400_000  # tree edges of all chunks, at most, for the same choice
 _EXACT = 64  # nodes up to which steps are chosen by integer programs, where that is better
 _QUANTA = 8  # slots per step, at most, where bandwidths are no whole numbers
@@ -103,12 +102,8 @@ def _trees(topology):
         raise ValueError(
             f"{topology.name}: switch {n + uneven[0]} has not as much bandwidth in as out"
         )
-    for share in _SHARES:
-        less = capacity.copy()
-        less[n:, n:] = less[n:, n:] * share
-        if len(broken(less, n, k)):
-            continue
-        ways = pack_trees(less, n, k, around(less, n))
+    for room in _lean(capacity, n, k), capacity:
+        ways = pack_trees(room, n, k, around(room, n))
         if ways is not None:
             break
     else:
@@ -121,6 +116,24 @@ def _trees(topology):
         }
         for tree in ways
     ]
+
+
+def _lean(capacity, n, k):
+    """The capacity without what no cut needs of links between switches, for all equally wide ones.
+
+    Ways take fewer links then, and chunks of a step are less in each other's way.
+    """
+    inner = np.zeros(capacity.shape, bool)
+    inner[n:, n:] = True
+    for width in np.unique(capacity[inner & (capacity > 0)]):
+        same = inner & (capacity == width)
+        low, high = 0, int(width)  # high is known to be enough
+        while low < high:
+            middle = (low + high) // 2
+            less = np.where(same, middle, capacity)
+            low, high = (middle + 1, high) if len(broken(less, n, k)) else (low, middle)
+        capacity = np.where(same, high, capacity)
+    return capacity
 
 
 def _links(topology):

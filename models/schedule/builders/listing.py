@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import maximum_flow
 _LAG = 1  # steps between an arrival and its use: cards issue in table order, and links have latency
 
 
-_OWED = 100.0  # what a unit that a place owes weighs in the program, over a chunk's 3 at most
+_OWED = 100.0  # what a unit that a place owes weighs in the program, over a chunk's 1 or so
 _GAP = 0.003  # of the program's optimum
 
 
@@ -79,7 +79,12 @@ class _Listing:
         self.padded = np.array([p + [len(room)] * (longest - len(p)) for p in self.places])
         self.left = np.zeros(len(room) + 1)  # units that each place still has to carry
         np.add.at(self.left, self.padded[self.path], copies)
+        self.high = np.zeros((self.height.max(), len(room) + 1))  # the same, height by height
+        np.add.at(self.high, (self.height[:, None] - 1, self.padded[self.path]), copies)
+        self.tail = (1 + _LAG) * np.arange(len(self.high))[:, None]  # steps that must still follow
         self.speed = np.append(np.array(room, float), np.inf)
+        self.chunks = copies * np.bincount(self.path)  # of each path
+        self.todo = self.chunks.copy()
         self.waiting = [[] for _ in used]  # heaps of (copy, -height, edge)
         self.count = np.zeros(len(used), np.int64)
         self.inner = np.zeros(len(used), np.int64)
@@ -145,7 +150,7 @@ class _Listing:
         sends or gets what it is due: what it would have too much of in the steps that are left. A
         flow with lower limits: the dues run from `must` to `done`, more may run from s to t.
         """
-        due, room = self._due()
+        due, room, _ = self._due()
         n = len(self.pairs)
         waiting, inner = (np.bincount(self.class_of, c, n).astype(int)
                           for c in (self.count, self.inner))  # fmt: skip
@@ -170,10 +175,15 @@ class _Listing:
         return np.asarray(flow[self.ends[0], self.ends[1]]).ravel()
 
     def _due(self):
-        """Units of each place that this step owes, and those it can carry."""
+        """(units of each place that this step owes, those it can carry, steps that are left).
+
+        What others wait for has to be through as many steps earlier as they take.
+        """
         room = np.append(np.array(self.room), 1 << 20)
-        last = np.ceil((self.left / self.speed).max() - 1e-9) - 1
-        return np.clip(self.left - last * room, 0, room).astype(np.int64), room
+        high = self.high[::-1].cumsum(axis=0)[::-1]  # of each height or more
+        steps = np.ceil(np.where(high > 0, high / self.speed + self.tail, 0).max() - 1e-9)
+        due = np.where(high > 0, high - (steps - 1 - self.tail) * room, 0).max(axis=0)
+        return np.clip(due, 0, room).astype(np.int64), room, steps
 
     def fill(self):
         """One step."""
@@ -181,7 +191,9 @@ class _Listing:
         (self._by_program if self.exact else self._by_flow)(free, came)
         self._rest(free, came)
         for e, _ in came:
-            self.left[self.padded[self.path[e]]] -= 1
+            mine = self.padded[self.path[e]]
+            self.left[mine] -= 1
+            self.high[self.height[e] - 1, mine] -= 1
         self.flight.append(came)
         if len(self.flight) > _LAG:
             for e, copy in self.flight.popleft():
@@ -192,11 +204,15 @@ class _Listing:
 
     def _by_program(self, free, came):
         """As many chunks of each path as an integer program says: every place pays what this step
-        owes, if it can; then chunks of full places and high in their trees come first.
+        owes, if it can. Then paths come first that are behind the pace of all: so what is left
+        stays a mix that fits side by side, until the end.
         """
-        due, room = (a[:-1] for a in self._due())
+        due, room, steps = self._due()
+        due, room = due[:-1], room[:-1]
         live, owing = np.flatnonzero(self.count), np.flatnonzero(due)
         n, k = len(live), len(owing)
+        if not n:  # all are in flight
+            return
         mine = [self.places[p] for p in live]
         uses = csr_array(
             (
@@ -208,18 +224,17 @@ class _Listing:
             ),
             shape=(len(room), n),
         )
-        share = self.left / self.speed
-        fullest = np.array([share[places].max() for places in mine])
         height = np.array([-self.waiting[p][0][0] for p in live])
+        pace = self.todo[live] / np.maximum(steps - self.tail[height - 1, 0], 1)
+        behind = pace * (self.step + steps) / self.chunks[live]
         # half a second to load, and most schedules do without
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         limits = [LinearConstraint(hstack([uses, csr_array((len(room), k))]), ub=room)]
         if k:
             limits.append(LinearConstraint(hstack([uses[owing], eye_array(k)]), lb=due[owing]))
-        worth = fullest / fullest.max() + 2 * height / self.height.max()
         found = milp(
-            np.concatenate([-worth, np.full(k, _OWED)]),
+            np.concatenate([-behind, np.full(k, _OWED)]),
             constraints=limits,
             bounds=Bounds(0, np.concatenate([self.count[live], np.full(k, np.inf)])),
             integrality=np.repeat([1, 0], [n, k]),
@@ -263,6 +278,7 @@ class _Listing:
         for h in mine:
             free[h] -= n
         self.count[p] -= n
+        self.todo[p] -= n
         return n
 
     def _around(self, p, free, came):
@@ -297,6 +313,7 @@ class _Listing:
         for h in self._places(path):
             free[h] -= 1
         self.count[p] -= 1
+        self.todo[p] -= 1
         return True
 
 
