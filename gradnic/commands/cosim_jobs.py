@@ -112,9 +112,11 @@ def run(
     screen.print(table(title, columns, rows))
     if len(posted) > len(rows):
         screen.print(f"and {len(posted) - len(rows)} more")
+    steady = outcome.steady_rate
     screen.print(
         f"{outcome.cycles} cycles, packets with payload on the lines {outcome.line_share:.1%} of "
         f"the time from the first to the last, {outcome.input_rate:.2f} beats of gradient a cycle"
+        + ("" if steady is None else f", {steady:.2f} behind end {n_active}, with all stages full")
     )
     given_up = sum(job["given_up"] for job in outcome.jobs)
     if given_up:
@@ -135,6 +137,7 @@ def run(
             "cycles": outcome.cycles,
             "line_share": outcome.line_share,
             "input_rate": outcome.input_rate,
+            "steady_rate": outcome.steady_rate,
             "nmse": outcome.nmse,
             "jobs": outcome.jobs,
             "machine": "card",

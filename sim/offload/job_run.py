@@ -57,7 +57,9 @@ class JobOutcome:
     """A run. jobs : what ``--json`` lists. sent : (time, node, port, frame). first : a mismatch.
 
     input_rate : beats of gradient a cycle and node, from the first post to the last end of all jobs
-    that are done. nmse : of the results of THC against the mean of the floats, None without.
+    that are done. steady_rate : the same of those that end behind the first `n_active`, from the
+    last of these ends on, when all stages are filled; None where no more end. nmse : of the results
+    of THC against the mean of the floats, None without.
     """
 
     cycles: int
@@ -68,6 +70,7 @@ class JobOutcome:
     sent: list = field(repr=False)
     first: str = ""
     input_rate: float = 0.0
+    steady_rate: float | None = None
     nmse: float | None = None
 
     @property
@@ -236,7 +239,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     share = line_share(cluster.sent, link_bytes or 4 * lanes)
     return JobOutcome(
         cycles, told, share, mismatches, reference, cluster.sent, first,
-        input_rate(told, 4 * lanes), _nmse(cluster, posted, memory),
+        input_rate(told, 4 * lanes), steady_rate(told, 4 * lanes, n_active),
+        _nmse(cluster, posted, memory),
     )  # fmt: skip
 
 
@@ -247,11 +251,26 @@ def _thc(block):
     return {"B": block}
 
 
+def _done(jobs):
+    ended = [job for job in jobs if job["status"] in (JobStatus.DONE, JobStatus.SHORT)]
+    return sorted(ended, key=lambda job: job["done"])
+
+
+def steady_rate(jobs, n_bytes, n_active):
+    """Beats of gradient a cycle behind the end number `n_active`; None where no more end."""
+    done = _done(jobs)
+    later = done[n_active:]
+    if not later or later[-1]["done"] == done[n_active - 1]["done"]:
+        return None
+    cycles = later[-1]["done"] - done[n_active - 1]["done"]
+    return sum(-(-job["bytes"] // n_bytes) for job in later) / cycles
+
+
 def input_rate(jobs, n_bytes):
     """Beats of gradient a cycle, from the first post to the last end, of jobs as ``--json`` lists
     them; 0 if none is done.
     """
-    done = [job for job in jobs if job["status"] in (JobStatus.DONE, JobStatus.SHORT)]
+    done = _done(jobs)
     if not done:
         return 0.0
     cycles = max(job["done"] for job in done) - min(job["posted"] for job in done)

@@ -31,6 +31,16 @@ def test_mistakes_in_a_file_are_one_line(told, line, tmp_path):
         job_run.read(path)
 
 
+def test_rates_by_hand():
+    """Jobs of 4 beats: the first ends at 20, three more at 4 cycles each, one was refused."""
+    jobs = [{"posted": 10, "done": at, "bytes": 256, "status": 0} for at in (20, 24, 28, 32)]
+    jobs.append({"posted": 10, "done": 900, "bytes": 256, "status": 2})
+    assert job_run.input_rate(jobs, 64) == 16 / 22
+    assert job_run.steady_rate(jobs, 64, 1) == 12 / 12
+    assert job_run.steady_rate(jobs, 64, 2) == 8 / 8
+    assert job_run.steady_rate(jobs, 64, 4) is None
+
+
 def test_what_a_file_does_not_say_is_chosen():
     one, two = job_run.from_dicts(
         [{"bytes": 100, "class": 3}, {"elems": 17, "at": 9, "nodes": [0, 1], "tensor": 5}],
