@@ -6,27 +6,24 @@ The table behind it: docs/spec/wire.md; the same in software:
 Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
 """
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.hdl import Array, Cat, Mux, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.aggregator import Refusal
 from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
-from gradnic.interface.inline import Fate
 from gradnic.interface.switchml import SWITCHML, VALUES
 
 from ..frame.classes import FrameClass
-from ..frame.head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, registered
+from ..frame.head import RAW_HEAD, envelope, registered
 from ..frame.intake import Names, known_jobs
+from ..frame.parser import HeadParser, checked, place_of, sound_flags
 from ..primitive.zeroed_table import ZeroedTable
-from ..stream.beats import FrameBeat
-from ..stream.delays import delayed, delayed_flag
-from ..stream.fifo import FIFO
+from ..stream.delays import delayed
 from .slot_records import Head, JobRegisters
 
 SWITCHML_HEAD = SWITCHML.stop - UDP.start
-DEPTH = 7  # stages
 
 Child = data.StructLayout({"mac": 48, "ip": 32, "udp_port": 16, "src": 5, "enabled": 1})
 """A child of a job at a port: who may speak there, and where its answers go."""
@@ -62,7 +59,7 @@ def Facts(port_width):
     )
 
 
-class ContributionParser(wiring.Component):
+class ContributionParser(HeadParser):
     """Reads the heads of our frames: the beats come out behind the facts of their frame.
 
     Full rate. Facts are offered 10 cycles after the frame's 64th byte, or its last, came in; until
@@ -85,43 +82,27 @@ class ContributionParser(wiring.Component):
     write : In(ChildWrite(n_ports, n_jobs))
     """
 
+    depth = 7
+    stops = (HEAD_BYTES, SWITCHML.stop)
+
     def __init__(self, n_bytes: int, n_ports: int, n_jobs: int) -> None:
-        self.n_bytes, self.n_ports, self.n_jobs = n_bytes, n_ports, n_jobs
+        self.n_ports, self.n_jobs = n_ports, n_jobs
         meta_width = 1 + index_width(n_ports)
-        self.facts_shape = Facts(meta_width)
         super().__init__(
-            {
-                "i": In(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))),
-                "beats": Out(stream.Signature(FrameBeat(n_bytes))),
-                "facts": Out(stream.Signature(self.facts_shape)),
+            n_bytes,
+            meta_width=meta_width,
+            facts=Facts(meta_width),
+            members={
                 "names": In(Names(n_jobs)),
                 "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
                 "write": In(ChildWrite(n_ports, n_jobs)),
-            }
+            },
         )
 
-    def elaborate(self, platform):
-        m = Module()
-        # Never fills: it holds no more frames than the queue beats, its output and the pipeline.
-        m.submodules.facts = facts = FIFO(self.facts_shape, 2 * QUEUE_BEATS)
-        wiring.connect(m, facts.o, wiring.flipped(self.facts))
-        head, port, whole, complete = queued_heads(
-            m,
-            self.i,
-            self.beats,
-            self.n_bytes,
-            stops=(HEAD_BYTES, SWITCHML.stop),
-        )
-        m.d.comb += [
-            facts.i.valid.eq(delayed_flag(m, complete, DEPTH + 1, name="valid")),
-            facts.i.p.eq(self._judge(m, head, port, whole)),
-        ]
-        return m
-
-    def _judge(self, m, head, port, whole):
-        """Facts, `DEPTH` cycles after the head was complete; `whole`: native, SwitchML."""
+    def judge(self, m, head, port, whole):
+        """See `HeadParser`."""
         field = head.field
-        op, udp = field(GRADNIC.op), field(UDP.length)
+        udp = field(UDP.length)
         native, switchml = (
             jobs & port.replicate(len(jobs)) for port, jobs in known_jobs(self.names, field)
         )
@@ -142,13 +123,9 @@ class ContributionParser(wiring.Component):
             mac=field(ETHERNET.source),
             ip=field(IPV4.source),
             speaks=(is_switchml | (~field(GRADNIC.ph) & (field(GRADNIC.src) < 32))) & ~port[0],
-            known=is_switchml | Cat(op == int(known) for known in Op).any(),
-            same_set=is_switchml | (field(GRADNIC.set) == field(GRADNIC.gen)[0]),
+            **{name: is_switchml | flag for name, flag in sound_flags(field).items()},
         )
-        job = Cat(
-            Cat(one.knows[k] for k in range(self.n_jobs) if k >> bit & 1).any()
-            for bit in range(index_width(self.n_jobs))
-        )
+        job = place_of(one.knows, self.n_jobs)
         two = registered(
             m,
             2,
@@ -191,16 +168,7 @@ class ContributionParser(wiring.Component):
         )
         refusal = Mux(five.in_range, Refusal.NONE, Refusal.COLLISIONS)
         refusal = Mux(five.owner, refusal, Refusal.OWNER)
-        six = registered(
-            m,
-            6,
-            refusal=refusal,
-            ip_holds=sums.ip_sum == 0xFFFF,
-            fits=sums.fits,
-            end=sums.end,
-            pseudo=sums.pseudo,
-            unsummed=sums.unsummed,
-        )
+        six = registered(m, 6, refusal=refusal, **vars(sums))
         result = Signal(self.facts_shape, reset_less=True)
         m.d.sync += [
             result.head.eq(delayed(m, one.entry, 5, name="entry")),
@@ -211,13 +179,7 @@ class ContributionParser(wiring.Component):
             result.refusal.eq(
                 Mux(delayed(m, two.sound, 4, name="sound"), six.refusal, Refusal.FORMAT)
             ),
-            result.check.ours.eq(1),
-            result.check.fate.eq(
-                Mux(six.fits, Mux(six.ip_holds, Fate.CODED, Fate.CHECKSUM), Fate.LENGTH)
-            ),
-            result.check.end.eq(six.end),
-            result.check.pseudo.eq(six.pseudo),
-            result.check.unsummed.eq(six.unsummed),
+            *checked(result.check, six),
         ]
         return result
 

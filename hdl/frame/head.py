@@ -5,12 +5,11 @@ Plumbing: no golden model of its own.
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Signal, Value
+from amaranth.hdl import Cat, Const, Signal, Value
 from amaranth.lib import data, wiring
 
 from gradnic.interface.formats import HEAD_BYTES, IP_PROTOCOL_UDP, IPV4, UDP
 
-from ..stream.beats import FrameBeat
 from ..stream.delays import delayed
 from ..stream.fifo import FIFO
 
@@ -43,15 +42,19 @@ def registered(m, stage: int, **values) -> SimpleNamespace:
     return SimpleNamespace(**held)
 
 
-def collect(m, frames, n_bytes: int) -> tuple[Head, Signal, Signal, Signal]:
+def collect(
+    m, frames, n_bytes: int, *, n_head: int = HEAD_BYTES
+) -> tuple[Head, Signal, Signal, Signal]:
     """Collect the head of each frame of stream `frames`, of beats of 16, 32, 64 or 128 bytes.
+
+    n_head : its bytes.
 
     Returns (`Head`, take, complete, index). take : a beat is taken, number `index` of its frame,
     or one behind the head. complete : with it the head, or all of a shorter frame, which is there
     from the next cycle on.
     """
-    n, n_beats = n_bytes, -(-HEAD_BYTES // n_bytes)
-    bits = Signal(8 * HEAD_BYTES, name="head", reset_less=True)
+    n, n_beats = n_bytes, -(-n_head // n_bytes)
+    bits = Signal(8 * n_head, name="head", reset_less=True)
     index = Signal(range(n_beats + 1))
     take, complete = Signal(), Signal()
     m.d.comb += [
@@ -69,6 +72,19 @@ def collect(m, frames, n_bytes: int) -> tuple[Head, Signal, Signal, Signal]:
     return Head(bits), take, complete, index
 
 
+def reaches(frames, index, n_bytes: int, stops, *, n_head: int = HEAD_BYTES):
+    """Bit k: the frame has the byte before ``stops[k]``, if the beat that is taken completes its
+    head. frames, index : as of `collect`.
+    """
+    flags = []
+    for stop in stops:
+        beat, byte = divmod(stop - 1, n_bytes)
+        here = (index == beat) & (frames.p.keep[byte] | ~frames.p.last)
+        is_last = beat == (n_head - 1) // n_bytes
+        flags.append(here if is_last else here | (index > beat))
+    return Cat(flags)
+
+
 def queued_heads(
     m, frames, beats, n_bytes: int, *, stops=(HEAD_BYTES,)
 ) -> tuple[Head, Signal, Signal, Signal]:
@@ -77,25 +93,23 @@ def queued_heads(
     Beats have 16, 32 or 64 bytes, or 128 where a head has the first beat to itself.
 
     Returns (`Head`, meta, whole, complete). whole : bit k says that the frame has the byte before
-    ``stops[k]``, which lies in the head's last beat. complete : as of `collect`.
+    ``stops[k]``. complete : as of `collect`.
     """
-    m.submodules.queue = queue = FIFO(FrameBeat(n_bytes), QUEUE_BEATS)
+    m.submodules.queue = queue = FIFO(beats.p.shape(), QUEUE_BEATS)
     wiring.connect(m, queue.o, wiring.flipped(beats))
     m.d.comb += [
         queue.i.valid.eq(frames.valid),
         frames.ready.eq(queue.i.ready),
-        *(queue.i.p[name].eq(frames.p[name]) for name in ("data", "keep", "last", "bad")),
+        *(queue.i.p[name].eq(frames.p[name]) for name in beats.p.shape().members),
     ]
     head, take, complete, index = collect(m, frames, n_bytes)
-    meta = Signal(len(frames.p.meta), reset_less=True)
+    now = frames.p.meta if "meta" in frames.p.shape().members else Const(0, 0)
+    meta = Signal(len(now), name="meta", reset_less=True)
     whole = Signal(len(stops), reset_less=True)
-    ends = index == -(-HEAD_BYTES // n_bytes) - 1
     with m.If(take):
         m.d.sync += [
-            meta.eq(frames.p.meta),
-            whole.eq(
-                Cat(ends & (frames.p.keep[(stop - 1) % n_bytes] | ~frames.p.last) for stop in stops)
-            ),
+            meta.eq(now),
+            whole.eq(reaches(frames, index, n_bytes, stops)),
         ]
     return head, meta, whole, complete
 
@@ -106,8 +120,9 @@ def envelope(m, head: Head, *, whole, gap: int = 0) -> SimpleNamespace:
     whole : the frame has all the headers that it must have. gap : bytes that were put between the
     head and what follows it.
 
-    Returns fits (so it is, and the lengths agree), ip_sum (0xFFFF if the checksum of the IPv4
-    header holds), and ``end``, ``pseudo`` and ``unsummed`` as of `FrameClass`.
+    Returns fits (so it is, and the lengths agree), ip_holds (the checksum of the IPv4 header
+    does), ``end``, ``pseudo`` and ``unsummed`` as of `FrameClass`, and ``base`` as of its
+    `Unit`.
     """
     udp, total = head.field(UDP.length), head.field(IPV4.total_length)
 
@@ -124,8 +139,9 @@ def envelope(m, head: Head, *, whole, gap: int = 0) -> SimpleNamespace:
         source=pair(IPV4.source),
         destination=pair(IPV4.destination),
         rest=head.word(IPV4.identification.byte) + head.word(IPV4.reserved.byte),
-        hops=head.word(IPV4.ttl.byte) + head.field(IPV4.checksum),
+        hops=head.word(IPV4.ttl.byte),
         sized=head.word(IPV4.start) + total,
+        checksum=head.field(IPV4.checksum),
         unsummed=head.field(UDP.checksum) == 0,
     )
     two = registered(
@@ -135,7 +151,7 @@ def envelope(m, head: Head, *, whole, gap: int = 0) -> SimpleNamespace:
         agree=one.around == one.total,
         addresses=one.source + one.destination,
         rest=one.rest + one.hops,
-        sized=one.sized,
+        sized=one.sized + one.checksum,
         pseudo=one.udp + IP_PROTOCOL_UDP,
         end=one.udp + (UDP.start + gap),
     )
@@ -145,13 +161,15 @@ def envelope(m, head: Head, *, whole, gap: int = 0) -> SimpleNamespace:
         fits=two.fits & two.agree,
         ip_sum=two.addresses + two.rest + two.sized,
         pseudo=two.addresses + two.pseudo,
+        base=two.addresses + two.rest,
     )
     four = registered(m, 4, ip_sum=three.ip_sum[:16] + three.ip_sum[16:])
     five = registered(m, 5, ip_sum=four.ip_sum[:16] + four.ip_sum[16])
     return SimpleNamespace(
         fits=delayed(m, three.fits, 2, name="fits"),
-        ip_sum=five.ip_sum,
+        ip_holds=five.ip_sum == 0xFFFF,
         end=delayed(m, two.end, 3, name="end"),
         pseudo=delayed(m, three.pseudo, 2, name="pseudo"),
         unsummed=delayed(m, one.unsummed, 4, name="unsummed"),
+        base=delayed(m, three.base, 2, name="base"),
     )

@@ -11,10 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.aggregator import MAX_FRAME
 from gradnic.interface.formats import (
-    ETHERNET,
-    ETHERTYPE_IPV4,
     GRADNIC,
-    IP_PROTOCOL_UDP,
     IPV4,
     UDP,
     VERSION,
@@ -23,9 +20,12 @@ from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE
 
 from ..stream.beats import FrameBeat
 from ..stream.block_fifo import BlockFIFO
+from ..stream.delays import delayed_flag
 from ..stream.fifo import FIFO
+from .head import collect, reaches
 from .length_guard import LengthGuard
 from .packet_fifo import PacketFIFO
+from .parser import plain_udp
 
 HEAD = GRADNIC.job.stop  # bytes that tell whose frame it is
 QUEUE_BEATS = 16  # more than the beats that come in until a class is known
@@ -145,42 +145,13 @@ class Intake(wiring.Component):
 
     def _classify(self, m, beats, classes):
         """One bit per frame, 3 cycles after the byte that tells it."""
-        n, beat = self.n_bytes, beats.p
-        n_beats = -(-HEAD // n)
-        head = Signal(8 * n * n_beats, reset_less=True)
-        index = Signal(range(n_beats + 1))  # n_beats: the head is complete
-        done, compared, whole = Signal(), Signal(), Signal(2, reset_less=True)
-        take = Signal()
-        m.d.comb += take.eq(beats.valid & beats.ready)
-        m.d.sync += [
-            done.eq(take & ((index == n_beats - 1) | (beat.last & (index != n_beats)))),
-            compared.eq(done),
-            classes.valid.eq(compared),
-        ]
+        head, take, complete, index = collect(m, beats, self.n_bytes, n_head=HEAD)
+        field, stops = head.field, (GRADNIC.job.stop, SWITCHML.job.stop)
+        whole = Signal(2, reset_less=True)
+        m.d.comb += classes.valid.eq(delayed_flag(m, complete, 3, name="valid"))
         with m.If(take):
-            m.d.sync += whole.eq(
-                Cat(
-                    (index == n_beats - 1) & (beat.keep[(stop - 1) % n] | ~beat.last)
-                    for stop in (GRADNIC.job.stop, SWITCHML.job.stop)
-                )
-            )
-            with m.If(beat.last):
-                m.d.sync += index.eq(0)
-            with m.Elif(index != n_beats):
-                m.d.sync += index.eq(index + 1)
-            for k in range(n_beats):
-                with m.If(index == k):
-                    m.d.sync += head[8 * n * k : 8 * n * (k + 1)].eq(beat.data)
-
-        def field(field):
-            return Cat(head[a:b] for a, b in field.slices)
-
-        tests = Cat(
-            field(ETHERNET.ethertype) == ETHERTYPE_IPV4,
-            (field(IPV4.version) == 4) & (field(IPV4.ihl) == 5),
-            field(IPV4.protocol) == IP_PROTOCOL_UDP,
-            ~field(IPV4.more_fragments) & (field(IPV4.fragment_offset) == 0),
-        )
+            m.d.sync += whole.eq(reaches(beats, index, self.n_bytes, stops, n_head=HEAD))
+        tests = Cat(plain_udp(field).values())
         passed = Signal(len(tests), reset_less=True)
         m.d.sync += passed.eq(tests)
         speaks = Signal(len(self.names.jobs), reset_less=True)  # for which jobs the sender may

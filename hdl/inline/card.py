@@ -104,7 +104,7 @@ class Lane(wiring.Component):
         wiring.connect(m, guard.o, parser.i)
         m.d.comb += [parser.settings.eq(self.settings), self.oversize.eq(guard.oversize)]
 
-        beat, kind = parser.beats, parser.classes
+        beat, kind = parser.beats, parser.facts
         first = Signal(init=1)
         ready = Signal()
         m.d.comb += [

@@ -6,17 +6,14 @@ Nothing here waits: the pipeline runs freely beside a queue of beats.
 Part of `gradnic.hdl.inline.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.hdl import Array, Cat, Const, Mux, Signal, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In
 
 from gradnic.interface import inline
 from gradnic.interface.formats import (
-    ETHERNET,
-    ETHERTYPE_IPV4,
     GRADNIC,
     HEAD_BYTES,
-    IP_PROTOCOL_UDP,
     IPV4,
     UDP,
     VERSION,
@@ -25,10 +22,8 @@ from gradnic.interface.formats import (
 from gradnic.interface.inline import Fate
 
 from ..frame.classes import FrameClass
-from ..frame.head import QUEUE_BEATS, RAW_HEAD, collect, registered
-from ..stream.beats import FrameBeat
-from ..stream.delays import delayed_flag
-from ..stream.fifo import FIFO
+from ..frame.head import RAW_HEAD, envelope, registered
+from ..frame.parser import HeadParser, plain_udp, sound_flags
 
 
 def Settings():
@@ -51,7 +46,7 @@ def Settings():
     )
 
 
-class Parser(wiring.Component):
+class Parser(HeadParser):
     """Classifies frames: the beats come out behind the class of their frame.
 
     Full rate, also for frames of one beat. The class is offered 10 cycles after the frame's 64th
@@ -70,10 +65,13 @@ class Parser(wiring.Component):
     Members
     -------
     i, beats : In, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
-    classes : Out(stream.Signature(FrameClass()))
+    facts : Out(stream.Signature(FrameClass()))
         One per frame, in order.
     settings : In(Settings())
     """
+
+    depth = 7
+    stops = (UDP.stop, GRADNIC.job.byte + 1, HEAD_BYTES)
 
     def __init__(
         self,
@@ -83,58 +81,25 @@ class Parser(wiring.Component):
         meta_width: int = 0,
         max_floats: int = inline.MAX_FLOATS,
     ) -> None:
-        self.n_bytes = n_bytes
-        self.receive = receive
-        self.max_floats = max_floats
-        self.shape = FrameBeat(n_bytes, meta_width=meta_width)
-        frames = stream.Signature(self.shape)
+        self.receive, self.max_floats = receive, max_floats
         super().__init__(
-            {
-                "i": In(frames),
-                "beats": Out(frames),
-                "classes": Out(stream.Signature(FrameClass())),
-                "settings": In(Settings()),
-            }
+            n_bytes,
+            meta_width=meta_width,
+            facts=FrameClass(),
+            members={"settings": In(Settings())},
+            keeps_meta=True,
         )
 
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.queue = queue = FIFO(self.shape, QUEUE_BEATS)
-        # Never fills: it holds no more frames than the queue beats, its output and the pipeline.
-        m.submodules.classes = classes = FIFO(FrameClass(), 2 * QUEUE_BEATS, never_full=True)
-        wiring.connect(m, wiring.flipped(self.i), queue.i)
-        wiring.connect(m, queue.o, wiring.flipped(self.beats))
-        wiring.connect(m, classes.o, wiring.flipped(self.classes))
-
-        head, done, present = self._capture(m)
-        m.d.comb += [
-            classes.i.valid.eq(delayed_flag(m, done, 7, name="valid")),
-            classes.i.p.eq(self._classify(m, head, present)),
-        ]
-        return m
-
-    def _capture(self, m):
-        """The `Head` of a frame, a pulse when it (or all there is) has come in, and which of its
-        bytes there are: {byte: Signal}.
-        """
-        n, beat = self.n_bytes, self.i.p
-        head, _, complete, index = collect(m, self.i, n)
-        present = {}
-        for byte in (UDP.stop - 1, GRADNIC.job.byte, HEAD_BYTES - 1):
-            present[byte] = Signal(name=f"has_byte_{byte}", reset_less=True)
-            here = beat.keep[byte % n] | ~beat.last
-            m.d.sync += present[byte].eq((index > byte // n) | ((index == byte // n) & here))
-        return head, delayed_flag(m, complete, 1, name="done"), present
-
-    def _classify(self, m, head, present):
-        """FrameClass, 7 cycles after the head was complete."""
-        field, word = head.field, head.word
+    def judge(self, m, head, meta, whole):
+        """See `HeadParser`."""
+        field = head.field
         s = self.settings
-        tos, udp, total = field(IPV4.tos), field(UDP.length), field(IPV4.total_length)
+        sums = envelope(m, head, whole=1)
+        tos, udp = field(IPV4.tos), field(UDP.length)
         op, port = field(GRADNIC.op), field(UDP.destination_port)
         job = field(GRADNIC.job)
         if self.receive:
-            framed = word(inline.PAPER_START)
+            framed = head.word(inline.PAPER_START)
             p0, p1 = field(GRADNIC.p0), field(GRADNIC.p1).as_signed()
             new_tos = (tos & ~s.mask) | (s.tos & s.mask)
         else:
@@ -145,13 +110,10 @@ class Parser(wiring.Component):
         one = registered(
             m,
             1,
-            ethertype=field(ETHERNET.ethertype) == ETHERTYPE_IPV4,
-            plain=(field(IPV4.version) == 4) & (field(IPV4.ihl) == 5),
-            udp_protocol=field(IPV4.protocol) == IP_PROTOCOL_UDP,
-            whole=(field(IPV4.fragment_offset) == 0) & ~field(IPV4.more_fragments),
-            has_udp=present[UDP.stop - 1],
-            has_job=present[GRADNIC.job.byte],
-            has_head=present[HEAD_BYTES - 1],
+            **plain_udp(field),
+            has_udp=whole[0],
+            has_job=whole[1],
+            has_head=whole[2],
             marked=((tos ^ s.tos) & s.mask) == 0,
             marked_coded=((tos ^ s.coded) & s.mask) == 0,
             at_port=port == s.port,
@@ -161,29 +123,19 @@ class Parser(wiring.Component):
             job_word=Array(s.jobs[k : k + 32] for k in range(0, inline.N_JOBS, 32))[job[5:]],
             job_bit=job[:5],
             udp=udp,
-            udp_in_ip=udp + (UDP.start - IPV4.start),
-            total=total,
             elems=field(GRADNIC.elems),
             elems_in_udp=(field(GRADNIC.elems) << 2) + RAW_HEAD,
             framed=framed,
             is_raw=op == Op.RAW,
             is_inc=op == Op.INC,
             is_floats=(op == Op.RAW) | (op == Op.INT32),
-            known=Cat(op == int(known) for known in Op).any(),
             version=field(GRADNIC.ver) == VERSION,
-            same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
+            **sound_flags(field),
             limit=s.limit,
             paper_settings=Cat(s.exponent, s.paper_codec, s.prescale),
             native_settings=Cat(p0, p1),
             tos=tos,
             new_tos=new_tos,
-            source=word(IPV4.source.byte) + word(IPV4.source.byte + 2),
-            destination=word(IPV4.destination.byte) + word(IPV4.destination.byte + 2),
-            flags=word(IPV4.identification.byte) + word(IPV4.reserved.byte),
-            hops=word(IPV4.ttl.byte),
-            sized=word(IPV4.start) + total,
-            checksum=field(IPV4.checksum),
-            unsummed=field(UDP.checksum) == 0,
         )
         two = registered(
             m,
@@ -195,7 +147,6 @@ class Parser(wiring.Component):
             in_range=one.above & one.below & one.paper_on,
             marked=one.marked,
             marked_coded=one.marked_coded,
-            lengths_agree=one.udp_in_ip == one.total,
             elems_agree=(one.elems_in_udp == one.udp) | ~one.is_floats,
             holds_head=one.udp >= RAW_HEAD,
             # in: u16 count of floats; out: a whole number of floats, at least 1
@@ -205,7 +156,6 @@ class Parser(wiring.Component):
                 else (one.udp >= 12) & (one.udp[:2] == 0)
             ),
             udp=one.udp,
-            end=one.udp + UDP.start,
             elems=one.elems,
             framed=one.framed,
             is_ours_to_code=one.is_inc if self.receive else one.is_raw,
@@ -215,11 +165,6 @@ class Parser(wiring.Component):
             native_settings=one.native_settings,
             tos=one.tos,
             new_tos=one.new_tos,
-            addresses=one.source + one.destination,
-            rest=one.flags + one.hops,
-            sized=one.sized + one.checksum,
-            udp_pseudo=one.udp + IP_PROTOCOL_UDP,
-            unsummed=one.unsummed,
         )
         marks = (two.marked | two.marked_coded) if self.receive else two.marked
         limit = Mux(two.at_port, two.limit, self.max_floats)
@@ -229,8 +174,7 @@ class Parser(wiring.Component):
             native=two.at_port,
             ours=two.is_udp & Mux(two.at_port, two.job, two.in_range & marks),
             only_marked=~two.at_port & ~two.marked_coded if self.receive else Const(0),
-            fits=two.lengths_agree
-            & Mux(
+            fits=Mux(
                 two.at_port,
                 two.has_head & two.holds_head & two.elems_agree,
                 two.holds_paper,
@@ -242,12 +186,7 @@ class Parser(wiring.Component):
             settings=Mux(two.at_port, two.native_settings, two.paper_settings),
             keep=two.at_port & ~two.is_ours_to_code,
             sound=two.sound | ~two.at_port,
-            end=two.end,
             new_tos=Mux(two.at_port, two.tos, two.new_tos),
-            base=two.addresses + two.rest,
-            pseudo=two.addresses + two.udp_pseudo,
-            sized=two.sized,
-            unsummed=two.unsummed,
         )
         exponent = three.settings[:7]
         four = registered(
@@ -267,29 +206,23 @@ class Parser(wiring.Component):
             codable=(exponent >= inline.EXPONENTS[0]) & (exponent <= inline.EXPONENTS[-1]),
             keep=three.keep,
             sound=three.sound,
-            end=three.end,
             new_tos=three.new_tos,
-            base=three.base,
-            pseudo=three.pseudo,
-            ip_sum=three.base + three.sized,
-            unsummed=three.unsummed,
         )
         takes = four.has_count & ~four.too_many & four.codable
         same = ("native", "ours", "only_marked", "fits", "count", "bytes", "unit_limit")
-        same += ("settings", "keep", "sound", "end", "new_tos", "base", "pseudo", "unsummed")
+        same += ("settings", "keep", "sound", "new_tos")
         five = registered(
             m,
             5,
             **{name: getattr(four, name) for name in same},
             takes=takes & four.has_tags if self.receive else takes,
-            folded=four.ip_sum[:16] + four.ip_sum[16:],
         )
         six = registered(
             m,
             6,
-            **{name: getattr(five, name) for name in same},
+            **{name: getattr(five, name) for name in same if name != "fits"},
+            **vars(sums) | {"fits": five.fits & sums.fits},
             takes=five.takes,
-            ip_holds=Mux(five.folded[16], five.folded[:16] == 0xFFFE, five.folded[:16] == 0xFFFF),
         )
         refused = Fate.CODEC if self.receive else Fate.LIMIT
         fate = Mux(~six.takes, refused, Fate.CODED)
@@ -310,9 +243,7 @@ class Parser(wiring.Component):
             ),
             result.unchecked.eq(six.only_marked),
             result.fate.eq(fate),
-            result.end.eq(six.end),
-            result.pseudo.eq(six.pseudo),
-            result.unsummed.eq(six.unsummed),
+            *(result[name].eq(getattr(six, name)) for name in ("end", "pseudo", "unsummed")),
             unit.native.eq(six.native),
             unit.count.eq(six.count),
             unit.bytes.eq(six.bytes),

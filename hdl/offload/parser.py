@@ -3,20 +3,17 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.hdl import Cat, Const, Mux, Signal
+from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
-from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
-from gradnic.interface.inline import Fate
+from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP
 from gradnic.interface.offload import Drop
 
 from ..frame.classes import FrameClass
-from ..frame.head import QUEUE_BEATS, RAW_HEAD, envelope, queued_heads, registered
-from ..stream.beats import FrameBeat
-from ..stream.delays import delayed, delayed_flag
-from ..stream.fifo import FIFO
+from ..frame.head import RAW_HEAD, envelope, registered
+from ..frame.parser import HeadParser, checked, place_of, sound_flags
+from ..stream.delays import delayed
 from ..transport.records import (
     EPOCH_WIDTH,
     HEAD_FIELDS,
@@ -28,8 +25,6 @@ from ..transport.records import (
     Over,
     Round,
 )
-
-DEPTH = 6  # stages
 
 
 def least_beats(n_bytes: int) -> int:
@@ -57,7 +52,7 @@ def Place(n_contexts):
     return data.StructLayout({"context": range(n_contexts), "epoch": EPOCH_WIDTH})
 
 
-class PacketParser(wiring.Component):
+class PacketParser(HeadParser):
     """Reads the heads of our frames: the beats come out behind the facts of their frame.
 
     Plumbing: no golden model of its own.
@@ -86,46 +81,35 @@ class PacketParser(wiring.Component):
         Only with contexts: a tensor, and what is over of it, in the same cycle.
     """
 
+    depth = 6
+
     def __init__(self, n_bytes: int, n_ports: int, *, n_contexts: int = 0) -> None:
-        self.n_bytes, self.n_ports, self.n_contexts = n_bytes, n_ports, n_contexts
+        self.n_ports, self.n_contexts = n_ports, n_contexts
         several = {
             "contexts": In(data.ArrayLayout(Context, n_contexts)),
             "asked": Out(16),
             "over": In(Over),
         }
         self.neighbor = Neighbor(n_ports)
-        self.shape = FrameBeat(n_bytes, meta_width=self.neighbor["port"].width)
         super().__init__(
-            {
-                "i": In(stream.Signature(self.shape)),
-                "beats": Out(stream.Signature(FrameBeat(n_bytes))),
-                "facts": Out(stream.Signature(Facts(n_contexts))),
+            n_bytes,
+            meta_width=self.neighbor["port"].width,
+            facts=Facts(n_contexts),
+            members={
                 "round": In(Round),
                 "write": In(NeighborWrite(n_ports)),
                 **(several if n_contexts else {}),
-            }
+            },
+            least_beats=least_beats(n_bytes),
+            half_rate=True,
         )
 
-    def elaborate(self, platform):
-        m = Module()
-        # Never fills: no more frames are in the queue, its output and the pipeline.
-        n_facts = 2 * QUEUE_BEATS // least_beats(self.n_bytes)
-        shape = Facts(self.n_contexts)
-        m.submodules.facts = facts = FIFO(shape, n_facts, never_full=True, half_rate=True)
-        wiring.connect(m, facts.o, wiring.flipped(self.facts))
-        head, port, whole, complete = queued_heads(m, self.i, self.beats, self.n_bytes)
-        m.d.comb += [
-            facts.i.valid.eq(delayed_flag(m, complete, DEPTH + 1, name="valid")),
-            facts.i.p.eq(self._judge(m, head, port, whole)),
-        ]
-        return m
-
-    def _judge(self, m, head, port, whole):
-        """Facts, `DEPTH` cycles after the head was complete."""
+    def judge(self, m, head, port, whole):
+        """See `HeadParser`."""
         field = head.field
         gap = max(0, self.n_bytes - HEAD_BYTES)
         sums = envelope(m, head, whole=whole & (field(UDP.length) >= RAW_HEAD), gap=gap)
-        op, src = field(GRADNIC.op), field(GRADNIC.src)
+        src = field(GRADNIC.src)
         nodes, neighbors = self._neighbors(m)
         entry = Signal(Head)
         m.d.comb += [
@@ -143,18 +127,13 @@ class PacketParser(wiring.Component):
             mac=field(ETHERNET.source),
             ip=field(IPV4.source),
             tree=field(GRADNIC.tree) != 0,
-            known=Cat(op == int(known) for known in Op).any(),
-            same_set=field(GRADNIC.set) == field(GRADNIC.gen)[0],
+            **sound_flags(field),
             **self._compare(m, field(GRADNIC.tensor), field(GRADNIC.gen)),
-        )
-        index = Cat(
-            Cat(one.known_node[k] for k in range(N_NEIGHBORS) if k >> bit & 1).any()
-            for bit in range(ceil_log2(N_NEIGHBORS))
         )
         two = registered(
             m,
             2,
-            neighbor=index,
+            neighbor=place_of(one.known_node, N_NEIGHBORS),
             found=one.known_node.any(),
             sound=one.known & one.same_set,
             **self._find(one),
@@ -186,17 +165,7 @@ class PacketParser(wiring.Component):
             result.stale.eq(delayed(m, two.stale, 3, name="stale")),
             result.tree.eq(delayed(m, one.tree, 4, name="tree")),
             result.drop.eq(Mux(five.sound, Mux(five.owner, Drop.NONE, Drop.OWNER), Drop.FORMAT)),
-            result.check.ours.eq(1),
-            result.check.fate.eq(
-                Mux(
-                    sums.fits,
-                    Mux(sums.ip_sum == 0xFFFF, Fate.CODED, Fate.CHECKSUM),
-                    Fate.LENGTH,
-                )
-            ),
-            result.check.end.eq(sums.end),
-            result.check.pseudo.eq(sums.pseudo),
-            result.check.unsummed.eq(sums.unsummed),
+            *checked(result.check, sums),
         ]
         return result
 

@@ -16,7 +16,8 @@ from gradnic.interface.formats import (
 )
 
 from ..frame.address import Address
-from ..frame.ipv4 import checksums_hold, gradnic_frame, is_native, is_plain_udp
+from ..frame.ipv4 import gradnic_frame
+from ..frame.parser import native_job, refusal
 from .jobs import W_CODES, Config, Job, is_heard
 from .switchml import SwitchmlSwitch
 from .unit import STALE, SlotEngine, index_parameters
@@ -91,28 +92,18 @@ class Aggregator:
         Ours is what has the port, VER, and a JOB with a child at this pair of ports whose IPv4
         address the frame comes from.
         """
-        if not is_plain_udp(frame) or UDP.destination_port.get(frame) != self.config.udp_port:
+        number = native_job(frame, self.config.udp_port)
+        if number is None:
             return self.switch.job_of(frame, port)
-        if not is_native(frame):
-            return None
-        job = self.jobs.get(GRADNIC.job.get(frame))
+        job = self.jobs.get(number)
         return job if job and is_heard(job, frame, port % self.config.n_ports) else None
 
     def _refusal(self, frame, job, port, bad):
         """Why a frame of ours is dropped before any slot is read, or None."""
-        if bad:
-            return "bad"
-        total = IPV4.total_length.get(frame)
-        payload = UDP.length.get(frame) - 30
-        if UDP.length.get(frame) + 20 != total or len(frame) < 14 + total or payload < 0:
-            return "length"
-        if not checksums_hold(frame, 14 + total):
-            return "checksum"
+        reason = refusal(frame, bad, HEAD_BYTES)
+        if reason:
+            return reason
         header = GRADNIC.parse(frame)
-        if header["op"] not in set(Op):
-            return "format"
-        if header["set"] != header["gen"] & 1:
-            return "format"
         source = header["src"]
         if header["ph"] or source >= len(job.children):
             return "owner"

@@ -16,7 +16,8 @@ import numpy as np
 from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
 from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 
-from ..frame.ipv4 import checksums_hold, ip_checksum, is_plain_udp
+from ..frame.ipv4 import ip_checksum, is_plain_udp
+from ..frame.parser import refusal
 from .jobs import is_heard
 
 TTL = 64
@@ -125,13 +126,9 @@ class SwitchmlSwitch:
 
     def _refusal(self, frame, job, port, bad):
         """Why a frame of ours is dropped before any slot is read, or None."""
-        if bad:
-            return "bad"
-        total, udp = IPV4.total_length.get(frame), UDP.length.get(frame)
-        if udp + 20 != total or len(frame) < 14 + total or udp < SWITCHML.stop - UDP.start:
-            return "length"
-        if not checksums_hold(frame, 14 + total):
-            return "checksum"
+        reason = refusal(frame, bad, SWITCHML.stop, native=False)
+        if reason:
+            return reason
         header = SWITCHML.parse(frame)
         speaker = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
         if speaker not in [(c.port, c.mac, c.ip) for c in job.children]:
@@ -140,7 +137,7 @@ class SwitchmlSwitch:
             return "collisions"
         if header["size"] != VALUES[job.values]:
             return "config"
-        if udp != SWITCHML.stop - UDP.start + 4 * job.values:
+        if UDP.length.get(frame) != SWITCHML.stop - UDP.start + 4 * job.values:
             return "length"
         return None
 

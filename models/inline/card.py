@@ -14,12 +14,12 @@ from gradnic.interface import inline
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.interface.inline import Fate, InlineSettings
 
-from ..frame.ipv4 import checksums_hold, ip_checksum, is_native, is_plain_udp
+from ..frame.ipv4 import ip_checksum, is_plain_udp
+from ..frame.parser import native_job, refusal
 from ..inceptionn import compress, decompress
 
 _IP, _UDP = IPV4.start, UDP.start
 _SEGMENT = UDP.stop  # payload of UDP starts here
-_KNOWN_OPS = {int(op) for op in Op}
 _FLOAT_OPS = {Op.RAW, Op.INT32}  # payload is 4 * ELEMS bytes
 
 
@@ -100,7 +100,7 @@ class InlineCard:
             return None, None
         tos, port = IPV4.tos.get(frame), UDP.destination_port.get(frame)
         if port == s.native_port:
-            ours = is_native(frame) and GRADNIC.job.get(frame) in s.jobs
+            ours = native_job(frame, port) in s.jobs
             return ("native" if ours else None), None
         if s.paper and s.port_low <= port <= s.port_high:
             for mark in marks:
@@ -110,21 +110,10 @@ class InlineCard:
 
     def _common_fate(self, frame, bad, kind, payload_fits):
         """Fate from everything both directions check; None if the frame may be coded."""
-        total, udp = IPV4.total_length.get(frame), UDP.length.get(frame)
-        ip_end = _IP + total
-        if bad:
-            return Fate.BAD
-        if udp != total - (_UDP - _IP) or ip_end > len(frame) or not payload_fits:
-            return Fate.LENGTH
-        if not checksums_hold(frame, ip_end):
-            return Fate.CHECKSUM
-        if kind == "native":
-            head = GRADNIC.parse(frame)
-            if head["op"] not in _KNOWN_OPS:
-                return Fate.FORMAT
-            if head["set"] != head["gen"] & 1:
-                return Fate.FORMAT
-        return None
+        native = kind == "native"
+        stop = HEAD_BYTES if native else _SEGMENT
+        reason = refusal(frame, bad, stop, fits=payload_fits, native=native)
+        return None if reason is None else Fate[reason.upper()]
 
     def _native_fits(self, frame):
         if len(frame) < HEAD_BYTES:

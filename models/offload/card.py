@@ -24,7 +24,8 @@ from gradnic.interface.formats import (
 )
 from gradnic.interface.offload import Subtype
 
-from ..frame.ipv4 import checksums_hold, gradnic_frame, is_native, is_plain_udp
+from ..frame.ipv4 import gradnic_frame
+from ..frame.parser import native_job, refusal
 from ..transport.reception import wanted_packets
 from ..transport.sender import DATA, Pace, Spray
 from ..transport.tagger import CONTROL, PULL, PUSH, Packet, Rules, Tagger
@@ -234,26 +235,16 @@ class Card:
     # what comes in
 
     def _is_ours(self, frame):
-        if not is_plain_udp(frame) or UDP.destination_port.get(frame) != self.settings.udp_port:
-            return False
-        if not is_native(frame) or GRADNIC.job.get(frame) != self.settings.job:
+        if native_job(frame, self.settings.udp_port) != self.settings.job:
             return False
         return IPV4.source.get(frame) in {ip for _, _, ip in self.speakers}
 
     def _refusal(self, frame, port, bad):
         """(why a frame of ours is dropped before anything is read, None) or (None, its sender)."""
-        if bad:
-            return "bad", None
-        total, udp = IPV4.total_length.get(frame), UDP.length.get(frame)
-        if udp + 20 != total or len(frame) < 14 + total or udp < 30:
-            return "length", None
-        if not checksums_hold(frame, 14 + total):
-            return "checksum", None
+        reason = refusal(frame, bad, HEAD_BYTES)
+        if reason:
+            return reason, None
         header = GRADNIC.parse(frame)
-        if header["op"] not in set(Op):
-            return "format", None
-        if header["set"] != header["gen"] & 1:
-            return "format", None
         source = self.speakers.get((port, ETHERNET.source.get(frame), IPV4.source.get(frame)))
         if source is None or header["src"] != source:
             return "owner", None

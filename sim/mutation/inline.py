@@ -471,9 +471,6 @@ EXPLAINED = {
     "-mode const1 -cell $flatten\\rx.\\path.\\splicer.$1719 -port B ": (
         "not seen: bytes behind the last float of a restored frame, which the engine has made 0"
     ),
-    "-mode const1 -cell $flatten\\rx.\\parser.$285 ": (
-        "the engine refuses a unit of no floats as well; how soon shows where the engine is full"
-    ),
     "-mode inv -cell $flatten\\rx.\\path.\\store.$58 -port A -portbit 7 ": (
         "not reached: a store that is nearly full while nothing is being read from it"
     ),

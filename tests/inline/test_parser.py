@@ -63,8 +63,8 @@ def test_classes(n_bytes, receive):
     for stalls in ({}, {"i": 0.7, "beats": 0.6}):
         run = model.run({"i": beats}, stalls=stalls, signals={"settings": settings})
         run.check(beats=beats)
-        rows = encoding.unpack(FrameClass(), run.outputs["classes"])
-        unit = encoding.unpack(FrameClass().members["unit"], unit_rows(run.outputs["classes"]))
+        rows = encoding.unpack(FrameClass(), run.outputs["facts"])
+        unit = encoding.unpack(FrameClass().members["unit"], unit_rows(run.outputs["facts"]))
         assert len(rows["ours"]) == len(frames)
         for k, (frame, decided) in enumerate(frames):
             kind = golden.kind_in(frame) if receive else golden.kind_out(frame)
@@ -106,4 +106,4 @@ def test_rate_and_latency(n_bytes):
         signals = {"settings": packed_settings(makers.SETTINGS)}
         run = model.run({"i": beats}, signals=signals)
         assert run.taken["i"][-1] - run.taken["i"][0] == len(beats) - 1
-        assert run.taken["classes"][0] - run.taken["i"][n_head - 1] == LATENCY
+        assert run.taken["facts"][0] - run.taken["i"][n_head - 1] == LATENCY
