@@ -99,6 +99,8 @@ def command(
     """
     from gradnic.models.offload.cluster import LinkFaults
     from gradnic.models.schedule.builders import build
+    from gradnic.models.schedule.builders.rows import compile_table
+    from gradnic.models.schedule.network_model import of_offload_card, simulate
     from gradnic.models.schedule.topology import parse
     from gradnic.sim.frame import pcap
     from gradnic.sim.offload import run as offload_run
@@ -172,10 +174,17 @@ def command(
             prescale=prescale,
             block=block,
         )
+    plain = codec == "none" and not (loss or duplicate or reorder or spray or queue or p)
+    model = None
+    if plain and pace == "off":
+        card = of_offload_card(lanes, port_lanes, delay=delay)
+        plan = compile_table(build(network, algorithm, chunks=chunks))
+        model = simulate(plan, network, 4 * gradients.shape[1], card).cycles
     rows = [
         ("nodes", outcome.nodes),
         ("floats of each", gradients.shape[1]),
         ("cycles", outcome.cycles),
+        ("cycles by the network model", model or "raw floats without faults only"),
         ("frames", found["frames"]),
         ("of them lost", found["frames_lost"]),
         ("dropped and marked by queues", f"{found['frames_dropped']}, {found['frames_marked']}"),
@@ -195,6 +204,7 @@ def command(
             "topology": topology,
             "algorithm": algorithm,
             "machine": "card",
+            "model_cycles": model,
             "codec": codec,
             "lanes": lanes,
             "port_lanes": port_lanes or lanes,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import network_run
+from .ethernet_cards import CONTROL, PACKET, EthernetCards
 from .traffic import Traffic
 
 FLOAT_BYTES = 4
@@ -57,6 +58,9 @@ class Network:
     order : str
         ``port``: a row that waits holds up later rows of its ports only; ``node``: it holds up all
         later rows of its node (one table, one reader).
+    cards : EthernetCards or None
+        Nodes are offload cards: the times and heads above are theirs instead. See
+        `of_offload_card`.
     """
 
     link_bytes_per_cycle: float = 16
@@ -65,7 +69,7 @@ class Network:
     head: int = 16
     flow: str = "message"
     reduce_per_cycle: float = 32
-    merge_above: int = 4
+    merge_above: float = 4
     read_per_cycle: float = 32
     block: int = 256
     wire_ratio: float = 1.0
@@ -77,6 +81,7 @@ class Network:
     turn: int = 0
     window: int = 1
     order: str = "node"
+    cards: EthernetCards | None = None
 
     def __post_init__(self) -> None:
         for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "read_per_cycle",
@@ -108,6 +113,18 @@ def of_card(n_lanes: int, **options) -> Network:
     receive = Network.receive + 2 * (n_lanes < 32)
     options = {"turn": 19} | options  # 16 cycles of the adder, and those of the slots' choice
     return Network(reduce_per_cycle=n_lanes, read_per_cycle=n_lanes, receive=receive, **options)
+
+
+def of_offload_card(n_lanes: int, port_lanes: int | None = None, *, delay: int = 10) -> Network:
+    """The Network whose nodes are offload cards with words of `n_lanes` floats, and raw floats on
+    Ethernet links of `port_lanes` (None: as many) floats a cycle, `delay` cycles long.
+    """
+    cards = EthernetCards.of(n_lanes, port_lanes or n_lanes)
+    return Network(
+        link_bytes_per_cycle=cards.port_bytes, link_latency=delay, flow="packet", start=0, turn=1,
+        packet=FLOAT_BYTES * PACKET, head=CONTROL, buffer=1 << 40, reduce_per_cycle=n_lanes,
+        read_per_cycle=n_lanes, merge_above=math.inf, cards=cards,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -184,6 +201,9 @@ class _Run:
         self.first_block = -(-first * passes // network.read_per_cycle)
         self.n_slots = [len(topology.out[v]) for v in range(topology.n_nodes)]
         self.sending = np.ceil(traffic.row_floats * FLOAT_BYTES / unit)
+        self.receive, self.end = network.receive, 0
+        if network.cards:
+            network.cards.refine(self, topology)
         # A worm longer than a switch's buffer holds the link before while it waits. Only on paths
         # with one link between switches at most, where links never wait in a circle: on longer
         # ones, and through nodes' routers, virtual channels are taken to avoid deadlock.
@@ -197,7 +217,7 @@ class _Run:
     def run(self, progress):
         """The Result. One pass over a heap of (cycle, kind, message) events."""
         t, network = self.traffic, self.network
-        window, receive = network.window, network.receive
+        window, receive = network.window, self.receive
         lead, wait, row_floats = self.lead.tolist(), t.wait.tolist(), t.row_floats.tolist()
         latency, room, rate = self.latency, self.room, self.rate
         held = self.held[t.path].tolist()
@@ -211,11 +231,8 @@ class _Run:
         )
         reduces = t.is_reduce.tolist()
         need, terminal = t.need.tolist(), t.terminal_source.tolist()
-        feeds, feed_start, feed_count = (
-            t.feeds.tolist(),
-            t.feed_start.tolist(),
-            t.feed_count.tolist(),
-        )
+        feeds, feed_count = t.feeds.tolist(), t.feed_count.tolist()
+        feed_start = t.feed_start.tolist()
         send_start, message_row = t.send_start.tolist(), t.message_row.tolist()
         n_messages = len(path_of)
         busy = [0] * t.n_places  # bytes that went, heads included
@@ -379,6 +396,6 @@ class _Run:
         if delivered != n_messages:
             stuck = next(row for row, left in enumerate(need) if left > 0)
             raise ValueError(f"{n_messages - delivered} messages never left: row {stuck} waits")
-        finish = math.ceil(finish)
+        finish = math.ceil(finish) + self.end
         busiest = max(went / speed for went, speed in zip(busy, self.speed, strict=False))
         return Result(finish, float(busiest / max(finish, 1)), n_messages, parked * FLOAT_BYTES)

@@ -106,7 +106,7 @@ def _run(library, state, progress):
         return len(raised)
 
     given = _Input(
-        **numbers, start=network.start, receive=network.receive, progress=_PROGRESS(tell),
+        **numbers, start=network.start, receive=state.receive, progress=_PROGRESS(tell),
         **{name: array.ctypes.data for name, array in arrays.items()},
     )  # fmt: skip
     result = _Output()

@@ -25,7 +25,7 @@ class Traffic:
     feeds, feed_count, feed_start
         Rows that a source sets free, and by how many chunk arrivals. Sources are the messages,
         then the terminal rows; `terminal_source` (n_rows,) is a terminal row's source, else -1.
-    free_rows : rows that wait for nothing.
+    free_rows : rows that wait for nothing. `chunk_floats` : of a chunk.
     """
 
     def __init__(self, table, topology, n_floats: int) -> None:
@@ -40,6 +40,7 @@ class Traffic:
         self.is_reduce = rows["op"][index] == REDUCE
         self.send_start = np.searchsorted(index, np.arange(len(rows) + 1))
         length = -(-n_floats // (16 * n_chunks)) * 16
+        self.chunk_floats = length
         first = rows["first"].astype(np.int64)
         ends = np.minimum((first + rows["count"]) * length, n_floats)
         self.row_floats = ends - np.minimum(first * length, n_floats)

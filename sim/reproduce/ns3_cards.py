@@ -7,64 +7,32 @@ take theirs, and runs have places. All cards hang on one switch.
 
 import math
 from collections import deque
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from gradnic.models.offload.card import Card
 from gradnic.models.offload.cluster import Cluster
 from gradnic.models.offload.codec import Raw
 from gradnic.models.offload.plan import SEQ_UNIT
+from gradnic.models.schedule.ethernet_cards import WIRE_MORE, CardTimes
 from gradnic.models.transport.sender import DATA, Sending
 
 from gradnic.interface.formats import ETHERNET, GRADNIC, Op
 
 from .fabric import Fifo, Word
 
-WIRE_MORE = 24  # bytes of a frame's FCS, preamble and gap
 N_RUNS = 16  # under way at a time, of `gradnic.hdl.transport.sender`
 ENDLESS = 1 << 30  # packets
 
 
-@dataclass(frozen=True)
-class Times:
-    """Cycles of an offload card with words of `n_bytes` that is built for a single round.
-
-    From the sources. locate : the receiver has the next packet so long after one of data
-    (hdl/transport/locator.py). probe, per_probed : after a PROBE of n packets 25 + 6 n
-    (hdl/transport/receiver.py). walk : per packet of a run until it is offered, and of a mask that
-    is sent again (hdl/transport/run_splitter.py, sender.py). make : beyond a packet's beats, or its
-    contributions' (hdl/offload/packet_maker.py). turn : a contribution's, where there are several,
-    at least (hdl/reduction/summing.py: up to 27; 26 where a packet has 22 beats).
-
-    Measured on four cards on one switch, rings of 1 to 64 packets a step, with memories of 40
-    cycles. first : from the round's start to the first beat. row : from the last packet that a row
-    waited for, looked up, to the row's first beat, less `walk`. answer : from a PROBE, looked up,
-    to its answer. again : from a BITMAP to what it asks for, less `walk`. own : from a terminal
-    row's last sum to its gather row's turn. end : from the last STOP to ``finished``.
-    """
-
-    n_bytes: int = 64
-    locate: int = 16
-    probe: int = 25
-    per_probed: int = 6
-    walk: int = 4
-    make: int = 1
-    turn: int = 26
-    first: int = 212
-    row: int = 353
-    answer: int = 100
-    again: int = 230
-    own: int = 170
-    end: int = 70
-
-    def received(self, header):
-        """Of the receiver, for a frame."""
-        if header["op"] != Op.CONTROL:
-            return self.locate
-        is_probe = header["p0"] & 15 == 1
-        return self.probe + self.per_probed * header["elems"] if is_probe else 2
+NO_TIMES = CardTimes(**{one.name: 0 for one in fields(CardTimes) if one.name != "n_bytes"})
 
 
-NO_TIMES = Times(**{one.name: 0 for one in fields(Times) if one.name != "n_bytes"})
+def received(times, header):
+    """Cycles of the receiver for a frame."""
+    if header["op"] != Op.CONTROL:
+        return times.locate
+    is_probe = header["p0"] & 15 == 1
+    return times.probe + times.per_probed * header["elems"] if is_probe else 2
 
 
 class _Run(Sending):
@@ -149,10 +117,7 @@ class TimedCard(Card):
         plan = round_.tensor.plan
         chunk = number // plan.per_chunk
         parts = 0 if ph else sum(chunk in told for told in plan.up[self.settings.node].values())
-        beats = -(-4 * int(plan.elems[number]) // self.times.n_bytes)
-        if parts > 1:  # sums go round the adder
-            beats = parts * max(beats, self.times.turn)
-        return (beats + self.times.make) * (self.times.make > 0)
+        return int(self.times.made(int(plan.elems[number]), parts))
 
     def _tag(self, round_, run):
         super()._tag(round_, run)
@@ -168,7 +133,10 @@ class TimedCard(Card):
 
     def _walk(self, sending, begin):
         self.walked = max(self.walked, begin) + self.times.walk * len(sending.order)
-        sending.ready = self.walked + (self.times.row if self.now else self.times.first)
+        (round_,) = self.rounds.values()
+        beats = self.times.beats(int(round_.tensor.plan.elems[sending.first]))
+        waited = self.times.row + 3 * beats if self.now else self.times.first + beats
+        sending.ready = self.walked + waited
 
     def _behind_own(self, round_, chunk, sending):
         """The chunk is this card's own: its sums come first."""
@@ -257,7 +225,7 @@ class _Host:
         """The last byte is here: the receiver takes it in its turn."""
         card, times = self.card, self.card.times
         header = GRADNIC.parse(frame)
-        card.looked_up = max(card.looked_up, self.cycle) + times.received(header)
+        card.looked_up = max(card.looked_up, self.cycle) + received(times, header)
         self.network.after(card.looked_up, self._heard, frame)
 
     def _heard(self, frame):
@@ -289,7 +257,7 @@ class Cards:
 
     def __init__(self, table, topology, n_elems, make, *, gbps=100, clock=250e6, p=0.0,
                  t_probe=4000, times=None):  # fmt: skip
-        self.times = times or Times()
+        self.times = times or CardTimes()
         rows = table.rows.copy()
         rows["bar"] = 1  # the circuit issues strictly in order
         table = replace(table, rows=rows)

@@ -16,8 +16,15 @@ from gradnic.models.schedule.builders import ALGORITHMS, build
 from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
-from gradnic.models.schedule.network_model import Network, of_card, simulate
+from gradnic.models.schedule.network_model import (
+    Network,
+    _Run,
+    of_card,
+    of_offload_card,
+    simulate,
+)
 from gradnic.models.schedule.topology import Topology, parse
+from gradnic.models.schedule.traffic import Traffic
 from gradnic.models.schedule.wire_ratio import wire_ratio
 
 from gradnic import cli
@@ -232,6 +239,45 @@ def test_multitree_takes_what_rtl_takes(spelling, chunks, n_floats, cycles):
     assert abs(got / cycles - 1) < 0.015
 
 
+@pytest.mark.parametrize(
+    ("spelling", "algorithm", "chunks", "n_floats", "cycles"),
+    [
+        ("ring:4", "ring", 1, 1408, 3740), ("ring:4", "ring", 1, 22528, 12877),
+        ("torus:2x2", "ring", 1, 8192, 6702), ("torus:2x2", "multitree", 1, 8192, 4666),
+        ("torus:2x2", "bfb", 4, 8192, 4451), ("torus:3x3", "multitree", 1, 16384, 6344),
+        ("torus:4x4", "multitree", 2, 16384, 6265), ("mesh:4x4", "multitree", 1, 65536, 25878),
+        ("torus:4x4", "ring", 1, 65536, 48225), ("torus:4x4", "multitree", 1, 65536, 16434),
+        ("torus:4x4", "multitree", 2, 65536, 13733), ("torus:4x4", "multitree", 3, 65536, 14240),
+    ],
+)  # fmt: skip
+def test_offload_cards_take_what_rtl_takes(spelling, algorithm, chunks, n_floats, cycles):
+    """RTL cycles of `gradnic cosim card --lanes 16 --port-lanes 4`, 26 November 2026: 5 %.
+
+    Only the rings of four were measured for the parts.
+    """
+    card = of_offload_card(16, 4)
+    got = run(spelling, algorithm, 4 * n_floats, card, chunks=chunks).cycles
+    assert abs(got / cycles - 1) < 0.05
+
+
+def test_offload_cards_by_hand():
+    """Steps of one full packet: 22 beats of values and one of head, 92 at ports of 16 bytes."""
+    lead = 189 + 23 + 4  # row's turn to first beat: part measured, stored once, walked
+    line = 99  # 1408 bytes, 88 of heads, gap and the like, 88 of a PROBE
+    way_in = 10 + 92 + (16 + 284 - 189 + 2 * 23) - 7  # link, port, row's wait; PROBE, gap: behind
+    end = 6 + 25 + 6 + 100 + 6 + 10 + 4 + 70 - (284 - 189 + 2 * 23)  # PROBE, answer, done
+    hidden = lead  # of the terminal row: its sums, 23 cycles, are within what `own` lacks of it
+    got = run("ring:4", "ring", 4 * 4 * 352, of_offload_card(16, 4)).cycles
+    assert got == 6 * (lead + line + way_in) + hidden + end
+    # one-way rings have the way back to themselves; both ways round, answers are on each
+    for algorithm, chunks, line in ("ring", 1, 99), ("bidirectional", 2, 105):
+        topology = parse("ring:4")
+        traffic = Traffic(compile_table(build(topology, algorithm, chunks=chunks)), topology,
+                          4 * chunks * 352)  # fmt: skip
+        state = _Run(traffic, topology, of_offload_card(16, 4))
+        assert set(state.cycles.tolist()) == {line}
+
+
 def test_the_same_run_takes_the_same_cycles():
     first, second = (run("torus:4x4", "best", 256 * KIB) for _ in range(2))
     assert first == second
@@ -249,6 +295,8 @@ TWINS = (
     ("nvlink:2x4x2", "forest", 64 * KIB, PLAIN, {}),
     ("torus:4x4", "dbtree", 32 * KIB, Network(order="port", window=64), {}),
     ("torus:4x4", "multitree", 64 * KIB, Network(), {"ports": 1}),
+    ("torus:4x4", "multitree", 64 * KIB, of_offload_card(16, 4), {"chunks": 2}),
+    ("fattree:4x1", "halving", 64 * KIB, of_offload_card(8), {}),
 )
 
 
