@@ -4,6 +4,7 @@
 `gradnic` must still be right, and is parsed.
 """
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -90,3 +91,15 @@ def test_sources_that_are_named_are_there():
     }
     assert len(named) > 30
     assert {(page, name) for page, name in named if name not in endings} == set()
+
+
+def test_pictures_are_as_they_are_drawn():
+    """Of the docs; the floors of packages are those of ``hdl/``."""
+    spec = importlib.util.spec_from_file_location("drawn", ROOT / ".ci" / "draw_pictures.py")
+    drawn = importlib.util.module_from_spec(spec)
+    sys.modules["drawn"] = drawn  # where its dataclasses look
+    spec.loader.exec_module(drawn)
+    for name, picture in drawn.PICTURES.items():
+        assert (drawn.FOLDER / f"{name}.svg").read_text() == picture.svg(), name
+    folders = {path.parent.name for path in (ROOT / "hdl").glob("*/__init__.py")}
+    assert {box.name for box in drawn.PACKAGES.boxes.values()} == folders
