@@ -14,6 +14,7 @@ from gradnic.progress import status
 from gradnic.quantities import option
 
 COST = ("LUT", "FF", "BRAM", "DSP")
+SHOWN = 12  # deep ways and wide nets of a preset
 COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "Gb/s", "Gb/s/kLUT"]
 
 
@@ -203,6 +204,12 @@ def _vendor(out, chosen, family, check, record, json_file):
                 vendors.record([result])
     rows = [[str(result[key]) for key in vendors.KEYS] for result in results]
     out.print(table(f"By Yosys, for {family}", vendors.KEYS, rows))
+    for result in results:
+        for what, found in (("levels", result["deep"]), ("pins", result["wide"])):
+            for n, *where in found[:SHOWN]:
+                out.print(f"{result['preset']}: {n} {what}, {' to '.join(where)}", markup=False)
+            if len(found) > SHOWN:
+                out.print(f"{result['preset']}: and {len(found) - SHOWN} more, see --json")
     worse = [line for result in results if check for line in vendors.compare(result, recorded)]
     write_json(json_file, results[0] if len(results) == 1 else results)
     for line in worse:

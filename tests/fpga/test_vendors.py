@@ -1,13 +1,15 @@
 """Presets on other parts, by Yosys: copies survive, memories are memories, honest counts."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from click.testing import CliRunner
-from gradnic.fpga.flow import tools, vendors
+from gradnic.fpga.flow import hierarchy, tools, vendors
 from gradnic.hdl.primitive.block_ram import BlockRAM
 from gradnic.hdl.primitive.target import Target
 from gradnic.hdl.top import catalog, verilog
@@ -57,14 +59,17 @@ def test_copies_survive(family, tmp_path):
 def test_a_preset_keeps_its_copies(tmp_path):
     """Bits of flip-flops that are to stay, before and after synthesis."""
     text = verilog.convert(catalog.build(params.preset("thcnorm4")), "top")
-    before = "read_verilog top.v\nhierarchy -top top\nproc\nflatten\nwrite_json flat.json\n"
-    script = vendors.SCRIPT.format(top="top", synth=vendors.SYNTH["xilinx"].format(top="top"))
-    (tmp_path / "top.v").write_text(text)
-    (tmp_path / "synth.ys").write_text(f"{before}design -reset\n{script}")
+    design = hierarchy.Design(text, "top")
+    script = vendors.SCRIPT.format(units=design.top, synth=vendors.SYNTH["xilinx"])
+    before = f"read_verilog batch.v\nhierarchy -top {design.top}\nproc\nflatten\n"
+    modules, _ = design.text(design.top)
+    batch = f"module batch(); {design.top} unit (); endmodule\n"
+    (tmp_path / "batch.v").write_text("".join((*modules.values(), batch)))
+    (tmp_path / "synth.ys").write_text(f"{before}write_json flat.json\ndesign -reset\n{script}")
     tools.run(["yosys", "-q", "-l", "log", "-s", "synth.ys"], tmp_path, made="partial.json")
 
     def kept(file, kinds):
-        cells = json.loads((tmp_path / file).read_text())["modules"]["top"]["cells"].values()
+        cells = json.loads((tmp_path / file).read_text())["modules"][design.top]["cells"].values()
         outputs = [c["connections"]["Q"] for c in cells
                    if c["type"] in kinds and "keep" in c["attributes"]]  # fmt: skip
         return sum(map(len, outputs))
@@ -133,17 +138,119 @@ def test_worse_is_told():
     ]  # fmt: skip
 
 
+PARTS = """
+module part_a(clk, rst, x, y, port_7_0, z);
+  input clk;
+  input rst;
+  input x;
+  output y;
+  input [1:0] port_7_0 ;
+  output z;
+  reg y;
+  assign z = x ^ port_7_0[0];
+  always @(posedge clk)
+    if (rst) y <= 0;
+    else y <= z & port_7_0[1];
+endmodule
+
+module part_b(clk, rst, x, y, port_9_0, z);
+  input clk;
+  input rst;
+  input x;
+  output y;
+  input [1:0] port_9_0 ;
+  output z;
+  reg y;
+  assign z = x ^ port_9_0[0];
+  always @(posedge clk)
+    if (rst) y <= 0;
+    else y <= z & port_9_0[1];
+endmodule
+
+module top(clk, rst, x, a, b, o);
+  input clk, rst, x;
+  input [1:0] a, b;
+  output [2:0] o;
+  wire m;
+  part_a first (
+    .clk(clk),
+    .port_7_0 (a),
+    .rst(rst),
+    .x(x),
+    .y(o[0]),
+    .z(m)
+  );
+  part_b second  (
+    .clk(clk),
+    .port_9_0 (b),
+    .rst(rst),
+    .x(m),
+    .y(o[1]),
+    .z(o[2])
+  );
+endmodule
+"""
+
+
+def test_equal_parts_are_one_unit_and_ways_go_through_edges(monkeypatch, tmp_path):
+    """Two parts that only their numbers tell apart, one behind the other: two levels."""
+    assert len(hierarchy.Design(PARTS, "top").units) == 1
+    whole = vendors.of_text(PARTS, "top", "xilinx", folder=tmp_path)
+    monkeypatch.setattr(hierarchy, "WHOLE", 0)
+    monkeypatch.setattr(hierarchy, "UNIT", 10)
+    design = hierarchy.Design(PARTS, "top")
+    assert list(design.times.values()) == [2, 1]
+    found = vendors.of_text(PARTS, "top", "xilinx", folder=tmp_path)
+    assert (found["units"], found["lut"], found["ff"], found["levels"]) == (2, 4, 2, 2)
+    assert (whole["units"], whole["ff"], whole["levels"]) == (1, 2, 1)
+    netlist = hierarchy.flat(vendors.map_units(design, "xilinx", folder=tmp_path), design.top)
+    assert [n for n, *_ in vendors.deep(netlist, 1)] == [2, 2]
+    assert len(list((tmp_path / "units").iterdir())) == 3
+
+
+def _unit(cells, ports, names):
+    pins = {
+        kind: {p: "output" if p in "OQ" else "input" for p in bound} for kind, bound, _ in cells
+    }
+    return {"cells": cells, "pins": pins, "ports": ports, "names": names}
+
+
+def test_nets_go_through_units():
+    """A wire through a unit, a constant out of it, and the same net at two of its ports."""
+    inner = _unit(
+        [["LUT1", {"I0": [2], "O": [4]}, "not"]],
+        {"i": [2], "j": [3], "through": [3], "one": ["1"], "o": [4]},
+        {"2": "i", "4": "o"},
+    )
+    pins = {"i": [5], "j": [5], "through": [6], "one": [7], "o": [8]}
+    register = {"D": [8], "Q": [5]}
+    cells = [["U", pins, "u"], ["FDRE", register, "f"]]
+    cells += [["LUT2", {"I0": [6], "I1": [7], "O": [9]}, "g"]]
+    outer = _unit(cells, {"out": [9]}, {"5": "held", "9": "out"})
+    netlist = hierarchy.flat({"U": inner, "top": outer}, "top")
+    (held,) = netlist["cells"]["f"]["connections"]["Q"]
+    assert netlist["cells"]["u.not"]["connections"]["I0"] == [held]
+    assert netlist["cells"]["g"]["connections"]["I0"] == [held]
+    assert netlist["cells"]["g"]["connections"]["I1"] == ["1"]
+    assert netlist["names"][held] == "held"
+    assert vendors.levels(netlist) == 1
+    assert vendors.wide(netlist, 1) == [(2, "held")]
+    assert vendors.deep(netlist, 0) == [(1, "held", "port out"), (1, "held", "held")]
+
+
 def test_nothing_recorded_has_memories_in_flip_flops():
     recorded = vendors.load()
     assert recorded
     for key, entry in recorded.items():
-        assert tuple(entry) == vendors.KEYS
+        assert tuple(entry) == (*vendors.KEYS, *vendors.EXTRAS)
         assert key == vendors.name(entry)
         assert entry["memories_in_ff"] == 0, key
 
 
 def test_command(monkeypatch, tmp_path):
-    result = dict(zip(vendors.KEYS, ("inline4", "xilinx", 9, 9, 1, 0, 0, 5, 90, 0), strict=True))
+    result = dict(zip(vendors.KEYS, ("inline4", "xilinx", 9, 9, 1, 0, 0, 9, 1090, 0), strict=True))
+    recorded = result | {"units": 1, "yosys": "0.70", "date": "2026-11-26"}
+    result = recorded | {"deep": [[9, "a", "b"]] * 13, "wide": [[1090, "c"]]}
     monkeypatch.setattr(vendors, "FILE", tmp_path / "vendors.json")
     monkeypatch.setattr(vendors, "synthesize", lambda *names, **options: result)
     arguments = ["inline4", "--family", "xilinx", "--json", "-"]
@@ -151,10 +258,22 @@ def test_command(monkeypatch, tmp_path):
     assert str(early.exception) == "inline4 xilinx is not recorded: --record puts it there"
     shown = CliRunner().invoke(command, [*arguments, "--record"])
     assert json.loads(shown.stdout) == result
-    assert vendors.load() == {"inline4 xilinx": result}
+    assert vendors.load() == {"inline4 xilinx": recorded}
+    told = CliRunner().invoke(command, arguments[:3]).output
+    assert "inline4: 9 levels, a to b" in told
+    assert "inline4: and 1 more, see --json" in told
+    assert "inline4: 1090 pins, c" in told
     result = result | {"uram": 1}
     worse = CliRunner().invoke(command, [*arguments, "--check"])
     assert worse.exit_code == 1
     assert "inline4 xilinx: uram 1, above 0" in worse.stderr
     refused = CliRunner().invoke(command, [*arguments, "--lanes", "4"])
     assert (refused.exit_code, "takes --check, --record" in refused.output) == (2, True)
+
+
+def test_page_has_what_is_recorded():
+    page = Path(__file__).parents[2] / "docs/reference/vendors.md"
+    shown = [
+        line for line in page.read_text().splitlines() if re.match(r"\| \w+ \| (xil|int)", line)
+    ]
+    assert shown == vendors.rows()
