@@ -33,7 +33,7 @@ class Gate(wiring.Component):
 
     Plumbing: no golden model of its own.
 
-    1 beat per cycle. A head is offered about 24 cycles after its frame's last beat, the payload 10
+    1 beat per cycle. A head is offered about 24 cycles after its frame's last beat, the payload 6
     cycles later. A frame for a slot of another job leaves as it came, marked COLL and with its UDP
     checksum 0; where 16 KiB of those wait, more are lost. Every frame is counted as refused or
     offered as a head.

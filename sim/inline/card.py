@@ -6,7 +6,7 @@ import numpy as np
 from amaranth.hdl import Shape
 from gradnic.models.inline.card import InlineCard
 
-from gradnic.interface.inline import COUNTERS, REGISTERS
+from gradnic.interface.inline import COUNTERS, MAX_FRAME, REGISTERS
 
 from ..engine import encoding
 from ..frame.frames import SETTINGS
@@ -127,6 +127,8 @@ class CardBench:
                 meta=_mark(np.arange(len(frames))),
             )
             expected[side] = self._expected(side, frames)
+        # nothing moves while a frame of 16 KiB is dropped
+        options = {"idle_cycles": 256 + MAX_FRAME // 16} | options
         run = self.instance.run(inputs, reset=False, **options)
         for side in SIDES:
             self._compare(side, run, expected.get(side, ([], [])))

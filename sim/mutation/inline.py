@@ -300,11 +300,13 @@ def _rates(model):
 
 
 #: cycles on each side, for the frames of `_rates`
-LATENCIES = ((62, 49), (62, 79), (62, 49), (61, 69), (62, 79), (62, 79), (44, 49), (9, 9))
+LATENCIES = ((58, 45), (58, 75), (58, 45), (57, 65), (58, 75), (58, 75), (40, 45), (9, 9))
 
 
 def _refused(model):
-    """Frames that the head refuses do not wait for the engine, and nor does the one behind."""
+    """Frames that the head refuses do not wait for the engine, and nor does the one behind, but
+    for the beats that are dropped.
+    """
     native, ones = makers.native_frame, np.ones(9)
     kept = native(ones, op=Op.CONTROL)
     for op in (Op.RAW, Op.INC):
@@ -325,7 +327,8 @@ def _refused(model):
             i, o = SIDES[side]
             bench = CardBench(model, max_floats=MAX_FLOATS)
             run = bench.play(**{side: [(fault, False), (kept, False)]})
-            wanted = 44 + beats_of(fault) if side == "tx" else 49 + beats_of(kept) + beats_of(fault)
+            long, next_ = beats_of(fault), beats_of(kept)
+            wanted = 40 + long if side == "tx" else 45 + next_ + long + max(0, long - next_)
             latency = run.taken[o][0] - run.taken[i][0]
             assert latency == wanted, f"{side}, {name}: {latency} cycles, not {wanted}"
 
@@ -418,10 +421,10 @@ ARGUED = {
     r"-mode const0 -cell \S*tx\S*realigner\S* -port [DQ] -portbit ([4-9]|1[01]) .*: left = ": (
         "40 floats are 10 beats; what is left behind the last one is not looked at"
     ),
-    r" -port A -portbit 1[01] .*: final\.eq\(self\.jobs\.p\.n_read == 1\)": (
+    r" -port A -portbit 1[01] .*: (ends|final)\.eq\(job\.n_(read|stored) == 1\)": (
         "frames have 3 to 1024 beats; only of 1025 and more would 1 be left without these bits"
     ),
-    r"-mode const1 -cell \S*tx\S*store\S* .*: busy\.eq\(self\.jobs\.p\.n_read != 0\)": (
+    r"-mode const1 -cell \S*tx\S*store\S* .*: reads\.eq\(job\.n_read != 0\)": (
         "all frames leave on this side, so something is read of each"
     ),
     r"-mode const0 -cell \S*realigner\.\$100 -port Y .*: self\.o\.p\.drop\.eq": (
@@ -456,9 +459,6 @@ ARGUED = {
     ),
 }
 EXPLAINED = {
-    "-mode const0 -cell $flatten\\rx.\\path.\\store.$58 -port A -portbit 0 ": (
-        "not reached: a store that is nearly full while nothing is being read from it"
-    ),
     "-mode const0 -cell $flatten\\rx.\\path.\\realigner.\\entry.$26 -port B ": (
         "not reached: a second stall right behind one; a frame's head comes between two units"
     ),
@@ -470,9 +470,6 @@ EXPLAINED = {
     ),
     "-mode const1 -cell $flatten\\rx.\\path.\\splicer.$1719 -port B ": (
         "not seen: bytes behind the last float of a restored frame, which the engine has made 0"
-    ),
-    "-mode inv -cell $flatten\\rx.\\path.\\store.$58 -port A -portbit 7 ": (
-        "not reached: a store that is nearly full while nothing is being read from it"
     ),
     "$flatten\\rx.\\path.\\math.\\stage1.$16 -port Q -portbit 56 ": (
         "not reached: a restored frame whose new head waits behind 20 others"

@@ -260,7 +260,7 @@ def steady_rate(run, port, n_frames, n_cycles):
 
 FOREIGN_LATENCY = 22  # cycles from first beat to first beat, for frames of 64 bytes and more
 # the same for ours, without the packet time; docs/internals/inline.md
-LATENCY = {"tx": 64, "rx": 79}
+LATENCY = {"tx": 60, "rx": 75}
 
 
 @pytest.mark.parametrize("n", [8, 336, 2104])
