@@ -27,7 +27,7 @@ KEYS += ("memories_in_ff",)
 EXTRAS = ("units", "yosys", "date")  # what is recorded besides
 MOST_LEVELS, MOST_LOADS = 8, 1000  # above which ways and nets are named
 MARGIN, SLACK = 0.03, 8  # of LUT and FF, as in `baseline`
-BATCH = 30_000  # lines of Verilog that one run of Yosys takes
+BATCH = 15_000  # lines of Verilog that one run of Yosys takes
 SYNTH = {  # up to where Yosys makes flip-flops of what memory is left, and from there
     "xilinx": "synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top batch",
     "intel": "synth_intel_alm -family cyclonev -noiopad -noclkbuf -top batch",
@@ -66,20 +66,33 @@ _CLOCKS = ("C", "CLK", "WCLK", "CLKARDCLK", "CLKBWRCLK", "CLK1", "CLK0", "CLKIN"
 def synthesize(preset, family, *, folder="build/synth", progress=None):
     """Figures of `KEYS` of a preset for "xilinx" (UltraScale+) or "intel" (Cyclone V).
 
+    preset : str, its name, and changes behind it: ``jobs128+maxima=1+queues=8``.
+
     ``lut``: LUTs, those of LUT RAM and shift registers included. ``bram36``: 36 kbit, an M10K of
     Intel's being 10 of them. ``levels``: LUTs, reads of LUT RAM and carry chains in a row from
     register to register. ``max_fanout``: pins on one net, clock and the reset port left out.
     ``memories_in_ff``: memories that found no place but flip-flops. Besides, ``units``: parts that
     were mapped by themselves, see `hierarchy`; ``deep``: [levels, from, to] of ways of more than
-    `MOST_LEVELS`, one an end; ``wide``: [pins, net] of nets of more than `MOST_LOADS`; ``yosys``
-    and ``date``.
+    `MOST_LEVELS`, one an end; ``wide``: [pins, net] of nets of more than `MOST_LOADS`; ``parts``,
+    see `parts`; ``yosys`` and ``date``.
     """
     if family not in FAMILIES:
         raise ValueError(f"family must be {' or '.join(FAMILIES)}, not {family!r}")
     say = progress or (lambda text: None)
     say(f"{preset}: Verilog for {family}")
-    text = verilog.convert(catalog.build(params.preset(preset)), preset, platform=Target(family))
-    return of_text(text, preset, family, folder=folder, progress=say)
+    name, text = preset.split("+")[0], _text(preset, family)
+    return of_text(text, name, family, folder=folder, progress=say) | {"preset": preset}
+
+
+def parameters(name):
+    """Parameters of a preset with changes, ``jobs128+maxima=1``; errors as of `params.preset`."""
+    preset, *changes = name.split("+")
+    return params.preset(preset, changes)
+
+
+def _text(name, family):
+    top = catalog.build(parameters(name))
+    return verilog.convert(top, name.split("+")[0], platform=Target(family))
 
 
 def of_text(text, top, family, *, folder="build/synth", progress=print):
@@ -94,6 +107,7 @@ def of_text(text, top, family, *, folder="build/synth", progress=print):
         | figures(netlist, in_ff)
         | {
             "units": len(mapped),
+            "parts": parts(mapped, design.top),
             "deep": deep(netlist),
             "wide": wide(netlist),
             "yosys": mapped[design.top]["yosys"],
@@ -117,13 +131,14 @@ def map_units(design, family, *, folder="build/synth", progress=print):
         if not files[unit].exists():
             waiting.append(unit)
     total, lines = len(waiting), lambda unit: sum(m.count("\n") for m in texts[unit][0].values())
-    while waiting:
-        batch, room = [], BATCH
-        while waiting and (not batch or room >= lines(waiting[0])):
-            room -= lines(waiting[0])
-            batch.append(waiting.pop(0))
-        done = total - len(waiting) - len(batch)
-        progress(f"Yosys for {family}, unit {done + 1} to {done + len(batch)} of {total}")
+    while waiting := [unit for unit in waiting if not files[unit].exists()]:  # others map, too
+        batch, room = waiting[:1], BATCH - lines(waiting[0])
+        for unit in waiting[1:]:
+            if (room := room - lines(unit)) < 0:
+                break
+            batch.append(unit)
+        first = total - len(waiting) + 1
+        progress(f"Yosys for {family}, unit {first} to {first + len(batch) - 1} of {total}")
         for unit, entry in _batch({unit: texts[unit] for unit in batch}, family, folder).items():
             files[unit].parent.mkdir(parents=True, exist_ok=True)
             write_whole(files[unit], json.dumps(entry))
@@ -156,13 +171,33 @@ def _batch(texts, family, folder):
     }
 
 
+def parts(mapped, top):
+    """{path of a unit below the top: `_cost` of it and all below it}; mapped as of `map_units`."""
+    found = {}
+
+    def total(unit, path):
+        kinds = Counter(kind for kind, _, _ in mapped[unit]["cells"] if kind not in mapped)
+        for kind, _, name in mapped[unit]["cells"]:
+            if kind in mapped:
+                kinds += total(kind, f"{path}{name}.")
+        found[path[:-1]] = _cost(kinds)
+        return kinds
+
+    total(top, "")
+    return dict(sorted(found.items()))
+
+
+def _cost(kinds):
+    total = Counter()
+    for cell, n in kinds.items():
+        kind, each = COST.get(cell, (None, 0))
+        total[kind] += n * each
+    return {key: round(total[key], 1) for key in ("lut", "ff", "bram36", "uram", "dsp")}
+
+
 def figures(netlist, memories_in_ff):
     """The figures of a mapped netlist (Yosys JSON, one module, or `hierarchy.flat`)."""
-    total = Counter()
-    for cell in netlist["cells"].values():
-        kind, n = COST.get(cell["type"], (None, 0))
-        total[kind] += n
-    cost = {key: round(total[key], 1) for key in ("lut", "ff", "bram36", "uram", "dsp")}
+    cost = _cost(Counter(cell["type"] for cell in netlist["cells"].values()))
     return cost | {
         "levels": levels(netlist),
         "max_fanout": max_fanout(netlist),
@@ -188,9 +223,18 @@ def _pins(netlist):
 
 
 def wide(netlist, most=MOST_LOADS):
-    """[(pins, name)] of nets with more than `most`, of a `hierarchy.flat`, widest first."""
+    """[(pins, name)] of nets with more than `most`, of a `hierarchy.flat`, widest first.
+
+    A net without a name is called by the unit whose logic drives it.
+    """
     found = [(n, bit) for bit, n in _pins(netlist).items() if n > most]
-    return [(n, netlist["names"].get(bit, f"net {bit}")) for n, bit in sorted(found)[::-1]]
+    names, drivers = netlist["names"], _drivers(netlist["cells"]) if found else {}
+
+    def name(bit):
+        unit = drivers.get(bit, "").split("$")[0].rstrip(".")
+        return names.get(bit) or f"logic in {unit or 'the top'}"
+
+    return [(n, name(bit)) for n, bit in sorted(found)[::-1]]
 
 
 def levels(netlist):

@@ -72,9 +72,11 @@ def command(
       gradnic synth compressor --seeds 40 --workers 2 --resume build/seeds.jsonl
       gradnic synth offload-inc --lanes 16 --cost --parts
       gradnic synth compressor4 --family xilinx --json -
+      gradnic synth jobs128+maxima=1+queues=8 --family xilinx --parts
 
     With --family xilinx or intel, BLOCK is a preset of `gradnic verilog`, several with commas
     between them, or `all`: Yosys synthesizes the very file that is written for that family.
+    Behind a + stand changes of its parameters.
     """
     from gradnic.fpga.flow import baseline, blocks
     from gradnic.fpga.flow import measure as flow
@@ -96,9 +98,11 @@ def command(
     if check and record:
         raise click.UsageError("--check and --record exclude each other")
     if family != "ecp5":
-        if lanes or seeds or speed or path or parts or cost:
-            raise click.UsageError(f"--family {family} takes --check, --record and --json alone")
-        _vendor(out, block, family, check, record, json_file)
+        if lanes or seeds or speed or path or cost:
+            raise click.UsageError(
+                f"--family {family} takes --check, --record, --parts and --json alone"
+            )
+        _vendor(out, block, family, check, record, parts, json_file)
         return
     if cost and (check or record or path):
         raise click.UsageError("--cost places nothing: not with --check, --record or --path")
@@ -184,7 +188,7 @@ def _on_cluster(tasks, placements, device, clock, where):
     return results
 
 
-def _vendor(out, chosen, family, check, record, json_file):
+def _vendor(out, chosen, family, check, record, parts, json_file):
     from gradnic.fpga.flow import vendors
 
     recorded = vendors.load()
@@ -192,7 +196,7 @@ def _vendor(out, chosen, family, check, record, json_file):
     if check and chosen == "all":
         names = [name for name in names if f"{name} {family}" in recorded]
     for name in names:
-        params.preset(name)  # refused before minutes are spent
+        vendors.parameters(name)  # refused before minutes are spent
         if check and f"{name} {family}" not in recorded:
             raise ValueError(f"{name} {family} is not recorded: --record puts it there")
     results = []
@@ -210,6 +214,11 @@ def _vendor(out, chosen, family, check, record, json_file):
                 out.print(f"{result['preset']}: {n} {what}, {' to '.join(where)}", markup=False)
             if len(found) > SHOWN:
                 out.print(f"{result['preset']}: and {len(found) - SHOWN} more, see --json")
+    for result in results if parts else ():
+        rows = [
+            (path or "(all)", *map(str, cost.values())) for path, cost in result["parts"].items()
+        ]
+        out.print(table(f"{result['preset']}, by unit", ("unit", *vendors.KEYS[2:7]), rows))
     worse = [line for result in results if check for line in vendors.compare(result, recorded)]
     write_json(json_file, results[0] if len(results) == 1 else results)
     for line in worse:

@@ -268,7 +268,7 @@ def test_command(monkeypatch, tmp_path):
     assert worse.exit_code == 1
     assert "inline4 xilinx: uram 1, above 0" in worse.stderr
     refused = CliRunner().invoke(command, [*arguments, "--lanes", "4"])
-    assert (refused.exit_code, "takes --check, --record" in refused.output) == (2, True)
+    assert (refused.exit_code, "takes --check, --record, --parts" in refused.output) == (2, True)
 
 
 def test_page_has_what_is_recorded():
@@ -277,3 +277,15 @@ def test_page_has_what_is_recorded():
         line for line in page.read_text().splitlines() if re.match(r"\| \w+ \| (xil|int)", line)
     ]
     assert shown == vendors.rows()
+
+
+def test_parts_and_changes():
+    inner = {"cells": [["LUT2", {}, "a"], ["FDRE", {}, "b"]]}
+    outer = {"cells": [["U", {}, "one"], ["U", {}, "two"], ["RAMB18E2", {}, "c"]]}
+    found = vendors.parts({"U": inner, "top": outer}, "top")
+    one = {"lut": 1, "ff": 1, "bram36": 0, "uram": 0, "dsp": 0}
+    whole = {"lut": 2, "ff": 2, "bram36": 0.5, "uram": 0, "dsp": 0}
+    assert found == {"": whole, "one": one, "two": one}
+    assert vendors.parameters("jobs128+maxima=1+queues=8").queues == 8
+    with pytest.raises(ValueError, match="maxima must be 0 to 1, not 2"):
+        vendors.parameters("jobs128+maxima=2")
