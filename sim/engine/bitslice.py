@@ -17,20 +17,9 @@ from gradnic.hdl.top.verilog import to_rtlil
 from gradnic import build_cache
 
 from . import tools
+from .gates import GATES
 
 WORDS = 256  # that one vector holds
-_GATES = {
-    "$_NOT_": "~{A}",
-    "$_AND_": "{A} & {B}",
-    "$_NAND_": "~({A} & {B})",
-    "$_OR_": "{A} | {B}",
-    "$_NOR_": "~({A} | {B})",
-    "$_XOR_": "{A} ^ {B}",
-    "$_XNOR_": "~({A} ^ {B})",
-    "$_ANDNOT_": "{A} & ~{B}",
-    "$_ORNOT_": "{A} | ~{B}",
-    "$_MUX_": "({A} & ~{S}) | ({B} & {S})",
-}
 _SCRIPT = """
 read_rtlil design.il
 synth -flatten -top top
@@ -128,7 +117,7 @@ class Pipeline:
     def _code(self, module):
         ports = module["ports"]
         kinds = {cell["type"] for cell in module["cells"].values()} - {"$scopeinfo"}
-        if odd := sorted(kinds - set(_GATES) - {"$_DFF_P_"}):
+        if odd := sorted(kinds - set(GATES) - {"$_DFF_P_"}):
             raise ValueError(f"a pipeline must have gates and plain registers only, not {odd}")
         names = {"0": "zero", "1": "ones", "x": "zero"}
         lines, state, gates = [], [], {}
@@ -157,8 +146,8 @@ class Pipeline:
             if cell["type"] == "$_DFF_P_":
                 lines.append(f"const V {name(pins['Q'])} = s.q[{len(state)}];")
                 state.append(pins["D"])
-            elif cell["type"] in _GATES:
-                gates[pins.pop("Y")] = (_GATES[cell["type"]], pins)
+            elif cell["type"] in GATES:
+                gates[pins.pop("Y")] = (GATES[cell["type"]], pins)
         done = set()
 
         def emit(bit):  # gates in the order of the signals' flow

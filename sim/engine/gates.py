@@ -29,7 +29,7 @@ FLAGS = [
     f"-DN_COPIES={COPIES}",
 ]
 PART = 400  # gates in a function
-_GATES = {
+GATES = {
     "$_NOT_": "~{A}",
     "$_AND_": "{A} & {B}",
     "$_NAND_": "~({A} & {B})",
@@ -81,9 +81,9 @@ class _Writer:
         odd = set()
         for name, cell in self.module["cells"].items():
             kind, pins = cell["type"], cell["connections"]
-            if kind in _GATES:
+            if kind in GATES:
                 single = {pin: bits[0] for pin, bits in pins.items()}
-                self.gates[single.pop("Y")] = (_GATES[kind], single)
+                self.gates[single.pop("Y")] = (GATES[kind], single)
             elif kind == _REGISTER:
                 self.planes[pins["Q"][0]] = f"q[{len(self.state)}]"
                 self.state.append(pins["D"][0])

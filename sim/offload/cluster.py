@@ -238,36 +238,43 @@ class OffloadCluster:
         row = np.frombuffer(int(value).to_bytes(width, "little"), np.uint8)
         self.library.cluster_set(self._self, node, number, row.ctypes.data)
 
-    def _tick(self, node, n=1):
-        for _ in range(n):
-            self.library.cluster_tick(self._self, node)
+    def _write(self, node, name, value):
+        self._set(node, name, value)
+        self._tick(node)
 
-    def _configure(self, node, layout, area):
-        table, plan = self.table, self.plan
-        rows = table.of(node)
+    def _rows(self, node, layout, rows, first=0):
+        """Load a schedule table, from row `first` on."""
         image, size = layout.pack(rows), layout.row_bytes
         self._set(node, "table_en", 1)
         for at in range(len(rows)):
             word = int.from_bytes(image[at * size : (at + 1) * size], "little")
-            self._set(node, "table_addr", at)
-            self._set(node, "table_data", word)
-            self._tick(node)
+            self._set(node, "table_addr", first + at)
+            self._write(node, "table_data", word)
         self._set(node, "table_en", 0)
+
+    def _neighbors(self, node):
+        """Load the addresses of all others; {node: its number as a neighbor}."""
         book = self.books[node]
-        others = [u for u in book if u != node]
-        index = {u: k for k, u in enumerate(others)}
-        for u in others:
+        index = {u: k for k, u in enumerate(u for u in book if u != node)}
+        for u, number in index.items():
             a = book[u]
             entry = {"valid": 1, "node": u, "port": a.port, "mac": a.mac, "ip": a.ip}
-            self._set(node, "neighbor", {"enable": 1, "index": index[u], "neighbor": entry})
-            self._tick(node)
+            self._write(node, "neighbor", {"enable": 1, "index": number, "neighbor": entry})
         self._set(node, "neighbor", {})
-        if self.egress:
-            limit, threshold = self.egress
-            for address, beats in enumerate([threshold] * 8 + [limit]):
-                self._set(node, "queue_write", {"enable": 1, "address": address, "beats": beats})
-                self._tick(node)
-            self._set(node, "queue_write", {})
+        return index
+
+    def _tags(self, node, threshold):
+        """Load queue by layer, the default DSCPs, and the score from which on size is important."""
+        entries = [{"layer": 1, "address": k, "value": k} for k in range(8)]
+        for queue, pair in enumerate(default_dscp()):
+            for important, dscp in enumerate(pair):
+                entries.append({"dscp": 1, "address": 2 * queue + important, "value": dscp})
+        for entry in [*entries, {"threshold": 1, "value": threshold}]:
+            self._write(node, "tag_write", entry)
+        self._set(node, "tag_write", {})
+
+    def _places(self, node, plan, index, first=0):
+        """Who contributes to each chunk, and who sends its sum: entries from `first` on."""
         self._set(node, "place_en", 1)
         for chunk in range(plan.n_chunks):
             up = [{} for _ in range(self.n_ranks)]
@@ -277,11 +284,27 @@ class OffloadCluster:
                     entry = {"neighbor": index[u], "leaves": one.leaves, "flow": one.flow}
                     up[one.rank] = {"valid": 1, **entry}
             down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
-            self._set(node, "place_addr", chunk)
+            self._set(node, "place_addr", first + chunk)
             parent = {"valid": len(down), "neighbor": sum(down)}
-            self._set(node, "place_data", {"up": up, "down": parent})
-            self._tick(node)
+            self._write(node, "place_data", {"up": up, "down": parent})
         self._set(node, "place_en", 0)
+
+    def _tick(self, node, n=1):
+        for _ in range(n):
+            self.library.cluster_tick(self._self, node)
+
+    def _configure(self, node, layout, area):
+        table, plan, book = self.table, self.plan, self.books[node]
+        rows = table.of(node)
+        self._rows(node, layout, rows)
+        index = self._neighbors(node)
+        if self.egress:
+            limit, threshold = self.egress
+            for address, beats in enumerate([threshold] * 8 + [limit]):
+                self._set(node, "queue_write", {"enable": 1, "address": address, "beats": beats})
+                self._tick(node)
+            self._set(node, "queue_write", {})
+        self._places(node, plan, index)
         peers = table.peers[table.peers["node"] == node]
         word = sum(index[int(p["to"])] << 4 * int(p["index"]) for p in peers)
         self._set(node, "peers", word)
@@ -317,13 +340,7 @@ class OffloadCluster:
         )
         self._set(node, "area", area)
         self._set(node, "pace", self.pace)
-        entries = [{"layer": 1, "address": k, "value": k} for k in range(8)]
-        for queue, pair in enumerate(default_dscp()):
-            for important, dscp in enumerate(pair):
-                entries.append({"dscp": 1, "address": 2 * queue + important, "value": dscp})
-        for entry in [*entries, {"threshold": 1, "value": self.threshold}, {}]:
-            self._set(node, "tag_write", entry)
-            self._tick(node)
+        self._tags(node, self.threshold)
 
     def _codec(self):
         codec = self.codec

@@ -16,7 +16,6 @@ from gradnic.models.offload.cluster import LinkFaults, addresses
 from gradnic.models.offload.codec import Inceptionn
 from gradnic.models.offload.plan import Plan
 from gradnic.models.offload.thc_job import coded, packets
-from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.interface.job import COMPLETION, Completion, collective_of
 from gradnic.interface.offload import ANSWER_TOS
@@ -165,21 +164,14 @@ class JobCluster(OffloadCluster):
 
     def _load(self, node):
         """Tables and settings of one card."""
-        book = self.books[node]
-        others = [u for u in book if u != node]
-        index = {u: k for k, u in enumerate(others)}
-        for u in others:
-            a = book[u]
-            entry = {"valid": 1, "node": u, "port": a.port, "mac": a.mac, "ip": a.ip}
-            self._write(node, "neighbor", {"enable": 1, "index": index[u], "neighbor": entry})
-        self._set(node, "neighbor", {})
+        index = self._neighbors(node)
         peers = []
         for number, (table, plan) in enumerate(zip(self.tables, self.plans, strict=True)):
             peers.append(self._table(node, number, table, plan, index))
         n_peers = 2**LAYOUT.peer
         peers += [[]] * (self.n_tables - len(peers))
         self._set(node, "peers", [one + [0] * (n_peers - len(one)) for one in peers])
-        own = book[node]
+        own = self.books[node][node]
         self._set(
             node, "own", {"mac": own.mac, "ip": own.ip, "node": node, "udp_port": own.udp_port}
         )
@@ -207,13 +199,7 @@ class JobCluster(OffloadCluster):
         self._set(node, "landing", self.landing)
         self._set(node, "watchdog", self.watchdog)
         self._set(node, "floor", 28)
-        entries = [{"layer": 1, "address": k, "value": k} for k in range(8)]
-        for queue, pair in enumerate(default_dscp()):
-            for important, dscp in enumerate(pair):
-                entries.append({"dscp": 1, "address": 2 * queue + important, "value": dscp})
-        for entry in [*entries, {"threshold": 1, "value": 0}]:
-            self._write(node, "tag_write", entry)
-        self._set(node, "tag_write", {})
+        self._tags(node, 0)
 
     def _load_thc(self, node):
         """Settings of THC; those that are of the codec."""
@@ -241,33 +227,11 @@ class JobCluster(OffloadCluster):
         self._set(node, "level_write", {})
         return codec
 
-    def _write(self, node, name, value):
-        self._set(node, name, value)
-        self._tick(node)
-
     def _table(self, node, number, table, plan, index):
         """Load one table; the neighbor of each of its peers."""
         rows = table.of(node)
-        image, size = LAYOUT.pack(rows), LAYOUT.row_bytes
-        self._set(node, "table_en", 1)
-        for at in range(len(rows)):
-            word = int.from_bytes(image[at * size : (at + 1) * size], "little")
-            self._set(node, "table_addr", number * self.depth + at)
-            self._write(node, "table_data", word)
-        self._set(node, "table_en", 0)
-        self._set(node, "place_en", 1)
-        for chunk in range(plan.n_chunks):
-            up = [{} for _ in range(self.n_ranks)]
-            for u, told in plan.up[node].items():
-                if chunk in told:
-                    one = told[chunk]
-                    entry = {"neighbor": index[u], "leaves": one.leaves, "flow": one.flow}
-                    up[one.rank] = {"valid": 1, **entry}
-            down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
-            self._set(node, "place_addr", number * self.n_chunks + chunk)
-            parent = {"valid": len(down), "neighbor": sum(down)}
-            self._write(node, "place_data", {"up": up, "down": parent})
-        self._set(node, "place_en", 0)
+        self._rows(node, LAYOUT, rows, number * self.depth)
+        self._places(node, plan, index, number * self.n_chunks)
         peers = table.peers[table.peers["node"] == node]
         stages = int(rows["repeat"].max(initial=0)) if table.period else 1
         told = {
