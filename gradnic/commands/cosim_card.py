@@ -88,7 +88,7 @@ def command(
     Example:
       gradnic cosim card --topology torus:4x4 --codec thc --loss 0.01 --p 0.02 --spray
       gradnic cosim card --topology bigraph:2x4 --p 0.2 --important 0.5 --queue 65536
-      gradnic cosim card --topology torus:4x4 --lanes 16 --port-lanes 4
+      gradnic cosim card --topology torus:4x4 --lanes 16 --port-lanes 4 --algorithm best
       gradnic cosim card --topology ring:3 --queue 12288 --mark 4096 --egress card
       gradnic cosim card --topology ring:3 --buckets 8 --bytes 16KiB --plot build/jobs.svg
       gradnic cosim card --topology ring:3 --buckets 4 --collective reduce_scatter
@@ -99,8 +99,6 @@ def command(
     """
     from gradnic.models.offload.cluster import LinkFaults
     from gradnic.models.schedule.builders import build
-    from gradnic.models.schedule.builders.rows import compile_table
-    from gradnic.models.schedule.network_model import of_offload_card, simulate
     from gradnic.models.schedule.topology import parse
     from gradnic.sim.frame import pcap
     from gradnic.sim.offload import run as offload_run
@@ -174,17 +172,12 @@ def command(
             prescale=prescale,
             block=block,
         )
-    plain = codec == "none" and not (loss or duplicate or reorder or spray or queue or p)
-    model = None
-    if plain and pace == "off":
-        card = of_offload_card(lanes, port_lanes, delay=delay)
-        plan = compile_table(build(network, algorithm, chunks=chunks))
-        model = simulate(plan, network, 4 * gradients.shape[1], card).cycles
     rows = [
         ("nodes", outcome.nodes),
+        ("built as", f"{found['built_as']}, {found['chunks']:g} chunks a node"),
         ("floats of each", gradients.shape[1]),
         ("cycles", outcome.cycles),
-        ("cycles by the network model", model or "raw floats without faults only"),
+        ("cycles by the network model", found["model_cycles"] or "raw floats without faults only"),
         ("frames", found["frames"]),
         ("of them lost", found["frames_lost"]),
         ("dropped and marked by queues", f"{found['frames_dropped']}, {found['frames_marked']}"),
@@ -204,7 +197,6 @@ def command(
             "topology": topology,
             "algorithm": algorithm,
             "machine": "card",
-            "model_cycles": model,
             "codec": codec,
             "lanes": lanes,
             "port_lanes": port_lanes or lanes,

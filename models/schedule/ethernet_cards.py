@@ -4,6 +4,7 @@ A message of the model is a row's floats to one neighbor. Here it leaves as pack
 PROBE behind each and an answer on the way back; frames are stored whole on their way in and out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +62,19 @@ class CardTimes:
 
 
 @dataclass(frozen=True)
+class ChunkTimes:
+    """Cycles of one chunk's message: on its link; until the first one's first beat; from its end to
+    that of what waits for it; from a root's sums to theirs; made(contributions), of the datapath.
+    """
+
+    line: float
+    start: int
+    turn: int
+    own: int
+    made: Callable
+
+
+@dataclass(frozen=True)
 class EthernetCards:
     """The nodes of a `gradnic.models.schedule.network_model.Network` that are offload cards.
 
@@ -76,6 +90,12 @@ class EthernetCards:
         """Of cards with words of so many floats, ports of `port_lanes`."""
         run = RUN if port_lanes == n_lanes else NARROW_RUN
         return cls(CardTimes(4 * n_lanes), 4 * port_lanes, run)
+
+    def suits(self, length):
+        """Whether chunks of `length` floats are runs that the model is right for: one, and of four
+        packets at least.
+        """
+        return 3 * PACKET < length <= self.run * PACKET
 
     def refine(self, state, topology):
         """Set the cycles of messages and rows that the event loop of `state` starts from."""
@@ -102,6 +122,22 @@ class EthernetCards:
         rates = np.array(state.rate)[traffic.path]
         cycles = np.ceil(wire / rates - 1e-9).astype(np.int64)
         state.cycles = np.maximum(cycles, state.adds[traffic.message_row])
+
+    def of_chunk(self, length, network):
+        """`ChunkTimes` of messages of `length` floats."""
+        times, packet = self.times, min(length, PACKET)
+        packets = -(-length // PACKET)
+        in_run = min(packets, self.run)
+        runs = -(-packets // self.run)
+        wire = 4 * length + packets * (HEAD + WIRE_MORE) + 2 * runs * CONTROL
+        lead = times.first + times.beats(packet) + times.walk * in_run
+        turn = times.locate + times.row - times.first + 2 * times.beats(packet)
+        way_in = network.link_latency + -(-(HEAD + 4 * packet) // self.port_bytes) + turn
+        return ChunkTimes(
+            line=wire / network.link_bytes_per_cycle, start=lead, turn=way_in + lead,
+            own=times.own + times.row - times.first + 2 * times.beats(packet),
+            made=lambda parts: packets * times.made(packet, np.asarray(parts)),
+        )  # fmt: skip
 
     def _way_in(self, state, packet, n_packets):
         """From a message's end on the line, behind its PROBE, to the turn of what waits for it; and

@@ -13,7 +13,9 @@ from gradnic.models.offload.cluster import LinkFaults, all_reduce
 from gradnic.models.offload.codec import Inceptionn, Norms, Raw, Thc
 from gradnic.models.schedule import builders as schedules
 from gradnic.models.schedule import checker
+from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.network_model import of_offload_card, simulate
 from gradnic.models.schedule.topology import parse
 from gradnic.models.thc.worker import Worker
 from gradnic.models.transport import tagger
@@ -180,14 +182,20 @@ def cosim(
     spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. gradients
     : float32 (n_nodes, n). lanes : floats of a beat, 4, 8, 16 or 32. port_lanes : floats of a
     port's beat, at most `lanes`; None: `lanes`. spray : cards spray their packets over 8 paths,
-    each longer than the one before by twice the delay. important : share of the elements that is
+    each longer than the one before by twice the delay. `best` of raw floats is the fastest by the
+    network model. important : share of the elements that is
     important by the sizes of its packets; None is all. pace : "off", "ce" or "rtt". options : as
     of `run`.
     """
-    topology = parse(spelling)
-    table = compile_table(schedules.build(topology, algorithm, **_given(chunks=chunks)))
-    checker.check(table, topology)
     faults = faults or LinkFaults()
+    topology = parse(spelling)
+    card = of_offload_card(lanes, port_lanes, delay=faults.delay)
+    if algorithm == "best" and codec == "none":
+        schedule, _ = fastest(topology, gradients.nbytes // len(gradients), card, chunks=chunks)
+    else:
+        schedule = schedules.build(topology, algorithm, **_given(chunks=chunks))
+    table = compile_table(schedule)
+    checker.check(table, topology)
     if codec == "thc":
         options["make_worker"] = partial(RtlWorker, build_engines(ENGINE_LANES, block))
     if important is not None:
@@ -208,11 +216,16 @@ def cosim(
         skew=2 * faults.delay if spray else 0,
         **options,
     )
+    found = {"built_as": schedule.algorithm, "chunks": float(schedule.chunks)}
+    found["model_cycles"] = None
+    plain = LinkFaults(delay=faults.delay, seed=faults.seed)
+    if codec == "none" and not (spray or options.get("queues")) and faults == plain:
+        found["model_cycles"] = simulate(table, topology, 4 * gradients.shape[1], card).cycles
     total = gradients.astype(np.float64).sum(axis=0)
     scale = len(gradients) if codec == "thc" else 1  # its result is the mean
     error = float(((replicas[0] * scale - total) ** 2).sum())
     power = float((total**2).sum()) or 1.0
-    return outcome, outcome.summary() | {"nmse": error / power}
+    return outcome, outcome.summary() | found | {"nmse": error / power}
 
 
 def _tags(gradients, important, packet=352):

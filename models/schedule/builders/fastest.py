@@ -1,7 +1,9 @@
 """The fastest schedule for one tensor on one network, by the network model."""
 
 from dataclasses import dataclass
+from itertools import product
 
+from ..all_reduce import chunk_length
 from ..network_model import simulate
 from .bfb import bfb
 from .catalog import check_work
@@ -12,8 +14,11 @@ from .multitree import multitree
 from .rings import bidirectional, ring, ring2d
 from .rows import compile_table
 from .search import multistart, overlapped
+from .timed import timed
 
 _CHUNKS = (1, 2, 4, 8, 16)
+_CARD_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_LAGS, _AHEAD = (0, 1, 2, 3), (0.5, 1)  # of `timed`
 _MOST_MESSAGES = 1 << 18  # of a table with several chunks a shard: seconds to simulate
 _LEAST_BYTES = 64  # of a chunk: the 16 floats that chunks are rounded up to
 
@@ -34,16 +39,18 @@ def fastest(
 
     n_bytes : of the tensor. network : Network, the machine of all candidates. chunks : per shard,
     for those that can be cut so; None: 1, 2, 4, 8, 16, as far as chunks keep 16 floats and tables
-    262,144 messages. on_try(name) : called before each candidate. Of equals the first.
+    262,144 messages; for offload cards the first three of 1, 2, 3, 4, 6 ... 64 with which a row is
+    one run of four packets at least. on_try(name) : called before each candidate. Of equals the
+    first.
 
     Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
     doubling, HDRM, double binary tree, BFB, overlapped phases, through switches ForestColl's trees
-    up to 256 nodes. Those of more than one chunk, and on more than 512 nodes all but MultiTree,
-    ring and halving-doubling, are left out where too large.
+    up to 256 nodes, for offload cards `timed` up to 64. Those of more than one chunk, and on more
+    than 512 nodes all but MultiTree, ring and halving-doubling, are left out where too large.
     """
     check_work(topology, chunks)
     found, tries = None, []
-    for name, make in _candidates(topology, n_bytes, chunks, seed):
+    for name, make in _candidates(topology, n_bytes, network, chunks, seed):
         if on_try:
             on_try(name)
         try:
@@ -59,12 +66,28 @@ def fastest(
     return found[1], sorted(tries, key=lambda one: one.cycles)
 
 
-def _candidates(topology, n_bytes, chunks, seed):
+def _counts(topology, n_bytes, network):
+    """Chunks a shard to try."""
+    if not network.cards:
+        return _CHUNKS
+    lengths = {k: chunk_length(n_bytes // 4, k * topology.n_nodes) for k in _CARD_CHUNKS}
+    return [k for k, length in lengths.items() if network.cards.suits(length)][:3] or [1]
+
+
+def _candidates(topology, n_bytes, network, chunks, seed):
     n = topology.n_nodes
-    for k in _CHUNKS if chunks is None else [chunks]:
+    for k in _counts(topology, n_bytes, network) if chunks is None else [chunks]:
         large = 2 * n * (n - 1) * k > _MOST_MESSAGES or n_bytes < _LEAST_BYTES * n * k
         if k > 1 and chunks is None and large:
             break
+        if network.cards and n <= 64:
+            for lag, ahead in product(_LAGS, _AHEAD):
+                yield (
+                    "timed",
+                    lambda k=k, lag=lag, ahead=ahead: timed(
+                        topology, n_bytes, network, chunks=k, lag=lag, ahead=ahead
+                    ),
+                )
         yield "multitree", lambda k=k: multitree(topology, chunks=k)
         if k == 1:
             yield "hdrm", lambda: hdrm(topology)

@@ -120,6 +120,8 @@ def _terminal_rows(schedule, arrived):
         at_root = schedule.roots[chunk] == transfers["dst"][index]
         step[:] = 0
         np.maximum.at(step, chunk[at_root], transfers["step"][index[at_root]] + 1)
+    if schedule.sums is not None:
+        step = schedule.sums
     chunks = np.arange(n_chunks)
     wait = arrived[schedule.roots.astype(np.int64) * n_chunks + chunks]
     key = np.stack([schedule.roots, schedule.flows, wait, step])

@@ -99,6 +99,8 @@ class Schedule:
         Steps after which the transfers repeat with the next `n_chunks` chunks; None: no repeat.
     repeats : int
         How often the transfers run (1 without a period).
+    sums : int32 (n_chunks,) or None
+        Step of each chunk's terminal row; None: of its first gather transfer.
     """
 
     algorithm: str
@@ -110,6 +112,7 @@ class Schedule:
     routes: Routes
     period: int | None = None
     repeats: int = 1
+    sums: np.ndarray | None = None
 
     @property
     def chunks_total(self) -> int:
