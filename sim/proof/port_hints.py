@@ -261,6 +261,7 @@ HINTS = {
     "FIFO": Hint(queue=True, lemmas=_copies("valids")),
     "BlockFIFO": Hint(queue=True),
     "PacketFIFO": Hint(queue=True),
+    "EgressQueues": Hint(queue=True),  # what comes out has another mark and checksum at most
     "PairQueue": Hint(
         queue=True,
         k=1,

@@ -79,7 +79,7 @@ SIZES = {  # of the Verilog modules, those of the blocks where there is one
     params.Inline: {"n_lanes": N_LANES},
     params.Compressor: {"n_lanes": N_LANES},
     params.Decompressor: {"n_lanes": N_LANES},
-    params.Aggregator: {"n_bytes": 32, "n_slots": 16},
+    params.Aggregator: {"n_bytes": 32, "n_slots": 16, "queues": 8},
     params.Offload: {"n_bytes": 4 * N_LANES},
 }
 
