@@ -24,7 +24,7 @@ BLOCKS = (
     "hadamard",
 )
 BLOCKS += ("thc_encoder", "thc_decoder", "level_table")
-BLOCKS += ("job_queue", "packet_pick", "allowance_walk")
+BLOCKS += ("job_queue", "job_context", "packet_pick", "allowance_walk")
 
 PART = 128  # mutants of a run on a cluster: less than a library holds, since it is built for each
 

@@ -51,6 +51,7 @@ def _registers() -> tuple[Register, ...]:
             "events", 0x00C, "sticky; the interrupt is their OR with the mask",
             ("ended", 1, "a completion came"), ("overrun", 1, "a post found the queue full"),
             ("failed", 1, "memory answered with an error"), ("outside", 1, "an access was refused"),
+            ("renewed", 1, "the card was stuck: it reset what jobs share, active ones ended"),
             access="w1c",
         ),
         _register(
@@ -142,6 +143,7 @@ def _registers() -> tuple[Register, ...]:
             "thc_middle", 0x288, "THC: what an index that is not sent stands for",
             ("level", 8, "of index 2**(bits - 1)"),
         ),
+        Register("renewals", 0x28C, "counter", "times that the card was stuck, see events.renewed"),
     ]  # fmt: skip
     return tuple(sorted(mine, key=lambda one: one.offset))
 

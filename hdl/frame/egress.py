@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IPV4
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.setting import setting
 from ..stream.beats import FrameBeat
 from ..stream.block_fifo import N_CREDITS
 from ..stream.delays import delayed
@@ -258,7 +259,7 @@ class EgressQueues(wiring.Component):
             counts.read_port(domain="comb"), counts.read_port(domain="comb"), counts.write_port()
         )  # fmt: skip
         place = Cat(self.event.what, self.event.queue, self.event.important)
-        clear = Signal(7)  # 64: all are 0
+        clear = setting(m, 7, "clear")  # 64: all are 0
         m.d.sync += clear.eq(clear + ~clear[-1])
         m.d.comb += [
             read.addr.eq(self.count_addr),

@@ -8,6 +8,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.setting import setting
 from .egress import N_QUEUES, EgressQueues
 
 QUEUE_FRAMES = 8  # of the longest, in each queue at least
@@ -65,7 +66,7 @@ def ruled_queues(m, n_bytes: int, own_beats: int, port) -> EgressQueues:
 
 def rule_queues(m, whole, ports) -> None:
     """Thresholds of all ``ports``, and the counter that is shown, by `queue_members` of `whole`."""
-    write, rules = whole.queue_write, Signal(QueueRules)
+    write, rules = whole.queue_write, setting(m, QueueRules, "rules")
     with m.If(write.enable):
         with m.If(write.address[3]):
             m.d.sync += rules.limit.eq(write.beats)

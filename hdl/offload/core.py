@@ -351,17 +351,25 @@ class OffloadCore(wiring.Component):
     def _gate(self):
         return PacketGate(self.n_bytes, self.n_ports)
 
+    def _renewed(self, part):
+        """A part that all rounds share."""
+        return part
+
+    def _join(self, m, way, *names):
+        """Streams of all ports."""
+        for k in range(self.n_ports):
+            for name in names:
+                wiring.connect(m, wiring.flipped(getattr(self, name)[k]), getattr(way, name)[k])
+
     def _front(self, m):
         """Ports to the gate, which offers the packets of neighbors."""
         n, round_ = self.n_bytes, self.round
-        m.submodules.gate = gate = self._gate()
+        gate = self._gate()
+        m.submodules.gate = self._renewed(gate)
         m.d.comb += [gate.round.eq(round_), gate.write.eq(self.neighbor)]
-        m.submodules.way_in = way = WayIn(
-            n, self.n_ports, self.port_bytes, meta_width=self.rx_meta_width
-        )
-        for k in range(self.n_ports):
-            wiring.connect(m, wiring.flipped(self.mac_rx[k]), way.mac_rx[k])
-            wiring.connect(m, way.host_rx[k], wiring.flipped(self.host_rx[k]))
+        way = WayIn(n, self.n_ports, self.port_bytes, meta_width=self.rx_meta_width)
+        m.submodules.way_in = self._renewed(way)
+        self._join(m, way, "mac_rx", "host_rx")
         wiring.connect(m, way.o, gate.i)
         m.d.comb += [
             way.own.eq(self.own),
@@ -417,13 +425,12 @@ class OffloadCore(wiring.Component):
 
     def _transmit(self, m, maker, receiver, sender):
         """Heads and payloads to frames, frames to their ports, behind the host's."""
-        m.submodules.way_out = way = WayOut(
+        way = WayOut(
             self.n_bytes, self.n_ports, self.port_bytes, max_elems=self.max_elems,
             meta_width=self.meta_width, queues=self.queues,
         )  # fmt: skip
-        for k in range(self.n_ports):
-            wiring.connect(m, wiring.flipped(self.host_tx[k]), way.host_tx[k])
-            wiring.connect(m, way.mac_tx[k], wiring.flipped(self.mac_tx[k]))
+        m.submodules.way_out = self._renewed(way)
+        self._join(m, way, "host_tx", "mac_tx")
         wiring.connect(m, maker.heads, way.heads)
         wiring.connect(m, maker.payload, way.payload)
         wiring.connect(m, receiver.replies, way.replies)

@@ -126,6 +126,8 @@ class JobCard(HostedCard):
             bank.events.overrun.eq(window.overrun),
             bank.events.failed.eq(core.failed.any()),
             bank.events.outside.eq(core.refused.any()),
+            bank.events.renewed.eq(core.renewed),
+            bank.renewals.eq(core.renewed),
         ]
 
     def _own_tables(self):

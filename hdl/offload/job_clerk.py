@@ -21,6 +21,7 @@ from gradnic.interface.job import (
 )
 
 from ..axi.bursts import Region
+from ..primitive.setting import setting
 from ..primitive.target import one_hot
 from ..transport.records import Context, Geometry, Over
 from .job_queue import Divider
@@ -112,7 +113,7 @@ class JobClerk(wiring.Component):
         m = Module()
         m.submodules.tables = tables = memory.Memory(shape=JobTable, depth=TABLES, init=[])
         write, read = tables.write_port(), tables.read_port(domain="comb")
-        loaded = Signal(TABLES)
+        loaded = setting(m, TABLES, "loaded")
         m.d.comb += [
             write.en.eq(self.table_write.enable),
             write.addr.eq(self.table_write.index),

@@ -62,6 +62,9 @@ class JobContext(wiring.Component):
         Bytes were given up, times the leaves that they stood for.
     mute, speaking : Out(1), In(1)
         No new frame may begin; one is leaving.
+    renewed, stalls : In(1), Out(1)
+        What contexts share is reset, and with it the engine: a job that is active fails. It has
+        taken ``watchdog`` cycles to end.
     closed, quiet : Out(1), In(1)
         Memory takes no new burst; none is under way.
     record, tells, told : Out(Record), Out(1), In(1)
@@ -103,6 +106,8 @@ class JobContext(wiring.Component):
                 "spent": In(BYTES_WIDTH),
                 "mute": Out(1),
                 "speaking": In(1),
+                "renewed": In(1),
+                "stalls": Out(1),
                 "closed": Out(1),
                 "quiet": In(1),
                 "record": Out(Record),
@@ -118,7 +123,8 @@ class JobContext(wiring.Component):
         status, detail = Signal(JobStatus), Signal(16)
         least, most = Signal(LEAVES_WIDTH), Signal(LEAVES_WIDTH)
         given_up = Signal(GIVEN_WIDTH)
-        stopped, failed = Signal(), Signal()
+        stopped, failed, spoiled = Signal(), Signal(), Signal()
+        closes = Signal()  # memory is closed, or about to be
         ends, ended, overdue, was_told = Signal(), Signal(2), Signal(), Signal()
         idle, late = Signal(32), Signal()
         count = Signal(range(max(FLUSH_CYCLES, SETTLE_CYCLES)))
@@ -148,14 +154,15 @@ class JobContext(wiring.Component):
             record.given_up.eq(Mux(good, given_up, 0)),
             record.cycles.eq(self.now - job.posted),
         ]
-        moves = Mux(armed, self.progress, Mux(self.passes, self.pass_moves, ~ended[0]))
+        moves = Mux(armed, self.progress, Mux(self.passes, self.pass_moves, ~(ended[0] | closes)))
         m.d.sync += [
             late.eq((self.watchdog != 0) & (idle >= self.watchdog)),
             # since the last progress, or since it ends
             idle.eq(Mux(moves, 0, idle + 1)),
             ended.eq(Cat(ends, ended)),
         ]
-        with m.If(ended[1] & late & ~overdue):
+        m.d.comb += self.stalls.eq((ends | closes) & late)
+        with m.If(ended[1] & (late | (spoiled & good)) & ~overdue):
             m.d.sync += [overdue.eq(1), status.eq(JobStatus.MEMORY), detail.eq(0)]
         with m.If(self.told):
             m.d.sync += was_told.eq(1)
@@ -173,11 +180,14 @@ class JobContext(wiring.Component):
             m.d.sync += failed.eq(1)
         with m.If(self.pass_failed):
             m.d.sync += failed.eq(1)
+        with m.If(self.renewed):
+            m.d.sync += [failed.eq(1), spoiled.eq(1)]
         with m.If(self.passed):
             m.d.sync += has_passed.eq(1)
         with m.FSM() as fsm:
             m.d.comb += [
                 ends.eq(fsm.ongoing("HUSH") | fsm.ongoing("DRAIN")),
+                closes.eq(fsm.ongoing("OVER") | fsm.ongoing("END")),
                 self.passes.eq(
                     thc & ~has_passed & (fsm.ongoing("CLEARING") | fsm.ongoing("DECODE"))
                 ),
@@ -193,7 +203,7 @@ class JobContext(wiring.Component):
             ]  # fmt: skip
             with m.State("FREE"):
                 m.d.sync += [
-                    *(flag.eq(0) for flag in (stopped, failed, overdue, was_told)),
+                    *(flag.eq(0) for flag in (stopped, failed, spoiled, overdue, was_told)),
                     *(stage.eq(NORMS), detail.eq(0), given_up.eq(0)),
                 ]
                 with m.If(self.take):

@@ -25,6 +25,7 @@ from .job_history import History
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
 from .memory_side import RESIDUALS, memory_ports
+from .renewal import Renewal
 from .round_engine import RoundEngine
 from .thc_pass import ThcCell, ThcRules
 from .thc_passes import KINDS, ThcPasses
@@ -91,6 +92,8 @@ class JobCore(OffloadCore):
         Cycles without progress after which a job ends as stuck; 0 is off.
     finished : Out(1)
         No job waits or is active.
+    renewed : Out(1)
+        A pulse: what contexts share was reset, and not because all was quiet; see `Renewal`.
     active : Out(n_active)
     given_up, given : Out(n_active), Out(GivenBy).array(n_active)
         As of `OffloadCore`, of each context.
@@ -147,6 +150,7 @@ class JobCore(OffloadCore):
                 "landings": In(data.ArrayLayout(region["first"].shape, self.n_active)),
                 "landing": In(LENGTH_WIDTH),
                 "watchdog": In(32),
+                "renewed": Out(1),
                 "active": Out(self.n_active),
                 "given_up": Out(self.n_active),
                 "given": Out(GivenBy).array(self.n_active),
@@ -163,20 +167,22 @@ class JobCore(OffloadCore):
         m.d.sync += now.eq(now + 1)
         m.submodules.history = history = History()
         m.submodules.queue = queue = JobQueue()
-        m.submodules.clerk = clerk = JobClerk(
+        m.submodules.renewal = self._renewal = renewal = Renewal()
+        clerk = JobClerk(
             n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
             n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
             scale=self.scale, maxima=self.maxima, thc=self.thc, gives_up=self.gives_up,
             feedback=self.feedback,
         )  # fmt: skip
+        m.submodules.clerk = self._renewed(clerk)
         runners = [JobContext(n, width) for _ in range(self.n_active)]
         contexts = Signal(data.ArrayLayout(Context, self.n_active))
         for k, runner in enumerate(runners):
             m.submodules[f"context{k}"] = runner
             m.d.comb += contexts[k].eq(runner.context)
         gate = self._front(m)
-        m.submodules.steer = steer = ArrivalSteer(n, self.n_active)
-        m.submodules.pick = pick = PacketPick(n, self.n_active)
+        steer, pick = ArrivalSteer(n, self.n_active), PacketPick(n, self.n_active)
+        m.submodules.steer, m.submodules.pick = self._renewed(steer), self._renewed(pick)
         wiring.connect(m, gate.heads, steer.arrivals)
         wiring.connect(m, gate.values, steer.values)
         m.d.comb += [
@@ -225,16 +231,35 @@ class JobCore(OffloadCore):
         ]
         m.d.sync += self.finished.eq(~(self.active.any() | queue.busy))
         self._transmit(m, pick, pick, pick)
+        renewal.watch(m, runners)
         self._tell(m)
+        m.d.comb += [renewal.watchdog.eq(self.watchdog), self.renewed.eq(renewal.forced)]
         m.d.comb += self.dropped.eq(
             Cat(Cat(engine.dropped[k] for engine in self.engines).any()
                 for k in range(len(self.dropped))) | gate.dropped
         )  # fmt: skip
         return m
 
+    def _renewed(self, part):
+        return ResetInserter(self._renewal.anew)(part)
+
+    def _join(self, m, way, *names):
+        for k in range(self.n_ports):
+            for name in names:
+                width = self.rx_meta_width if name.endswith("rx") else self.meta_width
+                self._renewal.keep_frames(
+                    m, f"{name}{k}", getattr(way, name)[k], getattr(self, name)[k],
+                    self.port_bytes, width,
+                )  # fmt: skip
+
     def _ends(self, m, clerk, runners, history, now):
-        """Records go into the ring, one a cycle; a place is kept for each job that is active."""
-        m.submodules.ring = ring = FIFO(Record, RING)
+        """Records go into the ring, one a cycle; a place is kept for each job that is active. It
+        is reset with what else is shared, unless it has one.
+        """
+        ring = FIFO(Record, RING)
+        empty, anew = Signal(3), Signal()
+        m.submodules.ring = ResetInserter(anew)(ring)
+        m.d.comb += anew.eq(self._renewal.anew & (empty == 7))
         wiring.connect(m, ring.o, wiring.flipped(self.completions))
         told = Signal(range(RING + 1))
         push, taken = Signal(), Signal()
@@ -245,13 +270,16 @@ class JobCore(OffloadCore):
             taken.eq(self.completions.valid & self.completions.ready),
             push.eq(ring.i.valid & ring.i.ready),
         ]
-        with m.If(clerk.tells & clerk.room):
+        m.d.sync += empty.eq(Mux(push | ring.o.valid, 0, empty + (empty != 7)))
+        with m.If(anew):
+            m.d.sync += told.eq(0)
+        with m.Elif(clerk.tells & clerk.room):
             m.d.comb += [
                 ring.i.valid.eq(1), ring.i.p.eq(clerk.record), clerk.told.eq(ring.i.ready)
             ]  # fmt: skip
         for k, runner in enumerate(runners):
             others = Cat(clerk.tells & clerk.room, *(r.tells for r in runners[:k])).any()
-            with m.If(runner.tells & ~others):
+            with m.If(runner.tells & ~others & ~anew):
                 m.d.comb += [
                     ring.i.valid.eq(1),
                     ring.i.p.eq(runner.record),
@@ -282,10 +310,11 @@ class JobCore(OffloadCore):
 
     def _passes(self, m, runners, clerk):
         """Passes of THC, which runners ask for; what they need to know of the jobs."""
-        m.submodules.passes = passes = ThcPasses(
+        passes = ThcPasses(
             self.n_bytes, self.address_width, n=self.n_active, block=self.thc_block,
             feedback=self.feedback, bf16=self.bf16, bits=self.bits,
         )  # fmt: skip
+        m.submodules.passes = self._renewed(passes)
         m.d.comb += [
             clerk.scratch.eq(self.scratch),
             clerk.log4.eq(self.thc_rules.log4),
@@ -334,10 +363,9 @@ class JobCore(OffloadCore):
         residuals = {"norm": RESIDUALS[:1], "encode": RESIDUALS[1:]}
         for name in memory_ports(self.n_bytes, self.address_width, roots=True):
             share = ReadShare if name.endswith("read") else WriteShare
-            m.submodules[f"{name}s"] = part = share(
-                self.n_bytes, self.address_width, n=self.n_active
-            )
-            wiring.connect(m, part.port, wiring.flipped(getattr(self, name)))
+            part = share(self.n_bytes, self.address_width, n=self.n_active)
+            m.submodules[f"{name}s"] = self._renewed(part)
+            self._renewal.keep_memory(m, name, part.port, getattr(self, name))
             for k, engine in enumerate(self.engines):
                 wiring.connect(m, getattr(engine, name), part.managers[k])
                 m.d.comb += [
@@ -353,8 +381,9 @@ class JobCore(OffloadCore):
             names += residuals.get(name, []) if self.feedback else []
             for port in names:
                 share = ReadShare if port.endswith("read") else WriteShare
-                m.submodules[f"{port}s"] = part = share(self.n_bytes, self.address_width, n=1)
-                wiring.connect(m, part.port, wiring.flipped(getattr(self, port)))
+                part = share(self.n_bytes, self.address_width, n=1)
+                m.submodules[f"{port}s"] = self._renewed(part)
+                self._renewal.keep_memory(m, port, part.port, getattr(self, port))
                 wiring.connect(m, getattr(passes, port), part.managers[0])
                 m.d.comb += part.closed[0].eq(passes.closed[kind])
                 stills.append(part.quiet[0])
@@ -362,7 +391,7 @@ class JobCore(OffloadCore):
 
     def _run(self, m, k, engine, runner, gate, steer, pick, clerk, places):
         """One context: its engine, and what the job says of its round."""
-        m.submodules[f"engine{k}"] = ResetInserter(runner.reset)(engine)
+        m.submodules[f"engine{k}"] = ResetInserter(runner.reset | self._renewal.anew)(engine)
         wiring.connect(m, steer.heads[k], engine.arrivals)
         wiring.connect(m, steer.data[k], engine.values)
         source, job = pick.sources[k], runner.job

@@ -50,35 +50,36 @@ class JobQueue(wiring.Component):
         m.submodules.ids = ids = memory.Memory(shape=16, depth=QUEUE, init=[])
         write, read = array.write_port(), array.read_port(domain="comb")
         id_write, id_read = ids.write_port(), ids.read_port(domain="comb")
-        head, tail = Signal(range(QUEUE)), Signal(range(QUEUE))  # to be written, the oldest
-        count = Signal(range(QUEUE + 1))
+        # to be written, and the oldest, modulo 32: what waits is between them, whatever befalls one
+        head, tail = Signal(range(2 * QUEUE)), Signal(range(2 * QUEUE))
+        count = Signal.like(head)
         marks = Signal(QUEUE)
         push = Signal()
         at, left = Signal(range(QUEUE)), Signal(range(QUEUE + 1))
         looks = Signal()
         m.d.comb += [
-            self.post.ready.eq(count != QUEUE),
+            count.eq(head - tail),
+            self.post.ready.eq(count < QUEUE),
             push.eq(self.post.valid & self.post.ready),
             *(port.en.eq(push) for port in (write, id_write)),
-            *(port.addr.eq(head) for port in (write, id_write)),
+            *(port.addr.eq(head[:-1]) for port in (write, id_write)),
             write.data.job.eq(self.post.p),
             write.data.posted.eq(self.now),
             id_write.data.eq(self.post.p.id),
-            read.addr.eq(tail),
+            read.addr.eq(tail[:-1]),
             id_read.addr.eq(at),
             self.oldest.eq(read.data),
-            self.aborted.eq(marks.bit_select(tail, 1)),
+            self.aborted.eq(marks.bit_select(tail[:-1], 1)),
             self.present.eq((count != 0) & ~looks),
             self.busy.eq(count != 0),
             self.abort.ready.eq(looks & (left == 0)),
         ]
-        m.d.sync += count.eq(count + push - self.pop)
         with m.If(push):
-            m.d.sync += [head.eq(head + 1), marks.bit_select(head, 1).eq(0)]
+            m.d.sync += [head.eq(head + 1), marks.bit_select(head[:-1], 1).eq(0)]
         with m.If(self.pop):
             m.d.sync += tail.eq(tail + 1)
         with m.If(~looks):
-            m.d.sync += [looks.eq(self.abort.valid & ~self.pop), at.eq(tail), left.eq(count)]
+            m.d.sync += [looks.eq(self.abort.valid & ~self.pop), at.eq(tail[:-1]), left.eq(count)]
         with m.Elif(left == 0):
             m.d.sync += looks.eq(0)
         with m.Else():

@@ -13,6 +13,7 @@ from gradnic.interface.offload import Drop
 from ..frame.classes import FrameClass
 from ..frame.head import RAW_HEAD, envelope, registered
 from ..frame.parser import HeadParser, checked, place_of, sound_flags
+from ..primitive.setting import setting
 from ..stream.delays import delayed
 from ..transport.records import (
     EPOCH_WIDTH,
@@ -210,7 +211,9 @@ class PacketParser(HeadParser):
 
     def _neighbors(self, m):
         """Registers (node, valid) of all neighbors, and a port to read one of them."""
-        nodes = [(Signal(8, name=f"node{k}"), Signal(name=f"valid{k}")) for k in range(N_NEIGHBORS)]
+        nodes = [
+            (setting(m, 8, f"node{k}"), setting(m, 1, f"valid{k}")) for k in range(N_NEIGHBORS)
+        ]
         m.submodules.neighbors = table = memory.Memory(
             shape=self.neighbor, depth=N_NEIGHBORS, init=[]
         )

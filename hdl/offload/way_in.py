@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from ..frame.intake import Names, Speaker
 from ..frame.round_robin import RoundRobin
+from ..primitive.setting import setting
 from ..stream.beats import FrameBeat
 from ..transport.records import N_NEIGHBORS, NeighborWrite, Own
 from .port_entry import PortEntry
@@ -59,7 +60,7 @@ class WayIn(wiring.Component):
             names.jobs[0].number.eq(self.job),
             names.jobs[0].enabled.eq(1),
         ]
-        senders = Signal(data.ArrayLayout(Speaker, N_NEIGHBORS))
+        senders = setting(m, data.ArrayLayout(Speaker, N_NEIGHBORS), "senders")
         for k in range(N_NEIGHBORS):
             with m.If(told.enable & (told.index == k)):
                 m.d.sync += [

@@ -55,3 +55,17 @@ def copied(m, value, n: int, *, name: str = "copy") -> list[Signal]:
         m.d.sync += copy.eq(value)
         copies.append(copy)
     return copies
+
+
+def voted(m, after, name: str):
+    """`after` a cycle later, 0 after reset: two of three registers say it, so that one that
+    changes by itself heals in a cycle. Each holds it in a way of its own, so that no tool takes one
+    for another.
+    """
+    n, said = len(after), []
+    for k, flips in enumerate((0, (1 << n) - 1, sum(1 << bit for bit in range(0, n, 2)))):
+        held = Signal(n, name=f"{name}{k}", init=flips)
+        m.d.sync += held.eq(after ^ flips)
+        said.append(held ^ flips)
+    a, b, c = said
+    return (a & b) | (a & c) | (b & c)

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.multiplier import Multiplier
+from ..primitive.setting import setting
 
 LINE = 1 << 16  # the line's rate
 GAIN = 4
@@ -68,7 +69,10 @@ class Pace(wiring.Component):
         m = Module()
         self._credit(m)
         m.submodules.product = product = Multiplier(17, 17)
-        alpha, clock = Signal(17), Signal(3)
+        # they outlive a reset of what contexts of a card share: the network is as it was
+        alpha, held = setting(m, 17, "alpha"), setting(m, 17, "held", init=LINE)
+        clock = Signal(3)
+        m.d.comb += self.rate.eq(held)
         before, has_before = Signal(32), Signal()
         # what is added to the rate: `change`, and one more where that is the complement of a cut
         change, cuts, wanted = Signal(signed(19)), Signal(), Signal(signed(20))
@@ -117,7 +121,9 @@ class Pace(wiring.Component):
                 ]  # fmt: skip
         with m.If((clock == 6) & (rules.rule != OFF)):
             least = Mux(wanted < rules.floor, rules.floor, wanted)
-            m.d.sync += self.rate.eq(Mux(wanted > LINE, LINE, least))
+            m.d.sync += held.eq(Mux(wanted > LINE, LINE, least))
+        with m.If(rules.rule == OFF):
+            m.d.sync += held.eq(LINE)
         return m
 
     def _greater(self, m, flag, one, other):

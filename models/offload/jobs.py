@@ -334,6 +334,14 @@ class JobCard(Card):
             row = len(round_.tensor.plan.rows[self.settings.node]) - len(round_.rows)
             self._end(context, JobStatus.STUCK, detail=row)
 
+    def renew(self):
+        """The circuit was stuck and has reset what its contexts share (`renewals`): active jobs end
+        as those whose memory failed, frames inside are lost, and what waits goes on. A reset in a
+        calm has no twin: hosts see nothing of it.
+        """
+        for context in filter(None, list(self.contexts)):
+            self._end(context, JobStatus.MEMORY)
+
     def _end(self, context, status, **told):
         job = context.job
         self.contexts[context.place] = None

@@ -248,7 +248,8 @@ struct Cluster {
 				port.leaving.insert(port.leaving.end(), beat.data, beat.data + beat.kept);
 				port.credit -= beat.kept + (beat.last ? 24 : 0);
 				if (beat.last) {
-					carry(node, p, port.leaving);
+					if (!beat.bad)  // or the other end drops it for its check sequence
+						carry(node, p, port.leaving);
 					port.leaving.clear();
 				}
 			}
@@ -483,6 +484,12 @@ int64_t cluster_run(void *self, const Rules *rules, int64_t max_cycles, int64_t 
 			}
 	}
 	return n_done == c.cards.size() ? c.now - begin : -1;
+}
+
+// So many cycles, whether or not cards are done, by the rules of the last run.
+void cluster_rest(void *self, int64_t n_cycles) {
+	for (int64_t k = 0; k < n_cycles; k++)
+		cluster(self).cycle();
 }
 
 int64_t cluster_sent(void *self, const Sent **records, const uint8_t **bytes) {

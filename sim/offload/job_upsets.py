@@ -8,6 +8,7 @@ import re
 from collections import Counter
 
 import numpy as np
+from gradnic.hdl.offload.renewal import CALM
 from gradnic.models.offload import bf16
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.job_sums import ends
@@ -23,6 +24,7 @@ from .job_cluster import EVERYTHING, JobCluster
 N, PACKET, N_MEMORY = 3, 96, 1 << 16
 WATCHDOG, T_PROBE = 3000, 500
 ABORTED = 6000  # cycles in which all is over, once hosts have aborted
+REST = CALM + 256  # between rounds, as between steps of a training
 SLOW = 12 * WATCHDOG  # jobs that take longer hang
 GOOD = (JobStatus.DONE, JobStatus.SHORT)
 FLAGS = ("bad", "length", "checksum", "format", "owner", "config", "codec", "outside")
@@ -72,6 +74,7 @@ class Ring:
         at : (node, bit, cycles from now) of an upset.
         """
         cluster, jobs, place = self.cluster, [], 0
+        cluster.call("rest", REST)
         self.n_rounds += 1
         for k, told in enumerate(KINDS):
             number = (len(KINDS) * self.n_rounds + k) & 0xFFFF

@@ -40,6 +40,7 @@ _FUNCTIONS = {
     "programs": ([_POINTER, *[_NUMBER] * 3, ctypes.c_double, _NUMBER, _NUMBER], None),
     "program_counts": ([_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER], _NUMBER),
     "idle": ([_POINTER, _NUMBER], None),
+    "rest": ([_POINTER, _NUMBER], None),
     "state_bits": ([_POINTER], _NUMBER),
     "state_name": ([_POINTER, _NUMBER], ctypes.c_char_p),
     "upset": ([_POINTER, _NUMBER, _NUMBER, _NUMBER], None),

@@ -279,3 +279,18 @@ def test_rounds_of_one_tensor_follow_each_other_and_wrap():
     bench.cluster.run(HARSH)
     for id in bench.jobs:
         bench.check(id)
+
+
+def test_a_card_that_was_stuck_ends_what_is_active_and_goes_on():
+    bench = Bench(n_active=2, packet=64)
+    bench.post(*(bench.job(id, 1500) for id in range(4)))
+    cards = bench.cluster.cards
+    late = {60: cards[0].renew}  # and hosts abort these jobs on the other nodes
+    late |= {70 + 2 * node + id: lambda node=node, id=id: cards[node].abort(id)
+             for node in (1, 2) for id in (0, 1)}  # fmt: skip
+    bench.cluster.run(HARSH, late=late)
+    for node, ended in enumerate(bench.cluster.ended):
+        status = JobStatus.ABORTED if node else JobStatus.MEMORY
+        assert [ended[id].status for id in (0, 1)] == [status] * 2
+    bench.check(2)
+    bench.check(3)

@@ -1,0 +1,144 @@
+"""Keeps what a memory port has promised while the circuit that uses it is reset.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..stream.delays import voted
+from .axi4 import ReadPort, WritePort
+from .channel import Channel
+
+MOST = 127  # bursts of a port under way: those of four managers, and of users that are gone
+_FLAGS = {"anew": In(1), "closed": In(1), "open": Out(1), "still": Out(1), "waits": Out(1)}
+
+
+class _Keeper(wiring.Component):
+    """What both directions have in common. Latency 0, full rate.
+
+    What is owed to memory is held three times and voted, so that one register that changes by
+    itself breaks no burst.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+        See `ReadPort`.
+
+    Members
+    -------
+    user, port : In(port), Out(port)
+    anew : In(1)
+        The user is reset in this cycle. What it has begun ends here: what comes for it goes
+        nowhere, and beats that it owes are sent without a byte enabled.
+    closed : In(1)
+        Nothing new is offered to memory; what is being offered stays.
+    open, still, waits : Out(1)
+        Bursts are under way; nothing is offered that is not taken; it is memory's turn.
+    """
+
+    def __init__(self, signature):
+        super().__init__({"user": In(signature), "port": Out(signature)} | _FLAGS)
+
+    def _joined(self, m, prefix, passes):
+        """The address channel: (an address begins to be offered, one is taken)."""
+        user, port = Channel(self.user, prefix), Channel(self.port, prefix)
+        held, begins = Signal(name="address_held"), Signal()
+        m.d.comb += [
+            *port.put(user, *port.fields),
+            begins.eq(user.valid & ~held & ~self.closed & passes),
+            port.valid.eq(user.valid & (held | begins)),
+            user.ready.eq(port.ready & (held | begins)),
+        ]
+        m.d.sync += held.eq(port.valid & ~port.ready)
+        return begins, port.valid & port.ready
+
+    def _answer(self, m, prefix, stale):
+        """The channel of answers; those that nobody waits for go nowhere."""
+        user, port = Channel(self.user, prefix), Channel(self.port, prefix)
+        m.d.comb += [
+            *user.put(port, *port.fields),
+            user.valid.eq(port.valid & ~stale),
+            port.ready.eq(user.ready | stale),
+        ]
+
+    def _under_way(self, m, begins, ends):
+        """(Bursts under way; whether the oldest is of a user that is gone)."""
+        after, stale = Signal(range(MOST + 1)), Signal(range(MOST + 1))
+        count = voted(m, after, "under_way")
+        m.d.comb += [after.eq(count + begins - ends), self.open.eq(count != 0)]
+        m.d.sync += stale.eq(Mux(self.anew, after, stale - (ends & (stale != 0))))
+        return count, stale != 0
+
+
+class ReadKeeper(_Keeper):
+    """For a `ReadPort`."""
+
+    def __init__(self, n_bytes, address_width=64):
+        super().__init__(ReadPort(n_bytes, address_width))
+
+    def elaborate(self, platform):
+        m = Module()
+        port, full, ends = self.port, Signal(), Signal()
+        _, taken = self._joined(m, "ar", ~full)
+        count, stale = self._under_way(m, taken, ends)
+        self._answer(m, "r", stale)
+        m.d.comb += [
+            full.eq(count == MOST),
+            ends.eq(port.rvalid & port.rready & port.rlast & (count != 0)),
+            self.still.eq(~port.arvalid | port.arready),
+            self.waits.eq((port.arvalid & ~port.arready) | ((count != 0) & ~port.rvalid)),
+        ]
+        return m
+
+
+class WriteKeeper(_Keeper):
+    """For a `WritePort`. An address waits until at most one before it has data to come."""
+
+    def __init__(self, n_bytes, address_width=64):
+        super().__init__(WritePort(n_bytes, address_width))
+
+    def elaborate(self, platform):
+        m = Module()
+        user, port = self.user, self.port
+        shape = data.StructLayout({"now": 1, "next": 1, "left": 8, "left_next": 8})
+        after = Signal(shape)  # beats of a burst and of one behind it, less one
+        due = data.View(shape, voted(m, after.as_value(), "due"))
+        full, ends, owed = Signal(), Signal(), Signal()
+        begins, _ = self._joined(m, "aw", ~(full | due.next | owed))
+        count, stale = self._under_way(m, begins, ends)
+        self._answer(m, "b", stale)
+        held, given, over = Signal(name="data_held"), Signal(), Signal()
+        m.d.comb += [
+            full.eq(count == MOST),
+            port.wdata.eq(user.wdata),
+            port.wstrb.eq(Mux(owed, 0, user.wstrb)),
+            port.wlast.eq(due.left == 0),
+            port.wvalid.eq(due.now & (owed | (user.wvalid & (held | ~self.closed)))),
+            user.wready.eq(port.wready & due.now & ~owed & (held | ~self.closed)),
+            given.eq(port.wvalid & port.wready),
+            over.eq(given & (due.left == 0)),
+            ends.eq(port.bvalid & port.bready & (count != 0)),
+            self.still.eq((~port.awvalid | port.awready) & (~port.wvalid | port.wready)),
+            self.waits.eq(
+                (port.awvalid & ~port.awready)
+                | (port.wvalid & ~port.wready)
+                | ((count != 0) & ~due.now & ~port.bvalid)
+            ),
+            after.eq(due),
+        ]
+        with m.If(over):
+            m.d.comb += [after.now.eq(due.next), after.next.eq(0), after.left.eq(due.left_next)]
+        with m.Elif(given):
+            m.d.comb += after.left.eq(due.left - 1)
+        with m.If(begins):
+            with m.If(due.now & ~over):
+                m.d.comb += [after.next.eq(1), after.left_next.eq(user.awlen)]
+            with m.Else():
+                m.d.comb += [after.now.eq(1), after.left.eq(user.awlen)]
+        m.d.sync += [
+            held.eq(port.wvalid & ~port.wready),
+            owed.eq((owed | self.anew) & after.now),
+        ]
+        return m

@@ -1,0 +1,131 @@
+"""Resets what the contexts of a card share: while all is quiet, and when it is stuck.
+
+Part of `gradnic.hdl.offload.job_core`; what the host sees of it is in
+`gradnic.models.offload.jobs`.
+"""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..axi.keeper import ReadKeeper, WriteKeeper
+from ..frame.keeper import AGE, EntryKeeper, ExitKeeper
+
+CALM = 1024  # cycles in which nothing moves and no job is active
+ENTRIES = {"mac_rx": "host_rx", "host_tx": "mac_tx"}  # and where a frame that enters may leave
+
+
+class Renewal(wiring.Component):
+    """Decides when; a reset takes a cycle, or a little more until memory and ports take what is
+    being offered.
+
+    A register that changes by itself may leave a queue with a wrong fill. While no job is active
+    and nothing has moved at any port for `CALM` cycles, the shared parts are reset, and again after
+    as many. If a job cannot end, or a frame gets stuck, for half to three quarters of a watchdog,
+    and neither memory nor the other end of a port is what is waited for, they are reset at once:
+    all active jobs end as those whose memory failed, frames inside are lost, and what memory and
+    ports were promised is kept by keepers.
+
+    Members
+    -------
+    watchdog : In(32)
+        0: only while all is quiet.
+    busy, wedged, stalls, waits, still : In(1)
+        Something moves, or may; a frame is stuck; a job that ends is; memory is to act; nothing is
+        offered that is not taken.
+    tick : Out(1)
+        Every quarter of a watchdog.
+    closed, anew : Out(1)
+        Nothing new is offered; the shared parts are reset.
+    forced : Out(1)
+        With ``anew``: it was not quiet.
+    """
+
+    def __init__(self):
+        names = ("busy", "wedged", "stalls", "waits", "still")
+        outs = ("tick", "closed", "anew", "forced")
+        super().__init__(
+            {"watchdog": In(32)} | dict.fromkeys(names, In(1)) | dict.fromkeys(outs, Out(1))
+        )
+        self.keepers, self.frames = [], []
+
+    def elaborate(self, platform):
+        m = Module()
+        clock, calm = Signal(32), Signal(range(CALM + 1))
+        age, closing = Signal(range(AGE + 1)), Signal()
+        stuck, anew = self.wedged | (~closing & (age == AGE)), self.anew
+        m.d.comb += [
+            self.tick.eq((clock >= self.watchdog >> 2) & (self.watchdog != 0)),
+            self.closed.eq(closing | anew),
+            self.forced.eq(closing & anew),
+        ]
+        m.d.sync += [
+            clock.eq(clock + 1),
+            calm.eq(calm + 1),
+            anew.eq(~anew & ((closing & self.still) | (calm == CALM))),
+        ]
+        with m.If(self.tick):
+            m.d.sync += clock.eq(0)
+        with m.If(self.busy | anew | calm[-1]):
+            m.d.sync += calm.eq(0)
+        # of a job that cannot end; then of what is offered to those who do not take it
+        with m.If(anew | ~(closing | self.stalls)):
+            m.d.sync += age.eq(0)
+        with m.Elif(self.tick & ~self.waits & (age != AGE)):
+            m.d.sync += age.eq(age + 1)
+        with m.If(anew | (closing & (age == AGE))):
+            m.d.sync += [closing.eq(0), age.eq(0)]
+        with m.Elif(stuck & ~closing):
+            m.d.sync += [closing.eq(1), age.eq(0)]
+        return m
+
+    def keep_memory(self, m, name, user, port):
+        """Join a memory port of the card to what uses it."""
+        kind = ReadKeeper if name.endswith("read") else WriteKeeper
+        m.submodules[f"{name}_keeper"] = keeper = kind(user.signature.n_bytes,
+                                                       user.signature.address_width)  # fmt: skip
+        wiring.connect(m, user, keeper.user)
+        wiring.connect(m, keeper.port, wiring.flipped(port))
+        self.keepers.append(keeper)
+
+    def keep_frames(self, m, name, inner, outer, n_bytes, meta_width):
+        """Join one stream of one port."""
+        enters = name.rstrip("0123456789") in ENTRIES
+        kind = EntryKeeper if enters else ExitKeeper
+        m.submodules[f"{name}_keeper"] = keeper = kind(n_bytes, meta_width=meta_width)
+        ends = (keeper.i, keeper.o) if enters else (keeper.o, keeper.i)
+        wiring.connect(m, wiring.flipped(outer), ends[0])
+        wiring.connect(m, inner, ends[1])
+        self.frames.append((name, keeper))
+
+    def watch(self, m, runners):
+        """Tell it of all keepers and contexts, and them of it."""
+        frames = dict(self.frames)
+        stalled = {name: one.o.valid & ~one.o.ready for name, one in frames.items()}
+        for name, one in frames.items():
+            kind = name.rstrip("0123456789")
+            port = name.removeprefix(kind)
+            if kind in ENTRIES:
+                other = ENTRIES[kind] + port
+                m.d.comb += [
+                    one.excused.eq(stalled[other]),
+                    frames[other].excused.eq(one.starves),
+                ]
+            m.d.comb += one.tick.eq(self.tick)
+        exits = [one for _, one in self.frames if isinstance(one, ExitKeeper)]
+        for one in (*frames.values(), *self.keepers):
+            m.d.comb += one.anew.eq(self.anew)
+        for one in (*exits, *self.keepers):
+            m.d.comb += one.closed.eq(self.closed)
+        m.d.comb += [
+            self.busy.eq(
+                Cat(one.busy for one in frames.values()).any()
+                | Cat(one.open for one in self.keepers).any()
+                | ~Cat(runner.free for runner in runners).all()
+            ),
+            self.wedged.eq(Cat(one.wedged for one in frames.values()).any()),
+            self.stalls.eq(Cat(runner.stalls for runner in runners).any()),
+            self.waits.eq(Cat(one.waits for one in self.keepers).any()),
+            self.still.eq(Cat(one.still for one in (*exits, *self.keepers)).all()),
+            *(runner.renewed.eq(self.anew) for runner in runners),
+        ]

@@ -1,0 +1,168 @@
+"""A memory port whose user is reset in the middle of anything: bursts stay whole."""
+
+import numpy as np
+from amaranth.hdl import Module
+from amaranth.sim import Simulator
+from gradnic.hdl.axi.keeper import ReadKeeper, WriteKeeper
+
+N_BYTES, WIDTH, N_CYCLES = 16, 32, 1200
+
+
+class Resets:
+    """When the user is reset: `anew` comes once nothing is offered any more."""
+
+    def __init__(self, rng):
+        self.rng, self.closed, self.n = rng, False, 0
+
+    def cycle(self, ctx, part):
+        """Whether the user is reset in this cycle."""
+        if not self.closed and self.rng.random() < 0.02:
+            self.closed = True
+            ctx.set(part.closed, 1)
+            return False
+        anew = self.closed and bool(ctx.get(part.still))
+        ctx.set(part.anew, int(anew))
+        self.n += anew
+        return anew
+
+    def after(self, ctx, part, anew):
+        if anew:
+            ctx.set(part.anew, 0)
+            ctx.set(part.closed, 0)
+            self.closed = False
+
+
+def simulate(part, bench):
+    m = Module()
+    m.submodules.part = part
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def offered(ctx, port, prefix, fields):
+    """What is offered on a channel, or None."""
+    if not ctx.get(getattr(port, prefix + "valid")):
+        return None
+    return tuple(ctx.get(getattr(port, prefix + name)) for name in fields)
+
+
+def test_reads_of_a_user_that_is_gone_come_to_nobody():
+    rng = np.random.default_rng(1)
+    part, resets = ReadKeeper(N_BYTES, WIDTH), Resets(rng)
+    user, port = part.user, part.port
+    wanted, at_memory, held, n_asked, n_got = [], [], None, 0, 0
+
+    async def bench(ctx):
+        nonlocal held, n_asked, n_got, wanted
+        asks = False
+        for _ in range(N_CYCLES):
+            asks = asks or (len(wanted) < 40 and rng.random() < 0.5)
+            length = 1 + n_asked % 5
+            ctx.set(user.arvalid, int(asks))
+            ctx.set(user.araddr, 64 * n_asked)
+            ctx.set(user.arlen, length - 1)
+            ctx.set(user.rready, int(rng.random() < 0.8))
+            ctx.set(port.arready, int(rng.random() < 0.7))
+            gives = bool(at_memory) and rng.random() < 0.8
+            ctx.set(port.rvalid, int(gives))
+            if gives:
+                ctx.set(port.rdata, at_memory[0][0])
+                ctx.set(port.rlast, at_memory[0][1] == 1)
+            anew = resets.cycle(ctx, part)
+            now = offered(ctx, port, "ar", ("addr", "len"))
+            assert held is None or now == held, "an offer changed"
+            assert ctx.get(part.open) == bool(at_memory)
+            taken = now and ctx.get(port.arready)
+            assert ctx.get(part.waits) == bool((now and not taken) or (at_memory and not gives))
+            held = now if now and not taken else None
+            if taken:
+                assert ctx.get(user.arready)
+                at_memory.append((now[0] << 8, now[1] + 1))
+                wanted += [(now[0] << 8) + k for k in range(now[1] + 1)]
+                asks, n_asked = False, n_asked + 1
+            if ctx.get(user.rvalid) and ctx.get(user.rready):
+                assert ctx.get(user.rdata) == wanted.pop(0)
+                n_got += 1
+            if gives and ctx.get(port.rready):
+                first, left = at_memory.pop(0)
+                if left > 1:
+                    at_memory.insert(0, (first + 1, left - 1))
+            if anew:
+                wanted, asks, n_asked = [], False, n_asked + 1
+            await ctx.tick()
+            resets.after(ctx, part, anew)
+
+    simulate(part, bench)
+    assert resets.n > 8
+    assert n_got > 200
+
+
+def test_writes_of_a_user_that_is_gone_end_without_a_byte():
+    rng = np.random.default_rng(1)
+    part, resets = WriteKeeper(N_BYTES, WIDTH), Resets(rng)
+    user, port = part.user, part.port
+    beats, answers, at_memory, log = [], [], [], []
+    held = {"aw": None, "w": None}
+
+    async def bench(ctx):
+        nonlocal beats
+        life, asks, sent, done, expected = 0, False, 0, 0, 0
+        for cycle in range(N_CYCLES):
+            asks = asks or (len(beats) < 12 and rng.random() < 0.5)
+            length = 1 + (sent + life) % 5
+            ctx.set(user.awvalid, int(asks))
+            ctx.set(user.awaddr, life << 16 | sent << 6)
+            ctx.set(user.awlen, length - 1)
+            gives = bool(beats) and (held["w"] is not None or rng.random() < 0.7)
+            ctx.set(user.wvalid, int(gives))
+            if gives:
+                ctx.set(user.wdata, beats[0])
+                ctx.set(user.wstrb, 0xFFFF)
+            ctx.set(user.bready, int(rng.random() < 0.8))
+            for name in ("awready", "wready"):
+                ctx.set(getattr(port, name), int(rng.random() < 0.7))
+            answer = bool(answers) and cycle >= answers[0]
+            ctx.set(port.bvalid, int(answer))
+            anew = resets.cycle(ctx, part)
+            now = {"aw": offered(ctx, port, "aw", ("addr", "len")),
+                   "w": offered(ctx, port, "w", ("data", "strb", "last"))}  # fmt: skip
+            for name, value in now.items():
+                assert held[name] is None or held[name] == value, "an offer changed"
+                taken = bool(value) and ctx.get(getattr(port, name + "ready"))
+                held[name] = value if value and not taken else None
+            if now["aw"] and held["aw"] is None:
+                at_memory.append([now["aw"][0], now["aw"][1] + 1])
+                beats += [(life << 16 | sent << 6) + k for k in range(length)]
+                asks, sent, expected = False, sent + 1, expected + 1
+            if now["w"] and held["w"] is None:
+                data, strobe, last = now["w"]
+                burst = next((b for b in at_memory if b[1]), None)
+                assert burst, "data before its address was taken: not in this bench"
+                burst[1] -= 1
+                assert last == (burst[1] == 0)
+                if strobe:
+                    assert data == beats.pop(0)
+                    assert burst[0] >> 16 == life
+                log.append((burst[0], strobe))
+                if last:
+                    answers.append(cycle + 1 + int(rng.integers(30)))
+            if ctx.get(user.bvalid) and ctx.get(user.bready):
+                done += 1
+            if answer and ctx.get(port.bready):
+                answers.pop(0)
+            if anew:
+                assert done <= expected
+                life, beats, asks, sent, done, expected = life + 1, [], False, 0, 0, 0
+            await ctx.tick()
+            resets.after(ctx, part, anew)
+        ctx.set(user.awvalid, 0)
+        ctx.set(user.wvalid, 0)
+        assert done <= expected
+
+    simulate(part, bench)
+    assert resets.n > 8
+    assert len(log) > 300
+    assert any(strobe == 0 for _, strobe in log)
+    assert sum(strobe != 0 for _, strobe in log) > 200
