@@ -39,7 +39,7 @@ def topology_options(function):
                 Network(),
                 help="torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2 bigraph:4x8 "
                 "dragonfly:AxHxP dgx:8x2 full:8 nvlink:BOXESxGPUSxNICS "
-                "pcie:BOXESxGPUSxNICS file:PATH",
+                "pcie:BOXESxGPUSxNICS file:PATH; with +sum+multicast after it, switches can.",
                 metavar="NAME:SIZE",
             ),
             click.option("--algorithm", default="multitree", show_default=True, help="See --list."),
@@ -88,7 +88,8 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
             pairs.append((whole(a), whole(b)))
         except ValueError:
             raise click.UsageError(f"a dead link is A-B, not {text!r}") from None
-    topology = topologies.parse(spelling, ports=ports).without(pairs, dead_nodes)
+    topology = topologies.parse(spelling, ports=ports, in_network=True)
+    topology = topology.without(pairs, dead_nodes)
     q.only_with(name in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
     if root >= topology.n_nodes:
         raise click.UsageError(f"--root must be 0 to {topology.n_nodes - 1}, not {root}")
@@ -133,7 +134,7 @@ def describe(algorithm, topology, schedule, report, layout, seconds, name="all_r
     bound = float((bounds.throughput_bound if exact else bounds.node_bound)(topology))
     overlapped = schedule.period is not None
     per_phase = None if overlapped else schedule.slots_total / 2
-    cap = bounds.bandwidth_bound(topology)
+    cap, helpers = bounds.bandwidth_bound(topology), schedule.topology.helpers
     return {
         **_figures(algorithm, topology, schedule, report, layout),
         "slots_per_phase": per_phase,
@@ -149,6 +150,7 @@ def describe(algorithm, topology, schedule, report, layout, seconds, name="all_r
         "repeats_proven": report.proven_repeats,
         "latency_floor_hops": bounds.latency_floor(topology),
         "seconds_to_build": seconds,
+        **({"switches_that_sum": helpers} if helpers else {}),
     }
 
 
@@ -239,6 +241,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
       gradnic schedule --topology mesh:8x8 --algorithm overlapped --plot build/mesh.png
       gradnic schedule --topology mesh:8x8 --algorithm best --bytes 32KiB --link-latency 150
       gradnic schedule --topology torus:4x4 --collective broadcast --root 5 --chunks 4
+      gradnic schedule --topology fattree:8x2+sum+multicast --algorithm best --json -
       gradnic schedule --topology nvlink:2x8x1 --algorithm forest --export msccl build/forest.xml
     """
     if listing:
@@ -257,13 +260,15 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     machine = Machine(link_bytes_per_cycle=link_bytes_per_cycle, link_latency=link_latency)
     q.only_with(collective == "all_reduce", "--collective all_reduce", "export")
     if export and export[0] == "chakra":
-        n_nodes = topologies.parse(options["spelling"], ports=options["ports"]).n_nodes
-        check_files(f"{export[1]}.{rank}.json" for rank in range(n_nodes))
+        where = topologies.parse(options["spelling"], ports=options["ports"], in_network=True)
+        check_files(f"{export[1]}.{rank}.json" for rank in range(where.n_nodes))
     topology, schedule, seconds, tries = make(
         **options, name=collective, root=root, n_bytes=n_bytes, network=lambda _: machine
     )
-    if node is not None and not 0 <= node < topology.n_nodes:
-        raise click.UsageError(f"--node must be 0 to {topology.n_nodes - 1}, not {node}")
+    if export and schedule.topology.helpers:
+        raise click.UsageError(f"--export {export[0]} knows no switches that sum")
+    if node is not None and not 0 <= node < schedule.topology.n_nodes:
+        raise click.UsageError(f"--node must be 0 to {schedule.topology.n_nodes - 1}, not {node}")
     table = compile_table(schedule, barrier=barrier, nops=nops)
     report = check(table, topology, collective, root=root)
     layout = tables.Layout.fit(table.rows)

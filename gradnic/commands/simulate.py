@@ -68,6 +68,7 @@ def command(size, codec, listing, json_file, scheduler, workers, resume, parquet
       gradnic simulate --topology mesh:8x8 --algorithm overlapped --chunks 64 --bytes 64MiB
       gradnic simulate --topology torus:4x4 --codec ratio:3.05 --bytes 2MiB
       gradnic simulate --topology torus:8x8 --collective reduce_scatter
+      gradnic simulate --topology dgx:8x2+sum+multicast --algorithm best --bytes 64MiB
       gradnic simulate --topology torus:16x16 --bytes 32KiB,2MiB,64MiB,1GB --workers 2
     """
     if listing:

@@ -26,18 +26,24 @@ def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
-def all_reduce(table, gradients: np.ndarray, *, combine=add, image=None, hop=None) -> np.ndarray:
+def all_reduce(
+    table, gradients: np.ndarray, *, combine=add, image=None, hop=None, switches: int = 0
+) -> np.ndarray:
     """`run_table` of an all-reduce: every node's replica. ValueError if some node lacks a chunk."""
-    result, here = run_table(table, gradients, combine=combine, image=image, hop=hop)
+    result, here = run_table(
+        table, gradients, combine=combine, image=image, hop=hop, switches=switches
+    )
     if not here.all():
         raise ValueError("some node lacks some chunk at the end")
     return result
 
 
-def run_table(table, gradients, *, combine=add, image=None, hop=None):
+def run_table(table, gradients, *, combine=add, image=None, hop=None, switches: int = 0):
     """Run `table`, of any collective: what lies where at the end.
 
     gradients : float32 or int64, shape (n_nodes, n_elems); unchanged.
+    switches : of the table's nodes, the last so many own nothing (`in_network`), and n_nodes are
+    the others: they add (rank 0 + rank 1) + ..., as the reduce unit does.
     combine : (partial, contribution) -> partial, such as `add` or np.maximum.
     image : function of a finished chunk at its root, such as a codec's image; None: as it is.
     hop : function of a partial sum on its way to the next node, such as a codec's image; finished
@@ -47,13 +53,14 @@ def run_table(table, gradients, *, combine=add, image=None, hop=None):
     table that the checker refuses).
     """
     gradients = np.asarray(gradients)
-    if gradients.ndim != 2 or len(gradients) != table.n_nodes:
-        raise ValueError(f"gradients must be ({table.n_nodes}, n_elems), not {gradients.shape}")
+    n_nodes = table.n_nodes - switches
+    if gradients.ndim != 2 or len(gradients) != n_nodes:
+        raise ValueError(f"gradients must be ({n_nodes}, n_elems), not {gradients.shape}")
     rows = written_out(table)
     length = chunk_length(gradients.shape[1], table.n_chunks * table.repeats)
     start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
     landed = {}  # (node, chunk): {rank: contribution}
-    result = np.zeros_like(gradients)
+    result = np.zeros_like(gradients, shape=(table.n_nodes, gradients.shape[1]))
     final, here = set(), np.zeros(gradients.shape, bool)
     with np.errstate(all="ignore"):
         for at in np.lexsort([rows["op"], rows["step"]]):
@@ -69,8 +76,9 @@ def run_table(table, gradients, *, combine=add, image=None, hop=None):
                             f"step {row['step']}: node {node} has {len(parts)} contributions of "
                             f"chunk {chunk}, not {row['wait']}"
                         )
-                    value = gradients[node, part].copy()
-                    for rank in range(row["wait"]):
+                    own = node < n_nodes
+                    value = gradients[node, part].copy() if own else parts[0]
+                    for rank in range(not own, row["wait"]):
                         value = combine(value, parts[rank])
                     if to:
                         value = value if hop is None else hop(value)
@@ -85,5 +93,6 @@ def run_table(table, gradients, *, combine=add, image=None, hop=None):
                     result[v, part] = result[node, part]
                     final.add((v, chunk))
     for node, chunk in final:
-        here[node, chunk * length : (chunk + 1) * length] = True
-    return result, here
+        if node < n_nodes:
+            here[node, chunk * length : (chunk + 1) * length] = True
+    return result[:n_nodes], here

@@ -10,6 +10,8 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, dijkstra, maximum_flow
 
+from .in_network import computing
+
 _LP_NODES = 32  # up to here the linear program takes less than a second
 _UNITS = 720  # bandwidths are rounded up to multiples of 1/720 of the slowest link
 
@@ -152,13 +154,32 @@ def _node_bandwidth(topology):
 
 
 def overlapped_cap(topology):
-    """All-reduce bandwidth that no schedule without in-network reduction exceeds; float.
+    """All-reduce bandwidth that no schedule exceeds; float.
 
-    Every element is received 2 (N - 1) times, and each node must send and receive the tensor once.
+    Each node must send and receive the tensor once. Where no switch sums, every element is received
+    2 (N - 1) times; where none multicasts, it is sent as often. Where one can, each cut between
+    nodes must still carry one sum each way.
     """
     inwards, outwards = _node_bandwidth(topology)
-    total = min(inwards.sum(), outwards.sum()) / (2 * (topology.n_nodes - 1))
-    return float(min(total, inwards.min(), outwards.min()))
+    caps = [inwards.min(), outwards.min()]
+    for ability, total in (topology.sums, inwards), (topology.multicasts, outwards):
+        if not ability:
+            caps.append(total.sum() / (2 * (topology.n_nodes - 1)))
+    if topology.sums or topology.multicasts:
+        caps.append(_least_cut(topology))
+    return float(min(caps))
+
+
+def _least_cut(topology):
+    """Bandwidth over the least cut between two nodes, of both ways."""
+    heads, tails, capacity, n = flow_graph(topology)
+    graph = csr_array((capacity.astype(np.int32), (heads, tails)), shape=(n, n))
+    flows = [
+        maximum_flow(graph, *ends).flow_value
+        for v in range(1, topology.n_nodes)
+        for ends in ((0, v), (v, 0))
+    ]
+    return min(flows) / _UNITS
 
 
 def bandwidth_bound(topology):
@@ -176,29 +197,33 @@ def overlapped_optimum(topology):
     """All-reduce bandwidth of the best schedule with both phases overlapped; float.
 
     Linear program: bandwidth of every link is split between reducing and gathering so that both
-    have trees for the same rate from every root; switches neither add nor copy. On graphs whose
-    links go both ways equally, reducing is taken as gathering reversed (the mean of a solution
+    have trees for the same rate from every root; switches neither add nor copy but where they can
+    (`in_network`), and start trees, too, where they can. On graphs whose links go both ways
+    equally, and whose switches do, reducing is taken as gathering reversed (the mean of a solution
     and its reversal is one). Size: n_nodes * n_links variables; meant for up to 64 nodes.
     """
+    topology = computing(topology)
     a, b, capacity, n = flow_graph(topology)
     pairs = {(int(x), int(y)): i for i, (x, y) in enumerate(zip(a, b, strict=True))}
     back = np.array([pairs.get((int(y), int(x)), -1) for x, y in zip(a, b, strict=True)])
     if (back < 0).any() or (capacity[back] != capacity).any():
-        return _solve(topology.n_nodes, n, a, b, capacity, None)
-    return _solve(topology.n_nodes, n, a, b, capacity, back)
+        back = None
+    if set(topology.sums) != set(topology.multicasts):
+        back = None
+    return _solve(topology, n, a, b, capacity, back)
 
 
-def _solve(n_nodes, n, a, b, capacity, back):
+def _solve(topology, n, a, b, capacity, back):
     """Variables: rate of each root, then per direction the share of each link and the flows."""
-    n_links = len(a)
+    n_nodes, n_owners, n_links = topology.n_nodes, topology.n_owners, len(a)
     two = 1 if back is not None else 2
-    per = n_links + n_nodes * n_links  # shares, then flows to each target
+    per = n_links + n_owners * n_links  # shares, then flows to each target
     n_vars = n_nodes + two * per
     equal, upper = _Rows(), _Rows()
     for side in range(two):
         tails, heads = (a, b) if side == 0 else (b, a)
         share = n_nodes + side * per
-        for target in range(n_nodes):
+        for target in range(n_owners):
             flow = share + n_links * (target + 1) + np.arange(n_links)
             rows = equal.more(n)  # inflow - outflow + rate = 0, but at the target: all rates
             equal.add(rows + heads, flow, 1)
@@ -208,11 +233,13 @@ def _solve(n_nodes, n, a, b, capacity, back):
             rows = upper.more(n_links)  # flow <= share
             upper.add(rows + np.arange(n_links), flow, 1)
             upper.add(rows + np.arange(n_links), share + np.arange(n_links), -1)
-        switches = np.arange(n_nodes, n)
-        rows = equal.more(len(switches)) - n_nodes
+        forks = topology.multicasts if side == 0 else topology.sums
+        plain = np.arange(n) >= n_owners  # they pass on as much as they get
+        plain[list(forks)] = False
+        rows = equal.more(plain.sum()) + np.cumsum(plain) - 1
         for end, sign in (heads, 1), (tails, -1):
-            at = end >= n_nodes
-            equal.add(rows + end[at], share + np.flatnonzero(at), sign)
+            at = plain[end]
+            equal.add(rows[end[at]], share + np.flatnonzero(at), sign)
     rows = upper.more(n_links)  # both directions together <= capacity
     upper.add(rows + np.arange(n_links), n_nodes + np.arange(n_links), 1)
     other = n_nodes + back if back is not None else n_nodes + per + np.arange(n_links)

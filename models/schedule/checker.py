@@ -10,6 +10,8 @@ import numpy as np
 
 from gradnic.interface.schedule_table import GATHER, NOP, REDUCE
 
+from .in_network import computing
+
 _BLOCK_BYTES = 64 << 20  # memory for the sets of one block of chunks
 
 
@@ -71,12 +73,18 @@ def check(table, topology, collective: str = "all_reduce", *, root: int = 0) -> 
     table is replayed for so many repeats that one whole period has all stages active; later
     periods repeat it with other chunks. Contention is counted, not refused: see `Report.max_flows`.
 
+    Switches that can take part of an all-reduce: nodes behind the others of the table, see
+    `in_network`. They own nothing, send only what has come, add only where they sum, and gather
+    only where they multicast; nobody waits for them to get the result.
+
     Of reduce_scatter: the same, but every chunk ends at one node, the same number at each. Of
     all_gather: nothing is added, and each node's share of the chunks is delivered to every node.
     Of reduce and broadcast: the same with all chunks at `root`.
     """
     if collective not in (*_REDUCES, *_DELIVERS):
         raise ValueError(f"no collective {collective!r}")
+    if table.n_nodes > topology.n_nodes and collective == "all_reduce":
+        topology = computing(topology)
     if table.n_nodes != topology.n_nodes:
         raise TableError(
             f"the table is for {table.n_nodes} nodes, {topology.name} has {topology.n_nodes}"
@@ -86,10 +94,11 @@ def check(table, topology, collective: str = "all_reduce", *, root: int = 0) -> 
     rows = table.rows[table.rows["op"] != NOP]
     rows, n_chunks, repeats = _unroll(table, rows)
     sends = _sends(rows, table, ends)
-    roots = _check_once(rows, table.n_nodes, n_chunks, collective in _REDUCES)
+    _check_abilities(rows, topology)
+    roots = _check_once(rows, topology, n_chunks, collective in _REDUCES)
     _check_roots(roots, table.n_nodes, collective, root)
     _check_acyclic(rows, sends, table.n_nodes, n_chunks)
-    _replay(rows, sends, table.n_nodes, n_chunks, collective)
+    _replay(rows, sends, topology, n_chunks, collective)
     landing = _landing(rows, sends, table.n_nodes, n_chunks)
     flows, collision, lengths = _contention(table, topology, sends)
     steps = int(sends["step"].max()) + 1
@@ -207,10 +216,27 @@ def _expand(records):
     return index, records["first"][index] + offset
 
 
-def _check_once(rows, n_nodes, n_chunks, adds):
+def _check_abilities(rows, topology):
+    """Rows of switches are of those that can, and send nothing of their own."""
+    mine = rows[rows["node"] >= topology.n_owners]
+    for op, can, what in (
+        (REDUCE, topology.sums, "reduces, but does not sum"),
+        (GATHER, topology.multicasts, "gathers, but does not multicast"),
+    ):
+        wrong = mine["node"][(mine["op"] == op) & ~np.isin(mine["node"], can)]
+        if len(wrong):
+            raise TableError(f"switch {wrong[0]} {what}")
+    empty = mine["node"][(mine["op"] == REDUCE) & (mine["wait"] == 0)]
+    if len(empty):
+        raise TableError(f"switch {empty[0]} reduces what nobody sent it")
+
+
+def _check_once(rows, topology, n_chunks, adds):
     """Each node parts with each chunk once: by one reduce row, of which one is terminal; without
-    additions, there is only that one. Returns the node of each chunk's terminal row.
+    additions, there is only that one. A switch need not. Returns the node of each chunk's terminal
+    row.
     """
+    n_nodes = topology.n_nodes
     reduces = rows[rows["op"] == REDUCE]
     terminal = reduces[(reduces["sends"] < 0).all(axis=1)]
     if not adds and len(terminal) < len(reduces):
@@ -220,8 +246,10 @@ def _check_once(rows, n_nodes, n_chunks, adds):
     times = np.bincount(
         chunk * n_nodes + reduces["node"][index], minlength=n_nodes * n_chunks
     ).reshape(n_chunks, n_nodes)
-    if adds and (times != 1).any():
-        c, v = np.argwhere(times != 1)[0]
+    wrong = times != 1
+    wrong[:, topology.n_owners :] = times[:, topology.n_owners :] > 1
+    if adds and wrong.any():
+        c, v = np.argwhere(wrong)[0]
         how = "never reduces" if times[c, v] == 0 else f"reduces {times[c, v]} times"
         raise TableError(f"node {v} {how} chunk {c}: each part must be reduced exactly once")
     index, chunk = _expand(terminal)
@@ -269,8 +297,9 @@ def _check_acyclic(rows, sends, n_nodes, n_chunks):
         raise TableError(f"chunk {c}: nodes wait for each other in a cycle, {names}")
 
 
-def _replay(rows, sends, n_nodes, n_chunks, collective):
+def _replay(rows, sends, topology, n_chunks, collective):
     """Step by step, in blocks of chunks, so that memory stays bounded."""
+    n_nodes, n_owners = topology.n_nodes, topology.n_owners
     words = -(-n_nodes // 64)
     block = max(1, _BLOCK_BYTES // (n_nodes * words * 8))
     n_steps = int(max(rows["step"].max(), sends["step"].max())) + 1
@@ -279,7 +308,7 @@ def _replay(rows, sends, n_nodes, n_chunks, collective):
     starts, longest = sends["first"][by_chunk], int(sends["count"].max())
     for low in range(0, n_chunks, block):
         high = min(low + block, n_chunks)
-        state = _Block(n_nodes, low, high, adds=collective in _REDUCES)
+        state = _Block(n_nodes, n_owners, low, high, adds=collective in _REDUCES)
         near = by_chunk[slice(*np.searchsorted(starts, [low - longest + 1, high]))]
         moves, tops = _cut(sends[np.sort(near)], low, high), _cut(terminal, low, high)
         moves = moves[np.argsort(moves["step"], kind="stable")]
@@ -337,12 +366,13 @@ def _cut(records, low, high):
 class _Block:
     """State of chunks low .. high-1: places are chunk * n_nodes + node, chunk counted from low."""
 
-    def __init__(self, n_nodes, low, high, *, adds=True):
-        self.n_nodes, self.low, self.adds = n_nodes, low, adds
+    def __init__(self, n_nodes, n_owners, low, high, *, adds=True):
+        self.n_nodes, self.n_owners, self.low, self.adds = n_nodes, n_owners, low, adds
         n = (high - low) * n_nodes
         node = np.arange(n) % n_nodes
         self.holds = np.zeros((n, -(-n_nodes // 64)), np.uint64)  # whose values are in the sum
         self.holds[np.arange(n), node // 64] = np.uint64(1) << (node % 64).astype(np.uint64)
+        self.holds[node >= n_owners] = 0
         self.all = np.bitwise_or.reduce(self.holds[:n_nodes], axis=0)
         self.added = np.zeros(n, np.int32)
         self.sent = np.zeros(n, bool)
@@ -399,7 +429,8 @@ class _Block:
         """Every chunk is final everywhere; if none is delivered, at its root alone, which is where
         its one terminal row is.
         """
-        lost = np.flatnonzero(~self.final)
+        owned = np.arange(len(self.final)) % self.n_nodes < self.n_owners
+        lost = np.flatnonzero(~self.final & owned)
         if delivers and len(lost):
             raise TableError(f"{self._name(int(lost[0]))} is never delivered")
         if not delivers and self.final.sum() != len(self.final) // self.n_nodes:

@@ -12,12 +12,14 @@ from gradnic.text_file import read_text
 from . import foreign_graphs
 
 LATENCY = 1e9  # cycles, at most
+ABILITIES = ("sum", "multicast")  # of a switch
 
 
 @dataclass(frozen=True)
 class Graph:
     """What a file says. rows : (a, b, bandwidth, latency), each link once, sorted; 1 and NaN where
     the file leaves it out, and `left_out` counts the bandwidths that it does. ports : int or None.
+    sums, multicasts : switches that can, ascending.
     """
 
     n_nodes: int
@@ -25,17 +27,28 @@ class Graph:
     rows: list
     left_out: int
     ports: int | None = None
+    sums: tuple = ()
+    multicasts: tuple = ()
+
+
+def check_abilities(name: str, words) -> None:
+    """ValueError for a word that is no ability of a switch."""
+    bad = [word for word in words if word not in ABILITIES]
+    if bad:
+        raise ValueError(f"{name}: a switch can sum or multicast, not {bad[0]!r}")
 
 
 def read(path: str) -> Graph:
     """The `Graph` in a file.
 
     JSON: {"nodes": 4, "switches": 1, "links": [[a, b, bandwidth, latency], ...], "ports": 1,
-    "directed": false}; bandwidth (default 1) and latency (cycles) may be left out.
+    "directed": false, "sum": [4], "multicast": [4]}; bandwidth (default 1) and latency (cycles) may
+    be left out, and the switches that add or copy what passes.
     Edge list: one ``a b [bandwidth [latency]]`` a line, both directions, # for comments, and
-    ``switch v ...`` lines that mark switches. Vertices are numbers or names; nodes are numbered in
-    order of their number or first mention, switches after them. Characters that nobody sees, such
-    as a byte order mark, count for nothing. ValueError names the bad line.
+    ``switch v ... [+sum] [+multicast]`` lines that mark switches, and what they can. Vertices are
+    numbers or names; nodes are numbered in order of their number or first mention, switches after
+    them. Characters that nobody sees, such as a byte order mark, count for nothing. ValueError
+    names the bad line.
     And what other programs write: NetworkX's node-link JSON and GraphML, ASTRA-sim's analytical
     (.yml) and ns-3 networks, see `foreign_graphs`.
     """
@@ -53,13 +66,18 @@ def read(path: str) -> Graph:
         return _graph(name, n_nodes, n_switches, rows, None, directed)
     if text.lstrip().startswith("{"):
         return _of_json(name, text)
-    rows, switches = [], []
+    rows, switches, able = [], [], {word: [] for word in ABILITIES}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
         if not words:
             continue
         if words[0] == "switch":
-            switches += words[1:]
+            named = [w for w in words[1:] if not w.startswith("+")]
+            abilities = [w[1:] for w in words[1:] if w.startswith("+")]
+            check_abilities(f"{name}, line {number}", abilities)
+            switches += named
+            for word in abilities:
+                able[word] += named
             continue
         try:
             rows.append((words[0], words[1], *map(number_of, words[2:4])))
@@ -79,7 +97,8 @@ def read(path: str) -> Graph:
         nodes.sort(key=int)
     number = {v: i for i, v in enumerate(nodes + [v for v in seen if v in marked])}
     rows = [(number[a], number[b], *rest) for a, b, *rest in rows]
-    return _graph(name, len(nodes), len(seen) - len(nodes), rows, None, False)
+    able = [sorted({number[v] for v in able[word]}) for word in ABILITIES]
+    return _graph(name, len(nodes), len(seen) - len(nodes), rows, None, False, able)
 
 
 def _foreign(path, text):
@@ -124,10 +143,19 @@ def _of_json(name, text):
                 f"{name}: a link is [a, b, bandwidth, latency], the last two optional, not "
                 f"{json.dumps(row)}"
             )
-    return _graph(name, n_nodes, n_switches, rows, ports, bool(graph.get("directed", False)))
+    able = [graph.get(word, []) for word in ABILITIES]
+    for word, switches in zip(ABILITIES, able, strict=True):
+        whole = type(switches) is list and all(type(v) is int for v in switches)
+        if not whole or not all(n_nodes <= v < n_nodes + n_switches for v in switches):
+            raise ValueError(
+                f"{name}: {word!r} must be a list of switches, {n_nodes} to "
+                f"{n_nodes + n_switches - 1}, not {json.dumps(switches)}"
+            )
+    directed = bool(graph.get("directed", False))
+    return _graph(name, n_nodes, n_switches, rows, ports, directed, able)
 
 
-def _graph(name, n_nodes, n_switches, rows, ports, directed):
+def _graph(name, n_nodes, n_switches, rows, ports, directed, able=((), ())):
     for row in rows:
         if len(row) == 4 and not 0 <= row[3] <= LATENCY:
             raise ValueError(
@@ -138,4 +166,5 @@ def _graph(name, n_nodes, n_switches, rows, ports, directed):
     if not directed:
         filled = filled + [(b, a, *rest) for a, b, *rest in filled]
     filled.sort(key=lambda row: row[:2])
-    return Graph(n_nodes, n_switches, filled, sum(len(row) == 2 for row in rows), ports)
+    left_out = sum(len(row) == 2 for row in rows)
+    return Graph(n_nodes, n_switches, filled, left_out, ports, *map(tuple, able))

@@ -14,6 +14,7 @@ import numpy as np
 
 from . import network_run
 from .ethernet_cards import CONTROL, PACKET, EthernetCards
+from .in_network import computing
 from .traffic import Traffic
 
 FLOAT_BYTES = 4
@@ -34,7 +35,8 @@ class Network:
     flow : str
         ``message``: one head per message; ``packet``: one per packet.
     reduce_per_cycle : float
-        Floats that a node adds per cycle to one message or result.
+        Floats that a node adds per cycle to one message or result. A switch that sums
+        (`in_network`) adds, and reads, as fast as its links bring it, where that is more.
     merge_above : int
         Where a chunk gets more contributions than this, all but the last are added as they come.
     read_per_cycle, block : float, int
@@ -155,6 +157,8 @@ def simulate(
     """
     if n_bytes < FLOAT_BYTES or n_bytes % FLOAT_BYTES:
         raise ValueError(f"bytes must be a multiple of {FLOAT_BYTES} above 0, not {n_bytes}")
+    if table.n_nodes > topology.n_nodes:
+        topology = computing(topology)
     traffic = Traffic(table, topology, n_bytes // FLOAT_BYTES)
     state = _Run(traffic, topology, network)
     loop = None if compiled is False else network_run.loop(len(traffic.path), always=compiled)
@@ -185,8 +189,14 @@ class _Run:
         rates = np.array(rate)[traffic.path]
         cycles = np.ceil(bytes_on_wire / rates - 1e-9).astype(np.int64)
         # sums are made while they are sent, a pass per contribution
-        self.ranks = np.where(traffic.wait > network.merge_above, 1, traffic.wait)
-        adds = -(-traffic.row_floats * self.ranks // network.reduce_per_cycle)
+        switch = traffic.node >= topology.n_owners
+        merged = switch | (traffic.wait > network.merge_above)
+        self.ranks = np.where(merged, np.minimum(traffic.wait, 1), traffic.wait)
+        brought = np.bincount(topology.links[:, 1], topology.bandwidth * (unit / FLOAT_BYTES),
+                              topology.n_vertices)  # fmt: skip
+        brought = np.where(switch, brought[traffic.node], 0)  # floats a cycle
+        add_rate = np.maximum(network.reduce_per_cycle, brought)
+        adds = np.ceil(traffic.row_floats * self.ranks / add_rate).astype(np.int64)
         if network.block:  # a block's sums go round the adder, rank by rank
             whole, part = np.divmod(traffic.row_floats, network.block)
             blocks = whole + ((whole > 0) & (part > 0))  # turns of a lone short one are in `add`
@@ -196,9 +206,10 @@ class _Run:
         # from a row's turn to its first beat; rows over empty chunks vanish
         self.lead = (network.issue + network.add * self.ranks) * (traffic.row_floats > 0)
         passes = np.maximum(self.ranks, 1)
-        self.work = -(-traffic.row_floats * passes // network.read_per_cycle)
+        read_rate = np.maximum(network.read_per_cycle, brought)
+        self.work = np.ceil(traffic.row_floats * passes / read_rate).astype(np.int64)
         first = np.minimum(traffic.row_floats, network.block)
-        self.first_block = -(-first * passes // network.read_per_cycle)
+        self.first_block = np.ceil(first * passes / read_rate).astype(np.int64)
         self.n_slots = [len(topology.out[v]) for v in range(topology.n_nodes)]
         self.sending = np.ceil(traffic.row_floats * FLOAT_BYTES / unit)
         self.receive, self.end = network.receive, 0

@@ -6,7 +6,7 @@ vertices and direction. Bandwidths are multiples of the slowest link, which is 1
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ from gradnic.text_file import shown_path
 
 from . import boxes, graph_file
 from .foreign_graphs import MAX_LINKS
+from .graph_file import check_abilities
 
 MAX_PORTS = 8  # rx/tx pairs of one card
 BANDWIDTH = 1e15  # from the inverse of this up to this: far from where products overflow
@@ -43,6 +44,10 @@ class Topology:
         node's degree on direct networks, at most 8, and 1 where nodes hang on switches.
     shape : tuple of int
         Grid dimensions, () for graphs that are no grid. ``wrap`` tells torus from mesh.
+    sums, multicasts : tuple of int
+        Switches, by vertex, that add what passes, and that copy it; see `in_network`.
+    helpers : int
+        Of the nodes, the last so many own nothing: switches that compute, see `in_network`.
 
     Raises ValueError for fewer than 2 nodes, foreign vertices, loops, duplicates, bandwidths that
     are not positive, and graphs in which some node cannot reach some other.
@@ -57,6 +62,9 @@ class Topology:
     ports: int = None  # type: ignore[assignment]  # a number once it is made
     shape: tuple = ()
     wrap: bool = False
+    sums: tuple = ()
+    multicasts: tuple = ()
+    helpers: int = 0
 
     def __post_init__(self) -> None:
         links = np.asarray(self.links, np.int32).reshape(-1, 2)
@@ -88,6 +96,11 @@ class Topology:
     @property
     def n_vertices(self) -> int:
         return self.n_nodes + self.n_switches
+
+    @property
+    def n_owners(self) -> int:
+        """Nodes that have a gradient and want the sum."""
+        return self.n_nodes - self.helpers
 
     @property
     def n_links(self) -> int:
@@ -129,7 +142,7 @@ class Topology:
     @property
     def port_limited(self) -> bool:
         """True where a node has more links than ports, so that ports bind before links."""
-        return any(len(self.out[v]) > self.ports for v in range(self.n_nodes))
+        return any(len(self.out[v]) > self.ports for v in range(self.n_owners))
 
     def switch_of(self, node):
         """The switch that a node of a switch network hangs on (its first one)."""
@@ -152,7 +165,8 @@ class Topology:
         """The same graph with every link turned round."""
         return Topology(
             f"{self.name} reversed", self.n_nodes, self.n_switches, self.links[:, ::-1],
-            self.bandwidth, self.latency, self.ports, self.shape, self.wrap,
+            self.bandwidth, self.latency, self.ports, self.shape, self.wrap, self.sums,
+            self.multicasts,
         )  # fmt: skip
 
     def without(self, dead_links=(), dead_nodes=()):
@@ -186,6 +200,8 @@ class Topology:
         return Topology(
             self.name + "".join(marks), n_nodes, len(kept) - n_nodes, np.array(links, np.int32),
             self.bandwidth[alive], latency, self.ports,
+            sums=tuple(new[v] for v in self.sums if v in new),
+            multicasts=tuple(new[v] for v in self.multicasts if v in new),
         )  # fmt: skip
 
 
@@ -370,7 +386,8 @@ def load(path):
     _check_span(name, links, bandwidth, graph.left_out)
     return Topology(
         name, graph.n_nodes, graph.n_switches, links, bandwidth,
-        None if np.isnan(latency).all() else latency, graph.ports,
+        None if np.isnan(latency).all() else latency, graph.ports, sums=graph.sums,
+        multicasts=graph.multicasts,
     )  # fmt: skip
 
 
@@ -389,18 +406,22 @@ _FAMILIES: dict[str, tuple[int | None, Callable]] = {
 }
 
 
-def parse(spelling: str, *, ports=None) -> Topology:
+def parse(spelling: str, *, ports=None, in_network: bool = False) -> Topology:
     """The topology that a spelling names, such as ``torus:8x8`` or ``file:net.json``.
 
     ``torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2`` (arity x levels) ``bigraph:4x8`` (hosts
     per switch x switches) ``dragonfly:4x2x2`` (routers, global links, hosts) ``dgx:8x2`` (hosts x
     boxes) ``full:8 nvlink:2x8x8 pcie:2x8x1`` (boxes x GPUs x NICs, see `boxes`) ``file:PATH``.
-    `ports` overrides the ports of every node. ValueError names the argument.
+    ``+sum`` or ``+multicast`` after a size: its switches can. `ports` overrides the ports of every
+    node. in_network : whether switches that can are wanted. ValueError names the argument.
     """
     family, _, size = spelling.partition(":")
+    able = ()
     if family == "file":
         topology = load(size)
     else:
+        size, *able = size.split("+")
+        check_abilities(spelling, able)
         if family not in _FAMILIES:
             known = ", ".join([*_FAMILIES, "file"])
             raise ValueError(f"topology must be one of {known} and a size, not {spelling!r}")
@@ -413,9 +434,15 @@ def parse(spelling: str, *, ports=None) -> Topology:
         if math.prod(map(int, words)) > 1 << 20:
             raise ValueError(f"{spelling} is larger than 2^20 nodes")
         topology = make(*map(int, words))
+        if able:
+            if topology.direct:
+                raise ValueError(f"{spelling} has no switches that could {' or '.join(able)}")
+            switches = tuple(range(topology.n_nodes, topology.n_vertices))
+            topology = replace(
+                topology, name=spelling, **{f"{word}s": switches for word in dict.fromkeys(able)}
+            )
+    if (topology.sums or topology.multicasts) and not in_network:
+        raise ValueError(f"{spelling}: switches that sum or multicast are not known here")
     if ports is not None and ports != topology.ports:
-        topology = Topology(
-            topology.name, topology.n_nodes, topology.n_switches, topology.links,
-            topology.bandwidth, topology.latency, ports, topology.shape, topology.wrap,
-        )  # fmt: skip
+        topology = replace(topology, ports=ports)
     return topology

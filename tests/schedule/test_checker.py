@@ -281,7 +281,7 @@ def test_the_replay_itself_sees_double_and_missing_parts():
     """Counting rows finds these first, so the sets of the replay are tried by themselves."""
     move = np.zeros(1, _SEND)
     move["dst"], move["count"] = 1, 1
-    block = _Block(3, 0, 1)
+    block = _Block(3, 3, 0, 1)
     block.move(0, move, np.array([0]))
     with pytest.raises(TableError, match="node 1, chunk 0 would count a part twice"):
         block.move(1, move, np.array([0]))

@@ -6,6 +6,7 @@ from .bfb import bfb
 from .dbtree import dbtree
 from .forest import forest
 from .halving import halving, hdrm
+from .in_network import in_network
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d, ring2d_serial
 from .search import best, multistart, overlapped
@@ -24,7 +25,8 @@ ALGORITHMS = {
     "multistart": "MultiTree with 2 chunks, the best of 9 root orders",
     "bfb": "breadth-first broadcast, balanced hop by hop, on direct networks",
     "forest": "ForestColl's optimum: spanning trees that fill what binds, in any network",
-    "best": "the two-phase schedule with fewest slots that can be built here",
+    "in_network": "one tree for both ways through switches that sum and multicast, periodic",
+    "best": "the schedule with fewest slots that can be built here",
     "overlapped": "phases overlapped in a periodic table where that beats any two-phase one",
 }
 _CHUNKED = {
@@ -70,6 +72,8 @@ def build(
         return {"halving": halving, "hdrm": hdrm, "shift": shift}[algorithm](topology)
     if algorithm == "forest":
         return forest(topology, chunks=chunks)
+    if algorithm == "in_network":
+        return in_network(topology, chunks=chunks)
     if algorithm in ("best", "overlapped"):
         return {"best": best, "overlapped": overlapped}[algorithm](
             topology, chunks=chunks, seed=seed

@@ -36,6 +36,8 @@ def collective(schedule, name, *, root=0):
         raise ValueError(f"collective must be one of {', '.join(COLLECTIVES)}, not {name!r}")
     if name == "all_reduce":
         return schedule
+    if schedule.topology.helpers:
+        raise ValueError(f"{schedule.algorithm} sums in switches: an all-reduce, not {name}")
     if name in ROOTED:
         return _rooted(schedule, name, root)
     n_nodes = schedule.topology.n_nodes

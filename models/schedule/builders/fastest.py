@@ -10,6 +10,7 @@ from .catalog import check_work
 from .dbtree import dbtree
 from .forest import forest
 from .halving import halving, hdrm
+from .in_network import in_network
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d
 from .rows import compile_table
@@ -20,6 +21,7 @@ _CHUNKS = (1, 2, 4, 8, 16)
 _CARD_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _LAGS, _AHEAD = (0, 1, 2, 3), (0.5, 1)  # of `timed`
 _MOST_MESSAGES = 1 << 18  # of a table with several chunks a shard: seconds to simulate
+_REPEATS = (4, 16, 64, 256)
 _LEAST_BYTES = 64  # of a chunk: the 16 floats that chunks are rounded up to
 
 
@@ -45,8 +47,9 @@ def fastest(
 
     Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
     doubling, HDRM, double binary tree, BFB, overlapped phases, through switches ForestColl's trees
-    up to 256 nodes, for offload cards `timed` up to 64. Those of more than one chunk, and on more
-    than 512 nodes all but MultiTree, ring and halving-doubling, are left out where too large.
+    up to 256 nodes, trees in switches that sum and multicast, for offload cards `timed` up to 64.
+    Those of more than one chunk, and on more than 512 nodes all but MultiTree, ring and halving-
+    doubling, are left out where too large.
     """
     check_work(topology, chunks)
     found, tries = None, []
@@ -76,6 +79,9 @@ def _counts(topology, n_bytes, network):
 
 def _candidates(topology, n_bytes, network, chunks, seed):
     n = topology.n_nodes
+    if topology.sums and topology.multicasts:
+        for repeats in _REPEATS if chunks is None else [1]:
+            yield "in_network", lambda r=repeats: in_network(topology, chunks=chunks, repeats=r)
     for k in _counts(topology, n_bytes, network) if chunks is None else [chunks]:
         large = 2 * n * (n - 1) * k > _MOST_MESSAGES or n_bytes < _LEAST_BYTES * n * k
         if k > 1 and chunks is None and large:

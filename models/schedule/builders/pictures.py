@@ -71,7 +71,7 @@ def _draw_tree(axes, schedule, chunk, at, color):
 
 def durations(schedule):
     """Shard-slots of every step of the whole table, float64 (steps,)."""
-    unit = schedule.topology.n_nodes / schedule.chunks_total
+    unit = schedule.topology.n_owners / schedule.chunks_total
     if schedule.period is not None:  # a chunk a step, or the checker objects
         return np.full(schedule.steps, unit)
     return schedule.step_chunks * unit
@@ -83,7 +83,7 @@ def share_in_use(schedule):
     index, link = schedule.routes.expand(transfers["route"])
     chunks = (transfers["count"][index] / topology.bandwidth[link]).sum() * schedule.repeats
     return float(
-        chunks * topology.n_nodes / schedule.chunks_total
+        chunks * topology.n_owners / schedule.chunks_total
         / (durations(schedule).sum() * topology.n_links)
     )  # fmt: skip
 

@@ -55,11 +55,13 @@ def place_trees(
     period: int | None = None,
     repeats: int = 1,
     lag: int = 0,
+    ways: Sequence[dict] | None = None,
 ) -> Schedule:
     """A Schedule that reduces and gathers chunk c along tree c, steps chosen first come first.
 
-    trees : list of (root, parent), parent a sequence of N nodes, -1 at the root. Tree edges that
-    are no links take the router's path. Chunk c + 1 is placed after all of chunk c.
+    trees : list of (root, parent), parent a sequence of N nodes, -1 at the root and None outside of
+    the tree. Tree edges that are no links take the router's path, or that of `ways`, per tree
+    {(source, destination): links}. Chunk c + 1 is placed after all of chunk c.
     lag : steps left free between an arrival and its use, so that cards that issue in table order
     do not wait for the links' latency.
     """
@@ -72,7 +74,7 @@ def place_trees(
         ready = [0] * topology.n_nodes
 
         def move(op, src, dst, ready=ready, chunk=chunk):
-            path = router.path(src, dst)
+            path = ways[chunk][src, dst] if ways else router.path(src, dst)
             step = calendar.take(path, src, dst, ready[src])
             rows.append((op, chunk, src, dst, chunk, 1, step, table.number(path)))
             return step + 1 + lag
@@ -107,6 +109,7 @@ def _from_leaves(parent):
         for i, u in enumerate(reversed(chain), 1):
             depth[u] = base + i
 
-    for v in range(len(parent)):
+    members = [v for v in range(len(parent)) if parent[v] is not None]
+    for v in members:
         find(v)
-    return sorted(range(len(parent)), key=lambda v: (-depth[v], v))
+    return sorted(members, key=lambda v: (-depth[v], v))

@@ -75,7 +75,9 @@ def _peers(schedule):
     position = {
         link: i for v in range(topology.n_nodes) for i, (link, _) in enumerate(topology.out[v])
     }
-    port = np.array([position[path[0]] % topology.ports for path in paths])
+    card = topology.links[[path[0] for path in paths], 0] < topology.n_owners
+    port = np.array([position[path[0]] for path in paths])  # of a switch: one a link
+    port[card] %= topology.ports
     peers["port"] = port[peers["path"]]
     return peers, paths, peers["index"][inverse]
 

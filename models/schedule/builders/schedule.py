@@ -122,7 +122,7 @@ class Schedule:
     @property
     def chunks(self) -> Fraction:
         """Chunks per shard, k."""
-        return Fraction(self.chunks_total, self.topology.n_nodes)
+        return Fraction(self.chunks_total, self.topology.n_owners)
 
     @property
     def steps(self) -> int:
@@ -153,13 +153,13 @@ class Schedule:
         """Shard-slots of the whole all-reduce, fill and drain included."""
         # with a period: one message per link and step, or the checker objects
         chunk_slots = self.step_chunks.sum() if self.period is None else self.steps
-        return float(chunk_slots * self.topology.n_nodes / self.chunks_total)
+        return float(chunk_slots * self.topology.n_owners / self.chunks_total)
 
     @property
     def steady_bandwidth(self) -> float:
         """All-reduce bandwidth in multiples of the slowest link; periodic: without fill, drain."""
         if self.period is None:
-            return self.topology.n_nodes / self.slots_total
+            return self.topology.n_owners / self.slots_total
         return self.n_chunks / self.period
 
 

@@ -8,6 +8,7 @@ from ..bounds import overlapped_cap, throughput_bound
 from .bfb import bfb, distances
 from .forest import forest
 from .halving import halving, hdrm
+from .in_network import in_network
 from .multitree import multitree
 from .packing import Packing
 from .placing import place_trees
@@ -27,7 +28,8 @@ def multistart(topology, *, chunks: int = 2, starts: int = 8, seed: int = 0):
 
 
 def best(topology, *, chunks: int | None = None, seed: int = 0):
-    """The two-phase schedule with the fewest slots.
+    """The two-phase schedule with the fewest slots; where switches sum and multicast, `in_network`
+    if that takes fewer.
 
     One message per link and step, but for links whose bandwidth is no whole number, which share
     steps in `forest`. Of equals the first. Tried until one meets the bound, or comes within 1 % of
@@ -55,6 +57,8 @@ def best(topology, *, chunks: int | None = None, seed: int = 0):
 
 def _candidates(topology, chunks, seed):
     n = topology.n_nodes
+    if topology.sums and topology.multicasts:
+        yield lambda: in_network(topology, chunks=chunks)
     counts = [1, 2, 3, 4] if n <= 64 else [1, 2, 4] if n <= 256 else [1]
     switched = not topology.direct and (n <= 256 or chunks)
     for k in counts if chunks is None else [chunks]:
