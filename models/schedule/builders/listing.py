@@ -190,10 +190,10 @@ class _Listing:
         free, came = self.room.copy(), []
         (self._by_program if self.exact else self._by_flow)(free, came)
         self._rest(free, came)
-        for e, _ in came:
-            mine = self.padded[self.path[e]]
-            self.left[mine] -= 1
-            self.high[self.height[e] - 1, mine] -= 1
+        sent = np.array([e for e, _ in came], np.int64)
+        mine = self.padded[self.path[sent]]
+        np.subtract.at(self.left, mine, 1)
+        np.subtract.at(self.high, (self.height[sent, None] - 1, mine), 1)
         self.flight.append(came)
         if len(self.flight) > _LAG:
             for e, copy in self.flight.popleft():
