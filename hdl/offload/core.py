@@ -351,7 +351,7 @@ class OffloadCore(wiring.Component):
     def _gate(self):
         return PacketGate(self.n_bytes, self.n_ports)
 
-    def _renewed(self, part):
+    def with_renewal(self, part):
         """A part that all rounds share."""
         return part
 
@@ -365,10 +365,10 @@ class OffloadCore(wiring.Component):
         """Ports to the gate, which offers the packets of neighbors."""
         n, round_ = self.n_bytes, self.round
         gate = self._gate()
-        m.submodules.gate = self._renewed(gate)
+        m.submodules.gate = self.with_renewal(gate)
         m.d.comb += [gate.round.eq(round_), gate.write.eq(self.neighbor)]
         way = WayIn(n, self.n_ports, self.port_bytes, meta_width=self.rx_meta_width)
-        m.submodules.way_in = self._renewed(way)
+        m.submodules.way_in = self.with_renewal(way)
         self._join(m, way, "mac_rx", "host_rx")
         wiring.connect(m, way.o, gate.i)
         m.d.comb += [
@@ -429,7 +429,7 @@ class OffloadCore(wiring.Component):
             self.n_bytes, self.n_ports, self.port_bytes, max_elems=self.max_elems,
             meta_width=self.meta_width, queues=self.queues,
         )  # fmt: skip
-        m.submodules.way_out = self._renewed(way)
+        m.submodules.way_out = self.with_renewal(way)
         self._join(m, way, "host_tx", "mac_tx")
         wiring.connect(m, maker.heads, way.heads)
         wiring.connect(m, maker.payload, way.payload)

@@ -5,30 +5,30 @@ shared.
 Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jobs`.
 """
 
-from amaranth.hdl import Array, Cat, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.job import ACTIVE, RING, Collective, JobCodec, Kind, Operation
+from gradnic.interface.job import ACTIVE, RING, Kind
 
 from ..axi.bursts import LENGTH_WIDTH, Region
-from ..axi.share import ReadShare, WriteShare
 from ..stream.fifo import FIFO
-from ..transport.records import Context, Round
+from ..transport.records import Context
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
 from .job_clerk import N_REGIONS, JobClerk, half_of_residual
-from .job_context import NORMS, JobContext
+from .job_context import JobContext
+from .job_engines import run_context, share_memory
 from .job_history import History
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
-from .memory_side import RESIDUALS, memory_ports
+from .memory_side import memory_ports
 from .renewal import Renewal
 from .round_engine import RoundEngine
 from .thc_pass import ThcCell, ThcRules
-from .thc_passes import KINDS, ThcPasses
+from .thc_passes import ThcPasses
 
 _OF_A_ROUND = (
     "start", "abort", "setup", "status", "starting", "clear", "clearing", "drained", "regions",
@@ -167,14 +167,14 @@ class JobCore(OffloadCore):
         m.d.sync += now.eq(now + 1)
         m.submodules.history = history = History()
         m.submodules.queue = queue = JobQueue()
-        m.submodules.renewal = self._renewal = renewal = Renewal()
+        m.submodules.renewal = self.renewal = renewal = Renewal()
         clerk = JobClerk(
             n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
             n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
             scale=self.scale, maxima=self.maxima, thc=self.thc, gives_up=self.gives_up,
             feedback=self.feedback,
         )  # fmt: skip
-        m.submodules.clerk = self._renewed(clerk)
+        m.submodules.clerk = self.with_renewal(clerk)
         runners = [JobContext(n, width) for _ in range(self.n_active)]
         contexts = Signal(data.ArrayLayout(Context, self.n_active))
         for k, runner in enumerate(runners):
@@ -182,7 +182,7 @@ class JobCore(OffloadCore):
             m.d.comb += contexts[k].eq(runner.context)
         gate = self._front(m)
         steer, pick = ArrivalSteer(n, self.n_active), PacketPick(n, self.n_active)
-        m.submodules.steer, m.submodules.pick = self._renewed(steer), self._renewed(pick)
+        m.submodules.steer, m.submodules.pick = self.with_renewal(steer), self.with_renewal(pick)
         wiring.connect(m, gate.heads, steer.arrivals)
         wiring.connect(m, gate.values, steer.values)
         m.d.comb += [
@@ -215,10 +215,10 @@ class JobCore(OffloadCore):
         self._ends(m, clerk, runners, history, now)
         self._aborts(m, queue, runners)
         passes = self._passes(m, runners, clerk) if self.thc else None
-        self._share(m, runners, passes, pick)
-        for k, (engine, runner) in enumerate(zip(self.engines, runners, strict=True)):
+        share_memory(m, self, runners, passes, pick)
+        for k, runner in enumerate(runners):
             places = passes.jobs[k] if passes else None
-            self._run(m, k, engine, runner, gate, steer, pick, clerk, places)
+            run_context(m, self, k, runner, steer, pick, clerk, places)
         free = Signal(self.n_active)
         m.d.comb += [
             free.eq(Cat(runner.free for runner in runners)),
@@ -240,14 +240,14 @@ class JobCore(OffloadCore):
         )  # fmt: skip
         return m
 
-    def _renewed(self, part):
-        return ResetInserter(self._renewal.anew)(part)
+    def with_renewal(self, part):
+        return ResetInserter(self.renewal.anew)(part)
 
     def _join(self, m, way, *names):
         for k in range(self.n_ports):
             for name in names:
                 width = self.rx_meta_width if name.endswith("rx") else self.meta_width
-                self._renewal.keep_frames(
+                self.renewal.keep_frames(
                     m, f"{name}{k}", getattr(way, name)[k], getattr(self, name)[k],
                     self.port_bytes, width,
                 )  # fmt: skip
@@ -259,7 +259,7 @@ class JobCore(OffloadCore):
         ring = FIFO(Record, RING)
         empty, anew = Signal(3), Signal()
         m.submodules.ring = ResetInserter(anew)(ring)
-        m.d.comb += anew.eq(self._renewal.anew & (empty == 7))
+        m.d.comb += anew.eq(self.renewal.anew & (empty == 7))
         wiring.connect(m, ring.o, wiring.flipped(self.completions))
         told = Signal(range(RING + 1))
         push, taken = Signal(), Signal()
@@ -314,7 +314,7 @@ class JobCore(OffloadCore):
             self.n_bytes, self.address_width, n=self.n_active, block=self.thc_block,
             feedback=self.feedback, bf16=self.bf16, bits=self.bits,
         )  # fmt: skip
-        m.submodules.passes = self._renewed(passes)
+        m.submodules.passes = self.with_renewal(passes)
         m.d.comb += [
             clerk.scratch.eq(self.scratch),
             clerk.log4.eq(self.thc_rules.log4),
@@ -355,136 +355,6 @@ class JobCore(OffloadCore):
             ]
         return passes
 
-    def _share(self, m, runners, passes, pick):
-        """Memory ports: one of each kind for all contexts, by class and age as packets are; and of
-        their own for passes.
-        """
-        quiets, contexts = [], range(self.n_active)
-        residuals = {"norm": RESIDUALS[:1], "encode": RESIDUALS[1:]}
-        for name in memory_ports(self.n_bytes, self.address_width, roots=True):
-            share = ReadShare if name.endswith("read") else WriteShare
-            part = share(self.n_bytes, self.address_width, n=self.n_active)
-            m.submodules[f"{name}s"] = self._renewed(part)
-            self._renewal.keep_memory(m, name, part.port, getattr(self, name))
-            for k, engine in enumerate(self.engines):
-                wiring.connect(m, getattr(engine, name), part.managers[k])
-                m.d.comb += [
-                    part.closed[k].eq(runners[k].closed),
-                    part.yields[k].eq(Cat(pick.before[j][k] for j in contexts)),
-                ]
-            quiets.append(part.quiet)
-        for k, runner in enumerate(runners):
-            m.d.comb += runner.quiet.eq(Cat(quiet[k] for quiet in quiets).all())
-        for kind, name in enumerate(KINDS if passes else ()):
-            stills = []
-            names = [f"{name}_read", f"{name}_write"]
-            names += residuals.get(name, []) if self.feedback else []
-            for port in names:
-                share = ReadShare if port.endswith("read") else WriteShare
-                part = share(self.n_bytes, self.address_width, n=1)
-                m.submodules[f"{port}s"] = self._renewed(part)
-                self._renewal.keep_memory(m, port, part.port, getattr(self, port))
-                wiring.connect(m, getattr(passes, port), part.managers[0])
-                m.d.comb += part.closed[0].eq(passes.closed[kind])
-                stills.append(part.quiet[0])
-            m.d.comb += passes.quiet[kind].eq(Cat(stills).all())
-
-    def _run(self, m, k, engine, runner, gate, steer, pick, clerk, places):
-        """One context: its engine, and what the job says of its round."""
-        m.submodules[f"engine{k}"] = ResetInserter(runner.reset | self._renewal.anew)(engine)
-        wiring.connect(m, steer.heads[k], engine.arrivals)
-        wiring.connect(m, steer.data[k], engine.values)
-        source, job = pick.sources[k], runner.job
-        for name in ("heads", "payload", "replies"):
-            wiring.connect(m, getattr(engine, name), getattr(source, name))
-        round_, setup, table = Signal(Round), engine.setup, job.table
-        of_norms, of_sums = Signal(name=f"of_norms{k}"), Signal(name=f"of_sums{k}")
-        is_thc = job.job.codec == JobCodec.THC
-        m.d.comb += [
-            source.echoed.eq(engine.echoed),
-            source.echo.eq(engine.echo),
-            source.path_mark.eq(engine.path_mark),
-            pick.layers[k].eq(job.job.layer),
-            pick.started[k].eq(runner.take),
-            pick.mute[k].eq(runner.mute),
-            runner.speaking.eq(pick.speaking[k]),
-            runner.prepared.eq(clerk.prepared),
-            *(getattr(engine, name).eq(getattr(self, name))
-              for name in ("table_en", "table_addr", "table_data", "place_en", "place_addr",
-                           "place_data", "tag_write",
-                           *(["level_write"] if self.bits > 4 else []))),
-            engine.round.eq(round_),
-            round_.eq(self.round),
-            round_.armed.eq(runner.context.armed),
-            round_.over.eq(0),
-            round_.tensor.eq(job.job.tensor),
-            round_.gen.eq(runner.context.gen),
-            round_.geometry.eq(Mux(of_norms, job.norms, job.geometry)),
-            round_.layer.eq(job.job.layer),
-            round_.codec.norm.eq(of_norms),
-            round_.codec.thc.eq(of_sums),
-            round_.codec.n.eq(table.leaves),
-            round_.codec.code.eq(Mux(of_sums, table.code, 0)),
-            *([round_.codec.bits.eq(self.thc_rules.bits)] if self.bits > 4 else []),
-            round_.codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
-            round_.codec.bf16.eq(job.job.codec == JobCodec.RAW16),
-            round_.codec.mean.eq((job.job.op == Operation.MEAN) & ~is_thc),
-            round_.codec.largest.eq(job.job.op == Operation.MAX),
-            round_.bf16.eq((job.job.kind == Kind.BF16) & ~is_thc),
-            *([round_.tags.back_layer_start.eq(
-                Mux(job.job.p_q16 == 0, 0, self.round.tags.back_layer_start)
-            )] if self.gives_up else [round_.at_share.eq(0)]),
-            engine.table.eq(job.job.table),
-            engine.peers.eq(Array(one.as_value() for one in self.peers)[engine.table]),
-            *(setup[name].eq(table[name])
-              for name in ("rows", "peers", "lockstep", "chunks", "stride", "repeats",
-                           "iterations")),
-            setup.live.eq(Mux(of_norms, job.norms_live, job.live)),
-            setup.sums_stay.eq(
-                (table.collective == Collective.REDUCE_SCATTER)
-                | (table.collective == Collective.REDUCE)
-            ),
-            engine.start.eq(runner.start),
-            engine.clear.eq(runner.clear),
-            engine.n_clear.eq(job.n_numbers),
-            runner.clearing.eq(engine.clearing),
-            runner.finished.eq(engine.finished),
-            runner.failed.eq(engine.refused.any() | engine.failed.any()),
-            runner.progress.eq(engine.progress),
-            runner.row.eq(engine.status.row),
-            runner.leaves.eq(engine.leaves),
-            *self._bound(k, engine, runner, of_norms),
-            engine.regions[0].first.eq(job.source),
-            engine.regions[0].n_beats.eq(job.n_beats),
-            engine.regions[1].first.eq(job.result),
-            engine.regions[1].n_beats.eq(job.n_beats),
-            engine.area.eq(job.area),
-            engine.regions[2].first.eq(self.landings[k]),
-            engine.regions[2].n_beats.eq(self.landing),
-        ]  # fmt: skip
-        if not self.thc:
-            return
-        m.d.comb += [
-            of_norms.eq(is_thc & (runner.stage == NORMS)),
-            of_sums.eq(is_thc & (runner.stage != NORMS)),
-        ]
-        own, result = engine.regions[0], engine.regions[1]
-        with m.If(of_norms):
-            m.d.comb += [
-                own.first.eq(places.own_norms),
-                own.n_beats.eq(job.at_norms),
-                result.first.eq(places.norms),
-                result.n_beats.eq(job.at_norms),
-                engine.area.eq(job.at_norms),
-            ]
-        with m.Elif(of_sums):
-            m.d.comb += [
-                own.first.eq(places.indices),
-                own.n_beats.eq(job.at_sums - job.at_indices),
-                result.first.eq(places.sums),
-                result.n_beats.eq(job.area),
-            ]
-
     def _tell(self, m):
         """Pulses of all engines; of those in one cycle, one is told."""
         for name in ("refused", "failed"):
@@ -505,15 +375,3 @@ class JobCore(OffloadCore):
                 *(given[name].eq(engine.round[name]) for name in ("tensor", "gen")),
                 told.eq(given),
             ]
-
-    def _bound(self, k, engine, runner, of_norms):
-        """What a job's share says: norms are never given up, and without one all is important."""
-        if not self.gives_up:
-            return []
-        job = runner.job
-        return [
-            engine.share.eq(Mux(of_norms, 0, job.job.p_q16)),
-            engine.last_elems.eq(job.last_elems),
-            runner.spends.eq(engine.spends),
-            runner.spent.eq(engine.spent),
-        ]
