@@ -112,7 +112,7 @@ class WriteKeeper(_Keeper):
         held, given, over = Signal(name="data_held"), Signal(), Signal()
         m.d.comb += [
             full.eq(count == MOST),
-            port.wdata.eq(user.wdata),
+            port.wdata.eq(Mux(owed, 0, user.wdata)),  # as AXI has it: it stays until taken
             port.wstrb.eq(Mux(owed, 0, user.wstrb)),
             port.wlast.eq(due.left == 0),
             port.wvalid.eq(due.now & (owed | (user.wvalid & (held | ~self.closed)))),

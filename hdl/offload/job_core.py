@@ -25,7 +25,7 @@ from .job_history import History
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
 from .memory_side import memory_ports
-from .renewal import Renewal
+from .renewal import Keepers, Renewal
 from .round_engine import RoundEngine
 from .thc_pass import ThcCell, ThcRules
 from .thc_passes import ThcPasses
@@ -168,6 +168,7 @@ class JobCore(OffloadCore):
         m.submodules.history = history = History()
         m.submodules.queue = queue = JobQueue()
         m.submodules.renewal = self.renewal = renewal = Renewal()
+        self.keepers = Keepers(renewal)
         clerk = JobClerk(
             n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
             n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
@@ -231,7 +232,7 @@ class JobCore(OffloadCore):
         ]
         m.d.sync += self.finished.eq(~(self.active.any() | queue.busy))
         self._transmit(m, pick, pick, pick)
-        renewal.watch(m, runners)
+        self.keepers.watch(m, runners)
         self._tell(m)
         m.d.comb += [renewal.watchdog.eq(self.watchdog), self.renewed.eq(renewal.forced)]
         m.d.comb += self.dropped.eq(
@@ -247,7 +248,7 @@ class JobCore(OffloadCore):
         for k in range(self.n_ports):
             for name in names:
                 width = self.rx_meta_width if name.endswith("rx") else self.meta_width
-                self.renewal.keep_frames(
+                self.keepers.keep_frames(
                     m, f"{name}{k}", getattr(way, name)[k], getattr(self, name)[k],
                     self.port_bytes, width,
                 )  # fmt: skip

@@ -47,7 +47,6 @@ class Renewal(wiring.Component):
         super().__init__(
             {"watchdog": In(32)} | dict.fromkeys(names, In(1)) | dict.fromkeys(outs, Out(1))
         )
-        self.keepers, self.frames = [], []
 
     def elaborate(self, platform):
         m = Module()
@@ -79,6 +78,13 @@ class Renewal(wiring.Component):
             m.d.sync += [closing.eq(1), age.eq(0)]
         return m
 
+
+class Keepers:
+    """All keepers of a card, and `renewal`, which they serve."""
+
+    def __init__(self, renewal):
+        self.renewal, self.memories, self.frames = renewal, [], []
+
     def keep_memory(self, m, name, user, port):
         """Join a memory port of the card to what uses it."""
         kind = ReadKeeper if name.endswith("read") else WriteKeeper
@@ -86,7 +92,7 @@ class Renewal(wiring.Component):
                                                        user.signature.address_width)  # fmt: skip
         wiring.connect(m, user, keeper.user)
         wiring.connect(m, keeper.port, wiring.flipped(port))
-        self.keepers.append(keeper)
+        self.memories.append(keeper)
 
     def keep_frames(self, m, name, inner, outer, n_bytes, meta_width):
         """Join one stream of one port."""
@@ -100,7 +106,7 @@ class Renewal(wiring.Component):
 
     def watch(self, m, runners):
         """Tell it of all keepers and contexts, and them of it."""
-        frames = dict(self.frames)
+        renewal, frames = self.renewal, dict(self.frames)
         stalled = {name: one.o.valid & ~one.o.ready for name, one in frames.items()}
         for name, one in frames.items():
             kind = name.rstrip("0123456789")
@@ -111,21 +117,21 @@ class Renewal(wiring.Component):
                     one.excused.eq(stalled[other]),
                     frames[other].excused.eq(one.starves),
                 ]
-            m.d.comb += one.tick.eq(self.tick)
+            m.d.comb += one.tick.eq(renewal.tick)
         exits = [one for _, one in self.frames if isinstance(one, ExitKeeper)]
-        for one in (*frames.values(), *self.keepers):
-            m.d.comb += one.anew.eq(self.anew)
-        for one in (*exits, *self.keepers):
-            m.d.comb += one.closed.eq(self.closed)
+        for one in (*frames.values(), *self.memories):
+            m.d.comb += one.anew.eq(renewal.anew)
+        for one in (*exits, *self.memories):
+            m.d.comb += one.closed.eq(renewal.closed)
         m.d.comb += [
-            self.busy.eq(
+            renewal.busy.eq(
                 Cat(one.busy for one in frames.values()).any()
-                | Cat(one.open for one in self.keepers).any()
+                | Cat(one.open for one in self.memories).any()
                 | ~Cat(runner.free for runner in runners).all()
             ),
-            self.wedged.eq(Cat(one.wedged for one in frames.values()).any()),
-            self.stalls.eq(Cat(runner.stalls for runner in runners).any()),
-            self.waits.eq(Cat(one.waits for one in self.keepers).any()),
-            self.still.eq(Cat(one.still for one in (*exits, *self.keepers)).all()),
-            *(runner.renewed.eq(self.anew) for runner in runners),
+            renewal.wedged.eq(Cat(one.wedged for one in frames.values()).any()),
+            renewal.stalls.eq(Cat(runner.stalls for runner in runners).any()),
+            renewal.waits.eq(Cat(one.waits for one in self.memories).any()),
+            renewal.still.eq(Cat(one.still for one in (*exits, *self.memories)).all()),
+            *(runner.renewed.eq(renewal.anew) for runner in runners),
         ]

@@ -21,7 +21,7 @@ from gradnic.interface.formats import (
     VERSION,
     Op,
 )
-from gradnic.interface.offload import MAX_FRAME, Drop, Subtype
+from gradnic.interface.offload import ANSWER_TOS, MAX_FRAME, Drop, Subtype
 
 from .breaker import CHUNK, GROUPS, LEAVES, N_HERE, PACKET, PER_CHUNK, elems_of, sign
 
@@ -207,7 +207,7 @@ def _answers(flat, h, setting, neighbor, came, stale, refused, probes, group, nu
     share = _shares(flat, came, neighbor, at, n)
 
     out = np.zeros((len(at), 80), np.uint8)
-    blank = gradnic_frame(setting.own, setting.own, 2, {}, b"")
+    blank = gradnic_frame(setting.own, setting.own, ANSWER_TOS, {}, b"")
     out[:, :HEAD_BYTES] = np.frombuffer(blank, np.uint8)
     others = [
         np.array([getattr(o, name) for o in setting.others])[neighbor[at]] for name in ("mac", "ip")

@@ -249,7 +249,23 @@ def _results_in_step(m, h):
         ]
 
 
+def _not_renewed(m, h):
+    """Of `JobCore`: its ports are proven for as long as the parts that its contexts share are not
+    reset; what keepers do then is in tests/axi/test_keeper.py and tests/frame/test_keeper.py.
+    """
+
+    def after(m):
+        for keeper in h.opened:
+            told = [keeper.anew, *([keeper.closed] if hasattr(keeper, "closed") else [])]
+            m.d.comb += [Assume(~flag) for flag in told]
+
+    return after
+
+
 HINTS = {
+    "JobCore": Hint(
+        opened=("ReadKeeper", "WriteKeeper", "EntryKeeper", "ExitKeeper"), lemmas=_not_renewed
+    ),
     "ThcDecoder": Hint(lemmas=_results_in_step),
     "SlotAnswers": Hint(opened=("FIFO",), lemmas=_sums_in_step),
     "Compressor": Hint(k=9, deep=28, opened=("Room",), lemmas=_compressor_lemmas),

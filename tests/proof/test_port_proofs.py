@@ -265,7 +265,7 @@ BUGS = [  # (module, how to make the part, old text, new text, what is said of i
     (
         fan,
         lambda hdl: hdl.LiteFan([(0, 8), (0x1000, 8)]),
-        'with m.If(done & getattr(i, f"{answer}ready")):',
+        "with m.If(done & given.ready):",
         "with m.If(done):",
         "i__r: valid dropped",
     ),
