@@ -366,7 +366,7 @@ def test_links_too_uneven_for_overlapped_trees(tmp_path, uneven):
     schedule = build(net, "best")
     check(compile_table(schedule), net)
     assert schedule.slots_total < 10 / uneven  # the slow link is left alone
-    assert time.process_time() - begin < 60  # it took minutes
+    assert time.process_time() - begin < 5
 
 
 def test_uneven_links_within_the_limit_overlap(tmp_path):
@@ -519,7 +519,7 @@ def test_building_a_16x16_torus_takes_less_than_two_seconds():
     topology = parse("torus:16x16")
     begin = time.process_time()
     schedule = multitree(topology)
-    assert time.process_time() - begin < 20  # two seconds, with room for any machine
+    assert time.process_time() - begin < 2
     assert schedule.slots_total == 128
     assert check(compile_table(schedule), topology).max_flows == 1
 

@@ -1,5 +1,7 @@
 """THC worker: the published tables and vectors, then the laws, then its compiled twin."""
 
+import time
+
 import numpy as np
 import pytest
 from gradnic.models.thc import shared_random as thc_random
@@ -290,6 +292,30 @@ def test_compiled_is_the_default(monkeypatch):
         worker = thc.Worker(2, 0, fast=fast)
         worker.encode(x, worker.norms(x), round=0, worker=0)
         assert len(calls) == n_calls
+
+
+def seconds(call):
+    """Of the fastest of five calls; the first, which may compile, does not count."""
+    call()
+    taken = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
+@pytest.mark.skipif(
+    thc.compiled is None, reason="numba is not installed: there is no compiled twin"
+)
+def test_compiled_is_faster():
+    x = np.random.default_rng(0).standard_normal(1 << 16).astype(np.float32)
+    taken = {}
+    for fast in (None, False):
+        worker = thc.Worker(2, 0, fast=fast)
+        norms = worker.norms(x)
+        taken[fast] = seconds(lambda w=worker, n=norms: w.encode(x, n, round=0, worker=0))
+    assert 1.5 * taken[None] < taken[False]
 
 
 @pytest.mark.skipif(

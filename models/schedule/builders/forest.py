@@ -169,13 +169,15 @@ def _gathers(topology, trees, copies, routes):
 def _placed(topology, edges, paths, copies):
     """As `listing.place`, of both ways to choose a step's chunks the one with fewer steps.
 
-    The integer program is tried up to 64 nodes, where the first way loses more than 1 %.
+    The integer program is tried up to 64 nodes, where the first way loses more than 1 % and some
+    order may be shorter.
     """
     slots, kept = quantum(topology.bandwidth), len(paths)
     first = place(topology, edges, paths, copies, slots)
-    if topology.n_nodes > _EXACT or first[0].max() + 1 <= 1.01 * least_steps(
-        topology, edges, paths[:kept], copies, slots
-    ):
+    if topology.n_nodes > _EXACT:
+        return first
+    fullest, any_order = least_steps(topology, edges, paths[:kept], copies, slots)
+    if first[0].max() + 1 <= max(1.01 * fullest, any_order):
         return first
     other_paths = paths[:kept]
     other = place(topology, edges, other_paths, copies, slots, exact=True)

@@ -47,10 +47,12 @@ def place(
     return run.step_of, run.path_of
 
 
-def least_steps(topology, edges, paths, copies, slots: int = 1) -> float:
-    """Steps that the fullest place needs, whatever the order; arguments as of `place`."""
+def least_steps(topology, edges, paths, copies, slots: int = 1) -> tuple[float, int]:
+    """(Steps that the fullest place needs, steps that any order needs): the second counts the
+    hops that must still follow, too. Arguments as of `place`.
+    """
     run = _Listing(topology, edges, paths, copies, slots)
-    return float((run.left / run.speed).max())
+    return float((run.left / run.speed).max()), int(run._due()[2])
 
 
 class _Listing:
@@ -105,11 +107,12 @@ class _Listing:
         return [*path, at + int(ends[path[0], 0]), at + n + int(ends[path[-1], 1])]
 
     def _ready(self, e, copies):
-        p = self.path[e]
+        p, height = int(self.path[e]), int(self.height[e])
+        heap = self.waiting[p]
         for copy in copies:
-            heapq.heappush(self.waiting[p], (-int(self.height[e]), copy, e))
-            self.count[p] += 1
-            self.inner[p] += self.height[e] > 1
+            heapq.heappush(heap, (-height, copy, e))
+        self.count[p] += len(copies)
+        self.inner[p] += len(copies) * (height > 1)
 
     def _classes(self):
         """Paths by the fullest places of their first and second halves."""
@@ -196,9 +199,12 @@ class _Listing:
         np.subtract.at(self.high, (self.height[sent, None] - 1, mine), 1)
         self.flight.append(came)
         if len(self.flight) > _LAG:
+            arrived: dict[int, list[int]] = {}
             for e, copy in self.flight.popleft():
+                arrived.setdefault(e, []).append(copy)
+            for e, copies in arrived.items():
                 for f in self.after[e]:
-                    self._ready(f, (copy,))
+                    self._ready(f, copies)
         self.missing -= len(came)
         self.step += 1
 
@@ -270,11 +276,16 @@ class _Listing:
         """Up to n chunks that wait for path p; how many it were."""
         mine, heap = self.places[p], self.waiting[p]
         n = min(n, len(heap), *(free[h] for h in mine))
-        for _ in range(n):
-            _, copy, e = heapq.heappop(heap)
-            self.step_of[e, copy] = self.step
-            self.inner[p] -= self.height[e] > 1
-            came.append((e, copy))
+        if n == len(heap):
+            sent = sorted(heap)
+            heap.clear()
+        else:
+            sent = [heapq.heappop(heap) for _ in range(n)]
+        if n:
+            heights, copies, edges = zip(*sent, strict=True)
+            self.step_of[edges, copies] = self.step
+            self.inner[p] -= n - heights.count(-1)
+            came += zip(edges, copies, strict=True)
         for h in mine:
             free[h] -= n
         self.count[p] -= n
