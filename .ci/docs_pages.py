@@ -10,7 +10,7 @@ import click
 from mkdocs.structure.files import File
 
 from gradnic import cli
-from gradnic.interface import aggregator, card_memory, inline, job, offload, tap
+from gradnic.interface import aggregator, card_memory, host_frame, inline, job, offload, tap
 from gradnic.interface.formats import HEAD, PARAMETERS, Op
 from gradnic.interface.register_map import markdown
 
@@ -51,10 +51,17 @@ def wire_format():
         "",
         "From the field tables of `gradnic.interface.formats` and `gradnic.interface.job`, which "
         "circuits, golden models, driver and dissector share. Bytes are counted from the first "
-        "byte of the frame (of the record, for jobs); fields are big-endian; bit 0 is the lowest "
-        f"of the field's bytes. `op`: {kinds}.",
+        "byte of the frame (of the record, for jobs and `hello`); fields are big-endian; bit 0 is "
+        f"the lowest of the field's bytes. `op`: {kinds}.",
     ]
-    for header in (*HEAD, *PARAMETERS.values(), job.DESCRIPTOR, job.COMPLETION):
+    for header in (
+        *HEAD,
+        *PARAMETERS.values(),
+        job.DESCRIPTOR,
+        job.COMPLETION,
+        host_frame.HEAD,
+        host_frame.HELLO,
+    ):
         lines += [
             "",
             f"## {header.name}",

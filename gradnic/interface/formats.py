@@ -39,7 +39,12 @@ class Op(IntEnum):
     NORM = 4
     INT32 = 5
     RAW16 = 6
+    HOST = 14  # between a card and its own host: reserved on the network
     CONTROL = 15
+
+
+NETWORK_OPS = tuple(op for op in Op if op != Op.HOST)
+"""What packets between cards may hold."""
 
 
 @dataclass(frozen=True)
@@ -325,6 +330,17 @@ PARAMETERS = {
         (
             Field("leaves", 58, 8, doc="leaf count"),
             Field("w", 59, 2, 6, doc="bits per sum: 0 is 8, 1 is 12, 2 is 16"),
+        ),
+    ),
+    Op.HOST: Header(
+        "host",
+        58,
+        2,
+        (
+            Field(
+                "kind", 58, 8, doc="what is asked or told, see `gradnic.interface.host_frame.Kind`"
+            ),
+            Field("status", 59, 8, doc="of an answer, see `gradnic.interface.host_frame.Status`"),
         ),
     ),
     Op.CONTROL: Header(

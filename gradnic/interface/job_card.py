@@ -1,6 +1,7 @@
 """Registers of an offload card with jobs: what is shared stays, what is of one round is posted."""
 
 from . import offload
+from .host_frame import T_EVENT
 from .job import ACTIVE, COMPLETION, DESCRIPTOR
 from .offload import _register
 from .register_map import Register, RegisterMap
@@ -149,3 +150,44 @@ def _registers() -> tuple[Register, ...]:
 
 
 REGISTERS = RegisterMap("jobs", "Offload card with jobs.", _registers())
+
+
+def _with_host() -> tuple[Register, ...]:
+    counters = (
+        ("host_frames", "frames to the host address that are whole"),
+        ("host_bad", "of them, dropped: marked bad"),
+        ("host_foreign", "of them, dropped: not UDP to our port with our VER"),
+        ("host_length", "of them, dropped: truncated, or a length that disagrees"),
+        ("host_checksum", "of them, dropped: IP or UDP checksum wrong"),
+        ("host_format", "of them, dropped: OP is not 14, or ELEMS and payload do not fit the kind"),
+        ("host_overrun", "frames to the host address that found no room, or were too long"),
+        ("host_late", "requests and ACKs that were copies"),
+        ("host_gaps", "requests ahead of the one expected"),
+        ("host_strangers", "frames of another session"),
+        ("spoofed", "frames of the network to the host address: dropped"),
+    )
+    mine = [
+        _register(
+            "host_low", 0x290, "host address, where it is chosen", ("value", 32, "low bits"),
+        ),
+        _register(
+            "host_high", 0x294, "host address, where it is chosen",
+            ("value", 16, "high bits"),
+            ("chosen", 1, "0: the address is 02:67:6e and the last three bytes of the own MAC"),
+        ),
+        _register(
+            "t_event", 0x298, "between copies of an EVENT", ("value", 32, "cycles", T_EVENT),
+        ),
+        _register(
+            "host", 0x29C, "host frames",
+            ("events", 1, "completions are told by EVENT, and leave by its ACK, not by job.take"),
+        ),
+        *(
+            Register(name, 0x2A0 + 4 * k, "counter", what)
+            for k, (name, what) in enumerate(counters)
+        ),
+    ]  # fmt: skip
+    return REGISTERS.registers + tuple(mine)
+
+
+HOSTED = RegisterMap("jobs_host", "Offload card with jobs and host frames.", _with_host())

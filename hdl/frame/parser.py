@@ -17,7 +17,7 @@ from gradnic.interface.formats import (
     HEAD_BYTES,
     IP_PROTOCOL_UDP,
     IPV4,
-    Op,
+    NETWORK_OPS,
 )
 from gradnic.interface.inline import Fate
 
@@ -44,7 +44,7 @@ def sound_flags(field) -> dict:
     """{name: flag}: all 1 if the gradnic head has a known OP, and SET is GEN[0]."""
     op = field(GRADNIC.op)
     return {
-        "known": Cat(op == int(known) for known in Op).any(),
+        "known": Cat(op == int(known) for known in NETWORK_OPS).any(),
         "same_set": field(GRADNIC.set) == field(GRADNIC.gen)[0],
     }
 

@@ -4,11 +4,11 @@ Source: docs/spec/wire.md (what happens to a frame). Which jobs and senders ther
 else a packet must be, are the rules of each card.
 """
 
-from gradnic.interface.formats import GRADNIC, IPV4, UDP, Op
+from gradnic.interface.formats import GRADNIC, IPV4, NETWORK_OPS, UDP
 
 from .ipv4 import checksums_hold, is_native, is_plain_udp
 
-_KNOWN_OPS = {int(op) for op in Op}
+_KNOWN_OPS = {int(op) for op in NETWORK_OPS}
 
 
 def native_job(frame: bytes, udp_port: int) -> int | None:

@@ -17,6 +17,7 @@ from gradnic.interface.formats import (
     HEAD_BYTES,
     IP_PROTOCOL_UDP,
     IPV4,
+    NETWORK_OPS,
     UDP,
     VERSION,
     Op,
@@ -106,7 +107,7 @@ def judge(frames, lengths, marked, setting):
     udp, total = UDP.length.get(flat), IPV4.total_length.get(flat)
     decide((udp + 20 != total) | (size < 14 + total) | (udp < HEAD_BYTES - UDP.start), Drop.LENGTH)
     decide(~_checksums_hold(whole, udp), Drop.CHECKSUM)
-    formed = np.isin(h["op"], [int(op) for op in Op])
+    formed = np.isin(h["op"], [int(op) for op in NETWORK_OPS])
     decide(~formed | (h["set"] != h["gen"] & 1), Drop.FORMAT)
     neighbor = np.full(len(flat), -1)
     for k, other in enumerate(setting.others):

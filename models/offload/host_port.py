@@ -1,0 +1,343 @@
+"""The card's end of host frames: what it does with each, and the frames that come back.
+
+Golden twin of `gradnic.hdl.offload.host_port`. Format and rules: docs/spec/wire.md.
+
+Requests are carried out in the order of SEQ, each at most once: a request that is not the next one
+does nothing (go-back-n, as in HDLC's REJ recovery, ISO/IEC 13239), and one that ends with a status
+other than `Status.DONE` may be sent again under its number.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gradnic.interface.formats import (
+    ETHERNET,
+    GRADNIC,
+    HEAD_BYTES,
+    IPV4,
+    UDP,
+    UDP_PORT,
+    Op,
+)
+from gradnic.interface.host_frame import (
+    ACK_FRAMES,
+    ALIGN,
+    FORMAT,
+    HEAD,
+    HELLO,
+    MAX_PAYLOAD,
+    OUI,
+    REQUESTS,
+    SEQ_BITS,
+    SILENCE,
+    T_EVENT,
+    Drop,
+    Kind,
+    Status,
+    well_formed,
+)
+from gradnic.interface.job import Completion, Job
+
+from ..frame.address import Address
+from ..frame.ipv4 import gradnic_frame
+from ..frame.parser import native_job, refusal
+
+SEQS = 1 << SEQ_BITS
+
+
+class Octets:
+    """Memory as `HostPort` wants it, of anything with a buffer: a bytearray, an array of uint8.
+
+    Addresses behind its end are answered with an error, as memory does.
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        self.view = memoryview(buffer).cast("B")
+
+    def read(self, address: int, n_bytes: int) -> bytes | None:
+        """The bytes, or None for an error."""
+        if address + n_bytes > len(self.view):
+            return None
+        return bytes(self.view[address : address + n_bytes])
+
+    def write(self, address: int, octets: bytes) -> bool:
+        """Whether the bytes are stored."""
+        if address + len(octets) > len(self.view):
+            return False
+        self.view[address : address + len(octets)] = octets
+        return True
+
+
+def default_address(mac: int) -> int:
+    """The host address of a card whose own MAC address is `mac`, unless another is registered."""
+    return OUI << 24 | mac & 0xFFFFFF
+
+
+def request(
+    card: Address, host: Address, kind: int, payload: bytes = b"", *, seq: int = 0,
+    session: int = 0, address: int = 0, elems: int | None = None,
+) -> bytes:  # fmt: skip
+    """A frame from `host` to `card`; elems : None for the bytes of payload."""
+    elems = len(payload) if elems is None else elems
+    head = {"seq": seq, "elems": elems, "p0": int(kind), "arg": session}
+    return _framed(host, card, head, address, payload)
+
+
+def parse(frame: bytes) -> dict[str, Any]:
+    """Fields of a host frame as of `HEAD`, and its ``payload``."""
+    end = UDP.start + UDP.length.get(frame)
+    return HEAD.parse(frame) | {"payload": frame[HEAD_BYTES:end]}
+
+
+def _framed(source, destination, head, address, payload):
+    made = bytearray(gradnic_frame(source, destination, 0, head | {"op": Op.HOST}, payload))
+    HEAD.address.put(made, address)
+    return bytes(made)
+
+
+class HostPort:
+    """A card's end. Time is in cycles, and only goes on where it is given.
+
+    Parameters
+    ----------
+    memory : with ``read(address, n_bytes) -> bytes or None`` and ``write(address, octets) -> bool``
+        As `Octets`, or a buffer, which is put into one. None and False: memory has an error.
+    regions : sequence of (first byte, bytes), or a function that gives it
+        Where READ and WRITE may go: the registered sources of the card; whole beats of it.
+    read_register, write_register : function (address) -> int; (address, word)
+        Words of 32 bits.
+    post : function (Job) -> bool
+        False: the queue is full, as of `gradnic.models.offload.jobs.JobCard.post`.
+    mac : int
+        The host address.
+    build : dict
+        Fields of `HELLO` that tell what the card was built with.
+    take : function ()
+        Called as an EVENT was acknowledged: its completion leaves the card's ring.
+    payload, credits : int
+        Bytes of payload, a multiple of 64 to `MAX_PAYLOAD`; bytes of frames that have room.
+    register_bytes : int
+        Bytes of the register map.
+    udp_port, t_event : int
+        Our port; cycles between copies of an EVENT.
+
+    Attributes
+    ----------
+    events : bool
+        Completions are told by EVENT; False: they wait for the register ``job.take``.
+    dropped : Counter of `Drop`
+    late, gaps, strangers : int
+        Requests and ACKs that were copies; requests ahead of the one expected; frames of another
+        session.
+    session : int or None
+    """
+
+    def __init__(
+        self,
+        memory: Any,
+        regions: Sequence[tuple[int, int]] | Callable,
+        *,
+        read_register: Callable[[int], int],
+        write_register: Callable[[int, int], Any],
+        post: Callable[[Job], bool],
+        mac: int,
+        build: Mapping[str, int] | None = None,
+        take: Callable[[], Any] | None = None,
+        payload: int = MAX_PAYLOAD,
+        credits: int = 16384,
+        register_bytes: int = 1024,
+        udp_port: int = UDP_PORT,
+        t_event: int = T_EVENT,
+    ) -> None:
+        if payload % ALIGN or not ALIGN <= payload <= MAX_PAYLOAD:
+            raise ValueError(
+                f"payload must be a multiple of {ALIGN} to {MAX_PAYLOAD}, not {payload!r}"
+            )
+        if credits % ALIGN or not 0 < credits <= 0xFFFF * ALIGN:
+            raise ValueError(
+                f"credits must be a multiple of {ALIGN} to {0xFFFF * ALIGN}, not {credits!r}"
+            )
+        self.memory = memory if hasattr(memory, "write") else Octets(memory)
+        self.regions = regions if callable(regions) else lambda: regions
+        self.read_register, self.write_register = read_register, write_register
+        self.post, self.take = post, take or (lambda: None)
+        self.mac, self.udp_port, self.build = mac, udp_port, dict(build or {})
+        self.payload, self.credits, self.register_bytes = payload, credits, register_bytes
+        self.t_event, self.events = t_event, True
+        self.dropped: Counter = Counter()
+        self.late = self.gaps = self.strangers = 0
+        self.session: int | None = None
+        self.peer = self.me = Address(0, 0, 0)
+        self.unit = payload  # of this session's DATA
+        self.next = 0  # SEQ of the request that is to come
+        self.unacknowledged = 0  # WRITEs
+        self.now = self.silent_since = self.told_at = 0
+        self.event_seq = 0
+        self.waiting: deque = deque()  # completions
+
+    def frame(self, frame: bytes, now: int | None = None, *, bad: bool = False) -> list[bytes]:
+        """The frames that come back for one to the host address; bad : its mark."""
+        self._goes_on(now)
+        why = self._refusal(frame, bad)
+        if why is not Drop.NONE:
+            self.dropped[why] += 1
+            return []
+        asked = parse(frame)
+        if asked["kind"] == Kind.HELLO:
+            return self._hello(frame, asked)
+        if self.session != asked["session"]:
+            self.strangers += 1
+            if asked["kind"] == Kind.ACK:
+                return []
+            me, peer = self._ends(frame)
+            head = {"p0": int(Kind.ACK), "p1": int(Status.STRANGER), "seq": asked["seq"]}
+            return [_framed(me, peer, head, 0, b"")]
+        if asked["kind"] == Kind.ACK:
+            return self._heard(asked["seq"])
+        ahead = (asked["seq"] - self.next) % SEQS
+        if ahead:
+            if ahead >= SEQS // 2:
+                self.late += 1
+            else:
+                self.gaps += 1
+            return [self._ack()]
+        return self._carry_out(asked)
+
+    def tick(self, now: int) -> list[bytes]:
+        """What time alone makes the card send: ACKs after silence, copies of an EVENT."""
+        self._goes_on(now)
+        told = []
+        if self.unacknowledged and self.now - self.silent_since >= SILENCE:
+            told.append(self._ack())
+        if self.told_at + self.t_event <= self.now:
+            told += self._tell()
+        return told
+
+    def event(self, completion: Completion, now: int | None = None) -> list[bytes]:
+        """A job has ended: its EVENT, unless another one waits for its ACK."""
+        self._goes_on(now)
+        self.waiting.append(completion)
+        return self._tell() if len(self.waiting) == 1 else []
+
+    def _goes_on(self, now):
+        self.now = self.now if now is None else now
+
+    def _refusal(self, frame, bad):
+        if bad:
+            return Drop.BAD
+        if native_job(frame, self.udp_port) is None:
+            return Drop.FOREIGN
+        why = refusal(frame, bad, HEAD_BYTES, native=False)
+        if why is not None:
+            return Drop[why.upper()]
+        asked = parse(frame)
+        sound = well_formed(asked["kind"], asked["elems"], len(asked["payload"]))
+        return Drop.NONE if sound and GRADNIC.op.get(frame) == Op.HOST else Drop.FORMAT
+
+    def _ends(self, frame):
+        """(the card, the host) as the frame names them."""
+        me = Address(0, self.mac, IPV4.destination.get(frame), self.udp_port)
+        return me, Address(
+            0, ETHERNET.source.get(frame), IPV4.source.get(frame), UDP.source_port.get(frame)
+        )
+
+    def _hello(self, frame, asked):
+        again = self.session == asked["session"]
+        if not again:
+            self.session, self.next = asked["session"], (asked["seq"] + 1) % SEQS
+            self.unacknowledged = self.event_seq = 0
+        self.me, self.peer = self._ends(frame)
+        wanted = asked["elems"] // ALIGN * ALIGN
+        self.unit = min(wanted or self.payload, self.payload)
+        regions = {}
+        for k, (first, n_bytes) in enumerate(self.regions()):
+            regions |= {f"source{k}": first, f"source{k}_bytes": n_bytes}
+        told = HELLO.pack(
+            format=FORMAT, map=1, payload=self.unit, credits=self.credits, **self.build, **regions
+        )
+        answer = self._told(Kind.HELLO, asked["seq"], payload=told)
+        return [answer] if again else [answer, *self._tell()]
+
+    def _heard(self, seq):
+        """An ACK: the EVENT of this number has arrived."""
+        if not self.waiting or not self.events or seq != self.event_seq:
+            self.late += 1
+            return []
+        self.waiting.popleft()
+        self.take()
+        self.event_seq = (self.event_seq + 1) % SEQS
+        return self._tell()
+
+    def _carry_out(self, asked):
+        kind, address, n_bytes = asked["kind"], asked["address"], asked["elems"]
+        status, answers = Status.DONE, []
+        if kind not in REQUESTS:
+            status = Status.UNKNOWN
+        elif kind != Kind.POST and address % (ALIGN if kind in (Kind.READ, Kind.WRITE) else 4):
+            status = Status.UNALIGNED
+        elif kind == Kind.POST:
+            if not self.post(Job.parse(asked["payload"])):
+                status = Status.FULL
+        elif not self._inside(kind, address, n_bytes):
+            status = Status.OUTSIDE
+        elif kind == Kind.WRITE:
+            if not self.memory.write(address, asked["payload"]):
+                status = Status.MEMORY
+        elif kind == Kind.WRITE_REG:
+            for at in range(0, n_bytes, 4):
+                word = int.from_bytes(asked["payload"][at : at + 4], "big")
+                self.write_register(address + at, word)
+        elif kind == Kind.READ_REG:
+            words = [self.read_register(address + at) for at in range(0, n_bytes, 4)]
+            told = b"".join(word.to_bytes(4, "big") for word in words)
+            answers = [self._told(Kind.DATA, asked["seq"], address, told, last=1)]
+        else:
+            self.next = (asked["seq"] + 1) % SEQS  # done as soon as it is taken
+            answers = self._read(asked["seq"], address, n_bytes)
+        if status is not Status.DONE:
+            return [self._ack(status, asked["seq"])]
+        self.next = (asked["seq"] + 1) % SEQS
+        if kind == Kind.WRITE:
+            self.unacknowledged += 1
+            self.silent_since = self.now
+            return [self._ack()] if self.unacknowledged == ACK_FRAMES else []
+        return [self._ack()] if kind in (Kind.WRITE_REG, Kind.POST) else answers
+
+    def _inside(self, kind, address, n_bytes):
+        if kind in (Kind.READ_REG, Kind.WRITE_REG):
+            return address + n_bytes <= self.register_bytes
+        return any(
+            first <= address and address + n_bytes <= first + size for first, size in self.regions()
+        )
+
+    def _read(self, seq, address, n_bytes):
+        """DATA, whole words; zeros and an ACK behind them where memory has an error."""
+        n_bytes = -(-n_bytes // 4) * 4
+        answers, failed = [], False
+        for at in range(0, n_bytes, self.unit):
+            n = min(self.unit, n_bytes - at)
+            octets = self.memory.read(address + at, n)
+            failed |= octets is None
+            last = int(at + n == n_bytes)
+            answers.append(self._told(Kind.DATA, seq, address + at, octets or bytes(n), last=last))
+        return [*answers, self._ack(Status.MEMORY, seq)] if failed else answers
+
+    def _tell(self):
+        """The oldest completion that waits, as an EVENT."""
+        if not self.waiting or not self.events or self.session is None:
+            return []
+        self.told_at = self.now
+        return [self._told(Kind.EVENT, self.event_seq, payload=self.waiting[0].pack())]
+
+    def _told(self, kind, seq, address=0, payload=b"", *, last=0):
+        head = {"p0": int(kind), "seq": seq, "elems": len(payload), "last": last}
+        return _framed(self.me, self.peer, head | {"arg": self.session}, address, payload)
+
+    def _ack(self, status=Status.DONE, seq=None):
+        """All before ``next`` is done; with a status, how the request `seq` ended."""
+        self.unacknowledged = 0
+        seq = (self.next - 1) % SEQS if seq is None else seq
+        told = (self.next & 0xFFFF) << 16 | self.credits // ALIGN
+        head = {"p0": int(Kind.ACK), "p1": int(status), "seq": seq, "arg": told}
+        return _framed(self.me, self.peer, head, 0, b"")
