@@ -1,7 +1,9 @@
-"""Passes of THC jobs over memories that pause, against golden workers: whole contents, and rate.
+"""Passes of THC jobs against golden workers: all that they read, write and tell, and their rate.
 
-Those of indices and floats take minutes to build: here they are slow tests; in the quick ones they
-are played by whole jobs, in ``test_thc_cluster.py``.
+`test_pass` plays each beside a memory in the batch engine: both types, with and without residuals,
+pauses, errors. `test_pass_over_axi`, minutes and slow, puts cocotbext-axi's memories, which hold
+AXI's rules, in its place; in the quick tests the proofs of ports hold those
+(``tests/proof/test_port_proofs.py``). Whole jobs are in ``test_thc_cluster.py``.
 """
 
 import logging
@@ -11,50 +13,33 @@ import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
-from gradnic.hdl.offload.thc_encode_pass import EncodePass
-from gradnic.hdl.offload.thc_pass import (
-    DecodePass,
-    NormPass,
-    PassJob,
-    ThcCell,
-    ThcRules,
-)
-from gradnic.hdl.thc.hadamard import BLOCKS
-from gradnic.models.offload import bf16
-from gradnic.models.thc import Worker, pack
+from gradnic.hdl.offload.thc_pass import PassJob, ThcCell, ThcRules
+from gradnic.models.thc import Worker
+from gradnic.sim.engine import batch
 from gradnic.sim.engine.drivers import given, options, reset
 from gradnic.sim.engine.runner import simulate
+from gradnic.sim.mutation import passes
+from gradnic.sim.offload.pass_stand import (
+    GEN,
+    GROUP,
+    KINDS,
+    NODE,
+    PLACES,
+    SEED,
+    SIZE,
+    WRITES,
+    N,
+    cells,
+    constant,
+    images,
+    job,
+    rules,
+)
 
-SIZE = 2**16
-PLACES = {"source": 0x1000, "own_norms": 0x4000, "norms": 0x4800, "indices": 0x5000, "sums": 0x6000,
-          "result": 0x8000, "residual": 0xA000, "kept": 0xD000}  # fmt: skip
-NODE, GEN, TENSOR, SEED, N = 3, 9, 5, 77, 3
-GROUP = 1024  # elements that tensors are padded to
-KINDS = {"norm": NormPass, "encode": EncodePass, "decode": DecodePass}
 
-
-def images(worker, x, carried, half):
-    """What each pass reads and writes, as bytes, by the names of their places; `carried` : residual
-    before, or None. half : gradient and result are BF16.
-    """
-    source = bf16.narrow(x) if half else x
-    x = bf16.widen(source) if half else x
-    padded = np.zeros(-(-x.size // GROUP) * GROUP, np.float32)
-    padded[: x.size] = x if carried is None else x + carried
-    own = worker.norms(padded)
-    norms = own.copy()
-    norms[::3] += np.where(norms[::3], 1000, 0).astype(np.uint32)  # others had larger ones
-    norms[5:6] = 0x7F800000
-    codes = worker.encode(padded, norms, round=GEN, worker=NODE, tensor=TENSOR)
-    lost = worker.residual(padded, codes, norms, tensor=TENSOR)[: x.size]
-    sums = np.random.default_rng(1).integers(0, N * worker.g + 1, padded.size)
-    mean = worker.decode(sums, norms, round=GEN, tensor=TENSOR)[: x.size]
-    return {
-        "source": source.tobytes(), "own_norms": own.tobytes(), "norms": norms.tobytes(),
-        "indices": pack(codes, 4), "sums": sums.astype(np.uint8).tobytes(),
-        "result": (bf16.narrow(mean) if half else mean).tobytes(),
-        "residual": b"", "kept": lost.tobytes(),
-    }, norms  # fmt: skip
+@pytest.mark.parametrize("kind", KINDS)
+def test_pass(kind):
+    passes.play(batch.build(passes.component(kind)), kind)
 
 
 def pauses(rng, share):
@@ -82,27 +67,14 @@ def memories(dut, share, rng):
     return rams
 
 
-def constant(shape, **fields):
-    return shape.const(fields).as_value().value
-
-
-def scale(worker, n):
-    """C0 of the sums of `n` workers, FP32 bits."""
-    return int(np.float32(worker.t_fixed / 256 / (n * worker.g * worker.B)).view(np.uint32))
-
-
 async def load(dut, worker):
     """Settings, and the quantizers' table."""
-    rules = {"log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit,
-             "g": worker.g, "middle": int(worker.table[len(worker.table) // 2]),
-             "own_scale": scale(worker, 1)}  # fmt: skip
-    dut.rules.value = constant(ThcRules, **rules)
+    dut.rules.value = constant(ThcRules, **rules(worker))
     if not hasattr(dut, "cell"):
         return
     dut.node.value = NODE
-    for index, (lower, level, gap) in enumerate(worker._cells.tolist()):
-        cell = {"lower": lower, "above": index - level // 256, "gap": gap}
-        dut.cell.value = constant(ThcCell, enable=1, index=index, cell=cell)
+    for cell in cells(worker):
+        dut.cell.value = constant(ThcCell, **cell)
         await RisingEdge(dut.clk)
     dut.cell.value = 0
 
@@ -125,13 +97,8 @@ async def play(dut, rams, kind, n_bytes, worker, x, carried=None, half=0):
         rams["residual_write"].write(0, before)
     await reset(dut)
     await load(dut, worker)
-    n_blocks = norms.size
-    dut.job.value = constant(
-        PassJob(n_bytes, 64), **{name: place // n_bytes for name, place in PLACES.items()},
-        n_beats=-(-x.nbytes // n_bytes), tail=x.size % (n_bytes // 2), n_blocks=n_blocks, seed=SEED,
-        gen=GEN, tensor=TENSOR, offset=N * worker.g, scale=scale(worker, N),
-        feedback=carried is not None, bf16=half,
-    )  # fmt: skip
+    fields = job(n_bytes, worker, x, norms, carried=carried, half=half)
+    dut.job.value = constant(PassJob(n_bytes, 64), **fields)
     dut.start.value = 1
     cycles, checks = 0, {}
     while not dut.done.value:
@@ -142,7 +109,7 @@ async def play(dut, rams, kind, n_bytes, worker, x, carried=None, half=0):
         if kind == "encode" and (check := int(dut.check.value)) & 1:
             checks[check >> 1 & 0xFFFF] = check >> 17
     await ClockCycles(dut.clk, 50)
-    name = {"norm": "own_norms", "encode": "indices", "decode": "result"}[kind]
+    name = WRITES[kind]
     found = bytearray(writes.read(0, SIZE))
     place, size = PLACES[name], len(wanted[name])
     assert found[place : place + size] == wanted[name]
@@ -179,19 +146,12 @@ async def memory_as_golden(dut, share):
         assert cycles < beats + 2 * worker.B * 4 // n + 400 + more
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize(
-    ("kind", "n_bytes", "block", "feedback"),
-    [
-        ("norm", 16, 64, 1),
-        pytest.param("encode", 16, 64, 1, marks=pytest.mark.slow),
-        pytest.param("decode", 16, 64, 0, marks=pytest.mark.slow),
-    ],
-)
-def test_pass(kind, n_bytes, block, feedback):
-    x, carried = np.random.default_rng(4).standard_normal((2, 3000)).astype(np.float32)
-    x[64:128], x[130], carried[:128] = 0, -1e30, -0.0
-    x[70], carried[80], carried[2400] = np.float32(1e-42), np.float32(1e-42), np.inf
+@pytest.mark.parametrize("kind", KINDS)
+def test_pass_over_axi(kind):
+    x, carried = passes.values()
+    n_bytes, block, feedback = 16, 64, kind != "decode"
     more = {"feedback": True} if feedback else {}
     simulate(
         KINDS[kind](n_bytes, 64, block=block, bf16=True, **more), __file__,
