@@ -1,0 +1,390 @@
+"""A card with jobs, reached by Ethernet frames of its own host: memory, registers and jobs.
+
+The host's end of host frames (docs/spec/wire.md, HOST): a window of numbered requests, sent again
+from the first that is missing (go-back-n, as in HDLC's REJ recovery, ISO/IEC 13239).
+`gradnic.models.offload.host_port` is the card's end.
+"""
+
+import secrets
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gradnic.interface.formats import GRADNIC, GRADNIC_START, HEAD_BYTES, UDP_PORT, VERSION, Op
+from gradnic.interface.host_frame import (
+    ALIGN,
+    HEAD,
+    HELLO,
+    MAX_PAYLOAD,
+    MAX_READ,
+    SEQ_BITS,
+    Kind,
+    Status,
+)
+from gradnic.interface.job import Completion, Job
+
+from .driver import CardGone
+
+SEQS = 1 << SEQ_BITS
+PAYLOAD = 1408  # bytes of a frame of 1,500 behind its IPv4 header: 64 n
+READS = 2  # on their way at a time
+_MISTAKES = {
+    Status.OUTSIDE: "is not within the card's regions or registers",
+    Status.UNALIGNED: f"must be a multiple of {ALIGN} in memory, of 4 for a register",
+    Status.UNKNOWN: "names a kind of request that the card does not know",
+}
+
+
+def udp(card: str, port: int = UDP_PORT, *, bind: tuple[str, int] = ("", 0)) -> tuple:
+    """(send, receive) of `FrameHost` over a UDP socket to a card's host address.
+
+    card : IPv4 address that the system reaches the card by. The card answers no ARP: a neighbor
+    entry says its MAC (``ip neigh replace 198.51.100.0 lladdr 02:67:6e:0d:0e:0f dev DEV``).
+    """
+    end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+    end.bind(bind)
+    end.connect((card, port))
+
+    def receive(seconds: float) -> bytes | None:
+        end.settimeout(max(seconds, 1e-6))
+        try:
+            return end.recv(1 << 16)
+        except (TimeoutError, ConnectionRefusedError):  # nothing came, or nobody listens there yet
+            return None
+
+    return end.send, receive
+
+
+class _Request:
+    """One that is on its way."""
+
+    def __init__(self, kind, address, payload, elems):
+        self.kind, self.address, self.payload, self.elems = kind, address, payload, elems
+        self.seq = 0
+        self.status: Status | None = None  # once it is refused, or cannot be
+
+    @property
+    def n_bytes(self):
+        """Of its frame."""
+        return HEAD_BYTES + len(self.payload)
+
+
+class FrameHost:
+    """One session with a card, over two functions that carry datagrams.
+
+    ``FrameHost(*udp("198.51.100.0"))`` speaks through a socket. Numbers are kept in order, frames
+    may be lost, late or doubled either way. Not for two threads at a time.
+
+    Every call raises `CardGone` where nothing comes for `patience` seconds, ConnectionAbortedError
+    once another host has opened a session, ValueError for an address that the card does not take,
+    and OSError where its memory answers with an error. A `write` or `store` that the card refuses
+    may be told by the next call; `flush` waits for all of them.
+
+    Parameters
+    ----------
+    send : function (bytes)
+        Of what is behind a UDP header.
+    receive : function (seconds) -> bytes or None
+        Waits at most so long.
+    payload : int
+        Bytes of payload of the longest frame both ways, a multiple of 64 to 8,192.
+    timeout, patience : seconds
+        Without anything new, until requests are sent again, and until the card is given up.
+    clock : function () -> seconds
+
+    Attributes
+    ----------
+    hello : dict
+        Fields of `gradnic.interface.host_frame.HELLO`: what the card is.
+    n_resent : int, frames.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[bytes], Any],
+        receive: Callable[[float], bytes | None],
+        *,
+        payload: int = PAYLOAD,
+        timeout: float = 0.01,
+        patience: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if payload % ALIGN or not ALIGN <= payload <= MAX_PAYLOAD:
+            raise ValueError(
+                f"payload must be a multiple of {ALIGN} to {MAX_PAYLOAD}, not {payload!r}"
+            )
+        self._send_bytes, self._receive, self._clock = send, receive, clock
+        self._timeout, self._patience = timeout, patience
+        self._window: deque[_Request] = deque()
+        self._completions: deque[Completion] = deque()
+        self._events = 0  # number of the next EVENT
+        self._words: dict[int, int | None] = {}  # by the READ_REG's number
+        self._reads: dict[int, dict[int, int]] = {}  # by a READ's: {address: bytes} to come
+        self._missing: dict[int, int] = {}  # {address: bytes} that no READ asks for now
+        self._asked: dict[int, int] = {}  # addresses of the READs of this load, by their numbers
+        self._into = 0, bytearray()
+        self._fault: Exception | None = None
+        self._repaired: int | None = None
+        self.n_resent = 0
+        self.session = secrets.randbits(32)
+        self._next = secrets.randbits(SEQ_BITS)
+        self._heard_at = self._silent_since = clock()
+        self.hello: dict[str, int] = {}
+        self._open(payload)
+
+    # requests
+
+    def read(self, address: int) -> int:
+        """A register's word; what was written before is in it."""
+        while (word := self._word(address)) is None:
+            self.n_resent += 1
+        return word
+
+    def write(self, address: int, word: int) -> None:
+        """Write a register's word; returns before the card has it."""
+        self._ask(Kind.WRITE_REG, address, word.to_bytes(4, "big"))
+
+    def store(self, address: int, octets: Any) -> None:
+        """Bytes, or anything with a buffer, into the card's memory; returns before all is there.
+
+        address : a multiple of 64; the number of bytes is one of 4.
+        """
+        view = memoryview(octets).cast("B")
+        self._check(address, len(view))
+        size = self.hello["payload"]
+        for at in range(0, len(view), size):
+            self._ask(Kind.WRITE, address + at, bytes(view[at : at + size]))
+
+    def load(self, address: int, n_bytes: int) -> bytearray:
+        """Bytes of the card's memory, what was stored before included. As of `store`."""
+        self._check(address, n_bytes)
+        size = self.hello["payload"]
+        into = bytearray(n_bytes)
+        self._into, self._reads, self._asked = (address, into), {}, {}
+        self._missing = {address + at: min(size, n_bytes - at) for at in range(0, n_bytes, size)}
+        self._progress()
+        while self._missing or self._reads:
+            while self._missing and len(self._reads) < READS:
+                self._ask_missing(size)
+            self._turn(self._timeout)
+        self.read(0)  # an error of memory would have been told before it
+        return into
+
+    def post(self, job: Job) -> bool:
+        """Post a job; False if the card's queue is full: post it again later."""
+        request = self._ask(Kind.POST, 0, job.pack())
+        self._until(lambda: request not in self._window)
+        return request.status is not Status.FULL
+
+    def completion(self, timeout: float = 0.0) -> Completion | None:
+        """The oldest `Completion`, which leaves the card; None if none comes within `timeout`
+        seconds. The card's register ``host.events`` must be 1.
+        """
+        self._until(lambda: self._completions, timeout)
+        return self._completions.popleft() if self._completions else None
+
+    def flush(self) -> None:
+        """Wait until the card has all that was written and stored."""
+        self._until(lambda: not self._window)
+
+    # rules
+
+    def _open(self, payload):
+        hello = _Request(Kind.HELLO, 0, b"", payload)
+        hello.seq = self._next
+        self._next = (self._next + 1) % SEQS
+        began = self._clock()
+        while not self.hello:
+            self._send(hello)
+            self._until(lambda: self.hello, self._timeout)
+            if not self.hello and self._clock() - began > self._patience:
+                raise CardGone(f"the card is gone: no answer to HELLO in {self._patience} s")
+        self._progress()
+
+    def _word(self, address):
+        """A register's word, or None: the answer was lost."""
+        request = self._ask(Kind.READ_REG, address, elems=4)
+        self._words = {request.seq: None}
+        self._until(lambda: request not in self._window)
+        self._until(lambda: self._words[request.seq] is not None, self._timeout)
+        return self._words[request.seq]
+
+    def _check(self, address, n_bytes):
+        if address % ALIGN:
+            raise ValueError(f"address must be a multiple of {ALIGN}, not {address:#x}")
+        if n_bytes % 4:
+            raise ValueError(f"bytes must be a multiple of 4, not {n_bytes}")
+
+    def _ask(self, kind, address, payload=b"", *, elems=None):
+        request = _Request(kind, address, payload, len(payload) if elems is None else elems)
+        room = self.hello["credits"] - request.n_bytes
+        self._until(lambda: sum(one.n_bytes for one in self._window) <= room)
+        request.seq = self._next
+        self._next = (self._next + 1) % SEQS
+        if not self._window:
+            self._progress()
+        self._window.append(request)
+        self._send(request)
+        return request
+
+    def _ask_missing(self, size):
+        """A READ of the first run of pieces that nobody asks for."""
+        first = address = next(iter(self._missing))
+        pieces, n_bytes = {}, 0
+        while address in self._missing and n_bytes + size <= MAX_READ:
+            pieces[address] = self._missing.pop(address)
+            n_bytes += pieces[address]
+            address += size
+        seq = self._ask(Kind.READ, first, elems=n_bytes).seq
+        self._reads[seq], self._asked[seq] = pieces, first
+
+    def _send(self, request):
+        head = {"ver": VERSION, "op": Op.HOST, "seq": request.seq, "elems": request.elems,
+                "p0": request.kind, "arg": self.session}  # fmt: skip
+        octets = bytearray(GRADNIC.pack(**head))
+        HEAD.address.put(octets, request.address, origin=GRADNIC_START)
+        self._send_bytes(bytes(octets) + request.payload)
+
+    def _progress(self):
+        self._heard_at = self._clock()
+        self._silent_since = self._heard_at
+
+    def _until(self, done, timeout=None):
+        """Until `done()`, or so many seconds from now; what is on its way is looked after."""
+        end = None if timeout is None else self._clock() + timeout
+        while not done():
+            left = self._timeout if end is None else max(0.0, end - self._clock())
+            if not self._turn(min(left, self._timeout)) and not left:
+                break
+
+    def _turn(self, seconds):
+        """One frame of the card, or what its silence asks for; whether one came."""
+        octets = self._receive(seconds)
+        if octets is not None:
+            self._hear(octets)
+        if self._window or self._reads:
+            now = self._clock()
+            if now - self._heard_at > self._patience:
+                self._progress()  # for who tries again
+                raise CardGone(f"the card is gone: nothing new in {self._patience} s")
+            if now - self._silent_since >= self._timeout:
+                self._silent_since = now
+                self._again()
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
+        return octets is not None
+
+    def _again(self):
+        """Nothing new came: what the card has not done is sent again, what is missing asked for."""
+        asked = {one.seq for one in self._window}
+        for seq in [seq for seq in self._reads if seq not in asked]:
+            self._missing = self._reads.pop(seq) | self._missing
+        self._resend()
+
+    def _resend(self):
+        self.n_resent += len(self._window)
+        for request in self._window:
+            self._send(request)
+
+    def _hear(self, octets):
+        if len(octets) < HEAD_BYTES - GRADNIC_START:
+            return
+        said = GRADNIC.parse(octets, origin=GRADNIC_START)
+        if said["ver"] != VERSION or said["op"] != Op.HOST:
+            return
+        head = HEAD.parse(octets, origin=GRADNIC_START)
+        payload = octets[HEAD_BYTES - GRADNIC_START :][: head["elems"]]
+        if head["kind"] == Kind.ACK:
+            self._acknowledged(head)
+        elif head["session"] != self.session or len(payload) != head["elems"]:
+            return
+        elif head["kind"] == Kind.HELLO:
+            self.hello = HELLO.parse(payload)
+        elif head["kind"] == Kind.DATA:
+            self._data(head, payload, said["last"])
+        elif head["kind"] == Kind.EVENT:
+            self._event(head["seq"], payload)
+
+    def _acknowledged(self, head):
+        status, seq = head["status"], head["seq"]
+        if status == Status.STRANGER:
+            if seq in {one.seq for one in self._window}:
+                self._fault = ConnectionAbortedError("another host has opened a session")
+            return
+        if status == Status.MEMORY and seq in self._asked:
+            self._reads.clear()
+            self._missing.clear()
+            first = self._asked[seq]
+            self._fault = OSError(f"READ at {first:#x}: memory answers with an error")
+        if not self._window:
+            return
+        done = (head["next"] - self._window[0].seq) & 0xFFFF
+        if done > len(self._window):
+            return  # of a session before, or late
+        for _ in range(done):
+            self._window.popleft()
+        if done:
+            self._progress()
+        oldest = self._window[0] if self._window else None
+        if oldest is None:
+            return
+        if status != Status.DONE:
+            if oldest.seq == seq and oldest.status is None:
+                self._refused(Status(status))
+        elif not done and self._repaired != oldest.seq:
+            self._repaired = oldest.seq  # one before it was lost, or this is a late copy
+            self._resend()
+
+    def _refused(self, status):
+        """The oldest request is not carried out. A read of register 0 takes its number: a copy of
+        this refusal that comes late can be of nothing else.
+        """
+        request = self._window.popleft()
+        request.status = status
+        self._reads.pop(request.seq, None)
+        spare = _Request(Kind.READ_REG, 0, b"", 4)
+        spare.seq, spare.status = request.seq, Status.DONE
+        self._window.appendleft(spare)
+        self._progress()
+        self._resend()
+        if status is Status.FULL:
+            return
+        self._missing.clear()
+        where = f"{request.kind.name} of {request.elems} bytes at {request.address:#x}"
+        if status is Status.MEMORY:
+            self._fault = OSError(f"{where}: memory answers with an error")
+        else:
+            self._fault = ValueError(f"{where} {_MISTAKES[status]}")
+
+    def _data(self, head, payload, last):
+        seq = head["seq"]
+        while self._window and (seq - self._window[0].seq) % SEQS < SEQS // 2:
+            self._window.popleft()
+        if seq in self._words:
+            self._words[seq] = int.from_bytes(payload[:4], "big")
+            self._progress()
+            return
+        pieces = self._reads.get(seq, {})
+        n_bytes = pieces.pop(head["address"], None)
+        if n_bytes is None:
+            return
+        first, into = self._into
+        at = head["address"] - first
+        into[at : at + n_bytes] = payload[:n_bytes]
+        self._progress()
+        if last or not pieces:  # what has not come by now is lost
+            self._missing = self._reads.pop(seq) | self._missing
+
+    def _event(self, seq, payload):
+        if seq == self._events:
+            self._completions.append(Completion.parse(payload))
+            self._events = (seq + 1) % SEQS
+        elif (seq + 1) % SEQS != self._events:
+            return
+        told = _Request(Kind.ACK, 0, b"", 0)
+        told.seq = seq
+        self._send(told)

@@ -1,0 +1,156 @@
+"""Golden cards with jobs at UDP sockets: host frames without hardware.
+
+Each card of a topology has the port of its host, `gradnic.models.offload.host_port`, at a socket of
+its own; between the cards is the golden network, whose links may lose frames.
+"""
+
+import select
+import socket
+
+from gradnic.models.frame.address import Address
+from gradnic.models.frame.ipv4 import gradnic_frame
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.offload.host_port import HostPort, default_address
+from gradnic.models.offload.jobs import JobCluster
+
+from gradnic.interface.formats import GRADNIC, GRADNIC_START, HEAD_BYTES, UDP_PORT
+
+CLOCK = 250e6  # cycles a second that the twin's time units count as, at the hosts' side
+IDLE = 0.01  # seconds until a twin without work looks at its clocks again
+
+
+class Twin:
+    """Golden cards of one topology, and the ends of their host frames.
+
+    Their tables and addresses are set here; registers keep what hosts write, and no more.
+
+    Parameters
+    ----------
+    tables, topology, n_bytes, options :
+        As of `gradnic.models.offload.jobs.JobCluster`; n_bytes of memory are all the host's.
+    faults : LinkFaults, between the cards
+
+    Attributes
+    ----------
+    ports : list of `HostPort`
+    """
+
+    def __init__(self, tables, topology, n_bytes, *, faults=None, **options):
+        self.cluster = JobCluster(tables, topology, n_bytes, **options)
+        self.cluster.taking = set()  # hosts take by ACKs of EVENTs
+        self.faults = faults or LinkFaults(delay=1)
+        self.words = [{} for _ in self.cluster.cards]
+        self.told = [0 for _ in self.cluster.cards]  # completions that their port has
+        build = {
+            "beat_bytes": 64, "n_ports": 1, "n_active": len(self.cluster.cards[0].contexts),
+            "n_tables": len(tables), "n_nodes": topology.n_nodes,
+        }  # fmt: skip
+        self.ports = [
+            HostPort(
+                card.memory, card.regions, mac=default_address(0x020000000000 + node), build=build,
+                read_register=lambda at, words=words: words.get(at, 0),
+                write_register=words.__setitem__, post=card.post,
+                take=lambda node=node: self._take(node),
+            )
+            for node, (card, words) in enumerate(zip(self.cluster.cards, self.words, strict=True))
+        ]  # fmt: skip
+
+    def busy(self):
+        """Whether any card has something to do but wait for its host."""
+        return self.cluster.busy() or any(port.unacknowledged for port in self.ports)
+
+    def rest(self, cycles):
+        """Time goes on while nobody is busy."""
+        self.cluster.now += cycles
+
+    def step(self):
+        """One time unit of all cards: [(node, frame to its host)]."""
+        self.cluster.step(self.faults)
+        told, now = [], self.cluster.now
+        for node, (card, port) in enumerate(zip(self.cluster.cards, self.ports, strict=True)):
+            for completion in list(card.completions)[self.told[node] :]:
+                self.told[node] += 1
+                told += [(node, frame) for frame in port.event(completion, now)]
+            told += [(node, frame) for frame in port.tick(now)]
+        return told
+
+    def frame(self, node, frame):
+        """What card `node` answers to a frame of its host."""
+        return self.ports[node].frame(frame, self.cluster.now)
+
+    def _take(self, node):
+        self.cluster.cards[node].take()
+        self.told[node] -= 1
+
+
+class TwinServer:
+    """A `Twin` whose ports are at UDP sockets, one after the other from a first one on.
+
+    twin : Twin. host : address to listen at. port : of node 0; 0: any that are free.
+
+    Attributes
+    ----------
+    ends : list of (address, port), by node
+    n_frames : int, of hosts
+    """
+
+    def __init__(self, twin, *, host="127.0.0.1", port=UDP_PORT):
+        self.twin, self.n_frames = twin, 0
+        self.sockets = []
+        try:
+            for node in range(len(twin.ports)):
+                end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                self.sockets.append(end)
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+                end.bind((host, port and port + node))
+                end.setblocking(False)
+        except OSError:
+            self.close()
+            raise
+        self.ends = [end.getsockname() for end in self.sockets]
+        self.hosts = {}
+
+    def close(self):
+        """Give the sockets back."""
+        for end in self.sockets:
+            end.close()
+
+    def serve(self, go_on=lambda: True):
+        """Answer until `go_on()` is no longer true: asked between two time units, and when idle."""
+        nodes = {end: node for node, end in enumerate(self.sockets)}
+        while go_on():
+            waits = 0 if self.twin.busy() else IDLE
+            ready, _, _ = select.select(self.sockets, (), (), waits)
+            if waits and not ready:
+                self.twin.rest(round(IDLE * CLOCK))
+            for end in ready:
+                self._hear(nodes[end], end)
+            for node, frame in self.twin.step():
+                self._tell(node, frame)
+
+    def _hear(self, node, end):
+        for _ in range(64):
+            try:
+                octets, self.hosts[node] = end.recvfrom(1 << 16)
+            except (BlockingIOError, ConnectionError):  # no more, or that host is gone
+                return
+            self.n_frames += 1
+            if len(octets) < HEAD_BYTES - GRADNIC_START:
+                continue
+            for frame in self.twin.frame(node, self._framed(node, octets)):
+                self._tell(node, frame)
+
+    def _framed(self, node, octets):
+        """The frame that a NIC would have made of a datagram."""
+        card = Address(0, self.twin.ports[node].mac, 0x7F000001)
+        host = Address(0, 0x020000000000, 0x7F000001, self.hosts[node][1])
+        head = GRADNIC.parse(octets, origin=GRADNIC_START)
+        del head["ver"]
+        payload = octets[HEAD_BYTES - GRADNIC_START :]
+        frame = bytearray(gradnic_frame(host, card, 0, head, payload))
+        frame[GRADNIC_START:HEAD_BYTES] = octets[: HEAD_BYTES - GRADNIC_START]
+        return bytes(frame)
+
+    def _tell(self, node, frame):
+        if node in self.hosts:
+            self.sockets[node].sendto(frame[GRADNIC_START:], self.hosts[node])

@@ -1,0 +1,213 @@
+"""The host's end of host frames against the golden card's end, over links that lose and double."""
+
+import itertools
+
+import numpy as np
+import pytest
+from gradnic.models.frame.address import Address
+from gradnic.models.frame.ipv4 import gradnic_frame
+from gradnic.models.offload.host_port import HostPort, default_address
+
+from gradnic.host.driver import CardGone
+from gradnic.host.framed_card import FramedCard
+from gradnic.host.frames import FrameHost
+from gradnic.interface.formats import GRADNIC, GRADNIC_START, HEAD_BYTES
+from gradnic.interface.job import Completion, Job
+
+CARD = Address(0, default_address(0x0A0B0C0D0E0F), 0xC6336400)
+HOST = Address(0, 0x020000000001, 0xC6336401, 41000)
+SIZE = 1 << 20
+BUILD = {"beat_bytes": 64, "n_ports": 1, "n_ranks": 4, "n_rows": 512, "n_chunks": 64, "n_peers": 16}
+CYCLE = 4e-9
+
+
+class Wire:
+    """A card's end behind a wire of its own time; `lose` is asked once a frame, either way."""
+
+    def __init__(self, lose=lambda: False, *, twice=lambda: False, **options):
+        self.memory, self.words, self.jobs, self.room = bytearray(SIZE), {}, [], 16
+        self.lose, self.twice, self.now, self.back, self.sent = lose, twice, 0.0, [], []
+        self.port = HostPort(
+            self.memory, [(4096, SIZE - 4096)], mac=CARD.mac, build=BUILD, post=self.post,
+            read_register=lambda at: self.words.get(at, 0), write_register=self.write, **options,
+        )  # fmt: skip
+        self.written = []
+
+    def write(self, address, word):
+        self.written.append((address, word))
+        self.words[address] = word
+
+    def post(self, job):
+        if len(self.jobs) >= self.room:
+            return False
+        self.jobs.append(job)
+        return True
+
+    def clock(self):
+        return self.now
+
+    def send(self, octets):
+        self.sent.append(octets)
+        self.now += len(octets) * 8e-11  # 100 Gb/s
+        if self.lose():
+            return
+        head = GRADNIC.parse(octets, origin=GRADNIC_START)
+        payload = octets[HEAD_BYTES - GRADNIC_START :]
+        del head["ver"]
+        frame = bytearray(gradnic_frame(HOST, CARD, 0, head, payload))
+        frame[GRADNIC_START:HEAD_BYTES] = octets[: HEAD_BYTES - GRADNIC_START]
+        for _ in range(1 + self.twice()):
+            self._come(self.port.frame(bytes(frame), round(self.now / CYCLE)))
+
+    def _come(self, frames):
+        self.back += [frame for frame in frames if not self.lose()]
+
+    def receive(self, seconds):
+        if not self.back:
+            self.now += seconds
+            self._come(self.port.tick(round(self.now / CYCLE)))
+        return bytes(self.back.pop(0)[GRADNIC_START:]) if self.back else None
+
+    def host(self, **options):
+        return FrameHost(self.send, self.receive, clock=self.clock, **options)
+
+
+def losses(share, seed):
+    rng = np.random.default_rng(seed)
+    return lambda: rng.random() < share
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("share", [0, 0.02, 0.3])
+def test_all_comes_through_once_and_in_order(share, seed):
+    wire = Wire(losses(share, seed), twice=losses(share, seed + 100), credits=16384)
+    host = wire.host(patience=60.0)
+    noise = np.random.default_rng(seed).integers(0, 256, 200_000, dtype=np.uint8)
+    told = []
+    for turn, (size, place) in enumerate(((4, 4096), (1408, 8192), (200_000, 16384), (68, 512000))):
+        wanted = bytearray(wire.memory)
+        wanted[place : place + size] = noise[:size].tobytes()
+        host.store(place, noise[:size])
+        host.write(0x20, turn)
+        host.write(0x24, 100 + turn)
+        told += [(0x20, turn), (0x24, 100 + turn)]
+        assert host.read(0x24) == 100 + turn
+        assert wire.written == told
+        assert wire.memory == wanted
+        assert host.load(place, size) == noise[:size].tobytes()
+        job = Job(id=turn, tensor=1, gen=turn, elems=16, source=4096, result=4096)
+        assert host.post(job)
+        assert [one.id for one in wire.jobs] == list(range(turn + 1))
+    for k in range(3):
+        wire._come(wire.port.event(Completion(id=k, status=0), round(wire.now / CYCLE)))
+    assert [host.completion(60.0).id for _ in range(3)] == [0, 1, 2]
+    assert host.completion(0.0) is None
+    host.flush()
+    assert (host.n_resent > 0) == (share > 0)
+
+
+def test_card_has_no_more_on_its_way_than_its_credits():
+    wire = Wire(credits=4096)
+    host, held = wire.host(), []
+    wire.port.frame = lambda octets, now: held.append(octets) or []  # a card that stores nothing
+    with pytest.raises(CardGone):
+        host.store(4096, bytes(1 << 16))
+    first = dict.fromkeys(held)  # sent again and again
+    assert 4096 - 1472 < sum(map(len, first)) <= 4096
+    assert len(held) > len(first)
+
+
+@pytest.mark.parametrize("share", [0, 0.3])
+def test_refusals_name_what_is_wrong_and_the_rest_is_carried_out(share):
+    wire = Wire(losses(share, 5))
+    host = wire.host(patience=60.0)
+    host.store(0, bytes(64))  # not registered
+    with pytest.raises(ValueError, match="WRITE of 64 bytes at 0x0 is not within the card's"):
+        host.flush()
+    host.write(0x22, 5)
+    host.write(0x24, 6)
+    with pytest.raises(ValueError, match="WRITE_REG of 4 bytes at 0x22 must be a multiple of 64"):
+        host.flush()
+    host.flush()
+    assert wire.written == [(0x24, 6)]
+    with pytest.raises(ValueError, match="address must be a multiple of 64, not 0x1004"):
+        host.load(4100, 4)
+    with pytest.raises(ValueError, match="bytes must be a multiple of 4, not 6"):
+        host.store(4096, bytes(6))
+    with pytest.raises(ValueError, match="READ of 128 bytes at 0xfffc0 is not within"):
+        host.load(SIZE - 64, 128)
+    assert host.load(SIZE - 64, 64) == bytes(64)
+    wire.room = 1
+    job = Job(id=1, tensor=1, gen=1, elems=16, source=4096, result=4096)
+    assert [host.post(job), host.post(job)] == [True, False]
+    wire.room = 2
+    assert host.post(job)
+    assert len(wire.jobs) == 2
+
+
+def test_memory_that_fails_is_an_error():
+    class Broken:
+        def read(self, address, n_bytes):
+            return None
+
+        def write(self, address, octets):
+            return False
+
+    wire = Wire()
+    wire.port.memory = Broken()
+    host = wire.host()
+    host.store(4096, bytes(64))
+    with pytest.raises(OSError, match="WRITE of 64 bytes at 0x1000: memory answers with an error"):
+        host.flush()
+    with pytest.raises(OSError, match="memory"):
+        host.load(4096, 64)
+    host.write(0x20, 1)
+    assert host.read(0x20) == 1
+
+
+def test_silence_and_other_hosts_end_a_session():
+    wire = Wire()
+    host = wire.host()
+    wire.lose = lambda: True
+    with pytest.raises(CardGone, match=r"the card is gone: nothing new in 2.0 s"):
+        host.read(0x20)
+    with pytest.raises(CardGone, match=r"no answer to HELLO in 0.5 s"):
+        wire.host(patience=0.5)
+    wire.lose = lambda: False
+    other = wire.host()
+    with pytest.raises(ConnectionAbortedError, match="another host"):
+        host.read(0x20)
+    other.write(0x20, 3)
+    assert other.read(0x20) == 3
+
+
+def test_numbers_wrap(monkeypatch):
+    monkeypatch.setattr("secrets.randbits", lambda n: (1 << n) - 3)
+    wire = Wire(losses(0.1, 3))
+    host = wire.host(patience=60.0)
+    for k in range(10):
+        host.write(4 * k, k)
+    assert [host.read(4 * k) for k in range(10)] == list(range(10))
+    assert wire.written == [(4 * k, k) for k in range(10)]
+
+
+def test_driver_of_jobs_speaks_through_frames():
+    wire = Wire()
+    card = FramedCard(wire.host())
+    card.identify(mac=0x0A0B0C0D0E0F, ip=0x0A000001, node=2, tenant=7)
+    card.allow_memory(0, 4096, 1 << 16)
+    assert card.get("mac_high")["node"] == 2
+    assert wire.words[card.map["source0_beats"].offset] == (1 << 16) // 64
+    assert card.post(Job(id=3, tensor=1, gen=1, elems=16, source=4096, result=4096))
+    wire._come(wire.port.event(Completion(id=3, status=0)))
+    assert card.completion(1.0) == Completion(id=3, status=0)
+    assert card.completion() is None
+    assert (card.n_bytes, card.n_ranks, card.n_rows) == (64, 4, 512)
+
+
+def test_bad_frames_are_nothing():
+    wire = Wire()
+    host = wire.host()
+    wire.back += itertools.starmap(bytes.__add__, [(bytes(42), bytes(k)) for k in (0, 21, 22, 90)])
+    host.write(0x20, 1)
+    assert host.read(0x20) == 1
