@@ -1,0 +1,185 @@
+"""Communication hook for PyTorch's DistributedDataParallel: gradients are averaged by cards.
+
+``model.register_comm_hook(None, CardHook(card, memory=(0x1000, 1 << 24)).average)``: each bucket
+becomes a job of the rank's own card, posted as soon as it is ready; the cards sum among themselves,
+and the backward pass goes on meanwhile. Needs PyTorch, the extra ``train``.
+"""
+
+import queue
+import threading
+import time
+from typing import Any
+
+from gradnic.interface.job import ALIGN, Job, JobCodec, JobStatus, Kind, Operation
+
+from .framed_card import FramedCard
+
+POLL = 0.0005  # seconds that a completion is waited for, while other buckets may come
+
+
+class CardHook:
+    """A hook, `average`, whose all-reduces are jobs of a card that is reached by host frames.
+
+    All ranks' cards have the same tables, tenant and codec settings; DDP makes buckets in the same
+    order everywhere, which is the order of posting that jobs want. Buckets are tensors of FP32 or
+    BF16 on the processor. DDP's first bucket, the last layers, is of class 7, served last; the
+    eighth and all behind it, the front layers, of class 0.
+
+    A job that ends with another status than done or short raises RuntimeError in the training step,
+    as do errors of the card.
+
+    Parameters
+    ----------
+    card : FramedCard
+        Set up: addresses, table `table`, landing areas, region of `memory`. Only the hook uses it.
+    memory : (first byte, bytes)
+        Of the card, for buckets: a multiple of 64. ValueError in the step that needs more.
+    codec, table, p_q16, seed :
+        As of `gradnic.interface.job.Job`.
+    mean : str
+        ``card``: jobs of means, which the card must be built for; ``host``: sums, divided here by
+        `n_ranks`.
+    n_ranks : int, of the group; needed for ``host``.
+    timeout : seconds, for one job.
+    """
+
+    def __init__(
+        self,
+        card: FramedCard,
+        *,
+        memory: tuple[int, int],
+        codec: JobCodec = JobCodec.RAW32,
+        table: int = 0,
+        p_q16: int = 0,
+        seed: int = 0,
+        mean: str = "card",
+        n_ranks: int | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        first, n_bytes = memory
+        if first % ALIGN or n_bytes < ALIGN:
+            raise ValueError(
+                f"memory must begin at a multiple of {ALIGN} and have bytes, not {memory!r}"
+            )
+        if mean not in ("card", "host"):
+            raise ValueError(f"mean must be card or host, not {mean!r}")
+        if mean == "host" and not n_ranks:
+            raise ValueError("n_ranks must be given where the host makes the mean")
+        self._card, self._free, self._end = card, first, first + n_bytes
+        self._fields = {"codec": codec, "table": table, "p_q16": p_q16, "seed": seed}
+        self._fields["op"] = Operation.MEAN if mean == "card" else Operation.SUM
+        self._divisor, self._timeout = 1 if mean == "card" else n_ranks, timeout
+        self._places: dict[tuple, list[int]] = {}  # [tensor, gen, address] by what a bucket is
+        self._n_jobs = 0
+        self._asked: queue.SimpleQueue = queue.SimpleQueue()
+        self._under_way: dict[int, tuple] = {}
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def average(self, state, bucket):  # DDP refuses annotations other than its own
+        """What DDP calls with each bucket; a future of its mean."""
+        import torch
+
+        buffer = bucket.buffer()
+        kinds = {torch.float32: Kind.FP32, torch.bfloat16: Kind.BF16}
+        if buffer.dtype not in kinds or buffer.device.type != "cpu":
+            raise ValueError(
+                f"a bucket must be of float32 or bfloat16 on cpu, not {buffer.dtype} on "
+                f"{buffer.device}"
+            )
+        future: Any = torch.futures.Future()
+        layer = max(0, 7 - bucket.index())  # the first bucket is the last layers'
+        self._asked.put((future, buffer, bucket.index(), kinds[buffer.dtype], layer))
+        return future
+
+    def close(self) -> None:
+        """End the thread that speaks to the card, once all that was asked is done."""
+        self._asked.put(None)
+        self._thread.join()
+
+    def _serve(self):
+        open_ = True
+        while open_ or self._under_way:
+            try:
+                asked = self._asked.get(block=open_ and not self._under_way)
+            except queue.Empty:
+                asked = ()
+            if asked is None:
+                open_ = False
+            elif asked:
+                self._try(asked[0], self._begin, *asked)
+            if self._under_way:
+                self._collect()
+
+    def _try(self, future, act, *what):
+        try:
+            act(*what)
+        except Exception as error:  # belongs to whoever waits for this bucket
+            future.set_exception(error)
+
+    def _begin(self, future, buffer, index, kind, layer):
+        import torch
+
+        words = buffer.view(torch.int16) if kind is Kind.BF16 else buffer
+        octets = words.numpy().view("u1")
+        place = self._place((index, buffer.numel(), kind), octets.size)
+        tensor, gen, address = place
+        place[1] = (gen + 1) & 0xFFFF
+        self._n_jobs = (self._n_jobs + 1) & 0xFFFF
+        job = Job(
+            id=self._n_jobs, tensor=tensor, gen=gen, elems=buffer.numel(), source=address,
+            result=address, kind=kind, layer=layer, **self._fields,
+        )  # fmt: skip
+        self._card.link.store(address, _whole(octets))
+        deadline = time.monotonic() + self._timeout
+        while not self._card.post(job):  # sixteen wait already: one must end first
+            self._collect()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the card's queue is full for {self._timeout} s")
+        self._under_way[job.id] = future, buffer, octets, address, deadline
+
+    def _place(self, key, n_bytes):
+        """[tensor, generation, address] of a bucket."""
+        if key not in self._places:
+            size = -(-n_bytes // ALIGN) * ALIGN
+            if self._free + size > self._end:
+                raise ValueError(
+                    f"memory must have {self._free + size - self._end} bytes more for a bucket of "
+                    f"{n_bytes}"
+                )
+            self._places[key] = [len(self._places) + 1, 1, self._free]
+            self._free += size
+        return self._places[key]
+
+    def _collect(self):
+        """A completion, if one comes soon."""
+        try:
+            ended = self._card.completion(POLL)
+        except Exception as error:  # the card is gone, for all that wait
+            for future, *_ in self._under_way.values():
+                future.set_exception(error)
+            self._under_way.clear()
+            return
+        if ended is not None and ended.id in self._under_way:
+            held = self._under_way.pop(ended.id)
+            self._try(held[0], self._finish, ended, *held)
+        late = [id for id, held in self._under_way.items() if time.monotonic() > held[-1]]
+        for id in late:
+            future, *_ = self._under_way.pop(id)
+            future.set_exception(TimeoutError(f"job {id} has not ended in {self._timeout} s"))
+
+    def _finish(self, ended, future, buffer, octets, address, deadline):
+        status = JobStatus(ended.status)
+        if status not in (JobStatus.DONE, JobStatus.SHORT):
+            raise RuntimeError(
+                f"job {ended.id} ended as {status.name.lower()}, detail {ended.detail}"
+            )
+        octets[:] = self._card.link.load(address, -(-octets.size // 4) * 4)[: octets.size]
+        if self._divisor != 1:
+            buffer /= self._divisor
+        future.set_result(buffer)
+
+
+def _whole(octets):
+    """Words of 4 bytes: of BF16 one may be half."""
+    return octets if octets.size % 4 == 0 else bytes(octets) + bytes(-octets.size % 4)

@@ -1,0 +1,127 @@
+"""The hook that posts buckets as jobs, on cards that this test plays; DDP itself in examples."""
+
+from collections import deque
+
+import pytest
+
+from gradnic.host.card_hook import CardHook
+from gradnic.interface.job import Completion, JobStatus, Kind, Operation
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[train]'")
+
+
+class Card:
+    """Memory, and jobs that end at once with a status, their result three times the source."""
+
+    def __init__(self, status=JobStatus.DONE, full=0, gone=False):
+        self.link, self.memory, self.jobs, self.ended = self, bytearray(1 << 16), [], deque()
+        self.status, self.full, self.gone = status, full, gone
+
+    def store(self, address, octets):
+        octets = bytes(memoryview(octets).cast("B"))
+        assert address % 64 == 0 == len(octets) % 4
+        self.memory[address : address + len(octets)] = octets
+
+    def load(self, address, n_bytes):
+        assert address % 64 == 0 == n_bytes % 4
+        return self.memory[address : address + n_bytes]
+
+    def post(self, job):
+        if self.full:
+            self.full -= 1
+            return False
+        self.jobs.append(job)
+        size = 4 if job.kind == Kind.FP32 else 2
+        view = memoryview(self.memory)[job.source : job.source + size * job.elems]
+        told = torch.frombuffer(view, dtype=torch.float32 if size == 4 else torch.bfloat16)
+        told *= 3
+        self.ended.append(Completion(id=job.id, status=int(self.status)))
+        return True
+
+    def completion(self, timeout):
+        if self.gone:
+            raise ConnectionError("the card is gone")
+        return self.ended.popleft() if self.ended else None
+
+
+class Bucket:
+    def __init__(self, index, values):
+        self._index, self._values = index, values
+
+    def index(self):
+        return self._index
+
+    def buffer(self):
+        return self._values
+
+
+def test_buckets_are_jobs_of_their_own_tensors_and_rounds():
+    card = Card(full=2)
+    hook = CardHook(card, memory=(64, 4096))
+    values = {0: torch.arange(33.0), 1: torch.arange(5, dtype=torch.bfloat16), 9: torch.ones(1)}
+    wanted = {k: 9 * v for k, v in values.items()}
+    for _ in range(2):
+        futures = [hook.average(None, Bucket(k, v)) for k, v in values.items()]
+        for future, mine in zip(futures, values.values(), strict=True):
+            assert future.wait() is mine
+    hook.close()
+    assert all(torch.equal(values[k], wanted[k]) for k in values)
+    told = [(j.tensor, j.gen, j.elems, j.source, j.result, j.kind, j.layer) for j in card.jobs]
+    places = [(1, 33, 64, 0, 7), (2, 5, 256, 1, 6), (3, 1, 320, 0, 0)]
+    assert told == [
+        (tensor, gen, elems, at, at, kind, layer)
+        for gen in (1, 2)
+        for tensor, elems, at, kind, layer in places
+    ]
+    assert len({job.id for job in card.jobs}) == 6
+    assert {job.op for job in card.jobs} == {Operation.MEAN}
+
+
+def test_the_host_may_divide():
+    hook = CardHook(Card(), memory=(0, 4096), mean="host", n_ranks=3)
+    values = torch.arange(7.0)
+    assert torch.equal(hook.average(None, Bucket(0, values)).wait(), torch.arange(7.0))
+    hook.close()
+
+
+@pytest.mark.parametrize(
+    ("card", "values", "error", "said"),
+    [
+        (Card(JobStatus.STUCK), torch.ones(4), RuntimeError, "job 1 ended as stuck, detail 0"),
+        (Card(gone=True), torch.ones(4), ConnectionError, "the card is gone"),
+        (
+            Card(),
+            torch.ones(2000),
+            ValueError,
+            "memory must have 3904 bytes more for a bucket",
+        ),
+        (Card(full=1 << 30), torch.ones(4), TimeoutError, "the card's queue is full for 0.1 s"),
+    ],
+)
+def test_what_goes_wrong_is_told_where_the_bucket_is_waited_for(card, values, error, said):
+    hook = CardHook(card, memory=(0, 4096), timeout=0.1)
+    with pytest.raises(error, match=said):
+        hook.average(None, Bucket(0, values)).wait()
+    hook.close()
+
+
+def test_a_job_that_never_ends_is_given_up():
+    card = Card()
+    card.post = lambda job: True
+    hook = CardHook(card, memory=(0, 4096), timeout=0.05)
+    with pytest.raises(TimeoutError, match=r"job 1 has not ended in 0.05 s"):
+        hook.average(None, Bucket(0, torch.ones(4))).wait()
+    hook.close()
+
+
+def test_other_buckets_and_arguments_are_refused():
+    hook = CardHook(Card(), memory=(0, 4096))
+    with pytest.raises(ValueError, match="float32 or bfloat16 on cpu, not torch"):
+        hook.average(None, Bucket(0, torch.ones(4, dtype=torch.float64)))
+    hook.close()
+    with pytest.raises(ValueError, match="memory must begin at a multiple of 64"):
+        CardHook(Card(), memory=(4, 4096))
+    with pytest.raises(ValueError, match="mean must be card or host, not 'mine'"):
+        CardHook(Card(), memory=(0, 4096), mean="mine")
+    with pytest.raises(ValueError, match="n_ranks must be given"):
+        CardHook(Card(), memory=(0, 4096), mean="host")
