@@ -154,8 +154,6 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
         raise click.UsageError(f"{shell} gives the module its name: leave --name out")
     own, others = split_changes(changes, preset)
     parameters = params.preset(preset, own)
-    if isinstance(parameters, params.Jobs):
-        raise click.UsageError(f"{shell} takes offload512 and others, not yet {preset}")
     if not hasattr(parameters, "meta_width"):
         raise click.UsageError(f"{shell} takes a card, such as inline16, not {preset}")
     options = shells.shell(shell, others)
@@ -211,9 +209,8 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
     With --shell, the file that takes the place of the shell's own is written, and a note on what
     to set where. Its options go by --set too: tap, n_ports, app_id, bits, ram, channels and
     ram_bits for corundum, n_ports and memory_kib for opennic, bits for liteeth. Every shell takes
-    in-line cards and the offload card, whose memory is on DDR or HBM of corundum, on the chip in
-    opennic and at two
-    AXI4 ports of liteeth; n_ports is the card's then.
+    in-line cards and offload cards, with jobs or without, whose memory is on DDR or HBM of
+    corundum, on the chip in opennic and at two AXI4 ports of liteeth; n_ports is the card's then.
 
     \b
     Example:
@@ -221,7 +218,7 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
       gradnic verilog --preset inline16 --out build/verilog
       gradnic verilog --preset inline16 --set meta_width=16 --name my_card --json -
       gradnic verilog --preset inline16 --shell corundum --set n_ports=2
-      gradnic verilog --preset offload512 --shell corundum --set address_width=34
+      gradnic verilog --preset jobs512 --shell corundum --set address_width=34
       gradnic verilog --preset offload512 --shell opennic --set memory_kib=2048
     """
     if listing:

@@ -24,7 +24,7 @@ class _Share(wiring.Component):
     n_bytes, address_width : int
         See `ReadPort`.
     n : int
-        Managers, 1 to 4, each with at most 16 bursts under way.
+        Managers, 1 to 8.
 
     Members
     -------
@@ -36,12 +36,13 @@ class _Share(wiring.Component):
         Bit j of yields[k]: an address of manager k waits while manager j offers one. Those that
         yield to none of the others take turns.
     quiet : Out(n)
-        Bit k: nothing of manager k is under way, two cycles ago.
+        Bit k: nothing of manager k is under way, two cycles ago; for managers with at most 16
+        bursts under way.
     """
 
     def __init__(self, signature, prefix, n):
-        if not 1 <= n <= 4:
-            raise ValueError(f"n must be 1 to 4, not {n!r}")
+        if not 1 <= n <= 8:
+            raise ValueError(f"n must be 1 to 8, not {n!r}")
         self.n, self.prefix = n, prefix
         super().__init__(
             {
@@ -53,10 +54,10 @@ class _Share(wiring.Component):
             }
         )
 
-    def _addresses(self, m, ended):
+    def _addresses(self, m, owners):
         """An address every second cycle; (a strobe, whose is taken).
 
-        ended : n flags, of a burst that is over.
+        owners : FIFO, of whose burst is over when it is taken from there.
         """
         port = Channel(self.port, self.prefix)
         managers = [Channel(one, self.prefix) for one in self.managers]
@@ -84,13 +85,13 @@ class _Share(wiring.Component):
             m.d.sync += last.eq(chosen)
         for k, one in enumerate(managers):
             m.d.comb += one.ready.eq(taken & (chosen == k))
-        ports = Array(data.View(shape, one.gathered(*FIELDS)) for one in managers)
+        ports, over = Array(data.View(shape, one.gathered(*FIELDS)) for one in managers), owners.o
         m.d.comb += out.i.p.eq(ports[chosen].as_value())
         for k in range(self.n):
             count = Signal(range(2 * N_BURSTS), name=f"under_way{k}")
             came, went = Signal(name=f"came{k}"), Signal(name=f"went{k}")
             m.d.comb += came.eq(taken & (chosen == k))
-            m.d.comb += went.eq(ended[k])
+            m.d.comb += went.eq(over.valid & over.ready & (over.payload == k))
             m.d.sync += count.eq(count + came - went)
             m.d.sync += self.quiet[k].eq((count == 0) & ~came)
         return taken, chosen
@@ -112,9 +113,8 @@ class ReadShare(_Share):
     def elaborate(self, platform):
         m = Module()
         owners = self._owners(m, "owners")
-        ended = Signal(self.n)
         self.room = owners.i.ready
-        taken, chosen = self._addresses(m, ended)
+        taken, chosen = self._addresses(m, owners)
         port, owner = self.port, owners.o
         m.d.comb += [
             owners.i.valid.eq(taken),
@@ -130,7 +130,6 @@ class ReadShare(_Share):
                 one.rresp.eq(port.rresp),
                 one.rlast.eq(port.rlast),
                 one.rvalid.eq(mine & port.rvalid),
-                ended[k].eq(owner.ready & mine),
             ]
         return m
 
@@ -148,9 +147,8 @@ class WriteShare(_Share):
     def elaborate(self, platform):
         m = Module()
         writers, askers = self._owners(m, "writers"), self._owners(m, "askers")
-        ended = Signal(self.n)
         self.room = writers.i.ready & askers.i.ready
-        taken, chosen = self._addresses(m, ended)
+        taken, chosen = self._addresses(m, askers)
         port, writer, asker = self.port, writers.o, askers.o
         beats, sources = Channel(port, "w"), [Channel(one, "w") for one in self.managers]
         names = ("data", "strb", "last")
@@ -179,6 +177,5 @@ class WriteShare(_Share):
                 one.bid.eq(0),
                 one.bresp.eq(port.bresp),
                 one.bvalid.eq(mine & port.bvalid),
-                ended[k].eq(asker.ready & mine),
             ]
         return m

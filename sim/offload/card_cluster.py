@@ -10,9 +10,9 @@ from gradnic.hdl.offload.job_card import JobCard
 from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.host import JobDriver
-from gradnic.interface.job import collective_of
 
 from .cluster import JOB, LAYOUT, UNIT
+from .host_jobs import load_table
 from .job_cluster import JobCluster
 
 WAIT = 4  # cycles between two looks whether a register was read
@@ -59,7 +59,7 @@ class CardCluster(JobCluster):
                 self.n_elems, max(one.n for one in self.thc_codecs),
             )  # fmt: skip
         for number, (table, plan) in enumerate(zip(self.tables, self.plans, strict=True)):
-            self._load_table(driver, node, number, table, plan, index)
+            load_table(driver, number, table, plan, node, index, LAYOUT)
         exponent, prescale = self.codec.p
         driver.set("codec", exponent=exponent & 127, paper=exponent >> 7, prescale=prescale)
         driver.set("packet", units=self.packet // UNIT)
@@ -72,25 +72,6 @@ class CardCluster(JobCluster):
             self.landing * self.n_bytes // 4 // self.n_ranks,
         )
         driver.check()  # all of it is written
-
-    def _load_table(self, driver, node, number, table, plan, index):
-        rows, peers = table.of(node), table.peers[table.peers["node"] == node]
-        places = []
-        for chunk in range(plan.n_chunks):
-            up = {
-                told[chunk].rank: (index[u], told[chunk].leaves, told[chunk].flow)
-                for u, told in plan.up[node].items()
-                if chunk in told
-            }
-            down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
-            places.append((up, down[0] if down else None))
-        driver.load_table(
-            number, LAYOUT.pack(rows), LAYOUT.row_bytes, places,
-            [index[int(p["to"])] for p in sorted(peers, key=lambda p: p["index"])],
-            n_chunks=plan.n_chunks, leaves=plan.n_leaves, repeats=table.repeats,
-            stages=int(rows["repeat"].max(initial=0)) if table.period else 1,
-            stride=table.n_chunks, collective=collective_of(table),
-        )  # fmt: skip
 
     def _read_word(self, node, address):
         """A register's word, when it has come."""

@@ -15,11 +15,13 @@ from cocotb.simtime import get_sim_time
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiBus, AxiRam
+from gradnic.hdl.shells.common.shared_memory import SharedMemory, ports_of
 from gradnic.hdl.shells.corundum.note import note
 from gradnic.hdl.shells.corundum.offload_cards import OffloadCards
 from gradnic.hdl.shells.corundum.wrapper import Corundum
 from gradnic.sim.engine import drivers, runner
 from gradnic.sim.frame import frames as makers
+from gradnic.sim.offload import host_jobs as jobs_bench
 from gradnic.sim.offload import host_round as offload_bench
 from gradnic.sim.offload.host_round import CARD
 from gradnic.sim.shells import bench as shell_bench
@@ -27,15 +29,17 @@ from gradnic.sim.shells.corundum import BITS, HOST_TAG, shell
 
 from gradnic.host.driver import OffloadDriver
 from gradnic.interface.formats import GRADNIC
+from gradnic.interface.job_card import REGISTERS
 from gradnic.interface.offload import Subtype
 
 PATIENCE = 1e-4  # s of simulated time
+TICKS = 2000  # of the golden card opposite, 20 cycles each
 PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
 
 
 @cache
-def block(ram="ddr", channels=2, bits=0):
-    return Corundum(ram=ram, channels=channels, bits=bits).files(CARD)["mqnic_app_block.v"]
+def block(ram="ddr", channels=2, bits=0, card=CARD):
+    return Corundum(ram=ram, channels=channels, bits=bits).files(card)["mqnic_app_block.v"]
 
 
 class Memory:
@@ -58,43 +62,71 @@ class Memory:
         return b"".join(ram.read(at, self.burst) for ram, at in places)[:n_bytes]
 
 
+class Bench:
+    """The block's surroundings: ports, registers, memories that stay in reset, noise elsewhere."""
+
+    def __init__(self, dut, rng):
+        self.dut, self.rng = dut, rng
+        channels = range(drivers.options()["channels"])
+        cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
+        clocks, self.resets = (
+            [getattr(dut, f"ram{k}_{what}") for k in channels] for what in ("clk", "rst")
+        )
+        for k, clock in enumerate(clocks):
+            cocotb.start_soon(Clock(clock, PERIODS[k % 2], "ns").start())
+        self.ports = {
+            name: make(dut, f"p0_{name}", dut.clk, dut.rst)
+            for make, pair in ((shell_bench.source, ("host_tx", "mac_rx")),
+                               (shell_bench.sink, ("mac_tx", "host_rx")))
+            for name in pair
+        }  # fmt: skip
+        rams = []
+        for k in channels:
+            bus = AxiBus.from_prefix(dut, f"ram{k}")
+            rams.append(AxiRam(bus, clocks[k], self.resets[k], size=offload_bench.MEMORY_BYTES))
+            for side in (rams[k].write_if, rams[k].read_if):
+                side.log.setLevel(logging.WARNING)
+        half = max(1, len(rams) // 2)
+        self.memories = Memory(rams[:half]), Memory(rams[-half:])
+        self.access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
+
+    async def reset(self):
+        """Reset all; memories stay in it."""
+        dut = self.dut
+        dut.noise.value = int(self.rng.integers(1 << 32))
+        dut.p0_mac_cpl_valid.value = 0
+        for reset in (dut.rst, *self.resets):
+            reset.value = 1
+        await ClockCycles(dut.clk, 8)
+        dut.rst.value = 0
+
+    async def start_memories(self):
+        """One after the other, the last one first."""
+        for reset in reversed(self.resets):  # what the card has wanted so far has waited
+            reset.value = 0
+            await ClockCycles(self.dut.clk, 100)
+
+    def foreign(self):
+        """Frames of others: (from the host, with tags; from the MAC, with time stamps)."""
+        frames = list(makers.foreign_frames(self.rng).values())
+        sent = [(f, k == 1, HOST_TAG | k) for k, f in enumerate(frames)]
+        stamps = [int(self.rng.integers(1 << 62)) << 34 | k for k in range(len(frames))]
+        return sent, [(f, k == 2, stamps[k]) for k, f in enumerate(frames)]
+
+
 @cocotb.test()
 async def a_round_in_the_block(dut):
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    channels = range(drivers.options()["channels"])
-    cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-    clocks, resets = ([getattr(dut, f"ram{k}_{what}") for k in channels] for what in ("clk", "rst"))
-    for k, clock in enumerate(clocks):
-        cocotb.start_soon(Clock(clock, PERIODS[k % 2], "ns").start())
-    ports = {
-        name: make(dut, f"p0_{name}", dut.clk, dut.rst)
-        for make, pair in ((shell_bench.source, ("host_tx", "mac_rx")),
-                           (shell_bench.sink, ("mac_tx", "host_rx")))
-        for name in pair
-    }  # fmt: skip
-    rams = []
-    for k in channels:
-        bus = AxiBus.from_prefix(dut, f"ram{k}")
-        rams.append(AxiRam(bus, clocks[k], resets[k], size=offload_bench.MEMORY_BYTES))
-        for side in (rams[k].write_if, rams[k].read_if):
-            side.log.setLevel(logging.WARNING)
-    half = max(1, len(rams) // 2)
-    memories = Memory(rams[:half]), Memory(rams[-half:])
-    access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
-    driver = OffloadDriver(*access, clock=lambda: get_sim_time("sec"))
-    dut.noise.value = int(rng.integers(1 << 32))
-    dut.p0_mac_cpl_valid.value = 0
-    for reset in (dut.rst, *resets):
-        reset.value = 1
-    await ClockCycles(dut.clk, 8)
-    dut.rst.value = 0
+    bench = Bench(dut, rng)
+    ports, memories = bench.ports, bench.memories
+    driver = OffloadDriver(*bench.access, clock=lambda: get_sim_time("sec"))
+    await bench.reset()
 
     # Memory is not there yet: frames of the host pass, with their tags and time stamps.
-    foreign = list(makers.foreign_frames(rng).values())
-    sent = [(f, k == 1, HOST_TAG | k) for k, f in enumerate(foreign)]
+    sent, arriving = bench.foreign()
+    n_foreign = len(sent)
     await shell_bench.send(ports["host_tx"], sent)
     assert await shell_bench.receive(ports["mac_tx"], len(sent)) == sent
-    arriving = [(f, k == 2, int(rng.integers(1 << 62)) << 34 | k) for k, f in enumerate(foreign)]
     await shell_bench.send(ports["mac_rx"], arriving)
     assert await shell_bench.receive(ports["host_rx"], len(arriving)) == arriving
 
@@ -110,18 +142,68 @@ async def a_round_in_the_block(dut):
     arriving = [(frame, False, k) for k, frame in enumerate(round_.packets)]
     await shell_bench.send(ports["mac_rx"], arriving)
     await ports["mac_rx"].wait()
-    for reset in reversed(resets):  # what the card has wanted so far has waited
-        reset.value = 0
-        await ClockCycles(dut.clk, 100)
+    await bench.start_memories()
     await bridge(driver.finish)(PATIENCE)
     round_.check(*memories)
     counters = await bridge(driver.counters)()
-    wanted = {"not_ready": 1, "accepted": len(round_.packets), "foreign": len(foreign)}
+    wanted = {"not_ready": 1, "accepted": len(round_.packets), "foreign": n_foreign}
     wanted |= {"outside": 0, "failed": 0, "sent": 0}
     assert {name: counters[name] for name in wanted} == wanted
     assert ports["mac_tx"].empty()
     assert ports["host_rx"].empty()
     assert dut.rests.value == 1
+
+
+@cocotb.test()
+async def jobs_in_the_block(dut):
+    """Two jobs with a golden card opposite, among frames of others both ways."""
+    rng = np.random.default_rng(cocotb.RANDOM_SEED)
+    bench = Bench(dut, rng)
+    ports, memories = bench.ports, bench.memories
+    host = jobs_bench.Jobs(rng)
+    driver = host.driver(bench.access, clock=lambda: get_sim_time("sec"))
+    await bench.reset()
+    for job, (mine, _) in zip(host.jobs, host.gradients, strict=True):
+        memories[0].write(job.source, mine.tobytes())
+    await bridge(host.prepare)(driver)
+    await bridge(host.post)(driver)
+
+    sent, arriving = bench.foreign()
+    for name, frames in (("host_tx", sent), ("mac_rx", arriving)):
+        await shell_bench.send(ports[name], frames)
+    left, told = [], []
+    memory = cocotb.start_soon(bench.start_memories())  # in mid-job
+    for now in range(TICKS):
+        while not ports["mac_tx"].empty():
+            left += await shell_bench.receive(ports["mac_tx"], 1)
+        mine = [frame for frame in left if not frame[2] & HOST_TAG]
+        left = [frame for frame in left if frame[2] & HOST_TAG]
+        assert all((bad, tag) == (False, 0) for _, bad, tag in mine)
+        for frame in host.meet([frame for frame, _, _ in mine], now):
+            await shell_bench.send(ports["mac_rx"], [(frame, False, now)])
+        told += await bridge(host.completions)(driver)
+        if len(told) == len(host.jobs) and host.other.idle():
+            break
+        await ClockCycles(dut.clk, 20)
+    assert memory.done()
+    host.check(told, memories[0].read)
+    assert left == sent
+    assert await shell_bench.receive(ports["host_rx"], len(arriving)) == arriving
+    counters = await bridge(driver.counters)()
+    wanted = {"foreign": len(sent), "outside": 0, "failed": 0, "renewals": 0}
+    assert {name: counters[name] for name in wanted} == wanted
+    assert ports["host_rx"].empty()
+    assert dut.rests.value == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
+@pytest.mark.parametrize(("ram", "channels"), [("ddr", 2)])
+def test_jobs_in_the_block(ram, channels):
+    text = block(ram, channels, card=jobs_bench.CARD)
+    text += shell("sync", 2, 512, channels=channels, ram=ram)
+    options = {"channels": channels}
+    runner.simulate(None, __file__, tests=["jobs_in_the_block"], netlist=text, options=options)
 
 
 @pytest.mark.slow
@@ -200,3 +282,61 @@ def test_the_note_says_what_to_set(n_bytes, ram, channels, ram_bits):
     assert "32 beats of the shell's asynchronous FIFO" in text
     assert "64 bits (10G without doubled clocks): `--set bits=64`" in text
     assert "get_clocks" not in text  # not between whole clocks
+
+
+JOBS = replace(jobs_bench.CARD, n_bytes=64, n_active=2, n_tables=16)
+
+
+@pytest.mark.parametrize(
+    ("card", "channels", "held"),
+    [
+        (JOBS, 1, "| 0 | gradients and results, and landing areas: contexts x ranks x tensor, "),
+        (JOBS, 2, "| 0 | gradients and results | `source0_*`, `source1_*` |"),
+        (JOBS, 4, "| 2, 3 | landing areas: contexts x ranks x tensor | `landing<k>_*`, `landing` "),
+        (
+            replace(JOBS, thc=1, feedback=1), 2,
+            "| 0 | gradients and results, scratch of each context, residuals | "
+            "`source0_*`, `source1_*`, `scratch<k>_*`, `scratch`, within `source<k>_*` |",
+        ),
+    ],
+)  # fmt: skip
+def test_the_note_says_how_jobs_are_posted(card, channels, held):
+    """Where memory is, how the driver is opened: the lines themselves are run."""
+    options = Corundum(channels=channels)
+    text = note(options, OffloadCards(options, card), 12)
+    assert held in text
+    text = " ".join(text.split())
+    assert "`gradnic.host.JobDriver` drives it by name" in text
+    assert "loads schedule tables under numbers from 0 to 15" in text
+    assert "begin at multiples of 64 bytes" in text
+    assert "Each of the 2 contexts has a landing area of its own: 2 ranks x" in text
+    assert ("First of all `set_thc`, then `set_scratch`" in text) == bool(card.thc)
+    assert ("Residuals, two halves of a tensor each" in text) == bool(card.feedback)
+    assert "in the middle of a job ends it" in text
+    words = {}
+    code = note(options, OffloadCards(options, card), 12).split("```python\n")[1].split("```")[0]
+    names = {"read": lambda at: words.get(at, 0), "write": words.__setitem__}
+    places = {"address": 0x1000, "n_bytes": 0x10000, "address0": 64, "address1": 0x40000}
+    exec(code, names | places | {"n_elems": 1000})
+    assert words[REGISTERS["source0_beats"].offset] == 0x10000 // 64
+    assert words[REGISTERS["landing1_low"].offset] == 0x40000
+    assert words[REGISTERS["landing"].offset] == 63 * card.n_ranks
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_every_memory_port_of_a_card_is_at_a_channel(channels):
+    """Whatever the card was built with, and each with its own line in the list of ports."""
+    card = replace(JOBS, thc=1, feedback=1)
+    cards = OffloadCards(Corundum(channels=channels), card)
+    shared = SharedMemory(cards.card, one=channels == 1)
+    ports = [port for sources in shared.sources.values() for port in sources]
+    assert sorted(ports) == sorted(ports_of(cards.card))
+    assert len(ports) == 15
+    apart = {"landing_read", "landing_write"}
+    if channels > 1:
+        found = set(shared.sources["landing_read"] + shared.sources["landing_write"])
+        assert found == apart
+    said = {port["name"]: port["doc"] for port in cards.inner.ports()}
+    first = f"m_axi_{cards.memories[0]}_read_araddr"
+    assert "residuals that are added on the way to norms" in said[first]
+    assert ("landing areas" in said[first]) == (channels == 1)

@@ -107,8 +107,9 @@ def stub(box):
 
 @pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
 def test_what_the_box_includes_elaborates_in_it(tmp_path):
-    box = OpenNic().box(params.preset("inline16"))
-    files = OpenNic().texts(box)
+    card = params.preset("inline16")
+    box = OpenNic().box(card)
+    files = OpenNic().texts(box, card)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

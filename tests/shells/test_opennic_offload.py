@@ -138,7 +138,7 @@ def test_rounds_in_the_box():
 
 def test_note_says_where_everything_is():
     box = OpenNic(memory_kib=KIB).box(CARD)
-    files = OpenNic(memory_kib=KIB).texts(box)
+    files = OpenNic(memory_kib=KIB).texts(box, CARD)
     note = files["gradnic_250mhz.md"]
     for line in (
         "| 0x200000 | the card |",

@@ -3,6 +3,10 @@
 Plumbing: no golden model of its own.
 """
 
+from gradnic.interface import params
+
+from ..common.job_note import opens
+
 NOTE = """\
 # gradnic in Corundum
 
@@ -37,7 +41,7 @@ The driver makes the auxiliary device `app_{app_id:08x}`. Registers are 32-bit w
 | --- | --- |
 {windows}
 Everything else reads 0 and ignores writes. `mqnic_app_block_registers.md` and `.h` have the
-map of one card; `gradnic.host.driver.{driver}` drives it by name through any pair of functions.
+map of one card; `gradnic.host.{driver}` drives it by name through any pair of functions.
 {polling}
 ## What holds at the taps
 
@@ -71,22 +75,12 @@ dict set params {RAM}_ENABLE "1"
 RAM_REFUSED = """
 So it does with `{RAM}_CH` below {channels}, an `AXI_{RAM}_DATA_WIDTH` that is not {ram_bits}, and
 an `AXI_{RAM}_ADDR_WIDTH` below {address_width}. Boards with HBM: `--set ram=hbm`; with one channel:
-`--set channels=1`; with four, for the full line: `--set channels=4`."""
+`--set channels=1`; with four, for more of the line: `--set channels=4`."""
 
-TWO_CHANNELS = """\
-| 0 | gradient, result | `gradient_*`, `result_*` |
-| 1 | landing areas: ranks x tensor | `landing_*`, `area` |"""
-
-FOUR_CHANNELS = """\
-| 0, 1 | gradient, result | `gradient_*`, `result_*` |
-| 2, 3 | landing areas: ranks x tensor | `landing_*`, `area` |
-
+FOUR_CHANNELS = """
 Byte a of a memory is on its channel (a / {burst}) % 2, at byte a % {burst} + a / {two_bursts} \
-* {burst} (divisions without remainder)."""
-
-ONE_CHANNEL = """\
-| 0 | gradient, result, and landing areas: ranks x tensor, which share its rate | `gradient_*`, \
-`result_*`, `landing_*`, `area` |"""
+* {burst} (divisions without remainder).
+"""
 
 MEMORY = """
 ## Memory
@@ -94,12 +88,8 @@ MEMORY = """
 | {RAM} channel | holds | the card's registers |
 | --- | --- | --- |
 {held}
-
-A beat of memory has {ram_bits} bits, one of the card {bits}{converted}. The card tells the driver
-its beat, and sizes of regions follow: `OffloadDriver(read, write)` needs no parameters. Rows of the
-schedule table are packed by `driver.layout`, whatever number of ports the card has; that is
-`Layout.for_nodes({n_nodes}, ports=4, chunks={chunks})`: `driver.load_rows(driver.layout.pack(rows),
-driver.layout.row_bytes)`.
+{turns}
+A beat of memory has {ram_bits} bits, one of the card {bits}{converted}.{opens}
 
 Registers hold byte addresses of the channel, {address_width} bits: write the card with
 `--set address_width=34` for the 16 GiB of an AU250. Nothing in the application block joins host
@@ -117,12 +107,28 @@ It bounds the crossings and touches no other path between those clocks. For Quar
 `gradnic_card.sdc`, which finds the instances by itself.
 
 While `{ram}_rst` of a channel is high, what the card wants of it waits, and frames of others pass.
-A reset of the core or of a channel in the middle of a round ends it: reset both before the next.
+A reset of the core or of a channel in the middle of a {unit} ends it: reset both before the next.
 """
 
-POLLING = """
+ROUND = (("gradient, result", "`gradient_*`, `result_*`"),
+         ("landing areas: ranks x tensor", "`landing_*`, `area`"))  # fmt: skip
+"""What stands in a card's memories, and the registers that say where; of jobs: see `_held`."""
+
+ROUND_OPENS = """ \
+The card tells the driver
+its beat, and sizes of regions follow: `OffloadDriver(read, write)` needs no parameters. Rows of the
+schedule table are packed by `driver.layout`, whatever number of ports the card has; that is
+`Layout.for_nodes({n_nodes}, ports=4, chunks={chunks})`: `driver.load_rows(driver.layout.pack(rows),
+driver.layout.row_bytes)`."""
+
+ROUND_POLLING = """
 The block has no interrupt to give: poll `status`, or `events`, which keeps what happened until it
 is written back. A round is over when `status.finished` is 1.
+"""
+
+JOBS_POLLING = """
+The block has no interrupt to give: poll `status.told`, 1 while a completion waits, or `events`,
+which keeps what happened until it is written back.
 """
 
 DIRECT = """
@@ -188,29 +194,59 @@ def inline_note(n_cards):
     }
 
 
+def _held(parameters):
+    """[(what a memory holds, the registers that say where)], of the two memories of a card."""
+    if not isinstance(parameters, params.Jobs):
+        return ROUND
+    parts, registers = ["gradients and results"], ["`source0_*`, `source1_*`"]
+    if parameters.thc:
+        parts.append("scratch of each context")
+        registers.append("`scratch<k>_*`, `scratch`")
+    if parameters.feedback:
+        parts.append("residuals")
+        registers.append("within `source<k>_*`")
+    landing = "landing areas: contexts x ranks x tensor", "`landing<k>_*`, `landing`"
+    return (", ".join(parts), ", ".join(registers)), landing
+
+
+def _table(held, channels):
+    """Rows of the note's table: which channel holds what."""
+    if channels == 1:
+        (first, where), (landing, its) = held
+        return f"| 0 | {first}, and {landing}, which share its rate | {where}, {its} |"
+    numbers = ("0", "1") if channels == 2 else ("0, 1", "2, 3")
+    rows = zip(numbers, held, strict=True)
+    return "\n".join(f"| {k} | {what} | {where} |" for k, (what, where) in rows)
+
+
 def offload_note(parameters, ram, channels, ram_bits):
     """What `NOTE` says of an offload card of `gradnic.interface.params.Offload`."""
     bits, n_nodes = 8 * parameters.n_bytes, parameters.n_nodes
+    jobs = isinstance(parameters, params.Jobs)
+    chunks = -(-parameters.n_chunks // n_nodes)
+    opened = ROUND_OPENS.format(n_nodes=n_nodes, chunks=chunks)
+    if jobs:
+        opened = "\n\n" + opens(parameters)
+    bursts = {"burst": 2 * bits, "two_bursts": 4 * bits}
     values = {
         "bits": bits,
         "ram": ram,
         "RAM": ram.upper(),
         "channels": channels,
-        "held": {1: ONE_CHANNEL, 2: TWO_CHANNELS, 4: FOUR_CHANNELS}[channels].format(
-            burst=2 * bits, two_bursts=4 * bits
-        ),
+        "held": _table(_held(parameters), channels),
+        "turns": FOUR_CHANNELS.format(**bursts) if channels == 4 else "",
         "ram_bits": ram_bits,
         "converted": ": bursts are converted in the block" if ram_bits > bits else "",
         "address_width": parameters.address_width,
-        "n_nodes": n_nodes,
-        "chunks": -(-parameters.n_chunks // n_nodes),
+        "unit": "job" if jobs else "round",
+        "opens": opened,
     }
     return {
-        "what": "one offload card",
-        "driver": "OffloadDriver",
+        "what": "one offload card" + (" that takes jobs" if jobs else ""),
+        "driver": "JobDriver" if jobs else "OffloadDriver",
         "params": RAM_PARAMS.format(**values),
         "refused": RAM_REFUSED.format(**values),
         "memory": MEMORY.format(**values),
-        "polling": POLLING,
+        "polling": JOBS_POLLING if jobs else ROUND_POLLING,
         "traffic": OFFLOAD_TRAFFIC,
     }

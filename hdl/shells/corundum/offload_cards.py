@@ -3,14 +3,11 @@
 Plumbing: no golden model of its own.
 """
 
-from gradnic.interface.card_memory import MEMORIES
-
-from ...axi.ports import Top
+from ...axi.ports import Top, members_of
 from ...top import catalog as tops
 from ..common.far_memory import FarMemory
 from ..common.narrow_frames import NarrowFrames
-from ..common.one_memory import NAME as ONE_MEMORY
-from ..common.one_memory import OneMemory
+from ..common.shared_memory import ONE, SharedMemory, memory_of, ports_of
 from ..common.spread_memory import NAMES as FOUR_MEMORIES
 from ..common.spread_memory import SpreadMemory
 from ..common.wide_memory import WideMemory
@@ -50,7 +47,7 @@ class OffloadCards:
         if options.n_ports != 1:  # the card's own parameter says how many there are
             raise ValueError(f"n_ports must be the card's, not an option of {options!r}")
         card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
-        self.parameters = parameters
+        self.card, self.parameters = card, parameters
         self.n_ports = parameters.n_ports
         port_bits = 8 * (parameters.port_bytes or parameters.n_bytes)
         self.bits = tap_bits(options, port_bits)
@@ -64,10 +61,9 @@ class OffloadCards:
                 f"ram_bits must be at least the card's {8 * parameters.n_bytes}, "
                 f"not {self.ram_bits!r}"
             )
-        self.memories: tuple[str, ...] = MEMORIES
-        if options.channels == 1:
-            card, self.memories = OneMemory(card), (ONE_MEMORY,)
-        elif options.channels == 4:
+        card = SharedMemory(card, one=options.channels == 1)
+        self.memories: tuple[str, ...] = card.names
+        if options.channels == 4:
             card, self.memories = SpreadMemory(card), FOUR_MEMORIES
         if self.ram_bits > 8 * parameters.n_bytes:
             card = WideMemory(card, self.ram_bits // 8)
@@ -76,13 +72,19 @@ class OffloadCards:
 
     def _docs(self, parameters):
         """What each member of the card is, with its memories as they are here."""
-        docs = tops.docs(parameters)
+        there = dict(members_of(self.card))  # some are only with a codec
+        docs = {name: doc for name, doc in tops.docs(parameters).items() if name in there}
         for memory in self.memories:
             docs |= {f"{memory}_{what}": "of the memory" for what in ("clk", "rst")}
+        ports = {port: docs.pop(port) for port in ports_of(self.card)}
         for way in ("read", "write"):
-            said = {memory: docs.pop(f"{memory}_{way}") for memory in MEMORIES}
             for name in self.memories:  # a memory, half of one, or both
-                docs[f"{name}_{way}"] = said.get(name.rstrip("01")) or "; ".join(said.values())
+                ours = {
+                    doc: None  # once each, in order
+                    for port, doc in ports.items()
+                    if port.endswith(way) and name.rstrip("01") in (memory_of(port), ONE)
+                }
+                docs[f"{name}_{way}"] = "; ".join(ours)
         return docs
 
     def window(self, k):

@@ -51,8 +51,9 @@ def insert_gradnic(soc, core, bus, host):
 """
 
 MEMORY = """
-The offload card fetches and stores by itself, on two AXI4 ports: gradient and result on one,
-landing areas on the other. Add to the pins, and to the SoC's bus:
+The offload card fetches and stores by itself, on two AXI4 ports: gradients and results on one
+(with THC scratch and residuals, too), landing areas on the other. Add to the pins, and to the
+SoC's bus:
 
 ```python
     memory_channels = {{

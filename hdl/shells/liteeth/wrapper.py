@@ -24,7 +24,9 @@ from ...stream.slice import Slice
 from ...stream.width import WidthConverter
 from ...top import catalog as tops
 from ...top import verilog
+from ..common.job_note import opens
 from ..common.mac_side import MacEntry, MacExit
+from ..common.shared_memory import SharedMemory
 from ..common.tap_registers import TapRegisters
 from .note import MEMORY, NOTE
 
@@ -236,17 +238,26 @@ class LiteEth:
         """Register maps beside the card's."""
         return (REGISTERS,)
 
+    def bridge(self, parameters):
+        """The circuit around the card that `parameters` describe."""
+        card = tops.core(parameters, meta_width=0)
+        if isinstance(parameters, params.Offload):
+            card = SharedMemory(card)
+        return Bridge(card, self.bits)
+
     def files(self, parameters, *, platform=None):
         """{file name: text} around the card that `parameters` describe."""
         offload = isinstance(parameters, params.Offload)
         if offload and parameters.n_ports != 1:
             raise ValueError(f"n_ports must be 1 at a MAC core, not {parameters.n_ports}")
-        bridge = Bridge(tops.core(parameters, meta_width=0), self.bits)
+        bridge = self.bridge(parameters)
         values = {"bits": self.bits, "module": MODULE}
         memory = ""
         if offload:
             values |= {"memory_bits": 8 * bridge.n_bytes, "address": parameters.address_width}
             memory = MEMORY.format(**values)
+        if isinstance(parameters, params.Jobs):
+            memory += f"\n{opens(parameters)}\n"
         return {
             **verilog.files(bridge, MODULE, platform=platform),
             f"{MODULE}.md": NOTE.format(**values, memory=memory),

@@ -6,6 +6,7 @@ Plumbing: no golden model of its own.
 from gradnic.interface.card_memory import OFFSET, REGISTERS
 
 from ..common.fan import WINDOW_BITS
+from ..common.job_note import opens
 
 URAM_KIB = 32  # of a block, 8 bytes wide
 URAM_COLUMNS = 8  # of a word of 512 bits
@@ -66,7 +67,7 @@ are up to 1,514 bytes at MTU 1500: raise `-max_pkt_len` for jumbo frames.
 | --- | --- |
 {windows}
 Everything else of the box reads 0 and ignores writes. `{module}_registers.md` and `.h` have the
-map of one card; `gradnic.host.driver.{driver}` drives it by name through any pair of functions.
+map of one card; `gradnic.host.{driver}` drives it by name through any pair of functions.
 Reset it through bit 0 of the shell's user reset register: settings and counters return to reset
 values.
 {memory}
@@ -84,13 +85,13 @@ values.
 """
 
 MEMORY = """
-The box has no interrupt to give: poll `status`, or `events`, which keeps what happened until it is
-written back. A round is over when `status.finished` is 1.
+The box has no interrupt to give: poll {polled}, or `events`, which keeps what happened until it is
+written back. {over}
 
 ## Memory
 
-The card's memory is on the chip, in `axis_aclk`: {kib} KiB for gradients and results, and {kib} KiB
-of landing areas (ranks x tensor), {n_uram} UltraRAM blocks in all; `--set memory_kib=` sets
+The card's memory is on the chip, in `axis_aclk`: {kib} KiB for gradients, results{and_scratch}, and
+{kib} KiB of landing areas ({areas}), {n_uram} UltraRAM blocks in all; `--set memory_kib=` sets
 the size of each. Addresses in the card's registers begin at 0 in both. A burst of the card outside
 of its memory is answered with an error and counted in `refused`; the card counts what it read so
 in `failed`, and what it wrote in `outside`.
@@ -101,6 +102,13 @@ memory; the landing memory follows it at {kib} KiB. Words are 32 bits, little-en
 byte strobes. Words behind both memories read 0, are written nowhere, and are counted in `outside`
 of that map.
 
+{opens}
+
+One word is under way at a time, so this path is for small tensors and for bringing a card up, not
+for the line's rate: see shells.md of gradnic for what was measured.
+"""
+
+ROUND_OPENS = """\
 ```python
 from gradnic.host import OffloadDriver
 
@@ -108,17 +116,20 @@ card = OffloadDriver(read, write, base=0x{base:x})
 card.memory.store("gradient", 0, gradient.tobytes())
 card.register("gradient", 0, gradient.size)
 result = card.memory.load("gradient", result_address, 4 * gradient.size)
-```
+```"""
 
-One word is under way at a time, so this path is for small tensors and for bringing a card up, not
-for the line's rate: see shells.md of gradnic for what was measured.
+JOBS_OPENS = """\
+`card.memory.store("gradient", address, octets)` of the driver fills it,
+`card.memory.load("gradient", address, n_bytes)` reads it.
+
 """
 
 
-def note(module, n, base, *, kib=None):
+def note(module, n, base, *, kib=None, jobs=None):
     """The page for a plugin `module` of `n` ports at address `base`.
 
-    kib : KiB of each memory of an offload card; None for in-line cards.
+    kib : KiB of each memory of an offload card; None for in-line cards. jobs : a
+    `gradnic.interface.params.Jobs`, of a card that takes them.
     """
     if kib is None:
         places = [(f"0x{base + (k << WINDOW_BITS):06x}", f"card of port {k}") for k in range(n)]
@@ -134,12 +145,31 @@ def note(module, n, base, *, kib=None):
         page_kib = window.n_bytes // 1024
         n_uram = 2 * URAM_COLUMNS * -(-kib // (URAM_COLUMNS * URAM_KIB))
         values = {
-            "what": "one offload card",
-            "driver": "OffloadDriver",
+            "what": "one offload card" + (" that takes jobs" if jobs else ""),
+            "driver": "JobDriver" if jobs else "OffloadDriver",
             "own": ", and is 0 with frames of the card",
             "memory": MEMORY.format(
-                kib=kib, n=n, n_uram=n_uram, page_kib=page_kib, module=module, base=base
+                kib=kib, n_uram=n_uram, page_kib=page_kib, module=module, **_use(jobs, base)
             ),
         }
     windows = "".join(f"| {at} | {what} |\n" for at, what in places)
     return NOTE.format(n=n, module=module, windows=windows, **values)
+
+
+def _use(jobs, base):
+    """What `MEMORY` says of a card's driver and regions."""
+    if not jobs:
+        return {
+            "polled": "`status`",
+            "over": "A round is over when `status.finished` is 1.",
+            "and_scratch": "",
+            "areas": "ranks x tensor",
+            "opens": ROUND_OPENS.format(base=base),
+        }
+    return {
+        "polled": "`status.told`",
+        "over": "A completion waits while `status.told` is 1.",
+        "and_scratch": " and scratch" if jobs.thc else "",
+        "areas": "contexts x ranks x tensor",
+        "opens": JOBS_OPENS + opens(jobs, base),
+    }

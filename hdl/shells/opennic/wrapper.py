@@ -25,6 +25,7 @@ from ...top import verilog
 from ..common import wide_ram
 from ..common.crossing import CHANNELS, LiteCrossing
 from ..common.fan import WINDOW_BITS, LiteFan
+from ..common.shared_memory import SharedMemory
 from .note import ADDRESS_MAP, ADDRESS_MAP_MODULE, BUILD, CROSSBAR, INSTANCE, note
 from .onchip_card import OnChipCard
 from .resets import ResetHandshake
@@ -223,7 +224,8 @@ class OpenNic:
         if self.n_ports != 1:  # the card's own parameter says how many there are
             raise ValueError(f"n_ports must be the card's, not an option of {self!r}")
         _check_ports(parameters.n_ports)
-        card = OnChipCard(tops.core(parameters, meta_width=SIDE_BITS), self.memory_kib)
+        card = SharedMemory(tops.core(parameters, meta_width=SIDE_BITS))
+        card = OnChipCard(card, self.memory_kib)
         return Box([card], card.windows)
 
     def files(self, parameters, *, platform=None):
@@ -234,19 +236,20 @@ class OpenNic:
         module = verilog.files(box, MODULE, platform=platform)
         if isinstance(parameters, params.Offload):
             module[f"{MODULE}.v"] += wide_ram.VERILOG
-        return module | self.texts(box)
+        return module | self.texts(box, parameters)
 
-    def texts(self, box):
+    def texts(self, box, parameters):
         """The files of the plugin folder beside the circuit's: includes, scripts, the note."""
         n = len(box.ports)
         kib = self.memory_kib if isinstance(box.cards[0], OnChipCard) else None
+        jobs = parameters if isinstance(parameters, params.Jobs) else None
         return {
             "build_box_250mhz.tcl": BUILD.format(module=MODULE),
             "box_250mhz/box_250mhz_axi_crossbar.tcl": CROSSBAR,
             "box_250mhz/box_250mhz_address_map.v": ADDRESS_MAP_MODULE,
             "box_250mhz/box_250mhz_address_map_inst.vh": ADDRESS_MAP,
             "box_250mhz/user_plugin_250mhz_inst.vh": instance(box, n),
-            f"{MODULE}.md": note(MODULE, n, BASE, kib=kib),
+            f"{MODULE}.md": note(MODULE, n, BASE, kib=kib, jobs=jobs),
         }
 
 

@@ -1,0 +1,56 @@
+"""What the notes of all shells say of a card that takes jobs.
+
+Plumbing: no golden model of its own.
+"""
+
+from gradnic.interface.schedule_table import Layout
+
+OPENS = """\
+A host opens the card so, and loads schedule tables under numbers from 0 to {last_table}:
+
+```python
+from gradnic.host import JobDriver
+from gradnic.interface.schedule_table import Layout
+
+card = JobDriver(read, write, base={base}, n_ports={n_ports}, n_ranks={n_ranks}, n_bytes={n_bytes},
+                 n_rows={n_rows}, n_chunks={n_chunks}, n_peers={n_peers})
+layout = Layout.for_nodes({n_nodes}, ports=4, chunks={chunks})  # packs rows of a table
+card.allow_memory(0, address, n_bytes)  # where gradients and results may lie, whole beats
+card.set_landing([{places}], n_elems)  # of the largest tensor
+```
+
+The card does not tell what it was built with: give these numbers as they stand here. Sources,
+results{residuals}, landing areas{and_scratch} begin at multiples of 64 bytes. Gradients and
+results lie within one of two regions, `source0` and `source1`, whole beats each; a job on anything
+else is refused. {each} a landing area of its own: {n_ranks} ranks x the largest tensor.{thc}"""
+
+THC = """
+
+Norms, indices and sums of THC go to scratch in the memory of gradients, outside of both regions:
+`card.scratch_bytes(n_elems, leaves)` bytes for each context. First of all `set_thc`, then
+`set_scratch`, then tables.{residuals}"""
+
+RESIDUALS = """ Residuals, two halves of a tensor each, lie within `source0` or `source1`."""
+
+
+def opens(parameters, base: int = 0) -> str:
+    """How a `gradnic.interface.params.Jobs` card at `base` is opened, and where its memory is."""
+    residuals = RESIDUALS if parameters.feedback else ""
+    n_active, n_chunks = parameters.n_active, parameters.n_chunks
+    chunks = -(-n_chunks // parameters.n_nodes)
+    layout = Layout.for_nodes(parameters.n_nodes, ports=4, chunks=chunks)
+    return OPENS.format(
+        last_table=parameters.n_tables - 1,
+        base=hex(base),
+        n_peers=1 << layout.peer,
+        chunks=chunks,
+        places=", ".join(f"address{k}" for k in range(n_active)),
+        each=f"Each of the {n_active} contexts has" if n_active > 1 else "The context has",
+        residuals=", residuals" if parameters.feedback else "",
+        and_scratch=" and scratch" if parameters.thc else "",
+        thc=THC.format(residuals=residuals) if parameters.thc else "",
+        **{
+            name: getattr(parameters, name)
+            for name in ("n_ports", "n_ranks", "n_bytes", "n_rows", "n_chunks", "n_nodes")
+        },
+    )  # fmt: skip
