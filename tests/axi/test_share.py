@@ -72,7 +72,8 @@ def test_reads_come_back_to_who_asked(n, n_bursts):
 
     simulate(part, bench)
     for k in range(n):
-        want = [a + N_BYTES * i for b in range(n_bursts) for a, m in [burst(k, b)] for i in range(m)]
+        bursts = [burst(k, number) for number in range(n_bursts)]
+        want = [a + N_BYTES * i for a, m in bursts for i in range(m)]
         assert got[k] == want
 
 
