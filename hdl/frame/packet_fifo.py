@@ -59,6 +59,10 @@ class PacketFIFO(wiring.Component):
         self.n_taken = Signal(range(depth))  # beats of the current frame in the store
         self.at_limit = Signal(init=int(depth == 1))  # n_taken == depth - 1
         self.swallowing = Signal()  # the rest of this frame is not stored
+        # of lossy ones: the ring holds beats of a frame that has not ended; or they are to be
+        # discarded, with the next beat that the ring takes
+        self.inside = Signal()
+        self.owed = Signal()
         members = {
             "i": In(stream.Signature(shape)),
             "o": Out(stream.Signature(shape)),
@@ -101,9 +105,7 @@ class PacketFIFO(wiring.Component):
 
     def _lose(self, m, ring, last, drop):
         """A beat without room takes its frame with it."""
-        losing = self.swallowing
-        inside = Signal()  # the ring holds beats of a frame that has not ended
-        owed = Signal()  # they are to be discarded, with the next beat that the ring takes
+        losing, inside, owed = self.swallowing, self.inside, self.owed
         stores = Signal()
         m.d.comb += [
             self.i.ready.eq(1),
