@@ -17,7 +17,7 @@ from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind,
 from gradnic.quantities import joined
 from gradnic.text_file import read_json
 
-from .job_cluster import JobCluster
+from .job_cluster import EVERYTHING, JobCluster
 from .job_wanted import bounded, cards_say, left_of, result_of, sums_of
 
 LATEST = 10_000_000  # cycles: the last that a job may be posted at, half of the longest run
@@ -204,11 +204,14 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     maxima = any(one.job.op == Operation.MAX for one in posted)
     halves = any(one.job.kind == Kind.BF16 or one.job.codec == JobCodec.RAW16 for one in posted)
     thc = _thc(block) if any(one.job.codec == JobCodec.THC for one in posted) else None
+    built = {"bf16": halves, "scale": scale, "maxima": maxima,
+             "gives_up": any(one.job.p_q16 for one in posted)}  # fmt: skip
+    if thc is None and any(built.values()):
+        built = EVERYTHING
     cluster = JobCluster(
         tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
-        t_probe=t_probe, watchdog=watchdog, inc=inc, bf16=halves, scale=scale, settings=settings,
-        thc=thc, gives_up=any(one.job.p_q16 for one in posted), feedback=feedback,
-        at_share=at_share, maxima=maxima,
+        t_probe=t_probe, watchdog=watchdog, inc=inc, settings=settings, thc=thc, feedback=feedback,
+        at_share=at_share, **built,
     )  # fmt: skip
     if dram is not None:
         cluster.dram(dram, dram)
