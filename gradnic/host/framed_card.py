@@ -1,6 +1,9 @@
 """Driver of a card with jobs that is reached by frames of its own host."""
 
+from functools import cached_property
+
 from gradnic.interface.job import Completion, Job
+from gradnic.interface.schedule_table import Layout
 
 from .frames import FrameHost
 from .jobs import JobDriver
@@ -17,6 +20,12 @@ class FramedCard(JobDriver):
         sizes = {name: told[name] for name in ("n_ports", "n_ranks", "n_rows", "n_chunks",
                                                "n_peers")}  # fmt: skip
         super().__init__(link.read, link.write, n_bytes=told["beat_bytes"], **sizes, **options)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout of this card's rows."""
+        n_nodes, n_chunks = (self.link.hello[name] for name in ("n_nodes", "n_chunks"))
+        return Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
 
     def post(self, job: Job) -> bool:
         """Post a `gradnic.interface.job.Job`; False if the queue is full: post it again later."""

@@ -7,12 +7,11 @@ written while all cards run on.
 import ctypes
 
 from gradnic.hdl.offload.job_card import JobCard
-from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.host import JobDriver
+from gradnic.host.bring_up import bring_up
 
-from .cluster import JOB, LAYOUT, UNIT
-from .host_jobs import load_table
+from .cluster import JOB, LAYOUT
 from .job_cluster import JobCluster
 
 WAIT = 4  # cycles between two looks whether a register was read
@@ -40,37 +39,25 @@ class CardCluster(JobCluster):
             n_chunks=self.n_chunks, n_peers=2**LAYOUT.peer, sleep=lambda seconds: None,
         )  # fmt: skip
         self.drivers.append(driver)
-        own = book[node]
-        driver.identify(mac=own.mac, ip=own.ip, node=node, tenant=JOB, udp_port=own.udp_port)
-        others = [u for u in book if u != node]
-        index = {u: k for k, u in enumerate(others)}
-        for u in others:
-            a = book[u]
-            driver.add_neighbor(index[u], node=u, port=a.port, mac=a.mac, ip=a.ip)
-        driver.tag(dscps=default_dscp(), threshold=0, back_layer=0)
+        thc = {}
         if self.thc_codecs:
             worker = self.thc_codecs[0].worker
-            driver.set_thc(
-                worker.table.tolist(), block=worker.B, clip=worker.t_fixed,
-                index_p=self.thc_codecs[0].index_p,
-            )  # fmt: skip
-            driver.set_scratch(
-                [self.n_memory + k * self.scratch_bytes for k in range(self.n_active)],
-                self.n_elems, max(one.n for one in self.thc_codecs),
-            )  # fmt: skip
-        for number, (table, plan) in enumerate(zip(self.tables, self.plans, strict=True)):
-            load_table(driver, number, table, plan, node, index, LAYOUT)
+            thc["thc"] = {
+                "levels": worker.table.tolist(),
+                "block": worker.B,
+                "clip": worker.t_fixed,
+                "index_p": self.thc_codecs[0].index_p,
+            }
+            thc["scratch"] = [self.n_memory + k * self.scratch_bytes for k in range(self.n_active)]
+        bring_up(
+            driver, node, self.tables, book, LAYOUT, tenant=JOB, memory=(0, self.n_memory),
+            landing=[k * self.landing_bytes for k in range(self.n_active)],
+            n_elems=self.landing * self.n_bytes // 4 // self.n_ranks, packet=self.packet,
+            t_probe=self.t_probe, watchdog=self.watchdog, **thc,
+        )  # fmt: skip
         exponent, prescale = self.codec.p
         driver.set("codec", exponent=exponent & 127, paper=exponent >> 7, prescale=prescale)
-        driver.set("packet", units=self.packet // UNIT)
-        driver.write("t_probe", self.t_probe)
-        driver.write("watchdog", self.watchdog)
         driver.set("ports", floor=FLOOR)
-        driver.allow_memory(0, 0, self.n_memory)
-        driver.set_landing(
-            [k * self.landing_bytes for k in range(self.n_active)],
-            self.landing * self.n_bytes // 4 // self.n_ranks,
-        )
         driver.check()  # all of it is written
 
     def _read_word(self, node, address):

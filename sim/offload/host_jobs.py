@@ -2,16 +2,16 @@
 
 import numpy as np
 from gradnic.models.offload.cluster import addresses
-from gradnic.models.offload.jobs import JobCluster, plan_of
+from gradnic.models.offload.jobs import JobCluster
 from gradnic.models.schedule.all_reduce import all_reduce
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
-from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.host import JobDriver
+from gradnic.host.bring_up import bring_up
 from gradnic.interface import params
-from gradnic.interface.job import Job, JobStatus, collective_of
+from gradnic.interface.job import Job, JobStatus
 from gradnic.interface.schedule_table import Layout
 
 CARD = params.Jobs(
@@ -20,7 +20,7 @@ CARD = params.Jobs(
 )  # fmt: skip
 LAYOUT = Layout.for_nodes(CARD.n_nodes, ports=4, chunks=1)
 MINE, OTHER = 0, 1  # nodes
-TENANT, PACKET, SEQ_UNIT = 7, 32, 16
+TENANT, PACKET = 7, 32
 ELEMS = (300, 17)  # of each job
 SOURCES, RESULTS = (0x1000, 0x2000), (0x4000, 0x5000)
 LANDING, MEMORY_BYTES = 0x2000, 2**16
@@ -66,17 +66,11 @@ class Jobs:
 
     def prepare(self, driver):
         """Write settings and the table; no job is posted."""
-        own, other = self.book[MINE], self.book[OTHER]
-        driver.identify(mac=own.mac, ip=own.ip, node=MINE, tenant=TENANT, udp_port=own.udp_port)
-        driver.add_neighbor(0, node=OTHER, port=other.port, mac=other.mac, ip=other.ip)
-        driver.tag(dscps=default_dscp(), threshold=0, back_layer=0)
-        plan = plan_of(self.table, SEQ_UNIT * self.table.n_chunks, PACKET)
-        load_table(driver, 0, self.table, plan, MINE, {OTHER: 0}, LAYOUT)
-        driver.set("packet", units=PACKET // SEQ_UNIT)
-        driver.write("t_probe", T_PROBE)
-        driver.allow_memory(0, 0, MEMORY_BYTES)
-        driver.set_landing([LANDING], max(ELEMS))
-        driver.check()
+        bring_up(
+            driver, MINE, (self.table,), self.book, LAYOUT, tenant=TENANT,
+            memory=(0, MEMORY_BYTES), landing=[LANDING], n_elems=max(ELEMS), packet=PACKET,
+            t_probe=T_PROBE,
+        )  # fmt: skip
 
     def post(self, driver):
         """Post both jobs."""
@@ -110,27 +104,3 @@ class Jobs:
             assert found[: 4 * job.elems] == wanted
             assert found[whole:] == bytes(BEHIND)
             assert self.other.memory[job.result :][: 4 * job.elems].tobytes() == wanted
-
-
-def load_table(driver, number, table, plan, node, index, layout):
-    """Load a node's part of a schedule table under a number.
-
-    plan : `gradnic.models.offload.plan.Plan` of the table. index : {node: neighbor's number}.
-    """
-    rows, peers = table.of(node), table.peers[table.peers["node"] == node]
-    places = []
-    for chunk in range(plan.n_chunks):
-        up = {
-            told[chunk].rank: (index[u], told[chunk].leaves, told[chunk].flow)
-            for u, told in plan.up[node].items()
-            if chunk in told
-        }
-        down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
-        places.append((up, down[0] if down else None))
-    driver.load_table(
-        number, layout.pack(rows), layout.row_bytes, places,
-        [index[int(p["to"])] for p in sorted(peers, key=lambda p: p["index"])],
-        n_chunks=plan.n_chunks, leaves=plan.n_leaves, repeats=table.repeats,
-        stages=int(rows["repeat"].max(initial=0)) if table.period else 1,
-        stride=table.n_chunks, collective=collective_of(table),
-    )  # fmt: skip

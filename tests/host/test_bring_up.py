@@ -1,0 +1,46 @@
+"""Cards with jobs brought up from tables: registers; sums are in offload/test_card_cluster."""
+
+import pytest
+from gradnic.models.offload.cluster import addresses
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+
+from gradnic.host.bring_up import bring_up
+from gradnic.host.jobs import JobDriver
+from gradnic.interface.schedule_table import Layout
+
+
+def ready(node, **changes):
+    """(words, driver) of a card of a ring of three."""
+    topology = parse("ring:3")
+    table = compile_table(build(topology, "ring"))
+    words = {}
+    driver = JobDriver(lambda at: words.get(at, 0), words.__setitem__, n_ports=2, n_bytes=64)
+    settings = {"tenant": 7, "memory": (4096, 8192), "landing": (0, 1 << 16), "n_elems": 1024}
+    book, layout = addresses(table, topology)[node], Layout.for_nodes(3, ports=4, chunks=1)
+    bring_up(driver, node, (table,), book, layout, **(settings | changes))
+    return words, driver
+
+
+def test_registers_are_set():
+    _, driver = ready(1, packet=320, watchdog=9)
+    assert driver.get("mac_high") == {"value": 0x0200, "node": 1, "tenant": 7}
+    assert driver.get("packet")["units"] == 20
+    assert (driver.read("t_probe"), driver.read("watchdog")) == (4000, 9)
+    assert (driver.read("source0_low"), driver.read("source0_beats")) == (4096, 128)
+    assert (driver.read("landing1_low"), driver.read("landing")) == (1 << 16, 4 * 1024 // 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"packet": 100}, "packet must be a multiple of 16, not 100"),
+        ({"memory": (32, 64)}, "address must be a multiple of 64, not 0x20"),
+        ({"landing": (8,)}, "address must be a multiple of 64, not 0x8"),
+        ({"tenant": 256}, "tenant must be 0 to 255, not 256"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        ready(0, **changes)
