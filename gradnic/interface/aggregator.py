@@ -45,7 +45,7 @@ _COUNTERS = (
     ("retransmitted", "results sent again"),
     ("partial", "slots closed with contributors missing"),
     ("overflow", "slots whose sum has overflowed"),
-    ("answers", "copies of answers sent to children"),
+    ("answers", "copies of answers made for children; `lost` ones are among them"),
     ("lost", "copies of answers dropped: no room at their port"),
 )
 COUNTERS = tuple(name for name, _ in _COUNTERS)
