@@ -16,11 +16,11 @@ LONG = (
     "proof/test_port_proofs.py",
     "offload/test_thc_cluster.py",
     "offload/test_job_cluster.py",
-    "offload/test_job_loss.py",
     "offload/test_card_cluster.py",
     "mutation/test_campaigns.py",
     "inline/test_axi.py",
     "top/test_lint.py",
+    "offload/test_job_loss.py",  # on the card that test_job_cluster.py has built by now
     "fpga/test_selftest.py",
     "offload/test_broken.py",
     "offload/test_fuzz.py",
