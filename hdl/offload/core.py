@@ -4,36 +4,22 @@ Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from gradnic.interface.offload import Drop
 from gradnic.interface.params import check_queues
 
-from ..axi.bursts import LENGTH_WIDTH, Region
-from ..frame.queue_rules import queue_members
 from ..schedule.scheduler import Scheduler
-from ..stream.beats import Beat, FrameBeat
+from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.delays import step
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
-from ..thc.level_table import LevelWrite
 from ..transport.locator import Located, Locator
-from ..transport.pace import PaceRules
 from ..transport.receiver import Receiver
-from ..transport.records import (
-    CHUNK_WIDTH,
-    RUN,
-    Allowance,
-    CheckWrite,
-    Given,
-    NeighborWrite,
-    Own,
-    Round,
-    TagWrite,
-)
+from ..transport.records import CHUNK_WIDTH, RUN
 from ..transport.sender import Sender
+from .core_ports import core_members
 from .gate import PacketGate
 from .memory_side import MemorySide, memory_ports
 from .packet_decoder import PacketDecoder
@@ -201,59 +187,7 @@ class OffloadCore(wiring.Component):
         )
 
     def _members(self):
-        n_bytes, n_ports, address_width = self.n_bytes, self.n_ports, self.address_width
-        sent = stream.Signature(FrameBeat(self.port_bytes, meta_width=self.meta_width))
-        received = stream.Signature(FrameBeat(self.port_bytes, meta_width=self.rx_meta_width))
-        region = data.ArrayLayout(Region(n_bytes, address_width), 3)
-        scheduler, receiver = self.scheduler, self.receiver
-        return {
-            "host_tx": In(sent).array(n_ports),
-            "mac_tx": Out(sent).array(n_ports),
-            "mac_rx": In(received).array(n_ports),
-            "host_rx": Out(received).array(n_ports),
-            **memory_ports(n_bytes, address_width, roots=self.roots),
-            "own": In(Own),
-            "round": In(Round),
-            "start": In(1),
-            "abort": In(1),
-            "setup": In(scheduler.setup.shape()),
-            "status": Out(scheduler.status.shape()),
-            "clear": In(1),
-            "clearing": Out(1),
-            "drained": Out(1),
-            "starting": Out(1),
-            "finished": Out(1),
-            "regions": In(region),
-            "area": In(LENGTH_WIDTH),
-            "peers": In(self.sender.peers.shape()),
-            "pace": In(PaceRules),
-            "tag_write": In(TagWrite),
-            "floor": In(8),
-            "table_en": In(1),
-            "table_addr": In(len(scheduler.table_addr)),
-            "table_data": In(self.layout.width),
-            "place_en": In(1),
-            "place_addr": In(len(receiver.place_addr)),
-            "place_data": In(receiver.places),
-            "check": In(CheckWrite),
-            "neighbor": In(NeighborWrite(n_ports)),
-            "allowance": In(Allowance),
-            "dropped": Out(len(Drop)),
-            "refused": Out(4),
-            "failed": Out(4),
-            "sent": Out(1),
-            "again": Out(1),
-            "probes": Out(1),
-            "answered": Out(1),
-            "heard": Out(1),
-            "given_up": Out(1),
-            "given": Out(Given),
-            **({"level_write": In(LevelWrite)} if self.bits > 4 else {}),
-            "crossed": Out(n_ports),
-            "oversize": Out(n_ports),
-            "overrun": Out(n_ports),
-            **(queue_members(self.n_ports) if self.queues else {}),
-        }
+        return core_members(self)
 
     def elaborate(self, platform):
         m = Module()
