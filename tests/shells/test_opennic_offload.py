@@ -15,10 +15,12 @@ from cocotb.simtime import get_sim_time
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles
 from gradnic.hdl.shells.common import wide_ram
+from gradnic.hdl.shells.common.shared_memory import ports_of
 from gradnic.hdl.shells.opennic.wrapper import BASE, OpenNic
 from gradnic.hdl.top import verilog
 from gradnic.sim.engine import runner
 from gradnic.sim.frame import frames as makers
+from gradnic.sim.offload import host_jobs as jobs_bench
 from gradnic.sim.offload import host_round as offload_bench
 from gradnic.sim.shells import bench as shell_bench
 from gradnic.sim.shells.opennic import Bench, receive, send, shell
@@ -151,6 +153,25 @@ def test_note_says_where_everything_is():
     )
     assert "-num_cmac_port 1" in note
     assert ".mod_rstn (mod_rstn[0])" in files["box_250mhz/user_plugin_250mhz_inst.vh"]
+
+
+def test_a_card_with_jobs_has_the_same_two_memories():
+    card = replace(jobs_bench.THC_CARD, n_bytes=64, n_active=2)
+    box = OpenNic(memory_kib=KIB).box(card)
+    assert ports_of(box.cards[0]) == {}
+    assert sorted(ports_of(box.cards[0].card)) == [
+        "gradient_read", "gradient_write", "landing_read", "landing_write",
+    ]  # fmt: skip
+    text = OpenNic(memory_kib=KIB).texts(box, card)["gradnic_250mhz.md"]
+    text = re.sub(r"\s+", " ", text)
+    for words in (
+        "512 KiB for gradients, results and scratch, and 512 KiB of landing areas (contexts x",
+        "card = JobDriver(read, write, base=0x200000, n_ports=1, n_ranks=2, n_bytes=64, n_rows=16,",
+        "card.set_landing([address0, address1], n_elems)",
+        "A completion waits while `status.told` is 1.",
+        "`gradnic.host.JobDriver` drives it by name",
+    ):
+        assert words in text
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ Norms, indices and sums of THC go to scratch in the memory of gradients, outside
 RESIDUALS = """ Residuals, two halves of a tensor each, lie within `source0` or `source1`."""
 
 
-def opens(parameters, base: int = 0) -> str:
+def opens(parameters, base: str = "0x0") -> str:
     """How a `gradnic.interface.params.Jobs` card at `base` is opened, and where its memory is."""
     residuals = RESIDUALS if parameters.feedback else ""
     n_active, n_chunks = parameters.n_active, parameters.n_chunks
@@ -41,7 +41,7 @@ def opens(parameters, base: int = 0) -> str:
     layout = Layout.for_nodes(parameters.n_nodes, ports=4, chunks=chunks)
     return OPENS.format(
         last_table=parameters.n_tables - 1,
-        base=hex(base),
+        base=base,
         n_peers=1 << layout.peer,
         chunks=chunks,
         places=", ".join(f"address{k}" for k in range(n_active)),

@@ -85,17 +85,22 @@ class Corundum:
         offload = isinstance(parameters, params.Offload)
         cards = (OffloadCards if offload else InlineCards)(self, parameters)
         window_bits = max(WINDOW_BITS, cards.address_width)
-        windows = side_by_side(cards.n_cards, cards.address_width, window_bits=window_bits)
-        fan = LiteFan(windows, address_width=ADDRESS_BITS)
         card = verilog.files(cards.inner, "gradnic_card", platform=platform)
         text = "\n".join(
             [
                 self.wrapper(cards),
                 card.pop("gradnic_card.v"),
-                verilog.convert(fan, "gradnic_windows", platform=platform),
+                verilog.convert(self.windows(cards), "gradnic_windows", platform=platform),
             ]
         )
         return {f"{MODULE}.v": text, **card, f"{MODULE}.md": note(self, cards, window_bits)}
+
+    @staticmethod
+    def windows(cards):
+        """The fan of registers, a window a card."""
+        window_bits = max(WINDOW_BITS, cards.address_width)
+        windows = side_by_side(cards.n_cards, cards.address_width, window_bits=window_bits)
+        return LiteFan(windows, address_width=ADDRESS_BITS)
 
     def wrapper(self, cards):
         """Verilog of the application block alone, around `InlineCards` or `OffloadCards`."""

@@ -35,7 +35,8 @@ def insert_gradnic(soc, core, bus, host):
     soc.platform.add_source("{module}.v")
 ```
 
-`bus` is an AXI4-Lite port of 32 bits (`axi.AXILiteInterface`), in the same clock.
+`bus` is an AXI4-Lite port of 32 bits (`axi.AXILiteInterface`), in the same clock; a driver of
+`gradnic.host` takes its address as `base`.
 {memory}
 ## What holds at the ports
 

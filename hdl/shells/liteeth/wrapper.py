@@ -251,14 +251,18 @@ class LiteEth:
         if offload and parameters.n_ports != 1:
             raise ValueError(f"n_ports must be 1 at a MAC core, not {parameters.n_ports}")
         bridge = self.bridge(parameters)
+        return {
+            **verilog.files(bridge, MODULE, platform=platform),
+            f"{MODULE}.md": self.note(bridge, parameters),
+        }
+
+    def note(self, bridge, parameters):
+        """The page that says what to set where."""
         values = {"bits": self.bits, "module": MODULE}
         memory = ""
-        if offload:
+        if isinstance(parameters, params.Offload):
             values |= {"memory_bits": 8 * bridge.n_bytes, "address": parameters.address_width}
             memory = MEMORY.format(**values)
         if isinstance(parameters, params.Jobs):
-            memory += f"\n{opens(parameters)}\n"
-        return {
-            **verilog.files(bridge, MODULE, platform=platform),
-            f"{MODULE}.md": NOTE.format(**values, memory=memory),
-        }
+            memory += f"\n{opens(parameters, 'base')}\n"
+        return NOTE.format(**values, memory=memory)

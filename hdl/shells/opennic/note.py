@@ -171,5 +171,5 @@ def _use(jobs, base):
         "over": "A completion waits while `status.told` is 1.",
         "and_scratch": " and scratch" if jobs.thc else "",
         "areas": "contexts x ranks x tensor",
-        "opens": JOBS_OPENS + opens(jobs, base),
+        "opens": JOBS_OPENS + opens(jobs, hex(base)),
     }
