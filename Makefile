@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 .DEFAULT_GOAL := first-light
-.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload mutants breaks reproduce networks time-to-accuracy clean setup
+.PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload shells mutants breaks reproduce networks time-to-accuracy clean setup
 
 tool = @command -v $(1) >/dev/null || { echo "$(1) is missing: install $(2)" >&2; exit 2; }
 
@@ -99,6 +99,10 @@ upsets: setup
 offload: setup
 	$(BIN)/gradnic cosim card --topology torus:4x4 --algorithm multitree --codec thc --loss 0.01 --p 0.02 --spray --json build/offload_thc.json
 	$(BIN)/gradnic cosim card --topology bigraph:2x8 --algorithm hdrm --codec inceptionn --loss 0.001 --p 0 --json build/offload_inceptionn.json
+
+# a card with THC, all of its memory ports at one channel of Corundum: minutes
+shells: setup
+	GRADNIC_SHELL_THC=1 $(BIN)/pytest -m slow -k jobs_in tests/shells/test_corundum_offload.py
 
 MUTANTS ?= 400
 MUTATED ?= compressor decompressor inline

@@ -201,12 +201,12 @@ async def jobs_in_the_block(dut):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize(("thc", "ram", "channels"), [(False, "ddr", 2), (True, "hbm", 1)])
-def test_jobs_in_the_block(thc, ram, channels):
-    """Raw over two channels; with THC, whose 15 memory ports are all at one channel."""
-    text = block(ram, channels, card=jobs_bench.THC_CARD if thc else jobs_bench.CARD)
-    text += shell("sync", 2, 512, channels=channels, ram=ram)
-    options = {"channels": channels, "thc": thc}
+def test_jobs_in_the_block():
+    """All memory ports at one channel; with THC and feedback, 15 of them, by `make shells`."""
+    thc = "GRADNIC_SHELL_THC" in os.environ
+    text = block("hbm", 1, card=jobs_bench.THC_CARD if thc else jobs_bench.CARD)
+    text += shell("sync", 2, 512, channels=1, ram="hbm")
+    options = {"channels": 1, "thc": thc}
     runner.simulate(None, __file__, tests=["jobs_in_the_block"], netlist=text, options=options)
 
 

@@ -3,24 +3,28 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.card_memory import MEMORIES
 
 from ...axi.axi4 import ReadPort, WritePort
-from ...axi.share import ReadShare, WriteShare
+from ...axi.channel import Channel
+from ...axi.share import FIELDS, ReadShare, WriteShare
+from ...stream.fifo import FIFO
 from .pass_on import pass_on
 
 ONE = "memory"
+N_BEATS = 64  # that wait at a shared port: four bursts
+BEAT = ("data", "strb", "last")
 SHARES = {"read": ReadShare, "write": WriteShare}
 
 
 def ports_of(card):
     """{name: signature} of the memory ports of a card: x_read and x_write, for some x."""
     members = {name: one.signature for name, one in card.signature.members.items()
-               if one.is_signature}  # fmt: skip
+               if one.is_signature and one.flow == Out}  # fmt: skip
     return {k: one for k, one in members.items() if isinstance(one, ReadPort | WritePort)}
 
 
@@ -32,6 +36,52 @@ def memory_of(port):
     return landing if port.startswith(landing) else gradient
 
 
+class WholeBursts(wiring.Component):
+    """Writes whose addresses go once all beats of their burst are here: full rate.
+
+    So whoever shares a port never waits for what makes a burst's beats. Ports of a card need it:
+    packets that arrive are written to landing areas or to results, each behind the one before, so
+    of two ports that share one, the first in the share's order could wait for the other.
+
+    Parameters
+    ----------
+    port : WritePort, with bursts of at most half of `N_BEATS`
+
+    Members
+    -------
+    i, o : In(port), Out(port)
+    """
+
+    def __init__(self, port) -> None:
+        super().__init__({"i": In(port), "o": Out(port)})
+
+    def elaborate(self, platform):
+        m = Module()
+        near, far = (Channel(port, "aw") for port in (self.i, self.o))
+        source, target = (Channel(port, "w") for port in (self.i, self.o))
+        m.submodules.beats = beats = FIFO(source.layout(*BEAT), N_BEATS)
+        whole, came, goes = Signal(range(2 * N_BEATS)), Signal(), Signal()  # bursts
+        m.d.comb += [
+            *(far[name].eq(near[name]) for name in ("id", *FIELDS)),
+            far.valid.eq(near.valid & (whole != 0)),
+            near.ready.eq(far.ready & (whole != 0)),
+            *source.take(beats.i.p, *BEAT),
+            beats.i.valid.eq(source.valid),
+            source.ready.eq(beats.i.ready),
+            *target.put(beats.o.p, *BEAT),
+            target.valid.eq(beats.o.valid),
+            beats.o.ready.eq(target.ready),
+            self.i.bid.eq(self.o.bid),
+            self.i.bresp.eq(self.o.bresp),
+            self.i.bvalid.eq(self.o.bvalid),
+            self.o.bready.eq(self.i.bready),
+            came.eq(source.valid & source.ready & source["last"]),
+            goes.eq(far.valid & far.ready),
+        ]
+        m.d.sync += whole.eq(whole + came - goes)
+        return m
+
+
 class SharedMemory(wiring.Component):
     """An offload `card` with a port for reads and one for writes of each of its two memories.
 
@@ -41,8 +91,7 @@ class SharedMemory(wiring.Component):
     Parameters
     ----------
     card : wiring.Component
-        With any memory ports of whole bursts: whoever asks takes what comes, and whoever gave an
-        address gives its data.
+        With memory ports of which each takes what it has asked for, whatever the others do.
     one : bool
         Both memories are one.
 
@@ -83,7 +132,13 @@ class SharedMemory(wiring.Component):
                 m.submodules[name] = part = self.parts[name]
                 inner = part.port
                 for k, source in enumerate(sources):
-                    wiring.connect(m, getattr(card, source), part.managers[k])
+                    port = getattr(card, source)
+                    if source.endswith("write"):
+                        whole = WholeBursts(part.managers[k].signature.flip())
+                        m.submodules[f"{source}_whole"] = whole
+                        wiring.connect(m, port, whole.i)
+                        port = whole.o
+                    wiring.connect(m, port, part.managers[k])
             wiring.connect(m, inner, outer)
         pass_on(m, card, self, but=ports_of(card))
         return m
