@@ -19,7 +19,8 @@ card.allow_memory(0, address, n_bytes)  # where gradients and results may lie, w
 card.set_landing([{places}], n_elems)  # of the largest tensor
 ```
 
-The card does not tell what it was built with: give these numbers as they stand here. Sources,
+`gradnic.host.bring_up.bring_up` writes these settings and tables from addresses of all nodes. The
+card does not tell what it was built with: give these numbers as they stand here. Sources,
 results{residuals}, landing areas{and_scratch} begin at multiples of 64 bytes. Gradients and
 results lie within one of two regions, `source0` and `source1`, whole beats each; a job on anything
 else is refused. {each} a landing area of its own: {n_ranks} ranks x the largest tensor.{thc}"""
