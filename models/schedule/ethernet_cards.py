@@ -91,6 +91,11 @@ class EthernetCards:
         run = RUN if port_lanes == n_lanes else NARROW_RUN
         return cls(CardTimes(4 * n_lanes), 4 * port_lanes, run)
 
+    @property
+    def narrow(self):
+        """Whether ports are narrower than the datapath that they share."""
+        return self.port_bytes < self.times.n_bytes
+
     def suits(self, length):
         """Whether chunks of `length` floats are runs that the model is right for: one, and of four
         packets at least.

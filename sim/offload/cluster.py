@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from amaranth.hdl import Shape
+from gradnic.hdl.offload.way_out import PORT_FRAMES
 from gradnic.models.offload.cluster import LinkFaults, addresses
 from gradnic.models.offload.codec import Inceptionn, Norms, Thc
 from gradnic.models.offload.plan import Plan
@@ -25,6 +26,7 @@ from .library import build
 PAGE = 4096
 UNIT = 16
 ELEM_BYTES = 4
+FRAME_BYTES = 64 + 352 * ELEM_BYTES + 24  # the longest of raw floats, on the wire
 JOB, TENSOR, GEN = 7, 1, 1
 LAYOUT = Layout.for_nodes(64, ports=4)  # one library serves most tables
 
@@ -91,8 +93,8 @@ class OffloadCluster:
         Of a beat at a port, and of its line; None: `n_bytes`. See `OffloadCore`.
     packet : int
         Elements of a packet, a multiple of 16, at most 352.
-    t_probe : int
-        Cycles between PROBEs.
+    t_probe : int or None
+        Cycles between PROBEs; None: as `probe_time`, of ports and packets.
     skew : int
         Cycles that each of 8 paths is longer than the one before; unless 0, cards spray.
     rule : int
@@ -125,7 +127,7 @@ class OffloadCluster:
         n_bytes=16,
         port_bytes=None,
         packet=352,
-        t_probe=2000,
+        t_probe=None,
         skew=0,
         rule=0,
         tags=None,
@@ -142,8 +144,8 @@ class OffloadCluster:
         packet = codec.C if isinstance(codec, Thc) else packet
         unit = max(codec.unit, n_bytes // ELEM_BYTES)  # a packet begins with a beat of memory
         self.plan = plan = Plan(table, n_elems, unit=unit, packet=packet)
-        self.codec, self.t_probe, self.n_bytes = codec, t_probe, n_bytes
-        self.port_bytes = port_bytes or n_bytes
+        self.codec, self.n_bytes, self.port_bytes = codec, n_bytes, port_bytes or n_bytes
+        self.t_probe = t_probe or probe_time(n_bytes, self.port_bytes)
         self.skew, self.rule, self.layer, self.pace = skew, rule, layer, pace or {}
         if egress and not queues:
             raise ValueError("egress needs queues: (bytes, threshold)")
@@ -584,6 +586,17 @@ class OffloadCluster:
         row = np.zeros((1, port.size), np.uint8)
         self.library.cluster_get(self._self, node, number, row.ctypes.data)
         return {k: int(v[0]) for k, v in encoding.unpack(port.shape, row).items()}
+
+
+def probe_time(n_bytes, port_bytes):
+    """Cycles between PROBEs on links of up to some hundred cycles: no sooner than answers come.
+
+    A PROBE waits behind its port's store of whole frames, and so does its answer. One that goes
+    again before the answer to the first came costs the receiver as much again, answers come later
+    still, and each run is asked for ever more often.
+    """
+    frames = PORT_FRAMES if port_bytes < n_bytes else 0
+    return 2000 + 2 * frames * -(-FRAME_BYTES // port_bytes)
 
 
 def _size(n, *sizes):

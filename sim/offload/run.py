@@ -13,7 +13,7 @@ from gradnic.models.offload.cluster import LinkFaults, all_reduce
 from gradnic.models.offload.codec import Inceptionn, Norms, Raw, Thc
 from gradnic.models.schedule import builders as schedules
 from gradnic.models.schedule import checker
-from gradnic.models.schedule.builders.fastest import fastest
+from gradnic.models.schedule.builders.fastest import cut, fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.network_model import of_offload_card, simulate
 from gradnic.models.schedule.topology import parse
@@ -182,16 +182,19 @@ def cosim(
     spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. gradients
     : float32 (n_nodes, n). lanes : floats of a beat, 4, 8, 16 or 32. port_lanes : floats of a
     port's beat, at most `lanes`; None: `lanes`. spray : cards spray their packets over 8 paths,
-    each longer than the one before by twice the delay. `best` of raw floats is the fastest by the
-    network model. important : share of the elements that is
-    important by the sizes of its packets; None is all. pace : "off", "ce" or "rtt". options : as
-    of `run`.
+    each longer than the one before by twice the delay. Of raw floats `best` is the fastest by the
+    network model, and chunks for narrow ports are, see `cut`. important : share of the elements
+    that is important by the sizes of its packets; None is all. pace : "off", "ce" or "rtt".
+    options : as of `run`.
     """
     faults = faults or LinkFaults()
     topology = parse(spelling)
     card = of_offload_card(lanes, port_lanes, delay=faults.delay)
+    n_bytes = gradients.nbytes // len(gradients)
     if algorithm == "best" and codec == "none":
-        schedule, _ = fastest(topology, gradients.nbytes // len(gradients), card, chunks=chunks)
+        schedule, _ = fastest(topology, n_bytes, card, chunks=chunks)
+    elif chunks is None and codec == "none":
+        schedule = cut(topology, algorithm, n_bytes, card)
     else:
         schedule = schedules.build(topology, algorithm, **_given(chunks=chunks))
     table = compile_table(schedule)

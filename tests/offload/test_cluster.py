@@ -17,6 +17,7 @@ from gradnic.sim.offload.cluster import OffloadCluster
 from gradnic.sim.offload.dram import Timing
 
 from gradnic.interface.formats import ETHERNET, GRADNIC, Op
+from gradnic.interface.offload import Subtype
 
 BAD = LinkFaults(loss=0.05, duplicate=0.05, reorder=300, seed=3)
 WORSE = LinkFaults(loss=0.2, duplicate=0.1, reorder=1000, seed=4)
@@ -70,6 +71,21 @@ def test_card_without_codecs_sums_the_same(codec, built):
     )
     assert outcome.ok, outcome.first
     assert (replicas == replicas[0]).all()
+
+
+def test_each_run_is_asked_for_once():
+    """PROBEs and answers wait behind narrow ports' stores, and no PROBE goes again meanwhile: that
+    costs receivers time, so that answers come later still.
+    """
+    topology = parse("mesh:2x2")
+    table = compile_table(build(topology, "multitree", chunks=4))
+    options = {"port_bytes": 4, "thc": False, "inc": False}
+    x = gradients(4, 20_000)
+    outcome, _ = offload_run.run(table, topology, x, **options)
+    assert outcome.ok, outcome.first
+    heads = [GRADNIC.parse(frame) for *_, frame in outcome.frames]
+    asked = [h["seq"] for h in heads if (h["op"], h["p0"]) == (Op.CONTROL, Subtype.PROBE)]
+    assert len(asked) == 16 * 2 * 3  # chunks, ways, edges of a tree
 
 
 @pytest.mark.parametrize("codec", offload_run.CODECS)

@@ -246,8 +246,9 @@ def test_multitree_takes_what_rtl_takes(spelling, chunks, n_floats, cycles):
         ("torus:2x2", "ring", 1, 8192, 6702), ("torus:2x2", "multitree", 1, 8192, 4666),
         ("torus:2x2", "bfb", 4, 8192, 4451), ("torus:3x3", "multitree", 1, 16384, 6344),
         ("torus:4x4", "multitree", 2, 16384, 6265), ("mesh:4x4", "multitree", 1, 65536, 25878),
-        ("torus:4x4", "ring", 1, 65536, 48225), ("torus:4x4", "multitree", 1, 65536, 16434),
-        ("torus:4x4", "multitree", 2, 65536, 13733), ("torus:4x4", "multitree", 3, 65536, 14240),
+        ("torus:4x4", "ring", 1, 65536, 48225), ("torus:4x4", "multitree", 1, 65536, 15982),
+        ("torus:4x4", "multitree", 2, 65536, 13250), ("torus:4x4", "multitree", 3, 65536, 14370),
+        ("torus:4x4", "multitree", 16, 1048576, 180087),
     ],
 )  # fmt: skip
 def test_offload_cards_take_what_rtl_takes(spelling, algorithm, chunks, n_floats, cycles):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from gradnic.models.schedule.all_reduce import all_reduce
-from gradnic.models.schedule.builders.fastest import fastest
+from gradnic.models.schedule.builders.fastest import cut, fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.builders.timed import timed
 from gradnic.models.schedule.checker import check
@@ -44,7 +44,7 @@ def test_roots_add_before_they_are_asked_for_it():
 
 
 @pytest.mark.parametrize(
-    ("n_floats", "chunks", "cycles"), [(65536, 3, 12110)], ids=lambda value: str(value)
+    ("n_floats", "chunks", "cycles"), [(65536, 3, 12052)], ids=lambda value: str(value)
 )
 def test_best_takes_what_rtl_takes(n_floats, chunks, cycles):
     """RTL of `gradnic cosim card --topology torus:4x4 --algorithm best --lanes 16 --port-lanes 4
@@ -61,12 +61,33 @@ def test_best_takes_what_rtl_takes(n_floats, chunks, cycles):
     )
 
 
+def test_a_million_floats_take_what_rtl_takes():
+    """RTL, as `test_best_takes_what_rtl_takes`, of what `best` takes for --elements 1048576."""
+    topology, n_bytes = parse("torus:4x4"), 4 << 20
+    table = compile_table(timed(topology, n_bytes, CARDS, chunks=16, lag=0))
+    assert abs(simulate(table, topology, n_bytes, CARDS).cycles / 140449 - 1) < 0.03
+
+
 def test_rows_stay_one_run_where_they_can():
     """Chunks that `fastest` tries: a run of 4 to 16 packets, one chunk where tensors are small."""
     topology = parse("ring:3")
     for n_floats, chunks in (65536, {4, 6, 8}), (4096, {1}), (600, {1}):
         _, tries = fastest(topology, 4 * n_floats, CARDS)
         assert {one.chunks for one in tries if one.algorithm == "timed"} == chunks
+
+
+def test_rows_of_other_algorithms_are_one_run_where_ports_are_narrow():
+    """Chunks that `cut` takes unless told: MultiTree's and BFB's; rings' rows stay as long."""
+    topology, n_bytes = parse("torus:3x3"), 4 * 262144
+
+    def chunks(algorithm, cards=CARDS):
+        return cut(topology, algorithm, n_bytes, cards).chunks
+
+    assert chunks("multitree") in (6, 8, 12)
+    assert chunks("bfb") in (6, 8, 12)
+    assert (chunks("ring"), chunks("ring2d")) == (1, 2)
+    assert chunks("multitree", of_offload_card(16)) == 1
+    assert cut(topology, "multitree", 4 * 9 * 352, CARDS).chunks == 1
 
 
 def test_what_it_refuses():

@@ -29,7 +29,7 @@ ALGORITHMS = {
     "best": "the schedule with fewest slots that can be built here",
     "overlapped": "phases overlapped in a periodic table where that beats any two-phase one",
 }
-_CHUNKED = {
+CHUNKED = {  # what shards can be cut for, and into how many unless told
     "ring": 1,
     "bidirectional": 2,
     "ring2d": 2,
@@ -78,7 +78,7 @@ def build(
         return {"best": best, "overlapped": overlapped}[algorithm](
             topology, chunks=chunks, seed=seed
         )
-    chunks = _CHUNKED[algorithm] if chunks is None else chunks
+    chunks = CHUNKED[algorithm] if chunks is None else chunks
     if algorithm == "multitree":
         order = order or ("center" if rule == "release" else "ascending")
         rng = np.random.default_rng(seed)

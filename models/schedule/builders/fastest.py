@@ -6,7 +6,7 @@ from itertools import product
 from ..all_reduce import chunk_length
 from ..network_model import simulate
 from .bfb import bfb
-from .catalog import check_work
+from .catalog import CHUNKED, build, check_work
 from .dbtree import dbtree
 from .forest import forest
 from .halving import halving, hdrm
@@ -67,6 +67,29 @@ def fastest(
     if found is None:
         raise ValueError(f"no algorithm fits {topology.name} with {chunks} chunks")
     return found[1], sorted(tries, key=lambda one: one.cycles)
+
+
+def cut(topology, algorithm: str, n_bytes: int, network):
+    """`build(topology, algorithm)`, on offload cards with narrow ports in the chunks a shard that
+    `simulate` finds fastest: of those that `fastest` would try, so that a row is one run.
+
+    A row of several runs goes to one port, run after run, while the others wait for theirs. Rings
+    are as they are: they send a shard's chunks as one message.
+    """
+    counts = _counts(topology, n_bytes, network)
+    if not (network.cards and network.cards.narrow) or counts == [1] or algorithm not in CHUNKED:
+        return build(topology, algorithm)
+    found = []
+    for k in counts:
+        try:
+            schedule = build(topology, algorithm, chunks=k)
+        except ValueError:  # such as an odd number for rings both ways round
+            continue
+        if (schedule.transfers["count"] > 1).any():
+            continue
+        cycles = simulate(compile_table(schedule), topology, n_bytes, network).cycles
+        found.append((cycles, len(found), schedule))
+    return min(found)[2] if found else build(topology, algorithm)
 
 
 def _counts(topology, n_bytes, network):
