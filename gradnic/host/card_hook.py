@@ -5,7 +5,9 @@ becomes a job of the rank's own card, posted as soon as it is ready; the cards s
 and the backward pass goes on meanwhile. Needs PyTorch, the extra ``train``.
 """
 
+import contextlib
 import queue
+import secrets
 import threading
 import time
 from typing import Any
@@ -25,8 +27,8 @@ class CardHook:
     BF16 on the processor. DDP's first bucket, the last layers, is of class 7, served last; the
     eighth and all behind it, the front layers, of class 0.
 
-    A job that ends with another status than done or short raises RuntimeError in the training step,
-    as do errors of the card.
+    A job that ends with another status than done or short raises RuntimeError in the training step.
+    After that, or any error of the card, nothing more is posted: ranks may be out of step.
 
     Parameters
     ----------
@@ -70,9 +72,11 @@ class CardHook:
         self._fields["op"] = Operation.MEAN if mean == "card" else Operation.SUM
         self._divisor, self._timeout = 1 if mean == "card" else n_ranks, timeout
         self._places: dict[tuple, list[int]] = {}  # [tensor, gen, address] by what a bucket is
-        self._n_jobs = 0
+        self._n_jobs = secrets.randbits(16)  # jobs of a hook before may still end
+        self._fault: Exception | None = None
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
         self._under_way: dict[int, tuple] = {}
+        self._closed = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -87,6 +91,8 @@ class CardHook:
                 f"a bucket must be of float32 or bfloat16 on cpu, not {buffer.dtype} on "
                 f"{buffer.device}"
             )
+        if self._closed:
+            raise RuntimeError("this hook is closed")
         future: Any = torch.futures.Future()
         layer = max(0, 7 - bucket.index())  # the first bucket is the last layers'
         self._asked.put((future, buffer, bucket.index(), kinds[buffer.dtype], layer))
@@ -94,6 +100,7 @@ class CardHook:
 
     def close(self) -> None:
         """End the thread that speaks to the card, once all that was asked is done."""
+        self._closed = True
         self._asked.put(None)
         self._thread.join()
 
@@ -109,13 +116,22 @@ class CardHook:
             elif asked:
                 self._try(asked[0], self._begin, *asked)
             if self._under_way:
-                self._collect()
+                self._try(None, self._collect)
 
     def _try(self, future, act, *what):
-        try:
-            act(*what)
-        except Exception as error:  # belongs to whoever waits for this bucket
-            future.set_exception(error)
+        """Whatever goes wrong belongs to who waits, and to all that follows."""
+        if self._fault is None:
+            try:
+                return act(*what)
+            except Exception as error:
+                self._fault = error
+        for waits in [future, *(held[0] for held in self._under_way.values())]:
+            if waits is not None and not waits.done():
+                waits.set_exception(self._fault)
+        for id in self._under_way:
+            with contextlib.suppress(Exception):  # the card may be gone
+                self._card.abort(id)
+        self._under_way.clear()
 
     def _begin(self, future, buffer, index, kind, layer):
         import torch
@@ -131,12 +147,8 @@ class CardHook:
             result=address, kind=kind, layer=layer, **self._fields,
         )  # fmt: skip
         self._card.link.store(address, _whole(octets))
-        deadline = time.monotonic() + self._timeout
-        while not self._card.post(job):  # sixteen wait already: one must end first
-            self._collect()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the card's queue is full for {self._timeout} s")
-        self._under_way[job.id] = future, buffer, octets, address, deadline
+        self._card.link.post(job, self._timeout)
+        self._under_way[job.id] = future, buffer, octets, address, time.monotonic() + self._timeout
 
     def _place(self, key, n_bytes):
         """[tensor, generation, address] of a bucket."""
@@ -153,20 +165,13 @@ class CardHook:
 
     def _collect(self):
         """A completion, if one comes soon."""
-        try:
-            ended = self._card.completion(POLL)
-        except Exception as error:  # the card is gone, for all that wait
-            for future, *_ in self._under_way.values():
-                future.set_exception(error)
-            self._under_way.clear()
-            return
+        ended = self._card.completion(POLL)
         if ended is not None and ended.id in self._under_way:
-            held = self._under_way.pop(ended.id)
-            self._try(held[0], self._finish, ended, *held)
-        late = [id for id, held in self._under_way.items() if time.monotonic() > held[-1]]
-        for id in late:
-            future, *_ = self._under_way.pop(id)
-            future.set_exception(TimeoutError(f"job {id} has not ended in {self._timeout} s"))
+            self._finish(ended, *self._under_way[ended.id])
+            del self._under_way[ended.id]
+        for id, (*_, deadline) in self._under_way.items():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"job {id} has not ended in {self._timeout} s")
 
     def _finish(self, ended, future, buffer, octets, address, deadline):
         status = JobStatus(ended.status)

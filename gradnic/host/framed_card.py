@@ -2,17 +2,24 @@
 
 from functools import cached_property
 
+from gradnic.interface.host_frame import OUI
 from gradnic.interface.job import Completion, Job
+from gradnic.interface.job_card import HOSTED
 from gradnic.interface.schedule_table import Layout
 
 from .frames import FrameHost
 from .jobs import JobDriver
 
+OLD = 0.05  # seconds that a completion of an earlier host is waited for
+
 
 class FramedCard(JobDriver):
     """The card with jobs over host frames: `JobDriver`, sized by what the card says of itself.
 
-    link : FrameHost. Memory is ``link.store`` and ``link.load``; jobs and completions go by frames.
+    Completions that wait from before are taken and forgotten. Memory is ``link.store`` and
+    ``link.load``; jobs and completions go by frames.
+
+    link : FrameHost.
     """
 
     def __init__(self, link: FrameHost, **options) -> None:
@@ -20,6 +27,18 @@ class FramedCard(JobDriver):
         sizes = {name: told[name] for name in ("n_ports", "n_ranks", "n_rows", "n_chunks",
                                                "n_peers")}  # fmt: skip
         super().__init__(link.read, link.write, n_bytes=told["beat_bytes"], **sizes, **options)
+        self.map = HOSTED
+        self.set("host", events=1)
+        while link.completion(OLD) is not None:
+            pass
+
+    def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
+        """As of `JobDriver`. The host address stays what it is, though it may follow from `mac`."""
+        if not self.get("host_high")["chosen"]:
+            address = OUI << 24 | self.read("mac_low") & 0xFFFFFF
+            self.write("host_low", address & 0xFFFFFFFF)
+            self.set("host_high", value=address >> 32, chosen=1)
+        super().identify(mac=mac, ip=ip, node=node, tenant=tenant, **network)
 
     @cached_property
     def layout(self) -> Layout:
@@ -28,8 +47,11 @@ class FramedCard(JobDriver):
         return Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
 
     def post(self, job: Job) -> bool:
-        """Post a `gradnic.interface.job.Job`; False if the queue is full: post it again later."""
-        return self.link.post(job)
+        """Post a `gradnic.interface.job.Job`: True. Waits while the queue is full, and TimeoutError
+        then ends it, see `FrameHost.post`.
+        """
+        self.link.post(job)
+        return True
 
     def completion(self, timeout: float = 0.0) -> Completion | None:
         """The oldest `Completion`, which leaves the card; None if none comes within `timeout` s."""

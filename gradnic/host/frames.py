@@ -5,6 +5,7 @@ from the first that is missing (go-back-n, as in HDLC's REJ recovery, ISO/IEC 13
 `gradnic.models.offload.host_port` is the card's end.
 """
 
+import contextlib
 import secrets
 import socket
 import time
@@ -48,6 +49,11 @@ def udp(card: str, port: int = UDP_PORT, *, bind: tuple[str, int] = ("", 0)) -> 
     end.bind(bind)
     end.connect((card, port))
 
+    def send(octets: bytes) -> None:
+        with contextlib.suppress(ConnectionRefusedError):  # nobody listens there now: it is lost
+            end.settimeout(None)
+            end.send(octets)
+
     def receive(seconds: float) -> bytes | None:
         end.settimeout(max(seconds, 1e-6))
         try:
@@ -55,7 +61,7 @@ def udp(card: str, port: int = UDP_PORT, *, bind: tuple[str, int] = ("", 0)) -> 
         except (TimeoutError, ConnectionRefusedError):  # nothing came, or nobody listens there yet
             return None
 
-    return end.send, receive
+    return send, receive
 
 
 class _Request:
@@ -64,12 +70,11 @@ class _Request:
     def __init__(self, kind, address, payload, elems):
         self.kind, self.address, self.payload, self.elems = kind, address, payload, elems
         self.seq = 0
-        self.status: Status | None = None  # once it is refused, or cannot be
 
     @property
     def n_bytes(self):
-        """Of its frame."""
-        return HEAD_BYTES + len(self.payload)
+        """Of the card's store that its frame takes: whole units."""
+        return -(-(HEAD_BYTES + len(self.payload)) // ALIGN) * ALIGN
 
 
 class FrameHost:
@@ -81,7 +86,7 @@ class FrameHost:
     Every call raises `CardGone` where nothing comes for `patience` seconds, ConnectionAbortedError
     once another host has opened a session, ValueError for an address that the card does not take,
     and OSError where its memory answers with an error. A `write` or `store` that the card refuses
-    may be told by the next call; `flush` waits for all of them.
+    may be told by a later call; what was asked for behind it is not done. `flush` waits for all.
 
     Parameters
     ----------
@@ -118,9 +123,11 @@ class FrameHost:
             )
         self._send_bytes, self._receive, self._clock = send, receive, clock
         self._timeout, self._patience = timeout, patience
+        self._payload = payload
         self._window: deque[_Request] = deque()
         self._completions: deque[Completion] = deque()
         self._events = 0  # number of the next EVENT
+        self._told: Completion | None = None  # the last one, which a new session may tell again
         self._words: dict[int, int | None] = {}  # by the READ_REG's number
         self._reads: dict[int, dict[int, int]] = {}  # by a READ's: {address: bytes} to come
         self._missing: dict[int, int] = {}  # {address: bytes} that no READ asks for now
@@ -128,12 +135,12 @@ class FrameHost:
         self._into = 0, bytearray()
         self._fault: Exception | None = None
         self._repaired: int | None = None
+        self._refused = False
         self.n_resent = 0
-        self.session = secrets.randbits(32)
-        self._next = secrets.randbits(SEQ_BITS)
         self._heard_at = self._silent_since = clock()
+        self._next = self.session = 0
         self.hello: dict[str, int] = {}
-        self._open(payload)
+        self._open()
 
     # requests
 
@@ -173,18 +180,29 @@ class FrameHost:
         self.read(0)  # an error of memory would have been told before it
         return into
 
-    def post(self, job: Job) -> bool:
-        """Post a job; False if the card's queue is full: post it again later."""
+    def post(self, job: Job, timeout: float = 60.0) -> None:
+        """Post a job, behind all that was stored; waits while the card's queue is full.
+
+        TimeoutError after so many seconds: the job stays asked for, and may still be posted.
+        """
         request = self._ask(Kind.POST, 0, job.pack())
-        self._until(lambda: request not in self._window)
-        return request.status is not Status.FULL
+        self._until(lambda: request not in self._window, timeout)
+        if request in self._window:
+            raise TimeoutError(f"the card's queue is full for {timeout} s")
 
     def completion(self, timeout: float = 0.0) -> Completion | None:
         """The oldest `Completion`, which leaves the card; None if none comes within `timeout`
         seconds. The card's register ``host.events`` must be 1.
         """
-        self._until(lambda: self._completions, timeout)
-        return self._completions.popleft() if self._completions else None
+        end = self._clock() + timeout
+        while True:
+            left = max(0.0, end - self._clock())
+            self._until(lambda: self._completions, min(left, self._patience))
+            if self._completions:
+                return self._completions.popleft()
+            if left <= self._patience:
+                return None
+            self.read(0)  # is the card there, and ours?
 
     def flush(self) -> None:
         """Wait until the card has all that was written and stored."""
@@ -192,15 +210,22 @@ class FrameHost:
 
     # rules
 
-    def _open(self, payload):
-        hello = _Request(Kind.HELLO, 0, b"", payload)
-        hello.seq = self._next
-        self._next = (self._next + 1) % SEQS
-        began = self._clock()
+    def _open(self):
+        """A session of its own number; what was asked for in the one before is void."""
+        self._window.clear()
+        self._reads, self._missing, self._events = {}, {}, 0
+        self.session, self.hello = secrets.randbits(32), {}
+        hello = _Request(Kind.HELLO, 0, b"", self._payload)
+        hello.seq = secrets.randbits(SEQ_BITS)
+        self._next = (hello.seq + 1) % SEQS
+        end = self._clock() + self._patience
         while not self.hello:
             self._send(hello)
-            self._until(lambda: self.hello, self._timeout)
-            if not self.hello and self._clock() - began > self._patience:
+            octets = self._receive(self._timeout)
+            while octets is not None and not self.hello:
+                self._hear(octets)
+                octets = None if self.hello else self._receive(0.0)
+            if not self.hello and self._clock() > end:
                 raise CardGone(f"the card is gone: no answer to HELLO in {self._patience} s")
         self._progress()
 
@@ -275,6 +300,9 @@ class FrameHost:
                 self._again()
         if self._fault is not None:
             fault, self._fault = self._fault, None
+            if self._refused:  # frames behind it may be under way: the card shall not take them
+                self._refused = False
+                self._open()
             raise fault
         return octets is not None
 
@@ -316,10 +344,10 @@ class FrameHost:
                 self._fault = ConnectionAbortedError("another host has opened a session")
             return
         if status == Status.MEMORY and seq in self._asked:
-            self._reads.clear()
-            self._missing.clear()
             first = self._asked[seq]
+            self._refused = True
             self._fault = OSError(f"READ at {first:#x}: memory answers with an error")
+            return
         if not self._window:
             return
         done = (head["next"] - self._window[0].seq) & 0xFFFF
@@ -332,28 +360,17 @@ class FrameHost:
         oldest = self._window[0] if self._window else None
         if oldest is None:
             return
-        if status != Status.DONE:
-            if oldest.seq == seq and oldest.status is None:
-                self._refused(Status(status))
+        if status == Status.FULL and oldest.kind == Kind.POST:
+            self._progress()  # it is sent again in a while
+        elif status != Status.DONE:
+            if oldest.seq == seq and self._fault is None:
+                self._refuse(oldest, Status(status))
         elif not done and self._repaired != oldest.seq:
             self._repaired = oldest.seq  # one before it was lost, or this is a late copy
             self._resend()
 
-    def _refused(self, status):
-        """The oldest request is not carried out. A read of register 0 takes its number: a copy of
-        this refusal that comes late can be of nothing else.
-        """
-        request = self._window.popleft()
-        request.status = status
-        self._reads.pop(request.seq, None)
-        spare = _Request(Kind.READ_REG, 0, b"", 4)
-        spare.seq, spare.status = request.seq, Status.DONE
-        self._window.appendleft(spare)
-        self._progress()
-        self._resend()
-        if status is Status.FULL:
-            return
-        self._missing.clear()
+    def _refuse(self, request, status):
+        self._refused = True
         where = f"{request.kind.name} of {request.elems} bytes at {request.address:#x}"
         if status is Status.MEMORY:
             self._fault = OSError(f"{where}: memory answers with an error")
@@ -381,10 +398,12 @@ class FrameHost:
 
     def _event(self, seq, payload):
         if seq == self._events:
-            self._completions.append(Completion.parse(payload))
-            self._events = (seq + 1) % SEQS
+            told = Completion.parse(payload)
+            if seq or told != self._told:
+                self._completions.append(told)
+            self._told, self._events = told, (seq + 1) % SEQS
         elif (seq + 1) % SEQS != self._events:
             return
-        told = _Request(Kind.ACK, 0, b"", 0)
-        told.seq = seq
-        self._send(told)
+        answer = _Request(Kind.ACK, 0, b"", 0)
+        answer.seq = seq
+        self._send(answer)

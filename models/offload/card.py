@@ -321,8 +321,9 @@ class Card:
             except ValueError:
                 self.counters["length"] += 1
                 return []
+            stamp = now - (now - header["arg"] & 0xFFFFFFFF)  # the wire has its low 32 bits
             for run in runs:
-                run.sending.bitmap(header["arg"], wanted)
+                run.sending.bitmap(stamp, wanted)
         elif subtype == Subtype.NOT_READY:
             self.silent[(source, *key)] = now + self.settings.t_retry
             for run in runs:

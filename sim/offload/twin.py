@@ -14,6 +14,7 @@ from gradnic.models.offload.host_port import HostPort, default_address
 from gradnic.models.offload.jobs import JobCluster
 
 from gradnic.interface.formats import GRADNIC, GRADNIC_START, HEAD_BYTES, UDP_PORT
+from gradnic.interface.job_card import HOSTED
 
 CLOCK = 250e6  # cycles a second that the twin's time units count as, at the hosts' side
 IDLE = 0.01  # seconds until a twin without work looks at its clocks again
@@ -22,7 +23,8 @@ IDLE = 0.01  # seconds until a twin without work looks at its clocks again
 class Twin:
     """Golden cards of one topology, and the ends of their host frames.
 
-    Their tables and addresses are set here; registers keep what hosts write, and no more.
+    Their tables and addresses are set here; registers keep what hosts write, and but for ``host``
+    do no more.
 
     Parameters
     ----------
@@ -49,11 +51,14 @@ class Twin:
             HostPort(
                 card.memory, card.regions, mac=default_address(0x020000000000 + node), build=build,
                 read_register=lambda at, words=words: words.get(at, 0),
-                write_register=words.__setitem__, post=card.post,
+                write_register=lambda at, word, node=node: self._write(node, at, word),
+                post=card.post,
                 take=lambda node=node: self._take(node),
             )
             for node, (card, words) in enumerate(zip(self.cluster.cards, self.words, strict=True))
         ]  # fmt: skip
+        for port in self.ports:
+            port.events = False  # as after reset
 
     def busy(self):
         """Whether any card has something to do but wait for its host."""
@@ -77,6 +82,11 @@ class Twin:
     def frame(self, node, frame):
         """What card `node` answers to a frame of its host."""
         return self.ports[node].frame(frame, self.cluster.now)
+
+    def _write(self, node, address, word):
+        self.words[node][address] = word
+        if address == HOSTED["host"].offset:
+            self.ports[node].events = bool(word & 1)
 
     def _take(self, node):
         self.cluster.cards[node].take()

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 class Card:
     """Memory, and jobs that end at once with a status, their result three times the source."""
 
-    def __init__(self, status=JobStatus.DONE, full=0, gone=False):
+    def __init__(self, status=JobStatus.DONE, *, full=False, gone=False):
         self.link, self.memory, self.jobs, self.ended = self, bytearray(1 << 16), [], deque()
-        self.status, self.full, self.gone = status, full, gone
+        self.status, self.full, self.gone, self.aborted = status, full, gone, []
 
     def store(self, address, octets):
         octets = bytes(memoryview(octets).cast("B"))
@@ -26,17 +26,18 @@ class Card:
         assert address % 64 == 0 == n_bytes % 4
         return self.memory[address : address + n_bytes]
 
-    def post(self, job):
+    def post(self, job, timeout):
         if self.full:
-            self.full -= 1
-            return False
+            raise TimeoutError(f"the card's queue is full for {timeout} s")
         self.jobs.append(job)
         size = 4 if job.kind == Kind.FP32 else 2
         view = memoryview(self.memory)[job.source : job.source + size * job.elems]
         told = torch.frombuffer(view, dtype=torch.float32 if size == 4 else torch.bfloat16)
         told *= 3
         self.ended.append(Completion(id=job.id, status=int(self.status)))
-        return True
+
+    def abort(self, id):
+        self.aborted.append(id)
 
     def completion(self, timeout):
         if self.gone:
@@ -56,7 +57,7 @@ class Bucket:
 
 
 def test_buckets_are_jobs_of_their_own_tensors_and_rounds():
-    card = Card(full=2)
+    card = Card()
     hook = CardHook(card, memory=(64, 4096))
     values = {0: torch.arange(33.0), 1: torch.arange(5, dtype=torch.bfloat16), 9: torch.ones(1)}
     wanted = {k: 9 * v for k, v in values.items()}
@@ -87,7 +88,7 @@ def test_the_host_may_divide():
 @pytest.mark.parametrize(
     ("card", "values", "error", "said"),
     [
-        (Card(JobStatus.STUCK), torch.ones(4), RuntimeError, "job 1 ended as stuck, detail 0"),
+        (Card(JobStatus.STUCK), torch.ones(4), RuntimeError, "ended as stuck, detail 0"),
         (Card(gone=True), torch.ones(4), ConnectionError, "the card is gone"),
         (
             Card(),
@@ -95,23 +96,28 @@ def test_the_host_may_divide():
             ValueError,
             "memory must have 3904 bytes more for a bucket",
         ),
-        (Card(full=1 << 30), torch.ones(4), TimeoutError, "the card's queue is full for 0.1 s"),
+        (Card(full=True), torch.ones(4), TimeoutError, "the card's queue is full for 0.1 s"),
     ],
 )
 def test_what_goes_wrong_is_told_where_the_bucket_is_waited_for(card, values, error, said):
     hook = CardHook(card, memory=(0, 4096), timeout=0.1)
-    with pytest.raises(error, match=said):
-        hook.average(None, Bucket(0, values)).wait()
+    for bucket in Bucket(0, values), Bucket(1, torch.ones(1)):  # and nothing is posted after it
+        with pytest.raises(error, match=said):
+            hook.average(None, bucket).wait()
     hook.close()
+    assert len(card.jobs) <= 1
 
 
 def test_a_job_that_never_ends_is_given_up():
     card = Card()
-    card.post = lambda job: True
+    card.post = lambda job, timeout: card.jobs.append(job)
     hook = CardHook(card, memory=(0, 4096), timeout=0.05)
-    with pytest.raises(TimeoutError, match=r"job 1 has not ended in 0.05 s"):
+    with pytest.raises(TimeoutError, match=r"job \d+ has not ended in 0.05 s"):
         hook.average(None, Bucket(0, torch.ones(4))).wait()
     hook.close()
+    assert card.aborted == [card.jobs[0].id]
+    with pytest.raises(RuntimeError, match="this hook is closed"):
+        hook.average(None, Bucket(0, torch.ones(4)))
 
 
 def test_other_buckets_and_arguments_are_refused():

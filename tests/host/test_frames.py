@@ -1,6 +1,7 @@
 """The host's end of host frames against the golden card's end, over links that lose and double."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ HOST = Address(0, 0x020000000001, 0xC6336401, 41000)
 SIZE = 1 << 20
 BUILD = {"beat_bytes": 64, "n_ports": 1, "n_ranks": 4, "n_rows": 512, "n_chunks": 64, "n_peers": 16}
 CYCLE = 4e-9
+JOB = Job(id=3, tensor=1, gen=1, elems=16, source=4096, result=4096)
 
 
 class Wire:
@@ -96,7 +98,7 @@ def test_all_comes_through_once_and_in_order(share, seed):
         assert wire.memory == wanted
         assert host.load(place, size) == noise[:size].tobytes()
         job = Job(id=turn, tensor=1, gen=turn, elems=16, source=4096, result=4096)
-        assert host.post(job)
+        host.post(job)
         assert [one.id for one in wire.jobs] == list(range(turn + 1))
     for k in range(3):
         wire._come(wire.port.event(Completion(id=k, status=0), round(wire.now / CYCLE)))
@@ -106,30 +108,39 @@ def test_all_comes_through_once_and_in_order(share, seed):
     assert (host.n_resent > 0) == (share > 0)
 
 
-def test_card_has_no_more_on_its_way_than_its_credits():
+@pytest.mark.parametrize("size", [0, 1 << 16])
+def test_card_has_no_more_on_its_way_than_its_credits(size):
     wire = Wire(credits=4096)
     host, held = wire.host(), []
     wire.port.frame = lambda octets, now: held.append(octets) or []  # a card that stores nothing
+
+    def much():
+        host.store(4096, bytes(size))
+        for k in range(100):
+            host.write(4 * k, k)
+
     with pytest.raises(CardGone):
-        host.store(4096, bytes(1 << 16))
+        much()
     first = dict.fromkeys(held)  # sent again and again
-    assert 4096 - 1472 < sum(map(len, first)) <= 4096
+    assert 4096 - 1472 < sum(-(-len(one) // 64) * 64 for one in first) <= 4096
     assert len(held) > len(first)
 
 
 @pytest.mark.parametrize("share", [0, 0.3])
-def test_refusals_name_what_is_wrong_and_the_rest_is_carried_out(share):
+def test_refusals_name_what_is_wrong_and_nothing_behind_them_is_done(share):
     wire = Wire(losses(share, 5))
     host = wire.host(patience=60.0)
+    host.write(0x20, 4)
     host.store(0, bytes(64))  # not registered
     with pytest.raises(ValueError, match="WRITE of 64 bytes at 0x0 is not within the card's"):
-        host.flush()
+        host.post(JOB)
     host.write(0x22, 5)
     host.write(0x24, 6)
     with pytest.raises(ValueError, match="WRITE_REG of 4 bytes at 0x22 must be a multiple of 64"):
         host.flush()
+    host.write(0x28, 7)
     host.flush()
-    assert wire.written == [(0x24, 6)]
+    assert (wire.written, wire.jobs) == ([(0x20, 4), (0x28, 7)], [])
     with pytest.raises(ValueError, match="address must be a multiple of 64, not 0x1004"):
         host.load(4100, 4)
     with pytest.raises(ValueError, match="bytes must be a multiple of 4, not 6"):
@@ -137,12 +148,42 @@ def test_refusals_name_what_is_wrong_and_the_rest_is_carried_out(share):
     with pytest.raises(ValueError, match="READ of 128 bytes at 0xfffc0 is not within"):
         host.load(SIZE - 64, 128)
     assert host.load(SIZE - 64, 64) == bytes(64)
-    wire.room = 1
-    job = Job(id=1, tensor=1, gen=1, elems=16, source=4096, result=4096)
-    assert [host.post(job), host.post(job)] == [True, False]
+
+
+@pytest.mark.parametrize("share", [0, 0.3])
+def test_a_full_queue_is_waited_for_and_a_job_is_posted_once(share):
+    wire = Wire(losses(share, 7), twice=lambda: True)
+    host, wire.room = wire.host(patience=60.0), 0
+    receive = wire.receive
+
+    def soon(seconds):  # room comes between two copies of the request
+        wire.room += len(wire.sent) > 6
+        return receive(seconds)
+
+    host._receive = soon
+    host.post(JOB, timeout=100.0)
+    host.write(0x20, 1)
+    assert host.read(0x20) == 1
+    assert wire.jobs == [JOB]
+    host._receive, wire.room = receive, 1
+    with pytest.raises(TimeoutError, match=r"the card's queue is full for 1.0 s"):
+        host.post(replace(JOB, id=9), timeout=1.0)
     wire.room = 2
-    assert host.post(job)
-    assert len(wire.jobs) == 2
+    host.flush()
+    assert [job.id for job in wire.jobs] == [JOB.id, 9]
+
+
+def test_what_a_host_before_left_is_nobodys():
+    wire = Wire()
+    wire._come(wire.port.event(Completion(id=1, status=0)))
+    card = FramedCard(wire.host())
+    assert card.completion(0.1) is None
+    for id in (2, 3):
+        wire._come(wire.port.event(Completion(id=id, status=0)))
+    wire.back, told = [], wire.port.waiting
+    card.link._open()  # as after a refusal: what waits is told again
+    assert [card.completion(1.0).id for _ in range(2)] == [2, 3]
+    assert not told
 
 
 def test_memory_that_fails_is_an_error():
@@ -176,7 +217,7 @@ def test_silence_and_other_hosts_end_a_session():
     wire.lose = lambda: False
     other = wire.host()
     with pytest.raises(ConnectionAbortedError, match="another host"):
-        host.read(0x20)
+        host.completion(10.0)  # looks whether the card is there
     other.write(0x20, 3)
     assert other.read(0x20) == 3
 
@@ -197,8 +238,11 @@ def test_driver_of_jobs_speaks_through_frames():
     card.identify(mac=0x0A0B0C0D0E0F, ip=0x0A000001, node=2, tenant=7)
     card.allow_memory(0, 4096, 1 << 16)
     assert card.get("mac_high")["node"] == 2
+    assert card.read("host_low") == 0x6E000000  # as it was found, not by the new own address
+    assert card.get("host_high") == {"value": 0x0267, "chosen": 1}
+    assert card.get("host") == {"events": 1}
     assert wire.words[card.map["source0_beats"].offset] == (1 << 16) // 64
-    assert card.post(Job(id=3, tensor=1, gen=1, elems=16, source=4096, result=4096))
+    assert card.post(JOB)
     wire._come(wire.port.event(Completion(id=3, status=0)))
     assert card.completion(1.0) == Completion(id=3, status=0)
     assert card.completion() is None

@@ -281,6 +281,16 @@ def test_rounds_of_one_tensor_follow_each_other_and_wrap():
         bench.check(id)
 
 
+@pytest.mark.parametrize("before", [1 << 32, (1 << 32) - 200, 5 * (1 << 32) + 7])
+def test_time_is_longer_than_its_stamps(before):
+    bench = Bench(packet=64)
+    bench.cluster.now = before
+    bench.post(*(bench.job(id, 500) for id in range(3)))
+    bench.cluster.run(HARSH, limit=before + 20_000)
+    for id in bench.jobs:
+        bench.check(id)
+
+
 def test_a_card_that_was_stuck_ends_what_is_active_and_goes_on():
     bench = Bench(n_active=2, packet=64)
     bench.post(*(bench.job(id, 1500) for id in range(4)))
