@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.formats import Op
 
-from ..stream.beats import Beat
+from ..stream.beats import Beat, UnitBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..transport.pace import Echo
@@ -20,7 +20,8 @@ from .parser import Place
 N_PAYLOADS = 16  # whose heads are on their way
 
 
-def _has_payload(head):
+def has_payload(head):
+    """Whether beats follow a head."""
     return (head.length != 0) & (head.op != Op.CONTROL)
 
 
@@ -42,8 +43,8 @@ class ArrivalSteer(wiring.Component):
 
     Members
     -------
-    arrivals, place, values : In(stream.Signature(Arrival)), In(Place), In(stream.Signature(Beat))
-        What a gate offers.
+    arrivals, place, values : In(stream.Signature(Arrival)), In(Place), In(...)
+        What a gate offers; an unsound unit is one beat of ``drop``.
     contexts : In(ArrayLayout(Context, n))
     deaf : In(n)
         Nothing goes to this context: it is being reset.
@@ -53,7 +54,7 @@ class ArrivalSteer(wiring.Component):
 
     def __init__(self, n_bytes: int, n: int) -> None:
         self.n = n
-        head, beat = stream.Signature(Arrival), stream.Signature(Beat(8 * n_bytes))
+        head, beat = stream.Signature(Arrival), stream.Signature(UnitBeat(8 * n_bytes))
         super().__init__(
             {
                 "arrivals": In(head),
@@ -85,7 +86,7 @@ class ArrivalSteer(wiring.Component):
             near.i.p.way.index.eq(index),
             near.i.p.way.epoch.eq(now),
             near.i.p.way.vanishes.eq(arrival.ready & (place.epoch != now)),
-            ways.i.valid.eq(self.arrivals.valid & self.arrivals.ready & _has_payload(arrival.head)),
+            ways.i.valid.eq(self.arrivals.valid & self.arrivals.ready & has_payload(arrival.head)),
             ways.i.p.eq(near.i.p.way),
         ]
         for source, sinks, way, payload in (
@@ -190,7 +191,7 @@ class PacketPick(wiring.Component):
         m.d.comb += [
             picked.i.valid.eq(any_first & owners.i.ready),
             picked.i.p.as_value().eq(head),
-            owners.i.valid.eq(any_first & room & _has_payload(picked.i.p)),
+            owners.i.valid.eq(any_first & room & has_payload(picked.i.p)),
             owners.i.payload.eq(index),
         ]
         owner = owners.o

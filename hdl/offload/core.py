@@ -108,6 +108,7 @@ class OffloadCore(wiring.Component):
 
     roots = False  # terminal rows have memory ports of their own
     passes = False  # gradients become norms, indices and floats here
+    shared = False  # sums are made in lanes that others use, too, and others code and decode
     counts_share = False  # allowances come of a job's share, not of the host
     feedback = False  # and what is lost on the way is kept
 
@@ -197,8 +198,10 @@ class OffloadCore(wiring.Component):
         m.submodules.maker = maker = PacketMaker(
             self.n_bytes, n_ranks=self.n_ranks, max_elems=self.max_elems, thc=self.thc,
             inc=self.inc, bf16=self.bf16, scale=self.scale, roots=self.roots, wide=self.wide,
-            maxima=self.maxima, bits=self.bits,
+            maxima=self.maxima, bits=self.bits, shared=self.shared,
         )  # fmt: skip
+        if self.shared:
+            wiring.connect(m, maker.adder, wiring.flipped(self.adder))
         tables = ["place_en", "place_addr", "place_data", "check"]
         tables += ["share", "last_elems"] if self.receiver.counts_share else ["allowance"]
         for part in (scheduler, receiver, sender):
@@ -271,8 +274,9 @@ class OffloadCore(wiring.Component):
         n, round_ = self.n_bytes, self.round
         gate = self._front(m)
         m.submodules.decoder = decoder = PacketDecoder(
-            n, max_elems=self.max_elems, inc=self.inc, bf16=self.bf16, bits=self.bits
-        )
+            n, max_elems=self.max_elems, inc=self.inc, bf16=self.bf16, bits=self.bits,
+            shared=self.shared,
+        )  # fmt: skip
         m.submodules.locator = locator = Locator()
         m.d.comb += [decoder.round.eq(round_), locator.geometry.eq(round_.geometry)]
         wiring.connect(m, gate.heads, decoder.heads)

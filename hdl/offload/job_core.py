@@ -1,9 +1,11 @@
 """Offload card that takes jobs: a queue, contexts side by side, completions.
 
-Each context is a whole `RoundEngine`; ports, gate, framer, memory ports, queue and clerk are
-shared.
+Each context is a `RoundEngine`; ports, gate, framer, codec, memory ports, lanes that sum, queue and
+clerk are shared.
 Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jobs`.
 """
+
+from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
@@ -20,13 +22,14 @@ from .core import OffloadCore
 from .gate import PacketGate
 from .job_clerk import N_REGIONS, JobClerk, half_of_residual
 from .job_context import JobContext
-from .job_engines import run_context, share_memory
+from .job_engines import run_context, share_lanes, share_memory
 from .job_history import History
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
 from .memory_side import memory_ports
 from .renewal import Keepers, Renewal
 from .round_engine import RoundEngine
+from .shared_codec import SharedCompressor, SharedDecompressor
 from .thc_pass import ThcCell, ThcRules
 from .thc_passes import ThcPasses
 
@@ -184,8 +187,7 @@ class JobCore(OffloadCore):
         gate = self._front(m)
         steer, pick = ArrivalSteer(n, self.n_active), PacketPick(n, self.n_active)
         m.submodules.steer, m.submodules.pick = self.with_renewal(steer), self.with_renewal(pick)
-        wiring.connect(m, gate.heads, steer.arrivals)
-        wiring.connect(m, gate.values, steer.values)
+        made = self._codec(m, gate, steer, pick)
         m.d.comb += [
             gate.contexts.eq(contexts),
             history.asked[0].eq(gate.asked),
@@ -217,6 +219,7 @@ class JobCore(OffloadCore):
         self._aborts(m, queue, runners)
         passes = self._passes(m, runners, clerk) if self.thc else None
         share_memory(m, self, runners, passes, pick)
+        share_lanes(m, self, pick)
         for k, runner in enumerate(runners):
             places = passes.jobs[k] if passes else None
             run_context(m, self, k, runner, steer, pick, clerk, places)
@@ -231,7 +234,7 @@ class JobCore(OffloadCore):
             self.active.eq(Cat(runner.busy for runner in runners)),
         ]
         m.d.sync += self.finished.eq(~(self.active.any() | queue.busy))
-        self._transmit(m, pick, pick, pick)
+        self._transmit(m, made, pick, pick)
         self.keepers.watch(m, runners)
         self._tell(m)
         m.d.comb += [renewal.watchdog.eq(self.watchdog), self.renewed.eq(renewal.forced)]
@@ -240,6 +243,30 @@ class JobCore(OffloadCore):
                 for k in range(len(self.dropped))) | gate.dropped
         )  # fmt: skip
         return m
+
+    def _codec(self, m, gate, steer, pick):
+        """What decodes between `gate` and `steer`; returns what leaves, behind what codes."""
+        if not self.inc:
+            wiring.connect(m, gate.heads, steer.arrivals)
+            m.d.comb += [
+                steer.values.valid.eq(gate.values.valid),
+                *(steer.values.p[name].eq(gate.values.p[name]) for name in ("data", "last")),
+                gate.values.ready.eq(steer.values.ready),
+            ]
+            return pick
+        before, behind = (
+            kind(self.n_bytes, max_elems=self.max_elems)
+            for kind in (SharedDecompressor, SharedCompressor)
+        )
+        m.submodules.decompressor = self.with_renewal(before)
+        m.submodules.compressor = self.with_renewal(behind)
+        wiring.connect(m, gate.heads, before.heads)
+        wiring.connect(m, gate.values, before.payload)
+        wiring.connect(m, before.passes, steer.arrivals)
+        wiring.connect(m, before.o, steer.values)
+        wiring.connect(m, pick.heads, behind.heads)
+        wiring.connect(m, pick.payload, behind.payload)
+        return SimpleNamespace(heads=behind.o_heads, payload=behind.o)
 
     def with_renewal(self, part):
         return ResetInserter(self.renewal.anew)(part)

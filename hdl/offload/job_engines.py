@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from gradnic.interface.job import Collective, JobCodec, Kind, Operation
 
 from ..axi.share import ReadShare, WriteShare
+from ..reduction.shared_combine import SharedCombine
 from ..transport.records import Round
 from .job_context import NORMS
 from .memory_side import RESIDUALS, memory_ports
@@ -48,6 +49,18 @@ def share_memory(m, core, runners, passes, pick):
             m.d.comb += part.closed[0].eq(passes.closed[kind])
             stills.append(part.quiet[0])
         m.d.comb += passes.quiet[kind].eq(Cat(stills).all())
+
+
+def share_lanes(m, core, pick):
+    """What sums packets: one for all contexts, as memory hands it no more than a beat a cycle."""
+    lanes = SharedCombine(
+        core.n_bytes // 4, core.n_active, integers=core.thc, passes=not core.thc, maxima=core.maxima
+    )
+    m.submodules.lanes = core.with_renewal(lanes)
+    contexts = range(core.n_active)
+    for k, engine in enumerate(core.engines):
+        wiring.connect(m, engine.adder, lanes.users[k])
+        m.d.comb += lanes.yields[k].eq(Cat(pick.before[j][k] for j in contexts))
 
 
 def run_context(m, core, k, runner, steer, pick, clerk, places):

@@ -14,7 +14,7 @@ from gradnic.interface.formats import Op
 
 from ..inceptionn.decompressor import Decompressor
 from ..reduction.codec import index_octets, octets_of
-from ..stream.beats import Beat
+from ..stream.beats import Beat, UnitBeat
 from ..stream.delays import copied
 from ..stream.fifo import FIFO
 from ..transport.records import Arrival, Round
@@ -47,12 +47,14 @@ class PacketDecoder(wiring.Component):
         False: there are no rounds with BF16 on the wire.
     bits : int
         4, or 8 for indices of 2 to 8 bits.
+    shared : bool
+        Coded payloads come as floats, or as one beat of ``drop`` if they are unsound.
 
     Members
     -------
     round : In(Round)
     heads, arrivals : In, Out(stream.Signature(Arrival))
-    values : In(stream.Signature(Beat(8 * n_bytes)))
+    values : In(stream.Signature(Beat(8 * n_bytes))), of `UnitBeat` with `shared`
         For each data head with a length.
     floats : Out(stream.Signature(Beat(8 * n_bytes)))
         Of data packets that are ready and not wrong, unless their unit is unsound.
@@ -62,19 +64,20 @@ class PacketDecoder(wiring.Component):
 
     def __init__(
         self, n_bytes: int, *, max_elems: int = 352, inc: bool = True, bf16: bool = False,
-        bits: int = 4,
+        bits: int = 4, shared: bool = False,
     ) -> None:  # fmt: skip
         self.n_bytes, self.bits = n_bytes, bits
-        self.inc, self.bf16 = inc, bf16
-        if inc:
+        self.inc, self.bf16, self.shared = inc, bf16, shared
+        if inc and not shared:
             self.codec = Decompressor(n_bytes // ELEM_BYTES, max_floats=max_elems)
         beats = stream.Signature(Beat(8 * n_bytes))
+        self.beat = UnitBeat(8 * n_bytes) if shared else Beat(8 * n_bytes)
         super().__init__(
             {
                 "round": In(Round),
                 "heads": In(stream.Signature(Arrival)),
                 "arrivals": Out(stream.Signature(Arrival)),
-                "values": In(beats),
+                "values": In(stream.Signature(self.beat)),
                 "floats": Out(beats),
                 "verdicts": Out(stream.Signature(1)),
             }
@@ -94,7 +97,7 @@ class PacketDecoder(wiring.Component):
             m.d.comb += widen.on.eq(self.round.codec.bf16)
             wiring.connect(m, odd_ones.o, widen.odd)
             plain, sent, odd = widen.o, widen.i, odd_ones.i
-        if self.inc:
+        if self.inc and not self.shared:
             self._codec(m, plain, coded)
         else:
             m.d.comb += [
@@ -105,7 +108,7 @@ class PacketDecoder(wiring.Component):
         self._sort(m, passed.i, routes.i, odd)
 
         # Where values go is settled in a cycle before the first beat: flags steer, and no queue.
-        m.submodules.near = near = FIFO(Beat(8 * self.n_bytes), N_BEATS)
+        m.submodules.near = near = FIFO(self.beat, N_BEATS)
         wiring.connect(m, wiring.flipped(self.values), near.i)
         values, through = near.o, routes.o
         to_none, to_codec, to_floats = (Signal(name=f"to_{n}") for n in ("none", "codec", "floats"))
@@ -118,9 +121,14 @@ class PacketDecoder(wiring.Component):
             values.ready.eq(to_none | (to_codec & coded.ready) | (to_floats & sent.ready)),
             sent.valid.eq(values.valid & to_floats),
             coded.valid.eq(values.valid & to_codec),
-            sent.p.eq(values.p),
-            coded.p.eq(values.p),
+            *(
+                sink.p[name].eq(values.p[name])
+                for sink in (sent, coded)
+                for name in sink.p.shape().members
+            ),
         ]
+        if self.inc and self.shared:
+            self._judge(m, coded, sent, values.p.drop)
         with m.If(next_):
             m.d.sync += [
                 to_none.eq(through.valid & through.p.vanishes),
@@ -128,6 +136,22 @@ class PacketDecoder(wiring.Component):
                 to_floats.eq(through.valid & through.p.to_floats),
             ]
         return m
+
+    def _judge(self, m, values, sent, unsound):
+        """Floats of coded packets go where others go, and a verdict before their first beat."""
+        m.submodules.verdicts_told = told = FIFO(1, N_PACKETS)
+        wiring.connect(m, told.o, wiring.flipped(self.verdicts))
+        first, may = Signal(init=1), Signal()
+        m.d.comb += [
+            may.eq(~first | told.i.ready),
+            told.i.valid.eq(values.valid & values.ready & first),
+            told.i.payload.eq(~unsound),
+            values.ready.eq(may & (unsound | sent.ready)),
+        ]
+        with m.If(values.valid & may & ~unsound):
+            m.d.comb += sent.valid.eq(1)
+        with m.If(values.valid & values.ready):
+            m.d.sync += first.eq(values.p.last)
 
     def _codec(self, m, plain, values):
         """The decompressor, of `values`; what is offered are its floats, or `plain` ones."""
@@ -191,7 +215,7 @@ class PacketDecoder(wiring.Component):
         opens = Signal(init=1)
         if self.bf16:
             m.d.comb += [
-                *([] if self.inc else [opens.eq(odd.ready)]),
+                *([] if self.inc and not self.shared else [opens.eq(odd.ready)]),
                 odd.valid.eq(go & keep & codec.bf16),
                 odd.payload.eq(_odd_beats(arrival.head.elems, self.n_bytes)),
             ]
@@ -205,7 +229,7 @@ class PacketDecoder(wiring.Component):
             routes.p.to_codec.eq(keep & codec.coded),
             routes.p.to_floats.eq(keep & ~codec.coded),
         ]
-        if self.inc:
+        if self.inc and not self.shared:
             units = self.codec.units
             m.d.comb += [
                 opens.eq(units.ready & (odd.ready if self.bf16 else 1)),

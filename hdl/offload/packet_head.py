@@ -97,7 +97,7 @@ def leave(m, maker, told, tag):
         ]
     with m.Elif(maker.heads.ready):
         m.d.sync += busy.eq(0)
-    if maker.inc:
+    if maker.compressor:
         sizes, is_unit = maker.compressor.sizes, Signal()
         (coded,) = copied(m, maker.round.codec.coded, 1, name="sized")
         m.d.comb += [

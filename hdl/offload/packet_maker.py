@@ -12,6 +12,7 @@ from ..axi.bursts import LENGTH_WIDTH, Range
 from ..inceptionn.compressor import Compressor
 from ..primitive.target import one_hot
 from ..reduction.codec import index_octets, octets_of
+from ..reduction.reduce import Adding
 from ..reduction.reduce import Op as SumOp
 from ..reduction.summing import Summing
 from ..stream.beats import Beat
@@ -73,6 +74,9 @@ class PacketMaker(wiring.Component):
         of them takes a third longer than its beats.
     bits : int
         With `thc`: 4, or 8 for indices of 2 to 8 bits, whose levels ``level_write`` tells.
+    shared : bool
+        Sums are made in lanes that others use, too: member ``adder``, as of `Reduce`. Payloads
+        leave as floats, with their length, whatever the round's codec.
 
     Members
     -------
@@ -112,11 +116,12 @@ class PacketMaker(wiring.Component):
         wide: bool = False,
         maxima: bool = False,
         bits: int = 4,
+        shared: bool = False,
     ) -> None:
         self.n_bytes, self.n_ranks, self.max_elems = n_bytes, n_ranks, max_elems
         self.thc, self.inc, self.bf16, self.roots = thc, inc, bf16, roots
         self.scale, self.wide, self.maxima = scale, wide, maxima
-        self.bits = bits
+        self.bits, self.shared = bits, shared
         if scale and thc:
             raise ValueError("scale must be off with thc")
         self.lanes = n_bytes // ELEM_BYTES
@@ -139,6 +144,7 @@ class PacketMaker(wiring.Component):
                 "own": Out(stream.Signature(OwnPacket)),
                 "kept": Out(beats),
                 **({"level_write": In(LevelWrite)} if bits > 4 else {}),
+                **({"adder": Out(Adding(self.lanes))} if shared else {}),
             }
         )
 
@@ -146,8 +152,10 @@ class PacketMaker(wiring.Component):
         m = Module()
         m.submodules.summing = summing = Summing(
             self.lanes, max_beats=-(-self.max_elems // self.lanes), integers=self.thc,
-            maxima=self.maxima,
+            maxima=self.maxima, shared=self.shared,
         )  # fmt: skip
+        if self.shared:
+            wiring.connect(m, summing.adder, wiring.flipped(self.adder))
         expands = self._levels(m, "own", self.values, summing.own)
         packs = self._levels(m, "landed", self.contributions, summing.contributions)
         goal = packet_sums.Goal(self.thc, self.scale, self.wide)
@@ -158,7 +166,7 @@ class PacketMaker(wiring.Component):
         wiring.connect(m, owned.o, wiring.flipped(self.own))
         tagger, to_tag = self._tagger(m)
         self.compressor = None
-        if self.inc:
+        if self.inc and not self.shared:
             self.compressor = Compressor(self.lanes, max_floats=self.max_elems)
             m.submodules.compressor = self.compressor
         self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, packs, to_tag)
@@ -260,7 +268,7 @@ class PacketMaker(wiring.Component):
             *(owned.p[name].eq(packet[name]) for name in ("chunk", "number", "offset", "elems")),
         ]
         reads = Signal()  # the packet's values are asked for
-        if self.inc:
+        if self.compressor:
             units = self.compressor.units
             m.d.comb += [
                 units.valid.eq(reads & codec.coded & ~packet.terminal),

@@ -140,7 +140,7 @@ def _line(m, maker, summed):
     if maker.wide:
         m.d.comb += raw_in.valid.eq(packer.o.valid)
         raw_in = packer.i
-    if not maker.inc:
+    if not maker.compressor:
         wiring.connect(m, raw.o, wiring.flipped(maker.payload))
         m.d.comb += raw_in.valid.eq(line.valid)
         return line, free

@@ -11,7 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.offload import Drop, Subtype
 
-from ..stream.beats import Beat
+from ..reduction.reduce import Adding
+from ..stream.beats import Beat, UnitBeat
 from ..transport.allowance_walk import LAST_WIDTH, SHARE_WIDTH
 from ..transport.ledger import CLEAR_WIDTH
 from ..transport.pace import Echo
@@ -30,10 +31,10 @@ class RoundEngine(OffloadCore):
 
     Parameters and members as of `OffloadCore`, without those of ports, and:
 
-    arrivals, values : In(stream.Signature(Arrival)), In(stream.Signature(Beat))
-        What a gate offers. ``round.over`` is not looked at.
+    arrivals, values : In(stream.Signature(Arrival)), In(stream.Signature(UnitBeat))
+        What a gate offers, coded payloads as floats. ``round.over`` is not looked at.
     heads, payload, replies : Out
-        What a framer takes.
+        What a framer takes, once coded payloads are coded.
     echoed, echo, path_mark : Out(1), Out(Echo), Out(PathMark)
     n_clear : In(15)
         See `Receiver`.
@@ -41,13 +42,15 @@ class RoundEngine(OffloadCore):
         Of terminal rows.
     table : In(range(n_tables))
     leaves : Out(LeavesSeen)
+    adder : Out(Adding(n_bytes // 4))
+        Where packets are summed.
     progress : Out(1)
         Something moved: a packet was taken, a row left, a run ended.
     share, last_elems, spends, spent : In, In, Out, Out
         As of `Receiver`; with ``gives_up``, in place of ``allowance``.
     """
 
-    roots = counts_share = True
+    roots = counts_share = shared = True
 
     def _members(self):
         members = {k: v for k, v in super()._members().items() if k not in _OUTSIDE}
@@ -62,7 +65,7 @@ class RoundEngine(OffloadCore):
             }
         return members | {
             "arrivals": In(stream.Signature(Arrival)),
-            "values": In(beat),
+            "values": In(stream.Signature(UnitBeat(8 * self.n_bytes))),
             "heads": Out(stream.Signature(Head)),
             "payload": Out(beat),
             "replies": Out(stream.Signature(Head)),
@@ -72,6 +75,7 @@ class RoundEngine(OffloadCore):
             "n_clear": In(CLEAR_WIDTH),
             "table": In(range(self.n_tables)),
             "leaves": Out(LeavesSeen),
+            "adder": Out(Adding(self.n_bytes // 4)),
             "progress": Out(1),
         }
 

@@ -14,6 +14,7 @@ from ..stream.fifo import FIFO
 from ..stream.pair_queue import PairQueue
 from .float_add import FloatAdd
 
+FAR = 2  # cycles there and back to lanes that are shared
 N_OPERANDS = 15  # beats of a queue of operands: a slot of the LUT RAM is free
 
 
@@ -158,11 +159,23 @@ class Combine(wiring.Component):
         return late
 
 
+def Adding(n_lanes: int) -> wiring.Signature:
+    """What a user of `gradnic.hdl.reduction.shared_combine.SharedCombine` has.
+
+    asks, goes : a beat may go; it does, in this cycle. Its operands and ``op`` follow
+    `CreditQueue.latency` cycles later, and their sum is at ``o`` `Combine.latency` + `FAR` cycles
+    after these.
+    """
+    width = 32 * n_lanes
+    operands = {"op": Out(Op), "a": Out(width), "b": Out(width)}
+    return wiring.Signature({"asks": Out(1), "goes": In(1), "o": In(width)} | operands)
+
+
 class Reduce(wiring.Component):
     """Partial sums plus contributions as streams: 1 beat per cycle, `latency` cycles.
 
-    That is 19 cycles, and 18 up to 3 lanes. Sums as `gradnic.models.reduction.reduce.combine` has
-    them.
+    That is 19 cycles, and 18 up to 3 lanes; 2 more if `shared`. Sums as
+    `gradnic.models.reduction.reduce.combine` has them.
 
     A beat of each is added, or of the partials one alone where they say so; `last` comes from
     the partials. Each input waits in a queue of its own, so neither waits for the other to be
@@ -174,9 +187,13 @@ class Reduce(wiring.Component):
         32-bit lanes, 1 to 64.
     integers, passes, maxima : bool
         As of `Combine`.
+    shared : bool
+        The lanes are elsewhere, in a `gradnic.hdl.reduction.shared_combine.SharedCombine`.
 
     Members
     -------
+    adder : Out(Adding(n_lanes))
+        With `shared`.
     partials : In(stream.Signature({data, last, op, alone}))
         alone : nothing is added, whatever ``op`` says; not where there is FP32 addition only.
     contributions : In(stream.Signature(Beat(32 * n_lanes)))
@@ -186,14 +203,20 @@ class Reduce(wiring.Component):
     DEPTH = 31
 
     def __init__(
-        self, n_lanes: int, *, integers: bool = True, passes: bool = False, maxima: bool = False
+        self,
+        n_lanes: int,
+        *,
+        integers: bool = True,
+        passes: bool = False,
+        maxima: bool = False,
+        shared: bool = False,
     ) -> None:
         self.combine = Combine(n_lanes, integers=integers, passes=passes, maxima=maxima)
+        self.shared = shared
         beat = Beat(32 * n_lanes)
         self.queue = PairQueue(beat, self.DEPTH)
-        self.latency = (
-            FIFO.latency + CreditQueue.latency + self.combine.latency + self.queue.latency
-        )
+        self.late = CreditQueue.latency + Combine.latency + FAR * shared
+        self.latency = FIFO.latency + self.late + self.queue.latency
         self.kind = data.StructLayout({"last": 1, "op": Op, "alone": 1})
         partial = data.StructLayout({"data": 32 * n_lanes, **self.kind.members})
         super().__init__(
@@ -201,12 +224,15 @@ class Reduce(wiring.Component):
                 "partials": In(stream.Signature(partial)),
                 "contributions": In(stream.Signature(beat)),
                 "sums": Out(stream.Signature(beat)),
+                **({"adder": Out(Adding(n_lanes))} if shared else {}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.combine = combine = self.combine
+        combine = self.adder if self.shared else self.combine
+        if not self.shared:
+            m.submodules.combine = combine
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.sums))
         m.submodules.partial_queue = own = CreditQueue(len(self.combine.a), N_OPERANDS)
@@ -214,8 +240,11 @@ class Reduce(wiring.Component):
         m.submodules.kinds = kinds = FIFO(self.kind, N_OPERANDS + 1, never_full=True)
         partial, added, kind = self.partials, self.contributions, kinds.o
         go, adds, gone = Signal(), Signal(), Signal()
-        late = own.latency + combine.latency
+        asks, goes, late = Signal(), Const(1), self.late
         comes = others.i.valid & others.i.ready
+        if self.shared:
+            goes = self.adder.goes
+            m.d.comb += self.adder.asks.eq(asks)
         some = credit(m, N_OPERANDS, take=adds, give=comes, none=True, name="contributions")
         may = (kind.p.alone | some) & credit(m, self.DEPTH, take=go, give=gone, name="room")
         m.d.comb += [
@@ -227,8 +256,9 @@ class Reduce(wiring.Component):
             others.i.valid.eq(added.valid),
             added.ready.eq(others.i.ready),
             others.i.payload.eq(added.p.data),
-            go.eq(kind.valid & may),  # its beat came before
-            kind.ready.eq(may),
+            asks.eq(kind.valid & may),  # its beat came before
+            go.eq(asks & goes),
+            kind.ready.eq(may & goes),
             adds.eq(go & ~kind.p.alone),
             gone.eq(self.sums.valid & self.sums.ready),
             own.take.eq(go),

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
-from .reduce import Op, Reduce
+from .reduce import Adding, Op, Reduce
 
 
 class Summing(wiring.Component):
@@ -21,9 +21,9 @@ class Summing(wiring.Component):
     A block's own beats come once, its contributions rank after rank, each of the block's length.
     Sums before the last go round through a buffer inside, so that nothing returns to memory; the
     last ones leave as they are made. A block of b beats and c contributions takes max(1, c) * b
-    cycles, up to 27 per contribution where blocks are shorter than that; the first sum leaves
-    `Reduce.latency` cycles after the last rank's first beat was taken. A block without
-    contributions leaves as it is, bit for bit.
+    cycles, up to 27 per contribution where blocks are shorter than that (29 if `shared`, and what
+    others use of the lanes); the first sum leaves `Reduce.latency` cycles after the last rank's
+    first beat was taken. A block without contributions leaves as it is, bit for bit.
 
     Parameters
     ----------
@@ -33,6 +33,8 @@ class Summing(wiring.Component):
         Beats of the longest block, 1 to 16384.
     integers, maxima : bool
         As of `gradnic.hdl.reduction.reduce.Combine`.
+    shared : bool
+        As of `gradnic.hdl.reduction.reduce.Reduce`, with member ``adder``.
 
     Members
     -------
@@ -45,12 +47,18 @@ class Summing(wiring.Component):
     """
 
     def __init__(
-        self, n_lanes: int, *, max_beats: int, integers: bool = True, maxima: bool = False
+        self,
+        n_lanes: int,
+        *,
+        max_beats: int,
+        integers: bool = True,
+        maxima: bool = False,
+        shared: bool = False,
     ) -> None:
         if not 1 <= max_beats <= 16384:
             raise ValueError(f"max_beats must be 1 to 16384, not {max_beats!r}")
         self.n_lanes, self.integers, self.maxima = n_lanes, integers, maxima
-        self.max_beats = max_beats
+        self.max_beats, self.shared = max_beats, shared
         self.job = data.StructLayout(
             {"n_beats": range(max_beats + 1), "n_contributions": 16, "op": Op}
         )
@@ -80,14 +88,18 @@ class Summing(wiring.Component):
                 "own": In(beat),
                 "contributions": In(beat),
                 "sums": Out(beat),
+                **({"adder": Out(Adding(n_lanes))} if shared else {}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.reduce = reduce = Reduce(
-            self.n_lanes, integers=self.integers, passes=not self.integers, maxima=self.maxima
-        )
+            self.n_lanes, integers=self.integers, passes=not self.integers, maxima=self.maxima,
+            shared=self.shared,
+        )  # fmt: skip
+        if self.shared:
+            wiring.connect(m, reduce.adder, wiring.flipped(self.adder))
         beat = Beat(32 * self.n_lanes)
         m.submodules.round = again = BlockFIFO(beat, self.max_beats)
         m.submodules.entering = entering = FIFO(self.work, 4, half_rate=True)

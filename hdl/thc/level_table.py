@@ -54,7 +54,8 @@ class LevelTable(wiring.Component):
     write, bits : In(LevelWrite), In(4)
         With 8 bits, for ``levels``. bits : of an index, 2 to 8; constant while beats are inside.
     code : In(2)
-        With `wide`: 0, 1, 2 for sums of 8, 12, 16 bits. Constant while beats are inside.
+        With `wide`: 0, 1, 2 for sums of 8, 12, 16 bits. Constant from the cycle before a beat
+        comes until it has left, as ``bits`` is.
     i : In(stream.Signature({data, last, expand, plain}))
         expand : indices. plain, with `wide`: the beat passes, whatever it is. Both are constant up
         to ``last``, which ends whole beats out.
@@ -88,11 +89,16 @@ class LevelTable(wiring.Component):
         m = Module()
         i, o, n = self.i, self.o, self.n_bytes
         level = self._table(m)
-        bits = self.bits if len(self.sizes) > 1 else Const(4)
-        wide = (self.code != 0) if self.wide else Const(0, 1)
-        twelve = Signal()
-        if self.wide:
-            m.d.comb += twelve.eq(~i.p.expand & ~i.p.plain & (self.code == 1))
+        bits = Const(4)
+        if len(self.sizes) > 1:
+            bits = Signal(4, name="bits_held")
+            m.d.sync += bits.eq(self.bits)
+        wide, twelve = Const(0, 1), Signal()
+        if self.wide:  # held here: what says so is far away, and ``ready`` waits for it
+            code = Signal(2, name="code_held")
+            m.d.sync += code.eq(self.code)
+            wide = code != 0
+            m.d.comb += twelve.eq(~i.p.expand & ~i.p.plain & (code == 1))
         # what the next beat out is made of, in parts of the beats in, bits in order of the stream
         now, before = reversed_bits(i.p.data), Signal(8 * n, reset_less=True)
         at, after, n_parts = Signal(5, init=WHOLE), Signal(6), Signal(5)

@@ -75,16 +75,24 @@ class Allowances(wiring.Component):
                 came.eq(0),
                 thc.eq(self.thc),
             ]
-        octets, rest = Signal(width + 2), Signal(BYTES_WIDTH)
+        octets, rest = Signal(width + 2), Signal(BYTES_WIDTH + 1)
+        held = Signal(BYTES_WIDTH, reset_less=True)  # what its neighbor has, read before the end
+        m.d.sync += held.eq(Mux(self.spend, self.left, table.read_data))
         m.d.comb += [
             octets.eq(Mux(thc, came >> 1, came << 2)),
-            rest.eq(Mux(table.read_data < octets, 0, table.read_data - octets)),
-            table.read_addr.eq(Mux(ends, source, self.neighbor)),
+            rest.eq(held - octets),  # the last bit: below 0
+            table.read_addr.eq(Mux(counts, source, self.neighbor)),
             self.bytes.eq(table.read_data),
             table.write_en.eq(self.write.enable | self.spend | ends),
             table.write_addr.eq(
                 Mux(ends, source, Mux(self.spend, self.neighbor, self.write.index))
             ),
-            table.write_data.eq(Mux(ends, rest, Mux(self.spend, self.left, self.write.bytes))),
+            table.write_data.eq(
+                Mux(
+                    ends,
+                    Mux(rest[-1], 0, rest[:-1]),
+                    Mux(self.spend, self.left, self.write.bytes),
+                )
+            ),
         ]
         return m

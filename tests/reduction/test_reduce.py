@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
 from gradnic.hdl.reduction.reduce import Combine, Op, Reduce
+from gradnic.hdl.reduction.shared_combine import SharedCombine
 from gradnic.hdl.reduction.summing import Summing
 from gradnic.models.reduction.reduce import combine, maximum
 from gradnic.sim.engine import batch, encoding, stimulus
@@ -92,11 +95,8 @@ def test_integer_sums_stay_in_their_codes():
         combine(full, np.zeros((2, 1), np.uint32))
 
 
-@pytest.mark.parametrize("stall", [{}, {"own": 0.5, "sums": 0.3, "contributions": 0.7}], ids=str)
-@pytest.mark.parametrize("integers", [True, False])
-def test_blocks_in_order_of_ranks(stall, integers):
-    rng = stimulus.rng("summing")
-    model = batch.build(Summing(2, max_beats=20, integers=integers, maxima=not integers))
+def blocks(rng, model, integers, prefix=""):
+    """(Jobs, streams of `Summing`, its sums) of 60 blocks."""
     jobs, own, more, want, last = [], [], [], [], []
     for _ in range(60):
         n, ranks, op = (int(x) for x in rng.integers([1, 0, 0], [21, 5, 5 if integers else 2]))
@@ -110,18 +110,78 @@ def test_blocks_in_order_of_ranks(stall, integers):
         want.append(total)
         last += [0] * (n - 1) + [1]
     names = ("n_beats", "n_contributions", "op")
-    run = model.run(
-        {
-            "jobs": model.pack("jobs", **dict(zip(names, np.array(jobs).T, strict=True))),
-            "own": beats(model, "own", np.concatenate(own), last=0),
-            "contributions": beats(model, "contributions", np.concatenate(more), last=0),
-        },
-        stalls=stall,
-    )
-    run.check(sums=beats(model, "sums", np.concatenate(want), last=last))
+    told = dict(zip(names, np.array(jobs).T, strict=True))
+    streams = {
+        f"{prefix}jobs": model.pack(f"{prefix}jobs", **told),
+        f"{prefix}own": beats(model, f"{prefix}own", np.concatenate(own), last=0),
+        f"{prefix}contributions": beats(
+            model, f"{prefix}contributions", np.concatenate(more), last=0
+        ),
+    }
+    return jobs, streams, beats(model, f"{prefix}sums", np.concatenate(want), last=last)
+
+
+@pytest.mark.parametrize("stall", [{}, {"own": 0.5, "sums": 0.3, "contributions": 0.7}], ids=str)
+@pytest.mark.parametrize("integers", [True, False])
+def test_blocks_in_order_of_ranks(stall, integers):
+    rng = stimulus.rng("summing")
+    model = batch.build(Summing(2, max_beats=20, integers=integers, maxima=not integers))
+    jobs, streams, sums = blocks(rng, model, integers)
+    run = model.run(streams, stalls=stall)
+    run.check(sums=sums)
     if not stall:
         bound = sum(max(1, ranks) * max(n, 27) for n, ranks, _ in jobs)
         assert run.taken["sums"][-1] < bound
+
+
+class _Users(wiring.Component):
+    """`n` units of sums that share their lanes, user 0 before the others, the last before 1."""
+
+    def __init__(self, n):
+        self.units = [Summing(2, max_beats=20, shared=True) for _ in range(n)]
+        self.n, self.lanes = n, SharedCombine(2, n)
+        ports = {
+            f"u{k}_{name}": member
+            for k, unit in enumerate(self.units)
+            for name, member in unit.signature.members.items()
+            if name != "adder"
+        }
+        super().__init__(ports)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.lanes = self.lanes
+        for k, unit in enumerate(self.units):
+            m.submodules[f"unit{k}"] = unit
+            wiring.connect(m, unit.adder, self.lanes.users[k])
+            for name in ("jobs", "own", "contributions", "sums"):
+                wiring.connect(
+                    m, wiring.flipped(getattr(self, f"u{k}_{name}")), getattr(unit, name)
+                )
+        order = [0, self.n - 1, *range(1, self.n - 1)]
+        m.d.comb += [
+            self.lanes.yields[k].eq(sum(1 << j for j in order[: order.index(k)]))
+            for k in range(self.n)
+        ]
+        return m
+
+
+def test_users_of_one_combine_have_their_own_sums_and_its_whole_rate():
+    model = batch.build(_Users(3))
+    streams, want, beats_in = {}, {}, []
+    for k in range(3):
+        jobs, own, sums = blocks(stimulus.rng("shared", k), model, True, f"u{k}_")
+        streams |= own
+        want[f"u{k}_sums"] = sums
+        beats_in.append(sum(max(1, ranks) * n for n, ranks, _ in jobs))
+    run = model.run(streams)
+    run.check(**want)
+    alone = max(run.taken["u0_sums"])  # as if it had them for itself
+    jobs, own, sums = blocks(stimulus.rng("shared", 0), model, True, "u0_")
+    assert model.run(own).taken["u0_sums"][-1] == alone
+    end = max(run.taken[name][-1] for name in want)
+    assert end < 1.2 * sum(beats_in), (end, beats_in)
+    model.run(streams, stalls={"u0_sums": 0.2, "u1_own": 0.3, "u2_sums": 0.5}).check(**want)
 
 
 def test_errors():
