@@ -1,4 +1,7 @@
-"""The lanes of a reduce unit, for several that take turns beat by beat."""
+"""The lanes of a reduce unit, for several that take turns beat by beat.
+
+Plumbing: no golden model of its own.
+"""
 
 from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import data, wiring

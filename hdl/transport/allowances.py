@@ -68,7 +68,7 @@ class Allowances(wiring.Component):
             m.d.sync += counts.eq(0)
         with m.If(self.comes & ~self.clear):
             m.d.sync += [
-                counts.eq(1),
+                counts.eq(self.leaves.any()),
                 source.eq(self.neighbor),
                 leaves.eq(self.leaves),
                 shifted.eq(self.elems),

@@ -133,7 +133,7 @@ def test_what_comes_is_taken_from_what_must_come():
         for k in range(600):
             neighbor, thc, clear = k % 16, int(rng.integers(2)), int(rng.random() < 0.1)
             elems = int(rng.choice([4095, 16, int(rng.integers(1, 4096))])) & ~thc
-            leaves = int(rng.choice([255, 128, 1, int(rng.integers(1, 256))]))
+            leaves = int(rng.choice([255, 128, 1, 0, int(rng.integers(1, 256))]))
             await came(ctx, neighbor, elems, leaves, thc, clear=clear)
             if not clear:
                 octets = elems * leaves // 2 if thc else 4 * elems * leaves
