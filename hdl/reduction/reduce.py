@@ -211,8 +211,10 @@ class Reduce(wiring.Component):
         maxima: bool = False,
         shared: bool = False,
     ) -> None:
-        self.combine = Combine(n_lanes, integers=integers, passes=passes, maxima=maxima)
-        self.shared = shared
+        self.combine = None
+        if not shared:
+            self.combine = Combine(n_lanes, integers=integers, passes=passes, maxima=maxima)
+        self.shared, self.width = shared, 32 * n_lanes
         beat = Beat(32 * n_lanes)
         self.queue = PairQueue(beat, self.DEPTH)
         self.late = CreditQueue.latency + Combine.latency + FAR * shared
@@ -235,8 +237,8 @@ class Reduce(wiring.Component):
             m.submodules.combine = combine
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.sums))
-        m.submodules.partial_queue = own = CreditQueue(len(self.combine.a), N_OPERANDS)
-        m.submodules.contribution_queue = others = CreditQueue(len(self.combine.b), N_OPERANDS)
+        m.submodules.partial_queue = own = CreditQueue(self.width, N_OPERANDS)
+        m.submodules.contribution_queue = others = CreditQueue(self.width, N_OPERANDS)
         m.submodules.kinds = kinds = FIFO(self.kind, N_OPERANDS + 1, never_full=True)
         partial, added, kind = self.partials, self.contributions, kinds.o
         go, adds, gone = Signal(), Signal(), Signal()
