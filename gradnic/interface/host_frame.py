@@ -78,7 +78,8 @@ HEAD = Header(
               "5 queue full, 6 not of the session"),
         Field("session", 60, 32, doc="all but ACKs of the card: the session"),
         Field("next", 60, 16, doc="ACKs of the card: low bits of the next SEQ that is expected"),
-        Field("credits", 62, 16, doc="ACKs of the card: free units of 64 bytes in its store"),
+        Field("credits", 62, 16, doc="ACKs of the card: units of 64 bytes that may be on their way "
+              "from next on"),
     ),
 )  # fmt: skip
 """What host frames have in bytes 46 to 63; bytes 44, 45 and 52 are 0 and not looked at."""

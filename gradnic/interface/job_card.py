@@ -166,6 +166,7 @@ def _with_host() -> tuple[Register, ...]:
         ("host_strangers", "frames of another session"),
         ("spoofed", "frames of the network to the host address: dropped"),
     )
+    widths = {"host_overrun": 2, "spoofed": 4}  # of what one cycle may add
     mine = [
         _register(
             "host_low", 0x290, "host address, where it is chosen", ("value", 32, "low bits"),
@@ -183,7 +184,7 @@ def _with_host() -> tuple[Register, ...]:
             ("events", 1, "completions are told by EVENT, and leave by its ACK, not by job.take"),
         ),
         *(
-            Register(name, 0x2A0 + 4 * k, "counter", what)
+            Register(name, 0x2A0 + 4 * k, "counter", what, step_width=widths.get(name, 1))
             for k, (name, what) in enumerate(counters)
         ),
     ]  # fmt: skip

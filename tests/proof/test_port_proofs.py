@@ -15,6 +15,7 @@ from gradnic.hdl.axi.axi4 import ReadPort, WritePort
 from gradnic.hdl.frame import arbiter, splice
 from gradnic.hdl.inceptionn import compressor, merger
 from gradnic.hdl.inceptionn.merger import CodedUnit
+from gradnic.hdl.offload.host_side import HostSide
 from gradnic.hdl.offload.thc_encode_pass import EncodePass
 from gradnic.hdl.offload.thc_pass import DecodePass, NormPass
 from gradnic.hdl.shells.common import axi4_ram, fan, host_words
@@ -115,6 +116,12 @@ def test_ports_of_a_memory(part, done):
 def test_ports_of_a_pass(kind, more, done):
     """Memory ports of THC jobs' passes, on FP32 and BF16, residuals included."""
     component = kind(16, 64, block=64, bf16=True, **more)
+    assert set(port_proofs.prove(component, done=done)[0].channels) == ports(component)
+
+
+def test_ports_of_host_frames(done):
+    """What a card with host frames has before its core: frames, registers, memory."""
+    component = HostSide(16, 1, 32, 10, {}, meta_width=2)
     assert set(port_proofs.prove(component, done=done)[0].channels) == ports(component)
 
 

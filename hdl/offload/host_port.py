@@ -1,0 +1,482 @@
+"""The card's end of host frames: memory, registers and jobs for the host's own frames.
+
+Golden model: `gradnic.models.offload.host_port`. Format and rules: docs/spec/wire.md.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.host_frame import (
+    ACK_FRAMES,
+    ALIGN,
+    EVENT_BYTES,
+    FORMAT,
+    HELLO,
+    MAX_PAYLOAD,
+    Drop,
+    Kind,
+    Status,
+)
+from gradnic.interface.job import COMPLETION, DESCRIPTOR
+
+from ..axi.axi4 import ReadPort, WritePort
+from ..axi.axis import Lite
+from ..axi.dma import WriteEngine
+from ..frame.packet_fifo import PacketFIFO
+from ..stream.beats import FrameBeat
+from .host_framer import TEXT_BYTES, Answer, HostFramer
+from .host_intake import LONGEST, STORE_BYTES, HostIntake, Judged
+from .host_judge import HostJudge
+from .host_parser import Ends
+from .host_reader import HostReader
+from .host_registers import HostRegisters
+from .job_records import Descriptor, Record
+
+COUNTED = ("frames", "foreign", "length", "checksum", "format", "late", "gaps", "strangers")
+N_WRITES = 32  # under way, at most
+
+
+class HostPort(wiring.Component):
+    """Takes frames to the host address, and makes the frames that come back.
+
+    WRITEs and DATA go at 1 beat a cycle each, at the same time; a frame is looked at about 30
+    cycles after its last beat, another one 5 cycles later. Frames come and go whole: no stream
+    pauses in the middle of an answer.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+        Bytes of a beat, 16, 32 or 64; see `gradnic.hdl.axi.axi4.ReadPort`.
+    register_width : int
+        Bits of a byte address of registers.
+    build : dict
+        Fields of `gradnic.interface.host_frame.HELLO` that tell what the card was built with.
+
+    Members
+    -------
+    i, o : In, Out(stream.Signature(FrameBeat(n_bytes)))
+    mac, udp_port : In(48), In(16)
+        The host address, our UDP port.
+    regions : In(ArrayLayout(Region, 2))
+        Where READ and WRITE may go.
+    read, write : Out(ReadPort), Out(WritePort)
+    bus : Out(Lite(register_width))
+    job, posts, posted, full : Out(Descriptor), Out(1), In(1), In(1)
+        While ``posts``, ``job`` is to be posted, until it is ``posted`` or all is ``full``.
+    events, t_event : In(1), In(32)
+        Completions are told by frames; cycles between copies.
+    told, record, take : In(1), In(Record), Out(1)
+        The oldest completion; it leaves as ``take`` is 1.
+    bad, overrun : Out(1), Out(2)
+        See `HostIntake`.
+    <each of `COUNTED`> : Out(1)
+        A pulse: a frame that is whole; dropped, by reason; a copy; ahead; of another session.
+    """
+
+    def __init__(self, n_bytes: int, address_width: int, register_width: int, build: dict) -> None:
+        self.n_bytes, self.address_width = n_bytes, address_width
+        self.register_width, self.build = register_width, dict(build)
+        self.intake, self.framer = HostIntake(n_bytes), HostFramer(n_bytes)
+        self.reader = HostReader(n_bytes, address_width)
+        self.writer = WriteEngine(n_bytes, address_width, n_regions=2)
+        self.registers = HostRegisters(register_width)
+        self.judge = HostJudge(n_bytes, address_width, register_width)
+        frames = stream.Signature(FrameBeat(n_bytes))
+        super().__init__(
+            {
+                "i": In(frames),
+                "o": Out(frames),
+                "mac": In(48),
+                "udp_port": In(16),
+                "regions": In(self.writer.splitter.regions_shape),
+                "read": Out(ReadPort(n_bytes, address_width)),
+                "write": Out(WritePort(n_bytes, address_width)),
+                "bus": Out(Lite(register_width)),
+                "job": Out(Descriptor),
+                "posts": Out(1),
+                "posted": In(1),
+                "full": In(1),
+                "events": In(1),
+                "t_event": In(32),
+                "told": In(1),
+                "record": In(Record),
+                "take": Out(1),
+                "bad": Out(1),
+                "overrun": Out(2),
+                **{name: Out(1) for name in COUNTED},
+            }
+        )  # fmt: skip
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.intake, m.submodules.framer = intake, framer = self.intake, self.framer
+        m.submodules.reader, m.submodules.writer = reader, writer = self.reader, self.writer
+        m.submodules.registers = registers = self.registers
+        m.submodules.judge = self.judge
+        # the line never waits in the middle of an answer, whatever memory does
+        m.submodules.whole = whole = PacketFIFO(
+            FrameBeat(self.n_bytes), 2 * LONGEST // self.n_bytes, drop="bad"
+        )
+        for outer, inner in (
+            (self.i, intake.i), (self.read, reader.port), (self.write, writer.port),
+            (self.bus, registers.bus), (self.o, whole.o),
+        ):  # fmt: skip
+            if outer is self.i:
+                wiring.connect(m, wiring.flipped(outer), inner)
+            else:
+                wiring.connect(m, inner, wiring.flipped(outer))
+        wiring.connect(m, framer.o, whole.i)
+        wiring.connect(m, reader.heads, framer.heads)
+        wiring.connect(m, reader.values, framer.values)
+        m.d.comb += [
+            intake.udp_port.eq(self.udp_port),
+            framer.udp_port.eq(self.udp_port),
+            framer.mac.eq(self.mac),
+            reader.regions.eq(self.regions),
+            writer.regions.eq(self.regions),
+            self.bad.eq(intake.bad),
+            self.overrun.eq(intake.overrun),
+        ]
+        self._session(m)
+        self._writes(m)
+        self._look(m)
+        self._text(m)
+        self._act(m)
+        return m
+
+    def _session(self, m):
+        """What is of the session, and what is due by time."""
+        self.is_open, self.session = Signal(), Signal(32)
+        self.ends = Signal(Ends)
+        self.unit = Signal(16, init=MAX_PAYLOAD)
+        self.expected, self.done = Signal(24), Signal(24)  # SEQ: to be taken; not in memory yet
+        self.event, self.event_told = Signal(24), Signal()  # SEQ of the next EVENT; it was sent
+        since = Signal(32)  # it was sent
+        self.event_due = Signal()
+        waits = self.told & self.events & self.is_open
+        m.d.sync += [
+            since.eq(Mux(self.event_told, since + 1, 0)),
+            self.event_due.eq(waits & ~(self.event_told & (since < self.t_event)) & ~self.take),
+        ]
+        self.sends_event = Signal()
+        with m.If(self.sends_event):
+            m.d.sync += [self.event_told.eq(1), since.eq(0), self.event_due.eq(0)]
+        with m.Elif(self.take | ~waits):
+            m.d.sync += self.event_told.eq(0)
+        m.d.comb += [
+            self.reader.ends.eq(self.ends),
+            self.reader.session.eq(self.session),
+            self.reader.unit.eq(self.unit),
+            self.reader.next.eq(self._next()),
+        ]
+
+    def _next(self):
+        """ARG of an ACK."""
+        return Cat(Const(STORE_BYTES // ALIGN, 16), self.done[:16])
+
+    def _writes(self, m):
+        """WRITEs under way, of which memory answers in order: those before ``done`` are stored."""
+        writer = self.writer
+        self.goes, self.acks = Signal(), Signal()  # a WRITE; an ACK is being made
+        self.n_writes, self.failed = Signal(range(N_WRITES + 1)), Signal()
+        unacknowledged, silence = Signal(range(N_WRITES + ACK_FRAMES + 1)), Signal(7)
+        self.ack_due, self.settled = Signal(), Signal()
+        stored = writer.done & writer.stored & ~self.failed
+        m.d.comb += self.settled.eq((self.n_writes == 0) & ~self.failed)
+        m.d.sync += [
+            self.n_writes.eq(self.n_writes + self.goes - writer.done),
+            unacknowledged.eq(Mux(self.acks, 0, unacknowledged) + stored),
+            silence.eq(Mux(stored, 0, silence + ~silence[6])),
+            self.ack_due.eq(
+                ~self.acks & ((unacknowledged >= ACK_FRAMES) | ((unacknowledged != 0) & silence[6]))
+            ),
+        ]
+        with m.If(stored):
+            m.d.sync += self.done.eq(self.done + 1)
+        with m.If(writer.done & ~writer.stored):
+            m.d.sync += self.failed.eq(1)
+
+    def _look(self, m):
+        """The frame that is looked at, and what it is."""
+        self.frame = frame = Signal(Judged(self.n_bytes), reset_less=True)
+        judge = self.judge
+        m.d.comb += [
+            judge.asked.eq(frame.asked),
+            judge.is_open.eq(self.is_open),
+            judge.session.eq(self.session),
+            judge.expected.eq(self.expected),
+            judge.regions.eq(self.regions),
+        ]
+
+    def _text(self, m):
+        """Payload that is no memory's: of a request, or of an answer."""
+        self.text = text = Signal(8 * TEXT_BYTES, reset_less=True)
+        n, values, writer = self.n_bytes, self.intake.values, self.writer
+        index = Signal(range(max(2, TEXT_BYTES // n)))
+        self.text_here = Signal()
+        takes = values.valid & values.p.is_text
+        m.d.comb += [
+            self.framer.text.eq(text),
+            self.registers.text.eq(text),
+            writer.beats.valid.eq(values.valid & ~values.p.is_text),
+            writer.beats.p.data.eq(values.p.data),
+            writer.beats.p.keep.eq(values.p.keep),
+            values.ready.eq(values.p.is_text | writer.beats.ready),
+            self.text_here.eq(takes & values.p.last),
+        ]
+        with m.If(takes):
+            m.d.sync += index.eq(Mux(values.p.last, 0, index + 1))
+            for k in range(TEXT_BYTES // n):
+                with m.If(index == k):
+                    m.d.sync += text[8 * n * k :][: 8 * n].eq(values.p.data)
+        with m.If(self.registers.enable):
+            m.d.sync += text.word_select(self.registers.place, 32).eq(self.registers.word)
+        for field in DESCRIPTOR:
+            m.d.comb += self.job[field.name].eq(Cat(text[a:b] for a, b in field.slices))
+
+    def _hello(self, m):
+        """What the card is, 64 bytes."""
+        regions = {}
+        low = ceil_log2(self.n_bytes)
+        for k in range(2):
+            regions[f"source{k}"] = self.regions[k].first << low
+            regions[f"source{k}_bytes"] = self.regions[k].n_beats << low
+        told = self.build | regions
+        told |= {"format": FORMAT, "map": 1, "payload": self.unit, "credits": STORE_BYTES}
+        hello = Signal(8 * HELLO.n_bytes)
+        for field in HELLO:
+            value = Value.cast(told.get(field.name, 0))
+            m.d.comb += Cat(hello[a:b] for a, b in field.slices).eq(value)
+        return hello
+
+    def _act(self, m):
+        """One frame after the other; between them, what is due by time."""
+        frame, asked, intake, reader = self.frame, self.frame.asked, self.intake, self.reader
+        answer = Signal(Answer)
+        pending = Signal()  # the frame was not taken yet
+        status = Signal(8)
+        take, writes = intake.takes, self.writer.ranges
+        is_kind = {kind: asked.kind == int(kind) for kind in Kind}
+        event = Signal(8 * EVENT_BYTES)
+        for field in COMPLETION:
+            m.d.comb += Cat(event[a:b] for a, b in field.slices).eq(self.record[field.name])
+        hello = self._hello(m)
+        judge = self.judge
+        right = ~judge.stranger & (judge.ahead == 0) & (judge.status == 0)
+        accepts = is_kind[Kind.WRITE] & right & ~self.failed
+        waits = ~self.settled | ((is_kind[Kind.HELLO] | is_kind[Kind.WRITE_REG]) & reader.busy)
+        m.d.comb += [
+            self.framer.answers.p.eq(answer),
+            take.p.n_stored.eq(frame.n_stored),
+            take.p.tail.eq(frame.tail),
+            take.p.is_text.eq(~is_kind[Kind.WRITE]),
+            writes.p.region.eq(judge.region),
+            writes.p.offset.eq(judge.offset),
+            writes.p.n_beats.eq(judge.n_beats),
+            reader.region.eq(judge.region),
+            reader.offset.eq(judge.offset),
+            reader.n_beats.eq(judge.n_beats),
+            reader.reads.p.address.eq(asked.address),
+            reader.reads.p.seq.eq(asked.seq),
+            reader.reads.p.elems.eq(asked.elems),
+            self.registers.writes.eq(is_kind[Kind.WRITE_REG]),
+            self.registers.address.eq(asked.address),
+            self.registers.n_words.eq(asked.elems >> 2),
+        ]
+
+        def ends(how):
+            """The frame is done with: an ACK, or None; in a cycle in which it is taken."""
+            m.d.sync += pending.eq(0)
+            if how is None:
+                m.next = "wait"
+            else:
+                m.d.sync += status.eq(how)
+                m.next = "ack"
+
+        def counts(name):
+            m.d.sync += getattr(self, name).eq(1)
+
+        def advances():
+            m.d.sync += [self.expected.eq(self.expected + 1), self.done.eq(self.done + 1)]
+
+        m.d.sync += [getattr(self, name).eq(0) for name in COUNTED]
+        with m.FSM():
+            with m.State("wait"):
+                with m.If(self.failed & (self.n_writes == 0)):
+                    m.next = "fail"
+                with m.Elif(self.ack_due):
+                    m.d.sync += status.eq(Status.DONE)
+                    m.next = "ack"
+                with m.Elif(self.event_due):
+                    m.next = "event"
+                with m.Else():
+                    m.d.comb += intake.frames.ready.eq(1)
+                    m.d.sync += frame.eq(intake.frames.p)
+                    with m.If(intake.frames.valid):
+                        counts("frames")
+                        m.d.sync += pending.eq(1)
+                        m.next = "look"
+            with m.State("look"):
+                m.next = "compare"
+            with m.State("compare"):
+                m.next = "act"
+            with m.State("act"):
+                with m.If(frame.drop != Drop.NONE):
+                    m.d.comb += take.valid.eq(1)
+                    with m.If(take.ready):
+                        for why in (Drop.FOREIGN, Drop.LENGTH, Drop.CHECKSUM, Drop.FORMAT):
+                            with m.If(frame.drop == why):
+                                counts(why.name.lower())
+                        ends(None)
+                with m.Elif(accepts):
+                    m.d.comb += [
+                        take.p.n_read.eq(frame.n_read),
+                        take.valid.eq(writes.ready & (self.n_writes < N_WRITES)),
+                        writes.valid.eq(take.valid & take.ready),
+                        self.goes.eq(writes.valid),
+                    ]
+                    with m.If(self.goes):
+                        m.d.sync += self.expected.eq(self.expected + 1)
+                        ends(None)
+                with m.Elif(waits):
+                    m.next = "look"
+                    with m.If(self.failed & (self.n_writes == 0)):
+                        m.next = "fail"
+                with m.Else():
+                    self._settle(m, is_kind, hello, ends, counts, advances)
+            with m.State("body"):
+                with m.If(self.text_here):
+                    m.next = "words"
+                    with m.If(is_kind[Kind.POST]):
+                        m.next = "post"
+            with m.State("post"):
+                m.d.comb += self.posts.eq(1)
+                with m.If(self.posted):
+                    advances()
+                    ends(Status.DONE)
+                with m.Elif(self.full):
+                    ends(Status.FULL)
+            with m.State("words"):
+                m.d.comb += self.registers.start.eq(1)
+                m.next = "registers"
+            with m.State("registers"):
+                with m.If(self.registers.done):
+                    advances()
+                    ends(Status.DONE)
+                    with m.If(is_kind[Kind.READ_REG]):
+                        m.next = "data"
+            with m.State("data"):
+                m.d.sync += self._told(
+                    answer, Kind.DATA, asked.seq, address=asked.address, elems=asked.elems, last=1
+                )
+                m.next = "tell"
+            with m.State("hello"):
+                m.d.sync += [
+                    self.text.eq(hello),
+                    *self._told(answer, Kind.HELLO, asked.seq, elems=HELLO.n_bytes),
+                ]
+                m.next = "tell"
+            with m.State("event"):
+                m.d.comb += self.sends_event.eq(1)
+                m.d.sync += [
+                    self.text.eq(event),
+                    *self._told(answer, Kind.EVENT, self.event, elems=EVENT_BYTES),
+                ]
+                m.next = "tell"
+            with m.State("fail"):
+                m.d.sync += [
+                    self.failed.eq(0), self.expected.eq(self.done), status.eq(Status.MEMORY)
+                ]  # fmt: skip
+                m.next = "ack"
+            with m.State("ack"):
+                m.d.comb += self.acks.eq(1)
+                good, strange = status == Status.DONE, status == Status.STRANGER
+                seq = Mux(strange, asked.seq, Mux(good, self.done - 1, self.done))
+                m.d.sync += [
+                    *self._told(answer, Kind.ACK, seq),
+                    answer.status.eq(status),
+                    answer.arg.eq(Mux(strange, 0, self._next())),
+                ]
+                with m.If(strange):
+                    m.d.sync += answer.ends.eq(asked.ends)
+                m.next = "tell"
+            with m.State("tell"):
+                m.d.comb += self.framer.answers.valid.eq(1)
+                with m.If(self.framer.answers.ready):
+                    m.next = "wait"
+                    with m.If(pending):
+                        m.next = "look"
+
+    def _told(self, answer, kind, seq, *, address=0, elems=0, last=0):
+        """Statements: an answer to the session's host."""
+        return [
+            answer.kind.eq(kind),
+            answer.status.eq(0),
+            answer.seq.eq(seq),
+            answer.address.eq(address),
+            answer.elems.eq(elems),
+            answer.arg.eq(self.session),
+            answer.last.eq(last),
+            answer.ends.eq(self.ends),
+        ]
+
+    def _settle(self, m, is_kind, hello, ends, counts, advances):
+        """What is done with a frame while no WRITE is under way."""
+        frame, asked, take, reader = self.frame, self.frame.asked, self.intake.takes, self.reader
+        judge, brings = self.judge, is_kind[Kind.POST] | is_kind[Kind.WRITE_REG]
+        right = ~judge.stranger & (judge.ahead == 0) & (judge.status == 0)
+        takes, reads = right & brings, right & is_kind[Kind.READ]
+        m.d.comb += [
+            take.p.n_read.eq(Mux(takes, frame.n_read, 0)),
+            take.valid.eq(~reads | reader.reads.ready),
+            reader.reads.valid.eq(reads & take.ready),
+        ]
+        with m.If(take.valid & take.ready):
+            with m.If(is_kind[Kind.HELLO]):
+                wanted = Cat(Const(0, 6), asked.elems[6:])
+                m.d.sync += [
+                    self.ends.eq(asked.ends),
+                    self.unit.eq(Mux((wanted == 0) | (wanted > MAX_PAYLOAD), MAX_PAYLOAD, wanted)),
+                ]
+                with m.If(judge.stranger):  # else a copy
+                    m.d.sync += [
+                        self.is_open.eq(1),
+                        self.session.eq(asked.session),
+                        self.expected.eq(asked.seq + 1),
+                        self.done.eq(asked.seq + 1),
+                        self.event.eq(0),
+                        self.event_told.eq(0),
+                        self.event_due.eq(0),
+                    ]
+                    m.d.comb += self.acks.eq(1)  # nothing of the last session is told any more
+                ends(None)
+                m.next = "hello"
+            with m.Elif(judge.stranger):
+                counts("strangers")
+                ends(Status.STRANGER)
+                with m.If(is_kind[Kind.ACK]):
+                    m.next = "wait"
+            with m.Elif(is_kind[Kind.ACK]):
+                with m.If(self.told & self.events & (asked.seq == self.event)):
+                    m.d.comb += self.take.eq(1)
+                    m.d.sync += self.event.eq(self.event + 1)
+                with m.Else():
+                    counts("late")
+                ends(None)
+            with m.Elif(judge.ahead != 0):
+                with m.If(judge.ahead[23]):
+                    counts("late")
+                with m.Else():
+                    counts("gaps")
+                ends(Status.DONE)
+            with m.Elif(judge.status != 0):
+                ends(judge.status)
+            with m.Elif(reads):
+                advances()
+                ends(None)
+            with m.Elif(brings):
+                m.next = "body"
+            with m.Else():
+                m.next = "words"

@@ -1,0 +1,145 @@
+"""Host frames of all kinds, sound and broken, for the circuit and for its golden model.
+
+Most requests have the SEQ that is expected; addresses lie in the regions, at their borders, or
+anywhere. After many frames, back to back, both must have the same memory, registers, jobs and
+counters, and nothing may have changed outside of the regions.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from gradnic.models.frame.ipv4 import ip_checksum
+from gradnic.models.offload.host_port import HostPort, request
+
+from gradnic.interface.formats import IPV4
+from gradnic.interface.host_frame import Drop, Kind
+from gradnic.interface.job import DESCRIPTOR
+
+from .host_bench import BUILD, CARD, HOST, MAP, N_KIB, REGIONS, Bench
+
+STORE = 32768  # bytes of frames that the card has room for
+SIZES = (4, 60, 64, 68, 128, 252, 1024)
+KINDS = (Kind.WRITE,) * 9 + (Kind.READ, Kind.POST, Kind.READ_REG, Kind.WRITE_REG) * 2 + (Kind.ACK,)
+
+
+class ModelCard:
+    """The golden model with memory, registers and a queue of jobs as `Bench` has them."""
+
+    def __init__(self, n_bytes):
+        self.memory = np.zeros(1024 * N_KIB, np.uint8)
+        self.words, self.posted, self.full = {}, [], False
+        self.port = HostPort(
+            self.memory, REGIONS, mac=CARD.mac, read_register=lambda at: self.words.get(at, 0),
+            write_register=self.words.__setitem__, post=self._post,
+            build=BUILD | {"beat_bytes": n_bytes}, credits=STORE,
+            register_bytes=1 << MAP.address_width,
+        )  # fmt: skip
+
+    def _post(self, job):
+        if not self.full:
+            self.posted.append(DESCRIPTOR.parse(job.pack()))
+        return not self.full
+
+    def counts(self):
+        """Counters as the circuit's."""
+        port = self.port
+        told = {why.name.lower(): port.dropped[why] for why in Drop if why}
+        return told | {"late": port.late, "gaps": port.gaps, "strangers": port.strangers}
+
+
+@dataclass
+class Source:
+    """Draws frames, of the session that is open and the SEQ that is expected for the most part."""
+
+    rng: np.random.Generator
+    session: int = 1
+    seq: int = 0
+    spare: list = field(default_factory=list)  # frames before, for late copies
+
+    def draw(self):
+        """(frame, whether it is marked bad)."""
+        rng = self.rng
+        what = rng.random()
+        if not self.spare or what < 0.01:
+            self.session, self.seq = int(rng.integers(1 << 32)), int(rng.integers(1 << 24))
+            limit = int(rng.choice([0, 63, 64, 1472, 8192, 65535]))
+            frame = request(CARD, HOST, Kind.HELLO, seq=self.seq, session=self.session, elems=limit)
+            self.seq = (self.seq + 1) % (1 << 24)
+        elif what < 0.06:
+            frame = self.spare[int(rng.integers(len(self.spare)))]
+        else:
+            frame = self._request()
+        self.spare = [*self.spare[-20:], frame]
+        if rng.random() < 0.1:
+            frame = self._broken(frame)
+        return frame, bool(rng.random() < 0.02)
+
+    def follow(self, port):
+        """What `port` expects now is what comes next."""
+        self.seq = port.next
+        if port.session is not None:
+            self.session = port.session
+
+    def _request(self):
+        rng = self.rng
+        kind = rng.choice(KINDS) if rng.random() < 0.97 else rng.integers(256)
+        size = int(rng.choice(SIZES))
+        first, length = REGIONS[int(rng.random() < 0.2)]
+        at = rng.random()
+        if at < 0.8:
+            address = first + 64 * int(rng.integers(max(1, (length - size) // 64)))
+        elif at < 0.95:
+            edge = first + int(rng.integers(2)) * length
+            address = max(0, edge + 64 * int(rng.integers(-4, 4)) + 4 * int(rng.random() < 0.1))
+        else:
+            address = int(rng.integers(1 << int(rng.integers(1, 49))))
+        if kind in (Kind.READ_REG, Kind.WRITE_REG):
+            size = 4 * int(rng.integers(1, 4))
+            address = 4 * int(rng.integers(17)) + (rng.random() < 0.05)
+        size = 40 if kind == Kind.POST else size
+        asks = kind in (Kind.READ, Kind.READ_REG, Kind.ACK, Kind.HELLO)
+        payload = b"" if asks else rng.integers(0, 256, size, np.uint8).tobytes()
+        seq = (self.seq + (int(rng.integers(-3, 4)) if rng.random() < 0.05 else 0)) % (1 << 24)
+        session = self.session ^ int(rng.random() < 0.02)
+        return request(CARD, HOST, int(kind), payload, seq=seq, session=session,
+                       address=int(address), elems=size + 4 * int(rng.random() < 0.03))  # fmt: skip
+
+    def _broken(self, frame):
+        """Some bits are wrong, or bytes are missing or too many; some with a right IP checksum."""
+        rng, frame = self.rng, bytearray(frame)
+        what = int(rng.integers(4))
+        if what == 0:
+            return bytes(frame[: int(rng.integers(14, len(frame)))])
+        if what == 1:
+            return bytes(frame) + rng.integers(0, 256, int(rng.integers(1, 80)), np.uint8).tobytes()
+        for _ in range(int(rng.integers(1, 3))):
+            frame[int(rng.integers(12, 64))] ^= 1 << int(rng.integers(8))
+        if what == 2:
+            IPV4.checksum.put(frame, ip_checksum(frame[14:34]))
+        return bytes(frame)
+
+
+def play(bench: Bench, card: ModelCard, source: Source, n_frames: int) -> None:
+    """`n_frames` to both, back to back; AssertionError where the two differ behind them."""
+    frames, bad = [], []
+    for _ in range(n_frames):
+        frame, mark = source.draw()
+        card.port.frame(frame, bad=mark)
+        source.follow(card.port)
+        frames.append(frame)
+        bad.append(int(mark))
+    bench.play(frames, bad=bad, stalls={"i": 0.15})
+    compare(bench, card)
+
+
+def compare(bench: Bench, card: ModelCard) -> None:
+    """AssertionError unless memory, jobs and counters are the same."""
+    counts = {name: bench.counts[name] for name in card.counts()}
+    assert bench.counts["overrun"] == 0, "frames were lost: the source is too fast"
+    assert counts == card.counts()
+    assert bench.posted == card.posted
+    assert (bench.memory() == card.memory).all()
+    inside = np.zeros(len(card.memory), bool)
+    for first, n_bytes in REGIONS:
+        inside[first : first + n_bytes] = True
+    assert not card.memory[~inside].any()

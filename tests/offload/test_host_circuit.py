@@ -1,0 +1,131 @@
+"""The circuit of host frames, with memory and registers around it, against its golden model."""
+
+import numpy as np
+import pytest
+from gradnic.models.offload.host_port import parse, request
+from gradnic.sim.offload import host_fuzz
+from gradnic.sim.offload.host_bench import CARD, HOST, REGIONS, Bench
+
+from gradnic.interface.host_frame import Kind
+from gradnic.interface.job import Completion
+
+WIDTHS = [pytest.param(16, marks=pytest.mark.slow), 64]
+FIRST = REGIONS[0][0]
+SESSION = 0x5EED0001
+
+
+@pytest.fixture(params=WIDTHS, ids=str)
+def pair(request):
+    return Bench(request.param), host_fuzz.ModelCard(request.param)
+
+
+def asks(kind, payload=b"", **fields):
+    return request(CARD, HOST, kind, payload, **{"session": SESSION} | fields)
+
+
+def test_frames_one_by_one_are_answered_as_the_model_does(pair):
+    """Alone, so that the answers of each are known to be its own; silence comes behind each."""
+    bench, card = pair
+    source, now = host_fuzz.Source(np.random.default_rng(5)), 0
+    for k in range(300):
+        frame, bad = source.draw()
+        card.full = bench.levels["full"] = int(k % 7 == 0)
+        now += 1000
+        want = card.port.frame(frame, now, bad=bad)
+        want += card.port.tick(now + 500)
+        source.follow(card.port)
+        assert bench.play([frame], bad=[int(bad)]) == want, k
+    host_fuzz.compare(bench, card)
+    assert all(card.counts().values())
+    assert len(card.posted) > 3
+
+
+def test_completions_are_told_until_they_are_acknowledged(pair):
+    bench, card = pair
+    ended = [Completion(id=7 + k, status=k, leaves_most=k, cycles=1 << 40 | k) for k in range(2)]
+    (hello,) = card.port.frame(asks(Kind.HELLO))
+    assert bench.play([asks(Kind.HELLO)]) == [hello]
+    told = [card.port.event(ended[0]), card.port.event(ended[1])][0]
+    bench.levels["t_event"] = 1000
+    copies = bench.play(completions=ended, drain=False, max_cycles=3500)
+    assert copies == 4 * told  # at 0, 1000, 2000 and 3000
+    bench.levels["t_event"] = 1 << 30
+
+
+def test_many_frames_back_to_back_do_what_the_model_does():
+    """And nothing is written outside of the regions."""
+    bench, card = Bench(64), host_fuzz.ModelCard(64)
+    host_fuzz.play(bench, card, host_fuzz.Source(np.random.default_rng(6)), 1500)
+    assert all(card.counts().values())
+    assert card.memory.any()
+
+
+@pytest.mark.parametrize(("payload", "least"), [(1408, 0.94), (8192, 0.98)])
+def test_memory_is_written_and_read_at_the_rate_of_the_line(payload, least):
+    """Beats of payload for each cycle from the first to the last beat, heads and all."""
+    bench = Bench(64)
+    bench.play([asks(Kind.HELLO, elems=payload)])
+    n = 200_000 // payload
+    octets = np.random.default_rng(7).integers(0, 256, payload, np.uint8).tobytes()
+    writes = [asks(Kind.WRITE, octets, seq=1 + k, address=FIRST) for k in range(n)]
+    run = bench.run(writes)
+    cycles = np.ptp(run.taken["i"]) + 1
+    assert n * payload / 64 / cycles > least
+    *_, last = map(parse, run.frames("o"))
+    assert (last["status"], last["next"]) == (0, 1 + n)  # all are stored
+    assert bench.counts["overrun"] == 0
+    size = REGIONS[0][1]
+    reads = [asks(Kind.READ, seq=1 + n + k, address=FIRST, elems=size) for k in range(8)]
+    run = bench.run(reads)
+    told = [parse(frame) for frame in run.frames("o")]
+    assert sum(one["elems"] for one in told) == 8 * size
+    assert told[0]["payload"] == octets
+    assert 8 * size / 64 / (np.ptp(run.taken["o"]) + 1) > least
+
+
+def test_what_finds_no_room_is_lost_and_sent_again():
+    """Registers are slow: behind many of them frames wait, and the store fills."""
+    bench = Bench(64)
+    bench.play([asks(Kind.HELLO)])
+    octets = bytes(range(256)) * 32
+    frames = [asks(Kind.WRITE_REG, bytes(64), seq=1 + k, address=0) for k in range(30)]
+    frames += [asks(Kind.WRITE, octets, seq=31 + k, address=FIRST) for k in range(8)]
+    *_, last = map(parse, bench.play(frames))
+    lost = bench.counts["overrun"]
+    assert 0 < lost < 8
+    assert last["next"] == 39 - lost
+    *_, last = map(parse, bench.play(frames[-lost:]))
+    assert (last["status"], last["next"]) == (0, 39)
+
+
+def some_foreign(rng, n):
+    """Frames of all lengths, to addresses that differ from the card's in a bit, or in many."""
+    frames = []
+    for _ in range(n):
+        frame = bytearray(rng.integers(0, 256, int(rng.integers(1, 1500)), np.uint8).tobytes())
+        frame[:6] = (CARD.mac ^ 1 << int(rng.integers(48))).to_bytes(6, "big")[: len(frame)]
+        frames.append(bytes(frame))
+    return frames
+
+
+def test_foreign_frames_pass_in_order_and_the_network_reaches_nothing():
+    """While the host writes and reads; answers wait for frames of the network, and get through."""
+    bench, rng = Bench(64), np.random.default_rng(8)
+    bench.play([asks(Kind.HELLO)])
+    out, up, come = (some_foreign(rng, 60) for _ in range(3))
+    octets = rng.integers(0, 256, 1408, np.uint8).tobytes()
+    mine = [asks(Kind.WRITE, octets, seq=1 + k, address=FIRST) for k in range(59)]
+    mine += [asks(Kind.READ, seq=60, address=FIRST, elems=1408)]
+    sent = [frame for pair in zip(out, mine, strict=True) for frame in pair]
+    spoofs = [asks(Kind.WRITE, bytes(64), seq=1, address=FIRST)] * 60
+    come_all = [frame for pair in zip(come, spoofs, strict=True) for frame in pair]
+    run = bench.run(sent, others={"core_rx": up, "mac_rx": come_all}, stalls={"o": 0.7})
+    assert run.frames("core_tx") == out
+    assert run.frames("from_network") == come
+    assert bench.counts["spoofed"] == len(spoofs)
+    got = run.frames("o")
+    answers = [frame for frame in got if frame not in up]
+    assert [frame for frame in got if frame in up] == up
+    told = [parse(frame) for frame in answers]
+    assert [one["payload"] for one in told if one["kind"] == Kind.DATA] == [octets]
+    assert {one["status"] for one in told} == {0}
