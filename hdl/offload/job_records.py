@@ -12,7 +12,7 @@ from ..axi.bursts import LENGTH_WIDTH
 from ..transport.allowance_walk import LAST_WIDTH
 from ..transport.ledger import CLEAR_WIDTH
 from ..transport.records import LEAVES_WIDTH, Geometry, Given
-from .thc_memory import BLOCKS_WIDTH
+from .thc_memory import WIDTHS
 
 STAMP_WIDTH = 48
 
@@ -74,7 +74,7 @@ def Prepared(n_bytes, address_width):
             "area": LENGTH_WIDTH,
             "norms": Geometry,
             "norms_live": 14,
-            "n_blocks": BLOCKS_WIDTH,
+            "n_blocks": WIDTHS[1],
             "at_norms": LENGTH_WIDTH,
             "at_indices": LENGTH_WIDTH,
             "at_sums": LENGTH_WIDTH,

@@ -8,14 +8,13 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi.axi4 import WritePort
-from ..axi.bursts import LENGTH_WIDTH
 from ..reduction.reduce import Reduce
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
 from ..thc.decoder import ThcDecoder
 from ..thc.encoder import ThcEncoder
 from ..transport.records import CheckWrite
-from .thc_memory import BLOCKS_WIDTH, BurstWriter, Norm
+from .thc_memory import BurstWriter, Norm
 from .thc_pass import Pass, ThcCell
 
 INSIDE = 256  # beats of floats on their way through encoder and decoder, beside two blocks
@@ -56,15 +55,15 @@ class EncodePass(Pass):
         keys, pad = self._keys(m, self.node), self._pad(m)
         reader = self._reader(m, job.source, self._beats_in_memory())
         m.d.comb += reader.halves.eq(job.bf16 if self.bf16 else 0)
-        n_beats = Signal(LENGTH_WIDTH)
+        n_beats = Signal(self.widths[0] - 1)
         bits = rules.bits if self.varies else Const(4, 4)
-        m.d.comb += n_beats.eq(pad.n_padded * bits >> 5)  # of 32
-        writer = self._writer(m, job.indices, n_beats)
+        m.d.comb += n_beats.eq(self._padded(m) * bits >> 5)  # of 32
+        writer = self._writer(m, job.indices, n_beats, len(n_beats))
         floats, lacks = self._whole(m, self._widened(m, reader.beats))
         wiring.connect(m, floats, pad.i)
         known = Signal(3)  # the dice have their key
         m.d.sync += known.eq(Cat(keys.known, known))
-        blocks = stream.Signature(Norm).create(path=("blocks",))
+        blocks = stream.Signature(Norm(self.widths[1])).create(path=("blocks",))
         again = self._checks(m, encoder.blocks)
         m.d.comb += [
             reader.start.eq(self.start),
@@ -113,10 +112,12 @@ class EncodePass(Pass):
         """Blocks and floats go to the encoder, and wait for what their own levels decode to."""
         job, lanes, rules, on = self.job, self.lanes, self.rules, self.job.feedback
         m.submodules.decoder = decoder = ThcDecoder(lanes, block=self.block)
-        m.submodules.told = told = FIFO(Norm, N_TOLD)
+        m.submodules.told = told = FIFO(Norm(self.widths[1]), N_TOLD)
         m.submodules.kept = kept = BlockFIFO(32 * lanes, 2 * (self.block // lanes) + INSIDE)
         m.submodules.minus = minus = Reduce(lanes, integers=False)
-        m.submodules.residual_writer = residual = BurstWriter(self.n_bytes, self.address_width)
+        m.submodules.residual_writer = residual = BurstWriter(
+            self.n_bytes, self.address_width, width=self.widths[0]
+        )
         wiring.connect(m, residual.port, wiring.flipped(self.residual_write))
         for source, sinks in (
             (blocks, (encoder.blocks, told.i)),
@@ -177,7 +178,7 @@ class EncodePass(Pass):
         """Of each packet: the XOR of its blocks' norms. Returns a flag that no block may come now:
         one that fills two packets has two of them.
         """
-        check, number = self.check, Signal(BLOCKS_WIDTH)
+        check, number = self.check, Signal(self.widths[1])
         running = Signal(len(check.check), reset_less=True)
         first, last, again = Signal(), Signal(), Signal()
         taken, wide = blocks.valid & blocks.ready, self.job.code != 0

@@ -16,38 +16,49 @@ from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 
-BLOCKS_WIDTH = 23  # of 64 elements: 2**28 of those
+WIDTHS = LENGTH_WIDTH, 23  # numbers of beats; of blocks of 64 elements: 2**28 of those
+BLOCK = 1024  # elements of the largest block
 BURST = 16  # beats that are written at a time
 STORE = 64  # beats that wait for a burst, and behind it
 AHEAD = 4  # beats of norms that wait
 N_RANGES = 16
+UNDER_WAY = 5  # bits of the number of ranges: fewer than 32 are written at a time
 
-Norm = data.StructLayout({"word": 32, "number": BLOCKS_WIDTH})
+
+def Norm(blocks_width):
+    """The norm of a block, and the block's number."""
+    return data.StructLayout({"word": 32, "number": blocks_width})
+
+
+def norms_width(n_bytes, blocks_width):
+    """Bits of the number of beats of norms."""
+    return blocks_width - ceil_log2(n_bytes // 4)
 
 
 class Pad(wiring.Component):
-    """Gradients as whole blocks: what lies behind the last element becomes +0; a beat a cycle.
+    """Gradients as whole blocks: +0 for ever behind the last element; a beat a cycle.
 
     Parameters
     ----------
     lanes : int
         Floats of a beat, a power of two.
+    width : int
+        Bits of the number of beats that come.
 
     Members
     -------
-    n_beats, n_padded : In(24), In(28)
-        Beats that come, at least 1, and beats that leave, not fewer; constant, from reset on.
+    n_beats : In(width)
+        Beats that come, at least 1; constant, from reset on.
     tail : In(log2(lanes))
         Elements of the last beat that comes; 0 : all.
     i, o : In(stream.Signature(Beat(32 * lanes))), Out(stream.Signature(32 * lanes))
     """
 
-    def __init__(self, lanes):
-        self.lanes = lanes
+    def __init__(self, lanes, *, width=LENGTH_WIDTH):
+        self.lanes, self.width = lanes, width
         super().__init__(
             {
-                "n_beats": In(LENGTH_WIDTH),
-                "n_padded": In(28),
+                "n_beats": In(width),
                 "tail": In(ceil_log2(lanes)),
                 "i": In(stream.Signature(Beat(32 * lanes))),
                 "o": Out(stream.Signature(32 * lanes)),
@@ -58,22 +69,18 @@ class Pad(wiring.Component):
         m = Module()
         m.submodules.near = near = Slice(32 * self.lanes)
         wiring.connect(m, near.o, wiring.flipped(self.o))
-        came, left = Signal(LENGTH_WIDTH), Signal(28)
-        filling, goes = Signal(), Signal()
+        came, filling = Signal(self.width), Signal()
         last = came == self.n_beats - 1
         m.d.comb += [
-            near.i.valid.eq(self.i.valid | (filling & (left != self.n_padded))),
+            near.i.valid.eq(self.i.valid | filling),
             self.i.ready.eq(near.i.ready & ~filling),
-            goes.eq(near.i.valid & near.i.ready),
         ]
         for lane in range(self.lanes):
             behind = last & (self.tail != 0) & (self.tail <= lane)
             word = self.i.p.data.word_select(lane, 32)
             m.d.comb += near.i.payload.word_select(lane, 32).eq(Mux(filling | behind, 0, word))
-        with m.If(goes):
-            m.d.sync += left.eq(left + 1)
-            with m.If(~filling):
-                m.d.sync += [came.eq(came + 1), filling.eq(last)]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [came.eq(came + 1), filling.eq(last)]
         return m
 
 
@@ -85,6 +92,8 @@ class BlockReader(wiring.Component):
     Parameters
     ----------
     n_bytes, address_width : int
+    widths : (int, int)
+        Bits of numbers of beats and of blocks.
     sums : bool
         Values are sums of 8, 12 or 16 bits instead of floats.
 
@@ -92,30 +101,31 @@ class BlockReader(wiring.Component):
     -------
     start : In(1)
         A level, from which on the other settings are constant; reset comes before the next one.
-    log4, n_blocks, n_beats, halves : In(2), In(23), In(24), In(1)
+    log4, n_blocks, n_beats, halves : In(2), In(widths[1]), In(widths[0]), In(1)
         log4(B) - 3; blocks; beats of values that there are, of the blocks' or fewer; floats have
         half of their bytes. code : In(2), with `sums`: 0, 1, 2 for 8, 12, 16 bits
     regions : In(ArrayLayout(Region, 2))
         Norms, values.
-    norms : Out(stream.Signature(Norm))
+    norms : Out(stream.Signature(Norm(widths[1])))
     beats : Out(stream.Signature(Beat(8 * n_bytes)))
     failed : Out(1)
         A pulse: an access went wrong.
     port : Out(ReadPort)
     """
 
-    def __init__(self, n_bytes, address_width, *, sums=False):
+    def __init__(self, n_bytes, address_width, *, widths=WIDTHS, sums=False):
         self.n_bytes, self.address_width, self.sums = n_bytes, address_width, sums
+        self.widths = widths
         region = Region(n_bytes, address_width)
         super().__init__(
             {
                 "start": In(1),
                 "log4": In(2),
-                "n_blocks": In(BLOCKS_WIDTH),
-                "n_beats": In(LENGTH_WIDTH),
+                "n_blocks": In(widths[1]),
+                "n_beats": In(widths[0]),
                 **({"code": In(2)} if sums else {"halves": In(1)}),
                 "regions": In(data.ArrayLayout(region, 2)),
-                "norms": Out(stream.Signature(Norm)),
+                "norms": Out(stream.Signature(Norm(widths[1]))),
                 "beats": Out(stream.Signature(Beat(8 * n_bytes))),
                 "failed": Out(1),
                 "port": Out(ReadPort(n_bytes, address_width)),
@@ -135,14 +145,16 @@ class BlockReader(wiring.Component):
         ]
 
         # ranges: norms of the first blocks; then in turns those of the next, and the values before
-        group, left = Signal(range(4096 + 1)), Signal(LENGTH_WIDTH)  # of values: in beats
-        offset, asked = Signal(LENGTH_WIDTH), Signal(LENGTH_WIDTH)
-        n_norms = Signal(BLOCKS_WIDTH)
-        part = Signal(LENGTH_WIDTH)
+        beats_width, blocks_width = self.widths
+        group, left = Signal(range(BLOCK + 1)), Signal(beats_width)  # of values: in beats
+        offset, part = Signal(beats_width), Signal(range(BLOCK + 1))
+        asked, n_norms = (
+            Signal(norms_width(n, blocks_width), name=s) for s in ("asked", "n_norms")
+        )
         ranges, ready = engine.ranges, engine.ranges.ready & kinds.i.ready
         m.d.comb += part.eq(Mux(left < group, left, group))
         m.d.sync += n_norms.eq((self.n_blocks + (lanes - 1)) >> ceil_log2(lanes))
-        for k in range(4):
+        for k in range(3):
             with m.If(self.log4 == k):
                 size = 64 << 2 * k
                 m.d.sync += group.eq(
@@ -195,8 +207,8 @@ class BlockReader(wiring.Component):
             beats.ready.eq(kinds.o.valid & Mux(is_norm, words.i.ready, self.beats.ready)),
             kinds.o.ready.eq(beats.valid & beats.ready & beats.p.last),
         ]
-        number, place = Signal(BLOCKS_WIDTH), Signal(ceil_log2(lanes))
-        m.submodules.near = near = Slice(Norm)
+        number, place = Signal(blocks_width), Signal(ceil_log2(lanes))
+        m.submodules.near = near = Slice(Norm(blocks_width))
         wiring.connect(m, near.o, wiring.flipped(self.norms))
         there = words.o.valid & (number != self.n_blocks)
         m.d.comb += [
@@ -219,6 +231,8 @@ class BurstWriter(wiring.Component):
     Parameters
     ----------
     n_bytes, address_width : int
+    width : int
+        Bits of the number of beats.
 
     Members
     -------
@@ -232,8 +246,8 @@ class BurstWriter(wiring.Component):
     port : Out(WritePort)
     """
 
-    def __init__(self, n_bytes, address_width):
-        self.n_bytes, self.address_width = n_bytes, address_width
+    def __init__(self, n_bytes, address_width, *, width=LENGTH_WIDTH):
+        self.n_bytes, self.address_width, self.width = n_bytes, address_width, width
         super().__init__(
             {
                 "region": In(Region(n_bytes, address_width)),
@@ -254,15 +268,16 @@ class BurstWriter(wiring.Component):
         wiring.connect(m, ranges.o, engine.ranges)
         wiring.connect(m, store.o, engine.beats)
         wiring.connect(m, engine.port, wiring.flipped(self.port))
-        count = Signal(LENGTH_WIDTH)  # beats that came
-        first = Signal(LENGTH_WIDTH)  # of the burst that they will be in
-        n_asked, n_done = Signal(LENGTH_WIDTH), Signal(LENGTH_WIDTH)
+        count, n_beats = Signal(self.width), Signal(self.width)  # that came, and are to come
+        first = Signal(self.width)  # of the burst that they will be in
+        n_asked, n_done = Signal(UNDER_WAY), Signal(UNDER_WAY)
         surplus, last, goes, ends = Signal(), Signal(), Signal(), Signal()
         keep = Signal(n)
         m.d.comb += [
             engine.regions[0].eq(self.region),
-            surplus.eq(count == self.region.n_beats),
-            last.eq(count + 1 == self.region.n_beats),
+            n_beats.eq(self.region.n_beats),
+            surplus.eq(count == n_beats),
+            last.eq(count + 1 == n_beats),
             keep.eq(Mux(last & (self.tail != 0), (1 << self.tail) - 1, ~0)),
             store.i.p.data.eq(self.i.payload),
             store.i.p.keep.eq(keep),

@@ -9,7 +9,6 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..axi.axi4 import ReadPort, WritePort
-from ..axi.bursts import LENGTH_WIDTH
 from ..axi.dma import ReadEngine
 from ..reduction.reduce import Reduce
 from ..thc.decoder import ThcDecoder
@@ -17,7 +16,7 @@ from ..thc.norm import ThcNorm
 from ..thc.quantize import Cell
 from .bf16 import Narrow, Widen
 from .thc_keys import ThcKeys
-from .thc_memory import BLOCKS_WIDTH, BlockReader, BurstWriter, Pad
+from .thc_memory import WIDTHS, BlockReader, BurstWriter, Pad, norms_width
 
 PACKET = 1024  # elements of a packet of indices or sums of 8 bits; of wider ones, two
 
@@ -32,7 +31,7 @@ ThcCell = data.StructLayout({"enable": 1, "index": 8, "cell": Cell})
 """One entry of the quantizers' table, to be written while ``enable`` is 1 and no job runs."""
 
 
-def PassJob(n_bytes, address_width):
+def PassJob(n_bytes, address_width, widths=WIDTHS):
     """What passes need to know of a job: places are first beats. n_beats : of floats. tail :
     elements, modulo those of a beat of BF16. bf16 : type of gradient and result. offset, scale,
     code : of `ThcDecoder`. With feedback: is it asked for, residuals of before and after.
@@ -46,10 +45,10 @@ def PassJob(n_bytes, address_width):
             "norms": beat,
             "indices": beat,
             "sums": beat,
-            "n_beats": LENGTH_WIDTH,
+            "n_beats": widths[0],
             "tail": ceil_log2(n_bytes // 2),
             "bf16": 1,
-            "n_blocks": BLOCKS_WIDTH,
+            "n_blocks": widths[1],
             "seed": 32,
             "gen": 16,
             "tensor": 16,
@@ -75,6 +74,8 @@ class Pass(wiring.Component):
         True: jobs may add a residual to the gradient, from a memory port of its own.
     bf16 : bool
         True: gradient and result may be BF16.
+    widths : (int, int)
+        Bits of numbers of beats and of blocks.
 
     Members
     -------
@@ -89,14 +90,16 @@ class Pass(wiring.Component):
 
     more = {}
 
-    def __init__(self, n_bytes, address_width, *, block=1024, feedback=False, bf16=False):
+    def __init__(self, n_bytes, address_width, *, block=1024, feedback=False, bf16=False,
+                 widths=WIDTHS):  # fmt: skip
         self.n_bytes, self.address_width, self.block = n_bytes, address_width, block
+        self.widths = widths
         self.lanes, self.feedback, self.bf16 = n_bytes // 4, feedback, bf16
         residual = {"residual_read": Out(ReadPort(n_bytes, address_width))} if feedback else {}
         super().__init__(
             {
                 "rules": In(ThcRules),
-                "job": In(PassJob(n_bytes, address_width)),
+                "job": In(PassJob(n_bytes, address_width, widths)),
                 "start": In(1),
                 "done": Out(1),
                 "failed": Out(1),
@@ -126,9 +129,9 @@ class Pass(wiring.Component):
 
     def _padded(self, m):
         """Beats of floats of all blocks."""
-        n_padded = Signal(28)
+        n_padded = Signal(self.widths[0] + 1)
         with m.Switch(self.rules.log4):
-            for k in range(4):
+            for k in range(3):
                 with m.Case(k):
                     m.d.comb += n_padded.eq(self.job.n_blocks << 6 + 2 * k - ceil_log2(self.lanes))
         return n_padded
@@ -159,8 +162,8 @@ class Pass(wiring.Component):
             m.d.sync += asked.eq(1)
         return plus.sums, engine.refused | engine.failed
 
-    def _writer(self, m, first, n_beats, tail=0):
-        m.submodules.writer = writer = BurstWriter(self.n_bytes, self.address_width)
+    def _writer(self, m, first, n_beats, width, tail=0):
+        m.submodules.writer = writer = BurstWriter(self.n_bytes, self.address_width, width=width)
         wiring.connect(m, writer.port, wiring.flipped(self.write))
         m.d.comb += [
             writer.region.first.eq(first),
@@ -172,7 +175,9 @@ class Pass(wiring.Component):
 
     def _reader(self, m, first, n_beats, *, sums=False):
         """Values with the agreed norms."""
-        m.submodules.reader = reader = BlockReader(self.n_bytes, self.address_width, sums=sums)
+        m.submodules.reader = reader = BlockReader(
+            self.n_bytes, self.address_width, widths=self.widths, sums=sums
+        )
         wiring.connect(m, reader.port, wiring.flipped(self.read))
         m.d.comb += [
             reader.log4.eq(self.rules.log4),
@@ -186,10 +191,9 @@ class Pass(wiring.Component):
         return reader
 
     def _pad(self, m):
-        m.submodules.pad = pad = Pad(self.lanes)
+        m.submodules.pad = pad = Pad(self.lanes, width=self.widths[0])
         m.d.comb += [
             pad.n_beats.eq(self.job.n_beats),
-            pad.n_padded.eq(self._padded(m)),
             pad.tail.eq(self.job.tail[:-1]),
         ]
         return pad
@@ -214,7 +218,8 @@ class NormPass(Pass):
         m.submodules.norm = norm = ThcNorm(lanes, block=self.block)
         wiring.connect(m, engine.port, wiring.flipped(self.read))
         pad, n_norms = self._pad(m), self._beats_of_norms()
-        writer = self._writer(m, job.own_norms, n_norms)
+        width = norms_width(self.n_bytes, self.widths[1])
+        writer = self._writer(m, job.own_norms, n_norms, width)
         floats, lacks = self._whole(m, self._widened(m, engine.beats))
         wiring.connect(m, floats, pad.i)
         wiring.connect(m, pad.o, norm.floats)
@@ -231,7 +236,7 @@ class NormPass(Pass):
             m.d.sync += asked.eq(1)
         # norms are gathered to a beat
         words, place = Signal(8 * self.n_bytes, reset_less=True), Signal(ceil_log2(lanes))
-        number, full = Signal(BLOCKS_WIDTH), Signal()
+        number, full = Signal(self.widths[1]), Signal()
         m.d.comb += [
             norm.norms.ready.eq(~full),
             writer.i.payload.eq(words),
@@ -257,13 +262,13 @@ class DecodePass(Pass):
         job, lanes = self.job, self.lanes
         m.submodules.decoder = decoder = ThcDecoder(lanes, block=self.block)
         keys = self._keys(m, 0)
-        n_beats = Signal(LENGTH_WIDTH)
+        n_beats = Signal(self.widths[0])
         m.d.comb += n_beats.eq(self._padded(m) * (job.code + 2) >> 3)
         reader = self._reader(m, job.sums, n_beats, sums=True)
         m.d.comb += reader.code.eq(job.code)
         tail = job.tail[:-1] << 2
         tail = Mux(job.bf16, job.tail << 1, tail) if self.bf16 else tail
-        writer = self._writer(m, job.result, self._beats_in_memory(), tail)
+        writer = self._writer(m, job.result, self._beats_in_memory(), self.widths[0], tail)
         self._narrowed(m, decoder.floats, writer.i)
         half = Signal()  # of a beat of memory: two of the decoder
         m.d.comb += [

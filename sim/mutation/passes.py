@@ -3,50 +3,112 @@
 import numpy as np
 from gradnic.models.thc import Worker
 
-from ..offload.pass_stand import GEN, KINDS, SEED, WIDTH, N, PassStand, Stand
+from ..offload.pass_stand import GROUP, KINDS, PLACES, SIZE, WIDTH, PassStand, Stand, Turn
 
 ELSEWHERE = r"^(?!.*-src \S*hdl/offload/)"
 """Parts of other packages have campaigns and proofs of their own; the stand is a bench."""
 
-RATE = 300, 2  # cycles beside those of the beats; blocks on their way
-SHAPES = ((2500, 64), (1000, 256), (1, 64), (2048, 256), (1023, 64))
+N_BYTES, BLOCK = 16, 1024
+WIDTHS = 14, 11  # bits of numbers: jobs of any size can be played
+WRAPS = 2**WIDTH // SIZE
+RATE = {"norm": 110, "encode": 395, "decode": 255}  # cycles beside those of the beats
+BLOCKS = {"norm": 1, "encode": 2, "decode": 1}  # on their way
 STALLS = {"written": 0.6, "asked": 0.4, "reads": 0.5, "residual_reads": 0.5,
           "residual_asked": 0.4, "residual_written": 0.6}  # fmt: skip
+#: (floats, block, bits of indices, g, nodes, code of sums)
+SHAPES = (
+    (2500, 64, 4, 30, 3, 0),
+    (1000, 256, 3, 34, 7, 0),
+    (1, 1024, 4, 30, 8, 0),
+    (2048, 1024, 8, 255, 257, 2),
+    (1023, 64, 2, 6, 500, 1),
+    (4993, 256, 4, 30, 100, 1),
+    (4999, 64, 7, 200, 1, 0),
+    (3003, 1024, 5, 51, 70, 1),
+)
 _VALUES = []
+
+
+def component(kind):
+    """A pass with all that it may have, beside a memory."""
+    more = {} if kind == "decode" else {"feedback": True}
+    more |= {"bits": 8} if kind == "encode" else {}
+    part = KINDS[kind](N_BYTES, WIDTH, block=BLOCK, bf16=True, widths=WIDTHS, **more)
+    return PassStand(part)
 
 
 def values():
     """A gradient and a residual, with corners; made once."""
     if not _VALUES:
-        x, carried = np.random.default_rng(4).standard_normal((2, 5000)).astype(np.float32)
+        size = 4 << WIDTHS[0]
+        x, carried = np.random.default_rng(4).standard_normal((2, size)).astype(np.float32)
         x[64:128], x[130], carried[:128] = 0, -1e30, -0.0
         x[70], carried[80], carried[2400] = np.float32(1e-42), np.float32(1e-42), np.inf
         _VALUES.extend((x, carried))
     return _VALUES
 
 
-def component(kind):
-    """A pass with all that it may have, beside a memory."""
-    more = {} if kind == "decode" else {"feedback": True}
-    return PassStand(KINDS[kind](16, WIDTH, block=256, bf16=True, **more))
+def turns(kind):
+    """Jobs of all sizes, types and settings, with and without a residual, anywhere in memory; made
+    once.
+    """
+    if kind in _TURNS:
+        return _TURNS[kind]
+    rng, found = np.random.default_rng(11), []
+    x, carried = values()
+    sizes, largest = list(SHAPES), (4 << WIDTHS[0]) - 4
+    if kind == "norm":  # numbers of blocks that fill their last beat of norms, or do not
+        counts = [(1 << k) + rng.integers(1, 1 << k) for k in (*range(1, 10), 6, 7, 7, 8, 8)]
+        sizes += [(64 * int(n) - 5, 64, 4, 30, 3, 0) for n in counts]
+    sizes += [(largest, 64, 8, 255, 1, 0), (largest - 5, 1024, 4, 30, 2000, 2)]
+    for k, (size, block, b, g, n, code) in enumerate(sizes):
+        seed, gen, tensor, node = (int(v) for v in rng.integers(0, 1 << np.array([32, 16, 16, 8])))
+        worker = Worker(n, seed, b=b, g=g, sign_round=gen, B=block)
+        upper = rng.integers(0, WRAPS - 1, len(PLACES))
+        shift = N_BYTES * rng.integers(SIZE // N_BYTES)
+        places = {
+            name: int((place + shift) % SIZE + above * SIZE)
+            for (name, place), above in zip(PLACES.items(), upper, strict=True)
+        }
+        more = carried[:size] if kind != "decode" and k % 3 != 2 else None
+        group = block if kind == "norm" else GROUP
+        turn = Turn(worker, x[:size], more, k % 2, code, tensor, node, places, group)
+        found.append(turn)
+    return _TURNS.setdefault(kind, found)
+
+
+_TURNS = {}
 
 
 def play(model, kind):
     """All block sizes, lengths with and without rest, both types, with and without a residual, full
-    rate and pauses of memory and ports; answers that are errors.
+    rate and pauses of memory and ports; jobs that end at once; answers that are late, or errors.
     """
-    stand, (x, carried) = Stand(model, kind), values()
-    feedback = kind != "decode"
+    stand, all_turns = Stand(model, kind, N_BYTES, WIDTHS), turns(kind)
+    for k, turn in enumerate(all_turns):
+        most = _most(kind, turn)
+        cycles = stand.play(turn, cycles=most + 300)
+        assert cycles <= most, f"{cycles} cycles, {most} allowed"
+        if k % 3 == 1:
+            stand.play(turn, cycles=100 + 60 * k, whole=False)
     known = {name: share for name, share in STALLS.items() if name in model.outputs}
-    for turn, (size, block) in enumerate((*SHAPES, *SHAPES[:3])):
-        worker = Worker(N, SEED, sign_round=GEN, B=block)
-        more = carried[:size] if feedback and turn != 2 else None
-        slow = turn >= len(SHAPES)
-        how = {"stalls": known, "holds": 0.3} if slow else {}
-        half = (turn + slow) % 2
-        cycles = stand.play(worker, x[:size], more, half, **how)
-        if not slow:
-            most = -(-size // 1024) * 256 + RATE[0] + RATE[1] * block
-            assert cycles <= most, f"{cycles} cycles, {most} allowed"
-    for bad in ("read", "write"):
-        stand.play(worker, x[:300], carried[:300] if feedback else None, bad=bad)
+    for turn in all_turns[:3]:
+        stand.play(turn, stalls=known, holds=0.3, cycles=6 * _most(kind, turn))
+    for late in (50, 3000):
+        stand.play(all_turns[0], late=[1] * late + [0], cycles=late + 2000)
+    for bad in stand.names:
+        stand.play(all_turns[0], bad=bad)
+    large = all_turns[-2]  # of the smallest blocks
+    cycles = 2 * _most(kind, large)
+    for name in known:
+        stand.play(large, stalls={name: (np.zeros(cycles // 2 + 4000), 1)}, cycles=2 * cycles)
+    stand.play(large, late=[1] * (cycles // 2) + [0], cycles=2 * cycles)
+
+
+def _most(kind, turn):
+    """Cycles that a job may take from start to end at full rate."""
+    lanes = N_BYTES // 4
+    beats = turn.n_padded // lanes
+    if kind == "encode":  # norms come on the way of floats
+        beats += -(-turn.norms.size // lanes)
+    return beats + RATE[kind] + BLOCKS[kind] * turn.worker.B // lanes

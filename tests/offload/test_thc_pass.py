@@ -19,22 +19,7 @@ from gradnic.sim.engine import batch
 from gradnic.sim.engine.drivers import given, options, reset
 from gradnic.sim.engine.runner import simulate
 from gradnic.sim.mutation import passes
-from gradnic.sim.offload.pass_stand import (
-    GEN,
-    GROUP,
-    KINDS,
-    NODE,
-    PLACES,
-    SEED,
-    SIZE,
-    WRITES,
-    N,
-    cells,
-    constant,
-    images,
-    job,
-    rules,
-)
+from gradnic.sim.offload.pass_stand import KINDS, PLACES, SIZE, WRITES, Turn, constant
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,22 +52,22 @@ def memories(dut, share, rng):
     return rams
 
 
-async def load(dut, worker):
+async def load(dut, turn):
     """Settings, and the quantizers' table."""
-    dut.rules.value = constant(ThcRules, **rules(worker))
+    dut.rules.value = constant(ThcRules, **turn.rules())
     if not hasattr(dut, "cell"):
         return
-    dut.node.value = NODE
-    for cell in cells(worker):
+    dut.node.value = turn.node
+    for cell in turn.cells():
         dut.cell.value = constant(ThcCell, **cell)
         await RisingEdge(dut.clk)
     dut.cell.value = 0
 
 
-async def play(dut, rams, kind, n_bytes, worker, x, carried=None, half=0):
+async def play(dut, rams, kind, n_bytes, turn):
     """Run one pass; its cycles, once memory has what it must."""
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    wanted, norms = images(worker, x, carried, half)
+    wanted = turn.images
     for name in ("start", "job", "rules", "node", "cell"):
         if hasattr(dut, name):
             getattr(dut, name).value = 0
@@ -91,14 +76,13 @@ async def play(dut, rams, kind, n_bytes, worker, x, carried=None, half=0):
         reads.write(place, wanted[name])
     before = rng.integers(0, 256, SIZE, dtype=np.uint8).tobytes()
     writes.write(0, before)
-    if carried is not None:
-        rams["residual_read"].write(PLACES["residual"], carried.tobytes())
+    if turn.carried is not None:
+        rams["residual_read"].write(PLACES["residual"], wanted["residual"])
     if "residual_write" in rams:
         rams["residual_write"].write(0, before)
     await reset(dut)
-    await load(dut, worker)
-    fields = job(n_bytes, worker, x, norms, carried=carried, half=half)
-    dut.job.value = constant(PassJob(n_bytes, 64), **fields)
+    await load(dut, turn)
+    dut.job.value = constant(PassJob(n_bytes, 64), **turn.job(n_bytes))
     dut.start.value = 1
     cycles, checks = 0, {}
     while not dut.done.value:
@@ -117,31 +101,29 @@ async def play(dut, rams, kind, n_bytes, worker, x, carried=None, half=0):
     found[place : place + size + spare] = before[place : place + size + spare]
     assert bytes(found) == before
     if "residual_write" in rams:
-        size = 0 if carried is None else x.nbytes
-        place, found = PLACES["kept"], bytearray(rams["residual_write"].read(0, SIZE))
-        assert found[place : place + size] == wanted["kept"][:size]
+        place, size = PLACES["kept"], len(wanted["kept"])
+        found = bytearray(rams["residual_write"].read(0, SIZE))
+        assert found[place : place + size] == wanted["kept"]
         found[place : place + size] = before[place : place + size]
         assert bytes(found) == before
     if kind == "encode":
-        per = GROUP // worker.B
-        told = np.bitwise_xor.reduce(norms.reshape(-1, per), axis=1) & 0xFFFFF
-        assert checks == dict(enumerate(told.tolist()))
+        assert checks == dict(enumerate(turn.checks().tolist()))
     return cycles
 
 
 @cocotb.test()
 @cocotb.parametrize(share=[0, 0.4])
 async def memory_as_golden(dut, share):
-    worker = Worker(N, SEED, sign_round=GEN, B=options()["block"])
+    worker = Worker(3, 77, sign_round=9, B=options()["block"])
     n = options()["n_bytes"]
     rams = memories(dut, share, np.random.default_rng(cocotb.RANDOM_SEED))
     carried = given()["carried"]
     for turn, size in enumerate((1, 1000, 2048, 2500)):
         x, more = given()["x"][:size], carried[:size] if options()["feedback"] and turn else None
-        cycles = await play(dut, rams, options()["kind"], n, worker, x, more, turn % 2)
+        cycles = await play(dut, rams, options()["kind"], n, Turn(worker, x, more, turn % 2))
         dut.start.value = 0
     if not share:
-        beats = 4 * GROUP * -(-size // GROUP) // n  # fixed: keys, blocks on their way, answers
+        beats = 4 * 1024 * -(-size // 1024) // n  # fixed: keys, blocks on their way, answers
         more = 4 * worker.B * 4 // n + 100 if options()["feedback"] else 0
         assert cycles < beats + 2 * worker.B * 4 // n + 400 + more
 
