@@ -10,8 +10,6 @@ from gradnic.interface.schedule_table import Layout
 from .frames import FrameHost
 from .jobs import JobDriver
 
-OLD = 0.05  # seconds that a completion of an earlier host is waited for
-
 
 class FramedCard(JobDriver):
     """The card with jobs over host frames: `JobDriver`, sized by what the card says of itself.
@@ -19,17 +17,17 @@ class FramedCard(JobDriver):
     Completions that wait from before are taken and forgotten. Memory is ``link.store`` and
     ``link.load``; jobs and completions go by frames.
 
-    link : FrameHost.
+    link : FrameHost. old : seconds that a completion of an earlier host is waited for.
     """
 
-    def __init__(self, link: FrameHost, **options) -> None:
+    def __init__(self, link: FrameHost, *, old: float = 0.05, **options) -> None:
         self.link, told = link, link.hello
         sizes = {name: told[name] for name in ("n_ports", "n_ranks", "n_rows", "n_chunks",
                                                "n_peers")}  # fmt: skip
         super().__init__(link.read, link.write, n_bytes=told["beat_bytes"], **sizes, **options)
         self.map = HOSTED
         self.set("host", events=1)
-        while link.completion(OLD) is not None:
+        while link.completion(old) is not None:
             pass
 
     def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]

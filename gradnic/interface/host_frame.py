@@ -18,6 +18,7 @@ MAX_WORDS = 16  # of READ_REG and WRITE_REG
 ACK_FRAMES = 16  # WRITEs that one ACK covers, at most
 SILENCE = 64  # cycles after which an ACK says what was not acknowledged yet
 SEQ_BITS = 24
+LEAST_T_EVENT = 256  # cycles, whatever is asked for: frames are looked at in between
 T_EVENT = 250_000  # cycles between copies of an EVENT, by default
 FORMAT = 1  # version of this format
 

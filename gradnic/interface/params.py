@@ -250,7 +250,8 @@ class Jobs(Offload):
     bf16, scale, maxima : 1 has BF16, in memory and on the wire; means; maxima. gives_up : 0 refuses
     jobs that let a share of their packets miss. thc : 1 has jobs with THC, and three more memory
     ports; feedback : 1 has error feedback with it, and three ports more; bits : 4 has indices
-    of 4 bits, 8 of 2 to 8. Others as of `Offload`.
+    of 4 bits, 8 of 2 to 8. host : 1 has host frames at port 0, and two more memory ports; not with
+    ports narrower than the card. Others as of `Offload`.
     """
 
     thc: int = 0
@@ -262,6 +263,7 @@ class Jobs(Offload):
     gives_up: int = 1
     n_active: int = 2
     n_tables: int = 4
+    host: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -272,6 +274,9 @@ class Jobs(Offload):
         check_range("maxima", self.maxima, 0, 1)
         check_range("gives_up", self.gives_up, 0, 1)
         check_range("feedback", self.feedback, 0, 1)
+        check_range("host", self.host, 0, 1)
+        if self.host and self.port_bytes not in (0, self.n_bytes):
+            raise ValueError(f"host must be 0 where port_bytes is {self.port_bytes}, not 1")
         if self.feedback and not self.thc:
             raise ValueError("feedback must be 0 without thc, not 1")
         if self.bits not in (4, 8):
@@ -293,6 +298,7 @@ PRESETS["offload1024"] = Offload(n_bytes=128)
 PRESETS["offload512x2"] = Offload(n_bytes=64, n_ports=2, port_bytes=32)
 PRESETS["offload512x4"] = Offload(n_bytes=64, n_ports=4, port_bytes=16)
 PRESETS |= {f"jobs{8 * n_bytes}": Jobs(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}
+PRESETS["jobs512host"] = Jobs(n_bytes=64, host=1)
 PRESETS["offload128thc"] = Jobs(n_bytes=16, thc=1)
 PRESETS["offload512thc"] = Jobs(n_bytes=64, thc=1, n_active=4)
 PRESETS |= {

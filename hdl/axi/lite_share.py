@@ -19,10 +19,10 @@ _ANSWER = {"aw": "b", "w": "b", "ar": "r"}
 class LiteShare(wiring.Component):
     """The second manager goes between two requests of the first one; a cycle more, each way.
 
-    Once the second waits, nothing new of the first is taken; as soon as nothing of it is under way
-    the second has its turn, for one request. So the second waits for one read and one write of the
-    first, which must give the data of a write that it gives the address of; the first for one
-    request of the second.
+    The first has one read and one write under way at most. Once the second waits, nothing new of
+    the first is taken; as soon as nothing of it is under way the second has its turn, for one
+    request. So the second waits for one read and one write of the first, which must give the data
+    of a write that it gives the address of; the first for one request of the second.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class LiteShare(wiring.Component):
         for name, fields in _FORWARD.items():
             a, b, o = (Channel(bus, name) for bus in (self.first, self.second, self.o))
             m.submodules[name] = part = Slice(o.layout(*fields), half_rate=True)
-            passes = ~turn & (~closing | halves[name])
+            passes = ~turn & (~closing | halves[name]) & ~has[name]  # one of a kind at a time
             m.d.comb += [
                 part.i.valid.eq((a.valid & passes) | (b.valid & turn)),
                 a.ready.eq(part.i.ready & passes),

@@ -14,6 +14,7 @@ from gradnic.interface.host_frame import (
     EVENT_BYTES,
     FORMAT,
     HELLO,
+    LEAST_T_EVENT,
     MAX_PAYLOAD,
     Drop,
     Kind,
@@ -154,11 +155,12 @@ class HostPort(wiring.Component):
         self.expected, self.done = Signal(24), Signal(24)  # SEQ: to be taken; not in memory yet
         self.event, self.event_told = Signal(24), Signal()  # SEQ of the next EVENT; it was sent
         since = Signal(32)  # it was sent
+        early = (since < self.t_event) | ~since[LEAST_T_EVENT.bit_length() - 1 :].any()
         self.event_due = Signal()
         waits = self.told & self.events & self.is_open
         m.d.sync += [
             since.eq(Mux(self.event_told, since + 1, 0)),
-            self.event_due.eq(waits & ~(self.event_told & (since < self.t_event)) & ~self.take),
+            self.event_due.eq(waits & ~(self.event_told & early) & ~self.take),
         ]
         self.sends_event = Signal()
         with m.If(self.sends_event):
@@ -391,7 +393,7 @@ class HostPort(wiring.Component):
                 ]  # fmt: skip
                 m.next = "ack"
             with m.State("ack"):
-                m.d.comb += self.acks.eq(1)
+                m.d.comb += self.acks.eq(status != Status.STRANGER)
                 good, strange = status == Status.DONE, status == Status.STRANGER
                 seq = Mux(strange, asked.seq, Mux(good, self.done - 1, self.done))
                 m.d.sync += [

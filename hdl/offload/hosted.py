@@ -28,6 +28,8 @@ class HostedCard(wiring.Component):
     ----------
     core : OffloadCore or a kind of it
     registers : RegisterMap
+    more : dict
+        Members beside these.
 
     Members
     -------
@@ -39,7 +41,7 @@ class HostedCard(wiring.Component):
     interrupt : Out(1)
     """
 
-    def __init__(self, core, registers):
+    def __init__(self, core, registers, more=None):
         self.core, self.registers = core, registers
         sent = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.meta_width))
         received = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.rx_meta_width))
@@ -51,17 +53,14 @@ class HostedCard(wiring.Component):
             {f"{name}{k}": member for k in range(core.n_ports) for name, member in frames.items()}
             | self._memory
             | {"bus": In(Lite(registers.address_width)), "interrupt": Out(1)}
+            | (more or {})
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.core = core = self.core
         m.submodules.bank = bank = RegisterBank(self.registers)
-        wiring.connect(m, wiring.flipped(self.bus), bank.bus)
-        for k in range(core.n_ports):
-            for name in _FRAMES:
-                outer, inner = getattr(self, f"{name}{k}"), getattr(core, name)[k]
-                wiring.connect(m, wiring.flipped(outer), inner)
+        self._join(m, core, bank)
         for name in self._memory:
             wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
         for setting, value in self._shared(core, bank) + self._settings(core, bank):
@@ -76,6 +75,19 @@ class HostedCard(wiring.Component):
         sticky = Value.cast(bank.sticky["events"])
         m.d.sync += self.interrupt.eq((sticky & bank.interrupts.mask).any())
         return m
+
+    def _join(self, m, core, bank, between=None):
+        """Bus and frames, straight or through what stands `between`: {member: its two ends}."""
+        ends = {"bus": (wiring.flipped(self.bus), bank.bus)}
+        for k in range(core.n_ports):
+            for name in _FRAMES:
+                outer, inner = getattr(self, f"{name}{k}"), getattr(core, name)[k]
+                ends[f"{name}{k}"] = (wiring.flipped(outer), inner)
+        for name, (outer, inner) in ends.items():
+            first, second = (between or {}).get(name, (inner, outer))
+            wiring.connect(m, outer, first)
+            if second is not outer:
+                wiring.connect(m, second, inner)
 
     def _settings(self, core, bank):
         """[(setting of the core, its value)], beside those that all cards have."""

@@ -3,13 +3,16 @@
 Plumbing: what it stands around has the golden model `gradnic.models.offload.jobs`.
 """
 
-from amaranth.hdl import Cat, Signal, Value
+from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import wiring
 
+from gradnic.interface.host_frame import OPTIONS, OUI
 from gradnic.interface.job import COMPLETION, DESCRIPTOR
-from gradnic.interface.job_card import CELLS, JOBS, LEVELS, N_SOURCES, REGISTERS
+from gradnic.interface.job_card import CELLS, HOSTED, JOBS, LEVELS, N_SOURCES, REGISTERS
 from gradnic.interface.schedule_table import Layout
 
+from .host_port import COUNTED
+from .host_side import ByDestination, HostSide
 from .hosted import HostedCard
 from .job_core import JobCore
 from .job_window import JobWindow
@@ -25,15 +28,89 @@ class JobCard(HostedCard):
     Parameters
     ----------
     n_bytes, n_ports, layout, others : as of `JobCore`
+    host : bool
+        True: the host reaches memory, registers and jobs by frames at port 0, too; see `HostSide`.
+        Registers are those of `HOSTED` then; ports have beats as wide as the card's.
+    n_nodes : int
+        What HELLO tells of the layout of tables.
 
-    Members: see `HostedCard`.
+    Members: see `HostedCard`; with `host` two more memory ports, host_read and host_write, on the
+    memory of the gradient port.
     """
 
-    def __init__(self, n_bytes, n_ports, layout, **sizes):
-        super().__init__(self._core(n_bytes, n_ports, layout, **sizes), REGISTERS)
+    def __init__(self, n_bytes, n_ports, layout, *, host=False, n_nodes=0, **sizes):
+        core, self.side = self._core(n_bytes, n_ports, layout, **sizes), None
+        if not host:
+            super().__init__(core, REGISTERS)
+            return
+        if core.narrow:
+            raise ValueError(f"port_bytes must be {n_bytes} with host, not {core.port_bytes!r}")
+        self.side = side = HostSide(
+            n_bytes, n_ports, core.address_width, HOSTED.address_width,
+            self._build(core) | {"n_nodes": n_nodes, "n_rows": sizes.get("depth", 128)},
+            meta_width=core.meta_width, rx_meta_width=core.rx_meta_width,
+        )  # fmt: skip
+        ways = {f"host_{way}": side.signature.members[f"port_{way}"] for way in ("read", "write")}
+        super().__init__(core, HOSTED, ways)
+
+    @staticmethod
+    def _build(core):
+        """What HELLO tells of the card."""
+        built = {
+            "inc": core.inc, "bf16": core.bf16, "scale": core.scale, "thc": core.thc,
+            "gives_up": core.gives_up, "feedback": core.feedback, "maxima": core.maxima,
+            "any_bits": core.bits == 8, "queues": core.queues != 0,
+        }  # fmt: skip
+        return {
+            "beat_bytes": core.n_bytes,
+            "n_peers": 1 << core.layout.peer,
+            "options": sum(bool(built[name]) << k for k, name in enumerate(OPTIONS)),
+            **{
+                name: getattr(core, name)
+                for name in ("n_ports", "n_active", "n_tables", "n_chunks", "n_packets", "n_ranks",
+                             "address_width")
+            },
+        }  # fmt: skip
 
     def _core(self, n_bytes, n_ports, layout, **sizes):
         return JobCore(n_bytes, n_ports, layout, **sizes)
+
+    def _join(self, m, core, bank, between=None):
+        side = self.side
+        if side is None:
+            super()._join(m, core, bank)
+            return
+        m.submodules.host_side = side
+        between = {
+            "bus": (side.bus, side.registers),
+            "host_tx0": (side.host_tx, side.core_tx),
+            "host_rx0": (side.host_rx, side.core_rx),
+        }
+        for k in range(core.n_ports):
+            between[f"mac_rx{k}"] = (side.mac_rx[k], side.from_network[k])
+        for k in range(1, core.n_ports):  # frames to the host address leave nowhere
+            guard = ByDestination(core.n_bytes, meta_width=core.meta_width)
+            m.submodules[f"host_guard{k}"] = guard
+            between[f"host_tx{k}"] = (guard.i, guard.others)
+            m.d.comb += [guard.mac.eq(side.port_mac), guard.mine.ready.eq(1)]
+        super()._join(m, core, bank, between)
+        for way in ("read", "write"):
+            wiring.connect(
+                m, getattr(side, f"port_{way}"), wiring.flipped(getattr(self, f"host_{way}"))
+            )
+        counted = ("bad", "overrun", *COUNTED)
+        chosen = Cat(bank.host_low.value, bank.host_high.value)
+        m.d.sync += side.port_mac.eq(
+            Mux(bank.host_high.chosen, chosen, Cat(bank.mac_low.value[:24], Const(OUI, 24)))
+        )
+        m.d.comb += [
+            side.port_udp_port.eq(core.own.udp_port),
+            side.port_regions.eq(core.sources),
+            side.port_events.eq(bank.host.events),
+            side.port_t_event.eq(bank.t_event.value),
+            *(getattr(bank, f"host_{k}").eq(getattr(side, f"port_{k}")) for k in counted),
+            bank.spoofed.eq(sum(side.spoofed[k] for k in range(core.n_ports))),
+        ]
 
     def _settings(self, core, bank):
         round_ = core.round
@@ -86,8 +163,11 @@ class JobCard(HostedCard):
     def _control(self, m, core, bank):
         """Descriptor, completion, what the host sees."""
         m.submodules.window = window = JobWindow()
-        for name in ("post", "abort", "completions"):
-            wiring.connect(m, getattr(window, name), getattr(core, name))
+        if self.side is None:
+            for name in ("post", "abort", "completions"):
+                wiring.connect(m, getattr(window, name), getattr(core, name))
+        else:
+            self._two_hosts(m, core, window)
         words = [getattr(bank, f"post_{k}").value for k in range(DESCRIPTOR.n_bytes // 4)]
         octets = Cat(word[24 - 8 * j :][:8] for word in words for j in range(4))
         for field in DESCRIPTOR:
@@ -120,14 +200,32 @@ class JobCard(HostedCard):
             bank.status.queues.eq(core.queues != 0),
         ]
         told = Signal()
+        leaves = (window if self.side is None else core).completions.ready
         m.d.sync += told.eq(window.told)
         m.d.comb += [
-            bank.events.ended.eq((window.told & ~told) | (window.told & window.completions.ready)),
+            bank.events.ended.eq((window.told & ~told) | (window.told & leaves)),
             bank.events.overrun.eq(window.overrun),
             bank.events.failed.eq(core.failed.any()),
             bank.events.outside.eq(core.refused.any()),
             bank.events.renewed.eq(core.renewed),
             bank.renewals.eq(core.renewed),
+        ]
+
+    def _two_hosts(self, m, core, window):
+        """Jobs and completions by registers and by frames."""
+        side, ended = self.side, core.completions
+        wiring.connect(m, window.abort, core.abort)
+        m.d.comb += [
+            core.post.valid.eq(window.post.valid | side.port_posts),
+            Value.cast(core.post.p).eq(Mux(window.post.valid, window.post.p, side.port_job)),
+            window.post.ready.eq(core.post.ready),
+            side.port_posted.eq(side.port_posts & core.post.ready & ~window.post.valid),
+            side.port_full.eq(~core.post.ready),
+            window.completions.valid.eq(ended.valid),
+            window.completions.p.eq(ended.p),
+            side.port_told.eq(ended.valid),
+            side.port_record.eq(ended.p),
+            ended.ready.eq(Mux(side.port_events, side.port_take, window.completions.ready)),
         ]
 
     def _own_tables(self):
@@ -162,5 +260,5 @@ def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, **sizes):
     layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
     return JobCard(
         n_bytes, n_ports, layout, depth=n_rows, n_chunks=n_chunks,
-        port_bytes=port_bytes or None, **sizes,
+        port_bytes=port_bytes or None, n_nodes=n_nodes, **sizes,
     )  # fmt: skip

@@ -4,7 +4,7 @@ Plumbing: no golden model of its own.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 
 from gradnic.interface import aggregator, inline, job_card, offload, params
@@ -140,6 +140,8 @@ TOPS = {
             "added_read": "residuals that are added on the way to norms",
             "kept_read": "residuals that are added on the way to indices",
             "kept_write": "residuals for the next job",
+            "host_read": "gradients and results that the host reads by frames",
+            "host_write": "gradients that the host writes by frames",
         },
         job_card.REGISTERS,
     ),
@@ -275,7 +277,8 @@ TOPS = {
 
 def entry(parameters):
     """The entry of `TOPS` that `parameters` belong to."""
-    return TOPS[type(parameters)]
+    found = TOPS[type(parameters)]
+    return replace(found, registers=job_card.HOSTED) if getattr(parameters, "host", 0) else found
 
 
 def core(parameters, **changes):

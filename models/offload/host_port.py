@@ -14,6 +14,7 @@ from typing import Any
 from gradnic.interface.formats import (
     ETHERNET,
     GRADNIC,
+    GRADNIC_START,
     HEAD_BYTES,
     IPV4,
     UDP,
@@ -26,6 +27,7 @@ from gradnic.interface.host_frame import (
     FORMAT,
     HEAD,
     HELLO,
+    LEAST_T_EVENT,
     MAX_PAYLOAD,
     OUI,
     REQUESTS,
@@ -82,6 +84,16 @@ def request(
     elems = len(payload) if elems is None else elems
     head = {"seq": seq, "elems": elems, "p0": int(kind), "arg": session}
     return _framed(host, card, head, address, payload)
+
+
+def carried(host: Address, card: Address, datagram: bytes) -> bytes:
+    """The frame by which a NIC carries what a host sends by UDP."""
+    head = GRADNIC.parse(datagram, origin=GRADNIC_START)
+    payload = datagram[HEAD_BYTES - GRADNIC_START :]
+    del head["ver"]
+    frame = bytearray(gradnic_frame(host, card, 0, head, payload))
+    frame[GRADNIC_START:HEAD_BYTES] = datagram[: HEAD_BYTES - GRADNIC_START]  # as it is
+    return bytes(frame)
 
 
 def parse(frame: bytes) -> dict[str, Any]:
@@ -164,7 +176,7 @@ class HostPort:
         self.post, self.take = post, take or (lambda: None)
         self.mac, self.udp_port, self.build = mac, udp_port, dict(build or {})
         self.payload, self.credits, self.register_bytes = payload, credits, register_bytes
-        self.t_event, self.events = t_event, True
+        self.t_event, self.events = max(t_event, LEAST_T_EVENT), True
         self.dropped: Counter = Counter()
         self.late = self.gaps = self.strangers = 0
         self.session: int | None = None

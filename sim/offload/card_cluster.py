@@ -31,15 +31,20 @@ class CardCluster(JobCluster):
     def _load(self, node):
         if node == 0:
             self.drivers = []
-        book, n_ports = self.books[node], 1 + max(a.port for b in self.books for a in b.values())
-        driver = JobDriver(
+        self.drivers.append(self._driver(node))
+        self._bring_up(node)
+
+    def _driver(self, node):
+        n_ports = 1 + max(a.port for b in self.books for a in b.values())
+        return JobDriver(
             lambda address: self._read_word(node, address),
             lambda address, word: self.library.cluster_access(self._self, node, 1, address, word),
             n_ports=n_ports, n_ranks=self.n_ranks, n_bytes=self.n_bytes, n_rows=self.depth,
             n_chunks=self.n_chunks, n_peers=2**LAYOUT.peer, sleep=lambda seconds: None,
         )  # fmt: skip
-        self.drivers.append(driver)
-        thc = {}
+
+    def _bring_up(self, node):
+        book, driver, thc = self.books[node], self.drivers[node], {}
         if self.thc_codecs:
             worker = self.thc_codecs[0].worker
             thc["thc"] = {

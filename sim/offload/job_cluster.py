@@ -307,14 +307,17 @@ class JobCluster(OffloadCluster):
 
     def step(self, faults=None, *, n_cycles=POLL, link_bytes=None, memory_latency=40):
         """Hosts post and take what they can, then the cards run for `n_cycles`."""
-        faults = faults or LinkFaults()
-        rules = _Rules(
-            link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
-            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0, 0, 0,
-        )  # fmt: skip
+        rules = self._rules(faults or LinkFaults(), link_bytes, memory_latency)
         self._advance(rules, 0)
         self._serve()
         self._advance(rules, n_cycles)
+
+    def _rules(self, faults, link_bytes=None, memory_latency=40):
+        """What a run goes by."""
+        return _Rules(
+            link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
+            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0, 0, 0,
+        )  # fmt: skip
 
     def _serve(self):
         """Hosts post in turns, and take."""

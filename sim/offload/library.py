@@ -14,8 +14,10 @@ from ..engine import cluster_library
 from ..engine.design_ports import member
 
 ENGINE = Path(__file__).with_name("cluster.cpp")
-NAMES = ("gradient", "landing", "root", "norm", "encode", "decode", "added", "kept")  # of ports
-MEMORY = (0, 1, *[0] * 6)  # behind each
+NAMES = (
+    "gradient", "landing", "root", "norm", "encode", "decode", "added", "kept", "host",
+)  # of ports  # fmt: skip
+MEMORY = (0, 1, *[0] * 7)  # behind each
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {
     "new": ([_NUMBER, _POINTER, _NUMBER, _NUMBER], _POINTER),
@@ -97,18 +99,18 @@ def _registers(hosted, n_rounds=0):
 def _names(component):
     """Lines of C++ that name the ports of a card for ``cluster.cpp``."""
     hosted = "bus" in component.signature.members
+    members = component.signature.members  # a card may have more memory ports than its core
     if hosted:
         component = component.core
     n, n_ports, beat = component.n_bytes, component.n_ports, component.port_bytes
     apart = "" if hosted else "__"  # port k of a card, or of a core
-    names = [name for name in NAMES if f"{name}_read" in component.signature.members]
+    names = [name for name in NAMES if f"{name}_read" in members]
 
     def per_port(head, body, tail=""):
         cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
         return f"{head} {{ switch (p) {{ {cases} }} {tail} }}"
 
     def per_memory(head, body, tail="", *, way):
-        members = component.signature.members
         there = [k for k, name in enumerate(names) if f"{name}_{way}" in members]
         cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in there)
         return f"{head} {{ switch (k) {{ {cases} }} {tail} }}"

@@ -8,12 +8,11 @@ import select
 import socket
 
 from gradnic.models.frame.address import Address
-from gradnic.models.frame.ipv4 import gradnic_frame
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.host_port import HostPort, default_address
+from gradnic.models.offload.host_port import HostPort, carried, default_address
 from gradnic.models.offload.jobs import JobCluster
 
-from gradnic.interface.formats import GRADNIC, GRADNIC_START, HEAD_BYTES, UDP_PORT
+from gradnic.interface.formats import GRADNIC_START, HEAD_BYTES, UDP_PORT
 from gradnic.interface.job_card import HOSTED
 
 CLOCK = 250e6  # cycles a second that the twin's time units count as, at the hosts' side
@@ -154,12 +153,7 @@ class TwinServer:
         """The frame that a NIC would have made of a datagram."""
         card = Address(0, self.twin.ports[node].mac, 0x7F000001)
         host = Address(0, 0x020000000000, 0x7F000001, self.hosts[node][1])
-        head = GRADNIC.parse(octets, origin=GRADNIC_START)
-        del head["ver"]
-        payload = octets[HEAD_BYTES - GRADNIC_START :]
-        frame = bytearray(gradnic_frame(host, card, 0, head, payload))
-        frame[GRADNIC_START:HEAD_BYTES] = octets[: HEAD_BYTES - GRADNIC_START]
-        return bytes(frame)
+        return carried(host, card, octets)
 
     def _tell(self, node, frame):
         if node in self.hosts:

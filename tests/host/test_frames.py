@@ -6,13 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gradnic.models.frame.address import Address
-from gradnic.models.frame.ipv4 import gradnic_frame
-from gradnic.models.offload.host_port import HostPort, default_address
+from gradnic.models.offload.host_port import HostPort, carried, default_address
 
 from gradnic.host.driver import CardGone
 from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost
-from gradnic.interface.formats import GRADNIC, GRADNIC_START, HEAD_BYTES
+from gradnic.interface.formats import GRADNIC_START
 from gradnic.interface.job import Completion, Job
 
 CARD = Address(0, default_address(0x0A0B0C0D0E0F), 0xC6336400)
@@ -53,13 +52,9 @@ class Wire:
         self.now += len(octets) * 8e-11  # 100 Gb/s
         if self.lose():
             return
-        head = GRADNIC.parse(octets, origin=GRADNIC_START)
-        payload = octets[HEAD_BYTES - GRADNIC_START :]
-        del head["ver"]
-        frame = bytearray(gradnic_frame(HOST, CARD, 0, head, payload))
-        frame[GRADNIC_START:HEAD_BYTES] = octets[: HEAD_BYTES - GRADNIC_START]
+        frame = carried(HOST, CARD, octets)
         for _ in range(1 + self.twice()):
-            self._come(self.port.frame(bytes(frame), round(self.now / CYCLE)))
+            self._come(self.port.frame(frame, round(self.now / CYCLE)))
 
     def _come(self, frames):
         self.back += [frame for frame in frames if not self.lose()]

@@ -8,6 +8,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.card_cluster import CardCluster
+from gradnic.sim.offload.host_cluster import HostCluster
 
 from gradnic.interface.job import QUEUE, Job, JobCodec, JobStatus, Kind, Refusal
 
@@ -24,7 +25,9 @@ class Bench:
     """Cards of RTL and golden ones with the same memory and jobs."""
 
     def __init__(self, *, watchdog=0, n_memory=N_MEMORY, n_elems=6000, thc=None):
-        self.rtl = CardCluster(
+        # one build for these and for hosts that speak in frames: tests/offload/test_host_cluster.py
+        cluster = HostCluster if thc is None else CardCluster
+        self.rtl = cluster(
             TABLES, TOPOLOGY, n_memory, n_elems, packet=PACKET, watchdog=watchdog, t_probe=500,
             inc=False, thc=thc,
         )  # fmt: skip

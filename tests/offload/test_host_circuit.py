@@ -52,6 +52,31 @@ def test_completions_are_told_until_they_are_acknowledged(pair):
     bench.levels["t_event"] = 1 << 30
 
 
+def test_events_leave_room_for_frames_however_often_they_are_asked_for(pair):
+    """Also for the ACK that ends them."""
+    bench, _ = pair
+    bench.play([asks(Kind.HELLO)])
+    bench.levels["t_event"] = 0
+    frames = [asks(Kind.READ_REG, seq=1 + k, elems=64) for k in range(20)]
+    frames.append(asks(Kind.ACK))
+    told = [parse(frame) for frame in bench.play(frames, completions=[Completion(id=1, status=0)])]
+    bench.levels["t_event"] = 1 << 30
+    assert [one["seq"] for one in told if one["kind"] == Kind.DATA] == list(range(1, 21))
+    assert 1 < sum(one["kind"] == Kind.EVENT for one in told) < 20
+
+
+def test_a_stranger_takes_no_ack_of_the_session(pair):
+    """Between WRITEs and the silence behind which they are acknowledged."""
+    bench, card = pair
+    frames = [asks(Kind.HELLO)]
+    frames += [asks(Kind.WRITE, bytes(64), seq=1 + k, address=FIRST) for k in range(3)]
+    frames.append(asks(Kind.READ_REG, session=1, seq=9, elems=4))
+    want = [answer for frame in frames for answer in card.port.frame(frame, 0)]
+    want += card.port.tick(1000)
+    assert bench.play(frames) == want
+    assert len(want) == 3
+
+
 def test_many_frames_back_to_back_do_what_the_model_does():
     """And nothing is written outside of the regions."""
     bench, card = Bench(64), host_fuzz.ModelCard(64)

@@ -187,15 +187,16 @@ def test_writes_are_acknowledged_every_16_and_after_silence(card):
     assert card.port.tick(1000) == []
 
 
-def test_an_event_repeats_until_its_ack():
-    card = Card(t_event=100)
+@pytest.mark.parametrize(("asked", "taken"), [(300, 300), (256, 256), (100, 256), (0, 256)])
+def test_an_event_repeats_until_its_ack(asked, taken):
+    card = Card(t_event=asked)
     card.ask(Kind.HELLO)
     told = card.port.event(ENDED, now=10)
     assert card.port.event(Completion(id=8, status=4), now=20) == []
-    assert card.port.tick(109) == []
-    assert card.port.tick(110) == told
-    assert card.port.tick(209) == []
-    assert card.port.tick(210) == told
+    assert card.port.tick(9 + taken) == []
+    assert card.port.tick(10 + taken) == told
+    assert card.port.tick(9 + 2 * taken) == []
+    assert card.port.tick(10 + 2 * taken) == told
     assert card.ask(Kind.ACK, seq=5) == []
     assert card.taken == 0
     (second,) = card.ask(Kind.ACK, seq=0)

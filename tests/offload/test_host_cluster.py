@@ -1,0 +1,55 @@
+"""Whole cards whose hosts do all by frames: the sums are those of golden cards, bit for bit."""
+
+import numpy as np
+from gradnic.models.offload import jobs as golden
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+from gradnic.sim.offload.host_cluster import HostCluster
+
+from gradnic.interface.job import Job, JobStatus
+
+TOPOLOGY = parse("ring:3")
+TABLES = tuple(compile_table(build(TOPOLOGY, name)) for name in ("ring", "multitree"))
+N, N_ELEMS, RESULT, MEMORY = 3, 1500, 65536, 1 << 18
+
+
+def test_from_reset_to_sums_by_frames_alone():
+    """HELLO, registers, tables, WRITE, POST, EVENT and READ, on links that lose."""
+    faults = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
+    rtl = HostCluster(
+        TABLES, TOPOLOGY, MEMORY, 6000, packet=96, t_probe=500, inc=False, by_frames=True
+    )
+    rtl.open(faults)
+    model = golden.JobCluster(
+        TABLES, TOPOLOGY, MEMORY, n_active=2, packet=96, gives_up=False, n_packets=1024,
+        settings={"t_probe": 40, "t_retry": 40},
+    )  # fmt: skip
+    jobs = [
+        Job(id=9 + k, tensor=9 + k, gen=1, elems=N_ELEMS, table=k, source=32768 * k,
+            result=RESULT + 32768 * k) for k in range(2)
+    ]  # fmt: skip
+    values = np.random.default_rng(3).standard_normal((2, N, N_ELEMS)).astype(np.float32)
+    for node, card in enumerate(rtl.drivers):
+        told = card.link.hello
+        assert (told["beat_bytes"], told["n_active"], told["n_nodes"]) == (16, 2, 0)
+        for job, mine in zip(jobs, values[:, node], strict=True):
+            card.link.store(job.source, mine)
+            model.cards[node].memory[job.source :][: mine.nbytes] = mine.view(np.uint8)
+            model.post(node, job)
+        for job in jobs:
+            card.post(job)
+    model.run(faults)
+    for node, card in enumerate(rtl.drivers):
+        ended = sorted((card.completion(1.0) for _ in jobs), key=lambda one: one.id)
+        assert [(one.id, one.status, one.leaves_least) for one in ended] == [
+            (job.id, JobStatus.DONE, N) for job in jobs
+        ]
+        for job in jobs:
+            total = card.link.load(job.result, 4 * N_ELEMS)
+            assert total == model.cards[node].memory[job.result :][: 4 * N_ELEMS].tobytes()
+        counts = card.counters()
+        assert counts["host_overrun"] == counts["host_format"] == counts["spoofed"] == 0
+        assert not card.get("status")["told"]
+        assert card.get("mac_high")["node"] == node
