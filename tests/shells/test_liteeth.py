@@ -209,7 +209,6 @@ def test_a_round_on_the_bridge():
     runner.simulate(None, __file__, tests=["a_round_on_the_bridge"], netlist=text)
 
 
-@pytest.mark.slow  # writes it, as the round on it does
 def test_the_offload_card_has_its_memory_in_the_note():
     assert "data_width=128, address_width=34" in written()["gradnic_liteeth.md"]
     for pin in ("gradient_read_araddr", "landing_write_wlast", "interrupt"):
