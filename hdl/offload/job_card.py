@@ -100,10 +100,12 @@ class JobCard(HostedCard):
             )
         counted = ("bad", "overrun", *COUNTED)
         chosen = Cat(bank.host_low.value, bank.host_high.value)
-        m.d.sync += side.port_mac.eq(
+        mac = Signal(48, init=OUI << 24)  # right from the first cycle on: nothing gets past it
+        m.d.sync += mac.eq(
             Mux(bank.host_high.chosen, chosen, Cat(bank.mac_low.value[:24], Const(OUI, 24)))
         )
         m.d.comb += [
+            side.port_mac.eq(mac),
             side.port_udp_port.eq(core.own.udp_port),
             side.port_regions.eq(core.sources),
             side.port_events.eq(bank.host.events),

@@ -16,8 +16,8 @@ from .reduce import FAR, Adding, Combine, Op
 class SharedCombine(wiring.Component):
     """One `Combine` for several users: a beat of one of them goes in each cycle.
 
-    Plumbing: no golden model of its own. It keeps nothing of a user: one that is reset forgets that
-    sums come, and nobody waits for them.
+    It keeps nothing of a user: one that is reset forgets that sums come, and nobody waits for them.
+    A sum is there `latency` cycles after its beat went.
 
     Parameters
     ----------

@@ -53,3 +53,10 @@ def test_from_reset_to_sums_by_frames_alone():
         assert counts["host_overrun"] == counts["host_format"] == counts["spoofed"] == 0
         assert not card.get("status")["told"]
         assert card.get("mac_high")["node"] == node
+    passes = bytes.fromhex("02676e000001") + bytes(80)  # to another address
+    for port in range(2):
+        for frame in bytes.fromhex("02676e000000") + bytes(80), passes:
+            rtl.send(0, port, frame)
+    rtl.step(n_cycles=500)
+    left = [(port, frame) for _, node, port, frame in rtl.sent if frame[:5] == passes[:5]]
+    assert sorted(left) == [(0, passes), (1, passes)]  # what is for the card leaves nowhere
