@@ -122,7 +122,8 @@ def _public_ports(text):
     """Verilator's control file that lets benches at the ports of ``top``."""
     top = re.search(r"^module top\b.*?^endmodule", text, re.MULTILINE | re.DOTALL)[0]
     ports = re.findall(r"^ +(?:input|output|inout)\b[^;]*?([^\s;]+) *;", top, re.MULTILINE)
-    lines = [f'public_flat_rw -module "top" -var "{port}"' for port in ports]
+    names = [port.removeprefix("\\") for port in ports]  # escaped: a keyword of SystemVerilog
+    lines = [f'public_flat_rw -module "top" -var "{name}"' for name in names]
     return "\n".join(["`verilator_config", *lines, ""])
 
 

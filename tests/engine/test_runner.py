@@ -110,6 +110,13 @@ def test_no_test_is_a_failure():
         runner.simulate(FIFO(SHAPE, 4), __file__, tests=["one"], data={"beats": beats()})
 
 
+def test_ports_with_names_of_systemverilog_are_let_at():
+    text = "module top(\\cell , i__valid);\n  input [9:0] \\cell ;\n  input i__valid;\nendmodule\n"
+    lines = runner._public_ports(text).splitlines()
+    names = [line.split('"')[3] for line in lines if line.startswith("public_flat_rw")]
+    assert names == ["cell", "i__valid"]
+
+
 class Forgetful(wiring.Component):
     """A register stage whose ``valid`` reset forgets: only an X run shows it."""
 
