@@ -23,7 +23,7 @@ class Wrong(click.BadParameter):
 
     def format_message(self):
         names = [name for name in self.param.opts if name.startswith("--")] if self.param else []
-        name = names[0] if names else self.param.make_metavar(self.ctx) if self.param else ""
+        name = names[0] if names else self.param.name.upper() if self.param else ""
         return f"{name} {self.message}".strip()
 
 
