@@ -41,8 +41,8 @@ _MISTAKES = {
 def udp(card: str, port: int = UDP_PORT, *, bind: tuple[str, int] = ("", 0)) -> tuple:
     """(send, receive) of `FrameHost` over a UDP socket to a card's host address.
 
-    card : IPv4 address that the system reaches the card by. The card answers no ARP: a neighbor
-    entry says its MAC (``ip neigh replace 198.51.100.0 lladdr 02:67:6e:0d:0e:0f dev DEV``).
+    card : IPv4 address that the system reaches the card by: its register ``host_ip``, 198.51.100.0
+    after reset. The card answers ARP: ``ip addr add 198.51.100.1/31 dev DEV`` is enough.
     """
     end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)

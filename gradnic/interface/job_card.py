@@ -3,6 +3,7 @@
 from . import offload
 from .host_frame import T_EVENT
 from .job import ACTIVE, COMPLETION, DESCRIPTOR
+from .neighbor import CARD_IP
 from .offload import _register
 from .register_map import Register, RegisterMap
 
@@ -165,8 +166,9 @@ def _with_host() -> tuple[Register, ...]:
         ("host_gaps", "requests ahead of the one expected"),
         ("host_strangers", "frames of another session"),
         ("spoofed", "frames of the network to the host address: dropped"),
+        ("host_answered", "ARP and ICMP echo requests of the host that were answered"),
     )
-    widths = {"host_overrun": 2, "spoofed": 4}  # of what one cycle may add
+    widths = {"host_bad": 2, "host_overrun": 2, "spoofed": 4}  # of what one cycle may add
     mine = [
         _register(
             "host_low", 0x290, "host address, where it is chosen", ("value", 32, "low bits"),
@@ -186,6 +188,10 @@ def _with_host() -> tuple[Register, ...]:
         *(
             Register(name, 0x2A0 + 4 * k, "counter", what, step_width=widths.get(name, 1))
             for k, (name, what) in enumerate(counters)
+        ),
+        _register(
+            "host_ip", 0x2D0, "what the host reaches the card by",
+            ("value", 32, "IPv4 address: its ARP and ICMP echo requests are answered", CARD_IP),
         ),
     ]  # fmt: skip
     return REGISTERS.registers + tuple(mine)

@@ -4,74 +4,30 @@ Plumbing: no golden model of its own; that of the port inside is
 `gradnic.models.offload.host_port`.
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.formats import ETHERNET
+from gradnic.interface.neighbor import STORE_BYTES
 
 from ..axi.axis import Lite
 from ..axi.lite_share import LiteShare
 from ..frame.arbiter import FrameArbiter
-from ..frame.head import Head
 from ..stream.beats import FrameBeat
-from ..stream.slice import Slice
 from .host_intake import LONGEST
+from .host_neighbor import HostNeighbor
 from .host_port import HostPort
+from .host_tap import ByDestination, HostTap
 
 FLOOR = 16  # beats of answers for 256 foreign ones, where both wait: 94 % of the line are foreign
 
 
-class ByDestination(wiring.Component):
-    """Frames to one MAC address apart from all others: 1 cycle, full rate, in their order.
-
-    Parameters
-    ----------
-    n_bytes, meta_width : int
-        Shape of the beats, see `FrameBeat`; at least 8 bytes.
-
-    Members
-    -------
-    mac : In(48)
-    i, others, mine : In, Out, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
-        Outputs come from registers.
-    """
-
-    def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
-        if n_bytes < 8:
-            raise ValueError(f"n_bytes must be at least 8, not {n_bytes!r}")
-        self.shape = FrameBeat(n_bytes, meta_width=meta_width)
-        frames = stream.Signature(self.shape)
-        super().__init__({"mac": In(48), "i": In(frames), "others": Out(frames),
-                          "mine": Out(frames)})  # fmt: skip
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.other_slice = others = Slice(self.shape)
-        m.submodules.my_slice = mine = Slice(self.shape)
-        wiring.connect(m, others.o, wiring.flipped(self.others))
-        wiring.connect(m, mine.o, wiring.flipped(self.mine))
-        inside, was_mine, is_mine = Signal(), Signal(), Signal()
-        destination = Head(self.i.p.data).field(ETHERNET.destination)
-        # the destination is in the first beat, and so are 6 bytes of it
-        first = (destination == self.mac) & self.i.p.keep[ETHERNET.destination.stop - 1]
-        m.d.comb += [
-            is_mine.eq(Mux(inside, was_mine, first)),
-            others.i.p.eq(self.i.p),
-            mine.i.p.eq(self.i.p),
-            others.i.valid.eq(self.i.valid & ~is_mine),
-            mine.i.valid.eq(self.i.valid & is_mine),
-            self.i.ready.eq(Mux(is_mine, mine.i.ready, others.i.ready)),
-        ]
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [inside.eq(~self.i.p.last), was_mine.eq(is_mine)]
-        return m
-
-
 class HostSide(wiring.Component):
-    """`HostPort` in the ways of a card's frames: 1 cycle more for all that is not for it.
+    """`HostPort` and `HostNeighbor` in the ways of a card's frames, which cost all that is not for
+    them 2 cycles from the host, 1 from the network and 1 to the host.
 
-    Answers and the core's frames to the host share `host_rx` by beats where both wait.
+    Answers and the core's frames to the host share `host_rx` by beats where both wait; those of
+    the neighbor share the port's part in the same way.
 
     Parameters
     ----------
@@ -81,6 +37,11 @@ class HostSide(wiring.Component):
 
     Members
     -------
+    ip : In(32)
+        The card's for its host: it answers ARP and ICMP echo requests for it.
+    answered, bad, overrun : Out(1), Out(2), Out(2)
+        Pulses, and sums of pulses: such an answer has left; frames to the host address marked bad;
+        without room.
     port_<member of `HostPort` but i, o and bus> : as there
     host_tx, core_tx : In, Out
         Of port 0: from the host, and on to the core.
@@ -104,7 +65,7 @@ class HostSide(wiring.Component):
         self.own = {
             f"port_{name}": (name, member)
             for name, member in self.port.signature.members.items()
-            if name not in ("i", "o", "bus")
+            if name not in ("i", "o", "bus", "bad", "overrun")
         }
         super().__init__(
             {
@@ -115,6 +76,10 @@ class HostSide(wiring.Component):
                 "mac_rx": In(received).array(n_ports),
                 "from_network": Out(received).array(n_ports),
                 "spoofed": Out(n_ports),
+                "ip": In(32),
+                "answered": Out(1),
+                "bad": Out(2),
+                "overrun": Out(2),
                 "bus": In(Lite(register_width)),
                 "registers": Out(Lite(register_width)),
                 **{name: member for name, (_, member) in self.own.items()},
@@ -136,26 +101,21 @@ class HostSide(wiring.Component):
                 m.d.comb += part.eq(outer)
             else:
                 m.d.comb += outer.eq(part)
-        m.submodules.tap = tap = ByDestination(self.n_bytes, meta_width=self.meta_width)
-        wiring.connect(m, wiring.flipped(self.host_tx), tap.i)
-        wiring.connect(m, tap.others, wiring.flipped(self.core_tx))
+        m.submodules.tap = tap = HostTap(self.n_bytes, meta_width=self.meta_width)
+        m.submodules.neighbor = neighbor = HostNeighbor(self.n_bytes)
+        for source, sink in (
+            (wiring.flipped(self.host_tx), tap.i), (tap.others, wiring.flipped(self.core_tx)),
+            (tap.port, port.i), (tap.requests, neighbor.i),
+        ):  # fmt: skip
+            wiring.connect(m, source, sink)
         m.d.comb += [
-            tap.mac.eq(self.port_mac),
-            port.i.valid.eq(tap.mine.valid),
-            tap.mine.ready.eq(port.i.ready),
-            *(port.i.p[name].eq(tap.mine.p[name]) for name in port.i.p.shape().members),
+            *(part.mac.eq(self.port_mac) for part in (tap, neighbor)),
+            *(part.ip.eq(self.ip) for part in (tap, neighbor)),
+            self.answered.eq(neighbor.answered),
+            self.bad.eq(port.bad + neighbor.bad),
+            self.overrun.eq(port.overrun + neighbor.overrun),
         ]
-        m.submodules.arbiter = arbiter = FrameArbiter(
-            self.n_bytes, meta_width=self.rx_meta_width, own_beats=LONGEST // self.n_bytes
-        )
-        wiring.connect(m, wiring.flipped(self.core_rx), arbiter.foreign)
-        wiring.connect(m, arbiter.o, wiring.flipped(self.host_rx))
-        m.d.comb += [
-            arbiter.floor.eq(FLOOR),
-            arbiter.own.valid.eq(port.o.valid),
-            port.o.ready.eq(arbiter.own.ready),
-            *(arbiter.own.p[name].eq(port.o.p[name]) for name in port.o.p.shape().members),
-        ]
+        self._to_host(m, port.o, neighbor.o)
         for k in range(self.n_ports):
             guard = ByDestination(self.n_bytes, meta_width=self.rx_meta_width)
             m.submodules[f"guard{k}"] = guard
@@ -167,3 +127,23 @@ class HostSide(wiring.Component):
                 self.spoofed[k].eq(guard.mine.valid & guard.mine.p.last),
             ]
         return m
+
+    def _to_host(self, m, told, answers):
+        """Both shares of `host_rx`."""
+        m.submodules.own = own = FrameArbiter(self.n_bytes, own_beats=STORE_BYTES // self.n_bytes)
+        m.submodules.arbiter = arbiter = FrameArbiter(
+            self.n_bytes, meta_width=self.rx_meta_width, own_beats=LONGEST // self.n_bytes
+        )
+        for source, sink in (
+            (told, own.foreign), (answers, own.own),
+            (wiring.flipped(self.core_rx), arbiter.foreign),
+            (arbiter.o, wiring.flipped(self.host_rx)),
+        ):  # fmt: skip
+            wiring.connect(m, source, sink)
+        m.d.comb += [
+            own.floor.eq(FLOOR),
+            arbiter.floor.eq(FLOOR),
+            arbiter.own.valid.eq(own.o.valid),
+            own.o.ready.eq(arbiter.own.ready),
+            *(arbiter.own.p[name].eq(own.o.p[name]) for name in own.o.p.shape().members),
+        ]

@@ -12,7 +12,8 @@ from gradnic.interface.job_card import CELLS, HOSTED, JOBS, LEVELS, N_SOURCES, R
 from gradnic.interface.schedule_table import Layout
 
 from .host_port import COUNTED
-from .host_side import ByDestination, HostSide
+from .host_side import HostSide
+from .host_tap import ByDestination
 from .hosted import HostedCard
 from .job_core import JobCore
 from .job_window import JobWindow
@@ -98,7 +99,6 @@ class JobCard(HostedCard):
             wiring.connect(
                 m, getattr(side, f"port_{way}"), wiring.flipped(getattr(self, f"host_{way}"))
             )
-        counted = ("bad", "overrun", *COUNTED)
         chosen = Cat(bank.host_low.value, bank.host_high.value)
         mac = Signal(48, init=OUI << 24)  # right from the first cycle on: nothing gets past it
         m.d.sync += mac.eq(
@@ -110,7 +110,12 @@ class JobCard(HostedCard):
             side.port_regions.eq(core.sources),
             side.port_events.eq(bank.host.events),
             side.port_t_event.eq(bank.t_event.value),
-            *(getattr(bank, f"host_{k}").eq(getattr(side, f"port_{k}")) for k in counted),
+            side.ip.eq(bank.host_ip.value),
+            *(getattr(bank, f"host_{k}").eq(getattr(side, f"port_{k}")) for k in COUNTED),
+            *(
+                getattr(bank, f"host_{k}").eq(getattr(side, k))
+                for k in ("bad", "overrun", "answered")
+            ),
             bank.spoofed.eq(sum(side.spoofed[k] for k in range(core.n_ports))),
         ]
 

@@ -31,7 +31,7 @@ N_KIB = 64
 LATENCY = 40  # cycles to the first beat of a burst, or to the answer of one written
 WIDTH = 32  # bits of a byte address
 REGIONS = ((4096, 32768), (49152, 640))  # first byte, bytes: multiples of 64
-COUNTERS = ("bad", "overrun", *COUNTED, "spoofed")
+COUNTERS = (*COUNTED, "bad", "overrun", "spoofed", "answered")
 BUILD = {"beat_bytes": 64, "n_ports": 1, "n_active": 2, "options": 0x1A5}
 CARD = Address(0, default_address(0x0A0B0C0D0E0F), 0xC6336400)
 HOST = Address(0, 0x020000000001, 0xC6336401, 41000)
@@ -123,13 +123,14 @@ class HostBench(wiring.Component):
                 "mac_rx": In(frames),
                 "from_network": Out(frames),
                 "spoofed": Out(1),
+                "answered": Out(1),
                 "posts": Out(stream.Signature(Descriptor)),
                 "completions": In(stream.Signature(Record)),
                 "full": In(1),
                 "events": In(1),
                 "t_event": In(32),
                 "whole": In(1),
-                "bad": Out(1),
+                "bad": Out(2),
                 "overrun": Out(2),
                 **{name: Out(1) for name in COUNTED},
             }
@@ -166,12 +167,16 @@ class HostBench(wiring.Component):
             side.port_told.eq(self.completions.valid),
             side.port_record.eq(self.completions.p),
             self.completions.ready.eq(side.port_take),
-            self.spoofed.eq(side.spoofed),
+            side.ip.eq(CARD.ip),
+            *(
+                getattr(self, name).eq(getattr(side, name))
+                for name in ("bad", "overrun", "spoofed", "answered")
+            ),
             self.posts.valid.eq(side.port_posts & ~self.full),
             self.posts.p.eq(side.port_job),
             side.port_posted.eq(self.posts.valid & self.posts.ready),
             *(getattr(side, f"port_{name}").eq(getattr(self, name)) for name in levels),
-            *(getattr(self, name).eq(getattr(side, f"port_{name}")) for name in COUNTERS[:-1]),
+            *(getattr(self, name).eq(getattr(side, f"port_{name}")) for name in COUNTED),
         ]
         return m
 

@@ -1,21 +1,29 @@
-"""Golden cards with jobs at UDP sockets: host frames without hardware.
+"""Golden cards with jobs at UDP sockets or TAP devices: host frames without hardware.
 
-Each card of a topology has the port of its host, `gradnic.models.offload.host_port`, at a socket of
-its own; between the cards is the golden network, whose links may lose frames.
+Each card of a topology has the port of its host, `gradnic.models.offload.host_port`, at a socket or
+a device of its own; between the cards is the golden network, whose links may lose frames.
 """
 
+import contextlib
+import fcntl
+import os
 import select
 import socket
+import struct
+from pathlib import Path
 
 from gradnic.models.frame.address import Address
 from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.offload.host_neighbor import is_request, reply
 from gradnic.models.offload.host_port import HostPort, carried, default_address
 from gradnic.models.offload.jobs import JobCluster
 
-from gradnic.interface.formats import GRADNIC_START, HEAD_BYTES, UDP_PORT
+from gradnic.interface.formats import ETHERNET, GRADNIC_START, HEAD_BYTES, UDP_PORT
 from gradnic.interface.job_card import HOSTED
+from gradnic.interface.neighbor import CARD_IP
 
 CLOCK = 250e6  # cycles a second that the twin's time units count as, at the hosts' side
+TUNSETIFF, TAP, NO_HEAD = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 IDLE = 0.01  # seconds until a twin without work looks at its clocks again
 
 
@@ -23,7 +31,7 @@ class Twin:
     """Golden cards of one topology, and the ends of their host frames.
 
     Their tables and addresses are set here; registers keep what hosts write, and but for ``host``
-    do no more.
+    and ``host_ip`` do no more. Card k has 198.51.100.2k as ``host_ip``.
 
     Parameters
     ----------
@@ -40,7 +48,10 @@ class Twin:
         self.cluster = JobCluster(tables, topology, n_bytes, **options)
         self.cluster.taking = set()  # hosts take by ACKs of EVENTs
         self.faults = faults or LinkFaults(delay=1)
-        self.words = [{} for _ in self.cluster.cards]
+        self.words = [
+            {HOSTED["host_ip"].offset: CARD_IP + 2 * node}
+            for node in range(len(self.cluster.cards))
+        ]
         self.told = [0 for _ in self.cluster.cards]  # completions that their port has
         build = {
             "beat_bytes": 64, "n_ports": 1, "n_active": len(self.cluster.cards[0].contexts),
@@ -79,8 +90,13 @@ class Twin:
         return told
 
     def frame(self, node, frame):
-        """What card `node` answers to a frame of its host."""
-        return self.ports[node].frame(frame, self.cluster.now)
+        """What card `node` answers to a frame of its host; one to the network ends here."""
+        port, ip = self.ports[node], self.words[node][HOSTED["host_ip"].offset]
+        if is_request(frame, port.mac, ip):
+            return [reply(frame, port.mac, ip)]
+        if len(frame) < ETHERNET.stop or ETHERNET.destination.get(frame) != port.mac:
+            return []
+        return port.frame(frame, self.cluster.now)
 
     def _write(self, node, address, word):
         self.words[node][address] = word
@@ -158,3 +174,40 @@ class TwinServer:
     def _tell(self, node, frame):
         if node in self.hosts:
             self.sockets[node].sendto(frame[GRADNIC_START:], self.hosts[node])
+
+
+class TapServer(TwinServer):
+    """A `Twin` whose cards are behind TAP devices: Ethernet devices, to Linux and all its programs.
+
+    With an address, ``ip addr add 198.51.100.1/31 dev NAME`` and ``ip link set NAME up``, the card
+    is found by ARP, answers ping, and `gradnic.host.frames.udp` reaches it at 198.51.100.0.
+
+    twin : Twin. names : of the devices, one a node, up to 15 characters; made where there are none.
+
+    OSError where the process may not (CAP_NET_ADMIN), or there is no /dev/net/tun.
+    """
+
+    def __init__(self, twin, names):
+        self.twin, self.n_frames, self.sockets = twin, 0, []
+        try:
+            for name in names:
+                end = Path("/dev/net/tun").open("r+b", buffering=0)  # noqa: SIM115 - `close` does
+                self.sockets.append(end)
+                fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH", name.encode(), TAP | NO_HEAD))
+                os.set_blocking(end.fileno(), False)
+        except OSError:
+            self.close()
+            raise
+
+    def _hear(self, node, end):
+        for _ in range(64):
+            frame = end.read(1 << 16)
+            if frame is None:
+                return
+            self.n_frames += 1
+            for answer in self.twin.frame(node, frame):
+                self._tell(node, answer)
+
+    def _tell(self, node, frame):
+        with contextlib.suppress(OSError):  # the device is down: it is lost
+            self.sockets[node].write(frame)

@@ -1,0 +1,55 @@
+"""The card as a neighbor of its host: answers to ARP and ICMP echo requests for its address.
+
+Golden twin of `gradnic.hdl.offload.host_neighbor`. A request is answered as it stands: checksums
+are brought up to date (RFC 1624), not looked at, so that a broken one stays broken and its sender
+drops the answer. Source: RFC 826, RFC 792.
+"""
+
+from gradnic.interface.formats import ETHERNET, IPV4
+from gradnic.interface.neighbor import (
+    ARP,
+    ARP_REQUEST,
+    BROADCAST,
+    ECHO_REQUEST,
+    ECHO_WORD,
+    HEAD_BYTES,
+    ICMP,
+)
+
+from ..frame.ipv4 import incremental_checksum
+
+
+def is_request(frame: bytes, mac: int, ip: int) -> bool:
+    """Whether a frame of the host is an ARP request for `ip`, to `mac` or to all, or an ICMP echo
+    request to both, without IP options and no fragment.
+    """
+    if len(frame) < HEAD_BYTES:
+        return False
+    to = ETHERNET.destination.get(frame)
+    if to in (mac, BROADCAST) and ARP.target_ip.get(frame) == ip and _has(frame, ARP_REQUEST):
+        return True
+    return to == mac and IPV4.destination.get(frame) == ip and _has(frame, ECHO_REQUEST)
+
+
+def reply(frame: bytes, mac: int, ip: int) -> bytes:
+    """The answer to a request: as long as it, and all that is not named here is as it came."""
+    told = bytearray(frame)
+    ETHERNET.destination.put(told, ETHERNET.source.get(frame))
+    ETHERNET.source.put(told, mac)
+    if ETHERNET.ethertype.get(frame) == ARP_REQUEST[ETHERNET.ethertype]:
+        ARP.operation.put(told, 2)
+        ARP.sender_mac.put(told, mac)
+        ARP.sender_ip.put(told, ip)
+        ARP.target_mac.put(told, ARP.sender_mac.get(frame))
+        ARP.target_ip.put(told, ARP.sender_ip.get(frame))
+    else:
+        IPV4.source.put(told, ip)
+        IPV4.destination.put(told, IPV4.source.get(frame))
+        ICMP.type.put(told, 0)
+        checksum = incremental_checksum(ICMP.checksum.get(frame), ECHO_WORD, 0)
+        ICMP.checksum.put(told, checksum)
+    return bytes(told)
+
+
+def _has(frame, wanted):
+    return all(field.get(frame) == value for field, value in wanted.items())
