@@ -177,7 +177,7 @@ class FrameHost:
             while self._missing and len(self._reads) < READS:
                 self._ask_missing(size)
             self._turn(self._timeout)
-        self.read(0)  # an error of memory would have been told before it
+        self.read(0)  # an error of memory would have been told before it, or is told by it
         return into
 
     def post(self, job: Job, timeout: float = 60.0) -> None:
@@ -344,9 +344,7 @@ class FrameHost:
                 self._fault = ConnectionAbortedError("another host has opened a session")
             return
         if status == Status.MEMORY and seq in self._asked:
-            first = self._asked[seq]
-            self._refused = True
-            self._fault = OSError(f"READ at {first:#x}: memory answers with an error")
+            self._read_failed(self._asked[seq])
             return
         if not self._window:
             return
@@ -377,11 +375,17 @@ class FrameHost:
         else:
             self._fault = ValueError(f"{where} {_MISTAKES[status]}")
 
+    def _read_failed(self, address):
+        self._refused = True
+        self._fault = OSError(f"READ at {address:#x}: memory answers with an error")
+
     def _data(self, head, payload, last):
         seq = head["seq"]
         while self._window and (seq - self._window[0].seq) % SEQS < SEQS // 2:
             self._window.popleft()
         if seq in self._words:
+            if head["status"] == Status.MEMORY:  # the ACK that said so was lost
+                self._read_failed(self._into[0])
             self._words[seq] = int.from_bytes(payload[:4], "big")
             self._progress()
             return

@@ -40,6 +40,11 @@ def Taken(n_bytes: int):
     return data.StructLayout({**ReadJob().members, "tail": ceil_log2(n_bytes), "is_text": 1})
 
 
+def PayloadBeat(n_bytes: int):
+    """A beat of a payload that is read; ``is_text`` : it is no memory's."""
+    return data.StructLayout({"data": 8 * n_bytes, "keep": n_bytes, "last": 1, "is_text": 1})
+
+
 class HostIntake(wiring.Component):
     """1 beat per cycle; never waits: frames without room are lost.
 
@@ -58,7 +63,7 @@ class HostIntake(wiring.Component):
     frames : Out(stream.Signature(Judged(n_bytes)))
     takes : In(stream.Signature(Taken(n_bytes)))
         One per frame, in order.
-    values : Out(stream.Signature({data, keep, last, is_text}))
+    values : Out(stream.Signature(PayloadBeat(n_bytes)))
         Payloads that are read.
     bad, overrun : Out(1), Out(2)
         Frames marked bad; without room, or too long: so many.
@@ -66,14 +71,13 @@ class HostIntake(wiring.Component):
 
     def __init__(self, n_bytes: int) -> None:
         self.n_bytes = n_bytes
-        value = {"data": 8 * n_bytes, "keep": n_bytes, "last": 1, "is_text": 1}
         super().__init__(
             {
                 "i": In(stream.Signature(FrameBeat(n_bytes))),
                 "udp_port": In(16),
                 "frames": Out(stream.Signature(Judged(n_bytes))),
                 "takes": In(stream.Signature(Taken(n_bytes))),
-                "values": Out(stream.Signature(data.StructLayout(value))),
+                "values": Out(stream.Signature(PayloadBeat(n_bytes))),
                 "bad": Out(1),
                 "overrun": Out(2),
             }

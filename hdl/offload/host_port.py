@@ -3,40 +3,37 @@
 Golden model: `gradnic.models.offload.host_port`. Format and rules: docs/spec/wire.md.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from gradnic.interface.host_frame import (
-    ACK_FRAMES,
     ALIGN,
     EVENT_BYTES,
-    FORMAT,
     HELLO,
-    LEAST_T_EVENT,
     MAX_PAYLOAD,
     Drop,
     Kind,
     Status,
 )
-from gradnic.interface.job import COMPLETION, DESCRIPTOR
 
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.axis import Lite
 from ..axi.dma import WriteEngine
 from ..frame.packet_fifo import PacketFIFO
 from ..stream.beats import FrameBeat
-from .host_framer import TEXT_BYTES, Answer, HostFramer
+from .host_events import HostEvents
+from .host_framer import Answer, HostFramer
 from .host_intake import LONGEST, STORE_BYTES, HostIntake, Judged
 from .host_judge import HostJudge
 from .host_parser import Ends
 from .host_reader import HostReader
 from .host_registers import HostRegisters
+from .host_text import HostText
+from .host_writes import HostWrites
 from .job_records import Descriptor, Record
 
 COUNTED = ("frames", "foreign", "length", "checksum", "format", "late", "gaps", "strangers")
-N_WRITES = 32  # under way, at most
 
 
 class HostPort(wiring.Component):
@@ -78,12 +75,14 @@ class HostPort(wiring.Component):
 
     def __init__(self, n_bytes: int, address_width: int, register_width: int, build: dict) -> None:
         self.n_bytes, self.address_width = n_bytes, address_width
-        self.register_width, self.build = register_width, dict(build)
+        self.register_width = register_width
         self.intake, self.framer = HostIntake(n_bytes), HostFramer(n_bytes)
         self.reader = HostReader(n_bytes, address_width)
         self.writer = WriteEngine(n_bytes, address_width, n_regions=2)
         self.registers = HostRegisters(register_width)
         self.judge = HostJudge(n_bytes, address_width, register_width)
+        self.text, self.writes = HostText(n_bytes, address_width, build), HostWrites()
+        self.timer = HostEvents()
         frames = stream.Signature(FrameBeat(n_bytes))
         super().__init__(
             {
@@ -116,142 +115,65 @@ class HostPort(wiring.Component):
         m.submodules.reader, m.submodules.writer = reader, writer = self.reader, self.writer
         m.submodules.registers = registers = self.registers
         m.submodules.judge = self.judge
+        m.submodules.text, m.submodules.writes = text, writes = self.text, self.writes
         # the line never waits in the middle of an answer, whatever memory does
         m.submodules.whole = whole = PacketFIFO(
             FrameBeat(self.n_bytes), 2 * LONGEST // self.n_bytes, drop="bad"
         )
-        for outer, inner in (
-            (self.i, intake.i), (self.read, reader.port), (self.write, writer.port),
-            (self.bus, registers.bus), (self.o, whole.o),
+        for source, sink in (
+            (wiring.flipped(self.i), intake.i), (reader.port, wiring.flipped(self.read)),
+            (writer.port, wiring.flipped(self.write)), (registers.bus, wiring.flipped(self.bus)),
+            (reader.heads, framer.heads), (reader.values, framer.values),
+            (framer.o, whole.i), (whole.o, wiring.flipped(self.o)),
+            (intake.values, text.values), (text.beats, writer.beats),
         ):  # fmt: skip
-            if outer is self.i:
-                wiring.connect(m, wiring.flipped(outer), inner)
-            else:
-                wiring.connect(m, inner, wiring.flipped(outer))
-        wiring.connect(m, framer.o, whole.i)
-        wiring.connect(m, reader.heads, framer.heads)
-        wiring.connect(m, reader.values, framer.values)
+            wiring.connect(m, source, sink)
         m.d.comb += [
-            intake.udp_port.eq(self.udp_port),
-            framer.udp_port.eq(self.udp_port),
+            framer.text.eq(text.text),
+            registers.text.eq(text.text),
+            text.place.eq(registers.place),
+            text.word.eq(registers.word),
+            text.enable.eq(registers.enable),
+            text.record.eq(self.record),
+            self.job.eq(text.job),
+            writes.ended.eq(writer.done),
+            writes.stored.eq(writer.stored),
+            *(part.udp_port.eq(self.udp_port) for part in (intake, framer)),
             framer.mac.eq(self.mac),
-            reader.regions.eq(self.regions),
-            writer.regions.eq(self.regions),
+            *(part.regions.eq(self.regions) for part in (reader, writer, text, self.judge)),
             self.bad.eq(intake.bad),
             self.overrun.eq(intake.overrun),
         ]
         self._session(m)
-        self._writes(m)
-        self._look(m)
-        self._text(m)
         self._act(m)
         return m
 
     def _session(self, m):
-        """What is of the session, and what is due by time."""
+        """What is of the session, what is due by time, and the frame that is looked at."""
         self.is_open, self.session = Signal(), Signal(32)
         self.ends = Signal(Ends)
         self.unit = Signal(16, init=MAX_PAYLOAD)
-        self.expected, self.done = Signal(24), Signal(24)  # SEQ: to be taken; not in memory yet
-        self.event, self.event_told = Signal(24), Signal()  # SEQ of the next EVENT; it was sent
-        since = Signal(32)  # it was sent
-        early = (since < self.t_event) | ~since[LEAST_T_EVENT.bit_length() - 1 :].any()
-        self.event_due = Signal()
-        waits = self.told & self.events & self.is_open
-        m.d.sync += [
-            since.eq(Mux(self.event_told, since + 1, 0)),
-            self.event_due.eq(waits & ~(self.event_told & early) & ~self.take),
-        ]
-        self.sends_event = Signal()
-        with m.If(self.sends_event):
-            m.d.sync += [self.event_told.eq(1), since.eq(0), self.event_due.eq(0)]
-        with m.Elif(self.take | ~waits):
-            m.d.sync += self.event_told.eq(0)
+        self.expected = Signal(24)  # SEQ of the request to be taken
+        self.frame = Signal(Judged(self.n_bytes), reset_less=True)
+        m.submodules.timer = timer = self.timer
         m.d.comb += [
+            self.judge.asked.eq(self.frame.asked),
+            self.judge.is_open.eq(self.is_open),
+            self.judge.session.eq(self.session),
+            self.judge.expected.eq(self.expected),
             self.reader.ends.eq(self.ends),
             self.reader.session.eq(self.session),
             self.reader.unit.eq(self.unit),
             self.reader.next.eq(self._next()),
+            self.text.unit.eq(self.unit),
+            timer.waits.eq(self.told & self.events & self.is_open),
+            timer.t_event.eq(self.t_event),
+            timer.taken.eq(self.take),
         ]
 
     def _next(self):
         """ARG of an ACK."""
-        return Cat(Const(STORE_BYTES // ALIGN, 16), self.done[:16])
-
-    def _writes(self, m):
-        """WRITEs under way, of which memory answers in order: those before ``done`` are stored."""
-        writer = self.writer
-        self.goes, self.acks = Signal(), Signal()  # a WRITE; an ACK is being made
-        self.n_writes, self.failed = Signal(range(N_WRITES + 1)), Signal()
-        unacknowledged, silence = Signal(range(N_WRITES + ACK_FRAMES + 1)), Signal(7)
-        self.ack_due, self.settled = Signal(), Signal()
-        stored = writer.done & writer.stored & ~self.failed
-        m.d.comb += self.settled.eq((self.n_writes == 0) & ~self.failed)
-        m.d.sync += [
-            self.n_writes.eq(self.n_writes + self.goes - writer.done),
-            unacknowledged.eq(Mux(self.acks, 0, unacknowledged) + stored),
-            silence.eq(Mux(stored, 0, silence + ~silence[6])),
-            self.ack_due.eq(
-                ~self.acks & ((unacknowledged >= ACK_FRAMES) | ((unacknowledged != 0) & silence[6]))
-            ),
-        ]
-        with m.If(stored):
-            m.d.sync += self.done.eq(self.done + 1)
-        with m.If(writer.done & ~writer.stored):
-            m.d.sync += self.failed.eq(1)
-
-    def _look(self, m):
-        """The frame that is looked at, and what it is."""
-        self.frame = frame = Signal(Judged(self.n_bytes), reset_less=True)
-        judge = self.judge
-        m.d.comb += [
-            judge.asked.eq(frame.asked),
-            judge.is_open.eq(self.is_open),
-            judge.session.eq(self.session),
-            judge.expected.eq(self.expected),
-            judge.regions.eq(self.regions),
-        ]
-
-    def _text(self, m):
-        """Payload that is no memory's: of a request, or of an answer."""
-        self.text = text = Signal(8 * TEXT_BYTES, reset_less=True)
-        n, values, writer = self.n_bytes, self.intake.values, self.writer
-        index = Signal(range(max(2, TEXT_BYTES // n)))
-        self.text_here = Signal()
-        takes = values.valid & values.p.is_text
-        m.d.comb += [
-            self.framer.text.eq(text),
-            self.registers.text.eq(text),
-            writer.beats.valid.eq(values.valid & ~values.p.is_text),
-            writer.beats.p.data.eq(values.p.data),
-            writer.beats.p.keep.eq(values.p.keep),
-            values.ready.eq(values.p.is_text | writer.beats.ready),
-            self.text_here.eq(takes & values.p.last),
-        ]
-        with m.If(takes):
-            m.d.sync += index.eq(Mux(values.p.last, 0, index + 1))
-            for k in range(TEXT_BYTES // n):
-                with m.If(index == k):
-                    m.d.sync += text[8 * n * k :][: 8 * n].eq(values.p.data)
-        with m.If(self.registers.enable):
-            m.d.sync += text.word_select(self.registers.place, 32).eq(self.registers.word)
-        for field in DESCRIPTOR:
-            m.d.comb += self.job[field.name].eq(Cat(text[a:b] for a, b in field.slices))
-
-    def _hello(self, m):
-        """What the card is, 64 bytes."""
-        regions = {}
-        low = ceil_log2(self.n_bytes)
-        for k in range(2):
-            regions[f"source{k}"] = self.regions[k].first << low
-            regions[f"source{k}_bytes"] = self.regions[k].n_beats << low
-        told = self.build | regions
-        told |= {"format": FORMAT, "map": 1, "payload": self.unit, "credits": STORE_BYTES}
-        hello = Signal(8 * HELLO.n_bytes)
-        for field in HELLO:
-            value = Value.cast(told.get(field.name, 0))
-            m.d.comb += Cat(hello[a:b] for a, b in field.slices).eq(value)
-        return hello
+        return Cat(Const(STORE_BYTES // ALIGN, 16), self.writes.done[:16])
 
     def _act(self, m):
         """One frame after the other; between them, what is due by time."""
@@ -259,24 +181,21 @@ class HostPort(wiring.Component):
         answer = Signal(Answer)
         pending = Signal()  # the frame was not taken yet
         status = Signal(8)
-        take, writes = intake.takes, self.writer.ranges
+        take, ranges = intake.takes, self.writer.ranges
         is_kind = {kind: asked.kind == int(kind) for kind in Kind}
-        event = Signal(8 * EVENT_BYTES)
-        for field in COMPLETION:
-            m.d.comb += Cat(event[a:b] for a, b in field.slices).eq(self.record[field.name])
-        hello = self._hello(m)
-        judge = self.judge
+        judge, writes, text = self.judge, self.writes, self.text
         right = ~judge.stranger & (judge.ahead == 0) & (judge.status == 0)
-        accepts = is_kind[Kind.WRITE] & right & ~self.failed
-        waits = ~self.settled | ((is_kind[Kind.HELLO] | is_kind[Kind.WRITE_REG]) & reader.busy)
+        accepts = is_kind[Kind.WRITE] & right & ~writes.failed
+        waits = ~writes.settled | ((is_kind[Kind.HELLO] | is_kind[Kind.WRITE_REG]) & reader.busy)
         m.d.comb += [
             self.framer.answers.p.eq(answer),
             take.p.n_stored.eq(frame.n_stored),
             take.p.tail.eq(frame.tail),
             take.p.is_text.eq(~is_kind[Kind.WRITE]),
-            writes.p.region.eq(judge.region),
-            writes.p.offset.eq(judge.offset),
-            writes.p.n_beats.eq(judge.n_beats),
+            writes.first.eq(asked.seq + 1),
+            ranges.p.region.eq(judge.region),
+            ranges.p.offset.eq(judge.offset),
+            ranges.p.n_beats.eq(judge.n_beats),
             reader.region.eq(judge.region),
             reader.offset.eq(judge.offset),
             reader.n_beats.eq(judge.n_beats),
@@ -301,17 +220,18 @@ class HostPort(wiring.Component):
             m.d.sync += getattr(self, name).eq(1)
 
         def advances():
-            m.d.sync += [self.expected.eq(self.expected + 1), self.done.eq(self.done + 1)]
+            m.d.comb += writes.advances.eq(1)
+            m.d.sync += self.expected.eq(self.expected + 1)
 
         m.d.sync += [getattr(self, name).eq(0) for name in COUNTED]
         with m.FSM():
             with m.State("wait"):
-                with m.If(self.failed & (self.n_writes == 0)):
+                with m.If(writes.failed & ~writes.under_way):
                     m.next = "fail"
-                with m.Elif(self.ack_due):
+                with m.Elif(writes.ack_due):
                     m.d.sync += status.eq(Status.DONE)
                     m.next = "ack"
-                with m.Elif(self.event_due):
+                with m.Elif(self.timer.due):
                     m.next = "event"
                 with m.Else():
                     m.d.comb += intake.frames.ready.eq(1)
@@ -335,21 +255,21 @@ class HostPort(wiring.Component):
                 with m.Elif(accepts):
                     m.d.comb += [
                         take.p.n_read.eq(frame.n_read),
-                        take.valid.eq(writes.ready & (self.n_writes < N_WRITES)),
-                        writes.valid.eq(take.valid & take.ready),
-                        self.goes.eq(writes.valid),
+                        take.valid.eq(ranges.ready & writes.has_room),
+                        ranges.valid.eq(take.valid & take.ready),
+                        writes.goes.eq(ranges.valid),
                     ]
-                    with m.If(self.goes):
+                    with m.If(writes.goes):
                         m.d.sync += self.expected.eq(self.expected + 1)
                         ends(None)
                 with m.Elif(waits):
                     m.next = "look"
-                    with m.If(self.failed & (self.n_writes == 0)):
+                    with m.If(writes.failed & ~writes.under_way):
                         m.next = "fail"
                 with m.Else():
-                    self._settle(m, is_kind, hello, ends, counts, advances)
+                    self._settle(m, is_kind, ends, counts, advances)
             with m.State("body"):
-                with m.If(self.text_here):
+                with m.If(text.here):
                     m.next = "words"
                     with m.If(is_kind[Kind.POST]):
                         m.next = "post"
@@ -370,32 +290,28 @@ class HostPort(wiring.Component):
                     with m.If(is_kind[Kind.READ_REG]):
                         m.next = "data"
             with m.State("data"):
-                m.d.sync += self._told(
-                    answer, Kind.DATA, asked.seq, address=asked.address, elems=asked.elems, last=1
-                )
+                m.d.sync += [
+                    *self._told(answer, Kind.DATA, asked.seq, elems=asked.elems, last=1),
+                    answer.address.eq(asked.address),
+                    answer.status.eq(Mux(reader.spoiled, Status.MEMORY, Status.DONE)),
+                ]
                 m.next = "tell"
             with m.State("hello"):
-                m.d.sync += [
-                    self.text.eq(hello),
-                    *self._told(answer, Kind.HELLO, asked.seq, elems=HELLO.n_bytes),
-                ]
+                m.d.comb += text.hellos.eq(1)
+                m.d.sync += self._told(answer, Kind.HELLO, asked.seq, elems=HELLO.n_bytes)
                 m.next = "tell"
             with m.State("event"):
-                m.d.comb += self.sends_event.eq(1)
-                m.d.sync += [
-                    self.text.eq(event),
-                    *self._told(answer, Kind.EVENT, self.event, elems=EVENT_BYTES),
-                ]
+                m.d.comb += [self.timer.sends.eq(1), text.events.eq(1)]
+                m.d.sync += self._told(answer, Kind.EVENT, self.timer.seq, elems=EVENT_BYTES)
                 m.next = "tell"
             with m.State("fail"):
-                m.d.sync += [
-                    self.failed.eq(0), self.expected.eq(self.done), status.eq(Status.MEMORY)
-                ]  # fmt: skip
+                m.d.comb += writes.forgives.eq(1)
+                m.d.sync += [self.expected.eq(writes.done), status.eq(Status.MEMORY)]
                 m.next = "ack"
             with m.State("ack"):
-                m.d.comb += self.acks.eq(status != Status.STRANGER)
+                m.d.comb += writes.acks.eq(status != Status.STRANGER)
                 good, strange = status == Status.DONE, status == Status.STRANGER
-                seq = Mux(strange, asked.seq, Mux(good, self.done - 1, self.done))
+                seq = Mux(strange, asked.seq, Mux(good, writes.done - 1, writes.done))
                 m.d.sync += [
                     *self._told(answer, Kind.ACK, seq),
                     answer.status.eq(status),
@@ -411,20 +327,20 @@ class HostPort(wiring.Component):
                     with m.If(pending):
                         m.next = "look"
 
-    def _told(self, answer, kind, seq, *, address=0, elems=0, last=0):
+    def _told(self, answer, kind, seq, *, elems=0, last=0):
         """Statements: an answer to the session's host."""
         return [
             answer.kind.eq(kind),
             answer.status.eq(0),
             answer.seq.eq(seq),
-            answer.address.eq(address),
+            answer.address.eq(0),
             answer.elems.eq(elems),
             answer.arg.eq(self.session),
             answer.last.eq(last),
             answer.ends.eq(self.ends),
         ]
 
-    def _settle(self, m, is_kind, hello, ends, counts, advances):
+    def _settle(self, m, is_kind, ends, counts, advances):
         """What is done with a frame while no WRITE is under way."""
         frame, asked, take, reader = self.frame, self.frame.asked, self.intake.takes, self.reader
         judge, brings = self.judge, is_kind[Kind.POST] | is_kind[Kind.WRITE_REG]
@@ -447,12 +363,11 @@ class HostPort(wiring.Component):
                         self.is_open.eq(1),
                         self.session.eq(asked.session),
                         self.expected.eq(asked.seq + 1),
-                        self.done.eq(asked.seq + 1),
-                        self.event.eq(0),
-                        self.event_told.eq(0),
-                        self.event_due.eq(0),
                     ]
-                    m.d.comb += self.acks.eq(1)  # nothing of the last session is told any more
+                    m.d.comb += [
+                        *(part.opens.eq(1) for part in (self.writes, self.timer, reader)),
+                        self.writes.acks.eq(1),  # nothing of the last session is told any more
+                    ]
                 ends(None)
                 m.next = "hello"
             with m.Elif(judge.stranger):
@@ -461,9 +376,8 @@ class HostPort(wiring.Component):
                 with m.If(is_kind[Kind.ACK]):
                     m.next = "wait"
             with m.Elif(is_kind[Kind.ACK]):
-                with m.If(self.told & self.events & (asked.seq == self.event)):
+                with m.If(self.told & self.events & (asked.seq == self.timer.seq)):
                     m.d.comb += self.take.eq(1)
-                    m.d.sync += self.event.eq(self.event + 1)
                 with m.Else():
                     counts("late")
                 ends(None)

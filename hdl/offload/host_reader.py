@@ -42,6 +42,8 @@ class HostReader(wiring.Component):
         come behind READs that were asked for meanwhile, too.
     busy : Out(1)
         READs are under way.
+    opens, spoiled : In(1), Out(1)
+        A session begins; memory had an error in it.
     port : Out(ReadPort(n_bytes, address_width))
     """
 
@@ -62,6 +64,8 @@ class HostReader(wiring.Component):
                 "heads": Out(stream.Signature(Answer)),
                 "values": Out(stream.Signature(Beat(8 * n_bytes))),
                 "busy": Out(1),
+                "opens": In(1),
+                "spoiled": Out(1),
                 "port": Out(ReadPort(n_bytes, address_width)),
             }
         )
@@ -91,9 +95,12 @@ class HostReader(wiring.Component):
         m.d.comb += self.busy.eq(n_under_way != 0)
         failed = Signal()
         with m.If(engine.failed | engine.refused):
-            m.d.sync += failed.eq(1)
-        with m.Elif(~self.busy):
-            m.d.sync += failed.eq(0)
+            m.d.sync += [failed.eq(1), self.spoiled.eq(1)]
+        with m.Else():
+            with m.If(~self.busy):
+                m.d.sync += failed.eq(0)
+            with m.If(self.opens):
+                m.d.sync += self.spoiled.eq(0)
 
         head, address, left = self.heads.p, Signal(48), Signal(17)
         seq, last = Signal(24), Signal()

@@ -185,7 +185,7 @@ class HostPort:
         self.next = 0  # SEQ of the request that is to come
         self.unacknowledged = 0  # WRITEs
         self.now = self.silent_since = self.told_at = 0
-        self.event_seq = 0
+        self.event_seq, self.spoiled = 0, False  # spoiled: a READ of this session had an error
         self.waiting: deque = deque()  # completions
 
     def frame(self, frame: bytes, now: int | None = None, *, bad: bool = False) -> list[bytes]:
@@ -259,6 +259,7 @@ class HostPort:
         if not again:
             self.session, self.next = asked["session"], (asked["seq"] + 1) % SEQS
             self.unacknowledged = self.event_seq = 0
+            self.spoiled = False
         self.me, self.peer = self._ends(frame)
         wanted = asked["elems"] // ALIGN * ALIGN
         self.unit = min(wanted or self.payload, self.payload)
@@ -303,7 +304,8 @@ class HostPort:
         elif kind == Kind.READ_REG:
             words = [self.read_register(address + at) for at in range(0, n_bytes, 4)]
             told = b"".join(word.to_bytes(4, "big") for word in words)
-            answers = [self._told(Kind.DATA, asked["seq"], address, told, last=1)]
+            how = Status.MEMORY if self.spoiled else Status.DONE
+            answers = [self._told(Kind.DATA, asked["seq"], address, told, last=1, status=how)]
         else:
             self.next = (asked["seq"] + 1) % SEQS  # done as soon as it is taken
             answers = self._read(asked["seq"], address, n_bytes)
@@ -333,6 +335,7 @@ class HostPort:
             failed |= octets is None
             last = int(at + n == n_bytes)
             answers.append(self._told(Kind.DATA, seq, address + at, octets or bytes(n), last=last))
+        self.spoiled |= failed
         return [*answers, self._ack(Status.MEMORY, seq)] if failed else answers
 
     def _tell(self):
@@ -342,8 +345,8 @@ class HostPort:
         self.told_at = self.now
         return [self._told(Kind.EVENT, self.event_seq, payload=self.waiting[0].pack())]
 
-    def _told(self, kind, seq, address=0, payload=b"", *, last=0):
-        head = {"p0": int(kind), "seq": seq, "elems": len(payload), "last": last}
+    def _told(self, kind, seq, address=0, payload=b"", *, last=0, status=Status.DONE):
+        head = {"p0": int(kind), "p1": int(status), "seq": seq, "elems": len(payload), "last": last}
         return _framed(self.me, self.peer, head | {"arg": self.session}, address, payload)
 
     def _ack(self, status=Status.DONE, seq=None):

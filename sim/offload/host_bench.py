@@ -1,13 +1,13 @@
 """The circuit of host frames with memory and registers around it, and what it does with frames.
 
-Memory has 64 KiB, and answers after `LATENCY` cycles; registers are 16 words, jobs a stream that
-may be full.
+Memory has 64 KiB, and answers after `LATENCY` cycles, from `BROKEN` on with an error if it is to;
+registers are 16 words, jobs a stream that may be full.
 """
 
 from functools import cache
 
 import numpy as np
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -30,6 +30,7 @@ from gradnic.interface.register_map import BitField, Register, RegisterMap
 N_KIB = 64
 LATENCY = 40  # cycles to the first beat of a burst, or to the answer of one written
 WIDTH = 32  # bits of a byte address
+BROKEN = 20480  # first byte that memory answers with ``broken``
 REGIONS = ((4096, 32768), (49152, 640))  # first byte, bytes: multiples of 64
 COUNTERS = (*COUNTED, "bad", "overrun", "spoofed", "answered")
 BUILD = {"beat_bytes": 64, "n_ports": 1, "n_active": 2, "options": 0x1A5}
@@ -46,12 +47,20 @@ MAP = RegisterMap(
 
 
 class Ram(wiring.Component):
-    """Memory at the two ports: bursts of up to 16 beats, 1 beat a cycle, `LATENCY` cycles."""
+    """Memory at the two ports: bursts of up to 16 beats, 1 beat a cycle, `LATENCY` cycles.
+
+    broken : In(2), RRESP and BRESP of bursts from `BROKEN` on: 0 as all others; 2 SLVERR, 3 DECERR,
+    nothing is stored and zeros are read.
+    """
 
     def __init__(self, n_bytes):
         self.n_bytes = n_bytes
         super().__init__(
-            {"read": In(ReadPort(n_bytes, WIDTH)), "write": In(WritePort(n_bytes, WIDTH))}
+            {
+                "read": In(ReadPort(n_bytes, WIDTH)),
+                "write": In(WritePort(n_bytes, WIDTH)),
+                "broken": In(2),
+            }
         )
 
     def elaborate(self, platform):
@@ -60,7 +69,7 @@ class Ram(wiring.Component):
         n_beats = 1024 * N_KIB // n
         m.submodules.memory = words = memory.Memory(shape=8 * n, depth=n_beats, init=[])
         reads, writes = words.read_port(domain="comb"), words.write_port(granularity=8)
-        burst = data.StructLayout({"beat": ceil_log2(n_beats), "left": 8})
+        burst = data.StructLayout({"beat": ceil_log2(n_beats), "left": 8, "how": 2})
         for prefix, port in (("ar", self.read), ("aw", self.write)):
             m.submodules[prefix] = queue = FIFO(burst, 32)
             now, busy = Signal(burst, name=f"{prefix}_now"), Signal(name=f"{prefix}_busy")
@@ -70,6 +79,7 @@ class Ram(wiring.Component):
                 getattr(port, f"{prefix}ready").eq(1),
                 asked.beat.eq(getattr(port, f"{prefix}addr") >> low),
                 asked.left.eq(getattr(port, f"{prefix}len")),
+                asked.how.eq(Mux(asked.beat >= BROKEN // n, self.broken, 0)),
             ]
             late = LATENCY if prefix == "ar" else 1
             m.d.comb += [
@@ -86,28 +96,31 @@ class Ram(wiring.Component):
                 m.d.comb += [
                     port.rvalid.eq(busy),
                     reads.addr.eq(now.beat),
-                    port.rdata.eq(reads.data),
+                    port.rdata.eq(Mux(now.how == 0, reads.data, 0)),
+                    port.rresp.eq(now.how),
                     port.rlast.eq(last),
                     step.eq(busy & port.rready),
                 ]
                 continue
-            answered, owed = Signal(), Signal(8)
+            m.submodules.answers = answers = FIFO(2, 64, never_full=True)
             m.d.comb += [
                 port.wready.eq(busy),
                 step.eq(busy & port.wvalid),
                 writes.addr.eq(now.beat),
                 writes.data.eq(port.wdata),
-                writes.en.eq(port.wstrb & step.replicate(n)),
-                answered.eq(delayed_flag(m, step & last, LATENCY, name="answered")),
-                port.bvalid.eq(owed != 0),
+                writes.en.eq(port.wstrb & (step & (now.how == 0)).replicate(n)),
+                answers.i.valid.eq(delayed_flag(m, step & last, LATENCY - 2, name="answered")),
+                answers.i.payload.eq(delayed(m, now.how, LATENCY - 2, name="answer")),
+                port.bvalid.eq(answers.o.valid),
+                port.bresp.eq(answers.o.payload),
+                answers.o.ready.eq(port.bready),
             ]
-            m.d.sync += owed.eq(owed + answered - (port.bvalid & port.bready))
         return m
 
 
 class HostBench(wiring.Component):
     """Members: frames as of `HostSide`, ``i`` from the host and ``o`` to it; posts, completions;
-    ``whole`` : all of memory is one region.
+    ``whole`` : all of memory is one region; ``broken`` : see `Ram`.
     """
 
     def __init__(self, n_bytes):
@@ -130,6 +143,7 @@ class HostBench(wiring.Component):
                 "events": In(1),
                 "t_event": In(32),
                 "whole": In(1),
+                "broken": In(2),
                 "bad": Out(2),
                 "overrun": Out(2),
                 **{name: Out(1) for name in COUNTED},
@@ -162,6 +176,7 @@ class HostBench(wiring.Component):
             ]
         levels = ("full", "events", "t_event")
         m.d.comb += [
+            ram.broken.eq(self.broken),
             side.port_mac.eq(CARD.mac),
             side.port_udp_port.eq(CARD.udp_port),
             side.port_told.eq(self.completions.valid),
@@ -195,7 +210,7 @@ class Bench:
         self.shape = FrameBeat(n_bytes)
         self.fresh, self.posted, self._session = True, [], 0
         self.counts = dict.fromkeys(COUNTERS, 0)
-        self.levels = {"full": 0, "events": 1, "t_event": 1 << 30, "whole": 0}
+        self.levels = {"full": 0, "events": 1, "t_event": 1 << 30, "whole": 0, "broken": 0}
         self.clear()
 
     def play(self, frames=(), *, bad=None, completions=(), stalls=None, **options):
@@ -249,8 +264,8 @@ class Bench:
         """Answers to requests, (kind, address, payload, elems), while all memory is one region, in
         a session of their own: the one before is over.
         """
-        counts = dict(self.counts)
-        self.levels["whole"] = 1
+        counts, broken = dict(self.counts), self.levels["broken"]
+        self.levels |= {"whole": 1, "broken": 0}
         self._session += 1
         of = {"session": 0xFEED0000 + self._session}
         frames = [request(CARD, HOST, Kind.HELLO, **of)]
@@ -259,6 +274,6 @@ class Bench:
             for k, (kind, at, payload, n) in enumerate(asked)
         ]
         answers = [parse(frame) for frame in self.play(frames, idle_cycles=2000)]
-        self.levels["whole"] = 0
+        self.levels |= {"whole": 0, "broken": broken}
         self.counts = counts
         return answers

@@ -28,6 +28,13 @@ class HostedCards(JobCard):
         super().__init__(*given, host=True, **sizes)
 
 
+def card_and_host(node):
+    """Ends of host frames of this node."""
+    # a card after reset has no address of its own yet, and keeps this one
+    card = Address(0, default_address(0), IP)
+    return card, Address(0, 0x020000000001 + node, IP + 1, 41000)
+
+
 class HostCluster(CardCluster):
     """Cards with host frames on one topology; parameters as of `CardCluster`.
 
@@ -61,9 +68,7 @@ class HostCluster(CardCluster):
             link.flush()
 
     def _say(self, node, octets):
-        # a card after reset has no address of its own yet, and keeps this one
-        card = Address(0, default_address(0), IP)
-        host = Address(0, 0x020000000001 + node, IP + 1, 41000)
+        card, host = card_and_host(node)
         self.send(node, 0, carried(host, card, octets))
 
     def _frames(self, node):

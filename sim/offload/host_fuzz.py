@@ -9,17 +9,31 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from gradnic.models.frame.ipv4 import ip_checksum
-from gradnic.models.offload.host_port import HostPort, request
+from gradnic.models.offload.host_port import HostPort, Octets, request
 
 from gradnic.interface.formats import IPV4
 from gradnic.interface.host_frame import Drop, Kind
 from gradnic.interface.job import DESCRIPTOR
 
-from .host_bench import BUILD, CARD, HOST, MAP, N_KIB, REGIONS, Bench
+from .host_bench import BROKEN, BUILD, CARD, HOST, MAP, N_KIB, REGIONS, Bench
 
 STORE = 32768  # bytes of frames that the card has room for
 SIZES = (4, 60, 64, 68, 128, 252, 1024)
 KINDS = (Kind.WRITE,) * 9 + (Kind.READ, Kind.POST, Kind.READ_REG, Kind.WRITE_REG) * 2 + (Kind.ACK,)
+
+
+class Faulty(Octets):
+    """Memory that has errors from `BROKEN` on, while it is ``broken``."""
+
+    broken = False
+
+    def read(self, address, n_bytes):
+        fails = self.broken and address + n_bytes > BROKEN
+        return None if fails else super().read(address, n_bytes)
+
+    def write(self, address, octets):
+        fails = self.broken and address + len(octets) > BROKEN
+        return not fails and super().write(address, octets)
 
 
 class ModelCard:
@@ -27,9 +41,10 @@ class ModelCard:
 
     def __init__(self, n_bytes):
         self.memory = np.zeros(1024 * N_KIB, np.uint8)
+        self.faulty = Faulty(self.memory)
         self.words, self.posted, self.full = {}, [], False
         self.port = HostPort(
-            self.memory, REGIONS, mac=CARD.mac, read_register=lambda at: self.words.get(at, 0),
+            self.faulty, REGIONS, mac=CARD.mac, read_register=lambda at: self.words.get(at, 0),
             write_register=self.words.__setitem__, post=self._post,
             build=BUILD | {"beat_bytes": n_bytes}, credits=STORE,
             register_bytes=1 << MAP.address_width,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gradnic.models.frame.address import Address
-from gradnic.models.offload.host_port import HostPort, carried, default_address
+from gradnic.models.offload.host_port import HostPort, carried, default_address, parse
 
 from gradnic.host.driver import CardGone
 from gradnic.host.framed_card import FramedCard
@@ -199,6 +199,21 @@ def test_memory_that_fails_is_an_error():
         host.load(4096, 64)
     host.write(0x20, 1)
     assert host.read(0x20) == 1
+
+
+def test_memory_that_fails_is_an_error_though_its_ack_is_lost():
+    class Deaf(Wire):
+        def _come(self, frames):
+            super()._come([f for f in frames if (parse(f)["kind"], parse(f)["status"]) != (5, 3)])
+
+    wire = Deaf()
+    host = wire.host()
+    sound, wire.port.memory.read = wire.port.memory.read, lambda address, n_bytes: None
+    with pytest.raises(OSError, match="READ at 0x1000: memory answers with an error"):
+        host.load(4096, 64)
+    wire.port.memory.read = sound
+    host.store(4096, bytes(range(64)))
+    assert host.load(4096, 64) == bytes(range(64))
 
 
 def test_silence_and_other_hosts_end_a_session():

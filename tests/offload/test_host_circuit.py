@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gradnic.models.offload.host_port import parse, request
 from gradnic.sim.offload import host_fuzz
-from gradnic.sim.offload.host_bench import CARD, HOST, REGIONS, Bench
+from gradnic.sim.offload.host_bench import BROKEN, CARD, HOST, REGIONS, Bench
 
 from gradnic.interface.host_frame import Kind
 from gradnic.interface.job import Completion
@@ -75,6 +75,50 @@ def test_a_stranger_takes_no_ack_of_the_session(pair):
     want += card.port.tick(1000)
     assert bench.play(frames) == want
     assert len(want) == 3
+
+
+@pytest.mark.parametrize("how", [2, 3], ids=["SLVERR", "DECERR"])
+def test_errors_of_memory_are_told_as_the_model_does(pair, how):
+    """A WRITE of which one burst fails, READs of one piece and of several; and until a new session
+    the answers to READ_REG say it, too: an ACK may be lost.
+    """
+    bench, card = pair
+    octets = np.random.default_rng(how).integers(0, 256, 1024, np.uint8).tobytes()
+    bench.levels["broken"], card.faulty.broken = how, True
+    seen, now = [], 0
+
+    def ask(kind, payload=b"", **fields):
+        nonlocal now
+        now += 1000
+        frame = asks(kind, payload, **fields)
+        want = card.port.frame(frame, now) + card.port.tick(now + 500)
+        assert bench.play([frame]) == want
+        seen.extend((one["kind"], one["status"]) for one in map(parse, want))
+
+    ask(Kind.HELLO, elems=1408)
+    ask(Kind.WRITE, octets, seq=1, address=FIRST)
+    ask(Kind.WRITE, octets, seq=2, address=BROKEN)
+    ask(Kind.WRITE, octets, seq=2, address=BROKEN - 1024)
+    ask(Kind.READ_REG, seq=3, elems=4)
+    ask(Kind.READ, seq=4, address=BROKEN, elems=4096)
+    ask(Kind.READ, seq=5, address=FIRST, elems=1024)
+    ask(Kind.READ, seq=6, address=BROKEN, elems=64)
+    ask(Kind.READ_REG, seq=7, elems=4)
+    ask(Kind.HELLO, seq=7, session=SESSION + 1)
+    ask(Kind.READ_REG, seq=8, session=SESSION + 1, elems=4)
+    assert seen[1:7] == [(Kind.ACK, 0), (Kind.ACK, 3), (Kind.ACK, 0)] + 3 * [(Kind.DATA, 0)]
+    assert seen[-3:] == [(Kind.DATA, 3), (Kind.HELLO, 0), (Kind.DATA, 0)]
+    # behind one that fails, what is under way is not told as done, and may come again
+    frames = [asks(Kind.WRITE, octets, session=SESSION + 1, seq=9 + k,
+                   address=(BROKEN, FIRST + 1024)[k]) for k in range(2)]  # fmt: skip
+    *_, told = map(parse, bench.play(frames))
+    assert (told["status"], told["seq"], told["next"]) == (3, 9, 9)
+    bench.levels["broken"], card.faulty.broken = 0, False
+    for frame in frames:
+        now += 1000
+        want = card.port.frame(frame, now) + card.port.tick(now + 500)
+        assert bench.play([frame]) == want
+    host_fuzz.compare(bench, card)
 
 
 def test_many_frames_back_to_back_do_what_the_model_does():

@@ -227,6 +227,11 @@ def test_errors_of_memory_are_told():
     assert acked(card.ask(Kind.WRITE, bytes(128), seq=1, address=4096)) == (Status.MEMORY, 1)
     data, ack = card.ask(Kind.READ, seq=1, address=4096, elems=128)
     assert (data["payload"], acked([ack])) == (bytes(128), (Status.MEMORY, 2))
+    (word,) = card.ask(Kind.READ_REG, seq=2, elems=4)  # that ACK may have been lost
+    assert (data["status"], word["status"]) == (Status.DONE, Status.MEMORY)
+    card.ask(Kind.HELLO, session=2)
+    (word,) = card.ask(Kind.READ_REG, seq=1, session=2, elems=4)
+    assert word["status"] == Status.DONE
 
 
 def broken(frame, byte, flip=0x01, *, sum_kept=False):
