@@ -76,6 +76,7 @@ BAD_FRAMES ?= 100000
 fuzz: setup
 	$(BIN)/gradnic fuzz --frames $(BAD_FRAMES) --json build/fuzz.json
 	$(BIN)/gradnic fuzz --card offload --frames $(BAD_FRAMES) --json build/fuzz_offload.json
+	$(BIN)/gradnic fuzz --card host --frames $(BAD_FRAMES) --json build/fuzz_host.json
 
 # QUICK= for the full run
 QUICK ?= --quick

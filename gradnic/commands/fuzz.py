@@ -13,9 +13,9 @@ from gradnic.quantities import option
 
 
 @click.command(name="fuzz")
-@option("--card", q.OneOf("inline", "offload"), "inline", "Which card.")
+@option("--card", q.OneOf("inline", "offload", "host"), "inline", "Which card.")
 @option("--frames", q.Whole(1, 10**10), 100_000, "Bad.")
-@option("--lanes", q.LANES, help="Of the in-line card, 4 unless told; the offload card has 4.")
+@option("--lanes", q.LANES, help="Of the in-line card, 4 unless told; the others' are fixed.")
 @option("--seed", q.SEED, 1, "Of frames, order and stalls.")
 @cluster.runs_option
 @cluster.options
@@ -36,22 +36,31 @@ def command(card, frames, lanes, seed, runs, json_file, **where):
     and sent, and the counters, are compared, and the round must end as it does without them. The
     library takes minutes to build; frames are played in rounds of 65,025.
 
+    Host: the way of host frames of a card with jobs, with memory, registers and a queue of jobs
+    around it: requests of all kinds in and out of their regions, late, broken, cut and of other
+    sessions, and frames of others, ARP and pings between them and against them. All of memory, jobs
+    and counters are compared after each 2,000, nothing may be written outside of the regions, and
+    frames of others must have passed, in order and without a cycle's wait. Beats have 64 bytes.
+
     Ends at the first difference, with exit status 1.
 
     \b
     Example:
       gradnic fuzz --frames 2000
       gradnic fuzz --card offload --frames 100000 --json build/fuzz.json
+      gradnic fuzz --card host --frames 1000000 --json build/fuzz_host.json
       gradnic fuzz --frames 100000 --runs 20 --workers 2 --resume build/fuzz.jsonl
     """
-    if card == "offload" and lanes:
-        raise click.UsageError("--lanes is for the in-line card; the offload card is played with 4")
+    if card != "inline" and lanes:
+        what = "the offload card is played with 4" if card == "offload" else "host frames have none"
+        raise click.UsageError(f"--lanes is for the in-line card; {what}")
     screen = console(json_file)
     if runs > 1 or any(where.values()):
         work = [{"card": card, "frames": frames, "lanes": lanes, "seed": one}
                 for one in cluster.seeds_of(seed, runs)]  # fmt: skip
         results = cluster.spread(play, work, cluster.of_options(**where), name="campaigns")
-        counts = ("bad", "cycles") if card == "inline" else ("frames", "right", "rounds")
+        counts = {"inline": ("bad", "cycles"), "offload": ("frames", "right", "rounds"),
+                  "host": ("frames", "foreign", "rounds")}[card]  # fmt: skip
         cluster.end(screen, results, counts, json_file)
         return
     with Progress() as progress:
@@ -76,11 +85,10 @@ def play(card, frames, lanes, seed, show=None):
     """
     began, show = time.monotonic(), show or (lambda done, total: None)
     try:
-        result = (
-            _inline(frames, lanes or 4, seed, show)
-            if card == "inline"
-            else _offload(frames, seed, show)
-        )
+        if card == "inline":
+            result = _inline(frames, lanes or 4, seed, show)
+        else:
+            result = (_offload if card == "offload" else _host)(frames, seed, show)
     except AssertionError as difference:
         return {"ok": False, "seed": seed, "first": str(difference)}
     seconds = round(time.monotonic() - began, 1)
@@ -108,3 +116,17 @@ def _offload(frames, seed, show):
     )
     shown = {"broken frames": result["kinds"], "what became of them": result["reasons"]}
     return result | {"shown": shown, "line": line}
+
+
+def _host(frames, seed, show):
+    from gradnic.sim.offload import host_fuzz
+
+    result = host_fuzz.fuzz(frames, seed=seed, progress=show)
+    line = (
+        f"{result['frames']:,} host frames and {result['foreign']:,} others between them: nothing "
+        "outside of the regions, no frame waited, circuit and model agree"
+    )
+    return result | {
+        "shown": {"what became of frames to the card": result["reasons"]},
+        "line": line,
+    }

@@ -32,7 +32,7 @@ LATENCY = 40  # cycles to the first beat of a burst, or to the answer of one wri
 WIDTH = 32  # bits of a byte address
 BROKEN = 20480  # first byte that memory answers with ``broken``
 REGIONS = ((4096, 32768), (49152, 640))  # first byte, bytes: multiples of 64
-COUNTERS = (*COUNTED, "bad", "overrun", "spoofed", "answered")
+COUNTERS = (*COUNTED, "bad", "overrun", "spoofed", "answered", "stalled")
 BUILD = {"beat_bytes": 64, "n_ports": 1, "n_active": 2, "options": 0x1A5}
 CARD = Address(0, default_address(0x0A0B0C0D0E0F), 0xC6336400)
 HOST = Address(0, 0x020000000001, 0xC6336401, 41000)
@@ -120,7 +120,8 @@ class Ram(wiring.Component):
 
 class HostBench(wiring.Component):
     """Members: frames as of `HostSide`, ``i`` from the host and ``o`` to it; posts, completions;
-    ``whole`` : all of memory is one region; ``broken`` : see `Ram`.
+    ``whole`` : all of memory is one region; ``broken`` : see `Ram`;
+    ``stalled`` : a frame of the host waits.
     """
 
     def __init__(self, n_bytes):
@@ -137,6 +138,7 @@ class HostBench(wiring.Component):
                 "from_network": Out(frames),
                 "spoofed": Out(1),
                 "answered": Out(1),
+                "stalled": Out(1),
                 "posts": Out(stream.Signature(Descriptor)),
                 "completions": In(stream.Signature(Record)),
                 "full": In(1),
@@ -187,6 +189,7 @@ class HostBench(wiring.Component):
                 getattr(self, name).eq(getattr(side, name))
                 for name in ("bad", "overrun", "spoofed", "answered")
             ),
+            self.stalled.eq(self.i.valid & ~self.i.ready),
             self.posts.valid.eq(side.port_posts & ~self.full),
             self.posts.p.eq(side.port_job),
             side.port_posted.eq(self.posts.valid & self.posts.ready),

@@ -1,23 +1,27 @@
 """Host frames of all kinds, sound and broken, for the circuit and for its golden model.
 
 Most requests have the SEQ that is expected; addresses lie in the regions, at their borders, or
-anywhere. After many frames, back to back, both must have the same memory, registers, jobs and
-counters, and nothing may have changed outside of the regions.
+anywhere; between them come frames of others, ARP and pings. After many frames, back to back, both
+must have the same memory, registers, jobs and counters, nothing may have changed outside of the
+regions, and frames of others must have passed, in order and without a cycle's wait.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 from gradnic.models.frame.ipv4 import ip_checksum
+from gradnic.models.offload.host_neighbor import is_request, reply
 from gradnic.models.offload.host_port import HostPort, Octets, request
 
-from gradnic.interface.formats import IPV4
+from gradnic.interface.formats import ETHERNET, IPV4
 from gradnic.interface.host_frame import Drop, Kind
 from gradnic.interface.job import DESCRIPTOR
+from gradnic.interface.neighbor import ARP, ARP_REQUEST, BROADCAST, ECHO_REQUEST, ICMP
 
 from .host_bench import BROKEN, BUILD, CARD, HOST, MAP, N_KIB, REGIONS, Bench
 
 STORE = 32768  # bytes of frames that the card has room for
+A_ROUND = 2000  # host frames
 SIZES = (4, 60, 64, 68, 128, 252, 1024)
 KINDS = (Kind.WRITE,) * 9 + (Kind.READ, Kind.POST, Kind.READ_REG, Kind.WRITE_REG) * 2 + (Kind.ACK,)
 
@@ -43,6 +47,7 @@ class ModelCard:
         self.memory = np.zeros(1024 * N_KIB, np.uint8)
         self.faulty = Faulty(self.memory)
         self.words, self.posted, self.full = {}, [], False
+        self.n_bad = 0  # requests of ARP and echo that were marked bad
         self.port = HostPort(
             self.faulty, REGIONS, mac=CARD.mac, read_register=lambda at: self.words.get(at, 0),
             write_register=self.words.__setitem__, post=self._post,
@@ -59,6 +64,7 @@ class ModelCard:
         """Counters as the circuit's."""
         port = self.port
         told = {why.name.lower(): port.dropped[why] for why in Drop if why}
+        told["bad"] += self.n_bad
         return told | {"late": port.late, "gaps": port.gaps, "strangers": port.strangers}
 
 
@@ -134,27 +140,110 @@ class Source:
         return bytes(frame)
 
 
-def play(bench: Bench, card: ModelCard, source: Source, n_frames: int) -> None:
-    """`n_frames` to both, back to back; AssertionError where the two differ behind them."""
-    frames, bad = [], []
+def foreign(rng):
+    """A frame of the host that is no host frame: to others, to all, ARP or echo, for the card or
+    nearly so.
+    """
+    size, near = int(rng.integers(14, 300)), CARD.mac ^ 1 << int(rng.integers(48))
+    frame = bytearray(rng.bytes(size))
+    ETHERNET.destination.put(frame, (near, BROADCAST, CARD.mac)[int(rng.integers(3))])
+    if rng.random() < 0.6 and size >= ICMP.stop:
+        asks = ARP_REQUEST | {ARP.target_ip: CARD.ip}
+        if rng.random() < 0.5:
+            asks = ECHO_REQUEST | {IPV4.destination: CARD.ip}
+        for field_, value in asks.items():
+            field_.put(frame, value)
+        if rng.random() < 0.3:
+            frame[int(rng.integers(12, 42))] ^= 1 << int(rng.integers(8))
+    return bytes(frame)
+
+
+class Traffic:
+    """What becomes of a host's frames, by the models."""
+
+    def __init__(self, card: ModelCard):
+        self.card, self.frames, self.bad = card, [], []
+        self.passed, self.answers, self.n_bad = [], [], 0
+
+    def add(self, frame, mark):
+        self.frames.append(frame)
+        self.bad.append(int(mark))
+        if is_request(frame, CARD.mac, CARD.ip):
+            self.n_bad += mark
+            self.answers += [] if mark else [reply(frame, CARD.mac, CARD.ip)]
+        elif ETHERNET.destination.get(frame) == CARD.mac:
+            self.card.port.frame(frame, bad=mark)
+        else:
+            self.passed.append(frame)
+
+
+def play(bench: Bench, card: ModelCard, source: Source, n_frames: int) -> int:
+    """`n_frames` to both, back to back, and others between them: so many. AssertionError where the
+    two differ behind them.
+    """
+    rng, traffic = source.rng, Traffic(card)
     for _ in range(n_frames):
-        frame, mark = source.draw()
-        card.port.frame(frame, bad=mark)
+        traffic.add(*source.draw())
         source.follow(card.port)
-        frames.append(frame)
-        bad.append(int(mark))
-    bench.play(frames, bad=bad, stalls={"i": 0.15})
+        if rng.random() < 0.3:
+            traffic.add(foreign(rng), bool(rng.random() < 0.02))
+    up, come = ([foreign(rng) for _ in range(n_frames // 4)] for _ in range(2))
+    before = dict(bench.counts)
+    run = bench.run(
+        traffic.frames, bad=traffic.bad, stalls={"i": 0.15}, others={"core_rx": up, "mac_rx": come}
+    )
+    card.n_bad += traffic.n_bad
+    spoofs = [f for f in come if ETHERNET.destination.get(f) == CARD.mac]
+    known, got = set(up), run.frames("o")
+    told = [f for f in got if f not in known and IPV4.protocol.get(f) != 17]
+    for what, is_so in {
+        "a frame waited": bench.counts["stalled"] == before["stalled"],
+        "frames to the network": run.frames("core_tx") == traffic.passed,
+        "frames from the network": run.frames("from_network") == [f for f in come
+                                                                   if f not in spoofs],
+        "frames to the host": [f for f in got if f in known] == up,
+        "frames to the host address from the network": bench.counts["spoofed"]
+        == before["spoofed"] + len(spoofs),
+        "answers of ARP and echo": told == traffic.answers,
+    }.items():  # fmt: skip
+        assert is_so, f"{what}: circuit and model differ"
     compare(bench, card)
+    return len(traffic.frames) - n_frames + len(up) + len(come)
 
 
 def compare(bench: Bench, card: ModelCard) -> None:
     """AssertionError unless memory, jobs and counters are the same."""
     counts = {name: bench.counts[name] for name in card.counts()}
     assert bench.counts["overrun"] == 0, "frames were lost: the source is too fast"
-    assert counts == card.counts()
-    assert bench.posted == card.posted
-    assert (bench.memory() == card.memory).all()
+    assert counts == card.counts(), f"counters: {counts}, not {card.counts()}"
+    assert bench.posted == card.posted, "jobs: circuit and model differ"
+    assert (bench.memory() == card.memory).all(), "memory: circuit and model differ"
     inside = np.zeros(len(card.memory), bool)
     for first, n_bytes in REGIONS:
         inside[first : first + n_bytes] = True
-    assert not card.memory[~inside].any()
+    assert not card.memory[~inside].any(), "memory outside of the regions"
+
+
+def fuzz(n_frames, *, n_bytes=64, seed=1, progress=None):
+    """At least `n_frames` host frames, in rounds of `A_ROUND`; AssertionError at a difference.
+
+    n_bytes : of a beat, 16, 32 or 64. progress : called with (frames done, frames in all).
+
+    Returns {"frames", "foreign", "rounds", "n_bytes", "reasons"}; foreign : other frames beside.
+    """
+    bench, card = Bench(n_bytes), ModelCard(n_bytes)
+    n_rounds, n_foreign = -(-n_frames // A_ROUND), 0
+    for number in range(n_rounds):
+        rng = np.random.default_rng((seed, number))
+        card.full = bench.levels["full"] = int(rng.random() < 0.2)
+        try:
+            n_foreign += play(bench, card, Source(rng), A_ROUND)
+        except (AssertionError, RuntimeError) as error:
+            raise AssertionError(f"seed {seed}, round {number}: {error}") from None
+        bench.posted.clear()
+        card.posted.clear()
+        if progress:
+            progress(min((number + 1) * A_ROUND, n_frames), n_frames)
+    reasons = card.counts() | {name: bench.counts[name] for name in ("answered", "spoofed")}
+    return {"frames": n_rounds * A_ROUND, "foreign": n_foreign, "rounds": n_rounds,
+            "n_bytes": n_bytes, "reasons": reasons}  # fmt: skip
