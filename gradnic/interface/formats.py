@@ -201,13 +201,33 @@ class Header:
     def pack(self, **values: int) -> bytes:
         """The header's bytes; fields that are not named are 0. ValueError for unknown ones."""
         octets = bytearray(self.n_bytes)
-        for name, value in values.items():
+        word, rest = 0, values
+        if self._places:
+            rest = {}
+            for name, value in values.items():
+                shift, mask = self._places.get(name, (0, -1))
+                if 0 <= value <= mask:
+                    word = word & ~(mask << shift) | int(value) << shift
+                else:
+                    rest[name] = value  # unknown, or too large: the error is below
+            octets = bytearray(word.to_bytes(self.n_bytes, "big"))
+        for name, value in rest.items():
             try:
                 field = self[name]
             except KeyError as error:
                 raise ValueError(error.args[0]) from None
             field.put(octets, value, origin=self.start)
         return bytes(octets)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """{field: (its lowest bit in the header as one number, its mask)}; none if one of them is
+        signed, or reaches out of the header.
+        """
+        first, end, unsigned = self._unsigned
+        if first < self.start or end > self.stop:
+            return {}
+        return {name: (shift + 8 * (self.stop - end), mask) for name, shift, mask in unsigned}
 
 
 ETHERNET = Header(

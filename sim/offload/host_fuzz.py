@@ -77,16 +77,22 @@ class Source:
     seq: int = 0
     spare: list = field(default_factory=list)  # frames before, for late copies
 
+    def hello(self):
+        """A session begins."""
+        rng = self.rng
+        self.session, self.seq = int(rng.integers(1 << 32)), int(rng.integers(1 << 24))
+        limit = int(rng.choice([0, 63, 64, 1472, 8192, 65535]))
+        frame = request(CARD, HOST, Kind.HELLO, seq=self.seq, session=self.session, elems=limit)
+        self.seq = (self.seq + 1) % (1 << 24)
+        return frame
+
     def draw(self):
         """(frame, whether it is marked bad)."""
         rng = self.rng
         what = rng.random()
-        if not self.spare or what < 0.01:
-            self.session, self.seq = int(rng.integers(1 << 32)), int(rng.integers(1 << 24))
-            limit = int(rng.choice([0, 63, 64, 1472, 8192, 65535]))
-            frame = request(CARD, HOST, Kind.HELLO, seq=self.seq, session=self.session, elems=limit)
-            self.seq = (self.seq + 1) % (1 << 24)
-        elif what < 0.06:
+        if what < 0.01:
+            frame = self.hello()
+        elif self.spare and what < 0.06:
             frame = self.spare[int(rng.integers(len(self.spare)))]
         else:
             frame = self._request()
@@ -182,7 +188,8 @@ def play(bench: Bench, card: ModelCard, source: Source, n_frames: int) -> int:
     two differ behind them.
     """
     rng, traffic = source.rng, Traffic(card)
-    for _ in range(n_frames):
+    traffic.add(source.hello(), False)  # as `compare` has had a session of its own
+    for _ in range(n_frames - 1):
         traffic.add(*source.draw())
         source.follow(card.port)
         if rng.random() < 0.3:
