@@ -101,9 +101,9 @@ offload: setup
 	$(BIN)/gradnic cosim card --topology torus:4x4 --algorithm multitree --codec thc --loss 0.01 --p 0.02 --spray --json build/offload_thc.json
 	$(BIN)/gradnic cosim card --topology bigraph:2x8 --algorithm hdrm --codec inceptionn --loss 0.001 --p 0 --json build/offload_inceptionn.json
 
-# a card with THC, all of its memory ports at one channel of Corundum: minutes
+# cards with jobs in every shell, by registers and by frames: half an hour
 shells: setup
-	GRADNIC_SHELL_THC=1 $(BIN)/pytest -m slow -k jobs_in tests/shells/test_corundum_offload.py
+	$(BIN)/pytest -m slow -k jobs tests/shells
 
 MUTANTS ?= 400
 MUTATED ?= compressor decompressor inline

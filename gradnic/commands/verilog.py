@@ -17,6 +17,8 @@ from gradnic.progress import status
 from gradnic.quantities import option
 from gradnic.verilog_names import ModuleName
 
+FOR_SHELL = "shell."  # in front of a key of --set
+
 
 def template(name, ports):
     """Verilog that declares a wire for each port and instantiates the module."""
@@ -113,10 +115,12 @@ def generate_shell(name, options, parameters, family):
 
 
 def split_changes(changes, preset):
-    """Changes of the preset and those of the shell, by their keys."""
+    """Changes of the preset and those of the shell, by their keys; `FOR_SHELL` in front of a key
+    of both is for the shell.
+    """
     kept = {field.name for field in fields(params.preset(preset))}
     own = [change for change in changes if change.partition("=")[0] in kept]
-    return own, [change for change in changes if change not in own]
+    return own, [change.removeprefix(FOR_SHELL) for change in changes if change not in own]
 
 
 def show_presets(json_file):
@@ -208,9 +212,10 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
 
     With --shell, the file that takes the place of the shell's own is written, and a note on what
     to set where. Its options go by --set too: tap, n_ports, app_id, bits, ram, channels and
-    ram_bits for corundum, n_ports and memory_kib for opennic, bits for liteeth. Every shell takes
-    in-line cards and offload cards, with jobs or without, whose memory is on DDR or HBM of
-    corundum, on the chip in opennic and at two AXI4 ports of liteeth; n_ports is the card's then.
+    ram_bits for corundum, n_ports and memory_kib for opennic, bits for liteeth (shell.bits where the
+    card has bits, too: those with jobs). Every shell takes in-line cards and offload cards, with
+    jobs or without, whose memory is on DDR or HBM of corundum, on the chip in opennic and at two
+    AXI4 ports of liteeth; n_ports is the card's then.
 
     \b
     Example:
@@ -220,6 +225,7 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
       gradnic verilog --preset inline16 --shell corundum --set n_ports=2
       gradnic verilog --preset jobs512 --shell corundum --set address_width=34
       gradnic verilog --preset offload512 --shell opennic --set memory_kib=2048
+      gradnic verilog --preset jobs128 --shell liteeth --set host=1 --set shell.bits=64
     """
     if listing:
         show_presets(json_file)

@@ -17,7 +17,7 @@ from ..stream.beats import FrameBeat
 from .host_intake import LONGEST
 from .host_neighbor import HostNeighbor
 from .host_port import HostPort
-from .host_tap import ByDestination, HostTap
+from .host_tap import ByDestination, HostTap, Taken
 
 FLOOR = 16  # beats of answers for 256 foreign ones, where both wait: 94 % of the line are foreign
 
@@ -34,6 +34,8 @@ class HostSide(wiring.Component):
     n_bytes, n_ports, meta_width, rx_meta_width : int
         Of the card's ports, which have beats as wide as its own.
     address_width, register_width, build : see `HostPort`
+    tells : bool
+        With `taken`: for shells that want to know what became of each frame of the host.
 
     Members
     -------
@@ -53,11 +55,13 @@ class HostSide(wiring.Component):
         A pulse for each of those.
     bus, registers : In, Out(Lite(register_width))
         Of the shell, and on to the registers, which host frames reach, too.
+    taken : Out(stream.Signature(Taken(meta_width)))
+        See `HostTap`.
     """
 
     def __init__(self, n_bytes, n_ports, address_width, register_width, build, *,
-                 meta_width=0, rx_meta_width=0):  # fmt: skip
-        self.n_bytes, self.n_ports = n_bytes, n_ports
+                 meta_width=0, rx_meta_width=0, tells=False):  # fmt: skip
+        self.n_bytes, self.n_ports, self.tells = n_bytes, n_ports, tells
         self.meta_width, self.rx_meta_width = meta_width, rx_meta_width
         self.port = HostPort(n_bytes, address_width, register_width, build)
         sent = stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))
@@ -83,6 +87,7 @@ class HostSide(wiring.Component):
                 "bus": In(Lite(register_width)),
                 "registers": Out(Lite(register_width)),
                 **{name: member for name, (_, member) in self.own.items()},
+                **({"taken": Out(stream.Signature(Taken(meta_width)))} if tells else {}),
             }
         )
 
@@ -101,7 +106,8 @@ class HostSide(wiring.Component):
                 m.d.comb += part.eq(outer)
             else:
                 m.d.comb += outer.eq(part)
-        m.submodules.tap = tap = HostTap(self.n_bytes, meta_width=self.meta_width)
+        tap = HostTap(self.n_bytes, meta_width=self.meta_width, tells=self.tells)
+        m.submodules.tap = tap
         m.submodules.neighbor = neighbor = HostNeighbor(self.n_bytes)
         for source, sink in (
             (wiring.flipped(self.host_tx), tap.i), (tap.others, wiring.flipped(self.core_tx)),
@@ -115,6 +121,8 @@ class HostSide(wiring.Component):
             self.bad.eq(port.bad + neighbor.bad),
             self.overrun.eq(port.overrun + neighbor.overrun),
         ]
+        if self.tells:
+            wiring.connect(m, tap.taken, wiring.flipped(self.taken))
         self._to_host(m, port.o, neighbor.o)
         for k in range(self.n_ports):
             guard = ByDestination(self.n_bytes, meta_width=self.rx_meta_width)

@@ -23,6 +23,12 @@ from ..stream.beats import FrameBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 
+
+def Taken(meta_width: int):
+    """The side band of a frame that has ended in the card."""
+    return data.StructLayout({"meta": meta_width})
+
+
 DEPTH = 8  # beats that wait: more than a head that says what a frame is
 
 
@@ -83,6 +89,8 @@ class HostTap(wiring.Component):
     ----------
     n_bytes, meta_width : int
         Shape of the beats, see `FrameBeat`; 16, 32 or 64 bytes.
+    tells : bool
+        With `taken`.
 
     Members
     -------
@@ -91,12 +99,14 @@ class HostTap(wiring.Component):
     i, others : In, Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
     port, requests : Out(stream.Signature(FrameBeat(n_bytes)))
         To the host address; requests that are to be answered. Outputs come from registers.
+    taken : Out(stream.Signature(Taken(meta_width)))
+        A word for each of those; they wait for it to be taken.
     """
 
-    def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
+    def __init__(self, n_bytes: int, *, meta_width: int = 0, tells: bool = False) -> None:
         if n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
-        self.n_bytes = n_bytes
+        self.n_bytes, self.tells = n_bytes, tells
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
         frames = stream.Signature(self.shape)
         mine = stream.Signature(FrameBeat(n_bytes))
@@ -108,6 +118,7 @@ class HostTap(wiring.Component):
                 "others": Out(frames),
                 "port": Out(mine),
                 "requests": Out(mine),
+                **({"taken": Out(stream.Signature(Taken(meta_width)))} if tells else {}),
             }
         )
 
@@ -124,14 +135,21 @@ class HostTap(wiring.Component):
             wiring.connect(m, part.o, wiring.flipped(o))
         self._decide(m, ways.i)
         here, way, goes = queue.o.valid & ways.o.valid, ways.o.p, Signal()
+        room = Mux(way.request, requests.i.ready, Mux(way.mine, port.i.ready, others.i.ready))
+        if self.tells:
+            ends = way.mine & queue.o.p.last
+            m.d.comb += [
+                self.taken.valid.eq(here & ends & room),
+                self.taken.p.meta.eq(queue.o.p.meta),
+            ]
+            told = ~ends | self.taken.ready
+            here, room = here & told, room & told
         m.d.comb += [
             others.i.valid.eq(here & ~way.mine),
             others.i.p.eq(queue.o.p),
             port.i.valid.eq(here & way.mine & ~way.request),
             requests.i.valid.eq(here & way.request),
-            goes.eq(
-                Mux(way.request, requests.i.ready, Mux(way.mine, port.i.ready, others.i.ready))
-            ),
+            goes.eq(room),
             queue.o.ready.eq(ways.o.valid & goes),
             ways.o.ready.eq(queue.o.valid & goes & queue.o.p.last),
         ]

@@ -34,12 +34,15 @@ class JobCard(HostedCard):
         Registers are those of `HOSTED` then; ports have beats as wide as the card's.
     n_nodes : int
         What HELLO tells of the layout of tables.
+    tells : bool
+        With `host`: streams ``taken<k>`` of `Taken`, a word for each frame of the host at port k
+        that ends in the card. Until it is taken, those behind it wait.
 
     Members: see `HostedCard`; with `host` two more memory ports, host_read and host_write, on the
     memory of the gradient port.
     """
 
-    def __init__(self, n_bytes, n_ports, layout, *, host=False, n_nodes=0, **sizes):
+    def __init__(self, n_bytes, n_ports, layout, *, host=False, n_nodes=0, tells=False, **sizes):
         core, self.side = self._core(n_bytes, n_ports, layout, **sizes), None
         if not host:
             super().__init__(core, REGISTERS)
@@ -49,10 +52,12 @@ class JobCard(HostedCard):
         self.side = side = HostSide(
             n_bytes, n_ports, core.address_width, HOSTED.address_width,
             self._build(core) | {"n_nodes": n_nodes, "n_rows": sizes.get("depth", 128)},
-            meta_width=core.meta_width, rx_meta_width=core.rx_meta_width,
+            meta_width=core.meta_width, rx_meta_width=core.rx_meta_width, tells=tells,
         )  # fmt: skip
-        ways = {f"host_{way}": side.signature.members[f"port_{way}"] for way in ("read", "write")}
-        super().__init__(core, HOSTED, ways)
+        more = {f"host_{way}": side.signature.members[f"port_{way}"] for way in ("read", "write")}
+        if tells:
+            more |= {f"taken{k}": side.signature.members["taken"] for k in range(n_ports)}
+        super().__init__(core, HOSTED, more)
 
     @staticmethod
     def _build(core):
@@ -93,8 +98,11 @@ class JobCard(HostedCard):
             guard = ByDestination(core.n_bytes, meta_width=core.meta_width)
             m.submodules[f"host_guard{k}"] = guard
             between[f"host_tx{k}"] = (guard.i, guard.others)
-            m.d.comb += [guard.mac.eq(side.port_mac), guard.mine.ready.eq(1)]
+            m.d.comb += guard.mac.eq(side.port_mac)
+            self._drop(m, guard.mine, getattr(self, f"taken{k}") if side.tells else None)
         super()._join(m, core, bank, between)
+        if side.tells:
+            wiring.connect(m, side.taken, wiring.flipped(self.taken0))
         for way in ("read", "write"):
             wiring.connect(
                 m, getattr(side, f"port_{way}"), wiring.flipped(getattr(self, f"host_{way}"))
@@ -117,6 +125,18 @@ class JobCard(HostedCard):
                 for k in ("bad", "overrun", "answered")
             ),
             bank.spoofed.eq(sum(side.spoofed[k] for k in range(core.n_ports))),
+        ]
+
+    @staticmethod
+    def _drop(m, frames, taken):
+        """Frames end here, each with a word in `taken` if that is not None."""
+        if taken is None:
+            m.d.comb += frames.ready.eq(1)
+            return
+        m.d.comb += [
+            taken.valid.eq(frames.valid & frames.p.last),
+            taken.p.meta.eq(frames.p.meta),
+            frames.ready.eq(~frames.p.last | taken.ready),
         ]
 
     def _settings(self, core, bank):

@@ -22,6 +22,7 @@ CARD = params.Jobs(
     inc=0, gives_up=0,
 )  # fmt: skip
 THC_CARD = replace(CARD, thc=1, feedback=1)
+HOST_CARD = replace(CARD, host=1)
 THC = {"B": 64}
 LAYOUT = Layout.for_nodes(CARD.n_nodes, ports=4, chunks=1)
 MINE, OTHER = 0, 1  # nodes

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from gradnic.hdl import shells
 
 from gradnic import cli
+from gradnic.commands.verilog import split_changes
 
 
 def gradnic(*words):
@@ -73,3 +74,9 @@ def test_offload_cards_that_do_not_fit(shell, change, said):
 def test_options_by_text():
     chosen = shells.shell("corundum", ("tap=direct", "app_id=0x12345678", "bits=64"))
     assert (chosen.tap, chosen.app_id, chosen.bits) == ("direct", 0x12345678, 64)
+
+
+def test_a_key_of_both_may_be_for_the_shell():
+    changes = ("bits=8", "shell.bits=64", "shell.n_ports=2", "n_active=1", "tap=sync")
+    own, others = split_changes(changes, "jobs128")
+    assert (own, others) == (["bits=8", "n_active=1"], ["bits=64", "n_ports=2", "tap=sync"])

@@ -2,7 +2,6 @@
 # (a wrapper's text alone is made without the card)
 """The offload card in Corundum's application block: streams, registers, DDR channels."""
 
-import logging
 import os
 import subprocess
 from dataclasses import replace
@@ -12,23 +11,20 @@ from importlib.resources import files
 import cocotb
 import numpy as np
 import pytest
-from cocotb.clock import Clock
 from cocotb.simtime import get_sim_time
 from cocotb.task import bridge
-from cocotb.triggers import ClockCycles
-from cocotbext.axi import AxiBus, AxiRam
 from gradnic.hdl.shells.common.shared_memory import SharedMemory, ports_of
 from gradnic.hdl.shells.corundum.note import note
 from gradnic.hdl.shells.corundum.offload_cards import OffloadCards
 from gradnic.hdl.shells.corundum.wrapper import Corundum
 from gradnic.hdl.top import verilog
 from gradnic.sim.engine import drivers, runner
-from gradnic.sim.frame import frames as makers
 from gradnic.sim.offload import host_jobs as jobs_bench
 from gradnic.sim.offload import host_round as offload_bench
 from gradnic.sim.offload.host_round import CARD
 from gradnic.sim.shells import bench as shell_bench
-from gradnic.sim.shells.corundum import BITS, HOST_TAG, shell
+from gradnic.sim.shells.corundum import BITS, shell
+from gradnic.sim.shells.corundum_memory import Bench
 
 from gradnic.host.driver import OffloadDriver
 from gradnic.interface.formats import GRADNIC
@@ -36,8 +32,6 @@ from gradnic.interface.job_card import REGISTERS
 from gradnic.interface.offload import Subtype
 
 PATIENCE = 1e-4  # s of simulated time
-TICKS = 2000  # of the golden card opposite, 20 cycles each
-PERIODS = (6.2, 14.6)  # ns of the memories' clocks; the core's is 10
 
 
 @cache
@@ -45,82 +39,10 @@ def block(ram="ddr", channels=2, bits=0, card=CARD):
     return Corundum(ram=ram, channels=channels, bits=bits).files(card)["mqnic_app_block.v"]
 
 
-class Memory:
-    """A memory of the card over its channels, bursts of 16 beats in turns."""
-
-    def __init__(self, rams):
-        self.rams, self.burst = rams, 16 * CARD.n_bytes
-
-    def _places(self, address, n_bytes):
-        for a in range(address, address + n_bytes, self.burst):  # addresses are those of bursts
-            number = a // self.burst
-            yield self.rams[number % len(self.rams)], number // len(self.rams) * self.burst
-
-    def write(self, address, octets):
-        for k, (ram, at) in enumerate(self._places(address, len(octets))):
-            ram.write(at, octets[k * self.burst : (k + 1) * self.burst])
-
-    def read(self, address, n_bytes):
-        places = list(self._places(address, n_bytes))
-        return b"".join(ram.read(at, self.burst) for ram, at in places)[:n_bytes]
-
-
-class Bench:
-    """The block's surroundings: ports, registers, memories that stay in reset, noise elsewhere."""
-
-    def __init__(self, dut, rng):
-        self.dut, self.rng = dut, rng
-        channels = range(drivers.options()["channels"])
-        cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-        clocks, self.resets = (
-            [getattr(dut, f"ram{k}_{what}") for k in channels] for what in ("clk", "rst")
-        )
-        for k, clock in enumerate(clocks):
-            cocotb.start_soon(Clock(clock, PERIODS[k % 2], "ns").start())
-        self.ports = {
-            name: make(dut, f"p0_{name}", dut.clk, dut.rst)
-            for make, pair in ((shell_bench.source, ("host_tx", "mac_rx")),
-                               (shell_bench.sink, ("mac_tx", "host_rx")))
-            for name in pair
-        }  # fmt: skip
-        rams = []
-        for k in channels:
-            bus = AxiBus.from_prefix(dut, f"ram{k}")
-            rams.append(AxiRam(bus, clocks[k], self.resets[k], size=offload_bench.MEMORY_BYTES))
-            for side in (rams[k].write_if, rams[k].read_if):
-                side.log.setLevel(logging.WARNING)
-        half = max(1, len(rams) // 2)
-        self.memories = Memory(rams[:half]), Memory(rams[-half:])
-        self.access = shell_bench.registers(dut, "s_axil", dut.clk, dut.rst)
-
-    async def reset(self):
-        """Reset all; memories stay in it."""
-        dut = self.dut
-        dut.noise.value = int(self.rng.integers(1 << 32))
-        dut.p0_mac_cpl_valid.value = 0
-        for reset in (dut.rst, *self.resets):
-            reset.value = 1
-        await ClockCycles(dut.clk, 8)
-        dut.rst.value = 0
-
-    async def start_memories(self):
-        """One after the other, the last one first."""
-        for reset in reversed(self.resets):  # what the card has wanted so far has waited
-            reset.value = 0
-            await ClockCycles(self.dut.clk, 100)
-
-    def foreign(self):
-        """Frames of others: (from the host, with tags; from the MAC, with time stamps)."""
-        frames = list(makers.foreign_frames(self.rng).values())
-        sent = [(f, k == 1, HOST_TAG | k) for k, f in enumerate(frames)]
-        stamps = [int(self.rng.integers(1 << 62)) << 34 | k for k in range(len(frames))]
-        return sent, [(f, k == 2, stamps[k]) for k, f in enumerate(frames)]
-
-
 @cocotb.test()
 async def a_round_in_the_block(dut):
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    bench = Bench(dut, rng)
+    bench = Bench(dut, rng, drivers.options()["channels"])
     ports, memories = bench.ports, bench.memories
     driver = OffloadDriver(*bench.access, clock=lambda: get_sim_time("sec"))
     await bench.reset()
@@ -155,59 +77,6 @@ async def a_round_in_the_block(dut):
     assert ports["mac_tx"].empty()
     assert ports["host_rx"].empty()
     assert dut.rests.value == 1
-
-
-@cocotb.test()
-async def jobs_in_the_block(dut):
-    """Two jobs with a golden card opposite, among frames of others both ways."""
-    rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    bench = Bench(dut, rng)
-    ports, memories = bench.ports, bench.memories
-    host = jobs_bench.Jobs(rng, thc=drivers.options()["thc"])
-    driver = host.driver(bench.access, clock=lambda: get_sim_time("sec"))
-    await bench.reset()
-    for job, (mine, _) in zip(host.jobs, host.gradients, strict=True):
-        memories[0].write(job.source, mine.tobytes())
-    await bridge(host.prepare)(driver)
-    await bridge(host.post)(driver)
-
-    sent, arriving = bench.foreign()
-    for name, frames in (("host_tx", sent), ("mac_rx", arriving)):
-        await shell_bench.send(ports[name], frames)
-    left, told = [], []
-    memory = cocotb.start_soon(bench.start_memories())  # in mid-job
-    for now in range(TICKS):
-        while not ports["mac_tx"].empty():
-            left += await shell_bench.receive(ports["mac_tx"], 1)
-        mine = [frame for frame in left if not frame[2] & HOST_TAG]
-        left = [frame for frame in left if frame[2] & HOST_TAG]
-        assert all((bad, tag) == (False, 0) for _, bad, tag in mine)
-        for frame in host.meet([frame for frame, _, _ in mine], now):
-            await shell_bench.send(ports["mac_rx"], [(frame, False, now)])
-        told += await bridge(host.completions)(driver)
-        if len(told) == len(host.jobs) and host.other.idle():
-            break
-        await ClockCycles(dut.clk, 20)
-    assert memory.done()
-    host.check(told, memories[0].read)
-    assert left == sent
-    assert await shell_bench.receive(ports["host_rx"], len(arriving)) == arriving
-    counters = await bridge(driver.counters)()
-    wanted = {"foreign": len(sent), "outside": 0, "failed": 0, "renewals": 0}
-    assert {name: counters[name] for name in wanted} == wanted
-    assert ports["host_rx"].empty()
-    assert dut.rests.value == 1
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-def test_jobs_in_the_block():
-    """All memory ports at one channel; with THC and feedback, 15 of them, by `make shells`."""
-    thc = "GRADNIC_SHELL_THC" in os.environ
-    text = block("hbm", 1, card=jobs_bench.THC_CARD if thc else jobs_bench.CARD)
-    text += shell("sync", 2, 512, channels=1, ram="hbm")
-    options = {"channels": 1, "thc": thc}
-    runner.simulate(None, __file__, tests=["jobs_in_the_block"], netlist=text, options=options)
 
 
 @pytest.mark.slow
@@ -284,7 +153,7 @@ def test_the_note_says_what_to_set(n_bytes, ram, channels, ram_bits):
     assert f"Layout.for_nodes({CARD.n_nodes}, ports=4, chunks=1)" in text
     assert "`OffloadDriver(read, write)` needs no parameters" in text
     assert "32 beats of the shell's asynchronous FIFO" in text
-    assert "64 bits (10G without doubled clocks): `--set bits=64`" in text
+    assert "64 bits (10G without doubled clocks): `--set shell.bits=64`" in text
     assert "get_clocks" not in text  # not between whole clocks
 
 
@@ -295,7 +164,7 @@ JOBS = replace(jobs_bench.CARD, n_bytes=64, n_active=2, n_tables=16)
     ("card", "channels", "held"),
     [
         (JOBS, 1, "| 0 | gradients and results, and landing areas: contexts x ranks x tensor, "),
-        (JOBS, 2, "| 0 | gradients and results | `source0_*`, `source1_*` |"),
+        (replace(JOBS, host=1), 2, "| 0 | gradients and results | `source0_*`, `source1_*` |"),
         (JOBS, 4, "| 2, 3 | landing areas: contexts x ranks x tensor | `landing<k>_*`, `landing` "),
         (
             replace(JOBS, thc=1, feedback=1), 2,
@@ -315,6 +184,10 @@ def test_the_note_says_how_jobs_are_posted(card, channels, held):
     assert "begin at multiples of 64 bytes" in text
     assert "Each of the 2 contexts has a landing area of its own: 2 ranks x" in text
     assert ("First of all `set_thc`, then `set_scratch`" in text) == bool(card.thc)
+    by_frames = "FramedCard(FrameHost(*udp(" in text
+    assert by_frames == ("it tells of each once" in text) == bool(card.host)
+    assert by_frames != ("makes no completion up" in text)
+    assert by_frames != ("by a path of the board's own" in text)
     assert ("Residuals, two halves of a tensor each" in text) == bool(card.feedback)
     assert "in the middle of a job ends it" in text
     words = {}
@@ -329,7 +202,11 @@ def test_the_note_says_how_jobs_are_posted(card, channels, held):
 
 @pytest.mark.parametrize(
     ("card", "ram", "channels"),
-    [(CARD, "ddr", 2), (JOBS, "ddr", 4), (replace(JOBS, n_bytes=16, thc=1, feedback=1), "hbm", 1)],
+    [
+        (CARD, "ddr", 2),
+        (replace(JOBS, host=1), "ddr", 4),
+        (replace(JOBS, n_bytes=16, thc=1, feedback=1), "hbm", 1),
+    ],
 )
 def test_lint_of_the_wrapper_is_clean(card, ram, channels, tmp_path):
     """Around a card that is its ports alone, as the shell's parameters make it."""

@@ -8,14 +8,15 @@ from functools import cache
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from gradnic.hdl.axi.axis import Lite
 from gradnic.hdl.axi.register_bank import RegisterBank
 from gradnic.hdl.shells.common.crossing import Crossing
 from gradnic.hdl.shells.common.fan import LiteFan, side_by_side
 from gradnic.hdl.shells.common.tap_registers import PulseCrossing, TapRegisters
+from gradnic.hdl.shells.corundum.completions import Completions
 from gradnic.hdl.shells.opennic.resets import ResetHandshake
 from gradnic.hdl.shells.opennic.sizer import Sizer
 from gradnic.sim.engine import batch, encoding, stimulus
@@ -188,6 +189,63 @@ def test_tap_counts_beside_the_card():
 
     simulator.add_testbench(bench)
     simulator.run()
+
+
+class Taking(wiring.Component):
+    """A card that takes the frames whose tags it is given."""
+
+    def __init__(self):
+        told = stream.Signature(data.StructLayout({"meta": 16}))
+        super().__init__({"tags": In(told), "taken0": Out(told)})
+
+    def elaborate(self, platform):
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.tags), wiring.flipped(self.taken0))
+        return m
+
+
+@pytest.mark.parametrize("duties", [(1.0, 1.0, 1.0), (1.0, 1.0, 0.3), (0.2, 0.6, 0.9)])
+def test_completions_come_once_each(duties):
+    """Those of frames that the card took, and those of the MAC with their stamps, each in order."""
+    rng, seen = rng_for(6), []
+    top = Completions(Taking(), 1, 96)
+    ends = (top.tags, top.mac_cpl0)
+    given = [[{"meta": 0x8000 + k} for k in range(60)],
+             [{"tag": 0x4000 + k, "stamp": (k + 1) << 90} for k in range(60)]]  # fmt: skip
+    simulator = Simulator(top)
+    simulator.add_clock(1e-8)
+
+    def drive(i, words, duty):
+        async def bench(ctx):
+            for word in words:
+                while rng.random() > duty:
+                    await ctx.tick()
+                ctx.set(i.p, word)
+                ctx.set(i.valid, 1)
+                await ctx.tick().until(i.ready)
+                ctx.set(i.valid, 0)
+
+        return bench
+
+    async def collect(ctx):
+        o, waits = top.host_cpl0, None
+        while len(seen) < sum(map(len, given)):
+            ctx.set(o.ready, int(rng.random() <= duties[2]))
+            _, _, valid, ready, tag, stamp = await ctx.tick().sample(
+                o.valid, o.ready, o.p.tag, o.p.stamp
+            )
+            assert waits in (None, (valid, tag, stamp))  # an offer stands
+            waits = (valid, tag, stamp) if valid and not ready else None
+            if valid and ready:
+                seen.append((tag, stamp))
+
+    for i, words, duty in zip(ends, given, duties, strict=False):
+        simulator.add_testbench(drive(i, words, duty))
+    simulator.add_testbench(collect)
+    simulator.run()
+    taken, sent = ([one for one in seen if bool(one[0] & 0x8000) == own] for own in (True, False))
+    assert taken == [(word["meta"], 0) for word in given[0]]
+    assert sent == [(word["tag"], word["stamp"]) for word in given[1]]
 
 
 def test_reset_is_held_and_then_done():

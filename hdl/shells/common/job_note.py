@@ -33,6 +33,28 @@ Norms, indices and sums of THC go to scratch in the memory of gradients, outside
 
 RESIDUALS = """ Residuals, two halves of a tensor each, lie within `source0` or `source1`."""
 
+FRAMES = """
+
+By frames of its host, no register bus is needed: on the network device of the card's port 0
+
+```sh
+ip addr add 198.51.100.1/31 dev DEV
+ip neigh replace 198.51.100.0 lladdr 02:67:6e:00:00:00 dev DEV
+```
+
+```python
+from gradnic.host.framed_card import FramedCard
+from gradnic.host.frames import FrameHost, udp
+
+card = FramedCard(FrameHost(*udp("198.51.100.0")))  # the card tells its sizes
+```
+
+`bring_up` works as above; `card.link.store(address, octets)` and `card.link.load(address, n_bytes)`
+reach the memory of gradients, not landing areas. Addresses of registers are those of the card's
+map, from 0 on, whatever `base` is; registers of the shell's wrapper beside them are reached over
+the bus alone. Both ways may be used at a time, but while `host.events` is 1, which `FramedCard`
+sets, completions go by frames: `job.take` does nothing."""
+
 
 def opens(parameters, base: str = "0x0") -> str:
     """How a `gradnic.interface.params.Jobs` card at `base` is opened, and where its memory is."""
@@ -40,7 +62,7 @@ def opens(parameters, base: str = "0x0") -> str:
     n_active, n_chunks = parameters.n_active, parameters.n_chunks
     chunks = -(-n_chunks // parameters.n_nodes)
     layout = Layout.for_nodes(parameters.n_nodes, ports=4, chunks=chunks)
-    return OPENS.format(
+    text = OPENS.format(
         last_table=parameters.n_tables - 1,
         base=base,
         n_peers=1 << layout.peer,
@@ -55,3 +77,4 @@ def opens(parameters, base: str = "0x0") -> str:
             for name in ("n_ports", "n_ranks", "n_bytes", "n_rows", "n_chunks", "n_nodes")
         },
     )  # fmt: skip
+    return text + (FRAMES if parameters.host else "")

@@ -86,9 +86,22 @@ def registers(bus, address_width, k):
     return {f"{bus}_{name}": f"card_{name}[{k}*{width} +: {width}]" for name, width in bits.items()}
 
 
-def passes(tap):
-    """Statements that join the two sides of a tap at port k."""
+COMPLETION = {"ts": "PTP_TS_WIDTH", "tag": "TX_TAG_WIDTH", "valid": "1", "ready": "1"}
+
+
+def completion(tap, letter, field, k):
+    """The part of a tap's completions that belongs to port `k`. letter : "s" of the MAC, or "m"."""
+    width = COMPLETION[field]
+    return f"{letter}_axis_{tap}_tx_cpl_{field}[{k}*{width} +: {width}]"
+
+
+def passes(tap, *, completions=False):
+    """Statements that join the two sides of a tap at port k; completions : those of frames, too."""
     lines = []
+    for field in COMPLETION if completions else ():
+        target, source = "sm" if field == "ready" else "ms"
+        places = (completion(tap, letter, field, "k") for letter in (target, source))
+        lines.append(f"assign {' = '.join(places)};")
     for name, sent, way in STREAMS:
         if sent:
             other = f"m_axis_{tap}_{way}_tready[k]"

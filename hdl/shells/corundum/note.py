@@ -46,10 +46,16 @@ map of one card; `gradnic.host.{driver}` drives it by name through any pair of f
 ## What holds at the taps
 
 - The transmit tag (tuser 16:1) stays with its frame, coded or not, and every frame of the host is
-  passed on once: completions come from the MAC and pass untouched. gradnic swallows no frame of
-  the host, so it makes no completion up. A frame that a card makes itself has tag 0, MSB 0.
+  passed on once: completions come from the MAC and pass untouched. {ended} A frame that a card
+  makes itself has tag 0, MSB 0.
 {traffic}- tuser bit 0 (bad frame) counts with tlast and is kept.
 {rules}"""
+
+KEPT = """gradnic swallows no frame of
+  the host, so it makes no completion up."""
+ENDED = """Frames of the host to its card
+  end in it: it tells of each once, with its tag and time stamp 0, among the MAC's completions."""
+"""What becomes of the tags of frames to the card: without host frames, and with them."""
 
 INLINE_TRAFFIC = """\
 - The time stamp of a frame received (tuser above bit 0) stays with it. A coded frame that is
@@ -92,9 +98,7 @@ MEMORY = """
 A beat of memory has {ram_bits} bits, one of the card {bits}{converted}.{opens}
 
 Registers hold byte addresses of the channel, {address_width} bits: write the card with
-`--set address_width=34` for the 16 GiB of an AU250. Nothing in the application block joins host
-memory and {RAM}; gradients come and results go by a path of the board's own, such as a second DMA
-engine at the memory controller.
+`--set address_width=34` for the 16 GiB of an AU250. {path}
 
 `{ram}_clk` of each channel and the core's clock are asynchronous; pointers cross as Gray codes.
 Each crossing is constrained by a file that is scoped to the card's instances:
@@ -109,6 +113,14 @@ It bounds the crossings and touches no other path between those clocks. For Quar
 While `{ram}_rst` of a channel is high, what the card wants of it waits, and frames of others pass.
 A reset of the core or of a channel in the middle of a {unit} ends it: reset both before the next.
 """
+
+OWN_PATH = """\
+Nothing in the application block joins host
+memory and {RAM}; gradients come and results go by a path of the board's own, such as a second DMA
+engine at the memory controller."""
+FRAMES = """\
+Gradients come and results go by frames of
+the host, within `source0` and `source1`; a DMA engine of the board's own may do it, too."""
 
 ROUND = (("gradient, result", "`gradient_*`, `result_*`"),
          ("landing areas: ranks x tensor", "`landing_*`, `area`"))  # fmt: skip
@@ -154,8 +166,8 @@ SYNC_RULES = """\
 - `sync_rx` stalls only while the host takes no foreign frames. In front of this tap stand 32 beats
   of the shell's asynchronous FIFO, no more: where they are full, the shell marks frames bad, and
   the card drops those of its own (`bad`) and passes the others on with their mark.
-- Boards whose sync tap has 64 bits (10G without doubled clocks): `--set bits=64`, for in-line and
-  for offload cards; frames are widened in the block.
+- Boards whose sync tap has 64 bits (10G without doubled clocks): `--set shell.bits=64`, for
+  in-line and for offload cards; frames are widened in the block.
 """
 
 
@@ -191,6 +203,7 @@ def inline_note(n_cards):
         "memory": "",
         "polling": "",
         "traffic": INLINE_TRAFFIC,
+        "ended": KEPT,
     }
 
 
@@ -223,6 +236,7 @@ def offload_note(parameters, ram, channels, ram_bits):
     """What `NOTE` says of an offload card of `gradnic.interface.params.Offload`."""
     bits, n_nodes = 8 * parameters.n_bytes, parameters.n_nodes
     jobs = isinstance(parameters, params.Jobs)
+    hosted = bool(getattr(parameters, "host", 0))
     chunks = -(-parameters.n_chunks // n_nodes)
     opened = ROUND_OPENS.format(n_nodes=n_nodes, chunks=chunks)
     if jobs:
@@ -240,6 +254,7 @@ def offload_note(parameters, ram, channels, ram_bits):
         "address_width": parameters.address_width,
         "unit": "job" if jobs else "round",
         "opens": opened,
+        "path": FRAMES if hosted else OWN_PATH.format(RAM=ram.upper()),
     }
     return {
         "what": "one offload card" + (" that takes jobs" if jobs else ""),
@@ -249,4 +264,5 @@ def offload_note(parameters, ram, channels, ram_bits):
         "memory": MEMORY.format(**values),
         "polling": JOBS_POLLING if jobs else ROUND_POLLING,
         "traffic": OFFLOAD_TRAFFIC,
+        "ended": ENDED if hosted else KEPT,
     }

@@ -12,9 +12,11 @@ from ..common.spread_memory import NAMES as FOUR_MEMORIES
 from ..common.spread_memory import SpreadMemory
 from ..common.wide_memory import WideMemory
 from .app_block import PORTS
+from .completions import Completions
 from .inline_cards import (
     STAMP_BITS,
     TAG_BITS,
+    completion,
     indented,
     instance,
     passes,
@@ -46,9 +48,15 @@ class OffloadCards:
             raise ValueError(f"tap must be sync for an offload card, not {options.tap!r}")
         if options.n_ports != 1:  # the card's own parameter says how many there are
             raise ValueError(f"n_ports must be the card's, not an option of {options!r}")
-        card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
-        self.card, self.parameters = card, parameters
-        self.n_ports = parameters.n_ports
+        self.hosted = bool(getattr(parameters, "host", 0))
+        card = tops.core(
+            parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS,
+            **({"tells": True} if self.hosted else {}),
+        )  # fmt: skip
+        self.parameters, self.n_ports = parameters, parameters.n_ports
+        if self.hosted:
+            card = Completions(card, self.n_ports, STAMP_BITS)
+        self.card = card
         port_bits = 8 * (parameters.port_bytes or parameters.n_bytes)
         self.bits = tap_bits(options, port_bits)
         if self.bits != port_bits:
@@ -56,6 +64,8 @@ class OffloadCards:
         self.ram, self.ram_bits = options.ram, options.ram_bits or BOARD_BITS[options.ram]
         self.stem = f"m_axi_{self.ram}_"
         self.drives = (self.stem,)
+        if self.hosted:
+            self.drives += ("m_axis_sync_tx_cpl_", "s_axis_sync_tx_cpl_")
         if self.ram_bits < 8 * parameters.n_bytes:
             raise ValueError(
                 f"ram_bits must be at least the card's {8 * parameters.n_bytes}, "
@@ -74,6 +84,9 @@ class OffloadCards:
         """What each member of the card is, with its memories as they are here."""
         there = dict(members_of(self.card))  # some are only with a codec
         docs = {name: doc for name, doc in tops.docs(parameters).items() if name in there}
+        for k in range(self.n_ports if self.hosted else 0):
+            docs[f"mac_cpl{k}"] = f"frames that the MAC has sent from port {k}"
+            docs[f"host_cpl{k}"] = f"those, and frames that the card took at port {k}"
         for memory in self.memories:
             docs |= {f"{memory}_{what}": "of the memory" for what in ("clk", "rst")}
         ports = {port: docs.pop(port) for port in ports_of(self.card)}
@@ -119,6 +132,10 @@ class OffloadCards:
             )
             statements += lines
             pins |= wires
+            if self.hosted:
+                lines, wires = self._completions(k)
+                statements += lines
+                pins |= wires
         pins |= registers(self.bus, self.address_width, 0)
         pins["interrupt"] = "interrupt"
         for channel, memory in enumerate(self.memories):
@@ -133,10 +150,28 @@ class OffloadCards:
             *assigned,
             "genvar k;",
             "generate for (k = N; k < PORT_COUNT; k = k + 1) begin : pass",
-            *indented(passes("sync"), 1),
+            *indented(passes("sync", completions=self.hosted), 1),
             "end endgenerate",
         ]
         return "\n".join(lines)
+
+    @staticmethod
+    def _completions(k):
+        """Completions at port `k`, as (statements, {pin: wire}); the card's are the widest."""
+        lines, pins = [], {}
+        for letter, name in (("s", f"mac_cpl{k}"), ("m", f"host_cpl{k}")):
+            ts, tag = (completion("sync", letter, field, k) for field in ("ts", "tag"))
+            for field, bits in (("ts", STAMP_BITS), ("tag", TAG_BITS)):
+                lines.append(f"wire [{bits - 1}:0] {name}_{field};")
+            wires = f"{{{name}_ts, {name}_tag}}"
+            pairs = ((f"{name}_ts", ts), (f"{name}_tag", tag))
+            lines += [
+                f"assign {a} = {b};" for a, b in (p if letter == "s" else p[::-1] for p in pairs)
+            ]
+            pins[f"{letter}_axis_{name}_tdata"] = wires
+            for field in ("valid", "ready"):
+                pins[f"{letter}_axis_{name}_t{field}"] = completion("sync", letter, field, k)
+        return lines, pins
 
     def _memories(self):
         """The card's memory ports on their channels: (declarations, {pin: wire}, assignments)."""
