@@ -212,10 +212,10 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
 
     With --shell, the file that takes the place of the shell's own is written, and a note on what
     to set where. Its options go by --set too: tap, n_ports, app_id, bits, ram, channels and
-    ram_bits for corundum, n_ports and memory_kib for opennic, bits for liteeth (shell.bits where the
-    card has bits, too: those with jobs). Every shell takes in-line cards and offload cards, with
-    jobs or without, whose memory is on DDR or HBM of corundum, on the chip in opennic and at two
-    AXI4 ports of liteeth; n_ports is the card's then.
+    ram_bits for corundum, n_ports and memory_kib for opennic, bits for liteeth (shell.bits where
+    the card has bits, too: those with jobs). Every shell takes in-line cards and offload cards,
+    with jobs or without, whose memory is on DDR or HBM of corundum, on the chip in opennic and at
+    two AXI4 ports of liteeth; n_ports is the card's then.
 
     \b
     Example:
