@@ -118,6 +118,17 @@ class Opposite:
         return FramedCard(link, old=OLD)
 
 
+def filled(host):
+    """(address, bytes) that the host stores before jobs: memory holds anything, and whole beats are
+    added.
+    """
+    for job, (mine, _) in zip(host.jobs, host.gradients, strict=True):
+        yield job.source, mine.tobytes().ljust(-(-mine.nbytes // 64) * 64, b"\0")
+        yield job.result, bytes(4 * job.elems + 128 & -64)
+        if job.feedback:
+            yield host_jobs.RESIDUAL, bytes(job.residual_at(2) - host_jobs.RESIDUAL)
+
+
 async def counted(driver, wanted):
     """Whether counters of the card are as `wanted`, {name: value}."""
     for name, value in wanted.items():
@@ -127,16 +138,15 @@ async def counted(driver, wanted):
 async def by_frames(opposite):
     """From reset to sums by frames alone: HELLO, registers, tables, WRITE, POST, EVENT and READ.
 
-    opposite : at a card of `host_jobs.HOST_CARD` after reset, whose memory holds anything.
+    opposite : at a card with host frames after reset, whose memory holds anything.
     """
     host = opposite.host
     card = await bridge(opposite.framed)()
     told = card.link.hello
     assert (told["beat_bytes"], told["n_active"]) == (host_jobs.CARD.n_bytes, 1)
     await bridge(host.prepare)(card)
-    for job, (mine, _) in zip(host.jobs, host.gradients, strict=True):
-        await bridge(card.link.store)(job.source, mine)
-        await bridge(card.link.store)(job.result, bytes(4 * job.elems + 128 & -64))
+    for at, octets in filled(host):
+        await bridge(card.link.store)(at, octets)
     await opposite.run(card, card.link.load)
     lost = ("host_overrun", "host_format", "host_foreign", "host_length", "spoofed")
     await counted(card, dict.fromkeys(lost, 0))

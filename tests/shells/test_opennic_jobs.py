@@ -3,6 +3,8 @@
 At 128 bits a beat, which simulates faster than the shell's 512.
 """
 
+from dataclasses import replace
+
 import cocotb
 import numpy as np
 import pytest
@@ -60,14 +62,13 @@ class Shell:
 async def jobs_in_the_box(dut):
     """Gradients go in and sums come out by the window of words."""
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    host = host_jobs.Jobs(rng, thc=drivers.options()["thc"])
+    host = host_jobs.Jobs(rng)
     around = Shell(dut, rng, host)
     driver = host.driver(around.bench.access, base=BASE, clock=jobs.now)
     store = bridge(driver.memory.store)
     await around.reset()
-    for job, (mine, _) in zip(host.jobs, host.gradients, strict=True):
-        await store("gradient", job.source, mine.tobytes())
-        await store("gradient", job.result, bytes(4 * job.elems + 128 & -64))
+    for at, octets in jobs.filled(host):
+        await store("gradient", at, octets)
     await bridge(host.prepare)(driver)
     await around.opposite.run(driver, lambda at, n: driver.memory.load("gradient", at, n))
     assert await bridge(driver.memory.counters)() == {"outside": 0, "refused": 0}
@@ -76,7 +77,7 @@ async def jobs_in_the_box(dut):
 @cocotb.test()
 async def jobs_by_frames(dut):
     rng = np.random.default_rng(cocotb.RANDOM_SEED)
-    around = Shell(dut, rng, host_jobs.Jobs(rng))
+    around = Shell(dut, rng, host_jobs.Jobs(rng, thc=drivers.options()["thc"]))
     await around.reset()
     await jobs.by_frames(around.opposite)
 
@@ -89,12 +90,14 @@ def simulate(test, card, **options):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize("thc", [False, True])
-def test_jobs_in_the_box(thc):
-    simulate("jobs_in_the_box", host_jobs.THC_CARD if thc else host_jobs.CARD, thc=thc)
+def test_jobs_in_the_box():
+    simulate("jobs_in_the_box", host_jobs.CARD)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-def test_jobs_by_frames():
-    simulate("jobs_by_frames", host_jobs.HOST_CARD)
+@pytest.mark.parametrize("thc", [False, True])
+def test_jobs_by_frames(thc):
+    """With THC and feedback, too: words through the window would take their time."""
+    card = host_jobs.THC_CARD if thc else host_jobs.CARD
+    simulate("jobs_by_frames", replace(card, host=1), thc=thc)
