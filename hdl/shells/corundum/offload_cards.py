@@ -63,7 +63,7 @@ class OffloadCards:
             card = NarrowFrames(card, self.bits // 8)
         self.ram, self.ram_bits = options.ram, options.ram_bits or BOARD_BITS[options.ram]
         self.stem = f"m_axi_{self.ram}_"
-        self.drives = (self.stem,)
+        self.drives: tuple[str, ...] = (self.stem,)
         if self.hosted:
             self.drives += ("m_axis_sync_tx_cpl_", "s_axis_sync_tx_cpl_")
         if self.ram_bits < 8 * parameters.n_bytes:
