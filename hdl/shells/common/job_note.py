@@ -38,8 +38,7 @@ FRAMES = """
 By frames of its host, no register bus is needed: on the network device of the card's port 0
 
 ```sh
-ip addr add 198.51.100.1/31 dev DEV
-ip neigh replace 198.51.100.0 lladdr 02:67:6e:00:00:00 dev DEV
+ip addr add 198.51.100.1/31 dev DEV && ip link set DEV up
 ```
 
 ```python
