@@ -11,18 +11,12 @@ import numpy as np
 from gradnic.interface.schedule_table import GATHER, NOP, REDUCE
 
 from .in_network import computing
-
-_BLOCK_BYTES = 64 << 20  # memory for the sets of one block of chunks
-
+from .replay import TableError, expand, replay
 
 _REDUCES = ("all_reduce", "reduce_scatter", "reduce")
 _DELIVERS = ("all_reduce", "all_gather", "broadcast")
 _ROOTED = ("reduce", "broadcast")
 _SHARED = ("reduce_scatter", "all_gather")
-
-
-class TableError(ValueError):
-    """A table that does not do what it should. The message names step, node and chunk."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,10 @@ def check(table, topology, collective: str = "all_reduce", *, root: int = 0) -> 
     roots = _check_once(rows, topology, n_chunks, collective in _REDUCES)
     _check_roots(roots, table.n_nodes, collective, root)
     _check_acyclic(rows, sends, table.n_nodes, n_chunks)
-    _replay(rows, sends, topology, n_chunks, collective)
+    replay(
+        rows, sends, topology, n_chunks,
+        adds=collective in _REDUCES, delivers=collective in _DELIVERS,
+    )  # fmt: skip
     landing = _landing(rows, sends, table.n_nodes, n_chunks)
     flows, collision, lengths = _contention(table, topology, sends)
     steps = int(sends["step"].max()) + 1
@@ -209,13 +206,6 @@ def _sends(rows, table, start):
     return sends
 
 
-def _expand(records):
-    count = records["count"].astype(np.int64)
-    index = np.repeat(np.arange(len(records)), count)
-    offset = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
-    return index, records["first"][index] + offset
-
-
 def _check_abilities(rows, topology):
     """Rows of switches are of those that can, and send nothing of their own."""
     mine = rows[rows["node"] >= topology.n_owners]
@@ -242,7 +232,7 @@ def _check_once(rows, topology, n_chunks, adds):
     if not adds and len(terminal) < len(reduces):
         v = reduces["node"][(reduces["sends"] >= 0).any(axis=1)][0]
         raise TableError(f"node {v} reduces, where nothing is to be added")
-    index, chunk = _expand(reduces)
+    index, chunk = expand(reduces)
     times = np.bincount(
         chunk * n_nodes + reduces["node"][index], minlength=n_nodes * n_chunks
     ).reshape(n_chunks, n_nodes)
@@ -252,7 +242,7 @@ def _check_once(rows, topology, n_chunks, adds):
         c, v = np.argwhere(wrong)[0]
         how = "never reduces" if times[c, v] == 0 else f"reduces {times[c, v]} times"
         raise TableError(f"node {v} {how} chunk {c}: each part must be reduced exactly once")
-    index, chunk = _expand(terminal)
+    index, chunk = expand(terminal)
     tops = np.bincount(chunk, minlength=n_chunks)
     if (tops != 1).any():
         c = int(np.flatnonzero(tops != 1)[0])
@@ -279,7 +269,7 @@ def _check_roots(roots, n_nodes, collective, root):
 def _check_acyclic(rows, sends, n_nodes, n_chunks):
     """Following each chunk's reduce messages from any node ends at its terminal row."""
     reduces = sends[sends["op"] == REDUCE]
-    index, chunk = _expand(reduces)
+    index, chunk = expand(reduces)
     to = np.arange(n_nodes * n_chunks).reshape(n_chunks, n_nodes)
     base = chunk.astype(np.int64) * n_nodes
     to.ravel()[base + reduces["src"][index]] = base + reduces["dst"][index]
@@ -297,30 +287,6 @@ def _check_acyclic(rows, sends, n_nodes, n_chunks):
         raise TableError(f"chunk {c}: nodes wait for each other in a cycle, {names}")
 
 
-def _replay(rows, sends, topology, n_chunks, collective):
-    """Step by step, in blocks of chunks, so that memory stays bounded."""
-    n_nodes, n_owners = topology.n_nodes, topology.n_owners
-    words = -(-n_nodes // 64)
-    block = max(1, _BLOCK_BYTES // (n_nodes * words * 8))
-    n_steps = int(max(rows["step"].max(), sends["step"].max())) + 1
-    terminal = rows[(rows["op"] == REDUCE) & (rows["sends"] < 0).all(axis=1)]
-    by_chunk = np.argsort(sends["first"], kind="stable")
-    starts, longest = sends["first"][by_chunk], int(sends["count"].max())
-    for low in range(0, n_chunks, block):
-        high = min(low + block, n_chunks)
-        state = _Block(n_nodes, n_owners, low, high, adds=collective in _REDUCES)
-        near = by_chunk[slice(*np.searchsorted(starts, [low - longest + 1, high]))]
-        moves, tops = _cut(sends[np.sort(near)], low, high), _cut(terminal, low, high)
-        moves = moves[np.argsort(moves["step"], kind="stable")]
-        tops = tops[np.argsort(tops["step"], kind="stable")]
-        cuts = np.searchsorted(moves["step"], np.arange(n_steps + 1))
-        top_cuts = np.searchsorted(tops["step"], np.arange(n_steps + 1))
-        for step in range(n_steps):
-            state.finish(step, tops[top_cuts[step] : top_cuts[step + 1]])
-            state.move(step, moves[cuts[step] : cuts[step + 1]], rows["wait"])
-        state.end(delivers=collective in _DELIVERS)
-
-
 def _landing(rows, sends, n_nodes, n_chunks):
     """Most chunks at one node in one step that arrive or wait for an earlier rank.
 
@@ -329,11 +295,11 @@ def _landing(rows, sends, n_nodes, n_chunks):
     reduces = sends[sends["op"] == REDUCE]
     if not len(reduces):
         return 0
-    index, chunk = _expand(reduces)
+    index, chunk = expand(reduces)
     place = chunk.astype(np.int64) * n_nodes + reduces["dst"][index]
     wait = np.zeros(n_nodes * n_chunks, np.int32)
     mine = rows[rows["op"] == REDUCE]
-    which, own = _expand(mine)
+    which, own = expand(mine)
     wait[own.astype(np.int64) * n_nodes + mine["node"][which]] = mine["wait"][which]
     order = np.lexsort([reduces["rank"][index], place])
     place, rank = place[order], reduces["rank"][index][order]
@@ -351,91 +317,6 @@ def _landing(rows, sends, n_nodes, n_chunks):
     np.add.at(change, (node, step), 1)
     np.add.at(change, (node, added + 1), -1)
     return int(change.cumsum(axis=1).max())
-
-
-def _cut(records, low, high):
-    """The parts of records that concern chunks low .. high-1."""
-    inside = (records["first"] < high) & (records["first"] + records["count"] > low)
-    part = records[inside].copy()
-    end = np.minimum(part["first"] + part["count"], high)
-    part["first"] = np.maximum(part["first"], low)
-    part["count"] = end - part["first"]
-    return part
-
-
-class _Block:
-    """State of chunks low .. high-1: places are chunk * n_nodes + node, chunk counted from low."""
-
-    def __init__(self, n_nodes, n_owners, low, high, *, adds=True):
-        self.n_nodes, self.n_owners, self.low, self.adds = n_nodes, n_owners, low, adds
-        n = (high - low) * n_nodes
-        node = np.arange(n) % n_nodes
-        self.holds = np.zeros((n, -(-n_nodes // 64)), np.uint64)  # whose values are in the sum
-        self.holds[np.arange(n), node // 64] = np.uint64(1) << (node % 64).astype(np.uint64)
-        self.holds[node >= n_owners] = 0
-        self.all = np.bitwise_or.reduce(self.holds[:n_nodes], axis=0)
-        self.added = np.zeros(n, np.int32)
-        self.sent = np.zeros(n, bool)
-        self.final = np.zeros(n, bool)
-
-    def _name(self, place):
-        return f"node {place % self.n_nodes}, chunk {place // self.n_nodes + self.low}"
-
-    def _places(self, records, end):
-        index, chunk = _expand(records)
-        return index, (chunk - self.low).astype(np.int64) * self.n_nodes + records[end][index]
-
-    def _refuse(self, step, places, bad, what):
-        if bad.any():
-            raise TableError(f"step {step}: {self._name(int(places[bad][0]))} {what}")
-
-    def finish(self, step, tops):
-        """Terminal rows: the sum is complete."""
-        index, at = self._places(tops, "node")
-        self._refuse(step, at, self.added[at] != tops["wait"][index],
-                     "is completed with the wrong number of contributions")  # fmt: skip
-        if self.adds:
-            self._refuse(step, at, (self.holds[at] != self.all).any(axis=1),
-                         "is completed without every node's part")  # fmt: skip
-        self.sent[at] = self.final[at] = True
-
-    def move(self, step, moves, wait):
-        """All messages of one step: read first, then deliver."""
-        reduces, gathers = (moves[moves["op"] == op] for op in (REDUCE, GATHER))
-        index, at = self._places(reduces, "src")
-        self._refuse(step, at, self.added[at] != wait[reduces["row"][index]],
-                     "is sent before its contributions came, or waits for too few")  # fmt: skip
-        carried = self.holds[at]
-        self.sent[at] = True
-        _, source = self._places(gathers, "src")
-        self._refuse(step, source, ~self.final[source], "is gathered before it is final here")
-        index, to = self._places(reduces, "dst")
-        ranks = reduces["rank"][index]
-        for turn in np.unique(ranks):  # several contributions in one step are added in their order
-            now = ranks == turn
-            place = to[now]
-            self._refuse(step, place, self.sent[place], "receives a part after it has left")
-            doubled = (self.holds[place] & carried[now]).any(axis=1)
-            self._refuse(step, place, doubled, "would count a part twice")
-            self.holds[place] |= carried[now]
-            self.added[place] += 1
-        _, to = self._places(gathers, "dst")
-        self._refuse(step, to, self.final[to], "is delivered twice")
-        if len(np.unique(to)) < len(to):
-            self._refuse(step, to, np.bincount(to)[to] > 1, "is delivered twice")
-        self.final[to] = True
-
-    def end(self, *, delivers=True):
-        """Every chunk is final everywhere; if none is delivered, at its root alone, which is where
-        its one terminal row is.
-        """
-        owned = np.arange(len(self.final)) % self.n_nodes < self.n_owners
-        lost = np.flatnonzero(~self.final & owned)
-        if delivers and len(lost):
-            raise TableError(f"{self._name(int(lost[0]))} is never delivered")
-        if not delivers and self.final.sum() != len(self.final) // self.n_nodes:
-            place = np.flatnonzero(self.final.reshape(-1, self.n_nodes).sum(axis=1) > 1)[0]
-            raise TableError(f"chunk {place + self.low} is gathered, must stay at its root")
 
 
 def _contention(table, topology, sends):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
-from gradnic.models.schedule.checker import _SEND, TableError, _Block, check
+from gradnic.models.schedule.checker import _SEND, TableError, check
+from gradnic.models.schedule.replay import Block
 from gradnic.models.schedule.topology import parse
 
 from gradnic.interface.schedule_table import GATHER, NOP, REDUCE
@@ -281,7 +282,7 @@ def test_the_replay_itself_sees_double_and_missing_parts():
     """Counting rows finds these first, so the sets of the replay are tried by themselves."""
     move = np.zeros(1, _SEND)
     move["dst"], move["count"] = 1, 1
-    block = _Block(3, 3, 0, 1)
+    block = Block(3, 3, 0, 1)
     block.move(0, move, np.array([0]))
     with pytest.raises(TableError, match="node 1, chunk 0 would count a part twice"):
         block.move(1, move, np.array([0]))
