@@ -7,7 +7,8 @@ from gradnic.interface import job_card, offload
 from gradnic.interface.job import COMPLETION, TABLES, Collective, Completion, Job, words
 from gradnic.interface.params import check_range
 
-from .driver import WORD, OffloadDriver, _entry
+from .driver import WORD
+from .offload_driver import OffloadDriver, _entry
 
 PACKET = 1024  # elements of a packet of THC
 _WIDTHS = 8, 12, 16  # bits of a sum of THC

@@ -8,7 +8,7 @@ frames: what it sends of its own accord, all others must send.
 
 import numpy as np
 
-from gradnic.host.driver import OffloadDriver
+from gradnic.host.offload_driver import OffloadDriver
 from gradnic.interface.formats import HEAD_BYTES
 from gradnic.interface.offload import COUNTERS, MAX_FRAME, REGISTERS, Drop
 from gradnic.interface.schedule_table import GATHER, REDUCE, ROW, Layout

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gradnic.host.driver import CardGone, Driver, InlineDriver, MemoryDriver, OffloadDriver
+from gradnic.host.driver import CardGone, Driver, InlineDriver
+from gradnic.host.offload_driver import MemoryDriver, OffloadDriver
 from gradnic.interface import aggregator, card_memory, inline, offload, tap
 from gradnic.interface.register_map import BitField, Register, RegisterMap
 from gradnic.interface.schedule_table import Layout

@@ -24,7 +24,7 @@ from gradnic.hdl.shells.common.fan import LiteFan
 from gradnic.hdl.shells.common.host_words import HostWords
 from gradnic.sim.engine.runner import simulate
 
-from gradnic.host.driver import OffloadDriver
+from gradnic.host.offload_driver import OffloadDriver
 from gradnic.interface import aggregator, offload, params
 from gradnic.interface.register_map import BitField, Register, RegisterMap
 from gradnic.interface.schedule_table import NOP, REDUCE, ROW, Layout

@@ -25,7 +25,7 @@ from gradnic.models.frame.ipv4 import gradnic_frame
 from gradnic.sim.engine.runner import simulate
 from gradnic.sim.frame import frames as makers
 
-from gradnic.host.driver import OffloadDriver
+from gradnic.host.offload_driver import OffloadDriver
 from gradnic.interface import params
 from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.offload import Subtype

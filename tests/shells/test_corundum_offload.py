@@ -26,7 +26,7 @@ from gradnic.sim.shells import bench as shell_bench
 from gradnic.sim.shells.corundum import BITS, shell
 from gradnic.sim.shells.corundum_memory import Bench
 
-from gradnic.host.driver import OffloadDriver
+from gradnic.host.offload_driver import OffloadDriver
 from gradnic.interface.formats import GRADNIC
 from gradnic.interface.job_card import REGISTERS
 from gradnic.interface.offload import Subtype

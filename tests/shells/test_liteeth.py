@@ -25,7 +25,8 @@ from gradnic.sim.offload import host_round as offload_bench
 from gradnic.sim.shells import bench as shell_bench
 from gradnic.sim.shells.liteeth import Endpoint, never_stalls
 
-from gradnic.host.driver import InlineDriver, OffloadDriver
+from gradnic.host.driver import InlineDriver
+from gradnic.host.offload_driver import OffloadDriver
 from gradnic.interface import params
 
 

@@ -25,7 +25,7 @@ from gradnic.sim.offload import host_round as offload_bench
 from gradnic.sim.shells import bench as shell_bench
 from gradnic.sim.shells.opennic import Bench, receive, send, shell
 
-from gradnic.host.driver import OffloadDriver
+from gradnic.host.offload_driver import OffloadDriver
 from gradnic.interface import params
 from gradnic.interface.card_memory import PAGE_BYTES, REGISTERS
 

@@ -1,0 +1,314 @@
+"""Registers of offload cards by name, and their memory where that is on chip: see `driver`."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from gradnic.interface import card_memory, offload
+from gradnic.interface.params import check_range
+from gradnic.interface.register_map import WORD_BYTES
+
+from .driver import WORD, Driver
+
+
+class MemoryDriver(Driver):
+    """Memory of an offload card, where that is on chip: bytes in and out, a word at a time.
+
+    Addresses are the card's. The host's own accesses must not meet: one program at a time.
+
+    Parameters
+    ----------
+    read, write, base, clock, sleep :
+        See `Driver`; the map is `gradnic.interface.card_memory.REGISTERS`.
+    """
+
+    def __init__(self, read: Callable, write: Callable, **options) -> None:
+        super().__init__(card_memory.REGISTERS, read, write, **options)
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Bytes of each memory; ValueError if the card has none that the host reaches."""
+        kib = self.read("size")
+        if not kib:
+            raise ValueError("size must be 1 KiB or more, not 0: the card has no memory on chip")
+        return 1024 * kib
+
+    def store(self, memory: str, address: int, octets: bytes) -> None:
+        """Write bytes, whole words, to "gradient" or "landing" memory.
+
+        ValueError if they are not words within it.
+        """
+        places = self._places(memory, address, len(octets))
+        for k, at in enumerate(self._shown(places)):
+            word = int.from_bytes(octets[WORD_BYTES * k : WORD_BYTES * (k + 1)], "little")
+            self._write(at, word)
+        self.check()
+
+    def load(self, memory: str, address: int, n_bytes: int) -> bytes:
+        """Read bytes, whole words; errors as of `store`."""
+        places = self._places(memory, address, n_bytes)
+        words = [self._read(at) & WORD for at in self._shown(places)]
+        if WORD in words:
+            self.check()
+        return b"".join(word.to_bytes(WORD_BYTES, "little") for word in words)
+
+    def _places(self, memory, address, n_bytes):
+        """Where words stand, counted over all pages."""
+        if memory not in card_memory.MEMORIES:
+            names = " or ".join(card_memory.MEMORIES)
+            raise ValueError(f"memory must be {names}, not {memory!r}")
+        if address % WORD_BYTES or n_bytes % WORD_BYTES:
+            raise ValueError(
+                f"address and size must be multiples of {WORD_BYTES}, "
+                f"not {address:#x} and {n_bytes}"
+            )
+        if not 0 <= address <= address + n_bytes <= self.n_bytes:
+            raise ValueError(
+                f"{memory} memory must hold {n_bytes} bytes from {address:#x} on, "
+                f"not end at {self.n_bytes:#x}"
+            )
+        first = card_memory.MEMORIES.index(memory) * self.n_bytes + address
+        return range(first, first + n_bytes, WORD_BYTES)
+
+    def _shown(self, places):
+        """Address of each word, once the window shows its page."""
+        window, shown = self.map.window("words"), None
+        for place in places:
+            page, within = divmod(place, window.n_bytes)
+            if page != shown:
+                self.set("page", number=page)
+                self.wait("page", number=page)  # as long as the write is under way
+                shown = page
+            yield self.base + window.offset + within
+
+
+def _entry(**fields):
+    """Pack {name: (value, bits)}, lowest first; ValueError for a value that does not fit."""
+    entry, low = 0, 0
+    for name, (value, width) in fields.items():
+        check_range(name, value, 0, 2**width - 1)
+        entry, low = entry | value << low, low + width
+    return entry
+
+
+class OffloadDriver(Driver):
+    """The offload card: tables, a tensor, rounds.
+
+    Parameters
+    ----------
+    read, write, base, clock, sleep :
+        See `Driver`.
+    n_ports, n_ranks, n_bytes : int or None
+        That the card was built with; None, the default: the card is asked when they are needed.
+    """
+
+    def __init__(
+        self,
+        read: Callable,
+        write: Callable,
+        *,
+        n_ports: int | None = None,
+        n_ranks: int | None = None,
+        n_bytes: int | None = None,
+        **options,
+    ) -> None:
+        super().__init__(offload.REGISTERS, read, write, **options)
+        told = {"ports": n_ports, "ranks": n_ranks, "bytes": n_bytes}
+        self._told = {name: value for name, value in told.items() if value is not None}
+        self._toggle = 0
+
+    @cached_property
+    def _build(self):
+        """Fields of ``build``; ValueError if the card does not tell."""
+        build = self.get("build")
+        if not all(build.values()):
+            raise ValueError(f"build must tell what the card was built with, not {build}")
+        return build
+
+    def _of_build(self, name):
+        return self._told[name] if name in self._told else self._build[name]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of a beat: regions begin at multiples of it."""
+        return self._of_build("bytes")
+
+    @property
+    def n_ports(self) -> int:
+        """Ethernet ports of the card."""
+        return self._of_build("ports")
+
+    @property
+    def n_ranks(self) -> int:
+        """Contributions of a chunk, at most."""
+        return self._of_build("ranks")
+
+    @cached_property
+    def layout(self) -> Any:
+        """The `gradnic.interface.schedule_table.Layout` that packs rows for this card."""
+        from gradnic.interface.schedule_table import Layout  # numpy, which the rest does without
+
+        n_nodes, chunks = self._build["nodes"], self.get("capacity")["chunks"]
+        return Layout.for_nodes(n_nodes, ports=4, chunks=-(-chunks // n_nodes))
+
+    @cached_property
+    def memory(self) -> MemoryDriver:
+        """The `MemoryDriver` of a card whose memory is on chip."""
+        return MemoryDriver(
+            self._read,
+            self._write,
+            base=self.base + card_memory.OFFSET,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+
+    def identify(self, *, mac: int, ip: int, node: int, job: int, **network) -> None:
+        """The card's own addresses, its node number, the job; network : fields of that register.
+
+        First of all after a reset of the card: tables are written by a bit that changes.
+        """
+        self._toggle = self.get("table_write")["toggle"]
+        self.write("mac_low", mac & WORD)
+        self.set("mac_high", value=mac >> 32, node=node, job=job)
+        self.write("ip", ip)
+        if network:
+            self.set("network", **network)
+
+    def write_table(self, table: int, address: int, entry: int) -> None:
+        """One entry, an int, of an `offload.Table`."""
+        for k in range(offload.TABLE_WORDS):
+            self.write(f"table_data_{k}", entry >> 32 * k & WORD)
+        self._toggle ^= 1
+        self.set("table_write", address=address, table=table, toggle=self._toggle)
+
+    def load_rows(self, image: bytes, row_bytes: int) -> None:
+        """The schedule table of this node: `image` is what ``layout.pack(rows)`` gives."""
+        for at in range(0, len(image), row_bytes):
+            word = int.from_bytes(image[at : at + row_bytes], "little")
+            self.write_table(offload.Table.ROWS, at // row_bytes, word)
+
+    def add_neighbor(self, index: int, *, node: int, port: int, mac: int, ip: int) -> None:
+        """A node that packets are exchanged with, under a number below 16."""
+        check_range("index", index, 0, 15)
+        port_bits = max(1, (self.n_ports - 1).bit_length())
+        entry = _entry(valid=(1, 1), node=(node, 8), port=(port, port_bits), mac=(mac, 48),
+                       ip=(ip, 32))  # fmt: skip
+        self.write_table(offload.Table.NEIGHBORS, index, entry)
+
+    def set_places(
+        self, chunk: int, up: dict[int, tuple[int, int, int]], down: int | None = None
+    ) -> None:
+        """Who sends a chunk: up is {rank: (neighbor, leaves, flow)}, down a neighbor or None."""
+        entry = 0
+        for rank, (neighbor, leaves, flow) in up.items():
+            check_range("rank", rank, 0, self.n_ranks - 1)
+            one = _entry(valid=(1, 1), neighbor=(neighbor, 4), leaves=(leaves, 8), flow=(flow, 13))
+            entry |= one << 26 * rank
+        if down is not None:
+            entry |= _entry(valid=(1, 1), down=(down, 4)) << 26 * self.n_ranks
+        self.write_table(offload.Table.PLACES, chunk, entry)
+
+    def set_checks(self, checks: Sequence[int]) -> None:
+        """Of each packet of a round of THC: low 20 bits of the XOR of its agreed norms."""
+        checks = list(checks)
+        for check in checks:
+            check_range("check", check, 0, 2**20 - 1)
+        for number, check in enumerate(checks):
+            self.write_table(offload.Table.CHECKS, number, check)
+
+    def set_peers(self, neighbors: Sequence[int]) -> None:
+        """Neighbor of each peer index of the table."""
+        for index, neighbor in enumerate(neighbors):
+            self.write_table(offload.Table.PEERS, index, neighbor)
+
+    def allow(self, neighbor: int, n_bytes: int) -> None:
+        """What a neighbor may lose in the next round, in bytes times leaves."""
+        self.write_table(offload.Table.ALLOWANCES, neighbor, n_bytes)
+
+    def tag(
+        self,
+        layer: int,
+        *,
+        queues: Sequence[int] = range(1),
+        dscps: Sequence[tuple[int, int]] | None = None,
+        threshold: int | None = None,
+        **rules: int,
+    ) -> None:
+        """The tensor's layer, and how its packets become important; see ``tags`` and ``scores``.
+
+        queues : of each layer. dscps : of [queue][important], default class selectors 7 - queue.
+        threshold : score from which on packets are important. rules : fields of those registers;
+        without any, all packets are important.
+        """
+        self._tag(queues, dscps, threshold, rules, layer=layer)
+
+    def _tag(self, queues, dscps, threshold, rules, **more):
+        for index, queue in enumerate(queues):
+            self.write_table(offload.Table.LAYERS, index, queue)
+        for queue, pair in enumerate(dscps or [(8 * (7 - q), 8 * (7 - q)) for q in range(8)]):
+            for important, dscp in enumerate(pair):
+                self.write_table(offload.Table.DSCPS, 2 * queue + important, dscp)
+        if threshold is not None:
+            self.write_table(offload.Table.THRESHOLD, 0, threshold)
+        scores = {name: rules.pop(name) for name in ("unit", "share") if name in rules}
+        if scores:
+            self.set("scores", **scores)
+        self.set("tags", **more, **rules)
+
+    def register(self, region: str, address: int, n_elems: int, *, elem_bytes: int = 4) -> None:
+        """Memory that the card may touch: ``gradient``, ``result`` or ``landing``, whole beats.
+
+        For ``landing`` n_elems is that of the tensor; the card takes so much for each rank.
+        """
+        if address % self.n_bytes:
+            raise ValueError(f"address must be a multiple of {self.n_bytes}, not {address:#x}")
+        beats = -(-n_elems * elem_bytes // self.n_bytes)
+        if region == "landing":
+            self.write("area", beats)
+            beats *= self.n_ranks
+        self.write(f"{region}_low", address & WORD)
+        self.write(f"{region}_high", address >> 32)
+        self.write(f"{region}_beats", beats)
+
+    def cut(self, n_elems: int, *, n_chunks: int, chunk: int, packet: int) -> None:
+        """How the tensor is cut: chunks of `chunk` elements and packets of `packet`.
+
+        Both are multiples of 16, or of 32 on cards of 128 bytes a beat.
+        """
+        unit = max(16, self.n_bytes // 4)
+        for name, value in (("chunk", chunk), ("packet", packet)):
+            if value < unit or value % unit:
+                raise ValueError(f"{name} must be a multiple of {unit} elements, not {value!r}")
+        live = -(-n_elems // chunk)
+        rest = n_elems - (live - 1) * chunk
+        whole, last = -(-chunk // packet), -(-rest // packet)
+        self.set("chunk", units=chunk // 16, packet=packet // 16)
+        self.set("packets", whole=whole, last=last)
+        self.set("tails", whole=chunk - (whole - 1) * packet, last=rest - (last - 1) * packet)
+        self.set("chunks", all=n_chunks, live=live)
+
+    def start(self, tensor: int, gen: int, *, timeout: float = 1.0) -> None:
+        """Arm a round and begin; the gradient must be in place.
+
+        gen : number of the round, the same at all nodes, one more each time (modulo 2**16),
+        whatever the tensor: packets of other rounds are told by it.
+        ValueError if the card was built without the round's codec.
+        """
+        codec = self.get("codec")
+        for name, bit, needed in (
+            ("THC", "thc", codec["thc"] or codec["norm"]),
+            ("INCEPTIONN", "inc", codec["coded"]),
+        ):
+            if needed and not self.get("status")[bit]:
+                raise ValueError(f"codec must not be {name}: the card was built without it")
+        self.write("control", 0)
+        self.set("round", tensor=tensor, gen=gen)
+        self.set("control", armed=0, clear=1, start=0, abort=0)
+        self.wait("status", timeout, clearing=0)
+        self.set("control", armed=1, clear=0, start=0, abort=0)
+        self.set("control", armed=1, clear=0, start=1, abort=0)
+
+    def finish(self, timeout: float = 1.0) -> None:
+        """Wait until the result is complete and everybody has it; end the round."""
+        self.wait("status", timeout, finished=1)
+        self.write("control", 0)
