@@ -4,19 +4,16 @@ Part of `gradnic.hdl.offload.job_core`, whose golden model it follows; how a ten
 `gradnic.models.offload.plan.Plan`.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.job import (
-    ALIGN,
     TABLES,
-    Collective,
     JobCodec,
     JobStatus,
     Kind,
-    Operation,
     Refusal,
 )
 
@@ -24,6 +21,7 @@ from ..axi.bursts import Region
 from ..primitive.setting import setting
 from ..primitive.target import one_hot
 from ..transport.records import Context, Geometry, Over
+from .job_judge import refusal
 from .job_queue import Divider
 from .job_records import STAMP_WIDTH, JobTable, JobTableWrite, Prepared, Record, Waiting
 
@@ -149,7 +147,7 @@ class JobClerk(wiring.Component):
         m.d.comb += [divider.a.eq(a), divider.b.eq(b)]
         quotient, rest = divider.quotient, divider.remainder
         long = Signal()  # more packets in a chunk than can be counted
-        reason = self._judge(m, out, loaded, long)
+        reason = refusal(m, self, out, loaded, long)
 
         refused = Signal()
         record = self.record
@@ -290,119 +288,3 @@ class JobClerk(wiring.Component):
     @property
     def _low(self):
         return ceil_log2(self.n_bytes)
-
-    def _judge(self, m, out, loaded, long):
-        """`Refusal` of the job, three cycles after all that it depends on."""
-        job, cut, table = out.job, out.geometry, out.table
-        n_numbers, n_landing = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        n_floats = (job.elems + (self.n_bytes // 4 - 1)) >> self._low - 2
-        places = [(job.source, out.n_beats, 1), (job.result, out.n_beats, 1)]
-        if self.feedback:
-            places += [(half_of_residual(job, half), n_floats, job.feedback) for half in range(2)]
-        insides = []
-        for k, (address, n_beats, asked) in enumerate(places):
-            at, end = Signal(self.address_width), Signal(self.address_width + 2, name=f"end{k}")
-            m.d.comb += at.eq(address[self._low : self.address_width])
-            m.d.sync += end.eq(at + n_beats)
-            within = []
-            for k, region in enumerate(self.regions):
-                region_end = Signal(self.address_width + 2, name=f"region_end{k}_{len(insides)}")
-                fits = Signal(name=f"fits{k}_{len(insides)}")
-                m.d.sync += [
-                    region_end.eq(region.first + region.n_beats),
-                    fits.eq((at >= region.first) & (end <= region_end)),
-                ]
-                within.append(fits)
-            low = Signal(name=f"low{len(insides)}")
-            m.d.sync += low.eq(address[self.address_width :] == 0)
-            insides.append((low & Cat(within).any()) | ~asked)
-        is_thc = job.codec == JobCodec.THC
-        is_half, even = job.kind == Kind.BF16, ~self.packet[0] if self.bf16 else 0
-        is_raw = (job.codec == JobCodec.RAW32) | (job.codec == JobCodec.RAW16)
-        known = [job.codec == JobCodec.RAW32]
-        known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if self.inc else []
-        known += [(job.codec == JobCodec.RAW16) & even] if self.bf16 else []
-        first, lacks, small = Signal(16), Signal(), Signal()
-        m.d.comb += first.eq(job.gen)
-        if self.thc:
-            there = loaded.bit_select(job.table, 1)
-            known.append(is_thc & (job.collective == Collective.ALL_REDUCE))
-            m.d.comb += [
-                first.eq(job.gen - is_thc),  # of its norms
-                lacks.eq(is_thc & there & (table.scale == 0)),
-                small.eq(is_thc & (out.at_sums + out.area > self.scratch)),
-            ]
-        beside = Signal(self.n_contexts)
-        m.d.sync += [
-            n_numbers.eq(table.chunks * cut.per_chunk),
-            out.n_numbers.eq(n_numbers),
-            n_landing.eq(out.area * self.n_ranks),
-            beside.eq(
-                Cat(
-                    one.armed & (one.tensor == job.tensor) & ~_ahead(first, one.gen)
-                    for one in self.contexts
-                )
-            ),
-        ]
-        over = self.over
-        low = ALIGN - 1
-        tests = (
-            (Refusal.COLLECTIVE, job.collective > max(Collective)),
-            (
-                Refusal.OPERATION,
-                (job.op != Operation.SUM)
-                & ~((job.op == Operation.MEAN) & ((is_thc & self.thc) | self.scale))
-                & ~((job.op == Operation.MAX) & self.maxima & is_raw),
-            ),
-            (Refusal.KIND, (job.kind != Kind.FP32) & ~(is_half & even)),
-            (Refusal.CODEC, ~Cat(known).any() | lacks),
-            (
-                Refusal.TABLE,
-                (job.table >= self.n_tables)
-                | ~loaded.bit_select(job.table, 1)
-                | (table.collective != job.collective),
-            ),
-            (
-                Refusal.LENGTH,
-                (job.elems == 0)
-                | long
-                | (n_numbers > self.n_packets)
-                | (n_landing > self.landing)
-                | small,
-            ),
-            (Refusal.ALIGNMENT, ((job.source | job.result) & low) != 0),
-            (Refusal.REGION, ~Cat(insides).all()),
-            (Refusal.SHARE, (job.p_q16 != 0) & (not self.gives_up)),
-            (
-                Refusal.ROUND,
-                beside.any()
-                | (over.valid & (over.tensor == job.tensor) & ~_ahead(first, over.gen)),
-            ),
-            (Refusal.FEEDBACK, job.feedback & ~is_thc if self.feedback else job.feedback),
-        )
-        found = Signal(len(tests))
-        m.d.sync += found.eq(Cat(bad for _, bad in tests))
-        return _first(m, found, [name for name, _ in tests])
-
-
-def _first(m, found, names):
-    """The name of the lowest bit that is 1, or NONE."""
-    reason = Signal(Refusal)
-    with m.If(found[0]):
-        m.d.comb += reason.eq(names[0])
-    for k, name in enumerate(names[1:], 1):
-        with m.Elif(found[k]):
-            m.d.comb += reason.eq(name)
-    return reason
-
-
-def _ahead(gen, other):
-    """Whether `gen` is after `other`, modulo 2**16."""
-    difference = (gen - other)[:16]
-    return (difference != 0) & ~difference[15]
-
-
-def half_of_residual(job, half):
-    """Byte address of a half of a job's residual region, see `gradnic.interface.job.Job`."""
-    more = (job.elems + (ALIGN // 4 - 1)) >> ceil_log2(ALIGN // 4) if half else 0
-    return (job.residual + more) << ceil_log2(ALIGN)

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
-from gradnic.interface.job import ACTIVE, RING, Kind
+from gradnic.interface.job import ACTIVE, RING
 
 from ..axi.bursts import LENGTH_WIDTH, Region
 from ..stream.fifo import FIFO
@@ -20,9 +19,9 @@ from ..transport.records import Context
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
-from .job_clerk import N_REGIONS, JobClerk, half_of_residual
+from .job_clerk import N_REGIONS, JobClerk
 from .job_context import JobContext
-from .job_engines import run_context, share_lanes, share_memory
+from .job_engines import run_context, run_passes, share_lanes, share_memory
 from .job_history import History
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
@@ -31,7 +30,6 @@ from .renewal import Keepers, Renewal
 from .round_engine import RoundEngine
 from .shared_codec import SharedCompressor, SharedDecompressor
 from .thc_pass import ThcCell, ThcRules
-from .thc_passes import ThcPasses
 
 _OF_A_ROUND = (
     "start", "abort", "setup", "status", "starting", "clear", "clearing", "drained", "regions",
@@ -217,7 +215,7 @@ class JobCore(OffloadCore):
         wiring.connect(m, wiring.flipped(self.post), queue.post)
         self._ends(m, clerk, runners, history, now)
         self._aborts(m, queue, runners)
-        passes = self._passes(m, runners, clerk) if self.thc else None
+        passes = run_passes(m, self, runners, clerk) if self.thc else None
         share_memory(m, self, runners, passes, pick)
         share_lanes(m, self, pick)
         for k, runner in enumerate(runners):
@@ -335,53 +333,6 @@ class JobCore(OffloadCore):
             *(runner.stop.eq(found[k]) for k, runner in enumerate(runners)),
         ]
         m.d.sync += asked.eq(self.abort.valid & ~self.abort.ready)
-
-    def _passes(self, m, runners, clerk):
-        """Passes of THC, which runners ask for; what they need to know of the jobs."""
-        passes = ThcPasses(
-            self.n_bytes, self.address_width, n=self.n_active, block=self.thc_block,
-            feedback=self.feedback, bf16=self.bf16, bits=self.bits,
-        )  # fmt: skip
-        m.submodules.passes = self.with_renewal(passes)
-        m.d.comb += [
-            clerk.scratch.eq(self.scratch),
-            clerk.log4.eq(self.thc_rules.log4),
-            clerk.bits.eq(self.thc_rules.bits if self.bits > 4 else 4),
-            passes.rules.eq(self.thc_rules),
-            passes.cell.eq(self.thc_cell),
-            passes.node.eq(self.own.node),
-        ]
-        low, lanes = ceil_log2(self.n_bytes), self.n_bytes // 4
-        for k, (engine, runner) in enumerate(zip(self.engines, runners, strict=True)):
-            job, told, first = runner.job, passes.jobs[k], self.scratches[k]
-            halves = [half_of_residual(job.job, half) for half in range(2)]
-            m.d.sync += [  # long before they are looked at
-                told.residual.eq(Mux(job.job.half, halves[1], halves[0]) >> low),
-                told.kept.eq(Mux(job.job.half, halves[0], halves[1]) >> low),
-                told.n_beats.eq((job.job.elems + (lanes - 1)) >> low - 2),
-                told.own_norms.eq(first),
-                *(
-                    told[name].eq(first + job[f"at_{name}"])
-                    for name in ("norms", "indices", "sums")
-                ),
-            ]
-            m.d.comb += [
-                passes.asks[k].eq(runner.passes),
-                passes.stages[k].eq(runner.stage),
-                passes.started[k].eq(runner.take),
-                runner.passed.eq(passes.done[k]),
-                runner.pass_failed.eq(passes.failed[k]),
-                runner.in_pass.eq(passes.busy[k]),
-                runner.pass_moves.eq(passes.moves[k]),
-                engine.check.eq(passes.checks[k]),
-                told.tail.eq(job.job.elems),
-                told.feedback.eq(job.job.feedback),
-                told.bf16.eq(job.job.kind == Kind.BF16),
-                *(told[name].eq(job[name]) for name in ("source", "result", "n_blocks")),
-                *(told[name].eq(job.job[name]) for name in ("seed", "gen", "tensor")),
-                *(told[name].eq(job.table[name]) for name in ("offset", "scale", "code")),
-            ]
-        return passes
 
     def _tell(self, m):
         """Pulses of all engines; of those in one cycle, one is told."""

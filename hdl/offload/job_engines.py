@@ -5,6 +5,7 @@ Part of `gradnic.hdl.offload.job_core`.
 
 from amaranth.hdl import Array, Cat, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
+from amaranth.utils import ceil_log2
 
 from gradnic.interface.job import Collective, JobCodec, Kind, Operation
 
@@ -12,8 +13,9 @@ from ..axi.share import ReadShare, WriteShare
 from ..reduction.shared_combine import SharedCombine
 from ..transport.records import Round
 from .job_context import NORMS
+from .job_records import half_of_residual
 from .memory_side import RESIDUALS, memory_ports
-from .thc_passes import KINDS
+from .thc_passes import KINDS, ThcPasses
 
 
 def share_memory(m, core, runners, passes, pick):
@@ -172,3 +174,48 @@ def _bound(core, engine, runner, of_norms):
         runner.spends.eq(engine.spends),
         runner.spent.eq(engine.spent),
     ]
+
+
+def run_passes(m, core, runners, clerk):
+    """Passes of THC, which runners ask for; what they need to know of the jobs."""
+    passes = ThcPasses(
+        core.n_bytes, core.address_width, n=core.n_active, block=core.thc_block,
+        feedback=core.feedback, bf16=core.bf16, bits=core.bits,
+    )  # fmt: skip
+    m.submodules.passes = core.with_renewal(passes)
+    m.d.comb += [
+        clerk.scratch.eq(core.scratch),
+        clerk.log4.eq(core.thc_rules.log4),
+        clerk.bits.eq(core.thc_rules.bits if core.bits > 4 else 4),
+        passes.rules.eq(core.thc_rules),
+        passes.cell.eq(core.thc_cell),
+        passes.node.eq(core.own.node),
+    ]
+    low, lanes = ceil_log2(core.n_bytes), core.n_bytes // 4
+    for k, (engine, runner) in enumerate(zip(core.engines, runners, strict=True)):
+        job, told, first = runner.job, passes.jobs[k], core.scratches[k]
+        halves = [half_of_residual(job.job, half) for half in range(2)]
+        m.d.sync += [  # long before they are looked at
+            told.residual.eq(Mux(job.job.half, halves[1], halves[0]) >> low),
+            told.kept.eq(Mux(job.job.half, halves[0], halves[1]) >> low),
+            told.n_beats.eq((job.job.elems + (lanes - 1)) >> low - 2),
+            told.own_norms.eq(first),
+            *(told[name].eq(first + job[f"at_{name}"]) for name in ("norms", "indices", "sums")),
+        ]
+        m.d.comb += [
+            passes.asks[k].eq(runner.passes),
+            passes.stages[k].eq(runner.stage),
+            passes.started[k].eq(runner.take),
+            runner.passed.eq(passes.done[k]),
+            runner.pass_failed.eq(passes.failed[k]),
+            runner.in_pass.eq(passes.busy[k]),
+            runner.pass_moves.eq(passes.moves[k]),
+            engine.check.eq(passes.checks[k]),
+            told.tail.eq(job.job.elems),
+            told.feedback.eq(job.job.feedback),
+            told.bf16.eq(job.job.kind == Kind.BF16),
+            *(told[name].eq(job[name]) for name in ("source", "result", "n_blocks")),
+            *(told[name].eq(job.job[name]) for name in ("seed", "gen", "tensor")),
+            *(told[name].eq(job.table[name]) for name in ("offset", "scale", "code")),
+        ]
+    return passes

@@ -6,7 +6,7 @@ Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.job import COMPLETION, DESCRIPTOR, TABLES
+from gradnic.interface.job import ALIGN, COMPLETION, DESCRIPTOR, TABLES
 
 from ..axi.bursts import LENGTH_WIDTH
 from ..transport.allowance_walk import LAST_WIDTH
@@ -87,3 +87,9 @@ GivenBy = data.StructLayout(Given.members | {"tensor": 16, "gen": 16})
 
 LeavesSeen = data.StructLayout({"valid": 1, "leaves": LEAVES_WIDTH})
 """In cycles of ``valid``: contributions in a packet of the result."""
+
+
+def half_of_residual(job, half):
+    """Byte address of a half of a job's residual region, see `gradnic.interface.job.Job`."""
+    more = (job.elems + (ALIGN // 4 - 1)) >> ceil_log2(ALIGN // 4) if half else 0
+    return (job.residual + more) << ceil_log2(ALIGN)

@@ -18,7 +18,7 @@ from ..reduction.summing import Summing
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
-from ..thc.level_table import LevelTable, LevelWrite
+from ..thc.level_table import LevelWrite
 from ..transport.records import (
     CHECK_WIDTH,
     LEAVES_WIDTH,
@@ -35,10 +35,10 @@ from ..transport.records import (
 from ..transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 from . import packet_head, packet_sums
 from .own_reader import GRADIENT, RESULT, ROOT
+from .packet_sums import N_PACKETS
 from .scaler import MAX_LEAVES, factors
 
 ELEM_BYTES = 4
-N_PACKETS = 16  # whose values are being read and added
 
 
 class PacketMaker(wiring.Component):
@@ -156,8 +156,8 @@ class PacketMaker(wiring.Component):
         )  # fmt: skip
         if self.shared:
             wiring.connect(m, summing.adder, wiring.flipped(self.adder))
-        expands = self._levels(m, "own", self.values, summing.own)
-        packs = self._levels(m, "landed", self.contributions, summing.contributions)
+        expands = packet_sums.expand(m, self, "own", self.values, summing.own)
+        packs = packet_sums.expand(m, self, "landed", self.contributions, summing.contributions)
         goal = packet_sums.Goal(self.thc, self.scale, self.wide)
         m.submodules.goals = goals = FIFO(goal, N_PACKETS)
         told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
@@ -176,38 +176,6 @@ class PacketMaker(wiring.Component):
         wiring.connect(m, tagger.tags, tagged.i)
         packet_head.leave(m, self, told.o, tagged.o)
         return m
-
-    def _levels(self, m, name, values, summed):
-        """What was read goes to the sums, indices of THC as levels; returns a queue that is told,
-        for each range, whether that is what it holds, or what is to pass as it is.
-        """
-        if not self.thc:
-            wiring.connect(m, wiring.flipped(values), summed)
-            return None
-        m.submodules[f"{name}_levels"] = levels = LevelTable(
-            self.n_bytes, wide=self.wide, bits=self.bits
-        )
-        kind = data.StructLayout({"expand": 1} | ({"plain": 1} if self.wide else {}))
-        m.submodules[f"{name}_packed"] = packed = FIFO(kind, N_PACKETS)
-        if self.wide:
-            m.d.comb += levels.code.eq(self.round.codec.code)
-        if self.bits > 4:
-            m.d.comb += [
-                levels.write.eq(self.level_write),
-                levels.bits.eq(self.round.codec.bits),
-            ]
-        else:
-            m.d.comb += levels.levels.eq(self.round.codec.levels)
-        m.d.comb += [
-            levels.i.valid.eq(values.valid & packed.o.valid),
-            levels.i.p.data.eq(values.p.data),
-            levels.i.p.last.eq(values.p.last),
-            *(levels.i.p[field].eq(packed.o.p[field]) for field in kind.members),
-            values.ready.eq(levels.i.ready & packed.o.valid),
-            packed.o.ready.eq(values.valid & values.ready & values.p.last),
-        ]
-        wiring.connect(m, levels.o, summed)
-        return packed.i
 
     def _tagger(self, m):
         """The tagger, and a queue of what it is to tag: each head, in order."""

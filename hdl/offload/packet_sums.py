@@ -1,4 +1,4 @@
-"""What becomes of a packet's sums: a payload, or the node's own result.
+"""What goes to a packet's sums, and what becomes of them: a payload, or the node's own result.
 
 Part of `gradnic.hdl.offload.packet_maker`; `maker` is the `PacketMaker`.
 """
@@ -11,11 +11,13 @@ from ..stream.admission import credit
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.delays import copied
-from ..thc.level_table import SumPacker
+from ..stream.fifo import FIFO
+from ..thc.level_table import LevelTable, SumPacker
 from .bf16 import Narrow
 from .bf16 import image as bf16_image
 from .scaler import Scaler
 
+N_PACKETS = 16  # whose values are being read and added
 N_RAW = 4  # raw packets of the longest that wait for their tags
 
 
@@ -27,6 +29,39 @@ def Goal(thc: bool, scale: bool = False, wide: bool = False):
     more = ({"fill": 16 if wide else 8} if thc else {}) | ({"summed": 1} if wide else {})
     more |= {"factor": 32} if scale else {}
     return data.StructLayout(fields | more)
+
+
+def expand(m, maker, name, values, summed):
+    """What was read goes to the sums, indices of THC as levels; returns a queue that is told,
+    for each range, whether that is what it holds, or what is to pass as it is.
+    """
+    if not maker.thc:
+        wiring.connect(m, wiring.flipped(values), summed)
+        return None
+    m.submodules[f"{name}_levels"] = levels = LevelTable(
+        maker.n_bytes, wide=maker.wide, bits=maker.bits
+    )
+    kind = data.StructLayout({"expand": 1} | ({"plain": 1} if maker.wide else {}))
+    m.submodules[f"{name}_packed"] = packed = FIFO(kind, N_PACKETS)
+    if maker.wide:
+        m.d.comb += levels.code.eq(maker.round.codec.code)
+    if maker.bits > 4:
+        m.d.comb += [
+            levels.write.eq(maker.level_write),
+            levels.bits.eq(maker.round.codec.bits),
+        ]
+    else:
+        m.d.comb += levels.levels.eq(maker.round.codec.levels)
+    m.d.comb += [
+        levels.i.valid.eq(values.valid & packed.o.valid),
+        levels.i.p.data.eq(values.p.data),
+        levels.i.p.last.eq(values.p.last),
+        *(levels.i.p[field].eq(packed.o.p[field]) for field in kind.members),
+        values.ready.eq(levels.i.ready & packed.o.valid),
+        packed.o.ready.eq(values.valid & values.ready & values.p.last),
+    ]
+    wiring.connect(m, levels.o, summed)
+    return packed.i
 
 
 def finish(m, maker, sums, goals, scores):

@@ -1,0 +1,122 @@
+"""Whether a job can be what its descriptor says, and why not.
+
+Part of `gradnic.hdl.offload.job_clerk`; `clerk` is the `JobClerk`.
+"""
+
+from amaranth.hdl import Cat, Signal
+from amaranth.utils import ceil_log2
+
+from gradnic.interface.job import ALIGN, Collective, JobCodec, Kind, Operation, Refusal
+
+from .job_records import half_of_residual
+
+
+def refusal(m, clerk, out, loaded, long):
+    """`Refusal` of the job, three cycles after all that it depends on."""
+    job, cut, table = out.job, out.geometry, out.table
+    low_bits = ceil_log2(clerk.n_bytes)
+    n_numbers, n_landing = Signal(32, reset_less=True), Signal(32, reset_less=True)
+    n_floats = (job.elems + (clerk.n_bytes // 4 - 1)) >> low_bits - 2
+    places = [(job.source, out.n_beats, 1), (job.result, out.n_beats, 1)]
+    if clerk.feedback:
+        places += [(half_of_residual(job, half), n_floats, job.feedback) for half in range(2)]
+    insides = []
+    for k, (address, n_beats, asked) in enumerate(places):
+        at, end = Signal(clerk.address_width), Signal(clerk.address_width + 2, name=f"end{k}")
+        m.d.comb += at.eq(address[low_bits : clerk.address_width])
+        m.d.sync += end.eq(at + n_beats)
+        within = []
+        for k, region in enumerate(clerk.regions):
+            region_end = Signal(clerk.address_width + 2, name=f"region_end{k}_{len(insides)}")
+            fits = Signal(name=f"fits{k}_{len(insides)}")
+            m.d.sync += [
+                region_end.eq(region.first + region.n_beats),
+                fits.eq((at >= region.first) & (end <= region_end)),
+            ]
+            within.append(fits)
+        low = Signal(name=f"low{len(insides)}")
+        m.d.sync += low.eq(address[clerk.address_width :] == 0)
+        insides.append((low & Cat(within).any()) | ~asked)
+    is_thc = job.codec == JobCodec.THC
+    is_half, even = job.kind == Kind.BF16, ~clerk.packet[0] if clerk.bf16 else 0
+    is_raw = (job.codec == JobCodec.RAW32) | (job.codec == JobCodec.RAW16)
+    known = [job.codec == JobCodec.RAW32]
+    known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if clerk.inc else []
+    known += [(job.codec == JobCodec.RAW16) & even] if clerk.bf16 else []
+    first, lacks, small = Signal(16), Signal(), Signal()
+    m.d.comb += first.eq(job.gen)
+    if clerk.thc:
+        there = loaded.bit_select(job.table, 1)
+        known.append(is_thc & (job.collective == Collective.ALL_REDUCE))
+        m.d.comb += [
+            first.eq(job.gen - is_thc),  # of its norms
+            lacks.eq(is_thc & there & (table.scale == 0)),
+            small.eq(is_thc & (out.at_sums + out.area > clerk.scratch)),
+        ]
+    beside = Signal(clerk.n_contexts)
+    m.d.sync += [
+        n_numbers.eq(table.chunks * cut.per_chunk),
+        out.n_numbers.eq(n_numbers),
+        n_landing.eq(out.area * clerk.n_ranks),
+        beside.eq(
+            Cat(
+                one.armed & (one.tensor == job.tensor) & ~_ahead(first, one.gen)
+                for one in clerk.contexts
+            )
+        ),
+    ]
+    over = clerk.over
+    low = ALIGN - 1
+    tests = (
+        (Refusal.COLLECTIVE, job.collective > max(Collective)),
+        (
+            Refusal.OPERATION,
+            (job.op != Operation.SUM)
+            & ~((job.op == Operation.MEAN) & ((is_thc & clerk.thc) | clerk.scale))
+            & ~((job.op == Operation.MAX) & clerk.maxima & is_raw),
+        ),
+        (Refusal.KIND, (job.kind != Kind.FP32) & ~(is_half & even)),
+        (Refusal.CODEC, ~Cat(known).any() | lacks),
+        (
+            Refusal.TABLE,
+            (job.table >= clerk.n_tables)
+            | ~loaded.bit_select(job.table, 1)
+            | (table.collective != job.collective),
+        ),
+        (
+            Refusal.LENGTH,
+            (job.elems == 0)
+            | long
+            | (n_numbers > clerk.n_packets)
+            | (n_landing > clerk.landing)
+            | small,
+        ),
+        (Refusal.ALIGNMENT, ((job.source | job.result) & low) != 0),
+        (Refusal.REGION, ~Cat(insides).all()),
+        (Refusal.SHARE, (job.p_q16 != 0) & (not clerk.gives_up)),
+        (
+            Refusal.ROUND,
+            beside.any() | (over.valid & (over.tensor == job.tensor) & ~_ahead(first, over.gen)),
+        ),
+        (Refusal.FEEDBACK, job.feedback & ~is_thc if clerk.feedback else job.feedback),
+    )
+    found = Signal(len(tests))
+    m.d.sync += found.eq(Cat(bad for _, bad in tests))
+    return _first(m, found, [name for name, _ in tests])
+
+
+def _first(m, found, names):
+    """The name of the lowest bit that is 1, or NONE."""
+    reason = Signal(Refusal)
+    with m.If(found[0]):
+        m.d.comb += reason.eq(names[0])
+    for k, name in enumerate(names[1:], 1):
+        with m.Elif(found[k]):
+            m.d.comb += reason.eq(name)
+    return reason
+
+
+def _ahead(gen, other):
+    """Whether `gen` is after `other`, modulo 2**16."""
+    difference = (gen - other)[:16]
+    return (difference != 0) & ~difference[15]
