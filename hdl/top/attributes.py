@@ -74,6 +74,7 @@ _ZEROS = re.compile(
     r"  cell \$meminit_v2 [^\n]*\n(?:    [^\n]*\n)*?    connect \\DATA (\d+)'0+\n"
     r"(?:    [^\n]*\n)*?  end\n"
 )
+_COLLECTED_ZEROS = re.compile(r"^    parameter \\INIT \d+'0+$", re.MULTILINE)
 
 
 class Stage(NamedTuple):
@@ -85,8 +86,11 @@ class Stage(NamedTuple):
 
 
 def without_zeros(text):
-    """RTLIL in which memories whose contents are all 0 have none: nobody may rely on them."""
-    return _ZEROS.sub("", text)
+    """RTLIL in which memories whose contents are all 0 have none: nobody may rely on them.
+
+    text : as Amaranth writes it, or after Yosys' ``memory_collect``.
+    """
+    return _COLLECTED_ZEROS.sub(r"    parameter \\INIT 1'x", _ZEROS.sub("", text))
 
 
 def rewrite(text, family):
