@@ -5,7 +5,6 @@ import click
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
-from gradnic.paths import OutputFile
 from gradnic.progress import Progress
 from gradnic.quantities import option
 
@@ -17,6 +16,7 @@ from .cosim_parts import (
     fault_options,
     gradients_of,
     network_options,
+    pcap_option,
     show_verdict,
     source_options,
 )
@@ -60,12 +60,7 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 @option("--pace", q.OneOf("off", "ce", "rtt"), "off", "What steers the rate.")
 @job_options
 @source_options
-@option(
-    "--pcap pcap_file",
-    OutputFile(),
-    help="Write the frames on the wires as a capture.",
-    metavar="FILE",
-)
+@pcap_option
 @json_option
 @needs(**SIMULATION, schedule=("scipy",))
 def command(

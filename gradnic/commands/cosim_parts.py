@@ -8,7 +8,7 @@ import numpy as np
 from gradnic import quantities as q
 from gradnic.arrays import load_floats
 from gradnic.packages import DATA, require
-from gradnic.paths import InputFile, Network
+from gradnic.paths import InputFile, Network, OutputFile
 from gradnic.quantities import option
 
 MACHINES = {
@@ -54,6 +54,14 @@ def codec_options(function):
     ):
         function = decorate(function)
     return function
+
+
+pcap_option = option(
+    "--pcap pcap_file",
+    OutputFile(),
+    help="Write the frames on the wires as a capture.",
+    metavar="FILE",
+)
 
 
 def network_options(function):

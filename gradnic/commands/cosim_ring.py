@@ -5,7 +5,6 @@ import click
 from gradnic import quantities as q
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
-from gradnic.paths import OutputFile
 from gradnic.progress import Progress
 from gradnic.quantities import option
 
@@ -13,6 +12,7 @@ from .cosim_parts import (
     Machine,
     codec_options,
     gradients_of,
+    pcap_option,
     show_verdict,
     source_options,
 )
@@ -31,12 +31,7 @@ from .cosim_parts import (
     "Bytes a clock cycle that a link takes: 8 at 156.25 MHz is 10 Gb/s; 0: no limit.",
 )
 @source_options
-@option(
-    "--pcap pcap_file",
-    OutputFile(),
-    help="Write the frames on the wires as a capture.",
-    metavar="FILE",
-)
+@pcap_option
 @json_option
 @needs(**SIMULATION)
 def command(

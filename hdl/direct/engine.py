@@ -4,7 +4,7 @@ Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -17,7 +17,7 @@ from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
 from .codec import Settings
 from .engine_sums import add, in_order
-from .landing import Contributions, Places
+from .landing import Contributions, Places, entries_of
 from .merge_book import MergeBook
 from .slots import BLOCK_FLOATS, Slot, number, round_robin, select
 
@@ -171,16 +171,7 @@ class FlitEngine(wiring.Component):
 
         Asks again for a chunk to which a contribution is being added ahead of the row.
         """
-        entry = Contributions(self.n_words)
-        m.submodules.entries = table = memory.Memory(
-            shape=entry, depth=self.n_chunks, init=[], attrs={"ram_style": "distributed"}
-        )
-        write, read = table.write_port(), table.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(self.entry_en),
-            write.addr.eq(self.entry_addr),
-            write.data.eq(self.entry),
-        ]
+        read = entries_of(m, self)
         book, merging = self.book, slots[-1]
         grant = round_robin(m, Cat(s.asks for s in slots), 1, name="find")
         chunk, plain = Signal(bits(self.n_chunks - 1)), Signal()

@@ -42,6 +42,21 @@ def Contributions(n_words):
     return data.StructLayout({"base": bits(n_words), "ranks": 16})
 
 
+def entries_of(m, part):
+    """Read port of the entries of chunks, which a part's members ``entry...`` write."""
+    m.submodules.entries = table = memory.Memory(
+        shape=Contributions(part.n_words), depth=part.n_chunks, init=[],
+        attrs={"ram_style": "distributed"},
+    )  # fmt: skip
+    write, read = table.write_port(), table.read_port(domain="comb")
+    m.d.comb += [
+        write.en.eq(part.entry_en),
+        write.addr.eq(part.entry_addr),
+        write.data.eq(part.entry),
+    ]
+    return read
+
+
 class Landing(wiring.Component):
     """Takes messages apart: words for memory, each chunk at its place. 1 flit per cycle.
 
@@ -183,20 +198,11 @@ class Landing(wiring.Component):
 
     def _places(self, m, look, at, rank, gather):
         """Stream of the places asked for: {address, landing, chunk, foreign}."""
-        entry = Contributions(self.n_words)
-        m.submodules.entries = table = memory.Memory(
-            shape=entry, depth=self.n_chunks, init=[], attrs={"ram_style": "distributed"}
-        )
-        write, read = table.write_port(), table.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(self.entry_en),
-            write.addr.eq(self.entry_addr),
-            write.data.eq(self.entry),
-            read.addr.eq(at),
-        ]
+        read = entries_of(m, self)
+        m.d.comb += read.addr.eq(at)
         width = bits(self.n_words)
         m.submodules.times = times = Multiplier(width, width)
-        found = Signal(entry, reset_less=True)
+        found = Signal(Contributions(self.n_words), reset_less=True)
         chunk, asked = delayed(m, at, 1, name="at"), delayed(m, rank, 1, name="rank")
         final = delayed(m, gather, 1, name="gather")
         foreign = Signal(reset_less=True)

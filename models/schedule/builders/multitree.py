@@ -92,16 +92,20 @@ def _capacity(topology):
     return np.floor(topology.bandwidth + 1e-9).astype(int).tolist()
 
 
-def _grow_direct(topology, flows, chunks, early, routes, rng):
-    """Section 1.2 of the spec. Inside one step a parent that could not serve a tree never can
-    again, so each tree keeps its place in its frontier: a scan per step, not per edge.
-    """
-    n = topology.n_nodes
+def _ways(topology, rng):
+    """Links out of each node in the order in which trees try them: shuffled, given a `rng`."""
     out = [list(part) for part in topology.out]
     if rng is not None:
         for part in out:
             rng.shuffle(part)
-    capacity = _capacity(topology)
+    return out
+
+
+def _grow_direct(topology, flows, chunks, early, routes, rng):
+    """Section 1.2 of the spec. Inside one step a parent that could not serve a tree never can
+    again, so each tree keeps its place in its frontier: a scan per step, not per edge.
+    """
+    n, out, capacity = topology.n_nodes, _ways(topology, rng), _capacity(topology)
     n_capacity = sum(capacity)
     ports = topology.ports if topology.port_limited else n * len(flows)
     leaving = [min(ports, sum(capacity[link] for link, _ in out[v])) for v in range(n)]
@@ -175,12 +179,7 @@ def _grow_direct(topology, flows, chunks, early, routes, rng):
 
 def _grow_switched(topology, flows, chunks, early, routes, rng):
     """Section 1.4: the nearest outsider behind free links; paths cross host-less switches only."""
-    n = topology.n_nodes
-    out = [list(part) for part in topology.out]
-    if rng is not None:
-        for part in out:
-            rng.shuffle(part)
-    capacity = _capacity(topology)
+    n, out, capacity = topology.n_nodes, _ways(topology, rng), _capacity(topology)
     members = {f: [f // chunks] for f in flows}
     inside = {f: bytearray(n) for f in flows}
     for f in flows:
