@@ -2,9 +2,10 @@
 
 import numpy as np
 from amaranth.hdl import Const, Shape
-from amaranth.sim import Simulator
 from gradnic.hdl.transport.allowance_walk import LATENCY, AllowanceWalk
 from gradnic.hdl.transport.records import BYTES_WIDTH, N_NEIGHBORS, Allowance, Geometry, Places
+
+from ..engine.amaranth_run import simulate
 
 N_RANKS, BEGINS = 2, 3
 MORE = (1 << BYTES_WIDTH) - 1  # than can come
@@ -90,10 +91,7 @@ def record(told, up, want):
         assert written == want
         log["start"] += [0, 0]
 
-    simulator = Simulator(part)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(part, bench)
     return log
 
 

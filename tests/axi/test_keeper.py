@@ -1,9 +1,8 @@
 """A memory port whose user is reset in the middle of anything: bursts stay whole."""
 
 import numpy as np
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 from gradnic.hdl.axi.keeper import ReadKeeper, WriteKeeper
+from gradnic.sim.engine.amaranth_run import simulate
 
 N_BYTES, WIDTH, N_CYCLES = 16, 32, 1200
 
@@ -30,15 +29,6 @@ class Resets:
             ctx.set(part.anew, 0)
             ctx.set(part.closed, 0)
             self.closed = False
-
-
-def simulate(part, bench):
-    m = Module()
-    m.submodules.part = part
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
 
 
 def offered(ctx, port, prefix, fields):

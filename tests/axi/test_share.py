@@ -2,21 +2,11 @@
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 from gradnic.hdl.axi.share import ReadShare, WriteShare
+from gradnic.sim.engine.amaranth_run import simulate
 
 N_BYTES, WIDTH = 16, 32
 MOST = 16  # bursts of a manager under way
-
-
-def simulate(part, bench):
-    m = Module()
-    m.submodules.part = part
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
 
 
 def burst(k, number):

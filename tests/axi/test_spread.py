@@ -4,22 +4,12 @@ from collections import deque
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 from gradnic.hdl.axi.spread import BURST_BEATS, ReadSpread, WriteSpread
+from gradnic.sim.engine.amaranth_run import simulate
 
 N_BYTES, WIDTH = 16, 32
 GRANULE = BURST_BEATS * N_BYTES
 OKAY, SLVERR = 0, 2
-
-
-def simulate(part, bench):
-    m = Module()
-    m.submodules.part = part
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
 
 
 def bursts(rng, n):

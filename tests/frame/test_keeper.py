@@ -1,20 +1,10 @@
 """Frames at the ends of a circuit that is reset in their middle."""
 
 import numpy as np
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 from gradnic.hdl.frame.keeper import AGE, EntryKeeper, ExitKeeper
+from gradnic.sim.engine.amaranth_run import simulate
 
 N_BYTES, N_CYCLES = 4, 800
-
-
-def simulate(part, bench):
-    m = Module()
-    m.submodules.part = part
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
 
 
 def frames_of(rng, n):

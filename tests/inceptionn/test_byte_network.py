@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 from gradnic.hdl.inceptionn.byte_network import Compactor, PrefixSum, Spreader, plane_bit
 from gradnic.sim.engine import stimulus
+from gradnic.sim.engine.amaranth_run import simulate
 
 SIZES = np.array([0, 1, 2, 4])
 LANES = [4, 8, 16, 32]
@@ -34,13 +34,6 @@ def columns_of(n_lanes, tags, starts, data):
         for byte in range(SIZES[tags[lane]]):
             columns[(starts[lane] + byte) % len(columns)] = int(data[lane, byte])
     return columns
-
-
-def simulate(dut, bench):
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
 
 
 @pytest.mark.parametrize("n_lanes", LANES)

@@ -2,22 +2,12 @@
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 from gradnic.hdl.offload.context_paths import ArrivalSteer, PacketPick
+from gradnic.sim.engine.amaranth_run import simulate
 
 from gradnic.interface.formats import Op
 
 N_BYTES = 16
-
-
-def simulate(part, bench):
-    m = Module()
-    m.submodules.part = part
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])

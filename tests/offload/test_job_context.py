@@ -1,8 +1,8 @@
 """A context of a card with jobs: how a job begins, and each way in which it ends."""
 
+from functools import partial
+
 import pytest
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 from gradnic.hdl.offload.job_context import (
     DECODE,
     FLUSH_CYCLES,
@@ -10,22 +10,14 @@ from gradnic.hdl.offload.job_context import (
     NORMS,
     JobContext,
 )
+from gradnic.sim.engine import amaranth_run
 
 from gradnic.interface.job import JobCodec, JobStatus
 
 
 def simulate(bench):
     part = JobContext(16, 32)
-    m = Module()
-    m.submodules.part = part
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-
-    async def wrapped(ctx):
-        await bench(ctx, part)
-
-    simulator.add_testbench(wrapped)
-    simulator.run()
+    amaranth_run.simulate(part, partial(bench, part=part))
 
 
 async def begin(ctx, part, *, leaves=3, codec=0):

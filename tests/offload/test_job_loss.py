@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 from gradnic.hdl.transport.allowance_walk import LATENCY, AllowanceWalk
 from gradnic.hdl.transport.records import BYTES_WIDTH
 from gradnic.models.offload import bf16
@@ -15,6 +14,7 @@ from gradnic.models.schedule.builders.collectives import collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.transport.reception import Reception
+from gradnic.sim.engine.amaranth_run import simulate
 from gradnic.sim.offload.job_cluster import EVERYTHING, JobCluster
 from gradnic.sim.offload.job_upsets import job_upsets
 
@@ -150,10 +150,7 @@ def test_allowances_are_the_share_of_what_a_neighbor_sends(b, at_share):
             )
             assert found == want, (k, p)
 
-    simulator = Simulator(part)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(part, bench)
 
 
 @pytest.mark.parametrize("at_share", [False, True])

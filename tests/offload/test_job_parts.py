@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 from gradnic.hdl.offload.job_clerk import JobClerk
 from gradnic.hdl.offload.job_queue import Divider, JobQueue
 from gradnic.models.offload.jobs import unit_of
@@ -13,6 +11,7 @@ from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
+from gradnic.sim.engine.amaranth_run import simulate
 
 from gradnic.interface.job import (
     QUEUE,
@@ -24,16 +23,6 @@ from gradnic.interface.job import (
     Operation,
     Refusal,
 )
-
-
-def simulate(part, testbench, *more):
-    m = Module()
-    m.submodules.part = part
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-    for bench in (testbench, *more):
-        simulator.add_testbench(bench, background=bench is not testbench)
-    simulator.run()
 
 
 def fields(job):

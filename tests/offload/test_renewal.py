@@ -1,12 +1,12 @@
 """What contexts share is reset while all is quiet, or when the card is stuck, and cards go on."""
 
 import re
+from functools import partial
 
 import pytest
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 from gradnic.hdl.frame.keeper import AGE
 from gradnic.hdl.offload.renewal import CALM, Renewal
+from gradnic.sim.engine import amaranth_run
 from gradnic.sim.offload.job_upsets import Ring, _after
 
 from gradnic.interface.job import JobStatus
@@ -14,16 +14,7 @@ from gradnic.interface.job import JobStatus
 
 def simulate(bench):
     part = Renewal()
-    m = Module()
-    m.submodules.part = part
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-
-    async def wrapped(ctx):
-        await bench(ctx, part)
-
-    simulator.add_testbench(wrapped)
-    simulator.run()
+    amaranth_run.simulate(part, partial(bench, part=part))
 
 
 async def until(ctx, flag, most):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 from gradnic.hdl.transport.allowances import Allowances
 from gradnic.hdl.transport.pace import Pace
 from gradnic.hdl.transport.spray import Spray
 from gradnic.models.transport import sender
 from gradnic.sim.engine import batch, stimulus
+from gradnic.sim.engine.amaranth_run import simulate
 
 
 @pytest.mark.parametrize("n", [2, 8, 32])
@@ -145,7 +145,4 @@ def test_what_comes_is_taken_from_what_must_come():
             assert ctx.get(part.bytes) == left[k], k
         assert 0 < left[5] < must[5]
 
-    simulator = Simulator(part)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(part, bench)

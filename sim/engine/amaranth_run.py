@@ -1,0 +1,20 @@
+"""A small part in Amaranth's own simulator: nothing is compiled."""
+
+from amaranth.hdl import Module
+from amaranth.sim import Simulator
+
+
+def simulate(part, bench, *beside):
+    """Run `part`, whose clock is of domain ``sync``, until `bench` has ended.
+
+    part : component. bench, beside : async functions of a simulator's context, see
+    `amaranth.sim.Simulator.add_testbench`; nobody waits for those of `beside`.
+    """
+    m = Module()
+    m.submodules.part = part
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    for more in beside:
+        simulator.add_testbench(more, background=True)
+    simulator.run()
