@@ -11,7 +11,7 @@ from gradnic.hdl.offload.job_card import JobCard
 from gradnic.host import JobDriver
 from gradnic.host.bring_up import bring_up
 
-from .cluster import JOB, LAYOUT
+from .cards import JOB, LAYOUT
 from .job_cluster import JobCluster
 
 WAIT = 4  # cycles between two looks whether a register was read
@@ -35,11 +35,10 @@ class CardCluster(JobCluster):
         self._bring_up(node)
 
     def _driver(self, node):
-        n_ports = 1 + max(a.port for b in self.books for a in b.values())
         return JobDriver(
             lambda address: self._read_word(node, address),
             lambda address, word: self.library.cluster_access(self._self, node, 1, address, word),
-            n_ports=n_ports, n_ranks=self.n_ranks, n_bytes=self.n_bytes, n_rows=self.depth,
+            n_ports=self.n_ports, n_ranks=self.n_ranks, n_bytes=self.n_bytes, n_rows=self.depth,
             n_chunks=self.n_chunks, n_peers=2**LAYOUT.peer, sleep=lambda seconds: None,
         )  # fmt: skip
 

@@ -9,7 +9,6 @@ import ctypes
 from dataclasses import dataclass, field
 
 import numpy as np
-from amaranth.hdl import Shape
 from gradnic.hdl.offload.way_out import PORT_FRAMES
 from gradnic.models.offload.cluster import LinkFaults, addresses
 from gradnic.models.offload.codec import Inceptionn, Norms, Thc
@@ -17,40 +16,14 @@ from gradnic.models.offload.plan import Plan
 from gradnic.models.thc import worker as thc
 from gradnic.models.transport.tagger import default_dscp
 
-from gradnic.interface.offload import Drop
 from gradnic.interface.schedule_table import Layout
 
-from ..engine import encoding
+from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, fitting
 from .library import build
 
-PAGE = 4096
-UNIT = 16
 ELEM_BYTES = 4
 FRAME_BYTES = 64 + 352 * ELEM_BYTES + 24  # the longest of raw floats, on the wire
-JOB, TENSOR, GEN = 7, 1, 1
-LAYOUT = Layout.for_nodes(64, ports=4)  # one library serves most tables
-
-
-class _Rules(ctypes.Structure):
-    _fields_ = [
-        ("link_bytes", ctypes.c_double),
-        ("memory_latency", ctypes.c_int64),
-        *((name, ctypes.c_uint32) for name in ("loss", "duplicate", "seed")),
-        *((name, ctypes.c_int32) for name in ("delay", "reorder", "skew")),
-        *((name, ctypes.c_int64) for name in ("limit", "threshold")),
-    ]
-
-
-_SENT = np.dtype(
-    [
-        ("at", "i8"),
-        ("node", "i4"),
-        ("port", "i4"),
-        ("length", "i4"),
-        ("copies", "i4"),
-        ("start", "i8"),
-    ]
-)
+TENSOR, GEN = 1, 1
 
 
 @dataclass
@@ -74,7 +47,7 @@ class Result:
     marked: int = 0
 
 
-class OffloadCluster:
+class OffloadCluster(Cards):
     """Cards that run one table on one topology.
 
     Parameters
@@ -166,16 +139,16 @@ class OffloadCluster:
         except ValueError:  # a periodic table, many peers, or more than 64 nodes
             layout = Layout.fit(table.rows)
         rows = int(np.bincount(table.rows["node"]).max())
-        self.n_ranks = _size(n_ranks + 1, 4, 8, 15)
+        self.n_ranks = fitting(n_ranks + 1, 4, 8, 15)
         self._rounds = [None] * table.n_nodes  # (tensor, gen) of each card
-        self._n_ports = _size(n_ports, 4, 8)
+        self._n_ports = fitting(n_ports, 4, 8)
         self.library, self._ports = build(
             layout,
             n_bytes=n_bytes,
             n_ports=self._n_ports,
-            depth=_size(rows, 512, 2048, 16384),
-            n_chunks=_size(chunks, 64, 1024, 8192),
-            n_packets=_size(chunks * plan.per_chunk, 1024, 16384),
+            depth=fitting(rows, 512, 2048, 16384),
+            n_chunks=fitting(chunks, 64, 1024, 8192),
+            n_packets=fitting(chunks * plan.per_chunk, 1024, 16384),
             n_ranks=self.n_ranks,
             thc=thc,
             inc=inc,
@@ -196,11 +169,6 @@ class OffloadCluster:
         for node in range(table.n_nodes):
             self._configure(node, layout, area)
 
-    def __del__(self):
-        if getattr(self, "_self", None):
-            self.library.cluster_delete(self._self)
-            self._self = None
-
     def _allow(self, node):
         """What each neighbor may lose of the next round, or must send."""
         plan, others = self.plan, [u for u in self.books[node] if u != node]
@@ -213,107 +181,23 @@ class OffloadCluster:
             )
             may = total * self.p_q16 >> 16
             entry = {"enable": 1, "index": index, "bytes": total - may if self.at_share else may}
-            self._set(node, "allowance", entry)
-            self._tick(node)
+            self._write(node, "allowance", entry)
         self._set(node, "allowance", {})
 
-    def _routes(self):
-        """int32 (n, n, 2): port at which the receiver hears the sender, and links between them."""
-        n = self.table.n_nodes
-        routes = np.full((n, n, 2), -1, np.int32)
-        hops = {}
-        for peer in self.table.peers:
-            path = self.table.paths[peer["path"]]
-            hops[int(peer["node"]), int(peer["to"])] = len(path)
-        for v, book in enumerate(self.books):
-            for u, address in book.items():
-                if u != v:
-                    routes[u, v] = address.port, hops.get((u, v), hops.get((v, u), 1))
-        return routes
-
-    def _set(self, node, name, value):
-        number, port = self._ports[name]
-        shape = port.shape
-        if isinstance(value, dict | list):
-            value = shape.const(value).as_value().value
-        width = (Shape.cast(shape).width + 7) // 8
-        row = np.frombuffer(int(value).to_bytes(width, "little"), np.uint8)
-        self.library.cluster_set(self._self, node, number, row.ctypes.data)
-
-    def _write(self, node, name, value):
-        self._set(node, name, value)
-        self._tick(node)
-
-    def _rows(self, node, layout, rows, first=0):
-        """Load a schedule table, from row `first` on."""
-        image, size = layout.pack(rows), layout.row_bytes
-        self._set(node, "table_en", 1)
-        for at in range(len(rows)):
-            word = int.from_bytes(image[at * size : (at + 1) * size], "little")
-            self._set(node, "table_addr", first + at)
-            self._write(node, "table_data", word)
-        self._set(node, "table_en", 0)
-
-    def _neighbors(self, node):
-        """Load the addresses of all others; {node: its number as a neighbor}."""
-        book = self.books[node]
-        index = {u: k for k, u in enumerate(u for u in book if u != node)}
-        for u, number in index.items():
-            a = book[u]
-            entry = {"valid": 1, "node": u, "port": a.port, "mac": a.mac, "ip": a.ip}
-            self._write(node, "neighbor", {"enable": 1, "index": number, "neighbor": entry})
-        self._set(node, "neighbor", {})
-        return index
-
-    def _tags(self, node, threshold):
-        """Load queue by layer, the default DSCPs, and the score from which on size is important."""
-        entries = [{"layer": 1, "address": k, "value": k} for k in range(8)]
-        for queue, pair in enumerate(default_dscp()):
-            for important, dscp in enumerate(pair):
-                entries.append({"dscp": 1, "address": 2 * queue + important, "value": dscp})
-        for entry in [*entries, {"threshold": 1, "value": threshold}]:
-            self._write(node, "tag_write", entry)
-        self._set(node, "tag_write", {})
-
-    def _places(self, node, plan, index, first=0):
-        """Who contributes to each chunk, and who sends its sum: entries from `first` on."""
-        self._set(node, "place_en", 1)
-        for chunk in range(plan.n_chunks):
-            up = [{} for _ in range(self.n_ranks)]
-            for u, told in plan.up[node].items():
-                if chunk in told:
-                    one = told[chunk]
-                    entry = {"neighbor": index[u], "leaves": one.leaves, "flow": one.flow}
-                    up[one.rank] = {"valid": 1, **entry}
-            down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
-            self._set(node, "place_addr", first + chunk)
-            parent = {"valid": len(down), "neighbor": sum(down)}
-            self._write(node, "place_data", {"up": up, "down": parent})
-        self._set(node, "place_en", 0)
-
-    def _tick(self, node, n=1):
-        for _ in range(n):
-            self.library.cluster_tick(self._self, node)
-
     def _configure(self, node, layout, area):
-        table, plan, book = self.table, self.plan, self.books[node]
+        table, plan = self.table, self.plan
         rows = table.of(node)
         self._rows(node, layout, rows)
         index = self._neighbors(node)
         if self.egress:
             limit, threshold = self.egress
             for address, beats in enumerate([threshold] * 8 + [limit]):
-                self._set(node, "queue_write", {"enable": 1, "address": address, "beats": beats})
-                self._tick(node)
+                self._write(node, "queue_write", {"enable": 1, "address": address, "beats": beats})
             self._set(node, "queue_write", {})
         self._places(node, plan, index)
         peers = table.peers[table.peers["node"] == node]
         word = sum(index[int(p["to"])] << 4 * int(p["index"]) for p in peers)
         self._set(node, "peers", word)
-        own = book[node]
-        self._set(
-            node, "own", {"mac": own.mac, "ip": own.ip, "node": node, "udp_port": own.udp_port}
-        )
         live = -(-plan.n_elems // plan.chunk)
         stages = int(rows["repeat"].max(initial=0)) if table.period else 1
         self._set(
@@ -390,64 +274,18 @@ class OffloadCluster:
             "at_share": int(self.at_share),
         }
 
-    def _memory(self, node, which, n_bytes):
-        at = self.library.cluster_memory(self._self, node, which)
-        return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(at))
-
     def agree(self, node, norms, block):
         """Set the checks of a node's next round of THC: its agreed norms, of blocks of `block`."""
         for number in range(self.plan.n_packets):
             check = self.plan.check(number, norms, block)
-            self._set(node, "check", {"enable": 1, "number": number, "check": check})
-            self._tick(node)
+            self._write(node, "check", {"enable": 1, "number": number, "check": check})
         self._set(node, "check", {})
 
     def abort(self):
         """End the schedules of a round that hangs."""
         for node in range(self.table.n_nodes):
             for bit in (1, 0):
-                self._set(node, "abort", bit)
-                self._tick(node)
-
-    def call(self, name, *arguments):
-        """A function of the engine, for benches that need more than a run."""
-        return getattr(self.library, f"cluster_{name}")(self._self, *arguments)
-
-    def dram(self, *timings):
-        """Make the memories of all cards DRAM, from now on: gradients and results, landings.
-
-        timings : two of `gradnic.sim.offload.dram.timing`. Until then a memory port gives and takes
-        a beat in each cycle, after its latency.
-        """
-        for which, timing in enumerate(timings):
-            self.library.cluster_dram(self._self, which, ctypes.byref(timing))
-
-    def send(self, node, port, frame):
-        """Queue a frame of this node's host; it leaves in the next run."""
-        self.library.cluster_send(self._self, node, port, len(frame), frame)
-
-    def inject(self, node, port, at, frame):
-        """Let a frame arrive at a port, `at` cycles after the next run's start."""
-        self.library.cluster_inject(self._self, node, port, at, len(frame), frame)
-
-    def to_host(self, node, port):
-        """Frames that went to the host of a port so far, in order."""
-        octets = ctypes.c_void_p()
-
-        def got(index):
-            return self.library.cluster_got(self._self, node, port, index, ctypes.byref(octets))
-
-        lengths = ((k, got(k)) for k in range(got(-1)))
-        return [ctypes.string_at(octets.value, n) for _, n in lengths]
-
-    def counts(self, node):
-        """What the card counted in the runs so far: {name: number}."""
-        names = [*[drop.name.lower() for drop in Drop][1:], "accepted", "given_up", "outside"]
-        names += ["foreign", "oversize", "overrun", "answered", "heard", "switch_dropped"]
-        names += ["switch_marked"]
-        numbers = (ctypes.c_int64 * len(names))()
-        self.library.cluster_counts(self._self, node, numbers)
-        return dict(zip(names, numbers, strict=True))
+                self._write(node, "abort", bit)
 
     def queued(self, node):
         """int64 (n_ports, 2, 8, 4): frames that cards with egress queues counted so far, by
@@ -478,7 +316,7 @@ class OffloadCluster:
         )
         replicas = [self.replica(node) for node in range(n_nodes)]
         sent, frames = self._sent()
-        status = [self._status(node) for node in range(n_nodes)]
+        status = [self._fields(node, "status") for node in range(n_nodes)]
         counts = [self.counts(node) for node in range(n_nodes)]
         dropped, marked = (
             sum(c[f"switch_{what}"] for c in counts) for what in ("dropped", "marked")
@@ -527,7 +365,7 @@ class OffloadCluster:
         what a port takes.
         """
         faults = faults or LinkFaults()
-        rules = _Rules(
+        rules = Rules(
             link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
             int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
             *self.queues,
@@ -543,49 +381,11 @@ class OffloadCluster:
         raw = self._memory(node, 0, 2 * self.result_at)[self.result_at :]
         return raw[: self.n_elems * self.elem_bytes].copy().view(self._kind)
 
-    def _sent(self):
-        records, octets = ctypes.c_void_p(), ctypes.c_void_p()
-        n = self.library.cluster_sent(self._self, ctypes.byref(records), ctypes.byref(octets))
-        if not n:
-            return np.zeros(0, _SENT), []
-        raw = (ctypes.c_uint8 * (n * _SENT.itemsize)).from_address(records.value)
-        sent = np.frombuffer(bytes(raw), _SENT)
-        size = int(sent[-1]["start"] + sent[-1]["length"])
-        data = bytes((ctypes.c_uint8 * size).from_address(octets.value))
-        return sent, [data[r["start"] : r["start"] + r["length"]] for r in sent]
-
     def _given(self):
         given = {}
         for node, source, number, *_ in self._given_up():
             given.setdefault((node, source), []).append(number)
         return {key: np.array(numbers) for key, numbers in given.items()}
-
-    def _given_up(self):
-        """(node, source, number, tensor, gen) of the packets given up in the last run; the last two
-        are 0 on cards of single rounds.
-        """
-        rows = ctypes.c_void_p()
-        n = self.library.cluster_given(self._self, ctypes.byref(rows))
-        if not n:
-            return []
-        raw = (ctypes.c_int32 * (5 * n)).from_address(rows.value)
-        others = [[u for u in book if u != node] for node, book in enumerate(self.books)]
-        return [
-            (node, others[node][neighbor], *told)
-            for node, neighbor, *told in np.array(raw).reshape(n, 5).tolist()
-        ]
-
-    def _get(self, node, name):
-        number, port = self._ports[name]
-        row = np.zeros((1, port.size), np.uint8)
-        self.library.cluster_get(self._self, node, number, row.ctypes.data)
-        return int.from_bytes(row.tobytes(), "little")
-
-    def _status(self, node):
-        number, port = self._ports["status"]
-        row = np.zeros((1, port.size), np.uint8)
-        self.library.cluster_get(self._self, node, number, row.ctypes.data)
-        return {k: int(v[0]) for k, v in encoding.unpack(port.shape, row).items()}
 
 
 def probe_time(n_bytes, port_bytes):
@@ -597,11 +397,3 @@ def probe_time(n_bytes, port_bytes):
     """
     frames = PORT_FRAMES if port_bytes < n_bytes else 0
     return 2000 + 2 * frames * -(-FRAME_BYTES // port_bytes)
-
-
-def _size(n, *sizes):
-    """The least of `sizes` that is at least n, so that few libraries serve many tables."""
-    for size in sizes:
-        if n <= size:
-            return size
-    raise ValueError(f"a card holds {sizes[-1]} at most, not {n}")

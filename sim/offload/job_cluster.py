@@ -20,8 +20,7 @@ from gradnic.models.offload.thc_job import coded, packets
 from gradnic.interface.job import COMPLETION, Completion, collective_of
 from gradnic.interface.offload import ANSWER_TOS
 
-from ..engine import encoding
-from .cluster import JOB, LAYOUT, PAGE, UNIT, OffloadCluster, _Rules, _size
+from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, fitting
 from .library import build
 
 POLL = 256  # cycles between two looks of a host
@@ -54,7 +53,7 @@ EVERYTHING = {"bf16": True, "scale": True, "maxima": True, "gives_up": True}
 """Cards without THC that take all jobs: one build for all who need some of it."""
 
 
-class JobCluster(OffloadCluster):
+class JobCluster(Cards):
     """Cards with jobs on one topology.
 
     Parameters
@@ -67,6 +66,8 @@ class JobCluster(OffloadCluster):
         Of the largest tensor.
     n_active, n_bytes, packet, t_probe, watchdog : int
         Contexts, bytes of a beat, elements of a packet, cycles.
+    n_ports : int
+        Of a card at least: one build may serve topologies of fewer ports, too.
     inc, bf16, scale, maxima, gives_up : bool
         Cards with INCEPTIONN, with BF16, with means, with maxima, with jobs that let a share miss.
     at_share : bool
@@ -88,7 +89,7 @@ class JobCluster(OffloadCluster):
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
                  t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False, settings=None,
                  thc=None, gives_up=False, feedback=False, at_share=False, maxima=False,
-                 bits=None):  # fmt: skip
+                 bits=None, n_ports=1):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.n_elems = n_elems
@@ -105,25 +106,26 @@ class JobCluster(OffloadCluster):
             for book, more in zip(self.books, addresses(table, topology), strict=True):
                 book.update(more)
         self.plans = [Plan(table, UNIT * table.n_chunks * table.repeats) for table in tables]
-        n_ports = 1 + max(a.port for book in self.books for a in book.values())
+        used = 1 + max(a.port for book in self.books for a in book.values())
+        self.n_ports = fitting(max(n_ports, used), 1, 2, 4, 8)
         ranks = [
             told.rank
             for plan in self.plans for into in plan.up for d in into.values() for told in d.values()
         ]  # fmt: skip
-        self.n_ranks = _size(max(ranks, default=0) + 1, 2, 4, 8, 15)
+        self.n_ranks = fitting(max(ranks, default=0) + 1, 2, 4, 8, 15)
         n_chunks = max(plan.n_chunks for plan in self.plans)
         longest = [Plan(table, n_elems, packet=packet) for table in tables]
         numbers = [p.n_chunks * p.per_chunk for p in longest]
         numbers += [packets(table, n_elems, packet, thc) for table in tables if thc is not None]
-        self.n_packets = _size(max(numbers), 1024, 16384)
-        self.depth = _size(max(np.bincount(t.rows["node"]).max() for t in tables), 64, 512)
-        self.n_chunks = _size(n_chunks, 64, 512)
-        self.n_tables = _size(len(tables), 4, 16)
+        self.n_packets = fitting(max(numbers), 1024, 16384)
+        self.depth = fitting(max(np.bincount(t.rows["node"]).max() for t in tables), 64, 512)
+        self.n_chunks = fitting(n_chunks, 64, 512)
+        self.n_tables = fitting(len(tables), 4, 16)
         self.library, self._ports = build(
             LAYOUT,
             card=self.card,
             n_bytes=n_bytes,
-            n_ports=_size(n_ports, 1, 2, 4, 8),
+            n_ports=self.n_ports,
             n_active=n_active,
             n_tables=self.n_tables,
             depth=self.depth,
@@ -171,10 +173,6 @@ class JobCluster(OffloadCluster):
         n_peers = 2**LAYOUT.peer
         peers += [[]] * (self.n_tables - len(peers))
         self._set(node, "peers", [one + [0] * (n_peers - len(one)) for one in peers])
-        own = self.books[node][node]
-        self._set(
-            node, "own", {"mac": own.mac, "ip": own.ip, "node": node, "udp_port": own.udp_port}
-        )
         head, prescale = self.codec.p
         codec = {"exponent": head & 127, "paper": head >> 7, "prescale": prescale}
         if self.thc_codecs:
@@ -294,12 +292,9 @@ class JobCluster(OffloadCluster):
         """The oldest `Completion` of a card, or None."""
         if not self._get(node, "told"):
             return None
-        number, port = self._ports["record"]
-        row = np.zeros((1, port.size), np.uint8)
-        self.library.cluster_get(self._self, node, number, row.ctypes.data)
-        fields = encoding.unpack(port.shape, row)
+        fields = self._fields(node, "record")
         self._change(node, "takes")
-        return Completion(**{f.name: int(fields[f.name][0]) for f in COMPLETION})
+        return Completion(**{f.name: fields[f.name] for f in COMPLETION})
 
     def _change(self, node, name):
         self._bits[node][name] ^= 1
@@ -314,7 +309,7 @@ class JobCluster(OffloadCluster):
 
     def _rules(self, faults, link_bytes=None, memory_latency=40):
         """What a run goes by."""
-        return _Rules(
+        return Rules(
             link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
             int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0, 0, 0,
         )  # fmt: skip

@@ -29,7 +29,7 @@ class Bench:
         cluster = HostCluster if thc is None else CardCluster
         self.rtl = cluster(
             TABLES, TOPOLOGY, n_memory, n_elems, packet=PACKET, watchdog=watchdog, t_probe=500,
-            inc=False, thc=thc,
+            inc=False, thc=thc, n_ports=2,
         )  # fmt: skip
         self.golden = golden.JobCluster(
             TABLES, TOPOLOGY, n_memory, n_active=2, packet=PACKET, gives_up=False,

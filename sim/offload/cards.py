@@ -1,0 +1,233 @@
+"""N cards of RTL, offload cards or cards with jobs, with their memories, as one library.
+
+One card becomes a C++ class (Verilator); ``cluster.cpp`` makes as many as there are nodes, a
+memory behind each AXI4 port, and carries frames between them, cycle by cycle. Here is what a bench
+does with such cards whatever they run: ports, tables, memory, frames, and counters.
+"""
+
+import ctypes
+
+import numpy as np
+from amaranth.hdl import Shape
+from gradnic.models.transport.tagger import default_dscp
+
+from gradnic.interface.offload import Drop
+from gradnic.interface.schedule_table import Layout
+
+from ..engine import encoding
+
+PAGE = 4096
+UNIT = 16
+JOB = 7
+LAYOUT = Layout.for_nodes(64, ports=4)  # one library serves most tables
+
+
+class Rules(ctypes.Structure):
+    """What links, memories and switches go by, as ``cluster.cpp`` has it."""
+
+    _fields_ = [
+        ("link_bytes", ctypes.c_double),
+        ("memory_latency", ctypes.c_int64),
+        *((name, ctypes.c_uint32) for name in ("loss", "duplicate", "seed")),
+        *((name, ctypes.c_int32) for name in ("delay", "reorder", "skew")),
+        *((name, ctypes.c_int64) for name in ("limit", "threshold")),
+    ]
+
+
+SENT = np.dtype(
+    [
+        ("at", "i8"),
+        ("node", "i4"),
+        ("port", "i4"),
+        ("length", "i4"),
+        ("copies", "i4"),
+        ("start", "i8"),
+    ]
+)
+
+
+class Cards:
+    """Cards of one library on one topology; who inherits it builds them.
+
+    Attributes
+    ----------
+    library, _ports : of `gradnic.sim.offload.library.build`
+    table, books : schedule table, and addresses, a dict {node: address} a node
+    n_ranks : int, entries of a place
+    """
+
+    def __del__(self):
+        if getattr(self, "_self", None):
+            self.library.cluster_delete(self._self)
+            self._self = None
+
+    def _set(self, node, name, value):
+        number, port = self._ports[name]
+        shape = port.shape
+        if isinstance(value, dict | list):
+            value = shape.const(value).as_value().value
+        width = (Shape.cast(shape).width + 7) // 8
+        row = np.frombuffer(int(value).to_bytes(width, "little"), np.uint8)
+        self.library.cluster_set(self._self, node, number, row.ctypes.data)
+
+    def _get(self, node, name):
+        number, port = self._ports[name]
+        row = np.zeros((1, port.size), np.uint8)
+        self.library.cluster_get(self._self, node, number, row.ctypes.data)
+        return int.from_bytes(row.tobytes(), "little")
+
+    def _fields(self, node, name):
+        """Fields of a port: {name: number}."""
+        _, port = self._ports[name]
+        row = np.frombuffer(self._get(node, name).to_bytes(port.size, "little"), np.uint8)
+        return {k: int(v[0]) for k, v in encoding.unpack(port.shape, row[None]).items()}
+
+    def _write(self, node, name, value):
+        self._set(node, name, value)
+        self._tick(node)
+
+    def _tick(self, node, n=1):
+        for _ in range(n):
+            self.library.cluster_tick(self._self, node)
+
+    def _rows(self, node, layout, rows, first=0):
+        """Load a schedule table, from row `first` on."""
+        image, size = layout.pack(rows), layout.row_bytes
+        self._set(node, "table_en", 1)
+        for at in range(len(rows)):
+            word = int.from_bytes(image[at * size : (at + 1) * size], "little")
+            self._set(node, "table_addr", first + at)
+            self._write(node, "table_data", word)
+        self._set(node, "table_en", 0)
+
+    def _neighbors(self, node):
+        """Load own address and those of all others; {node: its number as a neighbor}."""
+        book, own = self.books[node], self.books[node][node]
+        self._set(
+            node, "own", {"mac": own.mac, "ip": own.ip, "node": node, "udp_port": own.udp_port}
+        )
+        index = {u: k for k, u in enumerate(u for u in book if u != node)}
+        for u, number in index.items():
+            a = book[u]
+            entry = {"valid": 1, "node": u, "port": a.port, "mac": a.mac, "ip": a.ip}
+            self._write(node, "neighbor", {"enable": 1, "index": number, "neighbor": entry})
+        self._set(node, "neighbor", {})
+        return index
+
+    def _places(self, node, plan, index, first=0):
+        """Who contributes to each chunk, and who sends its sum: entries from `first` on."""
+        self._set(node, "place_en", 1)
+        for chunk in range(plan.n_chunks):
+            up = [{} for _ in range(self.n_ranks)]
+            for u, told in plan.up[node].items():
+                if chunk in told:
+                    one = told[chunk]
+                    entry = {"neighbor": index[u], "leaves": one.leaves, "flow": one.flow}
+                    up[one.rank] = {"valid": 1, **entry}
+            down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
+            self._set(node, "place_addr", first + chunk)
+            parent = {"valid": len(down), "neighbor": sum(down)}
+            self._write(node, "place_data", {"up": up, "down": parent})
+        self._set(node, "place_en", 0)
+
+    def _tags(self, node, threshold):
+        """Load queue by layer, the default DSCPs, and the score from which on size is important."""
+        entries = [{"layer": 1, "address": k, "value": k} for k in range(8)]
+        for queue, pair in enumerate(default_dscp()):
+            for important, dscp in enumerate(pair):
+                entries.append({"dscp": 1, "address": 2 * queue + important, "value": dscp})
+        for entry in [*entries, {"threshold": 1, "value": threshold}]:
+            self._write(node, "tag_write", entry)
+        self._set(node, "tag_write", {})
+
+    def _routes(self):
+        """int32 (n, n, 2): port at which the receiver hears the sender, and links between them."""
+        n = self.table.n_nodes
+        routes = np.full((n, n, 2), -1, np.int32)
+        hops = {}
+        for peer in self.table.peers:
+            path = self.table.paths[peer["path"]]
+            hops[int(peer["node"]), int(peer["to"])] = len(path)
+        for v, book in enumerate(self.books):
+            for u, address in book.items():
+                if u != v:
+                    routes[u, v] = address.port, hops.get((u, v), hops.get((v, u), 1))
+        return routes
+
+    def _memory(self, node, which, n_bytes):
+        at = self.library.cluster_memory(self._self, node, which)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(at))
+
+    def call(self, name, *arguments):
+        """A function of the engine, for benches that need more than a run."""
+        return getattr(self.library, f"cluster_{name}")(self._self, *arguments)
+
+    def dram(self, *timings):
+        """Make the memories of all cards DRAM, from now on: gradients and results, landings.
+
+        timings : two of `gradnic.sim.offload.dram.timing`. Until then a memory port gives and takes
+        a beat in each cycle, after its latency.
+        """
+        for which, timing in enumerate(timings):
+            self.library.cluster_dram(self._self, which, ctypes.byref(timing))
+
+    def send(self, node, port, frame):
+        """Queue a frame of this node's host; it leaves in the next run."""
+        self.library.cluster_send(self._self, node, port, len(frame), frame)
+
+    def inject(self, node, port, at, frame):
+        """Let a frame arrive at a port, `at` cycles after the next run's start."""
+        self.library.cluster_inject(self._self, node, port, at, len(frame), frame)
+
+    def to_host(self, node, port):
+        """Frames that went to the host of a port so far, in order."""
+        octets = ctypes.c_void_p()
+
+        def got(index):
+            return self.library.cluster_got(self._self, node, port, index, ctypes.byref(octets))
+
+        lengths = ((k, got(k)) for k in range(got(-1)))
+        return [ctypes.string_at(octets.value, n) for _, n in lengths]
+
+    def counts(self, node):
+        """What the card counted in the runs so far: {name: number}."""
+        names = [*[drop.name.lower() for drop in Drop][1:], "accepted", "given_up", "outside"]
+        names += ["foreign", "oversize", "overrun", "answered", "heard", "switch_dropped"]
+        names += ["switch_marked"]
+        numbers = (ctypes.c_int64 * len(names))()
+        self.library.cluster_counts(self._self, node, numbers)
+        return dict(zip(names, numbers, strict=True))
+
+    def _sent(self):
+        records, octets = ctypes.c_void_p(), ctypes.c_void_p()
+        n = self.library.cluster_sent(self._self, ctypes.byref(records), ctypes.byref(octets))
+        if not n:
+            return np.zeros(0, SENT), []
+        raw = (ctypes.c_uint8 * (n * SENT.itemsize)).from_address(records.value)
+        sent = np.frombuffer(bytes(raw), SENT)
+        size = int(sent[-1]["start"] + sent[-1]["length"])
+        data = bytes((ctypes.c_uint8 * size).from_address(octets.value))
+        return sent, [data[r["start"] : r["start"] + r["length"]] for r in sent]
+
+    def _given_up(self):
+        """(node, source, number, tensor, gen) of the packets given up in the last run; the last two
+        are 0 on cards of single rounds.
+        """
+        rows = ctypes.c_void_p()
+        n = self.library.cluster_given(self._self, ctypes.byref(rows))
+        if not n:
+            return []
+        raw = (ctypes.c_int32 * (5 * n)).from_address(rows.value)
+        others = [[u for u in book if u != node] for node, book in enumerate(self.books)]
+        return [
+            (node, others[node][neighbor], *told)
+            for node, neighbor, *told in np.array(raw).reshape(n, 5).tolist()
+        ]
+
+
+def fitting(n, *sizes):
+    """The least of `sizes` that is at least n, so that few libraries serve many tables."""
+    for size in sizes:
+        if n <= size:
+            return size
+    raise ValueError(f"a card holds {sizes[-1]} at most, not {n}")
