@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 from gradnic.hdl.offload.host_tap import HostTap
 from gradnic.models.offload.host_port import default_address
 from gradnic.sim.engine import stimulus
+from gradnic.sim.engine.amaranth_run import simulate
 
 from gradnic.interface.formats import ETHERNET
 from gradnic.interface.neighbor import ARP, ARP_REQUEST, BROADCAST, CARD_IP
@@ -30,8 +30,7 @@ def test_each_frame_that_is_taken_is_told_of_once(duty):
     sent = [kinds[int(k)] for k in rng.integers(0, 3, 40)]
     frames = [frame(rng, mac, int(rng.integers(60, 100)), **arp) for mac, arp in sent]
     tap = HostTap(N_BYTES, meta_width=16, tells=True)
-    left, told, simulator = {"port": 0, "requests": 0, "others": 0}, [], Simulator(tap)
-    simulator.add_clock(1e-8)
+    left, told = {"port": 0, "requests": 0, "others": 0}, []
 
     async def drive(ctx):
         ctx.set(tap.mac, MAC)
@@ -63,9 +62,7 @@ def test_each_frame_that_is_taken_is_told_of_once(duty):
                 told.append(meta)
             assert left["port"] + left["requests"] <= len(told)
 
-    simulator.add_testbench(drive, background=True)
-    simulator.add_testbench(collect)
-    simulator.run()
+    simulate(tap, collect, drive)
     assert told == [k for k, (mac, _) in enumerate(sent) if mac in (MAC, BROADCAST)]
     assert left == {name: sum(mac == kinds[k][0] for mac, _ in sent)
                     for k, name in ((0, "port"), (2, "requests"), (1, "others"))}  # fmt: skip

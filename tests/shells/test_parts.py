@@ -20,6 +20,7 @@ from gradnic.hdl.shells.corundum.completions import Completions
 from gradnic.hdl.shells.opennic.resets import ResetHandshake
 from gradnic.hdl.shells.opennic.sizer import Sizer
 from gradnic.sim.engine import batch, encoding, stimulus
+from gradnic.sim.engine.amaranth_run import simulate
 
 from gradnic.interface import inline, tap
 
@@ -212,8 +213,6 @@ def test_completions_come_once_each(duties):
     ends = (top.tags, top.mac_cpl0)
     given = [[{"meta": 0x8000 + k} for k in range(60)],
              [{"tag": 0x4000 + k, "stamp": (k + 1) << 90} for k in range(60)]]  # fmt: skip
-    simulator = Simulator(top)
-    simulator.add_clock(1e-8)
 
     def drive(i, words, duty):
         async def bench(ctx):
@@ -239,10 +238,8 @@ def test_completions_come_once_each(duties):
             if valid and ready:
                 seen.append((tag, stamp))
 
-    for i, words, duty in zip(ends, given, duties, strict=False):
-        simulator.add_testbench(drive(i, words, duty), background=True)
-    simulator.add_testbench(collect)
-    simulator.run()
+    senders = [drive(*one) for one in zip(ends, given, duties[:2], strict=True)]
+    simulate(top, collect, *senders)
     taken, sent = ([one for one in seen if bool(one[0] & 0x8000) == own] for own in (True, False))
     assert taken == [(word["meta"], 0) for word in given[0]]
     assert sent == [(word["tag"], word["stamp"]) for word in given[1]]
