@@ -193,26 +193,35 @@ def test_tap_counts_beside_the_card():
 
 
 class Taking(wiring.Component):
-    """A card that takes the frames whose tags it is given."""
+    """A card that takes the frames whose tags it is given, at each of two ports."""
 
     def __init__(self):
         told = stream.Signature(data.StructLayout({"meta": 16}))
-        super().__init__({"tags": In(told), "taken0": Out(told)})
+        super().__init__({"tags0": In(told), "tags1": In(told), "taken0": Out(told),
+                          "taken1": Out(told)})  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
-        wiring.connect(m, wiring.flipped(self.tags), wiring.flipped(self.taken0))
+        wiring.connect(m, wiring.flipped(self.tags0), wiring.flipped(self.taken0))
+        wiring.connect(m, wiring.flipped(self.tags1), wiring.flipped(self.taken1))
         return m
 
 
 @pytest.mark.parametrize("duties", [(1.0, 1.0, 1.0), (1.0, 1.0, 0.3), (0.2, 0.6, 0.9)])
 def test_completions_come_once_each(duties):
-    """Those of frames that the card took, and those of the MAC with their stamps, each in order."""
-    rng, seen = rng_for(6), []
-    top = Completions(Taking(), 1, 96)
-    ends = (top.tags, top.mac_cpl0)
-    given = [[{"meta": 0x8000 + k} for k in range(60)],
-             [{"tag": 0x4000 + k, "stamp": (k + 1) << 90} for k in range(60)]]  # fmt: skip
+    """Those of frames that the card took, and those of the MAC with their stamps, each in order
+    and at its port.
+    """
+    rng, seen = rng_for(6), ([], [])
+    top = Completions(Taking(), 2, 96)
+    ends = (top.tags0, top.mac_cpl0, top.tags1, top.mac_cpl1)
+    outs = (top.host_cpl0, top.host_cpl1)
+    given = [
+        words for port in range(2) for words in (
+            [{"meta": 0x8000 + 256 * port + k} for k in range(60)],
+            [{"tag": 0x4000 + 256 * port + k, "stamp": (k + 1) << 90 | port} for k in range(60)],
+        )
+    ]  # fmt: skip
 
     def drive(i, words, duty):
         async def bench(ctx):
@@ -227,22 +236,26 @@ def test_completions_come_once_each(duties):
         return bench
 
     async def collect(ctx):
-        o, waits = top.host_cpl0, None
+        waits = [None, None]
         for _ in range(1000):
-            ctx.set(o.ready, int(rng.random() <= duties[2]))
-            _, _, valid, ready, tag, stamp = await ctx.tick().sample(
-                o.valid, o.ready, o.p.tag, o.p.stamp
-            )
-            assert waits in (None, (valid, tag, stamp))  # an offer stands
-            waits = (valid, tag, stamp) if valid and not ready else None
-            if valid and ready:
-                seen.append((tag, stamp))
+            for o in outs:
+                ctx.set(o.ready, int(rng.random() <= duties[2]))
+            wires = [w for o in outs for w in (o.valid, o.ready, o.p.tag, o.p.stamp)]
+            values = (await ctx.tick().sample(*wires))[2:]
+            for port in range(2):
+                valid, ready, tag, stamp = values[4 * port : 4 * port + 4]
+                assert waits[port] in (None, (valid, tag, stamp))  # an offer stands
+                waits[port] = (valid, tag, stamp) if valid and not ready else None
+                if valid and ready:
+                    seen[port].append((tag, stamp))
 
-    senders = [drive(*one) for one in zip(ends, given, duties[:2], strict=True)]
+    senders = [drive(*one) for one in zip(ends, given, 2 * duties[:2], strict=True)]
     simulate(top, collect, *senders)
-    taken, sent = ([one for one in seen if bool(one[0] & 0x8000) == own] for own in (True, False))
-    assert taken == [(word["meta"], 0) for word in given[0]]
-    assert sent == [(word["tag"], word["stamp"]) for word in given[1]]
+    for port, (tags, words) in enumerate((given[:2], given[2:])):
+        taken, sent = ([one for one in seen[port] if bool(one[0] & 0x8000) == own]
+                       for own in (True, False))  # fmt: skip
+        assert taken == [(word["meta"], 0) for word in tags]
+        assert sent == [(word["tag"], word["stamp"]) for word in words]
 
 
 def test_reset_is_held_and_then_done():
