@@ -16,7 +16,7 @@ from gradnic.models.schedule.topology import parse
 from gradnic.models.training.constants import value
 from gradnic.models.training.exchange import Codec, Exchange, card_network, fp16, host_network
 
-from .claims import Picture, Result, Table
+from .claims import Picture, Result, Table, made_of
 from .composed import LOSS, P, leaf_share, stretch
 from .inceptionn import GBPS, SHARE, aggregator, frames, in_line
 from .learning import REGIONAL, VARIANTS, curve, extent, seconds_to, task_of, trained
@@ -83,10 +83,7 @@ def points(quick, model="mlp"):
 measure = trained
 
 
-def answers(points, results):
-    """A function such as `trained`, out of the `results` of all `points`."""
-    known = {tuple(point): result for point, result in zip(points, results, strict=True)}
-    return lambda *key: known[key]
+answers = made_of
 
 
 def run(quick, say, trained=trained, model="mlp"):

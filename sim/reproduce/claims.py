@@ -90,6 +90,12 @@ class Result:
         }
 
 
+def made_of(points, results):
+    """A function that gives for each of `points` its result."""
+    known = {tuple(point): result for point, result in zip(points, results, strict=True)}
+    return lambda *key: known[key]
+
+
 def geometric_mean(values):
     """Of positive numbers."""
     return math.exp(sum(map(math.log, values)) / len(values))

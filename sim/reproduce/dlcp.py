@@ -8,10 +8,11 @@ of AlexNet, scaled down, to four servers at once. Flow completion times of layer
 from functools import cache
 
 import numpy as np
-from gradnic.models.training.layers import load
+from gradnic.models.training.layers import load as layers_of
 
-from .claims import Picture, Result, Table
+from .claims import Picture, Result, Table, made_of
 from .composed import POINTS, P, _stretch_points
+from .congestion import WARM, Others, dead_links
 from .fabric import Fabric, Fifo, Priorities, Shortest, Trimming
 from .transports import Bounded, Dctcp, Pfabric
 
@@ -20,6 +21,7 @@ KINDS = {"DCTCP": (Fifo, Dctcp), "pFabric": (Shortest, Pfabric), "ours": (Priori
          "ours, trimming": (Trimming, Bounded)}  # fmt: skip
 BOUND = 0.01  # within the 0.6 to 3.5 % that the paper's models bear
 SMALLEST = 64  # bytes of a layer's part
+LOADS, DEAD = (0.0, 0.2, 0.4, 0.6, 0.8), (0.05, 0.2)
 _NETWORKS = {
     "model": "our own packet model of a leaf-spine, checked against ns-3 on small cases: what "
     "receivers say is not queued",
@@ -54,14 +56,18 @@ def fabric_of(network):
     return Ns3Fabric
 
 
-@cache
-def completion(kind, n_jobs, n_bytes, spines, p, network="model", leaves=LEAVES, per_leaf=PER_LEAF):
-    """(microseconds of every flow, microseconds of every job's last flow, packets dropped)."""
+def completion(kind, n_jobs, n_bytes, spines, p, load=0.0, dead=0.0, network="model",
+               leaves=LEAVES, per_leaf=PER_LEAF):  # fmt: skip
+    """(microseconds of every flow, microseconds of every job's last flow, packets dropped).
+
+    load : of others, see `congestion`. dead : share of the links to spines that are down.
+    """
     queues, transport = KINDS[kind]
-    fabric = fabric_of(network)(leaves, per_leaf, spines, queues)
+    down = dead_links(leaves, spines, dead)
+    fabric = fabric_of(network)(leaves, per_leaf, spines, queues, dead=down)
     rng = np.random.default_rng(1)
     hosts = rng.permutation(fabric.n_hosts)
-    layers = load("alexnet").layers
+    layers = layers_of("alexnet").layers
     total = sum(layer.parameters for layer in layers)
     flows, jobs = [], []
     for job in range(n_jobs):
@@ -78,8 +84,10 @@ def completion(kind, n_jobs, n_bytes, spines, p, network="model", leaves=LEAVES,
                                   important=important, seed=int(rng.integers(1 << 30)), p=p)
                     )  # fmt: skip
                     jobs.append(job)
+    if load:
+        Others(fabric, kind, load)
     for flow in flows:
-        fabric.at(0.0, flow.start)
+        fabric.at(WARM if load else 0.0, flow.start)
     open_flows = list(flows)
 
     def unfinished():
@@ -93,22 +101,60 @@ def completion(kind, n_jobs, n_bytes, spines, p, network="model", leaves=LEAVES,
     return times, np.array(last), fabric.dropped
 
 
-def run(quick, say, network="model"):
-    """The Result. quick : two jobs of the nine, one network. network : of `fabric_of`; with
-    ``ns3`` also its agreement with our model on small cases, with ``rtl`` that of cards of RTL.
+@cache
+def summary(*setting):
+    """Of `completion`: microseconds of a flow, mean and 99 %; of a job's last flow, mean; of the
+    last of all; packets dropped. A list.
+    """
+    times, last, dropped = completion(*setting)
+    found = [times.mean(), np.percentile(times, 99), last.mean(), times.max()]
+    return [*map(float, found), dropped]
+
+
+def measure(what, *key):
+    """One run: of ``flows`` as `summary` does it, of ``cards`` of RTL, of the ``small`` cases of
+    `networks`, or of these by ns-3's ``tcp``.
+    """
+    from . import cards, networks
+
+    of = {"flows": summary, "cards": cards.measure, "small": networks.seconds,
+          "tcp": networks.stack_seconds}  # fmt: skip
+    return of[what](*key)
+
+
+def points(quick, network="model"):
+    """Arguments of every run of `measure` that `run` asks for, longest first."""
+    asked = {}
+
+    def unmeasured(*key):
+        asked[key] = None
+        return [1.0] * 7
+
+    run(quick, lambda _: None, unmeasured, network)
+    return sorted(asked, key=lambda key: key[0] != "cards")
+
+
+answers = made_of
+
+
+def run(quick, say, measure=measure, network="model"):
+    """The Result. quick : two jobs of the nine, one network. measure : called as `measure` is.
+
+    network : of `fabric_of`; with ``ns3`` also its agreement with our model on small cases, with
+    ``rtl`` that of cards of RTL.
     """
     result = Result("dlcp")
     differs = f"{_NETWORKS[network]}; {_DIFFERS}"
     n_jobs, n_bytes, all_spines, bounds = extent(quick)
     rows, found = [], {}
+    on = () if network != "ns3" else (0.0, 0.0, network)
     for spines in all_spines:
         for kind in KINDS:
             for p in bounds if bound_of(kind) else (0.0,):
                 say(f"{kind}, {spines} spines, p = {100 * p:g} %")
-                times, last, dropped = completion(kind, n_jobs, n_bytes, spines, p, network)
-                found[kind, spines, p] = (times.mean(), np.percentile(times, 99), last.mean())
-                rows.append((kind, spines, 100 * p, *map(float, found[kind, spines, p]),
-                             float(times.max()), dropped))  # fmt: skip
+                told = measure("flows", kind, n_jobs, n_bytes, spines, p, *on)
+                found[kind, spines, p] = told[:3]
+                rows.append((kind, spines, 100 * p, *told))
     main = all_spines[0]
     for other, mean, tail in ("DCTCP", 43.1, 91.8), ("pFabric", 35.5, 88.6):
         for at, name, published in (0, "mean", mean), (1, "tail (99 %)", tail):
@@ -122,14 +168,15 @@ def run(quick, say, network="model"):
                          cuts[main, BOUND], cuts.values(), "%", differs)  # fmt: skip
     _training(result, found, main, bounds)
     _ring(result, say)
+    _congested(result, quick, say, measure, (n_jobs, n_bytes, main))
     if network == "ns3":
         from .networks import compare
 
-        compare(result, quick, say)
+        compare(result, quick, say, measure)
     if network == "rtl":
         from .cards import compare
 
-        compare(result, quick, say)
+        compare(result, quick, say, measure)
     result.tables.append(
         Table(f"Flow completion times, {n_jobs} jobs, {n_bytes >> 10} KiB each", ("transport",
               "spines", "p %", "mean us", "99 % us", "last of a job us", "last us", "dropped"),
@@ -149,6 +196,39 @@ def run(quick, say, network="model"):
         }, "y")
     )  # fmt: skip
     return result
+
+
+def _congested(result, quick, say, measure, setting):
+    """Curves over the load of others, and over links that are down. quick : 32 hosts, not 144."""
+    n_jobs, n_bytes, spines = setting
+    leaves, per_leaf, spines = (4, 8, 8) if quick else (LEAVES, PER_LEAF, spines)
+    loads, shares = ((0.0, 0.4), (0.1,)) if quick else (LOADS, DEAD)
+    kinds = [kind for kind in KINDS if not kind.endswith("trimming")]
+    found, rows = {}, []
+    for load, dead in [(load, 0.0) for load in loads] + [(0.0, dead) for dead in shares]:
+        for kind in kinds:
+            say(f"{kind}, load {100 * load:g} %, {100 * dead:g} % of links down")
+            found[kind, load, dead] = measure(
+                "flows", kind, n_jobs, n_bytes, spines, bound_of(kind), load, dead, "model",
+                leaves, per_leaf,
+            )  # fmt: skip
+        base = found["DCTCP", load, dead]
+        for kind in kinds:
+            told = found[kind, load, dead]
+            rows.append((kind, 100 * load, 100 * dead, *told,
+                         *(100 * (1 - told[i] / base[i]) for i in range(2))))  # fmt: skip
+    where = f"{leaves * per_leaf} hosts, {spines} spines, p = {100 * BOUND:g} %"
+    result.tables.append(
+        Table(f"Flow completion times beside others' flows and dead links, {where}", (
+              "transport", "load %", "links down %", "mean us", "99 % us", "last of a job us",
+              "last us", "dropped", "mean saved over DCTCP %", "99 % saved over DCTCP %"), rows)
+    )  # fmt: skip
+    result.pictures.append(
+        Picture("dlcp_load", "lines", f"Completion over others' load, {where}", "load %", "us", {
+            f"{kind}, {name}": [(100 * load, found[kind, load, 0.0][i]) for load in loads]
+            for kind in kinds for i, name in ((0, "mean"), (1, "99 %"))
+        }, "y")
+    )  # fmt: skip
 
 
 def _training(result, found, main, bounds):

@@ -173,11 +173,14 @@ class Trimming(Priorities):
 class Fabric:
     """Leaves of `per_leaf` hosts, each leaf linked to every spine; all links of one rate.
 
-    make : function that gives a port its queues. gbps : of every link.
+    make : function that gives a port its queues. gbps : of every link. dead : (leaf, spine) of the
+    links that are down, both ways; all know it, and use the others.
     """
 
-    def __init__(self, n_leaves, per_leaf, n_spines, make, *, gbps=100):
+    def __init__(self, n_leaves, per_leaf, n_spines, make, *, gbps=100, dead=()):
         self.n_leaves, self.per_leaf, self.n_spines = n_leaves, per_leaf, n_spines
+        alive = [{s for s in range(n_spines) if (leaf, s) not in dead} for leaf in range(n_leaves)]
+        self._spines = [[sorted(a & b) for b in alive] for a in alive]
         self.n_hosts = n_leaves * per_leaf
         self.time = FRAME * 8 / gbps  # of a packet on a link
         self.now, self._count, self._events = 0.0, 0, []
@@ -197,13 +200,21 @@ class Fabric:
         return (source, self._up + a * self.n_spines + spine,
                 self._down + spine * self.n_leaves + b, self._last + to)  # fmt: skip
 
+    def spines(self, source, to):
+        """Over which spines one host reaches another. ValueError if there is none."""
+        ways = self._spines[source // self.per_leaf][to // self.per_leaf]
+        if not ways:
+            raise ValueError(f"no spine is left between hosts {source} and {to}")
+        return ways
+
     def delay(self, source, to):
         """One way of a small packet, without its bits."""
         return HOP * (2 if source // self.per_leaf == to // self.per_leaf else 4)
 
     def answer(self, source, to, queue, act, *what):
         """Call act(*what) once a receiver's word has come from host to host, ahead of its data."""
-        path = self.path(source, to, (source + to) % self.n_spines)
+        ways = self.spines(source, to)
+        path = self.path(source, to, ways[(source + to) % len(ways)])
         self.send(Word(path, queue, act, what, first=True))
 
     def at(self, time, act, *what):

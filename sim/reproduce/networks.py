@@ -3,7 +3,7 @@
 import numpy as np
 
 from .claims import Table
-from .dlcp import JOB, KINDS, bound_of, completion, fabric_of
+from .dlcp import JOB, KINDS, bound_of, fabric_of
 from .ns3_fabric import tcp
 
 LEAVES, PER_LEAF = 2, 4
@@ -29,7 +29,7 @@ _TCP = (
 
 
 def seconds(network, kind, case, seed):
-    """Nanoseconds of each flow of `CASES`[case]; network : as `fabric_of` has it."""
+    """Nanoseconds of each flow of `CASES`[case], a list; network : as `fabric_of` has it."""
     queues, transport = KINDS[kind]
     spines, pairs, n_packets = CASES[case]
     rng = np.random.default_rng(seed)
@@ -40,42 +40,43 @@ def seconds(network, kind, case, seed):
     for flow, start in zip(flows, starts, strict=True):
         fabric.at(start, flow.start)
     fabric.run(lambda: sum(flow.done is None for flow in flows))
-    return np.array([flow.done - flow.begin for flow in flows])
+    return [flow.done - flow.begin for flow in flows]
 
 
 def stack_seconds(case, seed):
     """The same of ns-3's TCP, from the same starts."""
     spines, pairs, n_packets = CASES[case]
     starts = APART * np.random.default_rng(seed).random(len(pairs))
-    return tcp(LEAVES, PER_LEAF, spines, [(*p, 1408 * n_packets) for p in pairs], starts)
+    return tcp(LEAVES, PER_LEAF, spines, [(*p, 1408 * n_packets) for p in pairs], starts).tolist()
 
 
 def _both(times):
     """(mean, last) in microseconds; times : nanoseconds, a row a seed."""
+    times = np.array(times)
     return times.mean() / 1e3, times.max(axis=1).mean() / 1e3
 
 
-def compare(result, quick, say):
-    """Add the claims and the table to a Result. quick : 3 seeds of 10."""
+def compare(result, quick, say, measure):
+    """Add the claims and the table to a Result. quick : 3 seeds of 10. measure : of `dlcp`."""
     seeds = range(3 if quick else 10)
     rows, apart, tcp_apart = [], [], []
     for kind in KINDS:
         for case in CASES:
             say(f"{kind} on both networks: {case}")
             ours, theirs = (
-                _both(np.array([seconds(network, kind, case, seed) for seed in seeds]))
+                _both([measure("small", network, kind, case, seed) for seed in seeds])
                 for network in ("model", "ns3")
             )
             apart += _add(rows, kind, case, ours, theirs)
             if kind == "DCTCP":
-                stack = _both(np.array([stack_seconds(case, seed) for seed in seeds]))
+                stack = _both([measure("tcp", case, seed) for seed in seeds])
                 tcp_apart += _add(rows, "DCTCP, ns-3's TCP", case, ours, stack)
         say(f"{kind} on both networks: a job of {JOB} hosts")
         job = [
-            completion(kind, 1, 1 << 18, 4, bound_of(kind), network, 4, 4)[0]
+            measure("flows", kind, 1, 1 << 18, 4, bound_of(kind), 0.0, 0.0, network, 4, 4)
             for network in ("model", "ns3")
         ]
-        ours, theirs = ((times.mean(), times.max()) for times in job)
+        ours, theirs = ((told[0], told[3]) for told in job)
         apart += _add(rows, kind, f"a job of {JOB} hosts", ours, theirs)
     for name, found, differs in (
         ("completion times, our model against ns-3", apart, _DIFFERS),

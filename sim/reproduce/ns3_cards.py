@@ -6,7 +6,7 @@ take theirs, and runs have places. All cards hang on one switch.
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import fields, replace
 
 from gradnic.models.offload.card import Card
@@ -161,6 +161,45 @@ class TimedCard(Card):
             self._walk(sending, own.ready)
 
 
+def content(frame):
+    """What tells a frame of a link from others there, but for its repetitions; a tuple."""
+    head = GRADNIC.parse(frame)
+    kind = head["p0"] & 15 if head["op"] == Op.CONTROL else None
+    to = ETHERNET.destination.get(frame) & 0xFFFF
+    return to, head["op"], kind, head["ph"], head["seq"], head["elems"]
+
+
+class Same:
+    """Losses of the frames that another network lost, and of no others.
+
+    sent : (node, content, whether it was lost) of its frames, in order.
+    """
+
+    def __init__(self, sent):
+        seen = Counter()
+        self.lost, self.seen = set(), Counter()
+        for node, what, lost in sent:
+            seen[node, what] += 1
+            if lost:
+                self.lost.add((node, what, seen[node, what]))
+
+    def loses(self, node, frame, number):
+        """Whether a node's frame is lost; number : of the frame there, which does not matter."""
+        key = node, content(frame)
+        self.seen[key] += 1
+        return (*key, self.seen[key]) in self.lost
+
+
+class Drawn:
+    """Losses by a draw for each frame of a link by its number: `LinkFaults`."""
+
+    def __init__(self, faults):
+        self.faults = faults
+
+    def loses(self, node, frame, number):
+        return not self.faults.fate((node, 0), number)[0]
+
+
 class _Frame(Word):
     """A frame of a card."""
 
@@ -216,7 +255,7 @@ class _Host:
             self.free = max(network.fabric.now, self.free) + max(wire, cost)
         to = ETHERNET.destination.get(frame) & 0xFFFF
         path, act = network.fabric.path(self.node, to, 0), network.hosts[to].arrived
-        if not network.faults.fate((self.node, 0), number)[0]:
+        if network.losses.loses(self.node, frame, number):
             path, act = path[:1], network.lose  # it is on the first link, and nowhere else
         network.n_frames += 1
         network.fabric.send(_Frame(path, frame, act, first))
@@ -275,16 +314,21 @@ class Cards:
     def lose(self, frame):
         self.n_lost += 1
 
-    def run(self, gradients, faults, *, limit=1e9):
+    def run(self, gradients, losses, *, limit=1e9):
         """Cycles until the last card has the sums and its neighbors what they need from it.
 
-        gradients : float32 (n_nodes, n_elems). faults : whose loss and seed are drawn for each
-        frame of each link, as in a cluster of RTL cards; delays are the network's. RuntimeError
-        after `limit` nanoseconds.
+        gradients : float32 (n_nodes, n_elems). losses : `Drawn` or `Same`. RuntimeError after
+        `limit` nanoseconds.
         """
-        self.faults, self.n_busy = faults, len(self.hosts)
+        self.losses, self.n_busy = losses, len(self.hosts)
         for card, mine, host in zip(self.cards, gradients, self.hosts, strict=True):
             card.arm(1, 1, mine)
             host.wake(0)
         self.fabric.run(lambda: self.n_busy, limit)
         return max(host.done for host in self.hosts)
+
+    @property
+    def n_given_up(self):
+        """Packets that no card waits for any more, of those that were sent to it to be summed."""
+        rounds = (round_ for card in self.cards for round_ in card.rounds.values())
+        return sum(int(((up.sizes > 0) & ~up.here).sum()) for r in rounds for up in r.up.values())

@@ -78,9 +78,9 @@ def _limits(make):
 class Ns3Fabric(Fabric):
     """A `Fabric` whose links, devices and clock are ns-3's. One at a time in a process."""
 
-    def __init__(self, n_leaves, per_leaf, n_spines, make, *, gbps=100):
+    def __init__(self, n_leaves, per_leaf, n_spines, make, *, gbps=100, dead=()):
         self._library = library()  # before anything is begun
-        super().__init__(n_leaves, per_leaf, n_spines, make, gbps=gbps)
+        super().__init__(n_leaves, per_leaf, n_spines, make, gbps=gbps, dead=dead)
         self._make, self._gbps = make, gbps
         self._things, self._count = {}, 0
         self._error, self._open = None, None

@@ -46,8 +46,9 @@ class Window(Flow):
 
     def start(self):
         super().start()
-        self.spine = int(np.random.default_rng(self.seed).integers(self.fabric.n_spines))
-        self.path = self.fabric.path(self.source, self.to, self.spine)
+        ways = self.fabric.spines(self.source, self.to)
+        spine = ways[int(np.random.default_rng(self.seed).integers(len(ways)))]
+        self.path = self.fabric.path(self.source, self.to, spine)
         self.window, self.next, self.flying = self.first, 0, 0
         self.acked = bytearray(self.n_packets)
         self.here = bytearray(self.n_packets)
@@ -189,7 +190,8 @@ class Bounded(Flow):
         super().start()
         n = self.n_packets
         self.reception = Reception(packet_sizes(self.n_bytes, PAYLOAD, 1), p_q16=int(self.p * LINE))
-        self.spray = Spray(self.fabric.n_spines, "least_marked")
+        self.spines = self.fabric.spines(self.source, self.to)
+        self.spray = Spray(len(self.spines), "least_marked")
         self.pace = Pace("ce")
         order = [(int(i), self.queue) for i in self.important]
         trip = int(2 * self.delay + 8 * self.fabric.time)
@@ -217,7 +219,7 @@ class Bounded(Flow):
             kind, what, _ = run.next(now)
             if kind == DATA:
                 run.path = self.spray.next()
-            path = self.fabric.path(self.source, self.to, run.path)
+            path = self.fabric.path(self.source, self.to, self.spines[run.path])
             if kind == DATA:
                 packet = Packet(self, what, path, self.queue, bool(self.important[what]), 0)
                 self.fabric.send(packet)
@@ -241,7 +243,7 @@ class Bounded(Flow):
         if packet.marked:
             spine = (packet.path[1] - self.fabric.n_hosts) % self.fabric.n_spines
             if len(packet.path) == 4:
-                self.answer(self.spray.mark, spine)
+                self.answer(self.spray.mark, self.spines.index(spine))
         if packet.trimmed:
             if packet.important or not self.p:
                 self.answer(self._trimmed, packet.number)

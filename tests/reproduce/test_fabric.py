@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from gradnic.models.frame.egress import Egress
+from gradnic.sim.reproduce.congestion import COME, WARM, Others, dead_links, mean_size, sizes
 from gradnic.sim.reproduce.fabric import (
     CONTROL,
     FRAME,
@@ -14,7 +15,7 @@ from gradnic.sim.reproduce.fabric import (
     Trimming,
     Word,
 )
-from gradnic.sim.reproduce.transports import Bounded, Dctcp, Pfabric
+from gradnic.sim.reproduce.transports import PAYLOAD, Bounded, Dctcp, Pfabric
 
 from gradnic.interface.formats import IPV4
 
@@ -153,3 +154,56 @@ def test_a_run_that_cannot_end_says_so():
     fabric = Fabric(1, 2, 1, Fifo)
     with pytest.raises(RuntimeError, match="do not end"):
         fabric.run(lambda: 1)
+
+
+@pytest.mark.parametrize(("make", "kind"), KINDS)
+def test_flows_go_round_links_that_are_down(make, kind):
+    """Leaf 0 lost spine 1, leaf 1 spine 2: spines 0 and 3 are left between them."""
+    fabric = Fabric(2, 4, 4, make, dead={(0, 1), (1, 2)})
+    assert fabric.spines(0, 7) == [0, 3]
+    assert fabric.spines(0, 1) == [0, 2, 3]
+    used, port = set(), fabric.queues
+    pairs = [(i, 7 - i) for i in range(4)] + [(7 - i, i) for i in range(4)]
+    flows = [kind(fabric, a, b, 50 * PAYLOAD, seed=i) for i, (a, b) in enumerate(pairs)]
+    for at in range(8, 24):  # leaves to spines, spines to leaves
+        port[at].put = lambda packet, at=at, put=port[at].put: used.add(at) or put(packet)
+    for flow in flows:
+        fabric.at(0.0, flow.start)
+    fabric.run(lambda: sum(flow.done is None for flow in flows))
+    assert used == {8, 11, 12, 15, 16, 17, 22, 23}
+    with pytest.raises(ValueError, match="no spine is left between hosts 0 and 7"):
+        Fabric(2, 4, 2, make, dead={(0, 1), (1, 0)}).spines(0, 7)
+
+
+def test_dead_links_are_so_many_and_the_same_each_time():
+    dead = dead_links(9, 16, 0.1)
+    assert len(dead) == 14
+    assert all(leaf < 9 and spine < 16 for leaf, spine in dead)
+    assert dead == dead_links(9, 16, 0.1) != dead_links(9, 16, 0.2)
+    assert not dead_links(9, 16, 0.0)
+
+
+def test_others_bring_the_load_that_was_asked_for():
+    """Over many seeds: a web search's sizes are as heavy in the tail as they are published."""
+    drawn = sizes(np.random.default_rng(1), 200_000)
+    assert drawn.mean() == pytest.approx(mean_size(), rel=0.02)
+    assert (drawn <= 33).mean() == pytest.approx(0.4, abs=0.01)
+    n_packets = []
+    for seed in range(40):
+        fabric = Fabric(4, 8, 8, Fifo)
+        fabric.send = lambda packet: None  # they begin, and nothing moves
+        others = Others(fabric, "DCTCP", 0.4, seed=seed)
+        fabric.at(COME + WARM, lambda: None)
+        fabric.run(lambda fabric=fabric: fabric.now < COME + WARM)
+        n_packets += [flow.n_packets for flow in others.flows]
+    offered = sum(n_packets) * fabric.time / (40 * COME * fabric.n_hosts)
+    assert offered == pytest.approx(0.4, rel=0.1)
+
+
+@pytest.mark.parametrize(("kind", "queue"), [("DCTCP", 0), ("ours", 7), ("pFabric", 0)])
+def test_others_leave_our_queues_first(kind, queue):
+    fabric = Fabric(1, 4, 1, Fifo)
+    others = Others(fabric, kind, 0.5)
+    fabric.run(lambda: not others.flows)
+    assert others.flows[0].queue == queue
+    assert isinstance(others.flows[0], Pfabric if kind == "pFabric" else Dctcp)

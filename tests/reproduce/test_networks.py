@@ -10,7 +10,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.reproduce import ns3_fabric
-from gradnic.sim.reproduce.cards import ALGORITHMS, ns3_cycles, rtl_cycles, tensor
+from gradnic.sim.reproduce.cards import ALGORITHMS, ns3_round, rtl_round, tensor
 from gradnic.sim.reproduce.dlcp import KINDS
 from gradnic.sim.reproduce.fabric import (
     HOP,
@@ -21,7 +21,7 @@ from gradnic.sim.reproduce.fabric import (
     Shortest,
     Trimming,
 )
-from gradnic.sim.reproduce.ns3_cards import NO_TIMES, Cards
+from gradnic.sim.reproduce.ns3_cards import NO_TIMES, Cards, Drawn, Same, content
 
 from gradnic import cli, packages
 
@@ -124,7 +124,7 @@ def on_a_star(n_nodes, algorithm, n_floats, loss=0.0, **options):
     table = compile_table(build(topology, algorithm))
     cards = Cards(table, topology, n_floats, Fabric, **options)
     gradients = tensor(table, n_floats)
-    return cards.run(gradients, LinkFaults(loss=loss, seed=1)), cards, gradients
+    return cards.run(gradients, Drawn(LinkFaults(loss=loss, seed=1))), cards, gradients
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,38 @@ def test_cards_repair_losses_on_their_way():
         np.testing.assert_allclose(card.rounds[1, 1].result, gradients.sum(axis=0), atol=1e-4)
 
 
+def test_cards_lose_what_another_network_lost():
+    """Frame by frame, by content and repetition: the same cycles, whatever order they leave in."""
+    sent = []
+
+    class Told(Drawn):
+        def loses(self, node, frame, number):
+            lost = super().loses(node, frame, number)
+            sent.append((node, content(frame), lost))
+            return lost
+
+    def a_round(losses, p=0.9):
+        topology = parse(STAR[4])
+        table = compile_table(build(topology, "halving"))
+        return ns3_round(table, topology, 5632, losses, Fabric, p)
+
+    first = a_round(Told(LinkFaults(loss=0.1, seed=3)))
+    kept = list(sent)
+    again = a_round(Same(kept))
+    assert (again.cycles, again.n_lost, again.given_up) == (first.cycles, first.n_lost,
+                                                            first.given_up)  # fmt: skip
+    assert first.n_lost == sum(lost for *_, lost in kept) > 5
+    assert first.given_up > 0
+    assert a_round(Same(kept), p=0.0).given_up == 0
+    assert a_round(Same([])).n_lost == 0
+
+
 @pytest.mark.slow
 def test_cards_against_rtl():
     topology = parse(STAR[16])
     for algorithm in ALGORITHMS:
         table = compile_table(build(topology, algorithm))
         delay = LinkFaults(delay=round(HOP * 0.25))
-        rtl = rtl_cycles(table, topology, 1 << 16, delay)
-        assert abs(ns3_cycles(table, topology, 1 << 16, delay, Fabric) / rtl - 1) < 0.05
+        rtl = rtl_round(table, topology, 1 << 16, delay).cycles
+        ours = ns3_round(table, topology, 1 << 16, Drawn(delay), Fabric).cycles
+        assert abs(ours / rtl - 1) < 0.05

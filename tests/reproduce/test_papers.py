@@ -1,8 +1,10 @@
 """A paper in points, as a cluster runs it, is the paper as one process runs it."""
 
 import json
+import zlib
 
-from gradnic.sim.reproduce import accuracy_time, multitree, papers
+import pytest
+from gradnic.sim.reproduce import accuracy_time, dlcp, multitree, papers
 
 
 def made_up(network, algorithm, n_bytes, flow=None):
@@ -19,6 +21,25 @@ def test_points_make_the_paper(monkeypatch):
     found = papers.joined(work, [papers.part(**item) for item in work])
     assert json.dumps(found["papers"]) == json.dumps([alone])
     assert found["claims"] == alone["claims"]
+
+
+@pytest.mark.parametrize("network", ["model", "ns3", "rtl"])
+def test_runs_of_networks_make_dlcp(monkeypatch, network):
+    """All that is measured is a run of its own: on our network, on ns-3, by cards of RTL."""
+
+    def number(*key):
+        at = zlib.crc32(json.dumps(key).encode()) % 1000
+        return [100.0 + at + i for i in range(7)]
+
+    monkeypatch.setattr(dlcp, "_stretch_points", lambda p, _: [2 - p] * 3)
+    alone = dlcp.run(True, lambda _: None, number, network).as_json()
+    work = json.loads(json.dumps(papers.work(["dlcp"], quick=True, network=network)))
+    found = papers.joined(work, [number(*item["point"]) for item in work])
+    assert json.dumps(found["papers"]) == json.dumps([alone])
+    what = [item["point"][0] for item in work]
+    assert set(what) == {"flows"} | {"ns3": {"small", "tcp"}, "rtl": {"cards"}}.get(network, set())
+    assert what.count("cards") in (0, 3 * (1 + 3 * 3))
+    assert len(what) == len({json.dumps(item) for item in work})
 
 
 def learned(variant, model, epochs, seed):
