@@ -12,6 +12,7 @@ MODULES = {  # name: module; the order of `all`
     "eflops": "eflops",
     "dlcp": "dlcp",
     "composed": "composed",
+    "trees": "trees",
     "time-to-accuracy": "accuracy_time",
 }
 
