@@ -21,30 +21,34 @@ class Calendar:
         capacity = np.floor(topology.bandwidth * (period or 1) + 1e-9) / (period or 1)
         self._room = [max(1, int(c)) for c in capacity]
         self._used = [{} for _ in range(topology.n_links + 2 * topology.n_nodes)]
+        self._full = [0] * len(self._used)  # a bit for each step that has no room
         self._ports = topology.ports if topology.port_limited else None
 
     def take(self, path: tuple[int, ...], source: int, destination: int, ready: int) -> int:
         """First step >= ready with room on every link of the path; the step is taken."""
-        places = [(self._used[link], self._room[link]) for link in path]
+        places = [(link, self._room[link]) for link in path]
         if self._ports is not None:
             at = self._topology.n_links
-            places.append((self._used[at + source], self._ports))
-            places.append((self._used[at + self._topology.n_nodes + destination], self._ports))
-        step = ready
-        tried = 0
-        while True:
-            key = step if self._period is None else step % self._period
-            if all(used.get(key, 0) < room for used, room in places):
-                break
-            step += 1
-            tried += 1
-            if self._period is not None and tried >= self._period:
-                raise ValueError(
-                    f"no step of the period of {self._period} is free on link {path[0]}"
-                )
-        for used, _ in places:
+            places.append((at + source, self._ports))
+            places.append((at + self._topology.n_nodes + destination, self._ports))
+        taken = 0
+        for place, _ in places:
+            taken |= self._full[place]
+        if self._period is None:
+            taken >>= ready
+        else:
+            turn = ready % self._period
+            taken = (taken >> turn | taken << self._period - turn) & (1 << self._period) - 1
+        late = (~taken & taken + 1).bit_length() - 1  # the lowest bit that is 0
+        if late == self._period:
+            raise ValueError(f"no step of the period of {self._period} is free on link {path[0]}")
+        key = ready + late if self._period is None else (ready + late) % self._period
+        for place, room in places:
+            used = self._used[place]
             used[key] = used.get(key, 0) + 1
-        return step
+            if used[key] >= room:
+                self._full[place] |= 1 << key
+        return ready + late
 
 
 def place_trees(
