@@ -146,6 +146,16 @@ class Source:
         return bytes(frame)
 
 
+def ping(data):
+    """An echo request to the card."""
+    frame = bytearray(ICMP.stop) + data
+    ETHERNET.destination.put(frame, CARD.mac)
+    ETHERNET.source.put(frame, HOST.mac)
+    for field_, value in (ECHO_REQUEST | {IPV4.destination: CARD.ip}).items():
+        field_.put(frame, value)
+    return bytes(frame)
+
+
 def foreign(rng):
     """A frame of the host that is no host frame: to others, to all, ARP or echo, for the card or
     nearly so.

@@ -201,3 +201,29 @@ def test_foreign_frames_pass_in_order_and_the_network_reaches_nothing():
     told = [parse(frame) for frame in answers]
     assert [one["payload"] for one in told if one["kind"] == Kind.DATA] == [octets]
     assert {one["status"] for one in told} == {0}
+
+
+def test_host_frames_take_no_more_than_their_share_of_host_rx():
+    """A host that reads, pings and sends to others while the network fills its line: 94 % of the
+    beats are foreign, none is left unused, and nothing waits at host_tx.
+    """
+    bench, rng = Bench(64), np.random.default_rng(9)
+    bench.play([asks(Kind.HELLO, elems=1408)])
+    before, n = dict(bench.counts), 16384
+    up = [bytes([k & 255]) + rng.bytes(1499) for k in range(700)]
+    out = [b"\x02" + rng.bytes(1499) for _ in range(40)]
+    mine = [asks(Kind.READ, seq=1 + k, address=FIRST, elems=n) for k in range(3)]
+    mine += [host_fuzz.ping(bytes(56))] * 2
+    run = bench.run([*mine, *out], others={"core_rx": up})
+    got, known = run.frames("o"), set(up)
+    assert [frame for frame in got if frame in known] == up
+    assert run.frames("core_tx") == out
+    own = [k for k, frame in enumerate(got) if frame not in known]
+    told = [parse(got[k]) for k in own[2:]]
+    assert sum(one["elems"] for one in told if one["kind"] == Kind.DATA) == 3 * n
+    assert bench.counts["answered"] == before["answered"] + 2
+    beats = [(-(-len(frame) // 64), frame in known) for frame in got[: own[-1] + 1]]
+    both = sum(n for n, _ in beats)
+    assert 0.94 <= sum(n for n, is_foreign in beats if is_foreign) / both < 0.97
+    assert (np.diff(run.taken["o"][:both]) == 1).all()
+    assert bench.counts["stalled"] == before["stalled"]
