@@ -17,6 +17,7 @@ LONG = (
     "offload/test_thc_cluster.py",
     "offload/test_job_cluster.py",
     "offload/test_card_cluster.py",
+    "offload/test_host_cluster.py",
     "mutation/test_campaigns.py",
     "inline/test_axi.py",
     "top/test_lint.py",

@@ -90,7 +90,7 @@ class JobQueue(wiring.Component):
 
 
 class Divider(wiring.Component):
-    """Divides, one bit a cycle: ``done`` pulses `width` + 1 cycles after ``start``.
+    """Divides, two bits a cycle: ``done`` pulses ceil(`width` / 2) + 1 cycles after ``start``.
 
     Members
     -------
@@ -115,23 +115,31 @@ class Divider(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        left = Signal(range(self.width + 1))
-        rest = Signal(self.width + 1)
-        fits = Signal()
+        n_digits = -(-self.width // 2)
+        left = Signal(range(n_digits + 1))
+        quotient = Signal(2 * n_digits)
+        rest = Signal(self.width + 2)
+        thrice = Signal(self.width + 2, reset_less=True)
+        multiples = [self.b, self.b << 1, thrice]
+        fits = Signal(len(multiples))  # so many times, at least
         m.d.comb += [
-            rest.eq(Cat(self.quotient[-1], self.remainder)),
-            fits.eq(rest >= self.b),
+            self.quotient.eq(quotient),
+            rest.eq(Cat(quotient[-2:], self.remainder)),
+            fits.eq(Cat(rest >= multiple for multiple in multiples)),
         ]
         m.d.sync += self.done.eq(left == 1)
         with m.If(self.start):
-            m.d.sync += [left.eq(self.width), self.quotient.eq(self.a), self.remainder.eq(0)]
-        with m.Elif(left != 0):
             m.d.sync += [
-                left.eq(left - 1),
-                self.quotient.eq(Cat(fits, self.quotient[:-1])),
+                left.eq(n_digits),
+                quotient.eq(self.a),
+                self.remainder.eq(0),
+                thrice.eq(self.b + (self.b << 1)),
             ]
-            with m.If(~fits):
-                m.d.sync += self.remainder.eq(rest)
-            with m.Else():
-                m.d.sync += self.remainder.eq(rest - self.b)
+        with m.Elif(left != 0):
+            digit = Cat(fits[2] | (fits[0] & ~fits[1]), fits[1])
+            m.d.sync += [left.eq(left - 1), quotient.eq(Cat(digit, quotient[:-2]))]
+            with m.Switch(digit):
+                for k, multiple in enumerate((0, *multiples)):
+                    with m.Case(k):
+                        m.d.sync += self.remainder.eq(rest - multiple)
         return m

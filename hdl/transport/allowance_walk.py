@@ -19,8 +19,8 @@ _LEAVES = 8 + CHUNK_WIDTH  # of a neighbor's, in all whole chunks
 
 
 class AllowanceWalk(wiring.Component):
-    """Writes all neighbors' allowances: 2 cycles each if nothing may miss, else a cycle for each
-    chunk and 7 more, and about 50 for a neighbor that sends anything up.
+    """Writes all neighbors' allowances: a cycle each if nothing may miss, else one for each chunk
+    and 7 more, and about 50 for a neighbor that sends anything up.
 
     With ``at_share`` what must come; a number that is never reached if nothing may miss.
 
@@ -150,6 +150,8 @@ class AllowanceWalk(wiring.Component):
                 m.d.comb += write.enable.eq(1)
                 m.d.sync += neighbor.eq(neighbor + 1)
                 m.next = "NEXT"
+                with m.If(self.share == 0):  # all are the same
+                    m.next = "WRITE"
                 with m.If(neighbor == N_NEIGHBORS - 1):
                     m.next = "REST"
         one_hot(fsm)

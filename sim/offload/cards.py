@@ -179,14 +179,14 @@ class Cards:
         """Let a frame arrive at a port, `at` cycles after the next run's start."""
         self.library.cluster_inject(self._self, node, port, at, len(frame), frame)
 
-    def to_host(self, node, port):
-        """Frames that went to the host of a port so far, in order."""
+    def to_host(self, node, port, first=0):
+        """Frames that went to the host of a port so far, in order, from number `first` on."""
         octets = ctypes.c_void_p()
 
         def got(index):
             return self.library.cluster_got(self._self, node, port, index, ctypes.byref(octets))
 
-        lengths = ((k, got(k)) for k in range(got(-1)))
+        lengths = ((k, got(k)) for k in range(first, got(-1)))
         return [ctypes.string_at(octets.value, n) for _, n in lengths]
 
     def counts(self, node):

@@ -75,7 +75,7 @@ class HostCluster(CardCluster):
         """Frames to the host, one after the other; None while there is none."""
         n = 0
         while True:
-            frames = self.to_host(node, 0)[n:]
+            frames = self.to_host(node, 0, n)
             n += len(frames)
             yield from frames or (None,)
 

@@ -7,7 +7,9 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.host_cluster import HostCluster
+from gradnic.sim.offload.host_speed import Load, post_to_packet
 
+from gradnic.interface.host_frame import Kind
 from gradnic.interface.job import Job, JobStatus
 
 TOPOLOGY = parse("ring:3")
@@ -60,3 +62,26 @@ def test_from_reset_to_sums_by_frames_alone():
     rtl.step(n_cycles=500)
     left = [(port, frame) for _, node, port, frame in rtl.sent if frame[:5] == passes[:5]]
     assert sorted(left) == [(0, passes), (1, passes)]  # what is for the card leaves nowhere
+
+
+def test_writes_and_reads_go_at_the_rate_of_the_line_while_cards_sum():
+    """And the sums take as long as alone. How soon a POST becomes a packet is held, too."""
+    n_elems, result = 12000, 65536
+    cluster = HostCluster(TABLES, TOPOLOGY, MEMORY, n_elems, packet=352, inc=False, by_frames=True)
+    cluster.open()
+    values = np.random.default_rng(5).integers(-99, 99, (N, n_elems)).astype(np.float32)
+    for node, mine in enumerate(values):
+        cluster.memory(node)[: mine.nbytes] = mine.view(np.uint8)
+    jobs = Load(cluster, n_elems, result, (2 * result, 2 * result))
+    alone, _ = jobs.play(1408)
+    assert (cluster.memory(0)[result:][: 4 * n_elems].view(np.float32) == values.sum(0)).all()
+    for payload, least in (1408, 0.92), (8192, 0.97):
+        for kind in Kind.WRITE, Kind.READ:
+            cycles, rate = jobs.play(payload, kind, 390_000)
+            print(f"{kind.name} of {payload}: {rate:.1%} of the line, sums {cycles} ({alone})")
+            assert rate >= least
+            assert cycles <= 1.01 * alone
+    job = Job(id=77, tensor=7, gen=1, elems=n_elems, source=0, result=result)
+    cycles = post_to_packet(cluster, job)
+    print(f"POST to first packet: {cycles} cycles")
+    assert cycles <= 460  # 172 of them for memory and a packet of 92 beats, with its checksum
