@@ -48,6 +48,8 @@ def Burst(n_bytes: int, address_width: int, burst_beats: int):
 class BurstSplitter(wiring.Component):
     """Cuts ranges into bursts that keep to their own size's boundaries: 2 cycles a burst.
 
+    A range takes 1 cycle more, so each register in front of that keeps one in 2 cycles.
+
     Plumbing: no golden model of its own.
 
     A burst never crosses a multiple of ``burst_beats`` beats, hence none of 4 KiB. A range that
@@ -103,7 +105,7 @@ class BurstSplitter(wiring.Component):
         one = self.regions_shape.elem_shape
         beat_width = one["first"].width
         found_shape = data.StructLayout({"region": one, "range": self.range})
-        found, pairs = step(m, "found", self.ranges, found_shape)
+        found, pairs = step(m, "found", self.ranges, found_shape, half_rate=True)
         number = self.ranges.p.region if self.n_regions > 1 else 0
         m.d.comb += [found.region.eq(self.regions[number]), found.range.eq(self.ranges.p)]
         placed_shape = data.StructLayout(
@@ -114,7 +116,7 @@ class BurstSplitter(wiring.Component):
                 "size": one["n_beats"].width,
             }
         )
-        placed, places = step(m, "placed", pairs, placed_shape)
+        placed, places = step(m, "placed", pairs, placed_shape, half_rate=True)
         m.d.comb += [
             placed.beat.eq(pairs.p.region.first + pairs.p.range.offset),
             placed.n_beats.eq(pairs.p.range.n_beats),
@@ -124,7 +126,7 @@ class BurstSplitter(wiring.Component):
         checked_shape = data.StructLayout(
             {"beat": beat_width, "n_less_1": LENGTH_WIDTH, "any": 1, "refused": 1}
         )
-        checked, ranges = step(m, "checked", places, checked_shape)
+        checked, ranges = step(m, "checked", places, checked_shape, half_rate=True)
         m.d.comb += [
             checked.beat.eq(places.p.beat),
             checked.n_less_1.eq(places.p.n_beats - 1),

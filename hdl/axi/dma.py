@@ -85,7 +85,7 @@ class ReadEngine(wiring.Component):
         burst, port = splitter.bursts.p, self.port
         asked = data.StructLayout({"n_less_1": burst.n_less_1.shape(), "ends": 1, "refused": 1})
         m.submodules.asked = awaited = FIFO(asked, N_BURSTS)
-        m.submodules.requests = requests = Slice(splitter.burst)
+        m.submodules.requests = requests = Slice(splitter.burst, half_rate=True)
 
         # A burst starts when its beats have room; what leaves gives room back a cycle later. The
         # splitter rests a cycle after each burst, so `room` may know of one two cycles later.
@@ -147,6 +147,9 @@ class WriteEngine(wiring.Component):
     ----------
     n_bytes, address_width, burst_beats, n_regions : int
         See `BurstSplitter`.
+    registered : bool
+        False: beats reach the port in the cycle that they come in, for users behind whose port
+        there is a register, as in a `gradnic.hdl.axi.share.WriteShare`.
 
     Members
     -------
@@ -160,9 +163,15 @@ class WriteEngine(wiring.Component):
     """
 
     def __init__(
-        self, n_bytes: int, address_width: int = 64, *, burst_beats: int = 16, n_regions: int = 1
+        self,
+        n_bytes: int,
+        address_width: int = 64,
+        *,
+        burst_beats: int = 16,
+        n_regions: int = 1,
+        registered: bool = True,
     ) -> None:
-        self.n_bytes = n_bytes
+        self.n_bytes, self.registered = n_bytes, registered
         self.splitter = BurstSplitter(
             n_bytes, address_width, burst_beats=burst_beats, n_regions=n_regions
         )
@@ -186,11 +195,14 @@ class WriteEngine(wiring.Component):
         burst, port = splitter.bursts.p, self.port
         sent = data.StructLayout({"n_less_1": burst.n_less_1.shape(), "refused": 1})
         answered = data.StructLayout({"ends": 1, "refused": 1})
-        m.submodules.requests = requests = Slice(splitter.burst)
+        m.submodules.requests = requests = Slice(splitter.burst, half_rate=True)
         m.submodules.to_send = to_send = FIFO(sent, N_BURSTS)
         m.submodules.awaited = awaited = FIFO(answered, N_BURSTS)
-        m.submodules.words = words = Slice(self.beat)
-        wiring.connect(m, wiring.flipped(self.beats), words.i)
+        words = wiring.flipped(self.beats)
+        if self.registered:
+            m.submodules.words = near = Slice(self.beat)
+            wiring.connect(m, words, near.i)
+            words = near.o
 
         go, free = Signal(), Signal()
         m.d.comb += [
@@ -215,13 +227,13 @@ class WriteEngine(wiring.Component):
         head = to_send.o.p
         m.d.comb += [
             final.eq(count == head.n_less_1),
-            words.o.ready.eq(to_send.o.valid & (head.refused | port.wready)),
-            take.eq(words.o.valid & words.o.ready),
+            words.ready.eq(to_send.o.valid & (head.refused | port.wready)),
+            take.eq(words.valid & words.ready),
             to_send.o.ready.eq(take & final),
-            port.wdata.eq(words.o.p.data),
-            port.wstrb.eq(words.o.p.keep),
+            port.wdata.eq(words.p.data),
+            port.wstrb.eq(words.p.keep),
             port.wlast.eq(final),
-            port.wvalid.eq(words.o.valid & to_send.o.valid & ~head.refused),
+            port.wvalid.eq(words.valid & to_send.o.valid & ~head.refused),
         ]
         with m.If(take):
             m.d.sync += count.eq(Mux(final, 0, count + 1))

@@ -19,12 +19,13 @@ def delayed(m, value, cycles: int, *, name: str = "delayed"):
     return value
 
 
-def step(m, name: str, source, shape):
+def step(m, name: str, source, shape, *, half_rate: bool = False):
     """One more register stage of a stream: returns (payload to fill from source.p, its output).
 
-    The caller drives the payload combinationally; valid and ready are connected here.
+    The caller drives the payload combinationally; valid and ready are connected here. half_rate :
+    as of `Slice`.
     """
-    m.submodules[name] = part = Slice(shape)
+    m.submodules[name] = part = Slice(shape, half_rate=half_rate)
     m.d.comb += [part.i.valid.eq(source.valid), source.ready.eq(part.i.ready)]
     return part.i.p, part.o
 

@@ -103,15 +103,11 @@ class LevelTable(wiring.Component):
         now, before = reversed_bits(i.p.data), Signal(8 * n, reset_less=True)
         at, after, n_parts = Signal(5, init=WHOLE), Signal(6), Signal(5)
         ready, ends = Signal(), Signal()
-        widths = {2 * size for size in self.sizes} | {WHOLE}
-        if self.wide:
-            widths |= {12, *self.sizes}
-        part, dense = n // 2, Signal(8 * n)
-        both = Cat(before, now, Const(0, 8 * n))
-        with m.Switch(at):
-            for start in sorted({one for width in widths for one in _starts(width)}):
-                with m.Case(WHOLE + start):
-                    m.d.comb += dense.eq(both[(WHOLE + start) * part :][: 8 * n])
+        both = Signal(16 * n)
+        m.d.comb += both.eq(Cat(before, now))
+        widths = {2 * size for size in self.sizes} | set(self.sizes if self.wide else ())
+        indices = Signal(8 * n)
+        m.d.comb += indices.eq(_window(at, both, widths))
         m.d.comb += [
             n_parts.eq(Mux(i.p.expand, Mux(wide, bits, bits << 1), Mux(twelve, 12, WHOLE))),
             after.eq(at + n_parts),
@@ -125,19 +121,21 @@ class LevelTable(wiring.Component):
                 m.d.sync += before.eq(now)
         levels = []
         for k in range(n):
-            fields = [_first_highest(dense, k, size) for size in self.sizes]
+            fields = [_first_highest(indices, k, size) for size in self.sizes]
             choice = Array(fields)[bits - self.sizes[0]] if len(fields) > 1 else fields[0]
             levels.append(level(choice))
-        found = Cat(levels)
-        if self.wide:
-            found = Mux(wide, Cat(Cat(Const(0, 8), one) for one in levels[: n // 2]), found)
-            words = [_first_highest(dense, k, 12) for k in range(n // 2)]
-            sums = Cat(Cat(word[8:], Const(0, 4), word[:8]) for word in words)
-            found = Mux(i.p.expand, found, sums)
+        kinds, kind = [i.p.data, Cat(levels)], i.p.expand
+        if self.wide:  # one choice of four, and no choice behind another
+            sums = Signal(6 * n)
+            m.d.comb += sums.eq(_window(at, both, {12}))
+            words = [_first_highest(sums, k, 12) for k in range(n // 2)]
+            kinds.append(Cat(Cat(word[8:], Const(0, 4), word[:8]) for word in words))
+            kinds.append(Cat(Cat(Const(0, 8), one) for one in levels[: n // 2]))
+            kind = Cat(i.p.expand, Mux(i.p.expand, wide, twelve))
         with m.If(ready):
             m.d.sync += [
                 o.valid.eq(i.valid),
-                o.p.data.eq(Mux(i.p.expand | twelve, found, i.p.data)),
+                o.p.data.eq(_choice(kind, kinds)),
                 o.p.last.eq(i.p.last & ends),
             ]
         return m
@@ -170,6 +168,31 @@ class LevelTable(wiring.Component):
             return read.data
 
         return level
+
+
+def _window(at, both, widths):
+    """Parts of two beats from number `at` on: as many as the largest of `widths`. Of those that a
+    smaller one does not reach, what comes there is left open.
+    """
+    size, parts = len(both) // (2 * WHOLE), []
+    for k in range(max(widths)):
+        starts = {WHOLE + start for width in widths if width > k for start in _starts(width)}
+        low = min((start & -start).bit_length() - 1 for start in starts)
+        high = 5 if len({start % WHOLE for start in starts}) < len(starts) else 4
+        choice = dict.fromkeys(range(1 << high - low), max(starts))
+        choice |= {(start >> low) % (1 << high - low): start for start in starts}
+        words = [both[(start + k) * size :][:size] for start in choice.values()]
+        parts.append(_choice(at[low:high], words))
+    return Cat(parts)
+
+
+def _choice(index, words):
+    """One of 2**len(index) words, as choices of two: a LUT takes two steps of them."""
+    if len(words) == 1:
+        return words[0]
+    half = len(words) // 2
+    low, high = (_choice(index[:-1], some) for some in (words[:half], words[half:]))
+    return Mux(index[-1], high, low)
 
 
 def _first_highest(stream_bits, k, size):
@@ -211,16 +234,14 @@ class SumPacker(wiring.Component):
             high, low, next_high, next_low = (i.p.data[k + 8 * j :][:8] for j in range(4))
             packed += [low[4:], high[:4], next_high[:4], low[:4], next_low]
         now = Cat(packed)
-        joined = Array(
-            [
-                i.p.data,
-                Cat(kept, now[:size]),
-                Cat(kept[size:], now[: 2 * size]),
-                Cat(kept[2 * size :], now),
-            ]
-        )
+        joined = [
+            i.p.data,
+            Cat(kept, now[:size]),
+            Cat(kept[size:], now[: 2 * size]),
+            Cat(kept[2 * size :], now),
+        ]
         m.d.comb += [
-            o.p.data.eq(Mux(self.on, joined[turn], i.p.data)),
+            o.p.data.eq(_choice(turn & self.on.replicate(2), joined)),
             o.p.last.eq(i.p.last),
             o.valid.eq(i.valid & (~self.on | (turn != 0))),
             i.ready.eq(o.ready | (self.on & (turn == 0))),

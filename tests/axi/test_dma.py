@@ -187,10 +187,11 @@ def test_reads(n_bytes):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize("n_bytes", [16, 64])
-def test_writes(n_bytes):
+@pytest.mark.parametrize(("n_bytes", "registered"), [(16, True), (64, False)])
+def test_writes(n_bytes, registered):
     options = {"n_bytes": n_bytes, "n_regions": 1}
-    simulate(WriteEngine(n_bytes), __file__, tests=["write_ranges"], options=options)
+    engine = WriteEngine(n_bytes, registered=registered)
+    simulate(engine, __file__, tests=["write_ranges"], options=options)
 
 
 def test_parameters_are_checked():
