@@ -1,5 +1,6 @@
 """``gradnic upsets``: register bits of an offload card that change by themselves."""
 
+import re
 import time
 
 import click
@@ -16,10 +17,11 @@ from gradnic.quantities import option
 @option("--seed", q.SEED, 1, "Of bits, cycles and values.")
 @click.option("--jobs", "with_jobs", is_flag=True, help="Of cards with jobs, two at a time.")
 @click.option("--beside", is_flag=True, help="With --jobs: only registers that all contexts share.")
+@click.option("--among", metavar="PATTERN", help="With --jobs: only registers of such names.")
 @json_option
 @needs(**SIMULATION)
-def command(count, seed, with_jobs, beside, json_file):
-    """Change one register bit of an RTL offload card, in one cycle of an all-reduce, many times.
+def command(count, seed, with_jobs, beside, among, json_file):
+    r"""Change one register bit of an RTL offload card, in one cycle of an all-reduce, many times.
 
     Each upset hits one of two cards at a random bit and cycle; the round, and the one after it, are
     compared with what they must be. A round that hangs is aborted and followed by the next, and by
@@ -31,15 +33,21 @@ def command(count, seed, with_jobs, beside, json_file):
     Example:
       gradnic upsets --count 1000 --json build/upsets.json
       gradnic upsets --jobs --count 300 --json -
+      gradnic upsets --jobs --count 50 --among 'clerk\.out|context\d\.job'
     """
     from gradnic.sim.offload.job_upsets import job_upsets
     from gradnic.sim.offload.upsets import upsets
 
-    q.only_with(with_jobs, "--jobs", "beside")
+    q.only_with(with_jobs, "--jobs", "beside", "among")
+    if among is not None:
+        try:
+            re.compile(among)
+        except re.error as wrong:
+            raise click.UsageError(f"--among {among!r} is no pattern: {wrong}") from None
     screen = console(json_file)
     began = time.monotonic()
     campaign = job_upsets if with_jobs else upsets
-    more = {"beside": beside} if with_jobs else {}
+    more = {"beside": beside, "among": among} if with_jobs else {}
     with Progress() as progress:
         task = progress.add_task("upsets", total=count)
 
@@ -48,6 +56,8 @@ def command(count, seed, with_jobs, beside, json_file):
 
         try:
             result = campaign(count, seed=seed, progress=told, **more)
+        except ValueError as wrong:  # of --among
+            raise click.UsageError(str(wrong)) from None
         except AssertionError as lasting:
             screen.print(f"permanent: {lasting}")
             write_json(json_file, {"ok": False, "seed": seed, "first": str(lasting)})

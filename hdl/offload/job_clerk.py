@@ -18,6 +18,7 @@ from gradnic.interface.job import (
 )
 
 from ..axi.bursts import Region
+from ..primitive.parity import strayed
 from ..primitive.setting import setting
 from ..primitive.target import one_hot
 from ..transport.records import Context, Geometry, Over
@@ -160,7 +161,10 @@ class JobClerk(wiring.Component):
         ]
         step = Signal(range(3))
         settles = Signal(range(4))
+        waits = Signal()  # for a context
+        strays = strayed(m, out, waits)
         with m.FSM() as fsm:
+            m.d.comb += waits.eq(fsm.ongoing("OFFER"))
             with m.State("REST"):
                 m.d.sync += [
                     out.job.eq(self.oldest.job),
@@ -266,7 +270,9 @@ class JobClerk(wiring.Component):
                     m.next = "OFFER"
                     m.d.sync += refused.eq(reason != Refusal.NONE)
             with m.State("OFFER"):
-                with m.If(self.present):
+                with m.If(strays):
+                    m.next = "REST"
+                with m.Elif(self.present):
                     with m.If(self.aborted | refused):
                         m.d.sync += refused.eq(~self.aborted)
                         m.next = "TELL"

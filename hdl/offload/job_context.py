@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.job import JobCodec, JobStatus
 
+from ..primitive.parity import strayed
 from ..primitive.target import one_hot
 from ..transport.records import BYTES_WIDTH, EPOCH_WIDTH, LEAVES_WIDTH, Context, Over
 from .job_records import STAMP_WIDTH, LeavesSeen, Prepared, Record
@@ -25,7 +26,8 @@ class JobContext(wiring.Component):
     A job that ends, however it does, lets the frame that is leaving end, then lets what is under
     way to memory end, then is told, and then resets its engine: about 30 cycles beside those two.
     If those take ``watchdog`` cycles, it is told before, as one whose memory failed; its context
-    becomes free when the memory has answered.
+    becomes free when the memory has answered. If a bit of what it knows of the job changes by
+    itself, it fails, too.
 
     Parameters
     ----------
@@ -128,7 +130,7 @@ class JobContext(wiring.Component):
         ends, ended, overdue, was_told = Signal(), Signal(2), Signal(), Signal()
         idle, late = Signal(32), Signal()
         count = Signal(range(max(FLUSH_CYCLES, SETTLE_CYCLES)))
-        armed = Signal()
+        armed, taken = Signal(), Signal()
         record = self.record
         good = (status == JobStatus.DONE) | (status == JobStatus.SHORT)
         stage, has_passed = Signal(2), Signal()
@@ -180,11 +182,13 @@ class JobContext(wiring.Component):
             m.d.sync += failed.eq(1)
         with m.If(self.pass_failed):
             m.d.sync += failed.eq(1)
-        with m.If(self.renewed):
+        # what the job is, or what others hold of it, has changed by itself
+        with m.If(self.renewed | strayed(m, job, taken)):
             m.d.sync += [failed.eq(1), spoiled.eq(1)]
         with m.If(self.passed):
             m.d.sync += has_passed.eq(1)
         with m.FSM() as fsm:
+            m.d.sync += taken.eq(self.busy)
             m.d.comb += [
                 ends.eq(fsm.ongoing("HUSH") | fsm.ongoing("DRAIN")),
                 closes.eq(fsm.ongoing("OVER") | fsm.ongoing("END")),

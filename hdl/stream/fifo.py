@@ -9,7 +9,7 @@ from amaranth.hdl import Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .steering import copies, moved, steered
+from .steering import copies, healed, steered
 
 
 class FIFO(wiring.Component):
@@ -116,7 +116,7 @@ class FIFO(wiring.Component):
             m.d.sync += self.head.eq(after(self.head))
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
-        now = moved(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
+        now = healed(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
         m.d.sync += [
             self.pushed.eq(push),
             self.popped.eq(pop),

@@ -8,7 +8,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .steering import chunks, moved
+from .steering import chunks, healed
 
 BANK = 16  # entries that one LUT RAM holds
 MOST = 4 * BANK  # entries of the largest queue
@@ -89,7 +89,7 @@ class PairQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        now = moved(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
+        now = healed(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
         pop = self.o.ready & self.o.valid
         front = m.d.sync if self.latency == 3 else m.d.comb
         front += self.here.eq(self.i.valid)

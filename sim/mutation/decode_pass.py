@@ -16,5 +16,17 @@ def test(model):
     passes.play(model, "decode")
 
 
-ARGUED = {}
+_MOST = "no job has more than 1,024 blocks here"
+ARGUED = passes.ARGUED | {
+    r"-port D .*-ctrlbit 10 .*number, place = ": _MOST,
+    r"-mode const0 .*-port A -portbit 10 .*number\.eq\(number \+ 1\)": _MOST,
+    r"-port [AB] .*x\.eq\(\(mix\.y \^ self\.node\) \+ GOLDEN\)": "no dice are rolled here",
+    r"-mode const1 .*-port B .*number != self\.n_blocks": "norms behind the last change nothing",
+    r"-mode const0 .*is_nan = \(word\[23:31\] == 0xFF\)": (
+        "the decoder's only NaN is 0x7FC00000, whose rounding is itself"
+    ),
+    r"-mode const1 .*-port Y .*\(count == 0\) & \(step == 0\)": (
+        "the mixer is a pipeline: nothing looks at what it makes of later values"
+    ),
+}
 EXPLAINED = {}

@@ -16,5 +16,5 @@ def test(model):
     passes.play(model, "encode")
 
 
-ARGUED = {}
+ARGUED = passes.ARGUED
 EXPLAINED = {}

@@ -8,6 +8,20 @@ from ..offload.pass_stand import GROUP, KINDS, PLACES, SIZE, WIDTH, PassStand, S
 ELSEWHERE = r"^(?!.*-src \S*hdl/offload/)"
 """Parts of other packages have campaigns and proofs of their own; the stand is a bench."""
 
+_BURSTS = "bursts begin at multiples of 16 beats, and have 16 at most"
+_LAST = "no range ends in the middle of a beat, and nobody asks which beat is the last"
+_WRITER = r"inner\.(residual_)?writer"
+ARGUED = {
+    r"-mode const0 .*ends\.eq\(i\.p\.last": _LAST,
+    r"-mode const1 .*-port A .*ends\.eq\(i\.p\.last": _LAST,
+    r"-wire inner\.widen\.i__payload\.last ": _LAST,
+    r"-mode const0 .*-wire inner\.(residuals\.)?refused ": "the range is all of the region",
+    r"-mode const0 .*-port [DQ] -portbit [0-3] .*first = Signal\(self\.width\)": _BURSTS,
+    rf"-mode const0 .*-portbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.i__payload\.n_beats": _BURSTS,
+    rf"-mode cnot1 .*-ctrlbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.i__payload\.n_beats": _BURSTS,
+}
+"""Mutants of what passes have in common that are equivalent, see `gradnic.sim.mutation.run`."""
+
 N_BYTES, BLOCK = 16, 1024
 WIDTHS = 14, 11  # bits of numbers: jobs of any size can be played
 WRAPS = 2**WIDTH // SIZE
@@ -25,6 +39,13 @@ SHAPES = (
     (4993, 256, 4, 30, 100, 1),
     (4999, 64, 7, 200, 1, 0),
     (3003, 1024, 5, 51, 70, 1),
+)
+#: the same: numbers of blocks with all bits, and sums of 16 bits of smaller blocks
+MORE = (
+    (11257, 64, 4, 30, 3, 2),
+    (19453, 256, 8, 255, 100, 2),
+    (44027, 1024, 3, 34, 7, 1),
+    (55290, 64, 4, 30, 8, 0),
 )
 _VALUES = []
 
@@ -60,6 +81,8 @@ def turns(kind):
     if kind == "norm":  # numbers of blocks that fill their last beat of norms, or do not
         counts = [(1 << k) + rng.integers(1, 1 << k) for k in (*range(1, 10), 6, 7, 7, 8, 8)]
         sizes += [(64 * int(n) - 5, 64, 4, 30, 3, 0) for n in counts]
+    else:
+        sizes += MORE
     sizes += [(largest, 64, 8, 255, 1, 0), (largest - 5, 1024, 4, 30, 2000, 2)]
     for k, (size, block, b, g, n, code) in enumerate(sizes):
         seed, gen, tensor, node = (int(v) for v in rng.integers(0, 1 << np.array([32, 16, 16, 8])))
@@ -92,7 +115,8 @@ def play(model, kind):
         if k % 3 == 1:
             stand.play(turn, cycles=100 + 60 * k, whole=False)
     known = {name: share for name, share in STALLS.items() if name in model.outputs}
-    for turn in all_turns[:3]:
+    several = all_turns[14:15] if kind == "norm" else []  # bursts, which come far apart
+    for turn in all_turns[:3] + several:
         stand.play(turn, stalls=known, holds=0.3, cycles=6 * _most(kind, turn))
     for late in (50, 3000):
         stand.play(all_turns[0], late=[1] * late + [0], cycles=late + 2000)
@@ -111,4 +135,6 @@ def _most(kind, turn):
     beats = turn.n_padded // lanes
     if kind == "encode":  # norms come on the way of floats
         beats += -(-turn.norms.size // lanes)
+    elif kind == "decode" and (turn.worker.B, turn.code) == (64, 2):
+        beats += 8  # ranges that are so short begin later
     return beats + RATE[kind] + BLOCKS[kind] * turn.worker.B // lanes

@@ -28,14 +28,24 @@ REST = CALM + 256  # between rounds, as between steps of a training
 SLOW = 12 * WATCHDOG  # jobs that take longer hang
 GOOD = (JobStatus.DONE, JobStatus.SHORT)
 FLAGS = ("bad", "length", "checksum", "format", "owner", "config", "codec", "outside")
-DATAPATH = re.compile(
-    r"maker|decoder|memory|words|ring|payload|values|slice|skid|texts|beats|waiting"
+LANES = re.compile(r"\.(add|times|lane)\d+\.")
+"""Registers of one lane's arithmetic, which nothing looks at but the lane."""
+WORDS = re.compile(
+    r"\.(lanes\.(total|[ab]\d+)|combine\.([abz]|larger|largest|in_order|late)\d*"
+    r"|(?<!core\.)(ring|rows|tag_rows|tails|bank\d|tag_store)\.(part\d\.)?(held\d*|write_data)"
+    r"|(store|raw|round|waiting|(de)?compressor\.passed)\.write_data|prefetch\.held\d+"
+    r"|(words|image\.queue|scaler\.queue)\.(held\d+|skid)|\w*narrow\.kept"
+    r"|(outlet|reduce)\.queue\.(near\d+_\d+|signature__data)"
+    r"|(\w*\.)*slice\.(held\d+|skid)|intake\.beats\.held\d+|beats\.(prefetch\.o__payload|write_data)"
+    r"|(contribution|partial)_queue\.word\d+"
+    r"|codec\.(data_at\d+|payload\d*|columns|columns_near\d+)"
+    r"|spreader\.(routed\d+_\d+|payload_held)|packer\.(kept|row)\d+"
+    r"|compactor\.(routed\d+_\d+|turned\d+)|merger\.(chosen|(row|tag|tail)_bytes\d+))$"
 )
-# what lies in front of or in such parts, and says where and whether
-CONTROL = re.compile(
-    r"occupied|fsm|addr|valid|count|state|busy|full|tail|level|queue\.[a-z]+$|\.go\d*$|plan|splitter"
-    r"|awaited|placed|found|unit|signal|last|index|place|ready|open|left|first|ends|held_(?!data)"
-)
+"""Registers of payload: gradients, sums, and coded bytes of them; narrower ones of these names are
+flags.
+"""
+BYTE = 8
 KINDS = (
     {"elems": 700, "p_q16": 6500}, {"elems": 500, "codec": JobCodec.INCEPTIONN, "table": 1},
     {"elems": 640, "kind": Kind.BF16, "codec": JobCodec.RAW16, "op": Operation.MEAN, "layer": 5},
@@ -143,14 +153,21 @@ class Ring:
         return sum((Counter(self.cluster.counts(node)) for node in range(N)), Counter())
 
 
-def job_upsets(n, *, seed=1, beside=False, progress=None):
+def carries(name, width):
+    """Whether a register holds values, and says nothing of where, when and whether."""
+    plain = re.sub(r"\$\d*", "", name)
+    return bool(LANES.search(plain) or (width >= BYTE and WORDS.search(plain)))
+
+
+def job_upsets(n, *, seed=1, beside=False, among=None, progress=None):
     """One register bit of a card changes while jobs run, `n` times; what became of it.
 
-    beside : only registers that all contexts share, which no end of a job resets.
+    beside : only registers that all contexts share, which no end of a job resets. among : pattern
+    of names of registers; ValueError where none has it.
 
     Fates as of `gradnic.sim.offload.upsets.upsets`; a wrong result is detected, too, where the
-    completion says so. Registers that carry values, `DATAPATH` by their names, and others, which
-    control, are counted apart. hangs: jobs that neither ended well nor by their watchdogs, and what
+    completion says so. Registers that carry values, see `carries`, and others, which control, are
+    counted apart. hangs: jobs that neither ended well nor by their watchdogs, and what
     helped: "abort", or "reset". after: rounds that were wrong after that, and what helped: the
     "next" round, tables "written anew", or "reset". resets : of both. found : the registers of
     those, and of what was silent.
@@ -160,18 +177,23 @@ def job_upsets(n, *, seed=1, beside=False, progress=None):
     usual, exact, _ = ring.round()
     assert exact
     n_bits = ring.cluster.call("state_bits")
-    bits = np.arange(n_bits)
-    if beside:
-        names = [ring.cluster.call("state_name", bit).decode() for bit in range(n_bits)]
-        bits = np.array([bit for bit in bits if not re.search(r"\bengine\d", names[bit])])
+    names = [ring.cluster.call("state_name", bit).decode() for bit in range(n_bits)]
+    widths = Counter(names)
+    away = r"\bengine\d" if beside else r"(?!)"
+    bits = [
+        bit
+        for bit, name in enumerate(names)
+        if not re.search(away, name) and re.search(among or "", name)
+    ]
+    if not bits:
+        raise ValueError(f"no register has {among!r} in its name")
     fates = {"control": Counter(), "datapath": Counter()}
     hangs, after, found = Counter(), Counter(), []
     for k in range(n):
         node, bit, at = (int(ring.rng.integers(m)) for m in (N, len(bits), usual))
-        bit = int(bits[bit])
-        name = ring.cluster.call("state_name", bit).decode()
-        carries = DATAPATH.search(name) and not CONTROL.search(name)
-        kind = "datapath" if carries else "control"
+        bit = bits[bit]
+        name = names[bit]
+        kind = "datapath" if carries(name, widths[name]) else "control"
         before = ring.counts()
         cycles, exact, statuses = ring.round((node, bit, at))
         counted = ring.counts()
@@ -190,7 +212,8 @@ def job_upsets(n, *, seed=1, beside=False, progress=None):
         if helped:
             after[helped] += helped != "reset" or healed
         if fate == "silent" or helped:
-            found.append({"register": name, "fate": fate, "kind": kind, "helped": helped})
+            where = {"node": node, "bit": bit, "cycle": at, "register": name}
+            found.append(where | {"fate": fate, "kind": kind, "helped": helped})
         if helped == "reset":
             ring.restart()
             assert ring.round()[1], f"bit {bit} of card {node}, {name}: reset does not heal"

@@ -5,9 +5,10 @@ from functools import partial
 
 import pytest
 from gradnic.hdl.frame.keeper import AGE
+from gradnic.hdl.offload.job_records import Descriptor
 from gradnic.hdl.offload.renewal import CALM, Renewal
 from gradnic.sim.engine import amaranth_run
-from gradnic.sim.offload.job_upsets import Ring, _after
+from gradnic.sim.offload.job_upsets import Ring, _after, carries
 
 from gradnic.interface.job import JobStatus
 
@@ -92,14 +93,21 @@ SHARED = (  # fills of queues that all contexts share: of heads, of owners of pa
 )  # fmt: skip
 
 
-def test_a_wrong_fill_of_a_shared_queue_ends_jobs_and_heals():
-    ring = Ring(seed=3)
+@pytest.fixture(scope="module")
+def ring():
+    return Ring(seed=3)
+
+
+@pytest.fixture(scope="module")
+def names(ring):
+    """Of the register that each bit is of."""
+    n_bits = ring.cluster.call("state_bits")
+    return [ring.cluster.call("state_name", bit).decode() for bit in range(n_bits)]
+
+
+def test_a_wrong_fill_of_a_shared_queue_ends_jobs_and_heals(ring, names):
     usual, exact, _ = ring.round()
     assert exact
-    names = [
-        ring.cluster.call("state_name", bit).decode()
-        for bit in range(ring.cluster.call("state_bits"))
-    ]
     hit = set()
     for k, pattern in enumerate(SHARED):
         bit = next(bit for bit, name in enumerate(names) if re.fullmatch(pattern, name))
@@ -108,3 +116,39 @@ def test_a_wrong_fill_of_a_shared_queue_ends_jobs_and_heals():
         assert cycles is not None or ring.abort(), names[bit]
         assert _after(ring) in ("", "next"), names[bit]
     assert hit & {JobStatus.MEMORY, JobStatus.STUCK}
+
+
+@pytest.mark.parametrize("k", range(2))
+def test_a_changed_bit_of_what_a_context_knows_of_its_job_fails_it(ring, names, k):
+    usual, exact, _ = ring.round()
+    assert exact
+    bit = names.index(f"core.context{k}.job") + Descriptor.size + 5  # of when it was posted
+    cycles, _, statuses = ring.round((k, bit, usual // 4))
+    told = [status for (node, _), status in statuses.items() if node == k]
+    assert cycles is not None
+    assert told.count(JobStatus.MEMORY) == 1
+    assert _after(ring) == ""
+
+
+def test_a_changed_bit_of_a_job_that_waits_for_a_context_heals(ring, names):
+    bit = names.index("core.clerk.out") + Descriptor["gen"].offset
+    _, exact, statuses = ring.round((1, bit, 500))  # two are active by then
+    assert exact
+    assert set(statuses.values()) <= {JobStatus.DONE, JobStatus.SHORT}
+
+
+VALUES = (
+    ("lanes.combine.add3.exponent4", 8), ("lanes.combine.larger0", 32), ("lanes.a0", 128),
+    ("compressor.codec.packer.row1$30", 8), ("compressor.passed.write_data", 129),
+    ("engine0.memory.landing_reader.store.ring.held", 129), ("engine0.maker.scaler.times0.up", 1),
+)  # fmt: skip
+OTHERS = (
+    ("compressor.codec.packer.row1", 1), ("compressor.passed.head", 9), ("ring.held64", 64),
+    ("engine0.decoder.passed.held0$17", 128), ("clerk.out", 972), ("engine0.waiting.tail", 9),
+    ("engine0.maker.scaler.queue.occupied", 20), ("lanes.combine.kind", 3),
+)  # fmt: skip
+
+
+def test_registers_that_carry_values_are_told_from_those_that_control():
+    assert all(carries(f"core.{name}", width) for name, width in VALUES)
+    assert not any(carries(f"core.{name}", width) for name, width in OTHERS)

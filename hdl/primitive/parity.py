@@ -1,0 +1,24 @@
+"""Notices a bit of a wide register that changes by itself.
+
+Plumbing: no golden model of its own.
+"""
+
+from amaranth.hdl import Cat, Signal, Value
+
+CHUNK = 32  # bits behind one register: two levels of LUTs, and two more behind those
+
+
+def strayed(m, record, stands, *, name: str = "parity"):
+    """Flag: the parity of `record` is another one than when it came to stand, a cycle ago.
+
+    stands : flag, 1 from the second cycle of the value that is to stay until it may change again.
+    Bits that change in that cycle, and two at once, are not noticed.
+    """
+    bits = Value.cast(record)
+    starts = range(0, len(bits), CHUNK)
+    parts, kept = Signal(len(starts), name=f"{name}_parts"), Signal(name=f"{name}_kept")
+    stood = Signal(name=f"{name}_stood")
+    m.d.sync += [parts.eq(Cat(bits[k : k + CHUNK].xor() for k in starts)), stood.eq(stands)]
+    with m.If(~stood):
+        m.d.sync += kept.eq(parts.xor())
+    return stood & (parts.xor() != kept)
