@@ -39,8 +39,11 @@ types:
 	rm -rf build/types && mkdir -p build/types/gradnic
 	ln -s $(CURDIR)/gradnic/* $(addprefix $(CURDIR)/,hdl models sim fpga) build/types/gradnic/
 
-docs: setup types
+$(VENV)/docs: $(VENV)/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[docs]'
+	touch $@
+
+docs: $(VENV)/docs types
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet -f .ci/mkdocs.yml
 
 BOARD ?= ulx3s

@@ -214,6 +214,7 @@ class FrameHost:
         """A session of its own number; what was asked for in the one before is void."""
         self._window.clear()
         self._reads, self._missing, self._events = {}, {}, 0
+        self._asked, self._words = {}, {}
         self.session, self.hello = secrets.randbits(32), {}
         hello = _Request(Kind.HELLO, 0, b"", self._payload)
         hello.seq = secrets.randbits(SEQ_BITS)
@@ -227,6 +228,7 @@ class FrameHost:
                 octets = None if self.hello else self._receive(0.0)
             if not self.hello and self._clock() > end:
                 raise CardGone(f"the card is gone: no answer to HELLO in {self._patience} s")
+        self._fault, self._refused = None, False
         self._progress()
 
     def _word(self, address):

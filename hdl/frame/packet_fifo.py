@@ -20,7 +20,8 @@ class PacketFIFO(wiring.Component):
     When full, ``i.ready`` is low until beats have left. A frame of more than ``depth`` beats
     vanishes: its first ``depth`` beats are given up, and the rest is swallowed up to its ``last``;
     so the queue never waits for itself. With `lossy` ``i.ready`` is always high, and a frame that
-    finds no room for one of its beats vanishes.
+    finds no room for one of its beats vanishes; frames must have at most ``depth`` beats then
+    (`gradnic.hdl.frame.length_guard`), or the queue fills for good.
 
     Parameters
     ----------

@@ -16,6 +16,7 @@ from gradnic.interface.neighbor import (
     STORE_BYTES,
 )
 
+from ..frame.length_guard import LengthGuard
 from ..frame.packet_fifo import PacketFIFO
 from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
@@ -25,7 +26,7 @@ N_HEAD = 64  # bytes from the first beat on that an answer may differ in, whole 
 
 
 class HostNeighbor(wiring.Component):
-    """Answers each request with a frame as long as it: 1 beat per cycle, 8 cycles behind its end.
+    """Answers each request with a frame as long as it: 1 beat per cycle, 9 cycles behind its end.
 
     Checksums are brought up to date, not looked at: a broken one stays broken. Never waits: a
     request that finds no room among `STORE_BYTES` is lost.
@@ -41,8 +42,9 @@ class HostNeighbor(wiring.Component):
         The host address, and the IPv4 address that the card has for its host.
     i, o : In, Out(stream.Signature(FrameBeat(n_bytes)))
         Requests, as `HostTap` finds them; always ready. Answers, which come from registers.
-    answered, bad, overrun : Out(1)
-        A pulse each: an answer has left; a request is dropped, marked bad; has no room.
+    answered, bad, overrun : Out(1), Out(1), Out(2)
+        Counts of this cycle: answers that left; requests that are dropped, marked bad; that
+        have no room, or are longer than `STORE_BYTES`.
     """
 
     def __init__(self, n_bytes: int) -> None:
@@ -58,16 +60,18 @@ class HostNeighbor(wiring.Component):
                 "o": Out(frames),
                 "answered": Out(1),
                 "bad": Out(1),
-                "overrun": Out(1),
+                "overrun": Out(2),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         n, shape = self.n_bytes, FrameBeat(self.n_bytes)
+        m.submodules.guard = guard = LengthGuard(n, max_bytes=STORE_BYTES)
         m.submodules.whole = whole = PacketFIFO(shape, STORE_BYTES // n, drop="bad", lossy=True)
         m.submodules.slice = out = Slice(shape)
-        wiring.connect(m, wiring.flipped(self.i), whole.i)
+        wiring.connect(m, wiring.flipped(self.i), guard.i)
+        wiring.connect(m, guard.o, whole.i)
         wiring.connect(m, out.o, wiring.flipped(self.o))
         index = Signal(range(N_HEAD // n + 1))
         take = whole.o.valid & whole.o.ready
@@ -75,7 +79,7 @@ class HostNeighbor(wiring.Component):
             out.i.valid.eq(whole.o.valid),
             out.i.p.eq(whole.o.p),
             whole.o.ready.eq(out.i.ready),
-            self.overrun.eq(whole.overflow),
+            self.overrun.eq(whole.overflow + guard.oversize),
         ]
         m.d.sync += [
             self.bad.eq(self.i.valid & self.i.p.last & self.i.p.bad),
@@ -141,8 +145,8 @@ class HostNeighbor(wiring.Component):
         told |= _moved(IPV4.destination, IPV4.source, octet)
         if any(part is None for part in old):
             return told
-        total = ~Cat(old) + (0xFFFF ^ ECHO_WORD)  # RFC 1624, equation 3: that word becomes 0
-        return told | _put(ICMP.checksum, ~(total[:16] + total[16]))
+        total = Cat(old) + ECHO_WORD  # RFC 1141: that word becomes 0
+        return told | _put(ICMP.checksum, total[:16] + total[16])
 
 
 def _put(field, value):

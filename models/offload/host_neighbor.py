@@ -1,8 +1,9 @@
 """The card as a neighbor of its host: answers to ARP and ICMP echo requests for its address.
 
 Golden twin of `gradnic.hdl.offload.host_neighbor`. A request is answered as it stands: checksums
-are brought up to date (RFC 1624), not looked at, so that a broken one stays broken and its sender
-drops the answer. Source: RFC 826, RFC 792.
+are brought up to date (RFC 1141: one of an answer of zeros alone stays 0xFFFF), not looked at, so
+that a broken one stays broken and its sender drops the answer. The circuit has room for requests of
+`STORE_BYTES`; longer ones are lost. Source: RFC 826, RFC 792.
 """
 
 from gradnic.interface.formats import ETHERNET, IPV4
@@ -15,8 +16,6 @@ from gradnic.interface.neighbor import (
     HEAD_BYTES,
     ICMP,
 )
-
-from ..frame.ipv4 import incremental_checksum
 
 
 def is_request(frame: bytes, mac: int, ip: int) -> bool:
@@ -46,8 +45,8 @@ def reply(frame: bytes, mac: int, ip: int) -> bytes:
         IPV4.source.put(told, ip)
         IPV4.destination.put(told, IPV4.source.get(frame))
         ICMP.type.put(told, 0)
-        checksum = incremental_checksum(ICMP.checksum.get(frame), ECHO_WORD, 0)
-        ICMP.checksum.put(told, checksum)
+        total = ICMP.checksum.get(frame) + ECHO_WORD
+        ICMP.checksum.put(told, (total & 0xFFFF) + (total >> 16))
     return bytes(told)
 
 

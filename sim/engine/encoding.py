@@ -202,7 +202,7 @@ def unpack_frames(shape, beats):
         if len(wrong):
             raise ValueError(f"keep of beat {wrong[0]} must be contiguous, and full before last")
     ends = np.flatnonzero(last) + 1
-    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    starts = np.concatenate([[0], ends]).astype(np.int64)[: len(ends)]
     flat = np.ascontiguousarray(rows).reshape(-1)
     return [
         flat[s * lane : (e - 1) * lane + used[e - 1]].tobytes()

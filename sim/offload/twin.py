@@ -20,7 +20,7 @@ from gradnic.models.offload.jobs import JobCluster
 
 from gradnic.interface.formats import ETHERNET, GRADNIC_START, HEAD_BYTES, UDP_PORT
 from gradnic.interface.job_card import HOSTED
-from gradnic.interface.neighbor import CARD_IP
+from gradnic.interface.neighbor import CARD_IP, STORE_BYTES
 
 CLOCK = 250e6  # cycles a second that the twin's time units count as, at the hosts' side
 TUNSETIFF, TAP, NO_HEAD = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
@@ -93,7 +93,7 @@ class Twin:
         """What card `node` answers to a frame of its host; one to the network ends here."""
         port, ip = self.ports[node], self.words[node][HOSTED["host_ip"].offset]
         if is_request(frame, port.mac, ip):
-            return [reply(frame, port.mac, ip)]
+            return [reply(frame, port.mac, ip)] if len(frame) <= STORE_BYTES else []
         if len(frame) < ETHERNET.stop or ETHERNET.destination.get(frame) != port.mac:
             return []
         return port.frame(frame, self.cluster.now)

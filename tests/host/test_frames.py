@@ -197,7 +197,10 @@ def test_memory_that_fails_is_an_error():
         host.flush()
     with pytest.raises(OSError, match="memory"):
         host.load(4096, 64)
+    with pytest.raises(OSError, match="READ at 0x1000: memory"):
+        host.load(4096, 200_000)  # of several READs under way
     host.write(0x20, 1)
+    host.flush()
     assert host.read(0x20) == 1
 
 

@@ -16,7 +16,7 @@ from gradnic.sim.engine import batch, encoding
 from scapy.layers import inet
 from scapy.layers.l2 import ARP, Ether
 
-from gradnic.interface.neighbor import BROADCAST, CARD_IP, HEAD_BYTES
+from gradnic.interface.neighbor import BROADCAST, CARD_IP, HEAD_BYTES, STORE_BYTES
 
 MAC, IP = default_address(0x0A0B0C0D0E0F), "198.51.100.0"
 MY_MAC, MY_IP = "02:00:00:00:00:01", "198.51.100.1"
@@ -54,6 +54,11 @@ def test_an_echo_has_the_data_and_right_checksums(n):
     assert reply(asked, MAC, CARD_IP) == bytes(want)
 
 
+def test_an_echo_of_zeros_alone_has_a_checksum_that_its_sender_takes():
+    told = reply(ping(b"", icmp={"id": 0, "seq": 0}), MAC, CARD_IP)
+    assert told[34:42] == bytes.fromhex("0000ffff00000000") == bytes(inet.ICMP(type=0))
+
+
 def test_a_broken_checksum_stays_broken():
     asked = bytearray(ping())
     asked[60] ^= 1
@@ -63,6 +68,7 @@ def test_a_broken_checksum_stays_broken():
     assert told[inet.ICMP].chksum != Ether(bytes(right))[inet.ICMP].chksum
 
 
+ZEROS = ping(b"", icmp={"id": 0, "seq": 0})
 OTHERS = [
     arp(pdst="198.51.100.2"), arp(op="is-at"), arp(hwtype=6), arp(ptype=0x86DD), arp(plen=16),
     arp(hwlen=8), arp("02:67:6e:0d:0e:10"), arp(TEXT, pdst=MY_IP), arp()[: HEAD_BYTES - 1],
@@ -84,7 +90,7 @@ class Bench(wiring.Component):
         self.parts = HostTap(n_bytes, meta_width=3), HostNeighbor(n_bytes)
         beats, plain = FrameBeat(n_bytes, meta_width=3), FrameBeat(n_bytes)
         ways = {name: Out(stream.Signature(plain)) for name in ("port", "o")}
-        pulses = {name: Out(1) for name in ("answered", "bad", "overrun")}
+        pulses = {"answered": Out(1), "bad": Out(1), "overrun": Out(2)}
         frames = {"i": In(stream.Signature(beats)), "others": Out(stream.Signature(beats))}
         super().__init__(frames | ways | pulses)
 
@@ -111,7 +117,7 @@ def build(n_bytes):
 
 def draw(rng):
     """A frame: a request, one that is nearly so, to the card, to another, cut anywhere."""
-    sound = [arp(), arp(TEXT), ping(), ping(rng.bytes(int(rng.integers(300))))]
+    sound = [arp(), arp(TEXT), ping(), ping(rng.bytes(int(rng.integers(300)))), ZEROS]
     some = sound if rng.random() < 0.6 else OTHERS
     frame = bytearray(some[int(rng.integers(len(some)))])
     what = rng.random()
@@ -156,3 +162,31 @@ def test_circuit_does_what_the_model_does(n_bytes):
         if not stalls:
             beats_in = run.taken["i"]
             assert np.ptp(beats_in) + 1 == len(beats_in)  # full rate
+
+
+@pytest.mark.parametrize("n_bytes", [16, 64])
+def test_requests_without_room_are_lost_and_hold_up_nothing(n_bytes):
+    """A flood of pings whose answers hardly leave, and one that is larger than the store."""
+    whole = ping(bytes(STORE_BYTES - HEAD_BYTES))
+    assert len(whole) == STORE_BYTES
+    flood = [ping(bytes(1000), icmp={"seq": k}) for k in range(40)]
+    frames = [whole, *flood, arp(pdst=MY_IP)]
+    beats = encoding.pack_frames(FrameBeat(n_bytes, meta_width=3), frames)
+    run = batch.Instance(build(n_bytes)).run(
+        {"i": beats}, stalls={"o": 0.05}, idle_cycles=4000, trace=("answered", "overrun")
+    )
+    assert np.ptp(run.taken["i"]) + 1 == len(beats)  # full rate
+    assert run.frames("others") == frames[-1:]
+    answers, told = run.frames("o"), iter(reply(frame, MAC, CARD_IP) for frame in frames[:-1])
+    assert 1 < len(answers) < 41
+    assert all(answer in told for answer in answers)  # in order, each once
+    counts = {name: int(trace.sum()) for name, trace in run.traces.items()}
+    assert counts == {"answered": len(answers), "overrun": 41 - len(answers)}
+    longer = ping(bytes(STORE_BYTES - HEAD_BYTES + 1))
+    frames = [longer, arp(pdst=MY_IP), arp(pdst=MY_IP), ping(), longer + bytes(9000), ping()]
+    beats = encoding.pack_frames(FrameBeat(n_bytes, meta_width=3), frames)
+    run = batch.Instance(build(n_bytes)).run(
+        {"i": beats}, idle_cycles=400, trace=("answered", "bad", "overrun")
+    )
+    assert run.frames("o") == [reply(ping(), MAC, CARD_IP)] * 2
+    assert [int(trace.sum()) for trace in run.traces.values()] == [2, 0, 2]
