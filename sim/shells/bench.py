@@ -57,16 +57,18 @@ async def send(port, frames):
 
 
 async def receive(port, n_frames):
-    """[(bytes, bad mark, side band)] of the next frames; the side band is the same on all beats."""
-    frames = []
-    for _ in range(n_frames):
-        frame = await with_timeout(port.recv(compact=False), PATIENCE_US, "us")
-        n_bytes = sum(frame.tkeep)
-        assert list(frame.tkeep) == [1] * n_bytes + [0] * (len(frame.tkeep) - n_bytes)
-        sides = {user >> 1 for user in frame.tuser[:n_bytes]}
-        assert len(sides) == 1, f"the side band changes within a frame: {sides}"
-        frames.append((bytes(frame.tdata[:n_bytes]), bool(frame.tuser[-1] & 1), sides.pop()))
-    return frames
+    """[(bytes, bad mark, side band)] of the next frames, see `next_frame`."""
+    return [await with_timeout(next_frame(port), PATIENCE_US, "us") for _ in range(n_frames)]
+
+
+async def next_frame(port):
+    """(bytes, bad mark, side band) of the next frame; the side band is the same on all beats."""
+    frame = await port.recv(compact=False)
+    n_bytes = sum(frame.tkeep)
+    assert list(frame.tkeep) == [1] * n_bytes + [0] * (len(frame.tkeep) - n_bytes)
+    sides = {user >> 1 for user in frame.tuser[:n_bytes]}
+    assert len(sides) == 1, f"the side band changes within a frame: {sides}"
+    return bytes(frame.tdata[:n_bytes]), bool(frame.tuser[-1] & 1), sides.pop()
 
 
 def pauses(rng, share):

@@ -6,12 +6,14 @@ from cocotb.simtime import get_sim_time
 from cocotb.task import bridge, resume
 from cocotb.triggers import ClockCycles, SimTimeoutError, with_timeout
 from gradnic.models.frame.address import Address
+from gradnic.models.offload.host_neighbor import is_request, reply
 from gradnic.models.offload.host_port import carried, default_address
 
 from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost
-from gradnic.interface.formats import ETHERNET, GRADNIC_START
+from gradnic.interface.formats import ETHERNET, GRADNIC_START, IPV4
 from gradnic.interface.host_frame import OUI
+from gradnic.interface.neighbor import ARP, ARP_REQUEST, BROADCAST, CARD_IP, ECHO_REQUEST
 
 from ..frame import frames as makers
 from ..offload import host_jobs
@@ -30,6 +32,28 @@ def now():
     return get_sim_time("sec")
 
 
+def requests(rng):
+    """What an IP stack asks the card: ARP to all, ARP to it, and a ping."""
+    arp, echo = ARP_REQUEST | {ARP.target_ip: CARD_IP}, ECHO_REQUEST | {IPV4.destination: CARD_IP}
+    for destination, fields, size in (
+        (BROADCAST, arp, 60), (HOST_ADDRESS.mac, arp, 60), (HOST_ADDRESS.mac, echo, 98),
+    ):  # fmt: skip
+        frame = bytearray(rng.bytes(size))
+        ETHERNET.destination.put(frame, destination)
+        ETHERNET.source.put(frame, HOST.mac)
+        for field, value in fields.items():
+            field.put(frame, value)
+        yield bytes(frame)
+
+
+def is_taken(frame):
+    """Whether a card with host frames takes a frame of its host after reset."""
+    if len(frame) < ETHERNET.destination.stop:
+        return False
+    to_card = ETHERNET.destination.get(frame) == HOST_ADDRESS.mac
+    return to_card or is_request(frame, HOST_ADDRESS.mac, CARD_IP)
+
+
 class Opposite:
     """A golden card at the MAC's side, among frames of others both ways.
 
@@ -42,6 +66,7 @@ class Opposite:
 
     Members
     -------
+    foreign : list of the frames of others, each of which goes both ways once.
     heard : Queue of frames that the card sends to its host, on host frames.
     """
 
@@ -49,7 +74,9 @@ class Opposite:
         self.host, self.clock, self.send = host, clock, send
         self.foreign = list(makers.foreign_frames(rng).values())
         self.passed = {"mac_tx": [], "host_rx": []}  # of others
-        self.out, self.heard = Queue(), Queue()
+        self.out, self.heard, self.listens = Queue(), Queue(), False
+        self.requests, self.answers = list(requests(rng)), []
+        self.replies = [reply(frame, HOST_ADDRESS.mac, CARD_IP) for frame in self.requests]
         for name, take in receive.items():
             cocotb.start_soon(self._sort(name, take))
 
@@ -60,7 +87,10 @@ class Opposite:
             frame = await take()
             if frame in theirs:
                 self.passed[name].append(frame)
+            elif name == "host_rx" and frame in self.replies:
+                self.answers.append(frame)
             elif name == "host_rx":
+                assert self.listens, "a frame to the host that nobody asked for"
                 assert ETHERNET.source.get(frame) == HOST_ADDRESS.mac
                 self.heard.put_nowait(frame)
             else:
@@ -93,6 +123,7 @@ class Opposite:
         await bridge(self.host.check)(told, read)
         await ClockCycles(self.clock, 100)
         assert self.passed == {"mac_tx": self.foreign, "host_rx": self.foreign}
+        assert self.out.empty(), "the card has sent more than its jobs need"
         wanted = {"foreign": len(self.foreign), "outside": 0, "failed": 0, "renewals": 0}
         await counted(driver, wanted)
 
@@ -114,6 +145,7 @@ class Opposite:
                 return None
             return frame[GRADNIC_START:]
 
+        self.listens = True
         link = FrameHost(say, listen, timeout=TIMEOUT, patience=PATIENCE, clock=now)
         return FramedCard(link, old=OLD)
 
@@ -136,7 +168,8 @@ async def counted(driver, wanted):
 
 
 async def by_frames(opposite):
-    """From reset to sums by frames alone: HELLO, registers, tables, WRITE, POST, EVENT and READ.
+    """From reset to sums by frames alone: HELLO, registers, tables, WRITE, POST, EVENT and READ;
+    the host's ARP and ping are answered meanwhile.
 
     opposite : at a card with host frames after reset, whose memory holds anything.
     """
@@ -147,6 +180,12 @@ async def by_frames(opposite):
     await bridge(host.prepare)(card)
     for at, octets in filled(host):
         await bridge(card.link.store)(at, octets)
+    for frame in opposite.requests:
+        await opposite.send["host_tx"](frame)
     await opposite.run(card, card.link.load)
     lost = ("host_overrun", "host_format", "host_foreign", "host_length", "spoofed")
-    await counted(card, dict.fromkeys(lost, 0))
+    await counted(card, dict.fromkeys(lost, 0) | {"host_answered": len(opposite.requests)})
+    await ClockCycles(opposite.clock, 2 * TICK)
+    assert opposite.answers == opposite.replies
+    assert opposite.heard.empty()
+    assert opposite.out.empty()

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from cocotb.task import bridge
 from cocotb.triggers import FallingEdge, RisingEdge
-from cocotbext.axi import AxiStreamFrame
 from gradnic.hdl.shells.corundum.wrapper import Corundum
 from gradnic.sim.engine import drivers, runner
 from gradnic.sim.offload import host_jobs
+from gradnic.sim.shells import bench as shell_bench
 from gradnic.sim.shells import jobs
 from gradnic.sim.shells.corundum import HOST_TAG, shell
 from gradnic.sim.shells.corundum_memory import Bench
@@ -19,11 +19,15 @@ CPL = ("valid", "tag", "ts")  # a completion
 
 
 class Shell:
-    """Frames at port 0 with their tags, and the completions of all that the host has sent."""
+    """Frames at port 0 with their marks, tags and time stamps, and the completions of all that the
+    host has sent.
+    """
 
     def __init__(self, bench, host):
-        self.dut, self.ports = bench.dut, bench.ports
-        self.sent, self.left, self.completed = [], [], []  # tags: of the host, at the MAC, told
+        self.dut, self.ports, self.rng = bench.dut, bench.ports, bench.rng
+        self.sent, self.left = [], []  # (frame, mark, tag): of the host, at the MAC
+        self.arrived, self.passed_on = [], []  # (frame, mark, stamp): of the MAC, at the host
+        self.completed = []  # (tag, stamp)
         for name in CPL:
             getattr(self.dut, f"p0_mac_cpl_{name}").value = 0
         cocotb.start_soon(self._completions())
@@ -32,24 +36,31 @@ class Shell:
         receive = {"mac_tx": self._to_mac, "host_rx": self._to_host}
         self.opposite = jobs.Opposite(host, bench.rng, self.dut.clk, send, receive)
 
+    def _marked(self, octets, k):
+        """Whether it is the frame of others that is marked bad on this way."""
+        return octets == self.opposite.foreign[k]
+
     async def _from_host(self, octets):
-        tag = HOST_TAG | len(self.sent) & 0x1FF
-        self.sent.append(tag)
-        await self.ports["host_tx"].send(AxiStreamFrame(octets, tuser=tag << 1))
+        self.sent.append((octets, self._marked(octets, 1), HOST_TAG | len(self.sent) & 0x1FF))
+        await shell_bench.send(self.ports["host_tx"], self.sent[-1:])
 
     async def _from_mac(self, octets):
-        await self.ports["mac_rx"].send(AxiStreamFrame(octets, tuser=77 << 1))
+        stamp = int(self.rng.integers(1 << 62)) << 34 | len(self.arrived)
+        self.arrived.append((octets, self._marked(octets, 2), stamp))
+        await shell_bench.send(self.ports["mac_rx"], self.arrived[-1:])
 
     async def _to_mac(self):
-        frame = await self.ports["mac_tx"].recv()
-        (user,) = {*frame.tuser} if isinstance(frame.tuser, list) else (frame.tuser,)
-        assert not user & 1
-        self.left.append(user >> 1)
-        return bytes(frame.tdata)
+        self.left.append(await shell_bench.next_frame(self.ports["mac_tx"]))
+        return self.left[-1][0]
 
     async def _to_host(self):
-        frame = await self.ports["host_rx"].recv()
-        return bytes(frame.tdata)
+        self.passed_on.append(await shell_bench.next_frame(self.ports["host_rx"]))
+        return self.passed_on[-1][0]
+
+    @staticmethod
+    def _stamp(n):
+        """Of the MAC's completion `n`."""
+        return n + 1 << 80 | n + 1
 
     async def _mac(self):
         """Tell of each frame that has left, in order."""
@@ -57,7 +68,8 @@ class Shell:
         for n in itertools.count():
             while n >= len(self.left):
                 await RisingEdge(dut.clk)
-            wires["tag"].value, wires["ts"].value, wires["valid"].value = self.left[n], n + 1, 1
+            wires["tag"].value, wires["ts"].value = self.left[n][2], self._stamp(n)
+            wires["valid"].value = 1
             await FallingEdge(dut.clk)
             while dut.p0_mac_cpl_ready.value == 0:
                 await FallingEdge(dut.clk)
@@ -73,13 +85,34 @@ class Shell:
             dut.p0_host_cpl_ready.value = int(ready)
             await FallingEdge(dut.clk)
             if ready and dut.p0_host_cpl_valid.value == 1:
-                self.completed.append(dut.p0_host_cpl_tag.value.to_unsigned())
+                told = (getattr(dut, f"p0_host_cpl_{name}").value for name in ("tag", "ts"))
+                self.completed.append(tuple(value.to_unsigned() for value in told))
 
     def check(self):
-        """Every frame of the host was told of once, whoever took it."""
-        own = sorted(tag for tag in self.completed if tag & HOST_TAG)
-        assert own == sorted(self.sent)
-        assert len(self.completed) == len(own) + sum(not tag & HOST_TAG for tag in self.left)
+        """Frames of others are as they came, marks and side bands, too, in order; the card's have
+        none; and the host was told once of each of its frames: by the MAC, with its time stamp, or
+        by the card that took it, with 0.
+        """
+        foreign = self.opposite.foreign
+        taken = [jobs.is_taken(octets) for octets, _, _ in self.sent]
+        assert [one for one in self.left if one[2] & HOST_TAG] == [
+            one for one, ends in zip(self.sent, taken, strict=True) if not ends
+        ]
+        assert [one for one in self.passed_on if one[0] in foreign] == [
+            one for one in self.arrived if one[0] in foreign
+        ]
+        own = [one for one in self.left if not one[2] & HOST_TAG]
+        own += [one for one in self.passed_on if one[0] not in foreign]
+        assert {(bad, side) for _, bad, side in own} == {(False, 0)}
+        assert [one for one in self.completed if not one[1]] == [
+            (tag, 0) for (_, _, tag), ends in zip(self.sent, taken, strict=True) if ends
+        ]
+        assert [one for one in self.completed if one[1]] == [
+            (tag, self._stamp(n)) for n, (_, _, tag) in enumerate(self.left)
+        ]
+        assert sum(bad for _, bad, _ in self.left + self.passed_on) == 2
+        assert self.ports["mac_tx"].empty()
+        assert self.ports["host_rx"].empty()
 
 
 @cocotb.test()
