@@ -20,6 +20,6 @@ def test(model):
 
 
 ARGUED = {
-    r"-portbit 1 -ctrlbit 3 -wire occupied ": "bit 2 is set where bit 3 is, and says what bit 1 "
-    "would: only bit 0 of the next count changes, and decides nothing before it is right again",
+    r"-mode (inv|const1) -cell \$procmux\$9 -port B -portbit 3": "after reset bit 3 of "
+    "`occupied` stands alone: it heals in the next cycle, before a bit beside it follows it",
 }

@@ -5,10 +5,11 @@ import numpy as np
 from ..engine import stimulus
 
 
-def test(model, width, *, latency, holds):
+def test(model, width, *, latency, holds, pauses=None):
     """A queue of `Beat(width)` keeps all beats, at full rate, with the stated latency and capacity.
 
     latency : cycles from a beat taken to its offer. holds : beats inside while the output stalls.
+    pauses : beats inside from which on it may wait though it is not full; default: holds.
     """
     generator = np.random.default_rng(1)
     data = np.concatenate(
@@ -32,10 +33,15 @@ def test(model, width, *, latency, holds):
         inside = run.taken["i"][run.taken["i"] < 4 * holds]
         assert len(inside) == holds, f"holds {len(inside)} beats"
         assert np.ptp(inside) == holds - 1, "pauses before it is full"
+    for pause in (1, 2, 3):  # it fills with pauses, too
+        storm = (pause + 1) * (holds + 2)
+        run = play(i=[1] + [0] * pause, o=stimulus.storm(storm))
+        n_inside = int((run.taken["i"] < storm).sum())
+        assert n_inside == holds, f"holds {n_inside} beats of those that came with pauses"
     for cycles in range(20, 28):  # a mutant lost a cycle after each stall of odd length
         run = play(o=stimulus.storm(cycles))
         assert np.array_equal(run.taken["o"], cycles + np.arange(len(beats))), "bubbles"
-    for few in range(1, holds):  # at any level, beats come and go at once
+    for few in range(1, pauses or holds):  # at any level, beats come and go at once
         start = [1] * few + [0] * 20
         for late in (0, 1, 2):
             run = play(i=(start + [0] * late, 1), o=([0] * len(start), 1))
@@ -53,3 +59,9 @@ def test(model, width, *, latency, holds):
     for cycles in (3, 5, 8, 13, 40):
         instance.run({"i": beats}, stalls={"o": 0.3}, drain=False, max_cycles=cycles)
         instance.run({"i": beats[::-1]}, stalls={"o": 0.7}).check(o=beats[::-1])
+    for cycles in (1, 2, 3, 5):  # nor a beat that it counts
+        instance.run({"i": beats}, stalls={"o": 0}, drain=False, max_cycles=cycles)
+        run = instance.run({"i": beats}, stalls={"o": stimulus.storm(4 * holds)})
+        run.check(o=beats)
+        n_inside = int((run.taken["i"] < 4 * holds).sum())
+        assert n_inside == holds, f"holds {n_inside} beats after a reset"

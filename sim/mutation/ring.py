@@ -15,5 +15,5 @@ def component():
 
 
 def test(model):
-    """The queue holds its slots and the beats on their way out."""
-    campaign_queues.test(model, WIDTH, latency=7, holds=SLOTS + N_CREDITS)
+    """The queue holds its slots and the beats on their way out; a slot is free 4 cycles late."""
+    campaign_queues.test(model, WIDTH, latency=7, holds=SLOTS + N_CREDITS, pauses=SLOTS + 5)
