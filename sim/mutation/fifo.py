@@ -16,7 +16,7 @@ def component():
 
 def test(model):
     """The queue holds depth beats and the output register's one."""
-    campaign_queues.test(model, WIDTH, latency=2, holds=DEPTH + 1)
+    campaign_queues.test(model, WIDTH, latency=2, holds=DEPTH + 1, pauses=DEPTH + 1)
 
 
 ARGUED = {

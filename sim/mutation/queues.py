@@ -5,11 +5,11 @@ import numpy as np
 from ..engine import stimulus
 
 
-def test(model, width, *, latency, holds, pauses=None):
+def test(model, width, *, latency, holds, pauses):
     """A queue of `Beat(width)` keeps all beats, at full rate, with the stated latency and capacity.
 
     latency : cycles from a beat taken to its offer. holds : beats inside while the output stalls.
-    pauses : beats inside from which on it may wait though it is not full; default: holds.
+    pauses : beats inside from which on it may wait though it is not full.
     """
     generator = np.random.default_rng(1)
     data = np.concatenate(
@@ -41,7 +41,7 @@ def test(model, width, *, latency, holds, pauses=None):
     for cycles in range(20, 28):  # a mutant lost a cycle after each stall of odd length
         run = play(o=stimulus.storm(cycles))
         assert np.array_equal(run.taken["o"], cycles + np.arange(len(beats))), "bubbles"
-    for few in range(1, pauses or holds):  # at any level, beats come and go at once
+    for few in range(1, pauses):  # at any level, beats come and go at once
         start = [1] * few + [0] * 20
         for late in (0, 1, 2):
             run = play(i=(start + [0] * late, 1), o=([0] * len(start), 1))
