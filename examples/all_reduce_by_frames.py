@@ -22,6 +22,7 @@ from gradnic.host.frames import FrameHost, udp
 from gradnic.interface.job import Job
 
 SOURCE, RESULT, N = 0, 1 << 19, 20_000
+PATIENCE = 30  # seconds: a card that is a thread of Python is slow on a busy machine
 
 
 def behind_devices(twin):
@@ -44,7 +45,7 @@ stop = threading.Event()
 served = threading.Thread(target=server.serve, args=(lambda: not stop.is_set(),))
 served.start()
 try:
-    cards = [FramedCard(FrameHost(*udp(*end))) for end in ends]
+    cards = [FramedCard(FrameHost(*udp(*end), patience=PATIENCE)) for end in ends]
     gradients = np.random.default_rng(1).standard_normal((2, N)).astype("f4")
     for card, gradient in zip(cards, gradients, strict=True):
         card.link.store(SOURCE, gradient)

@@ -23,6 +23,7 @@ from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost, udp
 
 N_WORKERS, MEMORY = 2, 1 << 20
+PATIENCE = 30  # seconds: a card that is a thread of Python is slow on a busy machine
 
 
 def worker(rank, folder, ends):
@@ -31,7 +32,8 @@ def worker(rank, folder, ends):
     dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=N_WORKERS)
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(1000, 10))
-    hook = CardHook(FramedCard(FrameHost(*udp(*ends[rank]))), memory=(0, MEMORY))
+    link = FrameHost(*udp(*ends[rank]), patience=PATIENCE)
+    hook = CardHook(FramedCard(link), memory=(0, MEMORY))
     model.register_comm_hook(None, hook.average)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     target = torch.randn(1000, 10)

@@ -26,8 +26,9 @@ class JobDriver(OffloadDriver):
     ----------
     read, write, base, clock, sleep :
         See `gradnic.host.Driver`.
-    n_ports, n_ranks, n_bytes, n_rows, n_chunks, n_peers : int
-        That the card was built with; n_peers: peer indices of a row, a power of two.
+    n_ports, n_ranks, n_bytes, n_rows, n_chunks, n_peers : int or None
+        That the card was built with; None, the default: the card is asked when they are needed.
+        n_peers: peer indices of a row, a power of two.
     """
 
     def __init__(
@@ -35,19 +36,39 @@ class JobDriver(OffloadDriver):
         read: Callable,
         write: Callable,
         *,
-        n_ports: int = 1,
-        n_ranks: int = 4,
-        n_bytes: int = 32,
-        n_rows: int = 512,
-        n_chunks: int = 64,
-        n_peers: int = 16,
+        n_ports: int | None = None,
+        n_ranks: int | None = None,
+        n_bytes: int | None = None,
+        n_rows: int | None = None,
+        n_chunks: int | None = None,
+        n_peers: int | None = None,
         **options,
     ) -> None:
         super().__init__(read, write, n_ports=n_ports, n_ranks=n_ranks, n_bytes=n_bytes, **options)
         self.map = job_card.REGISTERS
-        self.n_rows, self.n_chunks, self.n_peers = n_rows, n_chunks, n_peers
+        more = {"rows": n_rows, "chunks": n_chunks, "peers": n_peers}
+        self._told |= {name: value for name, value in more.items() if value is not None}
         self._bits = {"post": 0, "take": 0, "abort": 0}
         self._thc: tuple[int, int, int, int] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of a table, at most; table k has those from k * n_rows on."""
+        return self._of_build("rows")
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks of a table, at most; table k has those from k * n_chunks on."""
+        return self._of_build("chunks")
+
+    @property
+    def n_peers(self) -> int:
+        """Peer indices of a table; table k has those from k * n_peers on."""
+        return self._of_build("peers")
+
+    def _ask(self):
+        told = super()._ask()
+        return told | self.get("capacity") | {"peers": 1 << told["peer_bits"]}
 
     def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
         """The card's own addresses, its node number, the JOB of its packets; first of all."""

@@ -119,6 +119,9 @@ class OffloadDriver(Driver):
 
     @cached_property
     def _build(self):
+        return self._ask()
+
+    def _ask(self):
         """Fields of ``build``; ValueError if the card does not tell."""
         build = self.get("build")
         if not all(build.values()):

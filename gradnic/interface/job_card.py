@@ -15,7 +15,7 @@ N_SOURCES = 2
 _SAME = (
     "interrupts", "mac_low", "ip", "network", "t_probe", "table_write", "ports",
     "scores", "pace", "pace_step", "pace_low", "pace_high", "closing",
-    "queue_shown", "queue_count",
+    "queue_shown", "queue_count", "capacity",
 )  # fmt: skip
 
 
@@ -77,6 +77,13 @@ def _registers() -> tuple[Register, ...]:
             ("source", 2, "of the threshold: 0 no size is important, 1 host, 2 the last round"),
             ("by_sum", 1, "score is the sum of sizes, not the largest exponent"),
             ("results", 1, "packets of the result are important", 1),
+        ),
+        _register(
+            "build", 0x0F8, "what the card was built with",
+            ("bytes", 8, "of a beat"), ("ports", 4, "Ethernet ports"),
+            ("ranks", 4, "contributions of a chunk"),
+            ("nodes", 8, "that rows of a table have room for"),
+            ("peer_bits", 4, "of a peer index of a table"), access="ro",
         ),
         *(
             _register(

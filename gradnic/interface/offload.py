@@ -256,7 +256,7 @@ REGISTERS = RegisterMap(
         ),
         _register(
             "capacity", 0x0FC, "what the card was built for",
-            ("rows", 15, "of the table"), ("chunks", 14, "of a tensor"), access="ro",
+            ("rows", 15, "of a table"), ("chunks", 14, "of a table"), access="ro",
         ),
         *(
             Register(name, 0x100 + 4 * k, "counter", doc, step_width=4)

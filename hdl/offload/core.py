@@ -157,7 +157,7 @@ class OffloadCore(wiring.Component):
         self._make(layout, depth)
         self.meta_width = meta_width
         self.rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
-        self.layout = layout
+        self.layout, self.depth = layout, depth
         super().__init__(self._members())
 
     def _make(self, layout, depth):

@@ -33,7 +33,7 @@ class JobCard(HostedCard):
         True: the host reaches memory, registers and jobs by frames at port 0, too; see `HostSide`.
         Registers are those of `HOSTED` then; ports have beats as wide as the card's.
     n_nodes : int
-        What HELLO tells of the layout of tables.
+        What ``build`` and HELLO tell of the layout of tables.
     tells : bool
         With `host`: streams ``taken<k>`` of `Taken`, a word for each frame of the host at port k
         that ends in the card. Until it is taken, those behind it wait.
@@ -44,6 +44,7 @@ class JobCard(HostedCard):
 
     def __init__(self, n_bytes, n_ports, layout, *, host=False, n_nodes=0, tells=False, **sizes):
         core, self.side = self._core(n_bytes, n_ports, layout, **sizes), None
+        self.n_nodes = n_nodes
         if not host:
             super().__init__(core, REGISTERS)
             return
@@ -51,7 +52,7 @@ class JobCard(HostedCard):
             raise ValueError(f"port_bytes must be {n_bytes} with host, not {core.port_bytes!r}")
         self.side = side = HostSide(
             n_bytes, n_ports, core.address_width, HOSTED.address_width,
-            self._build(core) | {"n_nodes": n_nodes, "n_rows": sizes.get("depth", 128)},
+            self._build(core) | {"n_nodes": n_nodes, "n_rows": core.depth},
             meta_width=core.meta_width, rx_meta_width=core.rx_meta_width, tells=tells,
         )  # fmt: skip
         more = {f"host_{way}": side.signature.members[f"port_{way}"] for way in ("read", "write")}
@@ -225,6 +226,13 @@ class JobCard(HostedCard):
             bank.status.any_bits.eq(core.bits == 8),
             bank.status.gives_up.eq(core.gives_up),
             bank.status.queues.eq(core.queues != 0),
+            bank.build.bytes.eq(core.n_bytes),
+            bank.build.ports.eq(core.n_ports),
+            bank.build.ranks.eq(core.n_ranks),
+            bank.build.nodes.eq(self.n_nodes),
+            bank.build.peer_bits.eq(core.layout.peer),
+            bank.capacity.rows.eq(core.depth),
+            bank.capacity.chunks.eq(core.n_chunks),
         ]
         told = Signal()
         leaves = (window if self.side is None else core).completions.ready

@@ -11,11 +11,18 @@ from gradnic.hdl.offload.job_card import JobCard
 from gradnic.host import JobDriver
 from gradnic.host.bring_up import bring_up
 
-from .cards import JOB, LAYOUT
+from .cards import JOB, LAYOUT, N_NODES
 from .job_cluster import JobCluster
 
 WAIT = 4  # cycles between two looks whether a register was read
 FLOOR = 28  # own beats for 256 foreign ones
+
+
+class LaidOut(JobCard):
+    """The card, which tells its hosts how rows are laid out."""
+
+    def __init__(self, *given, **sizes):
+        super().__init__(*given, n_nodes=N_NODES, **sizes)
 
 
 class CardCluster(JobCluster):
@@ -26,7 +33,7 @@ class CardCluster(JobCluster):
     drivers : list of `JobDriver`
     """
 
-    card = JobCard
+    card = LaidOut
 
     def _load(self, node):
         if node == 0:
@@ -38,9 +45,8 @@ class CardCluster(JobCluster):
         return JobDriver(
             lambda address: self._read_word(node, address),
             lambda address, word: self.library.cluster_access(self._self, node, 1, address, word),
-            n_ports=self.n_ports, n_ranks=self.n_ranks, n_bytes=self.n_bytes, n_rows=self.depth,
-            n_chunks=self.n_chunks, n_peers=2**LAYOUT.peer, sleep=lambda seconds: None,
-        )  # fmt: skip
+            sleep=lambda seconds: None,
+        )
 
     def _bring_up(self, node):
         book, driver, thc = self.books[node], self.drivers[node], {}

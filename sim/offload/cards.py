@@ -19,7 +19,8 @@ from ..engine import encoding
 PAGE = 4096
 UNIT = 16
 JOB = 7
-LAYOUT = Layout.for_nodes(64, ports=4)  # one library serves most tables
+N_NODES = 64
+LAYOUT = Layout.for_nodes(N_NODES, ports=4)  # one library serves most tables
 
 
 class Rules(ctypes.Structure):

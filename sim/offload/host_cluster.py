@@ -5,7 +5,6 @@ As `gradnic.sim.offload.card_cluster`, where hosts write and read registers over
 
 from functools import partial
 
-from gradnic.hdl.offload.job_card import JobCard
 from gradnic.models.frame.address import Address
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.host_port import carried, default_address
@@ -14,14 +13,14 @@ from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost
 from gradnic.interface.formats import GRADNIC_START
 
-from .card_cluster import CardCluster
+from .card_cluster import CardCluster, LaidOut
 
 IP = 0xC6336400  # of the card for its host, and of the host behind it
 CYCLE = 4e-9  # seconds
 POLL = 50  # cycles between two looks whether a frame has come
 
 
-class HostedCards(JobCard):
+class HostedCards(LaidOut):
     """The card with host frames, whatever else is asked for."""
 
     def __init__(self, *given, **sizes):

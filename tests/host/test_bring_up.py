@@ -16,7 +16,8 @@ def ready(node, **changes):
     topology = parse("ring:3")
     table = compile_table(build(topology, "ring"))
     words = {}
-    driver = JobDriver(lambda at: words.get(at, 0), words.__setitem__, n_ports=2, n_bytes=64)
+    sizes = {"n_ports": 2, "n_ranks": 4, "n_bytes": 64, "n_rows": 512, "n_chunks": 64}
+    driver = JobDriver(lambda at: words.get(at, 0), words.__setitem__, n_peers=16, **sizes)
     settings = {"tenant": 7, "memory": (4096, 8192), "landing": (0, 1 << 16), "n_elems": 1024}
     book, layout = addresses(table, topology)[node], Layout.for_nodes(3, ports=4, chunks=1)
     bring_up(driver, node, (table,), book, layout, **(settings | changes))

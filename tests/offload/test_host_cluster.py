@@ -35,7 +35,7 @@ def test_from_reset_to_sums_by_frames_alone():
     values = np.random.default_rng(3).standard_normal((2, N, N_ELEMS)).astype(np.float32)
     for node, card in enumerate(rtl.drivers):
         told = card.link.hello
-        assert (told["beat_bytes"], told["n_active"], told["n_nodes"]) == (16, 2, 0)
+        assert (told["beat_bytes"], told["n_active"], told["n_nodes"]) == (16, 2, 64)
         for job, mine in zip(jobs, values[:, node], strict=True):
             card.link.store(job.source, mine)
             model.cards[node].memory[job.source :][: mine.nbytes] = mine.view(np.uint8)

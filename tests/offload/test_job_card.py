@@ -20,7 +20,7 @@ from gradnic.interface.offload import Table
 from gradnic.interface.schedule_table import Layout
 
 LAYOUT = Layout.for_nodes(8, ports=4)
-SIZES = {"n_active": 2, "n_tables": 2, "depth": 64, "n_chunks": 16, "n_packets": 256}
+SIZES = {"n_active": 2, "n_tables": 2, "depth": 64, "n_chunks": 16, "n_packets": 256, "n_ranks": 4}
 TOLD = REGISTERS["status"].fields[2].mask
 _kept = []  # a core that gives its shape and is never built must not die before the process
 
@@ -33,7 +33,8 @@ class Core(wiring.Component):
         _kept.append(whole)
         for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale", "thc",
                      "address_width", "meta_width", "rx_meta_width", "port_bytes", "roots",
-                     "passes", "feedback", "gives_up", "maxima", "bits", "queues"):  # fmt: skip
+                     "passes", "feedback", "gives_up", "maxima", "bits", "queues", "n_ranks",
+                     "n_chunks", "layout", "depth"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go, self.told = Signal(), Signal(32)  # what the queues' counter shows
         super().__init__(dict(whole.signature.members.items()))
@@ -135,7 +136,7 @@ class Card(JobCard):
 
 
 def simulate(bench, **more):
-    card = Card(16, 1, LAYOUT, **more)
+    card, recorder = Card(16, 1, LAYOUT, **more), Recorder()
     core = card.core
     m = Module()
     m.submodules.card = card
@@ -143,15 +144,15 @@ def simulate(bench, **more):
     simulator.add_clock(1e-8)
 
     async def wrapped(ctx):
-        recorder = Recorder()
         driver = JobDriver(
-            recorder.read, recorder.write, n_bytes=16, n_rows=64, n_chunks=16,
+            recorder.read, recorder.write, n_bytes=16, n_ports=1, n_ranks=4, n_rows=64, n_chunks=16,
             n_peers=2**LAYOUT.peer, sleep=lambda s: None,
         )  # fmt: skip
         await bench(ctx, card, core, driver, recorder)
 
     simulator.add_testbench(wrapped)
     simulator.run()
+    return recorder
 
 
 def test_jobs_go_in_and_completions_come_out():
@@ -357,6 +358,22 @@ async def play_watching(ctx, bus, recorder, core, seen):
                 told = ctx.get(core.level_write)
                 seen[LEVELS].append((told.index, told.level))
     recorder.log.clear()
+
+
+def test_the_card_tells_its_sizes():
+    async def bench(ctx, card, core, driver, recorder):
+        for name in ("build", "capacity"):
+            recorder.words[REGISTERS[name].offset] = await read(ctx, card.bus, name)
+
+    seen = simulate(bench, n_nodes=9)
+    asking = JobDriver(seen.read, seen.write)
+    assert (asking.n_bytes, asking.n_ports, asking.n_ranks) == (16, 1, SIZES["n_ranks"])
+    assert (asking.n_rows, asking.n_chunks) == (SIZES["depth"], SIZES["n_chunks"])
+    assert asking.n_peers == 2**LAYOUT.peer
+    assert asking.layout == Layout.for_nodes(9, ports=4, chunks=-(-SIZES["n_chunks"] // 9))
+    silent = JobDriver(Recorder().read, Recorder().write)
+    with pytest.raises(ValueError, match="build must tell what the card was built with"):
+        silent.load_table(0, bytes(4), 4, [], [], n_chunks=1, leaves=1)
 
 
 def test_the_driver_reads_a_completion_and_refuses_what_does_not_fit():

@@ -166,7 +166,7 @@ def test_a_card_with_jobs_has_the_same_two_memories():
     text = re.sub(r"\s+", " ", text)
     for words in (
         "512 KiB for gradients, results and scratch, and 512 KiB of landing areas (contexts x",
-        "card = JobDriver(read, write, base=0x200000, n_ports=1, n_ranks=2, n_bytes=64, n_rows=16,",
+        "card = JobDriver(read, write, base=0x200000)",
         "card.set_landing([address0, address1], n_elems)",
         "A completion waits while `status.told` is 1.",
         "`gradnic.host.JobDriver` drives it by name",

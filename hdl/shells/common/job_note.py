@@ -3,27 +3,22 @@
 Plumbing: no golden model of its own.
 """
 
-from gradnic.interface.schedule_table import Layout
-
 OPENS = """\
 A host opens the card so, and loads schedule tables under numbers from 0 to {last_table}:
 
 ```python
 from gradnic.host import JobDriver
-from gradnic.interface.schedule_table import Layout
 
-card = JobDriver(read, write, base={base}, n_ports={n_ports}, n_ranks={n_ranks}, n_bytes={n_bytes},
-                 n_rows={n_rows}, n_chunks={n_chunks}, n_peers={n_peers})
-layout = Layout.for_nodes({n_nodes}, ports=4, chunks={chunks})  # packs rows of a table
+card = JobDriver(read, write, base={base})  # the card tells its sizes
 card.allow_memory(0, address, n_bytes)  # where gradients and results may lie, whole beats
 card.set_landing([{places}], n_elems)  # of the largest tensor
 ```
 
-`gradnic.host.bring_up.bring_up` writes these settings and tables from addresses of all nodes. The
-card does not tell what it was built with: give these numbers as they stand here. Sources,
-results{residuals}, landing areas{and_scratch} begin at multiples of 64 bytes. Gradients and
-results lie within one of two regions, `source0` and `source1`, whole beats each; a job on anything
-else is refused. {each} a landing area of its own: {n_ranks} ranks x the largest tensor.{thc}"""
+`gradnic.host.bring_up.bring_up` writes these settings and tables from addresses of all nodes;
+`card.layout` packs rows of a table. Sources, results{residuals}, landing areas{and_scratch} begin
+at multiples of 64 bytes. Gradients and results lie within one of two regions, `source0` and
+`source1`, whole beats each; a job on anything else is refused. {each} a landing area of its own:
+{n_ranks} ranks x the largest tensor.{thc}"""
 
 THC = """
 
@@ -58,22 +53,15 @@ sets, completions go by frames: `job.take` does nothing."""
 def opens(parameters, base: str = "0x0") -> str:
     """How a `gradnic.interface.params.Jobs` card at `base` is opened, and where its memory is."""
     residuals = RESIDUALS if parameters.feedback else ""
-    n_active, n_chunks = parameters.n_active, parameters.n_chunks
-    chunks = -(-n_chunks // parameters.n_nodes)
-    layout = Layout.for_nodes(parameters.n_nodes, ports=4, chunks=chunks)
+    n_active = parameters.n_active
     text = OPENS.format(
         last_table=parameters.n_tables - 1,
         base=base,
-        n_peers=1 << layout.peer,
-        chunks=chunks,
         places=", ".join(f"address{k}" for k in range(n_active)),
         each=f"Each of the {n_active} contexts has" if n_active > 1 else "The context has",
         residuals=", residuals" if parameters.feedback else "",
         and_scratch=" and scratch" if parameters.thc else "",
         thc=THC.format(residuals=residuals) if parameters.thc else "",
-        **{
-            name: getattr(parameters, name)
-            for name in ("n_ports", "n_ranks", "n_bytes", "n_rows", "n_chunks", "n_nodes")
-        },
-    )  # fmt: skip
+        n_ranks=parameters.n_ranks,
+    )
     return text + (FRAMES if parameters.host else "")
