@@ -55,6 +55,8 @@ FLAGS = [
     "-fvisibility=hidden",
     "-fno-gnu-unique",  # libraries in one process share nothing
     "-fno-strict-aliasing",
+    "-fno-tree-fre",  # these two are half of -O1's time, and 5 % of what it gains
+    "-fno-tree-dse",
     "-w",
     "-DVL_USER_FATAL",  # an exception instead of abort(): see runtime()
     *(f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE")),
