@@ -27,11 +27,11 @@ from gradnic.build_cache import kept
 from . import tools
 
 # As ``gradnic verilog``, but in one piece: an eighth faster, and each register has one name. All of
-# ``opt -full`` gains 3 % more and takes half a minute on an offload card.
+# ``opt -full`` gains 3 % more and takes half a minute on an offload card; ``proc`` has an
+# ``opt_expr`` of its own.
 PREPARE = """\
 hierarchy -check -top top
 proc
-opt_expr
 opt_clean -purge
 memory_collect
 clean_zerowidth
