@@ -23,7 +23,7 @@ def say(m, maker, packet, told, leaves, check, leaf):
     m.d.sync += said.eq(head)
     m.d.comb += [
         told.p.head.eq(said),
-        *(head[name].eq(packet[name]) for name in ("ph", "neighbor", "elems")),
+        *(head[name].eq(packet[name]) for name in ("ph", "neighbor", "elems", "retx")),
         head.slot.eq(packet.flow),
         told.p.number.eq(packet.number),
     ]
@@ -36,7 +36,6 @@ def say(m, maker, packet, told, leaves, check, leaf):
         ]
     with m.Else():
         m.d.comb += [
-            head.retx.eq(packet.retx),
             head.last.eq(packet.last),
             head.seq.eq(packet.offset),
             head.arg.eq(Cat(check, leaves)),

@@ -38,7 +38,8 @@ class Framer(wiring.Component):
 
     With ``round.spray`` each data packet takes one of `N_PATHS` paths, told by its UDP source port;
     all neighbors share what is known of the paths. A PROBE takes that of the data packet before it,
-    which it must not overtake; answers take the path of their PROBE.
+    which it must not overtake; one that goes again the next one, and the path of the latest PROBE
+    to that neighbor counts as marked. Answers take the path of their PROBE.
 
     The head's beats leave 7 cycles after it was taken at the earliest; a frame takes as many
     cycles as it has beats, and at least 4, a head alone of 16-byte beats 5. Payload beats must come
@@ -163,15 +164,25 @@ class Framer(wiring.Component):
         path = Signal.like(spray.paths.payload, reset_less=True)
         latest = Signal.like(path, reset_less=False)  # of the data packets taken
         answers, is_control, head = Signal(reset_less=True), Signal(), self.heads.p
+        is_probe, sprays, following = Signal(), Signal(), Signal.like(path)
+        m.submodules.probed = probed = memory.Memory(shape=path.shape(), depth=N_NEIGHBORS, init=[])
+        tell, silent = probed.write_port(), probed.read_port(domain="comb")
         free, at = Signal(init=1), Signal(3)  # cycles since the head was taken
         moves, result_at = Signal(), Signal(3)
         take = self.heads.valid & free
         # the sprayer may be far away: the next path is there 3 cycles later, a head takes 4
-        (taken_one,) = copied(m, take & ~is_control, 1, name="take")
+        (taken_one,) = copied(m, take & sprays, 1, name="take")
         (took,) = copied(m, taken_one, 1, name="took")
         m.d.comb += [
             self.heads.ready.eq(free),
             is_control.eq(head.op == Op.CONTROL),
+            is_probe.eq(is_control & (head.p0[:4] == Subtype.PROBE)),
+            sprays.eq(~is_control | (is_probe & head.retx)),
+            following.eq(Mux(sprays, Mux(self.round.spray, spray.paths.payload, 0), latest)),
+            tell.en.eq(take & is_probe),
+            tell.addr.eq(head.neighbor),
+            tell.data.eq(following),
+            silent.addr.eq(head.neighbor),
             spray.rule.eq(self.round.rule),
             spray.paths.ready.eq(took),
             moves.eq(at[2] & (result_at == 0)),
@@ -181,13 +192,13 @@ class Framer(wiring.Component):
             m.d.sync += [
                 found.head.eq(self.heads.p),
                 found.to.eq(read.data),
-                path.eq(Mux(is_control, latest, Mux(self.round.spray, spray.paths.payload, 0))),
-                answers.eq(is_control & (head.p0[:4] != Subtype.PROBE)),
+                path.eq(following),
+                answers.eq(is_control & ~is_probe),
             ]
         with m.If(~at[2] | moves):
             m.d.sync += at.eq(Cat(take, at[:2]))
         with m.If(take & ~is_control):
-            m.d.sync += latest.eq(Mux(self.round.spray, spray.paths.payload, 0))
+            m.d.sync += latest.eq(following)
         with m.If(take):
             m.d.sync += free.eq(0)
         with m.Elif(moves):
@@ -200,8 +211,10 @@ class Framer(wiring.Component):
             m.d.sync += result_at.eq(0)
 
         m.d.sync += [
-            spray.marks.valid.eq(self.path_mark.valid),
-            spray.marks.payload.eq(self.path_mark.path - self.own.udp_port),
+            spray.marks.valid.eq(self.path_mark.valid | (take & is_probe & head.retx)),
+            spray.marks.payload.eq(
+                Mux(self.path_mark.valid, self.path_mark.path - self.own.udp_port, silent.data)
+            ),
         ]
         ip, to = self.own.ip, found.to.ip
         known = Signal(20, reset_less=True)  # all but length, ToS and receiver

@@ -353,9 +353,12 @@ class Card:
 
     def _sent(self, round_, run, kind, what, retx):
         if kind != DATA:
+            if retx:
+                run.sending.path = self.sprays[run.to].again(run.sending.path)
             header = {"seq": run.first, "elems": len(run.packets), "ph": run.ph, "slot": run.flow,
                       "tensor": round_.tensor.tensor, "gen": round_.gen,
-                      "arg": what & 0xFFFFFFFF, "lc": run.packets[0].queue}  # fmt: skip
+                      "arg": what & 0xFFFFFFFF, "lc": run.packets[0].queue,
+                      "retx": retx}  # fmt: skip
             path = self.own.udp_port + run.sending.path
             return self._control(Subtype.PROBE, header, run.to, path, arg=header["arg"])[1]
         packet = run.packets[what - run.first]
@@ -384,6 +387,7 @@ class Card:
             "op": Op.CONTROL, "imp": 1, "set": header["gen"] & 1, "job": self.settings.job,
             "src": self.settings.node, "elems": header["elems"], "p0": form << 7 | subtype,
             "p1": share, "ecn": int(ecn), "arg": header["arg"] if arg is None else arg,
+            "retx": header["retx"] if subtype == Subtype.PROBE else 0,
         }  # fmt: skip
         tos = self.settings.tagger.dscp[header["lc"]][1] << 2 | 2
         address = self.settings.peers[to]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradnic.interface.formats import ETHERNET, IPV4
+from gradnic.interface.formats import ETHERNET, IPV4, UDP
+from gradnic.interface.params import check_range
 
 from ..aggregation.parser import Address
 from ..frame.ipv4 import retag
@@ -21,6 +22,7 @@ from .plan import Plan
 
 M32 = 0xFFFFFFFF
 CE = 3
+N_PATHS = 8
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class LinkFaults:
     """What every link does to its frames; shares from 0 to below 1, drawn by hash.
 
     delay : int, least time on a link. reorder : int, further time from 0 to `reorder`.
-    mark : share of the ECN-capable frames that get CE.
+    mark : share of the ECN-capable frames that get CE. dead : paths, 0 to 7, on which all is lost;
+    a frame's is its UDP source port, counted from the port that it goes to, modulo 8.
     """
 
     loss: float = 0.0
@@ -37,14 +40,19 @@ class LinkFaults:
     delay: int = 10
     reorder: int = 0
     seed: int = 0
+    dead: tuple[int, ...] = ()
 
     def __post_init__(self):
         for name in ("loss", "duplicate", "mark"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)!r}")
+        for path in self.dead:
+            check_range("dead", path, 0, N_PATHS - 1)
 
-    def fate(self, link, number):
+    def fate(self, link, number, path=0):
         """(times of its copies on the link, marked) of frame `number` of link (node, port)."""
+        if path in self.dead:
+            return [], False
         h = mixed(mixed(mixed(self.seed) ^ (link[0] << 8 | link[1])) ^ number)
         draws = [mixed(h + 0x9E3779B9 * k) for k in range(1, 6)]
         if draws[0] < self.loss * 2**32:
@@ -163,7 +171,8 @@ class Cluster:
         """Put a frame on the link of (node, port)."""
         number = self.n_frames.get((node, port), 0)
         self.n_frames[node, port] = number + 1
-        times, marked = faults.fate((node, port), number)
+        path = (UDP.source_port.get(frame) - UDP.destination_port.get(frame)) % N_PATHS
+        times, marked = faults.fate((node, port), number, path)
         if marked and IPV4.ecn.get(frame) in (1, 2):
             frame = retag(frame, IPV4.tos.get(frame) | CE)
         to = ETHERNET.destination.get(frame) & 0xFFFF

@@ -38,7 +38,8 @@ class Sending:
         STOP came. `n_sent`, `n_again`, `n_probes` : packets sent, of them again, and PROBEs.
     path : int
         That its latest packet took, told by whoever sprays it: a PROBE goes the same way, so that
-        it does not overtake that packet, which would then be sent again.
+        it does not overtake that packet, which would then be sent again. A PROBE that goes again
+        takes another, see `Spray.again`: that of the one before may be dead.
 
     Where NOT_READY answered a PROBE, the next one leaves after an eighth of that time. A BITMAP is
     believed if the PROBE that it answers left after the last packet did: older ones would ask for
@@ -71,7 +72,10 @@ class Sending:
         return bool(self.pending) or self.probe_at is None or now >= self.probe_at
 
     def next(self, now: float) -> tuple[str, Any, int] | None:
-        """What to send now: (DATA, number, retx), (PROBE, stamp, 0), or None."""
+        """What to send now: (DATA, number, retx), (PROBE, stamp, retx), or None.
+
+        retx : it was sent before; for a PROBE, without a packet since.
+        """
         if not self.due(now):
             return None
         if self.pending:
@@ -83,11 +87,12 @@ class Sending:
             self.n_sent += 1
             self.n_again += retx
             return DATA, self.first + i, retx
+        retx = int(not self.fresh)
         if self.fresh:
             self.fresh, self.believed_from, self.again = False, now, set()
         self.probe_at, self.probed_at = now + self.t_probe, now
         self.n_probes += 1
-        return PROBE, now, 0
+        return PROBE, now, retx
 
     def bitmap(self, stamp: float, wanted: Sequence[int]) -> bool:
         """Packets that a BITMAP asks for, whose PROBE left at `stamp`. False if not believed."""
@@ -154,6 +159,14 @@ class Spray:
         if turn:
             self.order[:turn] = [*self.order[1:turn], path]
         return path
+
+    def again(self, path: int) -> int:
+        """The path of a PROBE that goes again. Nothing came back on `path`, which counts as marked:
+        else a dead path, which never marks a packet, would draw all of them.
+        """
+        following = self.next()
+        self.mark(path)
+        return following
 
     def mark(self, path) -> None:
         """A packet on `path` met congestion. ValueError if there is no such path."""

@@ -31,6 +31,7 @@ class Rules(ctypes.Structure):
         ("memory_latency", ctypes.c_int64),
         *((name, ctypes.c_uint32) for name in ("loss", "duplicate", "seed")),
         *((name, ctypes.c_int32) for name in ("delay", "reorder", "skew")),
+        ("dead", ctypes.c_uint32),
         *((name, ctypes.c_int64) for name in ("limit", "threshold")),
     ]
 
@@ -45,6 +46,11 @@ SENT = np.dtype(
         ("start", "i8"),
     ]
 )
+
+
+def dead_paths(faults):
+    """``Rules.dead`` of `LinkFaults`."""
+    return sum(1 << path for path in set(faults.dead))
 
 
 class Cards:

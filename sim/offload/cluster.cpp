@@ -66,6 +66,7 @@ struct Rules {
 	int64_t memory_latency;
 	uint32_t loss, duplicate, seed;  // shares of 2^32
 	int32_t delay, reorder, skew;  // skew: more delay with each path
+	uint32_t dead;  // bit k: all is lost on path k
 	int64_t limit, threshold;  // bytes of a queue of the last switch; 0: it has none
 };
 
@@ -315,10 +316,10 @@ struct Cluster {
 		uint32_t draws[5];
 		for (uint32_t k = 0; k < 5; k++)
 			draws[k] = mixed(h + 0x9E3779B9u * (k + 1));
-		int copies = port < 0 ? 0 : !ours ? 1 : draws[0] < rules.loss ? 0
-		           : draws[1] < rules.duplicate ? 2 : 1;
 		// the path is the UDP source port, counted from the card's own, which is also the other's
 		int path = frame.size() < 38 ? 0 : (frame[35] - frame[37]) & 7;
+		bool lost = draws[0] < rules.loss || rules.dead >> path & 1;
+		int copies = port < 0 ? 0 : !ours ? 1 : lost ? 0 : draws[1] < rules.duplicate ? 2 : 1;
 		for (int k = 0; k < copies; k++) {
 			int64_t hops = to[2 * (node * n + receiver) + 1];
 			bool queued = rules.limit && hops > 1;

@@ -18,7 +18,7 @@ from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.interface.schedule_table import Layout
 
-from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, fitting
+from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
 from .library import build
 
 ELEM_BYTES = 4
@@ -368,7 +368,7 @@ class OffloadCluster(Cards):
         rules = Rules(
             link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
             int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
-            *self.queues,
+            dead_paths(faults), *self.queues,
         )  # fmt: skip
         done = np.zeros(self.table.n_nodes, np.int64)
         cycles = self.library.cluster_run(

@@ -20,7 +20,7 @@ from gradnic.models.offload.thc_job import coded, packets
 from gradnic.interface.job import COMPLETION, Completion, collective_of
 from gradnic.interface.offload import ANSWER_TOS
 
-from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, fitting
+from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
 from .library import build
 
 POLL = 256  # cycles between two looks of a host
@@ -311,7 +311,8 @@ class JobCluster(Cards):
         """What a run goes by."""
         return Rules(
             link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
-            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0, 0, 0,
+            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0,
+            dead_paths(faults), 0, 0,
         )  # fmt: skip
 
     def _serve(self):

@@ -1,4 +1,4 @@
-"""What else is on a leaf-spine network: flows of others up to a load, and links that are down.
+"""What else is on a network: flows of others up to a load, and links that are down, or go down.
 
 Others come at random to random hosts, with the sizes of a web search cluster: its CDF by DCTCP
 (Alizadeh et al., SIGCOMM 2010), as pFabric's simulations have it (SIGCOMM 2013).
@@ -9,6 +9,7 @@ import numpy as np
 from .transports import PAYLOAD, Dctcp, Pfabric
 
 WARM, COME = 100e3, 1e6  # nanoseconds of others before the jobs begin, and in all
+FALL, KNOWN = 20e3, 1e6  # nanoseconds: links go down behind the jobs' begin, and all know
 LAST_QUEUE = 7
 _PACKETS = (1, 6, 13, 19, 33, 53, 133, 667, 1333, 3333, 6667, 20000)  # of a flow of others, at most
 _SHARE = (0, 0.15, 0.2, 0.3, 0.4, 0.53, 0.6, 0.7, 0.8, 0.9, 0.97, 1)
@@ -54,8 +55,7 @@ class Others:
         self._wait()
 
 
-def dead_links(n_leaves, n_spines, share):
-    """So many of the links between leaves and spines, drawn at random: a set of (leaf, spine)."""
-    n = round(share * n_leaves * n_spines)
-    drawn = np.random.default_rng(4).choice(n_leaves * n_spines, n, replace=False)
-    return {divmod(int(link), n_spines) for link in drawn}
+def dead_links(n_links, share):
+    """So many of the links between switches, drawn at random: a sorted list of numbers."""
+    drawn = np.random.default_rng(4).choice(n_links, round(share * n_links), replace=False)
+    return sorted(drawn.tolist())

@@ -12,8 +12,9 @@ from gradnic.models.training.layers import load as layers_of
 
 from .claims import Picture, Result, Table, made_of
 from .composed import POINTS, P, _stretch_points
-from .congestion import WARM, Others, dead_links
+from .congestion import FALL, KNOWN, WARM, Others, dead_links
 from .fabric import Fabric, Fifo, Priorities, Shortest, Trimming
+from .fat_tree import FatTree
 from .transports import Bounded, Dctcp, Pfabric
 
 LEAVES, PER_LEAF, JOB, SERVERS = 9, 16, 16, 4
@@ -56,15 +57,28 @@ def fabric_of(network):
     return Ns3Fabric
 
 
-def completion(kind, n_jobs, n_bytes, spines, p, load=0.0, dead=0.0, network="model",
-               leaves=LEAVES, per_leaf=PER_LEAF):  # fmt: skip
+def made(shape, queues, network="model", dead=0.0):
+    """A network. shape : ``leafspine:9x16x4``, of leaves, hosts of each and spines, or
+    ``fattree:8``, of switches with so many ports. dead : share of the links between switches that
+    are down.
+    """
+    name, sizes = shape.split(":")
+    sizes = [int(size) for size in sizes.split("x")]
+    build = FatTree if name == "fattree" else fabric_of(network)
+    down = dead_links(build(*sizes, queues).n_links, dead) if dead else ()
+    return build(*sizes, queues, dead=down)
+
+
+def completion(kind, n_jobs, n_bytes, shape, p, load=0.0, dead=0.0, falls=0.0, network="model"):
     """(microseconds of every flow, microseconds of every job's last flow, packets dropped).
 
-    load : of others, see `congestion`. dead : share of the links to spines that are down.
+    shape, dead : see `made`. load : of others, see `congestion`. falls : share of the links between
+    switches that go down while jobs run.
     """
     queues, transport = KINDS[kind]
-    down = dead_links(leaves, spines, dead)
-    fabric = fabric_of(network)(leaves, per_leaf, spines, queues, dead=down)
+    fabric = made(shape, queues, network, dead)
+    if falls:
+        fabric.fail(dead_links(fabric.n_links, falls), FALL, KNOWN)
     rng = np.random.default_rng(1)
     hosts = rng.permutation(fabric.n_hosts)
     layers = layers_of("alexnet").layers
@@ -147,12 +161,13 @@ def run(quick, say, measure=measure, network="model"):
     differs = f"{_NETWORKS[network]}; {_DIFFERS}"
     n_jobs, n_bytes, all_spines, bounds = extent(quick)
     rows, found = [], {}
-    on = () if network != "ns3" else (0.0, 0.0, network)
+    on = () if network != "ns3" else (0.0, 0.0, 0.0, network)
     for spines in all_spines:
         for kind in KINDS:
             for p in bounds if bound_of(kind) else (0.0,):
                 say(f"{kind}, {spines} spines, p = {100 * p:g} %")
-                told = measure("flows", kind, n_jobs, n_bytes, spines, p, *on)
+                shape = f"leafspine:{LEAVES}x{PER_LEAF}x{spines}"
+                told = measure("flows", kind, n_jobs, n_bytes, shape, p, *on)
                 found[kind, spines, p] = told[:3]
                 rows.append((kind, spines, 100 * p, *told))
     main = all_spines[0]
@@ -199,33 +214,44 @@ def run(quick, say, measure=measure, network="model"):
 
 
 def _congested(result, quick, say, measure, setting):
-    """Curves over the load of others, and over links that are down. quick : 32 hosts, not 144."""
+    """Curves over the load of others, links that are down, or go down in between, and a fat-tree.
+
+    quick : 32 hosts, not 144.
+    """
     n_jobs, n_bytes, spines = setting
-    leaves, per_leaf, spines = (4, 8, 8) if quick else (LEAVES, PER_LEAF, spines)
+    shape = "leafspine:4x8x8" if quick else f"leafspine:{LEAVES}x{PER_LEAF}x{spines}"
+    tree = "fattree:6" if quick else "fattree:8"
     loads, shares = ((0.0, 0.4), (0.1,)) if quick else (LOADS, DEAD)
     kinds = [kind for kind in KINDS if not kind.endswith("trimming")]
+    cases = [(shape, load, 0.0, 0.0) for load in loads]
+    cases += [(shape, 0.0, dead, 0.0) for dead in shares]
+    cases += [(shape, 0.0, 0.0, falls) for falls in shares]
+    cases += [(tree, 0.0, 0.0, 0.0), (tree, 0.0, 0.0, shares[0])]
     found, rows = {}, []
-    for load, dead in [(load, 0.0) for load in loads] + [(0.0, dead) for dead in shares]:
+    for case in cases:
+        on, load, dead, falls = case
         for kind in kinds:
-            say(f"{kind}, load {100 * load:g} %, {100 * dead:g} % of links down")
-            found[kind, load, dead] = measure(
-                "flows", kind, n_jobs, n_bytes, spines, bound_of(kind), load, dead, "model",
-                leaves, per_leaf,
-            )  # fmt: skip
-        base = found["DCTCP", load, dead]
+            say(f"{kind}, {on}, load {load:.0%}, {dead:.0%} of links down, {falls:.0%} go down")
+            found[kind, case] = measure(
+                "flows", kind, min(n_jobs, 8), n_bytes, on, bound_of(kind), load, dead, falls
+            )
+        base = found["DCTCP", case]
         for kind in kinds:
-            told = found[kind, load, dead]
-            rows.append((kind, 100 * load, 100 * dead, *told,
+            told = found[kind, case]
+            rows.append((kind, on, 100 * load, 100 * dead, 100 * falls, *told,
                          *(100 * (1 - told[i] / base[i]) for i in range(2))))  # fmt: skip
-    where = f"{leaves * per_leaf} hosts, {spines} spines, p = {100 * BOUND:g} %"
     result.tables.append(
-        Table(f"Flow completion times beside others' flows and dead links, {where}", (
-              "transport", "load %", "links down %", "mean us", "99 % us", "last of a job us",
-              "last us", "dropped", "mean saved over DCTCP %", "99 % saved over DCTCP %"), rows)
+        Table(f"Flow completion times beside others' flows and dead links, p = {100 * BOUND:g} %", (
+              "transport", "network", "load %", "links down %", "go down %", "mean us", "99 % us",
+              "last of a job us", "last us", "dropped", "mean saved over DCTCP %",
+              "99 % saved over DCTCP %"), rows)
     )  # fmt: skip
+    where = f"{shape}, p = {100 * BOUND:g} %"
     result.pictures.append(
         Picture("dlcp_load", "lines", f"Completion over others' load, {where}", "load %", "us", {
-            f"{kind}, {name}": [(100 * load, found[kind, load, 0.0][i]) for load in loads]
+            f"{kind}, {name}": [
+                (100 * load, found[kind, (shape, load, 0.0, 0.0)][i]) for load in loads
+            ]
             for kind in kinds for i, name in ((0, "mean"), (1, "99 %"))
         }, "y")
     )  # fmt: skip

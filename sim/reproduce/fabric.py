@@ -1,4 +1,4 @@
-"""A leaf-spine network packet by packet: ports with queues, and packets that cross them.
+"""Networks packet by packet: ports with queues, packets that cross them, leaves and spines.
 
 Output-queued switches, store and forward; acknowledgments and control are packets among the others.
 About 5 us a packet and hop. Times in nanoseconds. `ns3_fabric` has the same network in ns-3.
@@ -170,51 +170,85 @@ class Trimming(Priorities):
         return self.cut.popleft() if self.cut else super().get()
 
 
-class Fabric:
-    """Leaves of `per_leaf` hosts, each leaf linked to every spine; all links of one rate.
+class Network:
+    """Hosts behind switches; all links of one rate. Who inherits it says where paths lead.
 
-    make : function that gives a port its queues. gbps : of every link. dead : (leaf, spine) of the
-    links that are down, both ways; all know it, and use the others.
+    n_hosts, per_edge : hosts, and those of one switch. n_links : between switches; each has a port
+    at both ends. make : function that gives a port its queues. gbps : of every link.
     """
 
-    def __init__(self, n_leaves, per_leaf, n_spines, make, *, gbps=100, dead=()):
-        self.n_leaves, self.per_leaf, self.n_spines = n_leaves, per_leaf, n_spines
-        alive = [{s for s in range(n_spines) if (leaf, s) not in dead} for leaf in range(n_leaves)]
-        self._spines = [[sorted(a & b) for b in alive] for a in alive]
-        self.n_hosts = n_leaves * per_leaf
+    def __init__(self, n_hosts, per_edge, n_links, make, *, gbps=100, dead=()):
+        self.n_hosts, self.per_edge, self.n_links = n_hosts, per_edge, n_links
         self.time = FRAME * 8 / gbps  # of a packet on a link
         self.now, self._count, self._events = 0.0, 0, []
-        self._up = self.n_hosts  # ports: hosts, leaf to spine, spine to leaf, leaf to host
-        self._down = self._up + n_leaves * n_spines
-        self._last = self._down + n_leaves * n_spines
-        n_ports = self._last + self.n_hosts
-        self.queues = [Host() if i < self.n_hosts else make() for i in range(n_ports)]
+        self._last = n_hosts + 2 * n_links  # ports: hosts, switch to switch, switch to host
+        n_ports = self._last + n_hosts
+        self.queues = [Host() if i < n_hosts else make() for i in range(n_ports)]
         self.busy = [False] * n_ports
         self.dropped = 0
+        self.down, self.known, self.epoch = set(), set(), 0  # ports; how often `known` changed
+        self._ways = {}
+        for link in dead:
+            self.down |= set(self.ports(link))
+        self._learn(self.down)
 
-    def path(self, source, to, spine):
-        """Ports from one host to another over a spine, which is not used inside a leaf."""
-        a, b = source // self.per_leaf, to // self.per_leaf
-        if a == b:
-            return (source, self._last + to)
-        return (source, self._up + a * self.n_spines + spine,
-                self._down + spine * self.n_leaves + b, self._last + to)  # fmt: skip
+    def ports(self, link):
+        """Both ends of a link between switches."""
+        raise NotImplementedError
 
-    def spines(self, source, to):
-        """Over which spines one host reaches another. ValueError if there is none."""
-        ways = self._spines[source // self.per_leaf][to // self.per_leaf]
-        if not ways:
-            raise ValueError(f"no spine is left between hosts {source} and {to}")
-        return ways
+    def path(self, source, to, way):
+        """Ports from one host to another; way : 0 on, of as many as there are."""
+        raise NotImplementedError
+
+    def _n_ways(self, a, b):
+        """Between two switches of hosts."""
+        raise NotImplementedError
+
+    def ways(self, source, to):
+        """Ways from one host to another of which nobody knows that they are down. ValueError if
+        there is none.
+        """
+        key = source // self.per_edge, to // self.per_edge
+        if key not in self._ways:
+            self._ways[key] = [
+                way
+                for way in range(self._n_ways(*key))
+                if self.known.isdisjoint(self.path(source, to, way))
+            ]
+        if not self._ways[key]:
+            raise ValueError(f"no way is left between hosts {source} and {to}")
+        return self._ways[key]
+
+    def fail(self, links, at, known):
+        """Links go down, both ways: from time `at` on they lose all; from `known` on all hosts and
+        switches take other ways.
+        """
+        ports = {port for link in links for port in self.ports(link)}
+        self.at(at, self._fall, ports)
+        self.at(known, self._learn, ports)
+
+    def _fall(self, ports):
+        self.down |= ports
+        for port in ports:
+            while self.queues[port].get() is not None:
+                self.dropped += 1
+
+    def _learn(self, ports):
+        self.known |= ports
+        self.epoch += 1
+        self._ways.clear()
 
     def delay(self, source, to):
         """One way of a small packet, without its bits."""
-        return HOP * (2 if source // self.per_leaf == to // self.per_leaf else 4)
+        return HOP * len(self.path(source, to, 0))
 
-    def answer(self, source, to, queue, act, *what):
-        """Call act(*what) once a receiver's word has come from host to host, ahead of its data."""
-        ways = self.spines(source, to)
-        path = self.path(source, to, ways[(source + to) % len(ways)])
+    def answer(self, source, to, queue, act, *what, turn=0):
+        """Call act(*what) once a receiver's word has come from host to host, ahead of its data.
+
+        turn : other numbers take other ways.
+        """
+        ways = self.ways(source, to)
+        path = self.path(source, to, ways[(source + to + turn) % len(ways)])
         self.send(Word(path, queue, act, what, first=True))
 
     def at(self, time, act, *what):
@@ -232,8 +266,7 @@ class Fabric:
 
     def _enter(self, packet):
         port = packet.path[packet.hop]
-        queue = self.queues[port]
-        if not queue.put(packet):
+        if port in self.down or not self.queues[port].put(packet):
             self.dropped += 1
             return
         if not self.busy[port]:
@@ -247,7 +280,10 @@ class Fabric:
 
     def _sent(self, port, packet):
         packet.hop += 1
-        self.at(self.now + HOP, self._arrive, packet)
+        if port in self.down:
+            self.dropped += 1
+        else:
+            self.at(self.now + HOP, self._arrive, packet)
         self._start(port)
 
     def _arrive(self, packet):
@@ -263,3 +299,31 @@ class Fabric:
                 raise RuntimeError(f"{unfinished()} flows do not end by {self.now / 1e6:.1f} ms")
             self.now, _, act, what = heapq.heappop(self._events)
             act(*what)
+
+
+class Fabric(Network):
+    """Leaves of `per_leaf` hosts, each leaf linked to every spine; all links of one rate.
+
+    make : function that gives a port its queues. gbps : of every link. dead : links that are down,
+    both ways, of which all know, leaf * n_spines + spine.
+    """
+
+    def __init__(self, n_leaves, per_leaf, n_spines, make, **options):
+        self.n_leaves, self.n_spines = n_leaves, n_spines
+        super().__init__(n_leaves * per_leaf, per_leaf, n_leaves * n_spines, make, **options)
+
+    def ports(self, link):
+        leaf, spine = divmod(link, self.n_spines)
+        return self.n_hosts + link, self.n_hosts + self.n_links + spine * self.n_leaves + leaf
+
+    def _n_ways(self, a, b):
+        return 1 if a == b else self.n_spines
+
+    def path(self, source, to, way):
+        """Ports from one host to another over spine `way`, which is not used inside a leaf."""
+        a, b = source // self.per_edge, to // self.per_edge
+        if a == b:
+            return (source, self._last + to)
+        up, _ = self.ports(a * self.n_spines + way)
+        _, down = self.ports(b * self.n_spines + way)
+        return (source, up, down, self._last + to)

@@ -76,7 +76,9 @@ def _limits(make):
 
 
 class Ns3Fabric(Fabric):
-    """A `Fabric` whose links, devices and clock are ns-3's. One at a time in a process."""
+    """A `Fabric` whose links, devices and clock are ns-3's, and do not fail in between. One at a
+    time in a process.
+    """
 
     def __init__(self, n_leaves, per_leaf, n_spines, make, *, gbps=100, dead=()):
         self._library = library()  # before anything is begun

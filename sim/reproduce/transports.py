@@ -26,9 +26,9 @@ class Flow:
     def start(self):
         self.begin = self.fabric.now
 
-    def answer(self, act, *what):
+    def answer(self, act, *what, turn=0):
         """Call act(*what) at the source once word of it has come from the receiver."""
-        self.fabric.answer(self.to, self.source, self.queue, act, *what)
+        self.fabric.answer(self.to, self.source, self.queue, act, *what, turn=turn)
 
     @property
     def seconds(self):
@@ -46,9 +46,7 @@ class Window(Flow):
 
     def start(self):
         super().start()
-        ways = self.fabric.spines(self.source, self.to)
-        spine = ways[int(np.random.default_rng(self.seed).integers(len(ways)))]
-        self.path = self.fabric.path(self.source, self.to, spine)
+        self._route()
         self.window, self.next, self.flying = self.first, 0, 0
         self.acked = bytearray(self.n_packets)
         self.here = bytearray(self.n_packets)
@@ -58,7 +56,14 @@ class Window(Flow):
         self._fill()
         self.fabric.at(self.fabric.now + self.timeout, self._timer)
 
+    def _route(self):
+        ways = self.fabric.ways(self.source, self.to)
+        way = ways[int(np.random.default_rng(self.seed).integers(len(ways)))]
+        self.path, self.epoch = self.fabric.path(self.source, self.to, way), self.fabric.epoch
+
     def _fill(self):
+        if self.epoch != self.fabric.epoch:
+            self._route()
         while self.flying < self.window:
             if self.again:
                 number = self.again.pop()
@@ -190,8 +195,8 @@ class Bounded(Flow):
         super().start()
         n = self.n_packets
         self.reception = Reception(packet_sizes(self.n_bytes, PAYLOAD, 1), p_q16=int(self.p * LINE))
-        self.spines = self.fabric.spines(self.source, self.to)
-        self.spray = Spray(len(self.spines), "least_marked")
+        self.paths = self._left()
+        self.spray = Spray(len(self.paths), "least_marked")
         self.pace = Pace("ce")
         order = [(int(i), self.queue) for i in self.important]
         trip = int(2 * self.delay + 8 * self.fabric.time)
@@ -205,6 +210,21 @@ class Bounded(Flow):
         self.asleep = False
         self._next()
 
+    def _left(self):
+        """Paths of which nobody knows that they are down."""
+        self.epoch = self.fabric.epoch
+        ways = self.fabric.ways(self.source, self.to)
+        return [self.fabric.path(self.source, self.to, way) for way in ways]
+
+    def _route(self):
+        """The host chooses on among as many paths as before; switches that know which are down
+        spread those over the rest.
+        """
+        left = self._left()
+        self.paths = [
+            path if path in left else left[i % len(left)] for i, path in enumerate(self.paths)
+        ]
+
     def _active(self):
         return [run for run in self.runs if not run.done][: self.outstanding]
 
@@ -212,21 +232,27 @@ class Bounded(Flow):
         """Send one thing of the first run that has something, and come back at the pace's time."""
         now = self.fabric.now
         self.asleep = False
+        if self.epoch != self.fabric.epoch:
+            self._route()
         active = self._active()
         for run in active:
             if not run.due(now):
                 continue
-            kind, what, _ = run.next(now)
+            kind, what, again = run.next(now)
             if kind == DATA:
                 run.path = self.spray.next()
-            path = self.fabric.path(self.source, self.to, self.spines[run.path])
+            elif again:
+                run.path = self.spray.again(run.path)
+            path = self.paths[run.path]
             if kind == DATA:
                 packet = Packet(self, what, path, self.queue, bool(self.important[what]), 0)
                 self.fabric.send(packet)
                 gap = self.fabric.time * LINE / self.pace.rate
                 self._sleep(now + gap)
             else:
-                self.fabric.send(Word(path, self.queue, self._probed, (run, what)))
+                self.fabric.send(
+                    Word(path, self.queue, self._probed, (run, what, run.path * again))
+                )
                 self._sleep(now + self.fabric.time)
             return
         if active:
@@ -240,10 +266,8 @@ class Bounded(Flow):
     def received(self, packet):
         self.came += 1
         self.marked += packet.marked
-        if packet.marked:
-            spine = (packet.path[1] - self.fabric.n_hosts) % self.fabric.n_spines
-            if len(packet.path) == 4:
-                self.answer(self.spray.mark, self.spines.index(spine))
+        if packet.marked and packet.path in self.paths and len(self.paths) > 1:
+            self.answer(self.spray.mark, self.paths.index(packet.path))
         if packet.trimmed:
             if packet.important or not self.p:
                 self.answer(self._trimmed, packet.number)
@@ -266,7 +290,7 @@ class Bounded(Flow):
         for run in self.runs:
             run.stop()
 
-    def _probed(self, run, stamp):
+    def _probed(self, run, stamp, turn):
         """A PROBE has come: STOP or BITMAPs go back, and the share of marked packets."""
         closed = self.reception.probe(run.first, len(run.order), n_important=self.n_important)
         share = 256 * self.marked // self.came if self.came else 0
@@ -276,7 +300,7 @@ class Bounded(Flow):
         if not closed:
             for body in self.reception.bitmaps(run.first, len(run.order)):
                 wanted += wanted_packets(*body)
-        self.answer(self._answered, run, stamp, closed, wanted, share)
+        self.answer(self._answered, run, stamp, closed, wanted, share, turn=turn)
 
     def _answered(self, run, stamp, closed, wanted, share):
         self.pace.echo(min(share, 255), int(self.fabric.now - stamp))

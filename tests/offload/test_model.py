@@ -55,6 +55,15 @@ def test_without_bound_every_replica_is_exact(spelling, algorithm, n, packet):
     assert total(made, "again") > 0
 
 
+def test_a_dead_path_holds_nothing_up():
+    made, x = cluster("torus:2x2", "multitree", Raw, 5000, packet=112, n_paths=8)
+    made.arm(1, x)
+    made.run(LinkFaults(dead=(0, 5)))
+    want = in_order(made.table, x)
+    np.testing.assert_array_equal(made.results(1).view(np.uint32), want.view(np.uint32))
+    assert total(made, "again") > 0
+
+
 @pytest.mark.parametrize("settings", [{}, {"mode": "paper", "prescale": -2}])
 def test_inceptionn_on_a_bigraph(settings):
     made, x = cluster("bigraph:2x8", "hdrm", lambda n: Inceptionn(n, **settings), 6000, packet=336)

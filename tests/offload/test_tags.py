@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gradnic.hdl.transport.spray import LEAST_MARKED
+from gradnic.hdl.transport.spray import LEAST_MARKED, ROUND_ROBIN
 from gradnic.hdl.transport.tagger import HISTOGRAM, HOST
 from gradnic.models.frame.egress import CE
 from gradnic.models.frame.ipv4 import gradnic_frame
@@ -164,6 +164,26 @@ def test_queues_of_cards_drop_and_mark_on_their_way_out():
         assert told[0, 3, 2]  # small ones of layer 3
         assert not told[1, :, 2].any()
         assert not told[0, [0, 1, 2, 4, 5, 6, 7]].any()
+
+
+@pytest.mark.parametrize("rule", [ROUND_ROBIN, LEAST_MARKED])
+def test_probes_leave_dead_paths(rule):
+    """Half of the paths carry nothing, either way, and never mark a packet: PROBEs that go again
+    take others, and all sums end.
+    """
+    cluster = cards(Raw(2), skew=50, rule=rule)
+    x = values(7)
+    dead = (0, 2, 3, 7)
+    result = cluster.run(x, LinkFaults(delay=20, dead=dead), max_cycles=400_000)
+    assert result.cycles is not None
+    assert (result.replicas == x[0] + x[1]).all()
+    base, lost = cluster.books[0][0].udp_port, 0
+    for sent, frame in zip(result.sent, result.frames, strict=True):
+        falls = UDP.source_port.get(frame) - base in dead
+        assert sent["copies"] == (not falls)
+        head = GRADNIC.parse(frame)
+        lost += falls and head["op"] == Op.CONTROL and head["p0"] == Subtype.PROBE
+    assert lost
 
 
 def test_a_marked_path_is_left():

@@ -15,6 +15,7 @@ from gradnic.sim.reproduce.fabric import (
     Trimming,
     Word,
 )
+from gradnic.sim.reproduce.fat_tree import FatTree
 from gradnic.sim.reproduce.transports import PAYLOAD, Bounded, Dctcp, Pfabric
 
 from gradnic.interface.formats import IPV4
@@ -159,9 +160,9 @@ def test_a_run_that_cannot_end_says_so():
 @pytest.mark.parametrize(("make", "kind"), KINDS)
 def test_flows_go_round_links_that_are_down(make, kind):
     """Leaf 0 lost spine 1, leaf 1 spine 2: spines 0 and 3 are left between them."""
-    fabric = Fabric(2, 4, 4, make, dead={(0, 1), (1, 2)})
-    assert fabric.spines(0, 7) == [0, 3]
-    assert fabric.spines(0, 1) == [0, 2, 3]
+    fabric = Fabric(2, 4, 4, make, dead=(0 * 4 + 1, 1 * 4 + 2))
+    assert fabric.ways(0, 7) == [0, 3]
+    assert fabric.ways(0, 1) == [0]
     used, port = set(), fabric.queues
     pairs = [(i, 7 - i) for i in range(4)] + [(7 - i, i) for i in range(4)]
     flows = [kind(fabric, a, b, 50 * PAYLOAD, seed=i) for i, (a, b) in enumerate(pairs)]
@@ -171,16 +172,89 @@ def test_flows_go_round_links_that_are_down(make, kind):
         fabric.at(0.0, flow.start)
     fabric.run(lambda: sum(flow.done is None for flow in flows))
     assert used == {8, 11, 12, 15, 16, 17, 22, 23}
-    with pytest.raises(ValueError, match="no spine is left between hosts 0 and 7"):
-        Fabric(2, 4, 2, make, dead={(0, 1), (1, 0)}).spines(0, 7)
+    with pytest.raises(ValueError, match="no way is left between hosts 0 and 7"):
+        Fabric(2, 4, 2, make, dead=(0 * 2 + 1, 1 * 2 + 0)).ways(0, 7)
+
+
+@pytest.mark.parametrize(("make", "kind"), KINDS)
+def test_links_that_go_down_while_flows_run(make, kind):
+    """Spine 1 of two falls at 10 us, and all know at 500: who has one path waits till then;
+    ours goes round at once, with half of its packets and other ways for its PROBEs.
+    """
+    pairs = [(i, 4 + i) for i in range(4)]
+    n = 200
+    fabric = Fabric(2, 4, 2, make)
+    flows = [kind(fabric, a, b, n * PAYLOAD, seed=i) for i, (a, b) in enumerate(pairs)]
+    for flow in flows:
+        fabric.at(0.0, flow.start)
+    fabric.fail([0 * 2 + 1, 1 * 2 + 1], 10e3, 500e3)
+    fabric.run(lambda: sum(flow.done is None for flow in flows))
+    seconds = [flow.seconds for flow in flows]
+    assert fabric.dropped > 0
+    if kind is Bounded:
+        assert max(seconds) < 500e-6
+    else:
+        assert min(seconds) < 200e-6  # those that the hash put over spine 0
+        assert max(seconds) > 500e-6
+
+
+def test_paths_of_a_fat_tree():
+    """Every way is a path of links that meet: each switch by what its ports lead to."""
+    tree = FatTree(4, Fifo)
+    assert (tree.n_hosts, tree.n_links) == (16, 32)
+    assert [len(tree.ways(0, to)) for to in (1, 2, 4, 15)] == [1, 2, 4, 4]
+    ends = {}  # link: the switches at its ends
+    for edge in range(8):
+        for above in range(2):
+            ends[edge * 2 + above] = ("edge", edge), ("above", edge // 2, above)
+    for pod in range(4):
+        for above in range(2):
+            for core in range(2):
+                ends[16 + (2 * pod + above) * 2 + core] = (
+                    ("above", pod, above),
+                    ("core", above, core),
+                )
+    from_to = {}
+    for link, (low, high) in ends.items():
+        up, down = tree.ports(link)
+        from_to[up], from_to[down] = (low, high), (high, low)
+    assert len(from_to) == 64
+    for source in range(16):
+        for to in set(range(16)) - {source}:
+            paths = {tree.path(source, to, way) for way in tree.ways(source, to)}
+            assert len(paths) == len(tree.ways(source, to))
+            for first, *middle, last in paths:
+                assert first == source
+                assert last == tree.n_hosts + 64 + to
+                at = "edge", source // 2
+                for port in middle:
+                    assert from_to[port][0] == at
+                    at = from_to[port][1]
+                assert at == ("edge", to // 2)
+    with pytest.raises(ValueError, match="k must be even and at least 2, not 5"):
+        FatTree(5, Fifo)
+
+
+@pytest.mark.parametrize(("make", "kind"), KINDS)
+def test_a_fat_tree_carries_all_at_once(make, kind):
+    """Every host sends to the one half the tree away: no faster than the line, and all arrives."""
+    fabric = FatTree(4, make)
+    flows = [kind(fabric, i, (i + 8) % 16, 200 * PAYLOAD, seed=i) for i in range(16)]
+    for flow in flows:
+        fabric.at(0.0, flow.start)
+    fabric.run(lambda: sum(flow.done is None for flow in flows))
+    wire = 200 * FRAME * 8 / 100e9
+    assert all(flow.seconds > wire for flow in flows)
+    if kind is Bounded:  # flows on one path each take 3.3 to 3.9 times that
+        assert max(flow.seconds for flow in flows) < 2.5 * wire
 
 
 def test_dead_links_are_so_many_and_the_same_each_time():
-    dead = dead_links(9, 16, 0.1)
-    assert len(dead) == 14
-    assert all(leaf < 9 and spine < 16 for leaf, spine in dead)
-    assert dead == dead_links(9, 16, 0.1) != dead_links(9, 16, 0.2)
-    assert not dead_links(9, 16, 0.0)
+    dead = dead_links(144, 0.1)
+    assert len(set(dead)) == 14
+    assert all(0 <= link < 144 for link in dead)
+    assert dead == dead_links(144, 0.1) != dead_links(144, 0.2)
+    assert not dead_links(144, 0.0)
 
 
 def test_others_bring_the_load_that_was_asked_for():

@@ -76,10 +76,18 @@ def row(shape, values):
 
 
 def paths_of(sent):
-    """Round robin over the data packets; others take the path of the one before."""
-    spray, path = Spray(N_PATHS), 0
+    """Round robin over data packets and PROBEs that go again; others take that of the latest."""
+    spray, latest, probed = Spray(N_PATHS), 0, dict.fromkeys(NEIGHBORS, 0)
     for head, _ in sent:
-        path = spray.next() if head["op"] != Op.CONTROL else path
+        if head["op"] != Op.CONTROL:
+            latest = spray.next()
+            yield latest
+            continue
+        path = latest
+        if head["p0"] & 15 == Subtype.PROBE:
+            if head["retx"]:
+                path = spray.again(probed[head["neighbor"]])
+            probed[head["neighbor"]] = path
         yield path
 
 

@@ -53,13 +53,17 @@ class Bench:
         return result[0]
 
     async def turn(self):
-        """Packets up to the next PROBE: (numbers, retx flags, the PROBE's stamp)."""
+        """Packets up to the next PROBE: (numbers, retx flags, the PROBE's stamp).
+
+        The PROBE says that it goes again if there were none.
+        """
         packets, numbers, again = self.dut.packets, [], []
         self.ctx.set(packets.ready, 1)
         while True:
             *_, packet = await self.ctx.tick().sample(packets.p).until(packets.valid)
             if packet.probe:
                 assert (packet.number, packet.elems) == (0, self.n)
+                assert packet.retx == (not numbers)
                 return numbers, again, packet.stamp
             numbers.append(packet.number)
             again.append(packet.retx)

@@ -17,7 +17,7 @@ def test_all_packets_then_a_probe():
     s = Sending([(0, 0)] * 3, first=40, t_probe=10)
     assert drain(s, 5) == [(DATA, 40, 0), (DATA, 41, 0), (DATA, 42, 0), (PROBE, 5, 0)]
     assert drain(s, 14) == []
-    assert drain(s, 15) == [(PROBE, 15, 0)]
+    assert drain(s, 15) == [(PROBE, 15, 1)]
     s.stop()
     assert drain(s, 100) == []
     assert s.done
