@@ -54,10 +54,10 @@ def share_memory(m, core, runners, passes, pick):
 
 
 def share_lanes(m, core, pick):
-    """What sums packets: one for all contexts, as memory hands it no more than a beat a cycle."""
-    lanes = SharedCombine(
-        core.n_bytes // 4, core.n_active, integers=core.thc, passes=not core.thc, maxima=core.maxima
-    )
+    """What sums packets: one for all contexts, as landing memory hands it no more than a beat a
+    cycle.
+    """
+    lanes = SharedCombine(core.n_bytes // 4, core.n_active, integers=core.thc, maxima=core.maxima)
     m.submodules.lanes = core.with_renewal(lanes)
     contexts = range(core.n_active)
     for k, engine in enumerate(core.engines):

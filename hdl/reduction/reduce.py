@@ -43,6 +43,25 @@ def _maximum(signed, a, b):
     return Mux(nan & signed, 0x7FC00000, Mux(first < second, b, a))
 
 
+def _late(m, value, cycles):
+    """`value` as it was `cycles` cycles ago, 2 to 16, through a LUT RAM."""
+    ram = memory.Memory(
+        shape=len(value), depth=cycles - 1, init=[], attrs={"ram_style": "distributed"}
+    )
+    m.submodules.late = ram
+    write, read = ram.write_port(), ram.read_port(domain="comb")
+    at = Signal(range(cycles - 1))
+    late = Signal(len(value), reset_less=True)
+    m.d.sync += [at.eq(Mux(at == cycles - 2, 0, at + 1)), late.eq(read.data)]
+    m.d.comb += [
+        write.en.eq(1),
+        write.addr.eq(at),
+        write.data.eq(value),
+        read.addr.eq(at),
+    ]
+    return late
+
+
 class Combine(wiring.Component):
     """Lane by lane ``o = a (op) b``: latency `latency` cycles, one beat per cycle, no handshake.
 
@@ -92,9 +111,9 @@ class Combine(wiring.Component):
             one = self._integer if self.integers else self._maximum
             whole = [one(m, kind, k, self.a[lane], self.b[lane])
                      for k, lane in enumerate(lanes)]  # fmt: skip
-            late = self._late(m, Cat(whole), FloatAdd.latency - 3)
+            late = _late(m, Cat(whole), FloatAdd.latency - 3)
         elif self.passes:
-            late = self._late(m, self.a, FloatAdd.latency)
+            late = _late(m, self.a, FloatAdd.latency)
         else:
             m.d.comb += self.o.eq(Cat(sums))
             return m
@@ -140,24 +159,6 @@ class Combine(wiring.Component):
         ]
         return delayed(m, larger, 1, name=f"largest{k}")
 
-    def _late(self, m, value, cycles):
-        """`value` as it was `cycles` cycles ago, 2 to 16, through a LUT RAM."""
-        ram = memory.Memory(
-            shape=len(value), depth=cycles - 1, init=[], attrs={"ram_style": "distributed"}
-        )
-        m.submodules.late = ram
-        write, read = ram.write_port(), ram.read_port(domain="comb")
-        at = Signal(range(cycles - 1))
-        late = Signal(len(value), reset_less=True)
-        m.d.sync += [at.eq(Mux(at == cycles - 2, 0, at + 1)), late.eq(read.data)]
-        m.d.comb += [
-            write.en.eq(1),
-            write.addr.eq(at),
-            write.data.eq(value),
-            read.addr.eq(at),
-        ]
-        return late
-
 
 def Adding(n_lanes: int) -> wiring.Signature:
     """What a user of `gradnic.hdl.reduction.shared_combine.SharedCombine` has.
@@ -188,14 +189,16 @@ class Reduce(wiring.Component):
     integers, passes, maxima : bool
         As of `Combine`.
     shared : bool
-        The lanes are elsewhere, in a `gradnic.hdl.reduction.shared_combine.SharedCombine`.
+        The lanes are elsewhere, in a `gradnic.hdl.reduction.shared_combine.SharedCombine`. What
+        goes alone passes by them, and takes nobody's turn.
 
     Members
     -------
     adder : Out(Adding(n_lanes))
         With `shared`.
     partials : In(stream.Signature({data, last, op, alone}))
-        alone : nothing is added, whatever ``op`` says; not where there is FP32 addition only.
+        alone : nothing is added, whatever ``op`` says; not where there is FP32 addition only,
+        unless `shared`.
     contributions : In(stream.Signature(Beat(32 * n_lanes)))
     sums : Out(stream.Signature(Beat(32 * n_lanes)))
     """
@@ -244,9 +247,13 @@ class Reduce(wiring.Component):
         go, adds, gone = Signal(), Signal(), Signal()
         asks, goes, late = Signal(), Const(1), self.late
         comes = others.i.valid & others.i.ready
+        op, total = Mux(kind.p.alone, Op.COPY, kind.p.op), combine.o
         if self.shared:
-            goes = self.adder.goes
-            m.d.comb += self.adder.asks.eq(asks)
+            op, goes = kind.p.op, self.adder.goes | kind.p.alone
+            beside = _late(m, own.word, late - own.latency)
+            is_alone = delayed(m, kind.p.alone, late, name="alone")
+            total = Mux(is_alone, beside, combine.o)
+            m.d.comb += self.adder.asks.eq(asks & ~kind.p.alone)
         some = credit(m, N_OPERANDS, take=adds, give=comes, none=True, name="contributions")
         may = (kind.p.alone | some) & credit(m, self.DEPTH, take=go, give=gone, name="room")
         m.d.comb += [
@@ -267,11 +274,9 @@ class Reduce(wiring.Component):
             others.take.eq(adds),
             combine.a.eq(own.word),
             combine.b.eq(others.word),
-            combine.op.eq(
-                delayed(m, Mux(kind.p.alone, Op.COPY, kind.p.op), own.latency, name="op")
-            ),
+            combine.op.eq(delayed(m, op, own.latency, name="op")),
             queue.i.valid.eq(delayed_flag(m, go, late, name="go")),
-            queue.i.p.data.eq(combine.o),
+            queue.i.p.data.eq(total),
             queue.i.p.last.eq(delayed(m, kind.p.last, late, name="last")),
         ]
         return m

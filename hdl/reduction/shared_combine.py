@@ -23,7 +23,7 @@ class SharedCombine(wiring.Component):
     ----------
     n_lanes, n : int
         32-bit lanes, 1 to 64; users, 1 to 4.
-    integers, passes, maxima : bool
+    integers, maxima : bool
         As of `Combine`.
 
     Members
@@ -36,16 +36,10 @@ class SharedCombine(wiring.Component):
     latency = Combine.latency + FAR
 
     def __init__(
-        self,
-        n_lanes: int,
-        n: int,
-        *,
-        integers: bool = True,
-        passes: bool = False,
-        maxima: bool = False,
+        self, n_lanes: int, n: int, *, integers: bool = True, maxima: bool = False
     ) -> None:
         self.n = n
-        self.combine = Combine(n_lanes, integers=integers, passes=passes, maxima=maxima)
+        self.combine = Combine(n_lanes, integers=integers, maxima=maxima)
         super().__init__(
             {"users": In(Adding(n_lanes)).array(n), "yields": In(data.ArrayLayout(n, n))}
         )

@@ -184,6 +184,22 @@ def test_users_of_one_combine_have_their_own_sums_and_its_whole_rate():
     model.run(streams, stalls={"u0_sums": 0.2, "u1_own": 0.3, "u2_sums": 0.5}).check(**want)
 
 
+def test_what_goes_alone_takes_no_turn_of_the_lanes():
+    """Packets of one's own values, of several jobs: all users a beat a cycle, bit for bit."""
+    model = batch.build(_Users(3))
+    streams, want = {}, {}
+    for k in range(3):
+        values = stimulus.rng("alone", k).integers(0, 1 << 64, 500, np.uint64)
+        told = {"n_beats": np.full(25, 20), "n_contributions": np.zeros(25, int), "op": [0] * 25}
+        last = np.arange(1, 501) % 20 == 0
+        streams[f"u{k}_jobs"] = model.pack(f"u{k}_jobs", **told)
+        streams[f"u{k}_own"] = model.pack(f"u{k}_own", data=values, last=0)
+        want[f"u{k}_sums"] = model.pack(f"u{k}_sums", data=values, last=last)
+    run = model.run(streams)
+    run.check(**want)
+    assert max(run.taken[name][-1] for name in want) < 500 + 60
+
+
 def test_errors():
     with pytest.raises(ValueError, match="n_lanes must be 1 to 64, not 0"):
         Reduce(0)
