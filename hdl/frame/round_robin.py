@@ -20,6 +20,20 @@ def first_of(bits):
     return chosen
 
 
+def next_of(m, bits, at, spare):
+    """Number of the next bit that is 1 behind bit `at`, and round, 2 cycles later; where no other
+    bit than that one is 1, the number `spare`.
+    """
+    others, above = Signal(len(bits)), Signal(len(bits))
+    after = Signal.like(at)
+    m.d.sync += [
+        others.eq(bits & Cat(at != k for k in range(len(bits)))),
+        above.eq(bits & Cat(at < k for k in range(len(bits)))),
+        after.eq(Mux(above.any(), first_of(above), Mux(others.any(), first_of(others), spare))),
+    ]
+    return after
+
+
 class RoundRobin(wiring.Component):
     """Merges `n` streams of frames, whole frame by whole frame, each source in its turn.
 

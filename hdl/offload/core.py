@@ -242,7 +242,11 @@ class OffloadCore(wiring.Component):
             self.given.eq(receiver.given),
         ]
         wiring.connect(m, scheduler.issues, sender.messages)
-        wiring.connect(m, sender.packets, maker.packets)
+        m.d.comb += [  # a round may start while what was known of the one before is forgotten
+            maker.packets.p.eq(sender.packets.p),
+            maker.packets.valid.eq(sender.packets.valid & ~receiver.clearing),
+            sender.packets.ready.eq(maker.packets.ready & ~receiver.clearing),
+        ]
         wiring.connect(m, receiver.controls, sender.controls)
         m.submodules.terminals = terminals = Slice(maker.own.p.shape(), half_rate=True)
         wiring.connect(m, maker.own, terminals.i)

@@ -23,6 +23,10 @@ SETTLE_CYCLES = 8  # until what a round engine holds in registers is seen at the
 class JobContext(wiring.Component):
     """Runs one job in a round engine, and leaves it as after reset.
 
+    Its engine is reset while the clerk cuts a tensor, and again where a job has two rounds; a round
+    begins while the engine forgets the packets of the one before, which come out of no job's time
+    but that of a long one, and packets are taken from then on.
+
     A job that ends, however it does, lets the frame that is leaving end, then lets what is under
     way to memory end, then is told, and then resets its engine: about 30 cycles beside those two.
     If those take ``watchdog`` cycles, it is told before, as one whose memory failed; its context
@@ -37,7 +41,8 @@ class JobContext(wiring.Component):
     -------
     prepared, take : In(Prepared), In(1)
         ``take`` in a cycle of ``free`` starts a job.
-    free : Out(1)
+    nears, free : In(1), Out(1)
+        A strobe: a job is likely to start in `FLUSH_CYCLES` + 1 cycles or later.
     job : Out(Prepared)
         The one that is active.
     context : Out(Context)
@@ -79,6 +84,7 @@ class JobContext(wiring.Component):
             {
                 "prepared": In(self.prepared_shape),
                 "take": In(1),
+                "nears": In(1),
                 "free": Out(1),
                 "job": Out(self.prepared_shape),
                 "context": Out(Context),
@@ -197,8 +203,10 @@ class JobContext(wiring.Component):
                 ),
                 self.overs.eq(fsm.ongoing("OVER")),
                 self.free.eq(fsm.ongoing("FREE")),
-                self.busy.eq(~(fsm.ongoing("FREE") | fsm.ongoing("FLUSH"))),
-                self.reset.eq(fsm.ongoing("FLUSH") | fsm.ongoing("AGAIN")),
+                self.busy.eq(~(self.free | fsm.ongoing("RENEW") | fsm.ongoing("FLUSH"))),
+                self.reset.eq(
+                    fsm.ongoing("RENEW") | fsm.ongoing("FLUSH") | fsm.ongoing("AGAIN")
+                ),
                 self.mute.eq(fsm.ongoing("HUSH") | self.closed),
                 self.closed.eq(
                     fsm.ongoing("DRAIN") | fsm.ongoing("OVER") | fsm.ongoing("DECODE")
@@ -211,17 +219,21 @@ class JobContext(wiring.Component):
                     *(stage.eq(NORMS), detail.eq(0), given_up.eq(0)),
                 ]
                 with m.If(self.take):
-                    m.d.sync += [
-                        job.eq(self.prepared),
-                        count.eq(FLUSH_CYCLES - 1),
-                        epoch.eq(epoch + 1),
-                    ]
-                    m.next = "AGAIN"
+                    m.d.sync += job.eq(self.prepared)
+                    m.next = "CLEAR"
+                with m.Elif(self.nears):
+                    m.d.sync += [count.eq(FLUSH_CYCLES - 1), epoch.eq(epoch + 1)]
+                    m.next = "RENEW"
+            with m.State("RENEW"):  # before each job: a bit may have changed since the last one
+                m.d.sync += count.eq(count - 1)
+                with m.If(count == 0):
+                    m.next = "FREE"
             with m.State("CLEAR"):
                 m.d.sync += [least.eq(-1), most.eq(0), has_passed.eq(0)]
                 m.d.comb += self.clear.eq(1)
                 m.next = "BEGIN"
             with m.State("BEGIN"):
+                m.d.comb += self.start.eq(~thc)
                 m.next = "CLEARING"
             with m.State("CLEARING"):
                 with m.If(stopped):
@@ -234,7 +246,7 @@ class JobContext(wiring.Component):
                     m.d.sync += armed.eq(1)
                     m.next = "ARM"
             with m.State("ARM"):
-                m.d.comb += self.start.eq(1)
+                m.d.comb += self.start.eq(thc)
                 m.next = "RUN"
             with m.State("RUN"):
                 with m.If(stopped | failed | late | self.finished):
@@ -272,7 +284,7 @@ class JobContext(wiring.Component):
                     with m.If(stage == NORMS):
                         m.d.sync += epoch.eq(epoch + 1)
                         m.next = "AGAIN"
-            with m.State("AGAIN"):  # before each round: a bit may have changed since the last one
+            with m.State("AGAIN"):  # between two rounds
                 m.d.sync += count.eq(count - 1)
                 with m.If(count == 0):
                     m.next = "CLEAR"

@@ -40,9 +40,10 @@ _OF_A_ROUND = (
 class JobCore(OffloadCore):
     """A card with a queue of 16 jobs and `n_active` contexts, without its registers.
 
-    A job of a free card starts about 130 cycles after its post, and then as soon as its context
-    has forgotten the packets of the one before: `n_packets` cycles. Packets of active jobs leave by
-    class, then age, a beat a cycle in all. Jobs end as `JobContext` says.
+    A job of a free card asks for its first beat of gradient about 82 cycles after its post, and
+    not before its context has forgotten as many packet numbers as the job has, one a cycle, from
+    the 30th on. Packets of active jobs leave by class, then age, a beat a cycle in all. Jobs end as
+    `JobContext` says.
 
     Parameters
     ----------
@@ -229,6 +230,7 @@ class JobCore(OffloadCore):
                 runner.take.eq(clerk.starts & free[k] & ~free[:k].any())
                 for k, runner in enumerate(runners)
             ),
+            *(runner.nears.eq(clerk.nears) for runner in runners),
             self.active.eq(Cat(runner.busy for runner in runners)),
         ]
         m.d.sync += self.finished.eq(~(self.active.any() | queue.busy))

@@ -89,8 +89,12 @@ class JobQueue(wiring.Component):
         return m
 
 
+SKIPS = (8, 4)  # leading digits that are not walked through where they are 0
+
+
 class Divider(wiring.Component):
-    """Divides, two bits a cycle: ``done`` pulses ceil(`width` / 2) + 1 cycles after ``start``.
+    """Divides, two bits a cycle: done ceil(`width` / 2) + 1 cycles after ``start``, or 4 or 8
+    before that where as many of the digits of ``a`` are 0 in front.
 
     Members
     -------
@@ -127,11 +131,14 @@ class Divider(wiring.Component):
             rest.eq(Cat(quotient[-2:], self.remainder)),
             fits.eq(Cat(rest >= multiple for multiple in multiples)),
         ]
-        m.d.sync += self.done.eq(left == 1)
+        m.d.comb += self.done.eq(left == 0)
         with m.If(self.start):
+            m.d.sync += [left.eq(n_digits), quotient.eq(self.a)]
+            for skip in reversed(SKIPS):
+                if skip < n_digits:
+                    with m.If(~self.a[2 * (n_digits - skip) :].any()):
+                        m.d.sync += [left.eq(n_digits - skip), quotient.eq(self.a << 2 * skip)]
             m.d.sync += [
-                left.eq(n_digits),
-                quotient.eq(self.a),
                 self.remainder.eq(0),
                 thrice.eq(self.b + (self.b << 1)),
             ]

@@ -318,9 +318,11 @@ class PacketMaker(wiring.Component):
                 with m.If(told.ready & to_tag.ready):
                     m.next = "REST"
             with m.State("ASK"):
-                m.next = "ASKED"
-            with m.State("ASKED"):
-                m.next = "HEAR"
+                m.next = "READ"
+            with m.State("READ"):  # what is known of contributions comes while memory is asked
+                m.d.comb += self.reads.valid.eq(room)
+                with m.If(room & self.reads.ready):
+                    m.next = "HEAR"
             with m.State("HEAR"):
                 m.d.sync += [
                     marks.eq(self.answer.marks),
@@ -345,11 +347,7 @@ class PacketMaker(wiring.Component):
             with m.State("FILL"):
                 m.next = "FILLED"
             with m.State("FILLED"):
-                m.next = "READ"
-            with m.State("READ"):
-                m.d.comb += self.reads.valid.eq(room)
-                with m.If(room & self.reads.ready):
-                    m.next = "PUSH"
+                m.next = "PUSH"
             with m.State("PUSH"):
                 m.d.comb += [
                     reads.eq(1),

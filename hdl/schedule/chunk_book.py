@@ -47,18 +47,18 @@ class ChunkBook(wiring.Component):
     One access a cycle: the first that is offered of `added`, `finals`, `left`, `asks`, `looks`. An
     access taken in cycle t is `coming` in t + 2, `passing` in t + 3, and its `result` is there in
     t + 4. What follows sees what went before, whatever the distance. There are two banks: one in
-    use, the other being cleared in cycles without an access.
+    use, the other being cleared in cycles without an access, as far as the tensor has chunks.
 
     Members
     -------
     chunks : In
-        Chunks of the tensor; events beyond are `foreign`.
+        Chunks of the tensor; events beyond are `foreign`. In use, or for the next swap.
     running : In(1)
         0: events are `early`, and change nothing.
     swap : In(1)
         A strobe: change banks; only while `clean`.
     clean : Out(1)
-        The other bank is clear.
+        The other bank is clear, as far as ``chunks``.
     added, finals, left, asks : In(stream of chunk numbers)
     answered : Out(1), answer : Out(State), 4 cycles after an ask was taken.
     looks : In(stream.Signature(Look))
@@ -100,7 +100,7 @@ class ChunkBook(wiring.Component):
         m.submodules.states = states = BlockRAM(shape.size, 2 ** (width + 1))
         bank, swept = Signal(), Signal(width + 1)
         taken, at, sweep = self._take(m, swept)
-        m.d.comb += self.clean.eq(swept[-1])
+        m.d.comb += self.clean.eq(swept[-1] | (swept >= self.chunks))
         with m.If(sweep):
             m.d.sync += swept.eq(swept + 1)
         with m.If(self.swap):
@@ -118,8 +118,9 @@ class ChunkBook(wiring.Component):
         newest = delayed(m, same[0], 1, name="newest")
         newer = delayed(m, same[1] | same[2], 1, name="newer")
         event = op["added"] | op["finals"] | op["left"]
-        beyond = Signal(reset_less=True)
-        m.d.sync += beyond.eq(event & (look1.chunk >= self.chunks))
+        outside, beyond, nowhere = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        m.d.comb += outside.eq(look1.chunk >= self.chunks)
+        m.d.sync += [beyond.eq(event & outside), nowhere.eq(op["asks"] & outside)]
 
         # The state before and after
         op2 = {k: delayed_flag(m, op[k], 1, name=f"{k}_2") for k in kinds}
@@ -167,7 +168,8 @@ class ChunkBook(wiring.Component):
             states.write_addr.eq(delayed(m, before[1], 1, name="write_addr")),
             states.write_data.eq(kept),
             self.answered.eq(delayed_flag(m, op3["asks"], 1, name="asked")),
-            self.answer.eq(self.result),
+            # of no chunk nothing is known, whatever was not cleared
+            self.answer.eq(Mux(delayed(m, nowhere, 2, name="nowhere"), 0, self.result)),
         ]
         return m
 
@@ -195,6 +197,6 @@ class ChunkBook(wiring.Component):
             ),
         )
         sweep = Signal()
-        m.d.comb += [sweep.eq(free & ~swept[-1]), at.eq(self.looks.p), at.chunk.eq(chunk)]
+        m.d.comb += [sweep.eq(free & ~self.clean), at.eq(self.looks.p), at.chunk.eq(chunk)]
         m.d.sync += self.early.eq(early)
         return taken | {"sweep": sweep}, at, sweep

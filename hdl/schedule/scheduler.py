@@ -82,7 +82,7 @@ class Scheduler(wiring.Component):
     setup : In(Setup)
     start : In(1)
         A strobe. The round begins when the memory of chunks is clear: at once, unless the round
-        before took less than `n_chunks` idle cycles, or a message is still offered.
+        before took fewer idle cycles than this one has chunks, or a message is still offered.
     abort : In(1)
         A strobe: `running` falls in the next cycle. An offer on `issues` is kept. Before the next
         start the card must have no event of this round left.

@@ -3,13 +3,13 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.target import one_hot
-from .packet_walk import LATENCY, PacketWalk, Place
+from .packet_walk import Place
 from .records import CHUNK_WIDTH, N_NEIGHBORS, NUMBER_WIDTH, OFFSET_WIDTH, RUN, Round
 
 Run = data.StructLayout(
@@ -25,9 +25,12 @@ Run = data.StructLayout(
 )
 """Consecutive packets of one chunk to one neighbor."""
 
+CUT_CYCLES = 3  # behind the first one of a place, until its run is known
+
 
 class RunSplitter(wiring.Component):
-    """Cuts messages into runs: 4 cycles a packet, after 14 cycles per message.
+    """Cuts messages into runs: 5 cycles a run, after 2 per message, one more for each chunk of
+    a reduce, and one for each bit of its first chunk's number or of the number of its chunks.
 
     Plumbing: no golden model of its own.
 
@@ -72,14 +75,12 @@ class RunSplitter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.walk = walk = PacketWalk()
         cut = self.round.geometry
         message = Signal(self.message, reset_less=True)
         n_sends = len(message.sends)
         to_do = Signal(n_sends)  # sends without runs yet
         first, place = Signal(Place, reset_less=True), Signal(Place, reset_less=True)
         n_packets, left = Signal(NUMBER_WIDTH, reset_less=True), Signal(NUMBER_WIDTH)
-        bits = Signal(range(CHUNK_WIDTH + 1))
         rest = Signal(CHUNK_WIDTH, reset_less=True)  # bits of the chunk number not used yet
         count = Signal(CHUNK_WIDTH, reset_less=True)
         unit = Signal(OFFSET_WIDTH, reset_less=True)  # 2^k chunks, as offset and as packets
@@ -90,20 +91,13 @@ class RunSplitter(wiring.Component):
         peer = Signal.like(message.sends[0].peer, reset_less=True)
         asked = Signal.like(peer, reset_less=True)
         neighbor = Signal.like(run.neighbor, reset_less=True)
-        index = Signal(range(RUN))
-        stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
-        stands = Signal()  # stood == LATENCY
-        m.d.comb += [
-            walk.geometry.eq(cut),
-            walk.place.eq(place),
-            self.runs.p.eq(run),
-            self.left.p.eq(chunk),
-        ]
+        stood = Signal(range(CUT_CYCLES))  # cycles that the place has not changed
+        m.d.comb += [self.runs.p.eq(run), self.left.p.eq(chunk)]
+        n_taken, following = self._cut(m, cut, place)
         final = Signal(CHUNK_WIDTH, reset_less=True)  # the last chunk of the message
         ends_message = Signal()  # it is the tensor's last
         left_chunks, leaves_last = Signal(CHUNK_WIDTH, reset_less=True), Signal(reset_less=True)
         m.d.sync += [
-            final.eq(message.first + message.count),
             ends_message.eq(final == cut.last_chunk),
             asked.eq(peer),
             neighbor.eq(self.peers[asked]),
@@ -117,7 +111,6 @@ class RunSplitter(wiring.Component):
                 m.d.sync += [
                     message.eq(new),
                     to_do.eq(Cat(send.valid for send in new.sends) | new.terminal),
-                    bits.eq(CHUNK_WIDTH),
                     rest.eq(new.first),
                     count.eq(new.count + 1),
                     unit.eq(cut.chunk),
@@ -127,13 +120,13 @@ class RunSplitter(wiring.Component):
                     n_packets.eq(0),
                     chunk.eq(new.first),
                     left_chunks.eq(new.count),
+                    final.eq(new.first + new.count),
                     leaves_last.eq(new.count == 0),
                 ]
                 with m.If(self.messages.valid):
                     m.next = "LOCATE"
             with m.State("LOCATE"):  # products with the chunk number and the count, bit by bit
                 m.d.sync += [
-                    bits.eq(bits - 1),
                     rest.eq(rest >> 1),
                     count.eq(count >> 1),
                     unit.eq(unit << 1),
@@ -147,7 +140,7 @@ class RunSplitter(wiring.Component):
                     ]
                 with m.If(count[0]):
                     m.d.sync += n_packets.eq(n_packets + packets)
-                with m.If(bits == 1):
+                with m.If(~(rest[1:] | count[1:]).any()):
                     m.next = "LEAVE"
             with m.State("LEAVE"):
                 m.d.comb += self.left.valid.eq(~message.gather)
@@ -180,26 +173,17 @@ class RunSplitter(wiring.Component):
                 with m.If(to_do.any()):
                     m.next = "START"
             with m.State("START"):
-                m.d.sync += [
-                    run.place.eq(place),
-                    index.eq(0),
-                    stood.eq(1),
-                    stands.eq(LATENCY == 1),
-                ]
-                m.next = "WALK"
-            with m.State("WALK"):
-                m.d.sync += [stood.eq(stood + 1), stands.eq(stood == LATENCY - 1)]
-                with m.If(stands):
+                m.d.sync += [run.place.eq(place), stood.eq(0)]
+                m.next = "CUT"
+            with m.State("CUT"):
+                m.d.sync += stood.eq(stood + 1)
+                with m.If(stood == CUT_CYCLES - 1):
                     m.d.sync += [
-                        stands.eq(0),
-                        index.eq(index + 1),
-                        run.n_less_1.eq(index),
-                        place.eq(walk.following),
-                        left.eq(left - 1),
-                        stood.eq(0),
+                        run.n_less_1.eq(n_taken - 1),
+                        place.eq(following),
+                        left.eq(left - n_taken),
                     ]
-                    with m.If((index == self.longest - 1) | walk.ends_chunk):
-                        m.next = "OFFER"
+                    m.next = "OFFER"
             with m.State("OFFER"):
                 m.d.comb += self.runs.valid.eq(1)
                 with m.If(self.runs.ready):
@@ -208,3 +192,34 @@ class RunSplitter(wiring.Component):
                         m.next = "PEER"
         one_hot(fsm)
         return m
+
+    def _cut(self, m, cut, place):
+        """(Packets of the run that begins at `place`, and the place behind them.) Right once that
+        has stood for `CUT_CYCLES`.
+        """
+        n_here, n_rest = (Signal(NUMBER_WIDTH, reset_less=True) for _ in range(2))
+        whole = Signal(reset_less=True)  # more of the chunk is behind the run
+        n_taken, after = Signal(NUMBER_WIDTH, reset_less=True), Signal(Place)
+        m.d.sync += [
+            n_here.eq(Mux(place.chunk == cut.last_chunk, cut.last_per_chunk, cut.per_chunk)),
+            n_rest.eq(n_here - place.within),
+            whole.eq(n_rest > self.longest),
+            n_taken.eq(Mux(n_rest > self.longest, self.longest, n_rest)),
+        ]
+        m.d.comb += [
+            after.number.eq(place.number + n_taken),
+            after.chunk.eq(Mux(whole, place.chunk, place.chunk + 1)),
+        ]
+        with m.If(whole):
+            m.d.comb += [
+                after.within.eq(place.within + self.longest),
+                after.offset.eq(place.offset + cut.packet * self.longest),
+                after.start.eq(place.start),
+            ]
+        with m.Else():
+            m.d.comb += [
+                after.within.eq(0),
+                after.offset.eq(place.start + cut.chunk),
+                after.start.eq(place.start + cut.chunk),
+            ]
+        return n_taken, after

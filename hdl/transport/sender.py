@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.offload import Subtype
 
-from ..frame.round_robin import first_of
+from ..frame.round_robin import first_of, next_of
 from ..primitive.block_ram import BlockRAM
 from ..primitive.target import one_hot
 from ..stream.fifo import FIFO
@@ -30,11 +30,6 @@ class State(enum.Enum, shape=2):
     FREE = 0
     SENDING = 1  # its mask says what
     WAITING = 2  # for an answer to its PROBE
-
-
-def up_to(last):
-    """Mask of the packets of a run up to number `last`."""
-    return Cat(last >= k for k in range(RUN))
 
 
 class Sender(wiring.Component):
@@ -105,8 +100,9 @@ class Sender(wiring.Component):
         m.d.sync += self.now.eq(self.now + 1)
         self.states = [Signal(State, name=f"state{k}") for k in range(N_RUNS)]
         self.resent, self.refused = Signal(N_RUNS), Signal(N_RUNS)
-        in_use = Cat(state != State.FREE for state in self.states).any()
-        m.d.sync += self.drained.eq(~(in_use | splitter.busy | near.o.valid))
+        self.in_use = Cat(state != State.FREE for state in self.states)
+        self.entry = Signal(range(N_RUNS))  # the first free place
+        m.d.sync += self.drained.eq(~(self.in_use.any() | splitter.busy | near.o.valid))
         self._memories(m)
         at = self._walk(m)
         self._enter(m, splitter.runs, self._answer(m, at))
@@ -128,8 +124,7 @@ class Sender(wiring.Component):
 
     def _enter(self, m, runs, busy):
         """A new run takes the first free place, unless an answer may write a mask."""
-        free = Cat(state == State.FREE for state in self.states)
-        first, any_free = Signal(range(N_RUNS)), Signal()
+        free, first, any_free = ~self.in_use, self.entry, Signal()
         place, spot = Signal(range(N_RUNS)), Signal(N_RUNS)  # `first`, a cycle later
         enters, take, taken = Signal(), Signal(), Signal(2)
         m.d.sync += [
@@ -159,11 +154,14 @@ class Sender(wiring.Component):
                     m.d.sync += state.eq(State.SENDING)
 
     def _walk(self, m):
-        """Looks at a run in 4 cycles, and sends what is due: the number of the run looked at."""
+        """Looks at a run in 4 cycles, and sends what is due: the number of the run looked at. If
+        there is no other run, it looks where one would enter, and beside that: no look lasts.
+        """
         m.submodules.walk = walk = PacketWalk()
         m.submodules.queue = queue = FIFO(Packet, 4, half_rate=True)
         wiring.connect(m, queue.o, wiring.flipped(self.packets))
-        at = Signal(range(N_RUNS))
+        at, entry = Signal(range(N_RUNS)), self.entry
+        after = next_of(m, self.in_use, at, Mux(at == entry, ~entry, entry))
         run, place = Signal(Run, reset_less=True), Signal(Place, reset_less=True)
         mask = Signal(RUN, reset_less=True)
         left = Signal(range(RUN), reset_less=True)
@@ -245,7 +243,7 @@ class Sender(wiring.Component):
                 with m.Elif((state == State.WAITING) & late):
                     m.next = "PROBE"
                 with m.Else():
-                    m.d.sync += at.eq(at + 1)
+                    m.d.sync += at.eq(after)
             with m.State("SEND"):
                 stands, sends, waits = Signal(), Signal(), Signal()
                 ends = Signal()  # `left` is 0; it stands as long as the place
@@ -277,7 +275,7 @@ class Sender(wiring.Component):
                             m.next = "TURN"
                         with m.If(run.terminal):
                             become(State.FREE)
-                            m.d.sync += at.eq(at + 1)
+                            m.d.sync += at.eq(after)
                             m.next = "LOOK"
             with m.State("TURN"):  # the rest moves down to where its packets stand in the mask
                 m.d.sync += [rest.eq(rest >> 1), left.eq(left - 1)]
@@ -303,7 +301,7 @@ class Sender(wiring.Component):
                 with m.If(queue.i.ready):
                     become(State.WAITING)
                     m.d.sync += [
-                        at.eq(at + 1),
+                        at.eq(after),
                         self.probes.eq(1),
                         self.refused.bit_select(at, 1).eq(0),
                     ]
@@ -349,7 +347,7 @@ class Sender(wiring.Component):
             hit.eq(at == which),
             chosen.eq(Cat(which == k for k in range(N_RUNS))),
             body.eq(~told.body >> first[:3]),
-            wanted.eq(body & up_to(run.n_less_1)),
+            wanted.eq(body & Cat(run.n_less_1 >= k for k in range(RUN))),
             self.echoed.eq(0),
             self.echo.ce_share.eq(told.share),
             self.echo.round_trip.eq(self.now - told.arg),

@@ -93,7 +93,7 @@ class Scheduler:
             elif kind not in ("moved", "finished"):
                 raised.append(kind)
 
-        clean = self.swept == self.n_words
+        clean = self.swept >= min(setup.chunks, self.n_words)
         # One access: an event, an ask, a look, or a word is cleared
         ask = next((k for k in (*EVENTS, "asks") if offered.get(k) is not None), None)
         n_looks = len(self.looks)
@@ -102,7 +102,7 @@ class Scheduler:
             self._access(ask, offered[ask])
         elif n_looks:
             self._look(*self.looks.popleft())
-        elif self.swept < self.n_words:
+        elif not clean:
             self.swept += 1
 
         # The oldest row leaves, the next is chosen

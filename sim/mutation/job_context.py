@@ -43,12 +43,12 @@ class Twin:
     def shown(self, now):
         """Outputs of a cycle: flags by name; stage, context, over and record where there are."""
         s, thc = self.state, self.job is not None and self.job["codec"] == JobCodec.THC
-        reset = s in ("FLUSH", "AGAIN")
+        reset = s in ("RENEW", "FLUSH", "AGAIN")
         closed = reset or s in ("DRAIN", "OVER", "DECODE", "END")
         told = {
-            "free": s == "FREE", "busy": s not in ("FREE", "FLUSH"), "clear": s == "CLEAR",
-            "start": s == "ARM", "reset": reset, "overs": s == "OVER", "closed": closed,
-            "mute": closed or s == "HUSH",
+            "free": s == "FREE", "busy": s not in ("FREE", "RENEW", "FLUSH"),
+            "clear": s == "CLEAR", "start": s == ("ARM" if thc else "BEGIN"), "reset": reset,
+            "overs": s == "OVER", "closed": closed, "mute": closed or s == "HUSH",
             "passes": thc and not self.has_passed and s in ("CLEARING", "DECODE"),
             "tells": not self.was_told and (s == "END" or self.overdue),
             "stalls": self.late and s in ("HUSH", "DRAIN", "OVER", "END"),
@@ -103,8 +103,12 @@ class Twin:
         self.stopped = self.failed = self.spoiled = self.overdue = self.was_told = 0
         self.stage = self.detail = self.given_up = 0
         if i["take"]:
-            epoch = (was["epoch"] + 1) % 16
-            self._goes("AGAIN", job=i["job"], count=FLUSH_CYCLES - 1, epoch=epoch)
+            self._goes("CLEAR", job=i["job"])
+        elif i["nears"]:
+            self._goes("RENEW", count=FLUSH_CYCLES - 1, epoch=(was["epoch"] + 1) % 16)
+
+    def _renew(self, i, was, thc, passes):
+        self._goes("RENEW" if was["count"] else "FREE", count=was["count"] - 1)
 
     def _again(self, i, was, thc, passes):
         self._goes("AGAIN" if was["count"] else "CLEAR", count=was["count"] - 1)
@@ -220,6 +224,7 @@ class Recording:
             shown = twin.shown(now := (base + cycle * 977) & (1 << 48) - 1)
             i |= {name: int(rng.random() < share) for name, share in rare.items()}
             i["take"] = int(shown["free"] and rng.random() < 0.2)
+            i["nears"] = int(rng.random() < 0.1)
             i["told"] = int(shown["tells"] and rng.random() < 0.3)
             i["recorded"] = int(shown["overs"] and rng.random() < 0.3)
             i["passed"] = int(shown["passes"] and rng.random() < 0.05)

@@ -1,5 +1,7 @@
 """Jobs of each collective: golden cards and cards of RTL, with the same tables and memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gradnic.models.offload import jobs as golden
@@ -128,6 +130,24 @@ def test_reduce_and_broadcast_side_by_side_with_jobs_that_name_the_wrong_table()
         np.testing.assert_array_equal(words(soft, node, RESULT), x[1].view(np.uint32))
         if node != 1:
             assert (words(soft, node, SHARDS) == 0xEEEEEEEE).all()
+
+
+def test_a_root_makes_its_values_final_while_it_forgets_the_job_before():
+    """63 packet numbers take longer to forget than a round to begin: no packet is lost by it."""
+    soft, rtl = clusters(tables_of("broadcast", "reduce"))
+    n_elems, result = 6000, 1 << 15
+    x = np.random.default_rng(8).standard_normal((2, n_elems)).astype(np.float32)
+    job = Job(1, 1, 1, n_elems, SOURCE, result, collective=Collective.BROADCAST)
+    for turn, values in enumerate(x):
+        for node in range(N):
+            for memory in (soft.cards[node].memory, rtl.memory(node)):
+                memory[:] = 0xEE
+                memory[: values.nbytes] = values.view(np.uint8)
+        ended = play(soft, rtl, replace(job, id=turn, gen=1 + turn))
+        for node in range(N):
+            assert ended[node][turn].status == JobStatus.DONE
+            got = rtl.memory(node)[result:][: values.nbytes].view(np.float32)
+            np.testing.assert_array_equal(got, values)
 
 
 def test_a_table_tells_its_collective():

@@ -32,6 +32,9 @@ def fields(job):
 def test_division_is_numpys():
     part, rng = Divider(25), np.random.default_rng(1)
     pairs = [(0, 1), (2**25 - 1, 1), (2**25 - 1, 2**25 - 1), (5, 9)]
+    # digits in front that are 0, and how long that takes
+    steps = {2**10 - 1: 6, 2**10: 10, 2**18 - 1: 10, 2**18: 14}
+    pairs += [(a, b) for a in steps for b in (1, 3, a - 1, a, a + 1)]
     pairs += [(int(a), int(b)) for a, b in zip(*rng.integers(1, 2**25, (2, 20)), strict=True)]
     pairs += [(int(a), int(b)) for a, b in zip(*rng.integers(1, 2**9, (2, 20)), strict=True)]
 
@@ -42,7 +45,11 @@ def test_division_is_numpys():
             ctx.set(part.start, 1)
             await ctx.tick()
             ctx.set(part.start, 0)
-            await ctx.tick().until(part.done)
+            cycles = 1
+            while not ctx.get(part.done):
+                await ctx.tick()
+                cycles += 1
+            assert cycles == steps.get(a, cycles)
             assert (ctx.get(part.quotient), ctx.get(part.remainder)) == divmod(a, b)
 
     simulate(part, bench)

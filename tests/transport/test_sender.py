@@ -166,6 +166,36 @@ def test_a_probe_that_was_refused_is_soon_sent_again():
     Bench(5).play(script)
 
 
+@pytest.mark.parametrize("n_before", [0, 1, 6])
+def test_a_run_is_sent_soon_however_many_places_are_free(n_before):
+    """A look at each run that waits for its answer, and not at the other places."""
+
+    async def script(bench):
+        ctx, message = bench.ctx, bench.dut.messages
+        await bench.turn()
+        for _ in range(n_before):
+            ctx.set(message.valid, 1)
+            await ctx.tick().until(message.ready)
+            ctx.set(message.valid, 0)
+            await bench.turn()
+        took = []
+        for pause in range(40, 57):
+            await ctx.tick().repeat(pause)
+            ctx.set(message.valid, 1)
+            await ctx.tick().until(message.ready)
+            ctx.set(message.valid, 0)
+            took.append(0)
+            while not ctx.get(bench.dut.packets.valid):
+                took[-1] += 1
+                await ctx.tick()
+            *_, stamp = await bench.turn()
+            await bench.answer(Subtype.STOP, stamp)
+        return max(took)
+
+    # 8 to split, 4 to enter, 4 for each look and one beside it, 9 to the queue's end
+    assert Bench(5).play(script) <= 8 + 4 + 4 * (n_before + 3) + 9
+
+
 def test_drained_falls_two_cycles_behind_a_message():
     async def script(bench):
         await bench.ctx.tick()
