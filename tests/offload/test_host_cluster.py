@@ -77,7 +77,7 @@ def test_writes_and_reads_go_at_the_rate_of_the_line_while_cards_sum():
     assert (cluster.memory(0)[result:][: 4 * n_elems].view(np.float32) == values.sum(0)).all()
     for payload, least in (1408, 0.92), (8192, 0.97):
         for kind in Kind.WRITE, Kind.READ:
-            cycles, rate = jobs.play(payload, kind, 390_000)
+            cycles, rate = jobs.play(payload, kind, 350_000)  # less than the sums take
             print(f"{kind.name} of {payload}: {rate:.1%} of the line, sums {cycles} ({alone})")
             assert rate >= least
             assert cycles <= 1.01 * alone
