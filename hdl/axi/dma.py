@@ -63,7 +63,7 @@ class ReadEngine(wiring.Component):
         self.splitter = BurstSplitter(
             n_bytes, address_width, burst_beats=burst_beats, n_regions=n_regions
         )
-        self.store = BlockFIFO(Beat(8 * n_bytes), store_beats)
+        self.store = BlockFIFO(Beat(8 * n_bytes), store_beats, stops=True)
         super().__init__(
             {
                 "regions": In(self.splitter.regions_shape),

@@ -13,17 +13,17 @@ from .checksum import FrameCheck, Verdict
 from .store import COUNT_WIDTH, FrameStore
 
 
-def store_and_check(m, parser, *, n_slots: int, n_frames: int):
+def store_and_check(m, parser, *, n_slots: int, n_frames: int, stops: bool = False):
     """Store the frames of `parser`, with streams ``beats`` and ``facts``, and check each whole.
 
     n_slots : beats that the store holds. n_frames : frames of which the end was seen, but which
-    nobody has judged yet.
+    nobody has judged yet. stops : as of `gradnic.hdl.stream.block_fifo.BlockFIFO`.
 
     Returns (`FrameStore`, stream of {facts, n_beats}, stream of `Verdict`), one of each a frame.
     """
     n = parser.n_bytes
     m.submodules.check = check = FrameCheck(n)
-    m.submodules.store = store = FrameStore(8 * n, n_slots)
+    m.submodules.store = store = FrameStore(8 * n, n_slots, stops=stops)
     m.submodules.known = known = FIFO(parser.facts.p.shape(), n_frames)
     # Never fill: they hold no more lengths and verdicts than there are known frames.
     m.submodules.lengths = lengths = FIFO(COUNT_WIDTH, 2 * n_frames)

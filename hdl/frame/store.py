@@ -32,6 +32,8 @@ class FrameStore(wiring.Component):
         Bits of a beat.
     n_slots : int
         Beats, a power of two from 8 to 16384.
+    stops : bool
+        As of `gradnic.hdl.stream.block_fifo.BlockFIFO`.
 
     Members
     -------
@@ -43,10 +45,10 @@ class FrameStore(wiring.Component):
         ``last`` ends what a job reads.
     """
 
-    def __init__(self, width: int, n_slots: int) -> None:
+    def __init__(self, width: int, n_slots: int, *, stops: bool = False) -> None:
         if not 8 <= n_slots <= 16384 or n_slots & (n_slots - 1):
             raise ValueError(f"n_slots must be a power of two from 8 to 16384, not {n_slots!r}")
-        self.beats = BlockFIFO(width, n_slots)
+        self.beats = BlockFIFO(width, n_slots, stops=stops)
         super().__init__(
             {
                 "i": In(stream.Signature(width)),

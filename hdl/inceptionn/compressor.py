@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import Bank
+from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admitted, credit, more_than
 from ..stream.beats import FrameBeat, UnitBeat
 from ..stream.delays import copied, delayed, delayed_flag, registers
@@ -60,6 +61,7 @@ class Compressor(wiring.Component):
     ``limit``, its last beat has ``drop`` = 1 or comes too early or too late for ``count``, or
     ``count`` is 0 or above ``max_floats``, or ``exponent`` is not 113 to 126. The unit after it is
     not affected. ``sizes.bytes`` counts only for units that stay or are above the limit.
+    ``strays`` : flag, as of `gradnic.hdl.inceptionn.decompressor.Decompressor`.
 
     Parameters
     ----------
@@ -91,6 +93,7 @@ class Compressor(wiring.Component):
         self.n_lanes = n_lanes
         self.rounding = rounding
         self.max_floats = max_floats
+        self.strays = Signal()
         self.n_bytes = 4 * n_lanes
         self.n_beats = -(-max_floats // n_lanes)  # most beats of floats in a unit
         n_tag_bytes = 2 * -(-max_floats // GROUP)
@@ -279,6 +282,8 @@ class Compressor(wiring.Component):
         row, tag_row = Signal(self.plan["rows"].shape), Signal(self.plan["tag_rows"].shape)
         with m.If(flags["last"]):
             m.d.sync += [row.eq(row + plan.rows), tag_row.eq(tag_row + plan.tag_rows)]
+        stray = astray(m, (row, tag_row), flags["last"], name="rows")
+        self.misplaced = plans.strays | stray
         good = flags["valid"] & ~over & ~plan.wrong
         ends_row = final | (index[:4] == CHUNKS - 1)
         flags |= {"ends_tags": here & ~over & ~plan.wrong & ends_row}

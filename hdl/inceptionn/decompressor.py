@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import Bank
+from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admitted, credit, more_than
 from ..stream.beats import Beat, UnitBeat
 from ..stream.delays import copied, delayed, delayed_flag, registers
@@ -48,7 +49,8 @@ class Decompressor(wiring.Component):
     A unit vanishes, with ``verdicts.ok`` = 0, if the sum of its tags and payloads is not
     ``bytes``, a padding lane of its last group has a tag, ``count`` is 0 or above ``max_floats``,
     ``exponent`` is not 113 to 126, or its last beat has ``drop`` = 1 or comes too early or too
-    late for ``bytes``. The unit after it is not affected.
+    late for ``bytes``. The unit after it is not affected. ``strays`` : flag, an address of units
+    changed by itself, and what comes may be wrong until a reset; it may fall again.
 
     Parameters
     ----------
@@ -75,6 +77,7 @@ class Decompressor(wiring.Component):
         check_max_floats(max_floats)
         self.n_lanes = n_lanes
         self.max_floats = max_floats
+        self.strays = Signal()
         self.n_bytes = 4 * n_lanes
         n_tag_bytes = 2 * -(-max_floats // GROUP)
         self.most_bytes = 17 * n_tag_bytes
@@ -285,6 +288,8 @@ class Decompressor(wiring.Component):
         with m.If(flags["last"]):
             m.d.sync += [row.eq(row + unit.rows), tag_row.eq(tag_row + unit.tag_rows)]
             m.d.sync += first_row.eq(first_row + unit.rows)
+        stray = astray(m, (row, first_row, tag_row), flags["last"], name="rows")
+        self.misplaced = arrivals.strays | stray
         in_tags = flags["valid"] & ~past_tags  # over or not: the planner waits for all of them
         m.d.comb += [
             planner.units.valid.eq(flags["first"]),

@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.parity import astray
 from ..stream.admission import current, thermometer
 from ..stream.beats import FrameBeat
 from ..stream.delays import delayed, delayed_flag
@@ -86,6 +87,7 @@ class Merger(wiring.Component):
         self.unit = unit
         beat = FrameBeat(4 * n_lanes)
         self.outlet = Outlet(beat, N_OUT, n_free=2)
+        self.strays = Signal()
         super().__init__(
             {
                 "units": In(stream.Signature(unit, always_ready=True)),
@@ -143,7 +145,10 @@ class Merger(wiring.Component):
                 final.eq(Mux(renews, waiting.o.p.single, rest == 1)),
             ]
         slot, gone = Signal(range(self.n_units)), delayed_flag(m, done, 1, name="gone")
-        m.d.comb += table.next.eq(gone)
+        m.d.comb += [
+            table.next.eq(gone),
+            self.strays.eq(table.strays | astray(m, (slot,), gone, name="slot")),
+        ]
         with m.If(gone):
             m.d.sync += slot.eq(slot + 1)
 

@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.utils import ceil_log2
 
+from ..primitive.parity import astray
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.pair_queue import PairQueue
 from .byte_network import PrefixSum
@@ -79,6 +80,8 @@ def pack_payload(m, c, beat, tags, payload):
     slot = Signal(range(N_UNITS))
     with m.If(packer.tail_en):
         m.d.sync += slot.eq(slot + 1)
+    stray = astray(m, (slot,), packer.tail_en, name="slot")
+    m.d.comb += c.strays.eq(c.misplaced | c.merger.strays | stray)
     c.tail_addr = slot
 
     # The unit's verdict and what the merger needs, when its tail is being written

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admit, current
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.outlet import Outlet
@@ -83,6 +84,8 @@ class Planner(wiring.Component):
         Read port of the store of plans; 2 cycles.
     done : In(1)
         The oldest unit's plans, ``done_beats`` of them, are not needed any more.
+
+    ``strays`` : flag, an address of units changed by itself.
     """
 
     def __init__(self, n_lanes, unit, *, n_beats, n_units) -> None:
@@ -93,6 +96,7 @@ class Planner(wiring.Component):
         self.depth = 2 ** ceil_log2(3 * n_beats + 8)
         self.column = ceil_log2(4 * n_lanes)
         self.planned_unit = PlannedUnit(unit)
+        self.strays = Signal()
         self.layout = data.StructLayout(
             {
                 "tags": 2 * n_lanes,
@@ -305,6 +309,7 @@ class Planner(wiring.Component):
         plan = Signal(range(self.depth))  # address of the unit's first plan
         with m.If(beat["last"]):
             m.d.sync += plan.eq(plan + unit.beats)
+        m.d.comb += self.strays.eq(table.strays | astray(m, (plan,), beat["last"]))
         index, final = (delayed(m, v, late, name=v.name) for v in (index, final))
         return beat | {
             "unit": unit,

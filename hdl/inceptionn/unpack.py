@@ -7,6 +7,7 @@ from amaranth.hdl import Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.utils import ceil_log2
 
+from ..primitive.parity import astray
 from ..stream.admission import current, thermometer
 from ..stream.delays import delayed, delayed_flag
 from .byte_network import plane_bit
@@ -57,6 +58,9 @@ def decode_rows(m, d, units, details, banks):
     base = Signal.like(planner.plan_addr)  # of the unit's plans
     with m.If(through):
         m.d.sync += base.eq(base + unit.beats)
+    m.d.comb += d.strays.eq(
+        planner.strays | details.strays | d.misplaced | astray(m, (base,), through, name="base")
+    )
     plan_addr = Signal.like(planner.plan_addr, reset_less=True)
     m.d.sync += plan_addr.eq(base + delayed(m, index, late, name="index"))
     m.d.comb += planner.plan_addr.eq(plan_addr)

@@ -286,7 +286,7 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, gate.heads, decoder.heads)
         wiring.connect(m, gate.values, decoder.values)
         self._track(m, receiver, decoder, locator, gate.dropped)
-        m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS)
+        m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS, stops=True)
         wiring.connect(m, decoder.floats, waiting.i)
         return waiting.o
 

@@ -90,6 +90,7 @@ class PacketGate(wiring.Component):
             parser,
             n_slots=2 * MAX_FRAME // self.n_bytes,
             n_frames=N_BEATS // least_beats(self.n_bytes),
+            stops=True,
         )
         self._deliver(m, store, *self._decide(m, records, verdicts, store))
         return m

@@ -260,6 +260,7 @@ class JobCore(OffloadCore):
         )
         m.submodules.decompressor = self.with_renewal(before)
         m.submodules.compressor = self.with_renewal(behind)
+        self.keepers.strays += [before.strays, behind.strays]
         wiring.connect(m, gate.heads, before.heads)
         wiring.connect(m, gate.values, before.payload)
         wiring.connect(m, before.passes, steer.arrivals)
@@ -326,7 +327,7 @@ class JobCore(OffloadCore):
         found, asked = Signal(self.n_active), Signal()
         m.d.comb += [
             found.eq(
-                Cat(r.busy & (r.job.job.id == self.abort.payload) for r in runners)
+                Cat(r.busy & (r.record.id == self.abort.payload) for r in runners)
                 & Cat(asked for _ in runners)
             ),
             queue.abort.payload.eq(self.abort.payload),

@@ -143,7 +143,7 @@ def _line(m, maker, summed):
     """
     longest = -(-maker.max_elems // maker.lanes)
     shape = Beat(8 * maker.n_bytes)
-    m.submodules.raw = raw = BlockFIFO(shape, N_RAW * longest, never_full=True)
+    m.submodules.raw = raw = BlockFIFO(shape, N_RAW * longest, never_full=True, stops=True)
     line = stream.Signature(shape, always_ready=True).create(path=("line",))
     came, went = (Signal(name=f"raw_{name}") for name in ("came", "went"))
     free = credit(m, N_RAW, take=came, give=went, name="raw")

@@ -80,10 +80,12 @@ class Renewal(wiring.Component):
 
 
 class Keepers:
-    """All keepers of a card, and `renewal`, which they serve."""
+    """All keepers of a card, and `renewal`, which they serve. strays : flags of shared parts, one's
+    addresses changed by themselves: jobs that are active fail at once, and it is reset.
+    """
 
     def __init__(self, renewal):
-        self.renewal, self.memories, self.frames = renewal, [], []
+        self.renewal, self.memories, self.frames, self.strays = renewal, [], [], []
 
     def keep_memory(self, m, name, user, port):
         """Join a memory port of the card to what uses it."""
@@ -118,6 +120,7 @@ class Keepers:
                     frames[other].excused.eq(one.starves),
                 ]
             m.d.comb += one.tick.eq(renewal.tick)
+        strays = Cat(self.strays).any()
         exits = [one for _, one in self.frames if isinstance(one, ExitKeeper)]
         for one in (*frames.values(), *self.memories):
             m.d.comb += one.anew.eq(renewal.anew)
@@ -129,9 +132,9 @@ class Keepers:
                 | Cat(one.open for one in self.memories).any()
                 | ~Cat(runner.free for runner in runners).all()
             ),
-            renewal.wedged.eq(Cat(one.wedged for one in frames.values()).any()),
+            renewal.wedged.eq(strays | Cat(one.wedged for one in frames.values()).any()),
             renewal.stalls.eq(Cat(runner.stalls for runner in runners).any()),
             renewal.waits.eq(Cat(one.waits for one in self.memories).any()),
             renewal.still.eq(Cat(one.still for one in (*exits, *self.memories)).all()),
-            *(runner.renewed.eq(renewal.anew) for runner in runners),
+            *(runner.renewed.eq(renewal.anew | strays) for runner in runners),
         ]

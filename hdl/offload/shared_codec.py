@@ -28,7 +28,8 @@ class SharedDecompressor(wiring.Component):
 
     Heads pass in no time. Payloads come in their order, and leave in it: a beat a cycle, 9 cycles
     late, or 13 and the time of `Decompressor` if coded. Those that are not of a round under way
-    stay as they are. An unsound unit becomes one beat of ``drop``.
+    stay as they are. An unsound unit becomes one beat of ``drop``. ``strays`` : flag, an address of
+    the stores inside changed by itself, and what comes may be wrong until a reset.
 
     Parameters
     ----------
@@ -45,6 +46,7 @@ class SharedDecompressor(wiring.Component):
     def __init__(self, n_bytes: int, *, max_elems: int) -> None:
         self.n_bytes = n_bytes
         self.codec = Decompressor(n_bytes // 4, max_floats=max_elems)
+        self.strays = Signal()
         arrivals = stream.Signature(Arrival)
         super().__init__(
             {
@@ -84,7 +86,8 @@ class SharedCompressor(wiring.Component):
     """Floats of coded packets become units on their way to the framer, as their heads say.
 
     Packets leave in order, a beat a cycle, those that are not coded 8 cycles late. The head of a
-    coded one leaves once its size is known, with it as ``length``.
+    coded one leaves once its size is known, with it as ``length``. ``strays`` : as of
+    `SharedDecompressor`.
 
     Parameters
     ----------
@@ -100,6 +103,7 @@ class SharedCompressor(wiring.Component):
     def __init__(self, n_bytes: int, *, max_elems: int) -> None:
         self.n_bytes = n_bytes
         self.codec = Compressor(n_bytes // 4, max_floats=max_elems)
+        self.strays = Signal()
         heads, beats = stream.Signature(Head), stream.Signature(Beat(8 * n_bytes))
         super().__init__(
             {"heads": In(heads), "payload": In(beats), "o_heads": Out(heads), "o": Out(beats)}
@@ -149,7 +153,8 @@ def _enter(m, part, floats, passes, head, coded):
     """
     m.submodules.enters = enters = FIFO(1, N_PACKETS)
     m.submodules.leaves = leaves = FIFO(1, N_PACKETS)
-    m.submodules.passed = passed = BlockFIFO(Beat(8 * part.n_bytes), N_PASSED)
+    m.submodules.passed = passed = BlockFIFO(Beat(8 * part.n_bytes), N_PASSED, stops=True)
+    m.d.comb += part.strays.eq(part.codec.strays | passed.stopped)
     units, source = part.codec.units, part.payload
     rooms, goes, ends = Signal(), Signal(), Signal()
     m.d.comb += [

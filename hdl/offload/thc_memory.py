@@ -264,7 +264,7 @@ class BurstWriter(wiring.Component):
         n = self.n_bytes
         m.submodules.engine = engine = WriteEngine(n, self.address_width)
         m.submodules.ranges = ranges = FIFO(Range(), 4)
-        m.submodules.store = store = BlockFIFO(engine.beats.p.shape(), STORE)
+        m.submodules.store = store = BlockFIFO(engine.beats.p.shape(), STORE, stops=True)
         wiring.connect(m, ranges.o, engine.ranges)
         wiring.connect(m, store.o, engine.beats)
         wiring.connect(m, engine.port, wiring.flipped(self.port))

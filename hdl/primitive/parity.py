@@ -8,6 +8,17 @@ from amaranth.hdl import Cat, Signal, Value
 CHUNK = 32  # bits behind one register: two levels of LUTs, and two more behind those
 
 
+def astray(m, pointers, moves, *, name: str = "pointers"):
+    """Flag: a bit of `pointers` changed by itself since they last moved, two cycles ago or before.
+
+    moves : flag, one of them moves in this cycle. What changes while they move every cycle, or the
+    next one, is not noticed.
+    """
+    moved = Signal(name=f"{name}_moved")
+    m.d.sync += moved.eq(moves)
+    return strayed(m, Cat(pointers), ~moved, name=name)
+
+
 def strayed(m, record, stands, *, name: str = "parity"):
     """Flag: the parity of `record` is another one than when it came to stand, a cycle ago.
 

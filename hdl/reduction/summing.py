@@ -101,7 +101,7 @@ class Summing(wiring.Component):
         if self.shared:
             wiring.connect(m, reduce.adder, wiring.flipped(self.adder))
         beat = Beat(32 * self.n_lanes)
-        m.submodules.round = again = BlockFIFO(beat, self.max_beats)
+        m.submodules.round = again = BlockFIFO(beat, self.max_beats, stops=True)
         m.submodules.entering = entering = FIFO(self.work, 4, half_rate=True)
         m.submodules.leaving = leaving = FIFO(self.work, 4, half_rate=True)
         job = self.jobs.p

@@ -46,6 +46,10 @@ class BlockFIFO(wiring.Component):
     never_full : bool
         The user lets in at most ``depth`` beats; ``i.ready`` is 1 always.
     commits : bool
+    stops : bool
+        A bit of a pointer that changes by itself stops the queue: from the next cycle on, nothing
+        is fetched until a reset. Else beats would be lost, or come again, and nobody would know.
+        A LUT for three bits of pointers.
 
     Members
     -------
@@ -57,13 +61,19 @@ class BlockFIFO(wiring.Component):
     latency = 7
 
     def __init__(
-        self, shape, depth: int, *, never_full: bool = False, commits: bool = False
+        self,
+        shape,
+        depth: int,
+        *,
+        never_full: bool = False,
+        commits: bool = False,
+        stops: bool = False,
     ) -> None:
         if not 1 <= depth <= 16384:
             raise ValueError(f"depth must be 1 to 16384, not {depth!r}")
         self.shape = shape
         self.depth = depth
-        self.never_full, self.commits = never_full, commits
+        self.never_full, self.commits, self.stops = never_full, commits, stops
         self.n_slots = max(4, 2 ** ceil_log2(depth))
         pointer = range(2 * self.n_slots)
         self.head = Signal(pointer)  # next slot to write
@@ -76,10 +86,15 @@ class BlockFIFO(wiring.Component):
         self.pushed = Signal(2)  # bit k: pushed k + 1 cycles ago
         self.issued = Signal(2)  # bit k: read address issued k + 1 cycles ago
         self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
-        # A copy of tail, for the many block RAMs of a wide word.
-        self.read_addr = Signal(range(self.n_slots), attrs={"keep_register": 1})
+        # A copy of tail, for the many block RAMs of a wide word; it follows it in every cycle, so
+        # that it is never wrong for longer than one.
+        read = pointer if stops else range(self.n_slots)
+        self.read_addr = Signal(read, attrs={"keep_register": 1})
         self.written = Signal(shape, reset_less=True)
         self.write_addr = Signal(range(self.n_slots), reset_less=True)
+        # parities of pointers, and that one was wrong
+        self.head_odd, self.mark_odd = Signal(), Signal()
+        self.write_odd, self.stopped = Signal(reset_less=True), Signal()
         members = {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))}
         if commits:
             members |= {"commit": In(1), "discard": In(1)}
@@ -128,6 +143,18 @@ class BlockFIFO(wiring.Component):
                 ),
             ]
 
+        if self.stops:
+            after_odd = after.xor()
+            with m.If(push):
+                m.d.sync += self.head_odd.eq(Mux(discard, self.mark_odd, after_odd))
+                with m.If(commit):
+                    m.d.sync += self.mark_odd.eq(after_odd)
+            told = (self.head, self.head_odd, self.mark, self.mark_odd)
+            told += (self.tail, self.read_addr, self.write_addr, self.write_odd)
+            m.d.sync += [
+                self.write_odd.eq(self.head[:-1].xor()),
+                self.stopped.eq(self.stopped | Cat(told).xor()),
+            ]
         issue = Signal()
         may_issue = Signal()
         refund = Signal()
@@ -142,14 +169,15 @@ class BlockFIFO(wiring.Component):
                 | (self.waiting[1] & ~self.issued.all())
                 | (self.waiting[0] & ~self.issued.any())
             ),
-            issue.eq(self.credits[0] & may_issue),
+            issue.eq(self.credits[0] & may_issue & ~self.stopped),
             refund.eq(self.o.valid & self.o.ready),
-            ram.read_addr.eq(self.read_addr),
+            ram.read_addr.eq(self.read_addr[: len(ram.read_addr)]),
             prefetch.i.valid.eq(self.issued[1]),
             Value.cast(prefetch.i.p).eq(ram.read_data),
         ]
         with m.If(issue):
-            m.d.sync += [self.tail.eq(self.tail + 1), self.read_addr.eq(self.read_addr + 1)]
+            m.d.sync += self.tail.eq(self.tail + 1)
+        m.d.sync += self.read_addr.eq(Mux(issue, self.tail + 1, self.tail))
         with m.If(issue & ~refund):
             m.d.sync += self.credits.eq(self.credits[1:])
         with m.Elif(refund & ~issue):

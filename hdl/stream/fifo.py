@@ -19,7 +19,8 @@ class FIFO(wiring.Component):
     wait behind the output register, ``i.ready`` is low from the next cycle on; nothing is lost.
     The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
     without a comparison. It is one cycle old: ``o.ready`` comes late and reaches one flag of it,
-    not every bit.
+    not every bit. While nothing waits the addresses go back to 0, so that one that changes by
+    itself then is right again before it is used.
 
     Parameters
     ----------
@@ -116,6 +117,8 @@ class FIFO(wiring.Component):
             m.d.sync += self.head.eq(after(self.head))
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
+        with m.If(~waiting & ~self.i.valid):  # a LUT: a reset of registers that have one
+            m.d.sync += [self.head.eq(0), self.tail.eq(0)]
         now = healed(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
         m.d.sync += [
             self.pushed.eq(push),

@@ -7,6 +7,7 @@ from amaranth.hdl import Array, Module, Signal, Value
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.parity import astray
 from .delays import copied, delayed
 
 
@@ -17,7 +18,8 @@ class Table(wiring.Component):
 
     The unit being worked on is shown late, from registers that load in every cycle: the flag that
     moves on to the next unit is often the latest of its cycle, and here it reaches no wide clock
-    enable. The table does not count: its users let in at most ``depth`` units.
+    enable. The table does not count: its users let in at most ``depth`` units. ``strays`` : flag,
+    an address changed by itself, see `gradnic.hdl.primitive.parity.astray`.
 
     Parameters
     ----------
@@ -45,6 +47,7 @@ class Table(wiring.Component):
             raise ValueError(f"depth must be 2, 4, 8, 16, 32 or 64, not {depth!r}")
         self.depth = depth
         self.latency = 1 if depth <= self.BANK else 2
+        self.strays = Signal()
         super().__init__({"write": In(1), "entry": In(shape), "next": In(1), "oldest": Out(shape)})
 
     def elaborate(self, platform):
@@ -55,9 +58,11 @@ class Table(wiring.Component):
         m.d.sync += slot.eq(head)
         entry, oldest = Value.cast(self.entry), Value.cast(self.oldest)
         entry = delayed(m, entry, 1, name="entry")
+        tails = []
         for start in range(0, len(entry), self.SLICE):
             stop = min(start + self.SLICE, len(entry))
             tail = Signal.like(head, name=f"tail{start}", attrs={"keep_register": 1})
+            tails.append(tail)
             with m.If(self.next):
                 m.d.sync += tail.eq(tail + 1)
             banks = []
@@ -87,4 +92,5 @@ class Table(wiring.Component):
                 high = delayed(m, tail[4:], 1, name=f"high{start}")
                 m.d.sync += shown.eq(Array(banks)[high])
             m.d.comb += oldest[start:stop].eq(shown)
+        m.d.comb += self.strays.eq(astray(m, (head, *tails), self.write | self.next))
         return m

@@ -74,7 +74,7 @@ def pair_lemmas(m, h):
     queue = h.component.queue
     tails = pair_state(m, queue, h.count)
     head = queue.pieces[0].head
-    slot = _slot(m, h.picking, (head + _front(queue))[: len(head)])
+    slot = _slot(m, h.picking, Mux(queue.empty, 0, (head + _front(queue))[: len(head)]))
     comes = _front(queue) & (slot == head)  # the picked beat stands in front of the memory
     m.d.comb += Assert(h.component.count == h.count)
     for (start, stop), piece, tail in zip(queue.ranges, queue.pieces, tails, strict=True):
@@ -216,7 +216,17 @@ def ring_state(m, dut, *, enters, count, committed, ahead, tracking, beat):
         Assert((dut.head == (head1 + pushed[0])[: len(head1)]) | (dut.mark == mark1)),
         Assert((used <= used1 + pushed[0]) & (used1 <= used2 + pushed[1])),
         Assert((whole + issued[0] >= whole1) & (whole1 + issued[1] >= whole2)),
-        Assert(dut.read_addr == dut.tail[:-1]),
+        Assert(dut.read_addr == dut.tail[: len(dut.read_addr)]),
+        Assert(~dut.stopped),
+        *(
+            Assert(odd == pointer.xor())
+            for odd, pointer in (
+                (dut.head_odd, dut.head),
+                (dut.mark_odd, dut.mark),
+                (dut.write_odd, dut.write_addr),
+            )
+            if dut.stops
+        ),
         Assert(~pushed[0] | (dut.write_addr == head1[:-1])),
         Assert(~pushed[0] | ((in_write + issued[0] == used1) & (used1 < n))),
         Assert(~pushed[0] | (in_write >= (mark1 - dut.tail)[: len(in_write)])),

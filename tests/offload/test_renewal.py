@@ -130,6 +130,39 @@ def test_a_changed_bit_of_what_a_context_knows_of_its_job_fails_it(ring, names, 
     assert _after(ring) == ""
 
 
+def test_a_job_whose_id_changes_fails_under_the_id_that_the_host_gave_it(ring, names):
+    usual, exact, _ = ring.round()
+    assert exact
+    bit = names.index("core.context1.job") + Descriptor["id"].offset
+    cycles, _, statuses = ring.round((2, bit, usual // 4))
+    told = [status for (node, _), status in statuses.items() if node == 2]
+    assert cycles is not None
+    assert None not in told
+    assert told.count(JobStatus.MEMORY) == 1
+    assert _after(ring) == ""
+
+
+ADDRESSES = (  # of stores of the codec, which all contexts share
+    r"core\.decompressor\.codec\.planner\.plan\$\d+", r"core\.decompressor\.codec\.base",
+    r"core\.decompressor\.codec\.details\.tail32", r"core\.decompressor\.passed\.read_addr",
+    r"core\.compressor\.codec\.slot", r"core\.compressor\.passed\.mark",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", ADDRESSES)
+def test_a_changed_address_in_the_shared_codec_fails_what_is_active_and_is_reset(
+    ring, names, pattern
+):
+    usual, exact, _ = ring.round()
+    assert exact
+    bit = next(bit for bit, name in enumerate(names) if re.fullmatch(pattern, name))
+    cycles, _, statuses = ring.round((1, bit + 2, usual // 4))
+    told = {status for (node, _), status in statuses.items() if node == 1}
+    assert cycles is not None
+    assert JobStatus.MEMORY in told
+    assert _after(ring) == ""
+
+
 def test_a_changed_bit_of_a_job_that_waits_for_a_context_heals(ring, names):
     bit = names.index("core.clerk.out") + Descriptor["gen"].offset
     _, exact, statuses = ring.round((1, bit, 500))  # two are active by then

@@ -61,6 +61,7 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
     "fifo5": (lambda shape: FIFO(shape, 5), 6, lemmas.fifo_lemmas),
     "fifo16": (lambda shape: FIFO(shape, 16), 17, lemmas.fifo_lemmas),
     "block4": (lambda shape: BlockFIFO(shape, 4), 12, lemmas.block_lemmas),
+    "stops": (lambda shape: BlockFIFO(shape, 4, stops=True), 12, lemmas.block_lemmas),
     "block512": (lambda shape: BlockFIFO(shape, 512), 520, lemmas.block_lemmas),
 }
 
@@ -81,6 +82,7 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
         ("fifo5", NARROW),
         ("fifo16", WIDE),
         ("block4", NARROW),
+        ("stops", NARROW),
         ("block512", WIDE),
     ],
 )

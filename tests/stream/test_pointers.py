@@ -1,0 +1,115 @@
+"""Addresses of queues that change by themselves: in an empty queue, and in one that stops."""
+
+from functools import partial
+
+import pytest
+from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.lib.stream import Signature
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
+from gradnic.hdl.stream.block_fifo import BlockFIFO
+from gradnic.hdl.stream.fifo import FIFO
+from gradnic.hdl.stream.pair_queue import PairQueue
+from gradnic.sim.engine import amaranth_run
+
+LATENCY = 12  # cycles until a beat is out, at most
+MAKES = {
+    "fifo": lambda: FIFO(8, 16),
+    "odd": lambda: FIFO(8, 5),
+    "bypass": lambda: FIFO(8, 4, bypass=True),
+    "unregistered": lambda: FIFO(8, 4, registered=False),
+    "narrow": lambda: PairQueue(8, 40),
+    "wide": lambda: PairQueue(200, 8),
+    "block": lambda: BlockFIFO(8, 16),
+}
+
+
+def pointers(queue):
+    if isinstance(queue, FIFO):
+        return [queue.head, queue.tail]
+    if isinstance(queue, PairQueue):
+        found = [(piece.head, piece.turn, *piece.rows) for piece in queue.pieces]
+        return [pointer for piece in found for pointer in piece]
+    return [queue.read_addr]
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_a_pointer_that_changes_in_an_empty_queue_is_right_before_it_is_used(name):
+    queue = MAKES[name]()
+
+    async def bench(ctx, part):
+        told = 0
+        ctx.set(part.o.ready, 1)
+        for pointer in pointers(part):
+            for bit in range(len(pointer)):
+                for _ in range(3):  # three beats, so that they do not stand at 0
+                    told = told % 250 + 1
+                    ctx.set(part.i.payload, told)
+                    ctx.set(part.i.valid, 1)
+                    await ctx.tick()
+                ctx.set(part.i.valid, 0)
+                await ctx.tick().repeat(LATENCY)
+                assert not ctx.get(part.o.valid)
+                ctx.set(pointer, ctx.get(pointer) ^ 1 << bit)
+                await ctx.tick()
+                ctx.set(part.o.ready, 0)
+                for beat in (251, 252, 253):
+                    ctx.set(part.i.payload, beat)
+                    ctx.set(part.i.valid, 1)
+                    await ctx.tick()
+                ctx.set(part.i.valid, 0)
+                ctx.set(part.o.ready, 1)
+                got = []
+                for _ in range(LATENCY):
+                    got += [ctx.get(part.o.payload)] * ctx.get(part.o.valid)
+                    await ctx.tick()
+                assert got == [251, 252, 253], (pointer.name, bit)
+
+    amaranth_run.simulate(queue, partial(bench, part=queue))
+
+
+class Again(Component):
+    """A queue of 16 octets that stops, and is reset when told."""
+
+    def __init__(self, queue):
+        self.queue, self.again = queue, Signal()
+        octets = Signature(8)
+        super().__init__({"i": In(octets), "o": Out(octets)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = ResetInserter(self.again)(self.queue)
+        connect(m, flipped(self.i), self.queue.i)
+        connect(m, self.queue.o, flipped(self.o))
+        return m
+
+
+@pytest.mark.parametrize("name", ["head", "mark", "tail", "read_addr", "write_addr"])
+def test_a_block_fifo_that_stops_gives_nothing_wrong(name):
+    queue = BlockFIFO(8, 16, stops=True)
+
+    async def bench(ctx, part):
+        pointer = getattr(queue, name)
+        for bit in range(len(pointer)):
+            ctx.set(part.o.ready, 0)
+            await ctx.tick().repeat(4)  # `i.ready` is low after a reset
+            for beat in range(14):  # more than wait behind the RAM
+                ctx.set(part.i.payload, 16 * bit + beat)
+                ctx.set(part.i.valid, 1)
+                await ctx.tick()
+            ctx.set(part.i.valid, 0)
+            ctx.set(pointer, ctx.get(pointer) ^ 1 << bit)
+            await ctx.tick()
+            got = []
+            ctx.set(part.o.ready, 1)
+            for _ in range(40):
+                got += [ctx.get(part.o.payload)] * ctx.get(part.o.valid)
+                await ctx.tick()
+            assert got == [16 * bit + beat for beat in range(len(got))], (name, bit)
+            assert 4 <= len(got) <= 8, (name, bit)
+            assert ctx.get(queue.stopped)
+            ctx.set(part.again, 1)
+            await ctx.tick()
+            ctx.set(part.again, 0)
+
+    part = Again(queue)
+    amaranth_run.simulate(part, partial(bench, part=part))
