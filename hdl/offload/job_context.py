@@ -127,7 +127,7 @@ class JobContext(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         job = Signal(self.prepared_shape, reset_less=True)
-        id_too = Signal(job.job.id.shape(), reset_less=True, attrs={"keep_register": 1})
+        id_too = Signal(job.job.id.shape(), reset_less=True)  # inverted, or they would be one
         epoch = Signal(EPOCH_WIDTH)
         status, detail = Signal(JobStatus), Signal(16)
         least, most = Signal(LEAVES_WIDTH), Signal(LEAVES_WIDTH)
@@ -155,7 +155,7 @@ class JobContext(wiring.Component):
             self.over.gen.eq(gen),
             self.over.valid.eq(self.overs),
             self.context.epoch.eq(epoch),
-            record.id.eq(Mux(spoiled, id_too, job.job.id)),
+            record.id.eq(Mux(spoiled, ~id_too, job.job.id)),
             record.status.eq(status),
             record.detail.eq(detail),
             record.leaves_least.eq(Mux(good & (most != 0), least, 0)),  # 0: nothing ends here
@@ -220,7 +220,7 @@ class JobContext(wiring.Component):
                     *(stage.eq(NORMS), detail.eq(0), given_up.eq(0)),
                 ]
                 with m.If(self.take):
-                    m.d.sync += [job.eq(self.prepared), id_too.eq(self.prepared.job.id)]
+                    m.d.sync += [job.eq(self.prepared), id_too.eq(~self.prepared.job.id)]
                     m.next = "CLEAR"
                 with m.Elif(self.nears):
                     m.d.sync += [count.eq(FLUSH_CYCLES - 1), epoch.eq(epoch + 1)]

@@ -77,8 +77,9 @@ class BlockFIFO(wiring.Component):
         self.n_slots = max(4, 2 ** ceil_log2(depth))
         pointer = range(2 * self.n_slots)
         self.head = Signal(pointer)  # next slot to write
-        self.mark = Signal(pointer)  # first slot not committed
-        self.tail = Signal(pointer)  # next slot to read
+        self.mark = Signal(pointer) if commits else self.head  # first slot not committed
+        # next slot to read; kept, as the copy of it is, or they would be one to a tool
+        self.tail = Signal(pointer, attrs={"keep_register": 1} if stops else {})
         self.free = Signal(pointer, init=self.n_slots)  # slots, one cycle old
         self.whole = Signal(pointer)  # committed beats not issued (mark - tail), one cycle old
         self.room = Signal(4, init=-1)  # bit k: more than k free slots, two cycles old
@@ -86,15 +87,17 @@ class BlockFIFO(wiring.Component):
         self.pushed = Signal(2)  # bit k: pushed k + 1 cycles ago
         self.issued = Signal(2)  # bit k: read address issued k + 1 cycles ago
         self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
-        # A copy of tail, for the many block RAMs of a wide word; it follows it in every cycle, so
-        # that it is never wrong for longer than one.
+        # A copy of tail, for the many block RAMs of a wide word; it follows it, and is wrong for no
+        # more than one beat.
         read = pointer if stops else range(self.n_slots)
         self.read_addr = Signal(read, attrs={"keep_register": 1})
         self.written = Signal(shape, reset_less=True)
         self.write_addr = Signal(range(self.n_slots), reset_less=True)
         # parities of pointers, and that one was wrong
-        self.head_odd, self.mark_odd = Signal(), Signal()
-        self.write_odd, self.stopped = Signal(reset_less=True), Signal()
+        self.head_odd = Signal()
+        self.mark_odd = Signal() if commits else self.head_odd
+        self.write_odd = Signal(reset_less=True)
+        self.stopped = Signal()
         members = {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))}
         if commits:
             members |= {"commit": In(1), "discard": In(1)}
@@ -114,8 +117,9 @@ class BlockFIFO(wiring.Component):
         m.d.comb += [push.eq(self.i.valid & self.i.ready), after.eq(self.head + 1)]
         with m.If(push):
             m.d.sync += self.head.eq(Mux(discard, self.mark, after))
-            with m.If(commit):
-                m.d.sync += self.mark.eq(after)
+            if self.commits:
+                with m.If(commit):
+                    m.d.sync += self.mark.eq(after)
         # One register between the input and the many block RAMs of a wide word.
         m.d.sync += [
             self.pushed.eq(Cat(push, self.pushed)),
@@ -147,10 +151,13 @@ class BlockFIFO(wiring.Component):
             after_odd = after.xor()
             with m.If(push):
                 m.d.sync += self.head_odd.eq(Mux(discard, self.mark_odd, after_odd))
-                with m.If(commit):
-                    m.d.sync += self.mark_odd.eq(after_odd)
-            told = (self.head, self.head_odd, self.mark, self.mark_odd)
-            told += (self.tail, self.read_addr, self.write_addr, self.write_odd)
+                if self.commits:
+                    with m.If(commit):
+                        m.d.sync += self.mark_odd.eq(after_odd)
+            told = (self.head, self.head_odd, self.write_addr, self.write_odd)
+            told += (self.tail, self.read_addr)
+            if self.commits:
+                told += (self.mark, self.mark_odd)
             m.d.sync += [
                 self.write_odd.eq(self.head[:-1].xor()),
                 self.stopped.eq(self.stopped | Cat(told).xor()),
@@ -176,8 +183,7 @@ class BlockFIFO(wiring.Component):
             Value.cast(prefetch.i.p).eq(ram.read_data),
         ]
         with m.If(issue):
-            m.d.sync += self.tail.eq(self.tail + 1)
-        m.d.sync += self.read_addr.eq(Mux(issue, self.tail + 1, self.tail))
+            m.d.sync += [pointer.eq(self.tail + 1) for pointer in (self.tail, self.read_addr)]
         with m.If(issue & ~refund):
             m.d.sync += self.credits.eq(self.credits[1:])
         with m.Elif(refund & ~issue):
