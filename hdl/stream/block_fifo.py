@@ -78,8 +78,7 @@ class BlockFIFO(wiring.Component):
         pointer = range(2 * self.n_slots)
         self.head = Signal(pointer)  # next slot to write
         self.mark = Signal(pointer) if commits else self.head  # first slot not committed
-        # next slot to read; kept, as the copy of it is, or they would be one to a tool
-        self.tail = Signal(pointer, attrs={"keep_register": 1} if stops else {})
+        self.tail = Signal(pointer)  # next slot to read
         self.free = Signal(pointer, init=self.n_slots)  # slots, one cycle old
         self.whole = Signal(pointer)  # committed beats not issued (mark - tail), one cycle old
         self.room = Signal(4, init=-1)  # bit k: more than k free slots, two cycles old
@@ -87,8 +86,8 @@ class BlockFIFO(wiring.Component):
         self.pushed = Signal(2)  # bit k: pushed k + 1 cycles ago
         self.issued = Signal(2)  # bit k: read address issued k + 1 cycles ago
         self.credits = Signal(N_CREDITS, init=-1)  # bit k: more than k credits left
-        # A copy of tail, for the many block RAMs of a wide word; it follows it, and is wrong for no
-        # more than one beat.
+        # A copy of tail, for the many block RAMs of a wide word; it counts by itself, or a tool
+        # might take the two for one.
         read = pointer if stops else range(self.n_slots)
         self.read_addr = Signal(read, attrs={"keep_register": 1})
         self.written = Signal(shape, reset_less=True)
@@ -183,7 +182,7 @@ class BlockFIFO(wiring.Component):
             Value.cast(prefetch.i.p).eq(ram.read_data),
         ]
         with m.If(issue):
-            m.d.sync += [pointer.eq(self.tail + 1) for pointer in (self.tail, self.read_addr)]
+            m.d.sync += [self.tail.eq(self.tail + 1), self.read_addr.eq(self.read_addr + 1)]
         with m.If(issue & ~refund):
             m.d.sync += self.credits.eq(self.credits[1:])
         with m.Elif(refund & ~issue):
