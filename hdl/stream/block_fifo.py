@@ -47,9 +47,9 @@ class BlockFIFO(wiring.Component):
         The user lets in at most ``depth`` beats; ``i.ready`` is 1 always.
     commits : bool
     stops : bool
-        A bit of a pointer that changes by itself stops the queue: from the next cycle on, nothing
-        is fetched until a reset. Else beats would be lost, or come again, and nobody would know.
-        A LUT for three bits of pointers.
+        A bit of a pointer that changes by itself stops the queue: from the next cycle on nothing
+        leaves its memory until a reset, nor what was read by then. Else beats would be lost, or
+        come again, and nobody would know. A LUT for three bits of pointers.
 
     Members
     -------
@@ -178,7 +178,7 @@ class BlockFIFO(wiring.Component):
             issue.eq(self.credits[0] & may_issue & ~self.stopped),
             refund.eq(self.o.valid & self.o.ready),
             ram.read_addr.eq(self.read_addr[: len(ram.read_addr)]),
-            prefetch.i.valid.eq(self.issued[1]),
+            prefetch.i.valid.eq(self.issued[1] & ~self.stopped),
             Value.cast(prefetch.i.p).eq(ram.read_data),
         ]
         with m.If(issue):

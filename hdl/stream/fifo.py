@@ -117,9 +117,10 @@ class FIFO(wiring.Component):
             m.d.sync += self.head.eq(after(self.head))
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
-        with m.If(~waiting & ~self.i.valid):  # a LUT: a reset of registers that have one
-            m.d.sync += [self.head.eq(0), self.tail.eq(0)]
         now = healed(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
+        # two say that it is empty: one alone may have changed by itself
+        with m.If(~waiting & ~now[0] & ~self.i.valid):  # a LUT: a reset of registers that have one
+            m.d.sync += [self.head.eq(0), self.tail.eq(0)]
         m.d.sync += [
             self.pushed.eq(push),
             self.popped.eq(pop),

@@ -76,7 +76,8 @@ class PairQueue(wiring.Component):
         self.latency = 3 if len(self.pieces) > 1 else 2
         self.occupied = Signal(depth)  # bit k: more than k entries, one cycle ago
         self.several = Signal()  # more than one can be offered
-        self.empty = Signal()  # nothing is in the memory, or before it, and nothing was a cycle ago
+        # nothing is in the memory, or before it, and nothing was a cycle ago, by more than one flag
+        self.empty = Signal()
         kept = {"keep_register": 1}  # the user and the pieces may have registers of the same
         self.here = Signal(attrs=kept)  # one enters the memory
         self.pushed, self.popped = Signal(attrs=kept), Signal(attrs=kept)  # what came and went then
@@ -102,7 +103,9 @@ class PairQueue(wiring.Component):
             self.several.eq(now[2:3].any() | (now[1] & ~pop)),
             self.o.valid.eq(self._stays(self.o)),
         ]
-        m.d.comb += self.empty.eq(~(self.occupied[0] | self.pushed | self.here))
+        m.d.comb += self.empty.eq(
+            ~(self.occupied[0] | now[0] | self.pushed | self.here | self.o.valid)
+        )
         i, o = Value.cast(self.i.p), Value.cast(self.o.p)
         for (start, stop), piece in zip(self.ranges, self.pieces, strict=True):
             pop = self.o.ready & piece.valid

@@ -38,8 +38,9 @@ class Framer(wiring.Component):
 
     With ``round.spray`` each data packet takes one of `N_PATHS` paths, told by its UDP source port;
     all neighbors share what is known of the paths. A PROBE takes that of the data packet before it,
-    which it must not overtake; one that goes again the next one, and the path of the latest PROBE
-    to that neighbor counts as marked. Answers take the path of their PROBE.
+    which it must not overtake; one that goes again the next one, chosen before, and the path of the
+    latest PROBE to that neighbor counts as marked, unless an answer brings a mark in that cycle or
+    the one before. Answers take the path of their PROBE.
 
     The head's beats leave 7 cycles after it was taken at the earliest; a frame takes as many
     cycles as it has beats, and at least 4, a head alone of 16-byte beats 5. Payload beats must come
@@ -211,7 +212,10 @@ class Framer(wiring.Component):
             m.d.sync += result_at.eq(0)
 
         m.d.sync += [
-            spray.marks.valid.eq(self.path_mark.valid | (take & is_probe & head.retx)),
+            spray.marks.valid.eq(
+                self.path_mark.valid | (take & is_probe & head.retx & self.round.spray)
+            ),
+            spray.silent.eq(~self.path_mark.valid),
             spray.marks.payload.eq(
                 Mux(self.path_mark.valid, self.path_mark.path - self.own.udp_port, silent.data)
             ),

@@ -292,7 +292,7 @@ class Sender(wiring.Component):
                 m.d.comb += [
                     queue.i.valid.eq(1),
                     packet.probe.eq(1),
-                    packet.retx.eq(~asks_anew),
+                    packet.retx.eq(~(asks_anew | hurries)),
                     packet.number.eq(run.place.number),
                     packet.elems.eq(run.n_less_1 + 1),
                     self.stamp_write.en.eq(queue.i.ready),

@@ -34,6 +34,8 @@ class Spray(wiring.Component):
     marks : In(stream.Signature(path))
         Paths on which a packet met congestion, taken every second cycle at most; they matter to
         rule 2 only.
+    silent : In(1)
+        With a mark: of a path from which no answer came. If none is without a mark then, all are.
     """
 
     def __init__(self, n_paths: int, *, seed: int = 1) -> None:
@@ -48,6 +50,7 @@ class Spray(wiring.Component):
                 "rule": In(2),
                 "paths": Out(stream.Signature(path)),
                 "marks": In(stream.Signature(path)),
+                "silent": In(1),
             }
         )
 
@@ -69,7 +72,7 @@ class Spray(wiring.Component):
         ]
         comes, choose = Signal(), Signal()
         marked = Signal(init=1)  # a mark on no path: nothing is chosen before the rule is known
-        mark = Signal(width, reset_less=True)
+        mark, silent = Signal(width, reset_less=True), Signal(reset_less=True)
         passed = Signal(n)  # the marked path is at or before place k
         here = Cat(one == self.marks.payload for one in order)
         m.d.comb += [
@@ -80,6 +83,7 @@ class Spray(wiring.Component):
         m.d.sync += [
             marked.eq(comes),
             mark.eq(self.marks.payload),
+            silent.eq(self.silent),
             passed.eq(Cat(here[: k + 1].any() for k in range(n))),
         ]
         with m.If(self.paths.ready):
@@ -100,6 +104,6 @@ class Spray(wiring.Component):
                 with m.If(passed[k]):
                     m.d.sync += order[k].eq(order[k + 1] if k + 1 < n else mark)
             last = unmarked & ~(unmarked >> 1)
-            with m.If((last & passed).any()):
-                m.d.sync += unmarked.eq(unmarked >> 1)
+            left = Mux((last & passed).any(), unmarked >> 1, unmarked)
+            m.d.sync += unmarked.eq(left | (silent & ~left[0]).replicate(n))
         return m

@@ -56,7 +56,7 @@ class Sending:
         self.believed_from: float | None = None  # the first PROBE behind the latest packets left
         self.again = set()  # packets sent since then
         self.probe_at: float | None = None  # None: as soon as nothing is pending
-        self.probed_at = 0.0
+        self.probed_at, self.was_refused = 0.0, False
         self.done = len(order) == 0
         self.n_sent = self.n_again = self.n_probes = self.path = 0
 
@@ -74,7 +74,7 @@ class Sending:
     def next(self, now: float) -> tuple[str, Any, int] | None:
         """What to send now: (DATA, number, retx), (PROBE, stamp, retx), or None.
 
-        retx : it was sent before; for a PROBE, without a packet since.
+        retx : it was sent before; for a PROBE, without a packet or a NOT_READY since.
         """
         if not self.due(now):
             return None
@@ -87,7 +87,8 @@ class Sending:
             self.n_sent += 1
             self.n_again += retx
             return DATA, self.first + i, retx
-        retx = int(not self.fresh)
+        retx = int(not (self.fresh or self.was_refused))
+        self.was_refused = False
         if self.fresh:
             self.fresh, self.believed_from, self.again = False, now, set()
         self.probe_at, self.probed_at = now + self.t_probe, now
@@ -117,6 +118,7 @@ class Sending:
         """NOT_READY, to the latest PROBE."""
         if self.probe_at is not None:
             self.probe_at = self.probed_at + self.t_probe / (1 << RETRY)
+            self.was_refused = True
 
     def stop(self) -> None:
         """STOP: what is queued is not sent any more."""
@@ -162,11 +164,12 @@ class Spray:
 
     def again(self, path: int) -> int:
         """The path of a PROBE that goes again. Nothing came back on `path`, which counts as marked:
-        else a dead path, which never marks a packet, would draw all of them.
+        else a dead path, which never marks a packet, would draw all of them. Where that leaves none
+        without a mark, all are: lost PROBEs must not end the spraying.
         """
-        following = self.next()
         self.mark(path)
-        return following
+        self.n_unmarked = self.n_unmarked or self.n_paths
+        return self.next()
 
     def mark(self, path) -> None:
         """A packet on `path` met congestion. ValueError if there is no such path."""

@@ -64,8 +64,11 @@ def made(shape, queues, network="model", dead=0.0):
     """
     name, sizes = shape.split(":")
     sizes = [int(size) for size in sizes.split("x")]
+    if name == "fattree" and network == "ns3":
+        raise ValueError(f"network must be model for {shape}, not ns3")
     build = FatTree if name == "fattree" else fabric_of(network)
-    down = dead_links(build(*sizes, queues).n_links, dead) if dead else ()
+    model = FatTree if name == "fattree" else Fabric
+    down = dead_links(model(*sizes, queues).n_links, dead) if dead else ()
     return build(*sizes, queues, dead=down)
 
 
@@ -78,7 +81,8 @@ def completion(kind, n_jobs, n_bytes, shape, p, load=0.0, dead=0.0, falls=0.0, n
     queues, transport = KINDS[kind]
     fabric = made(shape, queues, network, dead)
     if falls:
-        fabric.fail(dead_links(fabric.n_links, falls), FALL, KNOWN)
+        begin = WARM if load else 0.0
+        fabric.fail(dead_links(fabric.n_links, falls), begin + FALL, begin + KNOWN)
     rng = np.random.default_rng(1)
     hosts = rng.permutation(fabric.n_hosts)
     layers = layers_of("alexnet").layers

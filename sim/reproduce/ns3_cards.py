@@ -194,6 +194,8 @@ class Drawn:
     """Losses by a draw for each frame of a link by its number: `LinkFaults`."""
 
     def __init__(self, faults):
+        if faults.dead:
+            raise ValueError(f"dead must be empty here, not {faults.dead!r}")
         self.faults = faults
 
     def loses(self, node, frame, number):

@@ -107,6 +107,9 @@ class Ns3Fabric(Fabric):
             packet.important, packet.remaining, packet.first,
         )  # fmt: skip
 
+    def fail(self, links, at, known):
+        raise ValueError("network must be model where links go down meanwhile, not ns3")
+
     def waiting(self, host):
         return self._library.gn_waiting(host)
 

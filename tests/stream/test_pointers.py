@@ -1,5 +1,6 @@
 """Addresses of queues that change by themselves: in an empty queue, and in one that stops."""
 
+import itertools
 from functools import partial
 
 import pytest
@@ -64,6 +65,55 @@ def test_a_pointer_that_changes_in_an_empty_queue_is_right_before_it_is_used(nam
     amaranth_run.simulate(queue, partial(bench, part=queue))
 
 
+FILLS = {
+    "waiting": (lambda: FIFO(8, 8), lambda queue: queue.waiting),
+    "half rate": (lambda: FIFO(8, 8, half_rate=True), lambda queue: queue.waiting),
+    "occupied": (lambda: FIFO(8, 8), lambda queue: queue.occupied),
+    "pair": (lambda: PairQueue(8, 16), lambda queue: queue.occupied),
+    "pair valid": (lambda: PairQueue(8, 16), lambda queue: queue.o.valid),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_a_fill_that_changes_sets_no_address_back(name):
+    """Bit 0 of a flag of a queue that is not empty, in a pause: nothing comes twice."""
+    make, flag = FILLS[name]
+    queue = make()
+
+    async def bench(ctx, part):
+        async def put(values):
+            for value in values:
+                ctx.set(part.i.payload, value)
+                ctx.set(part.i.valid, 1)
+                await ctx.tick()
+                while "half" in name and not ctx.get(part.i.ready):
+                    await ctx.tick()
+            ctx.set(part.i.valid, 0)
+
+        got = []
+
+        async def take(cycles):
+            ctx.set(part.o.ready, 1)
+            for _ in range(cycles):
+                got.extend([ctx.get(part.o.payload)] * ctx.get(part.o.valid))
+                await ctx.tick()
+            ctx.set(part.o.ready, 0)
+
+        await put(range(1, 7))
+        await ctx.tick().repeat(LATENCY)
+        await take(2)
+        await ctx.tick().repeat(LATENCY)
+        ctx.set(flag(part), ctx.get(flag(part)) ^ 1)
+        await ctx.tick().repeat(4)
+        await take(LATENCY)
+        await put(range(11, 15))
+        await take(2 * LATENCY)
+        assert len(got) >= 4
+        assert all(a < b for a, b in itertools.pairwise(got)), got
+
+    amaranth_run.simulate(queue, partial(bench, part=queue))
+
+
 class Again(Component):
     """A queue of 16 octets that stops, and is reset when told."""
 
@@ -110,3 +160,26 @@ def test_a_block_fifo_that_stops_gives_nothing_wrong(name):
 
     part = Again(queue)
     amaranth_run.simulate(part, partial(bench, part=part))
+
+
+@pytest.mark.parametrize("name", ["head", "tail", "read_addr", "write_addr"])
+def test_nothing_wrong_leaves_a_block_fifo_that_stops_while_it_streams(name):
+    async def bench(ctx, part, bit, at):
+        pointer, sent, got = getattr(part.queue, name), 0, []
+        await ctx.tick().repeat(4)
+        for cycle in range(90):
+            ctx.set(part.o.ready, 1)
+            ctx.set(part.i.valid, sent < 40)
+            ctx.set(part.i.payload, sent)
+            if cycle == at:
+                ctx.set(pointer, ctx.get(pointer) ^ 1 << bit)
+            sent += ctx.get(part.i.valid & part.i.ready)
+            got += [ctx.get(part.o.payload)] * ctx.get(part.o.valid)
+            await ctx.tick()
+        assert got == list(range(len(got))), (name, bit, at)
+        assert ctx.get(part.queue.stopped)
+
+    for at in (20, 21, 34, 41, 42):
+        for bit in range(4):
+            part = Again(BlockFIFO(8, 16, stops=True))
+            amaranth_run.simulate(part, partial(bench, part=part, bit=bit, at=at))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from gradnic.hdl.transport.framer import N_PATHS, Framer
 from gradnic.hdl.transport.records import BODY, Own, Round
+from gradnic.hdl.transport.spray import LEAST_MARKED
 from gradnic.models.frame.ipv4 import gradnic_frame
 from gradnic.models.transport.sender import Spray
 from gradnic.sim.engine import batch
 
-from gradnic.interface.formats import Op
+from gradnic.interface.formats import UDP, Op
 from gradnic.interface.offload import Subtype
 
 GRID = [(1, 1), (0.5, 1), (1, 0.3), (0.6, 0.6)]
@@ -132,6 +133,27 @@ def test_frames_equal_golden(n_bytes, i, o, spray):
         n = len(run.outputs["o"])
         alone = sum(not p for _, p in sent)
         assert run.taken["o"][-1] - run.taken["o"][0] <= n - 1 + alone
+
+
+def test_the_path_of_the_latest_probe_to_a_neighbor_counts_as_marked():
+    """By the rule of the oldest mark: no packet takes it before a path without a mark."""
+    instance, plain = started(16)
+    model = instance.model
+    plain["round"] = row(Round, ROUND | {"spray": 1, "rule": LEAST_MARKED})
+    data, probe = (Op.RAW, 0, 0), (Op.CONTROL, Subtype.PROBE, 0)
+    again = (Op.CONTROL, Subtype.PROBE, 1)
+    told = [(data, 9)] * 3 + [(probe, 9), (data, 0), (probe, 0), (again, 9)] + [(data, 0)] * 21
+    n = len(told)
+    heads = model.pack(
+        "heads", op=[what[0] for what, _ in told], p0=[what[1] for what, _ in told],
+        retx=[what[2] for what, _ in told], neighbor=[to for _, to in told], length=0,
+        body=np.zeros((n, BODY), np.uint8),
+    )  # fmt: skip
+    run = instance.run({"heads": heads}, signals=plain)
+    paths = [UDP.source_port.get(frame) - OWN["udp_port"] for frame in run.frames("o")]
+    assert paths[:7] == [0, 1, 2, 2, 3, 3, 4]
+    assert sorted(set(paths[8:])) == [0, 1, 3, 4, 5, 6, 7]
+    assert paths[8:15] == paths[15:22]
 
 
 def test_width_is_checked():

@@ -13,23 +13,26 @@ from gradnic.sim.engine.amaranth_run import simulate
 @pytest.mark.parametrize("n", [2, 8, 32])
 @pytest.mark.parametrize("rule", range(3))
 @pytest.mark.parametrize("o", [1, 0.4])
-def test_paths(n, rule, o):
+@pytest.mark.parametrize("silent", [0, 1])
+def test_paths(n, rule, o, silent):
     rng = stimulus.rng("spray", n, rule)
     model = batch.build(Spray(n, seed=77))
     marks = rng.integers(0, n, 400)
     run = model.run(
-        {"marks": model.pack("marks", marks)}, signals={"rule": rule}, drain=False,
-        stalls={"marks": 0.2, "paths": o}, max_cycles=3000,
+        {"marks": model.pack("marks", marks)}, signals={"rule": rule, "silent": silent},
+        drain=False, stalls={"marks": 0.2, "paths": o}, max_cycles=3000,
     )  # fmt: skip
     golden = sender.Spray(n, sender.SPRAYS[rule], seed=77)
     marked = dict(zip(run.taken["marks"].tolist(), marks.tolist(), strict=False))
     paths, taken = [], set(run.taken["paths"].tolist())
     offered = False
-    for cycle in range(int(run.taken["paths"][-1]) + 1):
+    for cycle in range(1, int(run.taken["paths"][-1]) + 1):  # none is chosen in the first
         if cycle in taken:
             offered = False
         if cycle in marked and rule == 2:
             golden.mark(marked[cycle])
+            if silent:
+                golden.n_unmarked = golden.n_unmarked or n
         elif not offered and not (cycle - 1 in marked and rule == 2):
             paths.append(golden.next())
             offered = True

@@ -52,10 +52,10 @@ class Bench:
         simulator.run()
         return result[0]
 
-    async def turn(self):
+    async def turn(self, *, refused=False):
         """Packets up to the next PROBE: (numbers, retx flags, the PROBE's stamp).
 
-        The PROBE says that it goes again if there were none.
+        The PROBE says that it goes again if there were none, and the one before was not refused.
         """
         packets, numbers, again = self.dut.packets, [], []
         self.ctx.set(packets.ready, 1)
@@ -63,7 +63,7 @@ class Bench:
             *_, packet = await self.ctx.tick().sample(packets.p).until(packets.valid)
             if packet.probe:
                 assert (packet.number, packet.elems) == (0, self.n)
-                assert packet.retx == (not numbers)
+                assert packet.retx == (not numbers and not refused)
                 return numbers, again, packet.stamp
             numbers.append(packet.number)
             again.append(packet.retx)
@@ -155,7 +155,7 @@ def test_a_probe_that_was_refused_is_soon_sent_again():
             pass
         await bench.answer(Subtype.NOT_READY, first)
         golden.refused()
-        *none, second = await bench.turn()
+        *none, second = await bench.turn(refused=True)
         assert none == [[], []]
         assert 0 <= second - probes(since=first) < 80
         golden.next(second)

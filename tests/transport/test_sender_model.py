@@ -75,6 +75,27 @@ def test_least_recently_marked_path():
     assert s.next() == 0
 
 
+def test_a_silent_path_is_left_and_lost_probes_do_not_end_the_spraying():
+    s = Spray(4, "least_marked")
+    for path in (0, 1, 3):
+        s.mark(path)
+    assert s.next() == 2  # dead, it has no mark
+    assert s.again(2) != 2
+    assert {s.next() for _ in range(8)} == set(range(4))  # all go without a mark again
+    for _ in range(20):
+        s.again(s.next())
+    assert len({s.next() for _ in range(8)}) > 1
+
+
+def test_a_probe_that_was_refused_is_not_again():
+    s = Sending([(0, 0)] * 2, t_probe=16)
+    drained = drain(s, 0)
+    assert drained[-1] == (PROBE, 0, 0)
+    s.refused()
+    assert s.next(2) == (PROBE, 2, 0)
+    assert s.next(18) == (PROBE, 18, 1)
+
+
 def test_marked_share_cuts_the_rate_and_its_absence_restores_it():
     p = Pace("ce", floor=1000, step=500)
     p.echo(255, 0)
