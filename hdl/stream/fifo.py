@@ -19,8 +19,7 @@ class FIFO(wiring.Component):
     wait behind the output register, ``i.ready`` is low from the next cycle on; nothing is lost.
     The occupancy is a thermometer, so that ``i.ready`` and ``o.valid`` come from registers
     without a comparison. It is one cycle old: ``o.ready`` comes late and reaches one flag of it,
-    not every bit. While nothing waits the addresses go back to 0, so that one that changes by
-    itself then is right again before it is used.
+    not every bit.
 
     Parameters
     ----------
@@ -118,9 +117,6 @@ class FIFO(wiring.Component):
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
         now = healed(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
-        # two say that it is empty: one alone may have changed by itself
-        with m.If(~waiting & ~now[0] & ~self.i.valid):  # a LUT: a reset of registers that have one
-            m.d.sync += [self.head.eq(0), self.tail.eq(0)]
         m.d.sync += [
             self.pushed.eq(push),
             self.popped.eq(pop),

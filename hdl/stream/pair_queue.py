@@ -51,7 +51,7 @@ class PairQueue(wiring.Component):
     one or the other: ``o.ready`` reaches a few flags only, no clock enable of the data. A wide
     entry is cut into pieces of at most `gradnic.hdl.stream.steering.CHUNK` bits with addresses of
     their own, and a register in front: ``latency`` is 3, else 2. Never full: the user lets in at
-    most ``depth`` entries. As in a `FIFO`, addresses go back to 0 while there is nothing.
+    most ``depth`` entries.
 
     Parameters
     ----------
@@ -76,8 +76,6 @@ class PairQueue(wiring.Component):
         self.latency = 3 if len(self.pieces) > 1 else 2
         self.occupied = Signal(depth)  # bit k: more than k entries, one cycle ago
         self.several = Signal()  # more than one can be offered
-        # nothing is in the memory, or before it, and nothing was a cycle ago, by more than one flag
-        self.empty = Signal()
         kept = {"keep_register": 1}  # the user and the pieces may have registers of the same
         self.here = Signal(attrs=kept)  # one enters the memory
         self.pushed, self.popped = Signal(attrs=kept), Signal(attrs=kept)  # what came and went then
@@ -103,9 +101,6 @@ class PairQueue(wiring.Component):
             self.several.eq(now[2:3].any() | (now[1] & ~pop)),
             self.o.valid.eq(self._stays(self.o)),
         ]
-        m.d.comb += self.empty.eq(
-            ~(self.occupied[0] | now[0] | self.pushed | self.here | self.o.valid)
-        )
         i, o = Value.cast(self.i.p), Value.cast(self.o.p)
         for (start, stop), piece in zip(self.ranges, self.pieces, strict=True):
             pop = self.o.ready & piece.valid
@@ -135,8 +130,6 @@ class PairQueue(wiring.Component):
                     ]
                     found.append(read.data)
                 m.d.sync += near.eq(Mux(row[4:], found[-1], found[0]))
-            with m.If(self.empty):
-                m.d.sync += [pointer.eq(0) for pointer in (piece.head, piece.turn, *piece.rows)]
             m.d.comb += o[start:stop].eq(Mux(piece.turn, piece.near[1], piece.near[0]))
         return m
 

@@ -22,7 +22,4 @@ def test(model):
 ARGUED = {
     r"-mode (inv|const1) -cell \$procmux\$9 -port B -portbit 3": "after reset bit 3 of "
     "`occupied` stands alone: it heals in the next cycle, before a bit beside it follows it",
-    r"-mode (const1 -cell \$17[23] -port A|const0 -cell \$17[23] -port Y|const0 -cell \$174 .*)"
-    r" -portbit 0 .*with m\.If\(~waiting & ~self\.i\.valid\)": "addresses that are not set back "
-    "while nothing waits agree all the same, until one changes by itself: test_pointers.py",
 }

@@ -74,7 +74,7 @@ def pair_lemmas(m, h):
     queue = h.component.queue
     tails = pair_state(m, queue, h.count)
     head = queue.pieces[0].head
-    slot = _slot(m, h.picking, Mux(queue.empty, 0, (head + _front(queue))[: len(head)]))
+    slot = _slot(m, h.picking, (head + _front(queue))[: len(head)])
     comes = _front(queue) & (slot == head)  # the picked beat stands in front of the memory
     m.d.comb += Assert(h.component.count == h.count)
     for (start, stop), piece, tail in zip(queue.ranges, queue.pieces, tails, strict=True):

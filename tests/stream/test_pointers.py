@@ -1,6 +1,5 @@
-"""Addresses of queues that change by themselves: in an empty queue, and in one that stops."""
+"""Addresses that change by themselves in a queue that stops."""
 
-import itertools
 from functools import partial
 
 import pytest
@@ -8,110 +7,7 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib.stream import Signature
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from gradnic.hdl.stream.block_fifo import BlockFIFO
-from gradnic.hdl.stream.fifo import FIFO
-from gradnic.hdl.stream.pair_queue import PairQueue
 from gradnic.sim.engine import amaranth_run
-
-LATENCY = 12  # cycles until a beat is out, at most
-MAKES = {
-    "fifo": lambda: FIFO(8, 16),
-    "odd": lambda: FIFO(8, 5),
-    "bypass": lambda: FIFO(8, 4, bypass=True),
-    "unregistered": lambda: FIFO(8, 4, registered=False),
-    "narrow": lambda: PairQueue(8, 40),
-    "wide": lambda: PairQueue(200, 8),
-}
-
-
-def pointers(queue):
-    if isinstance(queue, FIFO):
-        return [queue.head, queue.tail]
-    found = [(piece.head, piece.turn, *piece.rows) for piece in queue.pieces]
-    return [pointer for piece in found for pointer in piece]
-
-
-@pytest.mark.parametrize("name", MAKES)
-def test_a_pointer_that_changes_in_an_empty_queue_is_right_before_it_is_used(name):
-    queue = MAKES[name]()
-
-    async def bench(ctx, part):
-        told = 0
-        ctx.set(part.o.ready, 1)
-        for pointer in pointers(part):
-            for bit in range(len(pointer)):
-                for _ in range(3):  # three beats, so that they do not stand at 0
-                    told = told % 250 + 1
-                    ctx.set(part.i.payload, told)
-                    ctx.set(part.i.valid, 1)
-                    await ctx.tick()
-                ctx.set(part.i.valid, 0)
-                await ctx.tick().repeat(LATENCY)
-                assert not ctx.get(part.o.valid)
-                ctx.set(pointer, ctx.get(pointer) ^ 1 << bit)
-                await ctx.tick()
-                ctx.set(part.o.ready, 0)
-                for beat in (251, 252, 253):
-                    ctx.set(part.i.payload, beat)
-                    ctx.set(part.i.valid, 1)
-                    await ctx.tick()
-                ctx.set(part.i.valid, 0)
-                ctx.set(part.o.ready, 1)
-                got = []
-                for _ in range(LATENCY):
-                    got += [ctx.get(part.o.payload)] * ctx.get(part.o.valid)
-                    await ctx.tick()
-                assert got == [251, 252, 253], (pointer.name, bit)
-
-    amaranth_run.simulate(queue, partial(bench, part=queue))
-
-
-FILLS = {
-    "waiting": (lambda: FIFO(8, 8), lambda queue: queue.waiting),
-    "half rate": (lambda: FIFO(8, 8, half_rate=True), lambda queue: queue.waiting),
-    "occupied": (lambda: FIFO(8, 8), lambda queue: queue.occupied),
-    "pair": (lambda: PairQueue(8, 16), lambda queue: queue.occupied),
-    "pair valid": (lambda: PairQueue(8, 16), lambda queue: queue.o.valid),
-}
-
-
-@pytest.mark.parametrize("name", FILLS)
-def test_a_fill_that_changes_sets_no_address_back(name):
-    """Bit 0 of a flag of a queue that is not empty, in a pause: nothing comes twice."""
-    make, flag = FILLS[name]
-    queue = make()
-
-    async def bench(ctx, part):
-        async def put(values):
-            for value in values:
-                ctx.set(part.i.payload, value)
-                ctx.set(part.i.valid, 1)
-                await ctx.tick()
-                while "half" in name and not ctx.get(part.i.ready):
-                    await ctx.tick()
-            ctx.set(part.i.valid, 0)
-
-        got = []
-
-        async def take(cycles):
-            ctx.set(part.o.ready, 1)
-            for _ in range(cycles):
-                got.extend([ctx.get(part.o.payload)] * ctx.get(part.o.valid))
-                await ctx.tick()
-            ctx.set(part.o.ready, 0)
-
-        await put(range(1, 7))
-        await ctx.tick().repeat(LATENCY)
-        await take(2)
-        await ctx.tick().repeat(LATENCY)
-        ctx.set(flag(part), ctx.get(flag(part)) ^ 1)
-        await ctx.tick().repeat(4)
-        await take(LATENCY)
-        await put(range(11, 15))
-        await take(2 * LATENCY)
-        assert len(got) >= 4
-        assert all(a < b for a, b in itertools.pairwise(got)), got
-
-    amaranth_run.simulate(queue, partial(bench, part=queue))
 
 
 class Again(Component):
