@@ -135,14 +135,15 @@ def test_frames_equal_golden(n_bytes, i, o, spray):
         assert run.taken["o"][-1] - run.taken["o"][0] <= n - 1 + alone
 
 
-def test_the_path_of_the_latest_probe_to_a_neighbor_counts_as_marked():
+@pytest.mark.parametrize("k", [3, 6])
+def test_the_path_of_the_latest_probe_to_a_neighbor_counts_as_marked(k):
     """By the rule of the oldest mark: no packet takes it before a path without a mark."""
     instance, plain = started(16)
     model = instance.model
     plain["round"] = row(Round, ROUND | {"spray": 1, "rule": LEAST_MARKED})
     data, probe = (Op.RAW, 0, 0), (Op.CONTROL, Subtype.PROBE, 0)
     again = (Op.CONTROL, Subtype.PROBE, 1)
-    told = [(data, 9)] * 3 + [(probe, 9), (data, 0), (probe, 0), (again, 9)] + [(data, 0)] * 21
+    told = [(data, 9)] * k + [(probe, 9), (data, 0), (probe, 0), (again, 9)] + [(data, 0)] * 21
     n = len(told)
     heads = model.pack(
         "heads", op=[what[0] for what, _ in told], p0=[what[1] for what, _ in told],
@@ -151,9 +152,10 @@ def test_the_path_of_the_latest_probe_to_a_neighbor_counts_as_marked():
     )  # fmt: skip
     run = instance.run({"heads": heads}, signals=plain)
     paths = [UDP.source_port.get(frame) - OWN["udp_port"] for frame in run.frames("o")]
-    assert paths[:7] == [0, 1, 2, 2, 3, 3, 4]
-    assert sorted(set(paths[8:])) == [0, 1, 3, 4, 5, 6, 7]
-    assert paths[8:15] == paths[15:22]
+    assert paths[: k + 4] == [*range(k), k - 1, k, k, k + 1]
+    later = paths[k + 5 :]
+    assert set(later) == set(range(N_PATHS)) - {k - 1}
+    assert later[:7] == later[7:14]
 
 
 def test_width_is_checked():
