@@ -9,7 +9,7 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 
 from . import tools
 

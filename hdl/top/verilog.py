@@ -7,7 +7,6 @@ ever changes.
 Plumbing: no golden model of its own.
 """
 
-import gc
 import re
 import subprocess
 import sys
@@ -16,8 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from amaranth.back import rtlil
-from amaranth.hdl import Value, _nir
+from amaranth.hdl import Value
 from amaranth.hdl._ir import PortDirection  # rtlil.convert wants it, and 0.5 exports it nowhere
 from amaranth.lib.wiring import In
 
@@ -25,6 +23,7 @@ from gradnic.processes import run as run_tool
 
 from ..primitive.target import Target, family
 from . import attributes, constraints
+from .rtlil import to_rtlil
 
 SCRIPT = """
 read_rtlil design.il
@@ -73,26 +72,6 @@ def verilog_ports(component):
         direction = PortDirection.Input if member.flow == In else PortDirection.Output
         ports[name] = (Value.cast(value), direction)
     return ports
-
-
-def _nets(kind, nets=()):
-    """`amaranth.hdl._nir.Value` of nets, without a look at the type of each."""
-    return tuple.__new__(kind, (nets,) if isinstance(nets, _nir.Net) else nets)
-
-
-def to_rtlil(component, **options):
-    """`rtlil.convert`, in two thirds of its time: no garbage is looked for, as all that it makes
-    stays, and the 14 million nets of an offload card are taken for nets.
-    """
-    was_on, careful = gc.isenabled(), _nir.Value.__new__
-    gc.disable()
-    _nir.Value.__new__ = _nets
-    try:
-        return rtlil.convert(component, **options)
-    finally:
-        _nir.Value.__new__ = careful
-        if was_on:
-            gc.enable()
 
 
 def convert(component, name, **options):

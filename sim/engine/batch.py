@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from amaranth.hdl import Shape
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 
 from . import batch_job, design_ports, elaborated, encoding, failures, tools, verilated
 from .design_ports import ports_of

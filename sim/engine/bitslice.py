@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 
 from gradnic import build_cache
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from amaranth.hdl import Shape
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 
 from gradnic import build_cache
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from gradnic.hdl.primitive.target import Target
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 
 from . import batch, tools
 from .design_ports import ports_of

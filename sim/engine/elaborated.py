@@ -11,7 +11,7 @@ from pathlib import Path
 
 from amaranth.hdl import Const, MemoryData, Shape, Signal, UnusedElaboratable
 from amaranth.lib import data, wiring
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 
 from gradnic import hdl, interface
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 
 from gradnic import build_cache, processes
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 import numpy as np
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 from gradnic.models.inceptionn import image
 from gradnic.models.inceptionn.measure import AROUND, SHORTEST
 from gradnic.models.inline.ring import Cards, Framing, ring_allreduce

@@ -22,7 +22,7 @@ import warnings
 from dataclasses import asdict, dataclass, field
 
 from amaranth.hdl import UnusedElaboratable
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 
 from gradnic import processes
 

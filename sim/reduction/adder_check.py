@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from gradnic.hdl.reduction.float_add import NAN, FloatAdd
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 from gradnic.models.reduction.float_add import add
 
 from gradnic import processes

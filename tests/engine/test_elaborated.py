@@ -13,7 +13,7 @@ from amaranth.lib.wiring import Out
 from gradnic.hdl.frame.splice import Splicer
 from gradnic.hdl.stream import fifo
 from gradnic.hdl.stream.fifo import FIFO
-from gradnic.hdl.top.verilog import to_rtlil
+from gradnic.hdl.top.rtlil import to_rtlil
 from gradnic.sim.engine import elaborated, tools, verilated
 
 from gradnic import hdl

@@ -1,0 +1,62 @@
+"""RTLIL in less time: the text that Amaranth alone writes, its word on cycles, and no trace."""
+
+import pytest
+from amaranth.back import rtlil as amaranth
+from amaranth.hdl import Cat, Module, _ast, _nir
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from gradnic.hdl.inceptionn.compressor import Compressor
+from gradnic.hdl.primitive.target import Target
+from gradnic.hdl.reduction.float_add import FloatAdd
+from gradnic.hdl.stream.fifo import FIFO
+from gradnic.hdl.top.rtlil import to_rtlil
+from gradnic.hdl.transport.framer import Framer
+
+CIRCUITS = {
+    "adder": FloatAdd,
+    "memory": lambda: FIFO(8, 64),
+    "compressor": lambda: Compressor(4),
+    "framer": lambda: Framer(16, 2),
+}
+
+
+def amaranths_own():
+    found = [_nir.Value.__new__, _ast.Operator.shape, _nir.Netlist.check_comb_cycles]
+    return [*found, amaranth.ModuleEmitter.sigspec]
+
+
+OWN = amaranths_own()
+
+
+@pytest.mark.parametrize(
+    "options", [{"emit_src": False}, {"platform": Target("ecp5")}], ids=["plain", "src"]
+)
+@pytest.mark.parametrize("circuit", CIRCUITS)
+def test_text_is_that_of_amaranth(circuit, options):
+    make = CIRCUITS[circuit]
+    want = amaranth.convert(make(), name="top", **options)
+    assert to_rtlil(make(), name="top", **options) == want
+    assert amaranths_own() == OWN
+
+
+class Ring(wiring.Component):
+    """Bit k + 1 of `o` follows bit k; closed, bit 0 follows the last."""
+
+    def __init__(self, *, closed):
+        self.closed = closed
+        super().__init__({"i": In(1), "o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(~Cat(self.o[-1] if self.closed else self.i, self.o[:-1]))
+        return m
+
+
+def test_a_cycle_is_told_as_amaranth_does():
+    with pytest.raises(_nir.CombinationalCycle) as want:
+        amaranth.convert(Ring(closed=True), name="top")
+    with pytest.raises(_nir.CombinationalCycle) as told:
+        to_rtlil(Ring(closed=True), name="top")
+    assert str(told.value) == str(want.value)
+    assert amaranths_own() == OWN
+    assert "module \\top" in to_rtlil(Ring(closed=False), name="top")  # bits, not words, make it
