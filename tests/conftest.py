@@ -17,11 +17,13 @@ LONG = (
     "offload/test_thc_cluster.py",
     "offload/test_job_cluster.py",
     "offload/test_card_cluster.py",
-    "offload/test_host_cluster.py",
     "mutation/test_campaigns.py",
+    "top/test_verilog.py",
     "inline/test_axi.py",
     "top/test_lint.py",
-    "offload/test_job_loss.py",  # on the card that test_job_cluster.py has built by now
+    # on cards that the two of clusters have built by now: who comes early waits, and a core with it
+    "offload/test_job_loss.py",
+    "offload/test_host_cluster.py",
     "fpga/test_selftest.py",
     "offload/test_broken.py",
     "offload/test_fuzz.py",
