@@ -117,6 +117,11 @@ class Topology:
         """True where every vertex computes: no switches."""
         return self.n_switches == 0
 
+    @property
+    def uneven(self) -> bool:
+        """True where some links are faster than others."""
+        return bool(self.bandwidth.max() > 1)
+
     @cached_property
     def out(self) -> list:
         """Per vertex a tuple of (link, destination) in port order."""

@@ -1,5 +1,7 @@
 """ForestColl's optimum: trees whose fullest link is the bound, steps that keep it full."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gradnic.models.schedule.all_reduce import all_reduce
@@ -8,6 +10,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders import forest as forests
 from gradnic.models.schedule.builders.arborescences import pack
 from gradnic.models.schedule.builders.cuts import around, broken
+from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.forest import forest, quantum
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
@@ -160,6 +163,18 @@ def test_best_takes_the_forest_where_it_is_nearer(tmp_path):
     lame = Topology("lame", 3, 1, np.array([(0, 3), (1, 3), (3, 1), (3, 2), (2, 0), (3, 0)]))
     with pytest.raises(ValueError, match="switch 3 has not as much bandwidth in as out"):
         forest(lame)
+
+
+def test_best_takes_the_forest_on_uneven_direct_links(tmp_path):
+    (tmp_path / "net").write_text("0 1 1.5\n1 2 2.25\n2 3 1\n3 0 3.7\n0 2 1.1\n")
+    net = parse(f"file:{tmp_path}/net")
+    for schedule in build(net, "best"), fastest(net, 1 << 20, Network())[0]:
+        assert schedule.algorithm == "forest"
+        assert gap(net, schedule) == pytest.approx(1)
+    torus = parse("torus:4x4")
+    rows = np.array([1 + (a // 4 == b // 4) for a, b in torus.links.tolist()])
+    rows = replace(torus, bandwidth=rows)
+    assert build(rows, "best").slots_total / 2 < 2.53 < 1.02 * float(throughput_bound(rows))
 
 
 def test_a_message_shares_a_link_with_a_slower_one():

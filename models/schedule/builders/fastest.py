@@ -46,10 +46,10 @@ def fastest(
     first.
 
     Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
-    doubling, HDRM, double binary tree, BFB, overlapped phases, through switches ForestColl's trees
-    up to 256 nodes, trees in switches that sum and multicast, for offload cards `timed` up to 64.
-    Those of more than one chunk, and on more than 512 nodes all but MultiTree, ring and halving-
-    doubling, are left out where too large.
+    doubling, HDRM, double binary tree, BFB, overlapped phases, ForestColl's trees through switches
+    up to 256 nodes and on uneven direct links up to 64, trees in switches that sum and multicast,
+    for offload cards `timed` up to 64. Those of more than one chunk, and on more than 512 nodes all
+    but MultiTree, ring and halving-doubling, are left out where too large.
     """
     check_work(topology, chunks)
     found, tries = None, []
@@ -131,7 +131,7 @@ def _candidates(topology, n_bytes, network, chunks, seed):
         yield "bfb", lambda k=k: bfb(topology, chunks=k)
         if n <= 64 and k <= 4:
             yield "multistart", lambda k=k: multistart(topology, chunks=k, seed=seed)
-    if not topology.direct and n <= 256:
+    if n <= 64 if topology.direct and topology.uneven else n <= 256 and not topology.direct:
         for steps in (60, 240) if chunks is None else [240]:
             yield "forest", lambda steps=steps: forest(topology, chunks=chunks, steps=steps)
     if n <= 64:

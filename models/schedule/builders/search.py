@@ -31,8 +31,8 @@ def best(topology, *, chunks: int | None = None, seed: int = 0):
     """The two-phase schedule with the fewest slots; where switches sum and multicast, `in_network`
     if that takes fewer.
 
-    One message per link and step, but for links whose bandwidth is no whole number, which share
-    steps in `forest`. Of equals the first. Tried until one meets the bound, or comes within 1 % of
+    One message per link and step, but in `forest` through switches and on uneven links, which
+    share longer steps. Of equals the first. Tried until one meets the bound, or comes within 1 % of
     it through switches: MultiTree, rings, halving-doubling and HDRM with one chunk per shard, then
     ForestColl's trees, up to 64 nodes with four times the chunks, up to 16 with eight, too; then
     for k = 2, 3, 4 (or just `chunks`) MultiTree, BFB and MultiTree from 9 starts. The starts are
@@ -45,7 +45,8 @@ def best(topology, *, chunks: int | None = None, seed: int = 0):
             schedule = make()
         except ValueError:  # the algorithm does not fit the topology
             continue
-        if schedule.shares_links and (topology.direct or schedule.algorithm != "forest"):
+        shares = schedule.algorithm == "forest" and (topology.uneven or not topology.direct)
+        if schedule.shares_links and not shares:
             continue
         if found is None or schedule.slots_total < found.slots_total - 1e-9:
             found = schedule
