@@ -30,7 +30,8 @@ def _index(n):
 
 
 class ArrivalSteer(wiring.Component):
-    """Hands each packet to the context that it is of; 2 cycles a head, a beat a cycle.
+    """Hands each packet to the context that it is of; 2 cycles a head, a beat a cycle, of which the
+    first comes a cycle after its head or later.
 
     A packet of no active round goes to context 0, which answers it. A packet of a round that is
     over by the time that it leaves the gate vanishes, and so does the rest of one whose context is
@@ -47,7 +48,8 @@ class ArrivalSteer(wiring.Component):
         What a gate offers; an unsound unit is one beat of ``drop``.
     contexts : In(ArrayLayout(Context, n))
     deaf : In(n)
-        Nothing goes to this context: it is being reset.
+        Nothing goes to this context: it is being reset, as it is for some cycles from each change
+        of its epoch on.
     heads, data : Out(...).array(n)
         To each context.
     """
@@ -89,25 +91,47 @@ class ArrivalSteer(wiring.Component):
             ways.i.valid.eq(self.arrivals.valid & self.arrivals.ready & has_payload(arrival.head)),
             ways.i.p.eq(near.i.p.way),
         ]
-        for source, sinks, way, payload in (
-            (near.o, self.heads, near.o.p.way, near.o.p.arrival),
-            (self.values, self.data, ways.o.p, self.values.p),
-        ):
-            valid, lost = Signal(), Signal()
-            open_ = Array(sink.ready & ~self.deaf[k] for k, sink in enumerate(sinks))
-            held = source.valid if source is near.o else source.valid & ways.o.valid
+        at, valid = near.o.p.way.index, near.o.valid
+        lost = Signal()
+        opens = Array(sink.ready & ~self.deaf[k] for k, sink in enumerate(self.heads))
+        m.d.comb += [
+            lost.eq(near.o.p.way.vanishes | (epochs[at] != near.o.p.way.epoch)),
+            near.o.ready.eq(valid & (lost | opens[at])),
+        ]
+        for k, sink in enumerate(self.heads):
             m.d.comb += [
-                valid.eq(held),
-                lost.eq(way.vanishes | (epochs[way.index] != way.epoch)),
-                source.ready.eq(valid & (lost | open_[way.index])),
+                sink.p.eq(near.o.p.arrival),
+                sink.valid.eq(valid & ~lost & (at == k) & ~self.deaf[k]),
             ]
-            for k, sink in enumerate(sinks):
-                m.d.comb += [
-                    sink.p.eq(payload),
-                    sink.valid.eq(valid & ~lost & (way.index == k) & ~self.deaf[k]),
-                ]
-        m.d.comb += ways.o.ready.eq(self.values.valid & self.values.ready & self.values.p.last)
+        self._steer(m, ways.o, epochs)
         return m
+
+    def _steer(self, m, ways, epochs):
+        """Where values go is settled in a cycle before the first beat: flags steer, and no queue.
+        That a context has another epoch is seen a cycle late, when it is deaf.
+        """
+        values, way = self.values, ways.p
+        to, to_none = Signal(self.n), Signal()
+        epoch = Signal(EPOCH_WIDTH, reset_less=True)
+        next_, lost, gone = Signal(), Signal(), Signal()
+        opens = Cat(sink.ready for sink in self.data) & ~self.deaf
+        m.d.comb += [
+            lost.eq(way.vanishes | (epochs[way.index] != way.epoch)),
+            gone.eq(Cat(to[k] & (one.epoch != epoch) for k, one in enumerate(self.contexts)).any()),
+            values.ready.eq(to_none | (to & opens).any()),
+            next_.eq((values.valid & values.ready & values.p.last) | ~(to.any() | to_none)),
+            ways.ready.eq(next_),
+        ]
+        with m.If(next_):
+            m.d.sync += [
+                to.eq(Mux(ways.valid & ~lost, 1 << way.index, 0)),
+                to_none.eq(ways.valid & lost),
+                epoch.eq(way.epoch),
+            ]
+        with m.Elif(gone):
+            m.d.sync += [to.eq(0), to_none.eq(1)]
+        for k, sink in enumerate(self.data):
+            m.d.comb += [sink.p.eq(values.p), sink.valid.eq(values.valid & to[k] & ~self.deaf[k])]
 
 
 class PacketPick(wiring.Component):
@@ -188,17 +212,20 @@ class PacketPick(wiring.Component):
         index, any_first = self._encoded(m, first, "index")
         room = picked.i.ready & owners.i.ready
         head = Array(source.heads.p.as_value() for source in sources)[index]
+        wins, talkers = Signal(n), Signal(n)  # whose head leaves; the same, if beats follow it
         m.d.comb += [
+            wins.eq(Cat(first[k] & ~first[:k].any() for k in range(n))),
+            talkers.eq(wins & Cat(has_payload(source.heads.p) for source in sources)),
             picked.i.valid.eq(any_first & owners.i.ready),
             picked.i.p.as_value().eq(head),
-            owners.i.valid.eq(any_first & room & has_payload(picked.i.p)),
+            owners.i.valid.eq(room & talkers.any()),
             owners.i.payload.eq(index),
         ]
         owner = owners.o
         for k, source in enumerate(sources):
             mine = owner.valid & (owner.payload == k)
             m.d.comb += [
-                source.heads.ready.eq(any_first & room & (index == k)),
+                source.heads.ready.eq(room & wins[k]),
                 source.payload.ready.eq(mine & self.payload.ready),
             ]
             leaving, came, went = (
@@ -207,7 +234,7 @@ class PacketPick(wiring.Component):
                 Signal(name=f"went{k}"),
             )
             m.d.comb += [
-                came.eq(owners.i.valid & (index == k)),
+                came.eq(room & talkers[k]),
                 went.eq(mine & owner.ready),
                 self.speaking[k].eq(leaving != 0),
             ]

@@ -270,7 +270,7 @@ class JobCore(OffloadCore):
         return SimpleNamespace(heads=behind.o_heads, payload=behind.o)
 
     def with_renewal(self, part):
-        return ResetInserter(self.renewal.anew)(part)
+        return ResetInserter(self.keepers.reset())(part)
 
     def _join(self, m, way, *names):
         for k in range(self.n_ports):

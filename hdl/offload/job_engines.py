@@ -17,6 +17,8 @@ from .job_records import half_of_residual
 from .memory_side import RESIDUALS, memory_ports
 from .thc_passes import KINDS, ThcPasses
 
+_OF_A_JOB = "norm", "thc", "code", "coded", "bf16", "mean", "largest"
+
 
 def share_memory(m, core, runners, passes, pick):
     """Memory ports: one of each kind for all contexts, by class and age as packets are; and of
@@ -76,6 +78,7 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
         wiring.connect(m, getattr(engine, name), getattr(source, name))
     round_, setup, table = Signal(Round), engine.setup, job.table
     of_norms, of_sums = Signal(name=f"of_norms{k}"), Signal(name=f"of_sums{k}")
+    halves = Signal(name=f"halves{k}")
     is_thc = job.job.codec == JobCodec.THC
     m.d.comb += [
         source.echoed.eq(engine.echoed),
@@ -98,16 +101,6 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
         round_.gen.eq(runner.context.gen),
         round_.geometry.eq(Mux(of_norms, job.norms, job.geometry)),
         round_.layer.eq(job.job.layer),
-        round_.codec.norm.eq(of_norms),
-        round_.codec.thc.eq(of_sums),
-        round_.codec.n.eq(table.leaves),
-        round_.codec.code.eq(Mux(of_sums, table.code, 0)),
-        *([round_.codec.bits.eq(core.thc_rules.bits)] if core.bits > 4 else []),
-        round_.codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
-        round_.codec.bf16.eq(job.job.codec == JobCodec.RAW16),
-        round_.codec.mean.eq((job.job.op == Operation.MEAN) & ~is_thc),
-        round_.codec.largest.eq(job.job.op == Operation.MAX),
-        round_.bf16.eq((job.job.kind == Kind.BF16) & ~is_thc),
         *([round_.tags.back_layer_start.eq(
             Mux(job.job.p_q16 == 0, 0, core.round.tags.back_layer_start)
         )] if core.gives_up else [round_.at_share.eq(0)]),
@@ -139,12 +132,27 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
         engine.regions[2].first.eq(core.landings[k]),
         engine.regions[2].n_beats.eq(core.landing),
     ]  # fmt: skip
+    norms, sums = is_thc & (runner.stage == NORMS), is_thc & (runner.stage != NORMS)
+    codec = Signal.like(round_.codec, name=f"codec{k}")
+    m.d.comb += [
+        round_.codec.n.eq(table.leaves),
+        *([round_.codec.bits.eq(core.thc_rules.bits)] if core.bits > 4 else []),
+        *(round_.codec[name].eq(codec[name]) for name in _OF_A_JOB),
+        round_.bf16.eq(halves),
+    ]
+    m.d.sync += [  # a cycle before the engine starts: much of what it decides begins here
+        codec.norm.eq(norms),
+        codec.thc.eq(sums),
+        codec.code.eq(Mux(sums, table.code, 0)),
+        codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
+        codec.bf16.eq(job.job.codec == JobCodec.RAW16),
+        codec.mean.eq((job.job.op == Operation.MEAN) & ~is_thc),
+        codec.largest.eq(job.job.op == Operation.MAX),
+        halves.eq((job.job.kind == Kind.BF16) & ~is_thc),
+    ]
     if not core.thc:
         return
-    m.d.comb += [
-        of_norms.eq(is_thc & (runner.stage == NORMS)),
-        of_sums.eq(is_thc & (runner.stage != NORMS)),
-    ]
+    m.d.sync += [of_norms.eq(norms), of_sums.eq(sums)]
     own, result = engine.regions[0], engine.regions[1]
     with m.If(of_norms):
         m.d.comb += [

@@ -20,7 +20,8 @@ class History(wiring.Component):
     asked, over : In(16).array(2), Out(Over).array(2)
         A tensor, and what is known of its entry, in the same cycle.
     write : In(Over)
-        A round that is over; it is kept unless a newer one of its tensor is.
+        A round that is over; it is kept unless a newer one of its tensor is, from the second next
+        cycle on.
     """
 
     def __init__(self):
@@ -33,8 +34,10 @@ class History(wiring.Component):
         )
         known = Signal(HISTORY)
         write = rounds.write_port()
+        new = Signal(Over)  # who says it is far away, and what is kept decides
+        m.d.sync += new.eq(self.write)
         places = [asked[: len(write.addr)] for asked in self.asked]
-        places.append(self.write.tensor[: len(write.addr)])
+        places.append(new.tensor[: len(write.addr)])
         entries = []
         for place in places:
             read = rounds.read_port(domain="comb")
@@ -49,14 +52,12 @@ class History(wiring.Component):
         for over, entry in zip(self.over, entries, strict=False):
             m.d.comb += over.eq(entry)
         old = entries[-1]
-        newer = ~(self.write.gen - old.gen)[15]
+        newer = ~(new.gen - old.gen)[15]
         m.d.comb += [
-            write.en.eq(
-                self.write.valid & (~old.valid | (old.tensor != self.write.tensor) | newer)
-            ),
+            write.en.eq(new.valid & (~old.valid | (old.tensor != new.tensor) | newer)),
             write.addr.eq(places[-1]),
-            write.data.tensor.eq(self.write.tensor),
-            write.data.gen.eq(self.write.gen),
+            write.data.tensor.eq(new.tensor),
+            write.data.gen.eq(new.gen),
         ]
         with m.If(write.en):
             m.d.sync += known.bit_select(places[-1], 1).eq(1)

@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -54,12 +54,12 @@ class JobQueue(wiring.Component):
         head, tail = Signal(range(2 * QUEUE)), Signal(range(2 * QUEUE))
         count = Signal.like(head)
         marks = Signal(QUEUE)
-        push = Signal()
+        push, waits = Signal(), Signal()
         at, left = Signal(range(QUEUE)), Signal(range(QUEUE + 1))
         looks = Signal()
         m.d.comb += [
             count.eq(head - tail),
-            self.post.ready.eq(count < QUEUE),
+            self.post.ready.eq(~(head ^ tail)[-1] | (head ^ tail)[:-1].any()),
             push.eq(self.post.valid & self.post.ready),
             *(port.en.eq(push) for port in (write, id_write)),
             *(port.addr.eq(head[:-1]) for port in (write, id_write)),
@@ -70,10 +70,13 @@ class JobQueue(wiring.Component):
             id_read.addr.eq(at),
             self.oldest.eq(read.data),
             self.aborted.eq(marks.bit_select(tail[:-1], 1)),
-            self.present.eq((count != 0) & ~looks),
-            self.busy.eq(count != 0),
+            self.present.eq(waits & ~looks),
+            self.busy.eq(waits),
             self.abort.ready.eq(looks & (left == 0)),
         ]
+        # count != 0, as a register: what a whole card decides begins here
+        after = Mux(self.pop, tail + 1, tail)[: len(tail)]
+        m.d.sync += waits.eq(push | (head != after))
         with m.If(push):
             m.d.sync += [head.eq(head + 1), marks.bit_select(head[:-1], 1).eq(0)]
         with m.If(self.pop):

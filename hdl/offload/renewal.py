@@ -35,15 +35,15 @@ class Renewal(wiring.Component):
         offered that is not taken.
     tick : Out(1)
         Every quarter of a watchdog.
-    closed, anew : Out(1)
-        Nothing new is offered; the shared parts are reset.
+    closed, anew, soon : Out(1)
+        Nothing new is offered; the shared parts are reset; they are in the next cycle.
     forced : Out(1)
         With ``anew``: it was not quiet.
     """
 
     def __init__(self):
         names = ("busy", "wedged", "stalls", "waits", "still")
-        outs = ("tick", "closed", "anew", "forced")
+        outs = ("tick", "closed", "anew", "soon", "forced")
         super().__init__(
             {"watchdog": In(32)} | dict.fromkeys(names, In(1)) | dict.fromkeys(outs, Out(1))
         )
@@ -57,11 +57,12 @@ class Renewal(wiring.Component):
             self.tick.eq((clock >= self.watchdog >> 2) & (self.watchdog != 0)),
             self.closed.eq(closing | anew),
             self.forced.eq(closing & anew),
+            self.soon.eq(~anew & ((closing & self.still) | (calm == CALM))),
         ]
         m.d.sync += [
             clock.eq(clock + 1),
             calm.eq(calm + 1),
-            anew.eq(~anew & ((closing & self.still) | (calm == CALM))),
+            anew.eq(self.soon),
         ]
         with m.If(self.tick):
             m.d.sync += clock.eq(0)
@@ -86,6 +87,13 @@ class Keepers:
 
     def __init__(self, renewal):
         self.renewal, self.memories, self.frames, self.strays = renewal, [], [], []
+        self.resets = []
+
+    def reset(self):
+        """`anew` for one part that is shared: a register of its own, as there are many loads."""
+        copy = Signal(name=f"anew{len(self.resets)}", attrs={"keep_register": 1})
+        self.resets.append(copy)
+        return copy
 
     def keep_memory(self, m, name, user, port):
         """Join a memory port of the card to what uses it."""
@@ -120,7 +128,8 @@ class Keepers:
                     frames[other].excused.eq(one.starves),
                 ]
             m.d.comb += one.tick.eq(renewal.tick)
-        strays = Cat(self.strays).any()
+        strays = Cat(self.strays, *(copy ^ renewal.anew for copy in self.resets)).any()
+        m.d.sync += [copy.eq(renewal.soon) for copy in self.resets]
         exits = [one for _, one in self.frames if isinstance(one, ExitKeeper)]
         for one in (*frames.values(), *self.memories):
             m.d.comb += one.anew.eq(renewal.anew)

@@ -48,7 +48,7 @@ class Pad(wiring.Component):
     Members
     -------
     n_beats : In(width)
-        Beats that come, at least 1; constant, from reset on.
+        Beats that come, at least 1; constant, from two cycles before the first one on.
     tail : In(log2(lanes))
         Elements of the last beat that comes; 0 : all.
     i, o : In(stream.Signature(Beat(32 * lanes))), Out(stream.Signature(32 * lanes))
@@ -70,15 +70,20 @@ class Pad(wiring.Component):
         m.submodules.near = near = Slice(32 * self.lanes)
         wiring.connect(m, near.o, wiring.flipped(self.o))
         came, filling = Signal(self.width), Signal()
-        last = came == self.n_beats - 1
+        final, last = Signal(self.width, reset_less=True), Signal()
+        m.d.sync += final.eq(self.n_beats - 1)
+        m.d.comb += last.eq(came == final)
         m.d.comb += [
             near.i.valid.eq(self.i.valid | filling),
             self.i.ready.eq(near.i.ready & ~filling),
         ]
         for lane in range(self.lanes):
-            behind = last & (self.tail != 0) & (self.tail <= lane)
+            empty = Signal(name=f"empty{lane}", attrs={"keep": 1})  # a net for one lane's bits
             word = self.i.p.data.word_select(lane, 32)
-            m.d.comb += near.i.payload.word_select(lane, 32).eq(Mux(filling | behind, 0, word))
+            m.d.comb += [
+                empty.eq(filling | (last & (self.tail != 0) & (self.tail <= lane))),
+                near.i.payload.word_select(lane, 32).eq(Mux(empty, 0, word)),
+            ]
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [came.eq(came + 1), filling.eq(last)]
         return m
@@ -151,6 +156,7 @@ class BlockReader(wiring.Component):
         asked, n_norms = (
             Signal(norms_width(n, blocks_width), name=s) for s in ("asked", "n_norms")
         )
+        all_asked = Signal(reset_less=True)  # asked == n_norms
         ranges, ready = engine.ranges, engine.ranges.ready & kinds.i.ready
         m.d.comb += part.eq(Mux(left < group, left, group))
         m.d.sync += n_norms.eq((self.n_blocks + (lanes - 1)) >> ceil_log2(lanes))
@@ -171,24 +177,24 @@ class BlockReader(wiring.Component):
                 m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
                 m.d.comb += [kinds.i.payload.eq(1), ranges.p.n_beats.eq(1)]
                 with m.If(ready):
-                    m.d.sync += asked.eq(1)
+                    m.d.sync += [asked.eq(1), all_asked.eq(n_norms == 1)]
                     m.next = "NORMS"
             with m.State("NORMS"):
                 m.d.comb += [ranges.p.offset.eq(asked), ranges.p.n_beats.eq(1)]
                 m.d.comb += kinds.i.payload.eq(1)
-                with m.If(asked == n_norms):
+                with m.If(all_asked):
                     m.next = "VALUES"
                 with m.Else():
                     m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
                     with m.If(ready):
-                        m.d.sync += asked.eq(asked + 1)
+                        m.d.sync += [asked.eq(asked + 1), all_asked.eq(asked + 1 == n_norms)]
                         m.next = "VALUES"
             with m.State("VALUES"):
                 m.d.comb += [ranges.p.offset.eq(offset), ranges.p.n_beats.eq(part)]
                 m.d.comb += ranges.p.region.eq(1)
                 with m.If(left == 0):  # norms of blocks that are all padding may be left
                     m.next = "NORMS"
-                    with m.If(asked == n_norms):
+                    with m.If(all_asked):
                         m.next = "DONE"
                 with m.Else():
                     m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
@@ -237,7 +243,8 @@ class BurstWriter(wiring.Component):
     Members
     -------
     region : In(Region)
-        Its ``n_beats`` are written; beats that come behind them vanish. Constant from reset on.
+        Its ``n_beats``, at least 1, are written; beats that come behind them vanish. Constant from
+        reset on.
     tail : In(log2(n_bytes))
         Bytes of the last beat that are written; 0 : all.
     i : In(stream.Signature(8 * n_bytes))
@@ -271,12 +278,12 @@ class BurstWriter(wiring.Component):
         count, n_beats = Signal(self.width), Signal(self.width)  # that came, and are to come
         first = Signal(self.width)  # of the burst that they will be in
         n_asked, n_done = Signal(UNDER_WAY), Signal(UNDER_WAY)
-        surplus, last, goes, ends = Signal(), Signal(), Signal(), Signal()
+        surplus, whole = Signal(), Signal()  # all that is written has come, by a flag and by count
+        last, goes, ends = Signal(), Signal(), Signal()
         keep = Signal(n)
         m.d.comb += [
             engine.regions[0].eq(self.region),
             n_beats.eq(self.region.n_beats),
-            surplus.eq(count == n_beats),
             last.eq(count + 1 == n_beats),
             keep.eq(Mux(last & (self.tail != 0), (1 << self.tail) - 1, ~0)),
             store.i.p.data.eq(self.i.payload),
@@ -288,12 +295,14 @@ class BurstWriter(wiring.Component):
             ranges.i.valid.eq(ends),
             ranges.i.p.offset.eq(first),
             ranges.i.p.n_beats.eq(count + 1 - first),
-            self.done.eq(surplus & (n_asked == n_done)),
+            self.done.eq(surplus & whole & (n_asked == n_done)),
             self.failed.eq(engine.done & ~engine.stored),
         ]
         with m.If(goes):
             m.d.sync += count.eq(count + 1)
-        m.d.sync += n_done.eq(n_done + engine.done)
+        m.d.sync += [n_done.eq(n_done + engine.done), whole.eq(count == n_beats)]
+        with m.If(goes & last):
+            m.d.sync += surplus.eq(1)
         with m.If(ends):
             m.d.sync += [n_asked.eq(n_asked + 1), first.eq(count + 1)]
         return m

@@ -14,6 +14,7 @@ from .target import family
 
 SMALL = 32  # words that LUT RAM takes one LUT for
 ULTRA_DEPTH, ULTRA_BITS = 2048, 147_456  # from here on UltraRAM, 4096 words of 72 bits each
+WIDE_DEPTH, WIDE_BITS = 256, 512  # and from here on, words of so many bits: eight each
 MAX_INIT = 2048  # words with contents: narrower modes of an ECP5 spread them otherwise
 
 
@@ -42,7 +43,9 @@ class BlockRAM(wiring.Component):
     ``depth`` words: 36 bits up to 512 words, 18 up to 1024, 9, 4, 2 and 1 up to 16384. Wide words
     are split over ceil(width / mode) of them. Other families get the portable body and are told by
     attributes which kind of memory it is to be: block RAM, LUT RAM up to `SMALL` words, UltraRAM
-    where a large store without contents fills half a one (xilinx).
+    where a large store without contents fills half a one, or 256 words or more have 512 bits: cards
+    so wide have dozens of such stores, which is where block RAM would go, and UltraRAM lies idle
+    (xilinx).
 
     Parameters
     ----------
@@ -90,6 +93,7 @@ class BlockRAM(wiring.Component):
     def _portable(self, name):
         m = Module()
         large = self.depth >= ULTRA_DEPTH and self.width * self.depth >= ULTRA_BITS
+        large |= self.depth >= WIDE_DEPTH and self.width >= WIDE_BITS
         kind = "distributed" if self.depth <= SMALL else "block"
         kind = "ultra" if name == "xilinx" and large and not self.init else kind
         self.array.attrs.update(ram_style=kind, no_rw_check=1)

@@ -103,20 +103,27 @@ class LevelTable(wiring.Component):
         now, before = reversed_bits(i.p.data), Signal(8 * n, reset_less=True)
         at, after, n_parts = Signal(5, init=WHOLE), Signal(6), Signal(5)
         ready, ends = Signal(), Signal()
+        first, whole = Signal(init=1), Signal()  # of a range; the next beat out is the last of one
         both = Signal(16 * n)
         m.d.comb += both.eq(Cat(before, now))
         widths = {2 * size for size in self.sizes} | set(self.sizes if self.wide else ())
         indices = Signal(8 * n)
         m.d.comb += indices.eq(_window(at, both, widths))
+        beyond = after + (n_parts << 1)  # where the beat after the next one ends
+        fits = i.p.expand if len(self.sizes) == 1 else i.p.expand & (wide | (bits <= 4))
         m.d.comb += [
             n_parts.eq(Mux(i.p.expand, Mux(wide, bits, bits << 1), Mux(twelve, 12, WHOLE))),
             after.eq(at + n_parts),
-            ends.eq(after + n_parts > 2 * WHOLE),
+            ends.eq(Mux(first, ~fits, whole)),  # of two beats out of the first one, or none
             ready.eq(o.ready | ~o.valid),
             i.ready.eq(ready & ends),
         ]
         with m.If(ready & i.valid):
-            m.d.sync += at.eq(Mux(ends, after - WHOLE, after))
+            m.d.sync += [
+                at.eq(Mux(ends, after - WHOLE, after)),
+                whole.eq(Mux(ends, beyond > 3 * WHOLE, beyond > 2 * WHOLE)),
+                first.eq(ends & i.p.last),
+            ]
             with m.If(ends):
                 m.d.sync += before.eq(now)
         levels = []

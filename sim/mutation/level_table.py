@@ -75,7 +75,6 @@ def test(model):
 
 
 ARGUED = {
-    r"const0 .*-port Y -portbit 6 .*ends.eq\(after \+ n_parts": "no sum is 64 or above",
     r"const0 .*-port Y -portbit 3 .*choice = Array": "2 to 8 bits less 2 are below 8",
 }
 EXPLAINED = {}

@@ -258,6 +258,7 @@ def _not_renewed(m, h):
         for keeper in h.opened:
             told = [keeper.anew, *([keeper.closed] if hasattr(keeper, "closed") else [])]
             m.d.comb += [Assume(~flag) for flag in told]
+        m.d.comb += [Assume(~reset) for reset in h.component.keepers.resets]
 
     return after
 

@@ -89,6 +89,7 @@ def test_the_rest_of_a_packet_vanishes_with_its_round():
         for beat in range(4):
             if beat == 2:
                 ctx.set(part.contexts[1].epoch, 1)
+                ctx.set(part.deaf, 2)
             ctx.set(part.values.p.last, int(beat == 3))
             while not ctx.get(part.values.ready):
                 await ctx.tick()
