@@ -34,7 +34,7 @@ def _edge_costs(x):
     return -square + (a + c) * mean - a * c * mass
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None, typed=True)  # typed: 4.0 is refused, whatever is known of 4
 def solve_table(b: int, g: int, p: float) -> tuple[int, ...]:
     """The best symmetric table of 2**b levels on a grid of g + 1 points.
 
@@ -46,9 +46,9 @@ def solve_table(b: int, g: int, p: float) -> tuple[int, ...]:
     T[z] + T[2**b - 1 - z] = g. Minimizes the expected rounding variance of N(0,1) on [-t_p, t_p].
     ValueError outside the limits.
     """
-    if not 1 <= b <= 8:
+    if not isinstance(b, int | np.integer) or not 1 <= b <= 8:
         raise ValueError(f"b must be 1 to 8, not {b!r}")
-    if not max(1, 2**b - 2) <= g <= 255:
+    if not isinstance(g, int | np.integer) or not max(1, 2**b - 2) <= g <= 255:
         raise ValueError(f"g must be {max(1, 2**b - 2)} to 255 for b = {b}, not {g!r}")
     t = clip_point(p)
     half = g // 2  # the last lower level lies at or below the middle

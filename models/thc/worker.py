@@ -35,6 +35,30 @@ BATCH = 1 << 18  # elements worked on at a time: a few arrays of this size stay 
 __all__ = ["Worker", "clip_point", "pack", "solve_table", "unpack"]
 
 
+def _whole(name, value, high=(1 << 32) - 1, low=0):
+    """`value` as an int; ValueError unless it is an integer of `low` to `high`."""
+    if not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise ValueError(f"{name} must be an integer of {low} to {high}, not {value!r}")
+    return int(value)
+
+
+def _integers(name, values):
+    """`values` as an array of this machine's byte order; ValueError unless they are integers."""
+    values = np.asarray(values)
+    if values.dtype.kind not in "iu" and values.size:
+        raise ValueError(f"{name} must be integers, not {values.dtype}")
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _inside(name, values, high):
+    """ValueError unless all lie in 0 to `high`."""
+    if not values.size:
+        return
+    for value in values.min(), values.max():
+        if not 0 <= value <= high:
+            raise ValueError(f"{name} must be 0 to {high}, not {value}")
+
+
 def pack(values: np.ndarray, width: int) -> bytes:
     """Pack unsigned values into a bit stream, most significant bit first.
 
@@ -42,11 +66,11 @@ def pack(values: np.ndarray, width: int) -> bytes:
     Returns ceil(n * width / 8) bytes; the last byte is filled with zero bits.
     ValueError if a value does not fit.
     """
-    values = np.asarray(values)
-    if not 1 <= width <= 16:
-        raise ValueError(f"width must be 1 to 16 bits, not {width!r}")
-    if values.size and (values.min() < 0 or values.max() >> width):
-        raise ValueError(f"a value exceeds {width} bits: {int(values.max())}")
+    _whole("width", width, 16, low=1)
+    values = _integers("values", values)
+    if values.ndim != 1:
+        raise ValueError(f"values must have shape (n,), not {values.shape}")
+    _inside("values", values, (1 << width) - 1)
     if width == 8:
         return values.astype(np.uint8).tobytes()
     if width == 16:
@@ -67,8 +91,8 @@ def unpack(data: bytes, width: int, count: int) -> np.ndarray:
 
     ValueError if `data` is not ceil(count * width / 8) bytes long.
     """
-    if not 1 <= width <= 16:
-        raise ValueError(f"width must be 1 to 16 bits, not {width!r}")
+    _whole("width", width, 16, low=1)
+    _whole("count", count)
     raw = np.frombuffer(data, np.uint8)
     if raw.size != -(-count * width // 8):
         raise ValueError(
@@ -125,7 +149,8 @@ class Worker:
     Parameters
     ----------
     n : int
-        Workers whose table values are summed, at least 1; n * g must fit the accumulator.
+        Workers whose table values are summed, at least 1; n * g must fit the accumulator, and
+        n * g * B must be below 2**31, which decoding computes in 32 bits.
     seed : int
         Shared by all workers, 0 to 2**32 - 1.
     b : int
@@ -133,7 +158,8 @@ class Worker:
     g : int
         Granularity of the table, 2**b - 2 to 255.
     p : float
-        Share of a Gaussian that is clipped.
+        Share of a Gaussian that is clipped, above 0, below 0.9984, where the clip point is
+        one unit of the fixed point.
     B : int
         Elements of a rotated block: 64, 256, 1024 or 4096.
     norm : str
@@ -159,24 +185,25 @@ class Worker:
         sign_round: int = 0,
         fast: bool | None = None,
     ) -> None:
-        if n < 1:
-            raise ValueError(f"n must be at least 1, not {n!r}")
-        for name, value in (("seed", seed), ("sign_round", sign_round)):
-            if not isinstance(value, int | np.integer) or not 0 <= value < 1 << 32:
-                raise ValueError(f"{name} must be an integer of 0 to 4294967295, not {value!r}")
-        if B not in BLOCKS:
+        seed, sign_round = _whole("seed", seed), _whole("sign_round", sign_round)
+        if not isinstance(B, int | np.integer) or B not in BLOCKS:
             raise ValueError(f"B must be 64, 256, 1024 or 4096, not {B!r}")
         if norm not in ("block", "tensor"):
             raise ValueError(f"norm must be 'block' or 'tensor', not {norm!r}")
         if fast and compiled is None:
             raise ValueError(f"fast must not be {fast!r} where numba is not installed")
+        table = solve_table(b, g, p)
+        b, g, B = int(b), int(g), int(B)
+        n = _whole("n", n, ((1 << 31) - 1) // (g * B), low=1)
         self._compiled = None if fast is False else compiled
         self.n, self.seed, self.b, self.g, self.p, self.B = n, seed, b, g, p, B
         self.norm, self.sign_round = norm, sign_round
-        self.table = np.array(solve_table(b, g, p))
+        self.table = np.array(table)
         self._values = self.table.astype(np.uint8)  # g is at most 255
         self.h = (B.bit_length() - 1) // 2
         self.t_fixed = round(clip_point(p) * 2**F)
+        if not self.t_fixed:
+            raise ValueError(f"p must be below 0.9984, so that less is clipped than all, not {p!r}")
         self.unit = round(g * 2**24 / (2 * self.t_fixed))
         lower = np.searchsorted(self.table, np.arange(g + 1), side="right") - 1
         gap = np.append(np.diff(self.table), 0)[lower]
@@ -186,12 +213,23 @@ class Worker:
     def values(self, indices: np.ndarray) -> np.ndarray:
         """Table values of `indices`, uint8 in their shape: what an aggregator adds, in wider sums.
 
-        Unit: one table unit.
+        Unit: one table unit. ValueError for what is no index, 0 to 2**b - 1.
         """
+        indices = _integers("indices", indices)
+        _inside("indices", indices, 2**self.b - 1)
         return np.take(self._values, indices)
 
     def blocks(self, x: np.ndarray) -> np.ndarray:
-        """x of any shape as float32 (n_blocks, B), padded with +0."""
+        """x of any shape as float32 (n_blocks, B), padded with +0.
+
+        Other real numbers, such as float64, are rounded to float32 first. ValueError where there
+        is no value, or something else than real numbers, such as None.
+        """
+        x = np.asarray(x)
+        if x.dtype.kind in "OcSUMm":
+            raise ValueError(f"x must hold real numbers, not {x.dtype}")
+        if not x.size:
+            raise ValueError(f"x must hold at least one value, not shape {x.shape}")
         flat = np.ascontiguousarray(x, np.float32).reshape(-1)
         n_blocks = -(-flat.size // self.B)
         if flat.size == n_blocks * self.B:
@@ -246,13 +284,17 @@ class Worker:
         """Indices of x under the agreed `norms`.
 
         x : float32, any shape. norms : uint32 FP32 bits, as `norms` returns, maximum over workers.
-        round, worker, tensor : ints that seed the rounding; `worker` is the global rank.
-        first_block : int, number in the tensor of the block that x starts with.
+        round, worker, tensor : ints that seed the rounding, 0 to 2**32 - 1; `worker` is the global
+        rank, below 2**32 - 1, which seeds the sign diagonal.
+        first_block : int, number in the tensor of the block that x starts with, 0 to 2**32 - 1.
         Returns uint8 (n_blocks * B,). A block whose agreed norm is 0 or Inf, or below this
         worker's own, carries the middle index 2**(b-1) throughout. ValueError if norms do not
-        match in number.
+        match in number, or are no bits but floats.
         """
+        round, tensor = _whole("round", round), _whole("tensor", tensor)
+        worker = _whole("worker", worker, SIGN_WORKER - 1)
         rows = self.blocks(x)
+        first_block = _whole("first_block", first_block, (1 << 32) - len(rows))
         norms = self._checked(norms, len(rows))
         factors, offsets = self._factors(norms, rows)
         blocks = first_block + np.arange(len(rows))
@@ -287,11 +329,14 @@ class Worker:
         return block_hash(key(self.seed, self.sign_round, SIGN_WORKER), tensor, blocks)
 
     def _checked(self, norms, n_blocks):
-        norms = np.asarray(norms, np.uint32)
+        norms = np.asarray(norms)
         expected = (n_blocks,) if self.norm == "block" else (1,)
         if norms.shape != expected:
             raise ValueError(f"norms must have shape {expected}, not {norms.shape}")
-        return norms
+        norms = _integers("norms, the bits of FP32,", norms)
+        if norms.dtype != np.uint32:
+            _inside("norms", norms, (1 << 32) - 1)
+        return np.ascontiguousarray(norms, np.uint32)
 
     def _factors(self, norms, rows):
         """What scales each block: int64 factors and exponent offsets, both (n_blocks,).
@@ -338,7 +383,7 @@ class Worker:
         sums : integers, shape (n_blocks * B,), unit: one table unit. norms : as in `encode`.
         Returns float32 (n_blocks * B,): 0 where the norm is 0, quiet NaN where it is Inf.
         """
-        del round  # the sign diagonal has a round of its own
+        _whole("round", round)  # nothing depends on it: the sign diagonal has a round of its own
         return self._restore(sums, norms, self.n, tensor)
 
     def residual(
@@ -358,9 +403,13 @@ class Worker:
         return error
 
     def _restore(self, sums, norms, n, tensor):
+        tensor = _whole("tensor", tensor)
         sums = np.asarray(sums)
         if sums.ndim != 1 or sums.size % self.B:
             raise ValueError(f"sums must have shape (n_blocks * {self.B},), not {sums.shape}")
+        if not sums.size:
+            raise ValueError(f"sums must hold a block at least, not shape {sums.shape}")
+        sums = _integers("sums", sums)
         rows = sums.reshape(-1, self.B)
         norms = self._checked(norms, len(rows))
         denominator = n * self.g * self.B

@@ -334,7 +334,14 @@ def test_without_numba_numpy_is_the_default_and_fast_an_error(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: thc.Worker(0, 0), "n must be at least 1, not 0"),
+        (lambda: thc.Worker(0, 0), "n must be an integer of 1 to 69905, not 0"),
+        (lambda: thc.Worker(1.5, 0), "n must be an integer of 1 to 69905, not 1.5"),
+        (lambda: thc.Worker(1 << 40, 0), "n must be an integer of 1 to 69905, not 1099511627776"),
+        (lambda: thc.Worker(1, 0, b=2.5), "b must be 1 to 8, not 2.5"),
+        (lambda: thc.Worker(1, 0, b=4.0), "b must be 1 to 8, not 4.0"),
+        (lambda: thc.Worker(1, 0, g=30.5), "g must be 14 to 255 for b = 4, not 30.5"),
+        (lambda: thc.Worker(1, 0, B=64.0), "B must be 64, 256, 1024 or 4096, not 64.0"),
+        (lambda: thc.Worker(1, 0, p=1 - 1e-16), "p must be below 0.9984, .* not 0.99999999"),
         (lambda: thc.Worker(1, -1), "seed must be an integer of 0 to 4294967295, not -1"),
         (lambda: thc.Worker(1, 1 << 32), "seed must be an integer of 0 to 4294967295, not 429496"),
         (lambda: thc.Worker(1, 1.0), "seed must be an integer of 0 to 4294967295, not 1.0"),
@@ -344,12 +351,72 @@ def test_without_numba_numpy_is_the_default_and_fast_an_error(monkeypatch):
         (lambda: thc.solve_table(9, 255, 0.1), "b must be 1 to 8, not 9"),
         (lambda: thc.solve_table(6, 30, 0.1), "g must be 62 to 255 for b = 6, not 30"),
         (lambda: thc.solve_table(4, 30, 2), "p must lie between 0 and 1, not 2"),
-        (lambda: thc.pack([16], 4), "a value exceeds 4 bits: 16"),
+        (lambda: thc.pack([16], 4), "values must be 0 to 15, not 16"),
+        (lambda: thc.pack([-1, 3], 4), "values must be 0 to 15, not -1"),
+        (lambda: thc.pack([0.5], 4), "values must be integers, not float64"),
+        (lambda: thc.pack([[1, 2]], 4), "values must have shape (n,), not (1, 2)"),
+        (lambda: thc.pack([1], 4.0), "width must be an integer of 1 to 16, not 4.0"),
+        (lambda: thc.unpack(b"", 4, -1), "count must be an integer of 0 to 4294967295, not -1"),
+        (lambda: thc.unpack(b"", 17, 0), "width must be an integer of 1 to 16, not 17"),
         (lambda: thc.unpack(b"abc", 4, 8), "8 values of 4 bits are 4 bytes, not 3"),
         (lambda: thc.Worker(1, 0).encode(np.ones(9), [1, 2], round=0, worker=0), "norms must have"),
         (lambda: thc.Worker(1, 0).decode(np.ones(9), [1], round=0), "sums must have shape"),
+        (
+            lambda: thc.Worker(1, 0).decode(np.ones(1024), [1], round=0),
+            "sums must be integers, not",
+        ),
+        (lambda: thc.Worker(1, 0).values([3, -1]), "indices must be 0 to 15, not -1"),
+        (lambda: thc.Worker(1, 0).values([3, 16]), "indices must be 0 to 15, not 16"),
+        (lambda: thc.Worker(1, 0).values([0.5]), "indices must be integers, not float64"),
+        (lambda: thc.Worker(1, 0).norms(None), "x must hold real numbers, not object"),
+        (lambda: thc.Worker(1, 0).norms(np.zeros((0, 3))), "at least one value, not shape (0, 3)"),
+        (lambda: thc.Worker(1, 0).norms([1j]), "x must hold real numbers, not complex128"),
     ],
 )
 def test_errors_name_the_value_and_the_limit(call, message):
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(").replace(")", r"\)")):
         call()
+
+
+WHOLE = "must be an integer of 0 to 4294967295, not"
+
+
+@pytest.mark.parametrize("norm", ["block", "tensor"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(({name: value}, f"{name} {WHOLE} {value!r}")
+          for name in ("round", "tensor") for value in (-1, 1.5, "1", 1 << 32)),
+        *(({"worker": value}, "worker must be an integer of 0 to 4294967294, not")
+          for value in (-1, 1.5, "1", 0xFFFFFFFF)),
+        *(({"first_block": value}, "first_block must be an integer of 0 to 4294967295, not")
+          for value in (-1, 1.5, "1", 1 << 32)),
+        ({"norms": np.ones(1, np.float32)}, "norms, the bits of FP32, must be integers, not float"),
+        ({"norms": [-1]}, "norms must be 0 to 4294967295, not -1"),
+        ({"norms": [1 << 32]}, "norms must be 0 to 4294967295, not 4294967296"),
+        ({"x": np.zeros(0, np.float32)}, r"x must hold at least one value, not shape \(0,\)"),
+    ],
+)  # fmt: skip
+def test_all_three_refuse_what_they_would_misread(norm, change, message):
+    """Norms as floats, most of all, became bits of denormals, and all gradients zero."""
+    worker, x = thc.Worker(1, 0, B=64, norm=norm), np.ones(64, np.float32)
+    given = {"x": x, "norms": worker.norms(x), "round": 0, "worker": 0, "tensor": 0} | change
+    x, norms = given.pop("x"), given.pop("norms")
+    indices = np.zeros(64, np.uint8)
+    with pytest.raises(ValueError, match=message):
+        worker.encode(x, norms, **given)
+    if change.keys() & {"round", "tensor", "norms"}:
+        with pytest.raises(ValueError, match=message):
+            worker.decode(indices, norms, round=given["round"], tensor=given["tensor"])
+    if change.keys() & {"tensor", "norms", "x"}:
+        with pytest.raises(ValueError, match=message):
+            worker.residual(x, indices, norms, tensor=given["tensor"])
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_sums_of_the_other_byte_order_are_the_same_sums(fast):
+    worker, x = thc.Worker(2, 7, B=64, fast=fast), np.linspace(-1, 1, 64, dtype=np.float32)
+    norms = worker.norms(x)
+    sums = 2 * worker.table[worker.encode(x, norms, round=1, worker=0)]
+    swapped = worker.decode(sums.astype(">u2"), norms.astype(">u4"), round=1)
+    assert swapped.tobytes() == worker.decode(sums, norms, round=1).tobytes()
