@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Any
 
 from .aggregator import MAX_JOBS, MAX_PORTS
@@ -38,8 +39,8 @@ def check_queues(queues: int) -> None:
 
 
 def check_range(name: str, value: int, lowest: int, highest: int) -> None:
-    """ValueError unless `value` lies within `lowest` to `highest`."""
-    if not lowest <= value <= highest:
+    """ValueError unless `value` is an integer within `lowest` to `highest`."""
+    if not isinstance(value, Integral) or not lowest <= value <= highest:
         raise ValueError(f"{name} must be {lowest} to {highest}, not {value!r}")
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gradnic.interface.formats import IPV4, UDP_PORT
+from gradnic.interface.params import check_block, check_range
 from gradnic.interface.switchml import PORT, PORT_MASK
 
 W_CODES = (8, 12, 16)
@@ -21,18 +22,22 @@ class Job:
     children : tuple of Address
         Who contributes, by SRC: 1 to 32.
     first_slot, n_slots : int
-        The slots that the job owns.
+        The slots that the job owns, of 8192.
     n : int
         Leaves below, at most 255, which the fill counts; the number of children on one level.
     kind : str
         ``thc`` (norms by maximum, indices and sums) or ``int32``.
-    b, g, p, B : of the THC worker. w : accumulator bits, 8, 12 or 16. C : elements of a chunk.
+    b, g, p, B : of the THC worker. w : accumulator bits, 8, 12 or 16.
+    C : int
+        Elements of a chunk: a multiple of 64 up to 8192.
     close : str
         ``all``; ``n_min`` children; ``bounded``: bytes of the tensor but a share p_q16 / 2**16.
     n_min, total_bytes, p_q16 : int
-        Parameters of the rules; total_bytes of one child's whole tensor.
+        Parameters of the rules: 1 to the number of children; of one child's whole tensor, below
+        2**35; 0 to 65535.
     deadline : int
-        Time after the first contribution that closes a slot, in units of `now`; 0 is off.
+        Time after the first contribution that closes a slot, in units of `now`, below 2**32; 0 is
+        off.
     root : bool
         Fills missing leaves with g/2 on emission.
     overflow : str
@@ -60,17 +65,23 @@ class Job:
     overflow: str = "saturate"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.job <= 255:
-            raise ValueError(f"job must be 0 to 255, not {self.job!r}")
-        if not 1 <= len(self.children) <= 32:
-            raise ValueError(f"children must be 1 to 32, not {len(self.children)}")
+        check_range("job", self.job, 0, 255)
+        check_range("children", len(self.children), 1, 32)
+        check_range("first_slot", self.first_slot, 0, 8191)
         if not 1 <= self.n_slots <= 8192 - self.first_slot:
             raise ValueError(
                 f"slots {self.first_slot} + {self.n_slots} must lie within 0 to 8191, "
                 f"n_slots at least 1"
             )
-        if not 1 <= self.leaves <= 255:
-            raise ValueError(f"n must be 1 to 255, not {self.n!r}")
+        check_range("n_slots", self.n_slots, 1, 8192)
+        check_range("n", self.leaves, 1, 255)
+        check_range("n_min", self.n_min, 1, len(self.children))
+        check_range("total_bytes", self.total_bytes, 0, 2**35 - 1)
+        check_range("p_q16", self.p_q16, 0, 65535)
+        check_range("deadline", self.deadline, 0, 2**32 - 1)
+        check_range("C", self.C, 64, 8192)
+        if self.C % 64:
+            raise ValueError(f"C must be a multiple of 64, not {self.C}")
         if self.kind not in ("thc", "int32"):
             raise ValueError(f"kind must be 'thc' or 'int32', not {self.kind!r}")
         if self.close not in CLOSE_RULES:
@@ -82,6 +93,9 @@ class Job:
         if self.w not in W_CODES:
             raise ValueError(f"w must be 8, 12 or 16, not {self.w!r}")
         if self.kind == "thc":
+            check_range("b", self.b, 1, 8)
+            check_range("g", self.g, max(1, 2**self.b - 2), 255)
+            check_block(self.B)
             if self.leaves * self.g >= 2**self.w:
                 raise ValueError(f"n * g must be below 2**{self.w}, not {self.leaves} * {self.g}")
             partial = self.close != "all" or self.deadline
@@ -125,11 +139,13 @@ class Config:
     n_ports: int
     jobs: tuple
     udp_port: int = UDP_PORT
-    n_words: int = 256  # most elements of a NORM or INT32 packet
+    n_words: int = 256  # most elements of a NORM or INT32 packet, 1 to 2048
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_ports <= 32:
-            raise ValueError(f"n_ports must be 1 to 32, not {self.n_ports!r}")
+        for name, highest in ("mac", 2**48 - 1), ("ip", 2**32 - 1), ("udp_port", 65535):
+            check_range(name, getattr(self, name), 0, highest)
+        check_range("n_ports", self.n_ports, 1, 32)
+        check_range("n_words", self.n_words, 1, 2048)
         if self.udp_port & PORT_MASK == PORT:
             raise ValueError(f"udp_port must not be one of SwitchML's, {self.udp_port:#06x}")
         owner = {}

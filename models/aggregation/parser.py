@@ -14,6 +14,7 @@ from gradnic.interface.formats import (
     UDP,
     Op,
 )
+from gradnic.interface.params import check_range
 
 from ..frame.address import Address
 from ..frame.ipv4 import gradnic_frame
@@ -61,8 +62,8 @@ class Aggregator:
         frame : bytes, Ethernet without FCS. port : int, where it arrives. now : int, time.
         Returns a list of (port, frame). A frame that is not ours crosses to the other side.
         """
-        other = (port + self.config.n_ports) % (2 * self.config.n_ports)
         job = self.job_of(frame, port)
+        other = (port + self.config.n_ports) % (2 * self.config.n_ports)
         if job is None:
             return [(other, frame)]
         if job.kind == "switchml":
@@ -90,8 +91,9 @@ class Aggregator:
         """The job whose frame this is, or None for foreign traffic.
 
         Ours is what has the port, VER, and a JOB with a child at this pair of ports whose IPv4
-        address the frame comes from.
+        address the frame comes from. ValueError for a port that is none of the 2 * n_ports.
         """
+        check_range("port", port, 0, 2 * self.config.n_ports - 1)
         number = native_job(frame, self.config.udp_port)
         if number is None:
             return self.switch.job_of(frame, port)
@@ -135,6 +137,7 @@ def contribution(
     aggregator : Config, for its addresses. payload : bytes. arg : norm tag of THC packets.
     flags : other header fields, such as ``last=1`` or ``lc=3``.
     """
+    check_range("child", child, 0, len(job.children) - 1)
     source = job.children[child]
     elems = {Op.NORM: len(payload) // 4, Op.INT32: len(payload) // 4}.get(op, job.C)
     parameters = {}

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
+from gradnic.interface.params import check_range
 from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 
 from ..frame.ipv4 import ip_checksum, is_plain_udp
@@ -47,15 +48,15 @@ class SwitchmlJob:
     kind: ClassVar = "switchml"  # beside the native kinds of `jobs.Job`
 
     def __post_init__(self) -> None:
-        if not 0 <= self.job <= 255:
-            raise ValueError(f"job must be 0 to 255, not {self.job!r}")
-        if not 1 <= len(self.children) <= 32:
-            raise ValueError(f"children must be 1 to 32, not {len(self.children)}")
+        check_range("job", self.job, 0, 255)
+        check_range("children", len(self.children), 1, 32)
+        check_range("first_slot", self.first_slot, 0, 16383)
         if not 1 <= self.n_slots <= 16384 - self.first_slot:
             raise ValueError(
                 f"slots {self.first_slot} + {self.n_slots} must lie within 0 to 16383, "
                 f"n_slots at least 1"
             )
+        check_range("n_slots", self.n_slots, 1, 16384)
         if self.values not in VALUES:
             raise ValueError(f"values must be 64 or 256, not {self.values!r}")
 
@@ -116,7 +117,11 @@ class SwitchmlSwitch:
         return []
 
     def job_of(self, frame, port):
-        """The job whose frame this is, or None for foreign traffic; type and sender must fit."""
+        """The job whose frame this is, or None for foreign traffic; type and sender must fit.
+
+        ValueError for a port that is none of the 2 * n_ports.
+        """
+        check_range("port", port, 0, 2 * self.n_ports - 1)
         if not is_plain_udp(frame) or UDP.destination_port.get(frame) & PORT_MASK != PORT:
             return None
         if len(frame) < SWITCHML.job.stop or SWITCHML.type.get(frame) != TYPE:

@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from gradnic.models.aggregation.aggregator import AggregatorTop
 from gradnic.models.aggregation.parser import Address, Aggregator, Config, Job, contribution
 from gradnic.models.aggregation.star import Client, Faults, run
 from gradnic.models.frame.ipv4 import checksums_hold
@@ -320,9 +321,40 @@ def test_a_dead_worker_does_not_stop_the_rest():
         (lambda: config(close="n_min", g=31), "g must be even where slots close in part, not 31"),
         (lambda: config(first_slot=99), "slot 100 belongs to jobs 5 and 6"),
         (lambda: config(w=9), "w must be 8, 12 or 16, not 9"),
+        (lambda: config(first_slot=-5), "first_slot must be 0 to 8191, not -5"),
+        (lambda: config(n_slots=1.5), "n_slots must be 1 to 8192, not 1.5"),
+        (lambda: config(B=100), "block must be 64, 256, 1024 or 4096, not 100"),
+        (lambda: config(b=9), "b must be 1 to 8, not 9"),
+        (lambda: config(g=13), "g must be 14 to 255, not 13"),
+        (lambda: config(C=100), "C must be a multiple of 64, not 100"),
+        (lambda: config(C=0), "C must be 64 to 8192, not 0"),
+        (lambda: config(C=-1), "C must be 64 to 8192, not -1"),
+        (lambda: config(close="n_min", n_min=9), "n_min must be 1 to 3, not 9"),
+        (lambda: config(n_min=0), "n_min must be 1 to 3, not 0"),
+        (lambda: config(deadline=-1), "deadline must be 0 to 4294967295, not -1"),
+        (lambda: config(p_q16=70000), "p_q16 must be 0 to 65535, not 70000"),
+        (lambda: config(total_bytes=-1), "total_bytes must be 0 to 34359738367, not -1"),
+        (lambda: config(n=2.5), "n must be 1 to 255, not 2.5"),
+        (lambda: config(job=1.5), "job must be 0 to 255, not 1.5"),
+        (lambda: Config(-1, 1, 1, ()), "mac must be 0 to 281474976710655, not -1"),
+        (lambda: Config(1, -1, 1, ()), "ip must be 0 to 4294967295, not -1"),
+        (lambda: Config(1, 1, 1, (), udp_port=70000), "udp_port must be 0 to 65535, not 70000"),
+        (lambda: Config(1, 1, 1, (), n_words=-1), "n_words must be 1 to 2048, not -1"),
+        (lambda: Config(1, 1, 1.5, ()), "n_ports must be 1 to 32, not 1.5"),
+        (lambda: Address(-1, 0, 0), "port must be 0 to 63, not -1"),
+        (lambda: Address(0, -1, 0), "mac must be 0 to 281474976710655, not -1"),
+        (lambda: Address(0, 1 << 48, 0), "mac must be 0 to 281474976710655, not 28147497671065"),
+        (lambda: Address(0, 0, -1), "ip must be 0 to 4294967295, not -1"),
+        (lambda: Address(0, 0, 0, 70000), "udp_port must be 0 to 65535, not 70000"),
+        *((lambda port=port: Aggregator(config()).receive(bytes(60), port, 0),
+           f"port must be 0 to 5, not {port}") for port in (-1, 6, 99, 1.5)),
+        *((lambda port=port: AggregatorTop(config()).receive(bytes(60), port, 0),
+           f"port must be 0 to 5, not {port}") for port in (-1, 99, 1.5)),
+        (lambda: up(config(), 3), "child must be 0 to 2, not 3"),
+        (lambda: up(config(), -1, codes=np.zeros(1024, int)), "child must be 0 to 2, not -1"),
         (lambda: Faults(loss=1.5), "loss must be from 0 to below 1, not 1.5"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_the_value_and_the_limit(call, message):
     with pytest.raises(ValueError, match=message):
         call()

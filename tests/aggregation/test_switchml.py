@@ -303,6 +303,9 @@ def test_results_of_other_jobs_and_packets_are_ignored():
         (lambda: SwitchmlJob(256, workers(1)), "job must be 0 to 255, not 256"),
         (lambda: SwitchmlJob(1, ()), "children must be 1 to 32, not 0"),
         (lambda: SwitchmlJob(1, workers(1), 16380), "16380 \\+ 64 must lie within 0 to 16383"),
+        (lambda: SwitchmlJob(1, workers(1), -5), "first_slot must be 0 to 16383, not -5"),
+        (lambda: SwitchmlJob(1, workers(1), 0, 1.5), "n_slots must be 1 to 16384, not 1.5"),
+        (lambda: switch(JOB).receive(bytes(60), 99), "port must be 0 to .*, not 99"),
         (lambda: SwitchmlJob(1, workers(1), values=32), "values must be 64 or 256, not 32"),
         (
             lambda: SwitchmlWorker((MAC, IP), JOB, 0, np.ones(9), window=9),
