@@ -20,6 +20,11 @@ class Allowances(wiring.Component):
 
     Plumbing of `Receiver`, which is what has a golden model.
 
+    Parameters
+    ----------
+    bits : int
+        4, or 8 for indices of 2 to 8 bits.
+
     Members
     -------
     write : In(Allowance)
@@ -29,13 +34,14 @@ class Allowances(wiring.Component):
     spend, left : In(1), In(BYTES_WIDTH)
         What the neighbor has from the next cycle on.
     comes, elems, leaves, thc : In
-        A packet of `neighbor` came, whose bytes count, times the leaves; with ``thc`` an element
-        has half a byte.
+        A packet of `neighbor` came, whose bytes count, times the leaves. An element has 4 bytes,
+        with ``thc`` half a byte, or ``bits`` : In(4) bits; they are a multiple of 16 then.
     clear : In(1)
         What came last may count no more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bits: int = 4) -> None:
+        self.varies = bits > 4
         super().__init__(
             {
                 "write": In(Allowance),
@@ -47,6 +53,7 @@ class Allowances(wiring.Component):
                 "elems": In(ELEMS_WIDTH),
                 "leaves": In(8),
                 "thc": In(1),
+                **({"bits": In(4)} if self.varies else {}),
                 "clear": In(1),
             }
         )
@@ -54,10 +61,11 @@ class Allowances(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.table = table = ZeroedTable(BYTES_WIDTH, N_NEIGHBORS)
-        # what came: its elements times its leaves, a bit of those a cycle
+        # what came: its bytes times its leaves, a bit of those a cycle
         counts, source = Signal(), Signal.like(self.neighbor, reset_less=True)
-        leaves, thc = Signal(8, reset_less=True), Signal(reset_less=True)
-        width = ELEMS_WIDTH + 8
+        leaves = Signal(8, reset_less=True)
+        width = ELEMS_WIDTH + 2 + 8
+        packed = (self.elems * self.bits) >> 3 if self.varies else self.elems >> 1
         shifted, came = (Signal(width, name=n, reset_less=True) for n in ("shifted", "came"))
         m.d.sync += [leaves.eq(leaves >> 1), shifted.eq(shifted << 1)]
         with m.If(leaves[0]):
@@ -71,16 +79,14 @@ class Allowances(wiring.Component):
                 counts.eq(self.leaves.any()),
                 source.eq(self.neighbor),
                 leaves.eq(self.leaves),
-                shifted.eq(self.elems),
+                shifted.eq(Mux(self.thc, packed, self.elems << 2)),
                 came.eq(0),
-                thc.eq(self.thc),
             ]
-        octets, rest = Signal(width + 2), Signal(BYTES_WIDTH + 1)
+        rest = Signal(BYTES_WIDTH + 1)
         held = Signal(BYTES_WIDTH, reset_less=True)  # what its neighbor has, read before the end
         m.d.sync += held.eq(Mux(self.spend, self.left, table.read_data))
         m.d.comb += [
-            octets.eq(Mux(thc, came >> 1, came << 2)),
-            rest.eq(held - octets),  # the last bit: below 0
+            rest.eq(held - came),  # the last bit: below 0
             table.read_addr.eq(Mux(counts, source, self.neighbor)),
             self.bytes.eq(table.read_data),
             table.write_en.eq(self.write.enable | self.spend | ends),

@@ -201,7 +201,7 @@ class Receiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.allowances = allowances = Allowances()
+        m.submodules.allowances = allowances = Allowances(self.bits)
         m.submodules.walk = self.walk = PacketWalk()
         m.submodules.landing = landing = Completions()
         m.submodules.result = result = Completions()

@@ -95,7 +95,7 @@ def look_at_range(m, r, w):
         w.scan.elems.eq(w.walk.elems),
         w.scan.leaves.eq(w.weight),
         w.scan.thc.eq(r.round.codec.thc),
-        *([w.scan.bits.eq(r.round.codec.bits)] if r.bits > 4 else []),
+        *(part.bits.eq(r.round.codec.bits) for part in (w.scan, w.allowances) if r.bits > 4),
     ]
     m.d.sync += [
         allowed.eq(w.allowances.bytes),

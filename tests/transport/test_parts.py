@@ -110,13 +110,15 @@ def test_parameters():
         Pace(12)
 
 
-def test_what_comes_is_taken_from_what_must_come():
+@pytest.mark.parametrize("any_bits", [0, 1])
+def test_what_comes_is_taken_from_what_must_come(any_bits):
     """As often as packets can come; the largest ones with the most leaves; down to 0."""
-    part, rng = Allowances(), stimulus.rng("allowances")
+    part, rng = Allowances(8 if any_bits else 4), stimulus.rng("allowances")
     must = [0, 1, 5000, 1 << 20, 9_000_000, (1 << 40) - 1, *([1 << 22] * 10)]
 
-    async def came(ctx, neighbor, elems, leaves, thc, *, clear=0):
+    async def came(ctx, neighbor, elems, leaves, thc, bits, *, clear=0):
         told = {"neighbor": neighbor, "elems": elems, "leaves": leaves, "thc": thc}
+        told |= {"bits": bits} if any_bits else {}
         for name, value in (told | {"comes": 1}).items():
             ctx.set(getattr(part, name), value)
         await ctx.tick()
@@ -135,11 +137,12 @@ def test_what_comes_is_taken_from_what_must_come():
         ctx.set(part.write, {})
         for k in range(600):
             neighbor, thc, clear = k % 16, int(rng.integers(2)), int(rng.random() < 0.1)
-            elems = int(rng.choice([4095, 16, int(rng.integers(1, 4096))])) & ~thc
+            bits = int(rng.integers(2, 9)) if any_bits else 4
+            elems = int(rng.choice([4095, 16, int(rng.integers(1, 4096))])) & ~(15 * thc)
             leaves = int(rng.choice([255, 128, 1, 0, int(rng.integers(1, 256))]))
-            await came(ctx, neighbor, elems, leaves, thc, clear=clear)
+            await came(ctx, neighbor, elems, leaves, thc, bits, clear=clear)
             if not clear:
-                octets = elems * leaves // 2 if thc else 4 * elems * leaves
+                octets = elems * bits // 8 * leaves if thc else 4 * elems * leaves
                 left[neighbor] = max(0, left[neighbor] - octets)
         await ctx.tick()
         await ctx.tick()
