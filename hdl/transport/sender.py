@@ -4,6 +4,8 @@ Sources: DLCP (arXiv 2008.08445): send all, probe, selective resend, STOP. Ours:
 packets, each with a mask of its own, and packets that are made anew from memory when sent again.
 """
 
+from itertools import pairwise
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import enum, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -22,6 +24,7 @@ from .run_splitter import Run, RunSplitter
 
 N_RUNS = 16  # under way at a time
 RETRY = 3  # after NOT_READY: an eighth of t_probe
+RENEW = 30  # log2 of the cycles after which answers to PROBEs of before are believed no more
 
 
 class State(enum.Enum, shape=2):
@@ -36,7 +39,8 @@ class Sender(wiring.Component):
     """Keeps each run until its STOP: sends what its mask says, then a PROBE, again every t_probe.
 
     A BITMAP that answers a PROBE behind the last packet of a run makes its zeros the new mask; of
-    what is sent again, important packets go first. At most `N_RUNS` runs are under way; further
+    what is sent again, important packets go first. The first PROBE of each 2**30 cycles is as one
+    behind the last packet: stamps have 32 bits. At most `N_RUNS` runs are under way; further
     messages wait. Runs take turns, a whole mask each; a mask takes 256 cycles at least. STOP and
     BITMAP of runs that are not known change nothing: the next PROBE asks again, which leaves after
     an eighth of t_probe where the last one was answered with NOT_READY.
@@ -96,10 +100,12 @@ class Sender(wiring.Component):
         wiring.connect(m, near.o, splitter.messages)
         wiring.connect(m, splitter.left, wiring.flipped(self.left))
         m.d.comb += [splitter.round.eq(self.round), splitter.peers.eq(self.peers)]
-        self.now = Signal(32)
-        m.d.sync += self.now.eq(self.now + 1)
+        self.now, era = Signal(32), Signal()
+        m.d.sync += [self.now.eq(self.now + 1), era.eq(self.now[RENEW])]
         self.states = [Signal(State, name=f"state{k}") for k in range(N_RUNS)]
-        self.resent, self.refused = Signal(N_RUNS), Signal(N_RUNS)
+        self.resent, self.refused, self.aged = Signal(N_RUNS), Signal(N_RUNS), Signal(N_RUNS)
+        with m.If(self.now[RENEW] != era):
+            m.d.sync += self.aged.eq(~0)
         self.in_use = Cat(state != State.FREE for state in self.states)
         self.entry = Signal(range(N_RUNS))  # the first free place
         m.d.sync += self.drained.eq(~(self.in_use.any() | splitter.busy | near.o.valid))
@@ -109,8 +115,8 @@ class Sender(wiring.Component):
         return m
 
     def _memories(self, m):
-        """Runs and masks, and when each run's last PROBE left, for the walker, and the first behind
-        its last packet, for what takes the answers.
+        """Runs and masks, and when each run's last PROBE left, for the walker, and the first that
+        may be answered, for what takes the answers.
         """
         m.submodules.run_memory = runs = memory.Memory(shape=Run, depth=N_RUNS, init=[])
         m.submodules.mask_memory = masks = memory.Memory(shape=RUN, depth=N_RUNS, init=[])
@@ -209,12 +215,13 @@ class Sender(wiring.Component):
                     m.d.sync += one.eq(new)
 
         # a cycle late: packets are more than that apart
-        late, room, hurries = Signal(), Signal(), Signal()
+        late, room, hurries, renews = Signal(), Signal(), Signal(), Signal()
         m.d.sync += [
             room.eq(queue.i.ready),
             stamp.eq(stamps.data),
             age.eq(self.now - stamp),
             hurries.eq((self.refused & here).any()),
+            renews.eq((self.aged & here).any()),
             late.eq(age >= Mux(hurries, self.round.t_probe >> RETRY, self.round.t_probe)),
         ]
         m.d.sync += [self.sent.eq(0), self.again.eq(0), self.probes.eq(0)]
@@ -296,14 +303,14 @@ class Sender(wiring.Component):
                     packet.number.eq(run.place.number),
                     packet.elems.eq(run.n_less_1 + 1),
                     self.stamp_write.en.eq(queue.i.ready),
-                    self.asked_write.en.eq(queue.i.ready & asks_anew),
+                    self.asked_write.en.eq(queue.i.ready & (asks_anew | renews)),
                 ]
                 with m.If(queue.i.ready):
                     become(State.WAITING)
                     m.d.sync += [
                         at.eq(after),
                         self.probes.eq(1),
-                        self.refused.bit_select(at, 1).eq(0),
+                        *(one.bit_select(at, 1).eq(0) for one in (self.refused, self.aged)),
                     ]
                     m.next = "LOOK"
         one_hot(fsm)
@@ -360,12 +367,7 @@ class Sender(wiring.Component):
                         (told.subtype == Subtype.STOP) | (told.subtype == Subtype.BITMAP)
                     )
                     m.next = "READ"
-            for state, after in (
-                ("READ", "ADD"),
-                ("ADD", "COMPARE"),
-                ("COMPARE", "MATCH"),
-                ("MATCH", "ACT"),
-            ):
+            for state, after in pairwise(("READ", "ADD", "COMPARE", "MATCH", "ACT")):
                 with m.State(state):
                     m.next = after
             with m.State("ACT"):

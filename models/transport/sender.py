@@ -15,6 +15,7 @@ import numpy as np
 
 DATA, PROBE = "data", "probe"
 RETRY = 3  # after NOT_READY: an eighth of t_probe
+RENEW = 1 << 30  # time after which answers to PROBEs of before are believed no more
 SPRAYS = ("round_robin", "random", "least_marked")
 LINE = 1 << 16  # a rate of 1: the line's
 GAIN = 4  # alpha moves by 1 / 2**GAIN
@@ -43,7 +44,8 @@ class Sending:
 
     Where NOT_READY answered a PROBE, the next one leaves after an eighth of that time. A BITMAP is
     believed if the PROBE that it answers left after the last packet did: older ones would ask for
-    packets that are still under way.
+    packets that are still under way. The first PROBE of each `RENEW` is as one behind the
+    last packet: stamps have 32 bits, and the other side may be late by more.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Sending:
             return DATA, self.first + i, retx
         retx = int(not (self.fresh or self.was_refused))
         self.was_refused = False
-        if self.fresh:
+        if self.fresh or now // RENEW != self.believed_from // RENEW:
             self.fresh, self.believed_from, self.again = False, now, set()
         self.probe_at, self.probed_at = now + self.t_probe, now
         self.n_probes += 1

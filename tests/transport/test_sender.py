@@ -141,6 +141,40 @@ def test_bitmaps_of_any_probe_behind_the_last_packet_are_believed():
     Bench(5).play(script)
 
 
+@pytest.mark.parametrize("n_steps", [1, 2, 3, 4, 5, 7, 8, 9])
+def test_bitmaps_are_believed_however_late_the_first_one_comes(n_steps):
+    """The other host posts seconds later, or a link is back: steps of 2**29 cycles with a PROBE in
+    each, then the answers to the last two, as the golden sender believes them.
+    """
+    golden, believed = Sending([(0, 0)] * 5, t_probe=3000), []
+
+    async def script(bench):
+        ctx, now, n_wraps = bench.ctx, bench.dut.now, 0
+        ctx.set(bench.dut.round.t_probe, 3000)
+        *_, stamp = await bench.turn()
+        stamps, times = [stamp], [stamp]
+        while golden.next(stamp)[0] != PROBE:
+            pass
+        for _ in range(n_steps):
+            ctx.set(now, (ctx.get(now) + (1 << 29)) % (1 << 32))
+            *none, stamp = await bench.turn()
+            assert none == [[], []]
+            n_wraps += stamp < stamps[-1]
+            stamps.append(stamp)
+            times.append(stamp + (n_wraps << 32))
+            assert golden.next(times[-1]) == (PROBE, times[-1], 1)
+        for k in (-2, -1):
+            believed.append(golden.bitmap(times[k], [3]))
+            await bench.answer(Subtype.BITMAP, stamps[k], {3})
+            *sent, stamp = await bench.turn()
+            assert sent == ([[3], [1]] if believed[-1] else [[], []])
+            if believed[-1]:
+                return
+
+    Bench(5).play(script)
+    assert believed == ([False, True] if n_steps % 2 == 0 else [True])
+
+
 def test_a_probe_that_was_refused_is_soon_sent_again():
     """NOT_READY: the next PROBE after an eighth of the time, once; as the golden sender's."""
     golden = Sending([(0, 0)] * 5, t_probe=2400)
