@@ -48,6 +48,7 @@ def bring_up(
     index = {u: k for k, u in enumerate(others)}
     if packet % SEQ_UNIT:
         raise ValueError(f"packet must be a multiple of {SEQ_UNIT}, not {packet}")
+    card.check_packet(packet)
     card.identify(mac=own.mac, ip=own.ip, node=node, tenant=tenant, udp_port=own.udp_port)
     for u in others:
         card.add_neighbor(index[u], node=u, port=book[u].port, mac=book[u].mac, ip=book[u].ip)

@@ -290,12 +290,18 @@ class OffloadDriver(Driver):
         self.set("tails", whole=chunk - (whole - 1) * packet, last=rest - (last - 1) * packet)
         self.set("chunks", all=n_chunks, live=live)
 
+    def check_packet(self, packet: int, elem_bytes: int = 4) -> None:
+        """ValueError for packets of more elements than the card was built for, if it tells."""
+        most = 64 * self.get("longest")["units"] // elem_bytes
+        if most:
+            check_range("packet", packet, 1, most)
+
     def start(self, tensor: int, gen: int, *, timeout: float = 1.0) -> None:
         """Arm a round and begin; the gradient must be in place.
 
         gen : number of the round, the same at all nodes, one more each time (modulo 2**16),
         whatever the tensor: packets of other rounds are told by it.
-        ValueError if the card was built without the round's codec.
+        ValueError if the card was built without the round's codec, or for smaller packets.
         """
         codec = self.get("codec")
         for name, bit, needed in (
@@ -304,6 +310,7 @@ class OffloadDriver(Driver):
         ):
             if needed and not self.get("status")[bit]:
                 raise ValueError(f"codec must not be {name}: the card was built without it")
+        self.check_packet(16 * self.get("chunk")["packet"], 1 if codec["thc"] else 4)
         self.write("control", 0)
         self.set("round", tensor=tensor, gen=gen)
         self.set("control", armed=0, clear=1, start=0, abort=0)

@@ -91,7 +91,7 @@ class Refusal(IntEnum):
     KIND = 3
     CODEC = 4  # unknown, not built in, or not with this collective, operation or kind
     TABLE = 5  # no such table is loaded, or it is one of another collective
-    LENGTH = 6  # no elements, or more packets than the card can track
+    LENGTH = 6  # no elements, more packets than the card can track, or packets that it cannot make
     ALIGNMENT = 7  # source or result is no multiple of 64
     REGION = 8  # source, result or residuals are not within the registered regions
     SHARE = 9  # packets may miss, and the card gives none up

@@ -15,7 +15,7 @@ N_SOURCES = 2
 _SAME = (
     "interrupts", "mac_low", "ip", "network", "t_probe", "table_write", "ports",
     "scores", "pace", "pace_step", "pace_low", "pace_high", "closing",
-    "queue_shown", "queue_count", "capacity",
+    "queue_shown", "queue_count", "longest", "capacity",
 )  # fmt: skip
 
 
@@ -61,7 +61,10 @@ def _registers() -> tuple[Register, ...]:
             ("value", 16, "high bits"), ("node", 8, "SRC of what is sent"),
             ("tenant", 8, "JOB of ours"),
         ),
-        _register("packet", 0x028, "how tensors are cut", ("units", 8, "of a packet / 16", 22)),
+        _register(
+            "packet", 0x028, "how tensors are cut",
+            ("units", 8, "of a packet / 16; jobs are refused unless 1 to `longest`", 22),
+        ),
         _register(
             "codec", 0x034, "INCEPTIONN",
             ("exponent", 7, "E, 113 to 126", 117), ("paper", 1, "MODE"),

@@ -153,7 +153,8 @@ REGISTERS = RegisterMap(
         ),
         _register(
             "chunk", 0x028, "how the tensor is cut",
-            ("units", 24, "elements of a chunk / 16"), ("packet", 8, "of a packet / 16"),
+            ("units", 24, "elements of a chunk / 16"),
+            ("packet", 8, "of a packet / 16; at most `longest`, four times that with THC"),
         ),
         _register(
             "packets", 0x02C, "packets of a chunk",
@@ -247,6 +248,10 @@ REGISTERS = RegisterMap(
         _register(
             "queue_count", 0x0D4, "cards with egress queues: the counter that is shown",
             ("value", 32, "frames since the last reset"), access="ro",
+        ),
+        _register(
+            "longest", 0x0D8, "what the card was built for",
+            ("units", 8, "floats of a packet / 16, at most"), access="ro",
         ),
         _register(
             "build", 0x0F8, "what the card was built with",

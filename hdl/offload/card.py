@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 from gradnic.interface.offload import REGISTERS
 from gradnic.interface.schedule_table import Layout
 
-from ..transport.records import CHUNK_WIDTH
+from ..transport.records import CHUNK_WIDTH, UNIT
 from .core import OffloadCore
 from .hosted import HostedCard
 
@@ -140,6 +140,7 @@ class OffloadCard(HostedCard):
             bank.build.ports.eq(core.n_ports),
             bank.build.ranks.eq(core.n_ranks),
             bank.build.nodes.eq(self.n_nodes),
+            bank.longest.units.eq(core.max_elems // UNIT),
             bank.capacity.rows.eq(core.scheduler.depth),
             bank.capacity.chunks.eq(core.scheduler.n_chunks),
         ]

@@ -11,6 +11,7 @@ from gradnic.interface.job import COMPLETION, DESCRIPTOR
 from gradnic.interface.job_card import CELLS, HOSTED, JOBS, LEVELS, N_SOURCES, REGISTERS
 from gradnic.interface.schedule_table import Layout
 
+from ..transport.records import UNIT
 from .host_port import COUNTED
 from .host_side import HostSide
 from .host_tap import ByDestination
@@ -231,6 +232,7 @@ class JobCard(HostedCard):
             bank.build.ranks.eq(core.n_ranks),
             bank.build.nodes.eq(self.n_nodes),
             bank.build.peer_bits.eq(core.layout.peer),
+            bank.longest.units.eq(core.max_elems // UNIT),
             bank.capacity.rows.eq(core.depth),
             bank.capacity.chunks.eq(core.n_chunks),
         ]

@@ -39,6 +39,8 @@ class JobClerk(wiring.Component):
     ----------
     n_bytes, address_width, n_ranks, n_packets : int
         Of the core.
+    max_elems : int
+        Floats of a packet; jobs are refused while ``packet`` is more, or 0.
     n_tables : int
         That can be loaded; jobs that name others are refused.
     n_contexts : int
@@ -74,14 +76,14 @@ class JobClerk(wiring.Component):
     told : In(1)
     """
 
-    def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, n_tables, n_contexts, inc,
-                 bf16=False, scale=False, maxima=False, thc=False, gives_up=False,
+    def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, max_elems, n_tables,
+                 n_contexts, inc, bf16=False, scale=False, maxima=False, thc=False, gives_up=False,
                  feedback=False):  # fmt: skip
         self.n_bytes, self.address_width = n_bytes, address_width
         self.n_ranks, self.n_packets = n_ranks, n_packets
         self.n_tables, self.n_contexts, self.inc, self.bf16 = n_tables, n_contexts, inc, bf16
         self.scale, self.thc, self.gives_up, self.feedback = scale, thc, gives_up, feedback
-        self.maxima = maxima
+        self.maxima, self.max_elems = maxima, max_elems
         super().__init__(
             {
                 "oldest": In(Waiting),

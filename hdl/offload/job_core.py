@@ -172,8 +172,8 @@ class JobCore(OffloadCore):
         m.submodules.renewal = self.renewal = renewal = Renewal()
         self.keepers = Keepers(renewal)
         clerk = JobClerk(
-            n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, n_tables=self.n_tables,
-            n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
+            n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, max_elems=self.max_elems,
+            n_tables=self.n_tables, n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
             scale=self.scale, maxima=self.maxima, thc=self.thc, gives_up=self.gives_up,
             feedback=self.feedback,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 
 from gradnic.interface.job import ALIGN, Collective, JobCodec, Kind, Operation, Refusal
 
+from ..transport.records import UNIT
 from .job_records import half_of_residual
 
 
@@ -86,6 +87,7 @@ def refusal(m, clerk, out, loaded, long):
         (
             Refusal.LENGTH,
             (job.elems == 0)
+            | ((clerk.packet - 1)[:8] >= clerk.max_elems // UNIT)
             | long
             | (n_numbers > clerk.n_packets)
             | (n_landing > clerk.landing)

@@ -57,7 +57,7 @@ class PacketMaker(wiring.Component):
     n_ranks : int
         Contributions to a chunk, at most.
     max_elems : int
-        Of a packet, at most.
+        Floats of a packet, at most; 4 times as many indices and sums of THC.
     thc, inc : bool
         False: there are no rounds of norms or THC, and no circuit for their sums; no coded rounds,
         and no compressor.

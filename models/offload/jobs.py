@@ -85,7 +85,8 @@ class JobCard(Card):
     regions : tuple of (first byte, bytes)
         What jobs may name. None: the whole memory.
     n_active : int, 1 to 4
-    packet : int, elements of a packet
+    packet, max_elems : int, elements of a packet; all jobs are refused if those are more than
+        `max_elems`, or none
     n_packets : int, packet numbers that the card can track
     inceptionn : dict, fields of `codec.Inceptionn`
     gives_up, bf16, scale, maxima : bool, False: jobs that let a share miss, that name BF16, that
@@ -103,8 +104,8 @@ class JobCard(Card):
     """
 
     def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
-                 n_packets=16384, inceptionn=None, watchdog=0, gives_up=True, thc=None,
-                 feedback=True, bf16=True, scale=True, maxima=True):  # fmt: skip
+                 max_elems=352, n_packets=16384, inceptionn=None, watchdog=0, gives_up=True,
+                 thc=None, feedback=True, bf16=True, scale=True, maxima=True):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
@@ -114,6 +115,7 @@ class JobCard(Card):
         self.collectives = [collective_of(table) for table in tables]
         self.regions = ((0, memory.size),) if regions is None else tuple(regions)
         self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
+        self.max_elems = max_elems
         self.inceptionn, self.gives_up, self.thc = inceptionn or {}, gives_up, thc
         self.bf16, self.scale = bf16 and packet % HALF_UNIT == 0, scale
         self.feedback, self.maxima = feedback, maxima
@@ -172,7 +174,9 @@ class JobCard(Card):
             return Refusal.CODEC
         if self.collectives[job.table : job.table + 1] != [job.collective]:
             return Refusal.TABLE
-        if not job.elems or self._packets(job) > self.n_packets:
+        if not job.elems or not 0 < self.packet <= self.max_elems:
+            return Refusal.LENGTH
+        if self._packets(job) > self.n_packets:
             return Refusal.LENGTH
         if job.source % ALIGN or job.result % ALIGN:
             return Refusal.ALIGNMENT

@@ -8,6 +8,7 @@ from gradnic.models.schedule.topology import parse
 
 from gradnic.host.bring_up import bring_up
 from gradnic.host.jobs import JobDriver
+from gradnic.interface.job_card import REGISTERS
 from gradnic.interface.schedule_table import Layout
 
 
@@ -15,7 +16,7 @@ def ready(node, **changes):
     """(words, driver) of a card of a ring of three."""
     topology = parse("ring:3")
     table = compile_table(build(topology, "ring"))
-    words = {}
+    words = {REGISTERS["longest"].offset: 22}
     sizes = {"n_ports": 2, "n_ranks": 4, "n_bytes": 64, "n_rows": 512, "n_chunks": 64}
     driver = JobDriver(lambda at: words.get(at, 0), words.__setitem__, n_peers=16, **sizes)
     settings = {"tenant": 7, "memory": (4096, 8192), "landing": (0, 1 << 16), "n_elems": 1024}
@@ -37,6 +38,8 @@ def test_registers_are_set():
     ("changes", "said"),
     [
         ({"packet": 100}, "packet must be a multiple of 16, not 100"),
+        ({"packet": 368}, "packet must be 1 to 352, not 368"),
+        ({"packet": 0}, "packet must be 1 to 352, not 0"),
         ({"memory": (32, 64)}, "address must be a multiple of 64, not 0x20"),
         ({"landing": (8,)}, "address must be a multiple of 64, not 0x8"),
         ({"tenant": 256}, "tenant must be 0 to 255, not 256"),

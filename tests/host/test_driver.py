@@ -159,6 +159,27 @@ def test_a_card_without_a_codec_refuses_its_rounds(words, settings, name, bit):
     card.start(3, 9)
 
 
+def test_packets_longer_than_the_card_can_make_begin_no_round(words):
+    """1,024 indices and sums of THC have no more bytes than 352 floats."""
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    words.words |= {
+        offload.REGISTERS["longest"].offset: 22,
+        offload.REGISTERS["status"].offset: 0x300,
+    }
+    plain = {"coded": 0, "norm": 0, "thc": 0, "exponent": 117, "paper": 0, "prescale": 0}
+    for thc, packet, most in ((0, 368, 352), (0, 4080, 352), (1, 1424, 1408), (0, 0, 352)):
+        card.set("codec", **plain | {"thc": thc})
+        card.set("chunk", units=64, packet=packet // 16)
+        words.log.clear()
+        with pytest.raises(ValueError, match=f"packet must be 1 to {most}, not {packet}"):
+            card.start(3, 9)
+        assert not [entry for entry in words.log if entry[0] == "write"]
+    for thc, packet in ((0, 352), (1, 1024)):
+        card.set("codec", **plain | {"thc": thc})
+        card.set("chunk", units=64, packet=packet // 16)
+        card.start(3, 9)
+
+
 def test_tables_are_written_after_a_reset_of_the_card(words):
     card = OffloadDriver(words.read, words.write, base=0x2000)
     at = offload.REGISTERS["table_write"].offset

@@ -34,7 +34,7 @@ class Core(wiring.Component):
         for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale", "thc",
                      "address_width", "meta_width", "rx_meta_width", "port_bytes", "roots",
                      "passes", "feedback", "gives_up", "maxima", "bits", "queues", "n_ranks",
-                     "n_chunks", "layout", "depth"):  # fmt: skip
+                     "n_chunks", "layout", "depth", "max_elems"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go, self.told = Signal(), Signal(32)  # what the queues' counter shows
         super().__init__(dict(whole.signature.members.items()))
@@ -362,7 +362,7 @@ async def play_watching(ctx, bus, recorder, core, seen):
 
 def test_the_card_tells_its_sizes():
     async def bench(ctx, card, core, driver, recorder):
-        for name in ("build", "capacity"):
+        for name in ("build", "longest", "capacity"):
             recorder.words[REGISTERS[name].offset] = await read(ctx, card.bus, name)
 
     seen = simulate(bench, n_nodes=9)
@@ -370,6 +370,9 @@ def test_the_card_tells_its_sizes():
     assert (asking.n_bytes, asking.n_ports, asking.n_ranks) == (16, 1, SIZES["n_ranks"])
     assert (asking.n_rows, asking.n_chunks) == (SIZES["depth"], SIZES["n_chunks"])
     assert asking.n_peers == 2**LAYOUT.peer
+    asking.check_packet(352)
+    with pytest.raises(ValueError, match="packet must be 1 to 352, not 368"):
+        asking.check_packet(368)
     assert asking.layout == Layout.for_nodes(9, ports=4, chunks=-(-SIZES["n_chunks"] // 9))
     silent = JobDriver(Recorder().read, Recorder().write)
     with pytest.raises(ValueError, match="build must tell what the card was built with"):

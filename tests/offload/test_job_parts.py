@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gradnic.hdl.offload.job_clerk import JobClerk
 from gradnic.hdl.offload.job_queue import Divider, JobQueue
-from gradnic.models.offload.jobs import unit_of
+from gradnic.models.offload.jobs import JobCluster, unit_of
 from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
@@ -99,7 +99,7 @@ def test_the_queue_keeps_order_refuses_when_full_and_marks_the_oldest():
 
 
 N_PACKETS = 1024
-CLERK = {"n_ranks": 4, "n_packets": N_PACKETS, "n_tables": 4, "n_contexts": 2}
+CLERK = {"n_ranks": 4, "n_packets": N_PACKETS, "max_elems": 352, "n_tables": 4, "n_contexts": 2}
 N_MEMORY = 1 << 22
 
 
@@ -355,6 +355,25 @@ def test_bad_descriptors_are_refused_for_the_first_reason():
         assert (record.status, record.detail) == (JobStatus.ABORTED, 0)
 
     simulate(part, bench, history)
+
+
+def test_packets_that_the_card_cannot_make_are_refused():
+    part = JobClerk(16, 32, inc=True, **CLERK)
+    table = compile_table(build(parse("ring:2"), "ring"))
+
+    async def bench(ctx):
+        clerk(ctx, part, 96)
+        await load(ctx, part, 0, table)
+        for packet in (0, 16, 336, 352, 368, 4080):
+            ctx.set(part.packet, packet // 16)
+            card, _ = JobCluster((table,), parse("ring:2"), N_MEMORY, packet=packet).cards
+            for job in (Job(**RIGHT), Job(**(RIGHT | {"source": 1}))):
+                record, _ = await clerk_says(ctx, part, job)
+                found = Refusal.NONE if record is None else record.detail
+                assert found == card.refusal(job), packet
+                assert (found == Refusal.LENGTH) == (packet not in (16, 336, 352))
+
+    simulate(part, bench)
 
 
 def test_a_card_without_inceptionn_refuses_it():
