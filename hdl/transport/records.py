@@ -67,7 +67,7 @@ round before, its tensor and its number. t_probe: cycles between PROBEs. tos: of
 packets and PROBEs. bf16: gradient and result are BF16 in memory. at_share: packets may be given up
 once all that a neighbor sends is here but for its share, not by what is missing."""
 
-EPOCH_WIDTH = 4
+EPOCH_WIDTH = 8
 
 Context = data.StructLayout({"armed": 1, "tensor": 16, "gen": 16, "epoch": EPOCH_WIDTH})
 """One of several rounds under way; ``epoch`` tells it from those that were in its place before."""

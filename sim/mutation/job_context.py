@@ -11,13 +11,20 @@ from gradnic.hdl.offload.job_context import (
     JobContext,
 )
 from gradnic.hdl.offload.job_records import Prepared, Record
-from gradnic.hdl.transport.records import BYTES_WIDTH, LEAVES_WIDTH, Context, Over
+from gradnic.hdl.transport.records import (
+    BYTES_WIDTH,
+    EPOCH_WIDTH,
+    LEAVES_WIDTH,
+    Context,
+    Over,
+)
 
 from gradnic.interface.job import JobCodec, JobStatus
 
 from ..engine import encoding
 
 N_BYTES, WIDTH, N_CYCLES, N_RUNS = 16, 32, 1500, 40
+N_EPOCHS = 1 << EPOCH_WIDTH
 JOB = Prepared(N_BYTES, WIDTH)
 FLAGS = ("free", "busy", "clear", "start", "reset", "passes", "overs", "mute", "closed", "tells",
          "stalls")  # fmt: skip
@@ -105,7 +112,7 @@ class Twin:
         if i["take"]:
             self._goes("CLEAR", job=i["job"])
         elif i["nears"]:
-            self._goes("RENEW", count=FLUSH_CYCLES - 1, epoch=(was["epoch"] + 1) % 16)
+            self._goes("RENEW", count=FLUSH_CYCLES - 1, epoch=(was["epoch"] + 1) % N_EPOCHS)
 
     def _renew(self, i, was, thc, passes):
         self._goes("RENEW" if was["count"] else "FREE", count=was["count"] - 1)
@@ -157,7 +164,7 @@ class Twin:
         if i["recorded"]:
             state, epoch = "DECODE", was["epoch"]
             if was["stage"] == NORMS:
-                state, epoch = "AGAIN", (epoch + 1) % 16
+                state, epoch = "AGAIN", (epoch + 1) % N_EPOCHS
             self._goes(state, stage=was["stage"] + 1, has_passed=0, count=FLUSH_CYCLES - 1,
                        epoch=epoch)  # fmt: skip
 
@@ -170,7 +177,7 @@ class Twin:
 
     def _end(self, i, was, thc, passes):
         if i["told"] or was["was_told"]:
-            self._goes("FLUSH", count=FLUSH_CYCLES - 1, epoch=(was["epoch"] + 1) % 16)
+            self._goes("FLUSH", count=FLUSH_CYCLES - 1, epoch=(was["epoch"] + 1) % N_EPOCHS)
 
     def _flush(self, i, was, thc, passes):
         self._goes("FLUSH" if was["count"] else "FREE", count=was["count"] - 1)

@@ -310,3 +310,19 @@ def test_a_job_whose_memory_never_answers_is_told_and_keeps_its_context(stuck):
         assert ctx.get(part.record.status) == JobStatus.DONE
 
     simulate(bench)
+
+
+def test_refused_descriptors_do_not_bring_an_epoch_back():
+    """Each resets the engine of a context that is free, while a packet may wait for 200 of them."""
+
+    async def bench(ctx, part):
+        seen = [ctx.get(part.context.epoch)]
+        for _ in range(200):
+            ctx.set(part.nears, 1)
+            await ctx.tick()
+            ctx.set(part.nears, 0)
+            await ctx.tick().until(part.free)
+            seen.append(ctx.get(part.context.epoch))
+        assert len(set(seen)) == len(seen)
+
+    simulate(bench)
