@@ -79,7 +79,8 @@ class JobStatus(IntEnum):
     ABORTED = 2
     REFUSED = 3  # detail: a `Refusal`
     STUCK = 4  # the watchdog has barked; detail: the oldest row that is not out
-    MEMORY = 5  # memory answered with an error, or an access was outside of the regions
+    MEMORY = 5  # memory answered with an error, an access was outside of the regions, or the table
+    # has a setup or a row that no table may have
 
 
 class Refusal(IntEnum):

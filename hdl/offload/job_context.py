@@ -61,7 +61,8 @@ class JobContext(wiring.Component):
     overs, over, recorded : Out(1), Out(Over), In(1)
         A round is over, and the job is not: written down in the cycle of ``recorded``.
     finished, failed, progress : In(1)
-        Of the engine: all is done; a memory access went wrong; something moved
+        Of the engine: all is done; a memory access went wrong, or the table cannot be; something
+        moved
     row : In(16)
         The oldest row that is not out.
     leaves : In(LeavesSeen)

@@ -119,7 +119,9 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
         engine.n_clear.eq(job.n_numbers),
         runner.clearing.eq(engine.clearing),
         runner.finished.eq(engine.finished),
-        runner.failed.eq(engine.refused.any() | engine.failed.any()),
+        runner.failed.eq(
+            engine.refused.any() | engine.failed.any() | (engine.status.fault != 0)
+        ),
         runner.progress.eq(engine.progress),
         runner.row.eq(engine.status.row),
         runner.leaves.eq(engine.leaves),
