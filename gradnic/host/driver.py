@@ -9,8 +9,10 @@ It has no other dependency, so it runs wherever Python does. In C the same map i
 import time
 from collections.abc import Callable
 from functools import cached_property
+from numbers import Integral
 
 from gradnic.interface import inline
+from gradnic.interface.params import check_range
 from gradnic.interface.register_map import WORD_BYTES, RegisterMap
 
 WORD = (1 << 32) - 1
@@ -102,7 +104,7 @@ class Driver:
         register = self._register(name)
         if register.access not in ("rw", "w1c"):
             raise ValueError(f"{name} must be writable, not {register.access}")
-        if not 0 <= word <= WORD:
+        if not isinstance(word, Integral) or not 0 <= word <= WORD:
             raise ValueError(f"{name} must be 0 to {WORD:#x}, not {word!r}")
         self._write(self.base + register.offset, word)
 
@@ -130,10 +132,7 @@ class Driver:
             word = self.read(name)
         for key, value in values.items():
             field = fields[key]
-            lowest = -(1 << field.width - 1) if field.signed else 0
-            if not lowest <= value < lowest + (1 << field.width):
-                highest = lowest + (1 << field.width) - 1
-                raise ValueError(f"{name}.{key} must be {lowest} to {highest}, not {value!r}")
+            check_range(f"{name}.{key}", value, *field.limits)
             word = word & ~field.mask | int(value) << field.lsb & field.mask
         self.write(name, word)
 

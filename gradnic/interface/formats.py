@@ -26,6 +26,7 @@ IP_PROTOCOL_UDP = 17
 # 30000, where Kubernetes begins to give ports to services.
 UDP_PORT = 29440
 VERSION = 1
+WHOLE = (int, np.integer, np.bool_)  # types of one field's value
 AGGREGATOR = 0xFF  # value of ``src``
 
 
@@ -121,8 +122,11 @@ class Field:
         """Write `value` into `frame` (bytearray, or uint8 array as in `get`), other bits kept."""
         lowest = -(1 << self.width - 1) if self.signed else 0
         highest = lowest + (1 << self.width) - 1
-        inside = (value >= lowest) & (value <= highest)
-        if not (inside.all() if isinstance(value, np.ndarray) else inside):
+        if isinstance(value, np.ndarray):
+            inside = value.dtype.kind in "iub" and ((value >= lowest) & (value <= highest)).all()
+        else:
+            inside = isinstance(value, WHOLE) and lowest <= value <= highest
+        if not inside:
             raise ValueError(f"{self.name} must be {lowest} to {highest}, not {value!r}")
         start = self.byte - origin
         n_bytes = frame.shape[-1] if isinstance(frame, np.ndarray) else len(frame)
@@ -206,7 +210,7 @@ class Header:
             rest = {}
             for name, value in values.items():
                 shift, mask = self._places.get(name, (0, -1))
-                if 0 <= value <= mask:
+                if isinstance(value, WHOLE) and 0 <= value <= mask:
                     word = word & ~(mask << shift) | int(value) << shift
                 else:
                     rest[name] = value  # unknown, or too large: the error is below

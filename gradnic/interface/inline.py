@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from .formats import UDP_PORT
+from .params import check_range
 from .register_map import BitField, Register, RegisterMap
 
 MAX_FRAME = 16384  # bytes without FCS; a longer frame is cut here and marked bad
@@ -60,7 +61,8 @@ class InlineSettings:
     jobs : frozenset of int
         Jobs (0..255) whose gradnic frames are ours; others pass.
     exponent, prescale : int
-        Codec settings E and PS: of frames sent, and in paper mode also of frames received.
+        Codec settings E, 113 to 126, and PS, -128 to 127: of frames sent, and in paper mode also of
+        frames received.
     paper_codec : bool
         MODE: value codec of the paper instead of the strict one.
     floats_limit : int
@@ -89,16 +91,17 @@ class InlineSettings:
             ("port_low", 0xFFFF),
             ("port_high", 0xFFFF),
             ("native_port", 0xFFFF),
-            ("exponent", 0x7F),
             ("floats_limit", 0xFFFF),
         ):
-            if not 0 <= getattr(self, name) <= top:
-                raise ValueError(f"{name} must be 0 to {top}, not {getattr(self, name)!r}")
-        if not -128 <= self.prescale <= 127:
-            raise ValueError(f"prescale must be -128 to 127, not {self.prescale!r}")
+            check_range(name, getattr(self, name), 0, top)
+        check_range("exponent", self.exponent, EXPONENTS[0], EXPONENTS[-1])
+        check_range("prescale", self.prescale, -128, 127)
+        if self.port_low > self.port_high:
+            raise ValueError(
+                f"port_low must be at most port_high, {self.port_high}, not {self.port_low}"
+            )
         for job in self.jobs:
-            if not 0 <= job < N_JOBS:
-                raise ValueError(f"jobs must be 0 to {N_JOBS - 1}, not {job!r}")
+            check_range("jobs", job, 0, N_JOBS - 1)
 
     def words(self) -> dict[str, int]:
         """Settings as register writes: {register name: 32-bit word}."""
@@ -205,7 +208,14 @@ REGISTERS = RegisterMap(
             "rw",
             "value codec of frames sent, and of paper-mode frames received",
             (
-                BitField("exponent", 0, 7, "E, 113 to 126: bound 2^(E-127)", _default("exponent")),
+                BitField(
+                    "exponent",
+                    0,
+                    7,
+                    "E, 113 to 126: bound 2^(E-127)",
+                    _default("exponent"),
+                    takes=EXPONENTS,
+                ),
                 BitField("paper", 7, 1, "MODE: codec of the paper instead of the strict one"),
                 BitField("prescale", 8, 8, "PS: coded value = float * 2^PS", signed=True),
             ),

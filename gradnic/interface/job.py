@@ -177,7 +177,7 @@ class Job:
 
     def pack(self) -> bytes:
         """The descriptor, 40 bytes."""
-        return DESCRIPTOR.pack(**{one.name: int(getattr(self, one.name)) for one in fields(self)})
+        return DESCRIPTOR.pack(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @classmethod
     def parse(cls, octets: bytes) -> Any:
@@ -200,7 +200,7 @@ class Completion:
 
     def pack(self) -> bytes:
         """The record, 28 bytes."""
-        return COMPLETION.pack(**{one.name: int(getattr(self, one.name)) for one in fields(self)})
+        return COMPLETION.pack(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @classmethod
     def parse(cls, octets: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 from . import offload
 from .host_frame import T_EVENT
+from .inline import EXPONENTS
 from .job import ACTIVE, COMPLETION, DESCRIPTOR
 from .neighbor import CARD_IP
 from .offload import _register
@@ -67,7 +68,7 @@ def _registers() -> tuple[Register, ...]:
         ),
         _register(
             "codec", 0x034, "INCEPTIONN",
-            ("exponent", 7, "E, 113 to 126", 117), ("paper", 1, "MODE"),
+            ("exponent", 7, "E, 113 to 126", 117, False, EXPONENTS), ("paper", 1, "MODE"),
             ("prescale", 8, "PS, two's complement"),
         ),
         _register(

@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from .formats import UDP_PORT
+from .inline import EXPONENTS
 from .register_map import BitField, Register, RegisterMap
 
 MAX_FRAME = 16384  # bytes without FCS; a longer frame is cut here and marked bad
@@ -89,7 +90,9 @@ def _words(name: str, offset: int, n: int, doc: str) -> list[Register]:
 
 
 def _register(name: str, offset: int, doc: str, *fields: tuple, access: str = "rw") -> Register:
-    """A register whose fields, (name, width, doc[, reset]), follow each other from bit 0."""
+    """A register whose fields follow each other from bit 0: (name, width, doc), and if they count
+    reset, signed and takes.
+    """
     low, bits = 0, []
     for field, width, text, *reset in fields:
         bits.append(BitField(field, low, width, text, *reset))
@@ -168,7 +171,7 @@ REGISTERS = RegisterMap(
             "codec", 0x034, "what packets hold; none of the first three: raw floats",
             ("coded", 1, "INCEPTIONN"), ("norm", 1, "norms, of which the largest counts"),
             ("thc", 1, "THC indices of 4 bits and sums of 8"),
-            ("exponent", 7, "E, 113 to 126", 117), ("paper", 1, "MODE"),
+            ("exponent", 7, "E, 113 to 126", 117, False, EXPONENTS), ("paper", 1, "MODE"),
             ("prescale", 8, "PS, two's complement"),
         ),
         _register(

@@ -32,7 +32,10 @@ def _check_doc(doc: str, what: str) -> None:
 
 @dataclass(frozen=True)
 class BitField:
-    """`width` bits of a register from bit `lsb`; `reset` counts for access rw alone."""
+    """`width` bits of a register from bit `lsb`; `reset` counts for access rw alone.
+
+    takes : the values that the hardware works with, all that fit if None.
+    """
 
     name: str
     lsb: int
@@ -40,6 +43,7 @@ class BitField:
     doc: str
     reset: int = 0
     signed: bool = False
+    takes: range | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name, "field name")
@@ -52,6 +56,14 @@ class BitField:
         lowest = -(1 << self.width - 1) if self.signed else 0
         if not lowest <= self.reset < lowest + (1 << self.width):
             raise ValueError(f"reset of {self.name} must fit {self.width} bits, not {self.reset!r}")
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The lowest and the highest value that may be written."""
+        if self.takes is not None:
+            return self.takes[0], self.takes[-1]
+        lowest = -(1 << self.width - 1) if self.signed else 0
+        return lowest, lowest + (1 << self.width) - 1
 
     @property
     def mask(self) -> int:

@@ -1,10 +1,13 @@
 """The host's driver on words that behave like registers; RTL is driven in the shells' tests."""
 
+from functools import partial
+from itertools import product
+
 import pytest
 
 from gradnic.host.driver import CardGone, Driver, InlineDriver
 from gradnic.host.offload_driver import MemoryDriver, OffloadDriver
-from gradnic.interface import aggregator, card_memory, inline, offload, tap
+from gradnic.interface import aggregator, card_memory, inline, job_card, offload, tap
 from gradnic.interface.register_map import BitField, Register, RegisterMap
 from gradnic.interface.schedule_table import Layout
 
@@ -79,6 +82,16 @@ def test_counters_and_sticky_bits(driver, words):
     assert words.log == [("write", 0x08, 8)]  # a sticky register is not read to be written
 
 
+def test_an_exponent_that_no_codec_takes_is_refused(words):
+    cards = InlineDriver, OffloadDriver, partial(Driver, job_card.REGISTERS)
+    for card, exponent in product(
+        [driver(words.read, words.write) for driver in cards], (5, 100, 112, 127, 117.5)
+    ):
+        with pytest.raises(ValueError, match=f"codec.exponent must be 113 to 126, not {exponent}"):
+            card.set("codec", exponent=exponent)
+    assert not [entry for entry in words.log if entry[0] == "write"]
+
+
 def test_wait(words):
     now = [0.0]
 
@@ -102,6 +115,9 @@ def test_mistakes_are_named(driver):
         (lambda: driver.set("mode", leevel=1), "mode has no field 'leevel', but level, bias"),
         (lambda: driver.set("mode", level=16), "mode.level must be 0 to 15, not 16"),
         (lambda: driver.set("mode", bias=-129), "mode.bias must be -128 to 127, not -129"),
+        (lambda: driver.set("mode", level=1.5), r"mode.level must be 0 to 15, not 1\.5"),
+        (lambda: driver.set("mode", level="1"), "mode.level must be 0 to 15, not '1'"),
+        (lambda: driver.write("mode", 1.5), r"mode must be 0 to 0xffffffff, not 1\.5"),
         (lambda: driver.write("state", 1), "state must be writable, not ro"),
         (lambda: driver.write("mode", 1 << 32), "mode must be 0 to 0xffffffff, not 4294967296"),
     ):

@@ -239,6 +239,8 @@ def test_elems_that_disagrees():
 
 def test_not_codable_and_limits():
     card = InlineCard(SETTINGS)
+    unsupported = replace(SETTINGS)  # which no host may ask for, but a register can hold
+    object.__setattr__(unsupported, "exponent", 112)
     odd = bytes(marked(bytes(62)))
     empty = bytes(marked(b""))
     over = bytes(native(gradient(337)))
@@ -248,12 +250,12 @@ def test_not_codable_and_limits():
         assert card.transmit(frame) == (frame, False)
     counted(card, tx_length=2, tx_limit=3)
     assert card.receive(over) == (over, False)
-    card.settings = replace(SETTINGS, exponent=112)
+    card.settings = unsupported
     assert card.transmit(OUT["native"]) == (OUT["native"], False)
     assert card.counters["tx_limit"] == 4
     assert card.receive(IN["paper"]) is None
     assert card.counters["rx_codec"] == 1
-    card.settings = replace(SETTINGS, exponent=112)
+    card.settings = unsupported
     assert card.receive(IN["native"]) is not None
 
 
@@ -297,6 +299,16 @@ def test_settings_are_checked_and_become_words():
         InlineSettings(jobs={256})
     with pytest.raises(ValueError, match="tos must be 0 to 255, not 256"):
         InlineSettings(tos=256)
+    for change, message in (
+        ({"exponent": 5}, "exponent must be 113 to 126, not 5"),
+        ({"exponent": 127}, "exponent must be 113 to 126, not 127"),
+        ({"exponent": 117.5}, r"exponent must be 113 to 126, not 117\.5"),
+        ({"prescale": 0.5}, r"prescale must be -128 to 127, not 0\.5"),
+        ({"jobs": {0.5}}, r"jobs must be 0 to 255, not 0\.5"),
+        ({"port_low": 9, "port_high": 1}, "port_low must be at most port_high, 1, not 9"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            InlineSettings(**change)
     words = replace(SETTINGS, prescale=-2).words()
     assert words["control"] == 1
     assert words["mark"] == 0xFC2C28

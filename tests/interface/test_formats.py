@@ -11,6 +11,7 @@ from scapy.layers.l2 import Ether
 
 from gradnic.interface import formats
 from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD, IPV4, PARAMETERS, Op
+from gradnic.interface.job import Completion, Job
 
 # Worked example of the header's specification.
 EXAMPLE = bytes.fromhex("41 c0 05 03 12 34 5a bc 01 02 07 00 a0 b0 01 50 75 fe de ad be ef")
@@ -136,6 +137,20 @@ def test_circuits_read_and_write_the_same_bits():
 def test_refusals_name_the_value():
     with pytest.raises(ValueError, match="slot must be 0 to 8191, not 8192"):
         GRADNIC.pack(slot=8192)
+    with pytest.raises(ValueError, match=r"slot must be 0 to 8191, not 1\.5"):
+        GRADNIC.pack(slot=1.5)
+    with pytest.raises(ValueError, match="slot must be 0 to 8191, not '1'"):
+        GRADNIC.pack(slot="1")
+    with pytest.raises(ValueError, match=r"slot must be 0 to 8191, not 2\.5"):
+        GRADNIC.slot.put(bytearray(64), 2.5)
+    with pytest.raises(ValueError, match=r"slot must be 0 to 8191, not array\(\[1\.5\]\)"):
+        GRADNIC.slot.put(np.zeros((1, 64), np.uint8), np.array([1.5]))
+    for change in {"elems": 1.5}, {"id": 0.5}, {"half": "1"}:
+        (name, value), whole = *change.items(), dict.fromkeys(("tensor", "gen", "source"), 0)
+        with pytest.raises(ValueError, match=f"{name} must be 0 to .*, not {value!r}"):
+            Job(**whole | {"id": 1, "elems": 1, "result": 0} | change)
+    with pytest.raises(ValueError, match=r"leaves_least must be 0 to .*, not 1\.5"):
+        Completion(1, 0, leaves_least=1.5).pack()
     with pytest.raises(ValueError, match="prescale must be -128 to 127, not 128"):
         PARAMETERS[Op.INC].pack(prescale=128)
     with pytest.raises(ValueError, match="gradnic has no field 'slots'"):
