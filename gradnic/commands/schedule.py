@@ -27,6 +27,10 @@ from gradnic.text_file import whole
 _EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is at once
 
 
+_OF_ALL_NODES = (  # what --alone has no use for
+    "root", "chunks", "seed", "rule", "order", "dead_links", "dead_nodes", "barrier", "nops",
+    "plot_file", "n_bytes", "link_bytes_per_cycle", "link_latency", "export", "export_bytes",
+)  # fmt: skip
 _WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
 
 
@@ -88,6 +92,7 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
             pairs.append((whole(a), whole(b)))
         except ValueError:
             raise click.UsageError(f"a dead link is A-B, not {text!r}") from None
+    q.only_with(algorithm == "multitree", "--algorithm multitree", "rule", "order")
     topology = topologies.parse(spelling, ports=ports, in_network=True)
     topology = topology.without(pairs, dead_nodes)
     q.only_with(name in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
@@ -249,6 +254,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
         return
     if alone:
         q.only_with(collective == "all_reduce", "--collective all_reduce", "alone")
+        q.only_with(False, "the tables of all nodes, not --alone", *_OF_ALL_NODES)
         _one_node(options, node, table_file, json_file)
         return
     if plot_file:
@@ -259,6 +265,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     q.only_with(n_bytes is not None, "--algorithm best with --bytes", *figures)
     machine = Machine(link_bytes_per_cycle=link_bytes_per_cycle, link_latency=link_latency)
     q.only_with(collective == "all_reduce", "--collective all_reduce", "export")
+    q.only_with(export and export[0] == "chakra", "--export chakra", "export_bytes")
     if export and export[0] == "chakra":
         where = topologies.parse(options["spelling"], ports=options["ports"], in_network=True)
         check_files(f"{export[1]}.{rank}.json" for rank in range(where.n_nodes))

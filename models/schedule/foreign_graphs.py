@@ -26,6 +26,9 @@ def of_node_link(graph):
     ``capacity`` as NetworkX's flows call it, and ``latency``. Nodes are numbered as they are
     listed. ValueError names what is wrong.
     """
+    for key in "multigraph", "directed":
+        if type(graph.get(key, False)) is not bool:
+            raise ValueError(f"{key!r} must be true or false, not {graph[key]!r}")
     if graph.get("multigraph"):
         raise ValueError("a multigraph: add up the bandwidth of parallel links instead")
     links = graph.get("links", graph.get("edges"))
@@ -34,30 +37,52 @@ def of_node_link(graph):
     try:
         vertices = [(node["id"], _marked(node)) for node in graph["nodes"]]
         pairs = [(link["source"], link["target"], link) for link in links]
-        return _numbered(vertices, pairs, bool(graph.get("directed", False)))
+        return _numbered(vertices, pairs, graph.get("directed", False))
     except (KeyError, TypeError) as error:
         raise ValueError(f"node-link data: nodes have 'id', links 'source' and 'target', {error!r}"
                          ) from None  # fmt: skip
 
 
 def of_graphml(text):
-    """The same of GraphML: attributes ``switch`` or ``type``, ``bandwidth`` and ``latency``."""
+    """The same of GraphML: attributes ``switch`` or ``type``, ``bandwidth`` and ``latency``, of
+    each vertex and edge, or the default of their key. Edges are as the graph says, all directed or
+    none.
+    """
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         raise ValueError(f"no GraphML: {error}") from None
     space = re.match(r"\{.*\}|", root.tag)[0]
-    names = {k.get("id"): k.get("attr.name") for k in root.iter(f"{space}key")}
+    keys = list(root.iter(f"{space}key"))
+    names = {k.get("id"): k.get("attr.name") for k in keys}
+    defaults = {
+        kind: {
+            k.get("attr.name"): default.text
+            for k in keys
+            if k.get("for", "all") in ("all", kind)
+            and (default := k.find(f"{space}default")) is not None
+        }
+        for kind in ("node", "edge")
+    }
     graph = root.find(f"{space}graph")
     if graph is None:
         raise ValueError("no GraphML: no <graph>")
 
     def data(element):
-        return {names.get(d.get("key")): d.text for d in element.iter(f"{space}data")}
+        own = {names.get(d.get("key")): d.text for d in element.iter(f"{space}data")}
+        return defaults[element.tag.removeprefix(space)] | own
 
     vertices = [(v.get("id"), _marked(data(v))) for v in graph.iter(f"{space}node")]
-    pairs = [(e.get("source"), e.get("target"), data(e)) for e in graph.iter(f"{space}edge")]
-    return _numbered(vertices, pairs, graph.get("edgedefault") == "directed")
+    directed, pairs = graph.get("edgedefault") == "directed", []
+    for e in graph.iter(f"{space}edge"):
+        a, b, own = e.get("source"), e.get("target"), e.get("directed")
+        if own is not None and (own in ("true", "1")) != directed:
+            raise ValueError(
+                f"edges must be all directed or none, as edgedefault says: {a}-{b} has "
+                f"directed={own!r}"
+            )
+        pairs.append((a, b, data(e)))
+    return _numbered(vertices, pairs, directed)
 
 
 def _marked(values):
@@ -117,6 +142,8 @@ def of_astra_analytical(text):
     speeds, times = ([number_of(w) for w in words] for words in rest[1:])
     if not len(kinds) == len(shape) == len(speeds) == len(times):
         raise ValueError("topology, npus_count, bandwidth and latency differ in length")
+    if not kinds:
+        raise ValueError("an ASTRA-sim network has at least one dimension, not []")
     if min(shape) < 1 or math.prod(shape) > 1 << 20:
         raise ValueError(f"npus_count must be 1 or more, up to 2^20 in all, not {shape}")
     n, rows, switch, stride = math.prod(shape), [], math.prod(shape), 1
@@ -134,8 +161,8 @@ def of_astra_analytical(text):
                 rows += [(v, switch, speed, time) for v in group]
                 switch += 1
             elif kind == "Ring":
-                pairs = zip(group, group[1:] + group[:1], strict=True) if count > 2 else [group]
-                rows += [(a, b, speed, time) for a, b in pairs if count > 1]
+                around = group[1:] + group[:1] if count > 2 else group[1:]  # two have one link
+                rows += [(a, b, speed, time) for a, b in zip(group, around, strict=False)]
             elif kind == "FullyConnected":
                 rows += [(a, b, speed, time) for a, b in itertools.combinations(group, 2)]
             else:

@@ -151,7 +151,9 @@ def _of_json(name, text):
                 f"{name}: {word!r} must be a list of switches, {n_nodes} to "
                 f"{n_nodes + n_switches - 1}, not {json.dumps(switches)}"
             )
-    directed = bool(graph.get("directed", False))
+    directed = graph.get("directed", False)
+    if type(directed) is not bool:
+        raise ValueError(f"{name}: 'directed' must be true or false, not {json.dumps(directed)}")
     return _graph(name, n_nodes, n_switches, rows, ports, directed, able)
 
 

@@ -91,7 +91,7 @@ class Topology:
             degree = int(np.bincount(links[:, 0], minlength=self.n_vertices)[: self.n_nodes].max())
             object.__setattr__(self, "ports", min(degree, MAX_PORTS))
         if not 1 <= self.ports <= MAX_PORTS:
-            raise ValueError(f"ports must be 1 to {MAX_PORTS}, not {self.ports}")
+            raise ValueError(f"{self.name}: ports must be 1 to {MAX_PORTS}, not {self.ports}")
 
     @property
     def n_vertices(self) -> int:
@@ -253,16 +253,22 @@ def check_links(name: str, n_links: int) -> None:
 
 
 def _check_connected(topology):
-    """Every node reaches every other: node 0 reaches all, forward and backward."""
+    """Every node reaches every other: node 0 reaches all, forward and backward.
+
+    Breadth first, each link once: rings have as many levels as nodes.
+    """
     for forward in (True, False):
         seen = np.zeros(topology.n_vertices, bool)
         seen[0] = True
         a, b = topology.links.T if forward else topology.links[:, ::-1].T
-        while True:
-            new = b[seen[a] & ~seen[b]]
-            if len(new) == 0:
-                break
-            seen[new] = True
+        first = np.searchsorted(np.sort(a), np.arange(topology.n_vertices + 1))
+        ends, front = b[np.argsort(a, kind="stable")], np.array([0])
+        while len(front):
+            counts = first[front + 1] - first[front]
+            at = np.repeat(first[front] - np.cumsum(counts) + counts, counts)
+            new = ends[at + np.arange(len(at))]
+            front = np.unique(new[~seen[new]])
+            seen[front] = True
         lost = np.flatnonzero(~seen[: topology.n_nodes])
         if len(lost):
             pair = (

@@ -94,6 +94,9 @@ NETWORKS = {  # of NetworkX, but for the last ones, which are ours
     "alone": node_link(THREE[:1], []),
     "far": {"nodes": 3, "links": [[0, -(1 << 70)]]},
     "ports": {"nodes": 2, "links": [[0, 1]], "ports": 1.5},
+    "nine-ports": {"nodes": 2, "links": [[0, 1]], "ports": 9},
+    "word-directed": node_link(directed="false"),
+    "own-directed": {"nodes": 2, "links": [[0, 1]], "directed": "false"},
     "null-links": {"nodes": 2, "links": None},
     "net.0": {"nodes": 3, "links": [[0, 1], [1, 2], [2, 0]]},  # right: an input to overwrite
 }
@@ -137,6 +140,7 @@ TEXTS = {
     "laughs.graphml": laughs(),
     "bytes.graphml": b"\xff\xff<graphml/>",
     "empty.yml": "",
+    "none.yml": astra("", "", "", ""),
     "inf.yml": astra("Ring", "inf"),
     "fraction.yml": astra("Ring", "4.5"),
     "negative.yml": astra("Ring", "-4"),

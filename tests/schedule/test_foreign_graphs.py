@@ -49,6 +49,52 @@ def test_a_star_with_one_slow_host(name, text, tmp_path):
     assert topology.latencies(150).tolist() == pytest.approx([7] * 6)
 
 
+def test_graphml_defaults_count_where_nothing_is_said(tmp_path):
+    text = GRAPHML.replace('attr.type="double" />', 'attr.type="double"><default>2</default></key>')
+    text = text.replace('attr.type="boolean" />', 'attr.type="boolean"><default>0</default></key>')
+    bare = '<data key="d1">2.0</data>'
+    assert text.count(bare) == 2
+    assert text.count("<default>") == 2
+    for name, one in ("said", text), ("default", text.replace(bare, "")):
+        (tmp_path / f"{name}.graphml").write_text(one)
+    said, silent = (parse(f"file:{tmp_path / name}.graphml") for name in ("said", "default"))
+    assert said.bandwidth.tolist() == silent.bandwidth.tolist()
+    assert sorted(silent.bandwidth.tolist()) == [1, 1, 2, 2, 2, 2]
+    (tmp_path / "all.graphml").write_text(
+        GRAPHML.replace('for="edge" attr.name="bandwidth" attr.type="double" />',
+                        'attr.name="bandwidth"><default>2</default></key>').replace(bare, "")
+    )  # fmt: skip
+    assert parse(f"file:{tmp_path / 'all.graphml'}").bandwidth.tolist() == said.bandwidth.tolist()
+
+
+@pytest.mark.parametrize(("all_", "one"), [("undirected", "true"), ("directed", "false")])
+def test_an_edge_that_is_directed_unlike_the_others_is_refused(all_, one, tmp_path):
+    file = tmp_path / "net.graphml"
+    edge = '<edge source="b"'
+    file.write_text(GRAPHML.replace("undirected", all_).replace(edge, f'{edge} directed="{one}"'))
+    with pytest.raises(ValueError, match=f"net.graphml: edges must be all .* b-sw has .*'{one}'"):
+        parse(f"file:{file}")
+    same = "false" if one == "true" else "true"
+    back = "".join(f'<edge source="sw" target="{v}"/>' for v in "abc") if one == "false" else ""
+    file.write_text(
+        GRAPHML.replace("undirected", all_)
+        .replace(edge, f'{edge} directed="{same}"')
+        .replace("</graph>", f"{back}</graph>")
+    )
+    assert parse(f"file:{file}").n_links == 6
+
+
+@pytest.mark.parametrize("kind", ["Ring", "FullyConnected"])
+def test_an_astra_dimension_of_one_has_no_links(kind, tmp_path):
+    file = tmp_path / "net.yml"
+    file.write_text(
+        f"topology: [ {kind}, Ring ]\nnpus_count: [ 1, 4 ]\nbandwidth: [ 9, 1 ]\n"
+        "latency: [ 1, 1 ]\n"
+    )
+    topology = parse(f"file:{file}")
+    assert (topology.n_nodes, topology.n_links) == (4, 8)
+
+
 def test_astra_analytical_dimensions(tmp_path):
     file = tmp_path / "net.yml"
     file.write_text(

@@ -244,6 +244,13 @@ def test_bad_spellings_name_the_argument(spelling, message):
     assert time.process_time() - begin < 1
 
 
+def test_a_long_way_round_is_walked_once():
+    """Every hop used to pass over all links: 20 s."""
+    begin = time.process_time()
+    assert parse("ring:20000").n_links == 40000
+    assert time.process_time() - begin < 5
+
+
 def test_links_are_counted_before_they_are_made(monkeypatch):
     told = {}
     monkeypatch.setattr(topology, "check_links", lambda name, n: told.setdefault(name, n))
