@@ -33,6 +33,9 @@ PICTURES = (".png", ".svg", ".pdf")
 READER = 10  # seconds that a FIFO is given to find a reader
 
 
+_OWN = ".gradnic-"  # what names of files begin with until they are whole
+
+
 def write_whole(path, data):
     """Write bytes or text to `path` so that a reader sees the old file or the whole new one.
 
@@ -55,8 +58,9 @@ def write_whole(path, data):
         else:
             _replace(Path(os.path.realpath(path)), data, old)
     except OSError as error:
-        if error.filename is None and not isinstance(error, BrokenPipeError):
-            error.filename = os.fspath(path)  # a full disk is told of without a name
+        is_own = error.filename is None or Path(error.filename).name.startswith(_OWN)
+        if is_own and not isinstance(error, BrokenPipeError):
+            error.filename = os.fspath(path)  # not ours, or none, as of a full disk
         raise
 
 
@@ -73,7 +77,7 @@ def _replace(path, data, old):
     path.parent.mkdir(parents=True, exist_ok=True)
     if old and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    name = path.with_name(f".gradnic-{secrets.token_hex(8)}")
+    name = path.with_name(f"{_OWN}{secrets.token_hex(8)}")
     try:
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:

@@ -22,7 +22,8 @@ class Wrong(click.BadParameter):
     """A value that its option does not take; the message names option, limit and value."""
 
     def format_message(self):
-        names = [name for name in self.param.opts if name.startswith("--")] if self.param else []
+        names = [name for name in self.param.opts if name.startswith("-")] if self.param else []
+        names.sort(key=lambda name: not name.startswith("--"))
         name = names[0] if names else self.param.name.upper() if self.param else ""
         return f"{name} {self.message}".strip()
 
@@ -159,15 +160,19 @@ class Size(_Quantity):
     """A number of bytes: ``4096``, ``32KiB``, ``100MB``; bits as ``2Gb`` or ``2Gbit``.
 
     A capital B is bytes and a small b bits everywhere; K, M, G and T go by 1000, Ki, Mi, Gi and Ti
-    by 1024. low, high : in bytes.
+    by 1024. low, high : in bytes. step : only multiples of it.
     """
 
     name = "size"
     _FACTORS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
-    def __init__(self, low=1, high=1 << 50):
-        self.low, self.high = low, high
-        self.takes = f"{low:,} to {high:,} whole bytes, such as 4096, 32KiB, 100MB or 2Gb (bits)"
+    def __init__(self, low=1, high=1 << 50, *, step=1):
+        self.low, self.high, self.step = low, high, step
+        kind = "whole bytes" if step == 1 else f"bytes, a multiple of {step}"
+        self.takes = f"{low:,} to {high:,} {kind}, such as 4096, 32KiB, 100MB or 2Gb (bits)"
+
+    def get_metavar(self, param, ctx=None):
+        return "SIZE"
 
     def convert(self, value, param, ctx):
         if not isinstance(value, str):
@@ -176,7 +181,7 @@ class Size(_Quantity):
             n_bytes = parse_size(value)
         except ValueError:
             n_bytes = None
-        if n_bytes is None or not self.low <= n_bytes <= self.high:
+        if n_bytes is None or not self.low <= n_bytes <= self.high or n_bytes % self.step:
             self.refuse(value, param, ctx)
         return n_bytes
 

@@ -83,8 +83,11 @@ def decompress(source, target, json_file):
     """
     from gradnic.models import inceptionn
 
-    unit, shape, settings = coded_file.load(source)
-    x = inceptionn.decompress(unit, coded_file.n_elements(shape), **settings).reshape(shape)
+    try:
+        unit, shape, settings = coded_file.load(source)
+        x = inceptionn.decompress(unit, coded_file.n_elements(shape), **settings).reshape(shape)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
     save_floats(target, x)
     console(json_file).print(f"{target}: {x.size} floats, shape {x.shape}")
     write_json(json_file, {"floats": x.size, "shape": list(x.shape), **settings})

@@ -219,7 +219,9 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
     metavar="FILE",
 )
 @option(
-    "--bytes n_bytes", q.Size(4), help="best: the fastest for this tensor by the network model."
+    "--bytes n_bytes",
+    q.Size(4, step=4),
+    help="best: the fastest for this tensor by the network model.",
 )
 @option("--link-bytes-per-cycle", q.Number(0.001, 1_000_000), 16, "best, with --bytes.")
 @option("--link-latency", q.LINK_TIME, 150, "best, with --bytes: cycles.")
@@ -230,7 +232,7 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
     nargs=2,
     metavar="FORMAT FILE",
 )
-@option("--export-bytes", q.Size(4), "2MiB", "Of the tensor in a Chakra trace.")
+@option("--export-bytes", q.Size(4, step=4), "2MiB", "Of the tensor in a Chakra trace.")
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))

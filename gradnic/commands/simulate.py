@@ -24,7 +24,7 @@ from .schedule import ROOTED, chunks_per_shard, make, show_algorithms, show_trie
 @topology_options
 @option(
     "--bytes size",
-    q.Listed(q.Size(4)),
+    q.Listed(q.Size(4, step=4)),
     "2MiB",
     "Tensor: 32KiB, 100MB ...; several with commas between: a run each.",
 )

@@ -27,7 +27,7 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
 @option("--mode", q.MODE, "strict", "inceptionn: strict or paper.")
 @option("--prescale", q.PRESCALE, 0, "inceptionn: -128..127.")
 @option("--bits", q.Whole(1, 8), 4, "thc: bits of an index, 1..8.")
-@option("-g granularity", q.Whole(1, 65535), 30, "thc: units of the table.")
+@option("-g granularity", q.Whole(1, 255), 30, "thc: units of the table.")
 @click.option(
     "-p",
     "clipped",
@@ -58,6 +58,9 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
     """
     from gradnic.sim.training import run as train
 
+    for names, own in OWN.items():
+        used = any(codec in names for codec in codecs or ALL)
+        q.only_with(used, f"--codec {q.joined(names)}", *own)
     options = {codec: settings(codec, seed, **chosen) for codec in codecs or ALL}
     for codec, own in options.items():
         train.check(codec, workers, batch, own)
@@ -98,6 +101,12 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
 
 
 ALL = ("none", "inceptionn", "thc")
+OWN = {  # options, by the codecs that they are for
+    ("inceptionn",): ("exponent", "mode", "prescale"),
+    ("thc", "thc-partial"): ("bits", "granularity", "clipped", "norm", "feedback"),
+    ("powersgd",): ("rank",),
+    ("none", "thc", "prioritized", "thc-partial"): ("rescale",),
+}
 
 
 def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clipped, norm, feedback,

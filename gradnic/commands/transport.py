@@ -15,7 +15,7 @@ PACKETS = 10_000_000  # of a tensor: a run of them takes minutes
 
 @click.command()
 @option("--bytes size", q.Size(4, 1 << 40), "100MB", "Tensor.")
-@option("--loss", q.BELOW_ONE, 0.01, "Share of frames lost.")
+@option("--loss", q.Number(0, 0.9), 0.01, "Share of frames lost; above 0.9 it would not end.")
 @option(
     "--p bounds",
     q.Listed(q.BELOW_ONE),

@@ -168,6 +168,8 @@ TEXTS = {
     "bytes.jsonl": b"\xff\xfe\0\n{}\n",
     "deep.jsonl": "[" * 100_000 + "\n{}\n",
     "words.jsonl": "hello\nworld\n",
+    "word.jsonl": "hello\n",
+    "other.jsonl": "hello",
     "list.jsonl": "[1]\n[2]\n",
 }
 HEADERS = {  # of .npy files

@@ -1,5 +1,6 @@
 """Every command answers --help; a user's mistake is one line and exit status 2."""
 
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ def gradnic(*words):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example(name):
     result = CliRunner().invoke(cli.cli, [name, "--help"])
+    assert "None" not in re.findall(r"^ +--[a-z-]+ +([^ ,]+)", result.output, re.MULTILINE)
     assert result.exit_code == 0
     assert "Example" in result.output
 

@@ -166,3 +166,9 @@ def test_whatever_is_written_has_a_type_that_looks():
             told = f"{param.metavar} {param.type.name}".upper().split()
             if {"FILE", "FOLDER", "PATH", "DIRECTORY"} & set(told):
                 assert isinstance(param.type, kinds), f"{name} {param.name}"
+
+
+def test_a_folder_that_takes_no_file_is_told_by_the_file_asked_for():
+    with pytest.raises(OSError, match=r"'/proc/x\.json'") as caught:
+        output.write_whole("/proc/x.json", "text")
+    assert caught.value.filename == "/proc/x.json"
