@@ -13,6 +13,7 @@ from gradnic.quantities import option
 from .cosim_parts import (
     Machine,
     codec_options,
+    floats_of,
     gradients_of,
     network_options,
     show_verdict,
@@ -73,9 +74,21 @@ def command(
     options = {} if chunks is None else {"chunks": chunks}
     plan = compile_table(schedules.build(topology, algorithm, **options))
     checker.check(plan, topology)
+    most = flit_cluster.most_floats(plan, topology, lanes or 0)
+
+    def check(n_floats):
+        if codec != "thc" and n_floats > most:  # THC's rounds are of norms and of narrow sums
+            raise click.UsageError(
+                f"--elements must be at most {most:,} here, what the cards of {spelling} hold, "
+                f"not {n_floats:,}"
+            )
+
+    if not files:
+        check(elements or floats_of(topology.n_nodes))
     screen = console(json_file)
     with Progress() as progress:
         gradients, source = gradients_of(topology.n_nodes, files, iteration, elements, progress)
+        check(gradients.shape[1])
         task = progress.add_task("building the card", total=None)
         wires = flit_cluster.Wires(latency=link_latency, bytes_per_cycle=link_bytes)
         cards = {"wires": wires, "n_lanes": lanes or 0, "packets": flow == "packet"}

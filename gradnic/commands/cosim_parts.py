@@ -18,6 +18,7 @@ MACHINES = {
     "card": "offload cards over Ethernet that may lose, mark and reorder",
 }
 N_VALUES = 235_146  # of a trained gradient
+NOISE = 8192  # of noise, unless asked for
 REAL = 32  # most nodes for which gradients are trained on the spot
 
 
@@ -125,6 +126,11 @@ def load_gradients(files, nodes):
     return np.stack(arrays)
 
 
+def floats_of(n_nodes):
+    """Values of what `gradients_of` makes where nothing is asked for."""
+    return N_VALUES if n_nodes <= REAL else NOISE
+
+
 def gradients_of(n_nodes, files, iteration, elements, progress):
     """(float32 (n_nodes, n), what they are): of `files`, else trained, else normal noise.
 
@@ -141,7 +147,7 @@ def gradients_of(n_nodes, files, iteration, elements, progress):
             )
         return np.ascontiguousarray(gradients[:, :elements]), "files"
     if n_nodes > REAL or (elements or 0) > N_VALUES:
-        noise = np.random.default_rng(1).standard_normal((n_nodes, elements or 8192))
+        noise = np.random.default_rng(1).standard_normal((n_nodes, elements or NOISE))
         return noise.astype(np.float32), "normal"
     require("a gradient trained on the spot", **DATA)
     from gradnic.sim.training import network as training

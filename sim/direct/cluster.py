@@ -15,12 +15,14 @@ from gradnic.models import inceptionn
 from gradnic.models.inceptionn.bands import bands
 from gradnic.models.schedule.all_reduce import add, all_reduce
 
-from gradnic.interface.flit import FLIT_BYTES, Share, contributions
+from gradnic.interface.flit import CHUNK_FLOATS, FLIT_BYTES, Share, contributions
 from gradnic.interface.schedule_table import Layout
 
 from ..engine import encoding
 from ..engine.batch_job import ALWAYS
 from .library import build
+
+MAX_WORDS = 16384  # of a card's memory
 
 
 def _added(kind):
@@ -150,7 +152,7 @@ class Cluster:
         self.shares = [Share(n_lanes, n_floats, n_chunks, r) for r in ranks]
         share = self.shares[0]
         places = max(n_chunks, *(s.n_places for s in self.shares))
-        n_words = _size(places * share.chunk_words, 1024, 16384)
+        n_words = _size(places * share.chunk_words, 1024, MAX_WORDS)
         layout = Layout.for_nodes(
             table.n_nodes, ports=n_ports, chunks=-(-n_chunks // table.n_nodes)
         )
@@ -335,6 +337,13 @@ def lanes_of(topology):
     """Floats per word that cards get if nothing else is asked for: 8 per port, 32 at most."""
     n_ports = max(len(topology.out[v]) for v in range(topology.n_nodes))
     return _size(min(8 * n_ports, 32), 8, 16, 32)
+
+
+def most_floats(table, topology, n_lanes=0):
+    """The largest tensor that the cards of a table hold, with what lands, in `MAX_WORDS` words."""
+    n_lanes, n_chunks = n_lanes or lanes_of(topology), table.n_chunks * table.repeats
+    places = max(n_chunks, *(int(ranks.sum()) for ranks in contributions(table)))
+    return MAX_WORDS // places * n_lanes // CHUNK_FLOATS * CHUNK_FLOATS * n_chunks
 
 
 def _size(n, *sizes):
