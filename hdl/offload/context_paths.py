@@ -238,7 +238,10 @@ class PacketPick(wiring.Component):
                 went.eq(mine & owner.ready),
                 self.speaking[k].eq(leaving != 0),
             ]
-            m.d.sync += leaving.eq(leaving + came - went)
+            with m.If(came & ~went):
+                m.d.sync += leaving.eq(leaving + 1)
+            with m.Elif(went & ~came):
+                m.d.sync += leaving.eq(leaving - 1)
         payloads = Array(source.payload.p.as_value() for source in sources)
         m.d.comb += [
             self.payload.p.as_value().eq(payloads[owner.payload]),

@@ -66,7 +66,7 @@ class JobClerk(wiring.Component):
     asked, over : Out(16), In(Over)
         A tensor, and what is over of it.
     room : In(1)
-        A completion has room, whoever ends.
+        A completion has room, whoever ends; known a cycle after what was popped last.
     free : In(1)
         A context takes `prepared` in a cycle of ``pop`` with ``starts``.
     nears, prepared, starts : Out(1), Out(Prepared), Out(1)
@@ -166,7 +166,8 @@ class JobClerk(wiring.Component):
         step = Signal(range(3))
         settles = Signal(range(4))
         waits = Signal()  # for a context
-        strays = strayed(m, out, waits)
+        strays, popped = Signal(), Signal()
+        m.d.sync += [strays.eq(strayed(m, out, waits)), popped.eq(self.pop)]
         with m.FSM() as fsm:
             m.d.comb += waits.eq(fsm.ongoing("OFFER"))
             with m.State("REST"):
@@ -181,7 +182,7 @@ class JobClerk(wiring.Component):
                     long.eq(0),
                     of_norms.eq(0),
                 ]
-                with m.If(self.present & self.room):
+                with m.If(self.present & self.room & ~popped):
                     m.next = "TAKEN"
             with m.State("TAKEN"):
                 m.d.sync += [

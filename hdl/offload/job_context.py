@@ -144,7 +144,8 @@ class JobContext(wiring.Component):
         stage, has_passed = Signal(2), Signal()
         thc = Signal()
         more = good & thc & (stage != DECODE)  # the job goes on
-        gen = job.job.gen - (thc & (stage == NORMS))
+        gen = Signal.like(job.job.gen, reset_less=True)
+        m.d.sync += gen.eq(job.job.gen - (thc & (stage == NORMS)))
         m.d.comb += [
             self.job.eq(job),
             self.context.armed.eq(armed),

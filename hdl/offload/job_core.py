@@ -293,9 +293,8 @@ class JobCore(OffloadCore):
         told = Signal(range(RING + 1))
         push, taken = Signal(), Signal()
         busy = sum(runner.busy for runner in runners)
-        m.d.sync += told.eq(told + push - taken)
+        m.d.sync += [told.eq(told + push - taken), clerk.room.eq(told + busy < RING)]
         m.d.comb += [
-            clerk.room.eq(told + busy < RING),
             taken.eq(self.completions.valid & self.completions.ready),
             push.eq(ring.i.valid & ring.i.ready),
         ]
@@ -324,11 +323,14 @@ class JobCore(OffloadCore):
 
     def _aborts(self, m, queue, runners):
         """An active job first: there is one, or it is looked for in the queue."""
-        found, asked = Signal(self.n_active), Signal()
+        found, asked, called = Signal(self.n_active), Signal(), Signal(self.n_active)
+        m.d.sync += called.eq(
+            Cat(r.busy & (r.record.id == self.abort.payload) for r in runners)
+        )  # nobody begins a job in the cycle after the end of another one
         m.d.comb += [
             found.eq(
-                Cat(r.busy & (r.record.id == self.abort.payload) for r in runners)
-                & Cat(asked for _ in runners)
+                Cat(r.busy & called[k] for k, r in enumerate(runners))
+                & asked.replicate(self.n_active)
             ),
             queue.abort.payload.eq(self.abort.payload),
             queue.abort.valid.eq(asked & ~found.any()),

@@ -4,16 +4,17 @@ Part of `gradnic.hdl.offload.job_clerk`; `clerk` is the `JobClerk`.
 """
 
 from amaranth.hdl import Cat, Signal
+from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.job import ALIGN, Collective, JobCodec, Kind, Operation, Refusal
 
-from ..transport.records import UNIT
+from ..transport.records import UNIT, Over
 from .job_records import half_of_residual
 
 
 def refusal(m, clerk, out, loaded, long):
-    """`Refusal` of the job, three cycles after all that it depends on."""
+    """`Refusal` of the job, three cycles after all that it depends on, four after its gen."""
     job, cut, table = out.job, out.geometry, out.table
     low_bits = ceil_log2(clerk.n_bytes)
     n_numbers, n_landing = Signal(32, reset_less=True), Signal(32, reset_less=True)
@@ -44,29 +45,28 @@ def refusal(m, clerk, out, loaded, long):
     known = [job.codec == JobCodec.RAW32]
     known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if clerk.inc else []
     known += [(job.codec == JobCodec.RAW16) & even] if clerk.bf16 else []
-    first, lacks, small = Signal(16), Signal(), Signal()
-    m.d.comb += first.eq(job.gen)
+    first, lacks, small = Signal(16, reset_less=True), Signal(), Signal()
+    m.d.sync += first.eq(job.gen - (is_thc if clerk.thc else 0))  # of its norms
     if clerk.thc:
         there = loaded.bit_select(job.table, 1)
         known.append(is_thc & (job.collective == Collective.ALL_REDUCE))
         m.d.comb += [
-            first.eq(job.gen - is_thc),  # of its norms
             lacks.eq(is_thc & there & (table.scale == 0)),
             small.eq(is_thc & (out.at_sums + out.area > clerk.scratch)),
         ]
-    beside = Signal(clerk.n_contexts)
+    # In two steps, as long as what is over takes to be seen here: a job is beside it, or is over.
+    beside, same = Signal(clerk.n_contexts), Signal(clerk.n_contexts)
+    leads = Signal(data.ArrayLayout(16, clerk.n_contexts), reset_less=True)
+    over = Signal(Over, reset_less=True)
     m.d.sync += [
+        over.eq(clerk.over),
+        same.eq(Cat(one.armed & (one.tensor == job.tensor) for one in clerk.contexts)),
+        *(leads[k].eq(first - one.gen) for k, one in enumerate(clerk.contexts)),
+        beside.eq(Cat(same[k] & ~_ahead(leads[k]) for k in range(clerk.n_contexts))),
         n_numbers.eq(table.chunks * cut.per_chunk),
         out.n_numbers.eq(n_numbers),
         n_landing.eq(out.area * clerk.n_ranks),
-        beside.eq(
-            Cat(
-                one.armed & (one.tensor == job.tensor) & ~_ahead(first, one.gen)
-                for one in clerk.contexts
-            )
-        ),
     ]
-    over = clerk.over
     low = ALIGN - 1
     tests = (
         (Refusal.COLLECTIVE, job.collective > max(Collective)),
@@ -98,7 +98,8 @@ def refusal(m, clerk, out, loaded, long):
         (Refusal.SHARE, (job.p_q16 != 0) & (not clerk.gives_up)),
         (
             Refusal.ROUND,
-            beside.any() | (over.valid & (over.tensor == job.tensor) & ~_ahead(first, over.gen)),
+            beside.any()
+            | (over.valid & (over.tensor == job.tensor) & ~_ahead((first - over.gen)[:16])),
         ),
         (Refusal.FEEDBACK, job.feedback & ~is_thc if clerk.feedback else job.feedback),
     )
@@ -118,7 +119,6 @@ def _first(m, found, names):
     return reason
 
 
-def _ahead(gen, other):
-    """Whether `gen` is after `other`, modulo 2**16."""
-    difference = (gen - other)[:16]
+def _ahead(difference):
+    """Whether a gen is after another one, modulo 2**16."""
     return (difference != 0) & ~difference[15]

@@ -127,12 +127,16 @@ class Divider(wiring.Component):
         quotient = Signal(2 * n_digits)
         rest = Signal(self.width + 2)
         thrice = Signal(self.width + 2, reset_less=True)
-        multiples = [self.b, self.b << 1, thrice]
-        fits = Signal(len(multiples))  # so many times, at least
+        # less b so many times: below 0, it does not fit
+        less = [Signal(self.width + 3, name=f"less{k}") for k in range(1, 4)]
+        fits = Cat(~one[-1] for one in less)
         m.d.comb += [
             self.quotient.eq(quotient),
             rest.eq(Cat(quotient[-2:], self.remainder)),
-            fits.eq(Cat(rest >= multiple for multiple in multiples)),
+            *(
+                one.eq(rest - multiple)
+                for one, multiple in zip(less, (self.b, self.b << 1, thrice), strict=True)
+            ),
         ]
         m.d.comb += self.done.eq(left == 0)
         with m.If(self.start):
@@ -149,7 +153,7 @@ class Divider(wiring.Component):
             digit = Cat(fits[2] | (fits[0] & ~fits[1]), fits[1])
             m.d.sync += [left.eq(left - 1), quotient.eq(Cat(digit, quotient[:-2]))]
             with m.Switch(digit):
-                for k, multiple in enumerate((0, *multiples)):
+                for k, value in enumerate((rest, *less)):
                     with m.Case(k):
-                        m.d.sync += self.remainder.eq(rest - multiple)
+                        m.d.sync += self.remainder.eq(value)
         return m

@@ -52,17 +52,22 @@ class Renewal(wiring.Component):
         m = Module()
         clock, calm = Signal(32), Signal(range(CALM + 1))
         age, closing = Signal(range(AGE + 1)), Signal()
-        stuck, anew = self.wedged | (~closing & (age == AGE)), self.anew
+        late, opens, closes = Signal(), Signal(), Signal()
+        stuck, anew = self.wedged | (~closing & late), self.anew
         m.d.comb += [
             self.tick.eq((clock >= self.watchdog >> 2) & (self.watchdog != 0)),
-            self.closed.eq(closing | anew),
             self.forced.eq(closing & anew),
-            self.soon.eq(~anew & ((closing & self.still) | (calm == CALM))),
+            self.soon.eq(~anew & ((closing & self.still & ~late) | (calm == CALM))),
+            opens.eq(anew | (closing & late)),
+            closes.eq(stuck & ~closing & ~opens),
+            late.eq(age == AGE),
         ]
         m.d.sync += [
             clock.eq(clock + 1),
             calm.eq(calm + 1),
             anew.eq(self.soon),
+            # closing or anew, as a register: `still` waits for what it lets out
+            self.closed.eq(((closing | closes) & ~opens) | (~anew & (calm == CALM))),
         ]
         with m.If(self.tick):
             m.d.sync += clock.eq(0)
@@ -71,11 +76,11 @@ class Renewal(wiring.Component):
         # of a job that cannot end; then of what is offered to those who do not take it
         with m.If(anew | ~(closing | self.stalls)):
             m.d.sync += age.eq(0)
-        with m.Elif(self.tick & ~self.waits & (age != AGE)):
+        with m.Elif(self.tick & ~self.waits & ~late):
             m.d.sync += age.eq(age + 1)
-        with m.If(anew | (closing & (age == AGE))):
+        with m.If(opens):
             m.d.sync += [closing.eq(0), age.eq(0)]
-        with m.Elif(stuck & ~closing):
+        with m.Elif(closes):
             m.d.sync += [closing.eq(1), age.eq(0)]
         return m
 
