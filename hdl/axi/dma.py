@@ -8,6 +8,7 @@ Plumbing: no golden model of its own.
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
@@ -15,6 +16,8 @@ from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from .axi4 import OKAY, ReadPort, WritePort, drive_address
 from .bursts import N_BURSTS, BurstSplitter
+
+WRITTEN = 16  # beats of a burst that is written, at most
 
 
 class ReadEngine(wiring.Component):
@@ -139,17 +142,15 @@ class WriteEngine(wiring.Component):
 
     Plumbing: no golden model of its own.
 
-    Beats may come before or after their range. An address is offered with the first beat of its
-    burst at hand or not; whoever feeds the engine has whole packets, so a burst never waits for
-    the network. Beats of a refused range are taken and lost.
+    An address leaves once all beats of its burst are here: a port that is shared, and whatever
+    memory is behind it, promises the order of data with the order of addresses, and a burst that
+    waits for beats that others hold up would have them all wait in a circle. Beats may come before
+    or after their range; two bursts of them have room. Those of a refused range are taken and lost.
 
     Parameters
     ----------
-    n_bytes, address_width, burst_beats, n_regions : int
+    n_bytes, address_width, n_regions : int
         See `BurstSplitter`.
-    registered : bool
-        False: beats reach the port in the cycle that they come in, for users behind whose port
-        there is a register, as in a `gradnic.hdl.axi.share.WriteShare`.
 
     Members
     -------
@@ -162,18 +163,10 @@ class WriteEngine(wiring.Component):
     port : Out(WritePort(n_bytes, address_width))
     """
 
-    def __init__(
-        self,
-        n_bytes: int,
-        address_width: int = 64,
-        *,
-        burst_beats: int = 16,
-        n_regions: int = 1,
-        registered: bool = True,
-    ) -> None:
-        self.n_bytes, self.registered = n_bytes, registered
+    def __init__(self, n_bytes: int, address_width: int = 64, *, n_regions: int = 1) -> None:
+        self.n_bytes = n_bytes
         self.splitter = BurstSplitter(
-            n_bytes, address_width, burst_beats=burst_beats, n_regions=n_regions
+            n_bytes, address_width, burst_beats=WRITTEN, n_regions=n_regions
         )
         self.beat = data.StructLayout({"data": 8 * n_bytes, "keep": n_bytes})
         super().__init__(
@@ -198,15 +191,29 @@ class WriteEngine(wiring.Component):
         m.submodules.requests = requests = Slice(splitter.burst, half_rate=True)
         m.submodules.to_send = to_send = FIFO(sent, N_BURSTS)
         m.submodules.awaited = awaited = FIFO(answered, N_BURSTS)
-        words = wiring.flipped(self.beats)
-        if self.registered:
-            m.submodules.words = near = Slice(self.beat)
-            wiring.connect(m, words, near.i)
-            words = near.o
+        m.submodules.words = store = FIFO(self.beat, 2 * WRITTEN)
+        wiring.connect(m, wiring.flipped(self.beats), store.i)
+        words = store.o
 
-        go, free = Signal(), Signal()
+        # Beats that came and are in no burst yet. What comes, or goes with a burst, counts a cycle
+        # later: the splitter rests a cycle after each burst.
+        there = Signal(signed(ceil_log2(2 * WRITTEN + 2) + 1))
+        taken = Signal(signed(len(burst.n_less_1) + 1))  # by a burst: its beats, below 0
+        came = Signal()
+        go = Signal()
+        free = Signal()
+        m.d.sync += [
+            came.eq(store.i.valid & store.i.ready),
+            taken.eq(Mux(go, ~Cat(burst.n_less_1, 0), 0)),
+            there.eq((Cat(1, there).as_signed() + Cat(came, taken).as_signed()) >> 1),
+        ]
         m.d.comb += [
-            free.eq(requests.i.ready & to_send.i.ready & awaited.i.ready),
+            free.eq(
+                requests.i.ready
+                & to_send.i.ready
+                & awaited.i.ready
+                & (there.as_unsigned() > burst.n_less_1)
+            ),
             go.eq(splitter.bursts.valid & free),
             splitter.bursts.ready.eq(free),
             requests.i.valid.eq(go & ~burst.refused),

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.job import JobCodec, JobStatus
 
-from ..primitive.parity import strayed
+from ..primitive.parity import astray, strayed
 from ..primitive.target import one_hot
 from ..transport.records import BYTES_WIDTH, EPOCH_WIDTH, LEAVES_WIDTH, Context, Over
 from .job_records import STAMP_WIDTH, LeavesSeen, Prepared, Record
@@ -30,8 +30,9 @@ class JobContext(wiring.Component):
     A job that ends, however it does, lets the frame that is leaving end, then lets what is under
     way to memory end, then is told, and then resets its engine: about 30 cycles beside those two.
     If those take ``watchdog`` cycles, it is told before, as one whose memory failed; its context
-    becomes free when the memory has answered. If a bit of what it knows of the job changes by
-    itself, it fails, too; under its own id, of which there are two copies.
+    becomes free when the memory has answered. If a bit of what it knows of the job, or of what it
+    counts for its completion, changes by itself, it fails, too; under its own id, of which there
+    are two copies.
 
     Parameters
     ----------
@@ -191,8 +192,10 @@ class JobContext(wiring.Component):
             m.d.sync += failed.eq(1)
         with m.If(self.pass_failed):
             m.d.sync += failed.eq(1)
-        # what the job is, or what others hold of it, has changed by itself
-        with m.If(self.renewed | strayed(m, job, taken)):
+        # what the job is, what others hold of it, or what is told of it has changed by itself
+        counts = self.leaves.valid | (self.spends & armed) | self.clear | ~taken
+        miscounted = astray(m, (least, most, given_up), counts, name="counts")
+        with m.If(self.renewed | strayed(m, job, taken) | miscounted):
             m.d.sync += [failed.eq(1), spoiled.eq(1)]
         with m.If(self.passed):
             m.d.sync += has_passed.eq(1)

@@ -102,9 +102,8 @@ class MemorySide(wiring.Component):
         own = OwnReader(n, width) if self.with_roots else ReadEngine(n, width, n_regions=2)
         m.submodules.own_reader = own
         m.submodules.landing_reader = landed = ReadEngine(n, width)
-        registered = not self.with_roots  # else the ports are shared, and have registers
-        m.submodules.result_writer = results = WriteEngine(n, width, registered=registered)
-        m.submodules.landing_writer = landings = WriteEngine(n, width, registered=registered)
+        m.submodules.result_writer = results = WriteEngine(n, width)
+        m.submodules.landing_writer = landings = WriteEngine(n, width)
         gradient, result, landing = self.regions
         writers = [results, landings]
         for inner, outer in (
@@ -121,7 +120,7 @@ class MemorySide(wiring.Component):
         ):
             wiring.connect(m, inner, wiring.flipped(outer))
         if self.with_roots:
-            m.submodules.root_writer = roots = WriteEngine(n, width, registered=registered)
+            m.submodules.root_writer = roots = WriteEngine(n, width)
             wiring.connect(m, own.root_port, wiring.flipped(self.root_read))
             wiring.connect(m, roots.port, wiring.flipped(self.root_write))
             stays = self._written(m, "root", roots, self.roots)

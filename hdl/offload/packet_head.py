@@ -68,13 +68,17 @@ def say(m, maker, packet, told, leaves, check, leaf):
                     m.d.comb += [head.op.eq(Op.RAW16), head.length.eq(packet.elems << 1)]
 
 
-def leave(m, maker, told, tag):
-    """A head leaves with its tag, and the size of what was coded, from a register."""
+def leave(m, maker, told, tag, rows):
+    """A head leaves with its tag, and the size of what was coded, from a register.
+
+    rows : of packets of terminal rows whose sums have gone: those before this head must have.
+    """
     known, sized, busy = Signal(), Signal(init=1), Signal()
     is_data = told.p.head.op != Op.CONTROL
+    behind = (rows - told.p.rows)[: len(rows)]
     head = Signal(Head, reset_less=True)
     m.d.comb += [
-        known.eq(told.valid & tag.valid & sized & ~busy),
+        known.eq(told.valid & tag.valid & sized & ~busy & ~(is_data & behind[-1])),
         told.ready.eq(known),
         tag.ready.eq(known),
         maker.heads.valid.eq(busy),

@@ -35,7 +35,7 @@ from ..transport.records import (
 from ..transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
 from . import packet_head, packet_sums
 from .own_reader import GRADIENT, RESULT, ROOT
-from .packet_sums import N_PACKETS
+from .packet_sums import N_PACKETS, ROWS_WIDTH
 from .scaler import MAX_LEAVES, factors
 
 ELEM_BYTES = 4
@@ -48,7 +48,8 @@ class PacketMaker(wiring.Component):
     contributions that did not come add nothing. Where sizes decide on importance (``round.tags``),
     the sums of floats are scored, and a head leaves about 30 cycles after its packet's last sum.
     Packets of terminal rows go to ``own`` and ``kept``, through the codec's image where the round
-    is coded.
+    is coded; a head waits until the sums of those before it have gone there, since memory may take
+    them late, or never if the round ends, and whoever has a head waits for its payload.
 
     Parameters
     ----------
@@ -160,7 +161,8 @@ class PacketMaker(wiring.Component):
         packs = packet_sums.expand(m, self, "landed", self.contributions, summing.contributions)
         goal = packet_sums.Goal(self.thc, self.scale, self.wide)
         m.submodules.goals = goals = FIFO(goal, N_PACKETS)
-        told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH})
+        rows = Signal(ROWS_WIDTH)  # packets of terminal rows whose last sum has gone, modulo
+        told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH})
         m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
         wiring.connect(m, owned.o, wiring.flipped(self.own))
@@ -170,11 +172,12 @@ class PacketMaker(wiring.Component):
             self.compressor = Compressor(self.lanes, max_floats=self.max_elems)
             m.submodules.compressor = self.compressor
         self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, packs, to_tag)
-        packet_sums.finish(m, self, summing.sums, goals.o, tagger.floats)
+        gone = packet_sums.finish(m, self, summing.sums, goals.o, tagger.floats)
+        m.d.sync += rows.eq(rows + gone)
         # the tagger stands far away: nothing goes there and back in a cycle
         m.submodules.tagged = tagged = Slice(tagger.tags.p.shape(), half_rate=True)
         wiring.connect(m, tagger.tags, tagged.i)
-        packet_head.leave(m, self, told.o, tagged.o)
+        packet_head.leave(m, self, told.o, tagged.o, rows)
         return m
 
     def _tagger(self, m):
@@ -236,6 +239,9 @@ class PacketMaker(wiring.Component):
             *(owned.p[name].eq(packet[name]) for name in ("chunk", "number", "offset", "elems")),
         ]
         reads = Signal()  # the packet's values are asked for
+        rows = Signal(ROWS_WIDTH)  # packets of terminal rows so far
+        m.d.comb += told.p.rows.eq(rows)
+        m.d.sync += rows.eq(rows + (reads & packet.terminal))
         if self.compressor:
             units = self.compressor.units
             m.d.comb += [

@@ -18,6 +18,7 @@ from .bf16 import image as bf16_image
 from .scaler import Scaler
 
 N_PACKETS = 16  # whose values are being read and added
+ROWS_WIDTH = 6  # numbers of packets whose values are under way, and a sign
 N_RAW = 4  # raw packets of the longest that wait for their tags
 
 
@@ -66,7 +67,7 @@ def expand(m, maker, name, values, summed):
 
 def finish(m, maker, sums, goals, scores):
     """Sums become payloads, or this node's own result; those that are `scored` go to `scores`,
-    too.
+    too. Returns a flag: the last sum of such a result goes.
     """
     m.submodules.image = image = CodecImage(
         maker.lanes, passes=True, codes=maker.inc, wide=maker.wide
@@ -134,6 +135,7 @@ def finish(m, maker, sums, goals, scores):
         m.d.comb += image.fill.eq(fill)
         with m.If(begins):
             m.d.sync += fill.eq(goal.fill)
+    return ends & to_image
 
 
 def _line(m, maker, summed):

@@ -10,16 +10,13 @@ from amaranth.utils import ceil_log2
 
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.bursts import LENGTH_WIDTH, Range, Region
-from ..axi.dma import ReadEngine, WriteEngine
+from ..axi.dma import WRITTEN, ReadEngine, WriteEngine
 from ..stream.beats import Beat
-from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 
 WIDTHS = LENGTH_WIDTH, 23  # numbers of beats; of blocks of 64 elements: 2**28 of those
 BLOCK = 1024  # elements of the largest block
-BURST = 16  # beats that are written at a time
-STORE = 64  # beats that wait for a burst, and behind it
 AHEAD = 4  # beats of norms that wait
 N_RANGES = 16
 UNDER_WAY = 5  # bits of the number of ranges: fewer than 32 are written at a time
@@ -230,9 +227,7 @@ class BlockReader(wiring.Component):
 
 
 class BurstWriter(wiring.Component):
-    """Writes a region from its start, in bursts whose beats are all at hand; a beat a cycle.
-
-    So a burst on a port that is shared never waits for what computes its data.
+    """Writes a region from its start, as beats come; a beat a cycle.
 
     Parameters
     ----------
@@ -271,10 +266,9 @@ class BurstWriter(wiring.Component):
         n = self.n_bytes
         m.submodules.engine = engine = WriteEngine(n, self.address_width)
         m.submodules.ranges = ranges = FIFO(Range(), 4)
-        m.submodules.store = store = BlockFIFO(engine.beats.p.shape(), STORE, stops=True)
         wiring.connect(m, ranges.o, engine.ranges)
-        wiring.connect(m, store.o, engine.beats)
         wiring.connect(m, engine.port, wiring.flipped(self.port))
+        beats = engine.beats
         count, n_beats = Signal(self.width), Signal(self.width)  # that came, and are to come
         first = Signal(self.width)  # of the burst that they will be in
         n_asked, n_done = Signal(UNDER_WAY), Signal(UNDER_WAY)
@@ -286,12 +280,12 @@ class BurstWriter(wiring.Component):
             n_beats.eq(self.region.n_beats),
             last.eq(count + 1 == n_beats),
             keep.eq(Mux(last & (self.tail != 0), (1 << self.tail) - 1, ~0)),
-            store.i.p.data.eq(self.i.payload),
-            store.i.p.keep.eq(keep),
-            store.i.valid.eq(self.i.valid & ~surplus & ranges.i.ready),
-            self.i.ready.eq(surplus | (store.i.ready & ranges.i.ready)),
-            goes.eq(store.i.valid & store.i.ready),
-            ends.eq(goes & (last | ((count + 1)[: ceil_log2(BURST)] == 0))),
+            beats.p.data.eq(self.i.payload),
+            beats.p.keep.eq(keep),
+            beats.valid.eq(self.i.valid & ~surplus & ranges.i.ready),
+            self.i.ready.eq(surplus | (beats.ready & ranges.i.ready)),
+            goes.eq(beats.valid & beats.ready),
+            ends.eq(goes & (last | ((count + 1)[: ceil_log2(WRITTEN)] == 0))),
             ranges.i.valid.eq(ends),
             ranges.i.p.offset.eq(first),
             ranges.i.p.n_beats.eq(count + 1 - first),

@@ -130,6 +130,18 @@ def test_a_changed_bit_of_what_a_context_knows_of_its_job_fails_it(ring, names, 
     assert _after(ring) == ""
 
 
+@pytest.mark.parametrize("what", ["given_up", "least", "most"])
+def test_a_changed_bit_of_what_a_context_counts_of_its_job_fails_it(ring, names, what):
+    usual, exact, _ = ring.round()
+    assert exact
+    bit = names.index(f"core.context1.{what}") + 2
+    cycles, _, statuses = ring.round((1, bit, usual // 4))
+    told = [status for (node, _), status in statuses.items() if node == 1]
+    assert cycles is not None
+    assert told.count(JobStatus.MEMORY) == 1
+    assert _after(ring) == ""
+
+
 def test_a_job_whose_id_changes_fails_under_the_id_that_the_host_gave_it(ring, names):
     usual, exact, _ = ring.round()
     assert exact
