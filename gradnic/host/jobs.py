@@ -220,7 +220,12 @@ class JobDriver(OffloadDriver):
         threshold: int | None = None,
         **rules: int,
     ) -> None:
-        """How packets become important, as of `OffloadDriver.tag`; queues : of each class."""
+        """How packets become important, as of `OffloadDriver.tag`; queues : of each class.
+
+        ValueError where ``source`` is 2: jobs come and go, and none has a round before.
+        """
+        if rules.get("source", 0) > 1:
+            raise ValueError(f"source must be 0 or 1, not {rules['source']}: jobs have none before")
         self._tag(queues, dscps, threshold, rules)
 
     def allow_memory(self, region: int, address: int, n_bytes: int) -> None:

@@ -78,7 +78,7 @@ def _registers() -> tuple[Register, ...]:
         _register(
             "tags", 0x098, "importance of packets; with back_layer 0 all are important",
             ("back_layer", 13, "layers from here on are important"),
-            ("source", 2, "of the threshold: 0 no size is important, 1 host, 2 the last round"),
+            ("source", 2, "of the threshold: 0 no size is important, 1 host"),
             ("by_sum", 1, "score is the sum of sizes, not the largest exponent"),
             ("results", 1, "packets of the result are important", 1),
         ),

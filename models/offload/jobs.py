@@ -78,7 +78,7 @@ class JobCard(Card):
     Parameters
     ----------
     settings : card.Settings
-        Without tensors; its tagger has a tensor for each context.
+        Without tensors; its tagger has a tensor for each context, and no histogram.
     tables : tuple of up to 16 gradnic.interface.schedule_table.Table
     memory : uint8 array
         Of the host: sources and results are byte addresses in it.
@@ -110,6 +110,8 @@ class JobCard(Card):
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
             raise ValueError(f"tables must be at most {TABLES}, not {len(tables)}")
+        if settings.tagger.source == "histogram":
+            raise ValueError("source must be off or host, not histogram: jobs have no round before")
         super().__init__(settings)
         self.table_list, self.memory = tuple(tables), memory
         self.collectives = [collective_of(table) for table in tables]
@@ -262,7 +264,6 @@ class JobCard(Card):
             self.contexts[place] = context
             self.n_started += 1
             self.rounds[job.tensor, round_.gen] = round_
-            self.tagger.end_round(place)
             self.changed = True
 
     def _round(self, job):
@@ -300,7 +301,6 @@ class JobCard(Card):
             residual = context.thc.residual().view(np.uint32)
             self._words(job.residual_at(1 - job.half), job.elems)[:] = residual
         self.rounds[job.tensor, job.gen] = context.round
-        self.tagger.end_round(context.place)
         self.changed = True
 
     def _words(self, at, n):

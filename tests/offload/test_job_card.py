@@ -394,5 +394,7 @@ def test_the_driver_reads_a_completion_and_refuses_what_does_not_fit():
         driver.load_table(0, bytes(20), 4, [], [], n_chunks=1, leaves=1)
     with pytest.raises(ValueError, match="address must be a multiple of 16, not 0x8"):
         driver.allow_memory(0, 8, 64)
+    with pytest.raises(ValueError, match="source must be 0 or 1, not 2"):
+        driver.tag(source=2)
     with pytest.raises(ValueError, match="no register 'round'"):
         driver.set("round", tensor=1)

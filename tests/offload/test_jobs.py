@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 from gradnic.models import inceptionn
+from gradnic.models.offload.card import Settings
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.jobs import JobCluster
+from gradnic.models.offload.jobs import JobCard, JobCluster
 from gradnic.models.schedule.all_reduce import add, all_reduce
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
+from gradnic.models.transport.tagger import Rules
 
 from gradnic.interface.job import (
     COMPLETION,
@@ -107,6 +109,12 @@ def test_records_are_as_documented():
         Job(1, 1, 1, 1 << 28, 0, 0)
     with pytest.raises(ValueError, match="descriptor must have 40 bytes, not 28"):
         Job.parse(octets)
+
+
+def test_a_card_with_jobs_has_no_histogram_of_the_round_before():
+    settings = Settings(7, 0, (), {0: None}, tagger=Rules(n_layers=1, source="histogram"))
+    with pytest.raises(ValueError, match="not histogram"):
+        JobCard(settings, (), np.zeros(64, np.uint8))
 
 
 @pytest.mark.parametrize("n_active", [1, 2, 4])
