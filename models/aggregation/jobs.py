@@ -33,8 +33,8 @@ class Job:
     close : str
         ``all``; ``n_min`` children; ``bounded``: bytes of the tensor but a share p_q16 / 2**16.
     n_min, total_bytes, p_q16 : int
-        Parameters of the rules: 1 to the number of children; of one child's whole tensor, below
-        2**35; 0 to 65535.
+        Parameters of the rules: 1 to the number of children; of one child's whole tensor, so
+        that all children's are below 2**40; 0 to 65535.
     deadline : int
         Time after the first contribution that closes a slot, in units of `now`, below 2**32; 0 is
         off.
@@ -76,7 +76,7 @@ class Job:
         check_range("n_slots", self.n_slots, 1, 8192)
         check_range("n", self.leaves, 1, 255)
         check_range("n_min", self.n_min, 1, len(self.children))
-        check_range("total_bytes", self.total_bytes, 0, 2**35 - 1)
+        check_range("total_bytes", self.total_bytes, 0, (2**40 - 1) // len(self.children))
         check_range("p_q16", self.p_q16, 0, 65535)
         check_range("deadline", self.deadline, 0, 2**32 - 1)
         check_range("C", self.C, 64, 8192)

@@ -333,7 +333,7 @@ def test_a_dead_worker_does_not_stop_the_rest():
         (lambda: config(n_min=0), "n_min must be 1 to 3, not 0"),
         (lambda: config(deadline=-1), "deadline must be 0 to 4294967295, not -1"),
         (lambda: config(p_q16=70000), "p_q16 must be 0 to 65535, not 70000"),
-        (lambda: config(total_bytes=-1), "total_bytes must be 0 to 34359738367, not -1"),
+        (lambda: config(total_bytes=-1), "total_bytes must be 0 to 366503875925, not -1"),
         (lambda: config(n=2.5), "n must be 1 to 255, not 2.5"),
         (lambda: config(job=1.5), "job must be 0 to 255, not 1.5"),
         (lambda: Config(-1, 1, 1, ()), "mac must be 0 to 281474976710655, not -1"),
