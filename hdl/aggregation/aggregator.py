@@ -15,6 +15,7 @@ from ..frame.egress import Event
 from ..frame.intake import Intake, Speaker
 from ..frame.queue_rules import queue_members, rule_queues
 from ..frame.round_robin import RoundRobin
+from ..primitive.names import signals
 from ..stream.beats import FrameBeat
 from .answer import AnswerFramer, AnswerPort, Sender
 from .gate import Gate
@@ -189,7 +190,7 @@ class Aggregator(wiring.Component):
 
     def _clear(self, m, bank, unit):
         """Jobs to be forgotten wait for each other; ``busy`` until the last one is."""
-        waiting, taken, chosen = (Signal(self.n_jobs) for _ in range(3))
+        waiting, taken, chosen = signals("waiting taken chosen", self.n_jobs)
         asked = self._rises(m, bank.clear.write, "clear")
         m.d.comb += [
             chosen.eq(waiting & -waiting),

@@ -26,6 +26,7 @@ from ..frame.egress import Event
 from ..frame.intake import Names
 from ..frame.packet_fifo import PacketFIFO
 from ..frame.queue_rules import port_members, ruled_queues
+from ..primitive.names import signals
 from ..primitive.zeroed_table import ZeroedTable
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import delayed, delayed_flag
@@ -112,10 +113,12 @@ class AnswerFramer(wiring.Component):
         n_head = HEAD_BYTES // n
         head = Signal(8 * HEAD_BYTES, reset_less=True)
         left = Signal(range(n_head + 1))
-        body, empty, cut = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        body = Signal()
+        empty, cut = signals("empty cut", reset_less=True)
         tail = Signal(ceil_log2(n), reset_less=True)  # bytes of the payload's last beat, less 1
-        load, ends, in_head = Signal(), Signal(), Signal()
-        valid, beat = Signal(), Signal(FrameBeat(n))
+        load, ends, in_head = signals("load ends in_head")
+        valid = Signal()
+        beat = Signal(FrameBeat(n))
         m.d.comb += [
             in_head.eq(left != 0),
             valid.eq(in_head | (body & self.sums.valid)),
@@ -176,9 +179,10 @@ class AnswerFramer(wiring.Component):
         """
         n = self.n_bytes
         held = Signal(FrameBeat(n), reset_less=True)
-        out, goes = Signal(FrameBeat(n)), Signal()
+        out = Signal(FrameBeat(n))
+        goes = Signal()
         waits = Signal()
-        moved, shifted = Signal(reset_less=True), Signal(reset_less=True)
+        moved, shifted = signals("moved shifted", reset_less=True)
         with m.If(valid):
             m.d.sync += [held.eq(beat), moved.eq(moves), shifted.eq(in_body)]
         kept = held.data[: 8 * (n - CUT)]
@@ -311,15 +315,18 @@ class AnswerPort(wiring.Component):
         m.d.sync += child.eq(children.read_data)
         sums = delayed(m, self.notice.sum, 1, name="sum")
         wanted = delayed(m, self.notice.children, 1, name="children")
-        total, folded = Signal(21, reset_less=True), Signal(17, reset_less=True)
+        total = Signal(21, reset_less=True)
+        folded = Signal(17, reset_less=True)
         chosen = Signal(reset_less=True)
         m.d.sync += [
             total.eq(sums + child.ip[:16] + child.ip[16:]),
             chosen.eq(child.enabled & wanted.bit_select(child.src, 1)),
             folded.eq(total[:16] + total[16:]),
         ]
-        to, port = Signal(Child, reset_less=True), Signal(16, reset_less=True)
-        checksum, takes = Signal(16, reset_less=True), Signal()
+        to = Signal(Child, reset_less=True)
+        port = Signal(16, reset_less=True)
+        checksum = Signal(16, reset_less=True)
+        takes = Signal()
         child = delayed(m, child, LEAD - 2, name="child")
         shared = delayed(m, Cat(self.notice.switchml, self.notice.udp_port), LEAD - 1, name="port")
         chosen = delayed(m, chosen, LEAD - 3, name="chosen")

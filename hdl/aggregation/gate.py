@@ -18,6 +18,7 @@ from ..frame.intake import Names
 from ..frame.packet_fifo import PacketFIFO
 from ..frame.realign import Realigner
 from ..frame.store import COUNT_WIDTH
+from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -140,7 +141,7 @@ class Gate(wiring.Component):
         m.submodules.routes = routes = FIFO(route, N_HEADS)
         wiring.connect(m, heads.o, wiring.flipped(self.heads))
         known = decided.o.p
-        passes, collides, leaves = Signal(), Signal(), Signal()
+        passes, collides, leaves = signals("passes collides leaves")
         m.d.comb += [
             passes.eq(known.refusal == Refusal.NONE),
             collides.eq(known.refusal == Refusal.COLLISIONS),

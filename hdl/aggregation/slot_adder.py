@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.formats import Op
 
 from ..primitive.multiplier import Multiplier
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.credit_queue import CreditQueue
 from ..stream.delays import delayed, delayed_flag
@@ -102,7 +103,7 @@ class SlotAdder(wiring.Component):
         """What the root adds for missing leaves, `SlotLanes.FILLS` cycles after the order."""
         width = self.sizes.width
         m.submodules.times = times = Multiplier(8, 8)
-        missing, g = Signal(8, reset_less=True), Signal(8, reset_less=True)
+        missing, g = signals("missing g", 8, reset_less=True)
         m.d.sync += [
             missing.eq(Mux(task.wanted > task.leaves, task.wanted - task.leaves, 0)),
             g.eq(task.g),
@@ -138,7 +139,8 @@ class SlotAdder(wiring.Component):
         read, write = flags.read_port(domain="comb"), flags.write_port()
         takes = delayed_flag(m, rows.orders[0].final, SlotLanes.OVERFLOWS - 2, name="takes")
         final = delayed_flag(m, takes, 2, name="final")
-        seen, total = Signal(), Signal(reset_less=True)
+        seen = Signal()
+        total = Signal(reset_less=True)
         m.d.sync += [seen.eq((seen | over) & ~final), total.eq(seen | over)]
         m.d.comb += [tails.take.eq(takes), read.addr.eq(data.View(shape, tails.word).place)]
         ends = delayed_flag(m, final, 1, name="ends")

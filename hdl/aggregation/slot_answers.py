@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..stream.admission import Room, credit
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
@@ -87,7 +88,7 @@ class SlotAnswers(wiring.Component):
         wiring.connect(m, heads.o, wiring.flipped(self.answers))
 
         held = Signal(range(N_SUMS + 1))
-        has_room, took, ended = Signal(), Signal(), Signal()
+        has_room, took, ended = signals("has_room took ended")
         m.d.sync += [
             took.eq(self.takes & self.with_sum),
             held.eq(held + took - ended),
@@ -105,12 +106,13 @@ class SlotAnswers(wiring.Component):
             tails.i.p.single.eq(length <= sizes.n_bytes),
             tails.i.p.is_thc.eq(delayed(m, self.is_thc, 1, name="is_thc")),
         ]
-        begins, goes, last = Signal(), Signal(), Signal()
+        begins, goes, last = signals("begins goes last")
         ends = goes & last
         may_go = Signal(N_SUMS)  # bit k: more than k sums may be sent
         # rows that their queues offer by the next cycle: counted here, for the queues lie far away
         lag = (FIFO if small else BlockFIFO).latency - 2
-        arrived, begun, there = Signal(range(n_rows + 1)), Signal(range(n_rows + 1)), Signal()
+        arrived, begun = signals("arrived begun", range(n_rows + 1))
+        there = Signal()
         following = Signal.like(begun, init=1)
         with m.If(delayed_flag(m, self.row_comes, lag, name="came")):
             m.d.sync += arrived.eq(arrived + 1)
@@ -140,9 +142,11 @@ class SlotAnswers(wiring.Component):
         queues by registers: (flag that it did so a cycle ago, the next beat's place in its row).
         """
         n_beats = self.sizes.width // 4
-        number, part = Signal(16), Signal(range(n_beats))
-        running, rests = Signal(), Signal()  # a row is under way; it ended before its time
-        was_last, before_last = Signal(), Signal(16)
+        number = Signal(16)
+        part = Signal(range(n_beats))
+        running, rests = signals("running rests")  # a row is under way; it ended before its time
+        was_last = Signal()
+        before_last = Signal(16)
         turned = Signal(attrs={"keep_register": 1})
         tail, turns = tails.o.p, turned & ~rests
         # all but the last beat of a row have left; of a row of two that is its first

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..stream.delays import delayed
 from .slot_records import Kind
 from .slot_rows import Order
@@ -132,7 +133,7 @@ class SlotLanes(wiring.Component):
         leaves = Cat(s[32] ^ s[31] for s in word_sums)
         picked = Signal(self.bits, reset_less=True)
         full = Signal(self.n_lanes, reset_less=True)
-        clipped, negative = Signal(n_words, reset_less=True), Signal(n_words, reset_less=True)
+        clipped, negative = signals("clipped negative", n_words, reset_less=True)
         carried = Signal(-(-self.n_lanes // 4), reset_less=True)  # of four lanes each
         left = Signal(-(-n_words // 2), reset_less=True)  # of two words each
         m.d.sync += [

@@ -9,6 +9,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.delays import copied, delayed
 from ..stream.steering import chunks
@@ -98,19 +99,19 @@ class SlotRows(wiring.Component):
         adding, draining, reading, ending, drained = (
             Signal(name=name) for name in ("adding", "draining", "reading", "ending", "drained")
         )
-        working, free = Signal(), Signal()
-        emits, words = Signal(), Signal()  # of the task that is being worked on
+        working, free = signals("working free")
+        emits, words = signals("emits words")  # of the task that is being worked on
         wait = Signal(range(GAP))  # cycles until the next task may begin
         left = Signal(16)  # elements, this row's too
         number = Signal(sizes.row_width)
         dry = Signal()  # the payload's last beat was taken
         # the row that is due is the last; the GAP-th, or more; both
-        last_row, long, last_long = Signal(), Signal(), Signal()
+        last_row, long, last_long = signals("last_row long last_long")
         # a row is made in this cycle; a row is, if a beat comes in
-        sure, if_beat = Signal(), Signal()
+        sure, if_beat = signals("sure if_beat")
 
-        row, finishes, stops = Signal(), Signal(), Signal()
-        loads, open_before = Signal(), Signal()
+        row, finishes, stops = signals("row finishes stops")
+        loads, open_before = signals("loads open_before")
         ready, following = self._ahead(m, loads)
         m.d.sync += open_before.eq(self.open)
         m.d.comb += [
@@ -259,7 +260,8 @@ class SlotRows(wiring.Component):
         enough, fits, then_enough, then_fits = (
             Signal(name=name) for name in ("enough", "fits", "then_enough", "then_fits")
         )
-        steps, shifts, behind = Signal(), Signal(), Signal(5)
+        steps, shifts = signals("steps shifts")
+        behind = Signal(5)
         m.d.comb += [
             steps.eq(adding & (enough | arrives)),
             shifts.eq(adding & ~enough & arrives),

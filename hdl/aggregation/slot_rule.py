@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.formats import Op
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..stream.delays import copied
 from ..stream.slice import Slice
 from ..stream.steering import moved
@@ -81,7 +82,7 @@ class SlotRule(wiring.Component):
         going = self._start(m)
 
         # stages 0 and 1: the records of both sets are asked for; 2 and 3: they are there
-        record, other = Signal(Record, reset_less=True), Signal(Record, reset_less=True)
+        record, other = signals("record other", Record, reset_less=True)
         m.d.comb += [
             records.read_addr.eq(Mux(at[0], place, Mux(at[1], place ^ 1, sweep.place))),
             sweep.record.eq(records.read_data),
@@ -106,7 +107,7 @@ class SlotRule(wiring.Component):
         closes, crosses = self._closes(m, whose, job)
         self._tell(m, queue.i, record, closes, job, place)
 
-        written, beside = Signal(Record), Signal(Record)
+        written, beside = signals("written beside", Record)
         bit = Signal(32, reset_less=True)
         m.d.sync += bit.eq(~(1 << head.src))
         m.d.comb += [
@@ -136,7 +137,7 @@ class SlotRule(wiring.Component):
     def _start(self, m):
         """Take a request to close a slot, or else a head, every `N_STAGES` cycles."""
         at, head, sweep = self.at, self.head, self.sweep
-        starts, going, gone = Signal(), Signal(), Signal()
+        starts, going, gone = signals("starts going gone")
         # a task goes in at the end of each: there is room for it from the beginning
         left, given = self.left, self.given
         m.d.sync += [given.eq(gone), left.eq(moved(left, given & ~going, going & ~given))]
@@ -191,13 +192,17 @@ class SlotRule(wiring.Component):
         head, sweep, n_jobs, verdict = self.head, self.sweep, self.sizes.n_jobs, self.verdict
         # not an array: Yosys may take bit 3 of it for its element 3, by their name
         totals = [Signal(40, name=f"total_of{k}") for k in range(n_jobs)]
-        tensors, enough = Signal(data.ArrayLayout(16, n_jobs)), Signal(n_jobs)
+        tensors = Signal(data.ArrayLayout(16, n_jobs))
+        enough = Signal(n_jobs)
         m.d.comb += [sweep.tensors.eq(tensors), sweep.enough.eq(enough)]
         # stages 0 to 4: its tensor's bytes so far
-        tensor, so_far = Signal(16, reset_less=True), Signal(40, reset_less=True)
-        known, same = Signal(reset_less=True), Signal(reset_less=True)
-        base, before = Signal(40, reset_less=True), Signal(reset_less=True)
-        total, is_enough = Signal(40, reset_less=True), Signal(reset_less=True)
+        tensor = Signal(16, reset_less=True)
+        so_far = Signal(40, reset_less=True)
+        known, same = signals("known same", reset_less=True)
+        base = Signal(40, reset_less=True)
+        before = Signal(reset_less=True)
+        total = Signal(40, reset_less=True)
+        is_enough = Signal(reset_less=True)
         m.d.sync += [
             tensor.eq(chosen(tensors, whose)),
             so_far.eq(chosen(totals, whose)),
@@ -209,7 +214,7 @@ class SlotRule(wiring.Component):
             is_enough.eq(total >= job.need_bytes),
         ]
         bounded = verdict.bounded & verdict.verdict.adds
-        closes, crosses = Signal(), Signal()
+        closes, crosses = signals("closes crosses")
         m.d.sync += [
             closes.eq(
                 verdict.verdict.ends
@@ -240,11 +245,12 @@ class SlotRule(wiring.Component):
             self.verdict.after,
         )
         closing, told = copied(m, self.closing, 2, name="closing")
-        op, kind = Signal(4, reset_less=True), Signal(Kind, reset_less=True)
-        wanted, everyone = Signal(8, reset_less=True), Signal(32, reset_less=True)
-        bit, is_int, is_words = (
-            Signal(32, reset_less=True), Signal(reset_less=True), Signal(reset_less=True)
-        )  # fmt: skip
+        op = Signal(4, reset_less=True)
+        kind = Signal(Kind, reset_less=True)
+        wanted = Signal(8, reset_less=True)
+        everyone = Signal(32, reset_less=True)
+        bit = Signal(32, reset_less=True)  # fmt: skip
+        is_int, is_words = signals("is_int is_words", reset_less=True)
         words = (op == Op.NORM) | (op == Op.INT32)
         m.d.sync += [
             op.eq(Mux(closing, record.op, head.op)),

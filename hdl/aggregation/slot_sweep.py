@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.formats import Op
 
+from ..primitive.names import signals
 from ..stream.delays import delayed_flag
 from .slot_records import JobRegisters, Record, chosen
 
@@ -53,10 +54,12 @@ class Sweep(wiring.Component):
         self.n_jobs = n_jobs
         self.places = 2**place_width
         self.left = Signal(range(self.places + 1), init=self.places)  # to be looked at, or wiped
-        self.more, self.is_last = Signal(init=1), Signal()  # left is not 0; is 1
+        self.more = Signal(init=1)  # left is not 0
+        self.is_last = Signal()  # left is 1
         self.stage = Signal(5)  # of the record that is looked at, one-hot
-        self.wiping, self.everything = Signal(init=1), Signal(init=1)
-        self.again, self.by_time, self.by_bytes = Signal(), Signal(), Signal()  # what is asked for
+        self.wiping, self.everything = signals("wiping everything", init=1)
+        # what is asked for
+        self.again, self.by_time, self.by_bytes = signals("again by_time by_bytes")
         super().__init__(
             {
                 "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
@@ -84,7 +87,7 @@ class Sweep(wiring.Component):
         place, close = self.place, self.close
         left, stage, wiping = self.left, self.stage, self.wiping
         again, by_time, by_bytes = self.again, self.by_time, self.by_bytes
-        idle, ended, reads, due = Signal(), Signal(), Signal(), Signal()
+        idle, ended, reads, due = signals("idle ended reads due")
         m.d.comb += [
             idle.eq(~stage.any() & ~close.valid & ~ended & ~wiping),
             reads.eq(idle & self.more & self.may_read & ~self.busy & ~again),
@@ -138,8 +141,9 @@ class Sweep(wiring.Component):
             m.d.sync += record.eq(self.record)
         elapsed = Signal(32, reset_less=True)
         job = Signal(JobRegisters, reset_less=True)
-        is_open, late = Signal(reset_less=True), Signal(reset_less=True)
-        tensor, known = Signal(16, reset_less=True), Signal(reset_less=True)
+        is_open, late = signals("is_open late", reset_less=True)
+        tensor = Signal(16, reset_less=True)
+        known = Signal(reset_less=True)
         enough = Signal(reset_less=True)
         with m.If(stage[2]):
             m.d.sync += [
@@ -160,8 +164,11 @@ class Sweep(wiring.Component):
     def _wipe(self, m, idle, again, sweeping):
         """Make records empty, one a cycle, once nothing else is under way."""
         wiping, everything = self.wiping, self.everything
-        owner, start, stop = Signal(4), Signal(13), Signal(14)
-        first, number = Signal(13), Signal(14)
+        owner = Signal(4)
+        start = Signal(13)
+        stop = Signal(14)
+        first = Signal(13)
+        number = Signal(14)
         settled = delayed_flag(m, self.busy, 1, name="settled")  # and so are start and stop
         job = chosen(self.jobs, owner)
         slot = self.place[1:]

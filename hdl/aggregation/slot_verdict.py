@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.formats import Op
 
+from ..primitive.names import signals
 from ..stream.delays import copied, delayed
 from .slot_records import CLOSE_BOUNDED, CLOSE_N_MIN, EVENTS, Head, JobRegisters, Record
 
@@ -85,7 +86,7 @@ class SlotVerdict(wiring.Component):
         )
         is_thc = Signal(reset_less=True)  # the head stays, so a cycle later will do
         m.d.sync += is_thc.eq((head.op == Op.THC_IDX) | (head.op == Op.THC_SUM))
-        more, less = Signal(6, reset_less=True), Signal(6, reset_less=True)
+        more, less = signals("more less", 6, reset_less=True)
         claims = ("op", "lc", "tensor", "tree", "seq", "elems")
         pairs = [(head.arg, record.tag, is_thc)]
         pairs.append((Cat(head[name] for name in claims), Cat(record[name] for name in claims), 1))
@@ -114,7 +115,7 @@ class SlotVerdict(wiring.Component):
         )  # fmt: skip
         partly = Signal(reset_less=True)  # may be closed in part
         level = Signal(reset_less=True)  # of the record's generation
-        first_fills, next_fills = Signal(reset_less=True), Signal(reset_less=True)
+        first_fills, next_fills = signals("first_fills next_fills", reset_less=True)
         ours = job.switchml
         by_count = (job.close == CLOSE_N_MIN) & partly
         m.d.sync += [
@@ -140,7 +141,7 @@ class SlotVerdict(wiring.Component):
         # stage 5: the verdict
         verdict = self.verdict
         joins = same & agrees & ~closed & ~was_seen
-        adds, fits = Signal(), Signal()
+        adds, fits = signals("adds fits")
         m.d.comb += [adds.eq(good & (claims | joins)), fits.eq(good & same & agrees & ~claims)]
         m.d.sync += [
             verdict.adds.eq(adds),
@@ -176,7 +177,7 @@ class SlotVerdict(wiring.Component):
             Signal(name=name, reset_less=True)
             for name in ("words_fit", "thc_fits", "wanted", "in_store")
         )
-        is_chunk, differs = Signal(reset_less=True), Signal(reset_less=True)
+        is_chunk, differs = signals("is_chunk differs", reset_less=True)
         m.d.sync += [
             offset.eq(head.slot - job.first_slot),
             in_store.eq(head.slot < sizes.n_slots),
@@ -200,7 +201,7 @@ class SlotVerdict(wiring.Component):
                     Mux(is_index, (job.bits + 1) * (sizes.chunk // 8), sum_bytes))
             ),
         ]  # fmt: skip
-        outside, wrong = Signal(reset_less=True), Signal(reset_less=True)
+        outside, wrong = signals("outside wrong", reset_less=True)
         m.d.sync += [
             outside.eq((offset < 0) | (offset >= job.n_slots) | ~in_store),
             wrong.eq(~wanted | ~Mux(is_words, words_fit, is_chunk & thc_fits)),
@@ -219,7 +220,8 @@ class SlotVerdict(wiring.Component):
         head, record, after = self.head, self.record, self.after
         # stages 3 and 4: sums and maxima, whatever becomes of them
         brings = Mux((head.op == Op.NORM) | (head.op == Op.THC_SUM), head.p0, 1)
-        total, leaves = Signal(9, reset_less=True), Signal(8, reset_less=True)
+        total = Signal(9, reset_less=True)
+        leaves = Signal(8, reset_less=True)
         m.d.sync += [total.eq(record.leaves + brings), leaves.eq(Mux(total[8], 255, total[:8]))]
         top = {}
         for kept, new in (("e0", head.p0), ("e1", head.p1)):

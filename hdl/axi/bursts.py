@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..stream.delays import step
 from .axi4 import BEAT_BYTES, BOUNDARY
 
@@ -134,7 +135,7 @@ class BurstSplitter(wiring.Component):
             checked.refused.eq(places.p.end > places.p.size),
         ]
 
-        busy, offered = Signal(), Signal()
+        busy, offered = signals("busy offered")
         beat = Signal(beat_width, reset_less=True)
         left = Signal(LENGTH_WIDTH, reset_less=True)  # beats of the range, less one
         refused = Signal(reset_less=True)

@@ -10,6 +10,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
@@ -95,7 +96,7 @@ class ReadEngine(wiring.Component):
         most = self.store_beats - self.burst_beats
         spare = Signal(range(-self.burst_beats, most + 1), init=most)  # beyond a whole burst
         taken = Signal(signed(len(burst.n_less_1) + 1))  # by a burst: its beats, below 0
-        room, left, go = Signal(), Signal(), Signal()
+        room, left, go = signals("room left go")
         m.d.comb += [
             room.eq(~spare[-1]),
             go.eq(splitter.bursts.valid & room & awaited.i.ready & requests.i.ready),
@@ -120,7 +121,7 @@ class ReadEngine(wiring.Component):
         ]
 
         count = Signal(len(burst.n_less_1))
-        take, final = Signal(), Signal()
+        take, final = signals("take final")
         head = awaited.o.p
         m.d.comb += [
             final.eq(count == head.n_less_1),
@@ -230,7 +231,7 @@ class WriteEngine(wiring.Component):
         ]
 
         count = Signal(len(burst.n_less_1))
-        take, final = Signal(), Signal()
+        take, final = signals("take final")
         head = to_send.o.p
         m.d.comb += [
             final.eq(count == head.n_less_1),
@@ -245,7 +246,7 @@ class WriteEngine(wiring.Component):
         with m.If(take):
             m.d.sync += count.eq(Mux(final, 0, count + 1))
 
-        answer, failed, good = Signal(), Signal(), Signal()
+        answer, failed, good = signals("answer failed good")
         m.d.comb += [
             port.bready.eq(awaited.o.valid & ~awaited.o.p.refused),
             answer.eq(awaited.o.valid & (awaited.o.p.refused | port.bvalid)),

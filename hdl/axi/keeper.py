@@ -7,6 +7,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.delays import voted
 from .axi4 import ReadPort, WritePort
 from .channel import Channel
@@ -44,7 +45,8 @@ class _Keeper(wiring.Component):
     def _joined(self, m, prefix, passes):
         """The address channel: (an address begins to be offered, one is taken)."""
         user, port = Channel(self.user, prefix), Channel(self.port, prefix)
-        held, begins = Signal(name="address_held"), Signal()
+        held = Signal(name="address_held")
+        begins = Signal()
         m.d.comb += [
             *port.put(user, *port.fields),
             begins.eq(user.valid & ~held & ~self.closed & passes),
@@ -65,7 +67,7 @@ class _Keeper(wiring.Component):
 
     def _under_way(self, m, begins, ends):
         """(Bursts under way; whether the oldest is of a user that is gone)."""
-        after, stale = Signal(range(MOST + 1)), Signal(range(MOST + 1))
+        after, stale = signals("after stale", range(MOST + 1))
         count = voted(m, after, "under_way")
         m.d.comb += [after.eq(count + begins - ends), self.open.eq(count != 0)]
         m.d.sync += stale.eq(Mux(self.anew, after, stale - (ends & (stale != 0))))
@@ -80,7 +82,8 @@ class ReadKeeper(_Keeper):
 
     def elaborate(self, platform):
         m = Module()
-        port, full, ends = self.port, Signal(), Signal()
+        port = self.port
+        full, ends = signals("full ends")
         _, taken = self._joined(m, "ar", ~full)
         count, stale = self._under_way(m, taken, ends)
         self._answer(m, "r", stale)
@@ -105,11 +108,12 @@ class WriteKeeper(_Keeper):
         shape = data.StructLayout({"now": 1, "next": 1, "left": 8, "left_next": 8})
         after = Signal(shape)  # beats of a burst and of one behind it, less one
         due = data.View(shape, voted(m, after.as_value(), "due"))
-        full, ends, owed = Signal(), Signal(), Signal()
+        full, ends, owed = signals("full ends owed")
         begins, _ = self._joined(m, "aw", ~(full | due.next | owed))
         count, stale = self._under_way(m, begins, ends)
         self._answer(m, "b", stale)
-        held, given, over = Signal(name="data_held"), Signal(), Signal()
+        held = Signal(name="data_held")
+        given, over = signals("given over")
         m.d.comb += [
             full.eq(count == MOST),
             port.wdata.eq(Mux(owed, 0, user.wdata)),  # as AXI has it: it stays until taken

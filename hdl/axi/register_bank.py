@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from .axis import OKAY, Lite
 
 GROUP = 8  # words per OR in the first level of the read tree, to keep it at two LUT levels
@@ -81,9 +82,12 @@ class RegisterBank(wiring.Component):
         self.register_map = register_map
         members = {register.name: _member(register) for register in register_map}
         self.write_address = Signal(address_width - 2)
-        self.write_data, self.write_strobes = Signal(32), Signal(4)
-        self.has_address, self.has_data = Signal(), Signal()
-        self.fire, self.carried = Signal(), Signal()  # now; before, and no answer had room
+        self.write_data = Signal(32)
+        self.write_strobes = Signal(4)
+        self.has_address = Signal()
+        self.has_data = Signal()
+        self.fire = Signal()  # now
+        self.carried = Signal()  # before, and no answer had room
         self.read_address = Signal(address_width - 2)
         # Of the read under way: waits for writes, then decoded, grouped, merged.
         self.steps = Signal(SETTLE + 1 + 3)
@@ -134,8 +138,11 @@ class RegisterBank(wiring.Component):
             m.d.sync += [has_data.eq(1), wdata.eq(bus.wdata), strobes.eq(bus.wstrb)]
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
-        fire, whole, carried = self.fire, Signal(), self.carried
-        held, lanes = Signal(32), Signal(4)
+        fire = self.fire
+        whole = Signal()
+        carried = self.carried
+        held = Signal(32)
+        lanes = Signal(4)
         m.d.comb += [whole.eq(has_address & has_data), fire.eq(whole & ~carried)]
         with m.If(fire):
             m.d.sync += [held.eq(wdata), lanes.eq(strobes), carried.eq(1)]
@@ -152,10 +159,12 @@ class RegisterBank(wiring.Component):
     def _reads(self, m):
         """Wait for writes; decode, OR of groups, OR of all: one register after each."""
         bus, address = self.bus, self.read_address
-        busy, steps = Signal(), self.steps
+        busy = Signal()
+        steps = self.steps
         selects = {}
         decode, merge = steps[-3], steps[-1]
-        take, becomes_whole, late = Signal(), Signal(), Signal(SETTLE + 1)
+        take, becomes_whole = signals("take becomes_whole")
+        late = Signal(SETTLE + 1)
         m.d.comb += [
             bus.arready.eq(~busy),
             bus.rresp.eq(OKAY),

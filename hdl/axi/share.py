@@ -7,6 +7,7 @@ from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from .axi4 import ReadPort, WritePort
@@ -63,8 +64,8 @@ class _Share(wiring.Component):
         managers = [Channel(one, self.prefix) for one in self.managers]
         shape = port.layout(*FIELDS)
         m.submodules.addresses = out = Slice(shape, half_rate=True)
-        last, chosen = Signal(range(max(2, self.n))), Signal(range(max(2, self.n)))
-        offers, first = Signal(self.n), Signal(self.n)
+        last, chosen = signals("last chosen", range(max(2, self.n)))
+        offers, first = signals("offers first", self.n)
         taken = Signal()
         m.d.comb += [
             offers.eq(Cat(one.valid for one in managers) & ~self.closed),

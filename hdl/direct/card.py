@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.schedule_table import bits
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..reduction.reduce import Op
 from ..schedule.scheduler import Scheduler
 from ..stream.fifo import FIFO
@@ -265,7 +266,8 @@ class FlitCard(wiring.Component):
 
     def _send(self, m, engine, scheduler):
         """Messages of rows become jobs of ports; words become flits. Returns that all is sent."""
-        message, held = scheduler.issues, Signal(scheduler.issues.p.shape(), reset_less=True)
+        message = scheduler.issues
+        held = Signal(scheduler.issues.p.shape(), reset_less=True)
         left = Signal(len(held.sends))  # sends that are not with their port yet
         terminal = Signal()
         m.submodules.peers = peers = memory.Memory(
@@ -301,7 +303,7 @@ class FlitCard(wiring.Component):
             order.head.route.eq(read.data.route),
         ]
         sizes = {"n_chunks": self.n_chunks, "n_words": self.n_words} if self.coded else None
-        taken, closed = Signal(), Signal()
+        taken, closed = signals("taken closed")
         to_port = [left.any() & (read.data.port == k) for k in range(self.n_ports)]
         idles = []
         for k in range(self.n_ports):

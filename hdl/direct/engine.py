@@ -174,7 +174,8 @@ class FlitEngine(wiring.Component):
         read = entries_of(m, self)
         book, merging = self.book, slots[-1]
         grant = round_robin(m, Cat(s.asks for s in slots), 1, name="find")
-        chunk, plain = Signal(bits(self.n_chunks - 1)), Signal()
+        chunk = Signal(bits(self.n_chunks - 1))
+        plain = Signal()
         settled = Signal()
         m.d.comb += [
             chunk.eq(select(grant, [s.chunk for s in slots])),
@@ -243,7 +244,8 @@ class FlitEngine(wiring.Component):
         """Runs a pass: one word per cycle. Returns what each word is, as a stage of registers."""
         n_slots = len(slots)
         running = Signal()
-        at, n = Signal(range(self.block)), Signal(range(self.block + 1))
+        at = Signal(range(self.block))
+        n = Signal(range(self.block + 1))
         ends = Signal()
         chosen = {
             name: select(grant, [getattr(s, name) for s in slots])
@@ -251,7 +253,8 @@ class FlitEngine(wiring.Component):
         }
         gather = select(grant, [s.gather for s in slots])
         one_more = select(grant, [s.count == 1 for s in slots])
-        size, final = Signal(range(self.block + 1)), Signal()
+        size = Signal(range(self.block + 1))
+        final = Signal()
         closes = Signal()
         m.d.comb += [
             size.eq(Mux(chosen["rest"] > self.block, self.block, chosen["rest"])),

@@ -9,6 +9,7 @@ from amaranth.lib import stream, wiring
 from gradnic.interface.schedule_table import bits
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..reduction.codec_image import DEPTH, CodecImage
 from ..reduction.reduce import Combine, Op
 from ..stream.delays import delayed, delayed_flag
@@ -27,7 +28,7 @@ def add(m, e, slots, step):
     m.submodules.sums = sums = BlockRAM(width, len(slots) * e.block)
     place = Cat(at, held.slot)
     own = delayed(m, held.own, 2, name="own")
-    a, b = Signal(width, reset_less=True), Signal(width, reset_less=True)
+    a, b = signals("a b", width, reset_less=True)
     op = Signal(Op, reset_less=True)
     m.d.comb += sums.read_addr.eq(place)
     m.d.sync += [

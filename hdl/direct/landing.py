@@ -11,6 +11,7 @@ from gradnic.interface.flit import FLIT_BYTES
 from gradnic.interface.schedule_table import bits
 
 from ..primitive.multiplier import Multiplier
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
@@ -125,11 +126,12 @@ class Landing(wiring.Component):
 
         inside = Signal()  # after a head
         message = Signal(Head, reset_less=True)
-        chunk, left = Signal(16, reset_less=True), Signal(24, reset_less=True)
+        chunk = Signal(16, reset_less=True)
+        left = Signal(24, reset_less=True)
         last_chunk = Signal(reset_less=True)  # of the message
         under_way = Signal(range(N_UNDER_WAY + 1))
-        look, found = Signal(), Signal()  # a chunk's place is asked for; its last word has left
-        takes, ends = Signal(), Signal()
+        look, found = signals("look found")  # a chunk's place is asked for; its last word has left
+        takes, ends = signals("takes ends")
         payload = Signal()
         m.d.comb += [
             payload.eq(inside & ~flit.head),
@@ -142,7 +144,7 @@ class Landing(wiring.Component):
                 self.enable & (~payload | widen.i.ready) & (under_way < N_UNDER_WAY)
             ),
         ]
-        at, rank = Signal(16), Signal(16)  # of the place asked for
+        at, rank = signals("at rank", 16)  # of the place asked for
         gather = Signal()
         after = Signal(16)
         m.d.comb += [after.eq(chunk + 1), at.eq(after), rank.eq(message.rank)]

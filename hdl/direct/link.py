@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.flit import FLIT_BYTES, HEAD, PACKET_FLITS
 
+from ..primitive.names import signals
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -65,10 +66,12 @@ class FlitTransmitter(wiring.Component):
         wiring.connect(m, out.o, wiring.flipped(self.flits))
         left = Signal(range(self.credits + 1), init=self.credits)
         room = Signal(init=1)  # for a flit in this cycle
-        inside, begun = Signal(), Signal()  # after a head; after a message's first flit of payload
+        inside, begun = signals(
+            "inside begun"
+        )  # after a head; after a message's first flit of payload
         at = Signal(range(PACKET_FLITS))
         head = Signal(Head)
-        send, takes = Signal(), Signal()
+        send, takes = signals("send takes")
         m.d.comb += [
             head.eq(self.heads.p),
             head.more.eq(begun | self.heads.p.more),
@@ -138,7 +141,7 @@ class FlitReceiver(wiring.Component):
         m.submodules.front = front = FIFO(Flit, 8, bypass=True)
         wiring.connect(m, front.o, wiring.flipped(self.o))
         n_deep = Signal(range(deep.n_slots + 32))  # flits that wait behind those in front
-        around, sinks, rises = Signal(), Signal(), Signal()
+        around, sinks, rises = signals("around sinks rises")
         m.d.comb += [
             around.eq((n_deep == 0) & front.i.ready),
             deep.i.p.eq(self.flits.p),

@@ -85,7 +85,8 @@ class MergeBook(wiring.Component):
         m.submodules.queue = queue = FIFO(self.jobs.p.shape(), 4)
         wiring.connect(m, queue.o, wiring.flipped(self.jobs))
 
-        landed, sweep = self.landed, Signal(range(self.n_chunks + 1))
+        landed = self.landed
+        sweep = Signal(range(self.n_chunks + 1))
         next_rank, all_ranks = (ram.read_port(domain="comb") for ram in (picked, ranks))
         takes = Signal()
         m.d.comb += [

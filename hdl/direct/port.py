@@ -68,7 +68,8 @@ class FlitPort(wiring.Component):
             wiring.connect(m, heads.o, coder.heads)
             wiring.connect(m, coder.unit_heads, transmitter.heads)
             wiring.connect(m, coder.units, transmitter.payload)
-            payload, ends_message = coder.payload, Signal()
+            payload = coder.payload
+            ends_message = Signal()
             with m.If(goes & self.flits.p.head):
                 m.d.sync += ends_message.eq(Head(self.flits.p.data[: Head.size]).ends)
         else:

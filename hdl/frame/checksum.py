@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.formats import UDP
 from gradnic.interface.inline import Fate
 
+from ..primitive.names import signals
 from .classes import FATE_WIDTH, FrameClass
 
 SUM_WIDTH = 30  # words of a frame of 16 KiB, and the pseudo header
@@ -78,12 +79,12 @@ class FrameCheck(wiring.Component):
 
         # The segment ends `n_whole` beats after this one; not here: `whole`; before it: `over`.
         n_whole = Signal(len(self.info.end) - tail_width, reset_less=True)
-        whole, over = Signal(reset_less=True), Signal(reset_less=True)
+        whole, over = signals("whole over", reset_less=True)
         beat_data = Signal(8 * n, reset_less=True)
         index = Signal(range(UDP.start // n + 2))  # beats since the first, saturating
         tail = Signal(tail_width, reset_less=True)
         n_here = Signal(tail_width + 1, reset_less=True)  # bytes of this beat: tail + 1
-        first, last, push = Signal(), Signal(), Signal()
+        first, last, push = signals("first last push")
         flags = {name: Signal(name=name, reset_less=True) for name in ("bad", "gone", "cut")}
         info = Signal(FrameClass(), reset_less=True)
         m.d.sync += [
@@ -111,7 +112,8 @@ class FrameCheck(wiring.Component):
                 m.d.sync += index.eq(index + 1)
 
         # Bytes of the beat inside the segment.
-        mask, masked = Signal(n, reset_less=True), Signal(8 * n, reset_less=True)
+        mask = Signal(n, reset_less=True)
+        masked = Signal(8 * n, reset_less=True)
         to_mask = Signal(8 * n, reset_less=True)
         end = info.end[:tail_width]
         begins = Const(~((1 << UDP.start % n) - 1) & (1 << n) - 1, n)

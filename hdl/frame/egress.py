@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IPV4
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..primitive.setting import setting
 from ..stream.beats import FrameBeat
 from ..stream.block_fifo import N_CREDITS
@@ -111,8 +112,9 @@ class EgressQueues(wiring.Component):
         head = Array(Signal(width - 1, name=f"head{k}") for k in QUEUE)
         frames = Array(Signal(range(N_FRAMES + 1), name=f"frames{k}") for k in QUEUE)
         first = Signal(init=1)
-        told, held = Signal(5), Signal(5)  # queue and ECN field of the frame
-        n_before, n_now = Signal(range(self.max_beats + 1)), Signal(range(self.max_beats + 2))
+        told, held = signals("told held", 5)  # queue and ECN field of the frame
+        n_before = Signal(range(self.max_beats + 1))
+        n_now = Signal(range(self.max_beats + 2))
         queue, ecn = told[:3], told[3:]
         important = ecn != 0
         tos = beat.data[8 * IPV4.tos.byte :][:8]
@@ -137,7 +139,7 @@ class EgressQueues(wiring.Component):
                 n_before.eq(Mux(n_now > self.max_beats, self.max_beats, n_now)),
             ]
 
-        ends, commit = Signal(), Signal()
+        ends, commit = signals("ends commit")
         what = self.event.what
         above = depth > Array(self.thresholds)[queue]
         m.d.comb += [
@@ -173,8 +175,11 @@ class EgressQueues(wiring.Component):
         word = data.StructLayout({"beat": self.stored, "first": 1, "mark": 1})
         m.submodules.prefetch = prefetch = FIFO(word, N_CREDITS)
         tail = Array(Signal(width - 1, name=f"tail{k}") for k in QUEUE)
-        busy, queue, cells, left, mark = Signal(), Signal(3), Signal(width), Signal(width), Signal()
-        first, issue, final, load = Signal(), Signal(), Signal(), Signal()
+        busy = Signal()
+        queue = Signal(3)
+        cells, left = signals("cells left", width)
+        mark = Signal()
+        first, issue, final, load = signals("first issue final load")
         credits = Signal(N_CREDITS, init=-1)
         refund = Signal()
         any_ = Cat(w.o.valid for w in waiting).any()
@@ -222,15 +227,17 @@ class EgressQueues(wiring.Component):
         """CE and checksum: ECT(0) + 1, ECT(1) + 2, and as much less in the checksum."""
         m.submodules.output = out = Slice(self.stored)
         wiring.connect(m, out.o, wiring.flipped(self.o))
-        n, index = self.n_bytes, Signal(2)
-        step_held, step = Signal(2), Signal(2)
+        n = self.n_bytes
+        index = Signal(2)
+        step_held, step = signals("step_held step", 2)
         at = 8 * IPV4.ecn.byte
         ecn = words.p.beat.data[at : at + 2]
         place, low = divmod(IPV4.checksum.byte, n)
         low *= 8
         octets = words.p.beat.data[low : low + 16]
         old = Cat(octets[8:], octets[:8])
-        total, folded = Signal(17), Signal(16)
+        total = Signal(17)
+        folded = Signal(16)
         m.d.comb += [
             out.i.valid.eq(words.valid),
             words.ready.eq(out.i.ready),

@@ -7,6 +7,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
@@ -85,7 +86,7 @@ class FrameQueue(wiring.Component):
         losing = Signal()  # the rest of this frame is not stored
         was_cut = Signal()  # though its beginning was
         owed = Signal()  # a last beat is to end that beginning
-        room, begin, store = Signal(), Signal(), Signal()
+        room, begin, store = signals("room begin store")
         m.d.comb += [
             self.ready.eq(1),
             room.eq(beats.i.ready & ~owed),

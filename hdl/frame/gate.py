@@ -34,7 +34,8 @@ def store_and_check(m, parser, *, n_slots: int, n_frames: int, stops: bool = Fal
     m.submodules.arrived = arrived = Slice(parser.facts.p.shape(), half_rate=True)
     wiring.connect(m, parser.facts, arrived.i)
     beat, facts = parser.beats, arrived.o
-    first, goes = Signal(init=1), Signal()
+    first = Signal(init=1)
+    goes = Signal()
     opens = Signal()  # facts of the next frame are in `known`, and `info` waits for its first beat
     info = Signal.like(facts.p.check, reset_less=True)
     n_before = Signal(COUNT_WIDTH)

@@ -10,6 +10,7 @@ from amaranth.lib import data, wiring
 
 from gradnic.interface.formats import HEAD_BYTES, IP_PROTOCOL_UDP, IPV4, UDP
 
+from ..primitive.names import signals
 from ..stream.delays import delayed
 from ..stream.fifo import FIFO
 
@@ -56,7 +57,7 @@ def collect(
     n, n_beats = n_bytes, -(-n_head // n_bytes)
     bits = Signal(8 * n_head, name="head", reset_less=True)
     index = Signal(range(n_beats + 1))
-    take, complete = Signal(), Signal()
+    take, complete = signals("take complete")
     m.d.comb += [
         take.eq(frames.valid & frames.ready),
         complete.eq(take & ((index == n_beats - 1) | (frames.p.last & (index != n_beats)))),

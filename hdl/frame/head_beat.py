@@ -44,7 +44,8 @@ class HeadApart(wiring.Component):
         self.n_bytes = n_bytes
         self.shape = FrameBeat(n_bytes)
         self.slice = Slice(self.shape)
-        self.inside, self.flushes = Signal(), Signal()  # behind the head; only the rest is left
+        self.inside = Signal()  # behind the head
+        self.flushes = Signal()  # only the rest is left
         frames = stream.Signature(self.shape)
         super().__init__({"i": In(frames), "o": Out(frames)})
 
@@ -55,7 +56,8 @@ class HeadApart(wiring.Component):
         half = self.n_bytes // 2
         beat, out = self.i.p, slice.i
         rest = Signal(8 * half, reset_less=True)  # upper half of the beat before
-        rest_keep, rest_bad = Signal(half, reset_less=True), Signal(reset_less=True)
+        rest_keep = Signal(half, reset_less=True)
+        rest_bad = Signal(reset_less=True)
         (low, high), (low_keep, high_keep) = _halves(beat, half)
         ends = beat.last & ~high_keep[0]  # with this beat
         whole = ~beat.last | low_keep[-1]  # all bytes of the head are there
@@ -109,7 +111,8 @@ class HeadJoined(wiring.Component):
         self.n_bytes, self.meta_width = n_bytes, meta_width
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
         self.slice = Slice(self.shape)
-        self.full, self.flushes = Signal(), Signal()  # a half waits; it ends its frame
+        self.full = Signal()  # a half waits
+        self.flushes = Signal()  # it ends its frame
         frames = stream.Signature(self.shape)
         super().__init__({"i": In(frames), "o": Out(frames)})
 
@@ -120,7 +123,8 @@ class HeadJoined(wiring.Component):
         half = self.n_bytes // 2
         beat, out = self.i.p, slice.i
         rest = Signal(8 * half, reset_less=True)
-        rest_keep, rest_bad = Signal(half, reset_less=True), Signal(reset_less=True)
+        rest_keep = Signal(half, reset_less=True)
+        rest_bad = Signal(reset_less=True)
         (low, high), (low_keep, high_keep) = _halves(beat, half)
         joins = self.full & ~self.flushes  # with what comes in
         take = Signal()

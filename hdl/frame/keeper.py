@@ -7,6 +7,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.beats import FrameBeat
 
 AGE = 3  # ticks
@@ -44,7 +45,8 @@ class _Keeper(wiring.Component):
 
     def _track(self, m, end, blocked):
         """(Inside a frame after this cycle), at the end that is outside."""
-        inside, after, age = Signal(), Signal(), Signal(range(AGE + 1))
+        inside, after = signals("inside after")
+        age = Signal(range(AGE + 1))
         goes = end.valid & end.ready
         m.d.comb += [
             after.eq(Mux(goes, ~end.p.last, inside)),
@@ -91,7 +93,7 @@ class ExitKeeper(_Keeper):
 
     def elaborate(self, platform):
         m = Module()
-        held, ends, passes = Signal(), Signal(), Signal()
+        held, ends, passes = signals("held ends passes")
         m.d.comb += [
             passes.eq((held | ~self.closed) & ~ends),
             self.o.p.eq(self.i.p),

@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.beats import UnitBeat
 from ..stream.slice import Slice
 
@@ -83,14 +84,15 @@ class Realigner(wiring.Component):
         )
         # The beat before, rotated; a payload beat is made of it and of the one at the input.
         older = Signal(8 * n, reset_less=True)
-        has_older, older_last = Signal(), Signal(reset_less=True)
-        older_drop, older_second = Signal(reset_less=True), Signal(reset_less=True)
+        has_older = Signal()
+        older_last = Signal(reset_less=True)
+        older_drop, older_second = signals("older_drop older_second", reset_less=True)
         inside = Signal()  # the beat at the input is not the first of its frame
         to_skip = Signal(range(max(skips) + 1))  # beats before the payload, from older on
         left = Signal(12, reset_less=True)  # payload beats to come after this one
         ended = Signal()  # the last payload beat of this frame is in the output register
 
-        step, free, emit, load = Signal(), Signal(), Signal(), Signal()
+        step, free, emit, load = signals("step free emit load")
         waiting = Signal()  # the output register holds a last beat whose frame has not ended
         held = Signal()
         m.d.comb += [

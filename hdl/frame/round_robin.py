@@ -8,6 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
 
@@ -24,7 +25,7 @@ def next_of(m, bits, at, spare):
     """Number of the next bit that is 1 behind bit `at`, and round, 2 cycles later; where no other
     bit than that one is 1, the number `spare`.
     """
-    others, above = Signal(len(bits)), Signal(len(bits))
+    others, above = signals("others above", len(bits))
     after = Signal.like(at)
     m.d.sync += [
         others.eq(bits & Cat(at != k for k in range(len(bits)))),
@@ -72,9 +73,11 @@ class RoundRobin(wiring.Component):
         m = Module()
         m.submodules.slice = slice = self.slice
         wiring.connect(m, slice.o, wiring.flipped(self.o))
-        turn, inside = Signal(range(self.n)), Signal()  # inside: a frame has begun
-        offers, later = Signal(self.n), Signal(self.n)
-        chosen, moves, ends = Signal(range(self.n)), Signal(), Signal()
+        turn = Signal(range(self.n))
+        inside = Signal()  # a frame has begun
+        offers, later = signals("offers later", self.n)
+        chosen = Signal(range(self.n))
+        moves, ends = signals("moves ends")
         m.d.comb += [
             # the source whose turn it is may go on by itself
             offers.eq(Cat(source.valid & (turn != k) for k, source in enumerate(self.i))),

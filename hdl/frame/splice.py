@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from gradnic.interface.inline import MIN_FRAME
 
+from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.slice import Slice
 from .realign import rotated
@@ -95,15 +96,16 @@ class Splicer(wiring.Component):
         wiring.connect(m, masked.o, wiring.flipped(self.o))
 
         # The frame under way: fetched when the one before ends.
-        job, busy = Signal(SpliceJob(self.meta_width), reset_less=True), Signal()
+        job = Signal(SpliceJob(self.meta_width), reset_less=True)
+        busy = Signal()
         phase = Signal(Phase)
         index = Signal(range(max(fulls) + 1))
         kept = Signal(LENGTH_WIDTH, reset_less=True)  # bytes on the wire, minus 1
-        to_last, to_valid = Signal(count_width), Signal(count_width)  # beats to come
-        is_last, is_valid, is_end = Signal(), Signal(), Signal()
+        to_last, to_valid = signals("to_last to_valid", count_width)  # beats to come
+        is_last, is_valid, is_end = signals("is_last is_valid is_end")
         padded = Signal(LENGTH_WIDTH)
         new = self.jobs.p
-        go, fetch = Signal(), Signal()
+        go, fetch = signals("go fetch")
         m.d.comb += [
             padded.eq(
                 Mux(~new.whole & (new.n_less_1 < MIN_FRAME - 1), MIN_FRAME - 1, new.n_less_1)
@@ -135,7 +137,8 @@ class Splicer(wiring.Component):
                 is_valid.eq(1),
             ]
 
-        turned, older = Signal(8 * n), Signal(8 * n, reset_less=True)
+        turned = Signal(8 * n)
+        older = Signal(8 * n, reset_less=True)
         m.d.comb += turned.eq(
             Mux(
                 job.second,
@@ -143,8 +146,10 @@ class Splicer(wiring.Component):
                 rotated(self.bodies.p.data, n, parts[0]),
             )
         )
-        needs_head, needs_body = Signal(), Signal()
-        high_is_head, low_is_head = Signal(), Signal()  # copies for the wide multiplexer
+        needs_head, needs_body = signals("needs_head needs_body")
+        high_is_head, low_is_head = signals(
+            "high_is_head low_is_head"
+        )  # copies for the wide multiplexer
         next_phase = Signal(Phase)
         m.d.comb += next_phase.eq(phase)
         m.d.sync += [

@@ -7,6 +7,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 
@@ -62,8 +63,8 @@ class FrameStore(wiring.Component):
         m.submodules.beats = beats = self.beats
         wiring.connect(m, wiring.flipped(self.i), beats.i)
         busy, reads, ends, final = (Signal(name=n) for n in ("busy", "reads", "ends", "final"))
-        n_read, n_stored = Signal(COUNT_WIDTH), Signal(COUNT_WIDTH)  # what is left of the job
-        take, load = Signal(), Signal()
+        n_read, n_stored = signals("n_read n_stored", COUNT_WIDTH)  # what is left of the job
+        take, load = signals("take load")
         job = self.jobs.p
         m.d.comb += [
             self.o.valid.eq(reads & beats.o.valid),

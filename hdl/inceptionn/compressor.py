@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import Bank
+from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admitted, credit, more_than
 from ..stream.beats import FrameBeat, UnitBeat
@@ -210,7 +211,8 @@ class Compressor(wiring.Component):
             second.limit.eq(unit.limit),
             second.wrong.eq(~(first.fits & first.legal)),
         ]
-        plan, more = Signal(self.plan, reset_less=True), Signal(LAG - 1, reset_less=True)
+        plan = Signal(self.plan, reset_less=True)
+        more = Signal(LAG - 1, reset_less=True)
         some = ~second.wrong
         m.d.sync += [
             more.eq(more_than(second.rows) & some.replicate(LAG - 1)),  # >= tag_rows
@@ -246,7 +248,7 @@ class Compressor(wiring.Component):
             "units": Room(N_UNITS, lag=LAG),
             "sizes": Room(N_UNITS, lag=LAG),
         }
-        accept, end = Signal(), Signal()
+        accept, end = signals("accept end")
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
             m.d.sync += fresh.eq(floats.p.last)
@@ -279,7 +281,8 @@ class Compressor(wiring.Component):
         over = Signal()  # the unit has had all its beats and goes on
         with m.If(flags["valid"]):
             m.d.sync += over.eq(~flags["last"] & (over | final))
-        row, tag_row = Signal(self.plan["rows"].shape), Signal(self.plan["tag_rows"].shape)
+        row = Signal(self.plan["rows"].shape)
+        tag_row = Signal(self.plan["tag_rows"].shape)
         with m.If(flags["last"]):
             m.d.sync += [row.eq(row + plan.rows), tag_row.eq(tag_row + plan.tag_rows)]
         stray = astray(m, (row, tag_row), flags["last"], name="rows")

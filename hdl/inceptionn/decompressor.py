@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import Bank
+from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admitted, credit, more_than
 from ..stream.beats import Beat, UnitBeat
@@ -207,7 +208,8 @@ class Decompressor(wiring.Component):
         ]
         second, done = third, third.arrival
         wrong = done.unit.wrong
-        arrival, more = Signal(self.arrival, reset_less=True), Signal(LAG - 1, reset_less=True)
+        arrival = Signal(self.arrival, reset_less=True)
+        more = Signal(LAG - 1, reset_less=True)
         rows = more_than(done.unit.rows) | more_than(done.unit.tag_rows)
         m.d.sync += [
             more.eq(rows & (~wrong).replicate(LAG - 1)),
@@ -249,7 +251,7 @@ class Decompressor(wiring.Component):
         wiring.connect(m, tokens.o, token_ahead.i)
         wiring.connect(m, token_ahead.o, planner.tag_rows)
 
-        space, accept, end = Signal(), Signal(), Signal()
+        space, accept, end = signals("space accept end")
         needs, arrivals = self._arrivals(m)
         fresh = Signal(init=1)  # the next beat is a unit's first
         with m.If(accept):
@@ -277,13 +279,16 @@ class Decompressor(wiring.Component):
         }
         flags, values = registers(m, flags, values, 3)
         unit, index = data.View(self.arrival, values["arrival"]).unit, values["index"]
-        over, past_tags = Signal(), Signal()  # the unit has had all its beats, or tags, and goes on
+        over, past_tags = signals(
+            "over past_tags"
+        )  # the unit has had all its beats, or tags, and goes on
         with m.If(flags["valid"]):
             m.d.sync += [
                 over.eq(~flags["last"] & (over | values["final"])),
                 past_tags.eq(~flags["last"] & (past_tags | values["tag_final"])),
             ]
-        row, tag_row = Signal(self.unit["row"].shape), Signal(self.unit["tag_row"].shape)
+        row = Signal(self.unit["row"].shape)
+        tag_row = Signal(self.unit["tag_row"].shape)
         first_row = Signal.like(row, attrs={"keep_register": 1})  # as `row`, near the stores
         with m.If(flags["last"]):
             m.d.sync += [row.eq(row + unit.rows), tag_row.eq(tag_row + unit.tag_rows)]

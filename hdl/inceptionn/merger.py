@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import current, thermometer
 from ..stream.beats import FrameBeat
@@ -121,14 +122,14 @@ class Merger(wiring.Component):
             *(table.entry[name].eq(self.units.p[name]) for name in rest),
         ]
 
-        issue, done = Signal(), Signal()
+        issue, done = signals("issue done")
         ends = Signal()
         valid, load = current(m, "unit", waiting.o, ends=ends)
         live = Signal()  # the unit is there, and not dropped
         # For the counters: of one register, synthesis makes a chain of three LUT to the unit's end.
         counts = Signal(attrs={"keep_register": 1})
-        index, rest = Signal(needed["final"]), Signal(needed["final"])  # rest: beats behind this
-        final, renews = Signal(), Signal()
+        index, rest = signals("index rest", needed["final"])  # rest: beats behind this
+        final, renews = signals("final renews")
         m.d.comb += [
             issue.eq(live & outlet.free[0]),
             outlet.start.eq(issue),
@@ -144,7 +145,8 @@ class Merger(wiring.Component):
                 rest.eq(Mux(renews, waiting.o.p.final, rest - 1)),
                 final.eq(Mux(renews, waiting.o.p.single, rest == 1)),
             ]
-        slot, gone = Signal(range(self.n_units)), delayed_flag(m, done, 1, name="gone")
+        slot = Signal(range(self.n_units))
+        gone = delayed_flag(m, done, 1, name="gone")
         m.d.comb += [
             table.next.eq(gone),
             self.strays.eq(table.strays | astray(m, (slot,), gone, name="slot")),

@@ -88,7 +88,8 @@ def pack_payload(m, c, beat, tags, payload):
     plan = data.View(c.plan, ride("plan", 2))
     unit = Signal(c.merger.unit, reset_less=True)
     total = delayed(m, size, 1, name="total")
-    above, equal = Signal(2, reset_less=True), Signal(reset_less=True)  # above: in each half
+    above = Signal(2, reset_less=True)  # above: in each half
+    equal = Signal(reset_less=True)
     dropped = Signal(reset_less=True)
     final = Signal(16, reset_less=True)
     m.d.sync += [

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admit, current
 from ..stream.delays import copied, delayed, delayed_flag
@@ -152,8 +153,10 @@ class Planner(wiring.Component):
         # Lanes that count, and lanes that pad the last group, if the beat is the last
         late = delayed(m, beat["unit"], 5, name="unit")
         final = delayed(m, beat["final"], 6, name="final")
-        inside, outside = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
-        live, pad = Signal(n, reset_less=True), Signal(n_tags, reset_less=True)
+        inside = Signal(n, reset_less=True)
+        outside = Signal(n_tags, reset_less=True)
+        live = Signal(n, reset_less=True)
+        pad = Signal(n_tags, reset_less=True)
         m.d.sync += [
             inside.eq(Cat((late.rest == 0) | (lane < late.rest) for lane in range(n))),
             outside.eq(
@@ -269,12 +272,12 @@ class Planner(wiring.Component):
         m.submodules.table = table = Table(self.unit, self.n_units)
         m.submodules.ahead = ahead = Outlet(data.StructLayout(needed), N_AHEAD)
         goes = admit(m, waiting.o, {"beats": room}, free=ahead.free)
-        go, end, ends = Signal(), Signal(), Signal()
+        go, end, ends = signals("go end ends")
         source = ahead.o
         valid, _ = current(m, "unit", source, ends=ends)
-        index, rest = (Signal(needed["final"]) for _ in range(2))  # rest: beats behind this one
-        fresh, final = Signal(), Signal()
-        stop, spends = Signal(), Signal()  # the unit ends with this beat, or its row does
+        index, rest = signals("index rest", needed["final"])  # rest: beats behind this one
+        fresh, final = signals("fresh final")
+        stop, spends = signals("stop spends")  # the unit ends with this beat, or its row does
         m.d.comb += [
             waiting.i.valid.eq(self.units.valid),
             *(waiting.i.p[name].eq(self.units.p[name]) for name in (*needed, "beats")),

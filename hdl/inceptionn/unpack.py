@@ -7,6 +7,7 @@ from amaranth.hdl import Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import current, thermometer
 from ..stream.delays import delayed, delayed_flag
@@ -20,12 +21,12 @@ def decode_rows(m, d, units, details, banks):
     m.submodules.spreader = spreader = d.spreader
     m.submodules.outlet = outlet = d.outlet
     wiring.connect(m, outlet.o, wiring.flipped(d.floats))
-    issue, done = Signal(), Signal()
+    issue, done = signals("issue done")
     ends = Signal()
     valid, load = current(m, "unit", units, ends=ends)
-    live, final = Signal(), Signal()  # the unit is there and ok; this is its last beat
+    live, final = signals("live final")  # the unit is there and ok; this is its last beat
     counts = Signal(attrs={"keep_register": 1})  # as `live`, see `Merger`
-    index, rest = (Signal(d.unit["final"].shape) for _ in range(2))  # rest: beats behind
+    index, rest = signals("index rest", d.unit["final"].shape)  # rest: beats behind
     renews = Signal()
     m.d.comb += [
         issue.eq(live & outlet.free[0]),

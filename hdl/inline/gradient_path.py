@@ -19,6 +19,7 @@ from ..frame.splice import SpliceJob, Splicer
 from ..frame.store import COUNT_WIDTH, FrameStore, ReadJob
 from ..inceptionn.compressor import Compressor
 from ..inceptionn.decompressor import Decompressor
+from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.fifo import FIFO
 from .rewrite import HeadMath, HeadPatcher, Patch, head_bytes
@@ -138,7 +139,7 @@ class GradientPath(wiring.Component):
         ]
         beat, kind, verdict = self.beats.p, told.o.p.kind, self.verdicts.p
         unit = kind.unit
-        ready, go, ends = Signal(), Signal(), Signal()
+        ready, go, ends = signals("ready go ends")
         m.d.comb += [
             ready.eq(
                 store.i.ready
@@ -193,7 +194,8 @@ class GradientPath(wiring.Component):
         sound = results.p.ok if self.receive else ~results.p.dropped
         refused = Fate.CODEC if self.receive else Fate.SIZE
         whole_fates = (Fate.KEPT,) if self.receive else inline.TX_FATES[1:]
-        fate, rewrite, whole = Signal(FATE_WIDTH), Signal(), Signal()
+        fate = Signal(FATE_WIDTH)
+        rewrite, whole = signals("rewrite whole")
         m.d.comb += [
             fate.eq(
                 Mux(frame.coding & (verdict.fate == Fate.CODED) & ~sound, refused, verdict.fate)

@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.beats import Beat
 
 NAN = 0x7FC0
@@ -67,7 +68,7 @@ class Widen(wiring.Component):
             Cat(Cat(Const(0, 16), half[k : k + 16]) for k in range(0, width // 2, 16))
             for half in (i.p.data[: width // 2], i.p.data[width // 2 :])
         )
-        second, ends = Signal(), Signal()  # the high half is next; this is the last beat out
+        second, ends = signals("second ends")  # the high half is next; this is the last beat out
         m.d.comb += [
             ends.eq(i.p.last & (second | self.odd.payload)),
             o.valid.eq(i.valid & (~on | self.odd.valid)),
@@ -110,7 +111,7 @@ class Narrow(wiring.Component):
         width = len(i.p.data)
         words = Cat(rounded(i.p.data[k : k + 32]) for k in range(0, width, 32))
         kept = Signal(width // 2, reset_less=True)
-        second, gives = Signal(), Signal()
+        second, gives = signals("second gives")
         m.d.comb += [
             gives.eq(~on | second | i.p.last),
             self.whole.eq(~on | second),

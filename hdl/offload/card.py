@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 from gradnic.interface.offload import REGISTERS
 from gradnic.interface.schedule_table import Layout
 
+from ..primitive.names import signals
 from ..transport.records import CHUNK_WIDTH, UNIT
 from .core import OffloadCore
 from .hosted import HostedCard
@@ -84,11 +85,12 @@ class OffloadCard(HostedCard):
     def _control(self, m, core, bank):
         """Strobes when bits of ``control`` rise, the round before, and what the host sees."""
         control = bank.control
-        was, rises = Signal.like(control), Signal.like(control)
+        was = Signal.like(control)
+        rises = Signal.like(control)
         m.d.sync += was.eq(control)
         m.d.comb += Value.cast(rises).eq(Value.cast(control) & ~Value.cast(was))
         # A round begins once the last one is forgotten, whatever the host has waited for.
-        forgets, waits, armed = Signal(), Signal(), Signal()
+        forgets, waits, armed = signals("forgets waits armed")
         start = (rises.start | waits) & ~control.abort
         m.d.comb += forgets.eq(rises.clear | core.clear | core.clearing)
         m.d.sync += [
@@ -99,7 +101,7 @@ class OffloadCard(HostedCard):
             armed.eq(control.armed & ~forgets),
         ]
         over = Signal()
-        last_tensor, last_gen = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        last_tensor, last_gen = signals("last_tensor last_gen", 16, reset_less=True)
         m.d.comb += [
             core.round.armed.eq(armed),
             core.round.over.eq(over),
@@ -113,7 +115,8 @@ class OffloadCard(HostedCard):
                 last_gen.eq(core.round.gen),
             ]
 
-        status, finished = core.status, Signal()
+        status = core.status
+        finished = Signal()
         # A round that is about to start has none of the last one's ends.
         begins = rises.start | waits | core.start
         starting = begins | core.starting

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.formats import Op
 
+from ..primitive.names import signals
 from ..stream.beats import Beat, UnitBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -78,7 +79,8 @@ class ArrivalSteer(wiring.Component):
         )
         arrival, place = self.arrivals.p, self.place
         epochs = Array(context.epoch for context in self.contexts)
-        index, now = Signal(_index(self.n)), Signal(EPOCH_WIDTH)
+        index = Signal(_index(self.n))
+        now = Signal(EPOCH_WIDTH)
         m.d.comb += [
             index.eq(Mux(arrival.ready, place.context, 0)),
             now.eq(epochs[index]),
@@ -111,9 +113,10 @@ class ArrivalSteer(wiring.Component):
         That a context has another epoch is seen a cycle late, when it is deaf.
         """
         values, way = self.values, ways.p
-        to, to_none = Signal(self.n), Signal()
+        to = Signal(self.n)
+        to_none = Signal()
         epoch = Signal(EPOCH_WIDTH, reset_less=True)
-        next_, lost, gone = Signal(), Signal(), Signal()
+        next_, lost, gone = signals("next_ lost gone")
         opens = Cat(sink.ready for sink in self.data) & ~self.deaf
         m.d.comb += [
             lost.eq(way.vanishes | (epochs[way.index] != way.epoch)),
@@ -190,7 +193,7 @@ class PacketPick(wiring.Component):
                 for j in range(n):
                     if j != i:
                         m.d.sync += [older[j][i].eq(1), older[i][j].eq(0)]
-        offers, first = Signal(n), Signal(n)  # first: none that offers goes before
+        offers, first = signals("offers first", n)  # first: none that offers goes before
         before = [[Signal(name=f"before{i}_{j}") for j in range(n)] for i in range(n)]
         layers = self.layers
         m.d.comb += [self.before[k].eq(Cat(before[k])) for k in range(n)]
@@ -212,7 +215,9 @@ class PacketPick(wiring.Component):
         index, any_first = self._encoded(m, first, "index")
         room = picked.i.ready & owners.i.ready
         head = Array(source.heads.p.as_value() for source in sources)[index]
-        wins, talkers = Signal(n), Signal(n)  # whose head leaves; the same, if beats follow it
+        wins, talkers = signals(
+            "wins talkers", n
+        )  # whose head leaves; the same, if beats follow it
         m.d.comb += [
             wins.eq(Cat(first[k] & ~first[:k].any() for k in range(n))),
             talkers.eq(wins & Cat(has_payload(source.heads.p) for source in sources)),

@@ -14,6 +14,7 @@ from gradnic.interface.offload import MAX_FRAME, Drop
 
 from ..frame.gate import store_and_check
 from ..frame.store import COUNT_WIDTH, ReadJob
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -104,16 +105,18 @@ class PacketGate(wiring.Component):
         m.submodules.kinds = kinds = FIFO(1, N_HEADS)
         m.submodules.jobs = jobs = Slice(ReadJob(), half_rate=True)
         wiring.connect(m, jobs.o, store.jobs)
-        known, verdict = Signal(Facts(self.n_contexts), reset_less=True), verdicts.p
+        known = Signal(Facts(self.n_contexts), reset_less=True)
+        verdict = verdicts.p
         facts = records.p.facts
         if self.n_contexts:
             m.d.comb += [heads.i.p.place.eq(known.place), self.place.eq(heads.o.p.place)]
         n_beats, n_read = (Signal(COUNT_WIDTH, name=n, reset_less=True) for n in ("beats", "reads"))
         drop = Signal(4, reset_less=True)
-        busy, passes, has_values = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        busy = Signal()
+        passes, has_values = signals("passes has_values", reset_less=True)
         sound = (verdict.fate == Fate.CODED) & (facts.drop == Drop.NONE)
         filled = facts.head.length != 0
-        take, leaves = Signal(), Signal()
+        take, leaves = signals("take leaves")
         with m.If(~busy):
             m.d.sync += [
                 known.eq(facts),
@@ -154,8 +157,8 @@ class PacketGate(wiring.Component):
         frames = store.o
         m.submodules.texts = texts = FIFO(8 * BODY, N_HEADS, half_rate=True)
         index = Signal(range(n_head))
-        in_body, is_first = Signal(), Signal()  # a payload; its first beat
-        is_text, step = Signal(), Signal()
+        in_body, is_first = signals("in_body is_first")  # a payload; its first beat
+        is_text, step = signals("is_text step")
         m.d.comb += [
             is_text.eq(kinds.payload),
             self.heads.p.eq(heads.p.arrival),

@@ -30,7 +30,8 @@ class HostEvents(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        was_told, since = Signal(), Signal(32)
+        was_told = Signal()
+        since = Signal(32)
         early = (since < self.t_event) | ~since[LEAST_T_EVENT.bit_length() - 1 :].any()
         m.d.sync += [
             since.eq(Mux(was_told, since + 1, 0)),

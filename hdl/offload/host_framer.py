@@ -21,6 +21,7 @@ from gradnic.interface.formats import (
 )
 from gradnic.interface.host_frame import HEAD, MAX_PAYLOAD
 
+from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..transport.framer import CONSTANT, TTL
 from .host_parser import Ends
@@ -76,11 +77,13 @@ class HostFramer(wiring.Component):
         free = Signal()  # nothing is being sent, or its last beat leaves
         made, complete, is_read = self._make(m, free)
         bits = Signal(8 * (HEAD_BYTES + TEXT_BYTES), reset_less=True)
-        sends, in_head, reads = Signal(), Signal(), Signal(reset_less=True)
+        sends, in_head = signals("sends in_head")
+        reads = Signal(reset_less=True)
         head_left = Signal(range(n_head), reset_less=True)
         body_left = Signal(range(MAX_PAYLOAD // n + 1), reset_less=True)
         tail = Signal(low, reset_less=True)  # bytes of the last beat, less 1
-        o, waits = self.o, Signal()
+        o = self.o
+        waits = Signal()
         m.d.comb += [
             waits.eq(~in_head & reads & ~self.values.valid),
             o.valid.eq(sends & ~waits),
@@ -115,7 +118,10 @@ class HostFramer(wiring.Component):
         it is taken from there once `free`.
         """
         held = Signal(data.StructLayout({**Answer.members, "checksum": 16}), reset_less=True)
-        busy, is_read, turn, age = Signal(), Signal(reset_less=True), Signal(), Signal(4)
+        busy = Signal()
+        is_read = Signal(reset_less=True)
+        turn = Signal()
+        age = Signal(4)
         chosen = self.heads.valid & (turn | ~self.answers.valid)
         complete = age[3]
         m.d.comb += [
@@ -135,8 +141,10 @@ class HostFramer(wiring.Component):
         with m.Elif(complete & free):
             m.d.sync += [busy.eq(0), age.eq(0)]
         ends, total = held.ends, held.elems + (HEAD_BYTES - IPV4.start)
-        mine, theirs, rest = Signal(17), Signal(17), Signal(20)
-        words, folded = Signal(20), Signal(17)
+        mine, theirs = signals("mine theirs", 17)
+        rest = Signal(20)
+        words = Signal(20)
+        folded = Signal(17)
         m.d.sync += [
             mine.eq(ends.me[:16] + ends.me[16:]),
             theirs.eq(ends.ip[:16] + ends.ip[16:]),

@@ -139,7 +139,8 @@ class HostIntake(wiring.Component):
             kinds.i.p.is_text.eq(took.p.is_text),
         ]
         frames, o = store.o, self.values
-        left, in_body = Signal(range(n_head), init=n_head - 1), Signal()
+        left = Signal(range(n_head), init=n_head - 1)
+        in_body = Signal()
         ends = Cat(kinds.o.p.tail >= k for k in range(n))
         m.d.comb += [
             o.valid.eq(frames.valid & kinds.o.valid & in_body),

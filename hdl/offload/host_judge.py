@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.host_frame import ALIGN, SEQ_BITS, Kind, Status
 
 from ..axi.bursts import LENGTH_WIDTH, Region
+from ..primitive.names import signals
 from .host_parser import Asked
 
 N_REGIONS = 2
@@ -62,7 +63,7 @@ class HostJudge(wiring.Component):
         of_registers = (asked.kind == Kind.READ_REG) | (asked.kind == Kind.WRITE_REG)
         of_memory = (asked.kind == Kind.READ) | (asked.kind == Kind.WRITE)
         is_post = asked.kind == Kind.POST
-        unaligned, unknown, in_registers = Signal(), Signal(), Signal()
+        unaligned, unknown, in_registers = signals("unaligned unknown in_registers")
         m.d.sync += [
             self.stranger.eq(~self.is_open | (self.session != asked.session)),
             self.ahead.eq(asked.seq - self.expected),

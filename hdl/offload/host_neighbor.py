@@ -18,6 +18,7 @@ from gradnic.interface.neighbor import (
 
 from ..frame.length_guard import LengthGuard
 from ..frame.packet_fifo import PacketFIFO
+from ..primitive.names import signals
 from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
 
@@ -97,7 +98,7 @@ class HostNeighbor(wiring.Component):
         """Beats of the answer's head from those of the request's."""
         n = self.n_bytes
         kept = Signal(8 * (KEPT.stop - KEPT.start), reset_less=True)
-        was_arp, is_arp = Signal(), Signal()
+        was_arp, is_arp = signals("was_arp is_arp")
         kind = Cat(asked[a:b] for a, b in ETHERNET.ethertype.slices)
         m.d.comb += is_arp.eq(Mux(index == 0, kind == ETHERTYPE_ARP, was_arp))
         m.d.sync += was_arp.eq(is_arp)

@@ -150,7 +150,8 @@ class HostPort(wiring.Component):
 
     def _session(self, m):
         """What is of the session, what is due by time, and the frame that is looked at."""
-        self.is_open, self.session = Signal(), Signal(32)
+        self.is_open = Signal()
+        self.session = Signal(32)
         self.ends = Signal(Ends)
         self.unit = Signal(16, init=MAX_PAYLOAD)
         self.expected = Signal(24)  # SEQ of the request to be taken

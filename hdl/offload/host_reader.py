@@ -11,6 +11,7 @@ from gradnic.interface.host_frame import Kind, Status
 
 from ..axi.axi4 import ReadPort
 from ..axi.dma import ReadEngine
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from .host_framer import Answer
@@ -76,7 +77,7 @@ class HostReader(wiring.Component):
         m.submodules.waiting = waiting = FIFO(Read, N_READS)
         wiring.connect(m, engine.port, wiring.flipped(self.port))
         wiring.connect(m, engine.beats, wiring.flipped(self.values))
-        takes, ended = Signal(), Signal()
+        takes, ended = signals("takes ended")
         m.d.comb += [
             takes.eq(self.reads.valid & self.reads.ready),
             self.reads.ready.eq(engine.ranges.ready & waiting.i.ready),
@@ -102,8 +103,11 @@ class HostReader(wiring.Component):
             with m.If(self.opens):
                 m.d.sync += self.spoiled.eq(0)
 
-        head, address, left = self.heads.p, Signal(48), Signal(17)
-        seq, last = Signal(24), Signal()
+        head = self.heads.p
+        address = Signal(48)
+        left = Signal(17)
+        seq = Signal(24)
+        last = Signal()
         m.d.comb += [
             last.eq(left <= self.unit),
             head.seq.eq(seq),

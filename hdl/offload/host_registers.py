@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.host_frame import MAX_WORDS
 
 from ..axi.axis import Lite
+from ..primitive.names import signals
 
 
 def _swapped(word):
@@ -56,9 +57,12 @@ class HostRegisters(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bus, address = self.bus, Signal.like(self.address)
-        place, left, writes = Signal(range(MAX_WORDS)), Signal.like(self.n_words), Signal()
-        address_sent, data_sent, answered = Signal(), Signal(), Signal()
+        bus = self.bus
+        address = Signal.like(self.address)
+        place = Signal(range(MAX_WORDS))
+        left = Signal.like(self.n_words)
+        writes = Signal()
+        address_sent, data_sent, answered = signals("address_sent data_sent answered")
         word = Signal(32, reset_less=True)
         m.d.comb += [
             bus.awaddr.eq(address),

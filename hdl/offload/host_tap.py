@@ -19,6 +19,7 @@ from gradnic.interface.neighbor import (
 )
 
 from ..frame.head import Head
+from ..primitive.names import signals
 from ..stream.beats import FrameBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -61,7 +62,7 @@ class ByDestination(wiring.Component):
         m.submodules.my_slice = mine = Slice(self.shape)
         wiring.connect(m, others.o, wiring.flipped(self.others))
         wiring.connect(m, mine.o, wiring.flipped(self.mine))
-        inside, was_mine, is_mine = Signal(), Signal(), Signal()
+        inside, was_mine, is_mine = signals("inside was_mine is_mine")
         destination = Head(self.i.p.data).field(ETHERNET.destination)
         # the destination is in the first beat, and so are 6 bytes of it
         first = (destination == self.mac) & self.i.p.keep[ETHERNET.destination.stop - 1]
@@ -134,7 +135,9 @@ class HostTap(wiring.Component):
         for part, o in ((others, self.others), (port, self.port), (requests, self.requests)):
             wiring.connect(m, part.o, wiring.flipped(o))
         self._decide(m, ways.i)
-        here, way, goes = queue.o.valid & ways.o.valid, ways.o.p, Signal()
+        here = queue.o.valid & ways.o.valid
+        way = ways.o.p
+        goes = Signal()
         room = Mux(way.request, requests.i.ready, Mux(way.mine, port.i.ready, others.i.ready))
         if self.tells:
             ends = way.mine & queue.o.p.last
@@ -161,8 +164,10 @@ class HostTap(wiring.Component):
         """One way for each frame, as soon as its beats so far say it."""
         n, beat = self.n_bytes, self.i.p
         last_beat, last_byte = divmod(HEAD_BYTES - 1, n)
-        index, decided = Signal(range(last_beat + 1)), Signal()
-        take, first = Signal(), index == 0
+        index = Signal(range(last_beat + 1))
+        decided = Signal()
+        take = Signal()
+        first = index == 0
         wanted = {
             "mine": {ETHERNET.destination: self.mac},
             "is_all": {ETHERNET.destination: BROADCAST, ETHERNET.ethertype: ETHERTYPE_ARP},

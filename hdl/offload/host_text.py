@@ -85,7 +85,8 @@ class HostText(wiring.Component):
                     m.d.sync += text[8 * n * k :][: 8 * n].eq(values.p.data)
         with m.If(self.enable):
             m.d.sync += text.word_select(self.place, 32).eq(self.word)
-        hello, event = self._hello(m), Signal(8 * EVENT_BYTES)
+        hello = self._hello(m)
+        event = Signal(8 * EVENT_BYTES)
         for field in COMPLETION:
             m.d.comb += Cat(event[a:b] for a, b in field.slices).eq(self.record[field.name])
         with m.If(self.hellos):

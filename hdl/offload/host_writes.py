@@ -48,7 +48,8 @@ class HostWrites(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n_writes = Signal(range(N_WRITES + 1))
-        untold, silence = Signal(range(N_WRITES + ACK_FRAMES + 1)), Signal(7)
+        untold = Signal(range(N_WRITES + ACK_FRAMES + 1))
+        silence = Signal(7)
         stored = self.ended & self.stored & ~self.failed
         m.d.comb += [
             self.has_room.eq(n_writes < N_WRITES),

@@ -139,8 +139,10 @@ class HostedCard(wiring.Component):
 
     def _tables(self, m, core, bank):
         """One entry for each change of ``toggle``."""
-        write, word = bank.table_write, Signal(32 * TABLE_WORDS, reset_less=True)
-        toggle, address = Signal(), Signal(16, reset_less=True)
+        write = bank.table_write
+        word = Signal(32 * TABLE_WORDS, reset_less=True)
+        toggle = Signal()
+        address = Signal(16, reset_less=True)
         m.d.sync += [
             word.eq(Cat(getattr(bank, f"table_data_{k}").value for k in range(TABLE_WORDS))),
             toggle.eq(write.toggle),

@@ -18,6 +18,7 @@ from gradnic.interface.job import (
 )
 
 from ..axi.bursts import Region
+from ..primitive.names import signals
 from ..primitive.parity import strayed
 from ..primitive.setting import setting
 from ..primitive.target import one_hot
@@ -129,7 +130,9 @@ class JobClerk(wiring.Component):
             )
 
         out = Signal(Prepared(self.n_bytes, self.address_width), reset_less=True)
-        job, cut, table = out.job, Signal(Geometry, reset_less=True), out.table
+        job = out.job
+        cut = Signal(Geometry, reset_less=True)
+        table = out.table
         halves = Signal()  # two values lie in a word somewhere: chunks are multiples of 32
         n_elems, low = out.job.elems, self._low
         n_beats = Mux(
@@ -141,7 +144,8 @@ class JobClerk(wiring.Component):
             is_half = (job.kind == Kind.BF16) & (job.codec != JobCodec.THC)
             m.d.comb += halves.eq(is_half | (job.codec == JobCodec.RAW16))
         units = Signal(UNITS_WIDTH, reset_less=True)  # less one
-        live, coarse = Signal(14, reset_less=True), Signal(reset_less=True)
+        live = Signal(14, reset_less=True)
+        coarse = Signal(reset_less=True)
         rest_units = Signal(4, reset_less=True)  # elements of the last unit, less one
         of_norms = Signal(reset_less=True)
         thc = (job.codec == JobCodec.THC) if self.thc else Const(0)
@@ -149,7 +153,7 @@ class JobClerk(wiring.Component):
         m.d.comb += [self.prepared.eq(out), self.asked.eq(job.tensor)]
         m.submodules.divider = divider = Divider(UNITS_WIDTH)
         m.submodules.second = second = Divider(UNITS_WIDTH)  # at the same time
-        a, b = Signal(UNITS_WIDTH, reset_less=True), Signal(UNITS_WIDTH, reset_less=True)
+        a, b = signals("a b", UNITS_WIDTH, reset_less=True)
         m.d.comb += [divider.a.eq(a), divider.b.eq(b), second.a.eq(units), second.b.eq(cut.chunk)]
         quotient, rest = divider.quotient, divider.remainder
         long = Signal()  # more packets in a chunk than can be counted
@@ -166,7 +170,7 @@ class JobClerk(wiring.Component):
         step = Signal(range(3))
         settles = Signal(range(4))
         waits = Signal()  # for a context
-        strays, popped = Signal(), Signal()
+        strays, popped = signals("strays popped")
         m.d.sync += [strays.eq(strayed(m, out, waits)), popped.eq(self.pop)]
         with m.FSM() as fsm:
             m.d.comb += waits.eq(fsm.ongoing("OFFER"))

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.job import JobCodec, JobStatus
 
+from ..primitive.names import signals
 from ..primitive.parity import astray, strayed
 from ..primitive.target import one_hot
 from ..transport.records import BYTES_WIDTH, EPOCH_WIDTH, LEAVES_WIDTH, Context, Over
@@ -131,18 +132,23 @@ class JobContext(wiring.Component):
         job = Signal(self.prepared_shape, reset_less=True)
         id_too = Signal(job.job.id.shape(), reset_less=True)  # inverted, or they would be one
         epoch = Signal(EPOCH_WIDTH)
-        status, detail = Signal(JobStatus), Signal(16)
-        least, most = Signal(LEAVES_WIDTH), Signal(LEAVES_WIDTH)
+        status = Signal(JobStatus)
+        detail = Signal(16)
+        least, most = signals("least most", LEAVES_WIDTH)
         given_up = Signal(GIVEN_WIDTH)
-        stopped, failed, spoiled = Signal(), Signal(), Signal()
+        stopped, failed, spoiled = signals("stopped failed spoiled")
         closes = Signal()  # memory is closed, or about to be
-        ends, ended, overdue, was_told = Signal(), Signal(2), Signal(), Signal()
-        idle, late = Signal(32), Signal()
+        ends = Signal()
+        ended = Signal(2)
+        overdue, was_told = signals("overdue was_told")
+        idle = Signal(32)
+        late = Signal()
         count = Signal(range(max(FLUSH_CYCLES, SETTLE_CYCLES)))
-        armed, taken = Signal(), Signal()
+        armed, taken = signals("armed taken")
         record = self.record
         good = (status == JobStatus.DONE) | (status == JobStatus.SHORT)
-        stage, has_passed = Signal(2), Signal()
+        stage = Signal(2)
+        has_passed = Signal()
         thc = Signal()
         more = good & thc & (stage != DECODE)  # the job goes on
         gen = Signal.like(job.job.gen, reset_less=True)

@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.job import ACTIVE, RING
 
 from ..axi.bursts import LENGTH_WIDTH, Region
+from ..primitive.names import signals
 from ..stream.fifo import FIFO
 from ..transport.records import Context
 from .context_paths import ArrivalSteer, PacketPick
@@ -286,12 +287,13 @@ class JobCore(OffloadCore):
         is reset with what else is shared, unless it has one.
         """
         ring = FIFO(Record, RING)
-        empty, anew = Signal(3), Signal()
+        empty = Signal(3)
+        anew = Signal()
         m.submodules.ring = ResetInserter(anew)(ring)
         m.d.comb += anew.eq(self.renewal.anew & (empty == 7))
         wiring.connect(m, ring.o, wiring.flipped(self.completions))
         told = Signal(range(RING + 1))
-        push, taken = Signal(), Signal()
+        push, taken = signals("push taken")
         busy = sum(runner.busy for runner in runners)
         m.d.sync += [told.eq(told + push - taken), clerk.room.eq(told + busy < RING)]
         m.d.comb += [
@@ -323,7 +325,9 @@ class JobCore(OffloadCore):
 
     def _aborts(self, m, queue, runners):
         """An active job first: there is one, or it is looked for in the queue."""
-        found, asked, called = Signal(self.n_active), Signal(), Signal(self.n_active)
+        found = Signal(self.n_active)
+        asked = Signal()
+        called = Signal(self.n_active)
         m.d.sync += called.eq(
             Cat(r.busy & (r.record.id == self.abort.payload) for r in runners)
         )  # nobody begins a job in the cycle after the end of another one

@@ -76,7 +76,9 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
     source, job = pick.sources[k], runner.job
     for name in ("heads", "payload", "replies"):
         wiring.connect(m, getattr(engine, name), getattr(source, name))
-    round_, setup, table = Signal(Round), engine.setup, job.table
+    round_ = Signal(Round)
+    setup = engine.setup
+    table = job.table
     of_norms, of_sums = Signal(name=f"of_norms{k}"), Signal(name=f"of_sums{k}")
     halves = Signal(name=f"halves{k}")
     is_thc = job.job.codec == JobCodec.THC

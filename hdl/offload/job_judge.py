@@ -9,6 +9,7 @@ from amaranth.utils import ceil_log2
 
 from gradnic.interface.job import ALIGN, Collective, JobCodec, Kind, Operation, Refusal
 
+from ..primitive.names import signals
 from ..transport.records import UNIT, Over
 from .job_records import half_of_residual
 
@@ -17,14 +18,15 @@ def refusal(m, clerk, out, loaded, long):
     """`Refusal` of the job, three cycles after all that it depends on, four after its gen."""
     job, cut, table = out.job, out.geometry, out.table
     low_bits = ceil_log2(clerk.n_bytes)
-    n_numbers, n_landing = Signal(32, reset_less=True), Signal(32, reset_less=True)
+    n_numbers, n_landing = signals("n_numbers n_landing", 32, reset_less=True)
     n_floats = (job.elems + (clerk.n_bytes // 4 - 1)) >> low_bits - 2
     places = [(job.source, out.n_beats, 1), (job.result, out.n_beats, 1)]
     if clerk.feedback:
         places += [(half_of_residual(job, half), n_floats, job.feedback) for half in range(2)]
     insides = []
     for k, (address, n_beats, asked) in enumerate(places):
-        at, end = Signal(clerk.address_width), Signal(clerk.address_width + 2, name=f"end{k}")
+        at = Signal(clerk.address_width)
+        end = Signal(clerk.address_width + 2, name=f"end{k}")
         m.d.comb += at.eq(address[low_bits : clerk.address_width])
         m.d.sync += end.eq(at + n_beats)
         within = []
@@ -45,7 +47,8 @@ def refusal(m, clerk, out, loaded, long):
     known = [job.codec == JobCodec.RAW32]
     known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if clerk.inc else []
     known += [(job.codec == JobCodec.RAW16) & even] if clerk.bf16 else []
-    first, lacks, small = Signal(16, reset_less=True), Signal(), Signal()
+    first = Signal(16, reset_less=True)
+    lacks, small = signals("lacks small")
     m.d.sync += first.eq(job.gen - (is_thc if clerk.thc else 0))  # of its norms
     if clerk.thc:
         there = loaded.bit_select(job.table, 1)
@@ -55,7 +58,7 @@ def refusal(m, clerk, out, loaded, long):
             small.eq(is_thc & (out.at_sums + out.area > clerk.scratch)),
         ]
     # In two steps, as long as what is over takes to be seen here: a job is beside it, or is over.
-    beside, same = Signal(clerk.n_contexts), Signal(clerk.n_contexts)
+    beside, same = signals("beside same", clerk.n_contexts)
     leads = Signal(data.ArrayLayout(16, clerk.n_contexts), reset_less=True)
     over = Signal(Over, reset_less=True)
     m.d.sync += [

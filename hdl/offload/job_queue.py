@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.job import QUEUE
 
+from ..primitive.names import signals
 from .job_records import STAMP_WIDTH, Descriptor, Waiting
 
 
@@ -51,11 +52,12 @@ class JobQueue(wiring.Component):
         write, read = array.write_port(), array.read_port(domain="comb")
         id_write, id_read = ids.write_port(), ids.read_port(domain="comb")
         # to be written, and the oldest, modulo 32: what waits is between them, whatever befalls one
-        head, tail = Signal(range(2 * QUEUE)), Signal(range(2 * QUEUE))
+        head, tail = signals("head tail", range(2 * QUEUE))
         count = Signal.like(head)
         marks = Signal(QUEUE)
-        push, waits = Signal(), Signal()
-        at, left = Signal(range(QUEUE)), Signal(range(QUEUE + 1))
+        push, waits = signals("push waits")
+        at = Signal(range(QUEUE))
+        left = Signal(range(QUEUE + 1))
         looks = Signal()
         m.d.comb += [
             count.eq(head - tail),

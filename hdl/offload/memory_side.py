@@ -3,13 +3,14 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.bursts import Range, Region
 from ..axi.dma import ReadEngine, WriteEngine
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..transport.records import Goal
@@ -193,8 +194,8 @@ class MemorySide(wiring.Component):
     def _steer(self, m, results, landings):
         """Who writes is settled in a cycle before the first beat: flags steer, and no queue."""
         goal, arriving, kept = self.goals, self.arriving, self.kept
-        to_landing, to_result, to_none, rows = Signal(), Signal(), Signal(), Signal()
-        begins, is_result, may = Signal(), Signal(), Signal()
+        to_landing, to_result, to_none, rows = signals("to_landing to_result to_none rows")
+        begins, is_result, may = signals("begins is_result may")
         m.d.comb += [
             is_result.eq(goal.p.keep & goal.p.down),
             begins.eq(~(to_landing | to_result | to_none) & goal.valid & (~is_result | may)),
@@ -221,7 +222,7 @@ class MemorySide(wiring.Component):
             m.d.comb += may.eq(1)
             return
         source = self.sources
-        free, row_begins = Signal(), Signal()
+        free, row_begins = signals("free row_begins")
         m.d.comb += [
             free.eq(source.valid & ~to_result & ~rows),
             may.eq(free & ~source.payload),

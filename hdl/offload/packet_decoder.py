@@ -13,6 +13,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.formats import Op
 
 from ..inceptionn.decompressor import Decompressor
+from ..primitive.names import signals
 from ..reduction.codec import index_octets, octets_of
 from ..stream.beats import Beat, UnitBeat
 from ..stream.delays import copied
@@ -141,7 +142,8 @@ class PacketDecoder(wiring.Component):
         """Floats of coded packets go where others go, and a verdict before their first beat."""
         m.submodules.verdicts_told = told = FIFO(1, N_PACKETS)
         wiring.connect(m, told.o, wiring.flipped(self.verdicts))
-        first, may = Signal(init=1), Signal()
+        first = Signal(init=1)
+        may = Signal()
         m.d.comb += [
             may.eq(~first | told.i.ready),
             told.i.valid.eq(values.valid & values.ready & first),
@@ -175,8 +177,9 @@ class PacketDecoder(wiring.Component):
         """Compares a head with the round in one cycle, judges it in the next, then hands it on."""
         halves = self.round.codec.bf16 if self.bf16 else Const(0)
         codec = self.round.codec
-        arrival, head = Signal(Arrival, reset_less=True), self.heads.p.head
-        busy, judged, go = Signal(), Signal(), Signal()
+        arrival = Signal(Arrival, reset_less=True)
+        head = self.heads.p.head
+        busy, judged, go = signals("busy judged go")
         facts = (
             ("is_data", head.op != Op.CONTROL),
             ("is_coded", head.op == Op.INC),

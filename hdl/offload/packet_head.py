@@ -19,7 +19,8 @@ def say(m, maker, packet, told, leaves, check, leaf):
     leaves, check : of the sums so far. leaf : the packet has indices, as its own node made them.
     """
     codec = maker.round.codec
-    head, said = Signal(Head), Signal(Head, reset_less=True)
+    head = Signal(Head)
+    said = Signal(Head, reset_less=True)
     m.d.sync += said.eq(head)
     m.d.comb += [
         told.p.head.eq(said),
@@ -73,7 +74,9 @@ def leave(m, maker, told, tag, rows):
 
     rows : of packets of terminal rows whose sums have gone: those before this head must have.
     """
-    known, sized, busy = Signal(), Signal(init=1), Signal()
+    known = Signal()
+    sized = Signal(init=1)
+    busy = Signal()
     is_data = told.p.head.op != Op.CONTROL
     behind = (rows - told.p.rows)[: len(rows)]
     head = Signal(Head, reset_less=True)
@@ -101,7 +104,8 @@ def leave(m, maker, told, tag, rows):
     with m.Elif(maker.heads.ready):
         m.d.sync += busy.eq(0)
     if maker.compressor:
-        sizes, is_unit = maker.compressor.sizes, Signal()
+        sizes = maker.compressor.sizes
+        is_unit = Signal()
         (coded,) = copied(m, maker.round.codec.coded, 1, name="sized")
         m.d.comb += [
             is_unit.eq(coded & is_data),

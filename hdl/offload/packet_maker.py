@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..inceptionn.compressor import Compressor
+from ..primitive.names import signals
 from ..primitive.target import one_hot
 from ..reduction.codec import index_octets, octets_of
 from ..reduction.reduce import Adding
@@ -216,7 +217,9 @@ class PacketMaker(wiring.Component):
         leaves = Signal(LEAVES_WIDTH)
         codec = self.round.codec
         low = ceil_log2(self.n_bytes)
-        indices, leaf = Signal(), Signal()  # the own values are indices, and are sent as they are
+        indices, leaf = signals(
+            "indices leaf"
+        )  # the own values are indices, and are sent as they are
         job_beats = Signal(LENGTH_WIDTH, reset_less=True)
         m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_inside if self.wide else n_beats))
         of_levels = Mux(codec.code != 0, SumOp.INT16, SumOp.INT8) if self.wide else SumOp.INT8
@@ -251,7 +254,8 @@ class PacketMaker(wiring.Component):
                 units.p.limit.eq(0xFFFF),
             ]
         if self.thc:
-            missing, fill = Signal(8, reset_less=True), Signal(len(goals.p.fill), reset_less=True)
+            missing = Signal(8, reset_less=True)
+            fill = Signal(len(goals.p.fill), reset_less=True)
             m.d.sync += [missing.eq(codec.n - leaves), fill.eq((missing * codec.g) >> 1)]
             m.d.comb += [
                 expands.p.expand.eq(indices & ~leaf),
@@ -268,8 +272,11 @@ class PacketMaker(wiring.Component):
         queues = [jobs, goals, told, owned, to_tag, *([expands] if self.thc else [])]
         room = Signal()  # nobody else fills them, and it takes cycles between two entries
         m.d.sync += room.eq(Cat(queue.ready for queue in queues).all())
-        tags, scored = self.round.tags, Signal()
-        was_armed, ends = Signal(), Signal()  # the round ends: its histogram becomes a threshold
+        tags = self.round.tags
+        scored = Signal()
+        was_armed, ends = signals(
+            "was_armed ends"
+        )  # the round ends: its histogram becomes a threshold
         m.d.sync += [
             was_armed.eq(self.round.armed),
             ends.eq((ends | (was_armed & ~self.round.armed)) & ~(to_tag.valid & to_tag.ready)),

@@ -6,6 +6,7 @@ Part of `gradnic.hdl.offload.packet_maker`; `maker` is the `PacketMaker`.
 from amaranth.hdl import Mux, Signal
 from amaranth.lib import data, stream, wiring
 
+from ..primitive.names import signals
 from ..reduction.codec_image import CodecImage
 from ..stream.admission import credit
 from ..stream.beats import Beat
@@ -97,8 +98,9 @@ def finish(m, maker, sums, goals, scores):
         stays = scaler.i
     # Where sums go is settled in a cycle before the first beat, and that all of the packet may
     # go there: flags steer, and no queue.
-    to_line, to_image, scored = Signal(), Signal(), Signal(reset_less=True)
-    begins, ends = Signal(), Signal()
+    to_line, to_image = signals("to_line to_image")
+    scored = Signal(reset_less=True)
+    begins, ends = signals("begins ends")
     goal = goals.p
     m.d.comb += [
         image.codec.eq(maker.round.codec),

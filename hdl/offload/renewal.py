@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..axi.keeper import ReadKeeper, WriteKeeper
 from ..frame.keeper import AGE, EntryKeeper, ExitKeeper
+from ..primitive.names import signals
 
 CALM = 1024  # cycles in which nothing moves and no job is active
 ENTRIES = {"mac_rx": "host_rx", "host_tx": "mac_tx"}  # and where a frame that enters may leave
@@ -50,9 +51,11 @@ class Renewal(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        clock, calm = Signal(32), Signal(range(CALM + 1))
-        age, closing = Signal(range(AGE + 1)), Signal()
-        late, opens, closes = Signal(), Signal(), Signal()
+        clock = Signal(32)
+        calm = Signal(range(CALM + 1))
+        age = Signal(range(AGE + 1))
+        closing = Signal()
+        late, opens, closes = signals("late opens closes")
         stuck, anew = self.wedged | (~closing & late), self.anew
         m.d.comb += [
             self.tick.eq((clock >= self.watchdog >> 2) & (self.watchdog != 0)),

@@ -12,6 +12,7 @@ from gradnic.interface.formats import Op
 
 from ..inceptionn.compressor import Compressor
 from ..inceptionn.decompressor import Decompressor
+from ..primitive.names import signals
 from ..stream.beats import Beat, UnitBeat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
@@ -65,7 +66,8 @@ class SharedDecompressor(wiring.Component):
         kinds, passed = _enter(m, self, unit.coded, self.passes, head, coded)
         m.d.comb += [self.passes.p.eq(self.heads.p), unit.units.p.bytes.eq(head.length)]
 
-        ends, unsound = Signal(), Signal(reset_less=True)
+        ends = Signal()
+        unsound = Signal(reset_less=True)
         plain, sound, next_ = _turns(m, "out", kinds, ends, unit.verdicts.valid)
         with m.If(next_):
             m.d.sync += unsound.eq(~unit.verdicts.p.ok)
@@ -116,7 +118,7 @@ class SharedCompressor(wiring.Component):
         head, o, sizes = told.o.p, self.o, unit.sizes
         coded = self.heads.p.op == Op.INC
         kinds, passed = _enter(m, self, unit.floats, told.i, self.heads.p, coded)
-        is_unit, sized = Signal(), Signal()
+        is_unit, sized = signals("is_unit sized")
         m.d.comb += [
             told.i.p.eq(self.heads.p),
             unit.units.p.limit.eq(NO_LIMIT),
@@ -156,7 +158,7 @@ def _enter(m, part, floats, passes, head, coded):
     m.submodules.passed = passed = BlockFIFO(Beat(8 * part.n_bytes), N_PASSED, stops=True)
     m.d.comb += part.strays.eq(part.codec.strays | passed.stopped)
     units, source = part.codec.units, part.payload
-    rooms, goes, ends = Signal(), Signal(), Signal()
+    rooms, goes, ends = signals("rooms goes ends")
     m.d.comb += [
         rooms.eq(enters.i.ready & leaves.i.ready & units.ready),
         passes.valid.eq(part.heads.valid & rooms),

@@ -8,6 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi.axi4 import WritePort
+from ..primitive.names import signals
 from ..reduction.reduce import Reduce
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
@@ -95,7 +96,9 @@ class EncodePass(Pass):
                 blocks.ready.eq(encoder.blocks.ready),
             ]
         # four beats of indices make one of memory
-        words, turn, full = Signal(8 * self.n_bytes, reset_less=True), Signal(2), Signal()
+        words = Signal(8 * self.n_bytes, reset_less=True)
+        turn = Signal(2)
+        full = Signal()
         taken = encoder.indices.valid & (~full | writer.i.ready)
         m.d.comb += [
             encoder.indices.ready.eq(~full | writer.i.ready),
@@ -132,7 +135,8 @@ class EncodePass(Pass):
             ]
         m.d.comb += encoder.floats.payload.eq(floats.payload)
         # two beats of levels make one of sums: those of one worker
-        levels, low = encoder.levels, Signal(8 * lanes, reset_less=True)
+        levels = encoder.levels
+        low = Signal(8 * lanes, reset_less=True)
         second = Signal()
         m.d.comb += [
             encoder.middle.eq(rules.middle),
@@ -178,9 +182,10 @@ class EncodePass(Pass):
         """Of each packet: the XOR of its blocks' norms. Returns a flag that no block may come now:
         one that fills two packets has two of them.
         """
-        check, number = self.check, Signal(self.widths[1])
+        check = self.check
+        number = Signal(self.widths[1])
         running = Signal(len(check.check), reset_less=True)
-        first, last, again = Signal(), Signal(), Signal()
+        first, last, again = signals("first last again")
         taken, wide = blocks.valid & blocks.ready, self.job.code != 0
         with m.Switch(Cat(wide, self.rules.log4)):
             for k in range(6):

@@ -7,6 +7,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..thc.shared_random import FMIX_LATENCY, GOLDEN, Fmix32
 
 START = 0x67726E63
@@ -40,8 +41,9 @@ class ThcKeys(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.mix = mix = Fmix32()
-        x, shared = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        count, step = Signal(range(FMIX_LATENCY + 2)), Signal(range(6))
+        x, shared = signals("x shared", 32, reset_less=True)
+        count = Signal(range(FMIX_LATENCY + 2))
+        step = Signal(range(6))
         m.d.comb += [mix.x.eq(x), self.known.eq(step == 5)]
         with m.If(~self.start):
             m.d.sync += [step.eq(0), count.eq(0)]

@@ -11,6 +11,7 @@ from amaranth.utils import ceil_log2
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.bursts import LENGTH_WIDTH, Range, Region
 from ..axi.dma import WRITTEN, ReadEngine, WriteEngine
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -66,8 +67,10 @@ class Pad(wiring.Component):
         m = Module()
         m.submodules.near = near = Slice(32 * self.lanes)
         wiring.connect(m, near.o, wiring.flipped(self.o))
-        came, filling = Signal(self.width), Signal()
-        final, last = Signal(self.width, reset_less=True), Signal()
+        came = Signal(self.width)
+        filling = Signal()
+        final = Signal(self.width, reset_less=True)
+        last = Signal()
         m.d.sync += final.eq(self.n_beats - 1)
         m.d.comb += last.eq(came == final)
         m.d.comb += [
@@ -148,8 +151,10 @@ class BlockReader(wiring.Component):
 
         # ranges: norms of the first blocks; then in turns those of the next, and the values before
         beats_width, blocks_width = self.widths
-        group, left = Signal(range(BLOCK + 1)), Signal(beats_width)  # of values: in beats
-        offset, part = Signal(beats_width), Signal(range(BLOCK + 1))
+        group = Signal(range(BLOCK + 1))  # of values: in beats
+        left = Signal(beats_width)
+        offset = Signal(beats_width)
+        part = Signal(range(BLOCK + 1))
         asked, n_norms = (
             Signal(norms_width(n, blocks_width), name=s) for s in ("asked", "n_norms")
         )
@@ -210,7 +215,8 @@ class BlockReader(wiring.Component):
             beats.ready.eq(kinds.o.valid & Mux(is_norm, words.i.ready, self.beats.ready)),
             kinds.o.ready.eq(beats.valid & beats.ready & beats.p.last),
         ]
-        number, place = Signal(blocks_width), Signal(ceil_log2(lanes))
+        number = Signal(blocks_width)
+        place = Signal(ceil_log2(lanes))
         m.submodules.near = near = Slice(Norm(blocks_width))
         wiring.connect(m, near.o, wiring.flipped(self.norms))
         there = words.o.valid & (number != self.n_blocks)
@@ -269,11 +275,13 @@ class BurstWriter(wiring.Component):
         wiring.connect(m, ranges.o, engine.ranges)
         wiring.connect(m, engine.port, wiring.flipped(self.port))
         beats = engine.beats
-        count, n_beats = Signal(self.width), Signal(self.width)  # that came, and are to come
+        count, n_beats = signals("count n_beats", self.width)  # that came, and are to come
         first = Signal(self.width)  # of the burst that they will be in
-        n_asked, n_done = Signal(UNDER_WAY), Signal(UNDER_WAY)
-        surplus, whole = Signal(), Signal()  # all that is written has come, by a flag and by count
-        last, goes, ends = Signal(), Signal(), Signal()
+        n_asked, n_done = signals("n_asked n_done", UNDER_WAY)
+        surplus, whole = signals(
+            "surplus whole"
+        )  # all that is written has come, by a flag and by count
+        last, goes, ends = signals("last goes ends")
         keep = Signal(n)
         m.d.comb += [
             engine.regions[0].eq(self.region),

@@ -235,8 +235,10 @@ class NormPass(Pass):
         with m.If(engine.ranges.valid & engine.ranges.ready):
             m.d.sync += asked.eq(1)
         # norms are gathered to a beat
-        words, place = Signal(8 * self.n_bytes, reset_less=True), Signal(ceil_log2(lanes))
-        number, full = Signal(self.widths[1]), Signal()
+        words = Signal(8 * self.n_bytes, reset_less=True)
+        place = Signal(ceil_log2(lanes))
+        number = Signal(self.widths[1])
+        full = Signal()
         m.d.comb += [
             norm.norms.ready.eq(~full),
             writer.i.payload.eq(words),

@@ -54,7 +54,8 @@ class WayIn(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        names, told = Signal(Names(1)), self.neighbor
+        names = Signal(Names(1))
+        told = self.neighbor
         m.d.comb += [
             names.port.eq(self.own.udp_port),
             names.jobs[0].number.eq(self.job),

@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.admission import credit
 from ..stream.beats import Beat
 from ..stream.credit_queue import CreditQueue
@@ -244,8 +245,10 @@ class Reduce(wiring.Component):
         m.submodules.contribution_queue = others = CreditQueue(self.width, N_OPERANDS)
         m.submodules.kinds = kinds = FIFO(self.kind, N_OPERANDS + 1, never_full=True)
         partial, added, kind = self.partials, self.contributions, kinds.o
-        go, adds, gone = Signal(), Signal(), Signal()
-        asks, goes, late = Signal(), Const(1), self.late
+        go, adds, gone = signals("go adds gone")
+        asks = Signal()
+        goes = Const(1)
+        late = self.late
         comes = others.i.valid & others.i.ready
         op, total = Mux(kind.p.alone, Op.COPY, kind.p.op), combine.o
         if self.shared:

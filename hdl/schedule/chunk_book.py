@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.schedule_table import bits
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..stream.delays import delayed, delayed_flag
 
 EVENTS = ("added", "finals", "left")  # in the order in which they are served
@@ -98,7 +99,8 @@ class ChunkBook(wiring.Component):
         shape = State(self.layout)
         width = self.chunk_width
         m.submodules.states = states = BlockRAM(shape.size, 2 ** (width + 1))
-        bank, swept = Signal(), Signal(width + 1)
+        bank = Signal()
+        swept = Signal(width + 1)
         taken, at, sweep = self._take(m, swept)
         m.d.comb += self.clean.eq(swept[-1] | (swept >= self.chunks))
         with m.If(sweep):
@@ -118,7 +120,8 @@ class ChunkBook(wiring.Component):
         newest = delayed(m, same[0], 1, name="newest")
         newer = delayed(m, same[1] | same[2], 1, name="newer")
         event = op["added"] | op["finals"] | op["left"]
-        outside, beyond, nowhere = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        outside = Signal()
+        beyond, nowhere = signals("beyond nowhere", reset_less=True)
         m.d.comb += outside.eq(look1.chunk >= self.chunks)
         m.d.sync += [beyond.eq(event & outside), nowhere.eq(op["asks"] & outside)]
 
@@ -128,7 +131,7 @@ class ChunkBook(wiring.Component):
             k: delayed_flag(m, op2[k] & ~beyond if k in EVENTS else op2[k], 1, name=f"{k}_3")
             for k in kinds
         }
-        ago, recent = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
+        ago, recent = signals("ago recent", shape, reset_less=True)
         # What was cleared is not asked for before its bank is in use, 3 cycles later at least
         cleared = delayed_flag(m, op3["sweep"], 1, name="cleared")
         kept = Signal(shape)

@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from .row_reader import Message, Row, Setup, row_queue
 
 KEPT = {"keep_register": 1}
@@ -86,7 +87,8 @@ class RowOffer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        out, sends, skips = self.issues, Signal(), Signal()  # a held row leaves; or vanishes
+        out = self.issues  # a held row leaves; or vanishes
+        sends, skips = signals("sends skips")
         # Two copies, so that what loads the oldest row is not made of what pops the window
         offered, loaded = (Signal(name=name, attrs=KEPT) for name in ("offered", "loaded"))
         oldest = self._queue(m, Mux(loaded, out.ready, skips | ~self.present))
@@ -103,7 +105,7 @@ class RowOffer(wiring.Component):
             self.done | (wide & ~oldest.hold) | sends,
         )
         m.d.sync += [offered.eq(offers), loaded.eq(offers)]
-        held, popped = Signal(), Signal()
+        held, popped = signals("held popped")
         m.d.sync += [held.eq(self.held | (wide & oldest.hold)), popped.eq(self.pop)]
         self._hold(m, held & ~popped, sends, skips)
         return m
@@ -126,7 +128,8 @@ class RowOffer(wiring.Component):
     def _hold(self, m, held, sends, skips):
         """When the oldest row, which is held, leaves or vanishes."""
         out, setup, nop = self.issues, self.setup, self.oldest.nop
-        settled, all_idle = Signal(SETTLED), Signal()  # cycles without an offer
+        settled = Signal(SETTLED)  # cycles without an offer
+        all_idle = Signal()
         m.d.sync += [
             all_idle.eq(self.idle.all()),
             settled.eq(Mux(out.valid, 0, Cat(1, settled[:-1]))),
@@ -134,8 +137,9 @@ class RowOffer(wiring.Component):
         m.d.comb += self.quiet.eq(settled[-1] & all_idle)
 
         steps = Signal(len(self.oldest.steps), reset_less=True)
-        no_more, timed, short = (Signal(reset_less=True) for _ in range(3))
-        free, last, counting = Signal(), Signal(), self.counting
+        no_more, timed, short = signals("no_more timed short", reset_less=True)
+        free, last = signals("free last")
+        counting = self.counting
         m.d.comb += free.eq(held & self.quiet & ~(out.valid | sends | skips | counting))
         m.d.sync += [timed.eq(setup.step_cycles != 0), short.eq(setup.step_cycles == 1)]
         m.d.sync += [sends.eq(free & ~nop), skips.eq(free & nop & ~timed)]

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.schedule_table import GATHER, NOP, REDUCE, bits
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
 
@@ -200,11 +201,13 @@ class RowReader(wiring.Component):
         turn = Signal(len(setup.iterations), reset_less=True)
         base = Signal(self._chunk_width(), reset_less=True)
         turns_left = Signal(len(turn), reset_less=True)  # with this one
-        final_row, final_turn = Signal(reset_less=True), Signal(reset_less=True)
-        last_row, one_row = Signal(len(setup.rows), reset_less=True), Signal(reset_less=True)
+        final_row, final_turn = signals("final_row final_turn", reset_less=True)
+        last_row = Signal(len(setup.rows), reset_less=True)
+        one_row = Signal(reset_less=True)
         one_turn = Signal(reset_less=True)
-        fetching, fetch, vanished = Signal(), Signal(), Signal()
-        room, open = Signal(range(N_AHEAD + 1), init=N_AHEAD), Signal(init=1)
+        fetching, fetch, vanished = signals("fetching fetch vanished")
+        room = Signal(range(N_AHEAD + 1), init=N_AHEAD)
+        open = Signal(init=1)
         self.vanished = vanished
         m.d.sync += [
             last_row.eq(setup.rows - 1),
@@ -225,7 +228,8 @@ class RowReader(wiring.Component):
 
         left = delayed_flag(m, self.entered, 1, name="left")
         gone = delayed_flag(m, vanished, 1, name="gone")
-        given, less = Signal(2), Signal(signed(2))  # two cycles late, and less one
+        given = Signal(2)  # two cycles late
+        less = Signal(signed(2))  # and less one
         ended = Signal()
         m.d.comb += [fetch.eq(fetching & open), self.ended.eq(ended & ~fetching)]
         m.d.sync += [
@@ -252,9 +256,9 @@ class RowReader(wiring.Component):
             part = Signal(width, name=f"part{bit}", reset_less=True)
             m.d.sync += part.eq(multiples[repeat[bit : bit + 2]] << bit)
             parts.append(part)
-        moved, product = (Signal(width, reset_less=True) for _ in range(2))
-        first, place = Signal(width, reset_less=True), Signal(width, reset_less=True)
-        once, once1 = Signal(reset_less=True), Signal(reset_less=True)
+        moved, product = signals("moved product", width, reset_less=True)
+        first, place = signals("first place", width, reset_less=True)
+        once, once1 = signals("once once1", reset_less=True)
         past = Signal(Shape(len(turn) + 1, signed=True), reset_less=True)  # iterations since
         active = Signal(reset_less=True)
         moved1 = delayed(m, moved, 1, name="moved")
@@ -310,7 +314,7 @@ class RowReader(wiring.Component):
         strange = register("strange", stranger.any())
         takes_part = register("active", active, 2)
         fault = Signal(range(len(FAULTS)), reset_less=True)
-        bad, keep = Signal(reset_less=True), Signal(reset_less=True)
+        bad, keep = signals("bad keep", reset_less=True)
         chunk = register("chunk", first, 3)
         shrunk = Signal(width, reset_less=True)
         valid = delayed_flag(m, fetched, 3, name="judged")
@@ -334,8 +338,8 @@ class RowReader(wiring.Component):
         coming = Cat(
             register("odd_coming", odd_turn, 2), register("step_coming", fields["step"], 2)
         )
-        as_last, as_earlier, was_good = (Signal(reset_less=True) for _ in range(3))
-        failed, good, offered = Signal(), Signal(), Signal()
+        as_last, as_earlier, was_good = signals("as_last as_earlier was_good", reset_less=True)
+        failed, good, offered = signals("failed good offered")
         plain = Signal(self.shape, reset_less=True)  # without what depends on its count
         row = Signal(self.shape)
         m.d.comb += row.eq(plain)

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.schedule_table import bits
 
+from ..primitive.names import signals
 from ..stream.admission import credit
 from ..stream.slice import Slice
 from .chunk_book import Access, Look, State
@@ -58,13 +59,14 @@ class Slot(wiring.Component):
         m = Module()
         coming, passing, result = self.seen.coming, self.seen.passing, self.seen.result
         at = passing.at
-        chunk, wait = (Signal(n, reset_less=True) for n in (len(at.chunk), len(at.wait)))
-        gather, hold = Signal(reset_less=True), Signal(reset_less=True)
+        chunk = Signal(len(at.chunk), reset_less=True)
+        wait = Signal(len(at.wait), reset_less=True)
+        gather, hold = signals("gather hold", reset_less=True)
         narrow = Signal()  # there is a row, of one chunk
         place = Signal(reset_less=True)  # the access that passes is one to its chunk
-        loads, mine, enough = Signal(), Signal(), Signal()
+        loads, mine, enough = signals("loads mine enough")
         # the access makes the row ready: at this count; if the chunk is final; whatever comes
-        counts, finals, sure = (Signal() for _ in range(3))
+        counts, finals, sure = signals("counts finals sure")
         m.d.comb += [
             loads.eq(passing.look & at.slot[self.k]),
             mine.eq(place & narrow & ~self.pop),
@@ -109,11 +111,12 @@ class Spread(wiring.Component):
         seen, at, next_at = self.seen, self.seen.passing.at, self.seen.coming.at
         first = Signal(len(at.chunk), reset_less=True)  # chunks looked at so far: first to last
         last = Signal(len(at.chunk), reset_less=True)
-        wait, gather = Signal(len(at.wait), reset_less=True), Signal(reset_less=True)
+        wait = Signal(len(at.wait), reset_less=True)
+        gather = Signal(reset_less=True)
         within = Signal(reset_less=True)
-        mine, equal, enough = (Signal() for _ in range(3))
-        fresh, end, looked = (Signal() for _ in range(3))
-        counts, ends = Signal(reset_less=True), Signal(reset_less=True)
+        mine, equal, enough = signals("mine equal enough")
+        fresh, end, looked = signals("fresh end looked")
+        counts, ends = signals("counts ends", reset_less=True)
         m.d.comb += [
             mine.eq(seen.passing.look & at.wide),
             equal.eq(seen.result.added == wait),
@@ -134,10 +137,10 @@ class Spread(wiring.Component):
         # have yet (one of them at most), flags that it was 0, 1, 2 or 3 are two cycles late, and
         # what this cycle's `open` and `close` make of it is known in the next
         late = Signal(bits(self.n_chunks), reset_less=True)
-        open, close, walked = Signal(), Signal(), Signal()
-        opened, closed, changed = Signal(), Signal(), Signal()
+        open, close, walked = signals("open close walked")
+        opened, closed, changed = signals("opened closed changed")
         was = Signal(4, reset_less=True)
-        none, one = Signal(reset_less=True), Signal(reset_less=True)
+        none, one = signals("none one", reset_less=True)
         m.d.comb += [
             open.eq(looked & ~enough),
             close.eq((counts & equal & seen.grew) | (ends & seen.finished)),
@@ -204,7 +207,7 @@ class RowWindow(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         first = Signal(N_SLOTS, init=1)  # the oldest row's slot
-        popped, wide_leaves = Signal(), Signal()
+        popped, wide_leaves = signals("popped wide_leaves")
         m.d.sync += [popped.eq(self.pop), wide_leaves.eq(self.pop & ~self.single)]
         with m.If(self.pop):
             m.d.sync += first.eq(first.rotate_left(1))
@@ -238,16 +241,18 @@ class RowWindow(wiring.Component):
         inside.
         """
         m.submodules.slice = ahead = Slice(self.looks.p.shape())
-        row, look = Signal(self.row.shape(), reset_less=True), ahead.i.p
-        present, final = Signal(), Signal()  # there is a row; its next look is its last
+        row = Signal(self.row.shape(), reset_less=True)
+        look = ahead.i.p
+        present, final = signals("present final")  # there is a row; its next look is its last
         slot = Signal(N_SLOTS, init=1)
-        fresh, wide_inside = Signal(init=1), Signal()
+        fresh = Signal(init=1)
+        wide_inside = Signal()
         # chunk of the next look, if it is not the row's first; looks after that one
         chunk = Signal(len(look.chunk), reset_less=True)
         n_left = Signal(len(row.message.count), reset_less=True)
         one_left = Signal(reset_less=True)
         before = Mux(fresh, row.message.count, n_left)
-        goes, end, loads = Signal(), Signal(), Signal()
+        goes, end, loads = signals("goes end loads")
         open = credit(m, N_SLOTS, take=end, give=self.pop, name="slots_free")
         m.d.comb += [
             ahead.i.valid.eq(present & open & (row.single | ~fresh | ~wide_inside)),

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.schedule_table import bits
 
+from ..primitive.names import signals
 from .chunk_book import EVENTS, ChunkBook, State
 from .row_offer import RowOffer, countdown
 from .row_reader import FAULTS, Message, RowReader, Setup, check_tables
@@ -142,7 +143,7 @@ class Scheduler(wiring.Component):
         m = Module()
         layout, setup, status = self.layout, self.setup, self.status
         sizes = layout, self.depth, self.n_chunks
-        flush, begin = Signal(), Signal()  # a register: the round's rows vanish; a strobe
+        flush, begin = signals("flush begin")  # a register: the round's rows vanish; a strobe
         shapes = {name: field.shape for name, field in status.shape()}
         found = {name: shapes.pop(name) for name in ("row", "chunk", "step", "unfinished")}
         self._flags = Signal(data.StructLayout(shapes))
@@ -191,7 +192,7 @@ class Scheduler(wiring.Component):
             getattr(offer, name).eq(getattr(window, name))
             for name in ("done", "held", "next_done", "spread")
         ]
-        all_out, ended = Signal(), Signal()
+        all_out, ended = signals("all_out ended")
         m.d.sync += [
             all_out.eq(reader.ended & ~offer.present & ~begin),
             ended.eq(all_out & offer.quiet & (self._found.unfinished == 0) & status.running),
@@ -203,7 +204,7 @@ class Scheduler(wiring.Component):
     def _watch(self, m, book, reader, offer, all_out):
         """Which row is the oldest, and for how long nothing has moved."""
         setup, flags, found = self.setup, self._flags, self._found
-        barks, moves = Signal(), Signal()
+        barks, moves = signals("barks moves")
         m.d.sync += barks.eq(setup.watchdog != 0)
         m.d.sync += moves.eq(
             offer.pop | book.grew | book.finished | offer.counting | ~flags.running
@@ -212,7 +213,8 @@ class Scheduler(wiring.Component):
         with m.If(flags.running & late & barks):
             m.d.sync += flags.stuck.eq(1)
 
-        row, chunk = (Signal.like(found[name], reset_less=True) for name in ("row", "chunk"))
+        row = Signal.like(found["row"], reset_less=True)
+        chunk = Signal.like(found["chunk"], reset_less=True)
         known = Signal()
         m.d.sync += [
             row.eq(Mux(offer.present, offer.oldest.row, setup.rows)),
@@ -230,7 +232,7 @@ class Scheduler(wiring.Component):
     def _rounds(self, m, book, reader, offer, ended, flush, begin):
         """Start, end, abort and fault of a round."""
         setup, flags, found = self.setup, self._flags, self._found
-        pending, wrong, starting = Signal(), Signal(), Signal()
+        pending, wrong, starting = signals("pending wrong starting")
         reasons = (
             setup.rows == 0, setup.rows > self.depth,
             setup.chunks == 0, setup.chunks > self.n_chunks,
@@ -265,7 +267,8 @@ class Scheduler(wiring.Component):
 
         # A round is starting, running, being flushed, or there is none
         stops = self.abort | reader.failing
-        n_flushed, flushed = Signal(range(FLUSH_CYCLES)), Signal()
+        n_flushed = Signal(range(FLUSH_CYCLES))
+        flushed = Signal()
         m.d.comb += [
             begin.eq(starting & ~wrong & ~self.abort),
             self.starting.eq(pending | starting),

@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from .delays import copied, delayed, delayed_flag
 from .steering import moved
 
@@ -149,7 +150,8 @@ class Room(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        taken, given = Signal.like(self.take), Signal.like(self.give)
+        taken = Signal.like(self.take)
+        given = Signal.like(self.give)
         change = Signal(Shape(len(self.take) + 1, signed=True))
         m.d.sync += [
             taken.eq(self.take),
@@ -173,7 +175,7 @@ def admit(m, needs, rooms, *, free: int = 1):
     a store; where each beat takes a place, this holds up nothing. Users admit units some time
     before they start, since the flag that ends a unit is the latest of its cycle.
     """
-    all_open, goes = Signal(), Signal()
+    all_open, goes = signals("all_open goes")
     pause = Signal(LAG - 1)
     m.d.comb += [
         needs.ready.eq(all_open & ~pause[0] & free),

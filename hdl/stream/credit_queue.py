@@ -8,6 +8,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from .admission import credit
 from .delays import copied
 from .steering import chunks
@@ -59,7 +60,7 @@ class CreditQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        push, pushed = Signal(), Signal()
+        push, pushed = signals("push pushed")
         m.d.comb += push.eq(self.i.valid & self.i.ready)
         m.d.sync += pushed.eq(push)
         m.d.comb += [

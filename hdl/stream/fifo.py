@@ -9,6 +9,7 @@ from amaranth.hdl import Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from .steering import copies, healed, steered
 
 
@@ -69,7 +70,8 @@ class FIFO(wiring.Component):
         self.waiting = Signal(attrs=kept)  # there are beats in the memory
         self.free = Signal(init=1, attrs=kept)  # fewer than depth
         self.occupied = Signal(depth, attrs=kept)  # bit k: more than k, one cycle ago
-        self.pushed, self.popped = Signal(attrs=kept), Signal(attrs=kept)  # and what came and went
+        # and what came and went
+        self.pushed, self.popped = signals("pushed popped", attrs=kept)
         self.head = Signal(range(depth), attrs=kept)  # next slot to write
         self.tail = Signal(range(depth), attrs=kept)  # next slot to read
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})

@@ -8,6 +8,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from .steering import chunks, healed
 
 BANK = 16  # entries that one LUT RAM holds
@@ -78,7 +79,8 @@ class PairQueue(wiring.Component):
         self.several = Signal()  # more than one can be offered
         kept = {"keep_register": 1}  # the user and the pieces may have registers of the same
         self.here = Signal(attrs=kept)  # one enters the memory
-        self.pushed, self.popped = Signal(attrs=kept), Signal(attrs=kept)  # what came and went then
+        # what came and went then
+        self.pushed, self.popped = signals("pushed popped", attrs=kept)
         self.came = Signal(attrs=kept)  # as `pushed`, for the pieces
         super().__init__(
             {

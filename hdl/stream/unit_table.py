@@ -7,6 +7,7 @@ from amaranth.hdl import Array, Module, Signal, Value
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..primitive.parity import astray
 from .delays import copied, delayed
 
@@ -52,7 +53,7 @@ class Table(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        head, slot = Signal(range(self.depth)), Signal(range(self.depth))
+        head, slot = signals("head slot", range(self.depth))
         with m.If(self.write):
             m.d.sync += head.eq(head + 1)
         m.d.sync += slot.eq(head)

@@ -7,6 +7,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.delays import copied, delayed, delayed_flag
 
 UNITS = 8  # a beat out is eight units of one bit per lane
@@ -80,7 +81,8 @@ class BitPacker(wiring.Component):
             m.d.sync += dense[start : start + UNITS].eq(part[width])
         arrives = delayed_flag(m, self.valid, 1, name="arrives")
 
-        base, total = Signal(3), Signal(4)
+        base = Signal(3)
+        total = Signal(4)
         m.d.comb += total.eq(base + self.bits)
         with m.If(arrives):
             m.d.sync += base.eq(total)
@@ -102,7 +104,7 @@ class BitPacker(wiring.Component):
                 turned[part].eq(Array(_turned(half, n * lanes)[part] for n in range(4))[by]),
             ]
 
-        kept, out = Signal(size, reset_less=True), Signal(size, reset_less=True)
+        kept, out = signals("kept out", size, reset_less=True)
         for unit in range(UNITS):
             part = slice(unit * lanes, (unit + 1) * lanes)
             is_after = unit >= base_before
@@ -164,7 +166,9 @@ class BitUnpacker(wiring.Component):
         size = Signal(3)
         m.d.sync += size.eq(self.code + 2)
         # quarters left in the beat before, which are its last ones
-        left, enough, after = Signal(3), Signal(), Signal(3)
+        left = Signal(3)
+        enough = Signal()
+        after = Signal(3)
         m.d.comb += [
             self.produces.eq(self.open & (enough | self.available)),
             self.take.eq(self.open & ~enough & self.available),
@@ -177,7 +181,8 @@ class BitUnpacker(wiring.Component):
         takes = delayed_flag(m, self.take, 1, name="takes")
         word = reversed_bits(self.word)
         previous = Signal(size_in, reset_less=True)
-        window, dense = Signal(2 * size_in, reset_less=True), Signal(size_in, reset_less=True)
+        window = Signal(2 * size_in, reset_less=True)
+        dense = Signal(size_in, reset_less=True)
         m.d.sync += window.eq(Cat(previous, word))
         held = delayed(m, left[:2], 2, name="held")  # fewer than 4 where a beat begins
         for start in range(0, size_in, GROUP):

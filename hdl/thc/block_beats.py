@@ -16,7 +16,8 @@ def before_last_beat(m, lanes: int, block: int, log4):
 def block_beats(m, goes, before_last):
     """(beat, at_first, at_last) of the beat that waits; they move on where `goes`."""
     beat = Signal.like(before_last)
-    at_first, at_last = Signal(init=1), Signal()
+    at_first = Signal(init=1)
+    at_last = Signal()
     with m.If(goes):
         m.d.sync += [
             beat.eq(Mux(at_last, 0, beat + 1)),

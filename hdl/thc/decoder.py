@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..stream.admission import Room
 from ..stream.block_fifo import BlockFIFO
 from ..stream.credit_queue import CreditQueue
@@ -82,7 +83,7 @@ class ThcDecoder(wiring.Component):
         # a beat may start in a block whose seeds are there
         m.submodules.unpacker = unpacker = BitUnpacker(lanes)
         ahead = Signal(self.n_seeds)  # bit k: more than k blocks are known and not begun
-        produced, begun = Signal(), Signal()
+        produced, begun = signals("produced begun")
         before_last = before_last_beat(m, lanes, self.block, self.log4)
         _, at_first, _ = block_beats(m, produced, before_last)
         m.d.sync += [

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import Bank
+from ..primitive.names import signals
 from ..stream.admission import Room
 from ..stream.block_fifo import BlockFIFO
 from ..stream.credit_queue import CreditQueue
@@ -100,7 +101,7 @@ class ThcEncoder(wiring.Component):
         m.submodules.packed = packed = BlockFIFO(8 * lanes, self.depth + 8)
 
         # a beat is let in if its block's seeds are there; they are taken with its last
-        goes, may_go = Signal(), Signal()
+        goes, may_go = signals("goes may_go")
         before_last = before_last_beat(m, lanes, self.block, self.log4)
         _, at_first, at_last = block_beats(m, goes, before_last)
         levels, leaves = self._levels(m, goes) if self.with_levels else (None, 1)
@@ -216,7 +217,7 @@ class ThcEncoder(wiring.Component):
         """
         early = Quantize.random_lag - Bank.latency
         m.submodules.dice = dice = Bank(8 * self.lanes + 1, self.depth)
-        thrown, used = Signal(range(self.depth)), Signal(range(self.depth))
+        thrown, used = signals("thrown used", range(self.depth))
         with m.If(random.done):
             m.d.sync += thrown.eq(thrown + 1)
         with m.If(delayed_flag(m, self.rotate.o.valid, early, name="throws")):

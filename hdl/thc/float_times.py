@@ -8,6 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..primitive.multiplier import Multiplier
+from ..primitive.names import signals
 from ..stream.delays import delayed
 
 Float = data.StructLayout({"mantissa": 24, "exponent": signed(11), "sign": 1, "zero": 1})
@@ -50,7 +51,8 @@ class IntToFloat(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         size = 2**self.n_steps
-        sign, value = Signal(reset_less=True), Signal(size, reset_less=True)
+        sign = Signal(reset_less=True)
+        value = Signal(size, reset_less=True)
         m.d.sync += [
             sign.eq(self.i[-1]),
             value.eq(Mux(self.i[-1], -self.i, self.i)[: self.width]),
@@ -77,7 +79,8 @@ class IntToFloat(wiring.Component):
         kept, rest = (value[-24:], value[:-24]) if size >= 24 else (value << (24 - size), None)
         exponent = 127 + size - 1 - count
         # rounded up or not; a carry out of all ones makes the next power of two
-        whole, up = Signal(24, reset_less=True), Signal(reset_less=True)
+        whole = Signal(24, reset_less=True)
+        up = Signal(reset_less=True)
         placed = Signal(signed(11), reset_less=True)
         if rest is not None and len(rest):
             m.d.sync += up.eq(rest[-1] & (kept[0] | rest[:-1].any()))
@@ -131,7 +134,8 @@ class Times(wiring.Component):
         zero = delayed(m, self.a.zero | self.b.zero, times.latency + 3, name="zero")
 
         # the product is in [1, 4): one place right if it is 2 or more
-        kept, half = Signal(24, reset_less=True), Signal(reset_less=True)
+        kept = Signal(24, reset_less=True)
+        half = Signal(reset_less=True)
         rest = Signal(7, reset_less=True)  # any of the bits below the half, by fours
         placed = Signal(signed(12), reset_less=True)
         high = times.p[47]
@@ -142,8 +146,9 @@ class Times(wiring.Component):
                         high & times.p[22])),
             placed.eq(Mux(high, next_exponent, exponent)),
         ]  # fmt: skip
-        held, up = Signal(24, reset_less=True), Signal(reset_less=True)
-        ones, least = Signal(reset_less=True), Signal(reset_less=True)
+        held = Signal(24, reset_less=True)
+        up = Signal(reset_less=True)
+        ones, least = signals("ones least", reset_less=True)
         final = Signal(signed(12), reset_less=True)
         m.d.sync += [
             held.eq(kept),
@@ -152,10 +157,11 @@ class Times(wiring.Component):
             final.eq(placed),
             least.eq(placed == 0),
         ]
-        rounded, exponents = Signal(25, reset_less=True), Signal(data.ArrayLayout(8, 2))
+        rounded = Signal(25, reset_less=True)
+        exponents = Signal(data.ArrayLayout(8, 2))
         # between the largest subnormal and the least normal number, FP32 rounds up from all ones
         to_least = Signal(reset_less=True)
-        small, large = Signal(2, reset_less=True), Signal(2, reset_less=True)  # without and with
+        small, large = signals("small large", 2, reset_less=True)  # without and with
         m.d.sync += [
             rounded.eq(held + up),
             to_least.eq(least & ones),
@@ -164,8 +170,9 @@ class Times(wiring.Component):
             large.eq(Cat(final > 254, final > 253)),
         ]
         carried = rounded[24]
-        fraction, number = Signal(23, reset_less=True), Signal(8, reset_less=True)
-        nothing, infinite = Signal(reset_less=True), Signal(reset_less=True)
+        fraction = Signal(23, reset_less=True)
+        number = Signal(8, reset_less=True)
+        nothing, infinite = signals("nothing infinite", reset_less=True)
         m.d.sync += [
             fraction.eq(Mux(carried | to_least, 0, rounded[:23])),
             number.eq(Mux(to_least, 1, Mux(carried, exponents[1], exponents[0]))),

@@ -134,8 +134,10 @@ def _steps(m, stage):
     span, i, skip = stage.span, stage.i, stage.skip
     comes = delayed_flag(m, i.valid & ~skip, 1, name="comes")
     passes = delayed_flag(m, i.valid & skip, 1, name="passes")
-    place, second = Signal(ceil_log2(span)), Signal()
-    leaving, leaving_place = Signal(), Signal.like(place)
+    place = Signal(ceil_log2(span))
+    second = Signal()
+    leaving = Signal()
+    leaving_place = Signal.like(place)
     if span == 1:
         last, leaving_last = Const(1), Const(1)
     else:

@@ -7,6 +7,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from .bit_packer import reversed_bits
 
@@ -93,17 +94,22 @@ class LevelTable(wiring.Component):
         if len(self.sizes) > 1:
             bits = Signal(4, name="bits_held")
             m.d.sync += bits.eq(self.bits)
-        wide, twelve = Const(0, 1), Signal()
+        wide = Const(0, 1)
+        twelve = Signal()
         if self.wide:  # held here: what says so is far away, and ``ready`` waits for it
             code = Signal(2, name="code_held")
             m.d.sync += code.eq(self.code)
             wide = code != 0
             m.d.comb += twelve.eq(~i.p.expand & ~i.p.plain & (code == 1))
         # what the next beat out is made of, in parts of the beats in, bits in order of the stream
-        now, before = reversed_bits(i.p.data), Signal(8 * n, reset_less=True)
-        at, after, n_parts = Signal(5, init=WHOLE), Signal(6), Signal(5)
-        ready, ends = Signal(), Signal()
-        first, whole = Signal(init=1), Signal()  # of a range; the next beat out is the last of one
+        now = reversed_bits(i.p.data)
+        before = Signal(8 * n, reset_less=True)
+        at = Signal(5, init=WHOLE)
+        after = Signal(6)
+        n_parts = Signal(5)
+        ready, ends = signals("ready ends")
+        first = Signal(init=1)  # of a range; the next beat out is the last of one
+        whole = Signal()
         both = Signal(16 * n)
         m.d.comb += both.eq(Cat(before, now))
         widths = {2 * size for size in self.sizes} | set(self.sizes if self.wide else ())

@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.multiplier import Multiplier
+from ..primitive.names import signals
 from ..stream.admission import Room
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.fifo import FIFO
@@ -95,7 +96,8 @@ class ThcNorm(wiring.Component):
         m.submodules.results_room = results_room = Room(N_RESULTS)
         m.submodules.store = store = BlockRAM(25 * lanes, 4 * max(2, n_beats))
         m.submodules.tops = tops = FIFO(8, 4)
-        may_start, goes, turn = Signal(), Signal(), Signal(2)
+        may_start, goes = signals("may_start goes")
+        turn = Signal(2)
         beat, at_first, at_last = block_beats(m, goes, before_last)
         m.d.comb += [
             may_start.eq(blocks.open & results_room.open),
@@ -120,7 +122,8 @@ class ThcNorm(wiring.Component):
         first = delayed_flag(m, goes & at_first, lag, name="first")
         inside = delayed_flag(m, goes, lag, name="inside")
         ends = delayed_flag(m, goes & at_last, lag, name="ends")
-        top, running = Signal(8, reset_less=True), Signal(8)
+        top = Signal(8, reset_less=True)
+        running = Signal(8)
         m.d.comb += running.eq(Mux(first | (largest > top), largest, top))
         with m.If(inside):
             m.d.sync += top.eq(running)

@@ -8,6 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..primitive.multiplier import Multiplier
+from ..primitive.names import signals
 from ..stream.delays import copied, delayed, delayed_flag
 
 F = 8  # fraction bits at sigma = 1
@@ -120,14 +121,14 @@ class Scale(wiring.Component):
 
         # while the product is made: which shift, and the cases in which there is none
         shift = Signal(signed(12), reset_less=True)
-        nothing, negative = Signal(reset_less=True), Signal(reset_less=True)
+        nothing, negative = signals("nothing negative", reset_less=True)
         m.d.sync += [
             shift.eq(self.offset - exponent),
             nothing.eq(exponent == 0),
             negative.eq(self.word[31] ^ self.negate),
         ]
         amount = Signal(6, reset_less=True)  # shift - 1: the last bit out rounds
-        zero, full = Signal(reset_less=True), Signal(reset_less=True)
+        zero, full = signals("zero full", reset_less=True)
         m.d.sync += [
             amount.eq((shift - 1)[:6]),
             zero.eq(nothing | (shift >= 62)),
@@ -147,7 +148,8 @@ class Scale(wiring.Component):
                 delayed(m, s, 1, name=f"{name}{turn}")
                 for name, s in (("a", amount), ("z", zero), ("f", full), ("n", negative))
             )
-        rounded, low = Signal(34, reset_less=True), Signal(15, reset_less=True)
+        rounded = Signal(34, reset_less=True)
+        low = Signal(15, reset_less=True)
         above = Signal(reset_less=True)
         (log4,) = copied(m, self.log4, 1, name="log4")
         # the limit is a power of two: at or above it exactly if one of the bits from it up is set

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.multiplier import Multiplier
+from ..primitive.names import signals
 from ..stream.delays import copied, delayed, delayed_flag
 
 GOLDEN = 0x9E3779B9
@@ -110,7 +111,7 @@ class BlockHash(wiring.Component):
         m = Module()
         m.submodules.inner = inner = Fmix32()
         m.submodules.sign = sign = Fmix32()
-        sign_seed, sign_word = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        sign_seed, sign_word = signals("sign_seed sign_word", 32, reset_less=True)
         sign_h1 = delayed(m, sign.y, 1, name="sign_h1")
         m.d.sync += [
             sign_seed.eq(inner.y ^ self.sign_key),
@@ -126,7 +127,7 @@ class BlockHash(wiring.Component):
             return m
         m.submodules.random = random = Fmix32()
         m.submodules.second = second = Fmix32()
-        random_seed, h1 = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        random_seed, h1 = signals("random_seed h1", 32, reset_less=True)
         hashed = delayed(m, random.y, 1, name="hashed")
         m.d.sync += [random_seed.eq(inner.y ^ self.random_key), h1.eq(hashed + 0x85EBCA77)]
         m.d.comb += [
@@ -180,7 +181,8 @@ class RandomBytes(wiring.Component):
         m = Module()
         phase = Signal(ceil_log2(self.phases))
         fresh = Signal()  # the lanes of this phase have not yet drawn in this block
-        following, fresh_next = Signal.like(phase), Signal()
+        following = Signal.like(phase)
+        fresh_next = Signal()
         wraps = (phase == self.phases - 1) if self.phases > 1 else Const(1)
         with m.If(self.valid):
             m.d.sync += [
@@ -242,7 +244,8 @@ class RandomBytes(wiring.Component):
         cycle on rekey.
         """
         m.submodules.mix = mix = Fmix32()
-        asked, asks = Signal(range(N_LANES)), Signal()
+        asked = Signal(range(N_LANES))
+        asks = Signal()
         running = Signal(32, reset_less=True)
         m.d.sync += [
             asks.eq(self.rekey | (asks & (asked != N_LANES - 1))),
@@ -303,8 +306,9 @@ class Signs(wiring.Component):
             for word, name in ((self.sign_word, "given"), (_begin(self.sign_word), "given_half"))
         )
         # the word whose bits are in use, those of the next beat lowest; the next word, half stepped
-        word, half = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        part, spent = Signal(ceil_log2(parts)), Signal()
+        word, half = signals("word half", 32, reset_less=True)
+        part = Signal(ceil_log2(parts))
+        spent = Signal()
         following = _finish(half)
         with m.If(valid):
             m.d.sync += [

@@ -9,6 +9,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..primitive.target import one_hot
 from .records import BYTES_WIDTH, CHUNK_WIDTH, N_NEIGHBORS, Allowance, Geometry, Places
 
@@ -71,12 +72,14 @@ class AllowanceWalk(wiring.Component):
         neighbor = Signal(range(N_NEIGHBORS))
         chunk = Signal(CHUNK_WIDTH, reset_less=True)
         # a cycle after a chunk's senders are known: this neighbor's leaves
-        asked, last_asked = Signal(LATENCY + 2), Signal(LATENCY + 2)
-        asks, leaves = Signal(), Signal(8, reset_less=True)
+        asked, last_asked = signals("asked last_asked", LATENCY + 2)
+        asks = Signal()
+        leaves = Signal(8, reset_less=True)
         mine = 0
         for one in self.places.up:
             mine = mine | Mux(one.valid & (one.neighbor == neighbor), one.leaves, 0)
-        whole, last = Signal(_LEAVES, reset_less=True), Signal(8, reset_less=True)
+        whole = Signal(_LEAVES, reset_less=True)
+        last = Signal(8, reset_less=True)
         is_last = chunk == self.geometry.last_chunk
         m.d.sync += [
             leaves.eq(mine),

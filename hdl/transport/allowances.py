@@ -62,7 +62,8 @@ class Allowances(wiring.Component):
         m = Module()
         m.submodules.table = table = ZeroedTable(BYTES_WIDTH, N_NEIGHBORS)
         # what came: its bytes times its leaves, a bit of those a cycle
-        counts, source = Signal(), Signal.like(self.neighbor, reset_less=True)
+        counts = Signal()
+        source = Signal.like(self.neighbor, reset_less=True)
         leaves = Signal(8, reset_less=True)
         width = ELEMS_WIDTH + 2 + 8
         packed = (self.elems * self.bits) >> 3 if self.varies else self.elems >> 1

@@ -46,7 +46,8 @@ class Completions(wiring.Component):
         wiring.connect(m, wiring.flipped(self.entries), queue.i)
         wiring.connect(m, out.o, wiring.flipped(self.events))
         n_stored = Signal(range(2 * N_WRITES))
-        entry, pop = queue.o, Signal()
+        entry = queue.o
+        pop = Signal()
         m.d.comb += [
             pop.eq(entry.valid & (~entry.p.written | (n_stored != 0)) & out.i.ready),
             entry.ready.eq(pop),

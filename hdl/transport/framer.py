@@ -21,6 +21,7 @@ from gradnic.interface.formats import (
 )
 from gradnic.interface.offload import Subtype
 
+from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import copied
 from .records import HEAD_FIELDS, N_NEIGHBORS, Head, Neighbor, NeighborWrite, Own, PathMark, Round
@@ -86,19 +87,22 @@ class Framer(wiring.Component):
         m = Module()
         n, n_head = self.n_bytes, -(-HEAD_BYTES // self.n_bytes)
         low = ceil_log2(n)
-        complete, full = Signal(), Signal()
+        complete, full = signals("complete full")
         ready = self._address(m, complete, ~full)
         # a head that waits or leaves, and beside it what is left of its frame or the one before
         head = Signal(8 * HEAD_BYTES, reset_less=True)
         left = Signal(range(n_head), reset_less=True)  # beats of the head behind this one
         last_of_head = Signal(reset_less=True)
-        sent, port = Signal(Head, reset_less=True), Signal(len(self.o.p.meta), reset_less=True)
+        sent = Signal(Head, reset_less=True)
+        port = Signal(len(self.o.p.meta), reset_less=True)
         has_body = Signal(reset_less=True)
-        body, control = Signal(), Signal(reset_less=True)
+        body = Signal()
+        control = Signal(reset_less=True)
         text = Signal(len(sent.body), reset_less=True)
         keep = Signal(n, reset_less=True)  # of the last beat
         body_port = Signal(len(port), reset_less=True)
-        o, in_head = self.o, Signal()
+        o = self.o
+        in_head = Signal()
         m.d.comb += [
             in_head.eq(full & ~body),
             o.valid.eq(in_head | (body & (control | self.payload.valid))),
@@ -164,12 +168,17 @@ class Framer(wiring.Component):
         result = Signal(data.StructLayout(fields | {"checksum": 16}), reset_less=True)
         path = Signal.like(spray.paths.payload, reset_less=True)
         latest = Signal.like(path, reset_less=False)  # of the data packets taken
-        answers, is_control, head = Signal(reset_less=True), Signal(), self.heads.p
-        is_probe, sprays, following = Signal(), Signal(), Signal.like(path)
+        answers = Signal(reset_less=True)
+        is_control = Signal()
+        head = self.heads.p
+        is_probe, sprays = signals("is_probe sprays")
+        following = Signal.like(path)
         m.submodules.probed = probed = memory.Memory(shape=path.shape(), depth=N_NEIGHBORS, init=[])
         tell, silent = probed.write_port(), probed.read_port(domain="comb")
-        free, at = Signal(init=1), Signal(3)  # cycles since the head was taken
-        moves, result_at = Signal(), Signal(3)
+        free = Signal(init=1)  # cycles since the head was taken
+        at = Signal(3)
+        moves = Signal()
+        result_at = Signal(3)
         take = self.heads.valid & free
         # the sprayer may be far away: the next path is there 3 cycles later, a head takes 4
         (taken_one,) = copied(m, take & sprays, 1, name="take")
@@ -222,8 +231,10 @@ class Framer(wiring.Component):
         ]
         ip, to = self.own.ip, found.to.ip
         known = Signal(20, reset_less=True)  # all but length, ToS and receiver
-        base, addresses = Signal(20, reset_less=True), Signal(17, reset_less=True)
-        total, folded = Signal(20, reset_less=True), Signal(17, reset_less=True)
+        base = Signal(20, reset_less=True)
+        addresses = Signal(17, reset_less=True)
+        total = Signal(20, reset_less=True)
+        folded = Signal(17, reset_less=True)
         m.d.sync += [
             known.eq(CONSTANT + ip[:16] + ip[16:]),
             base.eq(known + found.head.tos),

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from .records import (
     CHECK_WIDTH,
     CHUNK_WIDTH,
@@ -148,7 +149,7 @@ class Ledger(wiring.Component):
 
         old_marks = Signal(self.marks, reset_less=True)
         old_counts = Signal(counts, reset_less=True)
-        before, count = (Signal(NUMBER_WIDTH, reset_less=True) for _ in range(2))
+        before, count = signals("before count", NUMBER_WIDTH, reset_less=True)
         leaves = Signal(LEAVES_WIDTH, reset_less=True)
         new_marks = [Signal(mark, name=f"new_mark{k}", reset_less=True) for k in range(n_senders)]
         new_counts = [
@@ -208,7 +209,8 @@ class Ledger(wiring.Component):
 
     def _look(self, m, told):
         """Which rank the neighbor has in this chunk, two cycles after the table was read."""
-        up, is_parent = Signal(self.n_ranks, reset_less=True), Signal(reset_less=True)
+        up = Signal(self.n_ranks, reset_less=True)
+        is_parent = Signal(reset_less=True)
         same_flow = Signal(self.n_ranks, reset_less=True)
         known = [
             Signal.like(one.leaves, name=f"leaves{k}", reset_less=True)

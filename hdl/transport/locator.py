@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.formats import Op
 from gradnic.interface.offload import Subtype
 
+from ..primitive.names import signals
 from ..primitive.target import one_hot
 from .records import CHUNK_WIDTH, NUMBER_WIDTH, OFFSET_WIDTH, Arrival, Geometry
 
@@ -121,10 +122,11 @@ class Locator(wiring.Component):
         """
         m.submodules.chunks = divider = Divider(OFFSET_WIDTH, OFFSET_WIDTH)
         cut, head = self.geometry, self.i.p.head
-        found, divides = Signal(Located, reset_less=True), Signal(reset_less=True)
-        complete, taken = Signal(), Signal()
+        found = Signal(Located, reset_less=True)
+        divides = Signal(reset_less=True)
+        complete, taken = signals("complete taken")
         d = Signal(OFFSET_WIDTH, reset_less=True)
-        is_data, is_probe = Signal(), Signal()
+        is_data, is_probe = signals("is_data is_probe")
         m.d.comb += [
             is_data.eq(head.op != Op.CONTROL),
             is_probe.eq(~is_data & (head.p0[:4] == Subtype.PROBE)),

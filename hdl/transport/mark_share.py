@@ -8,6 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..primitive.zeroed_table import ZeroedTable
 from ..stream.delays import delayed
 from .records import N_NEIGHBORS
@@ -51,8 +52,8 @@ class MarkShare(wiring.Component):
         m = Module()
         count = data.StructLayout({"packets": COUNT, "marked": COUNT})
         m.submodules.counts = table = ZeroedTable(count, N_NEIGHBORS)
-        known, new = Signal(count, reset_less=True), Signal(count, reset_less=True)
-        came, marked = Signal(), Signal()  # a cycle later, with what was known
+        known, new = signals("known new", count, reset_less=True)
+        came, marked = signals("came marked")  # a cycle later, with what was known
         full = known.packets.all()
         counted = Signal()  # two, with what is known now
         who = delayed(m, self.neighbor, 2, name="who")  # of whom that is
@@ -65,8 +66,10 @@ class MarkShare(wiring.Component):
             new.marked.eq(known.marked + (~full & marked)),
         ]
         left = Signal(range(9))  # bits of the quotient to come
-        rest, whole = Signal(COUNT + 1, reset_less=True), Signal(COUNT, reset_less=True)
-        twice, fits = rest << 1, Signal()
+        rest = Signal(COUNT + 1, reset_less=True)
+        whole = Signal(COUNT, reset_less=True)
+        twice = rest << 1
+        fits = Signal()
         m.d.comb += [
             table.read_addr.eq(self.neighbor),
             table.write_addr.eq(who),

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.multiplier import Multiplier
+from ..primitive.names import signals
 from ..primitive.setting import setting
 
 LINE = 1 << 16  # the line's rate
@@ -73,9 +74,12 @@ class Pace(wiring.Component):
         alpha, held = setting(m, 17, "alpha"), setting(m, 17, "held", init=LINE)
         clock = Signal(3)
         m.d.comb += self.rate.eq(held)
-        before, has_before = Signal(32), Signal()
+        before = Signal(32)
+        has_before = Signal()
         # what is added to the rate: `change`, and one more where that is the complement of a cut
-        change, cuts, wanted = Signal(signed(19)), Signal(), Signal(signed(20))
+        change = Signal(signed(19))
+        cuts = Signal()
+        wanted = Signal(signed(20))
         rules, echo = self.rules, self.echoes.p
         rate = Signal.like(self.rate)  # the multiplier's, which stands where it must
         m.d.sync += rate.eq(self.rate)
@@ -86,8 +90,8 @@ class Pace(wiring.Component):
             self.echoes.ready.eq(clock == 6),
         ]
         # an echo stands while the clock runs
-        slow, fine = Signal(reset_less=True), Signal(reset_less=True)
-        below, longer = Signal(reset_less=True), Signal(reset_less=True)
+        slow, fine = signals("slow fine", reset_less=True)
+        below, longer = signals("below longer", reset_less=True)
         compared = (
             (slow, echo.round_trip, rules.high),
             (below, rules.low, echo.round_trip),
@@ -128,7 +132,7 @@ class Pace(wiring.Component):
 
     def _greater(self, m, flag, one, other):
         """`flag` after two cycles: `one` is greater than `other`; in halves, for short carries."""
-        above, same, below = (Signal(reset_less=True) for _ in range(3))
+        above, same, below = signals("above same below", reset_less=True)
         half = len(one) // 2
         m.d.sync += [
             above.eq(one[half:] > other[half:]),
@@ -146,7 +150,7 @@ class Pace(wiring.Component):
         added = self.rate << ceil_log2(self.n_bytes)
         most = self.burst << 16
         limit = Signal(signed(width + 1), reset_less=True)  # from there on the credit is full
-        owes, pays, paid = Signal(), Signal(), Signal()
+        owes, pays, paid = signals("owes pays paid")
         full = Signal(reset_less=True)
         price = Signal(16, reset_less=True)
         change = Signal(signed(width))

@@ -3,10 +3,11 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from .records import CHUNK_WIDTH, ELEMS_WIDTH, NUMBER_WIDTH, OFFSET_WIDTH, UNIT, Geometry
 
 LATENCY = 3
@@ -55,9 +56,9 @@ class PacketWalk(wiring.Component):
         m = Module()
         cut, place, after = self.geometry, self.place, self.following
         # constants of a round
-        final, last_final = Signal(NUMBER_WIDTH), Signal(NUMBER_WIDTH)
+        final, last_final = signals("final last_final", NUMBER_WIDTH)
         m.d.sync += [final.eq(cut.per_chunk - 1), last_final.eq(cut.last_per_chunk - 1)]
-        is_last, ends = Signal(), Signal()
+        is_last, ends = signals("is_last ends")
         m.d.comb += [ends.eq(place.within == Mux(is_last, last_final, final))]
         m.d.sync += [
             is_last.eq(place.chunk == cut.last_chunk),

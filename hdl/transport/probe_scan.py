@@ -75,7 +75,8 @@ class ProbeScan(wiring.Component):
                 body.eq(Cat(self.first_bit > k for k in range(7))),
                 bit.eq(self.first_bit),
             ]
-        sees, closed = Signal(), Signal(reset_less=True)  # a cycle later: tables are slow
+        sees = Signal()  # a cycle later: tables are slow
+        closed = Signal(reset_less=True)
         elems = Signal.like(self.elems, reset_less=True)
         m.d.sync += [sees.eq(self.sees), closed.eq(self.closed), elems.eq(self.elems)]
         with m.If(sees):

@@ -18,6 +18,7 @@ from gradnic.interface.formats import Op
 from gradnic.interface.offload import Drop
 
 from ..axi.bursts import LENGTH_WIDTH, Range
+from ..primitive.names import signals
 from ..primitive.target import one_hot
 from ..stream.fifo import FIFO
 from .allowance_walk import LAST_WIDTH, SHARE_WIDTH, AllowanceWalk
@@ -225,7 +226,8 @@ class Receiver(wiring.Component):
 
         cut, walk = self.round.geometry, self.walk
         packet = Signal(Located, reset_less=True)
-        own, is_own = Signal(OwnPacket, reset_less=True), Signal(reset_less=True)
+        own = Signal(OwnPacket, reset_less=True)
+        is_own = Signal(reset_less=True)
         place = Signal(Place, reset_less=True)
         head, to = packet.arrival.head, self.replies.p
         n_here = Signal(NUMBER_WIDTH, reset_less=True)  # packets of this chunk
@@ -249,7 +251,7 @@ class Receiver(wiring.Component):
             self.given.number.eq(place.number),
         ]
 
-        down, closes, packed = Signal(), Signal(), Signal()
+        down, closes, packed = signals("down closes packed")
         # in the cycle of `closes`
         to_goals, to_landings, to_results, to_roots = (Signal(name=f"to_{name}") for name in (
             "goals", "landings", "results", "roots"
@@ -281,7 +283,7 @@ class Receiver(wiring.Component):
             ledger.leaves.eq(Mux(is_own, own.leaves, leaves)),
             ledger.closes.eq(closes),
         ]
-        is_data, is_probe = Signal(reset_less=True), Signal(reset_less=True)
+        is_data, is_probe = signals("is_data is_probe", reset_less=True)
 
         done = Signal(Completions.Entry)
         target = target_of(m, self, Mux(is_own, own.offset, head.seq),
@@ -317,7 +319,7 @@ class Receiver(wiring.Component):
         ]
 
         # Why it may change nothing.
-        fits, too_far, sound = Signal(), Signal(), Signal()
+        fits, too_far, sound = signals("fits too_far sound")
         end = Signal(NUMBER_WIDTH + 1, reset_less=True)  # of a PROBE's range
         coded = self.round.codec.coded
         m.d.sync += [

@@ -12,6 +12,7 @@ from gradnic.interface.formats import Op
 from gradnic.interface.offload import Drop
 
 from ..axi.bursts import LENGTH_WIDTH, Range
+from ..primitive.names import signals
 from ..reduction.codec import index_octets, octets_of
 from .mark_share import MarkShare
 from .packet_walk import Place
@@ -49,8 +50,8 @@ def target_of(m, r, offset, elems, down, packed):
 def reason_of(m, r, packet, fits, leaves, unsound):
     """`Drop.NONE`, or why a data packet may change nothing, once the ledger has spoken."""
     ledger, elems = r.ledger, packet.arrival.head.elems
-    early, reason = Signal(Drop), Signal(Drop)
-    right_size, right_leaves, right_check = Signal(), Signal(), Signal()
+    early, reason = signals("early reason", Drop)
+    right_size, right_leaves, right_check = signals("right_size right_leaves right_check")
     check = Mux(r.round.codec.thc, ledger.check, 0)
     m.d.sync += [
         right_size.eq(elems == r.walk.elems),

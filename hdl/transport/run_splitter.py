@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..primitive.target import one_hot
 from .packet_walk import Place
 from .records import CHUNK_WIDTH, N_NEIGHBORS, NUMBER_WIDTH, OFFSET_WIDTH, RUN, Round
@@ -79,8 +80,9 @@ class RunSplitter(wiring.Component):
         message = Signal(self.message, reset_less=True)
         n_sends = len(message.sends)
         to_do = Signal(n_sends)  # sends without runs yet
-        first, place = Signal(Place, reset_less=True), Signal(Place, reset_less=True)
-        n_packets, left = Signal(NUMBER_WIDTH, reset_less=True), Signal(NUMBER_WIDTH)
+        first, place = signals("first place", Place, reset_less=True)
+        n_packets = Signal(NUMBER_WIDTH, reset_less=True)
+        left = Signal(NUMBER_WIDTH)
         rest = Signal(CHUNK_WIDTH, reset_less=True)  # bits of the chunk number not used yet
         count = Signal(CHUNK_WIDTH, reset_less=True)
         unit = Signal(OFFSET_WIDTH, reset_less=True)  # 2^k chunks, as offset and as packets
@@ -96,7 +98,8 @@ class RunSplitter(wiring.Component):
         n_taken, following = self._cut(m, cut, place)
         final = Signal(CHUNK_WIDTH, reset_less=True)  # the last chunk of the message
         ends_message = Signal()  # it is the tensor's last
-        left_chunks, leaves_last = Signal(CHUNK_WIDTH, reset_less=True), Signal(reset_less=True)
+        left_chunks = Signal(CHUNK_WIDTH, reset_less=True)
+        leaves_last = Signal(reset_less=True)
         m.d.sync += [
             ends_message.eq(final == cut.last_chunk),
             asked.eq(peer),
@@ -197,9 +200,10 @@ class RunSplitter(wiring.Component):
         """(Packets of the run that begins at `place`, and the place behind them.) Right once that
         has stood for `CUT_CYCLES`.
         """
-        n_here, n_rest = (Signal(NUMBER_WIDTH, reset_less=True) for _ in range(2))
+        n_here, n_rest = signals("n_here n_rest", NUMBER_WIDTH, reset_less=True)
         whole = Signal(reset_less=True)  # more of the chunk is behind the run
-        n_taken, after = Signal(NUMBER_WIDTH, reset_less=True), Signal(Place)
+        n_taken = Signal(NUMBER_WIDTH, reset_less=True)
+        after = Signal(Place)
         m.d.sync += [
             n_here.eq(Mux(place.chunk == cut.last_chunk, cut.last_per_chunk, cut.per_chunk)),
             n_rest.eq(n_here - place.within),

@@ -14,6 +14,7 @@ from gradnic.interface.offload import Subtype
 
 from ..frame.round_robin import first_of, next_of
 from ..primitive.block_ram import BlockRAM
+from ..primitive.names import signals
 from ..primitive.target import one_hot
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -100,12 +101,12 @@ class Sender(wiring.Component):
         wiring.connect(m, near.o, splitter.messages)
         wiring.connect(m, splitter.left, wiring.flipped(self.left))
         m.d.comb += [splitter.round.eq(self.round), splitter.peers.eq(self.peers)]
-        self.now, era = Signal(32), Signal()
+        self.now = Signal(32)
+        era = Signal()
         m.d.sync += [self.now.eq(self.now + 1), era.eq(self.now[RENEW])]
         self.states = [Signal(State, name=f"state{k}") for k in range(N_RUNS)]
-        self.resent, self.refused, self.aged = Signal(N_RUNS), Signal(N_RUNS), Signal(N_RUNS)
-        with m.If(self.now[RENEW] != era):
-            m.d.sync += self.aged.eq(~0)
+        self.resent, self.refused, self.aged = signals("resent refused aged", N_RUNS)
+        m.d.sync += self.aged.eq(self.aged | (self.now[RENEW] ^ era).replicate(N_RUNS))
         self.in_use = Cat(state != State.FREE for state in self.states)
         self.entry = Signal(range(N_RUNS))  # the first free place
         m.d.sync += self.drained.eq(~(self.in_use.any() | splitter.busy | near.o.valid))
@@ -115,9 +116,7 @@ class Sender(wiring.Component):
         return m
 
     def _memories(self, m):
-        """Runs and masks, and when each run's last PROBE left, for the walker, and the first that
-        may be answered, for what takes the answers.
-        """
+        """Runs, masks, when each run's last PROBE left, and the first that may be answered."""
         m.submodules.run_memory = runs = memory.Memory(shape=Run, depth=N_RUNS, init=[])
         m.submodules.mask_memory = masks = memory.Memory(shape=RUN, depth=N_RUNS, init=[])
         m.submodules.stamp_memory = stamps = memory.Memory(shape=32, depth=N_RUNS, init=[])
@@ -130,9 +129,11 @@ class Sender(wiring.Component):
 
     def _enter(self, m, runs, busy):
         """A new run takes the first free place, unless an answer may write a mask."""
-        free, first, any_free = ~self.in_use, self.entry, Signal()
-        place, spot = Signal(range(N_RUNS)), Signal(N_RUNS)  # `first`, a cycle later
-        enters, take, taken = Signal(), Signal(), Signal(2)
+        free, first = ~self.in_use, self.entry
+        place = Signal(range(N_RUNS))  # `first`, a cycle later
+        spot = Signal(N_RUNS)
+        any_free, enters, take = signals("any_free enters take")
+        taken = Signal(2)
         m.d.sync += [
             first.eq(first_of(free)),
             any_free.eq(free.any()),
@@ -166,18 +167,19 @@ class Sender(wiring.Component):
         m.submodules.walk = walk = PacketWalk()
         m.submodules.queue = queue = FIFO(Packet, 4, half_rate=True)
         wiring.connect(m, queue.o, wiring.flipped(self.packets))
-        at, entry = Signal(range(N_RUNS)), self.entry
-        after = next_of(m, self.in_use, at, Mux(at == entry, ~entry, entry))
-        run, place = Signal(Run, reset_less=True), Signal(Place, reset_less=True)
-        mask = Signal(RUN, reset_less=True)
+        at = Signal(range(N_RUNS))
+        after = next_of(m, self.in_use, at, Mux(at == self.entry, ~self.entry, self.entry))
+        run = Signal(Run, reset_less=True)
+        place = Signal(Place, reset_less=True)
+        # of a mask that is sent again, this turn takes the important ones, and leaves a rest
+        mask, rest = signals("mask rest", RUN, reset_less=True)
+        selects, left_some = signals("selects left_some")
         left = Signal(range(RUN), reset_less=True)
-        # of a mask that is sent again: this turn takes the important ones; what it left, from above
-        selects, rest = Signal(), Signal(RUN, reset_less=True)
-        left_some = Signal()
         m.submodules.importance = importance = BlockRAM(1, self.n_packets)
-        packet, state = queue.i.p, Signal(State)
+        packet = queue.i.p
+        state = Signal(State)
         stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
-        age, stamp = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        age, stamp = signals("age stamp", 32, reset_less=True)
         asks_anew = Signal(reset_less=True)  # packets were sent since the run's last PROBE
         reads, stamps, masks = self.run_reads[0], self.stamp_read, self.mask_read
         m.d.comb += [
@@ -215,7 +217,7 @@ class Sender(wiring.Component):
                     m.d.sync += one.eq(new)
 
         # a cycle late: packets are more than that apart
-        late, room, hurries, renews = Signal(), Signal(), Signal(), Signal()
+        late, room, hurries, renews = signals("late room hurries renews")
         m.d.sync += [
             room.eq(queue.i.ready),
             stamp.eq(stamps.data),
@@ -252,7 +254,7 @@ class Sender(wiring.Component):
                 with m.Else():
                     m.d.sync += at.eq(after)
             with m.State("SEND"):
-                stands, sends, waits = Signal(), Signal(), Signal()
+                stands, sends, waits = signals("stands sends waits")
                 ends = Signal()  # `left` is 0; it stands as long as the place
                 later = selects & ~importance.read_data
                 m.d.comb += queue.i.valid.eq(sends & stands & room)
@@ -324,13 +326,11 @@ class Sender(wiring.Component):
         which = Signal(range(N_RUNS))
         run = Signal(Run, reset_less=True)
         asked = Signal(32, reset_less=True)
-        busy, matches = Signal(), Signal()
-        end, asked_end = Signal(25), Signal(25)
-        body, wanted = Signal(RUN), Signal(RUN)
-        waiting, same, meets, starts = Signal(), Signal(), Signal(), Signal()
-        kin, right_kind = Signal(), Signal()
+        end, asked_end = signals("end asked_end", 25)
+        body, wanted = signals("body wanted", RUN)
+        busy, matches, waiting, same = signals("busy matches waiting same")
+        meets, starts, kin, right_kind, hit = signals("meets starts kin right_kind hit")
         # where the walker is, a cycle late: it takes three to see what changes where it has come to
-        hit = Signal()
         chosen = Signal(N_RUNS, reset_less=True)
         first, is_stop = run.place.number, told.subtype == Subtype.STOP
         is_refusal = told.subtype == Subtype.NOT_READY

@@ -8,6 +8,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
+
 ROUND_ROBIN, RANDOM, LEAST_MARKED = range(3)
 
 
@@ -70,9 +72,10 @@ class Spray(wiring.Component):
             random.eq(self.rule == RANDOM),
             ageing.eq(self.rule == LEAST_MARKED),
         ]
-        comes, choose = Signal(), Signal()
+        comes, choose = signals("comes choose")
         marked = Signal(init=1)  # a mark on no path: nothing is chosen before the rule is known
-        mark, silent = Signal(width, reset_less=True), Signal(reset_less=True)
+        mark = Signal(width, reset_less=True)
+        silent = Signal(reset_less=True)
         passed = Signal(n)  # the marked path is at or before place k
         here = Cat(one == self.marks.payload for one in order)
         m.d.comb += [

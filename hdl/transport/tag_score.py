@@ -68,7 +68,8 @@ class Scorer(wiring.Component):
         push = delayed_flag(m, self.push, lag, name="push")
         ends = delayed_flag(m, self.push & self.last, lag, name="ends")
         first = Signal(init=1)
-        top, total = Signal(8, reset_less=True), Signal(SUM_WIDTH, reset_less=True)
+        top = Signal(8, reset_less=True)
+        total = Signal(SUM_WIDTH, reset_less=True)
         with m.If(push):
             m.d.sync += [
                 first.eq(ends),

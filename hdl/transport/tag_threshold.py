@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.multiplier import Multiplier
+from ..primitive.names import signals
 from ..primitive.target import one_hot
 from ..primitive.zeroed_table import ZeroedTable
 from ..stream.delays import delayed, delayed_flag
@@ -68,7 +69,8 @@ class Thresholds(wiring.Component):
         m.submodules.bins = bins = BlockRAM(WEIGHT, max(2, self.n_tensors) * N_BINS)
         m.submodules.values = values = ZeroedTable(9, 2**self.tensor_width)
         m.submodules.product = product = Multiplier(WEIGHT, 8)
-        asked, clock = Signal(self.asked), Signal(3)
+        asked = Signal(self.asked)
+        clock = Signal(3)
         raised = Signal(WEIGHT, reset_less=True)  # its bin, with this one
         threshold = Signal(9, reset_less=True)
         m.d.sync += [
@@ -87,13 +89,15 @@ class Thresholds(wiring.Component):
             m.d.sync += self.reached.valid.eq(0)
 
         # a pass over all bins, downwards; what it reads comes 2 cycles later
-        index, reads = Signal(8), Signal()
+        index = Signal(8)
+        reads = Signal()
         here = delayed_flag(m, reads, 2, name="here")
         bin_ = delayed(m, index, 2, name="bin")
         over = delayed_flag(m, reads & (index == 0), 5, name="over")
-        total, above = Signal(WEIGHT), Signal(WEIGHT)
+        total, above = signals("total above", WEIGHT)
         counted = delayed_flag(m, total.any(), 1, name="counted")
-        found, place = Signal(), Signal(8)
+        found = Signal()
+        place = Signal(8)
         compared = delayed_flag(m, here, 2, name="compared")
         compared_bin = delayed(m, bin_, 2, name="compared_bin")
         reaches = Signal(reset_less=True)

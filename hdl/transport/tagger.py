@@ -9,6 +9,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..primitive.names import signals
 from ..primitive.target import one_hot
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
@@ -106,7 +107,7 @@ class Tagger(wiring.Component):
         m.submodules.scores = scores = FIFO(8, 2 * N_INSIDE)  # also those on their way
 
         # The front: a packet's beats go through the scorer, the packet into the order.
-        inside, has_beats = Signal(), Signal()
+        inside, has_beats = signals("inside has_beats")
         ends = self.floats.valid & self.floats.p.last
         may_start = ~inside | ends
         p = self.packets.p

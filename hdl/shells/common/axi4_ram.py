@@ -13,6 +13,7 @@ from amaranth.utils import ceil_log2
 from ...axi.axi4 import BOUNDARY, INCREMENTING, OKAY, ReadPort, WritePort
 from ...axi.axis import Lite
 from ...axi.channel import Channel
+from ...primitive.names import signals
 from ...stream.delays import delayed, delayed_flag
 from ...stream.outlet import Outlet
 from ...stream.slice import Slice
@@ -105,8 +106,9 @@ class Axi4Ram(wiring.Component):
         port, ram, host, outlet = self.read, self.ram, self.host, self.outlet
         bursts, refused = self._bursts(m, port, "ar", n_less_1=port.arlen)
         m.submodules.outlet = outlet
-        go, final = Signal(), Signal()
-        at, following = Signal.like(bursts.p.beat), Signal.like(bursts.p.beat)
+        go, final = signals("go final")
+        at = Signal.like(bursts.p.beat)
+        following = Signal.like(bursts.p.beat)
         count = Signal.like(bursts.p.n_less_1)
         m.d.comb += [
             at.eq(Mux(count == 0, bursts.p.beat, following)),
@@ -134,8 +136,10 @@ class Axi4Ram(wiring.Component):
         port, ram, host = self.write, self.ram, self.host
         bursts, refused = self._bursts(m, port, "aw")
         m.submodules.answers = answers = Slice(2)
-        take, first = Signal(), Signal(init=1)
-        at, following = Signal.like(bursts.p.beat), Signal.like(bursts.p.beat)
+        take = Signal()
+        first = Signal(init=1)
+        at = Signal.like(bursts.p.beat)
+        following = Signal.like(bursts.p.beat)
         sound = take & (bursts.p.resp == OKAY)
         m.d.comb += [
             at.eq(Mux(first, bursts.p.beat, following)),

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...axi.axis import OKAY, Lite
+from ...primitive.names import signals
 from ...stream.delays import delayed_flag
 
 WORD_BYTES = 4
@@ -70,7 +71,9 @@ class HostWords(wiring.Component):
         return address[ceil_log2(WORD_BYTES) : self.low]
 
     def _read(self, m, becomes_whole):
-        bus, busy, waits = self.bus, Signal(), self.waits
+        bus = self.bus
+        busy = Signal()
+        waits = self.waits
         address = Signal.like(bus.araddr)
         came = delayed_flag(m, self.reads, self.latency, name="came")
         m.d.comb += [
@@ -93,10 +96,11 @@ class HostWords(wiring.Component):
 
     def _write(self, m):
         bus = self.bus
-        has_address, has_data = Signal(), Signal()
-        address, word = Signal.like(bus.awaddr), Signal.like(bus.wdata)
+        has_address, has_data = signals("has_address has_data")
+        address = Signal.like(bus.awaddr)
+        word = Signal.like(bus.wdata)
         strobes = Signal.like(bus.wstrb)
-        whole, written = Signal(), Signal()  # has been written, and no answer had room
+        whole, written = signals("whole written")  # has been written, and no answer had room
         m.d.comb += [
             bus.awready.eq(~has_address),
             bus.wready.eq(~has_data),

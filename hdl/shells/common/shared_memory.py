@@ -12,6 +12,7 @@ from gradnic.interface.card_memory import MEMORIES
 from ...axi.axi4 import ReadPort, WritePort
 from ...axi.channel import Channel
 from ...axi.share import FIELDS, ReadShare, WriteShare
+from ...primitive.names import signals
 from ...stream.fifo import FIFO
 from .pass_on import pass_on
 
@@ -60,7 +61,8 @@ class WholeBursts(wiring.Component):
         near, far = (Channel(port, "aw") for port in (self.i, self.o))
         source, target = (Channel(port, "w") for port in (self.i, self.o))
         m.submodules.beats = beats = FIFO(source.layout(*BEAT), N_BEATS)
-        whole, came, goes = Signal(range(2 * N_BEATS)), Signal(), Signal()  # bursts
+        whole = Signal(range(2 * N_BEATS))  # bursts
+        came, goes = signals("came goes")
         m.d.comb += [
             *(far[name].eq(near[name]) for name in ("id", *FIELDS)),
             far.valid.eq(near.valid & (whole != 0)),

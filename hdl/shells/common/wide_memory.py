@@ -15,6 +15,7 @@ from amaranth.utils import ceil_log2
 
 from ...axi.axi4 import ReadPort, WritePort
 from ...axi.channel import Channel
+from ...primitive.names import signals
 from ...stream.fifo import FIFO
 from ...stream.slice import Slice
 from .pass_on import pass_on
@@ -94,9 +95,12 @@ class WideRead(wiring.Component):
         self.bursts.convert(m, i, o, "ar", places)
         beat = data.StructLayout({"data": self.bits, "resp": 2, "last": 1})
         m.submodules.out = out = Slice(beat)
-        first, lane, left = Signal(init=1), Signal(self.bursts.lane_bits), Signal(8)
-        at, n_less_1 = Signal.like(lane), Signal.like(left)
-        go, last = Signal(), Signal()
+        first = Signal(init=1)
+        lane = Signal(self.bursts.lane_bits)
+        left = Signal(8)
+        at = Signal.like(lane)
+        n_less_1 = Signal.like(left)
+        go, last = signals("go last")
         m.d.comb += [
             at.eq(Mux(first, places.o.p.lane, lane)),
             n_less_1.eq(Mux(first, places.o.p.n_less_1, left)),
@@ -147,8 +151,10 @@ class WideWrite(wiring.Component):
         m.submodules.places = places = FIFO(self.bursts.shape, BURSTS)
         self.bursts.convert(m, i, o, "aw", places)
         m.submodules.answers = answers = Slice(2)
-        first, lane = Signal(init=1), Signal(self.bursts.lane_bits)
-        at, take, ends = Signal.like(lane), Signal(), Signal()
+        first = Signal(init=1)
+        lane = Signal(self.bursts.lane_bits)
+        at = Signal.like(lane)
+        take, ends = signals("take ends")
         fresh = Signal(init=1)  # nothing is gathered yet
         room = ~o.wvalid | o.wready
         m.d.comb += [

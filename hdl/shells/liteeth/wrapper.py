@@ -78,7 +78,8 @@ class FromLiteEth(wiring.Component):
         i, beat = self.i, slice.i.p
         ended = Signal()  # by last_be, before last
         failed = Signal()  # error on an earlier beat
-        ends, marked = i.last_be.any(), Signal()
+        ends = i.last_be.any()
+        marked = Signal()
         kept = [i.last_be[k:].any() | ~ends for k in range(len(i.last_be))]
         m.d.comb += [
             marked.eq(i.error.any() | failed),

@@ -72,7 +72,8 @@ class Sizer(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), entry.i)
         wiring.connect(m, exit.o, wiring.flipped(self.o))
 
-        beat, take = entry.o.p, Signal()
+        beat = entry.o.p
+        take = Signal()
         before = Signal(SIZE_BITS)  # bytes of the frame so far
         n_beats = Signal(range(self.depth + 1))  # beats so far, up to depth
         edge = beat.keep & ~Cat(beat.keep[1:], 0)  # one-hot: the highest kept byte
