@@ -91,7 +91,8 @@ class Sending:
             return DATA, self.first + i, retx
         retx = int(not (self.fresh or self.was_refused))
         self.was_refused = False
-        if self.fresh or now // RENEW != self.believed_from // RENEW:
+        old = self.believed_from is None or now // RENEW != self.believed_from // RENEW
+        if self.fresh or old:
             self.fresh, self.believed_from, self.again = False, now, set()
         self.probe_at, self.probed_at = now + self.t_probe, now
         self.n_probes += 1
