@@ -249,7 +249,7 @@ class SlotRule(wiring.Component):
         kind = Signal(Kind, reset_less=True)
         wanted = Signal(8, reset_less=True)
         everyone = Signal(32, reset_less=True)
-        bit = Signal(32, reset_less=True)  # fmt: skip
+        bit = Signal(32, reset_less=True)
         is_int, is_words = signals("is_int is_words", reset_less=True)
         words = (op == Op.NORM) | (op == Op.INT32)
         m.d.sync += [

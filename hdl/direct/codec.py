@@ -63,8 +63,8 @@ class FlitCoder(wiring.Component):
         m.submodules.told = told = FIFO(Head, N_UNITS)
         places, codec = self.places, self.codec
         message = Signal(Head, reset_less=True)  # count: chunks from `chunk` on
-        chunk = Signal(16, reset_less=True)  # flits of it
-        left = Signal(24, reset_less=True)
+        chunk = Signal(16, reset_less=True)
+        left = Signal(24, reset_less=True)  # flits of it
         size = Signal(range(UNIT_FLITS + 1))
         rest = Signal(range(UNIT_FLITS + 1), reset_less=True)
 

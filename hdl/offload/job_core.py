@@ -32,6 +32,7 @@ from .round_engine import RoundEngine
 from .shared_codec import SharedCompressor, SharedDecompressor
 from .thc_pass import ThcCell, ThcRules
 
+THC_FLOATS = 256  # that have as many bytes as the longest packet of sums
 _OF_A_ROUND = (
     "start", "abort", "setup", "status", "starting", "clear", "clearing", "drained", "regions",
     "area", "check", "allowance",
@@ -114,6 +115,10 @@ class JobCore(OffloadCore):
         self.feedback = bool(feedback and thc)
         if bits not in (4, 8):
             raise ValueError(f"bits must be 4 or 8, not {bits!r}")
+        if thc and sizes.get("max_elems", THC_FLOATS) < THC_FLOATS:
+            raise ValueError(
+                f"max_elems must be {THC_FLOATS} or more with THC, not {sizes['max_elems']}"
+            )
         self.bits = bits if thc else 4
         sizes = {**sizes, "thc": bool(thc), "wide": bool(thc), "n_tables": n_tables}
         sizes["bits"] = self.bits

@@ -58,10 +58,10 @@ class JobQueue(wiring.Component):
         push, waits = signals("push waits")
         at = Signal(range(QUEUE))
         left = Signal(range(QUEUE + 1))
-        looks = Signal()
+        looks, popped = signals("looks popped")
         m.d.comb += [
             count.eq(head - tail),
-            self.post.ready.eq(~(head ^ tail)[-1] | (head ^ tail)[:-1].any()),
+            self.post.ready.eq(~count[-1]),
             push.eq(self.post.valid & self.post.ready),
             *(port.en.eq(push) for port in (write, id_write)),
             *(port.addr.eq(head[:-1]) for port in (write, id_write)),
@@ -78,13 +78,15 @@ class JobQueue(wiring.Component):
         ]
         # count != 0, as a register: what a whole card decides begins here
         after = Mux(self.pop, tail + 1, tail)[: len(tail)]
-        m.d.sync += waits.eq(push | (head != after))
+        m.d.sync += [waits.eq(push | (head != after)), popped.eq(self.pop)]
         with m.If(push):
             m.d.sync += [head.eq(head + 1), marks.bit_select(head[:-1], 1).eq(0)]
         with m.If(self.pop):
             m.d.sync += tail.eq(tail + 1)
         with m.If(~looks):
-            m.d.sync += [looks.eq(self.abort.valid & ~self.pop), at.eq(tail[:-1]), left.eq(count)]
+            # a job that begins is called active two cycles after it left
+            m.d.sync += looks.eq(self.abort.valid & ~self.pop & ~popped)
+            m.d.sync += [at.eq(tail[:-1]), left.eq(count)]
         with m.Elif(left == 0):
             m.d.sync += looks.eq(0)
         with m.Else():

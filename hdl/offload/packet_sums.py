@@ -14,12 +14,13 @@ from ..stream.block_fifo import BlockFIFO
 from ..stream.delays import copied
 from ..stream.fifo import FIFO
 from ..thc.level_table import LevelTable, SumPacker
+from ..transport.records import NUMBER_WIDTH
 from .bf16 import Narrow
 from .bf16 import image as bf16_image
 from .scaler import Scaler
 
 N_PACKETS = 16  # whose values are being read and added
-ROWS_WIDTH = 6  # numbers of packets whose values are under way, and a sign
+ROWS_WIDTH = NUMBER_WIDTH  # of a round: at most half as many packets, and a sign
 N_RAW = 4  # raw packets of the longest that wait for their tags
 
 

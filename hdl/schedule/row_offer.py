@@ -87,8 +87,8 @@ class RowOffer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        out = self.issues  # a held row leaves; or vanishes
-        sends, skips = signals("sends skips")
+        out = self.issues
+        sends, skips = signals("sends skips")  # a held row leaves; or vanishes
         # Two copies, so that what loads the oldest row is not made of what pops the window
         offered, loaded = (Signal(name=name, attrs=KEPT) for name in ("offered", "loaded"))
         oldest = self._queue(m, Mux(loaded, out.ready, skips | ~self.present))

@@ -101,6 +101,8 @@ _QUICKER = (
     (_nir.Netlist, "check_comb_cycles", _check_cycles),
     (rtlil.ModuleEmitter, "sigspec", _sigspec),
 )
+if not all(hasattr(kind, name) for kind, name, _ in _QUICKER):  # another release of Amaranth
+    _QUICKER = ()
 _CAREFUL = [(kind, name, getattr(kind, name)) for kind, name, _ in _QUICKER]
 
 

@@ -175,8 +175,8 @@ class Framer(wiring.Component):
         following = Signal.like(path)
         m.submodules.probed = probed = memory.Memory(shape=path.shape(), depth=N_NEIGHBORS, init=[])
         tell, silent = probed.write_port(), probed.read_port(domain="comb")
-        free = Signal(init=1)  # cycles since the head was taken
-        at = Signal(3)
+        free = Signal(init=1)
+        at = Signal(3)  # cycles since the head was taken
         moves = Signal()
         result_at = Signal(3)
         take = self.heads.valid & free

@@ -131,7 +131,7 @@ class Sender(wiring.Component):
         """A new run takes the first free place, unless an answer may write a mask."""
         free, first = ~self.in_use, self.entry
         place = Signal(range(N_RUNS))  # `first`, a cycle later
-        spot = Signal(N_RUNS)
+        spot = Signal(N_RUNS)  # the same, one-hot
         any_free, enters, take = signals("any_free enters take")
         taken = Signal(2)
         m.d.sync += [

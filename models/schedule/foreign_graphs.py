@@ -14,6 +14,7 @@ import yaml
 from gradnic.text_file import number as number_of
 from gradnic.text_file import whole
 
+SYNONYMS = ("switch", "type"), ("bandwidth", "capacity")
 MAX_LINKS = 1 << 22  # of any graph: about 1 GB while it is made
 _UNITS = {"kbps": 1e-6, "mbps": 1e-3, "gbps": 1, "tbps": 1e3}
 _TIMES = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -70,7 +71,9 @@ def of_graphml(text):
 
     def data(element):
         own = {names.get(d.get("key")): d.text for d in element.iter(f"{space}data")}
-        return defaults[element.tag.removeprefix(space)] | own
+        said = {name for pair in SYNONYMS if own.keys() & set(pair) for name in pair}
+        usual = defaults[element.tag.removeprefix(space)]
+        return {name: value for name, value in usual.items() if name not in said} | own
 
     vertices = [(v.get("id"), _marked(data(v))) for v in graph.iter(f"{space}node")]
     directed, pairs = graph.get("edgedefault") == "directed", []

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gradnic.hdl.offload.job_clerk import JobClerk
+from gradnic.hdl.offload.job_core import JobCore
 from gradnic.hdl.offload.job_queue import Divider, JobQueue
 from gradnic.models.offload.jobs import JobCluster, unit_of
 from gradnic.models.offload.plan import Plan
@@ -23,6 +24,7 @@ from gradnic.interface.job import (
     Operation,
     Refusal,
 )
+from gradnic.interface.schedule_table import Layout
 
 
 def fields(job):
@@ -96,6 +98,35 @@ def test_the_queue_keeps_order_refuses_when_full_and_marks_the_oldest():
         assert taken > 100
 
     simulate(part, bench)
+
+
+def test_the_queue_looks_for_no_job_that_begins_right_then():
+    part = JobQueue()
+
+    async def bench(ctx):
+        for _ in range(2):
+            ctx.set(part.post.p, {"id": 5})
+            ctx.set(part.post.valid, 1)
+            await ctx.tick()
+        ctx.set(part.post.valid, 0)
+        await ctx.tick()
+        ctx.set(part.pop, 1)  # the first one is active now, and is called so a cycle later
+        ctx.set(part.abort.payload, 5)
+        await ctx.tick()
+        ctx.set(part.pop, 0)
+        ctx.set(part.abort.valid, 1)
+        await ctx.tick()
+        ctx.set(part.abort.valid, 0)
+        for _ in range(8):
+            await ctx.tick()
+        assert (ctx.get(part.oldest.job.id), ctx.get(part.aborted)) == (5, 0)
+
+    simulate(part, bench)
+
+
+def test_a_card_with_thc_has_room_for_its_packets():
+    with pytest.raises(ValueError, match="max_elems must be 256 or more with THC, not 128"):
+        JobCore(16, 1, Layout.for_nodes(4, ports=1), thc=True, max_elems=128)
 
 
 N_PACKETS = 1024

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from gradnic.models.schedule.foreign_graphs import of_graphml
 from gradnic.models.schedule.topology import parse
 
 STAR = {
@@ -65,6 +66,20 @@ def test_graphml_defaults_count_where_nothing_is_said(tmp_path):
                         'attr.name="bandwidth"><default>2</default></key>').replace(bare, "")
     )  # fmt: skip
     assert parse(f"file:{tmp_path / 'all.graphml'}").bandwidth.tolist() == said.bandwidth.tolist()
+
+
+def test_a_default_does_not_hide_what_is_said_under_the_other_name():
+    text = GRAPHML
+    for said, other in (
+        ('"switch" attr.type="boolean" />', '"switch"><default>0</default></key>'),
+        ('"bandwidth" attr.type="double" />', '"bandwidth"><default>2</default></key>'),
+        ('<data key="d0">True', '<data key="d8">switch'),
+        ('<data key="d1">1.0', '<data key="d9">1.0'),
+        ("  <graph ", '<key id="d8" attr.name="type"/><key id="d9" attr.name="capacity"/><graph '),
+    ):
+        assert text.count(said) == 1
+        text = text.replace(said, other)
+    assert of_graphml(text) == of_graphml(GRAPHML)
 
 
 @pytest.mark.parametrize(("all_", "one"), [("undirected", "true"), ("directed", "false")])
