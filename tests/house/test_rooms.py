@@ -26,18 +26,18 @@ GROUND = (
 HDL = {
     "primitive": "",
     "stream": "primitive",
-    "axi": "stream",
+    "axi": "primitive stream",
     "frame": "primitive stream",
     "inceptionn": "primitive stream",
     "thc": "primitive stream",
     "schedule": "primitive stream",
-    "reduction": "stream inceptionn",
+    "reduction": "primitive stream inceptionn",
     "aggregation": "primitive stream axi frame",
-    "inline": "stream axi frame inceptionn",
+    "inline": "primitive stream axi frame inceptionn",
     "top": "primitive axi",
     "transport": "primitive stream axi frame reduction",
     "direct": "primitive stream inceptionn schedule reduction",
-    "shells": "stream axi frame top",
+    "shells": "primitive stream axi frame top",
     "offload": "primitive stream axi frame inceptionn thc schedule reduction transport",
 }
 """Arrows between the packages of hdl/, ground first: a new one is a decision."""
