@@ -254,7 +254,8 @@ def test_multitree_takes_what_rtl_takes(spelling, chunks, n_floats, cycles):
 def test_offload_cards_take_what_rtl_takes(spelling, algorithm, chunks, n_floats, cycles):
     """RTL cycles of `gradnic cosim card --lanes 16 --port-lanes 4`, 26 November 2026: 5 %.
 
-    Only the rings of four were measured for the parts.
+    Only the rings of four were measured for the parts. Of the cards that the parts are of: today's
+    take 7 % less for a ring, see docs/internals/offload.md.
     """
     card = of_offload_card(16, 4)
     got = run(spelling, algorithm, 4 * n_floats, card, chunks=chunks).cycles
