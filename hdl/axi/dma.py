@@ -200,9 +200,7 @@ class WriteEngine(wiring.Component):
         # later: the splitter rests a cycle after each burst.
         there = Signal(signed(ceil_log2(2 * WRITTEN + 2) + 1))
         taken = Signal(signed(len(burst.n_less_1) + 1))  # by a burst: its beats, below 0
-        came = Signal()
-        go = Signal()
-        free = Signal()
+        came, go, free = signals("came go free")
         m.d.sync += [
             came.eq(store.i.valid & store.i.ready),
             taken.eq(Mux(go, ~Cat(burst.n_less_1, 0), 0)),

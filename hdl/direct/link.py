@@ -66,9 +66,8 @@ class FlitTransmitter(wiring.Component):
         wiring.connect(m, out.o, wiring.flipped(self.flits))
         left = Signal(range(self.credits + 1), init=self.credits)
         room = Signal(init=1)  # for a flit in this cycle
-        inside, begun = signals(
-            "inside begun"
-        )  # after a head; after a message's first flit of payload
+        # after a head; after a message's first flit of payload
+        inside, begun = signals("inside begun")
         at = Signal(range(PACKET_FLITS))
         head = Signal(Head)
         send, takes = signals("send takes")

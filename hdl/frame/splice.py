@@ -147,9 +147,8 @@ class Splicer(wiring.Component):
             )
         )
         needs_head, needs_body = signals("needs_head needs_body")
-        high_is_head, low_is_head = signals(
-            "high_is_head low_is_head"
-        )  # copies for the wide multiplexer
+        # copies for the wide multiplexer
+        high_is_head, low_is_head = signals("high_is_head low_is_head")
         next_phase = Signal(Phase)
         m.d.comb += next_phase.eq(phase)
         m.d.sync += [

@@ -279,9 +279,8 @@ class Decompressor(wiring.Component):
         }
         flags, values = registers(m, flags, values, 3)
         unit, index = data.View(self.arrival, values["arrival"]).unit, values["index"]
-        over, past_tags = signals(
-            "over past_tags"
-        )  # the unit has had all its beats, or tags, and goes on
+        # the unit has had all its beats, or tags, and goes on
+        over, past_tags = signals("over past_tags")
         with m.If(flags["valid"]):
             m.d.sync += [
                 over.eq(~flags["last"] & (over | values["final"])),

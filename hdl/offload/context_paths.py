@@ -215,9 +215,8 @@ class PacketPick(wiring.Component):
         index, any_first = self._encoded(m, first, "index")
         room = picked.i.ready & owners.i.ready
         head = Array(source.heads.p.as_value() for source in sources)[index]
-        wins, talkers = signals(
-            "wins talkers", n
-        )  # whose head leaves; the same, if beats follow it
+        # whose head leaves; the same, if beats follow it
+        wins, talkers = signals("wins talkers", n)
         m.d.comb += [
             wins.eq(Cat(first[k] & ~first[:k].any() for k in range(n))),
             talkers.eq(wins & Cat(has_payload(source.heads.p) for source in sources)),

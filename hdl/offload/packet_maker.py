@@ -217,9 +217,8 @@ class PacketMaker(wiring.Component):
         leaves = Signal(LEAVES_WIDTH)
         codec = self.round.codec
         low = ceil_log2(self.n_bytes)
-        indices, leaf = signals(
-            "indices leaf"
-        )  # the own values are indices, and are sent as they are
+        # the own values are indices, and are sent as they are
+        indices, leaf = signals("indices leaf")
         job_beats = Signal(LENGTH_WIDTH, reset_less=True)
         m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_inside if self.wide else n_beats))
         of_levels = Mux(codec.code != 0, SumOp.INT16, SumOp.INT8) if self.wide else SumOp.INT8
@@ -274,9 +273,8 @@ class PacketMaker(wiring.Component):
         m.d.sync += room.eq(Cat(queue.ready for queue in queues).all())
         tags = self.round.tags
         scored = Signal()
-        was_armed, ends = signals(
-            "was_armed ends"
-        )  # the round ends: its histogram becomes a threshold
+        # the round ends: its histogram becomes a threshold
+        was_armed, ends = signals("was_armed ends")
         m.d.sync += [
             was_armed.eq(self.round.armed),
             ends.eq((ends | (was_armed & ~self.round.armed)) & ~(to_tag.valid & to_tag.ready)),

@@ -278,9 +278,8 @@ class BurstWriter(wiring.Component):
         count, n_beats = signals("count n_beats", self.width)  # that came, and are to come
         first = Signal(self.width)  # of the burst that they will be in
         n_asked, n_done = signals("n_asked n_done", UNDER_WAY)
-        surplus, whole = signals(
-            "surplus whole"
-        )  # all that is written has come, by a flag and by count
+        # all that is written has come, by a flag and by count
+        surplus, whole = signals("surplus whole")
         last, goes, ends = signals("last goes ends")
         keep = Signal(n)
         m.d.comb += [

@@ -49,7 +49,7 @@ class BlockFIFO(wiring.Component):
     stops : bool
         A bit of a pointer that changes by itself stops the queue: from the next cycle on nothing
         leaves its memory until a reset, nor what was read by then. Else beats would be lost, or
-        come again, and nobody would know. A LUT for three bits of pointers.
+        come again, and nobody would know. A LUT for three bits of pointers. Not with `commits`.
 
     Members
     -------
@@ -71,6 +71,8 @@ class BlockFIFO(wiring.Component):
     ) -> None:
         if not 1 <= depth <= 16384:
             raise ValueError(f"depth must be 1 to 16384, not {depth!r}")
+        if commits and stops:
+            raise ValueError("commits and stops exclude each other")
         self.shape = shape
         self.depth = depth
         self.never_full, self.commits, self.stops = never_full, commits, stops
@@ -94,7 +96,6 @@ class BlockFIFO(wiring.Component):
         self.write_addr = Signal(range(self.n_slots), reset_less=True)
         # parities of pointers, and that one was wrong
         self.head_odd = Signal()
-        self.mark_odd = Signal() if commits else self.head_odd
         self.write_odd = Signal(reset_less=True)
         self.stopped = Signal()
         members = {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))}
@@ -147,16 +148,10 @@ class BlockFIFO(wiring.Component):
             ]
 
         if self.stops:
-            after_odd = after.xor()
             with m.If(push):
-                m.d.sync += self.head_odd.eq(Mux(discard, self.mark_odd, after_odd))
-                if self.commits:
-                    with m.If(commit):
-                        m.d.sync += self.mark_odd.eq(after_odd)
+                m.d.sync += self.head_odd.eq(after.xor())
             told = (self.head, self.head_odd, self.write_addr, self.write_odd)
             told += (self.tail, self.read_addr)
-            if self.commits:
-                told += (self.mark, self.mark_odd)
             m.d.sync += [
                 self.write_odd.eq(self.head[:-1].xor()),
                 self.stopped.eq(self.stopped | Cat(told).xor()),

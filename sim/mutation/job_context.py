@@ -304,8 +304,5 @@ def test(model):
         assert np.array_equal(run.traces["job"][known], jobs), "job"
 
 
-ELSEWHERE = r"-src \S*hdl/primitive/parity\.py:\d+$"
-"""Checks that no register changes by itself, as none does here: they have a test of their own, and
-`tests/offload/test_renewal.py` on cards."""
 ARGUED = {}
 EXPLAINED = {"idle, late = Signal(32)": "shows after more than 2,000 cycles without progress alone"}

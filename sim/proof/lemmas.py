@@ -222,7 +222,6 @@ def ring_state(m, dut, *, enters, count, committed, ahead, tracking, beat):
             Assert(odd == pointer.xor())
             for odd, pointer in (
                 (dut.head_odd, dut.head),
-                (dut.mark_odd, dut.mark),
                 (dut.write_odd, dut.write_addr),
             )
             if dut.stops
