@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from gradnic.interface import job_card, offload
-from gradnic.interface.job import COMPLETION, TABLES, Collective, Completion, Job, words
+from gradnic.interface.job import COMPLETION, TABLES, Collective, Completion, Job, JobCodec, words
 from gradnic.interface.params import check_range
 
 from .driver import WORD
@@ -252,7 +252,12 @@ class JobDriver(OffloadDriver):
         self.write("landing", beats)
 
     def post(self, job: Job) -> bool:
-        """Post a `gradnic.interface.job.Job`; False if the queue is full: post it again later."""
+        """Post a `gradnic.interface.job.Job`; False if the queue is full: post it again later.
+
+        ValueError for a share that may miss of a job with THC whose g, as `set_thc` had it, is odd.
+        """
+        if job.codec == JobCodec.THC and job.p_q16 and self._thc and self._thc[2] % 2:
+            raise ValueError(f"g must be even where packets may miss, not {self._thc[2]}")
         self.clear_overrun()
         for k, word in enumerate(words(job.pack())):
             self.write(f"post_{k}", word)

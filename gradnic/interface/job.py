@@ -90,7 +90,7 @@ class Refusal(IntEnum):
     COLLECTIVE = 1
     OPERATION = 2
     KIND = 3
-    CODEC = 4  # unknown, not built in, or not with this collective, operation or kind
+    CODEC = 4  # unknown, not built in, or not with this collective, operation, kind or share
     TABLE = 5  # no such table is loaded, or it is one of another collective
     LENGTH = 6  # no elements, more packets than the card can track, or packets that it cannot make
     ALIGNMENT = 7  # source or result is no multiple of 64

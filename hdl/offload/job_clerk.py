@@ -60,8 +60,8 @@ class JobClerk(wiring.Component):
         Units of 16 elements of a packet.
     regions : In(ArrayLayout(Region, 2))
         Where sources and results may lie. landing : In(24), beats of each context's landing areas.
-    scratch, log4, bits : In(24), In(2), In(4)
-        Beats of each context's scratch, log4(B) - 3, and bits of an index, of THC.
+    scratch, log4, bits, odd : In(24), In(2), In(4), In(1)
+        Of THC: beats of each context's scratch, log4(B) - 3, bits of an index; g is odd.
     contexts : In(ArrayLayout(Context, n_contexts))
         Those that are busy.
     asked, over : Out(16), In(Over)
@@ -99,6 +99,7 @@ class JobClerk(wiring.Component):
                 "scratch": In(24),
                 "log4": In(2),
                 "bits": In(4),
+                "odd": In(1),
                 "contexts": In(data.ArrayLayout(Context, n_contexts)),
                 "asked": Out(16),
                 "over": In(Over),

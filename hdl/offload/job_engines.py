@@ -199,6 +199,7 @@ def run_passes(m, core, runners, clerk):
         clerk.scratch.eq(core.scratch),
         clerk.log4.eq(core.thc_rules.log4),
         clerk.bits.eq(core.thc_rules.bits if core.bits > 4 else 4),
+        clerk.odd.eq(core.thc_rules.g[0]),
         passes.rules.eq(core.thc_rules),
         passes.cell.eq(core.thc_cell),
         passes.node.eq(core.own.node),

@@ -52,7 +52,9 @@ def refusal(m, clerk, out, loaded, long):
     m.d.sync += first.eq(job.gen - (is_thc if clerk.thc else 0))  # of its norms
     if clerk.thc:
         there = loaded.bit_select(job.table, 1)
-        known.append(is_thc & (job.collective == Collective.ALL_REDUCE))
+        uneven = Signal(reset_less=True)  # half of g, which stands for a leaf that misses, is none
+        m.d.sync += uneven.eq(clerk.odd & (job.p_q16 != 0) if clerk.gives_up else 0)
+        known.append(is_thc & (job.collective == Collective.ALL_REDUCE) & ~uneven)
         m.d.comb += [
             lacks.eq(is_thc & there & (table.scale == 0)),
             small.eq(is_thc & (out.at_sums + out.area > clerk.scratch)),

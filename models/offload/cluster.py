@@ -109,6 +109,8 @@ class Cluster:
         self.table, self.codec, self.n_elems = table, codec, n_elems
         tensors, unit = [], codec.unit
         if isinstance(codec, Thc):
+            if p and codec.worker.g % 2:
+                raise ValueError(f"g must be even where packets may miss, not {codec.worker.g}")
             packet, n_blocks = codec.C, -(-n_elems // unit) * unit // codec.worker.B
             n_elems = n_blocks * codec.worker.B
             tensors.append(Tensor(0, Plan(table, n_blocks), Norms()))

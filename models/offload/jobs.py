@@ -232,8 +232,12 @@ class JobCard(Card):
         return job.op == Operation.SUM
 
     def _takes_thc(self, job):
-        """Whether the card has THC, for such jobs, and sums of all nodes' levels fit a width."""
+        """Whether the card has THC, for such jobs, sums of all nodes' levels fit a width, and half
+        of g is a whole number where the root may have to add it for leaves that miss.
+        """
         if self.thc is None or job.collective != Collective.ALL_REDUCE:
+            return False
+        if job.p_q16 and self.gives_up and self.thc.get("g", 30) % 2:
             return False
         if job.table >= len(self.table_list):
             return True  # refused for that

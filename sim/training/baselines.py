@@ -155,9 +155,8 @@ class PartialThc(Thc):
     def __init__(self, n_workers, *, late=1, **options):
         if not 0 <= late < n_workers:
             raise ValueError(f"late must be 0 to {n_workers - 1}, not {late}")
-        super().__init__(n_workers, **options)
+        super().__init__(n_workers, loss=late / n_workers, **options)
         self.late = late
-        self.loss = late / n_workers
 
     def arrivals(self, n_values):
         arrived = np.ones((self.n_workers, n_values), bool)

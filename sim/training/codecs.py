@@ -116,6 +116,8 @@ class Thc(Exchange):
         self.worker = thc.Worker(n_workers, seed, **parameters)
         if n_workers * self.worker.g >= 1 << SUM_BITS[-1]:
             raise ValueError(f"workers * g must be below 65536, not {n_workers * self.worker.g}")
+        if loss and self.worker.g % 2:
+            raise ValueError(f"g must be even where packets are lost, not {self.worker.g}")
         self.feedback = feedback
         self.errors = None
         self.round = 0

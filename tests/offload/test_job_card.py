@@ -14,7 +14,15 @@ from gradnic.models.offload.codec import Thc
 from gradnic.models.thc import Worker
 
 from gradnic.host import JobDriver
-from gradnic.interface.job import COMPLETION, QUEUE, Collective, Completion, Job, JobStatus
+from gradnic.interface.job import (
+    COMPLETION,
+    QUEUE,
+    Collective,
+    Completion,
+    Job,
+    JobCodec,
+    JobStatus,
+)
 from gradnic.interface.job_card import CELLS, JOBS, LEVELS, REGISTERS
 from gradnic.interface.offload import Table
 from gradnic.interface.schedule_table import Layout
@@ -288,6 +296,11 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them(bits, b):
         recorder.log.clear()
         driver.set_thc(worker.table.tolist(), block=256, clip=worker.t_fixed, index_p=index_p)
         driver.set_scratch([0x4000, 0x8000], 5000)
+        job = Job(1, 1, 2, 4096, 0, 0, codec=JobCodec.THC, p_q16=1)
+        driver._thc = *driver._thc[:2], 31, driver._thc[3]
+        with pytest.raises(ValueError, match="g must be even where packets may miss, not 31"):
+            driver.post(job)
+        driver._thc = *driver._thc[:2], 30, driver._thc[3]
         row = bytes(LAYOUT.row_bytes)
         for number, leaves in enumerate((3, 9, 137, 2185)):  # sums of 8, 12, 16 bits, and more
             driver.load_table(number, row, len(row), [], [], n_chunks=1, leaves=leaves)

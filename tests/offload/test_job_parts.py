@@ -261,7 +261,8 @@ def test_a_card_with_bf16_and_means_takes_them_but_no_bf16_with_inceptionn():
 @pytest.mark.parametrize("log4", [0, 1, 2])
 def test_tensors_of_thc_are_cut_twice(log4):
     """Indices in packets of 1,024, norms like any tensor; scratch holds norms twice, and both."""
-    part = JobClerk(16, 32, inc=True, thc=True, feedback=log4 == 0, bf16=log4 == 0, **CLERK)
+    part = JobClerk(16, 32, inc=True, thc=True, feedback=log4 == 0, bf16=log4 == 0,
+                    gives_up=log4 > 0, **CLERK)  # fmt: skip
     rng = np.random.default_rng(log4)
     block, packet = 64 << 2 * log4, 32
 
@@ -322,6 +323,16 @@ def test_tensors_of_thc_are_cut_twice(log4):
             ctx.set(part.contexts[1], {"armed": 1, "tensor": 8, "gen": 9})
             record, _ = await clerk_says(ctx, part, replace(job, **bad))
             assert (Refusal.NONE if record is None else record.detail) == reason
+        for odd in range(2):  # half of an odd g stands for no leaf
+            ctx.set(part.odd, odd)
+            for codec, reason in ((JobCodec.THC, Refusal.CODEC), (JobCodec.RAW32, Refusal.NONE)):
+                reason = (reason if odd else Refusal.NONE) if part.gives_up else Refusal.SHARE
+                for p_q16 in 0, 1, 1 << 15:
+                    one = replace(job, codec=codec, p_q16=p_q16, gen=job.gen + 1)
+                    record, _ = await clerk_says(ctx, part, one)
+                    found = Refusal.NONE if record is None else record.detail
+                    assert found == (reason if p_q16 else Refusal.NONE), (odd, codec, p_q16)
+        ctx.set(part.odd, 0)
         await load(ctx, part, job.table, TABLES[job.table])  # sums that fit no byte
         record, _ = await clerk_says(ctx, part, job)
         assert record.detail == Refusal.CODEC

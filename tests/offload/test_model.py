@@ -89,6 +89,8 @@ def test_thc_along_trees(n, w):
     codes = [worker.encode(row, norms, round=9, worker=v, tensor=1) for v, row in enumerate(x)]
     want = worker.decode(sum(worker.table[z] for z in codes), norms, round=9, tensor=1)
     np.testing.assert_array_equal(made.floats(9), np.broadcast_to(want[:40_000], x.shape))
+    with pytest.raises(ValueError, match="g must be even where packets may miss, not 15"):
+        cluster(side, "multitree", lambda n: Thc(thc.Worker(n, 42, g=15)), 40_000, p=0.1)
 
 
 def own_values(made, gen):

@@ -217,6 +217,14 @@ def test_refusals_leave_memory_alone():
     assert reason(feedback=1, codec=JobCodec.RAW32) == Refusal.FEEDBACK
     card.thc = {"g": 1 << 15}
     assert reason() == Refusal.CODEC
+    card.thc = {"g": 31}
+    assert reason() == Refusal.NONE
+    assert reason(p_q16=1) == Refusal.CODEC  # 31 / 2 stands for what misses
+    assert reason(p_q16=1, codec=JobCodec.RAW32) == Refusal.NONE
+    card.gives_up = False
+    assert reason(p_q16=1) == Refusal.SHARE
+    card.thc, card.gives_up = {"g": 32}, True
+    assert reason(p_q16=1) == Refusal.NONE
     card.thc = None
     assert reason() == Refusal.CODEC
     card.thc = bench.thc

@@ -72,6 +72,9 @@ def test_partial_sums_leave_whole_workers_out():
     assert 0.1 < error < 5
     with pytest.raises(ValueError, match="late"):
         baselines.PartialThc(5, late=5)
+    with pytest.raises(ValueError, match="g must be even where packets are lost, not 31"):
+        baselines.PartialThc(5, late=2, g=31)
+    assert baselines.PartialThc(5, late=0, g=31).worker.g == 31
 
 
 def test_random_losses_are_a_share_on_average():
