@@ -221,7 +221,10 @@ class PacketMaker(wiring.Component):
         indices, leaf = signals("indices leaf")
         job_beats = Signal(LENGTH_WIDTH, reset_less=True)
         m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_inside if self.wide else n_beats))
-        of_levels = Mux(codec.code != 0, SumOp.INT16, SumOp.INT8) if self.wide else SumOp.INT8
+        of_levels = SumOp.INT8
+        if self.wide:
+            of_wide = Mux(codec.code == 1, SumOp.INT12, SumOp.INT16)
+            of_levels = Mux(codec.code != 0, of_wide, SumOp.INT8)
         of_floats = Mux(codec.largest, SumOp.MAXIMUM, SumOp.FLOAT) if self.maxima else SumOp.FLOAT
         gradient = Mux(packet.terminal, ROOT, GRADIENT) if self.roots else GRADIENT
         m.d.comb += [

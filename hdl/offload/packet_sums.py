@@ -133,7 +133,7 @@ def finish(m, maker, sums, goals, scores):
     if maker.wide:
         with m.If(begins):
             m.d.sync += summed.eq(goal.summed)
-    if maker.thc:  # what is missing counts half a table each; no sum of levels overflows
+    if maker.thc:  # what is missing counts half a table each
         fill = Signal(len(goal.fill), reset_less=True)
         m.d.comb += image.fill.eq(fill)
         with m.If(begins):

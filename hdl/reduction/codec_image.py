@@ -1,6 +1,6 @@
 """What INCEPTIONN makes of floats, without coding them: what the root of a tree keeps."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,6 +10,7 @@ from ..stream.beats import Beat
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.fifo import FIFO
 from .codec import Codec
+from .reduce import capped
 
 DEPTH = 16  # beats under way or waiting
 
@@ -24,9 +25,11 @@ class CodecImage(wiring.Component):
     n_lanes : int
         4, 8, 16 or 32.
     passes : bool
-        Where ``codec.coded`` is 0 beats pass in 2 cycles, ``fill`` added to each of their bytes.
+        Where ``codec.coded`` is 0 beats pass in 2 cycles, ``fill`` added to each of their bytes:
+        255 where that is more.
     wide : bool
-        Where ``codec.code`` is not 0, it is added to each two bytes, the first more significant.
+        Where ``codec.code`` is not 0, it is added to each two bytes, the first more significant:
+        65,535 at most, 4,095 if ``codec.code`` is 1.
     codes : bool
         False: ``codec.coded`` is never 1; only with `passes`.
 
@@ -82,13 +85,14 @@ class CodecImage(wiring.Component):
         return m
 
     def _filled(self):
-        beat, fill, octets = self.i.p.data, self.fill[:8], []
+        beat, fill, octets = self.i.p.data, self.fill, []
+        wide = self.codec.code != 0 if self.wide else Const(0, 1)
+        twelve = self.codec.code == 1 if self.wide else Const(0, 1)
+        added = Cat(fill[:8], Const(0, 1), Mux(wide, fill[8:], fill[:8]))
         for k in range(0, 32 * self.n_lanes, 16):
-            first, second = beat[k : k + 8] + fill, beat[k + 8 : k + 16] + fill
-            if self.wide:
-                both = Cat(beat[k + 8 : k + 16], beat[k : k + 8]) + self.fill
-                first = Mux(self.codec.code != 0, both[8:16], first[:8])
-            octets += [first[:8], second[:8]]
+            sums = Cat(beat[k + 8 : k + 16], wide, beat[k : k + 8]) + added
+            both = capped(sums, wide, twelve, ~wide)
+            octets += [both[8:], both[:8]]
         return Cat(octets)
 
     def _masked(self, m, go):

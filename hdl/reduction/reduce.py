@@ -25,15 +25,25 @@ class Op(IntEnum):
     FLOAT = 0  # FP32 addition
     MAX = 1  # the larger, unsigned: norms of THC, which are not negative
     INT32 = 2  # addition modulo 2^32
-    INT16 = 3  # two sums modulo 2^16, each most significant byte first, as THC_SUM packs them
-    INT8 = 4  # four sums modulo 2^8
+    INT16 = 3  # two sums, 65,535 at most, each most significant byte first, as THC_SUM packs them
+    INT8 = 4  # four sums, 255 at most
     COPY = 5  # the first operand
     MAXIMUM = 6  # of FP32: NaN 0x7FC00000 where one is NaN, and +0 above -0 (IEEE 754-2019, 9.6)
+    INT12 = 7  # as INT16, 4,095 at most
 
 
 def _swapped(word):
     """The bytes of each half of a lane, the other way round."""
     return Cat(word[8:16], word[:8], word[24:32], word[16:24])
+
+
+def capped(sums, halves, twelve, eights):
+    """Two bytes of sums, each with its carry above it, or all ones that a code has where a sum is
+    more: of 16 bits if `halves`, of 12 of them if `twelve`, too, and of 8 if `eights`; else modulo.
+    """
+    more = halves & Mux(twelve, sums[13:].any(), sums[17])
+    low, high = (sums[j : j + 8] | (more | (eights & sums[j + 8])).replicate(8) for j in (0, 9))
+    return Cat(low, high[:4], high[4:] & (~twelve).replicate(4))
 
 
 def _maximum(signed, a, b):
@@ -125,14 +135,16 @@ class Combine(wiring.Component):
 
     def _integer(self, m, kind, k, a, b):
         """One lane of the integer operations, three cycles late. `kind` is one cycle late."""
-        swap, copies = self.op == Op.INT16, self.op == Op.COPY
+        swap = (self.op == Op.INT16) | (self.op == Op.INT12)
+        copies = self.op == Op.COPY
         a1, b1 = (Signal(32, name=f"{n}{k}", reset_less=True) for n in "ab")
         m.d.sync += [
             a1.eq(Mux(swap, _swapped(a), a)),
             b1.eq(Mux(copies, 0, Mux(swap, _swapped(b), b))),
         ]
         # one more bit above each byte: 1 + 0 hands a carry on, 0 + 0 swallows it
-        odd = (kind == Op.INT32) | (kind == Op.INT16)  # within halves
+        in_halves = (kind == Op.INT16) | (kind == Op.INT12)
+        odd = (kind == Op.INT32) | in_halves
         on = (odd, kind == Op.INT32, odd, 0)
         x = Cat(Cat(a1[8 * i : 8 * i + 8], on[i]) for i in range(4))
         y = Cat(Cat(b1[8 * i : 8 * i + 8], Const(0, 1)) for i in range(4))
@@ -141,9 +153,11 @@ class Combine(wiring.Component):
         m.d.sync += [z.eq(x + y), larger.eq(Mux(a1 < b1, b1, a1))]
         if self.maxima:
             m.d.sync += larger.eq(_maximum(kind == Op.MAXIMUM, a1, b1))
-        total = Cat(z[9 * i : 9 * i + 8] for i in range(4))
         in_order = Signal(32, name=f"in_order{k}", reset_less=True)
-        halves = delayed(m, kind == Op.INT16, 1, name=f"halves{k}")
+        halves = delayed(m, in_halves, 1, name=f"halves{k}")
+        twelve = delayed(m, kind == Op.INT12, 1, name=f"twelve{k}")
+        eights = delayed(m, kind == Op.INT8, 1, name=f"eights{k}")
+        total = Cat(capped(z[j : j + 18], halves, twelve, eights) for j in (0, 18))
         m.d.sync += in_order.eq(Mux(halves, _swapped(total), total))
         is_max = delayed(
             m, (kind == Op.MAX) | (self.maxima & (kind == Op.MAXIMUM)), 2, name=f"is_max{k}"

@@ -4,7 +4,9 @@ import numpy as np
 
 from .float_add import add
 
-_CODES = {"int32": "<u4", "int16": ">u2", "int8": "u1"}  # 16-bit sums are most significant first
+# Codes of a lane, 16-bit ones most significant byte first, and the largest sum; None: modulo.
+_CODES = {"int32": ("<u4", None), "int16": (">u2", 0xFFFF), "int12": (">u2", 0xFFF),
+          "int8": ("u1", 0xFF)}  # fmt: skip
 
 
 def maximum(a, b):
@@ -24,8 +26,8 @@ def combine(a, b, op: str = "float"):
     """``a (op) b`` of 32-bit lanes, uint32 in and out, same shape.
 
     op : ``float`` (FP32 addition, see `float_add.add`), ``max`` (unsigned), ``maximum`` (of FP32),
-    ``int32``, ``int16`` (two codes a lane, each most significant byte first) or ``int8`` (four):
-    modulo 2^width.
+    ``int32`` (modulo 2^32), ``int16`` and ``int12`` (two codes a lane, each most significant byte
+    first, and sums of 65535 or 4095 at most) or ``int8`` (four, of 255 at most).
     """
     a, b = np.ascontiguousarray(a, "<u4"), np.ascontiguousarray(b, "<u4")
     if a.shape != b.shape:
@@ -37,7 +39,9 @@ def combine(a, b, op: str = "float"):
     if op == "maximum":
         return maximum(a.view(np.float32), b.view(np.float32)).view(np.uint32)
     if op not in _CODES:
-        raise ValueError(f"op must be float, max, maximum, int32, int16 or int8, not {op!r}")
-    codes = np.dtype(_CODES[op])
-    total = a.view(codes) + b.view(codes)
+        raise ValueError(f"op must be float, max, maximum, int32, int16, int12 or int8, not {op!r}")
+    codes, most = np.dtype(_CODES[op][0]), _CODES[op][1]
+    total = a.view(codes).astype(np.uint32) + b.view(codes)
+    if most is not None:
+        total = np.minimum(total, most)
     return total.astype(codes).view("<u4")

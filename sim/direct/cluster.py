@@ -13,6 +13,7 @@ from amaranth.hdl import Shape
 from gradnic.hdl.reduction.reduce import Op
 from gradnic.models import inceptionn
 from gradnic.models.inceptionn.bands import bands
+from gradnic.models.reduction.reduce import combine
 from gradnic.models.schedule.all_reduce import add, all_reduce
 
 from gradnic.interface.flit import CHUNK_FLOATS, FLIT_BYTES, Share, contributions
@@ -25,17 +26,14 @@ from .library import build
 MAX_WORDS = 16384  # of a card's memory
 
 
-def _added(kind):
-    """Sum of 32-bit words whose parts are integers of `kind`, modulo their size."""
-    return lambda a, b: (a.view(kind) + b.view(kind)).astype(kind).view(a.dtype)
+def _integers(op):
+    """What `combine` does with 32-bit words, whatever they are called."""
+    return lambda a, b: combine(a.view("<u4"), b.view("<u4"), op).view(a.dtype)
 
 
 SUMS = {
     Op.FLOAT: add,
-    Op.MAX: lambda a, b: np.maximum(a.view("u4"), b.view("u4")).view(a.dtype),
-    Op.INT32: _added("<u4"),
-    Op.INT16: _added(">u2"),
-    Op.INT8: _added("u1"),
+    **{op: _integers(op.name.lower()) for op in (Op.MAX, Op.INT32, Op.INT16, Op.INT8)},
 }
 """What `gradnic.hdl.reduction.reduce.Combine` does with float32, or what they hold."""
 

@@ -13,8 +13,8 @@ LANES = 8
 
 
 @cache
-def _model(passes):
-    return batch.build(CodecImage(LANES, passes=passes))
+def _model(passes, wide=False):
+    return batch.build(CodecImage(LANES, passes=passes, wide=wide))
 
 
 def _floats(rng):
@@ -25,12 +25,12 @@ def _floats(rng):
     return np.concatenate([corners, noise])[: (len(corners) + len(noise)) // LANES * LANES]
 
 
-def _run(model, bits, i=1, o=1, **codec):
+def _run(model, bits, i=1, o=1, fill=0, **codec):
     data = bits.reshape(-1, LANES).view(np.uint8).reshape(-1, 4 * LANES)
     last = np.arange(len(data)) % 3 == 2
     run = model.run(
         {"i": model.pack("i", data=data, last=last)},
-        signals={"codec": encoding.pack(Codec, **codec)}, seed=4,
+        signals={"codec": encoding.pack(Codec, **codec)} | ({"fill": fill} if fill else {}), seed=4,
         stalls={"i": (np.zeros(8), i), "o": o},  # until the settings have come through
     )  # fmt: skip
     found = run.unpack("o")
@@ -67,3 +67,20 @@ def test_what_is_not_coded_passes():
     run, found = _run(_model(True), bits, exponent=117)
     np.testing.assert_array_equal(found, bits)
     np.testing.assert_array_equal(run.taken["o"], run.taken["i"] + 2)
+
+
+@pytest.mark.parametrize(("wide", "code", "kind", "most"), [
+    (False, 0, "u1", 255), (True, 0, "u1", 255), (True, 1, ">u2", 4095), (True, 2, ">u2", 65535),
+])  # fmt: skip
+def test_what_is_filled_in_stops_at_the_largest_sum(wide, code, kind, most):
+    """All sums of 8 bits; of more, those near the ends of a byte and of the code, and noise."""
+    rng = stimulus.rng("filled", code)
+    near = (np.arange(0, most + 1, 256)[:, None] + np.arange(-3, 4)).clip(0, most).reshape(-1)
+    noise = rng.integers(0, most + 1, 4 * LANES * 200 - near.size)
+    sums = np.concatenate([np.arange(256).repeat(8) if most == 255 else near, noise])
+    sums = sums[: sums.size // (4 * LANES) * 4 * LANES].astype(kind)
+    for fill in (1, 90, 127, *([300, 1000, 2047] if code else [])):
+        _, found = _run(_model(True, wide), sums.view(np.uint32), fill=fill, code=code)
+        want = np.minimum(sums.astype(int) + fill, most)
+        assert (want == most).any()
+        np.testing.assert_array_equal(found.view(kind), want)

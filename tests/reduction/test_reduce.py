@@ -34,7 +34,10 @@ def test_operations_beat_by_beat(lanes, stall):
     rng = stimulus.rng("reduce", lanes)
     n = 1200
     a, b = words(rng, n, lanes), words(rng, n, lanes)[::-1]
-    ops = rng.choice([*range(5), Op.MAXIMUM] if lanes == 4 else range(5), n)
+    ops = rng.choice([*range(5), Op.INT12, *[Op.MAXIMUM] * (lanes == 4)], n)
+    small = (ops == Op.INT12) & (np.arange(n) % 8 > 0)  # corners stay, which no such sums are
+    a[small] &= 0xFF0FFF0F
+    b[small] &= 0xFF0FFF0F
     last = rng.integers(0, 2, n)
     want = np.stack([combine(x, y, NAMES[op]) for x, y, op in zip(a, b, ops, strict=True)])
     component = Reduce(lanes, maxima=lanes == 4)
@@ -83,13 +86,17 @@ def test_maxima_are_numpys_but_for_zeros_and_nan():
 def test_integer_sums_stay_in_their_codes():
     full = np.array([[0xFFFFFFFF]], np.uint32)
     one = np.array([[0x01010101]], np.uint32)
-    assert combine(full, one, "int8")[0, 0] == 0
-    assert combine(full, np.array([[0x01000100]], np.uint32), "int16")[0, 0] == 0
+    assert combine(full, one, "int8")[0, 0] == 0xFFFFFFFF
+    assert combine(full, np.array([[0x01000100]], np.uint32), "int16")[0, 0] == 0xFFFFFFFF
     assert combine(full, one, "int32")[0, 0] == 0x01010100
+    half, odd = np.array([[0xFE0FFF80]], np.uint32), np.array([[0x01000180]], np.uint32)
+    assert combine(half, odd, "int8")[0, 0] == 0xFF0FFFFF
+    assert combine(half, odd, "int16")[0, 0] == 0xFF0FFFFF  # 0x0FFE + 1, and too much
+    assert combine(half, odd, "int12")[0, 0] == 0xFF0FFF0F
     # most significant byte first: 0x00FF + 0x0001 = 0x0100 in bytes 00 FF and 00 01
     low, bit = np.array([[0x0000FF00]], np.uint32), np.array([[0x00000100]], np.uint32)
     assert combine(low, bit, "int16")[0, 0] == 0x00000001
-    with pytest.raises(ValueError, match="op must be float, max, maximum, int32, int16 or int8"):
+    with pytest.raises(ValueError, match="maximum, int32, int16, int12 or int8, not 'sum'"):
         combine(full, one, "sum")
     with pytest.raises(ValueError, match="lanes differ in shape"):
         combine(full, np.zeros((2, 1), np.uint32))
