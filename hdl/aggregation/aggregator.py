@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.aggregator import MAX_JOBS, MAX_PORTS, REGISTERS, Refusal
+from gradnic.interface.aggregator import MAX_FRAME, MAX_JOBS, MAX_PORTS, REGISTERS, Refusal
 from gradnic.interface.formats import HEAD_BYTES
 from gradnic.interface.params import check_queues
 
@@ -13,7 +13,7 @@ from ..axi.register_bank import RegisterBank
 from ..frame.arbiter import FrameArbiter
 from ..frame.egress import Event
 from ..frame.intake import Intake, Speaker
-from ..frame.queue_rules import queue_members, rule_queues
+from ..frame.queue_rules import MOST_BEATS, queue_members, rule_queues
 from ..frame.round_robin import RoundRobin
 from ..primitive.names import signals
 from ..stream.beats import FrameBeat
@@ -90,6 +90,14 @@ class Aggregator(wiring.Component):
             b_max=b_max,
             n_words=n_words,
         )
+        most = min(MAX_FRAME, MOST_BEATS * n_bytes) if queues else MAX_FRAME
+        for name, value, bits in (("chunk", chunk, width), ("n_words", n_words, 32)):
+            fitting = 8 * (most - HEAD_BYTES) // bits
+            if value > fitting:
+                raise ValueError(
+                    f"{name} must be at most {fitting}, of {bits} bits each, where frames "
+                    f"{'in queues ' * bool(queues)}have {most} bytes at most, not {value!r}"
+                )
         longest = HEAD_BYTES + max(chunk * width // 8, 4 * n_words)
         self.queued = -(-longest // n_bytes) if queues else 0
         frames = stream.Signature(FrameBeat(n_bytes))

@@ -21,6 +21,7 @@ from ..stream.slice import Slice
 
 N_QUEUES = 8
 N_FRAMES = 64  # of a queue
+MAX_BEATS = 2048  # of a queue
 CE = 3
 ENQUEUED, MARKED, THRESHOLD, LIMIT = range(4)  # what became of a frame
 QUEUE = range(N_QUEUES)
@@ -67,8 +68,10 @@ class EgressQueues(wiring.Component):
     def __init__(self, n_bytes: int, *, queue_beats: int = 256, max_beats: int = 64) -> None:
         if n_bytes not in (16, 32, 64, 128):
             raise ValueError(f"n_bytes must be 16, 32, 64 or 128, not {n_bytes!r}")
-        if not 16 <= queue_beats <= 2048 or queue_beats & (queue_beats - 1):
-            raise ValueError(f"queue_beats must be a power of two up to 2048, not {queue_beats!r}")
+        if not 16 <= queue_beats <= MAX_BEATS or queue_beats & (queue_beats - 1):
+            raise ValueError(
+                f"queue_beats must be a power of two up to {MAX_BEATS}, not {queue_beats!r}"
+            )
         if not 1 <= max_beats < queue_beats:
             raise ValueError(f"max_beats must be 1 to {queue_beats - 1}, not {max_beats!r}")
         self.n_bytes, self.queue_beats, self.max_beats = n_bytes, queue_beats, max_beats

@@ -9,9 +9,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.setting import setting
-from .egress import N_QUEUES, EgressQueues
+from .egress import MAX_BEATS, N_QUEUES, EgressQueues
 
 QUEUE_FRAMES = 8  # of the longest, in each queue at least
+MOST_BEATS = MAX_BEATS // QUEUE_FRAMES  # of the longest frame
 
 QueueRules = data.StructLayout({"limit": 16, "thresholds": data.ArrayLayout(16, N_QUEUES)})
 """Beats; 0: as many as a queue holds, and no threshold."""

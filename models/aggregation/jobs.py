@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from gradnic.interface.formats import IPV4, UDP_PORT
+from gradnic.interface.aggregator import MAX_FRAME
+from gradnic.interface.formats import HEAD_BYTES, IPV4, UDP_PORT
 from gradnic.interface.params import check_block, check_range
 from gradnic.interface.switchml import PORT, PORT_MASK
 
@@ -96,6 +97,9 @@ class Job:
             check_range("b", self.b, 1, 8)
             check_range("g", self.g, max(1, 2**self.b - 2), 255)
             check_block(self.B)
+            fitting = 8 * (MAX_FRAME - HEAD_BYTES) // self.w
+            if fitting < self.C:
+                raise ValueError(f"C must be at most {fitting} with w = {self.w}, not {self.C}")
             if self.leaves * self.g >= 2**self.w:
                 raise ValueError(f"n * g must be below 2**{self.w}, not {self.leaves} * {self.g}")
             partial = self.close != "all" or self.deadline

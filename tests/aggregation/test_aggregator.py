@@ -234,10 +234,18 @@ DOUBLED = Config(1, 2, 2, (Job(1, makers.children((0, 0))),))
         (lambda: Aggregator(2, n_bytes=8), "n_bytes must be 16, 32 or 64, not 8"),
         (lambda: Aggregator(2, n_jobs=1), "n_jobs must be 2 to 16, not 1"),
         (lambda: Aggregator(2, queues=4), "queues must be 0 or 8, not 4"),
+        (lambda: Aggregator(2, chunk=8192, width=16),
+         "chunk must be at most 8160, of 16 bits each, where frames have 16384 bytes at most, "
+         "not 8192"),
+        (lambda: Aggregator(2, n_bytes=16, chunk=8192, queues=8),
+         "chunk must be at most 4032, of 8 bits each, where frames in queues have 4096 bytes at "
+         "most, not 8192"),
+        (lambda: Aggregator(2, n_bytes=16, n_words=2048, queues=8),
+         "n_words must be at most 1008, of 32 bits each, where frames in queues have 4096 bytes "),
         (lambda: word("job", number=256), "job.number must be below 256, not 256"),
         (lambda: AggregatorTop(DOUBLED), "must be at different ports: \\[0, 0\\]"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_the_value_and_the_limit(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -328,6 +328,7 @@ def test_a_dead_worker_does_not_stop_the_rest():
         (lambda: config(g=13), "g must be 14 to 255, not 13"),
         (lambda: config(C=100), "C must be a multiple of 64, not 100"),
         (lambda: config(C=0), "C must be 64 to 8192, not 0"),
+        (lambda: config(C=8192, w=16), "C must be at most 8160 with w = 16, not 8192"),
         (lambda: config(C=-1), "C must be 64 to 8192, not -1"),
         (lambda: config(close="n_min", n_min=9), "n_min must be 1 to 3, not 9"),
         (lambda: config(n_min=0), "n_min must be 1 to 3, not 0"),
