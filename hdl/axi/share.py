@@ -25,7 +25,7 @@ class _Share(wiring.Component):
     n_bytes, address_width : int
         See `ReadPort`.
     n : int
-        Managers, 1 to 8.
+        Managers, 1 to 16.
 
     Members
     -------
@@ -42,8 +42,8 @@ class _Share(wiring.Component):
     """
 
     def __init__(self, signature, prefix, n):
-        if not 1 <= n <= 8:
-            raise ValueError(f"n must be 1 to 8, not {n!r}")
+        if not 1 <= n <= 16:
+            raise ValueError(f"n must be 1 to 16, not {n!r}")
         self.n, self.prefix = n, prefix
         super().__init__(
             {

@@ -14,7 +14,7 @@ def burst(k, number):
     return (k << 20) + 4096 * number, 1 + (7 * number + k) % 5
 
 
-@pytest.mark.parametrize(("n", "n_bursts"), [(1, 40), (2, 40), (4, 40), (8, 12)])
+@pytest.mark.parametrize(("n", "n_bursts"), [(1, 40), (2, 40), (4, 40), (9, 12), (16, 7)])
 def test_reads_come_back_to_who_asked(n, n_bursts):
     """The last one yields to all others, which take turns."""
     part, rng = ReadShare(N_BYTES, WIDTH, n=n), np.random.default_rng(n)
@@ -67,7 +67,7 @@ def test_reads_come_back_to_who_asked(n, n_bursts):
         assert got[k] == want
 
 
-@pytest.mark.parametrize("n", [1, 3, 7])
+@pytest.mark.parametrize("n", [1, 3, 9])
 def test_writes_stay_together_and_answers_come_back(n):
     part, rng = WriteShare(N_BYTES, WIDTH, n=n), np.random.default_rng(n)
     port, n_asked, heard = part.port, [0] * n, [0] * n

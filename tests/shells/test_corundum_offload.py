@@ -238,15 +238,15 @@ def test_lint_of_the_wrapper_is_clean(card, ram, channels, tmp_path):
     assert (run.returncode, run.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("channels", [1, 2, 4])
-def test_every_memory_port_of_a_card_is_at_a_channel(channels):
+@pytest.mark.parametrize(("channels", "host"), [(1, 0), (1, 1), (2, 0), (2, 1), (4, 0)])
+def test_every_memory_port_of_a_card_is_at_a_channel(channels, host):
     """Whatever the card was built with, and each with its own line in the list of ports."""
-    card = replace(JOBS, thc=1, feedback=1)
+    card = replace(JOBS, thc=1, feedback=1, host=host)
     cards = OffloadCards(Corundum(channels=channels), card)
     shared = SharedMemory(cards.card, one=channels == 1)
     ports = [port for sources in shared.sources.values() for port in sources]
     assert sorted(ports) == sorted(ports_of(cards.card))
-    assert len(ports) == 15
+    assert len(ports) == 15 + 2 * host
     apart = {"landing_read", "landing_write"}
     if channels > 1:
         found = set(shared.sources["landing_read"] + shared.sources["landing_write"])
