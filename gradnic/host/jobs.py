@@ -2,9 +2,19 @@
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from gradnic.interface import job_card, offload
-from gradnic.interface.job import COMPLETION, TABLES, Collective, Completion, Job, JobCodec, words
+from gradnic.interface.job import (
+    ALIGN,
+    COMPLETION,
+    MAX_ELEMS,
+    Collective,
+    Completion,
+    Job,
+    JobCodec,
+    words,
+)
 from gradnic.interface.params import check_range
 
 from .driver import WORD
@@ -26,9 +36,10 @@ class JobDriver(OffloadDriver):
     ----------
     read, write, base, clock, sleep :
         See `gradnic.host.Driver`.
-    n_ports, n_ranks, n_bytes, n_rows, n_chunks, n_peers : int or None
+    n_ports, n_ranks, n_bytes, n_rows, n_chunks, n_peers, n_active, n_tables : int or None
         That the card was built with; None, the default: the card is asked when they are needed.
-        n_peers: peer indices of a row, a power of two.
+        n_peers: peer indices of a row, a power of two. n_active: contexts. n_tables: that can be
+        loaded.
     """
 
     def __init__(
@@ -42,11 +53,16 @@ class JobDriver(OffloadDriver):
         n_rows: int | None = None,
         n_chunks: int | None = None,
         n_peers: int | None = None,
+        n_active: int | None = None,
+        n_tables: int | None = None,
         **options,
     ) -> None:
         super().__init__(read, write, n_ports=n_ports, n_ranks=n_ranks, n_bytes=n_bytes, **options)
         self.map = job_card.REGISTERS
-        more = {"rows": n_rows, "chunks": n_chunks, "peers": n_peers}
+        more = {
+            "rows": n_rows, "chunks": n_chunks, "peers": n_peers, "n_active": n_active,
+            "n_tables": n_tables,
+        }  # fmt: skip
         self._told |= {name: value for name, value in more.items() if value is not None}
         self._bits = {"post": 0, "take": 0, "abort": 0}
         self._thc: tuple[int, int, int, int] | None = None
@@ -66,9 +82,20 @@ class JobDriver(OffloadDriver):
         """Peer indices of a table; table k has those from k * n_peers on."""
         return self._of_build("peers")
 
+    @property
+    def n_active(self) -> int:
+        """Contexts: jobs side by side."""
+        return self._of_build("n_active")
+
+    @property
+    def n_tables(self) -> int:
+        """Tables that can be loaded, under the numbers from 0 on."""
+        return self._of_build("n_tables")
+
     def _ask(self):
-        told = super()._ask()
-        return told | self.get("capacity") | {"peers": 1 << told["peer_bits"]}
+        told, status = super()._ask(), self.get("status")
+        more = {name: status[name] for name in ("n_active", "n_tables")}
+        return told | self.get("capacity") | {"peers": 1 << told["peer_bits"]} | more
 
     def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
         """The card's own addresses, its node number, the JOB of its packets; first of all."""
@@ -107,7 +134,7 @@ class JobDriver(OffloadDriver):
         needs; jobs with THC are refused under a table of more leaves than 65535 / g, and before
         `set_thc`.
         """
-        check_range("number", number, 0, TABLES - 1)
+        check_range("number", number, 0, self.n_tables - 1)
         n_rows = len(image) // row_bytes
         check_range("rows", n_rows, 1, self.n_rows)
         check_range("n_chunks", n_chunks, 1, self.n_chunks)
@@ -169,13 +196,10 @@ class JobDriver(OffloadDriver):
         """Where each context's norms, indices and sums of THC may lie, and elements of the largest
         tensor, leaves of the largest table; jobs on larger ones are refused. Each takes
         `scratch_bytes`.
+
+        ValueError unless each context has an address, and no two areas meet.
         """
-        for k, address in enumerate(addresses):
-            if address % 64:
-                raise ValueError(f"address must be a multiple of 64, not {address:#x}")
-            self.write(f"scratch{k}_low", address & WORD)
-            self.write(f"scratch{k}_high", address >> 32)
-        self.write("scratch", self.scratch_bytes(n_elems, leaves) // self.n_bytes)
+        self._set_areas("scratch", addresses, self.scratch_bytes(n_elems, leaves))
 
     def scratch_bytes(self, n_elems: int, leaves: int = 1) -> int:
         """Bytes of scratch for a tensor of `n_elems` elements, with sums of `leaves`
@@ -210,6 +234,7 @@ class JobDriver(OffloadDriver):
 
     def unload_table(self, number: int) -> None:
         """Jobs that name this table are refused from now on."""
+        check_range("number", number, 0, self.n_tables - 1)
         self.write_table(job_card.JOBS, number, 0)
 
     def tag(  # type: ignore[override]
@@ -241,15 +266,39 @@ class JobDriver(OffloadDriver):
     def set_landing(self, addresses: Sequence[int], n_elems: int) -> None:
         """Landing areas: where each context's begin, and elements of the largest tensor.
 
-        Each context takes n_ranks areas of the tensor's size; jobs on larger ones are refused.
+        Each context takes `landing_bytes`; jobs on larger tensors are refused. ValueError unless
+        each has an address, and no two areas meet.
         """
-        beats = -(-n_elems // 16) * 64 // self.n_bytes * self.n_ranks
+        self._set_areas("landing", addresses, self.landing_bytes(n_elems))
+
+    def landing_bytes(self, n_elems: int) -> int:
+        """Bytes of a context's landing areas for a tensor of `n_elems` elements: n_ranks times
+        its floats, or its sums of THC, which are whole packets of up to 16 bits an element.
+        """
+        check_range("n_elems", n_elems, 1, MAX_ELEMS)
+        sums = -(-n_elems // PACKET) * PACKET * _WIDTHS[-1] // 8
+        return self.n_ranks * max(-(-n_elems // 16) * 64, sums)
+
+    def _set_areas(self, name, addresses, n_bytes):
+        """Write where each context's `n_bytes` begin, and how many beats they are."""
+        if len(addresses) != self.n_active:
+            raise ValueError(
+                f"{name} must have an address for each of {self.n_active} contexts, "
+                f"not {len(addresses)}"
+            )
+        for address in addresses:
+            if address % ALIGN:
+                raise ValueError(f"address must be a multiple of {ALIGN}, not {address:#x}")
+        for one, other in pairwise(sorted(addresses)):
+            if other - one < n_bytes:
+                raise ValueError(
+                    f"{name} must have {n_bytes} bytes from each address on, "
+                    f"not {one:#x} and {other:#x}"
+                )
+        self.set(name, beats=n_bytes // self.n_bytes)
         for k, address in enumerate(addresses):
-            if address % 64:
-                raise ValueError(f"address must be a multiple of 64, not {address:#x}")
-            self.write(f"landing{k}_low", address & WORD)
-            self.write(f"landing{k}_high", address >> 32)
-        self.write("landing", beats)
+            self.write(f"{name}{k}_low", address & WORD)
+            self.write(f"{name}{k}_high", address >> 32)
 
     def post(self, job: Job) -> bool:
         """Post a `gradnic.interface.job.Job`; False if the queue is full: post it again later.

@@ -145,7 +145,7 @@ class JobCluster(Cards):
         if thc is not None:
             n_packets = -(-n_elems // PACKET)
             sums = n_packets * PACKET * max(one.w for one in self.thc_codecs) // 8
-            area = max(area, sums)
+            area = max(area, 2 * n_packets * PACKET)  # of 16 bits, as a driver asks for
             norms = -(-n_packets * (PACKET // self.thc_codecs[0].worker.B) // UNIT) * 64
             self.scratch_bytes = (
                 2 * norms + n_packets * PACKET * self.thc_codecs[0].worker.b // 8 + sums

@@ -11,17 +11,21 @@ from gradnic.host.jobs import JobDriver
 from gradnic.interface.job_card import REGISTERS
 from gradnic.interface.schedule_table import Layout
 
+THC = {"levels": range(16), "block": 1024, "clip": 551, "index_p": (0, 0)}
 
-def ready(node, **changes):
+
+def ready(node, *, n_copies=1, **changes):
     """(words, driver) of a card of a ring of three."""
     topology = parse("ring:3")
     table = compile_table(build(topology, "ring"))
-    words = {REGISTERS["longest"].offset: 22}
+    (has_thc,) = (one.mask for one in REGISTERS["status"].fields if one.name == "thc")
+    words = {REGISTERS["longest"].offset: 22, REGISTERS["status"].offset: has_thc}
     sizes = {"n_ports": 2, "n_ranks": 4, "n_bytes": 64, "n_rows": 512, "n_chunks": 64}
+    sizes |= {"n_active": 2, "n_tables": 4}
     driver = JobDriver(lambda at: words.get(at, 0), words.__setitem__, n_peers=16, **sizes)
     settings = {"tenant": 7, "memory": (4096, 8192), "landing": (0, 1 << 16), "n_elems": 1024}
     book, layout = addresses(table, topology)[node], Layout.for_nodes(3, ports=4, chunks=1)
-    bring_up(driver, node, (table,), book, layout, **(settings | changes))
+    bring_up(driver, node, (table,) * n_copies, book, layout, **(settings | changes))
     return words, driver
 
 
@@ -41,7 +45,20 @@ def test_registers_are_set():
         ({"packet": 368}, "packet must be 1 to 352, not 368"),
         ({"packet": 0}, "packet must be 1 to 352, not 0"),
         ({"memory": (32, 64)}, "address must be a multiple of 64, not 0x20"),
-        ({"landing": (8,)}, "address must be a multiple of 64, not 0x8"),
+        ({"landing": (8, 1 << 16)}, "address must be a multiple of 64, not 0x8"),
+        ({"landing": (0,)}, "landing must have an address for each of 2 contexts, not 1"),
+        ({"landing": (0, 1 << 16, 1 << 17)}, "landing must have an address .* not 3"),
+        (
+            {"landing": (16320, 0)},
+            "landing must have 16384 bytes from each address on, not 0x0 and 0x3fc0",
+        ),
+        ({"n_elems": 1 << 28}, "n_elems must be 1 to 268435455, not 268435456"),
+        ({"thc": THC}, "scratch must have an address for each of 2 contexts, not 0"),
+        (
+            {"thc": THC, "scratch": (0, 1024)},
+            "scratch must have 1664 bytes from each address on, not 0x0 and 0x400",
+        ),
+        ({"n_copies": 5}, "number must be 0 to 3, not 4"),
         ({"tenant": 256}, "tenant must be 0 to 255, not 256"),
     ],
 )

@@ -154,7 +154,7 @@ def simulate(bench, **more):
     async def wrapped(ctx):
         driver = JobDriver(
             recorder.read, recorder.write, n_bytes=16, n_ports=1, n_ranks=4, n_rows=64, n_chunks=16,
-            n_peers=2**LAYOUT.peer, sleep=lambda s: None,
+            n_peers=2**LAYOUT.peer, n_active=2, n_tables=4, sleep=lambda s: None,
         )  # fmt: skip
         await bench(ctx, card, core, driver, recorder)
 
@@ -375,7 +375,7 @@ async def play_watching(ctx, bus, recorder, core, seen):
 
 def test_the_card_tells_its_sizes():
     async def bench(ctx, card, core, driver, recorder):
-        for name in ("build", "longest", "capacity"):
+        for name in ("build", "longest", "capacity", "status"):
             recorder.words[REGISTERS[name].offset] = await read(ctx, card.bus, name)
 
     seen = simulate(bench, n_nodes=9)
@@ -383,6 +383,7 @@ def test_the_card_tells_its_sizes():
     assert (asking.n_bytes, asking.n_ports, asking.n_ranks) == (16, 1, SIZES["n_ranks"])
     assert (asking.n_rows, asking.n_chunks) == (SIZES["depth"], SIZES["n_chunks"])
     assert asking.n_peers == 2**LAYOUT.peer
+    assert (asking.n_active, asking.n_tables) == (2, 2)
     asking.check_packet(352)
     with pytest.raises(ValueError, match="packet must be 1 to 352, not 368"):
         asking.check_packet(368)
@@ -394,7 +395,7 @@ def test_the_card_tells_its_sizes():
 
 def test_the_driver_reads_a_completion_and_refuses_what_does_not_fit():
     recorder = Recorder()
-    driver = JobDriver(recorder.read, recorder.write, n_bytes=16, n_rows=4, n_chunks=4)
+    driver = JobDriver(recorder.read, recorder.write, n_bytes=16, n_rows=4, n_chunks=4, n_tables=1)
     assert driver.completion() is None
     told = Completion(7, JobStatus.SHORT, 0, 12, 2, 3, 99)
     octets = told.pack()

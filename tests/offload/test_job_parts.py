@@ -14,6 +14,7 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.engine.amaranth_run import simulate
 
+from gradnic.host.jobs import JobDriver
 from gradnic.interface.job import (
     QUEUE,
     Collective,
@@ -371,6 +372,32 @@ BAD = [
     ({"table": 9, "elems": 0, "source": 1}, Refusal.TABLE),
     ({"elems": 0, "source": 1}, Refusal.LENGTH),
 ]
+
+
+def test_landing_areas_that_a_driver_asks_for_are_large_enough():
+    """Also for sums of THC of a few elements, which are whole packets."""
+    part = JobClerk(
+        64, 32, inc=True, thc=True, n_ranks=4, n_packets=N_PACKETS, max_elems=352, n_tables=4,
+        n_contexts=2,
+    )  # fmt: skip
+    driver = JobDriver(None, None, n_ranks=4)
+
+    async def bench(ctx):
+        clerk(ctx, part, 352)
+        ctx.set(part.log4, 2)
+        ctx.set(part.bits, 4)
+        ctx.set(part.scratch, 1 << 20)
+        ctx.set(part.regions[0].n_beats, 1 << 16)
+        for code in (0, 2):
+            await load(ctx, part, 0, TABLES[0], scale=1, code=code)
+            for elems in (1, 500, 1030):
+                ctx.set(part.landing, driver.landing_bytes(elems) // 64)
+                for codec in (JobCodec.THC, JobCodec.RAW32):
+                    job = Job(1, 1, 2, elems, 0, 0, codec=codec)
+                    record, _ = await clerk_says(ctx, part, job)
+                    assert record is None
+
+    simulate(part, bench)
 
 
 def test_bad_descriptors_are_refused_for_the_first_reason():
