@@ -12,10 +12,13 @@ import threading
 import time
 from typing import Any
 
-from gradnic.interface.job import ALIGN, Job, JobCodec, JobStatus, Kind, Operation
+from gradnic.interface.job import ALIGN, HISTORY, Job, JobCodec, JobStatus, Kind, Operation
+from gradnic.interface.params import check_range
 
 from .framed_card import FramedCard
+from .process_group import chosen_group
 
+RUNS = (1 << 16) // HISTORY  # of so many tensors each
 POLL = 0.0005  # seconds that a completion is waited for, while other buckets may come
 
 
@@ -30,6 +33,10 @@ class CardHook:
     A job that ends with another status than done or short raises RuntimeError in the training step.
     After that, or any error of the card, nothing more is posted: ranks may be out of step.
 
+    A card remembers the last round of 64 tensors, by the low bits of their number, until a reset.
+    So a hook has up to 64 kinds of bucket (index, elements and type; DDP makes new ones after the
+    first step), and those of run r are the tensors from 64 r on.
+
     Parameters
     ----------
     card : FramedCard
@@ -40,9 +47,12 @@ class CardHook:
         As of `gradnic.interface.job.Job`.
     mean : str
         ``card``: jobs of means, which the card must be built for; ``host``: sums, divided here by
-        `n_ranks`.
+        `n_ranks`. Jobs of THC are means either way.
     n_ranks : int, of the group; needed for ``host``.
     timeout : seconds, for one job.
+    run : int or None
+        0 to 1023, the same on all ranks, and another one than of hooks before on these cards. None:
+        rank 0 of the process group draws one in the first step, a collective call; 0 without one.
     """
 
     def __init__(
@@ -57,6 +67,7 @@ class CardHook:
         mean: str = "card",
         n_ranks: int | None = None,
         timeout: float = 60.0,
+        run: int | None = None,
     ) -> None:
         first, n_bytes = memory
         if first % ALIGN or n_bytes < ALIGN:
@@ -70,7 +81,12 @@ class CardHook:
         self._card, self._free, self._end = card, first, first + n_bytes
         self._fields = {"codec": codec, "table": table, "p_q16": p_q16, "seed": seed}
         self._fields["op"] = Operation.MEAN if mean == "card" else Operation.SUM
-        self._divisor, self._timeout = 1 if mean == "card" else n_ranks, timeout
+        is_mean = mean == "card" or codec == JobCodec.THC  # which decodes means
+        self._divisor, self._timeout = 1 if is_mean else n_ranks, timeout
+        self._rounds = 2 if codec == JobCodec.THC else 1  # GENs of a job: norms have one, too
+        if run is not None:
+            check_range("run", run, 0, RUNS - 1)
+        self._run = run
         self._places: dict[tuple, list[int]] = {}  # [tensor, gen, address] by what a bucket is
         self._n_jobs = secrets.randbits(16)  # jobs of a hook before may still end
         self._fault: Exception | None = None
@@ -93,6 +109,8 @@ class CardHook:
             )
         if self._closed:
             raise RuntimeError("this hook is closed")
+        if self._run is None:
+            self._run = _agreed(state)
         future: Any = torch.futures.Future()
         layer = max(0, 7 - bucket.index())  # the first bucket is the last layers'
         self._asked.put((future, buffer, bucket.index(), kinds[buffer.dtype], layer))
@@ -140,7 +158,7 @@ class CardHook:
         octets = words.numpy().view("u1")
         place = self._place((index, buffer.numel(), kind), octets.size)
         tensor, gen, address = place
-        place[1] = (gen + 1) & 0xFFFF
+        place[1] = (gen + self._rounds) & 0xFFFF
         self._n_jobs = (self._n_jobs + 1) & 0xFFFF
         job = Job(
             id=self._n_jobs, tensor=tensor, gen=gen, elems=buffer.numel(), source=address,
@@ -153,13 +171,16 @@ class CardHook:
     def _place(self, key, n_bytes):
         """[tensor, generation, address] of a bucket."""
         if key not in self._places:
+            if len(self._places) == HISTORY:
+                raise ValueError(f"kinds of bucket must be at most {HISTORY}, not one more: {key}")
             size = -(-n_bytes // ALIGN) * ALIGN
             if self._free + size > self._end:
                 raise ValueError(
                     f"memory must have {self._free + size - self._end} bytes more for a bucket of "
                     f"{n_bytes}"
                 )
-            self._places[key] = [len(self._places) + 1, 1, self._free]
+            tensor = self._run * HISTORY + len(self._places)
+            self._places[key] = [tensor, self._rounds, self._free]
             self._free += size
         return self._places[key]
 
@@ -183,6 +204,19 @@ class CardHook:
         if self._divisor != 1:
             buffer /= self._divisor
         future.set_result(buffer)
+
+
+def _agreed(state):
+    """A run that rank 0 has drawn; 0 without a process group."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0
+    group = chosen_group(state, None)
+    drawn = [secrets.randbelow(RUNS)]
+    first = 0 if group is None else dist.get_global_rank(group, 0)
+    dist.broadcast_object_list(drawn, src=first, group=group)
+    return drawn[0]
 
 
 def _whole(octets):

@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from gradnic.host.card_hook import CardHook
-from gradnic.interface.job import Completion, JobStatus, Kind, Operation
+from gradnic.interface.job import Completion, JobCodec, JobStatus, Kind, Operation
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[train]'")
 
@@ -68,7 +68,7 @@ def test_buckets_are_jobs_of_their_own_tensors_and_rounds():
     hook.close()
     assert all(torch.equal(values[k], wanted[k]) for k in values)
     told = [(j.tensor, j.gen, j.elems, j.source, j.result, j.kind, j.layer) for j in card.jobs]
-    places = [(1, 33, 64, 0, 7), (2, 5, 256, 1, 6), (3, 1, 320, 0, 0)]
+    places = [(0, 33, 64, 0, 7), (1, 5, 256, 1, 6), (2, 1, 320, 0, 0)]
     assert told == [
         (tensor, gen, elems, at, at, kind, layer)
         for gen in (1, 2)
@@ -83,6 +83,44 @@ def test_the_host_may_divide():
     values = torch.arange(7.0)
     assert torch.equal(hook.average(None, Bucket(0, values)).wait(), torch.arange(7.0))
     hook.close()
+
+
+def test_jobs_of_thc_are_means_and_have_two_rounds():
+    card = Card()
+    hook = CardHook(card, memory=(0, 4096), codec=JobCodec.THC, mean="host", n_ranks=3, run=2)
+    for _ in range(3):
+        values = torch.arange(7.0)
+        assert torch.equal(hook.average(None, Bucket(0, values)).wait(), 3 * torch.arange(7.0))
+    hook.close()
+    assert [(job.tensor, job.gen) for job in card.jobs] == [(128, 2), (128, 4), (128, 6)]
+
+
+def test_buckets_are_as_many_as_a_card_remembers_rounds_of():
+    card = Card()
+    hook = CardHook(card, memory=(0, 1 << 16), run=1023)
+    for k in range(64):
+        hook.average(None, Bucket(k, torch.ones(1))).wait()
+    assert [job.tensor for job in card.jobs] == [*range(65536 - 64, 65536)]
+    with pytest.raises(ValueError, match="kinds of bucket must be at most 64"):
+        hook.average(None, Bucket(64, torch.ones(1))).wait()
+    hook.close()
+
+
+def test_a_new_hook_on_cards_that_remember_the_one_before(tmp_path, monkeypatch):
+    """Rank 0 of a process group draws the run that it is."""
+    dist, draws = torch.distributed, iter((5, 1023))
+    monkeypatch.setattr("secrets.randbelow", lambda n: next(draws) if n == 1024 else None)
+    meet = f"file://{tmp_path}/meet"
+    dist.init_process_group("gloo", init_method=meet, rank=0, world_size=1)
+    try:
+        card = Card()
+        for _ in range(2):
+            hook = CardHook(card, memory=(0, 4096))
+            hook.average(None, Bucket(0, torch.ones(1))).wait()
+            hook.close()
+    finally:
+        dist.destroy_process_group()
+    assert [job.tensor for job in card.jobs] == [5 * 64, 1023 * 64]
 
 
 @pytest.mark.parametrize(
@@ -129,5 +167,7 @@ def test_other_buckets_and_arguments_are_refused():
         CardHook(Card(), memory=(4, 4096))
     with pytest.raises(ValueError, match="mean must be card or host, not 'mine'"):
         CardHook(Card(), memory=(0, 4096), mean="mine")
+    with pytest.raises(ValueError, match="run must be 0 to 1023, not 1024"):
+        CardHook(Card(), memory=(0, 4096), run=1024)
     with pytest.raises(ValueError, match="n_ranks must be given"):
         CardHook(Card(), memory=(0, 4096), mean="host")
