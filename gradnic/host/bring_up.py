@@ -9,6 +9,7 @@ from gradnic.models.offload.plan import SEQ_UNIT, Plan
 from gradnic.models.transport.tagger import default_dscp
 
 from .jobs import JobDriver
+from .offload_driver import N_NEIGHBORS
 
 T_PROBE = 4000  # cycles
 
@@ -32,6 +33,9 @@ def bring_up(
 ) -> None:
     """Write all that jobs need; on return they can be posted. Nodes in any order.
 
+    Neighbors and tables that the card had before are gone. What it remembers of rounds that are
+    over stays until a reset: jobs of a tensor go on where its GENs were.
+
     card : of `node`, none of whose jobs runs. tables : under the numbers 0 on. book : by node, what
     has ``port``, ``mac`` and ``ip``: this node, and each that it speaks to at the port that leads
     there; `gradnic.models.offload.cluster.addresses` finds it. layout : the card's, of rows.
@@ -51,8 +55,11 @@ def bring_up(
         raise ValueError(f"packet must be a multiple of {SEQ_UNIT}, not {packet}")
     card.check_packet(packet)
     card.identify(mac=own.mac, ip=own.ip, node=node, tenant=tenant, udp_port=own.udp_port)
+    card.unload_tables()
     for u in others:
         card.add_neighbor(index[u], node=u, port=book[u].port, mac=book[u].mac, ip=book[u].ip)
+    for number in range(len(others), N_NEIGHBORS):  # of tables before
+        card.remove_neighbor(number)
     card.tag(dscps=default_dscp(), threshold=0, back_layer=0)
     if thc is not None:  # before tables: it says how wide their sums are
         card.set_thc(**thc)

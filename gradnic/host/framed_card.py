@@ -26,7 +26,7 @@ class FramedCard(JobDriver):
                                                "n_peers", "n_active", "n_tables")}  # fmt: skip
         super().__init__(link.read, link.write, n_bytes=told["beat_bytes"], **sizes, **options)
         self.map = HOSTED
-        self.set("host", events=1)
+        self._take_completions()
         while link.completion(old) is not None:
             pass
 
@@ -37,6 +37,9 @@ class FramedCard(JobDriver):
             self.write("host_low", address & 0xFFFFFFFF)
             self.set("host_high", value=address >> 32, chosen=1)
         super().identify(mac=mac, ip=ip, node=node, tenant=tenant, **network)
+
+    def _take_completions(self):
+        self.set("host", events=1)
 
     @cached_property
     def layout(self) -> Layout:

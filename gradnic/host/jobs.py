@@ -64,7 +64,7 @@ class JobDriver(OffloadDriver):
             "n_tables": n_tables,
         }  # fmt: skip
         self._told |= {name: value for name, value in more.items() if value is not None}
-        self._bits = {"post": 0, "take": 0, "abort": 0}
+        self._bits: dict[str, int] | None = None  # as the card has them, once it was asked
         self._thc: tuple[int, int, int, int] | None = None
 
     @property
@@ -98,15 +98,22 @@ class JobDriver(OffloadDriver):
         return told | self.get("capacity") | {"peers": 1 << told["peer_bits"]} | more
 
     def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
-        """The card's own addresses, its node number, the JOB of its packets; first of all."""
+        """The card's own addresses, its node number, the JOB of its packets; first of all.
+
+        Completions are read where this is called: here by registers, though a host told the card
+        before to tell them by frames.
+        """
         self._toggle = self.get("table_write")["toggle"]
-        state = self.get("job")
-        self._bits = {name: state[name] for name in self._bits}
+        self._bits = self._read_bits()
         self.write("mac_low", mac & WORD)
         self.set("mac_high", value=mac >> 32, node=node, tenant=tenant)
         self.write("ip", ip)
         if network:
             self.set("network", **network)
+        self._take_completions()
+
+    def _take_completions(self):
+        self._write(self.base + job_card.HOSTED["host"].offset, 0)  # nothing, without host frames
 
     def load_table(
         self,
@@ -154,7 +161,9 @@ class JobDriver(OffloadDriver):
         self.write_table(job_card.JOBS, number, entry)
 
     def set_thc(self, levels: Sequence[int], *, block: int, clip: int, index_p: tuple) -> None:
-        """Settings of jobs with THC, before tables are loaded and while no job runs.
+        """Settings of jobs with THC, while no job runs; tables are loaded after it.
+
+        What decodes sums lies with each table: all that are loaded are unloaded.
 
         levels : from 0 to g; 16 for indices of 4 bits, or on a card for any 4 to 256. block : 64,
         256 or 1024 elements. clip : the clip point in 1/256 sigma. index_p : P0 and P1 of packets
@@ -173,6 +182,7 @@ class JobDriver(OffloadDriver):
         bits = last.bit_length()
         check_range("g", g, last - 1, 255)
         check_range("clip", clip, 1, 1023)
+        self.unload_tables()
         self._thc = block, clip, g, bits
         self.set("thc", log4=_LOG4[block], clip=clip, g=g, index_p0=index_p[0],
                  bits=bits)  # fmt: skip
@@ -236,6 +246,11 @@ class JobDriver(OffloadDriver):
         """Jobs that name this table are refused from now on."""
         check_range("number", number, 0, self.n_tables - 1)
         self.write_table(job_card.JOBS, number, 0)
+
+    def unload_tables(self) -> None:
+        """As of `unload_table`, for all tables."""
+        for number in range(self.n_tables):
+            self.unload_table(number)
 
     def tag(  # type: ignore[override]
         self,
@@ -333,5 +348,11 @@ class JobDriver(OffloadDriver):
         return Completion.parse(octets)
 
     def _change(self, name, **fields):
+        if self._bits is None:
+            self._bits = self._read_bits()
         self._bits[name] ^= 1
         self.set("job", **(self._bits | {"id": fields.get("id", 0)}))
+
+    def _read_bits(self):
+        state = self.get("job")
+        return {name: state[name] for name in ("post", "take", "abort")}

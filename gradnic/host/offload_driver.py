@@ -10,6 +10,8 @@ from gradnic.interface.register_map import WORD_BYTES
 
 from .driver import WORD, Driver
 
+N_NEIGHBORS = 16  # numbers of neighbors
+
 
 class MemoryDriver(Driver):
     """Memory of an offload card, where that is on chip: bytes in and out, a word at a time.
@@ -115,7 +117,7 @@ class OffloadDriver(Driver):
         super().__init__(offload.REGISTERS, read, write, **options)
         told = {"ports": n_ports, "ranks": n_ranks, "bytes": n_bytes}
         self._told = {name: value for name, value in told.items() if value is not None}
-        self._toggle = 0
+        self._toggle: int | None = None  # as the card has it, once it was asked
 
     @cached_property
     def _build(self):
@@ -181,6 +183,8 @@ class OffloadDriver(Driver):
         """One entry, an int, of an `offload.Table`."""
         for k in range(offload.TABLE_WORDS):
             self.write(f"table_data_{k}", entry >> 32 * k & WORD)
+        if self._toggle is None:
+            self._toggle = self.get("table_write")["toggle"]
         self._toggle ^= 1
         self.set("table_write", address=address, table=table, toggle=self._toggle)
 
@@ -191,12 +195,17 @@ class OffloadDriver(Driver):
             self.write_table(offload.Table.ROWS, at // row_bytes, word)
 
     def add_neighbor(self, index: int, *, node: int, port: int, mac: int, ip: int) -> None:
-        """A node that packets are exchanged with, under a number below 16."""
-        check_range("index", index, 0, 15)
+        """A node that packets are exchanged with, under a number below 16; no node has two."""
+        check_range("index", index, 0, N_NEIGHBORS - 1)
         port_bits = max(1, (self.n_ports - 1).bit_length())
         entry = _entry(valid=(1, 1), node=(node, 8), port=(port, port_bits), mac=(mac, 48),
                        ip=(ip, 32))  # fmt: skip
         self.write_table(offload.Table.NEIGHBORS, index, entry)
+
+    def remove_neighbor(self, index: int) -> None:
+        """Packets of the node under this number are dropped from now on."""
+        check_range("index", index, 0, N_NEIGHBORS - 1)
+        self.write_table(offload.Table.NEIGHBORS, index, 0)
 
     def set_places(
         self, chunk: int, up: dict[int, tuple[int, int, int]], down: int | None = None

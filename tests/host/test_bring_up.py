@@ -8,23 +8,42 @@ from gradnic.models.schedule.topology import parse
 
 from gradnic.host.bring_up import bring_up
 from gradnic.host.jobs import JobDriver
-from gradnic.interface.job_card import REGISTERS
+from gradnic.interface.job_card import HOSTED, JOBS, REGISTERS
+from gradnic.interface.offload import Table
 from gradnic.interface.schedule_table import Layout
 
 THC = {"levels": range(16), "block": 1024, "clip": 551, "index_p": (0, 0)}
 
 
-def ready(node, *, n_copies=1, **changes):
-    """(words, driver) of a card of a ring of three."""
-    topology = parse("ring:3")
-    table = compile_table(build(topology, "ring"))
-    (has_thc,) = (one.mask for one in REGISTERS["status"].fields if one.name == "thc")
-    words = {REGISTERS["longest"].offset: 22, REGISTERS["status"].offset: has_thc}
-    sizes = {"n_ports": 2, "n_ranks": 4, "n_bytes": 64, "n_rows": 512, "n_chunks": 64}
+class Words(dict):
+    """Registers of a card, and the entries that were written to its tables."""
+
+    def __init__(self):
+        (has_thc,) = (one.mask for one in REGISTERS["status"].fields if one.name == "thc")
+        super().__init__({REGISTERS["longest"].offset: 22, REGISTERS["status"].offset: has_thc})
+        self.entries = {}
+
+    def write(self, at, word):
+        if at == REGISTERS["table_write"].offset:
+            fields = REGISTERS["table_write"].fields
+            table = {f.name: word >> f.lsb & (1 << f.width) - 1 for f in fields}
+            assert (word ^ self.get(at, 0)) & fields[-1].mask
+            entry = self[REGISTERS["table_data_0"].offset]
+            self.entries[table["table"], table["address"]] = entry
+        self[at] = word
+
+
+def ready(node, *, spelling="ring:3", algorithm="ring", words=None, n_copies=1, **changes):
+    """(words, driver) of a card; of a ring of three by default."""
+    topology = parse(spelling)
+    table = compile_table(build(topology, algorithm))
+    words = Words() if words is None else words
+    sizes = {"n_ports": 3, "n_ranks": 4, "n_bytes": 64, "n_rows": 512, "n_chunks": 64}
     sizes |= {"n_active": 2, "n_tables": 4}
-    driver = JobDriver(lambda at: words.get(at, 0), words.__setitem__, n_peers=16, **sizes)
+    driver = JobDriver(lambda at: words.get(at, 0), words.write, n_peers=16, **sizes)
     settings = {"tenant": 7, "memory": (4096, 8192), "landing": (0, 1 << 16), "n_elems": 1024}
-    book, layout = addresses(table, topology)[node], Layout.for_nodes(3, ports=4, chunks=1)
+    book = addresses(table, topology)[node]
+    layout = Layout.for_nodes(topology.n_nodes, ports=4, chunks=1)
     bring_up(driver, node, (table,) * n_copies, book, layout, **(settings | changes))
     return words, driver
 
@@ -36,6 +55,20 @@ def test_registers_are_set():
     assert (driver.read("t_probe"), driver.read("watchdog")) == (4000, 9)
     assert (driver.read("source0_low"), driver.read("source0_beats")) == (4096, 128)
     assert (driver.read("landing1_low"), driver.read("landing")) == (1 << 16, 4 * 1024 // 16)
+
+
+def test_nothing_is_left_of_a_card_before():
+    words, _ = ready(2, spelling="full:4", algorithm="dbtree", n_copies=3)
+    before = {at for at, entry in words.entries.items() if entry & 1}
+    assert {(Table.NEIGHBORS, 2), (JOBS, 2)} <= before
+    words[HOSTED["host"].offset] = 1  # a host by frames was there
+    ready(2, spelling="full:4", words=words)
+    valid = {at: entry >> 1 & 0xFF for at, entry in words.entries.items() if entry & 1}
+    neighbors = [node for (table, _), node in valid.items() if table == Table.NEIGHBORS]
+    assert sorted(neighbors) == [1, 3]
+    assert {number for table, number in words.entries if table == Table.NEIGHBORS} == {*range(16)}
+    assert [number for table, number in valid if table == JOBS] == [0]
+    assert words[HOSTED["host"].offset] == 0
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from gradnic.interface.schedule_table import Layout
 LAYOUT = Layout.for_nodes(8, ports=4)
 SIZES = {"n_active": 2, "n_tables": 2, "depth": 64, "n_chunks": 16, "n_packets": 256, "n_ranks": 4}
 TOLD = REGISTERS["status"].fields[2].mask
+TOGGLE = REGISTERS["table_write"].fields[-1].mask
 _kept = []  # a core that gives its shape and is never built must not die before the process
 
 
@@ -336,9 +337,10 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them(bits, b):
             ctx.get(core.scratch) * 16 == driver.scratch_bytes(5000) == 2 * 128 + 5 * 128 * (b + 8)
         )
         assert driver.scratch_bytes(5000, 137) == 2 * 128 + 5 * 128 * (b + 16)
+        assert not any(table.valid for _, table in seen[JOBS][:4])  # other settings decode them
         units = [worker.t_fixed / 256 / (n * worker.g * worker.B) for n in (3, 9, 137)]
         scales = np.float32(units).view(np.uint32).tolist()
-        assert [(table.offset, table.scale, table.code) for _, table in seen[JOBS]] == [
+        assert [(table.offset, table.scale, table.code) for _, table in seen[JOBS][4:]] == [
             *zip((90, 270, 4110), scales, range(3), strict=True), (0, 0, 0)
         ]  # fmt: skip
 
@@ -404,6 +406,16 @@ def test_the_driver_reads_a_completion_and_refuses_what_does_not_fit():
         recorder.words[offset] = int.from_bytes(octets[4 * k : 4 * k + 4], "big")
     recorder.words[REGISTERS["status"].offset] = TOLD
     assert driver.completion() == told
+    recorder.words[REGISTERS["status"].offset] = 0
+    for before in (0b101, 0b010):  # as a host before has left the bits that act by changing
+        recorder.words[REGISTERS["job"].offset] = before
+        other = JobDriver(recorder.read, recorder.write)
+        other.abort(9)
+        assert recorder.words[REGISTERS["job"].offset] == before ^ 0b100 | 9 << 3
+        recorder.words[REGISTERS["table_write"].offset] = before << 20 & TOGGLE
+        other.write_table(Table.LAYERS, 1, 2)
+        word = recorder.words[REGISTERS["table_write"].offset]
+        assert word & TOGGLE != before << 20 & TOGGLE
     with pytest.raises(ValueError, match="rows must be 1 to 4, not 5"):
         driver.load_table(0, bytes(20), 4, [], [], n_chunks=1, leaves=1)
     with pytest.raises(ValueError, match="address must be a multiple of 16, not 0x8"):
