@@ -148,7 +148,7 @@ class Thc:
     worker : thc.Worker, whose n is the number of nodes; g must be even if packets may be lost.
     C : int, elements of a packet; default 1024, or 512 where sums need more than 8 bits. Chunks are
     whole blocks, and whole 1,024 elements where C is not given.
-    w : int, least bits of a sum.
+    w : int, least bits of a sum. clips : of `Worker.encode`, where the card makes the indices.
 
     Attributes
     ----------
@@ -159,8 +159,8 @@ class Thc:
     dtype = np.int64
     ops = {False: {Op.THC_IDX, Op.THC_SUM}, True: {Op.THC_SUM}}
 
-    def __init__(self, worker, *, C=None, w=8):
-        self.worker, self.n = worker, worker.n
+    def __init__(self, worker, *, C=None, w=8, clips=False):
+        self.worker, self.n, self.clips = worker, worker.n, clips
         fitting = [one for one in W_CODES if w <= one and worker.n * worker.g < 1 << one]
         if not fitting:
             raise ValueError(f"n * g must be below 65536, not {worker.n} * {worker.g}; w 8 to 16")

@@ -241,7 +241,7 @@ class Round:
         blocks = self._blocks(numbers[0], numbers[-1])
         codes = worker.encode(
             self.source[start:stop], self.norms.result[blocks], round=self.gen, worker=self.node,
-            tensor=self.tensor.tensor, first_block=blocks.start,
+            tensor=self.tensor.tensor, first_block=blocks.start, clips=self.tensor.codec.clips,
         )  # fmt: skip
         self.codes[start:stop] = codes
         self.own[start:stop] = worker.table[codes]

@@ -71,17 +71,17 @@ class ThcJob:
         """What this node's own indices lose, float32 (elems,), once norms are agreed."""
         norms, tensor = self.norms.result, self.job.tensor
         codes = self.worker.encode(
-            self.padded, norms, round=self.job.gen, worker=self.node, tensor=tensor
+            self.padded, norms, round=self.job.gen, worker=self.node, tensor=tensor, clips=True
         )
         return self.worker.residual(self.padded, codes, norms, tensor=tensor)[: self.job.elems]
 
 
 def coded(options, n, seed=0, **more):
     """The `Thc` of `n` workers. options : fields of `Worker` beside n, seed and sign_round, and
-    ``w``, the least bits of a sum.
+    ``w``, the least bits of a sum. A card does not look at its own norms again: it clips.
     """
     fields = {name: value for name, value in options.items() if name != "w"}
-    return Thc(Worker(n, seed, **fields, **more), w=options.get("w", 8))
+    return Thc(Worker(n, seed, **fields, **more), w=options.get("w", 8), clips=True)
 
 
 def mean(table, job, x, options):

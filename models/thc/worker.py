@@ -280,6 +280,7 @@ class Worker:
         worker: int,
         tensor: int = 0,
         first_block: int = 0,
+        clips: bool = False,
     ) -> np.ndarray:
         """Indices of x under the agreed `norms`.
 
@@ -287,9 +288,11 @@ class Worker:
         round, worker, tensor : ints that seed the rounding, 0 to 2**32 - 1; `worker` is the global
         rank, below 2**32 - 1, which seeds the sign diagonal.
         first_block : int, number in the tensor of the block that x starts with, 0 to 2**32 - 1.
+        clips : True takes a norm below this worker's own, which no maximum is, as it is: values
+        are clipped at sqrt(B) times its sigma, so that all sums stay in their range.
         Returns uint8 (n_blocks * B,). A block whose agreed norm is 0 or Inf, or below this
-        worker's own, carries the middle index 2**(b-1) throughout. ValueError if norms do not
-        match in number, or are no bits but floats.
+        worker's own without `clips`, carries the middle index 2**(b-1) throughout. ValueError if
+        norms do not match in number, or are no bits but floats.
         """
         round, tensor = _whole("round", round), _whole("tensor", tensor)
         worker = _whole("worker", worker, SIGN_WORKER - 1)
@@ -315,7 +318,7 @@ class Worker:
                 random = random_bytes(self.seed, round, worker, tensor, blocks[part], self.B)
                 result[part] = self._quantize(rotated, random)
         silent = np.broadcast_to((norms == 0) | (norms >= INFINITE), len(rows))
-        if self.norm == "block":
+        if self.norm == "block" and not clips:
             silent = silent | (self.norms(rows) > norms)
         result[silent] = 2 ** (self.b - 1)
         return result.reshape(-1)

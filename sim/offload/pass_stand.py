@@ -66,7 +66,10 @@ class Turn:
         norms = own.copy()
         norms[::3] += np.where(norms[::3], 1000, 0).astype(np.uint32)  # others had larger ones
         norms[5:6], norms[9:10] = 0x7F800000, np.maximum(norms[9:10], 0x7F000000)
-        codes = worker.encode(padded, norms, round=gen, worker=self.node, tensor=tensor)
+        norms[2::7] -= np.minimum(norms[2::7], 1)  # what no maximum is: below the own ones
+        norms[3::7] -= np.where(norms[3::7] >> 24, 1 << 23, 0).astype(np.uint32)
+        norms[4::7] = np.minimum(norms[4::7], 1 << 23)
+        codes = worker.encode(padded, norms, round=gen, worker=self.node, tensor=tensor, clips=True)
         lost = worker.residual(padded, codes, norms, tensor=tensor)[: x.size]
         rng = np.random.default_rng(seed)
         sums = rng.integers(0, worker.n * worker.g + 1, padded.size)

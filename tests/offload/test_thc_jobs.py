@@ -9,6 +9,7 @@ from gradnic.models.offload.cluster import LinkFaults, all_reduce
 from gradnic.models.offload.codec import Thc
 from gradnic.models.offload.jobs import JobCluster
 from gradnic.models.offload.plan import Plan
+from gradnic.models.offload.thc_job import ThcJob
 from gradnic.models.schedule.all_reduce import all_reduce as raw_sums
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
@@ -234,3 +235,20 @@ def test_refusals_leave_memory_alone():
     assert reason(gen=3) == Refusal.ROUND
     assert reason(gen=4) == Refusal.NONE
     assert reason(gen=3, codec=JobCodec.RAW32) == Refusal.NONE
+
+
+def test_cards_clip_under_a_norm_below_their_own():
+    """As their circuit does, in the indices that are sent and in what they lose."""
+    bench = Bench()
+    job = bench.job(1, 3000)
+    step = ThcJob(job, bench.table, 1, bench.sources[1][1], 32, bench.thc)
+    agreed = step.norm_round()
+    agreed.result[:] = agreed.own - np.where(agreed.own, 1 << 23, 0).astype(np.uint32)
+    sent = step.index_round(agreed)
+    sent._encode(range(sent.tensor.plan.n_packets))
+    told = {"round": job.gen, "worker": 1, "tensor": job.tensor}
+    codes = step.worker.encode(step.padded, agreed.result, **told, clips=True)
+    assert (codes[:2900].reshape(-1, 50) != 8).any(axis=1).all()
+    np.testing.assert_array_equal(sent.codes, codes)
+    lost = step.worker.residual(step.padded, codes, agreed.result, tensor=job.tensor)
+    np.testing.assert_array_equal(step.residual(), lost[:3000])

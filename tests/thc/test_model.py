@@ -316,10 +316,30 @@ def test_compiled_twin_is_equal(shape):
         worker = thc.Worker(3, 77, **shape, fast=fast)
         norms = worker.norms(x)
         indices = worker.encode(x, norms, round=2, worker=5, tensor=3)
+        low = np.where(norms < 0x7F800000, np.minimum(norms, 0x3A000000), norms).astype(np.uint32)
+        clipped = worker.encode(x, low, round=2, worker=5, tensor=3, clips=True)
         sums = worker.table[indices] * 3
-        results.append((norms, indices, worker.decode(sums, norms, round=2, tensor=3)))
+        results.append((norms, indices, clipped, worker.decode(sums, norms, round=2, tensor=3)))
     for fast, plain in zip(*results, strict=True):
         assert fast.tobytes() == plain.tobytes()
+
+
+@pytest.mark.parametrize("B", [64, 1024])
+def test_a_norm_below_the_own_one_silences_or_clips(B):
+    x = np.random.default_rng(6).standard_normal(4 * B).astype(np.float32)
+    worker, told = thc.Worker(1, 9, B=B), {"round": 4, "worker": 2}
+    norms = worker.norms(x)
+    low = norms.copy()
+    low[1], low[2], low[3] = low[1] - 1, low[2] - (1 << 23), 1 << 23  # a half, and the least one
+    silent, clipped = (
+        worker.encode(x, low, **told, clips=clips).reshape(4, B) for clips in (False, True)
+    )
+    assert (silent[1:] == 8).all()
+    honest = worker.encode(x, norms, **told, clips=True).reshape(4, B)
+    np.testing.assert_array_equal(honest, worker.encode(x, norms, **told).reshape(4, B))
+    np.testing.assert_array_equal(clipped[0], honest[0])
+    assert (clipped[1] != honest[1]).mean() < 0.01  # a last place
+    assert ((clipped[2] == 0) | (clipped[2] == 15)).mean() > 0.2  # twice as large
 
 
 def test_without_numba_numpy_is_the_default_and_fast_an_error(monkeypatch):
