@@ -15,6 +15,7 @@ from gradnic.interface.offload import Drop
 from gradnic.interface.schedule_table import Layout
 
 from ..engine import encoding
+from .pauses import drawn
 
 PAGE = 4096
 UNIT = 16
@@ -177,6 +178,16 @@ class Cards:
         """
         for which, timing in enumerate(timings):
             self.library.cluster_dram(self._self, which, ctypes.byref(timing))
+
+    def pause(self, seed):
+        """Make the memories of all cards pause, as `gradnic.sim.offload.pauses.drawn` says; before
+        the first run.
+        """
+        self.library.cluster_pause(self._self, ctypes.byref(drawn(seed)))
+
+    def waits(self, node, n_cycles):
+        """What memory waits for at a card's ports, for at least `n_cycles`, as text; or empty."""
+        return self.library.cluster_waits(self._self, node, n_cycles).decode()
 
     def send(self, node, port, frame):
         """Queue a frame of this node's host; it leaves in the next run."""

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <queue>
+#include <string>
 #include <vector>
 
 #include "verilated.h"
@@ -18,6 +19,7 @@ struct Given {
 
 #include "ports.h"
 #include "dram.h"
+#include "pauses.h"
 #include "switch.h"
 #include "traffic.h"
 #include "registers.h"
@@ -34,7 +36,7 @@ enum Fault { SOUND, ERRORS, SILENT };  // of an access: what the memory answers
 
 struct Memory {
 	std::vector<uint8_t> bytes;
-	uint64_t outside = 0;  // accesses that no region has
+	uint64_t outside = 0;  // accesses that no region has, bursts of another length than they say
 	uint64_t fault_begin = 0, fault_end = 0;  // addresses with `fault`
 	Fault fault = SOUND;
 	Dram dram;
@@ -53,9 +55,18 @@ struct Memory {
 struct MemoryPort {  // AXI4: in order, `latency` cycles
 	struct Burst { uint64_t address; int left; int64_t at; Fault fault; int served = 0; };
 	struct Answer { int64_t at; Fault fault; };
+	struct Word { uint8_t data[N_BYTES], keep[N_BYTES / 8]; };
 	std::deque<Burst> reads, writes;
 	std::deque<Answer> answers;
+	std::deque<Word> early;  // data that came before their address
+	bool whole = false;  // that is all of a burst
+	uint32_t offered = 0;  // of `WriteBits`, not taken in the cycle before
+	bool asks = false;  // to read, and was not heard in the cycle before
+	Channel aw, w, b, ar, r;
+	int64_t owes[3] = {};  // cycles that memory waits, of `Due`
 };
+
+enum Due { DATA, ROOM, HEARING };  // of the card: W, RREADY, BREADY
 
 }  // namespace
 
@@ -106,6 +117,10 @@ struct Card {
 	std::vector<Port> ports{size_t(N_PORTS)};
 	Memory memories[2];  // gradient and result; landings
 	MemoryPort memory_ports[N_MEMORY_PORTS];
+	Turns<N_MEMORY_PORTS> turns;
+	Channel all;
+	int64_t n_moved = 0;  // beats, addresses and answers of its memory ports
+	std::string waits;  // for whoever asks
 	std::deque<Access> accesses;
 	std::vector<uint32_t> read;  // words
 	int64_t dropped[N_DROPS] = {};
@@ -129,6 +144,7 @@ struct Cluster {
 	std::vector<Card> cards;
 	std::vector<int32_t> to;  // for (node, destination): port there, hops
 	Rules rules{};
+	Pauses pauses{};
 	bool keep_foreign = true, keep_sent = true;  // for whoever asks later
 	int64_t now = 0, order = 0;
 	std::vector<Sent> sent;
@@ -174,20 +190,46 @@ struct Cluster {
 			host_rx_ready(d, p, true);
 		}
 		bus_give(d, card);
-		for (int k = 0; k < N_MEMORY_PORTS; k++) {
-			Memory &memory = card.memories[MEMORY_OF[k]];
-			auto &[reads, writes, answers] = card.memory_ports[k];
-			bool any = !reads.empty() && reads.front().at <= now && reads.front().served > 0 &&
-			           reads.front().fault != SILENT;
-			const uint8_t *word = any ? memory.word(reads.front().address) : nullptr;
-			read_data(d, k, any, word, any && reads.front().left == 1,
-			          any && reads.front().fault == ERRORS);
-			read_ready(d, k, reads.size() < 64);
-			write_ready(d, k, writes.size() < 64,
-			            !writes.empty() && memory.dram.takes(writes.front().address));
-			any = !answers.empty() && answers.front().at <= now && answers.front().fault != SILENT;
-			write_answer(d, k, any, any && answers.front().fault == ERRORS);
-		}
+		bool open = card.all.open(now);
+		for (int k = 0; k < N_MEMORY_PORTS; k++)
+			give_memory(card, k, open);
+	}
+
+	void give_memory(Card &card, int k, bool open) {
+		Design &d = *card.design;
+		Memory &memory = card.memories[MEMORY_OF[k]];
+		MemoryPort &port = card.memory_ports[k];
+		auto &reads = port.reads;
+		auto &writes = port.writes;
+		auto &answers = port.answers;
+		bool ours = pauses.turns == 0, late = pauses.order == DATA_FIRST;
+		size_t most = pauses.under_way ? pauses.under_way : 64;
+
+		bool free = port.r.open(now) && open;
+		bool any = !reads.empty() && reads.front().at <= now && reads.front().served > 0 &&
+		           reads.front().fault != SILENT && (ours || card.turns.serves(k, false));
+		any = port.r.offers(any, free);
+		const uint8_t *word = any ? memory.word(reads.front().address) : nullptr;
+		read_data(d, k, any, word, any && reads.front().left == 1,
+		          any && reads.front().fault == ERRORS);
+		free = port.ar.open(now) && open;
+		read_ready(d, k, free && reads.size() < most && (ours || card.turns.expects(k, false)));
+
+		bool address = port.aw.open(now) && open && writes.size() < 64 &&
+		               (!pauses.under_way || writes.size() + answers.size() < most) &&
+		               (ours || card.turns.expects(k, true));
+		if (pauses.order == DATA_OFFERED)
+			address = address && port.offered & WVALID;
+		if (late)
+			address = address && port.whole;
+		bool data = late ? !port.whole : !writes.empty() && memory.dram.takes(writes.front().address);
+		data = data && (ours || card.turns.serves(k, true));
+		data = port.w.open(now) && open && data;
+		write_ready(d, k, address, data);
+		free = port.b.open(now) && open;
+		any = !answers.empty() && answers.front().at <= now && answers.front().fault != SILENT;
+		any = port.b.offers(any, free);
+		write_answer(d, k, any, any && answers.front().fault == ERRORS);
 	}
 
 	// One access after the other, each with its answer.
@@ -265,43 +307,98 @@ struct Cluster {
 				}
 			}
 		}
-		for (int k = 0; k < N_MEMORY_PORTS; k++) {
-			Memory &memory = card.memories[MEMORY_OF[k]];
-			auto &[reads, writes, answers] = card.memory_ports[k];
-			if (read_taken(d, k)) {
-				auto &burst = reads.front();
-				burst.address += N_BYTES;
-				burst.served--;
-				if (--burst.left == 0)
-					reads.pop_front();
+		for (int k = 0; k < N_MEMORY_PORTS; k++)
+			take_memory(card, k);
+		if (pauses.turns) {
+			bool waiting[2 * N_MEMORY_PORTS];
+			uint32_t first = pauses.order == DATA_FIRST ? WVALID : AWVALID;
+			for (int k = 0; k < N_MEMORY_PORTS; k++) {
+				waiting[2 * k] = card.memory_ports[k].asks;
+				waiting[2 * k + 1] = card.memory_ports[k].offered & first;
 			}
-			uint64_t address;
-			int length;
-			if (read_asked(d, k, address, length)) {
-				reads.push_back({address, length, now + rules.memory_latency,
-				                 memory.answer(address)});
-				memory.dram.read(address, length, &reads.back().served);
-			}
-			uint8_t data[N_BYTES];
-			uint8_t keep[N_BYTES / 8];
-			if (!writes.empty() && write_taken(d, k, data, keep)) {
-				auto &burst = writes.front();
-				if (uint8_t *word = burst.fault ? nullptr : memory.word(burst.address))
-					for (int i = 0; i < N_BYTES; i++)
-						if (keep[i / 8] >> i % 8 & 1)
-							word[i] = data[i];
-				memory.dram.write(burst.address);
-				burst.address += N_BYTES;
-				if (--burst.left == 0) {
-					answers.push_back({now + rules.memory_latency, burst.fault});
-					writes.pop_front();
-				}
-			}
-			if (write_asked(d, k, address, length))
-				writes.push_back({address, length, now, memory.answer(address)});
-			if (!answers.empty() && answer_taken(d, k))
-				answers.pop_front();
+			card.turns.choose(waiting, pauses.turns);
 		}
+	}
+
+	void store(Memory &memory, MemoryPort &port, const MemoryPort::Word &from) {
+		auto &burst = port.writes.front();
+		if (uint8_t *word = burst.fault ? nullptr : memory.word(burst.address))
+			for (int i = 0; i < N_BYTES; i++)
+				if (from.keep[i / 8] >> i % 8 & 1)
+					word[i] = from.data[i];
+		memory.dram.write(burst.address);
+		burst.address += N_BYTES;
+		if (--burst.left == 0) {
+			port.answers.push_back({now + rules.memory_latency, burst.fault});
+			port.writes.pop_front();
+		}
+	}
+
+	void take_memory(Card &card, int k) {
+		Design &d = *card.design;
+		Memory &memory = card.memories[MEMORY_OF[k]];
+		MemoryPort &port = card.memory_ports[k];
+		auto &reads = port.reads;
+		auto &writes = port.writes;
+		auto &answers = port.answers;
+		if (read_taken(d, k)) {
+			auto &burst = reads.front();
+			burst.address += N_BYTES;
+			burst.served--;
+			port.r.taken(), card.n_moved++;
+			if (--burst.left == 0) {
+				reads.pop_front();
+				if (pauses.turns)
+					card.turns.served();
+			}
+			port.owes[ROOM] = 0;
+		} else {
+			port.owes[ROOM] = port.r.holding() ? port.owes[ROOM] + 1 : 0;
+		}
+		uint64_t address;
+		int length;
+		port.asks = read_waits(d, k);
+		if (read_asked(d, k, address, length)) {
+			reads.push_back({address, length, now + rules.memory_latency, memory.answer(address)});
+			memory.dram.read(address, length, &reads.back().served);
+			card.turns.came(k, false), card.n_moved++;
+		}
+		MemoryPort::Word word;
+		port.offered = write_waits(d, k);
+		bool due = !writes.empty() || (pauses.order == DATA_OFFERED && port.offered & AWVALID);
+		if (pauses.order == DATA_FIRST)
+			due = !port.early.empty() && !port.whole;
+		due = due && (!pauses.turns || card.turns.serves(k, true));
+		port.owes[DATA] = due && !write_offers(d, k) ? port.owes[DATA] + 1 : 0;
+		bool last;
+		if (write_taken(d, k, word.data, word.keep, last)) {
+			card.n_moved++;
+			if (pauses.order == DATA_FIRST) {
+				port.early.push_back(word), port.whole = last;
+			} else if (!writes.empty()) {
+				bool ends = writes.front().left == 1;
+				memory.outside += last != ends;
+				store(memory, port, word);
+				if (ends && pauses.turns)
+					card.turns.served();
+			}
+		}
+		if (write_asked(d, k, address, length)) {
+			writes.push_back({address, length, now, memory.answer(address)});
+			card.turns.came(k, true), card.n_moved++;
+			if (port.whole) {
+				memory.outside += port.early.size() != size_t(length);
+				for (; !port.early.empty() && !writes.empty(); port.early.pop_front())
+					store(memory, port, port.early.front());
+				port.whole = false;
+				if (pauses.turns)
+					card.turns.served();
+			}
+		}
+		bool heard = !answers.empty() && answer_taken(d, k);
+		port.owes[HEARING] = port.b.holding() && !heard ? port.owes[HEARING] + 1 : 0;
+		if (heard)
+			answers.pop_front(), port.b.taken(), card.n_moved++;
 	}
 
 	void carry(int node, int p, const Frame &frame) {
@@ -398,6 +495,48 @@ void cluster_get(void *self, int64_t node, int64_t port, uint8_t *bytes) {
 void cluster_dram(void *self, int64_t which, const Timing *timing) {
 	for (Card &card : cluster(self).cards)
 		card.memories[which].dram.set(*timing, N_BYTES);
+}
+
+// How the memories of all cards pause; before the first run.
+void cluster_pause(void *self, const Pauses *pauses) {
+	Cluster &c = cluster(self);
+	c.pauses = *pauses;
+	uint32_t n = 0;
+	auto seed = [&] { return mixed(pauses->seed) + n++; };
+	for (Card &card : c.cards) {
+		card.all.set(pauses->all, pauses->longest_all, seed());
+		for (MemoryPort &port : card.memory_ports) {
+			port.aw.set(pauses->aw, pauses->longest, seed());
+			port.w.set(pauses->w, pauses->longest, seed());
+			port.b.set(pauses->b, pauses->longest, seed());
+			port.ar.set(pauses->ar, pauses->longest, seed());
+			port.r.set(pauses->r, pauses->longest, seed());
+		}
+	}
+}
+
+// Beats, addresses and answers that all memories have moved.
+int64_t cluster_moved(void *self) {
+	int64_t n = 0;
+	for (const Card &card : cluster(self).cards)
+		n += card.n_moved;
+	return n;
+}
+
+// Which memory ports of a card wait for what, for at least so many cycles.
+const char *cluster_waits(void *self, int64_t node, int64_t n_cycles) {
+	Card &card = cluster(self).cards[node];
+	const char *missing[] = {"data", "room", "the answer to be heard"};
+	card.waits.clear();
+	for (int k = 0; k < N_MEMORY_PORTS; k++) {
+		const MemoryPort &port = card.memory_ports[k];
+		for (int due : {DATA, ROOM, HEARING})
+			if (port.owes[due] >= n_cycles)
+				card.waits += std::string(MEMORY_NAMES[k]) + (due == ROOM ? "_read" : "_write") +
+				              " waits for " + missing[due] + " for " +
+				              std::to_string(port.owes[due]) + " cycles; ";
+	}
+	return card.waits.c_str();
 }
 
 // Accesses of a memory from `begin` to `end`, from now on: sound, errors, or never answered; what

@@ -24,6 +24,8 @@ from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
 from .library import build
 
 POLL = 256  # cycles between two looks of a host
+LATE = 2000  # cycles after which a card should have given what a burst under way waits for
+HANG = 20_000  # cycles in which no memory has moved a beat while jobs wait
 FAULTS = ("sound", "errors", "silent")  # of memory
 
 
@@ -365,20 +367,32 @@ class JobCluster(Cards):
         return not self._get(node, "finished") or bool(self._get(node, "told"))
 
     def run(self, faults=None, *, max_cycles=2_000_000, late=None, **rules):
-        """Let hosts and cards work until no job is left; the cycles. RuntimeError at `max_cycles`.
+        """Let hosts and cards work until no job is left; the cycles.
+
+        RuntimeError, with what waits: at `max_cycles`, if a burst waits for its card, if nothing
+        moves.
 
         late : {cycle: function}, called then or a little later. rules : of `step`.
         """
-        late, begin = dict(late or {}), self.now
+        late, begin, moved, last = dict(late or {}), self.now, -1, self.now
+        nodes = range(len(self.hosts))
         while True:
             self.step(faults, **rules)
+            if told := "".join(f"card {v}: {text}" for v in nodes if (text := self.waits(v, LATE))):
+                raise RuntimeError(told)
             for time in sorted(t for t in late if t <= self.now - begin):
                 late.pop(time)()
             if not late and self.idle():
                 return self.now - begin
-            if self.now - begin > max_cycles:
-                busy = [v for v in range(len(self.hosts)) if self._waits(v)]
-                raise RuntimeError(f"cards {busy} are not done after {max_cycles} cycles")
+            if (n := self.call("moved")) != moved or late:
+                moved, last = n, self.now
+            if self.now - begin > max_cycles or self.now - last > HANG:
+                busy = [v for v in nodes if self._waits(v)]
+                told = [text for v in nodes if (text := self.waits(v, 1))]
+                raise RuntimeError(
+                    f"cards {busy} are not done after {self.now - begin} cycles, memories at rest "
+                    f"for {self.now - last}: {' '.join(told) or 'no port waits'}"
+                )
 
 
 def _scale(worker, n):

@@ -30,6 +30,9 @@ _FUNCTIONS = {
     "access": ([_POINTER, *[_NUMBER] * 4], None),
     "accessed": ([_POINTER, _NUMBER, _POINTER], _NUMBER),
     "dram": ([_POINTER, _NUMBER, _POINTER], None),
+    "pause": ([_POINTER, _POINTER], None),
+    "moved": ([_POINTER], _NUMBER),
+    "waits": ([_POINTER, _NUMBER, _NUMBER], ctypes.c_char_p),
     "spoil": ([_POINTER, *[_NUMBER] * 5], None),
     "send": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
     "inject": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
@@ -149,6 +152,9 @@ def _names(component):
         f"constexpr int N_BYTES = {n}, PORT_BYTES = {beat}, N_PORTS = {n_ports};",
         f"constexpr int N_DROPS = {len(Drop)}, N_MEMORY_PORTS = {len(names)};",
         f"constexpr int MEMORY_OF[] = {{ {', '.join(map(str, MEMORY[: len(names)]))} }};",
+        "constexpr const char *MEMORY_NAMES[] = { "
+        + ", ".join(f'"{name}"' for name in names) + " };",
+        "enum WriteBits : uint32_t { AWVALID = 1, WVALID = 2 };",
         "template<class T, class B> void pack(T &port, const B &beat) {",
         f"\tstatic_assert(sizeof port > {beat} && sizeof port <= {beat} + 24);",
         "\tunsigned __int128 keep = ~(unsigned __int128)(0);",
@@ -205,11 +211,21 @@ def _names(component):
                    asked(read, "ar"), "return false;", way="read"),
         per_memory("bool write_asked(Design &d, int k, uint64_t &address, int &length)",
                    asked(write, "aw"), "return false;", way="write"),
-        per_memory("bool write_taken(Design &d, int k, uint8_t *data, uint8_t *keep)",
+        per_memory("bool read_waits(Design &d, int k)",
+                   lambda k: f"return {read(k, 'arvalid')} & ~{read(k, 'arready')} & 1;",
+                   "return false;", way="read"),
+        per_memory("bool write_offers(Design &d, int k)",
+                   lambda k: f"return {write(k, 'wvalid')} & 1;", "return false;", way="write"),
+        per_memory("uint32_t write_waits(Design &d, int k)",
+                   lambda k: f"return ({write(k, 'awvalid')} & ~{write(k, 'awready')} & 1) | "
+                   f"({write(k, 'wvalid')} & ~{write(k, 'wready')} & 1) << 1;",
+                   "return 0;", way="write"),
+        per_memory("bool write_taken(Design &d, int k, uint8_t *data, uint8_t *keep, bool &last)",
                    lambda k: f"if (!({write(k, 'wvalid')} & "
                    f"{write(k, 'wready')} & 1)) return false; std::memcpy(data, "
                    f"&{write(k, 'wdata')}, {n}); std::memcpy(keep, "
-                   f"&{write(k, 'wstrb')}, {n // 8}); return true;", "return false;", way="write"),
+                   f"&{write(k, 'wstrb')}, {n // 8}); last = {write(k, 'wlast')} & 1; "
+                   "return true;", "return false;", way="write"),
         per_memory("bool answer_taken(Design &d, int k)",
                    lambda k: f"return {write(k, 'bvalid')} & "
                    f"{write(k, 'bready')} & 1;", "return false;", way="write"),

@@ -22,15 +22,17 @@ WATCHDOG = 6000
 
 
 class Bench:
-    """Cards of RTL and golden ones with the same memory and jobs."""
+    """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`."""
 
-    def __init__(self, *, watchdog=0, n_memory=N_MEMORY, n_elems=6000, thc=None):
+    def __init__(self, *, watchdog=0, n_memory=N_MEMORY, n_elems=6000, thc=None, pauses=None):
         # one build for these and for hosts that speak in frames: tests/offload/test_host_cluster.py
         cluster = HostCluster if thc is None else CardCluster
         self.rtl = cluster(
             TABLES, TOPOLOGY, n_memory, n_elems, packet=PACKET, watchdog=watchdog, t_probe=500,
             inc=False, thc=thc, n_ports=2,
         )  # fmt: skip
+        if pauses is not None:
+            self.rtl.pause(pauses)
         self.golden = golden.JobCluster(
             TABLES, TOPOLOGY, n_memory, n_active=2, packet=PACKET, gives_up=False,
             n_packets=1024, settings={"t_probe": 40, "t_retry": 40}, thc=thc,
@@ -101,7 +103,7 @@ BAD = [
 
 
 def test_jobs_by_registers_are_exact_and_bad_descriptors_are_refused():
-    bench = Bench()
+    bench = Bench(pauses=2)
     sizes = (3000, 17, 1, 500, 64, 900, 48, 16, 6000, 320, 33)
     for k, ((fields, _), elems) in enumerate(zip(BAD, sizes, strict=True)):
         bench.post(bench.job(k, elems, layer=7 - k % 8))
@@ -123,7 +125,7 @@ def test_jobs_by_registers_are_exact_and_bad_descriptors_are_refused():
 
 
 def test_a_full_queue_refuses_by_registers_and_an_abort_spares_the_others():
-    bench = Bench()
+    bench = Bench(pauses=11)
     jobs = [bench.job(id, 400) for id in range(QUEUE + 2)]
     rtl = bench.rtl
     taken = [rtl.post_now(0, job) for job in [*jobs, jobs[0], jobs[1]]]  # node 1 comes later

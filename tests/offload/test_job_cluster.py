@@ -31,9 +31,9 @@ N = 3
 
 
 class Bench:
-    """Cards of RTL and golden ones with the same memory and jobs."""
+    """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`."""
 
-    def __init__(self, *, watchdog=0):
+    def __init__(self, *, watchdog=0, pauses=None):
         self.rtl = JobCluster(
             TABLES,
             TOPOLOGY,
@@ -49,6 +49,8 @@ class Bench:
             settings={"t_probe": 40, "t_retry": 40},
             watchdog=1500 if watchdog else 0,
         )  # fmt: skip
+        if pauses is not None:
+            self.rtl.pause(pauses)
         self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
         for node in range(N):
             self.rtl.memory(node)[:] = 0xEE
@@ -104,7 +106,7 @@ class Bench:
 
 
 def test_jobs_of_all_sizes_codecs_and_classes_are_exact():
-    bench = Bench()
+    bench = Bench(pauses=2)
     sizes = (3000, 17, 1, 500, 64, 900, 2000, 48, 16, 6000)
     jobs = [
         bench.job(
@@ -140,7 +142,7 @@ BAD = [
 
 
 def test_bad_descriptors_are_refused_and_the_jobs_beside_them_are_exact():
-    bench = Bench()
+    bench = Bench(pauses=12)
     posts = []
     for k, told in enumerate(BAD):
         posts.append(bench.job(k, 300))
@@ -176,9 +178,9 @@ def test_a_full_queue_refuses_and_a_full_ring_waits():
     bench.check()
 
 
-@pytest.mark.parametrize("when", [300, 1500, 3000])
-def test_abort_frees_the_place_and_disturbs_nothing(when):
-    bench = Bench()
+@pytest.mark.parametrize(("when", "pauses"), [(300, 0), (1500, None), (3000, 5)])
+def test_abort_frees_the_place_and_disturbs_nothing(when, pauses):
+    bench = Bench(pauses=pauses)
     jobs = [bench.job(id, 2500 if id else 6000, layer=id % 8) for id in range(6)]
     bench.post(*jobs)
     rtl = bench.rtl
@@ -221,6 +223,13 @@ def test_a_neighbor_that_never_posts_stops_only_its_job():
     assert [bench.status(node, 0) for node in (0, 1)] == [JobStatus.STUCK] * 2
 
 
+def test_a_run_in_which_nothing_moves_is_told():
+    bench = Bench()
+    bench.post(bench.job(0, 500), nodes=[0, 1])  # node 2 never posts
+    with pytest.raises(RuntimeError, match=r"cards \[0, 1\] .* at rest for 20\d{3}: no port waits"):
+        bench.rtl.run(LinkFaults(delay=20))
+
+
 def test_packets_of_a_job_that_this_node_refused_change_nothing():
     bench = Bench()
     right = bench.job(1, 300)
@@ -232,7 +241,7 @@ def test_packets_of_a_job_that_this_node_refused_change_nothing():
 
 
 def test_rounds_of_one_tensor_follow_each_other_and_wrap():
-    bench = Bench()
+    bench = Bench(pauses=10)
     gens = (0xFFFE, 0xFFFF, 0, 1)
     bench.post(*(bench.job(k, 200, tensor=5, gen=gen) for k, gen in enumerate(gens)))
     bench.run()

@@ -25,13 +25,15 @@ ERRORS = 1  # what memory answers, of the engine
 
 
 class Bench:
-    """Cards of RTL and golden ones with the same memory and jobs."""
+    """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`."""
 
-    def __init__(self, *, thc=THC, **options):
+    def __init__(self, *, thc=THC, pauses=None, **options):
         self.rtl = JobCluster(
             (TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=thc, t_probe=500, packet=96, feedback=True,
             bf16=True, bits=8, gives_up=True, **options,
         )  # fmt: skip
+        if pauses is not None:
+            self.rtl.pause(pauses)
         self.golden = golden.JobCluster(
             (TABLE,), TOPOLOGY, N_MEMORY, packet=96, thc=thc,
             n_packets=self.rtl.n_packets, settings={"t_probe": 40, "t_retry": 40},
@@ -97,7 +99,7 @@ class Bench:
 
 
 def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost():
-    bench = Bench()
+    bench = Bench(pauses=2)
     jobs = [
         bench.job(1, 1000), bench.job(2, 4096, layer=3), bench.job(3, 700, codec=JobCodec.RAW32),
         bench.job(4, 1, layer=1, kind=Kind.BF16), bench.job(5, 2500, tensor=1, gen=4),
@@ -129,7 +131,7 @@ def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost():
 )
 def test_indices_of_2_to_8_bits_and_sums_of_12_and_16_are_golden(thc):
     """3 nodes of 126 levels need 12 bits; 16 are asked for. With an odd g nothing may miss."""
-    bench = Bench(thc=THC | thc)
+    bench = Bench(thc=THC | thc, pauses={3: 9}.get(thc["b"]))
     jobs = [
         bench.job(1, 1000), bench.job(2, 4096, layer=3), bench.job(3, 700, codec=JobCodec.RAW32),
         bench.job(4, 1, layer=1, kind=Kind.BF16), bench.job(5, 2500, feedback=1),
@@ -142,10 +144,13 @@ def test_indices_of_2_to_8_bits_and_sums_of_12_and_16_are_golden(thc):
     assert bench.golden.ended[0][7].detail == (Refusal.CODEC if thc["g"] % 2 else Refusal.NONE)
 
 
-@pytest.mark.parametrize("when", [1, 600, 1200, 2000, 2800, 3600])
-def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when):
+@pytest.mark.parametrize(
+    ("when", "pauses"),
+    [(1, None), (600, 12), (1200, None), (2000, 2), (2800, None), (3600, 5)],
+)
+def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses):
     """On one node, then on the others: all places are free again, and jobs in them are golden."""
-    bench = Bench()
+    bench = Bench(pauses=pauses)
     first, second = bench.job(1, 5000, feedback=1), bench.job(2, 3000)
     before = [bench.residual(node, first, 0).copy() for node in range(N)]
     bench.post(first, second)
