@@ -94,7 +94,8 @@ class Refusal(IntEnum):
     TABLE = 5  # no such table is loaded, or it is one of another collective
     LENGTH = 6  # no elements, more packets than the card can track, or packets that it cannot make
     ALIGNMENT = 7  # source or result is no multiple of 64
-    REGION = 8  # source, result or residuals are not within the registered regions
+    REGION = 8  # source, result or residuals are not within the registered regions, or a context
+    # has no landing area, or no scratch for THC
     SHARE = 9  # packets may miss, and the card gives none up
     ROUND = 10  # gen is not ahead of what is active, or was last, of this tensor
     FEEDBACK = 11  # error feedback without THC, or on a card that has none

@@ -12,6 +12,7 @@ JOBS = 9  # the table of loaded tables, beside `gradnic.interface.offload.Table`
 CELLS = 10  # by table unit of THC: {index below 8, units above its value 8, gap to the next 8}
 LEVELS = 11  # by index of THC, on cards for any bits: its level
 N_SOURCES = 2
+NOWHERE = (1 << 32) - 1  # upper word of an address that no card has
 
 _SAME = (
     "interrupts", "mac_low", "ip", "network", "t_probe", "table_write", "ports",
@@ -20,10 +21,11 @@ _SAME = (
 )  # fmt: skip
 
 
-def _region(name: str, offset: int, what: str) -> list[Register]:
+def _region(name: str, offset: int, what: str, high: int = 0) -> list[Register]:
+    """Two words of a byte address; high : the upper one after reset."""
     return [
         _register(f"{name}_low", offset, what, ("value", 32, "byte address, low half")),
-        _register(f"{name}_high", offset + 4, what, ("value", 32, "byte address, high half")),
+        _register(f"{name}_high", offset + 4, what, ("value", 32, "byte address, high half", high)),
     ]
 
 
@@ -120,7 +122,10 @@ def _registers() -> tuple[Register, ...]:
         *(
             one
             for k in range(ACTIVE)
-            for one in _region(f"landing{k}", 0x220 + 8 * k, f"landing areas of context {k}")
+            for one in _region(
+                f"landing{k}", 0x220 + 8 * k, f"landing areas of context {k}; none after reset",
+                NOWHERE,
+            )
         ),
         _register("landing", 0x240, "size of each context's landing areas", ("beats", 24, "beats")),
         _register(
@@ -145,7 +150,10 @@ def _registers() -> tuple[Register, ...]:
         *(
             one
             for k in range(ACTIVE)
-            for one in _region(f"scratch{k}", 0x260 + 8 * k, f"THC: scratch of context {k}")
+            for one in _region(
+                f"scratch{k}", 0x260 + 8 * k, f"THC: scratch of context {k}; none after reset",
+                NOWHERE,
+            )
         ),
         _register("scratch", 0x280, "size of each context's scratch", ("beats", 24, "beats")),
         _register(

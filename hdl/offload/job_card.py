@@ -150,6 +150,7 @@ class JobCard(HostedCard):
             *((round_.codec[name], bank.codec[name]) for name in ("exponent", "paper", "prescale")),
             (core.watchdog, bank.watchdog.value),
             (core.landing, bank.landing.beats),
+            (core.unplaced, self._unplaced(core, bank, "landing")),
             *(
                 (core.landings[k], self._first(core, bank, f"landing{k}"))
                 for k in range(core.n_active)
@@ -163,6 +164,15 @@ class JobCard(HostedCard):
                 for k in range(N_SOURCES)
             ),
         ]
+
+    @staticmethod
+    def _unplaced(core, bank, name):
+        """Whether a context's address is none of this card's memory, as after reset."""
+        words = ("low", "high")
+        return Cat(
+            Cat(getattr(bank, f"{name}{k}_{half}").value for half in words)[core.address_width :]
+            for k in range(core.n_active)
+        ).any()
 
     def _of_thc(self, core, bank):
         if not core.passes:
@@ -183,6 +193,7 @@ class JobCard(HostedCard):
             (codec.index_p0, bank.thc.index_p0),
             (codec.index_p1, bank.thc_unit.index_p1),
             (core.scratch, bank.scratch.beats),
+            (core.scratch_unplaced, self._unplaced(core, bank, "scratch")),
             *(
                 (core.scratches[k], self._first(core, bank, f"scratch{k}"))
                 for k in range(core.n_active)

@@ -60,6 +60,8 @@ class JobClerk(wiring.Component):
         Units of 16 elements of a packet.
     regions : In(ArrayLayout(Region, 2))
         Where sources and results may lie. landing : In(24), beats of each context's landing areas.
+    unplaced, scratch_unplaced : In(1)
+        A context has no landing areas, or no scratch: no job starts, or none with THC.
     scratch, log4, bits, odd : In(24), In(2), In(4), In(1)
         Of THC: beats of each context's scratch, log4(B) - 3, bits of an index; g is odd.
     contexts : In(ArrayLayout(Context, n_contexts))
@@ -96,6 +98,8 @@ class JobClerk(wiring.Component):
                 "packet": In(8),
                 "regions": In(data.ArrayLayout(Region(n_bytes, address_width), N_REGIONS)),
                 "landing": In(24),
+                "unplaced": In(1),
+                "scratch_unplaced": In(1),
                 "scratch": In(24),
                 "log4": In(2),
                 "bits": In(4),

@@ -84,13 +84,15 @@ class JobCore(OffloadCore):
     sources : In(ArrayLayout(Region, 2))
         Where gradients and results may lie.
     landings, landing : In(ArrayLayout(first beat, n_active)), In(24)
-        Where each context's landing areas begin; beats that it has for them.
+        Where each context's landing areas begin; beats that it has for them. unplaced : In(1), one
+        has none: no job starts.
     norm_read, encode_read, decode_read, norm_write, encode_write, decode_write : Out
         Of passes, on the memory of the gradient port; with THC alone, as the next ones.
     added_read, kept_read, kept_write : Out
         Of residuals, on the same memory; with feedback alone.
     scratches, scratch : In(ArrayLayout(first beat, n_active)), In(24)
-        Where each context's norms, indices and sums may lie; beats for them.
+        Where each context's norms, indices and sums may lie; beats for them. scratch_unplaced :
+        In(1), one has none: no job with THC starts.
     thc_rules, thc_cell : In(ThcRules), In(ThcCell)
     watchdog : In(32)
         Cycles without progress after which a job ends as stuck; 0 is off.
@@ -142,6 +144,7 @@ class JobCore(OffloadCore):
             ) | {
                 "scratches": In(data.ArrayLayout(region["first"].shape, self.n_active)),
                 "scratch": In(LENGTH_WIDTH),
+                "scratch_unplaced": In(1),
                 "thc_rules": In(ThcRules),
                 "thc_cell": In(ThcCell),
             }
@@ -157,6 +160,7 @@ class JobCore(OffloadCore):
                 "sources": In(data.ArrayLayout(region, N_REGIONS)),
                 "landings": In(data.ArrayLayout(region["first"].shape, self.n_active)),
                 "landing": In(LENGTH_WIDTH),
+                "unplaced": In(1),
                 "watchdog": In(32),
                 "renewed": Out(1),
                 "active": Out(self.n_active),
@@ -212,6 +216,7 @@ class JobCore(OffloadCore):
             clerk.packet.eq(self.round.geometry.packet),
             clerk.regions.eq(self.sources),
             clerk.landing.eq(self.landing),
+            clerk.unplaced.eq(self.unplaced),
             *(
                 clerk.contexts[k].tensor.eq(runner.context.tensor)
                 for k, runner in enumerate(runners)

@@ -197,6 +197,7 @@ def run_passes(m, core, runners, clerk):
     m.submodules.passes = core.with_renewal(passes)
     m.d.comb += [
         clerk.scratch.eq(core.scratch),
+        clerk.scratch_unplaced.eq(core.scratch_unplaced),
         clerk.log4.eq(core.thc_rules.log4),
         clerk.bits.eq(core.thc_rules.bits if core.bits > 4 else 4),
         clerk.odd.eq(core.thc_rules.g[0]),

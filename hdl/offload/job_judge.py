@@ -48,17 +48,20 @@ def refusal(m, clerk, out, loaded, long):
     known += [(job.codec == JobCodec.INCEPTIONN) & ~is_half] if clerk.inc else []
     known += [(job.codec == JobCodec.RAW16) & even] if clerk.bf16 else []
     first = Signal(16, reset_less=True)
-    lacks, small = signals("lacks small")
+    lacks, small, unplaced = signals("lacks small unplaced")
     m.d.sync += first.eq(job.gen - (is_thc if clerk.thc else 0))  # of its norms
     if clerk.thc:
         there = loaded.bit_select(job.table, 1)
         uneven = Signal(reset_less=True)  # half of g, which stands for a leaf that misses, is none
         m.d.sync += uneven.eq(clerk.odd & (job.p_q16 != 0) if clerk.gives_up else 0)
         known.append(is_thc & (job.collective == Collective.ALL_REDUCE) & ~uneven)
+        m.d.sync += unplaced.eq(clerk.unplaced | (is_thc & clerk.scratch_unplaced))
         m.d.comb += [
             lacks.eq(is_thc & there & (table.scale == 0)),
             small.eq(is_thc & (out.at_sums + out.area > clerk.scratch)),
         ]
+    else:
+        m.d.sync += unplaced.eq(clerk.unplaced)
     # In two steps, as long as what is over takes to be seen here: a job is beside it, or is over.
     beside, same = signals("beside same", clerk.n_contexts)
     leads = Signal(data.ArrayLayout(16, clerk.n_contexts), reset_less=True)
@@ -99,7 +102,7 @@ def refusal(m, clerk, out, loaded, long):
             | small,
         ),
         (Refusal.ALIGNMENT, ((job.source | job.result) & low) != 0),
-        (Refusal.REGION, ~Cat(insides).all()),
+        (Refusal.REGION, ~Cat(insides).all() | unplaced),
         (Refusal.SHARE, (job.p_q16 != 0) & (not clerk.gives_up)),
         (
             Refusal.ROUND,

@@ -41,7 +41,7 @@ from .cluster import Cluster, addresses
 from .job_sums import HALF_UNIT, tensor_of, unit_of
 from .plan import SEQ_UNIT, Plan
 from .round import Round
-from .thc_job import ThcJob, before, packets
+from .thc_job import ThcJob, areas, before, packets
 
 ELEM_BYTES = {Kind.FP32: 4, Kind.BF16: 2}
 CODECS = {Kind.FP32: tuple(JobCodec), Kind.BF16: (JobCodec.RAW32, JobCodec.RAW16, JobCodec.THC)}
@@ -93,6 +93,10 @@ class JobCard(Card):
         want a mean, or a maximum, are refused
     thc : dict, fields of `models.thc.Worker` beside n and seeds; None: jobs with THC are refused
     feedback : bool, False: jobs with error feedback are refused
+    landing, scratch : int or None, bytes that each context has: of `n_ranks` landing areas, and of
+        scratch for THC; jobs that need more are refused. None: as many as they need
+    placed, scratch_placed : bool, False: a context has no landing address, or no scratch, as after
+        reset: all jobs are refused, or those with THC
     watchdog : int, time without progress after which a job ends as stuck; 0 is off
 
     Attributes
@@ -105,7 +109,8 @@ class JobCard(Card):
 
     def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
                  max_elems=352, n_packets=16384, inceptionn=None, watchdog=0, gives_up=True,
-                 thc=None, feedback=True, bf16=True, scale=True, maxima=True):  # fmt: skip
+                 thc=None, feedback=True, bf16=True, scale=True, maxima=True, n_ranks=4,
+                 landing=None, scratch=None, placed=True, scratch_placed=True):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
@@ -121,6 +126,8 @@ class JobCard(Card):
         self.inceptionn, self.gives_up, self.thc = inceptionn or {}, gives_up, thc
         self.bf16, self.scale = bf16 and packet % HALF_UNIT == 0, scale
         self.feedback, self.maxima = feedback, maxima
+        self.n_ranks, self.landing, self.scratch = n_ranks, landing, scratch
+        self.placed, self.scratch_placed = placed, scratch_placed
         self.queue, self.completions = deque(), deque()
         self.contexts = [None] * n_active
         self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
@@ -178,11 +185,13 @@ class JobCard(Card):
             return Refusal.TABLE
         if not job.elems or not 0 < self.packet <= self.max_elems:
             return Refusal.LENGTH
-        if self._packets(job) > self.n_packets:
+        if self._packets(job) > self.n_packets or not self._has_room(job):
             return Refusal.LENGTH
         if job.source % ALIGN or job.result % ALIGN:
             return Refusal.ALIGNMENT
         if not all(self._inside(at, job.elems * width) for at, width in places):
+            return Refusal.REGION
+        if not (self.placed and (self.scratch_placed or not thc)):
             return Refusal.REGION
         if job.p_q16 and not self.gives_up:
             return Refusal.SHARE
@@ -223,6 +232,15 @@ class JobCard(Card):
         n_chunks, unit = table.n_chunks * table.repeats, unit_of(job)
         chunk = -(-job.elems // (unit * n_chunks)) * unit
         return n_chunks * -(-chunk // self.packet)
+
+    def _has_room(self, job):
+        """Whether landing areas and scratch are large enough."""
+        area, scratch = -(-job.elems // 16) * 64, 0
+        if job.codec == JobCodec.THC:
+            area, scratch = areas(self.table_list[job.table], job.elems, self.thc)
+        return (self.landing is None or self.n_ranks * area <= self.landing) and (
+            self.scratch is None or scratch <= self.scratch
+        )
 
     def _takes_operation(self, job):
         if job.op == Operation.MEAN:

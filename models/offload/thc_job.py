@@ -17,6 +17,7 @@ from .plan import Plan
 from .round import Round
 
 LAST = 0xFFFF  # of GEN
+PACKET = 1024  # elements that areas of memory are whole multiples of
 
 
 class ThcJob:
@@ -114,3 +115,14 @@ def packets(table, elems, packet, options):
     n_blocks = -(-elems // codec.unit) * codec.unit // codec.worker.B
     norm_chunk = -(-n_blocks // (16 * n_chunks)) * 16
     return n_chunks * max(-(-chunk // codec.C), -(-norm_chunk // packet))
+
+
+def areas(table, elems, options):
+    """(bytes of a landing area, bytes of scratch) of a job: sums, and beside them own and agreed
+    norms, which are whole 64 bytes, and indices; all of whole packets.
+    """
+    codec = coded(options, table.n_nodes)
+    n_elems = -(-elems // PACKET) * PACKET
+    norms = -(-n_elems // codec.worker.B // 16) * 64
+    sums = n_elems * codec.w // 8
+    return sums, 2 * norms + n_elems * codec.worker.b // 8 + sums

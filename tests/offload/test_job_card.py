@@ -205,6 +205,13 @@ def test_settings_and_tables_reach_the_core():
         bus = card.bus
         driver.identify(mac=0x0200DEADBEEF, ip=0x0A000001, node=3, tenant=7, tos=6)
         driver.allow_memory(1, 0x12340, 0x4000)
+        await ctx.tick().repeat(2)
+        assert ctx.get(core.unplaced) == 1  # nobody has said where
+        driver.write("landing0_low", 0x10000)
+        driver.write("landing0_high", 0)
+        await play(ctx, bus, recorder)
+        await ctx.tick().repeat(3)
+        assert ctx.get(core.unplaced) == 1  # of the second context
         driver.set_landing([0x10000, 0x20000], 1000)
         driver.set("packet", units=6)
         driver.set("watchdog", value=5000)
@@ -217,6 +224,7 @@ def test_settings_and_tables_reach_the_core():
             0x1234, 0x400
         )  # fmt: skip
         assert [ctx.get(core.landings[k]) for k in range(2)] == [0x1000, 0x2000]
+        assert ctx.get(core.unplaced) == 0
         assert ctx.get(core.landing) == 63 * 4 * 4
         assert (ctx.get(core.round.geometry.packet), ctx.get(core.watchdog)) == (6, 5000)
         image = bytes(range(3 * LAYOUT.row_bytes))
@@ -294,6 +302,7 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them(bits, b):
             told = {"levels": worker.table.tolist(), "block": 256, "clip": 551, "index_p": (0, 0)}
             with pytest.raises(ValueError, match=text):
                 driver.set_thc(**(told | bad))
+        assert ctx.get(core.scratch_unplaced) == 1
         recorder.log.clear()
         driver.set_thc(worker.table.tolist(), block=256, clip=worker.t_fixed, index_p=index_p)
         driver.set_scratch([0x4000, 0x8000], 5000)
@@ -333,6 +342,7 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them(bits, b):
         ]
         assert found == want
         assert [ctx.get(core.scratches[k]) for k in range(2)] == [0x400, 0x800]
+        assert ctx.get(core.scratch_unplaced) == 0
         assert (
             ctx.get(core.scratch) * 16 == driver.scratch_bytes(5000) == 2 * 128 + 5 * 128 * (b + 8)
         )

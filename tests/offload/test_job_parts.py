@@ -400,6 +400,49 @@ def test_landing_areas_that_a_driver_asks_for_are_large_enough():
     simulate(part, bench)
 
 
+def test_jobs_without_room_in_landing_areas_or_scratch_are_refused():
+    """Or without any: an address that nobody wrote is none."""
+    part = JobClerk(16, 32, inc=True, thc=True, **CLERK)
+    topology = parse("ring:2")
+    table = compile_table(build(topology, "ring"))
+    reasons = set()
+
+    async def bench(ctx):
+        clerk(ctx, part, 96)
+        ctx.set(part.bits, 4)
+        await load(ctx, part, 0, table, scale=1)
+        jobs = [
+            Job(1, 1, 2, elems, 0, 0, codec=codec)
+            for codec in (JobCodec.THC, JobCodec.RAW32) for elems in (100, 1025)
+        ]  # fmt: skip
+        n_ranks = CLERK["n_ranks"]
+        areas = [1024 * n_ranks, 448 * n_ranks, 2048 * n_ranks, 4160 * n_ranks]
+        scratches = [2 * 64 + 1024 * 12 // 8, 2 * 128 + 2048 * 12 // 8]
+        for bytes_, scratch, placed, scratch_placed in [
+            *((area + more, 1 << 20, True, True) for area in areas for more in (-16, 0)),
+            *((1 << 20, one + more, True, True) for one in scratches for more in (-16, 0)),
+            (1 << 20, 1 << 20, False, True), (1 << 20, 1 << 20, True, False),
+            (0, 0, False, False),
+        ]:  # fmt: skip
+            ctx.set(part.landing, bytes_ // 16)
+            ctx.set(part.scratch, scratch // 16)
+            ctx.set(part.unplaced, not placed)
+            ctx.set(part.scratch_unplaced, not scratch_placed)
+            card, _ = JobCluster(
+                (table,), topology, N_MEMORY, packet=96, thc={"B": 64}, n_ranks=n_ranks,
+                landing=bytes_, scratch=scratch, placed=placed, scratch_placed=scratch_placed,
+            ).cards  # fmt: skip
+            for job in jobs:
+                record, _ = await clerk_says(ctx, part, job)
+                found = Refusal.NONE if record is None else record.detail
+                assert found == card.refusal(job), (job, bytes_, scratch, placed, scratch_placed)
+                reasons.add((job.codec, Refusal(found)))
+
+    simulate(part, bench)
+    told = (Refusal.NONE, Refusal.LENGTH, Refusal.REGION)
+    assert reasons == {(codec, one) for codec in (JobCodec.THC, JobCodec.RAW32) for one in told}
+
+
 def test_bad_descriptors_are_refused_for_the_first_reason():
     part = JobClerk(16, 32, inc=True, **CLERK)
 
