@@ -12,7 +12,8 @@ from gradnic.interface.offload import Drop
 
 from ..frame.classes import FrameClass
 from ..frame.head import RAW_HEAD, envelope, registered
-from ..frame.parser import HeadParser, checked, place_of, sound_flags
+from ..frame.parser import HeadParser, checked, sound_flags
+from ..frame.round_robin import first_of
 from ..primitive.setting import setting
 from ..stream.delays import delayed
 from ..transport.records import (
@@ -76,6 +77,7 @@ class PacketParser(HeadParser):
     facts : Out(stream.Signature(Facts()))
     round : In(Round)
     write : In(NeighborWrite(n_ports))
+        Of a node under several numbers, the lowest counts.
     contexts : In(ArrayLayout(Context, n_contexts))
         Only with contexts; of ``round`` nothing is looked at then.
     asked, over : Out(16), In(Over)
@@ -134,7 +136,7 @@ class PacketParser(HeadParser):
         two = registered(
             m,
             2,
-            neighbor=place_of(one.known_node, N_NEIGHBORS),
+            neighbor=first_of(one.known_node),
             found=one.known_node.any(),
             sound=one.known & one.same_set,
             **self._find(one),
