@@ -145,6 +145,8 @@ class JobDriver(OffloadDriver):
         n_rows = len(image) // row_bytes
         check_range("rows", n_rows, 1, self.n_rows)
         check_range("n_chunks", n_chunks, 1, self.n_chunks)
+        check_range("places", len(places), 0, n_chunks)
+        check_range("peers", len(peers), 0, self.n_peers)
         for at in range(n_rows):
             word = int.from_bytes(image[at * row_bytes : (at + 1) * row_bytes], "little")
             self.write_table(offload.Table.ROWS, number * self.n_rows + at, word)

@@ -72,6 +72,18 @@ def test_nothing_is_left_of_a_card_before():
 
 
 @pytest.mark.parametrize(
+    ("places", "peers", "said"),
+    [(3, 0, "places must be 0 to 2, not 3"), (2, 17, "peers must be 0 to 16, not 17")],
+)
+def test_a_table_stays_within_its_part_of_memory(places, peers, said):
+    _, driver = ready(0)
+    with pytest.raises(ValueError, match=said):
+        driver.load_table(
+            1, bytes(4), 4, [({}, None)] * places, [0] * peers, n_chunks=2, leaves=1
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"packet": 100}, "packet must be a multiple of 16, not 100"),
