@@ -41,7 +41,7 @@ class ThcPasses(wiring.Component):
     started : In(n)
         A strobe: this context is the youngest now.
     done, failed : Out(n)
-        Strobes.
+        Strobes; the second comes a cycle late.
     busy : Out(n)
         Something of this context is under way in a pass.
     moves : Out(n)
@@ -102,6 +102,7 @@ class ThcPasses(wiring.Component):
                     if j != i:
                         m.d.sync += [older[j][i].eq(1), older[i][j].eq(0)]
         dones, faileds, busies = [], [], []
+        failed = Signal(n)
         for kind, name in enumerate(KINDS):
             owner = self._unit(m, kind, name, older, dones, faileds, busies)
             if name == "encode":
@@ -118,8 +119,9 @@ class ThcPasses(wiring.Component):
                 wiring.connect(m, port, wiring.flipped(getattr(self, name)))
         moves = Array(self._moves(m, kind) for kind in range(len(KINDS)))
         m.d.comb += self.moves.eq(Cat(moves[self.stages[k]] for k in range(n)))
-        for out, flags in ((self.done, dones), (self.failed, faileds), (self.busy, busies)):
+        for out, flags in ((self.done, dones), (failed, faileds), (self.busy, busies)):
             m.d.comb += out.eq(Cat(Cat(flags[k::n]).any() for k in range(n)))
+        m.d.sync += self.failed.eq(failed)
         return m
 
     def _moves(self, m, kind):
