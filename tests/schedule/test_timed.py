@@ -61,6 +61,18 @@ def test_best_takes_what_rtl_takes(n_floats, chunks, cycles):
     )
 
 
+@pytest.mark.parametrize(("n_floats", "chunks", "cycles"), [(16384, 2, 5906), (8192, 1, 5305)])
+def test_small_tensors_are_not_cut_into_single_packets(n_floats, chunks, cycles):
+    """RTL as above, 27 November 2026; in four chunks, of one packet each, 16,384 floats take 7,903,
+    where the model says 5,999.
+    """
+    topology = parse("torus:4x4")
+    schedule, tries = fastest(topology, 4 * n_floats, CARDS)
+    assert schedule.chunks == chunks
+    assert {one.chunks for one in tries} <= {1, 2}
+    assert abs(tries[0].cycles / cycles - 1) < 0.07
+
+
 def test_a_million_floats_take_what_rtl_takes():
     """RTL, as `test_best_takes_what_rtl_takes`, of what `best` takes for --elements 1048576."""
     topology, n_bytes = parse("torus:4x4"), 4 << 20
@@ -69,9 +81,15 @@ def test_a_million_floats_take_what_rtl_takes():
 
 
 def test_rows_stay_one_run_where_they_can():
-    """Chunks that `fastest` tries: a run of 4 to 16 packets, one chunk where tensors are small."""
+    """Chunks that `fastest` tries: a run of 4 to 16 packets, one or two where tensors are small."""
     topology = parse("ring:3")
-    for n_floats, chunks in (65536, {4, 6, 8}), (4096, {1}), (600, {1}):
+    for n_floats, chunks in (
+        (65536, {4, 6, 8}),
+        (4096, {1}),
+        (3000, {1, 2}),
+        (2000, {1}),
+        (600, {1}),
+    ):
         _, tries = fastest(topology, 4 * n_floats, CARDS)
         assert {one.chunks for one in tries if one.algorithm == "timed"} == chunks
 
