@@ -193,6 +193,9 @@ def test_the_note_says_how_jobs_are_posted(card, channels, held):
     built = {"bytes": card.n_bytes, "ports": 1, "ranks": card.n_ranks, "nodes": 4, "peer_bits": 1}
     build = REGISTERS["build"]
     words = {build.offset: sum(built[field.name] << field.lsb for field in build.fields)}
+    counts = {"n_active": 2, "n_tables": card.n_tables}
+    status = REGISTERS["status"]
+    words[status.offset] = sum(counts.get(field.name, 0) << field.lsb for field in status.fields)
     code = note(options, OffloadCards(options, card), 12).split("```python\n")[1].split("```")[0]
     names = {"read": lambda at: words.get(at, 0), "write": words.__setitem__}
     places = {"address": 0x1000, "n_bytes": 0x10000, "address0": 64, "address1": 0x40000}
