@@ -136,7 +136,7 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
             "remote_buffer_refs": refs if used else [],
         })  # fmt: skip
     return {
-        "id": rank, "input_chunks": n_chunks, "output_chunks": 0, "scratch_chunks": size,
+        "id": rank, "input_chunks": n_chunks, "output_chunks": n_chunks, "scratch_chunks": size,
         "threadblocks": threads,
         "channels": [{"channel_type": "memory", "connected_to": peers}],
         "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]}

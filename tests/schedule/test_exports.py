@@ -103,7 +103,8 @@ def test_mscclpp_executor_sums(case):
     plan = json.loads(mscclpp(table))
     blocks, gpus = {}, plan["gpus"]
     scratch = [np.full((g["scratch_chunks"], 16), np.nan, np.float32) for g in gpus]
-    for g in gpus:
+    for g in gpus:  # the executor divides both sizes by their chunks; output is input here
+        assert g["input_chunks"] == g["output_chunks"] == values.shape[1]
         for block in g["threadblocks"]:
             blocks[g["id"], block["id"]] = block["ops"]
     signals, semaphores = defaultdict(int), defaultdict(int)
