@@ -11,6 +11,7 @@ from xml.sax.saxutils import quoteattr
 from .programs import ADD, SEND, programs
 
 CHAKRA_SCHEMA = "0.0.4"
+MSCCLPP_OPS = 64  # of a thread block: MAX_OPERATION of src/core/include/execution_common.hpp
 
 
 def msccl(table) -> str:
@@ -63,7 +64,8 @@ def mscclpp(table) -> str:
 
     A partial is put to a place of its own in its receiver's scratch buffer, signaled, waited for
     and added there; a finished chunk is put where it belongs. Blocks of one GPU wait for each other
-    by a semaphore a pair, released once for every step that the other needs.
+    by a semaphore a pair, released once for every step that the other needs. ValueError for a block
+    of more than 64 operations, which the executor refuses.
     """
     ranks = programs(table)
     n_chunks = table.n_chunks * table.repeats
@@ -129,6 +131,12 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
             for pair in pairs:
                 if pair[0] == b and at in needs[pair]:
                     ops.append({"name": "sem_release", "semaphore_ids": [pairs.index(pair)]})
+        ops = _synced(ops)
+        if len(ops) > MSCCLPP_OPS:
+            raise ValueError(
+                f"rank {rank}'s thread block {b} has {len(ops)} operations, and MSCCL++ takes "
+                f"{MSCCLPP_OPS} at most: take fewer chunks"
+            )
         refs = [{"access_channel_type": "memory", "remote_buffer_ids": sorted(used)}]
         threads.append({
             "id": b, "ops": _local(ops, sorted(used)),
@@ -143,6 +151,23 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
                            for peer, kind in buffers],
         "semaphores": [{"init_value": 0} for _ in pairs],
     }  # fmt: skip
+
+
+def _synced(ops):
+    """Operations with a `nop`, the barrier of a block's threads, wherever these must meet.
+
+    One thread signals, waits, acquires and releases; all of them put and add. So what they wrote is
+    there before it is told of, and nobody reads what the one still waits for.
+    """
+    shared, waits, tells = {"put", "re"}, {"wait", "sem_acquire"}, {"signal", "sem_release"}
+    result, since = [], set()  # names since the last barrier
+    for op in ops:
+        if (op["name"] in shared and since & waits) or (op["name"] in tells and since & shared):
+            result.append({"name": "nop"})
+            since = set()
+        result.append(op)
+        since.add(op["name"])
+    return result
 
 
 def _local(ops, used):
