@@ -11,6 +11,8 @@ from xml.sax.saxutils import quoteattr
 from .programs import ADD, SEND, programs
 
 CHAKRA_SCHEMA = "0.0.4"
+CHAKRA_FIELDS = {"comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val",
+                 "tensor_size": "uint64_val"}  # as src/feeder/et_feeder_node.cpp reads  # fmt: skip
 MSCCLPP_OPS = 64  # of a thread block: MAX_OPERATION of src/core/include/execution_common.hpp
 
 
@@ -135,7 +137,7 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
         if len(ops) > MSCCLPP_OPS:
             raise ValueError(
                 f"rank {rank}'s thread block {b} has {len(ops)} operations, and MSCCL++ takes "
-                f"{MSCCLPP_OPS} at most: take fewer chunks"
+                f"{MSCCLPP_OPS} at most: take fewer chunks or another algorithm"
             )
         refs = [{"access_channel_type": "memory", "remote_buffer_ids": sorted(used)}]
         threads.append({
@@ -220,6 +222,8 @@ def chakra(table, n_bytes: int) -> list[str]:
 
 def _node(number, kind, name, after, values):
     attributes = [{"name": "is_cpu_op", "bool_val": False}]
-    attributes += [{"name": n, "int64_val": str(v)} for n, v in values.items()]
+    for key, value in values.items():
+        field = CHAKRA_FIELDS.get(key, "int64_val")
+        attributes.append({"name": key, field: value if field == "int32_val" else str(value)})
     return {"id": str(number), "name": f"{name} {number}", "type": kind,
             "data_deps": [str(a) for a in sorted(set(after))], "attr": attributes}  # fmt: skip
