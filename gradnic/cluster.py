@@ -189,17 +189,21 @@ class _Kept:
         self.results, self._path = {}, path and Path(path)
         if not self._path or not self._path.exists():
             return
-        text = read_text(self._path, largest=1 << 28)
-        for line in text.splitlines():
+        lines = read_text(self._path, largest=1 << 28).splitlines(True)
+        for line in lines:
             try:
                 row = json.loads(line)
                 self.results[row["key"]] = row["result"]
             except (ValueError, KeyError, TypeError, RecursionError):
-                cut = line == text.splitlines()[-1] and not text.endswith("\n")
+                cut = line is lines[-1] and not line.endswith("\n")  # while it was written
                 if not cut or line[: len(_BEGIN)] != _BEGIN[: len(line)]:
-                    raise ValueError(f"{path} holds no results of runs: {line[:60]!r}") from None
-        if text and not text.endswith("\n"):  # cut while it was written
-            self._path.write_text("".join(text.splitlines(True)[:-1]))
+                    said = line.rstrip("\n")[:60]
+                    raise ValueError(f"{path} holds no results of runs: {said!r}") from None
+                self._path.write_text("".join(lines[:-1]))
+                return
+        if lines and not lines[-1].endswith("\n"):
+            with self._path.open("a") as file:
+                file.write("\n")
 
     def add(self, key, item, result):
         self.results[key] = result = json.loads(json.dumps(result))  # as if it had been read

@@ -9,6 +9,7 @@ from gradnic.interface.job import (
     ALIGN,
     COMPLETION,
     MAX_ELEMS,
+    THC_PACKET,
     Collective,
     Completion,
     Job,
@@ -20,7 +21,6 @@ from gradnic.interface.params import check_range
 from .driver import WORD
 from .offload_driver import OffloadDriver, _entry
 
-PACKET = 1024  # elements of a packet of THC
 _WIDTHS = 8, 12, 16  # bits of a sum of THC
 _LOG4 = {64: 0, 256: 1, 1024: 2}  # of the block's size, less 3
 
@@ -219,10 +219,10 @@ class JobDriver(OffloadDriver):
         """
         if self._thc is None:
             raise ValueError("block must be set, by set_thc, before scratch is sized")
-        n_packets = -(-n_elems // PACKET)
-        norms = -(-n_packets * (PACKET // self._thc[0]) // 16) * 64
+        n_packets = -(-n_elems // THC_PACKET)
+        norms = -(-n_packets * (THC_PACKET // self._thc[0]) // 16) * 64
         check_range("leaves", leaves, 1, 65535 // self._thc[2])
-        return 2 * norms + n_packets * PACKET // 8 * (self._thc[3] + self._width(leaves))
+        return 2 * norms + n_packets * THC_PACKET // 8 * (self._thc[3] + self._width(leaves))
 
     def _of_sums(self, leaves: int) -> dict:
         """What decodes sums of so many leaves, of an entry of the list of tables."""
@@ -293,7 +293,7 @@ class JobDriver(OffloadDriver):
         its floats, or its sums of THC, which are whole packets of up to 16 bits an element.
         """
         check_range("n_elems", n_elems, 1, MAX_ELEMS)
-        sums = -(-n_elems // PACKET) * PACKET * _WIDTHS[-1] // 8
+        sums = -(-n_elems // THC_PACKET) * THC_PACKET * _WIDTHS[-1] // 8
         return self.n_ranks * max(-(-n_elems // 16) * 64, sums)
 
     def _set_areas(self, name, addresses, n_bytes):

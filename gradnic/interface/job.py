@@ -21,6 +21,8 @@ ACTIVE = 4  # jobs side by side, at most
 HISTORY = 64  # tensors of which the last finished round is remembered
 ALIGN = 64  # bytes: of source and result
 MAX_ELEMS = (1 << 28) - 1
+THC_PACKET = 1024  # elements of a packet of indices or sums of 8 bits; of wider ones, two. Areas of
+# memory for THC are whole multiples of it
 
 
 class Collective(IntEnum):

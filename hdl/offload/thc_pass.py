@@ -18,8 +18,6 @@ from .bf16 import Narrow, Widen
 from .thc_keys import ThcKeys
 from .thc_memory import WIDTHS, BlockReader, BurstWriter, Pad, norms_width
 
-PACKET = 1024  # elements of a packet of indices or sums of 8 bits; of wider ones, two
-
 ThcRules = data.StructLayout(
     {"log4": 2, "t_fixed": 10, "unit": 23, "g": 8, "middle": 8, "own_scale": 32, "bits": 4}
 )

@@ -10,6 +10,8 @@ Source: THC (NSDI 2024), the worker's steps, run by the card; their composition 
 
 import numpy as np
 
+from gradnic.interface.job import THC_PACKET
+
 from ..thc.worker import Worker
 from .card import Tensor
 from .codec import Norms, Thc
@@ -17,7 +19,6 @@ from .plan import Plan
 from .round import Round
 
 LAST = 0xFFFF  # of GEN
-PACKET = 1024  # elements that areas of memory are whole multiples of
 
 
 class ThcJob:
@@ -122,7 +123,7 @@ def areas(table, elems, options):
     norms, which are whole 64 bytes, and indices; all of whole packets.
     """
     codec = coded(options, table.n_nodes)
-    n_elems = -(-elems // PACKET) * PACKET
+    n_elems = -(-elems // THC_PACKET) * THC_PACKET
     norms = -(-n_elems // codec.worker.B // 16) * 64
     sums = n_elems * codec.w // 8
     return sums, 2 * norms + n_elems * codec.worker.b // 8 + sums

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from gradnic.hdl.offload.job_window import WindowCore
-from gradnic.hdl.offload.thc_pass import PACKET
 from gradnic.hdl.thc.hadamard import BLOCKS
 from gradnic.models.aggregation.jobs import W_CODES
 from gradnic.models.offload.cluster import LinkFaults, addresses
@@ -17,7 +16,7 @@ from gradnic.models.offload.codec import Inceptionn
 from gradnic.models.offload.plan import Plan
 from gradnic.models.offload.thc_job import coded, packets
 
-from gradnic.interface.job import COMPLETION, Completion, collective_of
+from gradnic.interface.job import COMPLETION, THC_PACKET, Completion, collective_of
 from gradnic.interface.offload import ANSWER_TOS
 
 from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
@@ -145,12 +144,12 @@ class JobCluster(Cards):
         )
         area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
         if thc is not None:
-            n_packets = -(-n_elems // PACKET)
-            sums = n_packets * PACKET * max(one.w for one in self.thc_codecs) // 8
-            area = max(area, 2 * n_packets * PACKET)  # of 16 bits, as a driver asks for
-            norms = -(-n_packets * (PACKET // self.thc_codecs[0].worker.B) // UNIT) * 64
+            n_packets = -(-n_elems // THC_PACKET)
+            sums = n_packets * THC_PACKET * max(one.w for one in self.thc_codecs) // 8
+            area = max(area, 2 * n_packets * THC_PACKET)  # of 16 bits, as a driver asks for
+            norms = -(-n_packets * (THC_PACKET // self.thc_codecs[0].worker.B) // UNIT) * 64
             self.scratch_bytes = (
-                2 * norms + n_packets * PACKET * self.thc_codecs[0].worker.b // 8 + sums
+                2 * norms + n_packets * THC_PACKET * self.thc_codecs[0].worker.b // 8 + sums
             )
             self.scratch_bytes = -(-self.scratch_bytes // PAGE) * PAGE
         self.landing = area * self.n_ranks // n_bytes

@@ -43,9 +43,7 @@ class _Run(Sending):
     def bitmap(self, stamp, wanted):
         believed = super().bitmap(stamp, wanted)
         if believed and self.pending:  # the walk goes through its mask
-            times = self.card.times
-            walked = times.again + times.walk * self.pending[-1]
-            self.ready = max(self.ready, self.card.now + walked)
+            self.ready = max(self.ready, self.card.now + self.card.times.again)
         return believed
 
     def next(self, now):
@@ -78,7 +76,7 @@ class TimedCard(Card):
     def __init__(self, settings, times):
         super().__init__(settings)
         self.times, self.now = times, 0
-        self.walked = self.made = self.looked_up = 0  # when splitter, maker, receiver are free
+        self.made = self.looked_up = 0  # when maker and receiver are free
         self.waiting, self.kept, self.walker = deque(), [None] * N_RUNS, 0
         self.sums = {}  # terminal rows by chunk
 
@@ -132,19 +130,17 @@ class TimedCard(Card):
         self.waiting.append((sending, run))
 
     def _walk(self, sending, begin):
-        self.walked = max(self.walked, begin) + self.times.walk * len(sending.order)
         (round_,) = self.rounds.values()
         beats = self.times.beats(int(round_.tensor.plan.elems[sending.first]))
         waited = self.times.row + 3 * beats if self.now else self.times.first + beats
-        sending.ready = self.walked + waited
+        sending.ready = begin + waited
 
     def _behind_own(self, round_, chunk, sending):
         """The chunk is this card's own: its sums come first."""
         if chunk not in self.sums:
             numbers = round_.tensor.plan.packets(chunk, chunk + 1)
-            self.walked = max(self.walked, self.now) + self.times.walk * len(numbers)
             cost = sum(self.made_in(round_, 0, number) for number in numbers)
-            self.sums[chunk] = _Own(self.walked, cost)
+            self.sums[chunk] = _Own(self.now, cost)
             self.waiting.append((self.sums[chunk], None))
         own = self.sums[chunk]
         if own.done:

@@ -67,6 +67,10 @@ def test_what_was_kept_is_not_run_again(tmp_path):
     assert spread(run, [*work, {"x": 4}], where)[3]["square"] == 16
     assert ran(log) == [1, 2, 3, 4, 4]
     assert kept.read_text() == text
+    kept.write_text(text[:-1])  # killed before the line's end: nothing is missing
+    assert spread(run, [*work, {"x": 4}], where)[3]["square"] == 16
+    assert ran(log) == [1, 2, 3, 4, 4]
+    assert kept.read_text() == text
     kept.write_text("no results\n" + text)
     with pytest.raises(ValueError, match=r"holds no results of runs: 'no results'"):
         spread(run, work, where)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gradnic.hdl.offload.thc_pass import PACKET
 from gradnic.models.offload import bf16
 from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
@@ -13,7 +12,7 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.job_cluster import JobCluster
 
-from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, Refusal
+from gradnic.interface.job import THC_PACKET, Job, JobCodec, JobStatus, Kind, Operation, Refusal
 
 HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
 N_MEMORY, N = 1 << 18, 3
@@ -178,8 +177,8 @@ def test_a_memory_that_does_not_answer_a_pass_is_told_and_leaves_no_trace(place)
     job, rtl = bench.job(1, 5000, feedback=1), bench.rtl
     before = bench.residual(0, job, 0).copy()
     scratch = rtl.n_memory  # norms twice, indices, sums
-    indices = scratch + 2 * -(-5 * PACKET // 64 // 16) * 64
-    sums = indices + 5 * PACKET // 2
+    indices = scratch + 2 * -(-5 * THC_PACKET // 64 // 16) * 64
+    sums = indices + 5 * THC_PACKET // 2
     begin = {
         "source": job.source, "result": job.result, "indices": indices, "sums": sums,
         "residual": job.residual_at(0), "kept": job.residual_at(1),

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from itertools import product
 
 from ..all_reduce import chunk_length
-from ..ethernet_cards import PACKET
 from ..network_model import simulate
 from .bfb import bfb
 from .catalog import CHUNKED, build, check_work
@@ -42,10 +41,9 @@ def fastest(
 
     n_bytes : of the tensor. network : Network, the machine of all candidates. chunks : per shard,
     for those that can be cut so; None: 1, 2, 4, 8, 16, as far as chunks keep 16 floats and tables
-    262,144 messages; for offload cards the first three of 1, 2, 3, 4, 6 ... 64 with which a row is
-    one run of four packets at least, or 1 and, if its packets are whole, 2: no candidate has
-    others, for which the model is not right. on_try(name) : called before each candidate. Of equals
-    the first.
+    262,144 messages; for offload cards the first five of 1, 2, 3, 4, 6 ... 64 with which a row is
+    one run of whole packets, and 1 where there are none. on_try(name) : called before each
+    candidate. Of equals the first.
 
     Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
     doubling, HDRM, double binary tree, BFB, overlapped phases, ForestColl's trees through switches
@@ -55,15 +53,12 @@ def fastest(
     """
     check_work(topology, chunks)
     found, tries = None, []
-    known = _counts(topology, n_bytes, network) if network.cards and chunks is None else []
     for name, make in _candidates(topology, n_bytes, network, chunks, seed):
         if on_try:
             on_try(name)
         try:
             schedule = make()
         except ValueError:  # the algorithm does not fit the topology
-            continue
-        if known and schedule.chunks > 1 and schedule.chunks not in known:
             continue
         cycles = simulate(compile_table(schedule), topology, n_bytes, network).cycles
         tries.append(Try(name, float(schedule.chunks), cycles))
@@ -102,8 +97,7 @@ def _counts(topology, n_bytes, network):
     if not network.cards:
         return _CHUNKS
     lengths = {k: chunk_length(n_bytes // 4, k * topology.n_nodes) for k in _CARD_CHUNKS}
-    suited = [k for k, length in lengths.items() if network.cards.suits(length)][:3]
-    return suited or [k for k in (1, 2) if k == 1 or lengths[k] >= PACKET]
+    return [k for k, length in lengths.items() if network.cards.suits(length)][:5] or [1]
 
 
 def _candidates(topology, n_bytes, network, chunks, seed):
