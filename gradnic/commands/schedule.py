@@ -280,6 +280,8 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
         raise click.UsageError(f"--node must be 0 to {schedule.topology.n_nodes - 1}, not {node}")
     table = compile_table(schedule, barrier=barrier, nops=nops)
     report = check(table, topology, collective, root=root)
+    if export:
+        _export(table, *export, export_bytes)
     layout = tables.Layout.fit(table.rows)
     result = describe(
         options["algorithm"], topology, schedule, report, layout, seconds, collective, root
@@ -297,8 +299,6 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
         console.print(_rows(table, node))
     if table_file:
         output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
-    if export:
-        _export(table, *export, export_bytes)
     if plot_file:
         output.write_picture(plot_file, lambda name: draw(schedule, name))
     output.write_json(json_file, result)

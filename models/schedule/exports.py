@@ -13,24 +13,38 @@ from .programs import ADD, SEND, programs
 CHAKRA_SCHEMA = "0.0.4"
 CHAKRA_FIELDS = {"comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val",
                  "tensor_size": "uint64_val"}  # as src/feeder/et_feeder_node.cpp reads  # fmt: skip
+MSCCL_STEPS, MSCCL_BLOCKS, MSCCL_COUNT = 256, 32, 71  # a block, a channel and direction, a step:
+# MSCCL_MAX_NUM_STEPS, _NUM_THREAD_BLOCKS_PER_CHANNEL and _COUNT - 1 of src/include/msccl.h
 MSCCLPP_OPS = 64  # of a thread block: MAX_OPERATION of src/core/include/execution_common.hpp
 
 
 def msccl(table) -> str:
-    """XML of an in-place all-reduce, str. One thread block a peer and direction, one channel."""
+    """XML of an in-place all-reduce, str. One thread block a peer and direction, one channel.
+
+    For tensors of any size: the parser's own limit is 128 MiB. ValueError for more than 256 steps a
+    block, 32 blocks that send or receive on the channel, or 71 chunks a step, at which the parser
+    gives up.
+    """
     n_chunks = table.n_chunks * table.repeats
     lines = [
         f'<algo name={quoteattr(table.name)} nchannels="1" nchunksperloop="{n_chunks}" '
-        f'proto="Simple" ngpus="{table.n_nodes}" coll="allreduce" inplace="1" outofplace="0">'
+        f'proto="Simple" ngpus="{table.n_nodes}" coll="allreduce" inplace="1" outofplace="0" '
+        f'minBytes="0" maxBytes="{2**63 - 1}">'
     ]
     for rank, blocks in enumerate(programs(table)):
         lines.append(f'  <gpu id="{rank}" i_chunks="{n_chunks}" o_chunks="0" s_chunks="0">')
         number = [_numbers(block) for block in blocks]
+        for sends, does in ((True, "send"), (False, "receive")):
+            count = sum(block.sends == sends for block in blocks)
+            what = f"rank {rank} has {count} blocks that {does} on a channel"
+            _at_most("MSCCL", what, count, MSCCL_BLOCKS)
         for b, block in enumerate(blocks):
             ends = (block.peer, -1) if block.sends else (-1, block.peer)
             lines.append(f'    <tb id="{b}" send="{ends[0]}" recv="{ends[1]}" chan="0">')
             at = 0
             for step in block.steps:
+                what = f"rank {rank}'s thread block {b} has a step of {step.count} chunks"
+                _at_most("MSCCL", what, step.count, MSCCL_COUNT)
                 for other, of in step.after[:-1]:  # a step waits for one other: nops for the rest
                     lines.append(_step(at, "nop", 0, 0, other, number[other][of], False))
                     at += 1
@@ -39,9 +53,19 @@ def msccl(table) -> str:
                 kind = {SEND: "s", ADD: "rrc"}.get(step.kind, "r")
                 lines.append(_step(at, kind, step.first, step.count, other, of, step.needed))
                 at += 1
+            what = f"rank {rank}'s thread block {b} has {at} steps"
+            _at_most("MSCCL", what, at, MSCCL_STEPS)
             lines.append("    </tb>")
         lines.append("  </gpu>")
     return "\n".join([*lines, "</algo>", ""])
+
+
+def _at_most(runtime, what, figure, limit):
+    """ValueError if the figure in `what` is more than a runtime takes."""
+    if figure > limit:
+        raise ValueError(
+            f"{what}, and {runtime} takes {limit} at most: take fewer chunks or another algorithm"
+        )
 
 
 def _numbers(block):
@@ -134,11 +158,8 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
                 if pair[0] == b and at in needs[pair]:
                     ops.append({"name": "sem_release", "semaphore_ids": [pairs.index(pair)]})
         ops = _synced(ops)
-        if len(ops) > MSCCLPP_OPS:
-            raise ValueError(
-                f"rank {rank}'s thread block {b} has {len(ops)} operations, and MSCCL++ takes "
-                f"{MSCCLPP_OPS} at most: take fewer chunks or another algorithm"
-            )
+        what = f"rank {rank}'s thread block {b} has {len(ops)} operations"
+        _at_most("MSCCL++", what, len(ops), MSCCLPP_OPS)
         refs = [{"access_channel_type": "memory", "remote_buffer_ids": sorted(used)}]
         threads.append({
             "id": b, "ops": _local(ops, sorted(used)),

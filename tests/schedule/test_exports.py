@@ -65,6 +65,7 @@ def test_msccl_runtime_sums(case):
     table, values, want = case
     algo = ET.fromstring(msccl(table))
     assert algo.get("coll") == "allreduce"
+    assert int(algo.get("maxBytes")) == 2**63 - 1  # without it a tensor of 128 MiB is MSCCL's last
     assert int(algo.get("ngpus")) == table.n_nodes
     blocks, ends, waited = {}, {}, set()
     for gpu in algo:
@@ -182,9 +183,24 @@ def test_mscclpp_executor_sums(case, late):
     assert not any(semaphores.values())  # so that the plan can run again
 
 
-def test_mscclpp_limit_of_operations():
-    with pytest.raises(ValueError, match=r"\b64\b"):
-        mscclpp(make("mesh:3x3", "overlapped"))
+@pytest.mark.parametrize(
+    ("write", "words", "figure"),
+    [
+        (mscclpp, ["mesh:3x3", "overlapped"], "528 operations, and MSCCL\\+\\+ takes 64"),
+        (msccl, ["mesh:4x4", "overlapped"], "320 steps, and MSCCL takes 256"),
+        (msccl, ["fattree:8x2", "multitree"], "63 blocks that send on a channel, .* 32"),
+        (msccl, ["ring:2", "ring", 72], "a step of 72 chunks, .* 71"),
+    ],
+    ids=["operations", "steps", "blocks", "chunks"],
+)
+def test_limits_of_runtimes(write, words, figure):
+    with pytest.raises(ValueError, match=figure):
+        write(make(*words))
+
+
+def test_msccl_takes_its_limits():
+    assert 'cnt="71"' in msccl(make("ring:2", "ring", 71))
+    assert '<tb id="63"' in msccl(make("fattree:33x1", "multitree"))
 
 
 READ_AS = {"comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val",
