@@ -1,4 +1,10 @@
-"""Mutation campaign of a context of jobs: each output of each cycle against a twin."""
+"""Mutation campaign of a context of jobs: each output of each cycle against a twin.
+
+Its registers change by themselves, too: what it knows of its job and what it counts, of which it
+has to tell, and what else no play reaches in a few thousand cycles.
+"""
+
+import itertools
 
 import numpy as np
 from amaranth.hdl import Shape
@@ -22,26 +28,40 @@ from gradnic.hdl.transport.records import (
 from gradnic.interface.job import JobCodec, JobStatus
 
 from ..engine import encoding
+from .upset import UPSET, Upset
 
-N_BYTES, WIDTH, N_CYCLES, N_RUNS = 16, 32, 1500, 40
+N_BYTES, WIDTH, N_CYCLES, N_RUNS = 16, 32, 1500, 120
+N_QUIET = 40  # runs in which neither the job nor what is counted changes by itself
 N_EPOCHS = 1 << EPOCH_WIDTH
 JOB = Prepared(N_BYTES, WIDTH)
 FLAGS = ("free", "busy", "clear", "start", "reset", "passes", "overs", "mute", "closed", "tells",
          "stalls")  # fmt: skip
 ENDS = (JobStatus.DONE, JobStatus.SHORT)
+COUNTERS = {"least": LEAVES_WIDTH, "most": LEAVES_WIDTH, "given_up": GIVEN_WIDTH}
+COPY = "id_too"  # of the job's id, inverted
+STATE = {
+    "armed": 1, "stage": 2, "status": 3, "detail": 16, "count": 3, "has_passed": 1, "late": 1,
+    "stopped": 1, "failed": 1, "spoiled": 1, "overdue": 1, "was_told": 1, "epoch": EPOCH_WIDTH,
+    "idle": 32,
+}  # fmt: skip
+UPSETS = {"job": Shape.cast(JOB).width, **COUNTERS, COPY: 16, **STATE}
+"""Registers that change by themselves, and their bits."""
+FIRST = dict(zip(UPSETS, itertools.accumulate(UPSETS.values(), initial=0), strict=False))
 _RECORDINGS = []
 
 
 def component():
-    """The circuit under mutation."""
-    return JobContext(N_BYTES, WIDTH)
+    """The circuit under mutation, and what changes its registers."""
+    return Upset(JobContext(N_BYTES, WIDTH), UPSETS)
 
 
 class Twin:
-    """A context, cycle for cycle. job : what its packet says, or None."""
+    """A context, cycle for cycle. packet : of its job, a number. job : what it says, or None."""
 
     def __init__(self, watchdog):
         self.watchdog, self.state, self.job, self.armed, self.epoch = watchdog, "FREE", None, 0, 0
+        self.packet, self.id_too, self.gen, self.was_busy, self.strays = 0, 0, None, 0, [0, 0]
+        self.odd_job = self.odd_counts = 0  # so many bits have changed by themselves
         self.status, self.detail, self.least, self.most, self.given_up = 0, 0, 0, 0, 0
         self.stopped = self.failed = self.spoiled = self.overdue = self.was_told = 0
         self.idle = self.late = self.count = self.stage = self.has_passed = 0
@@ -63,20 +83,20 @@ class Twin:
         told = {name: bool(flag) for name, flag in told.items()}
         if self.job is None:
             return told | {"thc": False}
-        gen = (self.job["gen"] - (thc and self.stage == NORMS)) & 0xFFFF
         good = self.status in ENDS
         record = {
-            "id": self.job["id"], "status": self.status, "detail": self.detail,
+            "id": self.id_too if self.spoiled else self.job["id"],
+            "status": self.status, "detail": self.detail,
             "leaves_least": self.least if good and self.most else 0,
             "leaves_most": self.most if good else 0, "given_up": self.given_up if good else 0,
             "cycles": (now - self.job["posted"]) & (1 << Record["cycles"].width) - 1,
         }  # fmt: skip
-        context = {"armed": self.armed, "tensor": self.job["tensor"], "gen": gen,
+        context = {"armed": self.armed, "tensor": self.job["tensor"], "gen": self.gen,
                    "epoch": self.epoch}  # fmt: skip
         return told | {"thc": thc, "stage": self.stage, "context": context, "record": record}
 
     def cycle(self, i, shown):
-        """Inputs `i` of a cycle by name."""
+        """Inputs `i` of a cycle by name; upset : (register, bits that change) or None."""
         was = dict(self.__dict__)
         s, good = self.state, self.status in ENDS
         thc, passes, finishes = shown["thc"], shown["passes"], self.state in ("OVER", "END")
@@ -86,7 +106,7 @@ class Twin:
         else:
             moves = i["pass_moves"] if passes else not (self.ended[0] or finishes)
         self.late = int(self.watchdog != 0 and self.idle >= self.watchdog)
-        self.idle = 0 if moves else self.idle + 1
+        self.idle = 0 if moves else self.idle + 1 & (1 << 32) - 1
         overdue = self.ended[1] and (late or (self.spoiled and good)) and not self.overdue
         self.ended = [int(ends), self.ended[0]]
         if overdue:
@@ -94,13 +114,30 @@ class Twin:
         self.was_told |= i["told"]
         if i["seen"]:
             self.least, self.most = min(was["least"], i["leaves"]), max(was["most"], i["leaves"])
-        if i["spends"] and armed:
+        spends, busy = i["spends"] and armed, shown["busy"]
+        if self.job is not None:
+            norms = thc and self.stage == NORMS
+            self.gen = (self.job["gen"] - norms) & 0xFFFF
+        if spends:
             self.given_up = (self.given_up + i["spent"]) & (1 << GIVEN_WIDTH) - 1
         self.stopped |= i["stop"] and shown["busy"]
-        self.failed |= (i["failed"] and armed) or i["pass_failed"] or i["renewed"]
-        self.spoiled |= i["renewed"]
+        spoils = i["renewed"] or self.strays[0]
+        self.failed |= (i["failed"] and armed) or i["pass_failed"] or spoils
+        self.spoiled |= spoils
         self.has_passed |= i["passed"]
         getattr(self, "_" + s.lower())(i, was, thc, passes)
+        name, bits = i["upset"] or (None, 0)
+        odd = bits.bit_count() & 1
+        counts = i["seen"] or spends or s == "CLEAR" or not was["was_busy"]
+        self.odd_job = busy and self.odd_job ^ (odd and name == "job")
+        self.odd_counts = not counts and self.odd_counts ^ (odd and name in COUNTERS)
+        self.strays = [self.strays[1], self.odd_job or self.odd_counts]  # told two cycles later
+        self.was_busy = busy
+        if name == "job":
+            self.packet = was["packet"] ^ bits
+            self.job = _told(self.packet)
+        elif name:
+            setattr(self, name, (was[name] ^ bits) & (1 << UPSETS[name]) - 1)
 
     def _goes(self, state, **registers):
         self.state = state
@@ -110,7 +147,8 @@ class Twin:
         self.stopped = self.failed = self.spoiled = self.overdue = self.was_told = 0
         self.stage = self.detail = self.given_up = 0
         if i["take"]:
-            self._goes("CLEAR", job=i["job"])
+            job = _told(i["packet"])
+            self._goes("CLEAR", packet=i["packet"], job=job, id_too=job["id"])
         elif i["nears"]:
             self._goes("RENEW", count=FLUSH_CYCLES - 1, epoch=(was["epoch"] + 1) % N_EPOCHS)
 
@@ -140,7 +178,7 @@ class Twin:
         over = was["stopped"], was["failed"], i["finished"], was["late"]
         if not any(over):
             return
-        short = was["least"] < self.job["n_leaves"] or was["given_up"]
+        short = was["least"] < self.job["leaves"] or was["given_up"]
         ends = (JobStatus.ABORTED, JobStatus.MEMORY, ENDS[bool(short)], JobStatus.STUCK)
         status = ends[[bool(one) for one in over].index(True)]
         self._goes("HUSH", armed=0, count=SETTLE_CYCLES - 1, status=status)
@@ -165,7 +203,7 @@ class Twin:
             state, epoch = "DECODE", was["epoch"]
             if was["stage"] == NORMS:
                 state, epoch = "AGAIN", (epoch + 1) % N_EPOCHS
-            self._goes(state, stage=was["stage"] + 1, has_passed=0, count=FLUSH_CYCLES - 1,
+            self._goes(state, stage=(was["stage"] + 1) & 3, has_passed=0, count=FLUSH_CYCLES - 1,
                        epoch=epoch)  # fmt: skip
 
     def _decode(self, i, was, thc, passes):
@@ -183,89 +221,127 @@ class Twin:
         self._goes("FLUSH" if was["count"] else "FREE", count=was["count"] - 1)
 
 
-def _job(rng, thc):
-    """(What a twin knows of a random job, its packet as bytes.)."""
-    size = -(-Shape.cast(JOB).width // 8)
-    row = np.frombuffer(rng.bytes(size), np.uint8).copy()
-    value = int.from_bytes(row.tobytes(), "little") & (1 << Shape.cast(JOB).width) - 1
-    fields = {"codec": int(JobCodec.THC) if thc else int(rng.integers(3))}
-    place = JOB["job"].offset
-    known = {}
-    for name, codec in fields.items():
-        field = JOB["job"].shape[name]
-        at = place + field.offset
-        value = value & ~((1 << field.width) - 1 << at) | codec << at
-    for name in ("id", "codec", "gen", "tensor"):
-        field = JOB["job"].shape[name]
-        known[name] = value >> place + field.offset & (1 << field.width) - 1
-    leaves = JOB["table"].shape["leaves"]
-    at, n_leaves = JOB["table"].offset + leaves.offset, int(rng.integers(1, 5))
-    n_leaves = n_leaves if rng.random() < 0.3 else int(rng.integers(1, 1 << LEAVES_WIDTH))
-    value = value & ~((1 << leaves.width) - 1 << at) | n_leaves << at
-    known["n_leaves"] = n_leaves
-    known["posted"] = value >> JOB["posted"].offset & (1 << JOB["posted"].width) - 1
-    return known, np.frombuffer(value.to_bytes(size, "little"), np.uint8)
+def _place(name):
+    """(First bit in a packet, mask) of a field of `Prepared`, or of its job or its table."""
+    for part in ("job", "table"):
+        if name in JOB[part].shape.members:
+            field = JOB[part].shape[name]
+            return JOB[part].offset + field.offset, (1 << field.width) - 1
+    return JOB[name].offset, (1 << JOB[name].width) - 1
+
+
+PLACES = {name: _place(name) for name in ("id", "codec", "gen", "tensor", "leaves", "posted")}
+
+
+def _told(packet):
+    """What a twin knows of a job's packet."""
+    return {name: packet >> at & mask for name, (at, mask) in PLACES.items()}
+
+
+def _packet(rng, thc):
+    """Packet of a random job, a number."""
+    width = UPSETS["job"]
+    packet = int.from_bytes(rng.bytes(-(-width // 8)), "little") & (1 << width) - 1
+    n_leaves = int(rng.integers(1, 5 if rng.random() < 0.3 else 1 << LEAVES_WIDTH))
+    codec = int(JobCodec.THC) if thc else int(rng.integers(3))
+    for name, value in (("codec", codec), ("leaves", n_leaves)):
+        at, mask = PLACES[name]
+        packet = packet & ~(mask << at) | value << at
+    return packet
+
+
+def _bytes(number, size=-(-UPSETS["job"] // 8)):
+    return np.frombuffer(number.to_bytes(size, "little"), np.uint8)
 
 
 class Recording:
-    """One run of the twin: what goes in, and what is shown, cycle by cycle."""
+    """One run of the twin: what goes in, and what is shown, cycle by cycle.
 
-    def __init__(self, seed):
+    watched : of (register, bit), to change one after the other in runs behind `N_QUIET`.
+    """
+
+    def __init__(self, seed, watched):
         rng = np.random.default_rng(seed)
         self.watchdog = (0, 30, 9, 60)[seed % 4]
+        if seed % 8 == 6:  # behind which only a register that changes by itself comes
+            self.watchdog = int(rng.integers(1 << 32)) >> int(rng.integers(26))
         self.signals = {"watchdog": self.watchdog}
-        twin, job = Twin(self.watchdog), _job(rng, seed % 2)
+        twin, packet = Twin(self.watchdog), _packet(rng, seed % 2)
         rare = {"stop": 0.004, "failed": 0.002, "pass_failed": 0.002, "renewed": 0.004}
         if seed % 5 == 0:
             rare = dict.fromkeys(rare, 0)
         held = {"clearing": 0.3, "in_pass": 0.15, "speaking": 0.2, "quiet": 0.8}
         levels = dict.fromkeys(held, 0)
-        log, rows, self.shown = {}, [], []
+        log, self.shown = {}, []
+        upsets = np.zeros((N_CYCLES, -(-sum(UPSETS.values()) // 8)), np.uint8)
         base = int(rng.integers(1 << 48))
+        some = iter(rng.random(80 * N_CYCLES).tolist()).__next__  # one by one they take a minute
         for cycle in range(N_CYCLES):
-            slow = rng.random() < 0.05  # so long may a level stay
+            slow = some() < 0.05  # so long may a level stay
             for name, share in held.items():
-                if slow or rng.random() < 0.1:
-                    levels[name] = int(rng.random() < share)
+                if slow or some() < 0.1:
+                    levels[name] = int(some() < share)
             i = dict(levels)
             shown = twin.shown(now := (base + cycle * 977) & (1 << 48) - 1)
-            i |= {name: int(rng.random() < share) for name, share in rare.items()}
-            i["take"] = int(shown["free"] and rng.random() < 0.2)
-            i["nears"] = int(rng.random() < 0.1)
-            i["told"] = int(shown["tells"] and rng.random() < 0.3)
-            i["recorded"] = int(shown["overs"] and rng.random() < 0.3)
-            i["passed"] = int(shown["passes"] and rng.random() < 0.05)
-            i["pass_moves"], i["progress"] = (int(x) for x in rng.random(2) < 0.15)
-            i["finished"] = int(twin.state == "RUN" and rng.random() < 0.05)
-            i["row"] = int(rng.integers(1 << 16))
-            i["seen"] = int(twin.state == "RUN" and rng.random() < 0.3)
-            n_leaves = twin.job["n_leaves"] if twin.job else 1
-            near = rng.choice([n_leaves, twin.least, twin.most])  # or a bit away
-            near ^= rng.choice([0, 1 << rng.integers(LEAVES_WIDTH)])
-            i["leaves"] = int(near if rng.random() < 0.8 else rng.integers(1, 1 << LEAVES_WIDTH))
+            i |= {name: int(some() < share) for name, share in rare.items()}
+            i["take"] = int(shown["free"] and some() < 0.2)
+            i["nears"] = int(some() < 0.1)
+            i["told"] = int(shown["tells"] and some() < 0.3)
+            i["recorded"] = int(shown["overs"] and some() < 0.3)
+            i["passed"] = int(shown["passes"] and some() < 0.05)
+            i["pass_moves"], i["progress"] = int(some() < 0.15), int(some() < 0.15)
+            i["finished"] = int(twin.state == "RUN" and some() < 0.05)
+            i["row"] = int(some() * (1 << 16))
+            i["seen"] = int(twin.state == "RUN" and some() < 0.3)
+            n_leaves = twin.job["leaves"] if twin.job else 1
+            near = (n_leaves, twin.least, twin.most)[int(3 * some())]
+            near ^= int(some() < 0.5) << int(LEAVES_WIDTH * some())  # or a bit away
+            i["leaves"] = near if some() < 0.8 else 1 + int(some() * ((1 << LEAVES_WIDTH) - 1))
             if seed % 3 == 0:  # jobs are whole
                 i["leaves"] = max(i["leaves"], n_leaves)
-            i["spends"] = int(seed % 3 != 0 and rng.random() < 0.02)
-            i["spent"] = int(rng.integers(1 << BYTES_WIDTH)) if rng.random() < 0.8 else 0
-            i["job"] = job[0]
-            self.shown.append((shown, rows[-1][1] if twin.job else None))
-            told = {k: v for k, v in i.items() if k not in ("job", "seen", "leaves")}
+            i["spends"] = int(seed % 3 != 0 and some() < 0.02)
+            i["spent"] = int(some() * (1 << BYTES_WIDTH)) if some() < 0.8 else 0
+            i["upset"] = None
+            matters = twin.state in ("CLEARING", "RUN", "DECODE")  # to the job's status
+            if seed >= N_QUIET and shown["busy"] and some() < (0.15 if matters else 0.02):
+                name, bit = next(watched)
+                i["upset"] = name, 1 << bit
+            elif some() < 0.02:
+                i["upset"] = _upset(rng, twin)
+            if i["upset"]:
+                name, bits = i["upset"]
+                upsets[cycle] = _bytes(bits << FIRST[name], upsets.shape[1])
+            i["packet"] = packet
+            self.shown.append((shown, _bytes(twin.packet) if twin.job else None))
+            told = {k: v for k, v in i.items() if k not in ("packet", "seen", "leaves", "upset")}
             told |= {"leaves": i["seen"] | i["leaves"] << 1, "now": now}
             for name, value in told.items():
                 log.setdefault(name, []).append(value)
-            log.setdefault("prepared", []).append(job[1])
-            if i["take"]:
-                rows.append((cycle, job[1]))
+            log.setdefault("prepared", []).append(_bytes(packet))
             twin.cycle(i, shown)
             if i["take"]:
-                job = _job(rng, seed % 2 or rng.random() < 0.2)
+                packet = _packet(rng, seed % 2 or rng.random() < 0.2)
         self.signals |= {name: np.array(values) for name, values in log.items()}
+        self.signals["upset"] = upsets
+
+
+def _upset(rng, twin):
+    """Another register, and bits of it."""
+    if rng.random() < 0.5:
+        name = list(STATE)[rng.integers(len(STATE))]
+        return name, int(rng.integers(1, 1 << STATE[name]))
+    aim = max(0, twin.watchdog - int(rng.integers(-1, 12)))  # soon, or a bit away
+    if rng.random() < 0.5:
+        aim ^= 1 << int(rng.integers(32))
+    return "idle", (twin.idle ^ aim) & (1 << 32) - 1 or 1
 
 
 def recordings():
     """What the test plays, made once."""
     if not _RECORDINGS:
-        _RECORDINGS.extend(Recording(seed) for seed in range(N_RUNS))
+        bits = [(name, bit) for name in ("job", *COUNTERS, COPY) for bit in range(UPSETS[name])]
+        watched = itertools.cycle(np.random.default_rng(5).permutation(np.array(bits, object)))
+        _RECORDINGS.extend(Recording(seed, watched) for seed in range(N_RUNS))
     return _RECORDINGS
 
 
@@ -293,16 +369,25 @@ def test(model):
             got = _fields(shape, run.traces[name])
             at = [k for k in known if name == "context" or one.shown[k][0]["tells"]]
             for field, values in got.items():
-                want = [int(one.shown[k][0][name][field]) for k in at]
-                assert values[at].tolist() == want, f"{name}: {field}"
+                want = [one.shown[k][0][name][field] for k in at]
+                found = values[at].tolist()
+                same = all(w in (None, f) for w, f in zip(want, found, strict=True))
+                assert same, f"{name}: {field}"
         over = _fields(Over, run.traces["over"])
         contexts = [t["context"] for t in told]
         assert over["valid"].astype(bool).tolist() == [s["overs"] for s, _ in one.shown], "over"
         for field in ("tensor", "gen"):
-            assert over[field][known].tolist() == [c[field] for c in contexts], f"over: {field}"
+            same = [c[field] in (None, v) for c, v in zip(contexts, over[field][known].tolist(),
+                                                          strict=True)]  # fmt: skip
+            assert all(same), f"over: {field}"
         jobs = np.array([one.shown[k][1] for k in known])
         assert np.array_equal(run.traces["job"][known], jobs), "job"
 
 
-ARGUED = {}
-EXPLAINED = {"idle, late = Signal(32)": "shows after more than 2,000 cycles without progress alone"}
+ELSEWHERE = UPSET
+ARGUED = {
+    r"-mode inv .*(-wire (parity|counts)_parts|-port [AY] .*\[parts\.eq\()": (
+        "where the parity of a part is the other one, it is so when it is kept, too"
+    ),
+}
+EXPLAINED = {}

@@ -22,6 +22,8 @@ UNIT = 16
 JOB = 7
 N_NODES = 64
 LAYOUT = Layout.for_nodes(N_NODES, ports=4)  # one library serves most tables
+LATE = 2000  # cycles after which a card should have given what a burst under way waits for
+HANG = 20_000  # cycles in which no memory has moved a beat while there is something to do
 
 
 class Rules(ctypes.Structure):
@@ -170,6 +172,13 @@ class Cards:
         """A function of the engine, for benches that need more than a run."""
         return getattr(self.library, f"cluster_{name}")(self._self, *arguments)
 
+    def upset(self, node, register, after, bit=0):
+        """Let a bit of a card's register change by itself, so many cycles from now."""
+        first = self.call("state_first", register.encode())
+        if first < 0:
+            raise ValueError(f"register must be one of the card, not {register!r}")
+        self.call("upset", node, first + bit, after)
+
     def dram(self, *timings):
         """Make the memories of all cards DRAM, from now on: gradients and results, landings.
 
@@ -188,6 +197,11 @@ class Cards:
     def waits(self, node, n_cycles):
         """What memory waits for at a card's ports, for at least `n_cycles`, as text; or empty."""
         return self.library.cluster_waits(self._self, node, n_cycles).decode()
+
+    def waiting(self, n_cycles):
+        """The same of all cards, which it names."""
+        nodes = range(self.table.n_nodes)
+        return "".join(f"card {v}: {told}" for v in nodes if (told := self.waits(v, n_cycles)))
 
     def send(self, node, port, frame):
         """Queue a frame of this node's host; it leaves in the next run."""

@@ -66,6 +66,8 @@ struct MemoryPort {  // AXI4: in order, `latency` cycles
 	int64_t owes[3] = {};  // cycles that memory waits, of `Due`
 };
 
+constexpr int LOOK = 256;  // cycles between two looks whether cards hang
+
 enum Due { DATA, ROOM, HEARING };  // of the card: W, RREADY, BREADY
 
 }  // namespace
@@ -443,6 +445,23 @@ struct Cluster {
 		port.wire.push({now + rules.delay, order++, std::move(frame)});
 	}
 
+	int64_t moved() const {
+		int64_t n = 0;
+		for (const Card &card : cards)
+			n += card.n_moved;
+		return n;
+	}
+
+	// Whether a memory port of a card waits for something for at least so many cycles.
+	bool late(int64_t n_cycles) const {
+		for (const Card &card : cards)
+			for (const MemoryPort &port : card.memory_ports)
+				for (int64_t owed : port.owes)
+					if (owed >= n_cycles)
+						return true;
+		return false;
+	}
+
 	void cycle() {
 		for (size_t n = 0; n < cards.size(); n++) {
 			for (Port &port : cards[n].ports)
@@ -516,12 +535,7 @@ void cluster_pause(void *self, const Pauses *pauses) {
 }
 
 // Beats, addresses and answers that all memories have moved.
-int64_t cluster_moved(void *self) {
-	int64_t n = 0;
-	for (const Card &card : cluster(self).cards)
-		n += card.n_moved;
-	return n;
-}
+int64_t cluster_moved(void *self) { return cluster(self).moved(); }
 
 // Which memory ports of a card wait for what, for at least so many cycles.
 const char *cluster_waits(void *self, int64_t node, int64_t n_cycles) {
@@ -606,12 +620,14 @@ void cluster_inject(void *self, int64_t node, int64_t port, int64_t at, int64_t 
 	c.cards[node].ports[port].wire.push({c.now + at, c.order++, {frame, frame + n}});
 }
 
-// Cycles until all cards are done and nothing is under way, or -1.
-int64_t cluster_run(void *self, const Rules *rules, int64_t max_cycles, int64_t *done_at) {
+// Cycles until all cards are done and nothing is under way, or -1: after `max_cycles`, or sooner if
+// a burst waits for its card for `late` cycles, or no memory moves for `still`; 0: however long.
+int64_t cluster_run(void *self, const Rules *rules, int64_t max_cycles, int64_t *done_at,
+                    int64_t late, int64_t still) {
 	Cluster &c = cluster(self);
 	c.rules = *rules;
 	c.sent.clear(), c.sent_bytes.clear(), c.given.clear();
-	int64_t begin = c.now;
+	int64_t begin = c.now, moved = -1, last = c.now;
 	size_t n_done = 0;
 	for (size_t n = 0; n < c.cards.size(); n++)
 		done_at[n] = -1;
@@ -622,6 +638,12 @@ int64_t cluster_run(void *self, const Rules *rules, int64_t max_cycles, int64_t 
 				done_at[n] = c.now - begin;
 				n_done++;
 			}
+		if (c.now % LOOK)
+			continue;
+		if (int64_t n = c.moved(); n != moved)
+			moved = n, last = c.now;
+		if ((late && c.late(late)) || (still && c.now - last >= still))
+			break;
 	}
 	return n_done == c.cards.size() ? c.now - begin : -1;
 }
@@ -708,6 +730,17 @@ const char *cluster_state_name(void *self, int64_t bit) {
 		bit -= r.bits;
 	}
 	return "";
+}
+
+// First bit of the register of that name, or -1.
+int64_t cluster_state_first(void *self, const char *name) {
+	int64_t bit = 0;
+	for (const Register &r : registers(cluster(self).cards[0].design->root)) {
+		if (!std::strcmp(r.name, name))
+			return bit;
+		bit += r.bits;
+	}
+	return -1;
 }
 
 // Frames that the host of a port got: their number, or the length of one of them.

@@ -18,12 +18,13 @@ from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.interface.schedule_table import Layout
 
-from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
+from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
 from .library import build
 
 ELEM_BYTES = 4
 FRAME_BYTES = 64 + 352 * ELEM_BYTES + 24  # the longest of raw floats, on the wire
 TENSOR, GEN = 1, 1
+MOST = 2_000_000  # cycles of a round
 
 
 @dataclass
@@ -361,6 +362,8 @@ class OffloadCluster(Cards):
         """Let the cards run until all have finished their rounds, or for `max_cycles`.
 
         Returns (cycles, or None if some have not finished; int64 (n_nodes,), when each had, or -1).
+        RuntimeError without `max_cycles`, with what waits: at 2,000,000, if a burst waits for its
+        card for `LATE` cycles, if no memory moves a beat in `HANG`.
         faults : `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link; None:
         what a port takes.
         """
@@ -371,9 +374,16 @@ class OffloadCluster(Cards):
             dead_paths(faults), *self.queues,
         )  # fmt: skip
         done = np.zeros(self.table.n_nodes, np.int64)
+        limits, begin = (0, 0) if max_cycles else (LATE, HANG), self.call("now")
         cycles = self.library.cluster_run(
-            self._self, ctypes.byref(rules), max_cycles or 2_000_000, done.ctypes.data
+            self._self, ctypes.byref(rules), max_cycles or MOST, done.ctypes.data, *limits
         )
+        if cycles < 0 and not max_cycles:
+            raise RuntimeError(
+                f"cards {np.flatnonzero(done < 0).tolist()} are not done after "
+                f"{self.call('now') - begin} cycles: "
+                f"{self.waiting(LATE) or self.waiting(1) or 'no port waits'}"
+            )
         return None if cycles < 0 else int(cycles), done
 
     def replica(self, node):

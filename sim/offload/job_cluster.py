@@ -19,12 +19,10 @@ from gradnic.models.offload.thc_job import coded, packets
 from gradnic.interface.job import COMPLETION, THC_PACKET, Completion, collective_of
 from gradnic.interface.offload import ANSWER_TOS
 
-from .cards import JOB, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
+from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
 from .library import build
 
 POLL = 256  # cycles between two looks of a host
-LATE = 2000  # cycles after which a card should have given what a burst under way waits for
-HANG = 20_000  # cycles in which no memory has moved a beat while jobs wait
 FAULTS = ("sound", "errors", "silent")  # of memory
 
 
@@ -335,7 +333,7 @@ class JobCluster(Cards):
         """Run, and keep what was sent: before it, while hosts were at work, and in it."""
         done = np.zeros(self.table.n_nodes, np.int64)
         self._keep()
-        self.library.cluster_run(self._self, ctypes.byref(rules), n_cycles, done.ctypes.data)
+        self.library.cluster_run(self._self, ctypes.byref(rules), n_cycles, done.ctypes.data, 0, 0)
         self._n_kept = 0  # it has begun a new list
         self._lost += self._given_up()
         self._keep()
@@ -374,10 +372,9 @@ class JobCluster(Cards):
         late : {cycle: function}, called then or a little later. rules : of `step`.
         """
         late, begin, moved, last = dict(late or {}), self.now, -1, self.now
-        nodes = range(len(self.hosts))
         while True:
             self.step(faults, **rules)
-            if told := "".join(f"card {v}: {text}" for v in nodes if (text := self.waits(v, LATE))):
+            if told := self.waiting(LATE):
                 raise RuntimeError(told)
             for time in sorted(t for t in late if t <= self.now - begin):
                 late.pop(time)()
@@ -386,11 +383,10 @@ class JobCluster(Cards):
             if (n := self.call("moved")) != moved or late:
                 moved, last = n, self.now
             if self.now - begin > max_cycles or self.now - last > HANG:
-                busy = [v for v in nodes if self._waits(v)]
-                told = [text for v in nodes if (text := self.waits(v, 1))]
+                busy = [v for v in range(len(self.hosts)) if self._waits(v)]
                 raise RuntimeError(
                     f"cards {busy} are not done after {self.now - begin} cycles, memories at rest "
-                    f"for {self.now - last}: {' '.join(told) or 'no port waits'}"
+                    f"for {self.now - last}: {self.waiting(1) or 'no port waits'}"
                 )
 
 

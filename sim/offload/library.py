@@ -36,7 +36,7 @@ _FUNCTIONS = {
     "spoil": ([_POINTER, *[_NUMBER] * 5], None),
     "send": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
     "inject": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _POINTER], None),
-    "run": ([_POINTER, _POINTER, _NUMBER, _POINTER], _NUMBER),
+    "run": ([_POINTER, _POINTER, _NUMBER, _POINTER, _NUMBER, _NUMBER], _NUMBER),
     "sent": ([_POINTER, _POINTER, _POINTER], _NUMBER),
     "given": ([_POINTER, _POINTER], _NUMBER),
     "got": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], _NUMBER),
@@ -48,6 +48,7 @@ _FUNCTIONS = {
     "rest": ([_POINTER, _NUMBER], None),
     "state_bits": ([_POINTER], _NUMBER),
     "state_name": ([_POINTER, _NUMBER], ctypes.c_char_p),
+    "state_first": ([_POINTER, ctypes.c_char_p], _NUMBER),
     "upset": ([_POINTER, _NUMBER, _NUMBER, _NUMBER], None),
 }
 

@@ -25,7 +25,7 @@ SLOW = {
     "thc_decoder": (100, 0.80),
     "level_table": (100, 0.90),
     "job_queue": (100, 0.90),
-    "job_context": (100, 0.93),
+    "job_context": (100, 0.96),
     "packet_pick": (100, 0.95),
     "allowance_walk": (100, 0.80),
 }

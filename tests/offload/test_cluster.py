@@ -224,6 +224,30 @@ def test_a_child_that_never_sends_is_waited_for():
     assert [status["done"] for status in result.status] == [0, 0]
 
 
+def test_a_round_in_which_nothing_moves_is_told():
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
+    silent = 2
+    cluster.call("spoil", 0, 0, 0, 1 << 20, silent)
+    with pytest.raises(RuntimeError, match=r"cards \[0, 1\] .* after 2\d{4} cycles: no port waits"):
+        cluster.run(gradients(2, 700))
+
+
+def test_a_card_that_keeps_a_burst_waiting_is_told():
+    """It forgets one that it has asked for; a run of so many cycles is not watched."""
+    table, topology = plan("ring:2", "ring")
+    x, lost = gradients(2, 1531), "memory.landing_reader.asked.o__valid"
+
+    def run(**limit):
+        cluster = OffloadCluster(table, topology, 1531, Raw(2), packet=64)
+        cluster.upset(1, lost, 700)
+        return cluster.run(x, **limit)
+
+    with pytest.raises(RuntimeError, match=r"1: landing_read waits for room for 2\d{3} cycles"):
+        run()
+    assert run(max_cycles=30_000).cycles is None
+
+
 def test_memory_with_rows_slows_cards_down_and_changes_nothing():
     """DRAM of one channel and of two, slower and faster than a beat each way in each cycle."""
     table, topology = plan("ring:2", "ring")

@@ -1,5 +1,7 @@
 """Cards of RTL that take jobs: memory and completions as of golden cards, over links that lose."""
 
+import re
+
 import numpy as np
 import pytest
 from gradnic.models.offload import jobs as golden
@@ -228,6 +230,22 @@ def test_a_run_in_which_nothing_moves_is_told():
     bench.post(bench.job(0, 500), nodes=[0, 1])  # node 2 never posts
     with pytest.raises(RuntimeError, match=r"cards \[0, 1\] .* at rest for 20\d{3}: no port waits"):
         bench.rtl.run(LinkFaults(delay=20))
+
+
+def test_a_card_that_keeps_a_burst_waiting_is_told():
+    """A bit changes: it takes a range of its result for written, or for one that is to be."""
+    told = []
+    for after in range(2400, 2700, 100):  # not each time is one under way
+        bench = Bench()
+        bench.post(bench.job(0, 3000))
+        bench.rtl.upset(1, "core.engine0.memory.result_writer.requests.o__valid", after)
+        try:
+            bench.rtl.run(LinkFaults(delay=20))
+        except RuntimeError as error:
+            told.append(str(error))
+    wanted = r"card 1: gradient_write waits for data for 2\d{3} cycles; "
+    assert told
+    assert all(re.fullmatch(wanted, text) for text in told)
 
 
 def test_packets_of_a_job_that_this_node_refused_change_nothing():
