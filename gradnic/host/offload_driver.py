@@ -118,6 +118,7 @@ class OffloadDriver(Driver):
         told = {"ports": n_ports, "ranks": n_ranks, "bytes": n_bytes}
         self._told = {name: value for name, value in told.items() if value is not None}
         self._toggle: int | None = None  # as the card has it, once it was asked
+        self._allowed: dict[int, int] = {}  # by neighbor
 
     @cached_property
     def _build(self):
@@ -236,6 +237,7 @@ class OffloadDriver(Driver):
     def allow(self, neighbor: int, n_bytes: int) -> None:
         """What a neighbor may lose in the next round, in bytes times leaves."""
         self.write_table(offload.Table.ALLOWANCES, neighbor, n_bytes)
+        self._allowed[neighbor] = n_bytes
 
     def tag(
         self,
@@ -310,7 +312,8 @@ class OffloadDriver(Driver):
 
         gen : number of the round, the same at all nodes, one more each time (modulo 2**16),
         whatever the tensor: packets of other rounds are told by it.
-        ValueError if the card was built without the round's codec, or for smaller packets.
+        ValueError if the card was built without the round's codec, or for smaller packets, or if g
+        of THC is odd where a neighbor may lose something: what is filled in would be half a level.
         """
         codec = self.get("codec")
         for name, bit, needed in (
@@ -319,6 +322,8 @@ class OffloadDriver(Driver):
         ):
             if needed and not self.get("status")[bit]:
                 raise ValueError(f"codec must not be {name}: the card was built without it")
+        if codec["thc"] and any(self._allowed.values()) and (g := self.get("thc")["g"]) % 2:
+            raise ValueError(f"g must be even where packets may miss, not {g}")
         self.check_packet(16 * self.get("chunk")["packet"], 1 if codec["thc"] else 4)
         self.write("control", 0)
         self.set("round", tensor=tensor, gen=gen)

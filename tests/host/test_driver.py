@@ -175,6 +175,25 @@ def test_a_card_without_a_codec_refuses_its_rounds(words, settings, name, bit):
     card.start(3, 9)
 
 
+def test_levels_that_have_no_half_begin_no_round_where_packets_may_miss(words):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    words.words[offload.REGISTERS["status"].offset] = 0x100
+    card.set("codec", coded=0, norm=0, thc=1, exponent=117, paper=0, prescale=0)
+    card.set("chunk", units=64, packet=1)
+    card.set("thc", n=4, g=31, index_p0=0, index_p1=0)
+    card.start(3, 9)
+    card.allow(2, 512)
+    words.log.clear()
+    with pytest.raises(ValueError, match="g must be even where packets may miss, not 31"):
+        card.start(3, 9)
+    assert not [entry for entry in words.log if entry[0] == "write"]
+    card.set("thc", n=4, g=30, index_p0=0, index_p1=0)
+    card.start(3, 9)
+    card.set("thc", n=4, g=31, index_p0=0, index_p1=0)
+    card.allow(2, 0)
+    card.start(3, 9)
+
+
 def test_packets_longer_than_the_card_can_make_begin_no_round(words):
     """1,024 indices and sums of THC have no more bytes than 352 floats."""
     card = OffloadDriver(words.read, words.write, base=0x2000)
