@@ -7,6 +7,7 @@ first layer with a product has no gradient of its input. ``{"repeat": r, "name":
 [...]}`` stands for r copies. Each table names its source.
 """
 
+import inspect
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -126,43 +127,106 @@ def load(name: str) -> Model:
 def from_module(module, sample) -> Model:
     """The Model of a PyTorch module. sample : a batch of one, passed through it once.
 
-    Products are counted for Linear and Conv1d to Conv3d (what attention multiplies without
-    parameters is not), parameters for every module that owns some.
+    Every parameter that is trained is there once, where it is used first, so that DDP would reduce
+    the same; those of modules that are never called come first, as if their gradients were whole
+    last. A module of one or two parameters is a layer, others a layer each. ValueError if the sum
+    differs from that of `module.parameters()`.
+
+    Products are counted of Linear, Conv1d to Conv3d and their transposes, RNN, LSTM and GRU and
+    their cells, and MultiheadAttention, over all calls; not what attention multiplies without
+    parameters, nor what is written without these modules. Frozen ones count as if trained.
     """
     import torch
 
-    rows, order = {}, []
+    modules = dict(module.named_modules())
+    called, products = {}, {}  # names in the order of their first calls; tensor: (m, n, k)
 
-    def product(owner, inputs, output):
-        del inputs
-        if isinstance(owner, torch.nn.Linear):
-            return output.numel() // owner.out_features, owner.out_features, owner.in_features
-        if isinstance(owner, torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d):
-            weight = owner.weight
-            return output[0, 0].numel(), owner.out_channels, weight[0].numel()
-        return 0, 0, 0
+    def begin(name):
+        return lambda *_: called.setdefault(name)
 
-    def hook(name):
-        def note(owner, inputs, output):
-            if name not in rows:
-                order.append(name)
-                own = list(owner.parameters(recurse=False))
-                weights = own[0].numel() if own else 0
-                biases = sum(p.numel() for p in own[1:])
-                rows[name] = Layer(name, weights, biases, *product(owner, inputs, output))
+    def end(name):
+        def note(part, args, keywords, output):
+            for tensor, (m, n, k) in _products(part, args, keywords, output).items():
+                where = f"{name}.{tensor}".lstrip(".")
+                called.setdefault(where.rpartition(".")[0])
+                products[where] = m + products.get(where, (0,))[0], n, k
 
         return note
 
-    handles = [
-        part.register_forward_hook(hook(name))
-        for name, part in module.named_modules()
-        if any(True for _ in part.parameters(recurse=False))
-    ]
+    handles = []
+    for name, part in modules.items():
+        handles.append(part.register_forward_pre_hook(begin(name)))
+        handles.append(part.register_forward_hook(end(name), with_kwargs=True))
     try:
         with torch.no_grad():
             module(sample)
     finally:
         for handle in handles:
             handle.remove()
+    rows, seen = [], set()
+    for name in [*(name for name in modules if name not in called), *called]:
+        tensors = {}  # floats that are trained and stand nowhere else yet, and the product
+        for tensor, values in modules[name].named_parameters(prefix=name, recurse=False):
+            counts = values.requires_grad and id(values) not in seen
+            tensors[tensor] = values.numel() if counts else 0, products.pop(tensor, None)
+            seen.add(id(values))
+        for tensor in [t for t in products if t.rpartition(".")[0] == name]:  # computed weights
+            tensors[tensor] = 0, products.pop(tensor)
+        rows += _layers(name, tensors)
     name = type(module).__name__
-    return Model(name, "one sample", f"torch module {name}", tuple(rows[n] for n in order))
+    model = Model(name, "one sample", f"torch module {name}", tuple(rows))
+    trained = sum(values.numel() for values in module.parameters() if values.requires_grad)
+    if model.parameters != trained:
+        raise ValueError(
+            f"{name}: its modules own {model.parameters} parameters that are trained, and "
+            f"parameters() names {trained}"
+        )
+    return model
+
+
+def _layers(name, tensors):
+    """Layers of one module's tensors, {name: (floats, product or None)}."""
+    made = [product for _, product in tensors.values() if product]
+    if len(tensors) <= 2 and len(made) <= 1:
+        sizes = [*(floats for floats, _ in tensors.values()), 0, 0]
+        result = [Layer(name, *sizes[:2], *(made or [(0, 0, 0)])[0])]
+    else:
+        result = [
+            Layer(tensor, floats, 0, *(product or (0, 0, 0)))
+            for tensor, (floats, product) in tensors.items()
+        ]
+    return [layer for layer in result if layer.parameters or layer.forward]
+
+
+def _products(part, args, keywords, output):
+    """{parameter's name within a PyTorch module: (m, n, k)} of one call."""
+    from torch import nn
+
+    convolutions = nn.Conv1d | nn.Conv2d | nn.Conv3d
+    transposes = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+    recurrent = nn.RNNBase | nn.RNNCellBase
+    if isinstance(part, nn.Linear):
+        n = part.out_features
+        return {"weight": (output.numel() // n, n, part.in_features)}
+    if isinstance(part, convolutions):
+        n = part.out_channels
+        return {"weight": (output.numel() // n, n, part.weight[0].numel())}
+    if not isinstance(part, transposes | recurrent | nn.MultiheadAttention):
+        return {}
+    given = inspect.signature(part.forward).bind(*args, **keywords).arguments
+    if isinstance(part, nn.MultiheadAttention):
+        e = part.embed_dim
+        queries = given["query"].numel() // e
+        keys, values = given["key"].numel() // part.kdim, given["value"].numel() // part.vdim
+        result = {"out_proj.weight": (queries, e, e)}
+        if part.in_proj_weight is not None:  # three matrices in one
+            return {"in_proj_weight": (queries + keys + values, e, e), **result}
+        return {"q_proj_weight": (queries, e, e), "k_proj_weight": (keys, e, part.kdim),
+                "v_proj_weight": (values, e, part.vdim), **result}  # fmt: skip
+    if isinstance(part, transposes):
+        k = part.in_channels
+        return {"weight": (given["input"].numel() // k, part.weight[0].numel(), k)}
+    rows = given["input"].data.numel() // part.input_size  # of a packed sequence, too
+    return {
+        name: (rows, *values.shape) for name, values in part.named_parameters() if values.dim() == 2
+    }

@@ -74,18 +74,127 @@ def test_unknown_model():
         layers.load("lenet")
 
 
-def test_pytorch_module():
-    torch = pytest.importorskip("torch", reason="PyTorch is an extra of its own, 190 MB")
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch is an extra of its own, 190 MB")
+
+
+def trainable(net):
+    return sum(p.numel() for p in net.parameters() if p.requires_grad)
+
+
+def test_pytorch_module(torch):
     nn = torch.nn
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)
     )
     model = layers.from_module(net, torch.zeros(1, 3, 8, 8))
-    assert model.parameters == sum(p.numel() for p in net.parameters())
+    assert model.parameters == trainable(net)
     conv, norm, linear = model.layers
     assert (conv.m, conv.n, conv.k) == (36, 8, 27)
     assert (norm.parameters, norm.forward) == (16, 0)
     assert linear.forward == 2 * 288 * 10
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_pytorch_attention(torch, training):
+    """Its projections are one parameter of three products, and a module that is never called."""
+    net = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).train(training)
+    model = layers.from_module(net, torch.zeros(1, 8, 64))
+    assert model.parameters == trainable(net) == 33_472
+    assert sorted(size for _, size in model.tensors) == sorted(p.numel() for p in net.parameters())
+    assert model.forward == 2 * 8 * (4 * 64 * 64 + 2 * 64 * 128)
+    net = torch.nn.MultiheadAttention(64, 4, kdim=16, vdim=32, batch_first=True)
+
+    class Cross(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = net
+
+        def forward(self, x):
+            key, value = torch.zeros(1, 5, 16), torch.zeros(1, 5, 32)
+            return self.attention(x, key=key, value=value)
+
+    model = layers.from_module(Cross(), torch.zeros(1, 8, 64))
+    assert model.parameters == trainable(net)
+    assert model.forward == 2 * (8 * 64 * 64 + 5 * 64 * 16 + 5 * 64 * 32 + 8 * 64 * 64)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_pytorch_recurrent(torch):
+    """Every matrix is multiplied once a time step, and every tensor stands alone."""
+    nn = torch.nn
+    for bias in (True, False):
+        net = nn.LSTM(16, 32, bias=bias)
+        model = layers.from_module(net, torch.zeros(5, 1, 16))
+        assert [size for _, size in model.tensors] == [p.numel() for p in net.parameters()]
+        assert model.forward == 2 * 5 * 128 * (16 + 32)
+    net = nn.GRU(16, 32, num_layers=2, bidirectional=True)
+    model = layers.from_module(net, torch.zeros(5, 1, 16))
+    assert model.parameters == trainable(net)
+    assert model.forward == 2 * 5 * 2 * 96 * (16 + 32 + 64 + 32)
+    net = nn.LSTM(16, 32, proj_size=8)
+    model = layers.from_module(net, torch.zeros(5, 1, 16))
+    assert model.parameters == trainable(net)
+    assert model.forward == 2 * 5 * (128 * (16 + 8) + 8 * 32)
+
+
+def test_pytorch_transposed_convolution(torch):
+    net = torch.nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2)
+    model = layers.from_module(net, torch.zeros(1, 4, 5, 5))
+    assert model.parameters == trainable(net)
+    assert model.forward == 2 * 25 * 4 * (6 // 2) * 9
+    net = torch.nn.Conv2d(3, 8, 3)  # a sample without its dimension of the batch
+    assert layers.from_module(net, torch.zeros(3, 8, 8)).forward == 2 * 36 * 8 * 27
+
+
+def test_pytorch_parameters_that_are_no_modules_own(torch):
+    nn = torch.nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(100, 16)
+            self.position = nn.Parameter(torch.zeros(8, 16))
+            self.matrices = nn.ParameterList([nn.Parameter(torch.ones(16, 16)) for _ in range(3)])
+            self.shared = nn.Linear(16, 16)
+            self.frozen = nn.Linear(16, 16)
+            self.frozen.weight.requires_grad_(False)
+            self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(16, 16, bias=False))
+            self.head = nn.Linear(16, 100, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, x):
+            x = self.embedding(x) + self.position
+            for matrix in self.matrices:
+                x = x @ matrix
+            for _ in range(5):
+                x = self.shared(x)
+            return self.head(self.normed(self.frozen(x)))
+
+    net = Net()
+    model = layers.from_module(net, torch.zeros(1, 8, dtype=torch.long))
+    sizes = {layer.name: layer.parameters for layer in model.layers}
+    assert model.parameters == trainable(net)
+    assert sizes["embedding"] == 1600
+    assert sizes["head"] == 0  # the same tensor, whose gradient is whole at its first use
+    assert (sizes["shared"], sizes["frozen"]) == (272, 16)
+    assert sorted(size for _, size in model.tensors) == sorted(
+        p.numel() for p in net.parameters() if p.requires_grad
+    )
+    assert model.forward == 2 * 8 * (5 * 256 + 256 + 256 + 1600)
+
+
+def test_pytorch_tensors_of_no_module(torch):
+    class Net(torch.nn.Linear):
+        hidden = (torch.nn.Parameter(torch.ones(7)),)
+
+        def parameters(self, recurse=True):
+            yield from super().parameters(recurse)
+            yield from self.hidden
+
+    with pytest.raises(ValueError, match=r"12 parameters .* 19"):
+        layers.from_module(Net(3, 3), torch.zeros(1, 3))
 
 
 def test_devices_reproduce_what_they_are_made_from():
