@@ -118,7 +118,8 @@ def mscclpp(table) -> str:
 
 def _gpu(rank, blocks, n_chunks, scratch, size):
     peers = sorted({block.peer for block in blocks})
-    buffers = [(peer, kind) for peer in peers for kind in "is"]
+    buffers = sorted({(block.peer, "s" if step.message in scratch else "i")
+                      for block in blocks if block.sends for step in block.steps})  # fmt: skip
     pairs = sorted({(other, b) for b, block in enumerate(blocks)
                     for step in block.steps for other, _ in step.after})  # fmt: skip
     needs = {pair: set() for pair in pairs}  # steps of the first that the second waits for

@@ -123,6 +123,9 @@ def test_mscclpp_executor_sums(case, late):
     scratch = [np.full((g["scratch_chunks"], 16), np.nan, np.float32) for g in gpus]
     for g in gpus:  # the executor divides both sizes by their chunks; output is input here
         assert g["input_chunks"] == g["output_chunks"] == values.shape[1]
+        refs = [ref for block in g["threadblocks"] for ref in block["remote_buffer_refs"]]
+        used = {at for ref in refs for at in ref["remote_buffer_ids"]}
+        assert used == set(range(len(g["remote_buffers"])))  # an empty one cannot be registered
         for block in g["threadblocks"]:
             assert len(block["ops"]) <= MSCCLPP_OPS
             for warp in range(2):
