@@ -16,6 +16,7 @@ CHAKRA_FIELDS = {"comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "
 MSCCL_STEPS, MSCCL_BLOCKS, MSCCL_COUNT = 256, 32, 71  # a block, a channel and direction, a step:
 # MSCCL_MAX_NUM_STEPS, _NUM_THREAD_BLOCKS_PER_CHANNEL and _COUNT - 1 of src/include/msccl.h
 MSCCLPP_OPS = 64  # of a thread block: MAX_OPERATION of src/core/include/execution_common.hpp
+MSCCLPP_MESSAGES = 10  # of a thread block: six operations where it waits and is waited for
 
 
 def msccl(table) -> str:
@@ -89,11 +90,12 @@ def mscclpp(table) -> str:
     """Execution plan of an in-place all-reduce, JSON as str; memory channels.
 
     A partial is put to a place of its own in its receiver's scratch buffer, signaled, waited for
-    and added there; a finished chunk is put where it belongs. Blocks of one GPU wait for each other
+    and added there; a finished chunk is put where it belongs. A block has ten messages from or to a
+    peer, on a channel of its own; all of a GPU's blocks must run at once. They wait for each other
     by a semaphore a pair, released once for every step that the other needs. ValueError for a block
     of more than 64 operations, which the executor refuses.
     """
-    ranks = programs(table)
+    ranks = programs(table, longest=MSCCLPP_MESSAGES)
     n_chunks = table.n_chunks * table.repeats
     scratch = {}  # message: chunk of the receiver's scratch buffer
     sizes = []
@@ -117,7 +119,7 @@ def mscclpp(table) -> str:
 
 
 def _gpu(rank, blocks, n_chunks, scratch, size):
-    peers = sorted({block.peer for block in blocks})
+    channels = sorted({(block.peer, block.part) for block in blocks})
     buffers = sorted({(block.peer, "s" if step.message in scratch else "i")
                       for block in blocks if block.sends for step in block.steps})  # fmt: skip
     pairs = sorted({(other, b) for b, block in enumerate(blocks)
@@ -131,7 +133,8 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
     taken = dict.fromkeys(pairs, 0)
     threads = []
     for b, block in enumerate(blocks):
-        channel = {"channel_ids": [peers.index(block.peer)], "channel_type": "memory"}
+        way = channels.index((block.peer, block.part))
+        channel = {"channel_ids": [way], "channel_type": "memory"}
         ops, used = [], set()
         for at, step in enumerate(block.steps):
             for other, of in step.after:
@@ -170,7 +173,7 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
     return {
         "id": rank, "input_chunks": n_chunks, "output_chunks": n_chunks, "scratch_chunks": size,
         "threadblocks": threads,
-        "channels": [{"channel_type": "memory", "connected_to": peers}],
+        "channels": [{"channel_type": "memory", "connected_to": [p for p, _ in channels]}],
         "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]}
                            for peer, kind in buffers],
         "semaphores": [{"init_value": 0} for _ in pairs],

@@ -4,6 +4,7 @@ A block's steps run in order; two blocks on one pair of ranks see the same messa
 order. Steps of other blocks of the rank that must be done before are named as dependencies.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,28 +34,33 @@ class Step:
 
 @dataclass
 class Block:
-    """All messages from one rank to one other, at one of the two ends."""
+    """Messages from one rank to one other, at one of the two ends. part : which, of `longest`."""
 
     peer: int
     sends: bool
+    part: int
     steps: list = field(default_factory=list)
 
 
-def programs(table) -> list[list[Block]]:
+def programs(table, longest: int | None = None) -> list[list[Block]]:
     """Blocks of every rank, a list of lists of `Block`, from a table that the checker passes.
 
     Contributions to a chunk are added one after the other in the order of their ranks, so floats
     come out as on the cards, bit for bit. Messages stand in the order of the table's steps, which
-    is one that every wait can be met in.
+    is one that every wait can be met in. longest : messages of a block, those beyond are in others
+    of the same pair of ranks, cut alike at both ends; None: a block has all.
     """
     rows = written_out(table)
     start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
     ranks = [[] for _ in range(table.n_nodes)]
-    where = [{} for _ in range(table.n_nodes)]  # (peer, sends): index of the block
+    where = [{} for _ in range(table.n_nodes)]  # (peer, sends, part): index of the block
+    told = defaultdict(int)  # messages of (rank, peer, sends) so far
     writer = {}  # (rank, chunk): (block, step) that wrote it last
 
     def append(rank, peer, kind, row, message, wait):
-        key = peer, kind == SEND
+        pair = rank, peer, kind == SEND
+        key = peer, kind == SEND, told[pair] // longest if longest else 0
+        told[pair] += 1
         if key not in where[rank]:
             where[rank][key] = len(ranks[rank])
             ranks[rank].append(Block(*key))
