@@ -263,7 +263,7 @@ def _congested(result, quick, say, measure, setting):
 
 def _training(result, found, main, bounds):
     """Speed-up of a step whose communication is a job's last flow."""
-    base = found["DCTCP", main, 0.0][2]
+    base = min(found[kind, main, 0.0][2] for kind in ("DCTCP", "pFabric"))
 
     def gain(share, p):
         return 100 * (1 / (1 - share + share * found["ours", main, p][2] / base) - 1)
@@ -272,10 +272,10 @@ def _training(result, found, main, bounds):
     result.claim(
         "training acceleration with servers", 84.3, gain(0.5, BOUND),
         [gain(s, p) for s in shares for p in bounds], "%",
-        "published: ten V100, over the best of the systems before it; ours: over DCTCP, a job's "
-        "last flow as its communication, taken as half of the step; range over shares of 30 to "
-        "90 % and over p; a timeout of 10 ms weighs as much as it does because our tensors are "
-        "small",
+        "published: ten V100, over the best of the systems before it; ours: over the better one "
+        "of DCTCP and pFabric, a job's last flow as its communication, taken as half of the step; "
+        "range over shares of 30 to 90 % and over p; DCTCP's last flow is a timeout of 10 ms here, "
+        "since our tensors are small, and pFabric has none such",
     )  # fmt: skip
 
 
