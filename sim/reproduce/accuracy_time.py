@@ -6,6 +6,7 @@ GbE, and compute for as long as makes worker-aggregator in FP32 wait for 70 % of
 INCEPTIONN's authors report of theirs.
 """
 
+import math
 from functools import cache
 
 import numpy as np
@@ -24,6 +25,7 @@ from .thc import CHUNKS, DOWN, UP, with_aggregator
 
 STEPS = 40  # of an epoch: 4,000 images, four workers of 25
 BASE = "FP32, worker-aggregator"  # learns as FP32 does
+PLAIN = (BASE, "FP32", "BF16")  # what there is without the papers' codecs
 TARGETS = (0.88, 0.9, 0.915)  # of the perceptron
 SHARES = (0.9, 0.95, 0.98)  # of FP32's final accuracy: targets of the others
 
@@ -115,18 +117,21 @@ def run(quick, say, trained=trained, model="mlp"):
         reached = [_reached(learned, target, epoch) for target in targets]
         rows.append((variant, seconds * 1e3, float(100 * learned.final.mean()),
                      float(100 * learned.final.std()), *sum(reached, ())))  # fmt: skip
-    times_to = {row[0]: row[6] for row in rows}  # to the second target
+    times_to = {row[0]: row[6] for row in rows if row[6] != ""}  # to the second target
+    if "FP32" not in times_to:
+        raise ValueError(f"FP32 does not reach {100 * targets[1]:.3g} % in {epochs} epochs")
+    best = min((v for v in PLAIN if v in times_to), key=times_to.get)
+    beside = [times_to[v] for v in (*PLAIN, "PowerSGD, rank 4") if v in times_to]
     for variant, paper in (("INCEPTIONN 2^-10", "INCEPTIONN"), ("THC", "THC"),
                            ("THC along MultiTree, 1 % lost", "composed")):  # fmt: skip
-        ours, base = times_to[variant], times_to[BASE]
-        others = [times_to["FP32"], times_to["BF16"]]
+        ours = times_to.get(variant, math.inf)
         result.claim(
-            f"{paper}: time to {100 * targets[1]:.3g} % over worker-aggregator", 1.0,
-            base / ours if "" not in (ours, base) else 0.0,
-            [o / ours for o in others if ours != "" and o != ""], "x",
-            f"published: nobody on this network, {model}; faster than FP32 holds. {n_seeds} "
-            f"seeds, {epochs} epochs, 10 GbE, compute calibrated; range: over a ring of hosts in "
-            f"FP32 and BF16; losses of {100 * LOSS:g} % where the name says so",
+            f"{paper}: time to {100 * targets[1]:.3g} % over the best of FP32 and BF16", 1.0,
+            times_to[best] / ours, [other / ours for other in beside], "x",
+            f"published: nobody on this network, {model}; faster than all without the papers' "
+            f"codecs holds, of which the best is {best}{' on a ring' * (best != BASE)}. {n_seeds} "
+            f"seeds, {epochs} epochs, 10 GbE, compute calibrated; range: over {BASE}, a ring of "
+            f"hosts in FP32, BF16 and PowerSGD; losses of {100 * LOSS:g} % where the name says so",
         )  # fmt: skip
     columns = [c for t in targets for c in (f"s to {100 * t:.3g} %", "+-")]
     result.tables.append(
