@@ -2,8 +2,8 @@
 
 Every frame is lost with 1 %. Each of the five papers alone, with the repair that its transport
 has: the golden sender and receiver without a bound (p = 0), or, for DLCP and the composition, with
-p = 2 % on the way up and 0 down. Cards at the rates of their RTL engines: one set a card, which its
-ports share.
+p = 2 % on the way up and 0 down. Cards at the rates of their RTL engines: one set a card, which the
+ports that the schedule uses share.
 """
 
 from functools import cache
@@ -78,9 +78,15 @@ def leaf_share(schedule):
     return float(count[sent["wait"] == 0].sum() / count.sum())
 
 
-def thc(leaves, ports, engines="card"):
-    """THC on the wire: indices from leaves, sums from others; engines : one set a card or port."""
-    rate = min(value("thc.encode"), value("thc.decode")) / (ports if engines == "card" else 1)
+def ports_used(schedule):
+    """Ports of a node that send anything, at most: a ring sends by one, however many there are."""
+    peers = compile_table(schedule).peers
+    return int(np.bincount(np.unique(peers[["node", "port"]])["node"]).max())
+
+
+def thc(leaves, ports):
+    """THC on the wire: indices from leaves, sums from others. ports : that share the engines."""
+    rate = min(value("thc.encode"), value("thc.decode")) / ports
     up = (4 * leaves + SUM_BITS * (1 - leaves)) / 32 + NORM
     return Codec("THC", up, SUM_BITS / 32 + NORM, rate)
 
@@ -89,17 +95,17 @@ def thc(leaves, ports, engines="card"):
 def systems(network):
     """{label: Exchange} on a network."""
     topology = parse(network)
-    n, ports = topology.n_nodes, topology.ports
+    n = topology.n_nodes
     cards = card_network(GBPS)
     trees = build(topology, "multitree")
     pairs = "hdrm" if network.startswith("bigraph") else "halving"
-    star = servers(topology)
+    star, ring = servers(topology), build(topology, "ring")
     r = ratios()[SETTING]
-    inc = Codec("INCEPTIONN", 1 / r, 1 / r, value("inceptionn.encode") / ports)
-    coded, one = thc(leaf_share(trees), ports), thc(1.0, ports)
-    per_port = thc(leaf_share(trees), ports, "port")
+    inc = Codec("INCEPTIONN", 1 / r, 1 / r, value("inceptionn.encode") / ports_used(ring))
+    coded, one = thc(leaf_share(trees), ports_used(trees)), thc(1.0, ports_used(star))
+    per_port = thc(leaf_share(trees), 1)
     return {
-        "INCEPTIONN": Exchange(build(topology, "ring"), cards, inc,
+        "INCEPTIONN": Exchange(ring, cards, inc,
                                stretch=stretch(0, 0, 1 / n, 1 / r)),
         "THC": Exchange(star, cards, one, stretch=stretch(0, 0, 1 / n, one.up)),
         "MultiTree": Exchange(trees, cards, RAW, stretch=stretch(0, 0, 1 / n)),
@@ -146,8 +152,10 @@ def run(quick, say):
             )  # fmt: skip
     better = {net: sum(v > CLEAR for (n, _), v in wins.items() if n == net) for net in NETWORKS}
     result.claim(
-        "models on which the composition beats all five", 3, better["torus:4x4"],
-        better.values(), "models", f"of {len(MODELS)}, torus 4x4; range with BiGraph 4x8",
+        "models on which the composition beats all five", 3, min(better.values()),
+        better.values(), "models",
+        f"published: nobody; of {len(MODELS)}, 3 was our own aim; ours: on the network where they "
+        f"are fewest; {' and '.join(f'{n} on {net}' for net, n in better.items())}",
     )  # fmt: skip
     say("training with THC under loss")
     lost, each = accuracy_lost("THC, rescaled, 1 % lost", quick)

@@ -1,7 +1,10 @@
 """Claims are over the best of what there was, and no baseline is slower than it has to be."""
 
+from types import SimpleNamespace
+
 import pytest
-from gradnic.sim.reproduce import accuracy_time, dlcp
+from gradnic.models.training.constants import value
+from gradnic.sim.reproduce import accuracy_time, composed, dlcp
 from gradnic.sim.reproduce.claims import Result
 
 
@@ -52,3 +55,44 @@ def test_a_target_that_is_never_reached_is_no_gain(monkeypatch):
     assert ours("BF16") == pytest.approx([1.0, 4 / 3, 4 / 3.6])
     with pytest.raises(ValueError, match="FP32 does not reach 90 %"):
         ours("FP32")
+
+
+@pytest.fixture
+def ratio(monkeypatch):
+    """A payload ratio of INCEPTIONN, without the gradients."""
+    monkeypatch.setattr(composed, "ratios", lambda: {composed.SETTING: 4.0})
+    composed.systems.cache_clear()
+    yield 4.0
+    composed.systems.cache_clear()
+
+
+@pytest.mark.parametrize(("network", "ports"), [("torus:4x4", 4), ("bigraph:4x8", 1)])
+def test_engines_are_shared_by_the_ports_that_send(ratio, network, ports):
+    """A ring sends by one port of the torus's four: its engine is all its own."""
+    systems = composed.systems(network)
+    inceptionn, thc = value("inceptionn.encode"), min(value("thc.encode"), value("thc.decode"))
+    assert systems["INCEPTIONN"].codec.engine == inceptionn
+    engines = [systems[label].codec.engine for label in ("THC", "composed")]
+    assert engines == [thc / ports] * 2
+    assert systems["composed, engines a port"].codec.engine == thc
+
+
+def test_the_composition_counts_where_it_wins_least(monkeypatch):
+    """Ours is the smaller number of both networks, not the better network's."""
+
+    def step(model, device, batch, seconds):
+        return SimpleNamespace(total=seconds, compute=0.0, communication=seconds)
+
+    def systems(network):
+        ours = 1.0 if network == "torus:4x4" else 2.0
+        return dict.fromkeys(composed.ALONE, 2.0) | {
+            label: ours for label in ("composed", "composed, engines a port")
+        }
+
+    monkeypatch.setattr(composed, "step", step)
+    monkeypatch.setattr(composed, "systems", systems)
+    monkeypatch.setattr(composed, "accuracy_lost", lambda *_: (0.0, [0.0]))
+    claims = {claim.claim: claim for claim in composed.run(True, lambda _: None).claims}
+    claim = claims["models on which the composition beats all five"]
+    assert (claim.ours, claim.high, claim.holds) == (0, len(composed.MODELS), False)
+    assert "7 on torus:4x4 and 0 on bigraph:4x8" in claim.differs
