@@ -24,6 +24,8 @@ class Codec:
     up, down : bytes of payload per byte of FP32, towards the sum and back from it. engine : bytes
     of FP32 per second that pass a card's engines; None: no limit. encode, decode : the same of the
     host's or the accelerator's, before and behind the all-reduce; None: nothing to do there.
+    fills : what is coded before it is sent fills packets, and is summed as it is: hosts and
+    accelerators. Else a coded packet goes for each raw one, and floats are summed: cards.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Codec:
     engine: float | None = None
     encode: float | None = None
     decode: float | None = None
+    fills: bool = False
 
     def __post_init__(self) -> None:
         if not (self.up > 0 and self.down > 0):
@@ -45,7 +48,7 @@ def fp16(where: str = "host") -> Codec:
     """FP16 or BF16: half of the bytes; cast by the host, or on its way by the accelerator."""
     rates = {"host": ("host.bf16.encode", "host.bf16.decode"), "accelerator": (None, None)}[where]
     encode, decode = (None if r is None else value(r) for r in rates)
-    return Codec("BF16", 0.5, 0.5, encode=encode, decode=decode)
+    return Codec("BF16", 0.5, 0.5, encode=encode, decode=decode, fills=True)
 
 
 def truncated(bits):
@@ -110,10 +113,11 @@ class Exchange:
         rate = network.link_bytes_per_cycle
         if engine is not None:
             rate = min(rate, engine * NANO * ratio)
-        coded = replace(
-            network, wire_ratio=ratio, link_bytes_per_cycle=rate,
-            packet=network.packet * min(ratio, 1.0),  # a coded packet for a raw one
-        )  # fmt: skip
+        coded = replace(network, wire_ratio=ratio, link_bytes_per_cycle=rate)
+        if self.codec.fills:
+            coded = replace(coded, reduce_per_cycle=network.reduce_per_cycle / ratio)
+        else:  # a coded packet for a raw one
+            coded = replace(coded, packet=network.packet * min(ratio, 1.0))
         cycles = simulate(self.table, self.schedule.topology, n_bytes, coded).cycles
         return cycles * NANO
 

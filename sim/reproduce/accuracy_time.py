@@ -50,13 +50,21 @@ def step_seconds(model, curve_of):
         return Exchange(schedule, cards, codec, stretch=stretch(P, 0, 1 / 4, codec.up))
 
     def power(rank):
-        return Codec("PowerSGD", *(1 / curve_of(f"PowerSGD, rank {rank}").wire_ratio,) * 2)
+        share = 1 / curve_of(f"PowerSGD, rank {rank}").wire_ratio  # of frames that are full
+        return Codec("PowerSGD", share, share, fills=True)
+
+    def payload_ratio(variant):
+        """Out of the ratio of whole frames of 336 floats, a head each, of a ring's blocks."""
+        floats = -(-n_bytes // 16)
+        heads = value("frame.head") * -(-floats // int(value("frame.floats")))
+        coded = (4 * floats + heads) / curve_of(variant).wire_ratio - heads
+        return 4 * floats / coded
 
     exchanges = {
         "FP32": Exchange(ring(star), hosts),
         "BF16": Exchange(ring(star), hosts, fp16()),
         "PowerSGD, rank 4": Exchange(ring(star), hosts, power(4)),
-        **{v: Exchange(ring(star), frames(hosts), in_line(curve_of(v).wire_ratio))
+        **{v: Exchange(ring(star), frames(hosts), in_line(payload_ratio(v)))
            for v in VARIANTS if v.startswith("INCEPTIONN")},
         "THC": Exchange(wide, cards, thc),
         "THC along MultiTree, 1 % lost": trees("multitree"),

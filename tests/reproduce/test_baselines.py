@@ -2,9 +2,10 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from gradnic.models.training.constants import value
-from gradnic.sim.reproduce import accuracy_time, composed, dlcp
+from gradnic.sim.reproduce import accuracy_time, composed, dlcp, inceptionn, learning
 from gradnic.sim.reproduce.claims import Result
 
 
@@ -55,6 +56,35 @@ def test_a_target_that_is_never_reached_is_no_gain(monkeypatch):
     assert ours("BF16") == pytest.approx([1.0, 4 / 3, 4 / 3.6])
     with pytest.raises(ValueError, match="FP32 does not reach 90 %"):
         ours("FP32")
+
+
+def test_heads_of_coded_packets_count_once(monkeypatch):
+    """A run's ratio is of whole frames; the exchange adds heads to payload."""
+    made = {}
+
+    def in_line(ratio):
+        made["INCEPTIONN"] = ratio
+        return inceptionn.in_line(ratio)
+
+    def blocks(payload_ratio, n_floats=5000):  # bytes of a ring's block, in frames of 336 floats
+        return 4 * n_floats / payload_ratio + 88 * -(-n_floats // 336)
+
+    wire = blocks(1) / blocks(2.48)
+    curve = learning.Curve(np.ones((1, 2)), 0.0, wire)
+    monkeypatch.setattr(accuracy_time, "task_of", lambda model: (None, [], 20_000))
+    monkeypatch.setattr(accuracy_time, "in_line", in_line)
+    accuracy_time.step_seconds("mlp", lambda variant: curve)
+    assert wire < 2.3
+    assert made["INCEPTIONN"] == pytest.approx(2.48)
+
+
+def test_powersgd_of_half_the_bytes_is_bf16_without_its_casts(monkeypatch):
+    """Both are coded by hosts, and fill segments of TCP."""
+    curve = learning.Curve(np.ones((1, 2)), 0.0, 2.0)
+    monkeypatch.setattr(accuracy_time, "task_of", lambda model: (None, [], 20_000))
+    times = accuracy_time.step_seconds("mlp", lambda variant: curve)
+    casts = 80_000 * sum(1 / value(f"host.bf16.{way}") for way in ("encode", "decode"))
+    assert times["PowerSGD, rank 4"] == pytest.approx(times["BF16"] - casts, rel=1e-9)
 
 
 @pytest.fixture

@@ -75,6 +75,16 @@ def test_stages_of_a_host_codec():
     assert network == exchange.seconds(SIZE)
 
 
+@pytest.mark.parametrize("gbps", [10, 100])
+@pytest.mark.parametrize("codec", [fp16(), Codec("factors", 1 / 32, 1 / 32, fills=True)])
+def test_what_hosts_code_takes_as_long_as_a_tensor_of_so_many_bytes(gbps, codec):
+    """Full segments, and sums of what is there: not a short segment for each raw one."""
+    schedule, network = ring(parse("fattree:4x1")), host_network(gbps)
+    n_bytes = int(SIZE * codec.up)
+    plain = Exchange(schedule, network).seconds(n_bytes)
+    assert Exchange(schedule, network, codec).seconds(SIZE) == pytest.approx(plain, rel=1e-4)
+
+
 def test_stretch():
     schedule = ring(parse("fattree:4x1"))
     plain = Exchange(schedule, card_network(10)).seconds(SIZE)
