@@ -100,10 +100,12 @@ def run(quick, say):
     """The Result. quick : fewer seeds and epochs of training."""
     result = Result("thc")
     say("training with THC")
-    times = [
+    base, ours = (
         seconds_to(curve(v, quick).accuracy.mean(axis=0), TARGET, 1.0) for v in ("FP32", "THC")
-    ]
-    epochs = times[0] / times[1] if None not in times else 1.0
+    )
+    if base is None:
+        raise ValueError(f"FP32 does not reach {100 * TARGET:g} % in {extent(quick)[1]} epochs")
+    epochs = base / ours if ours is not None else 0.0
     _time_to_accuracy(result, epochs, say)
     _losses(result, quick, say)
     _stragglers(result, quick, say)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from gradnic.models.training.constants import value
-from gradnic.sim.reproduce import accuracy_time, composed, dlcp, inceptionn, learning
+from gradnic.sim.reproduce import accuracy_time, composed, dlcp, inceptionn, learning, thc
 from gradnic.sim.reproduce.claims import Result
 
 
@@ -126,3 +126,27 @@ def test_the_composition_counts_where_it_wins_least(monkeypatch):
     claim = claims["models on which the composition beats all five"]
     assert (claim.ours, claim.high, claim.holds) == (0, len(composed.MODELS), False)
     assert "7 on torus:4x4 and 0 on bigraph:4x8" in claim.differs
+
+
+@pytest.mark.parametrize(("reach", "epochs"), [(0.95, 1.0), (0.6, 0.0)])
+def test_thc_that_never_gets_there_is_no_faster(monkeypatch, reach, epochs):
+    """A step that is shorter does not make up for a target that is not reached."""
+    told = []
+
+    def curve(variant, quick):
+        accuracy = learned(variant, "mlp", 3, 0, reach if variant == "THC" else 0.95)["accuracy"]
+        return learning.Curve(np.array([accuracy]), 0.0, 1.0)
+
+    monkeypatch.setattr(thc, "curve", curve)
+    monkeypatch.setattr(thc, "_time_to_accuracy", lambda result, epochs, say: told.append(epochs))
+    for part in ("_losses", "_stragglers", "_errors"):
+        monkeypatch.setattr(thc, part, lambda *_: None)
+    thc.run(True, lambda _: None)
+    assert told == [epochs]
+
+
+def test_thc_needs_an_fp32_that_gets_there(monkeypatch):
+    """Nothing can be said of epochs then."""
+    monkeypatch.setattr(thc, "curve", lambda *_: learning.Curve(np.array([[0.1, 0.5]]), 0.0, 1.0))
+    with pytest.raises(ValueError, match="FP32 does not reach 90 % in 3 epochs"):
+        thc.run(True, lambda _: None)
