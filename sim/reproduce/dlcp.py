@@ -245,10 +245,10 @@ def _congested(result, quick, say, measure, setting):
             rows.append((kind, on, 100 * load, 100 * dead, 100 * falls, *told,
                          *(100 * (1 - told[i] / base[i]) for i in range(2))))  # fmt: skip
     result.tables.append(
-        Table(f"Flow completion times beside others' flows and dead links, p = {100 * BOUND:g} %", (
-              "transport", "network", "load %", "links down %", "go down %", "mean us", "99 % us",
-              "last of a job us", "last us", "dropped", "mean saved over DCTCP %",
-              "99 % saved over DCTCP %"), rows)
+        Table("Flow completion times beside others' flows, which have the last queue beside ours, "
+              f"and dead links, p = {100 * BOUND:g} %", ("transport", "network", "load %",
+              "links down %", "go down %", "mean us", "99 % us", "last of a job us", "last us",
+              "dropped", "mean saved over DCTCP %", "99 % saved over DCTCP %"), rows)
     )  # fmt: skip
     where = f"{shape}, p = {100 * BOUND:g} %"
     result.pictures.append(

@@ -23,7 +23,6 @@ VARIANTS = {
     "THC": ("thc", {}),
     "THC, 0.1 % lost": ("thc", {"loss": 0.001, "random": True}),
     "THC, 1 % lost": ("thc", {"loss": 0.01, "random": True}),
-    "THC, rescaled, 1 % lost": ("thc", {"loss": 0.01, "random": True, "rescale": True}),
     "THC along MultiTree, 1 % lost": (
         "thc-trees",
         {"loss": 0.01, "random": True, "rescale": True, "trees": "multitree"},

@@ -121,11 +121,13 @@ def test_the_composition_counts_where_it_wins_least(monkeypatch):
 
     monkeypatch.setattr(composed, "step", step)
     monkeypatch.setattr(composed, "systems", systems)
-    monkeypatch.setattr(composed, "accuracy_lost", lambda *_: (0.0, [0.0]))
+    lost = {"THC along MultiTree, 1 % lost": 0.25}  # whole branches, as the composition sums
+    monkeypatch.setattr(composed, "accuracy_lost", lambda v, _: (lost[v], [lost[v]]))
     claims = {claim.claim: claim for claim in composed.run(True, lambda _: None).claims}
     claim = claims["models on which the composition beats all five"]
     assert (claim.ours, claim.high, claim.holds) == (0, len(composed.MODELS), False)
     assert "7 on torus:4x4 and 0 on bigraph:4x8" in claim.differs
+    assert claims["accuracy lost by THC along MultiTree's trees under 1 % loss"].ours == 0.25
 
 
 @pytest.mark.parametrize(("reach", "epochs"), [(0.95, 1.0), (0.6, 0.0)])
