@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
+# Images of containers set it; then each process of the suite would compile all packages again, 3 s.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := first-light
 .PHONY: first-light test slow lint docs types fpga synth vendors baseline bench sweep soak chain fuzz upsets offload shells mutants breaks reproduce networks time-to-accuracy clean setup
 
