@@ -15,6 +15,7 @@ from amaranth.hdl import _ast, _nir
 
 _shape = _ast.Operator.shape
 _told_cycles = _nir.Netlist.check_comb_cycles
+_BITS = (_nir.Net(0), _nir.Net(1))
 
 
 def to_rtlil(component, **options):
@@ -32,6 +33,34 @@ def to_rtlil(component, **options):
 def _nets(kind, nets=()):
     """`_nir.Value` of nets, without a look at the type of each."""
     return tuple.__new__(kind, (nets,) if isinstance(nets, _nir.Net) else nets)
+
+
+def _from_cell(cell, bit):
+    """`Net.from_cell`."""
+    assert not bit >> 16
+    return _nir.Net(cell << 16 | bit)
+
+
+def _from_const(value, width):
+    """`Value.from_const`."""
+    return _nets(_nir.Value, [_BITS[value >> bit & 1] for bit in range(width)])
+
+
+def _add_value_cell(netlist, width, cell):
+    """`Netlist.add_value_cell`."""
+    index = netlist.add_cell(cell)
+    assert width <= 1 << 16
+    return _nets(_nir.Value, [_nir.Net(index << 16 | bit) for bit in range(width)])
+
+
+def _resolve_value(netlist, value):
+    """`Netlist.resolve_value`."""
+    connections, nets = netlist.connections, []
+    for net in value:
+        while net < 0:
+            net = connections[net]
+        nets.append(net)
+    return _nets(_nir.Value, nets)
 
 
 def _kept_shape(operator):
@@ -97,6 +126,10 @@ def _sigspec(emitter, *parts):
 
 _QUICKER = (
     (_nir.Value, "__new__", _nets),
+    (_nir.Net, "from_cell", _from_cell),
+    (_nir.Value, "from_const", _from_const),
+    (_nir.Netlist, "add_value_cell", _add_value_cell),
+    (_nir.Netlist, "resolve_value", _resolve_value),
     (_ast.Operator, "shape", _kept_shape),
     (_nir.Netlist, "check_comb_cycles", _check_cycles),
     (rtlil.ModuleEmitter, "sigspec", _sigspec),

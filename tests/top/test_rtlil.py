@@ -22,7 +22,8 @@ CIRCUITS = {
 
 def amaranths_own():
     found = [_nir.Value.__new__, _ast.Operator.shape, _nir.Netlist.check_comb_cycles]
-    return [*found, amaranth.ModuleEmitter.sigspec]
+    found += [_nir.Net.from_cell, _nir.Value.from_const, _nir.Netlist.add_value_cell]
+    return [*found, _nir.Netlist.resolve_value, amaranth.ModuleEmitter.sigspec]
 
 
 OWN = amaranths_own()
