@@ -5,9 +5,19 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "Circuit.h"
 #include "Circuit__Syms.h"
+
+// `set(port)`, where a circuit has what `port(root)` is; one without registers has no clock.
+template<class Root, class Port, class Set> void if_there(Root &root, Port port, Set set) {
+	if constexpr (std::is_invocable_v<Port, Root &>)
+		set(port(root));
+}
+
+#define PORT(name) [](auto &root) -> decltype((root.name)) { return (root.name); }
+
 #include "inputs.h"
 
 void Circuit___024root___eval_settle(Circuit___024root *);  // Verilator's
@@ -43,15 +53,12 @@ template<class T> void store(const T &port, uint8_t *bytes, size_t size) {
 
 template<class T> void set_bit(T &&port, bool bit) { port = bit; }
 
-// A circuit without registers has neither clock nor reset.
 template<class Root> void set_clock(Root &root, bool bit) {
-	if constexpr (requires { root.clk; })
-		root.clk = bit;
+	if_there(root, PORT(clk), [&](auto &clk) { clk = bit; });
 }
 
 template<class Root> void set_reset(Root &root, bool bit) {
-	if constexpr (requires { root.rst; })
-		root.rst = bit;
+	if_there(root, PORT(rst), [&](auto &rst) { rst = bit; });
 }
 
 // One cycle, in two steps: outputs settle, then registers change.
