@@ -43,7 +43,8 @@ class _Run(Sending):
     def bitmap(self, stamp, wanted):
         believed = super().bitmap(stamp, wanted)
         if believed and self.pending:  # the walk goes through its mask
-            self.ready = max(self.ready, self.card.now + self.card.times.again)
+            walked = self.card.times.again - self.card.read_in(self.first)
+            self.ready = max(self.ready, self.card.now + walked)
         return believed
 
     def next(self, now):
@@ -63,8 +64,8 @@ class _Own:
 
     entered, place, done = False, 0, False
 
-    def __init__(self, ready, cost):
-        self.ready, self.cost, self.behind = ready, cost, []
+    def __init__(self, chunk, ready, cost):
+        self.chunk, self.ready, self.cost, self.behind = chunk, ready, cost, []
 
     def next_at(self, now):
         return max(now, self.ready)
@@ -77,6 +78,7 @@ class TimedCard(Card):
         super().__init__(settings)
         self.times, self.now = times, 0
         self.made = self.looked_up = 0  # when maker and receiver are free
+        self.split = -math.inf  # when the last run was cut
         self.waiting, self.kept, self.walker = deque(), [None] * N_RUNS, 0
         self.sums = {}  # terminal rows by chunk
 
@@ -124,23 +126,37 @@ class TimedCard(Card):
         sending.card = self
         plan, chunk = round_.tensor.plan, run.first // round_.tensor.plan.per_chunk
         if run.ph and not any(chunk in told for told in plan.down[self.settings.node].values()):
-            self._behind_own(round_, chunk, sending)
+            self._behind_own(round_, chunk, run)
         else:
-            self._walk(sending, self.now)
+            self._walk(sending, self.now + self._stored(run.first))
         self.waiting.append((sending, run))
 
     def _walk(self, sending, begin):
-        (round_,) = self.rounds.values()
-        beats = self.times.beats(int(round_.tensor.plan.elems[sending.first]))
-        waited = self.times.row + 3 * beats if self.now else self.times.first + beats
-        sending.ready = begin + waited
+        self.split = max(self.split + self.times.cut, begin + self.times.before)
+        sending.ready = self.split
 
-    def _behind_own(self, round_, chunk, sending):
+    def _stored(self, number):
+        """Cycles until a packet that was looked up is in memory, and its row's turn; at first 0."""
+        return self.times.row - self.times.first + 2 * self._beats(number) if self.now else 0
+
+    def _beats(self, number):
+        (round_,) = self.rounds.values()
+        return self.times.beats(int(round_.tensor.plan.elems[number]))
+
+    def read_in(self, number):
+        """Cycles from the walk's look at a packet until all of its values are there."""
+        times, (round_,) = self.times, self.rounds.values()
+        alone = int(times.made(int(round_.tensor.plan.elems[number]), 1))
+        return times.first + self._beats(number) - times.before - times.look - alone
+
+    def _behind_own(self, round_, chunk, run):
         """The chunk is this card's own: its sums come first."""
+        sending = run.sending
         if chunk not in self.sums:
             numbers = round_.tensor.plan.packets(chunk, chunk + 1)
             cost = sum(self.made_in(round_, 0, number) for number in numbers)
-            self.sums[chunk] = _Own(self.now, cost)
+            turn = self.now + self._stored(run.first)
+            self.sums[chunk] = _Own(chunk, turn + self.times.before, cost)
             self.waiting.append((self.sums[chunk], None))
         own = self.sums[chunk]
         if own.done:
@@ -151,7 +167,9 @@ class TimedCard(Card):
 
     def _sum(self, own):
         self.made = self.now + own.cost
-        own.done, own.ready = True, self.made + self.times.own
+        (round_,) = self.rounds.values()
+        number = round_.tensor.plan.packets(own.chunk, own.chunk + 1)[0]
+        own.done, own.ready = True, self.made + self.read_in(number) + self.times.own
         self.walker = (own.place + 1) % N_RUNS
         for sending in own.behind:
             self._walk(sending, own.ready)
@@ -212,6 +230,7 @@ class _Host:
     def __init__(self, network, node, card):
         self.network, self.node, self.card = network, node, card
         self.n_frames, self.free, self.asleep, self.done = 0, 0.0, None, None
+        self.read = 0  # cycle at which the last frame's values are there
 
     @property
     def cycle(self):
@@ -236,21 +255,28 @@ class _Host:
             self.free = network.fabric.now + network.fabric.time
         else:
             for _, frame in card.tick(card.now):
-                self._send(frame)
+                self._make(frame)
         if (soon := card.next_at()) is not None:
             self.wake(max(soon, self.cycle))
         self._look_whether_done()
 
+    def _make(self, frame):
+        """The maker takes its time for each, at the line's pace; it leaves when its values are
+        there, and those of the frames before it.
+        """
+        network, card, header = self.network, self.card, GRADNIC.parse(frame)
+        wire = (len(frame) + WIRE_MORE) * 8 / network.gbps
+        if header["op"] != Op.CONTROL:
+            (round_,) = card.rounds.values()
+            packet = round_.tensor.plan.number(header["seq"] * SEQ_UNIT)
+            made = card.made_in(round_, header["ph"], packet)
+            self.free = max(network.fabric.now, self.free) + max(wire, made * network.nanoseconds)
+            self.read = self.cycle + card.read_in(packet) + made
+        network.after(self.read, self._send, frame)
+
     def _send(self, frame, *, first=False):
         network, number = self.network, self.n_frames
         self.n_frames += 1
-        header = GRADNIC.parse(frame)
-        wire = (len(frame) + WIRE_MORE) * 8 / network.gbps
-        if header["op"] != Op.CONTROL:
-            (round_,) = self.card.rounds.values()
-            packet = round_.tensor.plan.number(header["seq"] * SEQ_UNIT)
-            cost = self.card.made_in(round_, header["ph"], packet) * network.nanoseconds
-            self.free = max(network.fabric.now, self.free) + max(wire, cost)
         to = ETHERNET.destination.get(frame) & 0xFFFF
         path, act = network.fabric.path(self.node, to, 0), network.hosts[to].arrived
         if network.losses.loses(self.node, frame, number):
