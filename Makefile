@@ -42,7 +42,7 @@ types:
 	ln -s $(CURDIR)/gradnic/* $(addprefix $(CURDIR)/,hdl models sim fpga) build/types/gradnic/
 
 $(VENV)/docs: $(VENV)/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[docs]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c .ci/constraints.txt -e '.[docs]'
 	touch $@
 
 docs: $(VENV)/docs types
