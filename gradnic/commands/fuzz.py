@@ -33,16 +33,18 @@ def command(card, frames, lanes, seed, runs, json_file, **where):
     the round have fields and bytes of their heads changed, their lengths, marks and claims, are
     cut, grown or oversize, half of them with a right IPv4 checksum; right ones come between them.
     Each must have the one fate that it has by the rules, the right ones too; all that is written
-    and sent, and the counters, are compared, and the round must end as it does without them. The
-    library takes minutes to build; frames are played in rounds of 65,025.
+    and sent, and the counters, are compared, and the round must end as it does without them. Memory
+    pauses in half of the rounds, as AXI4 lets it. The library takes minutes to build; frames are
+    played in rounds of 65,025.
 
     Host: the way of host frames of a card with jobs, with memory, registers and a queue of jobs
     around it: requests of all kinds in and out of their regions, late, broken, cut and of other
     sessions, and frames of others, ARP and pings between them and against them; the host listens in
-    3 of 10 cycles. All of memory, registers, jobs and counters are compared after each 2,000,
-    nothing may be written outside of the regions, frames of others must have passed in order, those
-    of the host without a cycle's wait, and ARP and pings been answered. Answers to requests are
-    not compared here, as their number depends on time. Beats have 64 bytes.
+    3 of 10 cycles, and memory pauses in half of the rounds. All of memory, registers, jobs and
+    counters are compared after each 2,000, nothing may be written outside of the regions, frames of
+    others must have passed in order, those of the host without a cycle's wait, and ARP and pings
+    been answered. Answers to requests are not compared here, as their number depends on time. Beats
+    have 64 bytes.
 
     Ends at the first difference, with exit status 1.
 

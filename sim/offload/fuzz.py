@@ -16,6 +16,7 @@ from .stand import Stand
 A_ROUND = (COPIES - 1) * N_BROKEN
 LONG_EVERY = 32  # rounds; in two of them each copy has a frame of kilobytes
 STALLS = 3  # in every other round: each port waits in one cycle of 8
+PAUSED = 1, 2  # of four rounds: memory pauses, with and without those stalls
 
 
 @cache
@@ -55,15 +56,17 @@ def fuzz(n_frames, *, seed=1, jobs=None, progress=None):
 
 
 def _round(seed, number):
-    """A round, and its stalls: with and without them, raw and coded."""
-    long, coded = number % LONG_EVERY in (0, LONG_EVERY - 1), number // 2 % 2 == 1
-    return Round((seed, number), long=long, coded=coded), STALLS * (number % 2)
+    """A round, and how ports and memory wait: with and without, raw and coded."""
+    long, coded = number % LONG_EVERY in (0, LONG_EVERY - 1), number // 4 % 2 == 1
+    pauses = int(np.random.default_rng((seed, number)).integers(1, 1 << 32))
+    waits = {"stalls": STALLS * (number % 2), "pauses": pauses * (number % 4 in PAUSED)}
+    return Round((seed, number), long=long, coded=coded), waits
 
 
 def _play(seed, number):
-    one, stalls = _round(seed, number)
+    one, waits = _round(seed, number)
     try:
-        fates, wrong, cycles = one.play(stand(), stalls=stalls)
+        fates, wrong, cycles = one.play(stand(), **waits)
     except RuntimeError as error:  # a copy never rests
         raise AssertionError(f"seed {seed}, round {number}: {error}") from None
     if wrong:
@@ -75,10 +78,10 @@ def _first(seed, number, wrong):
     """Says what differs, and which frame it takes: each of the copy's is played alone."""
     copy = min(wrong)
     told = f"seed {seed}, round {number}, copy {copy}: {', '.join(wrong[copy])}"
-    one, stalls = _round(seed, number)
+    one, waits = _round(seed, number)
     frames, lengths = one.frames[copy].copy(), one.lengths[copy].copy()
     one.isolate(copy)
-    _, alone, _ = one.play(stand(), stalls=stalls)
+    _, alone, _ = one.play(stand(), **waits)
     if not alone:
         return f"{told}; no broken frame does it alone"
     k = min(alone) - 1

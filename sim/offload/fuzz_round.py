@@ -42,6 +42,7 @@ PACE = 28  # cycles a frame, so that the receiver keeps up
 PAUSE = 400  # cycles between two reads while nothing else happens
 QUIET = (Act.READ, REGISTERS["ip"].offset, 0)
 PAUSES = (3, 5, 4, 1)  # after: broken frames; the packets still missing, up and down; STOPs
+SLOW = 3  # times so long, where memory pauses
 LONG_PAUSES = (3, 4)  # before and after a frame that fills the port's store
 FATES = [d.name.lower() for d in Drop] + ["foreign", "heard", "answered"]
 FATES[Drop.NONE], FATES[Drop.CODEC] = "accepted", "unsound"
@@ -71,12 +72,13 @@ class _Recorder:
         self.steps.append((Act.WRITE, address, word))
 
 
-def _script(setting, parts):
-    """Steps of a whole round: settings, parts (frames, pauses), all counters.
+def _script(setting, parts, pauses):
+    """Steps of a whole round: pauses of memory, settings, parts (frames, pauses), all counters.
 
     Returns beats of `Step`, and how many words it reads before the counters.
     """
     bus, own = _Recorder(), setting.own
+    bus.steps.append((Act.PAUSE, 0, pauses))
     driver = OffloadDriver(bus.read, bus.write, n_ports=1, n_ranks=N_RANKS, n_bytes=N_BYTES)
     driver.identify(mac=own.mac, ip=own.ip, node=own.node, job=setting.job, udp_port=own.udp_port)
     for k, other in enumerate(setting.others):
@@ -105,12 +107,12 @@ def _script(setting, parts):
     driver.set("round", tensor=setting.last_tensor, gen=setting.last_gen)
     driver.set("control", armed=1, clear=0, start=0, abort=0)
     driver.start(setting.tensor, setting.gen)
-    for n, pauses in parts:  # reading keeps the bench awake
-        bus.steps += [(Act.PLAY, PACE, n), *[(Act.WAIT, 0, PAUSE), QUIET] * pauses]
+    for n, waits in parts:  # reading keeps the bench awake
+        bus.steps += [(Act.PLAY, PACE, n), *[(Act.WAIT, 0, PAUSE), QUIET] * waits]
     for name in ("status", *COUNTERS):
         bus.steps.append((Act.READ, REGISTERS[name].offset, 0))
     act, address, word = np.array(bus.steps).T
-    n_quiet = sum(pauses for _, pauses in parts)
+    n_quiet = sum(waits for _, waits in parts)
     return encoding.pack(Step, act=act, address=address, data=word), n_quiet
 
 
@@ -206,17 +208,19 @@ class Round:
     def _broken(self):
         return self.frames, self.lengths, self.marked
 
-    def play(self, bulk, *, stalls=0):
+    def play(self, bulk, *, stalls=0, pauses=0):
         """Play it: (fates of the broken frames, {copy: [what differs]}, cycles).
 
         bulk : `stand()`, or what has its ``run`` and plays as many copies.
-        stalls : as of `Bulk.run`.
+        stalls : as of `Bulk.run`. pauses : of memory, see `gradnic.sim.offload.pausing`.
         """
         setting, copies = self.setting, self.copies
         arrivals, parts = self._arrange()
+        if pauses:  # a STOP may not come before what it is of
+            parts = [(n, SLOW * waits) for n, waits in parts]
         _frames, lengths, _ = arrivals
         fates = offload_judge.judge(*arrivals, setting)
-        script, n_quiet = _script(setting, parts)
+        script, n_quiet = _script(setting, parts, pauses)
         steps = padded(script, -(-script.shape[1] // 4) * 4)
         given = {
             "script": (np.repeat(steps[:, None], copies, axis=1), np.full(copies, len(steps))),

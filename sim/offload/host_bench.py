@@ -27,6 +27,8 @@ from gradnic.interface.host_frame import MAX_PAYLOAD, Kind
 from gradnic.interface.job import COMPLETION
 from gradnic.interface.register_map import BitField, Register, RegisterMap
 
+from .pausing import Pausing
+
 N_KIB = 64
 LATENCY = 40  # cycles to the first beat of a burst, or to the answer of one written
 WIDTH = 32  # bits of a byte address
@@ -120,7 +122,7 @@ class Ram(wiring.Component):
 
 class HostBench(wiring.Component):
     """Members: frames as of `HostSide`, ``i`` from the host and ``o`` to it; posts, completions;
-    ``whole`` : all of memory is one region; ``broken`` : see `Ram`;
+    ``whole`` : all of memory is one region; ``broken`` : see `Ram`; ``pauses`` : see `Pausing`;
     ``stalled`` : a frame of the host waits.
     """
 
@@ -146,6 +148,7 @@ class HostBench(wiring.Component):
                 "t_event": In(32),
                 "whole": In(1),
                 "broken": In(2),
+                "pauses": In(32),
                 "bad": Out(2),
                 "overrun": Out(2),
                 **{name: Out(1) for name in COUNTED},
@@ -156,6 +159,7 @@ class HostBench(wiring.Component):
         m = Module()
         m.submodules.side = side = self.side
         m.submodules.ram = ram = Ram(self.n_bytes)
+        m.submodules.pausing = pausing = Pausing(self.n_bytes, WIDTH)
         m.submodules.bank = bank = RegisterBank(MAP)
         for a, b in (
             (wiring.flipped(self.i), side.host_tx), (side.host_rx, wiring.flipped(self.o)),
@@ -163,7 +167,8 @@ class HostBench(wiring.Component):
             (side.core_tx, wiring.flipped(self.core_tx)),
             (wiring.flipped(self.mac_rx), side.mac_rx[0]),
             (side.from_network[0], wiring.flipped(self.from_network)),
-            (side.port_read, ram.read), (side.port_write, ram.write), (side.registers, bank.bus),
+            (side.port_read, pausing.read), (side.port_write, pausing.write),
+            (pausing.to_read, ram.read), (pausing.to_write, ram.write), (side.registers, bank.bus),
         ):  # fmt: skip
             wiring.connect(m, a, b)
         for k, (first, n_bytes) in enumerate(REGIONS):
@@ -179,6 +184,7 @@ class HostBench(wiring.Component):
         levels = ("full", "events", "t_event")
         m.d.comb += [
             ram.broken.eq(self.broken),
+            pausing.pauses.eq(self.pauses),
             side.port_mac.eq(CARD.mac),
             side.port_udp_port.eq(CARD.udp_port),
             side.port_told.eq(self.completions.valid),
@@ -213,7 +219,14 @@ class Bench:
         self.shape = FrameBeat(n_bytes)
         self.fresh, self.posted, self._session = True, [], 0
         self.counts = dict.fromkeys(COUNTERS, 0)
-        self.levels = {"full": 0, "events": 1, "t_event": 1 << 30, "whole": 0, "broken": 0}
+        self.levels = {
+            "full": 0,
+            "events": 1,
+            "t_event": 1 << 30,
+            "whole": 0,
+            "broken": 0,
+            "pauses": 0,
+        }
         self.clear()
 
     def play(self, frames=(), *, bad=None, completions=(), stalls=None, **options):

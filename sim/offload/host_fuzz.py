@@ -2,10 +2,11 @@
 
 Most requests have the SEQ that is expected; addresses lie in the regions, at their borders, or
 anywhere; between them come frames of others, ARP and pings. The host and what is behind the
-network's frames listen in 3 of 10 cycles. After many frames both must have the same memory,
-registers, jobs and counters, and nothing may have changed outside of the regions. Frames of others
-must have passed each way in order, those of the host with their marks and without a cycle's wait,
-and ARP and pings been answered, bit for bit.
+network's frames listen in 3 of 10 cycles; in every other round memory pauses
+(`gradnic.sim.offload.pausing`). After many frames both must have the same memory, registers, jobs
+and counters, and nothing may have changed outside of the regions. Frames of others must have passed
+each way in order, those of the host with their marks and without a cycle's wait, and ARP and pings
+been answered, bit for bit.
 
 What is not watched: answers to host frames, as those of many depend on the circuit's time
 (``tests/offload/test_host_circuit.py`` compares them frame by frame).
@@ -28,6 +29,7 @@ from .host_bench import BROKEN, BUILD, CARD, HOST, MAP, N_KIB, REGIONS, Bench
 STORE = 32768  # bytes of frames that the card has room for
 A_ROUND = 2000  # host frames
 SIZES = (4, 60, 64, 68, 128, 252, 1024)
+PAUSED = 0.05  # of the input while memory pauses
 DUTIES = {"i": 0.15, "o": 0.3, "from_network": 0.3}  # see `batch`: of an input, and of listeners
 KINDS = (Kind.WRITE,) * 9 + (Kind.READ, Kind.POST, Kind.READ_REG, Kind.WRITE_REG) * 2 + (Kind.ACK,)
 
@@ -213,8 +215,9 @@ def play(bench: Bench, card: ModelCard, source: Source, n_frames: int) -> int:
             traffic.add(foreign(rng), bool(rng.random() < 0.02))
     up, come = ([foreign(rng) for _ in range(n_frames // 4)] for _ in range(2))
     before = dict(bench.counts)
+    stalls = DUTIES | ({"i": PAUSED} if bench.levels["pauses"] else {})
     run = bench.run(
-        traffic.frames, bad=traffic.bad, stalls=DUTIES, others={"core_rx": up, "mac_rx": come}
+        traffic.frames, bad=traffic.bad, stalls=stalls, others={"core_rx": up, "mac_rx": come}
     )
     card.n_bad += traffic.n_bad
     spoofs = [f for f in come if ETHERNET.destination.get(f) == CARD.mac]
@@ -264,6 +267,7 @@ def fuzz(n_frames, *, n_bytes=64, seed=1, progress=None):
     for number in range(n_rounds):
         rng = np.random.default_rng((seed, number))
         card.full = bench.levels["full"] = int(rng.random() < 0.2)
+        bench.levels["pauses"] = int(rng.integers(1, 1 << 32)) if number % 2 else 0
         try:
             n_foreign += play(bench, card, Source(rng), A_ROUND)
         except (AssertionError, RuntimeError) as error:

@@ -15,6 +15,8 @@ from gradnic.hdl.stream.beats import FrameBeat
 
 from gradnic.interface import params
 
+from .pausing import Pausing
+
 N_BYTES, N_RANKS = 16, 3
 CARD = params.Offload(
     n_bytes=N_BYTES, n_nodes=4, n_rows=4, n_chunks=4, n_packets=64, n_ranks=N_RANKS, thc=0
@@ -28,9 +30,10 @@ class Act(IntEnum):
     READ = 1  # of the register at `address`; the word leaves on ``words``
     WAIT = 2  # `data` cycles
     PLAY = 3  # lets `data` frames in, one in `address` cycles at most
+    PAUSE = 4  # memory pauses by seed `data`, see `gradnic.sim.offload.pausing`
 
 
-Step = data.StructLayout({"act": 2, "address": 9, "data": 32})
+Step = data.StructLayout({"act": 3, "address": 9, "data": 32})
 
 
 WRITTEN = data.StructLayout({"address": CARD.address_width, "data": 8 * N_BYTES, "keep": N_BYTES})
@@ -48,7 +51,7 @@ def pattern(beat, lane, which):
 class Stand(wiring.Component):
     """`OffloadCard` of 16 bytes and one port, without THC, small tables, and what is around it.
 
-    Memory is not kept: reads give `pattern`, what is written leaves on a stream.
+    Memory is not kept: reads give `pattern`, what is written leaves on a stream. It may pause.
 
     Members
     -------
@@ -81,7 +84,7 @@ class Stand(wiring.Component):
         m.submodules.card = card = self.card
         wiring.connect(m, card.mac_tx0, wiring.flipped(self.mac_tx))
         wiring.connect(m, card.host_rx0, wiring.flipped(self.host_rx))
-        opens = self._script(m, card.bus)
+        opens, pauses = self._script(m, card.bus)
         m.d.comb += [
             card.mac_rx0.p.eq(self.mac_rx.p),
             card.mac_rx0.valid.eq(self.mac_rx.valid & opens),
@@ -90,15 +93,21 @@ class Stand(wiring.Component):
         for which, (kind, out) in enumerate(
             (("gradient", self.results), ("landing", self.landings))
         ):
-            self._reads(m, getattr(card, f"{kind}_read"), which)
-            self._writes(m, getattr(card, f"{kind}_write"), out)
+            m.submodules[kind] = memory = Pausing(N_BYTES, CARD.address_width)
+            m.d.comb += memory.pauses.eq(pauses ^ (pauses.any() & which) << 8)
+            for way in ("read", "write"):
+                card_port = getattr(card, f"{kind}_{way}")
+                wiring.connect(m, card_port, getattr(memory, way))
+            self._reads(m, memory.to_read, which)
+            self._writes(m, memory.to_write, out)
         return m
 
     def _script(self, m, bus):
-        """Carries out the script; says when a beat may come in."""
+        """Carries out the script; says when a beat may come in, and how memory pauses."""
         step, ends = self.script.p, Signal()
         left, count, opens = Signal(16), Signal(16), Signal()
         asked, sent, has_sent = Signal(), Signal(), Signal()
+        pauses = Signal(32)
         m.d.comb += [
             self.script.ready.eq(ends),
             bus.awaddr.eq(step.address),
@@ -145,7 +154,10 @@ class Stand(wiring.Component):
                             m.d.sync += left.eq(left + 1)
                     with m.If(ends):
                         m.d.sync += left.eq(0)
-        return opens
+                with m.Case(Act.PAUSE):
+                    m.d.comb += ends.eq(1)
+                    m.d.sync += pauses.eq(step.data)
+        return opens, pauses
 
     @staticmethod
     def _reads(m, port, which):

@@ -60,10 +60,12 @@ def replace(one, copy, k, frame, **fields):
     return row
 
 
-@pytest.mark.parametrize("coded", [False, True])
-def test_every_frame_has_its_fate(stands, coded):
-    one = Round((3, int(coded)), copies=2, long=True, coded=coded)
-    fates, wrong, _ = one.play(stands)
+@pytest.mark.parametrize(
+    ("coded", "pauses"), [(False, 0), (True, 0), (True, 0x60), (False, 0x61), (True, 0x62)]
+)
+def test_every_frame_has_its_fate(stands, coded, pauses):
+    one = Round((3, int(coded), pauses), copies=2, long=True, coded=coded)
+    fates, wrong, _ = one.play(stands, pauses=pauses)
     assert wrong == {}
     assert fates.shape == (1, N_BROKEN)
 

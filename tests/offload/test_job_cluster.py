@@ -33,21 +33,23 @@ N = 3
 
 
 class Bench:
-    """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`."""
+    """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`;
+    built : options of the cards of RTL.
+    """
 
-    def __init__(self, *, watchdog=0, pauses=None):
+    def __init__(self, *, watchdog=0, pauses=None, tables=TABLES, n_active=2, built=EVERYTHING):
         self.rtl = JobCluster(
-            TABLES,
+            tables,
             TOPOLOGY,
             N_MEMORY,
             6000,
-            n_active=2,
+            n_active=n_active,
             packet=PACKET,
             watchdog=watchdog,
-            **EVERYTHING,
+            **built,
         )
         self.golden = golden.JobCluster(
-            TABLES, TOPOLOGY, N_MEMORY, n_active=2, packet=PACKET, n_packets=1024,
+            tables, TOPOLOGY, N_MEMORY, n_active=n_active, packet=PACKET, n_packets=1024,
             settings={"t_probe": 40, "t_retry": 40},
             watchdog=1500 if watchdog else 0,
         )  # fmt: skip
@@ -123,6 +125,23 @@ def test_jobs_of_all_sizes_codecs_and_classes_are_exact():
     bench.check()
     assert all(bench.status(node, id) == JobStatus.DONE for node in range(N) for id in bench.jobs)
     assert sum(bench.rtl.counts(node)["duplicate"] for node in range(N)) > 0
+
+
+@pytest.mark.slow  # a card of four contexts to build
+@pytest.mark.parametrize("pauses", [36, 49])  # all data before an address; one memory, or two
+def test_four_jobs_at_a_time_are_exact_behind_memories_that_pause(pauses):
+    built = {"inc": False, "maxima": True}
+    bench = Bench(pauses=pauses, tables=TABLES[:1], n_active=4, built=built)
+    for id, elems in enumerate((3000, 17, 1, 500, 64, 2000, 900, 48)):
+        op = Operation.MAX if id == 3 else Operation.SUM
+        bench.post(bench.job(id, elems, layer=7 - id, in_place=id % 3 == 0, op=op))
+    most = 0
+    for _ in range(20):
+        bench.rtl.step(HARSH)
+        most = max(most, bench.rtl._get(0, "active").bit_count())
+    assert most == 4
+    bench.run()
+    bench.check()
 
 
 BAD = [
