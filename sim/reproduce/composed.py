@@ -23,7 +23,7 @@ from gradnic.models.transport.blt import Path, transfer
 from gradnic.interface.schedule_table import REDUCE
 
 from .claims import Picture, Result, Table
-from .inceptionn import SETTING, ratios
+from .inceptionn import BOUNDS, SETTING, ratios
 from .learning import accuracy_lost
 
 MODELS = {"alexnet": 64, "resnet50": 64, "vgg16": 32, "bert-base": 32, "gpt2": 2,
@@ -100,13 +100,18 @@ def systems(network):
     trees = build(topology, "multitree")
     pairs = "hdrm" if network.startswith("bigraph") else "halving"
     star, ring = servers(topology), build(topology, "ring")
-    r = ratios()[SETTING]
-    inc = Codec("INCEPTIONN", 1 / r, 1 / r, value("inceptionn.encode") / ports_used(ring))
+    known, engine = ratios(), value("inceptionn.encode") / ports_used(ring)
+
+    def inceptionn(exponent):
+        r = known[*SETTING[:2], exponent]
+        codec = Codec("INCEPTIONN", 1 / r, 1 / r, engine)
+        return Exchange(ring, cards, codec, stretch=stretch(0, 0, 1 / n, 1 / r))
+
     coded, one = thc(leaf_share(trees), ports_used(trees)), thc(1.0, ports_used(star))
     per_port = thc(leaf_share(trees), 1)
     return {
-        "INCEPTIONN": Exchange(ring, cards, inc,
-                               stretch=stretch(0, 0, 1 / n, 1 / r)),
+        "INCEPTIONN": inceptionn(SETTING[2]),
+        COARSE: inceptionn(BOUNDS[-1]),
         "THC": Exchange(star, cards, one, stretch=stretch(0, 0, 1 / n, one.up)),
         "MultiTree": Exchange(trees, cards, RAW, stretch=stretch(0, 0, 1 / n)),
         "EFLOPS": Exchange(build(topology, pairs), cards, RAW, stretch=stretch(0, 0, 2 / n)),
@@ -117,6 +122,7 @@ def systems(network):
     }  # fmt: skip
 
 
+COARSE = "INCEPTIONN, bound 2^-6"
 ALONE = ("INCEPTIONN", "THC", "MultiTree", "EFLOPS", "DLCP")
 
 
@@ -139,7 +145,11 @@ def run(quick, say):
                     bars.setdefault(label, []).append((name, done.total / most))
             best = min(ALONE, key=lambda label, steps=steps: steps[label].total)
             ours = steps[best].total / steps["composed"].total
-            spread = [steps[best].total / steps["composed, engines a port"].total]
+            coarse = min(steps[best].total, steps[COARSE].total)
+            spread = [
+                steps[best].total / steps["composed, engines a port"].total,
+                coarse / steps["composed"].total,
+            ]
             wins[network, name] = ours
             result.claim(
                 f"{name} on {network}: step over the best paper alone", CLEAR, ours, spread, "x",
@@ -148,7 +158,7 @@ def run(quick, say):
                 f"1 % of frames lost, p = {100 * P:g} % up, V100 in FP32, {batch} samples a node; "
                 "EFLOPS without rank mapping on a torus, THC and DLCP with servers on all cards, "
                 "whose messages meet on BiGraphs; range with "
-                "a set of engines a port",
+                "a set of engines a port, and beside INCEPTIONN at a bound of 2^-6, not 2^-10",
             )  # fmt: skip
     better = {net: sum(v > CLEAR for (n, _), v in wins.items() if n == net) for net in NETWORKS}
     result.claim(

@@ -89,8 +89,9 @@ def test_powersgd_of_half_the_bytes_is_bf16_without_its_casts(monkeypatch):
 
 @pytest.fixture
 def ratio(monkeypatch):
-    """A payload ratio of INCEPTIONN, without the gradients."""
-    monkeypatch.setattr(composed, "ratios", lambda: {composed.SETTING: 4.0})
+    """A payload ratio of INCEPTIONN, without the gradients; twice as much with a coarse bound."""
+    known = {composed.SETTING: 4.0, ("sum", 200, 121): 8.0}
+    monkeypatch.setattr(composed, "ratios", lambda: known)
     composed.systems.cache_clear()
     yield 4.0
     composed.systems.cache_clear()
@@ -102,6 +103,7 @@ def test_engines_are_shared_by_the_ports_that_send(ratio, network, ports):
     systems = composed.systems(network)
     inceptionn, thc = value("inceptionn.encode"), min(value("thc.encode"), value("thc.decode"))
     assert systems["INCEPTIONN"].codec.engine == inceptionn
+    assert systems[composed.COARSE].codec.up == systems["INCEPTIONN"].codec.up / 2
     engines = [systems[label].codec.engine for label in ("THC", "composed")]
     assert engines == [thc / ports] * 2
     assert systems["composed, engines a port"].codec.engine == thc
@@ -115,9 +117,11 @@ def test_the_composition_counts_where_it_wins_least(monkeypatch):
 
     def systems(network):
         ours = 1.0 if network == "torus:4x4" else 2.0
-        return dict.fromkeys(composed.ALONE, 2.0) | {
-            label: ours for label in ("composed", "composed, engines a port")
-        }
+        return (
+            dict.fromkeys(composed.ALONE, 2.0)
+            | {composed.COARSE: 0.5}
+            | {label: ours for label in ("composed", "composed, engines a port")}
+        )
 
     monkeypatch.setattr(composed, "step", step)
     monkeypatch.setattr(composed, "systems", systems)
@@ -126,6 +130,8 @@ def test_the_composition_counts_where_it_wins_least(monkeypatch):
     claims = {claim.claim: claim for claim in composed.run(True, lambda _: None).claims}
     claim = claims["models on which the composition beats all five"]
     assert (claim.ours, claim.high, claim.holds) == (0, len(composed.MODELS), False)
+    first = claims["alexnet on torus:4x4: step over the best paper alone"]
+    assert (first.ours, first.low) == (2.0, 0.5)  # the coarser bound counts in the range
     assert "7 on torus:4x4 and 0 on bigraph:4x8" in claim.differs
     assert claims["accuracy lost by THC along MultiTree's trees under 1 % loss"].ours == 0.25
 
