@@ -36,23 +36,29 @@ class _Keeper(wiring.Component):
     closed : In(1)
         Nothing new is offered to memory; what is being offered stays.
     open, still, waits : Out(1)
-        Bursts are under way; nothing is offered that is not taken; it is memory's turn.
+        Bursts are under way; nothing is offered that is not taken, but for what is kept; it is
+        memory's turn.
     """
 
     def __init__(self, signature):
         super().__init__({"user": In(signature), "port": Out(signature)} | _FLAGS)
 
-    def _joined(self, m, prefix, passes):
-        """The address channel: (an address begins to be offered, one is taken)."""
+    def _joined(self, m, prefix, passes, *, kept=0, address=None):
+        """The address channel: (an address begins to be offered, one is taken). kept : `address` is
+        offered, whose user is gone.
+        """
         user, port = Channel(self.user, prefix), Channel(self.port, prefix)
         held = Signal(name="address_held")
         begins = Signal()
         m.d.comb += [
             *port.put(user, *port.fields),
             begins.eq(user.valid & ~held & ~self.closed & passes),
-            port.valid.eq(user.valid & (held | begins)),
-            user.ready.eq(port.ready & (held | begins)),
+            port.valid.eq(kept | (user.valid & (held | begins))),
+            user.ready.eq(port.ready & (held | begins) & ~kept),
         ]
+        if address is not None:
+            with m.If(kept):
+                m.d.comb += port.put(address, *port.fields)
         m.d.sync += held.eq(port.valid & ~port.ready)
         return begins, port.valid & port.ready
 
@@ -97,7 +103,9 @@ class ReadKeeper(_Keeper):
 
 
 class WriteKeeper(_Keeper):
-    """For a `WritePort`. An address waits until at most one before it has data to come."""
+    """For a `WritePort`. An address waits until at most one before it has data to come. One that
+    memory has not taken when the user is reset stays: memory may take its data first.
+    """
 
     def __init__(self, n_bytes, address_width=64):
         super().__init__(WritePort(n_bytes, address_width))
@@ -109,7 +117,13 @@ class WriteKeeper(_Keeper):
         after = Signal(shape)  # beats of a burst and of one behind it, less one
         due = data.View(shape, voted(m, after.as_value(), "due"))
         full, ends, owed = signals("full ends owed")
-        begins, _ = self._joined(m, "aw", ~(full | due.next | owed))
+        addresses = Channel(user, "aw")
+        address = Signal(addresses.layout(*addresses.fields), reset_less=True)
+        kept = Signal(name="address_kept")
+        begins, _ = self._joined(m, "aw", ~(full | due.next | owed), kept=kept, address=address)
+        m.d.sync += kept.eq((kept | self.anew) & port.awvalid & ~port.awready)
+        with m.If(~kept):
+            m.d.sync += addresses.take(address, *addresses.fields)
         count, stale = self._under_way(m, begins, ends)
         self._answer(m, "b", stale)
         held = Signal(name="data_held")
@@ -124,9 +138,9 @@ class WriteKeeper(_Keeper):
             given.eq(port.wvalid & port.wready),
             over.eq(given & (due.left == 0)),
             ends.eq(port.bvalid & port.bready & (count != 0)),
-            self.still.eq((~port.awvalid | port.awready) & (~port.wvalid | port.wready)),
-            self.waits.eq(
-                (port.awvalid & ~port.awready)
+            self.still.eq(~port.wvalid | port.wready),
+            self.waits.eq(  # who owes data, and offers none, may be what the address waits for
+                (port.awvalid & ~port.awready & ~(due.now & ~port.wvalid))
                 | (port.wvalid & ~port.wready)
                 | ((count != 0) & ~due.now & ~port.bvalid)
             ),

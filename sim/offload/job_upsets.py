@@ -54,15 +54,18 @@ KINDS = (
 
 
 class Ring:
-    """Three cards, and rounds of five jobs on them, two at a time, whose results are known."""
+    """Three cards, and rounds of five jobs on them, two at a time, whose results are known.
 
-    def __init__(self, seed=1):
+    pauses : of memory, see `gradnic.sim.offload.pauses.drawn`; None: it does not.
+    """
+
+    def __init__(self, seed=1, pauses=None):
         self.topology = parse("ring:3")
         sums = build(self.topology, "multitree")
         tables = (build(self.topology, "ring"), sums)
         tables += tuple(collective(sums, name) for name in ("reduce_scatter", "all_gather"))
         self.tables = tuple(map(compile_table, tables))
-        self.rng = np.random.default_rng(seed)
+        self.rng, self.pauses = np.random.default_rng(seed), pauses
         self.restart()
 
     def restart(self):
@@ -72,6 +75,8 @@ class Ring:
             self.tables, self.topology, N_MEMORY, 1000, packet=PACKET, t_probe=T_PROBE,
             watchdog=WATCHDOG, **EVERYTHING,
         )  # fmt: skip
+        if self.pauses is not None:
+            self.cluster.pause(self.pauses)
 
     def reload(self):
         """Hosts write tables and settings anew, as after reset."""

@@ -105,7 +105,9 @@ def names(ring):
     return [ring.cluster.call("state_name", bit).decode() for bit in range(n_bits)]
 
 
-def test_a_wrong_fill_of_a_shared_queue_ends_jobs_and_heals(ring, names):
+@pytest.mark.parametrize("pauses", [None, 51])  # 51: addresses wait for all of their data
+def test_a_wrong_fill_of_a_shared_queue_ends_jobs_and_heals(ring, names, pauses):
+    ring = ring if pauses is None else Ring(seed=3, pauses=pauses)
     usual, exact, _ = ring.round()
     assert exact
     hit = set()
