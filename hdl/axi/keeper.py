@@ -113,16 +113,15 @@ class WriteKeeper(_Keeper):
     def elaborate(self, platform):
         m = Module()
         user, port = self.user, self.port
-        shape = data.StructLayout({"now": 1, "next": 1, "left": 8, "left_next": 8})
-        after = Signal(shape)  # beats of a burst and of one behind it, less one
+        shape = data.StructLayout({"now": 1, "next": 1, "left": 8, "left_next": 8, "address": 1})
+        after = Signal(shape)  # beats of a burst and of one behind it, less one; the kept address
         due = data.View(shape, voted(m, after.as_value(), "due"))
         full, ends, owed = signals("full ends owed")
         addresses = Channel(user, "aw")
         address = Signal(addresses.layout(*addresses.fields), reset_less=True)
-        kept = Signal(name="address_kept")
-        begins, _ = self._joined(m, "aw", ~(full | due.next | owed), kept=kept, address=address)
-        m.d.sync += kept.eq((kept | self.anew) & port.awvalid & ~port.awready)
-        with m.If(~kept):
+        passes = ~(full | due.next | owed)
+        begins, _ = self._joined(m, "aw", passes, kept=due.address, address=address)
+        with m.If(~due.address):
             m.d.sync += addresses.take(address, *addresses.fields)
         count, stale = self._under_way(m, begins, ends)
         self._answer(m, "b", stale)
@@ -145,6 +144,7 @@ class WriteKeeper(_Keeper):
                 | ((count != 0) & ~due.now & ~port.bvalid)
             ),
             after.eq(due),
+            after.address.eq((due.address | self.anew) & port.awvalid & ~port.awready),
         ]
         with m.If(over):
             m.d.comb += [after.now.eq(due.next), after.next.eq(0), after.left.eq(due.left_next)]

@@ -93,7 +93,7 @@ def cut(topology, algorithm: str, n_bytes: int, network):
 
 
 def _counts(topology, n_bytes, network):
-    """Chunks a shard to try; with offload cards there are no others."""
+    """Chunks a shard to try."""
     if not network.cards:
         return _CHUNKS
     lengths = {k: chunk_length(n_bytes // 4, k * topology.n_nodes) for k in _CARD_CHUNKS}
