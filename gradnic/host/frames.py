@@ -25,12 +25,14 @@ from gradnic.interface.host_frame import (
     Status,
 )
 from gradnic.interface.job import Completion, Job
+from gradnic.interface.params import check_range
 
 from .driver import CardGone
 
 SEQS = 1 << SEQ_BITS
 PAYLOAD = 1408  # bytes of a frame of 1,500 behind its IPv4 header: 64 n
 READS = 2  # on their way at a time
+SPACE = 1 << HEAD.address.width  # bytes that a frame can name
 _MISTAKES = {
     Status.OUTSIDE: "is not within the card's regions or registers",
     Status.UNALIGNED: f"must be a multiple of {ALIGN} in memory, of 4 for a register",
@@ -160,14 +162,14 @@ class FrameHost:
         address : a multiple of 64; the number of bytes is one of 4.
         """
         view = memoryview(octets).cast("B")
-        self._check(address, len(view))
+        address, n_bytes = self._place(address, len(view))
         size = self.hello["payload"]
-        for at in range(0, len(view), size):
+        for at in range(0, n_bytes, size):
             self._ask(Kind.WRITE, address + at, bytes(view[at : at + size]))
 
     def load(self, address: int, n_bytes: int) -> bytearray:
         """Bytes of the card's memory, what was stored before included. As of `store`."""
-        self._check(address, n_bytes)
+        address, n_bytes = self._place(address, n_bytes)
         size = self.hello["payload"]
         into = bytearray(n_bytes)
         self._into, self._reads, self._asked = (address, into), {}, {}
@@ -239,14 +241,20 @@ class FrameHost:
         self._until(lambda: self._words[request.seq] is not None, self._timeout)
         return self._words[request.seq]
 
-    def _check(self, address, n_bytes):
+    def _place(self, address, n_bytes):
+        """Both as ints; ValueError unless frames can name all of it."""
+        check_range("address", address, 0, SPACE)
+        check_range("bytes", n_bytes, 0, SPACE - int(address))
+        address, n_bytes = int(address), int(n_bytes)
         if address % ALIGN:
             raise ValueError(f"address must be a multiple of {ALIGN}, not {address:#x}")
         if n_bytes % 4:
             raise ValueError(f"bytes must be a multiple of 4, not {n_bytes}")
+        return address, n_bytes
 
     def _ask(self, kind, address, payload=b"", *, elems=None):
-        request = _Request(kind, address, payload, len(payload) if elems is None else elems)
+        check_range("address", address, 0, SPACE - 1)  # else no frame could ever be made of it
+        request = _Request(kind, int(address), payload, len(payload) if elems is None else elems)
         room = self.hello["credits"] - request.n_bytes
         self._until(lambda: sum(one.n_bytes for one in self._window) <= room)
         request.seq = self._next

@@ -145,6 +145,34 @@ def test_refusals_name_what_is_wrong_and_nothing_behind_them_is_done(share):
     assert host.load(SIZE - 64, 64) == bytes(64)
 
 
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [
+        (lambda host: host.load(-64, 64), "address must be 0 to 281474976710656, not -64"),
+        (lambda host: host.store(-64, bytes(64)), "address must be 0 to 281474976710656, not -64"),
+        (lambda host: host.store(1 << 48, bytes(64)), "bytes must be 0 to 0, not 64"),
+        (lambda host: host.load(1 << 50, 4), "address must be 0 to 281474976710656, not 1125"),
+        (lambda host: host.store((1 << 48) - 1472, bytes(2816)), "must be 0 to 1472, not 2816"),
+        (lambda host: host.load(4096, -4), "bytes must be 0 to 281474976706560, not -4"),
+        (lambda host: host.load(4096.0, 4), "address must be 0 to 281474976710656, not 4096.0"),
+        (lambda host: host.read(1 << 48), "address must be 0 to 281474976710655, not 28"),
+        (lambda host: host.write(-4, 1), "address must be 0 to 281474976710655, not -4"),
+    ],
+)
+def test_an_address_that_no_frame_can_name_is_refused_before_anything_is_asked(deed, said):
+    wire = Wire()
+    host = wire.host()
+    n_sent = len(wire.sent)
+    with pytest.raises(ValueError, match=said):
+        deed(host)
+    assert len(wire.sent) == n_sent
+    host.store(4096, bytes(range(64)))
+    assert host.load(4096, 64) == bytes(range(64))
+    host.write(0x20, 5)
+    assert host.read(0x20) == 5
+    host.flush()
+
+
 @pytest.mark.parametrize("share", [0, 0.3])
 def test_a_full_queue_is_waited_for_and_a_job_is_posted_once(share):
     wire = Wire(losses(share, 7), twice=lambda: True)
