@@ -10,12 +10,28 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from numbers import Integral
+from typing import Any
 
 from gradnic.interface import inline
 from gradnic.interface.params import check_range
 from gradnic.interface.register_map import WORD_BYTES, RegisterMap
 
 WORD = (1 << 32) - 1
+
+
+def octets_of(data: Any) -> memoryview:
+    """The bytes of any C-contiguous buffer as they lie in memory: of bytes, an array, a memoryview.
+
+    ValueError for anything else.
+    """
+    try:
+        view = memoryview(data)
+    except TypeError:
+        view = None
+    if view is None or not view.c_contiguous:
+        what = type(data).__name__ if view is None else "one with gaps or in another order"
+        raise ValueError(f"data must be bytes or a C-contiguous buffer, not {what}")
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 class CardGone(ConnectionError):
@@ -67,12 +83,16 @@ class Driver:
         """Word of a register; of a 64-bit counter both words, of one moment."""
         register = self._register(name)
         at = self.base + register.offset
-        word = self._read(at) & WORD
+        word = self._word(at)
         if word == WORD:
             self._doubt(register)
         if register.n_words == 2:  # reading the low word held the high one
-            word |= (self._read(at + WORD_BYTES) & WORD) << 32
+            word |= self._word(at + WORD_BYTES) << 32
         return word
+
+    def _word(self, at):
+        """The word at an address as an int, whatever integer `read` gives: NumPy's lose bits."""
+        return int(self._read(at)) & WORD
 
     @cached_property
     def _witness(self):
@@ -85,7 +105,7 @@ class Driver:
     def check(self) -> None:
         """Raise `CardGone` unless a card answers."""
         offset, name = self._witness
-        if self._read(self.base + offset) & WORD == WORD:
+        if self._word(self.base + offset) == WORD:
             raise CardGone(
                 f"the card is gone: {name} of {self.map.name} at {self.base:#x} reads {WORD:#010x}"
             )
@@ -106,7 +126,7 @@ class Driver:
             raise ValueError(f"{name} must be writable, not {register.access}")
         if not isinstance(word, Integral) or not 0 <= word <= WORD:
             raise ValueError(f"{name} must be 0 to {WORD:#x}, not {word!r}")
-        self._write(self.base + register.offset, word)
+        self._write(self.base + register.offset, int(word))
 
     def get(self, name: str) -> dict[str, int]:
         """Fields of a register as {name: int}, signed ones with their sign."""

@@ -27,7 +27,7 @@ from gradnic.interface.host_frame import (
 from gradnic.interface.job import Completion, Job
 from gradnic.interface.params import check_range
 
-from .driver import CardGone
+from .driver import WORD, CardGone, octets_of
 
 SEQS = 1 << SEQ_BITS
 PAYLOAD = 1408  # bytes of a frame of 1,500 behind its IPv4 header: 64 n
@@ -154,14 +154,15 @@ class FrameHost:
 
     def write(self, address: int, word: int) -> None:
         """Write a register's word; returns before the card has it."""
-        self._ask(Kind.WRITE_REG, address, word.to_bytes(4, "big"))
+        check_range("word", word, 0, WORD)
+        self._ask(Kind.WRITE_REG, address, int(word).to_bytes(4, "big"))
 
     def store(self, address: int, octets: Any) -> None:
-        """Bytes, or anything with a buffer, into the card's memory; returns before all is there.
+        """Bytes, or any C-contiguous buffer, into the card's memory; returns before all is there.
 
         address : a multiple of 64; the number of bytes is one of 4.
         """
-        view = memoryview(octets).cast("B")
+        view = octets_of(octets)
         address, n_bytes = self._place(address, len(view))
         size = self.hello["payload"]
         for at in range(0, n_bytes, size):

@@ -1,8 +1,10 @@
 """Driver of an offload card that takes jobs: settings and tables once, then descriptors."""
 
+import operator
 import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 from gradnic.interface import job_card, offload
 from gradnic.interface.job import (
@@ -18,7 +20,7 @@ from gradnic.interface.job import (
 )
 from gradnic.interface.params import check_range
 
-from .driver import WORD
+from .driver import WORD, octets_of
 from .offload_driver import OffloadDriver, _entry
 
 _WIDTHS = 8, 12, 16  # bits of a sum of THC
@@ -105,6 +107,7 @@ class JobDriver(OffloadDriver):
         """
         self._toggle = self.get("table_write")["toggle"]
         self._bits = self._read_bits()
+        mac = operator.index(mac)
         self.write("mac_low", mac & WORD)
         self.set("mac_high", value=mac >> 32, node=node, tenant=tenant)
         self.write("ip", ip)
@@ -118,7 +121,7 @@ class JobDriver(OffloadDriver):
     def load_table(
         self,
         number: int,
-        image: bytes,
+        image: Any,
         row_bytes: int,
         places: Sequence[tuple],
         peers: Sequence[int],
@@ -142,6 +145,7 @@ class JobDriver(OffloadDriver):
         `set_thc`.
         """
         check_range("number", number, 0, self.n_tables - 1)
+        image, leaves = octets_of(image), operator.index(leaves)
         n_rows = len(image) // row_bytes
         check_range("rows", n_rows, 1, self.n_rows)
         check_range("n_chunks", n_chunks, 1, self.n_chunks)
@@ -174,6 +178,7 @@ class JobDriver(OffloadDriver):
         if not self.get("status")["thc"]:
             raise ValueError("thc must be built into a card whose THC is set")
         any_bits = self.get("status")["any_bits"]
+        levels, clip = [operator.index(level) for level in levels], operator.index(clip)
         sizes = [1 << b for b in (range(2, 9) if any_bits else (4,))]
         if len(levels) not in sizes or levels[0] or list(levels) != sorted(levels):
             known = "4 to 256, a power of two," if any_bits else "16"
@@ -219,6 +224,7 @@ class JobDriver(OffloadDriver):
         """
         if self._thc is None:
             raise ValueError("block must be set, by set_thc, before scratch is sized")
+        n_elems, leaves = operator.index(n_elems), operator.index(leaves)
         n_packets = -(-n_elems // THC_PACKET)
         norms = -(-n_packets * (THC_PACKET // self._thc[0]) // 16) * 64
         check_range("leaves", leaves, 1, 65535 // self._thc[2])
@@ -276,8 +282,7 @@ class JobDriver(OffloadDriver):
         for name, value in (("address", address), ("n_bytes", n_bytes)):
             if value % self.n_bytes:
                 raise ValueError(f"{name} must be a multiple of {self.n_bytes}, not {value:#x}")
-        self.write(f"source{region}_low", address & WORD)
-        self.write(f"source{region}_high", address >> 32)
+        self._write_address(f"source{region}", address)
         self.write(f"source{region}_beats", n_bytes // self.n_bytes)
 
     def set_landing(self, addresses: Sequence[int], n_elems: int) -> None:
@@ -293,6 +298,7 @@ class JobDriver(OffloadDriver):
         its floats, or its sums of THC, which are whole packets of up to 16 bits an element.
         """
         check_range("n_elems", n_elems, 1, MAX_ELEMS)
+        n_elems = int(n_elems)
         sums = -(-n_elems // THC_PACKET) * THC_PACKET * _WIDTHS[-1] // 8
         return self.n_ranks * max(-(-n_elems // 16) * 64, sums)
 
@@ -314,8 +320,7 @@ class JobDriver(OffloadDriver):
                 )
         self.set(name, beats=n_bytes // self.n_bytes)
         for k, address in enumerate(addresses):
-            self.write(f"{name}{k}_low", address & WORD)
-            self.write(f"{name}{k}_high", address >> 32)
+            self._write_address(f"{name}{k}", address)
 
     def post(self, job: Job) -> bool:
         """Post a `gradnic.interface.job.Job`; False if the queue is full: post it again later.

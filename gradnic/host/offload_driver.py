@@ -1,5 +1,6 @@
 """Registers of offload cards by name, and their memory where that is on chip: see `driver`."""
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -8,7 +9,7 @@ from gradnic.interface import card_memory, offload
 from gradnic.interface.params import check_range
 from gradnic.interface.register_map import WORD_BYTES
 
-from .driver import WORD, Driver
+from .driver import WORD, Driver, octets_of
 
 N_NEIGHBORS = 16  # numbers of neighbors
 
@@ -35,11 +36,12 @@ class MemoryDriver(Driver):
             raise ValueError("size must be 1 KiB or more, not 0: the card has no memory on chip")
         return 1024 * kib
 
-    def store(self, memory: str, address: int, octets: bytes) -> None:
-        """Write bytes, whole words, to "gradient" or "landing" memory.
+    def store(self, memory: str, address: int, octets: Any) -> None:
+        """Write bytes, or any C-contiguous buffer, to "gradient" or "landing" memory.
 
-        ValueError if they are not words within it.
+        ValueError if they are not whole words within it, or not C-contiguous.
         """
+        octets = octets_of(octets)
         places = self._places(memory, address, len(octets))
         for k, at in enumerate(self._shown(places)):
             word = int.from_bytes(octets[WORD_BYTES * k : WORD_BYTES * (k + 1)], "little")
@@ -49,7 +51,7 @@ class MemoryDriver(Driver):
     def load(self, memory: str, address: int, n_bytes: int) -> bytes:
         """Read bytes, whole words; errors as of `store`."""
         places = self._places(memory, address, n_bytes)
-        words = [self._read(at) & WORD for at in self._shown(places)]
+        words = [self._word(at) for at in self._shown(places)]
         if WORD in words:
             self.check()
         return b"".join(word.to_bytes(WORD_BYTES, "little") for word in words)
@@ -59,6 +61,7 @@ class MemoryDriver(Driver):
         if memory not in card_memory.MEMORIES:
             names = " or ".join(card_memory.MEMORIES)
             raise ValueError(f"memory must be {names}, not {memory!r}")
+        address, n_bytes = operator.index(address), operator.index(n_bytes)
         if address % WORD_BYTES or n_bytes % WORD_BYTES:
             raise ValueError(
                 f"address and size must be multiples of {WORD_BYTES}, "
@@ -89,7 +92,7 @@ def _entry(**fields):
     entry, low = 0, 0
     for name, (value, width) in fields.items():
         check_range(name, value, 0, 2**width - 1)
-        entry, low = entry | value << low, low + width
+        entry, low = entry | int(value) << low, low + width
     return entry
 
 
@@ -174,6 +177,7 @@ class OffloadDriver(Driver):
         First of all after a reset of the card: tables are written by a bit that changes.
         """
         self._toggle = self.get("table_write")["toggle"]
+        mac = operator.index(mac)
         self.write("mac_low", mac & WORD)
         self.set("mac_high", value=mac >> 32, node=node, job=job)
         self.write("ip", ip)
@@ -182,6 +186,8 @@ class OffloadDriver(Driver):
 
     def write_table(self, table: int, address: int, entry: int) -> None:
         """One entry, an int, of an `offload.Table`."""
+        check_range("entry", entry, 0, (1 << 32 * offload.TABLE_WORDS) - 1)
+        entry = int(entry)
         for k in range(offload.TABLE_WORDS):
             self.write(f"table_data_{k}", entry >> 32 * k & WORD)
         if self._toggle is None:
@@ -189,8 +195,9 @@ class OffloadDriver(Driver):
         self._toggle ^= 1
         self.set("table_write", address=address, table=table, toggle=self._toggle)
 
-    def load_rows(self, image: bytes, row_bytes: int) -> None:
+    def load_rows(self, image: Any, row_bytes: int) -> None:
         """The schedule table of this node: `image` is what ``layout.pack(rows)`` gives."""
+        image = octets_of(image)
         for at in range(0, len(image), row_bytes):
             word = int.from_bytes(image[at : at + row_bytes], "little")
             self.write_table(offload.Table.ROWS, at // row_bytes, word)
@@ -280,9 +287,13 @@ class OffloadDriver(Driver):
         if region == "landing":
             self.write("area", beats)
             beats *= self.n_ranks
-        self.write(f"{region}_low", address & WORD)
-        self.write(f"{region}_high", address >> 32)
+        self._write_address(region, address)
         self.write(f"{region}_beats", beats)
+
+    def _write_address(self, name, address):
+        address = operator.index(address)
+        self.write(f"{name}_low", address & WORD)
+        self.write(f"{name}_high", address >> 32)
 
     def cut(self, n_elems: int, *, n_chunks: int, chunk: int, packet: int) -> None:
         """How the tensor is cut: chunks of `chunk` elements and packets of `packet`.

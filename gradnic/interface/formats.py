@@ -125,7 +125,8 @@ class Field:
         if isinstance(value, np.ndarray):
             inside = value.dtype.kind in "iub" and ((value >= lowest) & (value <= highest)).all()
         else:
-            inside = isinstance(value, WHOLE) and lowest <= value <= highest
+            value = int(value) if isinstance(value, WHOLE) else value  # NumPy's would lose bits
+            inside = isinstance(value, int) and lowest <= value <= highest
         if not inside:
             raise ValueError(f"{self.name} must be {lowest} to {highest}, not {value!r}")
         start = self.byte - origin

@@ -1,13 +1,17 @@
 """The host's driver on words that behave like registers; RTL is driven in the shells' tests."""
 
+from array import array
 from functools import partial
 from itertools import product
 
+import numpy as np
 import pytest
 
 from gradnic.host.driver import CardGone, Driver, InlineDriver
+from gradnic.host.jobs import JobDriver
 from gradnic.host.offload_driver import MemoryDriver, OffloadDriver
 from gradnic.interface import aggregator, card_memory, inline, job_card, offload, tap
+from gradnic.interface.job import Job
 from gradnic.interface.register_map import BitField, Register, RegisterMap
 from gradnic.interface.schedule_table import Layout
 
@@ -270,6 +274,69 @@ def test_memory_page_by_page():
             words.page = 9  # as after a reset, of which the driver knows nothing
             assert card.memory.load(memory, address, 16) == octets
     assert card.memory.load("gradient", n, 0) == b""
+
+
+def test_memory_takes_any_buffer_as_its_bytes():
+    words = PagedMemory(64)
+    memory = OffloadDriver(words.read, words.write, base=0x200000).memory
+    floats = np.arange(1, 17, dtype=np.float32).reshape(4, 4)
+    for data in (
+        floats, memoryview(floats), floats.view("u1"), floats.astype(">f4"), floats.astype("f2"),
+        np.arange(4), bytearray(range(64)), array("d", (1.5, -2)), np.float32(2),
+    ):  # fmt: skip
+        memory.store("gradient", 0, bytes(128))
+        memory.store("gradient", 4, data)
+        wanted = bytes(memoryview(data))
+        assert words.octets[:132] == bytes(4) + wanted + bytes(128 - len(wanted))
+    memory.store("gradient", 0, np.zeros((0, 4), np.float32))
+    assert memory.load("gradient", np.int32(4), np.uint8(4)) == np.float32(2).tobytes()
+    words.octets[:] = bytes(len(words.octets))
+    for data in (floats[::2, ::2], floats.T, floats[:, ::-1], memoryview(floats)[::2], [1, 2], "a"):
+        with pytest.raises(ValueError, match="data must be bytes or a C-contiguous buffer, not"):
+            memory.store("gradient", 0, data)
+    with pytest.raises(ValueError, match="must be multiples of 4, not 0x0 and 6"):
+        memory.store("gradient", 0, floats.astype("f2").reshape(-1)[:3])
+    assert not any(words.octets)
+
+
+@pytest.mark.parametrize("whole", [np.uint8, np.int8, np.int32, np.uint32, np.int64, np.uint64])
+def test_numbers_may_be_numpys(words, whole):
+    """All of their bits arrive, as those of ints."""
+    written, status, built = [], job_card.REGISTERS["status"], ("thc", "any_bits")
+    for kind in (int, whole):
+        words.log.clear()
+        words.words = {status.offset: sum(bit.mask for bit in status.fields if bit.name in built)}
+        sizes = {"n_ports": 4, "n_ranks": 4, "n_bytes": 64, "n_rows": 64, "n_chunks": 8,
+                 "n_peers": 4, "n_active": 1, "n_tables": 1}  # fmt: skip
+        driver = Driver(MAP, words.read, words.write, base=0x2000)
+        driver.write("mode", kind(100))
+        card = JobDriver(words.read, words.write, base=0x2000, **sizes)
+        card.identify(mac=kind(101), ip=kind(102), node=kind(103), tenant=kind(104))
+        card.add_neighbor(kind(1), node=kind(105), port=kind(3), mac=kind(106), ip=kind(107))
+        card.set_places(kind(2), {0: (kind(3), kind(108), kind(109))}, kind(4))
+        card.set_checks([kind(110)])
+        card.allow_memory(kind(1), kind(64), kind(64))
+        card.set_landing([kind(64)], kind(100))
+        card.set_thc([kind(level) for level in range(0, 46, 3)], block=64, clip=kind(111),
+                     index_p=(kind(1), kind(2)))  # fmt: skip
+        card.set_scratch([kind(64)], kind(100), kind(5))
+        image = np.arange(64, dtype=np.uint16)
+        card.load_table(0, bytes(image) if kind is int else image, 8, [], [kind(3)],
+                        n_chunks=kind(3), leaves=kind(100))  # fmt: skip
+        card.post(Job(id=kind(1), tensor=kind(2), gen=kind(3), elems=kind(4), source=kind(64),
+                      result=kind(64), seed=kind(5)))  # fmt: skip
+        written.append([entry for entry in words.log if entry[0] == "write"])
+    assert all(type(word) is int for _, _, word in written[1])
+    assert written[1] == written[0]
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.int32])
+def test_a_bus_may_be_an_array(words, dtype):
+    """A device's memory, mapped: what a read gives has 32 bits."""
+    bus = np.array([0xFE0A, 0, 0, 0, 0x87654321, 0x89ABCDEF, 7], np.uint32).view(dtype)
+    driver = Driver(MAP, lambda at: bus[at // 4], words.write)
+    assert driver.counters() == {"frames": 0x89ABCDEF87654321, "drops": 7}
+    assert driver.get("mode") == {"level": 10, "bias": -2}
 
 
 def test_memory_is_checked():

@@ -19,6 +19,7 @@ HOST = Address(0, 0x020000000001, 0xC6336401, 41000)
 SIZE = 1 << 20
 BUILD = {"beat_bytes": 64, "n_ports": 1, "n_ranks": 4, "n_rows": 512, "n_chunks": 64, "n_peers": 16}
 CYCLE = 4e-9
+GRID = np.arange(16, dtype=np.float32).reshape(4, 4)
 JOB = Job(id=3, tensor=1, gen=1, elems=16, source=4096, result=4096)
 
 
@@ -156,6 +157,12 @@ def test_refusals_name_what_is_wrong_and_nothing_behind_them_is_done(share):
         (lambda host: host.load(4096, -4), "bytes must be 0 to 281474976706560, not -4"),
         (lambda host: host.load(4096.0, 4), "address must be 0 to 281474976710656, not 4096.0"),
         (lambda host: host.read(1 << 48), "address must be 0 to 281474976710655, not 28"),
+        (lambda host: host.write(0x20, -1), "word must be 0 to 4294967295, not -1"),
+        (lambda host: host.write(0x20, 1 << 32), "word must be 0 to 4294967295, not 4294967296"),
+        (lambda host: host.write(0x20, 1.0), "word must be 0 to 4294967295, not 1.0"),
+        (lambda host: host.store(4096, GRID.T), "must be bytes or a C-contiguous buffer, not one"),
+        (lambda host: host.store(4096, GRID[:, ::2]), "bytes or a C-contiguous buffer, not one w"),
+        (lambda host: host.store(4096, [1, 2]), "bytes or a C-contiguous buffer, not list"),
         (lambda host: host.write(-4, 1), "address must be 0 to 281474976710655, not -4"),
     ],
 )
@@ -288,6 +295,18 @@ def test_driver_of_jobs_speaks_through_frames():
     assert card.completion(1.0) == Completion(id=3, status=0)
     assert card.completion() is None
     assert (card.n_bytes, card.n_ranks, card.n_rows) == (64, 4, 512)
+
+
+@pytest.mark.parametrize("whole", [np.uint16, np.int32, np.uint32, np.int64, np.uint64])
+def test_numbers_may_be_numpys(whole):
+    wire = Wire()
+    host = wire.host()
+    host.store(whole(4096), GRID)
+    assert host.load(whole(4096), whole(64)) == GRID.tobytes()
+    host.write(whole(0x20), whole(7))
+    assert (host.read(whole(0x20)), wire.written) == (7, [(0x20, 7)])
+    host.store(4096, GRID[:0])
+    host.flush()
 
 
 def test_bad_frames_are_nothing():
