@@ -36,7 +36,8 @@ def thc_hook(
     B, norm, sign_round, fast of `gradnic.models.thc.Worker`.
 
     Each rank makes its own hook, all alike: the first step compares them and raises ValueError on
-    every rank where they differ. A bucket is a tensor of THC, bucket k the tensor k + 1, its rounds
+    every rank where they differ. After ``destroy_process_group`` and ``init_process_group`` a hook
+    is as new. A bucket is a tensor of THC, bucket k the tensor k + 1, its rounds
     count from 0; the mean is what aggregator or offload cards and `Worker.decode` give for it. The
     error memory belongs to the parameter, whatever bucket it is in, is finite, and starts at 0.
     """
@@ -81,9 +82,16 @@ def inceptionn_hook(
 def _hook(kind, group, settings):
     """A function for `register_comm_hook` whose state is made at its first bucket."""
     states = {}  # one for each process group
+    world = None  # the default group that they are of
 
     def hook(state, bucket):  # DDP wants a function
+        import torch.distributed as dist
+
+        nonlocal world
         of = chosen_group(state, group)
+        if world is not dist.group.WORLD:  # all groups of the one before are gone
+            world = dist.group.WORLD
+            states.clear()
         if of not in states:
             states[of] = kind(Members(of, settings), settings)
         return states[of].average(bucket)

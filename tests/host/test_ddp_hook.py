@@ -165,6 +165,15 @@ def worker(rank, folder):
         seen[f"sparse {name}"] = sparse(hook, DistributedDataParallel)
     for feedback in (True, False):
         seen["rebuilt", feedback] = rebuilt(feedback, DistributedDataParallel)
+    kept = {"thc": ddp_hook.thc_hook(seed=5), "ring": ddp_hook.inceptionn_hook()}
+    for hook in kept.values():
+        run(hook, gradients()[:1, rank])
+    dist.destroy_process_group()
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/pair{rank % 2}", rank=rank // 2, world_size=2
+    )
+    for name, hook in kept.items():
+        seen[f"again {name}"] = run(hook, gradients()[:1, rank])
     with Path(folder, str(rank)).open("wb") as file:
         pickle.dump(seen, file)
     dist.destroy_process_group()
@@ -279,14 +288,15 @@ def test_exchanges_differ(ranks):
     assert max(errors) < 3 * min(errors)
 
 
-def test_a_subgroup_is_honored(ranks):
+@pytest.mark.parametrize("case", ["pair", "again"])
+def test_a_subgroup_is_honored_and_so_is_a_world_that_begins_anew(ranks, case):
     x = gradients()[0]
     for rank, one in enumerate(ranks):
         pair = x[[rank % 2, rank % 2 + 2]]
         wanted = Thc(2, seed=5, tensor=1)(pair) / np.float32(2)
-        assert_same_bits(one["pair thc"][0], wanted)
+        assert_same_bits(one[f"{case} thc"][0], wanted)
         total = image(add(image(pair[0]), pair[1]))  # block 0 starts at the pair's first
-        assert_same_bits(one["pair ring"][0, :1504], total[:1504] / np.float32(2))
+        assert_same_bits(one[f"{case} ring"][0, :1504], total[:1504] / np.float32(2))
 
 
 @pytest.mark.parametrize(
