@@ -1,7 +1,8 @@
 """Batch engine: any component as a C++ library, played with numpy arrays.
 
 A component becomes a shared library (`gradnic.sim.engine.verilated`) with the per-cycle loop of
-``batch.cpp`` inside: Python is called once a run, not once a cycle. Libraries are kept under
+``batch.cpp`` inside, which is compiled once, and reads from tables where a circuit's ports are:
+Python is called once a run, not once a cycle. Libraries are kept under
 ``build/batch`` by the hash of what they are made of; several processes may build and load at
 once.
 
@@ -25,7 +26,7 @@ from gradnic.hdl.top.rtlil import to_rtlil
 from . import batch_job, design_ports, elaborated, encoding, failures, tools, verilated
 from .design_ports import ports_of
 
-ENGINE = Path(__file__).with_name("batch.cpp")
+ENGINE = Path(__file__).parent
 PROBE_CYCLES = 61  # a prime, so that probes drift through stall patterns
 
 
@@ -400,8 +401,18 @@ def _check_ports(text, streams, plain):
 
 def _model(circuit, streams, plain, name):
     streams, plain = list(streams), list(plain)
-    ports = design_ports.header(streams, plain)
-    sources = {"batch.cpp": ENGINE.read_text(), "ports.h": ports}
+    loop, harness, common = (
+        {file: (ENGINE / file).read_text()}
+        for file in ("batch.cpp", "batch_circuit.cpp", "batch.h")
+    )
+    sources = harness | common | {"ports.h": design_ports.header(streams, plain)}
     more = {"ports.pickle": pickle.dumps((streams, plain))}
-    root = tools.build_root() / "batch"
-    return Model(verilated.library(root, name, circuit, sources, more=more), streams, plain)
+    folder = verilated.library(
+        tools.build_root() / "batch",
+        name,
+        circuit,
+        sources,
+        objects=[verilated.engine(loop | common)],
+        more=more,
+    )
+    return Model(folder, streams, plain)

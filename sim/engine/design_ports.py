@@ -1,6 +1,6 @@
 """Ports of a component: which streams and plain ports it has, and C++ that names them.
 
-The C++ is ``ports.h``, which ``batch.cpp`` and the clusters' benches are compiled with.
+The C++ is ``ports.h``, which ``batch_circuit.cpp`` and the clusters' benches are compiled with.
 """
 
 from dataclasses import dataclass
@@ -76,53 +76,39 @@ def ports_of(signature, *, path=()):
     return streams, plain
 
 
+def _encoded(name):
+    return name.replace("__", "___05F")  # Verilator's way with two underscores
+
+
 def member(name):
     """C++ of a port of the circuit ``d``, a `Design` of ``verilated.h``."""
-    return "d.root." + name.replace("__", "___05F")  # Verilator's way with two underscores
+    return f"d.root.{_encoded(name)}"
 
 
-def _accessor(name, wire):
-    return f"static auto &{name}(Design &d) {{ return {member(wire)}; }}"
+def _place(wire):
+    return f"offsetof(Circuit___024root, {_encoded(wire)})"
 
 
-def _stream_struct(kind, index, port):
-    lines = [
-        f"struct {kind}{index} {{",
-        f"\tstatic constexpr size_t size = {port.size}, bits = {Shape.cast(port.shape).width};",
-        f"\tstatic constexpr bool has_ready = {str(port.has_ready).lower()};",
-    ]
-    for wire, exists in (("payload", True), ("valid", port.has_valid), ("ready", port.has_ready)):
-        if exists:
-            lines.append("\t" + _accessor(wire, f"{port.name}__{wire}"))
-        else:
-            lines.append(f"\tstatic CData {wire}(Design &) {{ return 1; }}")
-    return "\n".join([*lines, "};"])
+def _stream_row(port):
+    places = [_place(f"{port.name}__{wire}") for wire in ("payload", "valid", "ready")]
+    return ", ".join([*places, str(Shape.cast(port.shape).width)])
 
 
-def _plain_struct(kind, index, port):
-    bits = Shape.cast(port.shape).width
-    size = f"\tstatic constexpr size_t size = {port.size}, bits = {bits};"
-    accessor = "\t" + _accessor("level", port.name)
-    return "\n".join([f"struct {kind}{index} {{", size, accessor, "};"])
+def _plain_row(port):
+    return f"{_place(port.name)}, {Shape.cast(port.shape).width}"
 
 
 def header(streams, plain):
-    """C++ that names the ports of a design for ``batch.cpp``."""
+    """C++ that tells ``batch.cpp`` where the ports of a design are: tables of ``batch.h``."""
     groups = {
-        "Inputs": [_stream_struct("In", i, p) for i, p in _numbered(streams, True)],
-        "Outputs": [_stream_struct("Out", i, p) for i, p in _numbered(streams, False)],
-        "Levels": [_plain_struct("Level", i, p) for i, p in _numbered(plain, True)],
-        "Probes": [_plain_struct("Probe", i, p) for i, p in _numbered(plain, False)],
+        "StreamPort INPUTS": [_stream_row(p) for p in streams if p.is_input],
+        "StreamPort OUTPUTS": [_stream_row(p) for p in streams if not p.is_input],
+        "PlainPort LEVELS": [_plain_row(p) for p in plain if p.is_input],
+        "PlainPort PROBES": [_plain_row(p) for p in plain if not p.is_input],
     }
-    prefix = {"Inputs": "In", "Outputs": "Out", "Levels": "Level", "Probes": "Probe"}
-    text = ["namespace {"]
-    for name, structs in groups.items():
-        names = [f"ports::{prefix[name]}{i}" for i in range(len(structs))]
-        if structs:
-            text += ["namespace ports {", *structs, "}"]
-        text.append(f"using {name} = std::tuple<{', '.join(names)}>;")
-    return "\n".join([*text, "}", ""])
-
-
-def _numbered(ports, is_input):
-    return list(enumerate(p for p in ports if p.is_input == is_input))
+    lines = []
+    for name, rows in groups.items():
+        lines += [f"const {name}[] = {{", *(f"\t{{{row}}}," for row in rows), "\t{}", "};"]
+    counts = ", ".join(str(len(rows)) for rows in groups.values())
+    lines.append(f"const Ports PORTS = {{INPUTS, OUTPUTS, LEVELS, PROBES, {counts}}};")
+    return "\n".join([*lines, ""])

@@ -8,7 +8,8 @@ and each made by one process while others wait for it:
 2. `library`: C++ of the caller, which includes ``verilated.h`` beside this file and drives the
    circuit, compiled with what is small of the design, and linked with the rest to a shared library.
 
-Verilator's runtime and the precompiled headers are the same for every circuit: made once.
+Verilator's runtime, the precompiled headers, and an `engine`, what of a harness does not depend on
+the circuit, are the same for every circuit: made once.
 """
 
 import os
@@ -63,6 +64,7 @@ FLAGS = [
 ]
 OPTIMIZE, SLOW = "-O1", "-O0"  # slow: what runs once, as initial values and the first settling
 LEVELS = (OPTIMIZE, SLOW)
+ENGINE = ("-O2", "-ftree-fre", "-ftree-dse")
 # Bytes of C++ of a circuit, and of one file of a larger one, that are compiled with the harness:
 # headers and the start of g++ take 0.3 s a file.
 SMALL, TINY = 100_000, 10_000
@@ -178,6 +180,21 @@ def _with_headers(level):
     return level, "-include", str(runtime() / f"common{level}.h")
 
 
+def engine(sources):
+    """Build, or find, the object file of C++ that is linked with circuits, as all of them need it.
+
+    sources : {name: text}; the first one is compiled, and includes the others. Returns its path.
+    """
+    key = tools.digest(versions(), *ENGINE, *[part for pair in sources.items() for part in pair])
+
+    def make(work):
+        for file, content in sources.items():
+            (work / file).write_text(content)
+        together([_compile(next(iter(sources)), *ENGINE, output="engine.o")], folder=work)
+
+    return kept(tools.build_root() / "verilator" / f"engine-{key}", make) / "engine.o"
+
+
 def _verilog(text, prepare, folder):
     (folder / "design.il").write_text(text)
     script = f"read_rtlil design.il\n{prepare}\nwrite_verilog -noattr design.v\n"
@@ -283,19 +300,21 @@ def registers(circuit):
     return "\n".join([*lines, "\treturn all;", "}", ""])
 
 
-def library(root, name, circuit, sources, *, more=None):
+def library(root, name, circuit, sources, *, objects=(), more=None):
     """Build, or find, the shared library of a harness around a circuit: folder with ``model.so``.
 
     root : folder of such libraries. name : of this one, for people. circuit : folder that `design`
     returned. sources : {name: text} of the harness; the first one is compiled, and includes the
-    others and ``verilated.h``; ``ports.h`` calls ports as `design_ports.member` does. more : {name:
-    bytes} of what else is kept with it.
+    others and ``verilated.h``; ``ports.h`` calls ports as `design_ports` does. objects : what
+    `engine` returned, linked with it. more : {name: bytes} of what else is kept with it.
     """
     sources = {**sources, HEADER.name: HEADER.read_text()}
     for word in re.findall(r"&__SYM__(\w+)", (circuit / "Circuit.h").read_text()):
         # Verilator's way with ports whose names are words of C++, or of its library
-        sources["ports.h"] = re.sub(rf"\broot\.{word}\b", f"root.__SYM__{word}", sources["ports.h"])
+        called = rf"(\broot\.|\bCircuit___024root, ){word}\b"
+        sources["ports.h"] = re.sub(called, rf"\1__SYM__{word}", sources["ports.h"])
     parts = [part for pair in sources.items() for part in pair]
+    parts += [path.parent.name for path in objects]
     key = tools.digest(circuit.name, versions(), *parts, *(more or {}).values())
 
     def make(work):
@@ -306,10 +325,10 @@ def library(root, name, circuit, sources, *, more=None):
         options = (*_with_headers(OPTIMIZE), f"-I{circuit}")
         options += ("-include", str(circuit / WITH_HARNESS))
         together([_compile(next(iter(sources)), *options, output="harness.o")], folder=work)
-        objects = [str(file) for file in circuit.glob("Circuit.a")]  # none of a small circuit
-        objects += [str(runtime() / file) for file in _RUNTIME]
+        linked = [*objects, *circuit.glob("Circuit.a")]  # none of a small circuit
+        linked += [runtime() / file for file in _RUNTIME]
         command = [tools.compiler(), "-shared", "-pthread", "-o", "model.so", "harness.o"]
-        together([([*command, *objects], "model.so")], folder=work)
+        together([([*command, *map(str, linked)], "model.so")], folder=work)
         (work / "harness.o").unlink()
 
     return kept(root / f"{name}-{key}", make)

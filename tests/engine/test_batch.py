@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import pytest
@@ -254,6 +256,37 @@ def test_without_a_clock():
     model = batch.build(Adder())
     got = model.run(signals={"a": a, "b": b}, trace=["total"], drain=False, max_cycles=256)
     np.testing.assert_array_equal(got.traces["total"], a + b)
+
+
+class Bare(wiring.Component):
+    """Shows payloads, also of what is not offered."""
+
+    i: In(stream.Signature(37))
+    j: In(stream.Signature(64))
+    narrow: Out(40)
+    wide: Out(64)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += [self.i.ready.eq(1), self.narrow.eq(self.i.payload)]
+        m.d.comb += [self.j.ready.eq(1), self.wide.eq(self.j.payload)]
+        return m
+
+
+def test_payloads_are_noise_between_offers():
+    """All bits of it, in each gap another one."""
+    model = batch.build(Bare())
+    beats = {"i": np.zeros((20, 5), np.uint8), "j": np.zeros((20, 8), np.uint8)}
+    options = {"stalls": {"i": [0, 0, 1], "j": [0, 1]}, "drain": False, "max_cycles": 100}
+    run = model.run(beats, trace=["narrow", "wide"], **options)
+    for port, trace, width in (("i", "narrow", 37), ("j", "wide", 64)):
+        shown, taken = run.traces[trace], run.taken[port]
+        assert len(taken) == 20
+        assert not shown[taken].any()
+        noise = np.delete(shown, taken).tolist()
+        assert all(noise)
+        assert len(set(noise)) == 21 - (taken[0] == 0)
+        assert reduce(or_, noise) == 2**width - 1
 
 
 @pytest.mark.parametrize(
