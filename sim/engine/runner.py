@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree
@@ -177,8 +178,8 @@ def build(text, simulator, *, coverage=False):
             (folder / "ports.vlt").write_text(public)
             sources.insert(0, folder / "ports.vlt")
         log = folder / "build.log"
-        runtime = root / f"runtime-{tools.digest(simulator, *flags, *versions)}"
-        for file in runtime.glob("*.o"):
+        runtime = f"runtime-{tools.digest(simulator, *versions)}"  # with coverage or without
+        for file in root.glob(f"{runtime}-*/*.o"):
             shutil.copy(file, folder)
             late = time.time() + 3600  # make builds what is older than the makefile
             os.utime(folder / file.name, (late, late))
@@ -195,14 +196,10 @@ def build(text, simulator, *, coverage=False):
             except (Exception, SystemExit) as error:
                 tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
                 raise tools.ToolError(f"{simulator} did not build: {error}\n{tail}") from error
-        build_cache.kept(runtime, lambda work: _copy(folder.glob("verilated*.o"), work))
+        for file in folder.glob("verilated*.o"):
+            build_cache.kept(root / f"{runtime}-{file.stem}", partial(shutil.copy, file))
         done.touch()
     return folder
-
-
-def _copy(files, folder):
-    for file in files:
-        shutil.copy(file, folder)
 
 
 @dataclass(frozen=True)
