@@ -22,10 +22,12 @@ def Due(place_width):
 class Sweep(wiring.Component):
     """Goes through the records on request, one every 8 cycles, beside the contributions.
 
-    ``tick`` asks for those past their deadline, ``crossed`` for those of a tensor of which enough
-    has come; both start again from the lowest place, and contributions wait for the latter. An
-    open slot that is due becomes a request to close it, which names the generation seen: who
-    closes must find it unchanged. ``clear`` makes a job's records empty, and reset makes all.
+    ``tick`` asks for those past their deadline, and waits for the visit under way: ticks may be
+    closer together than a visit takes. ``crossed`` asks for those of a tensor of which enough has
+    come, and starts again from the lowest place; contributions wait meanwhile, and so nothing
+    crosses until that visit is over. An open slot that is due becomes a request to close it, which
+    names the generation seen: who closes must find it unchanged. ``clear`` makes a job's records
+    empty, and reset makes all; a visit that they break off begins again.
 
     Parameters
     ----------
@@ -58,8 +60,9 @@ class Sweep(wiring.Component):
         self.is_last = Signal()  # left is 1
         self.stage = Signal(5)  # of the record that is looked at, one-hot
         self.wiping, self.everything = signals("wiping everything", init=1)
-        # what is asked for
-        self.again, self.by_time, self.by_bytes = signals("again by_time by_bytes")
+        # what is visited for, and whether from the lowest place: at once, or after this visit
+        self.by_time, self.by_bytes = signals("by_time by_bytes")
+        self.again, self.later = signals("again later")
         super().__init__(
             {
                 "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
@@ -86,7 +89,7 @@ class Sweep(wiring.Component):
         m = Module()
         place, close = self.place, self.close
         left, stage, wiping = self.left, self.stage, self.wiping
-        again, by_time, by_bytes = self.again, self.by_time, self.by_bytes
+        again, later, by_time, by_bytes = self.again, self.later, self.by_time, self.by_bytes
         idle, ended, reads, due = signals("idle ended reads due")
         m.d.comb += [
             idle.eq(~stage.any() & ~close.valid & ~ended & ~wiping),
@@ -113,15 +116,13 @@ class Sweep(wiring.Component):
             ]
         with m.If(ended & self.is_last & ~again):
             m.d.sync += [by_time.eq(0), by_bytes.eq(0)]
-        with m.If(idle & ~self.busy & again):
-            m.d.sync += again.eq(0)
+        with m.If(idle & ~self.busy & (again | (later & ~self.more))):
+            m.d.sync += [again.eq(0), later.eq(0), by_time.eq(by_time | later)]
             self._restart(m)
-        with m.If(self.tick | self.crossed):
-            m.d.sync += again.eq(1)
         with m.If(self.tick):
-            m.d.sync += by_time.eq(1)
+            m.d.sync += later.eq(1)
         with m.If(self.crossed):
-            m.d.sync += by_bytes.eq(1)
+            m.d.sync += [again.eq(1), by_bytes.eq(1)]
         self._wipe(m, idle, again, by_time | by_bytes)
         return m
 

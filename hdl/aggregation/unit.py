@@ -52,7 +52,8 @@ class AggregationUnit(wiring.Component):
         Table of levels: address is the job's place times 2**b_max, plus the index.
     now, tick : In(32), In(1)
         Time, and a pulse that starts a visit to every slot, lowest first, which closes those whose
-        deadline has passed. It ends within 16 * n_slots cycles and a few without load.
+        deadline has passed. It ends within 16 * n_slots cycles and a few without load. Pulses
+        during a visit ask for one more after it.
     heads : In(stream.Signature(Head))
     values : In(stream.Signature(Beat(8 * n_bytes)))
         Payloads in the order of their heads: ceil(length / n_bytes) beats each, ``last`` on the

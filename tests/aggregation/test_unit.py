@@ -156,6 +156,41 @@ def test_tick_under_load_closes_what_is_due(models):
     assert answers["part"].sum() == 4
 
 
+@pytest.mark.parametrize("period", [1, 7, 200])
+def test_ticks_closer_than_a_visit(models, period):
+    """Of 256 cycles: the highest slots are closed, and bounded loss goes on, under load."""
+    bench = models("rules")
+    late, busy = job(5, 3, 12, deadline=5), job(6, 2, 8)
+    heavy = job(3, 3, 0, close="bounded", total_bytes=32 * 4, p_q16=65536 // 4)
+    bench = Bench(bench.model, bench.sizes, [late, busy, heavy])
+    generator = stimulus.rng("ticks", period)
+    waiting = [
+        contribution(late, 1, generator, slot=s, gen=g) for s in range(12, 16) for g in (0, 1)
+    ]
+    bench.play(waiting, now=0)
+    packets = []
+    for gen in range(4):
+        order = [(heavy, s, c) for s in range(4) for c in range(3)]
+        order += [(busy, s, c) for s in range(8, 12) for c in range(2)]
+        packets += [
+            contribution(order[k][0], order[k][2], generator, slot=order[k][1], gen=gen, tensor=gen)
+            for k in generator.permutation(len(order))
+        ]
+    golden = bench.engine.tick(9)
+    for packet in packets:
+        golden += bench.engine.contribute(packet.head, packet.payload, 9)
+    ticks = [int(k % period == 0) for k in range(100_000)]  # to the end of the run
+    inputs = bench.inputs(packets)
+    run = bench.instance.run(inputs, signals={"now": 9, "tick": ticks}, reset=False)
+    wanted = bench.expected(golden)["answers"]
+    got = list(zip(map(bytes, run.outputs["answers"]), run.frames("sums"), strict=True))
+    wanted = list(zip(map(bytes, wanted), (payload for _, payload in golden), strict=True))
+    for place in range(3):  # which is the lowest bits of an answer
+        ours = [[a for a in answers if a[0][0] & 15 == place] for answers in (got, wanted)]
+        assert ours[0], f"no answer of job {place}"
+        assert ours[0] == ours[1], f"answers of job {place}"
+
+
 def test_bounded_loss_closes_the_tensor_in_order(models):
     bench = models("rules")
     bounded = job(3, 3, 0, close="bounded", total_bytes=32 * 4, p_q16=65536 // 4)
