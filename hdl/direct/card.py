@@ -42,6 +42,8 @@ class FlitCard(wiring.Component):
     sending rows of one contribution.
 
     Flits are taken while a round runs, so what comes for a later round waits in the neighbor.
+    What comes of a round that was broken off waits likewise, and nothing tells it from the next
+    one's: behind an abort or a fault only a reset of all cards goes on.
 
     Parameters
     ----------
@@ -69,6 +71,8 @@ class FlitCard(wiring.Component):
     start, abort, status : In(1), In(1), Out
         As of `Scheduler`. done : Out(1): the last round ended well, and all is written and sent;
         0 from the cycle behind ``start`` on.
+    broken : Out(1)
+        There was an abort or a fault: no start is taken until a reset.
     foreign, overflow : Out(1)
         A message named what this node does not have, or a coded unit is unsound; a neighbor sent
         without credit.
@@ -133,6 +137,7 @@ class FlitCard(wiring.Component):
                 "host_data": In(width),
                 "host_read": Out(width),
                 "done": Out(1),
+                "broken": Out(1),
                 "foreign": Out(1),
                 "overflow": Out(1),
                 "rx": In(stream.Signature(Flit)).array(n_ports),
@@ -157,10 +162,14 @@ class FlitCard(wiring.Component):
             m.d.comb += engine.codec.eq(self.setup.codec)
         landings = [Landing(**sizes) for _ in range(self.n_ports)]
         waits = Signal()  # a start, until the round before is forgotten
-        m.d.sync += waits.eq((self.start | waits) & ~engine.clear & ~self.abort)
+        starts = Signal()
+        with m.If(self.abort | (scheduler.status.fault != 0)):
+            m.d.sync += self.broken.eq(1)
+        m.d.comb += starts.eq((self.start | waits) & ~self.broken)
+        m.d.sync += waits.eq(starts & ~engine.clear & ~self.abort)
         m.d.comb += [
             scheduler.setup.eq(self.setup.scheduler),
-            scheduler.start.eq((self.start | waits) & engine.clear),
+            scheduler.start.eq(starts & engine.clear),
             engine.running.eq(scheduler.status.running),
             scheduler.abort.eq(self.abort),
             scheduler.table_en.eq(self.table_en),
@@ -181,7 +190,7 @@ class FlitCard(wiring.Component):
         self._remember(m, engine, writes)
         idle = self._send(m, engine, scheduler)
         m.d.sync += self.done.eq(
-            scheduler.status.done & idle & ~engine.busy.any() & ~(self.start | waits)
+            scheduler.status.done & idle & ~(engine.busy.any() | self.start | waits | self.broken)
         )
         return m
 

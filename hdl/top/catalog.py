@@ -264,6 +264,7 @@ TOPS = {
             "host_data": "what is written",
             "host_read": "what was read, 3 cycles later",
             "done": "the last round ended well, all is written and sent",
+            "broken": "there was an abort or a fault: no start is taken until a reset",
             "foreign": "a message named what this node does not have, or was unsound",
             "overflow": "a neighbor sent without credit",
             "rx<k>": "flits from neighbor <k>",

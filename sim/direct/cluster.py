@@ -75,7 +75,7 @@ class Result:
     done : int64 (n_nodes,), -1 where a node was not done.
     replicas : float32 (n_nodes, n_floats).
     links : record array (n_links,) of {flits, heads, first, last}: first and last are cycles.
-    status : per node {name: value} of the scheduler's status, `foreign` and `overflow`.
+    status : per node {name: value} of the scheduler's status, `broken`, `foreign` and `overflow`.
     """
 
     cycles: int | None
@@ -282,7 +282,7 @@ class Cluster:
         """One all-reduce of `gradients`, float32 (n_nodes, n_floats); a `Result`.
 
         starts : cycle at which each node starts, default 0. duty : chance that a link takes a flit
-        in a cycle. max_cycles : default generous.
+        in a cycle. max_cycles : default generous. ValueError behind an abort or a fault.
         """
         n_nodes = self.table.n_nodes
         gradients = np.ascontiguousarray(gradients, np.float32)
@@ -290,6 +290,12 @@ class Cluster:
             raise ValueError(
                 f"gradients must be ({n_nodes}, {self.n_floats}), not {gradients.shape}"
             )
+        for node in range(n_nodes):
+            if self._status(node)["broken"]:
+                raise ValueError(
+                    f"node {node} takes no start: there was an abort or a fault, so all cards must "
+                    "be reset (a new Cluster)"
+                )
         for node, values in enumerate(gradients):
             words = self.shares[node].to_words(values)
             self._library.cluster_load(
@@ -319,7 +325,7 @@ class Cluster:
 
     def _status(self, node):
         result = {}
-        for name in ("status", "foreign", "overflow"):
+        for name in ("status", "broken", "foreign", "overflow"):
             number, port = self._ports[name]
             row = np.zeros((1, port.size), np.uint8)
             self._library.cluster_get(self._self, node, number, row.ctypes.data)

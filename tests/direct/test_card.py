@@ -300,6 +300,41 @@ def test_a_child_that_never_sends_is_named():
         assert row["first"] == status["chunk"]
 
 
+@pytest.mark.parametrize("how", ["abort", "abort between rounds", "fault"])
+def test_no_start_behind_a_round_that_was_broken_off(how):
+    """Flits of it wait everywhere, and are the next round's to whoever takes them."""
+    table, topology = table_of("ring:3", "ring")
+    cluster = Cluster(table, topology, 96, wires=SPEED, n_lanes=8, watchdog=3000)
+    values = gradients(3, 96, "broken")
+    if how == "fault":
+        for node in range(3):
+            cluster._write(node, "table", [3])  # no operation has this number
+        assert cluster.run(values, max_cycles=200).status[0]["fault"]
+    else:
+        done = cluster.run(values, max_cycles=60 if how == "abort" else 2000).done
+        assert (done >= 0).all() == (how != "abort")
+        strobe(cluster, "abort")
+    assert all(cluster._status(node)["broken"] for node in range(3))
+    with pytest.raises(ValueError, match=r"node 0 takes no start: .* must be reset"):
+        cluster.run(values)
+    strobe(cluster, "start")  # nor does the circuit
+    done = np.zeros((1, 1), np.uint8)
+    for node in [0, 1, 2] * 100:
+        cluster._library.cluster_tick(cluster._self, node)
+        number, _ = cluster._ports["done"]
+        cluster._library.cluster_get(cluster._self, node, number, done.ctypes.data)
+        assert not done[0, 0]
+        assert not cluster._status(node)["running"]
+
+
+def strobe(cluster, name):
+    """One cycle of a plain input of all cards, in which links stand still."""
+    for node in range(cluster.table.n_nodes):
+        cluster._set(node, name, 1)
+        cluster._library.cluster_tick(cluster._self, node)
+        cluster._set(node, name, 0)
+
+
 @pytest.mark.parametrize(
     ("spelling", "algorithm"),
     [("bigraph:2x4", "hdrm"), ("bigraph:2x4", "multitree"), ("fattree:2x3", "multitree")],
