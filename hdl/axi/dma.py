@@ -43,7 +43,8 @@ class ReadEngine(wiring.Component):
     beats : Out(stream.Signature(Beat(8 * n_bytes)))
         ``last`` ends a range.
     refused, failed : Out(1)
-        One pulse per range outside the region; one per beat with an error answer.
+        One pulse per range outside the region; one per beat with an error answer, and one where
+        the store stops (`BlockFIFO`).
     port : Out(ReadPort(n_bytes, address_width))
     """
 
@@ -132,7 +133,13 @@ class ReadEngine(wiring.Component):
             port.rready.eq(awaited.o.valid & ~head.refused & store.i.ready),
             awaited.o.ready.eq(take & final),
         ]
-        m.d.sync += self.failed.eq(port.rvalid & port.rready & (port.rresp != OKAY))
+        stopped = Signal()
+        m.d.sync += [
+            stopped.eq(store.stopped),
+            self.failed.eq(
+                (port.rvalid & port.rready & (port.rresp != OKAY)) | (store.stopped & ~stopped)
+            ),
+        ]
         with m.If(take):
             m.d.sync += count.eq(Mux(final, 0, count + 1))
         return m
@@ -160,7 +167,8 @@ class WriteEngine(wiring.Component):
         As many as the ranges have; bytes not kept stay as they are in memory.
     done, stored : Out(1)
         One pulse per range, in order, once the memory has answered for all of it; ``stored`` is 0
-        then if the range was refused or an answer was an error.
+        then if the range was refused or an answer was an error, and until a reset once an address
+        of the store has changed by itself.
     port : Out(WritePort(n_bytes, address_width))
     """
 
@@ -170,6 +178,7 @@ class WriteEngine(wiring.Component):
             n_bytes, address_width, burst_beats=WRITTEN, n_regions=n_regions
         )
         self.beat = data.StructLayout({"data": 8 * n_bytes, "keep": n_bytes})
+        self.store = FIFO(self.beat, 2 * WRITTEN, watched=True)
         super().__init__(
             {
                 "regions": In(self.splitter.regions_shape),
@@ -192,7 +201,7 @@ class WriteEngine(wiring.Component):
         m.submodules.requests = requests = Slice(splitter.burst, half_rate=True)
         m.submodules.to_send = to_send = FIFO(sent, N_BURSTS)
         m.submodules.awaited = awaited = FIFO(answered, N_BURSTS)
-        m.submodules.words = store = FIFO(self.beat, 2 * WRITTEN)
+        m.submodules.words = store = self.store
         wiring.connect(m, wiring.flipped(self.beats), store.i)
         words = store.o
 
@@ -249,7 +258,7 @@ class WriteEngine(wiring.Component):
             port.bready.eq(awaited.o.valid & ~awaited.o.p.refused),
             answer.eq(awaited.o.valid & (awaited.o.p.refused | port.bvalid)),
             awaited.o.ready.eq(answer),
-            good.eq(~Cat(failed, awaited.o.p.refused, port.bresp != OKAY).any()),
+            good.eq(~Cat(failed, awaited.o.p.refused, port.bresp != OKAY, store.astray).any()),
         ]
         m.d.sync += [
             self.done.eq(answer & awaited.o.p.ends),

@@ -47,9 +47,12 @@ class BlockFIFO(wiring.Component):
         The user lets in at most ``depth`` beats; ``i.ready`` is 1 always.
     commits : bool
     stops : bool
-        A bit of a pointer that changes by itself stops the queue: from the next cycle on nothing
-        leaves its memory until a reset, nor what was read by then. Else beats would be lost, or
-        come again, and nobody would know. A LUT for three bits of pointers. Not with `commits`.
+        A bit of a pointer, or of what is on its way into the memory or out of it, that changes by
+        itself stops the queue: from the next cycle on nothing leaves its memory until a reset, nor
+        what was read by then. Else beats would be lost, or come again, and nobody would know. More
+        or fewer beats between the pointers than there can be stop it, too, a beat later, and the
+        addresses of the last beats (`FIFO`, `watched`) when none waits. A LUT for two bits of
+        pointers. Not with `commits`.
 
     Members
     -------
@@ -97,13 +100,14 @@ class BlockFIFO(wiring.Component):
         # parities of pointers, and that one was wrong
         self.head_odd = Signal()
         self.write_odd = Signal(reset_less=True)
+        self.pushed_odd, self.issued_odd = Signal(), Signal()
         self.stopped = Signal()
         members = {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))}
         if commits:
             members |= {"commit": In(1), "discard": In(1)}
         super().__init__(members)
         self.ram = BlockRAM(Shape.cast(shape).width, self.n_slots)
-        self.prefetch = FIFO(shape, N_CREDITS, never_full=True)
+        self.prefetch = FIFO(shape, N_CREDITS, never_full=True, watched=stops)
 
     def elaborate(self, platform):
         m = Module()
@@ -147,18 +151,26 @@ class BlockFIFO(wiring.Component):
                 ),
             ]
 
+        issue = Signal()
+        may_issue = Signal()
+        refund = Signal()
+        goes = Signal()  # what is told to come out of the memory does
+        m.d.comb += goes.eq(1)
         if self.stops:
             with m.If(push):
                 m.d.sync += self.head_odd.eq(after.xor())
             told = (self.head, self.head_odd, self.write_addr, self.write_odd)
-            told += (self.tail, self.read_addr)
+            told += (self.tail, self.read_addr, self.pushed, self.pushed_odd)
+            too_many = self.whole[-1] & self.whole[:-1].any()
+            m.d.comb += goes.eq(~Cat(self.issued, self.issued_odd).xor())
             m.d.sync += [
                 self.write_odd.eq(self.head[:-1].xor()),
-                self.stopped.eq(self.stopped | Cat(told).xor()),
+                self.pushed_odd.eq(push ^ self.pushed[0]),
+                self.issued_odd.eq(issue ^ self.issued[0]),
+                self.stopped.eq(
+                    self.stopped | Cat(told).xor() | ~goes | too_many | prefetch.astray
+                ),
             ]
-        issue = Signal()
-        may_issue = Signal()
-        refund = Signal()
         m.d.sync += [
             self.whole.eq(self.mark - self.tail),
             self.waiting.eq(_thermometer(self.whole, 3)),
@@ -173,7 +185,7 @@ class BlockFIFO(wiring.Component):
             issue.eq(self.credits[0] & may_issue & ~self.stopped),
             refund.eq(self.o.valid & self.o.ready),
             ram.read_addr.eq(self.read_addr[: len(ram.read_addr)]),
-            prefetch.i.valid.eq(self.issued[1] & ~self.stopped),
+            prefetch.i.valid.eq(self.issued[1] & goes & ~self.stopped),
             Value.cast(prefetch.i.p).eq(ram.read_data),
         ]
         with m.If(issue):

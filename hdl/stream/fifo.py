@@ -39,6 +39,10 @@ class FIFO(wiring.Component):
     registered : bool
         False: without an output register, for users that have one; ``latency`` is 1. ``o.valid``
         is a register all the same, ``o.p`` comes out of the memory.
+    watched : bool
+        `astray` is 1, until a reset, once nothing waits and the addresses of both ends are two:
+        one has changed by itself, or a beat came or went that was none. So beats that have left
+        may be wrong. A LUT for each bit of an address.
 
     Members
     -------
@@ -56,6 +60,7 @@ class FIFO(wiring.Component):
         half_rate: bool = False,
         bypass: bool = False,
         registered: bool = True,
+        watched: bool = False,
     ) -> None:
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
@@ -64,7 +69,7 @@ class FIFO(wiring.Component):
         self.shape = shape
         self.depth = depth
         self.never_full, self.half_rate = never_full, half_rate
-        self.bypass, self.registered = bypass, registered
+        self.bypass, self.registered, self.watched = bypass, registered, watched
         self.latency = 1 if bypass or not registered else FIFO.latency
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
         self.waiting = Signal(attrs=kept)  # there are beats in the memory
@@ -74,6 +79,7 @@ class FIFO(wiring.Component):
         self.pushed, self.popped = signals("pushed popped", attrs=kept)
         self.head = Signal(range(depth), attrs=kept)  # next slot to write
         self.tail = Signal(range(depth), attrs=kept)  # next slot to read
+        self.astray = Signal()
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.valids = copies(self.o.p, "valid")
 
@@ -125,6 +131,8 @@ class FIFO(wiring.Component):
             self.occupied.eq(now),
             self.waiting.eq(push | now[1] | (waiting & ~pop)),
         ]
+        if self.watched:
+            m.d.sync += self.astray.eq(self.astray | (~waiting & (self.head != self.tail)))
         if not self.never_full:
             full = (push & ~pop & now[self.depth - 2]) | (~self.free & ~pop)
             m.d.sync += self.free.eq(~full)

@@ -136,6 +136,7 @@ def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
         Assert(queue.waiting == (n_stored != 0)),
         Assert(queue.free == ((n_stored < n_slots) | queue.never_full)),
         Assert(queue.tail < n_slots),
+        Assert(~queue.astray),
         Assert(queue.head == wrapped(end)),
         Assert(count == valid + n_stored),
         Assert(~(tracking & valid & (ahead == 0)) | (queue.o.p.as_value() == beat)),
@@ -223,6 +224,8 @@ def ring_state(m, dut, *, enters, count, committed, ahead, tracking, beat):
             for odd, pointer in (
                 (dut.head_odd, dut.head),
                 (dut.write_odd, dut.write_addr),
+                (dut.pushed_odd, pushed),
+                (dut.issued_odd, issued),
             )
             if dut.stops
         ),

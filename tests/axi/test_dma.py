@@ -1,6 +1,7 @@
 """Memory engines against cocotbext-axi's memory: whole contents, bursts, refusals, rate."""
 
 import logging
+from functools import partial
 
 import cocotb
 import numpy as np
@@ -10,7 +11,7 @@ from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
 from gradnic.hdl.axi.bursts import Range
 from gradnic.hdl.axi.dma import ReadEngine, WriteEngine
 from gradnic.hdl.stream.beats import Beat
-from gradnic.sim.engine import encoding
+from gradnic.sim.engine import amaranth_run, encoding
 from gradnic.sim.engine.drivers import Stream, collect, drive, given, options, reset, rests
 from gradnic.sim.engine.runner import simulate
 
@@ -225,6 +226,54 @@ def test_writes(n_bytes):
     options = {"n_bytes": n_bytes, "n_regions": 1}
     tests = ["write_ranges", "addresses_wait_for_beats"]
     simulate(WriteEngine(n_bytes), __file__, tests=tests, options=options)
+
+
+@pytest.mark.parametrize("name", [None, "head", "tail"])
+def test_a_range_whose_beats_are_not_where_they_should_be_is_not_stored(name):
+    engine = WriteEngine(16)
+
+    async def answers(ctx, part):
+        """A memory that takes all, and answers in the cycle behind the last beat of a burst."""
+        ctx.set(part.port.awready, 1)
+        ctx.set(part.port.wready, 1)
+        while True:
+            last = ctx.get(part.port.wvalid & part.port.wlast)
+            await ctx.tick()
+            ctx.set(part.port.bvalid, last)
+
+    async def bench(ctx, part):
+        ctx.set(part.regions[0].n_beats, SIZE)
+        told, sent = [], 0
+        queue = part.store
+        for cycle in range(150):
+            ctx.set(part.ranges.valid, cycle in (20, 50, 90))
+            ctx.set(part.ranges.p.n_beats, 16)
+            ctx.set(part.beats.valid, sent < 48 and cycle // 50 >= sent // 16)
+            if cycle == 60 and name:  # of the second range, some have left
+                pointer = getattr(queue, name)
+                ctx.set(pointer, ctx.get(pointer) ^ 4)
+            sent += ctx.get(part.beats.valid & part.beats.ready)
+            if ctx.get(part.done):
+                told.append(ctx.get(part.stored))
+            await ctx.tick()
+        assert told == ([1, 0, 0] if name else [1, 1, 1])
+
+    amaranth_run.simulate(engine, partial(bench, part=engine), partial(answers, part=engine))
+
+
+def test_a_reader_whose_store_stops_has_failed_once():
+    engine = ReadEngine(16)
+
+    async def bench(ctx, part):
+        told = 0
+        for cycle in range(60):
+            if cycle == 20:
+                ctx.set(part.store.issued, 1)
+            told += ctx.get(part.failed)
+            await ctx.tick()
+        assert told == 1
+
+    amaranth_run.simulate(engine, partial(bench, part=engine))
 
 
 def test_parameters_are_checked():

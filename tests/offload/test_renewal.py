@@ -8,7 +8,7 @@ from gradnic.hdl.frame.keeper import AGE
 from gradnic.hdl.offload.job_records import Descriptor
 from gradnic.hdl.offload.renewal import CALM, Renewal
 from gradnic.sim.engine import amaranth_run
-from gradnic.sim.offload.job_upsets import Ring, _after, carries
+from gradnic.sim.offload.job_upsets import GOOD, Ring, _after, carries
 
 from gradnic.interface.job import JobStatus
 
@@ -156,6 +156,28 @@ def test_a_job_whose_id_changes_fails_under_the_id_that_the_host_gave_it(ring, n
     assert _after(ring) == ""
 
 
+TOLD = (  # what queues know of their beats: (card, register, bit, cycles)
+    (0, r"core\.engine0\.memory\.own_reader\.staying\.store\.issued", 1, (120, 121, 300)),
+    (1, r"core\.engine0\.maker\.raw\$\d+\.issued", 0, (815, 816, 1200)),
+    (2, r"core\.engine0\.memory\.root_writer\.words\.\$signature__addr", 4, (884, 1000)),
+    (2, r"core\.engine1\.memory\.result_writer\.words\.\$signature__addr\$\d+", 4, (2695, 2400)),
+    (1, r"core\.engine1\.waiting\.prefetch\.\$signature__addr", 2, (3451, 3300)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("node", "pattern", "bit", "cycles"), TOLD)
+def test_beats_that_a_queue_loses_or_doubles_are_told_of(ring, names, node, pattern, bit, cycles):
+    bit += next(bit for bit, name in enumerate(names) if re.fullmatch(pattern, name))
+    hit = set()
+    for cycle in cycles:
+        _, exact, statuses = ring.round((node, bit, cycle))
+        told = {status for status in statuses.values() if status not in GOOD}
+        assert exact or told, cycle
+        hit |= told
+        assert _after(ring) == ""
+    assert hit
+
+
 ADDRESSES = (  # of stores of the codec, which all contexts share
     r"core\.decompressor\.codec\.planner\.plan\$\d+", r"core\.decompressor\.codec\.base",
     r"core\.decompressor\.codec\.details\.tail32", r"core\.decompressor\.passed\.read_addr\$\d+",
@@ -188,11 +210,13 @@ VALUES = (
     ("lanes.combine.add3.exponent4", 8), ("lanes.combine.larger0", 32), ("lanes.a0", 128),
     ("compressor.codec.packer.row1$30", 8), ("compressor.passed.write_data", 129),
     ("engine0.memory.landing_reader.store.ring.held", 129), ("engine0.maker.scaler.times0.up", 1),
+    ("engine0.decoder.near.held0$17", 128),
 )  # fmt: skip
 OTHERS = (
     ("compressor.codec.packer.row1", 1), ("compressor.passed.head", 9), ("ring.held64", 64),
     ("engine0.decoder.passed.held0$17", 128), ("clerk.out", 972), ("engine0.waiting.tail", 9),
     ("engine0.maker.scaler.queue.occupied", 20), ("lanes.combine.kind", 3),
+    ("engine0.decoder.near.held128", 2),
 )  # fmt: skip
 
 

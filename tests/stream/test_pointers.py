@@ -1,4 +1,4 @@
-"""Addresses that change by themselves in a queue that stops."""
+"""Addresses and flags that change by themselves in queues that stop, and in those that tell."""
 
 from functools import partial
 
@@ -7,7 +7,10 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib.stream import Signature
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from gradnic.hdl.stream.block_fifo import BlockFIFO
+from gradnic.hdl.stream.fifo import FIFO
 from gradnic.sim.engine import amaranth_run
+
+STOPPING = "head", "tail", "read_addr", "write_addr", "pushed", "issued"
 
 
 class Again(Component):
@@ -26,7 +29,7 @@ class Again(Component):
         return m
 
 
-@pytest.mark.parametrize("name", ["head", "tail", "read_addr", "write_addr"])
+@pytest.mark.parametrize("name", STOPPING)
 def test_a_block_fifo_that_stops_gives_nothing_wrong(name):
     queue = BlockFIFO(8, 16, stops=True)
 
@@ -58,7 +61,7 @@ def test_a_block_fifo_that_stops_gives_nothing_wrong(name):
     amaranth_run.simulate(part, partial(bench, part=part))
 
 
-@pytest.mark.parametrize("name", ["head", "tail", "read_addr", "write_addr"])
+@pytest.mark.parametrize("name", STOPPING)
 def test_nothing_wrong_leaves_a_block_fifo_that_stops_while_it_streams(name):
     async def bench(ctx, part, bit, at):
         pointer, sent, got = getattr(part.queue, name), 0, []
@@ -76,6 +79,90 @@ def test_nothing_wrong_leaves_a_block_fifo_that_stops_while_it_streams(name):
         assert ctx.get(part.queue.stopped)
 
     for at in (20, 21, 34, 41, 42):
-        for bit in range(4):
+        for bit in range(min(4, len(getattr(BlockFIFO(8, 16), name)))):
             part = Again(BlockFIFO(8, 16, stops=True))
             amaranth_run.simulate(part, partial(bench, part=part, bit=bit, at=at))
+
+
+@pytest.mark.parametrize("name", ["waiting", "whole"])
+def test_a_beat_that_never_came_stops_a_block_fifo(name):
+    queue = BlockFIFO(8, 16, stops=True)
+
+    async def bench(ctx, part):
+        flags = getattr(queue, name)
+        ctx.set(part.o.ready, 1)
+        for bit in range(len(flags)):
+            await ctx.tick().repeat(4)
+            ctx.set(flags, ctx.get(flags) ^ 1 << bit)
+            came = 0
+            for cycle in range(40):
+                ctx.set(part.i.valid, 8 <= cycle < 20)
+                came += ctx.get(part.o.valid)
+                await ctx.tick()
+            assert ctx.get(queue.stopped), bit
+            assert came == 1, bit
+            ctx.set(part.again, 1)
+            await ctx.tick()
+            ctx.set(part.again, 0)
+
+    part = Again(queue)
+    amaranth_run.simulate(part, partial(bench, part=part))
+
+
+@pytest.mark.parametrize("name", ["head", "tail"])
+def test_a_block_fifo_stops_once_its_last_beats_are_not_where_they_should_be(name):
+    queue = BlockFIFO(8, 16, stops=True)
+
+    async def bench(ctx, part):
+        pointer = getattr(queue.prefetch, name)
+        for bit in range(len(pointer)):
+            ctx.set(part.o.ready, 0)
+            await ctx.tick().repeat(4)
+            for _ in range(14):
+                ctx.set(part.i.valid, 1)
+                await ctx.tick()
+            ctx.set(part.i.valid, 0)
+            await ctx.tick().repeat(8)
+            assert not ctx.get(queue.stopped)
+            ctx.set(pointer, ctx.get(pointer) ^ 1 << bit)
+            ctx.set(part.o.ready, 1)
+            await ctx.tick().repeat(30)
+            assert ctx.get(queue.stopped), bit
+            ctx.set(part.i.valid, 1)
+            came = 0
+            for _ in range(30):
+                came += ctx.get(part.o.valid)
+                await ctx.tick()
+            assert not came, bit
+            ctx.set(part.again, 1)
+            await ctx.tick()
+            ctx.set(part.again, 0)
+
+    part = Again(queue)
+    amaranth_run.simulate(part, partial(bench, part=part))
+
+
+@pytest.mark.parametrize("name", ["head", "tail", "waiting"])
+@pytest.mark.parametrize("n_beats", [0, 5, 11])
+def test_a_watched_fifo_tells_once_nothing_waits(name, n_beats):
+    queue = FIFO(8, 11, watched=True)
+
+    async def bench(ctx, part):
+        register = getattr(queue, name)
+        for bit in range(len(register)):
+            ctx.set(part.o.ready, 0)
+            for beat in range(20):
+                ctx.set(part.i.valid, beat < n_beats)
+                await ctx.tick()
+            ctx.set(part.o.ready, 1)
+            await ctx.tick().repeat(2)
+            assert not ctx.get(queue.astray)
+            ctx.set(register, ctx.get(register) ^ 1 << bit)
+            await ctx.tick().repeat(2 * n_beats + 6)
+            assert ctx.get(queue.astray), bit
+            ctx.set(part.again, 1)
+            await ctx.tick()
+            ctx.set(part.again, 0)
+
+    part = Again(queue)
+    amaranth_run.simulate(part, partial(bench, part=part))
