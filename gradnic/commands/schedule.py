@@ -137,6 +137,7 @@ def describe(algorithm, topology, schedule, report, layout, seconds, name="all_r
         return _describe_other(algorithm, topology, schedule, report, layout, seconds, name, root)
     exact = topology.n_nodes <= _EXACT_NODES
     bound = float((bounds.throughput_bound if exact else bounds.node_bound)(topology))
+    by_cuts = "exact optimum" if bounds.cuts_are_reached(topology) else "bound by cuts"
     overlapped = schedule.period is not None
     per_phase = None if overlapped else schedule.slots_total / 2
     cap, helpers = bounds.bandwidth_bound(topology), schedule.topology.helpers
@@ -144,7 +145,7 @@ def describe(algorithm, topology, schedule, report, layout, seconds, name="all_r
         **_figures(algorithm, topology, schedule, report, layout),
         "slots_per_phase": per_phase,
         "bound_slots": bound,
-        "bound_is": "exact optimum" if exact else "node bound",
+        "bound_is": by_cuts if exact else "node bound",
         "gap": None if overlapped else per_phase / bound,
         "allreduce_bandwidth": schedule.steady_bandwidth,
         "allreduce_bandwidth_is": "steady state" if overlapped else "whole table",

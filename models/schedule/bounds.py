@@ -25,14 +25,29 @@ def node_bound(topology) -> float:
 def throughput_bound(topology) -> Fraction:
     """Shard-slots per phase of the best reduce-scatter, then all-gather; Fraction.
 
-    Exact: the mean over both phases of max over vertex sets S that miss a node of
-    |nodes in S| / bandwidth out of S. No two-phase schedule takes fewer. Found by Newton's method
-    on cuts: a cut proposes a ratio, max-flows prove it or return a worse cut.
+    The mean over both phases of max over vertex sets S that miss a node of
+    |nodes in S| / bandwidth out of S, exactly. No two-phase schedule takes fewer, and where
+    `cuts_are_reached` trees take as many. Found by Newton's method on cuts: a cut proposes a ratio,
+    max-flows prove it or return a worse cut.
     """
     forward = worst_cut(topology)
     if topology.reverse is not None:
         return forward
     return (forward + worst_cut(topology.reversed())) / 2
+
+
+def cuts_are_reached(topology) -> bool:
+    """Whether trees reach `throughput_bound`: all that only passes data on has as much in as out.
+
+    That is each switch, and each node whose ports bind. Edge splitting then keeps every cut
+    (ForestColl, arXiv 2402.06787); elsewhere the least cut is a bound, and may be out of reach.
+    """
+    into, out = (
+        np.bincount(topology.links[:, end], topology.bandwidth, topology.n_vertices)
+        for end in (1, 0)
+    )
+    first = 0 if topology.port_limited else topology.n_nodes
+    return np.allclose(into[first:], out[first:], rtol=1e-9)
 
 
 def collective_bound(topology, name, root=0):

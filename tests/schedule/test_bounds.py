@@ -1,12 +1,15 @@
 """Bounds against brute force over all cuts, the published table, and schedules that meet them."""
 
 import itertools
+import json
 import time
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from gradnic.models.schedule.bounds import (
+    cuts_are_reached,
     latency_floor,
     latency_floor_cycles,
     node_bound,
@@ -20,6 +23,7 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.topology import Topology, parse
 
+from gradnic.commands import schedule as schedule_tool
 from gradnic.commands.simulate import bound_cycles
 
 PUBLISHED = {  # spelling: shard-slots per phase, all-reduce bandwidth with phases overlapped
@@ -91,6 +95,35 @@ def test_the_bound_is_the_worst_of_all_cuts():
         assert float(got) == pytest.approx(float((forward + backward) / 2), rel=1e-3)
         if (topology.bandwidth % 1 == 0).all():
             assert got == (forward + backward) / 2
+
+
+_IN_HALF = [[0, 3, 2], [1, 3, 1], [3, 1, 1], [3, 2, 2], [2, 0, 1], [2, 1, 1]]
+ONE_WAY = {  # of 3 nodes and a switch: (links, ports, whether cuts are reached)
+    "balanced switch": ([[0, 3, 2], [1, 3, 1], [3, 1, 1], [3, 2, 2], [2, 0, 2]], 8, True),
+    "more in than out": ([[0, 3, 2], [1, 3, 1], [3, 1, 1], [3, 2, 1], [2, 0, 2]], 8, False),
+    "more out than in": ([[0, 3, 1], [1, 3, 1], [3, 1, 1], [3, 2, 2], [2, 0, 2]], 8, False),
+    "uneven nodes": (_IN_HALF, 8, True),
+    "uneven nodes whose ports bind": (_IN_HALF, 1, False),
+}
+
+
+@pytest.mark.parametrize("name", ONE_WAY)
+def test_a_bound_is_called_an_optimum_only_where_trees_reach_it(name, tmp_path):
+    links, ports, reached = ONE_WAY[name]
+    graph = {"nodes": 3, "switches": 1, "links": links, "directed": True, "ports": ports}
+    file, told = tmp_path / "graph.json", tmp_path / "told.json"
+    file.write_text(json.dumps(graph))
+    assert cuts_are_reached(parse(f"file:{file}")) == reached
+    arguments = ["--topology", f"file:{file}", "--algorithm", "best", "--json", str(told)]
+    result = CliRunner().invoke(schedule_tool.command, arguments)
+    assert result.exit_code == 0, result.output
+    said = "exact optimum" if reached else "bound by cuts"
+    assert json.loads(told.read_text())["bound_is"] == said
+
+
+@pytest.mark.parametrize("spelling", [*PUBLISHED, "nvlink:2x4x1", "pcie:2x4x1", "dragonfly:2x1x1"])
+def test_links_both_ways_reach_their_cuts(spelling):
+    assert cuts_are_reached(parse(spelling))
 
 
 def test_overlapping_never_loses_and_never_exceeds_the_cap():

@@ -24,7 +24,7 @@ ALGORITHMS = {
     "shift": "one-port MultiTree in closed form, trees of depth 1, on switch networks",
     "multistart": "MultiTree with 2 chunks, the best of 9 root orders",
     "bfb": "breadth-first broadcast, balanced hop by hop, on direct networks",
-    "forest": "ForestColl's optimum: spanning trees that fill what binds, in any network",
+    "forest": "ForestColl's optimum: spanning trees that fill what binds; any balanced network",
     "in_network": "one tree for both ways through switches that sum and multicast, periodic",
     "best": "the schedule with fewest slots that can be built here",
     "overlapped": "phases overlapped in a periodic table where that beats any two-phase one",

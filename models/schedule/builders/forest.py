@@ -1,4 +1,4 @@
-"""ForestColl's optimum (Zhao et al., arXiv 2402.06787): trees that fill what binds in any network.
+"""ForestColl's optimum (Zhao et al., arXiv 2402.06787): trees that fill what binds.
 
 The cut that binds gives the rate; bandwidths become whole numbers of trees; as many spanning trees
 out of every node are packed, their edges ways through switches. Every chunk travels one tree, so
@@ -30,7 +30,7 @@ def forest(topology, *, chunks=None, steps: int = 240):
 
     chunks : per shard; a multiple of the trees per root that the network needs. None: as many as
     make so many `steps` a phase, so that filling the trees costs little. ValueError where a switch
-    has more bandwidth in than out, where no 24 trees a root come within 4 % of the optimum, or
+    has not as much bandwidth in as out, where no 24 trees a root come within 4 % of the optimum, or
     where `chunks` is no multiple.
     """
     routes = RouteTable(topology)
