@@ -36,12 +36,19 @@ def of_node_link(graph):
     if type(links) is not list:
         raise ValueError("node-link data has 'links' or 'edges'")
     try:
-        vertices = [(node["id"], _marked(node)) for node in graph["nodes"]]
-        pairs = [(link["source"], link["target"], link) for link in links]
+        vertices = [(_name(node["id"]), _marked(node)) for node in graph["nodes"]]
+        pairs = [(_name(link["source"]), _name(link["target"]), link) for link in links]
         return _numbered(vertices, pairs, graph.get("directed", False))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"node-link data: nodes have 'id', links 'source' and 'target', {error!r}"
-                         ) from None  # fmt: skip
+    except (KeyError, TypeError, RecursionError):
+        raise ValueError(
+            "node-link data: nodes have 'id', links 'source' and 'target': texts, numbers, or "
+            "lists of them"
+        ) from None
+
+
+def _name(said):
+    """A vertex's name as NetworkX reads it: tuples, as its grids have, are lists in JSON."""
+    return tuple(map(_name, said)) if isinstance(said, list) else said
 
 
 def of_graphml(text):

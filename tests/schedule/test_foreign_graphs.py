@@ -1,5 +1,6 @@
 """Graphs of NetworkX and ASTRA-sim become the topologies that they describe."""
 
+import itertools
 import json
 
 import numpy as np
@@ -48,6 +49,24 @@ def test_a_star_with_one_slow_host(name, text, tmp_path):
     }
     assert speed == {(0, 3): 2, (3, 0): 2, (1, 3): 2, (3, 1): 2, (2, 3): 1, (3, 2): 1}
     assert topology.latencies(150).tolist() == pytest.approx([7] * 6)
+
+
+@pytest.mark.parametrize("name", [list, lambda v: ["x", [v[0], [v[1]]]], str])
+def test_vertices_may_be_named_by_tuples(name, tmp_path):
+    """As NetworkX names those of ``grid_2d_graph``; in JSON they are lists."""
+    places = list(itertools.product(range(3), range(3)))
+    links = [
+        (a, b) for a, b in itertools.combinations(places, 2) if sum(abs(np.subtract(a, b))) == 1
+    ]
+    graph = {
+        "nodes": [{"id": name(v)} for v in places],
+        "edges": [{"source": name(a), "target": name(b)} for a, b in links],
+    }
+    file = tmp_path / "grid.json"
+    file.write_text(json.dumps(graph))
+    found, wanted = parse(f"file:{file}"), parse("mesh:3x3")
+    assert found.n_nodes == 9
+    assert sorted(found.links.tolist()) == sorted(wanted.links.tolist())
 
 
 def test_graphml_defaults_count_where_nothing_is_said(tmp_path):
