@@ -5,7 +5,9 @@ A coded unit (one packet, or one call) is ``ceil(n / 8)`` tag words of 16 bits, 
 little-endian. The last group is padded with tag-0 lanes, so the count of floats travels beside the
 unit. Which float gets which tag and magnitude: `gradnic.models.inceptionn.bands`.
 
-Settings, the same everywhere:
+Settings. `compress` takes all of them, `image` all but `fast`, `decompress` all but `rounding`,
+which does not change what codes stand for; `tags`, `coded_size` and `coded_sizes` take `exponent`
+and `prescale`, which alone decide the tags.
 
 exponent : int, 113..126, biased exponent of the error bound ``2 ** (exponent - 127)``; 117: 2**-10.
 mode : "strict" keeps every finite value within the bound; "paper" is the fidelity baseline, whose
