@@ -21,6 +21,8 @@ from gradnic.interface.offload import Subtype
 
 BAD = LinkFaults(loss=0.05, duplicate=0.05, reorder=300, seed=3)
 WORSE = LinkFaults(loss=0.2, duplicate=0.1, reorder=1000, seed=4)
+#: Four ports of a quarter each, with queues that never fill: the build of `test_tags`, too.
+SMALL = {"port_bytes": 4, "thc": False, "inc": False, "queues": (1 << 20, 1 << 20), "egress": True}
 SHAPES = [("ring:2", "ring"), ("mesh:2x2", "multitree"), ("full:4", "halving")]
 
 
@@ -58,7 +60,8 @@ def test_reliable_sums_are_exact(spelling, algorithm, codec, faults, n_bytes, pa
 @pytest.mark.parametrize(
     ("codec", "built"),
     [
-        ("none", {"thc": False, "inc": False, "port_bytes": 4}),  # four ports of a quarter each
+        ("none", SMALL),
+        pytest.param("none", {**SMALL, "queues": None, "egress": False}, marks=pytest.mark.slow),
         *(pytest.param(c, {"thc": False}, marks=pytest.mark.slow) for c in ("none", "inceptionn")),
         pytest.param("thc", {"inc": False}, marks=pytest.mark.slow),
     ],
@@ -79,9 +82,8 @@ def test_each_run_is_asked_for_once():
     """
     topology = parse("mesh:2x2")
     table = compile_table(build(topology, "multitree", chunks=4))
-    options = {"port_bytes": 4, "thc": False, "inc": False}
     x = gradients(4, 20_000)
-    outcome, _ = offload_run.run(table, topology, x, **options)
+    outcome, _ = offload_run.run(table, topology, x, **SMALL)
     assert outcome.ok, outcome.first
     heads = [GRADNIC.parse(frame) for *_, frame in outcome.frames]
     asked = [h["seq"] for h in heads if (h["op"], h["p0"]) == (Op.CONTROL, Subtype.PROBE)]

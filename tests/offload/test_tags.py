@@ -145,14 +145,14 @@ def test_queues_drop_what_may_be_lost_and_mark_the_rest():
 
 
 def test_queues_of_cards_drop_and_mark_on_their_way_out():
-    """Lines of half the cards' rate: small packets are dropped from the threshold on and made anew,
+    """Lines of half the ports' rate: small packets are dropped from the threshold on and made anew,
     large ones are marked, and each frame that a card counts as sent is on the wire.
     """
     tags = {"source": HOST, "threshold": THRESHOLD, "back_layer_start": 5, "pull_all_important": 1}
-    cluster = cards(Raw(2), layer=3, tags=tags, queues=(4096, 1024), egress=True, thc=False,
-                    inc=False)  # fmt: skip
+    cluster = cards(Raw(2), layer=3, tags=tags, queues=(4096, 1024), egress=True, port_bytes=4,
+                    thc=False, inc=False)  # fmt: skip
     x = values(6)
-    result = cluster.run(x, link_bytes=8, max_cycles=60_000)
+    result = cluster.run(x, link_bytes=2, max_cycles=240_000)
     assert (result.replicas == x[0] + x[1]).all()
     assert result.dropped
     assert result.marked
