@@ -244,9 +244,13 @@ class FrameHost:
 
     def _place(self, address, n_bytes):
         """Both as ints; ValueError unless frames can name all of it."""
-        check_range("address", address, 0, SPACE)
-        check_range("bytes", n_bytes, 0, SPACE - int(address))
+        check_range("address", address, 0, SPACE - 1)
+        check_range("bytes", n_bytes, 0, SPACE)
         address, n_bytes = int(address), int(n_bytes)
+        if address + n_bytes > SPACE:
+            raise ValueError(
+                f"address and bytes must end by {SPACE:#x}, not {address + n_bytes:#x}"
+            )
         if address % ALIGN:
             raise ValueError(f"address must be a multiple of {ALIGN}, not {address:#x}")
         if n_bytes % 4:

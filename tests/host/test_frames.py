@@ -149,13 +149,19 @@ def test_refusals_name_what_is_wrong_and_nothing_behind_them_is_done(share):
 @pytest.mark.parametrize(
     ("deed", "said"),
     [
-        (lambda host: host.load(-64, 64), "address must be 0 to 281474976710656, not -64"),
-        (lambda host: host.store(-64, bytes(64)), "address must be 0 to 281474976710656, not -64"),
-        (lambda host: host.store(1 << 48, bytes(64)), "bytes must be 0 to 0, not 64"),
-        (lambda host: host.load(1 << 50, 4), "address must be 0 to 281474976710656, not 1125"),
-        (lambda host: host.store((1 << 48) - 1472, bytes(2816)), "must be 0 to 1472, not 2816"),
-        (lambda host: host.load(4096, -4), "bytes must be 0 to 281474976706560, not -4"),
-        (lambda host: host.load(4096.0, 4), "address must be 0 to 281474976710656, not 4096.0"),
+        (lambda host: host.load(-64, 64), "address must be 0 to 281474976710655, not -64"),
+        (lambda host: host.store(-64, bytes(64)), "address must be 0 to 281474976710655, not -64"),
+        (
+            lambda host: host.store(1 << 48, bytes(64)),
+            "address must be 0 to 281474976710655, not 28",
+        ),
+        (lambda host: host.load(1 << 50, 4), "address must be 0 to 281474976710655, not 1125"),
+        (
+            lambda host: host.store((1 << 48) - 1472, bytes(2816)),
+            "must end by 0x1000000000000, not 0x1000000000540",
+        ),
+        (lambda host: host.load(4096, -4), "bytes must be 0 to 281474976710656, not -4"),
+        (lambda host: host.load(4096.0, 4), "address must be 0 to 281474976710655, not 4096.0"),
         (lambda host: host.read(1 << 48), "address must be 0 to 281474976710655, not 28"),
         (lambda host: host.write(0x20, -1), "word must be 0 to 4294967295, not -1"),
         (lambda host: host.write(0x20, 1 << 32), "word must be 0 to 4294967295, not 4294967296"),
