@@ -25,8 +25,5 @@ ARGUED = passes.ARGUED | {
     r"-mode const0 .*is_nan = \(word\[23:31\] == 0xFF\)": (
         "the decoder's only NaN is 0x7FC00000, whose rounding is itself"
     ),
-    r"-mode const1 .*-port Y .*\(count == 0\) & \(step == 0\)": (
-        "the mixer is a pipeline: nothing looks at what it makes of later values"
-    ),
 }
 EXPLAINED = {}

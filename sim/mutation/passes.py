@@ -19,14 +19,23 @@ ARGUED = {
     r"-mode const0 .*-port [DQ] -portbit [0-3] .*first = Signal\(self\.width\)": _BURSTS,
     rf"-mode const0 .*-portbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.i__payload\.n_beats": _BURSTS,
     rf"-mode cnot1 .*-ctrlbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.i__payload\.n_beats": _BURSTS,
+    r"-mode const1 .*-port [AY] .*\(count == 0\) & \(step == 0\)": (
+        "the mixer is a pipeline: nothing looks at what it makes of later values"
+    ),
+    r"-mode const1 .*-port A .*beats\.ready\.eq\(kinds\.o\.valid & Mux": (
+        "the kind of a range is there before its beats"
+    ),
 }
 """Mutants of what passes have in common that are equivalent, see `gradnic.sim.mutation.run`."""
 
 N_BYTES, BLOCK = 16, 1024
 WIDTHS = 14, 11  # bits of numbers: jobs of any size can be played
 WRAPS = 2**WIDTH // SIZE
-RATE = {"norm": 110, "encode": 395, "decode": 255}  # cycles beside those of the beats
-BLOCKS = {"norm": 1, "encode": 2, "decode": 1}  # on their way
+HELD = 3000
+HOLD = np.repeat([1, 0], (300, HELD)), 1  # in the middle of a job, until all is full
+HELD_TURNS = {"norm": (15,), "encode": (6, 9), "decode": (6, 9)}  # that fill it
+RATE = {"norm": 110, "encode": 276, "decode": 255}  # cycles beside those of beats, and of a block
+AGAIN = 97  # and of another block, where the encoder's levels are decoded
 STALLS = {"written": 0.6, "asked": 0.4, "reads": 0.5, "residual_reads": 0.5,
           "residual_asked": 0.4, "residual_written": 0.6}  # fmt: skip
 #: (floats, block, bits of indices, g, nodes, code of sums)
@@ -40,12 +49,19 @@ SHAPES = (
     (4999, 64, 7, 200, 1, 0),
     (3003, 1024, 5, 51, 70, 1),
 )
-#: the same: numbers of blocks with all bits, and sums of 16 bits of smaller blocks
+#: the same: numbers of blocks with all bits, and sums of 16 bits of smaller blocks; a beat of norms
+#: more than a power of two; a residual that fills its writer, with padding behind it
 MORE = (
     (11257, 64, 4, 30, 3, 2),
     (19453, 256, 8, 255, 100, 2),
     (44027, 1024, 3, 34, 7, 1),
     (55290, 64, 4, 30, 8, 0),
+    (3072, 256, 4, 30, 3, 0),
+    (9216, 256, 4, 30, 3, 0),
+    (17408, 256, 4, 30, 3, 1),
+    (33792, 256, 2, 6, 3, 0),
+    (132, 64, 4, 30, 3, 0),
+    (7, 256, 4, 30, 3, 2),
 )
 _VALUES = []
 
@@ -122,11 +138,18 @@ def play(model, kind):
         stand.play(all_turns[0], late=[1] * late + [0], cycles=late + 2000)
     for bad in stand.names:
         stand.play(all_turns[0], bad=bad)
-    large = all_turns[-2]  # of the smallest blocks
-    cycles = 2 * _most(kind, large)
-    for name in known:
-        stand.play(large, stalls={name: (np.zeros(cycles // 2 + 4000), 1)}, cycles=2 * cycles)
-    stand.play(large, late=[1] * (cycles // 2) + [0], cycles=2 * cycles)
+    for turn in (all_turns[k] for k in HELD_TURNS[kind]):
+        most = _most(kind, turn) + HELD
+        for name in known:
+            stand.play(turn, stalls={name: HOLD}, cycles=most)
+        stand.play(turn, late=[1] * HELD + [0], cycles=most)
+    if kind == "encode":
+        # a beat of indices is put together while the writer is full
+        cycles = stand.play(all_turns[9], stalls={"written": HOLD}, cycles=9000)
+        assert cycles <= 8057, f"{cycles} cycles, {HELD} of a pause"
+        # and a residual of as many beats as its writer holds ends with the memory
+        cycles = stand.play(all_turns[-4], stalls={"residual_written": (np.zeros(1500), 1)})
+        assert cycles <= 1535, f"{cycles} cycles, 1500 of a pause"
 
 
 def _most(kind, turn):
@@ -137,4 +160,6 @@ def _most(kind, turn):
         beats += -(-turn.norms.size // lanes)
     elif kind == "decode" and (turn.worker.B, turn.code) == (64, 2):
         beats += 8  # ranges that are so short begin later
-    return beats + RATE[kind] + BLOCKS[kind] * turn.worker.B // lanes
+    block = turn.worker.B // lanes
+    again = AGAIN + block if kind == "encode" and turn.carried is not None else 0
+    return beats + RATE[kind] + block + again

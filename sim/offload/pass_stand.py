@@ -275,6 +275,7 @@ class Stand:
     def play(self, turn, *, stalls=None, holds=0, late=(0,), cycles=2000, bad=None, whole=True):
         """One job, from reset; what it asked for, wrote and told is compared. Cycles until done.
 
+        stalls : as of `run`; patterns begin with the job.
         holds : share of cycles in which memory gives nothing. late : cycles of the job in which it
         answers no writes. bad : port whose answers are all errors. cycles : that may be needed.
         whole : False leaves the job as it is then.
@@ -306,6 +307,11 @@ class Stand:
         if self.kind == "encode":
             signals |= {"node": turn.node, "cell": [*told, 0]}
         trace = ["done", "failed", "answered", *(["check"] if self.kind == "encode" else [])]
+        stalls = {
+            name: (np.concatenate([np.ones(begin), stall[0]]), stall[1])
+            if isinstance(stall, tuple) else stall
+            for name, stall in (stalls or {}).items()
+        }  # fmt: skip
         run = self.instance.run(
             {}, signals=signals, stalls=stalls, trace=trace, drain=False,
             max_cycles=begin + cycles, probe_cycles=0,
