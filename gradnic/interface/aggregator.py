@@ -127,7 +127,7 @@ REGISTERS = RegisterMap(
         _rw(
             "child",
             0x3C,
-            "table of children: at most one of a job at each port",
+            "table of children: at most one of a job at each port; ignored beyond what was built",
             ("job", 0, 4, "place of the job"),
             ("port", 8, 5, "port that it is attached to"),
             ("src", 16, 5, "its SRC"),
@@ -137,7 +137,7 @@ REGISTERS = RegisterMap(
         _rw(
             "level",
             0x40,
-            "table of THC levels",
+            "table of THC levels; ignored beyond what was built",
             ("address", 0, 12, "place of the job times 2**b_max, plus the index"),
             ("data", 16, 8, "level"),
             ("write", 31, 1, "written as long as this is 1"),
@@ -191,6 +191,17 @@ REGISTERS = RegisterMap(
             "ro",
             "with egress queues: the counter that is shown",
             (BitField("value", 0, 32, "frames since the last reset"),),
+        ),
+        Register(
+            "build",
+            0x58,
+            "ro",
+            "what the aggregator was built with",
+            (
+                BitField("n_ports", 0, 6, "ports"),
+                BitField("n_jobs", 8, 5, "places in the table of jobs"),
+                BitField("b_max", 16, 4, "most bits of an index"),
+            ),
         ),
         *(
             Register(name, FIRST_COUNTER + 4 * k, "counter", doc, step_width=STEP_WIDTH)

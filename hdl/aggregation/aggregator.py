@@ -184,6 +184,9 @@ class Aggregator(wiring.Component):
             unit.write_en.eq(bank.level.write),
             unit.write_addr.eq(bank.level.address),
             unit.write_data.eq(bank.level.data),
+            bank.build.n_ports.eq(n_ports),
+            bank.build.n_jobs.eq(n_jobs),
+            bank.build.b_max.eq(unit.sizes.b_max),
             framer.sender.eq(sender),
         ]
         m.d.sync += [
@@ -269,7 +272,11 @@ class Aggregator(wiring.Component):
             sender.names.port.eq(bank.native.port),
         ]
         m.d.comb += [
-            write.enable.eq(self._rises(m, bank.child.write, "child")),
+            write.enable.eq(
+                self._rises(m, bank.child.write, "child")
+                & (bank.child.port < self.n_ports)
+                & (bank.child.job < self.n_jobs)
+            ),
             write.port.eq(bank.child.port),
             write.job.eq(bank.child.job),
             write.child.mac.eq(Cat(bank.child_mac_low.value, bank.child_mac_high.value)),

@@ -11,6 +11,7 @@ from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 MAX_CHILDREN = 32
+MAX_ROWS = 16384  # of the store: a block RAM's deepest shape
 
 Head = data.StructLayout(
     {
@@ -195,8 +196,6 @@ class Sizes:
     def __post_init__(self):
         if self.n_bytes not in (4, 8, 16, 32, 64):
             raise ValueError(f"n_bytes must be 4, 8, 16, 32 or 64, not {self.n_bytes!r}")
-        if self.n_slots not in [2**k for k in range(1, 14)]:
-            raise ValueError(f"n_slots must be a power of two from 2 to 8192, not {self.n_slots!r}")
         if not 1 <= self.n_jobs <= 16:
             raise ValueError(f"n_jobs must be 1 to 16, not {self.n_jobs!r}")
         if not 1 <= self.chunk <= 8192 or self.chunk % (8 * self.n_bytes):
@@ -209,6 +208,13 @@ class Sizes:
             raise ValueError(f"b_max must be 1 to 8, not {self.b_max!r}")
         if not 1 <= self.n_words <= 2048:
             raise ValueError(f"n_words must be 1 to 2048, not {self.n_words!r}")
+        rows = 2**self.row_width
+        most = MAX_ROWS // (2 * rows)
+        if self.n_slots not in [2**k for k in range(1, 13)] or self.n_slots > most:
+            raise ValueError(
+                f"n_slots must be a power of two from 2 to {most}, where a sum has {rows} rows, "
+                f"not {self.n_slots!r}"
+            )
 
     @property
     def lanes(self):

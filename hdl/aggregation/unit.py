@@ -29,7 +29,9 @@ class AggregationUnit(wiring.Component):
     n_bytes : int
         Bytes of a beat: 4, 8, 16, 32 or 64. A row of the store is `2 * n_bytes` sums.
     n_slots : int
-        Slots in all, each with two sets, for all jobs together; a power of two, 2 to 8192.
+        Slots in all, each with two sets, for all jobs together; a power of two from 2 to 8192 / the
+        rows of the largest sum, which are max(2, chunk / (2 * n_bytes), n_words / words of 32 bits
+        in a row), rounded up to a power of two.
     n_jobs : int
         1 to 16.
     chunk : int
@@ -49,7 +51,8 @@ class AggregationUnit(wiring.Component):
         Forgets all that a job's slots hold. ``busy`` while that, or the same for all slots after a
         reset, is under way: no head is taken, for 2 * n_slots cycles.
     write_en, write_addr, write_data : In(1), In(4 + b_max), In(8)
-        Table of levels: address is the job's place times 2**b_max, plus the index.
+        Table of levels: address is the job's place times 2**b_max, plus the index. Ignored for a
+        job's place of `n_jobs` or more.
     now, tick : In(32), In(1)
         Time, and a pulse that starts a visit to every slot, lowest first, which closes those whose
         deadline has passed. It ends within 16 * n_slots cycles and a few without load. Pulses
@@ -106,8 +109,13 @@ class AggregationUnit(wiring.Component):
         wiring.connect(m, adder.sums, wiring.flipped(self.sums))
         for name in ("jobs", "clear", "clear_job", "now", "tick"):
             m.d.comb += getattr(rule, name).eq(getattr(self, name))
-        for name in ("write_en", "write_addr", "write_data"):
-            m.d.comb += getattr(adder, name).eq(getattr(self, name))
+        m.d.comb += [
+            adder.write_en.eq(
+                self.write_en & (self.write_addr < (self.sizes.n_jobs << self.sizes.b_max))
+            ),
+            adder.write_addr.eq(self.write_addr),
+            adder.write_data.eq(self.write_data),
+        ]
         for part, names in ((rule, ("busy", "events", "event_job")),
                             (adder, ("overflow", "overflow_job"))):  # fmt: skip
             m.d.comb += [getattr(self, name).eq(getattr(part, name)) for name in names]

@@ -43,8 +43,19 @@ def word(register, **fields):
     return total
 
 
-def settings(config, *, b_max):
-    """[(register, word)]: what a driver writes for a `jobs.Config`, in order."""
+def settings(config, *, n_ports, n_jobs, b_max):
+    """[(register, word)]: what a driver writes for a `jobs.Config`, in order.
+
+    n_ports, n_jobs, b_max : what the register ``build`` says; ValueError if the config has more.
+    """
+    widest = max((job.b for job in config.jobs if job.kind == "thc"), default=0)
+    for what, value, most in (
+        ("ports", config.n_ports, n_ports),
+        ("jobs", len(config.jobs), n_jobs),
+        ("bits of an index", widest, b_max),
+    ):
+        if value > most:
+            raise ValueError(f"{what} must be at most {most}, as the circuit has, not {value}")
     writes = [
         ("mac_low", config.mac & 0xFFFFFFFF),
         ("mac_high", config.mac >> 32),
@@ -120,7 +131,7 @@ class AggregatorBench:
     each of eight queues, limit), in beats, of a circuit that was built with them.
     """
 
-    def __init__(self, model, config, *, b_max=4, queues=None):
+    def __init__(self, model, config, *, queues=None):
         self.model, self.config = model, config
         self.instance = model.instance()
         self.golden = AggregatorTop(
@@ -132,11 +143,13 @@ class AggregatorBench:
         n = config.n_ports
         self.inputs = [f"{SIDES[port >= n]}_rx{port % n}" for port in range(2 * n)]
         self.outputs = [f"{SIDES[port >= n]}_tx{port % n}" for port in range(2 * n)]
-        written = settings(config, b_max=b_max)
+        build = self._bus(reads=[REGISTERS["build"].offset], reset=True)[0]
+        fields = {f.name: (build & f.mask) >> f.lsb for f in REGISTERS["build"].fields}
+        written = settings(config, **fields)
         for address, beats in enumerate([*queues[0], queues[1]] if queues else ()):
             written.append(("queue", word("queue", address=address, beats=beats, write=1)))
             written.append(("queue", 0))
-        self._bus(writes=[(REGISTERS[name].offset, w) for name, w in written], reset=True)
+        self._bus(writes=[(REGISTERS[name].offset, w) for name, w in written])
         while self.read("status") & 1:  # slots are cleared after a reset
             pass
 

@@ -105,8 +105,8 @@ class RtlUnit(GoldenUnit):
 
     def __init__(self, config, model):
         super().__init__(config)
-        job, built = config.jobs[0], {"b_max": 4, "width": 8} | sizes(config)
-        self.bench = AggregatorBench(model, config, b_max=built["b_max"])
+        job, built = config.jobs[0], {"width": 8} | sizes(config)
+        self.bench = AggregatorBench(model, config)
         # a packet is stored three times on its way: nothing moves at the ports meanwhile
         longest = max(built["chunk"] * built["width"] // 8, 4 * config.n_words)
         self.idle_cycles = 200 + 3 * longest // N_BYTES

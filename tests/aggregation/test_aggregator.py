@@ -9,8 +9,14 @@ from gradnic.models.aggregation.aggregator import AggregatorTop
 from gradnic.models.aggregation.jobs import Config, Job
 from gradnic.sim.aggregation import frames as makers
 from gradnic.sim.aggregation import soak as star_soak
-from gradnic.sim.aggregation.aggregator import AggregatorBench, build_aggregator, word
+from gradnic.sim.aggregation.aggregator import (
+    AggregatorBench,
+    build_aggregator,
+    settings,
+    word,
+)
 
+from gradnic.interface.aggregator import REGISTERS
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
 CONFIG = makers.small_config()
@@ -224,6 +230,30 @@ def test_answers_wait_in_queues_that_drop_and_mark():
     assert wanted["threshold", 7, 0]
 
 
+def test_children_beyond_what_was_built_are_ignored(model):
+    """Places of jobs and ports that are not there overwrite no other's entry."""
+    pair = bench(model)
+    offset = REGISTERS["child"].offset
+    for job, port in [(k, 0) for k in range(3, 16)] + [(0, k) for k in range(2, 32)]:
+        taken_away = word("child", job=job, port=port, enabled=0, write=1)
+        pair._bus(writes=[(offset, taken_away), (offset, 0)])
+    pair.play(makers.traffic(pair.config, np.random.default_rng(3), 100), stalls=PACE)
+    assert pair.golden.counters["answers"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_ports": 1}, "ports must be at most 1, as the circuit has, not 2"),
+        ({"n_jobs": 2}, "jobs must be at most 2, as the circuit has, not 3"),
+        ({"b_max": 3}, "bits of an index must be at most 3, as the circuit has, not 4"),
+    ],
+)
+def test_a_driver_refuses_what_was_not_built(changes, message):
+    with pytest.raises(ValueError, match=message):
+        settings(CONFIG, **{"n_ports": 2, "n_jobs": 3, "b_max": 4} | changes)
+
+
 DOUBLED = Config(1, 2, 2, (Job(1, makers.children((0, 0))),))
 
 
@@ -237,10 +267,10 @@ DOUBLED = Config(1, 2, 2, (Job(1, makers.children((0, 0))),))
         (lambda: Aggregator(2, chunk=8192, width=16),
          "chunk must be at most 8160, of 16 bits each, where frames have 16384 bytes at most, "
          "not 8192"),
-        (lambda: Aggregator(2, n_bytes=16, chunk=8192, queues=8),
+        (lambda: Aggregator(2, n_bytes=16, n_slots=16, chunk=8192, queues=8),
          "chunk must be at most 4032, of 8 bits each, where frames in queues have 4096 bytes at "
          "most, not 8192"),
-        (lambda: Aggregator(2, n_bytes=16, n_words=2048, queues=8),
+        (lambda: Aggregator(2, n_bytes=16, n_slots=16, n_words=2048, queues=8),
          "n_words must be at most 1008, of 32 bits each, where frames in queues have 4096 bytes "),
         (lambda: word("job", number=256), "job.number must be below 256, not 256"),
         (lambda: AggregatorTop(DOUBLED), "must be at different ports: \\[0, 0\\]"),

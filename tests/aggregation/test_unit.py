@@ -1,7 +1,10 @@
 """The aggregation unit against the golden slot engine: answers, sums and counters, bit for bit."""
 
+import re
+
 import numpy as np
 import pytest
+from gradnic.hdl.aggregation.slot_lanes import SlotLanes
 from gradnic.hdl.aggregation.unit import AggregationUnit
 from gradnic.models.aggregation.jobs import Job
 from gradnic.models.frame.address import Address
@@ -236,6 +239,17 @@ def test_a_clear_beside_a_visit(models, order):
     assert bench.counted["partial"] == 4 * (turn + 1)
 
 
+def test_levels_beyond_what_was_built_are_ignored(models):
+    """Block RAM has more words than there are levels, and addresses more bits than it."""
+    bench = models("12 bits")
+    beyond = list(range(3 << 8, 16 << 8, 5))
+    signals = {"write_en": [*[1] * len(beyond), 0], "write_addr": [*beyond, 0], "write_data": 7}
+    bench.instance.run(signals=signals, reset=False, drain=False, max_cycles=len(beyond) + 2)
+    generator = stimulus.rng("beyond")
+    for one in bench.jobs:
+        bench.play([contribution(one, c, generator) for c in range(len(one.children))])
+
+
 def test_full_rate_from_two_children_on(models):
     """128 lanes' worth of a beat each cycle, sums included; a stored sum costs its own beats."""
     sizes = SMALL | {"chunk": 128}
@@ -273,7 +287,16 @@ def test_latency(models):
     ("change", "message"),
     [
         ({"n_bytes": 12}, "n_bytes must be 4, 8, 16, 32 or 64, not 12"),
-        ({"n_slots": 100}, "n_slots must be a power of two from 2 to 8192, not 100"),
+        (
+            {"n_slots": 100},
+            "n_slots must be a power of two from 2 to 2048, where a sum has 4 rows, not 100",
+        ),
+        ({"n_slots": 1}, "n_slots must be a power of two from 2 to 2048"),
+        ({"n_slots": 4096}, "n_slots must be .* to 2048, where a sum has 4 rows, not 4096"),
+        (
+            {"n_slots": 8192, "chunk": 64, "n_words": 4},
+            "n_slots must be .* to 2048, where a sum has 4 rows, not 8192",
+        ),
         ({"chunk": 65}, "chunk must be a multiple of 64 up to 8192, not 65"),
         ({"width": 9}, "width must be 8, 12 or 16, not 9"),
         ({"b_max": 9}, "b_max must be 1 to 8, not 9"),
@@ -284,6 +307,18 @@ def test_latency(models):
 def test_errors_name_the_value_and_the_limit(change, message):
     with pytest.raises(ValueError, match=message):
         AggregationUnit(**SMALL | change)
+
+
+def test_the_largest_units_have_a_store():
+    """Whose rows one block RAM has numbers for; those of twice as many slots have none."""
+    for change in ({}, {"n_bytes": 64, "chunk": 512, "n_words": 2048, "width": 16}):
+        with pytest.raises(ValueError, match="n_slots must be") as told:
+            AggregationUnit(**SMALL | change | {"n_slots": 8192})
+        most = int(re.search(r"2 to (\d+)", str(told.value))[1])
+        sizes = AggregationUnit(**SMALL | change | {"n_slots": most}).sizes
+        assert SlotLanes(sizes, 16, 0).ram.depth == 16384
+        with pytest.raises(ValueError, match=f"n_slots must be .* not {2 * most}"):
+            AggregationUnit(**SMALL | change | {"n_slots": 2 * most})
 
 
 def test_norms_by_maximum_of_words(models):
