@@ -34,7 +34,7 @@ _COUNTERS = (
     ("checksum", "ours, dropped: IP or UDP checksum wrong"),
     ("format", "ours, dropped: reserved OP, or SET is not GEN[0]"),
     ("owner", "ours, dropped: a child's IPv4 address, but not its MAC address, SRC and side"),
-    ("collisions", "ours, a slot of another job: sent on with COLL"),
+    ("collisions", "ours, a slot of another job: sent on with COLL, but for the `unsent` ones"),
     ("config", "ours, dropped: parameters are not the job's or the slot's"),
     ("accepted", "contributions added"),
     ("claims", "slots claimed by a newer generation"),
@@ -47,6 +47,7 @@ _COUNTERS = (
     ("overflow", "slots whose sum has overflowed"),
     ("answers", "copies of answers made for children; `lost` ones are among them"),
     ("lost", "copies of answers dropped: no room at their port"),
+    ("unsent", "ours, COLL, dropped: no room behind those that a network port does not take"),
 )
 COUNTERS = tuple(name for name, _ in _COUNTERS)
 FIRST_COUNTER = 0x80

@@ -296,6 +296,7 @@ class Aggregator(wiring.Component):
             ("overrun", intakes, "overrun"),
             ("answers", ports, "copied"),
             ("lost", ports, "lost"),
+            ("unsent", [gate], "unsent"),
         ):
             m.d.sync += getattr(bank, name).eq(sum(getattr(part, pulse) for part in parts))
         events = {name: unit.events[name] for name in EVENTS} | {"overflow": unit.overflow}

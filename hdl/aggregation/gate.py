@@ -36,8 +36,9 @@ class Gate(wiring.Component):
 
     1 beat per cycle. A head is offered about 24 cycles after its frame's last beat, the payload 6
     cycles later. A frame for a slot of another job leaves as it came, marked COLL and with its UDP
-    checksum 0; where 16 KiB of those wait, more are lost. Every frame is counted as refused or
-    offered as a head.
+    checksum 0. All ports share one store for those, of 16 KiB and in order: where a port does not
+    take its frame, those of others wait behind it, and what finds no room is lost and told. Every
+    frame is counted as refused or offered as a head.
 
     Parameters
     ----------
@@ -55,8 +56,8 @@ class Gate(wiring.Component):
         Payloads, in the order of their heads; none where ``length`` is 0.
     collided : Out(stream.Signature(FrameBeat(n_bytes, meta_width=...)))
         ``meta`` is the port that they came from.
-    refused : Out(7)
-        Bit k pulses for a frame with `Refusal` k.
+    refused, unsent : Out(7), Out(1)
+        Bit k pulses for a frame with `Refusal` k; for a frame that found no room to go on.
     """
 
     def __init__(self, n_bytes: int, n_ports: int, n_jobs: int) -> None:
@@ -74,6 +75,7 @@ class Gate(wiring.Component):
                 "values": Out(stream.Signature(Beat(8 * n_bytes))),
                 "collided": Out(stream.Signature(self.collided_shape)),
                 "refused": Out(len(Refusal)),
+                "unsent": Out(1),
             }
         )
 
@@ -173,6 +175,7 @@ class Gate(wiring.Component):
             self.collided_shape, MAX_FRAME // n, drop=None, lossy=True
         )
         wiring.connect(m, collided.o, wiring.flipped(self.collided))
+        m.d.comb += self.unsent.eq(collided.overflow)
         route = routes.p
         takes = Signal()
         m.d.comb += [

@@ -48,7 +48,7 @@ class AggregatorTop:
 
     @property
     def counters(self):
-        """{name of `interface.aggregator.COUNTERS`: int}; overrun needs a clock: 0, and
+        """{name of `interface.aggregator.COUNTERS`: int}; overrun and unsent need a clock: 0, and
         lost without queues does.
         """
         found = {**self.aggregator.counters, **self._counted}

@@ -49,7 +49,7 @@ def test_mixed_traffic(model, ready, changes):
         stalls = PACE | dict.fromkeys(OUTPUTS, ready)
         pair.play(makers.traffic(pair.config, rng, 200), stalls=stalls, seed=seed + 1)
     counters = pair.golden.counters
-    silent = {"oversize", "overrun", "lost", "partial", "late", "overflow"}
+    silent = {"oversize", "overrun", "lost", "unsent", "partial", "late", "overflow"}
     assert {name for name, count in counters.items() if not count} <= silent
     if changes:
         assert counters["partial"]
@@ -155,6 +155,28 @@ def test_a_port_that_stands_still_stops_nobody_else(model):
     late = makers.sound(pair.config, rng, child=1, gen=n - 1, **kind)
     again, *_ = pair.run({1: [(late, False)]})
     assert [(port, GRADNIC.retx.get(f)) for port, f, _ in again] == [(1, 1)]
+
+
+def test_frames_with_coll_arrive_or_are_counted(model):
+    """The network at port 0 takes nothing: those of port 1 wait behind it, and some are lost."""
+    pair = bench(model)
+    rng = np.random.default_rng(12)
+    job = pair.config.jobs[0]
+    given = {}
+    for child, n in enumerate((3, 400)):
+        frame = bytearray(makers.sound(pair.config, rng, job=job, child=child, slot=0, gen=1))
+        GRADNIC.slot.put(frame, pair.config.jobs[2].first_slot)
+        given[job.children[child].port] = [(bytes(frame), False)] * n
+    stalls = {"network_tx0": ([0] * 30_000, 1)}
+    out, _, _ = pair.run(given, stalls=stalls, idle_cycles=40_000)
+    counters = pair.counters()
+    assert all(GRADNIC.coll.get(frame) for _, frame, _ in out)
+    assert counters["collisions"] == 403
+    assert counters["unsent"] > 100
+    assert len(out) == 403 - counters["unsent"]
+    out, _, _ = pair.run(given)  # who takes loses nothing
+    assert len(out) == 403
+    assert pair.counters()["unsent"] == counters["unsent"]
 
 
 def test_deadlines(model):
