@@ -172,8 +172,8 @@ class JobDriver(OffloadDriver):
         What decodes sums lies with each table: all that are loaded are unloaded.
 
         levels : from 0 to g; 16 for indices of 4 bits, or on a card for any 4 to 256. block : 64,
-        256 or 1024 elements. clip : the clip point in 1/256 sigma. index_p : P0 and P1 of packets
-        of indices.
+        256 or 1024 elements. clip : the clip point in 1/256 sigma, above g. index_p : P0 and P1 of
+        packets of indices.
         """
         if not self.get("status")["thc"]:
             raise ValueError("thc must be built into a card whose THC is set")
@@ -188,7 +188,9 @@ class JobDriver(OffloadDriver):
         g, last = levels[-1], len(levels) - 1
         bits = last.bit_length()
         check_range("g", g, last - 1, 255)
-        check_range("clip", clip, 1, 1023)
+        check_range("clip", clip, g + 1, 1023)  # g / clip below 1, as the register holds it
+        for k, p in enumerate(index_p):
+            check_range(f"index_p[{k}]", p, 0, 255)
         self.unload_tables()
         self._thc = block, clip, g, bits
         self.set("thc", log4=_LOG4[block], clip=clip, g=g, index_p0=index_p[0],

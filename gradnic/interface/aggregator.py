@@ -169,7 +169,7 @@ REGISTERS = RegisterMap(
                 "beats",
                 8,
                 16,
-                "depth from which on it drops or marks; or that none exceeds",
+                "depth above which it drops or marks; or that none exceeds",
             ),
             _WRITE,
         ),

@@ -49,7 +49,7 @@ class Table(IntEnum):
     DSCPS = 6  # by 2 * queue + important: DSCP
     THRESHOLD = 7  # at 0: score from which on a packet is important, 0 to 256
     CHECKS = 8  # by packet of a round of THC: low 20 bits of the XOR of its blocks' agreed norms
-    # with egress queues, in beats, 0 for none: by queue, the depth from which on it drops or marks;
+    # with egress queues, in beats, 0 for none: by queue, the depth above which it drops or marks;
     # at 8, the most that any holds
     QUEUES = 12
 

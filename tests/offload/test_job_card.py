@@ -294,16 +294,19 @@ def test_settings_of_thc_reach_the_core_as_workers_have_them(bits, b):
         has = [one.mask for one in REGISTERS["status"].fields if one.name in names]
         recorder.words[REGISTERS["status"].offset] = sum(has)
         assert fields("status", await read(ctx, bus, "status"))["thc"] == 1
+        recorder.log.clear()
         for bad, text in (
             ({"levels": range(15)}, f"levels must be {'16' if bits == 4 else '4 to 256'}"),
             ({"block": 4096}, "block must be 64, 256 or 1024, not 4096"),
-            ({"clip": 1024}, "clip must be 1 to 1023, not 1024"),
+            ({"clip": 1024}, f"clip must be {worker.table[-1] + 1} to 1023, not 1024"),
+            ({"clip": int(worker.table[-1])}, f" to 1023, not {worker.table[-1]}"),
+            ({"index_p": (0, 256)}, r"index_p\[1\] must be 0 to 255, not 256"),
         ):
             told = {"levels": worker.table.tolist(), "block": 256, "clip": 551, "index_p": (0, 0)}
             with pytest.raises(ValueError, match=text):
                 driver.set_thc(**(told | bad))
+        assert not recorder.log  # nothing is written before all is checked
         assert ctx.get(core.scratch_unplaced) == 1
-        recorder.log.clear()
         driver.set_thc(worker.table.tolist(), block=256, clip=worker.t_fixed, index_p=index_p)
         driver.set_scratch([0x4000, 0x8000], 5000)
         job = Job(1, 1, 2, 4096, 0, 0, codec=JobCodec.THC, p_q16=1)
