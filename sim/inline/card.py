@@ -175,8 +175,9 @@ class CardBench:
             places[which] += 1
             if got != wanted:
                 raise AssertionError(_difference(port, k, got, wanted))
-            beat = beats[lasts[k], : shape["keep"].offset // 8]
-            if which and beat[int(fields["keep"][lasts[k]]).bit_length() :].any():
+            n_bytes = shape["keep"].offset // 8
+            behind = len(frame) - (lasts[k] - firsts[k]) * n_bytes
+            if which and beats[lasts[k], behind:n_bytes].any():
                 raise AssertionError(f"{port}: frame {k} has bytes behind its end that are not 0")
         for which, name in enumerate(("foreign frames", "frames of ours")):
             if places[which] != len(expected[which]):

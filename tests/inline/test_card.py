@@ -4,6 +4,7 @@ What the golden card does is checked against scapy's frames in ``test_inline_mod
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -321,3 +322,17 @@ def test_errors():
     with pytest.raises(ValueError, match="meta_width must be at least 0, not -1"):
         InlineCard(8, meta_width=-1)
     assert len(inline.COUNTERS) == len(set(inline.COUNTERS))
+
+
+@pytest.mark.parametrize("lanes", [8, 32])
+def test_the_bench_sees_bytes_behind_a_frame_of_ours(lanes):
+    """Also where ``keep`` is wider than a number of 64 bits."""
+    shape = InlineCard(lanes, meta_width=16).mac_tx.payload.shape()
+    frame = bytes(range(1, 151))
+    beats = encoding.pack_frames(shape, [frame], at_last={"bad": [0]}, meta=np.array([7]))
+    run = SimpleNamespace(outputs={"mac_tx": beats}, frames=lambda port: [frame])
+    bench = SimpleNamespace(model=SimpleNamespace(streams={"mac_tx": SimpleNamespace(shape=shape)}))
+    CardBench._compare(bench, "tx", run, ([], [(7, frame, False)]))
+    beats[-1, 150 % (4 * lanes)] = 1
+    with pytest.raises(AssertionError, match="bytes behind its end that are not 0"):
+        CardBench._compare(bench, "tx", run, ([], [(7, frame, False)]))
