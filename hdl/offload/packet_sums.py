@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.packet_maker`; `maker` is the `PacketMaker`.
 """
 
-from amaranth.hdl import Mux, Signal
+from amaranth.hdl import Const, Mux, Signal
 from amaranth.lib import data, stream, wiring
 
 from ..primitive.names import signals
@@ -91,23 +91,27 @@ def finish(m, maker, sums, goals, scores):
     else:
         wiring.connect(m, image.o, kept)
     summed = Signal(reset_less=True)  # what leaves is no packet of indices
-    line, opens = _line(m, maker, summed)
+    begins, ends = signals("begins ends")
+    line, opens, raw = _line(m, maker, summed, begins & ~goals.p.stays)
     stays = image.i
     if maker.scale:
         m.submodules.scaler = scaler = Scaler(maker.lanes)
         wiring.connect(m, scaler.o, image.i)
         stays = scaler.i
     # Where sums go is settled in a cycle before the first beat, and that all of the packet may
-    # go there: flags steer, and no queue.
+    # go there: flags steer, and no queue. It is the cycle of the last beat of the packet before,
+    # but where compressor or tagger must see that one out first.
     to_line, to_image = signals("to_line to_image")
     scored = Signal(reset_less=True)
-    begins, ends = signals("begins ends")
     goal = goals.p
     m.d.comb += [
         image.codec.eq(maker.round.codec),
         begins.eq(
-            goals.valid & ~(to_line | to_image)
-            & (goal.stays | (opens & (~goal.scored | scores.ready)))
+            goals.valid & Mux(
+                to_line | to_image,
+                ends & (goal.stays | (raw & opens & ~goal.scored)),
+                goal.stays | (opens & (~goal.scored | scores.ready)),
+            )
         ),
         ends.eq(sums.valid & sums.ready & sums.p.last),
         goals.ready.eq(begins),
@@ -141,21 +145,18 @@ def finish(m, maker, sums, goals, scores):
     return ends & to_image
 
 
-def _line(m, maker, summed):
-    """(Stream of sums that become payloads, flag that all of a packet may go there.) Coded ones
-    wait for their sizes in the compressor, raw ones for their tags in a queue. summed : of the beat
-    that goes there.
+def _line(m, maker, summed, begins):
+    """(Stream of sums that become payloads, flag that all of a packet may go there, flag that they
+    are raw.) Coded ones wait for their sizes in the compressor, raw ones for their tags in a queue.
+    summed : of the beat that goes there. begins : a packet does, from the next cycle on.
     """
     longest = -(-maker.max_elems // maker.lanes)
     shape = Beat(8 * maker.n_bytes)
     m.submodules.raw = raw = BlockFIFO(shape, N_RAW * longest, never_full=True, stops=True)
     line = stream.Signature(shape, always_ready=True).create(path=("line",))
-    came, went = (Signal(name=f"raw_{name}") for name in ("came", "went"))
-    free = credit(m, N_RAW, take=came, give=went, name="raw")
-    m.d.comb += [
-        came.eq(raw.i.valid & raw.i.p.last),
-        went.eq(raw.o.valid & raw.o.ready & raw.o.p.last),
-    ]
+    begun, went = (Signal(name=f"raw_{name}") for name in ("begun", "went"))
+    free = credit(m, N_RAW, take=begun, give=went, name="raw")
+    m.d.comb += went.eq(raw.o.valid & raw.o.ready & raw.o.p.last)
     raw_in, plain = raw.i, line.p
     if maker.wide:
         m.submodules.packer = packer = SumPacker(maker.n_bytes)
@@ -182,8 +183,8 @@ def _line(m, maker, summed):
         raw_in = packer.i
     if not maker.compressor:
         wiring.connect(m, raw.o, wiring.flipped(maker.payload))
-        m.d.comb += raw_in.valid.eq(line.valid)
-        return line, free
+        m.d.comb += [raw_in.valid.eq(line.valid), begun.eq(begins)]
+        return line, free, Const(1)
     goes_in, comes_out = copied(m, maker.round.codec.coded, 2, name="coded")
     floats, coded = maker.compressor.floats, maker.compressor.coded
     m.d.comb += [
@@ -191,10 +192,11 @@ def _line(m, maker, summed):
         floats.p.data.eq(line.p.data),
         floats.p.last.eq(line.p.last),
         raw_in.valid.eq(line.valid & ~goes_in),
+        begun.eq(begins & ~goes_in),
         maker.payload.valid.eq(Mux(comes_out, coded.valid, raw.o.valid)),
         maker.payload.p.data.eq(Mux(comes_out, coded.p.data, raw.o.p.data)),
         maker.payload.p.last.eq(Mux(comes_out, coded.p.last, raw.o.p.last)),
         coded.ready.eq(comes_out & maker.payload.ready),
         raw.o.ready.eq(~comes_out & maker.payload.ready),
     ]
-    return line, Mux(goes_in, floats.ready, free)
+    return line, Mux(goes_in, floats.ready, free), ~goes_in

@@ -12,6 +12,8 @@ from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
 from .reduce import Adding, Op, Reduce
 
+SHORT = 32  # beats of a block, at most, that goes round through LUT RAM: the way is its limit
+
 
 class Summing(wiring.Component):
     """((own + rank 0) + rank 1) + ... of one block after the other; the last sum leaves.
@@ -21,9 +23,10 @@ class Summing(wiring.Component):
     A block's own beats come once, its contributions rank after rank, each of the block's length.
     Sums before the last go round through a buffer inside, so that nothing returns to memory; the
     last ones leave as they are made. A block of b beats and c contributions takes max(1, c) * b
-    cycles, up to 27 per contribution where blocks are shorter than that (29 if `shared`, and what
-    others use of the lanes); the first sum leaves `Reduce.latency` cycles after the last rank's
-    first beat was taken. A block without contributions leaves as it is, bit for bit.
+    cycles, up to 21 per contribution where blocks are shorter than that (23 if `shared`, and what
+    others use of the lanes; 26 and 28 with ``max_beats`` above `SHORT`). The first sum leaves
+    `Reduce.latency` cycles after the last rank's first beat was taken. A block without
+    contributions leaves as it is, bit for bit.
 
     Parameters
     ----------
@@ -101,7 +104,11 @@ class Summing(wiring.Component):
         if self.shared:
             wiring.connect(m, reduce.adder, wiring.flipped(self.adder))
         beat = Beat(32 * self.n_lanes)
-        m.submodules.round = again = BlockFIFO(beat, self.max_beats, stops=True)
+        if self.max_beats <= SHORT:
+            again = FIFO(beat, SHORT, stops=True)
+        else:
+            again = BlockFIFO(beat, self.max_beats, stops=True)
+        m.submodules.round = again
         m.submodules.entering = entering = FIFO(self.work, 4, half_rate=True)
         m.submodules.leaving = leaving = FIFO(self.work, 4, half_rate=True)
         job = self.jobs.p

@@ -5,7 +5,7 @@ Plumbing: no golden model of its own.
 
 from functools import cached_property
 
-from amaranth.hdl import Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -43,6 +43,10 @@ class FIFO(wiring.Component):
         `astray` is 1, until a reset, once nothing waits and the addresses of both ends are two:
         one has changed by itself, or a beat came or went that was none. So beats that have left
         may be wrong. A LUT for each bit of an address.
+    stops : bool
+        A bit of a pointer that changes by itself stops the queue, as it does a
+        `gradnic.hdl.stream.block_fifo.BlockFIFO`: nothing leaves the memory from then on until a
+        reset. So does what a `watched` one sees. Not with `bypass`.
 
     Members
     -------
@@ -61,15 +65,19 @@ class FIFO(wiring.Component):
         bypass: bool = False,
         registered: bool = True,
         watched: bool = False,
+        stops: bool = False,
     ) -> None:
         if not 2 <= depth <= 64:
             raise ValueError(f"depth must be 2 to 64, not {depth!r}")
         if half_rate + bypass + (not registered) > 1:
             raise ValueError("half_rate, bypass and registered=False exclude each other")
+        if stops and bypass:
+            raise ValueError("stops and bypass exclude each other")
         self.shape = shape
         self.depth = depth
         self.never_full, self.half_rate = never_full, half_rate
-        self.bypass, self.registered, self.watched = bypass, registered, watched
+        self.bypass, self.registered = bypass, registered
+        self.watched, self.stops = watched, stops
         self.latency = 1 if bypass or not registered else FIFO.latency
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
         self.waiting = Signal(attrs=kept)  # there are beats in the memory
@@ -80,6 +88,7 @@ class FIFO(wiring.Component):
         self.head = Signal(range(depth), attrs=kept)  # next slot to write
         self.tail = Signal(range(depth), attrs=kept)  # next slot to read
         self.astray = Signal()
+        self.head_odd, self.tail_odd, self.stopped = signals("head_odd tail_odd stopped")
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.valids = copies(self.o.p, "valid")
 
@@ -105,6 +114,11 @@ class FIFO(wiring.Component):
         push = Signal()
         pop = Signal()
         waiting = self.waiting
+        if self.stops:
+            told = Cat(self.head, self.head_odd, self.tail, self.tail_odd).xor()
+            unlike = ~self.waiting & (self.head != self.tail)
+            m.d.sync += self.stopped.eq(self.stopped | told | unlike)
+            waiting = self.waiting & ~(self.stopped | told)
         enters = self.i.valid & self.free
         m.d.comb += [
             self.i.ready.eq(self.free),
@@ -129,10 +143,15 @@ class FIFO(wiring.Component):
             self.pushed.eq(push),
             self.popped.eq(pop),
             self.occupied.eq(now),
-            self.waiting.eq(push | now[1] | (waiting & ~pop)),
+            self.waiting.eq(push | now[1] | (self.waiting & ~pop)),
         ]
         if self.watched:
             m.d.sync += self.astray.eq(self.astray | (~waiting & (self.head != self.tail)))
+        if self.stops:
+            with m.If(push):
+                m.d.sync += self.head_odd.eq(after(self.head)[: len(self.head)].xor())
+            with m.If(pop):
+                m.d.sync += self.tail_odd.eq(after(self.tail)[: len(self.tail)].xor())
         if not self.never_full:
             full = (push & ~pop & now[self.depth - 2]) | (~self.free & ~pop)
             m.d.sync += self.free.eq(~full)

@@ -12,8 +12,9 @@ struct Input {  // as card_run.py lays it out
 	int64_t n_messages, n_rows, n_links, n_nodes, n_free;
 	int64_t packet, head, between, control, run, places, chunk;  // floats, bytes, packets, floats
 	int64_t n_bytes, port_bytes, store;  // of a beat, and at a port; beats of a port's store
-	int64_t locate, probe, per_probed, make, turn, first, row, answer, own, end;  // `CardTimes`
-	int64_t cut, before, look, step, ahead, compare;
+	int64_t locate, probe, per_probed, turn, first, row, answer, own, end;  // `CardTimes`
+	int64_t cut, before, look, step, ahead, compare, spread;
+	int64_t seed;
 	const int64_t *path_start;  // n_paths + 1
 	const int32_t *hops, *back;  // of each path: links, and those of the way back
 	const double *speed, *latency;  // of links: bytes a cycle, cycles
@@ -93,11 +94,12 @@ struct Loop {
 	std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events;
 	int64_t order = 0;
 	double last_stop = 0;
+	uint64_t drawn;
 
 	Loop(const Input &in, Output &out)
 	    : in(in), out(out), cards(in.n_nodes), ports(in.n_links), free(in.n_links),
 	      came(in.n_links), left(in.n_messages), left_own(in.n_rows),
-	      turn(in.turn_start, in.turn_start + in.n_nodes), parked(in.n_nodes) {
+	      turn(in.turn_start, in.turn_start + in.n_nodes), parked(in.n_nodes), drawn(in.seed) {
 		for (Card &card : cards) card.places.resize(in.places);
 		out = {};
 	}
@@ -105,6 +107,11 @@ struct Loop {
 	void push(double time, Kind kind, int64_t at, const Frame &frame = {}, int64_t place = 0,
 	          int64_t packet = 0) {
 		events.push({time, order++, kind, at, place, packet, frame});
+	}
+
+	double spread() {  // a draw of a linear congruential generator (Knuth's MMIX)
+		drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+		return in.spread * (double(drawn >> 11) / double(1ull << 53) - 0.5);
 	}
 
 	static int64_t up(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -116,7 +123,7 @@ struct Loop {
 	int64_t made(const Frame &f) const {
 		if (f.kind != Frame::DATA) return 2;
 		int64_t beats = up(4 * f.floats, in.n_bytes), parts = in.wait[f.row];
-		return (parts > 1 ? parts * std::max(beats, in.turn) : beats) + in.make;
+		return parts > 1 ? parts * std::max(beats, in.turn) : beats;
 	}
 	int32_t link(int64_t m, int64_t hop = 0) const {
 		return in.hops[in.path_start[in.path_of[m]] + hop];
@@ -236,7 +243,7 @@ struct Loop {
 
 	void ask(int32_t v, Frame frame) {  // its values are there in a while
 		int64_t floats = frame.kind == Frame::DATA ? frame.floats : in.packet;
-		int64_t alone = up(4 * floats, in.n_bytes) + in.make;
+		int64_t alone = up(4 * floats, in.n_bytes);
 		frame.since += in.first + words(floats) - in.before - in.look - alone;
 		cards[v].asked.push_back(frame);
 		push(frame.since, READ, v);
@@ -324,7 +331,7 @@ struct Loop {
 		bool data = frame.kind == Frame::DATA;
 		free = std::max(free, now) + (data ? in.locate : in.probe + in.per_probed * frame.floats);
 		if (data) {
-			push(free + in.row - in.first + 2 * words(frame.floats), GOT, frame.m);
+			push(free + in.row - in.first + 2 * words(frame.floats) + spread(), GOT, frame.m);
 		} else {
 			Frame stop = frame;
 			stop.kind = Frame::STOP;

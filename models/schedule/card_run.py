@@ -23,8 +23,8 @@ _LOOP = CompiledLoop(
     (
         "n_messages", "n_rows", "n_links", "n_nodes", "n_free", "packet", "head", "between",
         "control", "run", "places", "chunk", "n_bytes", "port_bytes", "store", "locate", "probe",
-        "per_probed", "make", "turn", "first", "row", "answer", "own", "end", "cut", "before",
-        "look", "step", "ahead", "compare",
+        "per_probed", "turn", "first", "row", "answer", "own", "end", "cut", "before",
+        "look", "step", "ahead", "compare", "spread", "seed",
     ),
     (),
     {
@@ -39,9 +39,10 @@ _LOOP = CompiledLoop(
 )  # fmt: skip
 
 
-def run(traffic, topology, network, progress):
+def run(traffic, topology, network, progress, seed):
     """(finish, messages delivered, most floats parked, bytes of links, what rows still wait for).
 
+    seed : of what packets take beyond the mean, see `spread` of `CardTimes`.
     ValueError where links are one-way or a node has fewer ports than links; RuntimeError if there
     is no C++ compiler.
     """
@@ -50,7 +51,7 @@ def run(traffic, topology, network, progress):
     t, cards = traffic, network.cards
     given = {
         **asdict(cards.times), "port_bytes": cards.port_bytes, "run": cards.run,
-        "store": cards.store, "n_messages": len(t.path), "n_rows": len(t.need),
+        "store": cards.store, "seed": seed, "n_messages": len(t.path), "n_rows": len(t.need),
         "n_links": topology.n_links, "n_nodes": t.n_nodes, "n_free": len(t.free_rows),
         "packet": PACKET, "head": HEAD, "between": WIRE_MORE, "control": CONTROL,
         "chunk": t.chunk_floats,

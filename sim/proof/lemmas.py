@@ -143,6 +143,12 @@ def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
         Assert(~(tracking & (ahead >= valid)) | (slot == wrapped(position))),
         Assert(~(tracking & (ahead >= valid)) | (port.data == beat)),
     ]
+    if queue.stops:
+        m.d.comb += [
+            Assert(~queue.stopped),
+            Assert(queue.head_odd == queue.head.xor()),
+            Assert(queue.tail_odd == queue.tail.xor()),
+        ]
 
 
 def fifo_lemmas(m, h):

@@ -94,3 +94,21 @@ def test_a_head_may_be_overtaken_by_any_number_of_terminal_rows(rows):
         assert len(bench.heads) == 3
 
     bench.run(play)
+
+
+@pytest.mark.parametrize("terminal", [0, 1])
+def test_packets_leave_without_a_cycle_between_them(terminal):
+    """Raw ones that are not scored, and sums of terminal rows."""
+    bench = Bench((terminal,) * 6, ELEMS)
+    maker, went = bench.maker, []
+    leaves = maker.kept if terminal else maker.payload
+
+    async def play(ctx):
+        ctx.set(maker.heads.ready, 1)
+        ctx.set(maker.kept.ready, 1)
+        for cycle in range(CLEARED + 8 * bench.beats):
+            _, _, beat = await ctx.tick().sample(leaves.valid & leaves.ready)
+            went.extend([cycle] * beat)
+
+    bench.run(play)
+    assert went == list(range(went[0], went[0] + 6 * bench.beats))

@@ -61,8 +61,14 @@ def test_a_block_fifo_that_stops_gives_nothing_wrong(name):
     amaranth_run.simulate(part, partial(bench, part=part))
 
 
-@pytest.mark.parametrize("name", STOPPING)
-def test_nothing_wrong_leaves_a_block_fifo_that_stops_while_it_streams(name):
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((partial(BlockFIFO, 8, 16, stops=True), name) for name in STOPPING),
+        *((partial(FIFO, 8, 16, stops=True), name) for name in ("head", "tail")),
+    ],
+)  # fmt: skip
+def test_nothing_wrong_leaves_a_queue_that_stops_while_it_streams(make, name):
     async def bench(ctx, part, bit, at):
         pointer, sent, got = getattr(part.queue, name), 0, []
         await ctx.tick().repeat(4)
@@ -79,8 +85,8 @@ def test_nothing_wrong_leaves_a_block_fifo_that_stops_while_it_streams(name):
         assert ctx.get(part.queue.stopped)
 
     for at in (20, 21, 34, 41, 42):
-        for bit in range(min(4, len(getattr(BlockFIFO(8, 16), name)))):
-            part = Again(BlockFIFO(8, 16, stops=True))
+        for bit in range(min(4, len(getattr(make(), name)))):
+            part = Again(make())
             amaranth_run.simulate(part, partial(bench, part=part, bit=bit, at=at))
 
 
