@@ -100,7 +100,8 @@ class BlockFIFO(wiring.Component):
         # parities of pointers, and that one was wrong
         self.head_odd = Signal()
         self.write_odd = Signal(reset_less=True)
-        self.pushed_odd, self.issued_odd = Signal(), Signal()
+        self.pushed_odd = Signal()
+        self.issued_odd = Signal()
         self.stopped = Signal()
         members = {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))}
         if commits:
