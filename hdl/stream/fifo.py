@@ -44,9 +44,8 @@ class FIFO(wiring.Component):
         one has changed by itself, or a beat came or went that was none. So beats that have left
         may be wrong. A LUT for each bit of an address.
     stops : bool
-        A bit of a pointer that changes by itself stops the queue, as it does a
-        `gradnic.hdl.stream.block_fifo.BlockFIFO`: nothing leaves the memory from then on until a
-        reset. So does what a `watched` one sees. Not with `bypass`.
+        Is `watched`, and `astray` is 1 as soon as a bit of an address has changed by itself. From
+        that cycle on nothing leaves the memory until a reset. Not with `bypass`.
 
     Members
     -------
@@ -77,7 +76,7 @@ class FIFO(wiring.Component):
         self.depth = depth
         self.never_full, self.half_rate = never_full, half_rate
         self.bypass, self.registered = bypass, registered
-        self.watched, self.stops = watched, stops
+        self.watched, self.stops = watched or stops, stops
         self.latency = 1 if bypass or not registered else FIFO.latency
         kept = {"keep_register": 1}  # of queues that work in step, each has its own
         self.waiting = Signal(attrs=kept)  # there are beats in the memory
@@ -88,7 +87,7 @@ class FIFO(wiring.Component):
         self.head = Signal(range(depth), attrs=kept)  # next slot to write
         self.tail = Signal(range(depth), attrs=kept)  # next slot to read
         self.astray = Signal()
-        self.head_odd, self.tail_odd, self.stopped = signals("head_odd tail_odd stopped")
+        self.head_odd, self.tail_odd = signals("head_odd tail_odd")  # parities, if it stops
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.valids = copies(self.o.p, "valid")
 
@@ -114,11 +113,13 @@ class FIFO(wiring.Component):
         push = Signal()
         pop = Signal()
         waiting = self.waiting
-        if self.stops:
-            told = Cat(self.head, self.head_odd, self.tail, self.tail_odd).xor()
-            unlike = ~self.waiting & (self.head != self.tail)
-            m.d.sync += self.stopped.eq(self.stopped | told | unlike)
-            waiting = self.waiting & ~(self.stopped | told)
+        if self.watched:
+            wrong = ~self.waiting & (self.head != self.tail)
+            if self.stops:
+                odd = Cat(self.head, self.head_odd, self.tail, self.tail_odd).xor()
+                waiting = self.waiting & ~(self.astray | odd)
+                wrong |= odd
+            m.d.sync += self.astray.eq(self.astray | wrong)
         enters = self.i.valid & self.free
         m.d.comb += [
             self.i.ready.eq(self.free),
@@ -145,8 +146,6 @@ class FIFO(wiring.Component):
             self.occupied.eq(now),
             self.waiting.eq(push | now[1] | (self.waiting & ~pop)),
         ]
-        if self.watched:
-            m.d.sync += self.astray.eq(self.astray | (~waiting & (self.head != self.tail)))
         if self.stops:
             with m.If(push):
                 m.d.sync += self.head_odd.eq(after(self.head)[: len(self.head)].xor())

@@ -16,6 +16,7 @@ WIRE_MORE = 24  # bytes of a frame's FCS, preamble and gap
 CONTROL = HEAD + WIRE_MORE  # of a PROBE or an answer, on the wire
 RUN, NARROW_RUN = 64, 16  # packets at most, and where ports are narrower than the datapath
 STORE, NARROW_STORE = 2, 16  # longest frames that a port stores at least (hdl/offload/way_out.py)
+SHORT, LONG_TURN = 32, 26  # beats up to which sums go round in LUT RAM, and cycles above that
 LONGEST = HEAD + PACKET * 17 // 4 + 17  # bytes of such a frame
 
 
@@ -25,12 +26,12 @@ class CardTimes:
 
     From the sources. locate : the receiver has the next packet so long after one of data
     (hdl/transport/locator.py). probe, per_probed : after a PROBE of n packets 25 + 6 n
-    (hdl/transport/receiver.py). turn : a contribution's, where there are several, at least
-    (hdl/reduction/summing.py). before, cut : from a row's turn, and from one message's run, to the
-    next run (hdl/transport/run_splitter.py). places : of runs under way; look : at one of them;
-    step : the walk's, a packet; compare : an answer with a place (hdl/transport/sender.py). ahead :
-    packets between the walk and the maker's datapath (sender.py 4, packet_maker.py 1, summing.py
-    4).
+    (hdl/transport/receiver.py). turn : a contribution's, where there are several, at least; 26
+    where packets have more than 32 beats (hdl/reduction/summing.py). before, cut : from a row's
+    turn, and from one message's run, to the next run (hdl/transport/run_splitter.py). places : of
+    runs under way; look : at one of them; step : the walk's, a packet; compare : an answer with a
+    place (hdl/transport/sender.py). ahead : packets between the walk and the maker's datapath
+    (sender.py 4, packet_maker.py 1, summing.py 4).
 
     Measured on rings of four cards of RTL, memories of 40 cycles; docs/internals/offload.md says
     how. first : from the round's start to the first beat, less the beats of its frame. row : from
@@ -105,7 +106,8 @@ class EthernetCards:
         """Of cards with words of so many floats, ports of `port_lanes`."""
         run, frames = (RUN, STORE) if port_lanes == n_lanes else (NARROW_RUN, NARROW_STORE)
         store = 1 << (frames * -(-LONGEST // (4 * n_lanes)) - 1).bit_length()  # a block RAM's
-        return cls(CardTimes(4 * n_lanes), 4 * port_lanes, run, store)
+        turn = CardTimes.turn if SHORT * n_lanes >= PACKET else LONG_TURN
+        return cls(CardTimes(4 * n_lanes, turn=turn), 4 * port_lanes, run, store)
 
     @property
     def narrow(self):

@@ -145,7 +145,6 @@ def fifo_state(m, queue, *, enters, count, ahead, tracking, beat):
     ]
     if queue.stops:
         m.d.comb += [
-            Assert(~queue.stopped),
             Assert(queue.head_odd == queue.head.xor()),
             Assert(queue.tail_odd == queue.tail.xor()),
         ]

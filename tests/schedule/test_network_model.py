@@ -16,11 +16,9 @@ from gradnic.models.schedule.builders import ALGORITHMS, build
 from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
-from gradnic.models.schedule.ethernet_cards import CardTimes
 from gradnic.models.schedule.network_model import (
     Network,
     of_card,
-    of_offload_card,
     simulate,
 )
 from gradnic.models.schedule.topology import Topology, parse
@@ -236,108 +234,6 @@ def test_multitree_takes_what_rtl_takes(spelling, chunks, n_floats, cycles):
     """RTL cycles of docs/internals/direct.md, words of 32 floats; tests/direct plays some anew."""
     got = run(spelling, "multitree", 4 * n_floats, of_card(32), chunks=chunks).cycles
     assert abs(got / cycles - 1) < 0.015
-
-
-CARDS = [
-    ("ring:4", "ring", 1, 1408, 3447), ("ring:4", "ring", 1, 22528, 12315),
-    ("torus:2x2", "ring", 1, 8192, 6250), ("torus:2x2", "multitree", 1, 8192, 4445),
-    ("torus:2x2", "multitree", 2, 8192, 3486), ("torus:2x2", "bfb", 4, 8192, 4106),
-    ("full:4", "multitree", 1, 16384, 5248), ("fattree:4x1", "ring", 1, 8192, 6308),
-    ("torus:3x3", "multitree", 1, 16384, 6037), ("torus:3x3", "bfb", 4, 65536, 14498),
-    ("torus:4x4", "ring", 1, 65536, 45895), ("mesh:4x4", "multitree", 1, 65536, 24334),
-    ("torus:4x4", "multitree", 2, 16384, 6010), ("torus:4x4", "multitree", 1, 65536, 16000),
-    ("torus:4x4", "multitree", 2, 65536, 12897), ("torus:4x4", "multitree", 3, 65536, 14282),
-    ("torus:4x4", "multitree", 4, 65536, 13823), ("torus:4x4", "bfb", 4, 65536, 14582),
-    ("torus:4x4", "multitree", 4, 262144, 47122), ("torus:4x4", "multitree", 1, 262144, 75197),
-]  # fmt: skip
-FAR = [("torus:4x4", "bfb", 4, 16384, 8502), ("mesh:3x3", "multitree", 2, 65536, 23250)]
-
-
-@pytest.mark.parametrize(
-    ("spelling", "algorithm", "chunks", "n_floats", "cycles", "port_lanes", "apart"),
-    [*((*one, 4, 0.05) for one in CARDS), *((*one, 4, 0.07) for one in FAR),
-     ("ring:4", "ring", 1, 22528, 5156, 16, 0.05),
-     ("torus:2x2", "multitree", 2, 16384, 3366, 16, 0.05),
-     ("torus:2x2", "bfb", 4, 16384, 4246, 16, 0.05),
-     ("torus:4x4", "ring", 1, 65536, 19957, 16, 0.05),
-     ("torus:4x4", "multitree", 1, 65536, 12051, 16, 0.05),
-     ("torus:4x4", "multitree", 2, 65536, 11242, 16, 0.05)],
-)  # fmt: skip
-def test_offload_cards_take_what_rtl_takes(
-    spelling, algorithm, chunks, n_floats, cycles, port_lanes, apart
-):
-    """RTL cycles of `gradnic cosim card --lanes 16 --port-lanes 4` and 16, 26 and 27 November 2026.
-
-    Only the ring of 1,408 floats was measured for the parts.
-    """
-    card = of_offload_card(16, port_lanes)
-    got = run(spelling, algorithm, 4 * n_floats, card, chunks=chunks).cycles
-    assert abs(got / cycles - 1) < apart
-
-
-@pytest.mark.parametrize(
-    ("nodes", "algorithm", "n_floats", "cycles"),
-    [
-        (4, "ring", 5632, 6705), (4, "ring", 22528, 9194), (16, "multitree", 16384, 6197),
-        (16, "ring", 65536, 37228), (16, "halving", 65536, 20192), (16, "multitree", 65536, 17102),
-    ],
-)  # fmt: skip
-def test_offload_cards_on_a_switch_take_what_rtl_takes(nodes, algorithm, n_floats, cycles):
-    """RTL of `gradnic reproduce dlcp --network rtl`, 27 November 2026: 100 Gb/s at 250 MHz."""
-    card = dataclasses.replace(of_offload_card(16, delay=250), link_bytes_per_cycle=50)
-    got = run(f"fattree:{nodes}x1", algorithm, 4 * n_floats, card).cycles
-    assert abs(got / cycles - 1) < 0.02
-
-
-def test_offload_cards_by_hand():
-    """Steps of one full packet: 22 beats of values and one of head, 92 at ports of 16 bytes."""
-    times = CardTimes(spread=0)
-    card = of_offload_card(16, 4)
-    card = dataclasses.replace(card, cards=dataclasses.replace(card.cards, times=times))
-    beats, frame = 23, 1472 / 16
-    lead = times.first + beats  # from a row's turn to its first beat
-    way_in = 10 + frame + times.locate + times.row - times.first + 2 * beats
-    line = (1472 + 24) / 16
-    # at the terminal row: from its sums' last beat to the gather row's turn, less what lies ahead
-    root = times.first + beats + times.own
-    told = 10 + frame + times.locate + times.probe + times.per_probed + times.answer
-    stop = 88 / 16 + 10 + 4 + 2 * times.compare + 8 + times.end  # place 0 is the first compared
-    steps = 6
-    for packets in 1, 2:
-        got = run("ring:4", "ring", 16 * packets * 352, card).cycles
-        turns = steps * (lead + packets * line) + (steps - 1) * way_in + root
-        more = (packets - 1) * (times.per_probed + beats)  # to look up, and of the root's sums
-        assert abs(got - (turns + told + stop + more)) <= 3
-
-
-def test_offload_cards_without_what_they_need():
-    for spelling, options in ("torus:4x4", {"ports": 1}), ("torus:3x3", {"ports": 2}):
-        with pytest.raises(ValueError, match="two-way links, a port each, not torus"):
-            run(spelling, "ring", 4096, of_offload_card(16, 4), **options)
-
-
-def test_a_table_that_never_ends_on_cards():
-    topology = parse("torus:2x2")
-    table = compile_table(build(topology, "multitree"))
-    broken = dataclasses.replace(table, rows=table.rows.copy())
-    broken.rows["wait"][broken.rows["wait"] > 0] += 1
-    with pytest.raises(ValueError, match="messages never left: row"):
-        simulate(broken, topology, MIB, of_offload_card(16, 4))
-
-
-def test_words_from_a_loop_of_cards_reach_whoever_asks():
-    heard = []
-
-    def stop(share):
-        heard.append(share)
-        raise KeyboardInterrupt
-
-    topology = parse("torus:8x8")
-    with pytest.raises(KeyboardInterrupt):
-        simulate(compile_table(build(topology, "multitree")), topology, MIB,
-                 of_offload_card(16, 4), stop)  # fmt: skip
-    assert len(heard) == 1
-    assert 0 < heard[0] < 1
 
 
 def test_the_same_run_takes_the_same_cycles():
