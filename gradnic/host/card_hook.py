@@ -34,15 +34,16 @@ class CardHook:
     After that, or any error of the card, nothing more is posted: ranks may be out of step.
 
     A card remembers the last round of 64 tensors, by the low bits of their number, until a reset.
-    So a hook has up to 64 kinds of bucket (index, elements and type; DDP makes new ones after the
-    first step), and those of run r are the tensors from 64 r on.
+    So a hook has up to 64 kinds of bucket (parameters and type, of one model or several; DDP makes
+    new ones after the first step), and those of run r are the tensors from 64 r on.
 
     Parameters
     ----------
     card : FramedCard
         Set up: addresses, table `table`, landing areas, region of `memory`. Only the hook uses it.
     memory : (first byte, bytes)
-        Of the card, for buckets: a multiple of 64. ValueError in the step that needs more.
+        Of the card, for buckets: a multiple of 64. Twice the bytes of the gradients, and 64 a
+        bucket, suffice: DDP makes new buckets once. ValueError in the step that needs more.
     codec, table, p_q16, seed :
         As of `gradnic.interface.job.Job`.
     mean : str
@@ -53,6 +54,7 @@ class CardHook:
     run : int or None
         0 to 1023, the same on all ranks, and another one than of hooks before on these cards. None:
         rank 0 of the process group draws one in the first step, a collective call; 0 without one.
+        Another one in the first step after ``destroy_process_group`` and ``init_process_group``.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class CardHook:
             raise ValueError(f"mean must be card or host, not {mean!r}")
         if mean == "host" and not n_ranks:
             raise ValueError("n_ranks must be given where the host makes the mean")
-        self._card, self._free, self._end = card, first, first + n_bytes
+        self._card, self._memory = card, (first, first + n_bytes)
         self._fields = {"codec": codec, "table": table, "p_q16": p_q16, "seed": seed}
         self._fields["op"] = Operation.MEAN if mean == "card" else Operation.SUM
         is_mean = mean == "card" or codec == JobCodec.THC  # which decodes means
@@ -86,8 +88,10 @@ class CardHook:
         self._rounds = 2 if codec == JobCodec.THC else 1  # GENs of a job: norms have one, too
         if run is not None:
             check_range("run", run, 0, RUNS - 1)
-        self._run = run
-        self._places: dict[tuple, list[int]] = {}  # [tensor, gen, address] by what a bucket is
+        self._given = self._run = run
+        self._world: Any = None  # the process group that `_run` was drawn in
+        self._served: int | None = None  # run of `_places`, [tensor, gen, address, parameters] each
+        self._places: dict[tuple, list] = {}
         self._n_jobs = secrets.randbits(16)  # jobs of a hook before may still end
         self._fault: Exception | None = None
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
@@ -109,11 +113,13 @@ class CardHook:
             )
         if self._closed:
             raise RuntimeError("this hook is closed")
-        if self._run is None:
-            self._run = _agreed(state)
+        world = _world()
+        if self._given is None and (self._run is None or world is not self._world):
+            self._run, self._world = _agreed(state), world
         future: Any = torch.futures.Future()
         layer = max(0, 7 - bucket.index())  # the first bucket is the last layers'
-        self._asked.put((future, buffer, bucket.index(), kinds[buffer.dtype], layer))
+        kind = kinds[buffer.dtype]
+        self._asked.put((future, buffer, bucket.parameters(), kind, layer, self._run))
         return future
 
     def close(self) -> None:
@@ -151,13 +157,13 @@ class CardHook:
                 self._card.abort(id)
         self._under_way.clear()
 
-    def _begin(self, future, buffer, index, kind, layer):
+    def _begin(self, future, buffer, parameters, kind, layer, run):
         import torch
 
         words = buffer.view(torch.int16) if kind is Kind.BF16 else buffer
         octets = words.numpy().view("u1")
-        place = self._place((index, buffer.numel(), kind), octets.size)
-        tensor, gen, address = place
+        place = self._place(run, parameters, kind, octets.size)
+        tensor, gen, address, _ = place
         place[1] = (gen + self._rounds) & 0xFFFF
         self._n_jobs = (self._n_jobs + 1) & 0xFFFF
         job = Job(
@@ -168,19 +174,26 @@ class CardHook:
         self._card.link.post(job, self._timeout)
         self._under_way[job.id] = future, buffer, octets, address, time.monotonic() + self._timeout
 
-    def _place(self, key, n_bytes):
-        """[tensor, generation, address] of a bucket."""
+    def _place(self, run, parameters, kind, n_bytes):
+        """[tensor, generation, address, what is kept so that no other has its ids] of a bucket."""
+        if run != self._served:
+            self._served, self._free = run, self._memory[0]
+            self._places.clear()
+        # By parameters: buckets of two models may be alike, and under way at once.
+        key = kind, frozenset(map(id, parameters))
         if key not in self._places:
             if len(self._places) == HISTORY:
-                raise ValueError(f"kinds of bucket must be at most {HISTORY}, not one more: {key}")
-            size = -(-n_bytes // ALIGN) * ALIGN
-            if self._free + size > self._end:
                 raise ValueError(
-                    f"memory must have {self._free + size - self._end} bytes more for a bucket of "
-                    f"{n_bytes}"
+                    f"kinds of bucket must be at most {HISTORY}, not one more of {n_bytes} bytes"
                 )
-            tensor = self._run * HISTORY + len(self._places)
-            self._places[key] = [tensor, self._rounds, self._free]
+            size = -(-n_bytes // ALIGN) * ALIGN
+            if self._free + size > self._memory[1]:
+                raise ValueError(
+                    f"memory must have {self._free + size - self._memory[1]} bytes more for a "
+                    f"bucket of {n_bytes}"
+                )
+            tensor = run * HISTORY + len(self._places)
+            self._places[key] = [tensor, self._rounds, self._free, parameters]
             self._free += size
         return self._places[key]
 
@@ -206,11 +219,18 @@ class CardHook:
         future.set_result(buffer)
 
 
+def _world():
+    """The default process group; None without one."""
+    import torch.distributed as dist
+
+    return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+
+
 def _agreed(state):
     """A run that rank 0 has drawn; 0 without a process group."""
     import torch.distributed as dist
 
-    if not (dist.is_available() and dist.is_initialized()):
+    if _world() is None:
         return 0
     group = chosen_group(state, None)
     drawn = [secrets.randbelow(RUNS)]

@@ -45,15 +45,33 @@ class Card:
         return self.ended.popleft() if self.ended else None
 
 
+class Late(Card):
+    """A card that reads the values of two jobs when it has both."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def post(self, job, timeout):
+        self.asked.append((job, timeout))
+        if len(self.asked) == 2:
+            for each in self.asked:
+                super().post(*each)
+
+
 class Bucket:
-    def __init__(self, index, values):
+    def __init__(self, index, values, parameter=None):
         self._index, self._values = index, values
+        self._parameter = index if parameter is None else parameter
 
     def index(self):
         return self._index
 
     def buffer(self):
         return self._values
+
+    def parameters(self):
+        return [self._parameter]
 
 
 def test_buckets_are_jobs_of_their_own_tensors_and_rounds():
@@ -76,6 +94,17 @@ def test_buckets_are_jobs_of_their_own_tensors_and_rounds():
     ]
     assert len({job.id for job in card.jobs}) == 6
     assert {job.op for job in card.jobs} == {Operation.MEAN}
+
+
+def test_two_models_whose_buckets_are_alike_do_not_share_a_place():
+    card = Late()
+    hook = CardHook(card, memory=(0, 4096))
+    given = {"first": torch.ones(5), "second": torch.full((5,), 2.0)}
+    futures = [hook.average(None, Bucket(0, values, of)) for of, values in given.items()]
+    for future, wanted in zip(futures, (3.0, 6.0), strict=True):
+        assert torch.equal(future.wait(), torch.full((5,), wanted))
+    hook.close()
+    assert [(job.tensor, job.source) for job in card.jobs] == [(0, 0), (1, 64)]
 
 
 def test_the_host_may_divide():
@@ -121,6 +150,22 @@ def test_a_new_hook_on_cards_that_remember_the_one_before(tmp_path, monkeypatch)
     finally:
         dist.destroy_process_group()
     assert [job.tensor for job in card.jobs] == [5 * 64, 1023 * 64]
+
+
+def test_a_hook_over_a_new_process_group_begins_anew(tmp_path, monkeypatch):
+    """Ranks that were started since then have no rounds, and draw a run with the others."""
+    dist, draws = torch.distributed, iter((5, 9))
+    monkeypatch.setattr("secrets.randbelow", lambda n: next(draws) if n == 1024 else None)
+    card = Card()
+    hook = CardHook(card, memory=(0, 64))
+    for k in range(2):
+        dist.init_process_group("gloo", init_method=f"file://{tmp_path}/{k}", rank=0, world_size=1)
+        for _ in range(2):
+            hook.average(None, Bucket(k, torch.ones(1))).wait()
+        dist.destroy_process_group()
+    hook.close()
+    told = [(job.tensor, job.gen, job.source) for job in card.jobs]
+    assert told == [(run * 64, gen, 0) for run in (5, 9) for gen in (1, 2)]
 
 
 @pytest.mark.parametrize(
