@@ -116,6 +116,11 @@ def _floats(bucket):
     return buffer.detach().cpu().float().numpy(), result
 
 
+def _size(parameter):
+    """Floats of a parameter's gradient: buckets have real and imaginary parts of complex ones."""
+    return parameter.numel() * (2 if parameter.is_complex() else 1)
+
+
 class _Thc:
     """One worker's THC: its error memory by parameter, and its count of rounds by bucket."""
 
@@ -160,7 +165,7 @@ class _Thc:
     def _memory(self, parameters, size):
         """Errors of a bucket's parameters, one behind the other: float32 (size,)."""
         parts = [
-            self._errors[id(p)][1] if id(p) in self._errors else np.zeros(p.numel(), np.float32)
+            self._errors[id(p)][1] if id(p) in self._errors else np.zeros(_size(p), np.float32)
             for p in parameters
         ]
         return np.concatenate(parts) if parts else np.zeros(size, np.float32)
@@ -168,8 +173,8 @@ class _Thc:
     def _remember(self, parameters, errors):
         start = 0
         for p in parameters:  # kept beside its errors: no other parameter can have its id
-            self._errors[id(p)] = p, errors[start : start + p.numel()].copy()
-            start += p.numel()
+            self._errors[id(p)] = p, errors[start : start + _size(p)].copy()
+            start += _size(p)
 
 
 class _Inceptionn:

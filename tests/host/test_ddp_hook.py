@@ -84,6 +84,29 @@ def play(model, layer, x):
     return np.stack(seen)
 
 
+def complex_weights(hook, parallel, x):
+    """Gradients of complex weights round by round, real and imaginary parts in turn."""
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(SIZE // 2, dtype=torch.complex64))
+
+        def forward(self, row):
+            return (self.weight.conj() * row).real
+
+    net = Net()
+    model = parallel(net)
+    model.register_comm_hook(None, hook)
+    seen = []
+    for row in torch.from_numpy(x).view(torch.complex64):
+        net.weight.grad = None
+        model(row).sum().backward()
+        seen.append(net.weight.grad.resolve_conj().numpy().copy().view(np.float32))
+    return np.stack(seen)
+
+
 def sparse(hook, parallel):
     """What an embedding's sparse gradient brings."""
     import torch
@@ -161,6 +184,8 @@ def worker(rank, folder):
     for dtype in (torch.bfloat16, torch.float64):
         hook = ddp_hook.thc_hook(seed=5)
         seen[str(dtype)] = run(hook, gradients()[:1, rank], dtype=dtype)
+    own = np.ascontiguousarray(gradients()[:, rank])
+    seen["complex"] = complex_weights(ddp_hook.thc_hook(seed=5), DistributedDataParallel, own)
     for name, hook in ("thc", ddp_hook.thc_hook()), ("ring", ddp_hook.inceptionn_hook()):
         seen[f"sparse {name}"] = sparse(hook, DistributedDataParallel)
     for feedback in (True, False):
@@ -207,9 +232,9 @@ def mean(total):
     return total / np.float32(N_WORKERS)
 
 
-@pytest.mark.parametrize("case", ["thc", "thc tree"])
+@pytest.mark.parametrize("case", ["thc", "thc tree", "complex"])
 def test_thc_is_the_golden_exchange(ranks, case):
-    golden = Thc(N_WORKERS, seed=5, feedback=case == "thc", tensor=1)
+    golden = Thc(N_WORKERS, seed=5, feedback=case != "thc tree", tensor=1)
     for got, x in zip(alike(ranks, case), gradients(), strict=True):
         assert_same_bits(got, mean(golden(x)))
 
