@@ -75,15 +75,30 @@ class Model:
 
 
 def _rows(rows, prefix=""):
+    if not isinstance(rows, list):
+        raise ValueError(f"layers must be a list, not {_shown(rows)}")
     for row in rows:
-        if isinstance(row, dict):
-            for i in range(row["repeat"]):
-                yield from _rows(row["layers"], f"{prefix}{row['name']}{i}.")
-        else:
-            name, *numbers = row
-            if len(numbers) != 5 or not all(type(n) is int and n >= 0 for n in numbers):
-                raise ValueError(f"layer {name!r} must be [name, weights, biases, m, n, k]: {row}")
-            yield Layer(prefix + name, *numbers)
+        match row:
+            case [str(name), *numbers] if len(numbers) == 5 and all(map(_is_count, numbers)):
+                yield Layer(prefix + name, *numbers)
+            case {"name": str(name), "repeat": repeat, "layers": inner} if _is_count(repeat):
+                for i in range(repeat):
+                    yield from _rows(inner, f"{prefix}{name}{i}.")
+            case _:
+                raise ValueError(
+                    "a layer must be [name, weights, biases, m, n, k] or an object of name, repeat "
+                    f"and layers, numbers whole and not negative, not {_shown(row)}"
+                )
+
+
+def _is_count(value):
+    return type(value) is int and value >= 0
+
+
+def _shown(value):
+    """The beginning of a value as JSON."""
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @cache
@@ -98,9 +113,9 @@ def names() -> tuple[str, ...]:
 
 def _model(name, table):
     try:
-        rows = tuple(_rows(table["layers"]))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{name}: a table of layers needs the key {error}") from None
+        rows = tuple(_rows(table.get("layers")))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     if not sum(layer.parameters for layer in rows):
         raise ValueError(f"{name}: the layers have no parameters")
     return Model(name, table.get("sample", "one sample"), table.get("source", name), rows)
@@ -119,18 +134,22 @@ def load(name: str) -> Model:
         table = json.loads(read_text(name))
     except ValueError as error:
         raise ValueError(f"{name} is no JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply") from None
     if not isinstance(table, dict):
         raise ValueError(f"{name}: a table of layers is an object with the key layers")
     return _model(Path(name).stem, table)
 
 
 def from_module(module, sample) -> Model:
-    """The Model of a PyTorch module. sample : a batch of one, passed through it once.
+    """The Model of a PyTorch module. sample : a batch of one, passed through it once; the module's
+    buffers, such as statistics of normalization, and the processor's random numbers stay as they
+    were.
 
     Every parameter that is trained is there once, where it is used first, so that DDP would reduce
     the same; those of modules that are never called come first, as if their gradients were whole
-    last. A module of one or two parameters is a layer, others a layer each. ValueError if the sum
-    differs from that of `module.parameters()`.
+    last. A module of one or two parameters is a layer, others a layer each. ValueError if none is
+    trained, or if the sum differs from that of `module.parameters()`.
 
     Products are counted of Linear, Conv1d to Conv3d and their transposes, RNN, LSTM and GRU and
     their cells, and MultiheadAttention, over all calls; not what attention multiplies without
@@ -157,10 +176,13 @@ def from_module(module, sample) -> Model:
     for name, part in modules.items():
         handles.append(part.register_forward_pre_hook(begin(name)))
         handles.append(part.register_forward_hook(end(name), with_kwargs=True))
+    buffers = [(b, b.clone()) for b in module.buffers() if not torch.nn.parameter.is_lazy(b)]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
             module(sample)
     finally:
+        for buffer, before in buffers:
+            buffer.copy_(before)
         for handle in handles:
             handle.remove()
     rows, seen = [], set()
@@ -181,6 +203,8 @@ def from_module(module, sample) -> Model:
             f"{name}: its modules own {model.parameters} parameters that are trained, and "
             f"parameters() names {trained}"
         )
+    if not trained:
+        raise ValueError(f"{name}: the layers have no parameters that are trained")
     return model
 
 

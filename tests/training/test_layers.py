@@ -58,8 +58,16 @@ def test_json_file(tmp_path):
         ("[]", "object"),
         ("{}", "layers"),
         ('{"layers": []}', "no parameters"),
-        ('{"layers": [["a", 1, 2]]}', "'a'"),
-        ('{"layers": [["a", 1, -2, 0, 0, 0]]}', "'a'"),
+        ('{"layers": [["a", 1, 2]]}', r'not \["a", 1, 2\]'),
+        ('{"layers": [["a", 1, -2, 0, 0, 0]]}', r'not \["a", 1, -2'),
+        ('{"layers": [["a", 1, 0, 0, 0, 0], []]}', r"bad: .* n, k\] or an object .*, not \[\]"),
+        ('{"layers": ["abcdef"]}', 'not "abcdef"'),
+        ('{"layers": [[5, 1, 0, 0, 0, 0]]}', r"not \[5, 1"),
+        ('{"layers": 5}', "layers must be a list, not 5"),
+        ('{"layers": [{"name": "b", "layers": [["a", 1, 0, 0, 0, 0]]}]}', "an object"),
+        ('{"layers": [["a", 1, 0, 0, 0, 0], {"name": "b", "repeat": -1, "layers": []}]}', "-1"),
+        ('{"layers": [{"name": "b", "repeat": 2, "layers": 5}]}', "must be a list, not 5"),
+        ('{"layers": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
 )
 def test_bad_files(tmp_path, text, words):
@@ -183,6 +191,22 @@ def test_pytorch_parameters_that_are_no_modules_own(torch):
         p.numel() for p in net.parameters() if p.requires_grad
     )
     assert model.forward == 2 * 8 * (5 * 256 + 256 + 256 + 1600)
+
+
+def test_pytorch_module_is_as_it_was(torch):
+    """Statistics of normalization and the random numbers of dropout."""
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout())
+    before = {name: values.clone() for name, values in net.state_dict().items()}
+    state = torch.get_rng_state()
+    layers.from_module(net, torch.arange(6.0).reshape(2, 3))
+    assert all(torch.equal(before[name], values) for name, values in net.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_pytorch_module_of_frozen_parameters(torch):
+    net = torch.nn.Linear(3, 3).requires_grad_(False)
+    with pytest.raises(ValueError, match="Linear: the layers have no parameters that are trained"):
+        layers.from_module(net, torch.zeros(1, 3))
 
 
 def test_pytorch_tensors_of_no_module(torch):
