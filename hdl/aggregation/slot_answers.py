@@ -132,7 +132,7 @@ class SlotAnswers(wiring.Component):
         with m.If(first):
             m.d.sync += is_thc.eq(tails.o.p.is_thc)
         (turns,) = copied(m, Mux(first, tails.o.p.is_thc, is_thc), 1, name="is_thc")
-        beats = self._beats(Cat(row.payload for row in rows), turns)
+        beats = self._beats(m, Cat(row.payload for row in rows), turns)
         space = self._send(m, beats, begins, goes, last, turned, part)
         m.d.comb += begins.eq(self.idle & there & may_go[0] & space)
         return m
@@ -195,12 +195,17 @@ class SlotAnswers(wiring.Component):
         ]
         return credit(m, N_BEATS // len(beats), take=begins, give=leaves, name="space")
 
-    def _beats(self, row, is_thc):
+    def _beats(self, m, row, is_thc):
         """The beats of a row; sums go most significant bit first."""
         sizes, width = self.sizes, self.sizes.width
         if width != 8:  # bytes look the same either way
-            lanes = (row[k * width : (k + 1) * width] for k in range(sizes.lanes))
-            bits = Cat(lane[::-1] for lane in lanes)
-            row = Mux(is_thc, Cat(bits[i ^ 7] for i in range(len(bits))), row)
+            # signals, not values: each of their bits is used, and would be written out as a whole
+            lanes, bits, sent = signals("lanes bits sent", len(row))
+            m.d.comb += [
+                lanes.eq(row),
+                bits.eq(Cat(lanes[k * width :][:width][::-1] for k in range(sizes.lanes))),
+                sent.eq(Mux(is_thc, Cat(bits[i ^ 7] for i in range(len(bits))), lanes)),
+            ]
+            row = sent
         size = 8 * sizes.n_bytes
         return [row[k * size : (k + 1) * size] for k in range(width // 4)]
