@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Cat, Module, Mux
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,6 +19,15 @@ from .own_reader import OwnReader
 
 N_RANGES = 16  # of BF16, that were asked for and have beats to come
 RESIDUALS = ["added_read", "kept_read", "kept_write"]  # of the pass for norms, for indices
+
+
+class Steering(data.Struct):
+    """Where the packet that arrives goes; `busy` with one of them, so that all four are even."""
+
+    busy: 1
+    landing: 1
+    result: 1
+    none: 1
 
 
 def memory_ports(n_bytes, address_width, *, roots=False, passes=False, feedback=False):
@@ -72,6 +81,7 @@ class MemorySide(wiring.Component):
     def __init__(self, n_bytes, address_width=64, *, roots=False, bf16=False):
         self.n_bytes, self.address_width, self.with_roots = n_bytes, address_width, roots
         self.bf16 = bf16
+        self.steering = Signal(Steering)
         beats, ranges = stream.Signature(Beat(8 * n_bytes)), stream.Signature(Range())
         more = {"root_done": Out(1), "roots": In(ranges)} if roots else {}
         halves = {"halves": In(1)} if bf16 else {}
@@ -194,37 +204,42 @@ class MemorySide(wiring.Component):
     def _steer(self, m, results, landings):
         """Who writes is settled in a cycle before the first beat: flags steer, and no queue."""
         goal, arriving, kept = self.goals, self.arriving, self.kept
-        to_landing, to_result, to_none, rows = signals("to_landing to_result to_none rows")
-        begins, is_result, may = signals("begins is_result may")
+        begins, is_result, may, rows = signals("begins is_result may rows")
+        astray, stands = signals("astray stands")
+        to = self.steering
         m.d.comb += [
+            # one flag of the four has changed by itself: nothing moves until a reset
+            stands.eq(astray | Value.cast(to).xor()),
             is_result.eq(goal.p.keep & goal.p.down),
-            begins.eq(~(to_landing | to_result | to_none) & goal.valid & (~is_result | may)),
+            begins.eq(~(to.busy | stands) & goal.valid & (~is_result | may)),
             goal.ready.eq(begins),
             landings.p.data.eq(arriving.p.data),
             landings.p.keep.eq(-1),
-            landings.valid.eq(arriving.valid & to_landing),
+            landings.valid.eq(arriving.valid & to.landing & ~stands),
             results.p.data.eq(Mux(rows, kept.p.data, arriving.p.data)),
             *([results.p.last.eq(Mux(rows, kept.p.last, arriving.p.last))] if self.bf16 else []),
-            results.valid.eq((rows & kept.valid) | (to_result & arriving.valid)),
+            results.valid.eq((rows & kept.valid) | (to.result & arriving.valid & ~stands)),
             arriving.ready.eq(
-                (to_landing & landings.ready) | (to_result & results.ready) | to_none
+                ((to.landing & landings.ready) | (to.result & results.ready) | to.none) & ~stands
             ),
         ]
+        m.d.sync += astray.eq(stands)
         with m.If(begins):
             m.d.sync += [
-                to_landing.eq(goal.p.keep & ~goal.p.down),
-                to_result.eq(is_result),
-                to_none.eq(~goal.p.keep),
+                to.busy.eq(1),
+                to.landing.eq(goal.p.keep & ~goal.p.down),
+                to.result.eq(is_result),
+                to.none.eq(~goal.p.keep),
             ]
         with m.Elif(arriving.valid & arriving.ready & arriving.p.last):
-            m.d.sync += [to_landing.eq(0), to_result.eq(0), to_none.eq(0)]
+            m.d.sync += to.eq(0)
         if self.with_roots:
             m.d.comb += may.eq(1)
             return
         source = self.sources
         free, row_begins = signals("free row_begins")
         m.d.comb += [
-            free.eq(source.valid & ~to_result & ~rows),
+            free.eq(source.valid & ~to.result & ~rows),
             may.eq(free & ~source.payload),
             row_begins.eq(free & source.payload),
             source.ready.eq(row_begins | (begins & is_result)),

@@ -206,9 +206,9 @@ class Receiver(wiring.Component):
         m.submodules.walk = self.walk = PacketWalk()
         m.submodules.landing = landing = Completions()
         m.submodules.result = result = Completions()
-        m.submodules.goal_queue = goals = FIFO(Goal, N_WRITES)
-        m.submodules.landing_queue = landings = FIFO(Range(), N_WRITES)
-        m.submodules.result_queue = results = FIFO(Range(), N_WRITES)
+        m.submodules.goal_queue = goals = FIFO(Goal, N_WRITES, stops=True)
+        m.submodules.landing_queue = landings = FIFO(Range(), N_WRITES, stops=True)
+        m.submodules.result_queue = results = FIFO(Range(), N_WRITES, stops=True)
         for queue, port in (
             (goals, self.goals),
             (landings, self.landings),

@@ -72,7 +72,7 @@ class Outcome:
             "frames_dropped": self.n_dropped,
             "frames_marked": self.n_marked,
             "frames_lost": sum(copies == 0 for *_, copies, _ in self.frames),
-            "data_again": sum(h["retx"] for h in headers),
+            "data_again": sum(h["retx"] and h["op"] != Op.CONTROL for h in headers),
             "control_frames": sum(h["op"] == Op.CONTROL for h in headers),
             "wire_bytes": sum(len(frame) + 24 for *_, frame in self.frames),
         }

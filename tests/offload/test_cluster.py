@@ -38,6 +38,16 @@ def gradients(n_nodes, n, seed=1):
     return (rng.standard_normal((n_nodes, n)) * scale).astype(np.float32)
 
 
+def test_a_probe_that_is_asked_again_is_no_packet_that_is_sent_again():
+    start = bytes(GRADNIC.start)
+    frames = [
+        (at, 0, 0, 1, start + GRADNIC.pack(op=op, retx=retx))
+        for at, (op, retx) in enumerate([(Op.CONTROL, 1), (Op.RAW, 1), (Op.RAW, 0)])
+    ]
+    told = offload_run.Outcome(2, 352, 9, 0, 0.0, 0, frames).summary()
+    assert (told["data_again"], told["control_frames"]) == (1, 1)
+
+
 @pytest.mark.parametrize(("spelling", "algorithm"), SHAPES)
 @pytest.mark.parametrize("codec", offload_run.CODECS)
 @pytest.mark.parametrize("faults", [LinkFaults(), BAD], ids=["clean", "bad"])

@@ -105,11 +105,12 @@ class Memory:
         return moved
 
 
-def play(kinds, *, share=0.0, seed=0, later=(0, 0)):
+def play(kinds, *, share=0.0, seed=0, later=(0, 0), upset=None):
     """Packets of two jobs through the engines: words that memory has, and those that it must.
 
     kinds : of each job, True for a packet that lands, in order of arrival. later : when ranges of
-    landings, of results, are there, counted from the other ones of the job beside it.
+    landings, of results, are there, counted from the other ones of the job beside it. upset :
+    (cycle, bit) of the first job's steering.
     """
     part = Joined()
     sources, wanted = [], {}
@@ -134,9 +135,12 @@ def play(kinds, *, share=0.0, seed=0, later=(0, 0)):
             for region, at in ((1, 2 * k + 1), (2, 2 * k + 2)):
                 ctx.set(side.regions[region], {"first": AREA * at, "n_beats": AREA})
         now = last = 0
+        steering = part.sides[0].steering.as_value()
         while (len(memory.words) < len(wanted) or any(memory.answers)) and now - last < HANG:
             for user in users:
                 user.drive(ctx, now)
+            if upset and now == upset[0]:
+                ctx.set(steering, ctx.get(steering) ^ 1 << upset[1])
             _, _, *signals = await ctx.tick().sample(*(s for u in users for s in u.watched))
             for user in users:
                 n = len(user.watched)
@@ -165,3 +169,14 @@ def test_packets_of_two_jobs_on_one_memory_that_pauses_are_where_they_belong(see
     lands = np.random.default_rng(seed).integers(0, 2, (2, PACKETS)).astype(bool).tolist()
     found, wanted = play(lands, share=share, seed=seed)
     assert found == wanted
+
+
+@pytest.mark.parametrize("bit", range(4))
+@pytest.mark.parametrize("cycle", [20, 70])  # before a packet, and in one
+def test_a_flag_that_changes_by_itself_stops_its_job_and_nothing_is_written_wrongly(bit, cycle):
+    lands = [(True, False, True, False), (False, True)]
+    found, wanted = play(lands, upset=(cycle, bit))
+    assert found.items() <= wanted.items()
+    of_first = {at for at in wanted if at < 3 * AREA}
+    assert of_first - found.keys()
+    assert wanted.keys() - of_first <= found.keys()
