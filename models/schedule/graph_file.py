@@ -129,15 +129,22 @@ def _foreign(path, text):
 def _of_json(name, text):
     try:
         graph = json.loads(text)
-        n_nodes, rows = graph["nodes"], [tuple(row) for row in graph["links"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{name}: needs 'nodes' and 'links' ({error})") from None
+    except ValueError as error:
+        raise ValueError(f"{name} is no JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply") from None
+    if not {"nodes", "links"} <= graph.keys():
+        raise ValueError(f"{name}: needs 'nodes' and 'links'")
+    n_nodes, rows = graph["nodes"], graph["links"]
+    if type(rows) is not list:
+        raise ValueError(f"{name}: 'links' must be a list, not {json.dumps(rows)}")
     n_switches, ports = graph.get("switches", 0), graph.get("ports")
     for key, value in ("nodes", n_nodes), ("switches", n_switches), ("ports", ports or 1):
         if type(value) is not int or not 0 <= value <= 1 << 20:
             raise ValueError(f"{name}: {key!r} must be a whole number up to 2^20, not {value!r}")
     for row in rows:
-        known = 2 <= len(row) <= 4 and all(type(v) is int and abs(v) < 1 << 31 for v in row[:2])
+        known = type(row) is list and 2 <= len(row) <= 4
+        known = known and all(type(v) is int and abs(v) < 1 << 31 for v in row[:2])
         if not known or not all(type(v) in (int, float) and abs(v) < 1e300 for v in row[2:]):
             raise ValueError(
                 f"{name}: a link is [a, b, bandwidth, latency], the last two optional, not "
