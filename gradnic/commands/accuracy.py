@@ -32,8 +32,10 @@ from gradnic.quantities import option
 def command(distribution, workers, values, trials, seed, json_file, scheduler, processes, **files):
     """Normalized mean squared error of gradient compressors, side by side.
 
-    Mean and deviation of a trial; with feedback: error of eight rounds together, for schemes whose
-    workers keep what they lost. INCEPTIONN's bound is absolute: gradients have an rms of 0.003.
+    Squared error of the mean gradient over the mean squared norm of one, so that an unbiased
+    scheme's falls with the workers; mean and deviation of a trial. With feedback: error of eight
+    rounds together, for schemes whose workers keep what they lost. INCEPTIONN's bound is absolute:
+    gradients have an rms of 0.003.
 
     \b
     Example:
