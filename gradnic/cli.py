@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import warnings
 
 import click
 
@@ -89,6 +90,8 @@ def main(words=None):
     words : list of arguments; None: those of the process.
     """
     processes.exit_on_signals()
+    # Amaranth's, of the parts of a circuit whose making was broken off
+    warnings.filterwarnings("ignore", message=".* created but never used$")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # not every name fits every locale
             stream.reconfigure(errors="backslashreplace")

@@ -187,7 +187,7 @@ class Direct(Scheduler):
                 f"n_lanes must be 8, 16 or 32 and 4 n_ports at least, not {self.n_lanes!r}"
             )
         check_range("n_words", self.n_words, 2, 16384)
-        check_range("credits", self.credits, 1, 65535)
+        check_range("credits", self.credits, 4, 16384)
         check_range("integers", self.integers, 0, 1)
         check_range("coded", self.coded, 0, 1)
 
@@ -248,11 +248,12 @@ class Offload:
 class Jobs(Offload):
     """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
 
-    bf16, scale, maxima : 1 has BF16, in memory and on the wire; means; maxima. gives_up : 0 refuses
-    jobs that let a share of their packets miss. thc : 1 has jobs with THC, and three more memory
-    ports; feedback : 1 has error feedback with it, and three ports more; bits : 4 has indices
-    of 4 bits, 8 of 2 to 8. host : 1 has host frames at port 0, and two more memory ports; not with
-    ports narrower than the card. Others as of `Offload`.
+    bf16, scale, maxima : 1 has BF16, in memory and on the wire; means, not with `thc`, whose
+    results are means; maxima. gives_up : 0 refuses jobs that let a share of their packets miss.
+    thc : 1 has jobs with THC, and three more memory ports; feedback : 1 has error feedback with
+    it, and three ports more; bits : 4 has indices of 4 bits, 8 of 2 to 8. host : 1 has host frames
+    at port 0, and two more memory ports; not with ports narrower than the card. Others as of
+    `Offload`.
     """
 
     thc: int = 0
@@ -280,6 +281,8 @@ class Jobs(Offload):
             raise ValueError(f"host must be 0 where port_bytes is {self.port_bytes}, not 1")
         if self.feedback and not self.thc:
             raise ValueError("feedback must be 0 without thc, not 1")
+        if self.scale and self.thc:
+            raise ValueError("scale must be 0 with thc, whose results are means, not 1")
         if self.bits not in (4, 8):
             raise ValueError(f"bits must be 4 or 8, not {self.bits!r}")
         check_range("n_active", self.n_active, 1, 4)

@@ -169,3 +169,25 @@ def test_without_a_home(folder, monkeypatch, home):
     monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
     assert main(*RING, "--plot", "t.svg", "--json", "r.json") == 0
     assert sorted(path.name for path in folder.iterdir()) == ["r.json", "t.svg", "x.npy"]
+
+
+BROKEN_OFF = """
+from gradnic import cli
+from gradnic.hdl.inline.card import InlineCard
+
+elaborate = InlineCard.elaborate
+
+def broken_off(card, platform):
+    made = elaborate(card, platform)
+    raise KeyboardInterrupt
+
+InlineCard.elaborate = broken_off
+cli.main(["verilog", "--preset", "inline4"])
+"""
+
+
+def test_ctrl_c_while_a_circuit_is_made_is_one_word():
+    """Amaranth has a line for each part that was made and not used, 250 of them."""
+    run = subprocess.run([sys.executable, "-c", BROKEN_OFF], capture_output=True, text=True)
+    assert run.returncode == 130
+    assert run.stderr.split() == ["interrupted"]

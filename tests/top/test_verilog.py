@@ -277,6 +277,8 @@ def test_list_names_every_preset():
             "meta_width must be 0 to 128, not 200",
         ),
         (["--preset", "compressor8", "--set", "rounding=up"], "must be trunc or nearest, not 'up'"),
+        (["--preset", "offload128thc", "--set", "scale=1"], "scale must be 0 with thc"),
+        (["--preset", "direct2", "--set", "credits=3"], "credits must be 4 to 16384, not 3"),
         (
             ["--preset", "inline4", "--name", "2x"],
             "--name must be letters, digits and _",
