@@ -11,7 +11,7 @@ from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 from gradnic.quantities import option
 
-# each is a module gradnic.sim.campaign_<block>
+# each is a module gradnic.sim.mutation.<block>
 BLOCKS = (
     "fifo",
     "ring",
