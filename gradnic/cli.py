@@ -8,6 +8,7 @@ import warnings
 import click
 
 from . import __version__, packages, processes
+from .errors import Unfinished
 from .output import one_line
 
 COMMANDS = {
@@ -124,4 +125,9 @@ def main(words=None):
         tail = isinstance(error, processes.ToolError)  # a tool's own last lines
         click.echo(f"Error: {text if tail else one_line(text)}", err=True)
         status = 2
+    except Unfinished as error:
+        if os.environ.get("GRADNIC_TRACEBACK"):
+            raise
+        click.echo(f"Error: {one_line(str(error))}", err=True)
+        status = 1
     sys.exit(status if isinstance(status, int) else 0)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradnic.errors import Unfinished
+
 from .star_client import Client, Int32Client
 
 __all__ = ["Client", "Faults", "Int32Client", "run"]
@@ -36,7 +38,7 @@ class Faults:
 def run(aggregator, clients, faults, *, seed: int = 0, tick: int = 100, limit: int = 10_000_000):
     """Let `clients` all-reduce through `aggregator` (anything with its receive and tick).
 
-    Returns the time at which the last living client was done. RuntimeError at `limit`.
+    Returns the time at which the last living client was done. `Unfinished` at `limit`.
     """
     rng = np.random.default_rng(seed)
     events, count = [], 0
@@ -64,7 +66,7 @@ def run(aggregator, clients, faults, *, seed: int = 0, tick: int = 100, limit: i
         now, _, target, item = heapq.heappop(events)
         if now > limit:
             waiting = [w for w, c in enumerate(clients) if not c.done and alive(w, now)]
-            raise RuntimeError(f"workers {waiting} are not done at time {limit}")
+            raise Unfinished(f"workers {waiting} are not done at time {limit}")
         if target == "up":
             worker, frame = item
             for port, answer in aggregator.receive(frame, clients[worker].port, now):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradnic.errors import Unfinished
 from gradnic.interface.formats import ETHERNET, IPV4, UDP
 from gradnic.interface.params import check_range
 
@@ -140,7 +141,7 @@ class Cluster:
         self.cards[v].arm(1, gen, x)
 
     def run(self, faults, *, limit=1_000_000, late=None):
-        """Let the cards run until all rounds are done; the time. RuntimeError at `limit`.
+        """Let the cards run until all rounds are done; the time. `Unfinished` at `limit`.
 
         late : {time: function}, called at that time, such as to arm a slow card.
         """
@@ -151,7 +152,7 @@ class Cluster:
             self.step(faults)
             if self.now >= limit:
                 stuck = [v for v, card in enumerate(self.cards) if not card.idle()]
-                raise RuntimeError(f"cards {stuck} are not done at time {limit}")
+                raise Unfinished(f"cards {stuck} are not done at time {limit}")
         return self.now
 
     def busy(self):

@@ -205,7 +205,7 @@ def cosim(gradients, config, libraries, faults, *, codec="thc", seed=0, k0=0, ti
     libraries : of `build`. faults : `models.star.Faults`. k0 : packets that the job has sent
     before. timeout : of the clients' first try.
 
-    Returns a `StarRun`. RuntimeError if the run does not end.
+    Returns a `StarRun`. `Unfinished` if the run does not end.
     """
     model, engines = libraries
     job = config.jobs[0]

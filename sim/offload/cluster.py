@@ -16,6 +16,7 @@ from gradnic.models.offload.plan import Plan
 from gradnic.models.thc import worker as thc
 from gradnic.models.transport.tagger import default_dscp
 
+from gradnic.errors import Unfinished
 from gradnic.interface.schedule_table import Layout
 
 from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
@@ -24,7 +25,7 @@ from .library import build
 ELEM_BYTES = 4
 FRAME_BYTES = 64 + 352 * ELEM_BYTES + 24  # the longest of raw floats, on the wire
 TENSOR, GEN = 1, 1
-MOST = 2_000_000  # cycles of a round
+MOST, SLOW = 2_000_000, 100  # cycles of a round, and of each of its elements
 
 
 @dataclass
@@ -362,8 +363,8 @@ class OffloadCluster(Cards):
         """Let the cards run until all have finished their rounds, or for `max_cycles`.
 
         Returns (cycles, or None if some have not finished; int64 (n_nodes,), when each had, or -1).
-        RuntimeError without `max_cycles`, with what waits: at 2,000,000, if a burst waits for its
-        card for `LATE` cycles, if no memory moves a beat in `HANG`.
+        `Unfinished` without `max_cycles`, with what waits: at 2,000,000 and `SLOW` an element, if a
+        burst waits for its card for `LATE` cycles, if no memory moves a beat in `HANG`.
         faults : `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link; None:
         what a port takes.
         """
@@ -376,10 +377,14 @@ class OffloadCluster(Cards):
         done = np.zeros(self.table.n_nodes, np.int64)
         limits, begin = (0, 0) if max_cycles else (LATE, HANG), self.call("now")
         cycles = self.library.cluster_run(
-            self._self, ctypes.byref(rules), max_cycles or MOST, done.ctypes.data, *limits
+            self._self,
+            ctypes.byref(rules),
+            max_cycles or MOST + SLOW * self.n_elems,
+            done.ctypes.data,
+            *limits,
         )
         if cycles < 0 and not max_cycles:
-            raise RuntimeError(
+            raise Unfinished(
                 f"cards {np.flatnonzero(done < 0).tolist()} are not done after "
                 f"{self.call('now') - begin} cycles: "
                 f"{self.waiting(LATE) or self.waiting(1) or 'no port waits'}"

@@ -16,6 +16,7 @@ from gradnic.models.offload.codec import Inceptionn
 from gradnic.models.offload.plan import Plan
 from gradnic.models.offload.thc_job import coded, packets
 
+from gradnic.errors import Unfinished
 from gradnic.interface.job import COMPLETION, THC_PACKET, Completion, collective_of
 from gradnic.interface.offload import ANSWER_TOS
 
@@ -366,7 +367,7 @@ class JobCluster(Cards):
     def run(self, faults=None, *, max_cycles=2_000_000, late=None, **rules):
         """Let hosts and cards work until no job is left; the cycles.
 
-        RuntimeError, with what waits: at `max_cycles`, if a burst waits for its card, if nothing
+        `Unfinished`, with what waits: at `max_cycles`, if a burst waits for its card, if nothing
         moves.
 
         late : {cycle: function}, called then or a little later. rules : of `step`.
@@ -375,7 +376,7 @@ class JobCluster(Cards):
         while True:
             self.step(faults, **rules)
             if told := self.waiting(LATE):
-                raise RuntimeError(told)
+                raise Unfinished(told)
             for time in sorted(t for t in late if t <= self.now - begin):
                 late.pop(time)()
             if not late and self.idle():
@@ -384,7 +385,7 @@ class JobCluster(Cards):
                 moved, last = n, self.now
             if self.now - begin > max_cycles or self.now - last > HANG:
                 busy = [v for v in range(len(self.hosts)) if self._waits(v)]
-                raise RuntimeError(
+                raise Unfinished(
                     f"cards {busy} are not done after {self.now - begin} cycles, memories at rest "
                     f"for {self.now - last}: {self.waiting(1) or 'no port waits'}"
                 )

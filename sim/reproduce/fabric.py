@@ -10,6 +10,8 @@ from collections import deque
 
 from gradnic.models.training.constants import value
 
+from gradnic.errors import Unfinished
+
 FRAME = 1408 + 88  # bytes on the wire of a full packet
 CONTROL = 64 + 20  # of one without values: the least Ethernet frame, preamble and gap
 HOP = value("switch.hop") * 1e9
@@ -293,10 +295,10 @@ class Network:
             self._enter(packet)
 
     def run(self, unfinished, limit=1e9):
-        """Until `unfinished`() is 0. RuntimeError after `limit` nanoseconds."""
+        """Until `unfinished`() is 0. `Unfinished` after `limit` nanoseconds."""
         while unfinished():
             if not self._events or self.now > limit:
-                raise RuntimeError(f"{unfinished()} flows do not end by {self.now / 1e6:.1f} ms")
+                raise Unfinished(f"{unfinished()} flows do not end by {self.now / 1e6:.1f} ms")
             self.now, _, act, what = heapq.heappop(self._events)
             act(*what)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gradnic.build_cache import kept
+from gradnic.errors import Unfinished
 
 from ..engine import tools
 from .fabric import FRAME, HOP, Fabric, Fifo, Priorities, Shortest, Trimming
@@ -143,7 +144,7 @@ class Ns3Fabric(Fabric):
         if self._error is not None:
             raise self._error
         if unfinished():
-            raise RuntimeError(f"{unfinished()} flows do not end by {self.now / 1e6:.1f} ms")
+            raise Unfinished(f"{unfinished()} flows do not end by {self.now / 1e6:.1f} ms")
 
 
 def decisions(make, what, important, remaining):
@@ -165,7 +166,7 @@ def tcp(n_leaves, per_leaf, n_spines, flows, starts, *, gbps=100, min_rto=0.01):
     """Nanoseconds of flows under ns-3's own TCP with DCTCP and RED queues; connected before.
 
     flows : (source, to, bytes) each. starts : nanoseconds. Frames are as long on the wire as the
-    others'. No ECMP: several spines carry what global routing puts on the first. RuntimeError if a
+    others'. No ECMP: several spines carry what global routing puts on the first. `Unfinished` if a
     flow does not end in a second.
     """
     queue = Fifo()
@@ -177,5 +178,5 @@ def tcp(n_leaves, per_leaf, n_spines, flows, starts, *, gbps=100, min_rto=0.01):
                      queue.limit, 1408, round(head * 8 / gbps * PS), min_rto, len(rows),
                      rows.ctypes.data, seconds.ctypes.data)  # fmt: skip
     if (seconds < 0).any():
-        raise RuntimeError(f"{(seconds < 0).sum()} TCP flows do not end in a second")
+        raise Unfinished(f"{(seconds < 0).sum()} TCP flows do not end in a second")
     return seconds * 1e9

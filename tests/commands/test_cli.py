@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from gradnic import cli
 from gradnic.cli import COMMANDS
+from gradnic.errors import Unfinished
 
 
 def gradnic(*words):
@@ -50,3 +51,16 @@ def test_a_mistake_is_one_line_with_the_value(words, line):
     run = gradnic(*words)
     assert run.returncode == 2
     assert run.stderr == line
+
+
+def test_a_simulation_that_does_not_end_is_one_line(monkeypatch, capsys):
+    def hangs(*_, **__):
+        raise Unfinished("cards [0] are not done after 20101 cycles: no port waits")
+
+    monkeypatch.setattr("gradnic.sim.offload.run.cosim", hangs)
+    monkeypatch.delenv("GRADNIC_TRACEBACK", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["cosim", "card", "--topology", "full:33", "--elements", "33"])
+    assert ended.value.code == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "Error: cards [0] are not done after 20101 cycles: no port waits"

@@ -16,6 +16,7 @@ GROUND = (
     "gradnic.interface",
     "gradnic.arrays",
     "gradnic.build_cache",
+    "gradnic.errors",
     "gradnic.native",
     "gradnic.output",
     "gradnic.processes",

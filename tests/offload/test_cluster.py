@@ -12,10 +12,12 @@ from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.thc.worker import Worker
 from gradnic.sim.frame import frames as makers
+from gradnic.sim.offload import cluster as cluster_module
 from gradnic.sim.offload import run as offload_run
 from gradnic.sim.offload.cluster import OffloadCluster
 from gradnic.sim.offload.dram import Timing
 
+from gradnic.errors import Unfinished
 from gradnic.interface.formats import ETHERNET, GRADNIC, Op
 from gradnic.interface.offload import Subtype
 
@@ -234,6 +236,16 @@ def test_a_child_that_never_sends_is_waited_for():
     result = cluster.run(gradients(2, 700), LinkFaults(loss=0.999, seed=1), max_cycles=20000)
     assert result.cycles is None
     assert [status["done"] for status in result.status] == [0, 0]
+
+
+def test_a_long_round_takes_the_time_of_its_elements(monkeypatch):
+    monkeypatch.setattr(cluster_module, "MOST", 500)
+    table, topology = plan("ring:2", "ring")
+    cluster = OffloadCluster(table, topology, 1531, Raw(2), packet=64)
+    assert cluster.run(gradients(2, 1531)).cycles > 500
+    monkeypatch.setattr(cluster_module, "SLOW", 0)
+    with pytest.raises(Unfinished, match=r"cards \[0, 1\] are not done after 5\d\d cycles"):
+        cluster.run(gradients(2, 1531), gen=2)
 
 
 def test_a_round_in_which_nothing_moves_is_told():
