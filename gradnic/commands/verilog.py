@@ -160,6 +160,8 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
     parameters = params.preset(preset, own)
     if not hasattr(parameters, "meta_width"):
         raise click.UsageError(f"{shell} takes a card, such as inline16, not {preset}")
+    if parameters.meta_width:
+        raise click.UsageError(f"{shell} has a side band of its own: leave meta_width out")
     options = shells.shell(shell, others)
     screen = console(json_file)
     with status(f"writing {preset} for {shell}"):

@@ -42,6 +42,7 @@ def test_files_of_a_shell(tmp_path):
         (["--shell", "liteeth", "--set", "bits=x"], "bits must be a number, not 'x'"),
         (["--shell", "corundum", "--set", "port=2"], "must be set as tap=… or n_ports=…"),
         (["--shell", "corundum", "--name", "x"], "leave --name out"),
+        (["--shell", "liteeth", "--set", "meta_width=3"], "leave meta_width out"),
     ],
 )
 def test_mistakes(words, said):
