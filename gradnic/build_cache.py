@@ -15,13 +15,26 @@ def build_root():
 
 @contextmanager
 def locked(folder):
-    """Hold the lock of a kept folder: one makes it, the others wait."""
+    """Hold the lock of a kept folder: one makes it, the others wait.
+
+    `gradnic.processes.ToolError` where nothing can be written beside it.
+    """
     from filelock import FileLock
 
     folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.parent / f".{folder.name}.lock"):
+    lock = FileLock(folder.parent / f".{folder.name}.lock")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise processes.ToolError(
+            f"{folder.parent} takes nothing that is compiled: {error.strerror}; the environment's "
+            "GRADNIC_BUILD names another folder than build"
+        ) from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def kept(folder, make):

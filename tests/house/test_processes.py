@@ -216,3 +216,10 @@ def test_run_gives_what_the_tool_says():
     assert (done.returncode, done.stdout) == (3, "out\n")
     with pytest.raises(subprocess.TimeoutExpired):
         processes.run(["sleep", "60"], timeout=0.1)
+
+
+def test_a_folder_that_takes_nothing_is_told_with_the_way_out(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in tmp_path / "file" / "native", Path("/proc/self/native"):
+        with pytest.raises(processes.ToolError, match=f"{folder} takes nothing .*GRADNIC_BUILD"):
+            build_cache.kept(folder / "model", lambda work: None)
