@@ -1,6 +1,7 @@
 """The table of breaks fits the sources; `make breaks` plays it."""
 
 import ast
+import re
 import runpy
 from collections import Counter
 from functools import cache
@@ -35,6 +36,14 @@ def test_a_break_has_its_place_and_its_test(entry, request):
     if whole and not request.config.option.keyword:
         names = {item.nodeid for item in request.session.items}
         assert entry["test"] in names or any(n.startswith(f"{entry['test']}[") for n in names)
+
+
+def test_the_page_has_a_line_of_each_break():
+    """It was played as the table says it now: row, what is wrong, test."""
+    played = [e | {"number": n, "dies": True, "says": ""} for n, e in enumerate(BREAKS, 1)]
+    pages = ((ROOT / "docs/internals/breaks.md").read_text(), RUNNER["markdown"](ROWS, played))
+    told, said = (re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|", page, re.M) for page in pages)
+    assert told == said
 
 
 def test_only_a_failed_test_is_a_death():
