@@ -120,7 +120,7 @@ class SlotAnswers(wiring.Component):
             m.d.sync += [begun.eq(following), following.eq(following + 1)]
         m.d.sync += [
             ended.eq(ends),
-            may_go.eq(moved(may_go, self.whole & ~ends, ends & ~self.whole)),
+            may_go.eq(moved(m, may_go, self.whole, ends)),
             there.eq(arrived != Mux(begins, following, begun)),
         ]
         first = Signal(init=1)

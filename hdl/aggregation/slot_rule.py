@@ -140,7 +140,7 @@ class SlotRule(wiring.Component):
         starts, going, gone = signals("starts going gone")
         # a task goes in at the end of each: there is room for it from the beginning
         left, given = self.left, self.given
-        m.d.sync += [given.eq(gone), left.eq(moved(left, given & ~going, going & ~given))]
+        m.d.sync += [given.eq(gone), left.eq(moved(m, left, given, going))]
         m.d.comb += [
             *(
                 getattr(sweep, name).eq(getattr(self, name))

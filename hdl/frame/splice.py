@@ -203,8 +203,9 @@ class Splicer(wiring.Component):
 
         beat = joined.o.p
         keep = Cat(beat.kept >= k for k in range(n))
-        valid = Cat(~beat.none & (beat.all | (beat.valid >= k)) for k in range(n))
+        valid = [Signal(name=f"valid{k}") for k in range(n)]
         m.d.comb += [
+            *(v.eq(~beat.none & (beat.all | (beat.valid >= k))) for k, v in enumerate(valid)),
             masked.i.valid.eq(joined.o.valid),
             joined.o.ready.eq(masked.i.ready),
             masked.i.p.last.eq(beat.last),

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..inceptionn.lanes import BANDS, LaneImage, band_gap, band_zero, bands, check_lanes
+from ..primitive.names import signals
 from ..stream.admission import credit
 from ..stream.beats import Beat
 from ..stream.delays import copied, delayed, delayed_flag
@@ -67,7 +68,7 @@ class CodecImage(wiring.Component):
         if self.codes:
             ways.append(self._masked(m, go))
         if self.passes:
-            ways.append((go, self.i.p.last, self._filled()))
+            ways.append((go, self.i.p.last, self._filled(m)))
         valid, last, values = ways[0]
         if len(ways) == 2:
             coded, *by_lane = copied(m, self.codec.coded, self.n_lanes + 1, name="coded")
@@ -84,16 +85,25 @@ class CodecImage(wiring.Component):
         ]
         return m
 
-    def _filled(self):
-        beat, fill, octets = self.i.p.data, self.fill, []
-        wide = self.codec.code != 0 if self.wide else Const(0, 1)
-        twelve = self.codec.code == 1 if self.wide else Const(0, 1)
-        added = Cat(fill[:8], Const(0, 1), Mux(wide, fill[8:], fill[:8]))
+    def _filled(self, m):
+        beat, fill = self.i.p.data, self.fill
+        wide, twelve, narrow = signals("wide twelve narrow")
+        added, filled = Signal(17), Signal(len(beat))
+        m.d.comb += [
+            wide.eq(self.codec.code != 0 if self.wide else 0),
+            twelve.eq(self.codec.code == 1 if self.wide else 0),
+            narrow.eq(~wide),
+            added.eq(Cat(fill[:8], Const(0, 1), Mux(wide, fill[8:], fill[:8]))),
+        ]
         for k in range(0, 32 * self.n_lanes, 16):
-            sums = Cat(beat[k + 8 : k + 16], wide, beat[k : k + 8]) + added
-            both = capped(sums, wide, twelve, ~wide)
-            octets += [both[8:], both[:8]]
-        return Cat(octets)
+            sums = Signal(18, name=f"sums{k}")
+            m.d.comb += [
+                sums.eq(Cat(beat[k + 8 : k + 16], wide, beat[k : k + 8]) + added),
+                Cat(filled[k + 8 : k + 16], filled[k : k + 8]).eq(
+                    capped(m, sums, wide, twelve, narrow, name=f"more{k}")
+                ),
+            ]
+        return filled
 
     def _masked(self, m, go):
         """(valid, last, values) of what goes in where it is coded, `LaneImage.latency` later."""

@@ -37,13 +37,19 @@ def _swapped(word):
     return Cat(word[8:16], word[:8], word[24:32], word[16:24])
 
 
-def capped(sums, halves, twelve, eights):
+def capped(m, sums, halves, twelve, eights, *, name: str):
     """Two bytes of sums, each with its carry above it, or all ones that a code has where a sum is
     more: of 16 bits if `halves`, of 12 of them if `twelve`, too, and of 8 if `eights`; else modulo.
+    All are signals; `name` is that of two more.
     """
-    more = halves & Mux(twelve, sums[13:].any(), sums[17])
-    low, high = (sums[j : j + 8] | (more | (eights & sums[j + 8])).replicate(8) for j in (0, 9))
-    return Cat(low, high[:4], high[4:] & (~twelve).replicate(4))
+    more, full = Signal(name=name), Signal(2, name=f"{name}_full")
+    m.d.comb += [
+        more.eq(halves & Mux(twelve, sums[13:].any(), sums[17])),
+        full.eq(more.replicate(2) | (eights.replicate(2) & Cat(sums[8], sums[17]))),
+    ]
+    # twelve bits have no more than these
+    top = Mux(twelve, 0, sums[13:17] | full[1].replicate(4))
+    return Cat(sums[:8] | full[0].replicate(8), sums[9:13] | full[1].replicate(4), top)
 
 
 def _maximum(signed, a, b):
@@ -157,7 +163,13 @@ class Combine(wiring.Component):
         halves = delayed(m, in_halves, 1, name=f"halves{k}")
         twelve = delayed(m, kind == Op.INT12, 1, name=f"twelve{k}")
         eights = delayed(m, kind == Op.INT8, 1, name=f"eights{k}")
-        total = Cat(capped(z[j : j + 18], halves, twelve, eights) for j in (0, 18))
+        total = Signal(32, name=f"total{k}")
+        m.d.comb += total.eq(
+            Cat(
+                capped(m, z[j : j + 18], halves, twelve, eights, name=f"more{k}_{j}")
+                for j in (0, 18)
+            )
+        )
         m.d.sync += in_order.eq(Mux(halves, _swapped(total), total))
         is_max = delayed(
             m, (kind == Op.MAX) | (self.maxima & (kind == Op.MAXIMUM)), 2, name=f"is_max{k}"

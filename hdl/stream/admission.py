@@ -55,7 +55,7 @@ def credit(
     left = Signal(n, init=0 if none else -1, name=name)
     kept = {"keep_register": 1}  # `n` bits hang on them, and others may have registers of the same
     taken, given = (Signal(name=f"{name}_{flag}", attrs=kept) for flag in ("taken", "given"))
-    now = moved(left, given & ~taken, taken & ~given)
+    now = moved(m, left, given, taken)
     m.d.sync += [taken.eq(take), given.eq(give), left.eq(now)]
     if copies:
         return copied(m, left[2], copies, name=f"{name}_free")

@@ -139,7 +139,7 @@ class FIFO(wiring.Component):
             m.d.sync += self.head.eq(after(self.head))
         with m.If(pop):
             m.d.sync += self.tail.eq(after(self.tail))
-        now = healed(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
+        now = healed(m, self.occupied, self.pushed, self.popped)
         m.d.sync += [
             self.pushed.eq(push),
             self.popped.eq(pop),

@@ -91,7 +91,7 @@ class PairQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        now = healed(self.occupied, self.pushed & ~self.popped, self.popped & ~self.pushed)
+        now = healed(m, self.occupied, self.pushed, self.popped)
         pop = self.o.ready & self.o.valid
         front = m.d.sync if self.latency == 3 else m.d.comb
         front += self.here.eq(self.i.valid)

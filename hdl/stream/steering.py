@@ -35,25 +35,34 @@ def copies(payload, name: str, init: int = 0) -> list[Signal]:
     ]
 
 
-def moved(thermometer: Signal, up, down):
-    """A thermometer (bit k: more than k) after one step up or down, not both.
+def _stepped(m, thermometer, came, gone):
+    """(bits below, bits above, a step up, a step down, signal of what comes next, for each bit)."""
+    n, name = len(thermometer), thermometer.name
+    rises, falls = (Signal(name=f"{name}_{way}") for way in ("rises", "falls"))
+    m.d.comb += [rises.eq(came & ~gone), falls.eq(gone & ~came)]
+    below, above = Cat(1, thermometer[:-1]), Cat(thermometer[1:], 0)
+    return below, above, rises.replicate(n), falls.replicate(n), Signal(n, name=f"{name}_next")
+
+
+def moved(m, thermometer: Signal, came, gone) -> Signal:
+    """A thermometer (bit k: more than k) after one more came, or one has gone; or both: as it was.
 
     One LUT of five inputs a bit. Written with two conditions it would become a wide clock enable,
     behind three LUT more.
     """
-    below, above = Cat(1, thermometer[:-1]), Cat(thermometer[1:], 0)
-    n = len(thermometer)
-    return above | (thermometer & ~down.replicate(n)) | (below & up.replicate(n))
+    below, above, rises, falls, after = _stepped(m, thermometer, came, gone)
+    m.d.comb += after.eq(above | (thermometer & ~falls) | (below & rises))
+    return after
 
 
-def healed(thermometer: Signal, up, down):
+def healed(m, thermometer: Signal, came, gone) -> Signal:
     """`moved`, of a thermometer that is 0 most of the time; a queue has 6 LUT4 more on an ECP5.
 
     Without a step each bit follows two of three, itself and its neighbors. So a bit that changes by
     itself heals, but for those beside the last 1; with `moved` a queue that is empty would take
     any such bit for as many beats.
     """
-    below, above = Cat(1, thermometer[:-1]), Cat(thermometer[1:], 0)
-    rises, falls = up.replicate(len(thermometer)), down.replicate(len(thermometer))
+    below, above, rises, falls, after = _stepped(m, thermometer, came, gone)
     stays = (below & above) | (thermometer & (below | above))
-    return (below & rises) | (above & falls) | (stays & ~rises & ~falls)
+    m.d.comb += after.eq((below & rises) | (above & falls) | (stays & ~rises & ~falls))
+    return after

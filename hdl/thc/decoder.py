@@ -88,7 +88,7 @@ class ThcDecoder(wiring.Component):
         _, at_first, _ = block_beats(m, produced, before_last)
         m.d.sync += [
             begun.eq(produced & at_first),  # a block has two beats or more: in time for the next
-            ahead.eq(moved(ahead, known & ~begun, begun & ~known)),
+            ahead.eq(moved(m, ahead, known, begun)),
         ]
         m.d.comb += [
             unpacker.code.eq(self.code),

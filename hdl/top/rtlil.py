@@ -124,6 +124,28 @@ def _sigspec(emitter, *parts):
     return chunks[0] if len(chunks) == 1 else f"{{ {' '.join(reversed(chunks))} }}"
 
 
+def _emit_memory(emitter, cell_idx, cell):
+    """`ModuleEmitter.emit_memory`; of a memory of megabits, too, each word is written at once."""
+    width, mask = cell.width, (1 << cell.width) - 1
+    words = "".join([f"{row & mask:0{width}b}" for row in reversed(cell.init)])
+    emitter.builder.cell(
+        "$meminit_v2",
+        ports={
+            "ADDR": emitter.sigspec(),
+            "DATA": f"{len(words)}'{words}",
+            "EN": f"{width}'{'1' * width}",
+        },
+        parameters={
+            "MEMID": emitter.memories[cell_idx].memid,
+            "ABITS": 0,
+            "WIDTH": width,
+            "WORDS": cell.depth,
+            "PRIORITY": 0,
+        },
+        src_loc=cell.src_loc,
+    )
+
+
 _QUICKER = (
     (_nir.Value, "__new__", _nets),
     (_nir.Net, "from_cell", _from_cell),
@@ -133,6 +155,7 @@ _QUICKER = (
     (_ast.Operator, "shape", _kept_shape),
     (_nir.Netlist, "check_comb_cycles", _check_cycles),
     (rtlil.ModuleEmitter, "sigspec", _sigspec),
+    (rtlil.ModuleEmitter, "emit_memory", _emit_memory),
 )
 if not all(hasattr(kind, name) for kind, name, _ in _QUICKER):  # another release of Amaranth
     _QUICKER = ()
