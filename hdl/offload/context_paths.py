@@ -110,31 +110,37 @@ class ArrivalSteer(wiring.Component):
 
     def _steer(self, m, ways, epochs):
         """Where values go is settled in a cycle before the first beat: flags steer, and no queue.
-        That a context has another epoch is seen a cycle late, when it is deaf.
+        That a context has another epoch is seen a cycle late, when it is deaf. A flag that changed
+        by itself is seen at once, as all of them together are even, and nothing moves until a
+        reset, which `Renewal` makes.
         """
         values, way = self.values, ways.p
         to = Signal(self.n)
-        to_none = Signal()
+        to_none, busy, astray, stands = signals("to_none busy astray stands")
         epoch = Signal(EPOCH_WIDTH, reset_less=True)
         next_, lost, gone = signals("next_ lost gone")
         opens = Cat(sink.ready for sink in self.data) & ~self.deaf
         m.d.comb += [
             lost.eq(way.vanishes | (epochs[way.index] != way.epoch)),
             gone.eq(Cat(to[k] & (one.epoch != epoch) for k, one in enumerate(self.contexts)).any()),
-            values.ready.eq(to_none | (to & opens).any()),
-            next_.eq((values.valid & values.ready & values.p.last) | ~(to.any() | to_none)),
+            stands.eq(astray | Cat(to, to_none, busy).xor()),
+            values.ready.eq((to_none | (to & opens).any()) & ~stands),
+            next_.eq((values.valid & values.ready & values.p.last) | ~(busy | stands)),
             ways.ready.eq(next_),
         ]
+        m.d.sync += astray.eq(stands)
         with m.If(next_):
             m.d.sync += [
                 to.eq(Mux(ways.valid & ~lost, 1 << way.index, 0)),
                 to_none.eq(ways.valid & lost),
+                busy.eq(ways.valid),
                 epoch.eq(way.epoch),
             ]
         with m.Elif(gone):
             m.d.sync += [to.eq(0), to_none.eq(1)]
         for k, sink in enumerate(self.data):
-            m.d.comb += [sink.p.eq(values.p), sink.valid.eq(values.valid & to[k] & ~self.deaf[k])]
+            goes = to[k] & ~(self.deaf[k] | stands)
+            m.d.comb += [sink.p.eq(values.p), sink.valid.eq(values.valid & goes)]
 
 
 class PacketPick(wiring.Component):

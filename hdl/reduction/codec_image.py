@@ -88,7 +88,8 @@ class CodecImage(wiring.Component):
     def _filled(self, m):
         beat, fill = self.i.p.data, self.fill
         wide, twelve, narrow = signals("wide twelve narrow")
-        added, filled = Signal(17), Signal(len(beat))
+        added = Signal(17)
+        filled = Signal(len(beat))
         m.d.comb += [
             wide.eq(self.codec.code != 0 if self.wide else 0),
             twelve.eq(self.codec.code == 1 if self.wide else 0),

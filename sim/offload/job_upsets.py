@@ -38,7 +38,7 @@ WORDS = re.compile(
     r"|(outlet|reduce)\.queue\.(near\d+_\d+|signature__data)"
     r"|(\w*\.)*slice\.(held\d+|skid)|(intake\.beats|decoder\.near)\.held\d+"
     r"|beats\.(prefetch\.o__payload|write_data)"
-    r"|(contribution|partial)_queue\.word\d+"
+    r"|(contribution|partial)_queue\.word\d*"
     r"|codec\.(data_at\d+|payload\d*|columns|columns_near\d+)"
     r"|spreader\.(routed\d+_\d+|payload_held)|packer\.(kept|row)\d+"
     r"|compactor\.(routed\d+_\d+|turned\d+)|merger\.(chosen|(row|tag|tail)_bytes\d+))$"
