@@ -89,7 +89,7 @@ class ReadEngine(wiring.Component):
         m.d.comb += splitter.regions.eq(self.regions)
         burst, port = splitter.bursts.p, self.port
         asked = data.StructLayout({"n_less_1": burst.n_less_1.shape(), "ends": 1, "refused": 1})
-        m.submodules.asked = awaited = FIFO(asked, N_BURSTS)
+        m.submodules.asked = awaited = FIFO(asked, N_BURSTS, stops=True)
         m.submodules.requests = requests = Slice(splitter.burst, half_rate=True)
 
         # A burst starts when its beats have room; what leaves gives room back a cycle later. The
@@ -179,6 +179,11 @@ class WriteEngine(wiring.Component):
         )
         self.beat = data.StructLayout({"data": 8 * n_bytes, "keep": n_bytes})
         self.store = FIFO(self.beat, 2 * WRITTEN, watched=True)
+        length = self.splitter.bursts.p.n_less_1.shape()
+        sent = data.StructLayout({"n_less_1": length, "refused": 1})
+        answered = data.StructLayout({"ends": 1, "refused": 1})
+        self.to_send = FIFO(sent, N_BURSTS, stops=True)
+        self.awaited = FIFO(answered, N_BURSTS, stops=True)
         super().__init__(
             {
                 "regions": In(self.splitter.regions_shape),
@@ -196,11 +201,9 @@ class WriteEngine(wiring.Component):
         wiring.connect(m, wiring.flipped(self.ranges), splitter.ranges)
         m.d.comb += splitter.regions.eq(self.regions)
         burst, port = splitter.bursts.p, self.port
-        sent = data.StructLayout({"n_less_1": burst.n_less_1.shape(), "refused": 1})
-        answered = data.StructLayout({"ends": 1, "refused": 1})
         m.submodules.requests = requests = Slice(splitter.burst, half_rate=True)
-        m.submodules.to_send = to_send = FIFO(sent, N_BURSTS)
-        m.submodules.awaited = awaited = FIFO(answered, N_BURSTS)
+        m.submodules.to_send = to_send = self.to_send
+        m.submodules.awaited = awaited = self.awaited
         m.submodules.words = store = self.store
         wiring.connect(m, wiring.flipped(self.beats), store.i)
         words = store.o
