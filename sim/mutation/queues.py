@@ -55,6 +55,15 @@ def test(model, width, *, latency, holds, pauses):
             assert (run.taken["o"] - run.taken["i"] == latency).all(), "another latency"
             run = play(o=few + [0] * pause)
             assert np.ptp(run.taken["o"]) <= len(beats) * (pause + len(few)) // len(few), "slow"
+    for _ in range(20):  # each beat leaves as soon as it may, whatever came and went before
+        offers, ready = generator.integers(0, 2, (2, 300))
+        run = play(i=(offers, 1), o=(ready, 1))
+        now = -1
+        for came, left in zip(run.taken["i"], run.taken["o"], strict=True):
+            now = max(came + latency, now + 1)
+            while now < len(ready) and not ready[now]:
+                now += 1
+            assert left == now, "a bubble"
     instance = model.instance()  # reset in mid-packet leaves nothing behind
     for cycles in (3, 5, 8, 13, 40):
         instance.run({"i": beats}, stalls={"o": 0.3}, drain=False, max_cycles=cycles)
