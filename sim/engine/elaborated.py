@@ -3,6 +3,7 @@
 import enum
 import os
 import sys
+import threading
 import time
 import warnings
 from functools import cache
@@ -115,7 +116,7 @@ def design(component, made_of=None, *, look=None):
         warnings.filterwarnings("ignore", category=UnusedElaboratable)
         return folder
     folder = _elaborate(component, look)
-    part = note.with_name(f".{note.name}-{os.getpid()}")
+    part = note.with_name(f".{note.name}-{os.getpid()}-{threading.get_ident()}")
     part.write_text(folder.name)
     part.replace(note)
     return folder
