@@ -260,7 +260,7 @@ def test_a_round_in_which_nothing_moves_is_told():
 def test_a_card_that_keeps_a_burst_waiting_is_told():
     """It forgets one that it has asked for; a run of so many cycles is not watched."""
     table, topology = plan("ring:2", "ring")
-    x, lost = gradients(2, 1531), "memory.landing_reader.asked.o__valid"
+    x, lost = gradients(2, 1531), "memory.landing_reader.asked.valid6"
 
     def run(**limit):
         cluster = OffloadCluster(table, topology, 1531, Raw(2), packet=64)
