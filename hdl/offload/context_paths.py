@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.formats import Op
 
 from ..primitive.names import signals
+from ..primitive.parity import uneven
 from ..stream.beats import Beat, UnitBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -116,19 +117,18 @@ class ArrivalSteer(wiring.Component):
         """
         values, way = self.values, ways.p
         to = Signal(self.n)
-        to_none, busy, astray, stands = signals("to_none busy astray stands")
+        to_none, busy = signals("to_none busy")
         epoch = Signal(EPOCH_WIDTH, reset_less=True)
         next_, lost, gone = signals("next_ lost gone")
         opens = Cat(sink.ready for sink in self.data) & ~self.deaf
+        stands = uneven(m, [to, to_none, busy])
         m.d.comb += [
             lost.eq(way.vanishes | (epochs[way.index] != way.epoch)),
             gone.eq(Cat(to[k] & (one.epoch != epoch) for k, one in enumerate(self.contexts)).any()),
-            stands.eq(astray | Cat(to, to_none, busy).xor()),
             values.ready.eq((to_none | (to & opens).any()) & ~stands),
             next_.eq((values.valid & values.ready & values.p.last) | ~(busy | stands)),
             ways.ready.eq(next_),
         ]
-        m.d.sync += astray.eq(stands)
         with m.If(next_):
             m.d.sync += [
                 to.eq(Mux(ways.valid & ~lost, 1 << way.index, 0)),

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,6 +11,7 @@ from ..axi.axi4 import ReadPort, WritePort
 from ..axi.bursts import Range, Region
 from ..axi.dma import ReadEngine, WriteEngine
 from ..primitive.names import signals
+from ..primitive.parity import uneven
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..transport.records import Goal
@@ -202,14 +203,14 @@ class MemorySide(wiring.Component):
         return narrow.i
 
     def _steer(self, m, results, landings):
-        """Who writes is settled in a cycle before the first beat: flags steer, and no queue."""
+        """Who writes is settled in a cycle before the first beat: flags steer, and no queue.
+        Nothing moves until a reset once one of them has changed by itself.
+        """
         goal, arriving, kept = self.goals, self.arriving, self.kept
         begins, is_result, may, rows = signals("begins is_result may rows")
-        astray, stands = signals("astray stands")
         to = self.steering
+        stands = uneven(m, [to])
         m.d.comb += [
-            # one flag of the four has changed by itself: nothing moves until a reset
-            stands.eq(astray | Value.cast(to).xor()),
             is_result.eq(goal.p.keep & goal.p.down),
             begins.eq(~(to.busy | stands) & goal.valid & (~is_result | may)),
             goal.ready.eq(begins),
@@ -223,7 +224,6 @@ class MemorySide(wiring.Component):
                 ((to.landing & landings.ready) | (to.result & results.ready) | to.none) & ~stands
             ),
         ]
-        m.d.sync += astray.eq(stands)
         with m.If(begins):
             m.d.sync += [
                 to.busy.eq(1),

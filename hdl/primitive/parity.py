@@ -33,3 +33,14 @@ def strayed(m, record, stands, *, name: str = "parity"):
     with m.If(~stood):
         m.d.sync += kept.eq(parts.xor())
     return stood & (parts.xor() != kept)
+
+
+def uneven(m, flags):
+    """Flag: an odd number of `flags` is 1, or was in a cycle before; it stays so until a reset.
+
+    flags : an even number of them is 1 in each cycle, unless one has changed by itself.
+    """
+    astray, flag = Signal(name="astray"), Signal(name="stands")
+    m.d.comb += flag.eq(astray | Cat(flags).xor())
+    m.d.sync += astray.eq(flag)
+    return flag

@@ -162,6 +162,8 @@ TOLD = (  # what queues know of their beats: (card, register, bit, cycles)
     (2, r"core\.engine0\.memory\.root_writer\.words\.\$signature__addr", 4, (884, 1000)),
     (2, r"core\.engine1\.memory\.result_writer\.words\.\$signature__addr\$\d+", 4, (2695, 2400)),
     (1, r"core\.engine1\.waiting\.prefetch\.\$signature__addr", 2, (3451, 3300)),
+    (2, r"core\.steer\.to", 0, (653, 1200, 1900)),  # flags that steer
+    (2, r"core\.steer\.to", 1, (653, 1200, 1900)),
 )  # fmt: skip
 
 
