@@ -59,7 +59,7 @@ def command(
     from gradnic.models.schedule import builders as schedules
     from gradnic.models.schedule import checker
     from gradnic.models.schedule.builders.rows import compile_table
-    from gradnic.models.schedule.network_model import of_card, simulate
+    from gradnic.models.schedule.network_model import lanes_of, of_card, simulate
     from gradnic.models.schedule.topology import parse
     from gradnic.models.schedule.traffic import Traffic
     from gradnic.sim.direct import cluster as flit_cluster
@@ -103,7 +103,7 @@ def command(
             result = flit_cluster.cosim(plan, topology, gradients, cluster=cluster)
     n_bytes = 4 * gradients.shape[1]
     network = of_card(
-        lanes or flit_cluster.lanes_of(topology),
+        lanes or lanes_of(topology),
         link_bytes_per_cycle=wires.bytes_per_cycle,
         link_latency=link_latency,
         flow=flow,

@@ -13,7 +13,7 @@ from gradnic.models.schedule import topology as topologies
 from gradnic.models.schedule.builders import ALGORITHMS, build
 from gradnic.models.schedule.builders.collectives import COLLECTIVES, ROOTED
 from gradnic.models.schedule.builders.collectives import collective as of_all_reduce
-from gradnic.models.schedule.builders.fastest import fastest
+from gradnic.models.schedule.builders.fastest import cut, fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.builders.shift import shift_rows
 from gradnic.models.schedule.checker import check
@@ -80,8 +80,8 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
     """(topology, schedule, seconds to build, tries) from the shared options.
 
     name : of the collective. n_bytes, network : make `best` the fastest all-reduce for so many
-    bytes on network(topology), a Network, and list what was tried, [{algorithm, chunks, cycles}];
-    else tries is None.
+    bytes on network(topology), a Network, and list what was tried, [{algorithm, chunks, cycles}],
+    else tries is None; offload cards get other algorithms' tables as `cut` cuts them.
     """
     if spelling is None:
         raise click.UsageError("Missing option '--topology'")
@@ -106,7 +106,11 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
             )
         tries = [asdict(one) for one in found]
     else:
-        schedule = build(topology, algorithm, chunks=chunks, order=order, rule=rule, seed=seed)
+        options = {"order": order, "rule": rule, "seed": seed}
+        if network and chunks is None:
+            schedule = cut(topology, algorithm, n_bytes, network(topology), **options)
+        else:
+            schedule = build(topology, algorithm, chunks=chunks, **options)
     schedule = of_all_reduce(schedule, name, root=root)
     return topology, schedule, time.process_time() - begin, tries
 

@@ -107,6 +107,12 @@ class Network:
         return payload + packets * self.head
 
 
+def lanes_of(topology) -> int:
+    """Floats per word that flit cards get if nothing else is asked for: 8 per port, 32 at most."""
+    n_ports = max(len(topology.out[v]) for v in range(topology.n_nodes))
+    return next(size for size in (8, 16, 32) if size >= min(8 * n_ports, 32))
+
+
 def of_card(n_lanes: int, **options) -> Network:
     """The Network whose nodes are flit cards with words of `n_lanes` floats, 8, 16 or 32.
 

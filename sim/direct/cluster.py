@@ -15,6 +15,7 @@ from gradnic.models import inceptionn
 from gradnic.models.inceptionn.bands import bands
 from gradnic.models.reduction.reduce import combine
 from gradnic.models.schedule.all_reduce import add, all_reduce
+from gradnic.models.schedule.network_model import lanes_of
 
 from gradnic.interface.flit import CHUNK_FLOATS, FLIT_BYTES, Share, contributions
 from gradnic.interface.schedule_table import Layout
@@ -335,12 +336,6 @@ class Cluster:
             else:
                 result[name] = int(value[0])
         return result
-
-
-def lanes_of(topology):
-    """Floats per word that cards get if nothing else is asked for: 8 per port, 32 at most."""
-    n_ports = max(len(topology.out[v]) for v in range(topology.n_nodes))
-    return _size(min(8 * n_ports, 32), 8, 16, 32)
 
 
 def most_floats(table, topology, n_lanes=0):

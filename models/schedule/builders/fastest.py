@@ -69,27 +69,28 @@ def fastest(
     return found[1], sorted(tries, key=lambda one: one.cycles)
 
 
-def cut(topology, algorithm: str, n_bytes: int, network):
-    """`build(topology, algorithm)`, on offload cards with narrow ports in the chunks a shard that
-    `simulate` finds fastest: of those that `fastest` would try, so that a row is one run.
+def cut(topology, algorithm: str, n_bytes: int, network, **options):
+    """`build(topology, algorithm, **options)`, on offload cards with narrow ports in the chunks a
+    shard that `simulate` finds fastest: of those that `fastest` would try, so that a row is one
+    run.
 
     A row of several runs goes to one port, run after run, while the others wait for theirs. Rings
     are as they are: they send a shard's chunks as one message.
     """
     counts = _counts(topology, n_bytes, network)
     if not (network.cards and network.cards.narrow) or counts == [1] or algorithm not in CHUNKED:
-        return build(topology, algorithm)
+        return build(topology, algorithm, **options)
     found = []
     for k in counts:
         try:
-            schedule = build(topology, algorithm, chunks=k)
+            schedule = build(topology, algorithm, chunks=k, **options)
         except ValueError:  # such as an odd number for rings both ways round
             continue
         if (schedule.transfers["count"] > 1).any():
             continue
         cycles = simulate(compile_table(schedule), topology, n_bytes, network).cycles
         found.append((cycles, len(found), schedule))
-    return min(found)[2] if found else build(topology, algorithm)
+    return min(found)[2] if found else build(topology, algorithm, **options)
 
 
 def _counts(topology, n_bytes, network):

@@ -1,0 +1,47 @@
+"""`gradnic simulate --card`: cycles of RTL, without RTL."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from gradnic import cli
+
+
+def cycles(words):
+    done = CliRunner().invoke(cli.cli, ["simulate", *words.split(), "--json", "-"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["cycles_total"]
+
+
+@pytest.mark.parametrize(
+    ("words", "rtl"),
+    [
+        ("--topology torus:4x4 --chunks 1 --bytes 256KiB --port-lanes 4", 16_000),
+        ("--topology mesh:4x4 --chunks 1 --bytes 256KiB --port-lanes 4 --lanes 16", 24_334),
+        ("--topology torus:4x4 --chunks 4 --bytes 1MiB --port-lanes 4", 47_122),
+        ("--topology torus:4x4 --algorithm ring --bytes 256KiB", 19_957),
+    ],
+)
+def test_offload_cards_take_what_rtl_takes(words, rtl):
+    """RTL: `gradnic cosim card --lanes 16 --delay 10`, 27 November 2026."""
+    assert abs(cycles(f"{words} --card offload --link-latency 10") / rtl - 1) < 0.03
+
+
+def test_tables_of_offload_cards_are_cut_as_those_of_cosim():
+    """What `gradnic cosim card --topology torus:4x4 --lanes 16 --port-lanes 4` runs: two chunks."""
+    words = "--topology torus:4x4 --card offload --port-lanes 4 --bytes 256KiB --link-latency 10"
+    assert cycles(words) == cycles(f"{words} --chunks 2") < cycles(f"{words} --chunks 1")
+
+
+@pytest.mark.parametrize(
+    ("words", "rtl"),
+    [
+        ("--topology torus:4x4 --chunks 2 --bytes 1MiB", 36_030),
+        ("--topology mesh:4x4 --bytes 256KiB", 18_329),
+        ("--topology mesh:2x2 --chunks 2 --bytes 256KiB", 14_164),
+    ],
+)
+def test_direct_cards_take_what_rtl_takes(words, rtl):
+    """RTL: `gradnic cosim direct`; nodes of two ports get words of 16 floats, others of 32."""
+    assert abs(cycles(f"{words} --card direct") / rtl - 1) < 0.015
