@@ -233,7 +233,7 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
 @option(
     "--export",
     (q.OneOf("msccl", "msccl++", "chakra"), OutputFile()),
-    help="Also write MSCCL's XML, an MSCCL++ plan, or a Chakra trace per rank, FILE.0.json ...",
+    help="Also write MSCCL's XML, an MSCCL++ plan, or a Chakra trace per rank, FILE.0.et ...",
     nargs=2,
     metavar="FORMAT FILE",
 )
@@ -275,7 +275,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     q.only_with(export and export[0] == "chakra", "--export chakra", "export_bytes")
     if export and export[0] == "chakra":
         where = topologies.parse(options["spelling"], ports=options["ports"], in_network=True)
-        check_files(f"{export[1]}.{rank}.json" for rank in range(where.n_nodes))
+        check_files(f"{export[1]}.{rank}.et" for rank in range(where.n_nodes))
     topology, schedule, seconds, tries = make(
         **options, name=collective, root=root, n_bytes=n_bytes, network=lambda _: machine
     )
@@ -311,11 +311,11 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
 
 def _export(table, kind, path, n_bytes):
     """Write the table in another program's format."""
-    from gradnic.models.schedule import exports
+    from gradnic.models.schedule import chakra_trace, exports
 
     if kind == "chakra":
-        for rank, text in enumerate(exports.chakra(table, n_bytes)):
-            output.write_whole(f"{path}.{rank}.json", text)
+        for rank, data in enumerate(chakra_trace.traces(table, n_bytes)):
+            output.write_whole(f"{path}.{rank}.et", data)
     else:
         output.write_whole(path, (exports.msccl if kind == "msccl" else exports.mscclpp)(table))
 

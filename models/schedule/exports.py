@@ -1,40 +1,46 @@
-"""Schedules in other people's formats: MSCCL's XML, MSCCL++'s plans, Chakra's traces.
+"""Schedules in formats of GPU runtimes: MSCCL's XML and MSCCL++'s execution plans.
 
-Formats as their readers take them: MSCCL's runtime (`algo`, `gpu`, `tb`, `step`), the executor of
-MSCCL++ (execution plan JSON, language of 2025), and the messages of Chakra's et_def.proto, in
-protobuf's own mapping to JSON, one message a line, so that no protobuf package is needed.
+Formats as their readers take them. Read: microsoft/msccl, src/include/msccl.h of commit 01cc7cf and
+src/graph/xml.h of 73794f9; Azure/msccl-executor-nccl, msccl_parser.cc of 3b40a2a; and of
+microsoft/mscclpp, src/core, executor/execution_plan.cc, include/execution_common.hpp of 00668b4.
 """
 
 import json
-from xml.sax.saxutils import quoteattr
+import re
 
 from .programs import ADD, SEND, programs
 
-CHAKRA_SCHEMA = "0.0.4"
-CHAKRA_FIELDS = {"comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val",
-                 "tensor_size": "uint64_val"}  # as src/feeder/et_feeder_node.cpp reads  # fmt: skip
 MSCCL_STEPS, MSCCL_BLOCKS, MSCCL_COUNT = 256, 32, 71  # a block, a channel and direction, a step:
 # MSCCL_MAX_NUM_STEPS, _NUM_THREAD_BLOCKS_PER_CHANNEL and _COUNT - 1 of src/include/msccl.h
+MSCCL_RANKS, MSCCL_ELEMENTS = 1024, 4095  # MAX_SUBS, MAX_NODES - 1 of src/graph/xml.h
+MSCCL_NAME = 63  # MSCCL_MAX_ALGO_NAME
 MSCCLPP_OPS = 64  # of a thread block: MAX_OPERATION of src/core/include/execution_common.hpp
 MSCCLPP_MESSAGES = 10  # of a thread block: six operations where it waits and is waited for
+MSCCLPP_ALIGNMENT = 16  # bytes: a chunk is a multiple of it
+MSCCLPP_REACH = 2**32  # bytes: offsets in a buffer are uint32_t in struct Operation
 
 
 def msccl(table) -> str:
     """XML of an in-place all-reduce, str. One thread block a peer and direction, one channel.
 
     For tensors of any size: the parser's own limit is 128 MiB. ValueError for more than 256 steps a
-    block, 32 blocks that send or receive on the channel, or 71 chunks a step, at which the parser
-    gives up.
+    block, 32 blocks that send or receive on the channel, 71 chunks a step, or 4,095 elements that a
+    rank's parser keeps (the ranks, and the blocks and steps of its own), at which it gives up, and
+    1,024 ranks, where it writes beyond its array. The parser copies the name into 256 bytes and
+    knows no entities, so what is neither letter, digit nor ``:+-._`` is a space there.
     """
     n_chunks = table.n_chunks * table.repeats
+    _at_most("MSCCL", f"the schedule has {table.n_nodes} ranks", table.n_nodes, MSCCL_RANKS)
+    name = re.sub(r"[^A-Za-z0-9:+._-]", " ", table.name)[:MSCCL_NAME]
     lines = [
-        f'<algo name={quoteattr(table.name)} nchannels="1" nchunksperloop="{n_chunks}" '
+        f'<algo name="{name}" nchannels="1" nchunksperloop="{n_chunks}" '
         f'proto="Simple" ngpus="{table.n_nodes}" coll="allreduce" inplace="1" outofplace="0" '
         f'minBytes="0" maxBytes="{2**63 - 1}">'
     ]
     for rank, blocks in enumerate(programs(table)):
         lines.append(f'  <gpu id="{rank}" i_chunks="{n_chunks}" o_chunks="0" s_chunks="0">')
         number = [_numbers(block) for block in blocks]
+        kept = 1 + table.n_nodes
         for sends, does in ((True, "send"), (False, "receive")):
             count = sum(block.sends == sends for block in blocks)
             what = f"rank {rank} has {count} blocks that {does} on a channel"
@@ -56,7 +62,9 @@ def msccl(table) -> str:
                 at += 1
             what = f"rank {rank}'s thread block {b} has {at} steps"
             _at_most("MSCCL", what, at, MSCCL_STEPS)
+            kept += 1 + at
             lines.append("    </tb>")
+        _at_most("MSCCL", f"rank {rank}'s parser keeps {kept} elements", kept, MSCCL_ELEMENTS)
         lines.append("  </gpu>")
     return "\n".join([*lines, "</algo>", ""])
 
@@ -92,8 +100,10 @@ def mscclpp(table) -> str:
     A partial is put to a place of its own in its receiver's scratch buffer, signaled, waited for
     and added there; a finished chunk is put where it belongs. A block has ten messages from or to a
     peer, on a channel of its own; all of a GPU's blocks must run at once. They wait for each other
-    by a semaphore a pair, released once for every step that the other needs. ValueError for a block
-    of more than 64 operations, which the executor refuses.
+    by a semaphore a pair, released once for every step that the other needs. Messages go from one
+    unit of 16 bytes a chunk, as the executor divides by them, to where an offset in the tensor or
+    the scratch buffer would leave its 32 bits. ValueError for a block of more than 64 operations,
+    which the executor refuses.
     """
     ranks = programs(table, longest=MSCCLPP_MESSAGES)
     n_chunks = table.n_chunks * table.repeats
@@ -107,11 +117,12 @@ def mscclpp(table) -> str:
                     scratch[step.message] = size
                     size += step.count
         sizes.append(size)
+    largest = (MSCCLPP_REACH - 1) // max(n_chunks, *sizes) // MSCCLPP_ALIGNMENT * MSCCLPP_ALIGNMENT
     plan = {
         "name": table.name, "collective": "allreduce", "protocol": "Simple", "inplace": True,
         "reuse_resources": False, "gpus": [], "num_threads_per_block": 1024,
-        "use_double_scratch_buffer": False, "buffer_alignment": 16, "min_message_size": 0,
-        "max_message_size": 2**64 - 1,
+        "use_double_scratch_buffer": False, "buffer_alignment": MSCCLPP_ALIGNMENT,
+        "min_message_size": MSCCLPP_ALIGNMENT * n_chunks, "max_message_size": largest * n_chunks,
     }  # fmt: skip
     for rank, blocks in enumerate(ranks):
         plan["gpus"].append(_gpu(rank, blocks, n_chunks, scratch, sizes[rank]))
@@ -206,49 +217,3 @@ def _local(ops, used):
             if "buffer_id" in part:
                 part["buffer_id"] = used.index(part["buffer_id"])
     return ops
-
-
-def chakra(table, n_bytes: int) -> list[str]:
-    """A trace per rank, list of str: JSON lines, first GlobalMetadata, then a Node each.
-
-    A message is a COMM_SEND_NODE and a COMM_RECV_NODE of one tag; a partial that came is added by a
-    COMP_NODE. n_bytes : of the tensor; chunks are rounded up to whole bytes. Chunks stand in
-    attributes that Chakra's readers pass over.
-    """
-    size = -(-n_bytes // (table.n_chunks * table.repeats))
-    result = []
-    for rank, blocks in enumerate(programs(table)):
-        lines = [{"version": CHAKRA_SCHEMA}]
-        number, nodes = {}, 0
-        for b, block in enumerate(blocks):
-            for at, step in enumerate(block.steps):
-                number[b, at] = nodes + (step.kind == ADD)  # what others wait for
-                nodes += 1 + (step.kind == ADD)
-        for b, block in enumerate(blocks):
-            for at, step in enumerate(block.steps):
-                last = number[b, at]
-                after = [number[key] for key in step.after]
-                after += [number[b, at - 1]] if at else []
-                name = "send" if step.kind == SEND else "recv"
-                ends = ("comm_dst", block.peer) if block.sends else ("comm_src", block.peer)
-                kind = f"COMM_{name.upper()}_NODE"
-                lines.append(_node(last - (step.kind == ADD), kind, name, after, {
-                    "comm_size": size * step.count, ends[0]: ends[1], "comm_tag": step.message,
-                    "rank": rank, "first_chunk": step.first, "chunks": step.count,
-                }))  # fmt: skip
-                if step.kind == ADD:
-                    lines.append(_node(last, "COMP_NODE", "add", [last - 1, *after], {
-                        "num_ops": size * step.count // 4, "tensor_size": 2 * size * step.count,
-                        "first_chunk": step.first, "chunks": step.count,
-                    }))  # fmt: skip
-        result.append("".join(json.dumps(line) + "\n" for line in lines))
-    return result
-
-
-def _node(number, kind, name, after, values):
-    attributes = [{"name": "is_cpu_op", "bool_val": False}]
-    for key, value in values.items():
-        field = CHAKRA_FIELDS.get(key, "int64_val")
-        attributes.append({"name": key, field: value if field == "int32_val" else str(value)})
-    return {"id": str(number), "name": f"{name} {number}", "type": kind,
-            "data_deps": [str(a) for a in sorted(set(after))], "attr": attributes}  # fmt: skip

@@ -99,7 +99,6 @@ NETWORKS = {  # of NetworkX, but for the last ones, which are ours
     "word-directed": node_link(directed="false"),
     "own-directed": {"nodes": 2, "links": [[0, 1]], "directed": "false"},
     "null-links": {"nodes": 2, "links": None},
-    "net.0": {"nodes": 3, "links": [[0, 1], [1, 2], [2, 0]]},  # right: an input to overwrite
 }
 
 
@@ -127,6 +126,7 @@ def laughs():
 
 
 TEXTS = {
+    "net.0.et": "0 1\n1 2\n2 0\n",  # right: an input to overwrite
     "jobs-cut.json": '[{"bytes":64}, {"by',
     "jobs-deep.json": "[" * 100_000,
     "jobs-latin.json": '[{"byt\xe9s":64}]'.encode("latin1"),
@@ -238,7 +238,7 @@ def folder(tmp_path_factory):
         (root / name).write_bytes(content.encode() if isinstance(content, str) else content)
     (root / "taken").mkdir()
     names = ("sum_0001_w0.npy", "inline8.v", "index.html")
-    for name in ("folder", "folder.h", "folder.png", "trace.0.json",
+    for name in ("folder", "folder.h", "folder.png", "trace.0.et",
                  *(f"taken/{name}" for name in names)):  # fmt: skip
         (root / name).mkdir()
     (root / "zero.json").symlink_to("/dev/zero")

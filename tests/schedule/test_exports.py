@@ -1,8 +1,10 @@
 """Schedules in other people's formats, run by interpreters of these formats: the sums are right."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from collections import defaultdict, deque
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from gradnic.models.schedule.all_reduce import all_reduce
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.forest import forest
 from gradnic.models.schedule.builders.rows import compile_table
-from gradnic.models.schedule.exports import chakra, msccl, mscclpp
+from gradnic.models.schedule.chakra_trace import traces
+from gradnic.models.schedule.exports import msccl, mscclpp
 from gradnic.models.schedule.topology import parse
 
 SHORT = [("ring:4", "ring"), ("ring:8", "ring"), ("torus:3x3", "multitree"),
@@ -62,9 +65,55 @@ def turns(blocks, step, late=()):
         assert moved, f"deadlock: {at}"
 
 
+NEEDED = {
+    "algo": {"name", "nchannels", "nchunksperloop", "proto", "ngpus", "coll", "inplace",
+             "outofplace", "minBytes", "maxBytes"},
+    "gpu": {"id", "i_chunks", "o_chunks", "s_chunks"},
+    "tb": {"id", "send", "recv", "chan"},
+    "step": {"s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "depid", "deps", "hasdep"},
+}  # fmt: skip
+
+
+def as_its_parser(text):
+    """What MSCCL's own parser (src/graph/xml.cc; msccl_parser.cc of the executor) does not survive.
+
+    It knows elements, attributes between double quotes behind one space each, and no entities. A
+    value has 255 characters and an element 16 attributes and 1,024 others in it, unchecked; it
+    keeps 4,095 elements: all but the blocks and steps of other ranks. Others' elements are passed.
+    """
+    kept, others = 0, 0
+    for line in text.splitlines():
+        found = re.fullmatch(r' *<(/?)(\w+)((?: \w+="[^"&<>]*")*)/?>', line)
+        assert found, line
+        assert line.isascii()
+        if found[1]:
+            continue
+        pairs = re.findall(r'(\w+)="([^"]*)"', found[3])
+        assert {key for key, _ in pairs} == NEEDED[found[2]]
+        assert len(pairs) <= 16
+        assert all(len(value) <= 255 for _, value in pairs)
+        if found[2] in ("algo", "gpu"):
+            kept, others = 0, others + 1
+        else:
+            kept += 1
+        assert kept + others <= 4095
+    assert others <= 1 + 1024
+
+
+@pytest.mark.parametrize("name", ['a "graph" & <more>', "x" * 300, "gr\xfc\xdfe", "two\nlines"])
+def test_msccl_name(name):
+    table = make("ring:2", "ring")
+    text = msccl(replace(table, name=name))
+    as_its_parser(text)
+    assert len(ET.fromstring(text).get("name")) <= 63
+    assert 'name="ring ring:2"' in msccl(table)
+
+
 def test_msccl_runtime_sums(case):
     table, values, want = case
-    algo = ET.fromstring(msccl(table))
+    text = msccl(table)
+    as_its_parser(text)
+    algo = ET.fromstring(text)
     assert algo.get("coll") == "allreduce"
     assert int(algo.get("maxBytes")) == 2**63 - 1  # without it a tensor of 128 MiB is MSCCL's last
     assert int(algo.get("ngpus")) == table.n_nodes
@@ -196,12 +245,32 @@ def test_mscclpp_executor_sums(case, late):
         (msccl, ["mesh:4x4", "overlapped"], "320 steps, and MSCCL takes 256"),
         (msccl, ["fattree:8x2", "multitree"], "63 blocks that send on a channel, .* 32"),
         (msccl, ["ring:2", "ring", 72], "a step of 72 chunks, .* 71"),
+        (msccl, ["full:32", "multitree", 34], "parser keeps 4295 elements, .* 4095"),
     ],
-    ids=["operations", "steps", "blocks", "chunks"],
+    ids=["operations", "steps", "blocks", "chunks", "elements"],
 )
 def test_limits_of_runtimes(write, words, figure):
     with pytest.raises(ValueError, match=figure):
         write(make(*words))
+
+
+def test_msccl_ranks():
+    with pytest.raises(ValueError, match="the schedule has 1025 ranks, and MSCCL takes 1024"):
+        msccl(replace(make("ring:2", "ring"), n_nodes=1025))
+
+
+@pytest.mark.parametrize("case", SHORT, ids=title)
+def test_mscclpp_message_sizes(case):
+    """As execution_plan.cc: chunks are whole units of the alignment, of which it divides by the
+    number, and bytes into a buffer are 32 bits in an operation, unchecked.
+    """
+    plan = json.loads(mscclpp(make(*case)))
+    unit, (chunks,) = plan["buffer_alignment"], {gpu["input_chunks"] for gpu in plan["gpus"]}
+    most = max(chunks, *(gpu["scratch_chunks"] for gpu in plan["gpus"]))
+    assert plan["min_message_size"] == unit * chunks
+    size, left = divmod(plan["max_message_size"], chunks)
+    assert (left, size % unit) == (0, 0)
+    assert most * size < 2**32 <= most * (size + unit)
 
 
 def test_msccl_takes_its_limits():
@@ -209,58 +278,99 @@ def test_msccl_takes_its_limits():
     assert '<tb id="63"' in msccl(make("fattree:33x1", "multitree"))
 
 
-READ_AS = {"comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val",
-           "tensor_size": "uint64_val", "is_cpu_op": "bool_val"}  # fmt: skip
+def messages(data):
+    """Messages of a file as Chakra's protoio.cc finds them: each behind its length, a varint."""
+    at = 0
+    while at < len(data):
+        length, at = varint(data, at)
+        assert at + length <= len(data)
+        yield list(fields(data[at : at + length]))
+        at += length
 
 
-def attributes(node):
-    """As Chakra's src/feeder/et_feeder_node.cpp reads them: another field of the oneof is 0.
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            return value, at
 
-    Protobuf's JSON has numbers of 64 bits as strings.
+
+def fields(data):
+    """(field, value) of a message: whole numbers, or bytes behind their length."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        value, at = varint(data, at)
+        if key & 7 == 2:
+            value, at = data[at : at + value], at + value
+        else:
+            assert key & 7 == 0
+        yield key >> 3, value
+
+
+READ_AS = {"comm_src": 7, "comm_dst": 7, "comm_tag": 7, "tensor_size": 13, "is_cpu_op": 27}
+NODE_TYPES = {4: "compute", 5: "send", 6: "receive"}
+
+
+def node(message):
+    """A `Node` as Chakra's et_feeder_node.cpp reads it: an attribute of another type is 0, and
+    without is_cpu_op a node would be one of the processor.
     """
-    result = {}
-    for one in node["attr"]:
-        field = READ_AS.get(one["name"], "int64_val")
-        value = one.get(field, "0" if "64" in field else 0)
-        assert isinstance(value, str if "64" in field else int)
-        result[one["name"]] = int(value)
-    return result
+    said = dict(message)
+    packed, deps, at = said.get(5, b""), [], 0
+    while at < len(packed):
+        number, at = varint(packed, at)
+        deps.append(number)
+    attr = {}
+    for field, value in message:
+        if field == 10:
+            one = dict(fields(value))
+            key = one[1].decode()
+            assert READ_AS.get(key, 9) in one
+            attr[key] = one[READ_AS.get(key, 9)]
+    assert attr["is_cpu_op"] == 0
+    return said.get(1, 0), NODE_TYPES[said[3]], deps, attr
 
 
 def test_chakra_graph_sums(case):
     table, values, want = case
     n_bytes = values[0].nbytes
     nodes, landed, came = {}, {}, {}
-    for rank, text in enumerate(chakra(table, n_bytes)):
-        head, *rest = map(json.loads, text.splitlines())
-        assert head == {"version": "0.0.4"}
-        for node in rest:
-            assert (rank, node["id"]) not in nodes
-            node["attr"] = attributes(node)
-            nodes[rank, node["id"]] = node
-    blocks = {key: [node] for key, node in nodes.items()}
+    for rank, data in enumerate(traces(table, n_bytes)):
+        head, *rest = messages(data)
+        assert head == [(1, b"0.0.4")]
+        assert not all(node(message)[2] for message in rest)  # the feeder gives up on such a file
+        for message in rest:
+            number, *what = node(message)
+            assert (rank, number) not in nodes
+            nodes[rank, number] = what
+    blocks = {key: [it] for key, it in nodes.items()}
     done = set()
 
-    def step(key, node, at):
-        rank, attr = key[0], node["attr"]
-        if not all((rank, before) in done for before in node["data_deps"]):
+    def step(key, it, at):
+        rank, (kind, deps, attr) = key[0], it
+        if not all((rank, before) in done for before in deps):
             return False
         part = slice(attr["first_chunk"], attr["first_chunk"] + attr["chunks"])
-        if node["type"] == "COMM_SEND_NODE":
+        if kind == "send":
             assert attr["comm_size"] == values[rank, part].nbytes
             landed[attr["comm_tag"]] = rank, attr["comm_dst"], values[rank, part].copy()
-        elif node["type"] == "COMM_RECV_NODE":
+        elif kind == "receive":
+            assert attr["comm_size"] == values[rank, part].nbytes
             if attr["comm_tag"] not in landed:
                 return False
             source, to, message = landed[attr["comm_tag"]]
             assert (source, to) == (attr["comm_src"], rank)
-            adds = (rank, str(int(key[1]) + 1)) in nodes
-            if adds and nodes[rank, str(int(key[1]) + 1)]["type"] == "COMP_NODE":
-                came[rank, str(int(key[1]) + 1)] = message
+            if nodes.get((rank, key[1] + 1), [""])[0] == "compute":
+                came[rank, key[1] + 1] = message
             else:
                 values[rank, part] = message
         else:
             assert attr["tensor_size"] == 2 * values[rank, part].nbytes
+            assert attr["num_ops"] == values[rank, part].size
             values[rank, part] += came[key]
         done.add(key)
         return True
