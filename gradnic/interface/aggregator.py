@@ -202,6 +202,18 @@ REGISTERS = RegisterMap(
                 BitField("n_ports", 0, 6, "ports"),
                 BitField("n_jobs", 8, 5, "places in the table of jobs"),
                 BitField("b_max", 16, 4, "most bits of an index"),
+                BitField("slot_bits", 20, 4, "of a slot's number: 2**slot_bits slots"),
+                BitField("width", 24, 5, "bits of a THC sum"),
+            ),
+        ),
+        Register(
+            "packets",
+            0x5C,
+            "ro",
+            "sizes of packets that the aggregator was built for",
+            (
+                BitField("chunk", 0, 14, "elements of a THC chunk"),
+                BitField("n_words", 16, 12, "most values of an INT32 or a SwitchML packet"),
             ),
         ),
         *(

@@ -3,6 +3,7 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from gradnic.interface.aggregator import MAX_FRAME, MAX_JOBS, MAX_PORTS, REGISTERS, Refusal
 from gradnic.interface.formats import HEAD_BYTES
@@ -187,6 +188,10 @@ class Aggregator(wiring.Component):
             bank.build.n_ports.eq(n_ports),
             bank.build.n_jobs.eq(n_jobs),
             bank.build.b_max.eq(unit.sizes.b_max),
+            bank.build.slot_bits.eq(ceil_log2(unit.sizes.n_slots)),
+            bank.build.width.eq(unit.sizes.width),
+            bank.packets.chunk.eq(unit.sizes.chunk),
+            bank.packets.n_words.eq(unit.sizes.n_words),
             framer.sender.eq(sender),
         ]
         m.d.sync += [

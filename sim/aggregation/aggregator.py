@@ -43,19 +43,29 @@ def word(register, **fields):
     return total
 
 
-def settings(config, *, n_ports, n_jobs, b_max):
+def settings(config, *, n_ports, n_jobs, b_max, slot_bits, width, chunk, n_words):
     """[(register, word)]: what a driver writes for a `jobs.Config`, in order.
 
-    n_ports, n_jobs, b_max : what the register ``build`` says; ValueError if the config has more.
+    What the registers ``build`` and ``packets`` say; ValueError if the config has more, or a job
+    with THC other chunks or sums.
     """
-    widest = max((job.b for job in config.jobs if job.kind == "thc"), default=0)
+    thc = [job for job in config.jobs if job.kind == "thc"]
+    widest = max((job.b for job in thc), default=0)
+    slots = max((job.first_slot + job.n_slots for job in config.jobs), default=0)
+    large = max((job.values for job in config.jobs if job.kind == "switchml"), default=0)
     for what, value, most in (
         ("ports", config.n_ports, n_ports),
         ("jobs", len(config.jobs), n_jobs),
         ("bits of an index", widest, b_max),
+        ("slots", slots, 1 << slot_bits),
+        ("values of SwitchML", large, n_words),
     ):
         if value > most:
             raise ValueError(f"{what} must be at most {most}, as the circuit has, not {value}")
+    for job in thc:
+        for what, value, built in (("C", job.C, chunk), ("w", job.w, width)):
+            if value != built:
+                raise ValueError(f"{what} must be {built}, as the circuit has, not {value}")
     writes = [
         ("mac_low", config.mac & 0xFFFFFFFF),
         ("mac_high", config.mac >> 32),
@@ -143,9 +153,14 @@ class AggregatorBench:
         n = config.n_ports
         self.inputs = [f"{SIDES[port >= n]}_rx{port % n}" for port in range(2 * n)]
         self.outputs = [f"{SIDES[port >= n]}_tx{port % n}" for port in range(2 * n)]
-        build = self._bus(reads=[REGISTERS["build"].offset], reset=True)[0]
-        fields = {f.name: (build & f.mask) >> f.lsb for f in REGISTERS["build"].fields}
-        written = settings(config, **fields)
+        told = [REGISTERS["build"], REGISTERS["packets"]]
+        words = self._bus(reads=[register.offset for register in told], reset=True)
+        self.built = {
+            f.name: (word & f.mask) >> f.lsb
+            for register, word in zip(told, words, strict=True)
+            for f in register.fields
+        }
+        written = settings(config, **self.built)
         for address, beats in enumerate([*queues[0], queues[1]] if queues else ()):
             written.append(("queue", word("queue", address=address, beats=beats, write=1)))
             written.append(("queue", 0))

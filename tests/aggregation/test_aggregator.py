@@ -263,17 +263,30 @@ def test_children_beyond_what_was_built_are_ignored(model):
     assert pair.golden.counters["answers"]
 
 
+BUILT = {  # as the registers ``build`` and ``packets`` of `model` say
+    "n_ports": 2, "n_jobs": 3, "b_max": 4, "slot_bits": 3, "width": 8, "chunk": 128, "n_words": 64,
+}  # fmt: skip
+
+
+def test_an_aggregator_tells_what_it_was_built_with(model):
+    assert bench(model).built == BUILT
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"n_ports": 1}, "ports must be at most 1, as the circuit has, not 2"),
         ({"n_jobs": 2}, "jobs must be at most 2, as the circuit has, not 3"),
         ({"b_max": 3}, "bits of an index must be at most 3, as the circuit has, not 4"),
+        ({"slot_bits": 2}, "slots must be at most 4, as the circuit has, not 8"),
+        ({"n_words": 32}, "values of SwitchML must be at most 32, as the circuit has, not 64"),
+        ({"chunk": 512}, "C must be 512, as the circuit has, not 128"),
+        ({"width": 12}, "w must be 12, as the circuit has, not 8"),
     ],
 )
 def test_a_driver_refuses_what_was_not_built(changes, message):
     with pytest.raises(ValueError, match=message):
-        settings(CONFIG, **{"n_ports": 2, "n_jobs": 3, "b_max": 4} | changes)
+        settings(CONFIG, **BUILT | changes)
 
 
 DOUBLED = Config(1, 2, 2, (Job(1, makers.children((0, 0))),))
