@@ -33,6 +33,8 @@ class JobDriver(OffloadDriver):
     Tables are loaded once, each under a number; then `post` writes a descriptor, and `completion`
     reads what has ended. Nothing here waits for a job, so many can be on their way. What
     `OffloadDriver` does to a single round ends in a ValueError: there are no such registers.
+    One driver at a time: another one's posts, and a reset, end this one's with a
+    ConnectionAbortedError, until it begins anew with `identify`.
 
     Parameters
     ----------
@@ -145,6 +147,7 @@ class JobDriver(OffloadDriver):
         `set_thc`.
         """
         check_range("number", number, 0, self.n_tables - 1)
+        self._look_at_toggle()
         image, leaves = octets_of(image), operator.index(leaves)
         n_rows = len(image) // row_bytes
         check_range("rows", n_rows, 1, self.n_rows)
@@ -331,6 +334,7 @@ class JobDriver(OffloadDriver):
         """
         if job.codec == JobCodec.THC and job.p_q16 and self._thc and self._thc[2] % 2:
             raise ValueError(f"g must be even where packets may miss, not {self._thc[2]}")
+        self._look_at_bits()
         self.clear_overrun()
         for k, word in enumerate(words(job.pack())):
             self.write(f"post_{k}", word)
@@ -344,6 +348,7 @@ class JobDriver(OffloadDriver):
     def abort(self, id: int) -> None:
         """End the oldest job with this id on this node, active or waiting."""
         check_range("id", id, 0, 0xFFFF)
+        self._look_at_bits()
         self._change("abort", id=id)
         self.wait("status", 1.0, aborting=0)
 
@@ -351,14 +356,22 @@ class JobDriver(OffloadDriver):
         """The oldest `Completion`, which leaves the card; None if there is none."""
         if not self.get("status")["told"]:
             return None
+        self._look_at_bits()
         n_words = COMPLETION.n_bytes // 4
         octets = b"".join(self.read(f"completion_{k}").to_bytes(4, "big") for k in range(n_words))
         self._change("take")
         return Completion.parse(octets)
 
+    def _look_at_bits(self):
+        """ConnectionAbortedError where the bits that post, take and abort are not as this driver
+        left them: a change of its own would be none.
+        """
+        bits = self._read_bits()
+        self._unchanged("job", self._bits, bits)
+        self._bits = bits
+
     def _change(self, name, **fields):
-        if self._bits is None:
-            self._bits = self._read_bits()
+        assert self._bits is not None
         self._bits[name] ^= 1
         self.set("job", **(self._bits | {"id": fields.get("id", 0)}))
 

@@ -195,8 +195,22 @@ class OffloadDriver(Driver):
         self._toggle ^= 1
         self.set("table_write", address=address, table=table, toggle=self._toggle)
 
+    def _look_at_toggle(self):
+        """ConnectionAbortedError where the bit that writes tables is not as this driver left it."""
+        toggle = self.get("table_write")["toggle"]
+        self._unchanged("table_write.toggle", self._toggle, toggle)
+        self._toggle = toggle
+
+    def _unchanged(self, what, left, found):
+        if left not in (None, found):
+            raise ConnectionAbortedError(
+                f"{what} must be {left}, as this driver left it, not {found}: another driver uses "
+                "the card, or it was reset; begin again with identify"
+            )
+
     def load_rows(self, image: Any, row_bytes: int) -> None:
         """The schedule table of this node: `image` is what ``layout.pack(rows)`` gives."""
+        self._look_at_toggle()
         image = octets_of(image)
         for at in range(0, len(image), row_bytes):
             word = int.from_bytes(image[at : at + row_bytes], "little")

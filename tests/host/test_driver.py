@@ -229,6 +229,47 @@ def test_tables_are_written_after_a_reset_of_the_card(words):
         words.words.clear()
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda card: card.post(Job(id=1, tensor=1, gen=1, elems=16, source=0, result=0)),
+        lambda card: card.abort(3),
+        JobDriver.completion,
+        lambda card: card.load_table(0, bytes(16), 16, [({}, None)], [], n_chunks=1, leaves=1),
+    ],
+    ids=["post", "abort", "completion", "load_table"],
+)
+def test_a_driver_beside_another_is_told_so(words, act):
+    """Its bit would be the other's, so that nothing happened."""
+    sizes = {"n_ports": 1, "n_ranks": 1, "n_bytes": 16, "n_rows": 4, "n_chunks": 4, "n_peers": 4}
+    sizes |= {"n_active": 1, "n_tables": 2}
+    (told,) = (one.mask for one in job_card.REGISTERS["status"].fields if one.name == "told")
+    words.words[job_card.REGISTERS["status"].offset] = told
+    words.base = 0
+    one, other = (JobDriver(words.read, words.write, **sizes) for _ in range(2))
+    network = {"mac": 2, "ip": 1, "node": 0, "tenant": 7}
+    one.identify(**network)
+    other.identify(**network)
+    act(one)
+    words.log.clear()
+    with pytest.raises(ConnectionAbortedError, match="another driver uses the card, or it was re"):
+        act(other)
+    assert {what for what, *_ in words.log} == {"read"}
+    act(one)
+    other.identify(**network)
+    act(other)
+
+
+def test_a_round_cards_driver_beside_another_is_told_so(words):
+    words.base = 0
+    one, other = (OffloadDriver(words.read, words.write, n_bytes=16) for _ in range(2))
+    for card in (one, other):
+        card.identify(mac=2, ip=1, node=0, job=7)
+    one.load_rows(bytes(16), 16)
+    with pytest.raises(ConnectionAbortedError, match="table_write.toggle must be 0, as this driv"):
+        other.load_rows(bytes(16), 16)
+
+
 class PagedMemory:
     """The window of `card_memory` over two memories of `kib` KiB; a read may overtake a write."""
 
