@@ -91,13 +91,16 @@ def register_files(name, register_map):
     return files, words
 
 
-def generate_shell(name, options, parameters, family):
+def generate_shell(name, options, parameters, family, preset):
     """({file name: text}, result for JSON) of a card wrapped for a shell."""
     from gradnic.hdl.primitive.target import Target
     from gradnic.hdl.top import catalog as tops
 
     files = options.files(parameters, platform=Target(family))
     module = next(iter(files)).removesuffix(".v")
+    values = tops.describe(parameters) | asdict(options)
+    head = heading(f"{preset} in {name}", values, family)
+    files[f"{module}.v"] = "".join(f"// {line}\n" for line in head) + files[f"{module}.v"]
     more, words = register_files(module, tops.entry(parameters).registers)
     for register_map in options.maps(parameters):
         more |= register_files(f"{module}_{register_map.name}", register_map)[0]
@@ -165,10 +168,13 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
     options = shells.shell(shell, others)
     screen = console(json_file)
     with status(f"writing {preset} for {shell}"):
-        files, result = generate_shell(shell, options, parameters, family)
+        files, result = generate_shell(shell, options, parameters, family, preset)
     written = write_all(out, files)
     note = next(text for file, text in files.items() if file == f"{result['module']}.md")
-    screen.print(Markdown(note))
+    if screen.is_terminal:
+        screen.print(Markdown(note))
+    else:
+        screen.print(note, markup=False, soft_wrap=True)
     for path in written:
         screen.print(f"wrote {path}", soft_wrap=True)
     write_json(json_file, result | {"files": written})

@@ -28,9 +28,15 @@ def test_files_of_a_shell(tmp_path):
     wanted += [f"{stem}_registers.md", f"{stem}_registers.h"]
     wanted += [f"{stem}_tap_registers.md", f"{stem}_tap_registers.h"]
     assert result["files"] == [str(tmp_path / name) for name in wanted]
-    assert "module gradnic_liteeth(" in (tmp_path / f"{stem}.v").read_text()
-    assert "Streams are 8 bits wide" in (tmp_path / f"{stem}.md").read_text()
-    assert "Streams are 8 bits wide" in run.output
+    verilog = (tmp_path / f"{stem}.v").read_text()
+    assert "module gradnic_liteeth(" in verilog
+    head = verilog[: verilog.index("/*")]
+    assert "inline4 in liteeth for generic" in head
+    assert "max_floats=336" in head
+    assert "bits=8" in head
+    note = (tmp_path / f"{stem}.md").read_text()
+    assert "Streams are 8 bits wide" in note
+    assert note in run.output  # no terminal: as it is
     assert "GRADNIC_INLINE_CONTROL" in (tmp_path / f"{stem}_registers.h").read_text()
 
 

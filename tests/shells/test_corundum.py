@@ -28,10 +28,10 @@ LANES = 4
 
 
 @cache
-def block(tap, n_ports, bits=0):
+def block(tap, n_ports, bits=0, lanes=LANES):
     """The file that the command writes."""
     options = Corundum(tap=tap, n_ports=n_ports, bits=bits)
-    return options.files(params.preset(f"inline{LANES}"))["mqnic_app_block.v"]
+    return options.files(params.preset(f"inline{lanes}"))["mqnic_app_block.v"]
 
 
 class Bench:
@@ -211,9 +211,9 @@ async def never_stalls(dut, prefix, clock):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize("bits", [128, 64])
-def test_sync_tap(bits):
-    text = block("sync", 2, bits % 128) + shell("sync", 3, 512, sync_bits=bits)
+@pytest.mark.parametrize(("lanes", "bits"), [(4, 128), (4, 64), (8, 256), (8, 64)])
+def test_sync_tap(lanes, bits):
+    text = block("sync", 2, bits % (32 * lanes), lanes) + shell("sync", 3, 512, sync_bits=bits)
     runner.simulate(None, __file__, tests=["sync_tap"], netlist=text)
 
 
