@@ -266,7 +266,7 @@ def test_a_round_cards_driver_beside_another_is_told_so(words):
     for card in (one, other):
         card.identify(mac=2, ip=1, node=0, job=7)
     one.load_rows(bytes(16), 16)
-    with pytest.raises(ConnectionAbortedError, match="table_write.toggle must be 0, as this driv"):
+    with pytest.raises(ConnectionAbortedError, match="toggle must be 0, as this driver left"):
         other.load_rows(bytes(16), 16)
 
 
