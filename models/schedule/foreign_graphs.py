@@ -24,20 +24,19 @@ def of_node_link(graph):
     """(n_nodes, n_switches, rows, directed) of NetworkX's node-link data, a dict.
 
     A vertex with a true ``switch``, or ``type`` "switch", is one; links may have ``bandwidth``, or
-    ``capacity`` as NetworkX's flows call it, and ``latency``. Nodes are numbered as they are
-    listed. ValueError names what is wrong.
+    ``capacity`` as NetworkX's flows call it, and ``latency``, in any case; other attributes do not
+    count. Nodes are numbered as they are listed. ValueError names what is wrong: parallel links of
+    a multigraph, and links that differ in ``weight`` alone, for one.
     """
     for key in "multigraph", "directed":
         if type(graph.get(key, False)) is not bool:
             raise ValueError(f"{key!r} must be true or false, not {graph[key]!r}")
-    if graph.get("multigraph"):
-        raise ValueError("a multigraph: add up the bandwidth of parallel links instead")
     links = graph.get("links", graph.get("edges"))
     if type(links) is not list:
         raise ValueError("node-link data has 'links' or 'edges'")
     try:
-        vertices = [(_name(node["id"]), _marked(node)) for node in graph["nodes"]]
-        pairs = [(_name(link["source"]), _name(link["target"]), link) for link in links]
+        vertices = [(_name(node["id"]), _marked(_lower(node))) for node in graph["nodes"]]
+        pairs = [(_name(link["source"]), _name(link["target"]), _lower(link)) for link in links]
         return _numbered(vertices, pairs, graph.get("directed", False))
     except (KeyError, TypeError, RecursionError):
         raise ValueError(
@@ -51,6 +50,11 @@ def _name(said):
     return tuple(map(_name, said)) if isinstance(said, list) else said
 
 
+def _lower(values):
+    """Attributes under names in small letters; those that have such a name already win."""
+    return {name.lower(): value for name, value in values.items()} | values
+
+
 def of_graphml(text):
     """The same of GraphML: attributes ``switch`` or ``type``, ``bandwidth`` and ``latency``, of
     each vertex and edge, or the default of their key. Edges are as the graph says, all directed or
@@ -61,11 +65,13 @@ def of_graphml(text):
     except ElementTree.ParseError as error:
         raise ValueError(f"no GraphML: {error}") from None
     space = re.match(r"\{.*\}|", root.tag)[0]
+    if root.tag != f"{space}graphml":
+        raise ValueError(f"no GraphML, but <{root.tag.removeprefix(space)}>")
     keys = list(root.iter(f"{space}key"))
-    names = {k.get("id"): k.get("attr.name") for k in keys}
+    names = {k.get("id"): k.get("attr.name", "").lower() for k in keys}
     defaults = {
         kind: {
-            k.get("attr.name"): default.text
+            names[k.get("id")]: default.text
             for k in keys
             if k.get("for", "all") in ("all", kind)
             and (default := k.find(f"{space}default")) is not None
@@ -120,6 +126,12 @@ def _numbered(vertices, pairs, directed):
             except (ValueError, TypeError, OverflowError):
                 raise ValueError(f"{name} of link {a}-{b} is no number: {value!r}") from None
         rows.append(tuple(row[: 3 if math.isnan(row[3]) else 4]))
+    silent = all(values.get(name) is None for *_, values in pairs for name in SYNONYMS[1])
+    if silent and len({str(values.get("weight")) for *_, values in pairs}) > 1:
+        raise ValueError(
+            "links differ in 'weight', which may be a bandwidth or a distance: name it 'bandwidth' "
+            "or 'latency'"
+        )
     n_switches = sum(switch for _, switch in vertices)
     return len(order) - n_switches, n_switches, rows, directed
 
@@ -148,8 +160,10 @@ def of_astra_analytical(text):
     if any(not isinstance(w, list) or not all(type(v) is str for v in w) for w in lists):
         raise ValueError(f"an ASTRA-sim network has four lists: {', '.join(names)}")
     kinds, *rest = lists
-    shape = [whole(w) for w in rest[0]]
-    speeds, times = ([number_of(w) for w in words] for words in rest[1:])
+    shape, speeds, times = (
+        [_read(name, read, word) for word in words]
+        for name, read, words in zip(names[1:], (whole, number_of, number_of), rest, strict=True)
+    )
     if not len(kinds) == len(shape) == len(speeds) == len(times):
         raise ValueError("topology, npus_count, bandwidth and latency differ in length")
     if not kinds:
@@ -179,6 +193,14 @@ def of_astra_analytical(text):
                 raise ValueError(f"topology must be Ring, FullyConnected or Switch, not {kind!r}")
         stride *= count
     return n, switch - n, rows, False
+
+
+def _read(name, read, word):
+    try:
+        return read(word)
+    except ValueError:
+        kind = "whole number" if read is whole else "number"
+        raise ValueError(f"{name}: {word!r} is no {kind}") from None
 
 
 def of_astra_ns3(text):

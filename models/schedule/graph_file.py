@@ -13,6 +13,7 @@ from . import foreign_graphs
 
 LATENCY = 1e9  # cycles, at most
 ABILITIES = ("sum", "multicast")  # of a switch
+KEYS = ("nodes", "switches", "links", "ports", "directed", *ABILITIES)  # of a graph in JSON
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def read(path: str) -> Graph:
 
     JSON: {"nodes": 4, "switches": 1, "links": [[a, b, bandwidth, latency], ...], "ports": 1,
     "directed": false, "sum": [4], "multicast": [4]}; bandwidth (default 1) and latency (cycles) may
-    be left out, and the switches that add or copy what passes.
+    be left out, and the switches that add or copy what passes. Other keys are a ValueError.
     Edge list: one ``a b [bandwidth [latency]]`` a line, both directions, # for comments, and
     ``switch v ... [+sum] [+multicast]`` lines that mark switches, and what they can. Vertices are
     numbers or names; nodes are numbered in order of their number or first mention, switches after
@@ -135,6 +136,8 @@ def _of_json(name, text):
         raise ValueError(f"{name} is nested too deeply") from None
     if not {"nodes", "links"} <= graph.keys():
         raise ValueError(f"{name}: needs 'nodes' and 'links'")
+    if unknown := sorted(graph.keys() - KEYS):
+        raise ValueError(f"{name}: keys are {', '.join(KEYS)}, not {', '.join(unknown)}")
     n_nodes, rows = graph["nodes"], graph["links"]
     if type(rows) is not list:
         raise ValueError(f"{name}: 'links' must be a list, not {json.dumps(rows)}")

@@ -74,7 +74,8 @@ def one_link(**values):
 
 
 NETWORKS = {  # of NetworkX, but for the last ones, which are ours
-    "multi": node_link(multigraph=True),
+    "multi": node_link(links=LINKS + LINKS[:1], multigraph=True),
+    "weights": node_link(links=[{**LINKS[0], "weight": 2}, LINKS[1]]),
     "unlinked": {"nodes": THREE},
     "nameless": node_link([{}]),
     "bare": node_link([1, 2]),
@@ -99,6 +100,7 @@ NETWORKS = {  # of NetworkX, but for the last ones, which are ours
     "word-directed": node_link(directed="false"),
     "own-directed": {"nodes": 2, "links": [[0, 1]], "directed": "false"},
     "null-links": {"nodes": 2, "links": None},
+    "key": {"nodes": 2, "links": [[0, 1]], "switch": 1},
 }
 
 
@@ -131,6 +133,7 @@ TEXTS = {
     "jobs-deep.json": "[" * 100_000,
     "jobs-latin.json": '[{"byt\xe9s":64}]'.encode("latin1"),
     "deep.json": '{"nodes":' + "[" * 100_000,
+    "net.gexf": "<?xml version='1.0'?><gexf><graph/></gexf>",
     "cut.graphml": "<graphml><graph>",
     "none.graphml": "<graphml/>",
     "empty.graphml": "",

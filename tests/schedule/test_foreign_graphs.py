@@ -162,7 +162,10 @@ def test_astra_analytical_dimensions(tmp_path):
         ("- Ring", "four lists"),
         ("topology: [Ring]\nnpus_count: [[4]]\nbandwidth: [1]\nlatency: [1]", "four lists"),
         ("topology: [Ring]\nnpus_count: [4]\nbandwidth: [1]", "four lists"),
-        ("topology: [Ring]\nnpus_count: [4]\nbandwidth: [x]\nlatency: [1]", "x"),
+        (
+            "topology: [Ring]\nnpus_count: [4]\nbandwidth: [x]\nlatency: [1]",
+            "bandwidth: 'x' is no number",
+        ),
     ],
 )
 def test_bad_astra_networks_end_with_one_line(tmp_path, text, words):
@@ -182,6 +185,54 @@ def test_links_of_a_flow_network_have_capacity(tmp_path):
         parse(f"file:{tmp_path}/net.gml")
 
 
+@pytest.mark.parametrize("name", ["bandwidth", "Bandwidth", "CAPACITY"])
+def test_names_of_attributes_in_any_case(name, tmp_path):
+    nodes = [{"id": 3, "Type": "Switch"}, *({"id": v} for v in range(3))]
+    graph = {"multigraph": True, "nodes": nodes,
+             "links": [{"source": v, "target": 3, "key": 0, name: v + 1, "Latency": "7"}
+                       for v in range(3)]}  # fmt: skip
+    (tmp_path / "star.json").write_text(json.dumps(graph))
+    capital = GRAPHML.replace('"bandwidth"', f'"{name}"').replace('"switch"', '"Switch"')
+    (tmp_path / "star.graphml").write_text(capital)
+    topology, same = (parse(f"file:{tmp_path}/star.{end}") for end in ("json", "graphml"))
+    assert topology.n_switches == same.n_switches == 1
+    assert sorted(topology.bandwidth) == [1, 1, 2, 2, 3, 3]
+    assert sorted(same.bandwidth) == [1, 1, 2, 2, 2, 2]
+    assert topology.latencies(150).tolist() == [7] * 6
+
+
+def test_parallel_links_of_a_multigraph_are_refused(tmp_path):
+    link = {"source": 0, "target": 1}
+    for links, message in ([link], None), ([link, link], "link 0-1 is listed twice; add up"):
+        graph = {"multigraph": True, "nodes": [{"id": 0}, {"id": 1}], "links": links}
+        (tmp_path / "net.json").write_text(json.dumps(graph))
+        if message:
+            with pytest.raises(ValueError, match=message):
+                parse(f"file:{tmp_path}/net.json")
+        else:
+            assert parse(f"file:{tmp_path}/net.json").n_links == 2
+
+
+def test_links_that_differ_in_weight_alone_are_refused(tmp_path):
+    """NetworkX and Gephi write one, which is as often a distance."""
+    links = [{"source": v, "target": (v + 1) % 3, "weight": v} for v in range(3)]
+    graph = {"nodes": [{"id": v} for v in range(3)], "links": links}
+    file = tmp_path / "net.json"
+    file.write_text(json.dumps(graph))
+    with pytest.raises(ValueError, match=r"net.json: links differ in 'weight', .* name it"):
+        parse(f"file:{file}")
+    gephi = GRAPHML.replace("bandwidth", "weight")
+    (tmp_path / "net.graphml").write_text(gephi)
+    with pytest.raises(ValueError, match="links differ in 'weight'"):
+        parse(f"file:{tmp_path}/net.graphml")
+    links[1]["bandwidth"] = 1  # said: weights do not count
+    file.write_text(json.dumps(graph))
+    assert set(parse(f"file:{file}").bandwidth) == {1}
+    graph["links"] = [{**link, "bandwidth": None, "weight": 1.0} for link in links]  # alike
+    file.write_text(json.dumps(graph))
+    assert set(parse(f"file:{file}").bandwidth) == {1}
+
+
 def test_directed_graphs_and_one_way_links(tmp_path):
     graph = {"directed": True, "nodes": [{"id": v} for v in "abc"],
              "edges": [{"source": a, "target": b} for a, b in ("ab", "bc", "ca")]}  # fmt: skip
@@ -195,9 +246,11 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.json", '{"nodes": [{"id": 0}], "links": [{"source": 0, "target": 1}]}', "names 1"),
         ("x.json", '{"nodes": [{"id": 0}, {"id": 0}], "links": []}', "listed twice"),
         ("x.json", '{"nodes": [{"name": 0}], "links": []}', "nodes have 'id'"),
-        ("x.json", '{"nodes": [], "multigraph": true, "links": []}', "a multigraph"),
+        ("x.json", '{"nodes": [], "multigraph": 1, "links": []}', "'multigraph' must be true or"),
         ("x.graphml", "<graphml><graph>", "no GraphML"),
         ("x.graphml", "<graphml></graphml>", "no <graph>"),
+        ("x.gexf", '<?xml version="1.0"?><gexf><graph/></gexf>', "no GraphML, but <gexf>"),
+        ("x.json", '{"nodes": 2, "links": [[0, 1]], "port": 1}', "keys are nodes, .*, not port"),
         ("x.yml", "topology: [ Ring ]", "four lists: topology, npus_count"),
         ("x.yml", "topology: [X]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]", "not 'X'"),
         ("x.txt", "2 0 2\n0 1 1Gbps 1ns 0", "2 links are announced"),
