@@ -51,7 +51,7 @@ class OffloadCard(HostedCard):
             (cut.last_chunk, (bank.chunks.live - 1)[:CHUNK_WIDTH]),
             (cut.tail, bank.tails.whole),
             (cut.last_tail, bank.tails.last),
-            (setup.rows, bank.schedule.rows),
+            (setup.rows, Mux(self._fits(core, bank), bank.schedule.rows, 0)),  # 0: a fault
             (setup.peers, bank.schedule.peers),
             (setup.lockstep, bank.schedule.lockstep),
             (setup.chunks, bank.chunks.all),
@@ -81,6 +81,15 @@ class OffloadCard(HostedCard):
                 (region.n_beats, getattr(bank, f"{name}_beats").value),
             ]
         return pairs
+
+    @staticmethod
+    def _fits(core, bank):
+        """Packets have elements, and no more than stores and adder have room for."""
+        packet, longest = bank.chunk.packet, core.max_elems // UNIT
+        short = packet <= longest
+        if core.thc:  # a byte an element, not four
+            short = Mux(bank.codec.thc, packet <= 4 * longest, short)
+        return packet.any() & short
 
     def _control(self, m, core, bank):
         """Strobes when bits of ``control`` rise, the round before, and what the host sees."""

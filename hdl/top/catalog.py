@@ -82,7 +82,9 @@ TOPS = {
         {
             "units": "one record a unit, before or with its first floats",
             "floats": "float32 values, lane 0 lowest; drop with the last beat discards the unit",
-            "sizes": "one record a unit, in order, once it is encoded",
+            "sizes": "one record a unit, in order, once it is encoded; dropped: of more bytes than "
+            "its limit, of no float or more than max_floats, not as many beats as count says, "
+            "exponent not 113 to 126, or drop",
             "coded": "coded units that were not dropped, each from byte 0 of a beat",
         },
     ),
@@ -93,7 +95,9 @@ TOPS = {
         {
             "units": "one record a unit, before or with its first coded beat",
             "coded": "coded units; drop with the last beat discards the unit",
-            "verdicts": "one record a unit, in order, once it is stored and checked",
+            "verdicts": "one record a unit, in order, once it is stored and checked; not ok, and "
+            "gone: bytes not what count and its tags add up to, or not as many beats, no float or "
+            "more than max_floats, exponent not 113 to 126, or drop",
             "floats": "float32 values of the units that were sound; lanes past the count are 0",
         },
     ),
@@ -264,7 +268,7 @@ TOPS = {
             "host_data": "what is written",
             "host_read": "what was read, 3 cycles later",
             "done": "the last round ended well, all is written and sent",
-            "broken": "there was an abort or a fault: no start is taken until a reset",
+            "broken": "an abort, at rest too, or a fault: no start is taken until a reset",
             "foreign": "a message named what this node does not have, or was unsound",
             "overflow": "a neighbor sent without credit",
             "rx<k>": "flits from neighbor <k>",

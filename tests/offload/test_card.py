@@ -33,6 +33,7 @@ from gradnic.interface.schedule_table import REDUCE, ROW, Layout
 
 CARD = params.Offload(n_bytes=16, n_rows=16, n_chunks=4, n_packets=64, n_nodes=4)
 N = 300  # elements
+UNIT, LONGEST = 16, 352  # elements: what sizes count in, and of a packet
 GRADIENT, RESULT = 0x1000, 0x4000
 OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=29440)
 OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=29440)
@@ -174,8 +175,17 @@ async def a_round_over_registers(dut):
     await ClockCycles(dut.clk, 10)
     assert dut.interrupt.value == 0
 
+    # packets without elements, or of more than the card was built for: no round, but a fault
+    for packet in (0, LONGEST // UNIT + 1):
+        recorder.log = []
+        driver.set("control", armed=0, clear=0, start=0, abort=0)
+        driver.set("chunk", packet=packet)
+        driver.set("control", armed=1, clear=1, start=1, abort=0)
+        await bench.play(recorder)
+        await bench.until(driver, "status", running=0, fault=1, done=0, finished=0)
+    driver.set("chunk", packet=32 // UNIT)
+
     # the same PROBE while the next round, of another tensor, is under way
-    recorder.log = []
     driver.set("control", armed=0, clear=0, start=0, abort=0)
     driver.set("round", tensor=4, gen=10)
     driver.set("control", armed=1, clear=0, start=0, abort=0)
