@@ -101,15 +101,7 @@ Registers hold byte addresses of the channel, {address_width} bits: write the ca
 `--set address_width=34` for the 16 GiB of an AU250. {path}
 
 `{ram}_clk` of each channel and the core's clock are asynchronous; pointers cross as Gray codes.
-Each crossing is constrained by a file that is scoped to the card's instances:
-
-```tcl
-read_xdc -ref gradnic_card gradnic_card.xdc
-```
-
-It bounds the crossings and touches no other path between those clocks. For Quartus it is
-`gradnic_card.sdc`, which finds the instances by itself.
-
+{crossings}
 While `{ram}_rst` of a channel is high, what the card wants of it waits, and frames of others pass.
 A reset of the core or of a channel in the middle of a {unit} ends it: reset both before the next.
 """
@@ -144,16 +136,29 @@ which keeps what happened until it is written back.
 """
 
 DIRECT = """
-The MAC's clocks and the core's are asynchronous; pointers cross as Gray codes. Each crossing is
-constrained by a file that is scoped to the card's instances:
+The MAC's clocks and the core's are asynchronous; pointers cross as Gray codes.
+{crossings}"""
 
-```tcl
-read_xdc -ref gradnic_card gradnic_card.xdc
+CROSSINGS = """\
+A file that is scoped to the card's instances constrains each crossing and touches no other path
+between those clocks. In the board's `Makefile`:
+
+```make
+XDC_FILES += app/gradnic/gradnic_card.xdc
 ```
 
-It bounds the crossings and touches no other path between those clocks. For Quartus it is
-`gradnic_card.sdc`, which finds the instances by itself.
+and at the end of `config.tcl`, which runs once files are in the project:
+
+```tcl
+set card_xdc [get_files gradnic_card.xdc]
+set_property SCOPED_TO_REF gradnic_card $card_xdc
+set_property PROCESSING_ORDER LATE $card_xdc
+set_property USED_IN_SYNTHESIS false $card_xdc
+```
+
+For Quartus it is `gradnic_card.sdc`, which finds the instances by itself.
 """
+"""Vivado would else look for the registers below the top, and before clocks are there."""
 
 DIRECT_RULES = """\
 - `direct_rx` is never stalled. A frame for which the store of 32 KiB has no room is lost whole and
@@ -186,7 +191,7 @@ def note(options, cards, window_bits):
         ports=f"0 to {n - 1}" if n > 1 else "0",
         stem="AXIS" if direct else "AXIS_SYNC",
         app_id=options.app_id,
-        constraints=DIRECT if direct else "",
+        constraints=DIRECT.format(crossings=CROSSINGS) if direct else "",
         windows=windows,
         rules=DIRECT_RULES if direct else SYNC_RULES,
         **cards.note(),
@@ -261,7 +266,7 @@ def offload_note(parameters, ram, channels, ram_bits):
         "driver": "JobDriver" if jobs else "OffloadDriver",
         "params": RAM_PARAMS.format(**values),
         "refused": RAM_REFUSED.format(**values),
-        "memory": MEMORY.format(**values),
+        "memory": MEMORY.format(**values, crossings=CROSSINGS),
         "polling": JOBS_POLLING if jobs else ROUND_POLLING,
         "traffic": OFFLOAD_TRAFFIC,
         "ended": ENDED if hosted else KEPT,
