@@ -30,8 +30,10 @@ class CardHook:
     BF16 on the processor. DDP's first bucket, the last layers, is of class 7, served last; the
     eighth and all behind it, the front layers, of class 0.
 
-    A job that ends with another status than done or short raises RuntimeError in the training step.
-    After that, or any error of the card, nothing more is posted: ranks may be out of step.
+    A job that ends with another status than done or short raises RuntimeError in the training step:
+    the last bucket waits for all, as DDP is about to, since DDP makes a cast that fails of an error
+    in a future. After that, or any error of the card, nothing more is posted: ranks may be out of
+    step.
 
     A card remembers the last round of 64 tensors, by the low bits of their number, until a reset.
     So a hook has up to 64 kinds of bucket (parameters and type, of one model or several; DDP makes
@@ -95,6 +97,7 @@ class CardHook:
         self._n_jobs = secrets.randbits(16)  # jobs of a hook before may still end
         self._fault: Exception | None = None
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
+        self._step: list = []  # futures of a backward pass so far
         self._under_way: dict[int, tuple] = {}
         self._closed = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -120,6 +123,11 @@ class CardHook:
         layer = max(0, 7 - bucket.index())  # the first bucket is the last layers'
         kind = kinds[buffer.dtype]
         self._asked.put((future, buffer, bucket.parameters(), kind, layer, self._run))
+        self._step.append(future)
+        if bucket.is_last():
+            step, self._step = self._step, []
+            for each in step:
+                each.wait()
         return future
 
     def close(self) -> None:

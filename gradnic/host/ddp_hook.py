@@ -26,7 +26,7 @@ def thc_hook(
     group: Any = None,
     exchange: Any = "star",
     **parameters: Any,
-):
+) -> "Hook":
     """A hook that averages gradients by THC: norms by maximum, table values by integer sum.
 
     seed : int, 0 to 2**32 - 1. feedback : adds what a worker's codes lost of a parameter's gradient
@@ -39,11 +39,12 @@ def thc_hook(
     every rank where they differ. After ``destroy_process_group`` and ``init_process_group`` a hook
     is as new. A bucket is a tensor of THC, bucket k the tensor k + 1, its rounds
     count from 0; the mean is what aggregator or offload cards and `Worker.decode` give for it. The
-    error memory belongs to the parameter, whatever bucket it is in, is finite, and starts at 0.
+    error memory belongs to the parameter, whatever bucket it is in, is finite, and starts at 0, or
+    at what `Hook.load_state_dict` takes out of a checkpoint.
     """
     thc.Worker(1, seed, **parameters)  # complains about parameters now
     settings = {"hook": "thc", "seed": seed, "feedback": feedback, **parameters}
-    return _hook(_Thc, group, settings | {"exchange": check_exchange(exchange)})
+    return Hook(_Thc, group, settings | {"exchange": check_exchange(exchange)})
 
 
 def inceptionn_hook(
@@ -54,7 +55,7 @@ def inceptionn_hook(
     prescale: int = 0,
     rounding: str = "trunc",
     group: Any = None,
-):
+) -> "Hook":
     """A hook that averages gradients as cards with INCEPTIONN do, coding every hop.
 
     exchange : how the cards are arranged, N workers.
@@ -76,27 +77,63 @@ def inceptionn_hook(
     }
     inceptionn.image(np.zeros(1, np.float32), **codec)  # complains about settings now
     settings = {"hook": "inceptionn", **codec, "exchange": check_exchange(exchange)}
-    return _hook(_Inceptionn, group, settings)
+    return Hook(_Inceptionn, group, settings)
 
 
-def _hook(kind, group, settings):
-    """A function for `register_comm_hook` whose state is made at its first bucket."""
-    states = {}  # one for each process group
-    world = None  # the default group that they are of
+class Hook:
+    """What `thc_hook` and `inceptionn_hook` make, for `register_comm_hook`.
 
-    def hook(state, bucket):  # DDP wants a function
+    It belongs to its process: a copy of the model shares it, and a pickled one has a hook that is
+    new.
+    """
+
+    def __init__(self, kind: Any, group: Any, settings: dict[str, Any]) -> None:
+        self._kind, self._group, self._settings = kind, group, settings
+        self._states: dict[Any, Any] = {}  # one for each process group
+        self._world: Any = None  # the default group that they are of
+        self._loaded: tuple | None = None  # for the first of them
+        self.__name__ = self.__qualname__ = f"{settings['hook']}_hook"  # DDP asks for both
+
+    def __call__(self, state, bucket):  # DDP refuses annotations other than its own
+        """What DDP calls with each bucket; a future of its mean."""
         import torch.distributed as dist
 
-        nonlocal world
-        of = chosen_group(state, group)
-        if world is not dist.group.WORLD:  # all groups of the one before are gone
-            world = dist.group.WORLD
-            states.clear()
-        if of not in states:
-            states[of] = kind(Members(of, settings), settings)
-        return states[of].average(bucket)
+        of = chosen_group(state, self._group)
+        if self._world is not dist.group.WORLD:  # all groups of the one before are gone
+            self._world = dist.group.WORLD
+            self._states.clear()
+        if of not in self._states:
+            self._states[of] = self._kind(Members(of, self._settings), self._settings)
+            if self._loaded is not None:
+                self._states[of].restore(*self._loaded)
+                self._loaded = None
+        return self._states[of].average(bucket)
 
-    return hook
+    def __deepcopy__(self, memo):
+        return self
+
+    def __getstate__(self):
+        return vars(self) | {"_states": {}, "_world": None}
+
+    def state_dict(self, model: Any) -> dict[str, Any]:
+        """What this rank has to save with a model, such as the error memory of THC; {} is nothing.
+
+        Of the process group that the hook works in; ValueError if there are several.
+        """
+        if len(self._states) > 1:
+            raise ValueError(f"the hook works in {len(self._states)} process groups, not in one")
+        return next((s.saved(dict(model.named_parameters())) for s in self._states.values()), {})
+
+    def load_state_dict(self, model: Any, saved: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave for such a model, each rank from its own.
+
+        Before the first step with this hook. ValueError names what does not fit. DDP fills buckets
+        anew after its first step, so where it has several, sums are the same bits only until then.
+        """
+        if self._states:
+            raise ValueError("a hook takes a state before its first step")
+        self._loaded = dict(model.named_parameters()), saved
+        self._kind.check(*self._loaded)
 
 
 def _floats(bucket):
@@ -108,6 +145,11 @@ def _floats(bucket):
         raise TypeError(
             f"the hooks take dense gradients, not layout {buffer.layout} of a parameter of shape "
             f"{tuple(buffer.shape)}: build its layer with sparse=False"
+        )
+    if buffer.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise TypeError(
+            "the hooks take gradients that FP32 holds, of float32, bfloat16 or float16, not "
+            f"{buffer.dtype}"
         )
 
     def result(mean):
@@ -176,6 +218,35 @@ class _Thc:
             self._errors[id(p)] = p, errors[start : start + _size(p)].copy()
             start += _size(p)
 
+    def saved(self, parameters):
+        """Of `state_dict`: rounds by bucket, and errors by the parameters' names."""
+        import torch
+
+        errors = {name: self._errors[id(p)][1] for name, p in parameters.items()
+                  if id(p) in self._errors}  # fmt: skip
+        return {
+            "rounds": dict(self._rounds),
+            "errors": {name: torch.from_numpy(values.copy()) for name, values in errors.items()},
+        }
+
+    @staticmethod
+    def check(parameters, saved):
+        """ValueError where a saved state is none, or none of these parameters."""
+        if saved and saved.keys() != {"rounds", "errors"}:
+            raise ValueError(f"a state of thc_hook has rounds and errors, not {', '.join(saved)}")
+        for name, values in saved.get("errors", {}).items():
+            if name not in parameters:
+                raise ValueError(f"the model has no parameter {name!r}, of which errors are saved")
+            if values.numel() != _size(parameters[name]):
+                raise ValueError(
+                    f"{name} has {_size(parameters[name])} floats, and {values.numel()} are saved"
+                )
+
+    def restore(self, parameters, saved):
+        self._rounds.update(saved.get("rounds", {}))
+        for name, values in saved.get("errors", {}).items():
+            self._errors[id(parameters[name])] = parameters[name], values.numpy().astype(np.float32)
+
 
 class _Inceptionn:
     """One worker's part of a coded all-reduce: it sums its share of the tensor for all."""
@@ -204,6 +275,17 @@ class _Inceptionn:
                 share[here] = addition.summed(part.additions, part.root, own, image=self._image)
         n = np.float32(members.n)
         return members.whole(share / n, x.size).then(lambda future: result(future.value()))
+
+    def saved(self, parameters):
+        return {}
+
+    @staticmethod
+    def check(parameters, saved):
+        if saved:
+            raise ValueError(f"inceptionn_hook has no state, and {', '.join(saved)} are given")
+
+    def restore(self, parameters, saved):
+        pass
 
     def _image(self, values):
         return inceptionn.image(values, **self._codec)

@@ -9,6 +9,7 @@ first layer with a product has no gradient of its input. ``{"repeat": r, "name":
 
 import inspect
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -142,9 +143,9 @@ def load(name: str) -> Model:
 
 
 def from_module(module, sample) -> Model:
-    """The Model of a PyTorch module. sample : a batch of one, passed through it once; the module's
-    buffers, such as statistics of normalization, and the processor's random numbers stay as they
-    were.
+    """The Model of a PyTorch module. sample : a batch of one, passed through it once: its inputs as
+    a tuple, by their names as a dict, or one of another type; the module's buffers, such as
+    statistics of normalization, and the processor's random numbers stay as they were.
 
     Every parameter that is trained is there once, where it is used first, so that DDP would reduce
     the same; those of modules that are never called come first, as if their gradients were whole
@@ -179,7 +180,10 @@ def from_module(module, sample) -> Model:
     buffers = [(b, b.clone()) for b in module.buffers() if not torch.nn.parameter.is_lazy(b)]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module(sample)
+            if isinstance(sample, Mapping):
+                module(**sample)
+            else:
+                module(*sample if type(sample) is tuple else (sample,))  # packed ones are tuples
     finally:
         for buffer, before in buffers:
             buffer.copy_(before)

@@ -60,8 +60,8 @@ class Late(Card):
 
 
 class Bucket:
-    def __init__(self, index, values, parameter=None):
-        self._index, self._values = index, values
+    def __init__(self, index, values, parameter=None, *, last=False):
+        self._index, self._values, self._last = index, values, last
         self._parameter = index if parameter is None else parameter
 
     def index(self):
@@ -72,6 +72,9 @@ class Bucket:
 
     def parameters(self):
         return [self._parameter]
+
+    def is_last(self):
+        return self._last
 
 
 def test_buckets_are_jobs_of_their_own_tensors_and_rounds():
@@ -189,6 +192,23 @@ def test_what_goes_wrong_is_told_where_the_bucket_is_waited_for(card, values, er
             hook.average(None, bucket).wait()
     hook.close()
     assert len(card.jobs) <= 1
+
+
+def test_the_last_bucket_of_a_step_tells_what_went_wrong_with_any():
+    """Of an error in a future DDP makes one of its own, on a cast."""
+    hook = CardHook(Card(JobStatus.STUCK), memory=(0, 4096))
+    hook.average(None, Bucket(0, torch.ones(4)))
+    with pytest.raises(RuntimeError, match=r"job \d+ ended as stuck, detail 0"):
+        hook.average(None, Bucket(1, torch.ones(4), last=True))
+    hook.close()
+    card = Card()
+    hook = CardHook(card, memory=(0, 4096))
+    for _ in range(2):
+        hook.average(None, Bucket(0, torch.ones(4)))
+        last = hook.average(None, Bucket(1, torch.ones(4), last=True))
+        assert last.done()
+    hook.close()
+    assert len(card.jobs) == 4
 
 
 def test_a_job_that_never_ends_is_given_up():

@@ -1,5 +1,6 @@
 """The DDP hooks on four processes of Gloo, against golden clusters of cards and by definition."""
 
+import copy
 import pickle
 import sys
 from pathlib import Path
@@ -121,6 +122,31 @@ def sparse(hook, parallel):
     return layer.weight.grad
 
 
+def resumed(parallel, x):
+    """Gradients round by round, each with a model and a hook that go on from a checkpoint."""
+    import io
+
+    import torch
+
+    seen, saved = [], None
+    for row in x:
+        layer = torch.nn.Linear(SIZE, 1, bias=False)
+        hook = ddp_hook.thc_hook(seed=5)
+        if saved is not None:
+            saved.seek(0)
+            hook.load_state_dict(layer, torch.load(saved))
+        model = parallel(layer)
+        model.register_comm_hook(None, hook)
+        played = play(model, layer, row[None])
+        if isinstance(played, str):
+            return played
+        seen.append(played[0])
+        assert pickle.loads(pickle.dumps(hook)).state_dict(layer) == {}
+        saved = io.BytesIO()
+        torch.save(hook.state_dict(layer), saved)
+    return np.stack(seen)
+
+
 def rebuilt(feedback, parallel):
     """NMSE of three parameters in four steps, whose buckets DDP orders anew after the first."""
     import torch
@@ -181,9 +207,10 @@ def worker(rank, folder):
     seen["state"] = run(ddp_hook.thc_hook(), gradients()[:1, rank], "no group")
     both = ddp_hook.thc_hook(group=dist.group.WORLD)
     seen["two groups"] = run(both, gradients()[:1, rank], mine)
-    for dtype in (torch.bfloat16, torch.float64):
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
         hook = ddp_hook.thc_hook(seed=5)
         seen[str(dtype)] = run(hook, gradients()[:1, rank], dtype=dtype)
+    seen["resumed"] = resumed(DistributedDataParallel, torch.from_numpy(gradients()[:, rank]))
     own = np.ascontiguousarray(gradients()[:, rank])
     seen["complex"] = complex_weights(ddp_hook.thc_hook(seed=5), DistributedDataParallel, own)
     for name, hook in ("thc", ddp_hook.thc_hook()), ("ring", ddp_hook.inceptionn_hook()):
@@ -232,7 +259,7 @@ def mean(total):
     return total / np.float32(N_WORKERS)
 
 
-@pytest.mark.parametrize("case", ["thc", "thc tree", "complex"])
+@pytest.mark.parametrize("case", ["thc", "thc tree", "complex", "resumed"])
 def test_thc_is_the_golden_exchange(ranks, case):
     golden = Thc(N_WORKERS, seed=5, feedback=case != "thc tree", tensor=1)
     for got, x in zip(alike(ranks, case), gradients(), strict=True):
@@ -337,6 +364,7 @@ def test_a_subgroup_is_honored_and_so_is_a_world_that_begins_anew(ranks, case):
         ("two groups", "the hook's group and register_comm_hook's state are different groups"),
         ("sparse thc", "parameter of shape (50, 16): build its layer with sparse=False"),
         ("sparse ring", "parameter of shape (50, 16): build its layer with sparse=False"),
+        ("torch.float64", "TypeError: the hooks take gradients that FP32 holds, of float32, bf"),
     ],
 )
 def test_every_rank_hears_of_a_difference(ranks, case, words):
@@ -345,7 +373,7 @@ def test_every_rank_hears_of_a_difference(ranks, case, words):
         assert words in one[case]
 
 
-@pytest.mark.parametrize("dtype", ["torch.bfloat16", "torch.float64"])
+@pytest.mark.parametrize("dtype", ["torch.bfloat16", "torch.float16"])
 def test_other_types(ranks, dtype):
     got = alike(ranks, dtype)[0]
     exact = gradients()[0].mean(axis=0)
@@ -358,6 +386,26 @@ def test_errors_stay_with_their_parameter(ranks):
     assert orders[0] != orders[1]  # else DDP has not done what this is about
     assert orders[1:] == orders[1:2] * (len(orders) - 1)
     assert (np.array(with_memory) < 2.5 * np.array(without)).all()
+
+
+def test_a_state_that_does_not_fit_is_refused():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    layer = torch.nn.Linear(3, 1)
+    one = {"rounds": {1: 2}, "errors": {"weight": torch.zeros(3)}}
+    hook = ddp_hook.thc_hook()
+    assert copy.deepcopy(hook) is hook  # as in a copy of a model
+    assert hook.state_dict(layer) == {}
+    hook.load_state_dict(layer, {})
+    hook.load_state_dict(layer, one)
+    for saved, words in (
+        ({"errors": {}}, "a state of thc_hook has rounds and errors, not errors"),
+        (one | {"errors": {"module.weight": torch.zeros(3)}}, "no parameter 'module.weight', of w"),
+        (one | {"errors": {"weight": torch.zeros(4)}}, "weight has 3 floats, and 4 are saved"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            hook.load_state_dict(layer, saved)
+    with pytest.raises(ValueError, match="inceptionn_hook has no state, and rounds, errors are g"):
+        ddp_hook.inceptionn_hook().load_state_dict(layer, one)
 
 
 @pytest.mark.parametrize(

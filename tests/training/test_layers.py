@@ -193,6 +193,23 @@ def test_pytorch_parameters_that_are_no_modules_own(torch):
     assert model.forward == 2 * 8 * (5 * 256 + 256 + 256 + 1600)
 
 
+def test_inputs_of_a_module_are_a_tuple_or_a_dict(torch):
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(3, 4), torch.nn.Linear(5, 4)
+
+        def forward(self, x, y=None, *, scale=1):
+            return self.a(x) * scale + self.b(y)
+
+    x, y = torch.zeros(1, 3), torch.zeros(1, 5)
+    by_place = layers.from_module(Two(), (x, y))
+    assert layers.from_module(Two(), {"y": y, "x": x, "scale": 2}) == by_place
+    assert by_place.forward == 2 * 4 * 8
+    rows = torch.nn.utils.rnn.pack_sequence([torch.zeros(2, 3)])  # a tuple with a name: one input
+    assert layers.from_module(torch.nn.LSTM(3, 4), rows).forward == 2 * 2 * 16 * 7
+
+
 def test_pytorch_module_is_as_it_was(torch):
     """Statistics of normalization and the random numbers of dropout."""
     net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout())
