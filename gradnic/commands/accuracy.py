@@ -64,4 +64,5 @@ def command(distribution, workers, values, trials, seed, json_file, scheduler, p
         for row in rows
     ]  # fmt: skip
     out.print(table(title, columns, lines))
-    write_json(json_file, {"distribution": distribution, "values": values, "rows": rows})
+    write_json(json_file, {"distribution": distribution, "values": values, "trials": trials,
+                           "seed": seed, "rows": rows})  # fmt: skip

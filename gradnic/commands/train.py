@@ -91,6 +91,8 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
         {
             "workers": workers,
             "batch": batch,
+            "loss": loss,
+            "rate": rate,
             "seed": seed,
             "runs": [
                 {"codec": codec, "options": options[codec], "epochs": train.as_json(rows)}

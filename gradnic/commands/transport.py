@@ -77,7 +77,8 @@ def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, 
         output.write_picture(plot, lambda name: draw(rows, title, name))
     output.write_json(json_file, {
         "bytes": size, "loss": loss, "round_trip_us": round_trip, "gbps": gbps,
-        "payload": payload, "jitter_us": jitter, "runs": runs, "curve": rows,
+        "payload": payload, "probe_us": probe or round_trip, "jitter_us": jitter, "runs": runs,
+        "curve": rows,
     })  # fmt: skip
 
 

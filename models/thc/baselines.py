@@ -5,6 +5,7 @@ receiver holds. Rotations are full-length randomized Hadamard transforms, drawn 
 """
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -26,6 +27,7 @@ def _round_at_random(x, rng):
     return low + (rng.random(x.shape) < x - low)
 
 
+@cache
 def lloyd_max(bits, n_steps: int = 2000):
     """Centroids of the best scalar quantizer of N(0,1) with 2**bits levels (Max 1960)."""
     n = 2**bits
@@ -35,6 +37,7 @@ def lloyd_max(bits, n_steps: int = 2000):
         cdf = np.array([(1 + math.erf(e / math.sqrt(2))) / 2 for e in edges])
         pdf = np.exp(-np.square(edges) / 2) / math.sqrt(2 * math.pi)
         levels = (pdf[:-1] - pdf[1:]) / (cdf[1:] - cdf[:-1])
+    levels.setflags(write=False)  # all callers have the same
     return levels
 
 

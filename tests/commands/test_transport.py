@@ -16,7 +16,9 @@ def test_curve(tmp_path):
     done = run("--bytes", "2MB", "--p", "0,0.02", "--runs", "2", "--plot", str(plot),
                "--json", str(result))  # fmt: skip
     assert done.exit_code == 0, done.output
-    exact, bounded = json.loads(result.read_text())["curve"]
+    told = json.loads(result.read_text())
+    assert (told["bytes"], told["probe_us"], told["runs"]) == (2_000_000, 20, 2)
+    exact, bounded = told["curve"]
     assert exact["missing_worst"] == 0
     assert 0 < bounded["missing_worst"] <= 0.02
     assert bounded["need_bytes"] == 2_000_000 - (2_000_000 * 1310 >> 16)

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from gradnic.models.thc import baselines
-from gradnic.models.thc.quic_fl import quic_fl
+from gradnic.models.thc.quic_fl import quic_fl, solve_levels
 from gradnic.sim.thc import accuracy
 
 
@@ -15,6 +15,13 @@ def error(name, distribution="gaussian", n=1):
     rng = np.random.default_rng(3)
     gradients = np.stack([accuracy.DISTRIBUTIONS[distribution](rng, 1 << 16) for _ in range(n)])
     return accuracy.nmse(mean_of, gradients, rng)
+
+
+def test_levels_are_solved_once():
+    """A row of the table makes all schemes, of which it plays one."""
+    for solve, asked in (baselines.lloyd_max, (3,)), (solve_levels, (1, 6)):
+        assert solve(*asked) is solve(*asked)
+        assert not solve(*asked).flags.writeable
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])

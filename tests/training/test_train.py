@@ -97,7 +97,10 @@ def test_a_short_training(tmp_path):
     words = ["train", "--epochs", "1", "--workers", "2", "--batch", "100", "--rate", "0.1"]
     run = CliRunner().invoke(cli.cli, [*words, "--json", str(tmp_path / "j")])
     assert run.exit_code == 0, run.output
-    runs = {r["codec"]: r for r in json.loads((tmp_path / "j").read_text())["runs"]}
+    told = json.loads((tmp_path / "j").read_text())
+    asked = {"workers": 2, "batch": 100, "loss": "sum", "rate": 0.1, "seed": 0}
+    assert {key: told[key] for key in asked} == asked
+    runs = {r["codec"]: r for r in told["runs"]}
     assert list(runs) == ["none", "inceptionn", "thc"]
     rows = {codec: r["epochs"][0] for codec, r in runs.items()}
     assert all(len(r["epochs"]) == 1 for r in runs.values())
