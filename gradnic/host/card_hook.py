@@ -16,7 +16,7 @@ from gradnic.interface.job import ALIGN, HISTORY, Job, JobCodec, JobStatus, Kind
 from gradnic.interface.params import check_range
 
 from .framed_card import FramedCard
-from .process_group import chosen_group
+from .process_group import chosen_group, dense
 
 RUNS = (1 << 16) // HISTORY  # of so many tensors each
 POLL = 0.0005  # seconds that a completion is waited for, while other buckets may come
@@ -114,6 +114,7 @@ class CardHook:
                 f"a bucket must be of float32 or bfloat16 on cpu, not {buffer.dtype} on "
                 f"{buffer.device}"
             )
+        dense(buffer)
         if self._closed:
             raise RuntimeError("this hook is closed")
         world = _world()

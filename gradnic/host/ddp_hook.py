@@ -16,7 +16,7 @@ from gradnic.models import inceptionn
 from gradnic.models.schedule import addition
 from gradnic.models.thc import worker as thc
 
-from .process_group import Members, check_exchange, chosen_group
+from .process_group import Members, check_exchange, chosen_group, dense
 
 
 def thc_hook(
@@ -141,11 +141,7 @@ def _floats(bucket):
     import torch
 
     buffer = bucket.buffer()
-    if buffer.layout != torch.strided:
-        raise TypeError(
-            f"the hooks take dense gradients, not layout {buffer.layout} of a parameter of shape "
-            f"{tuple(buffer.shape)}: build its layer with sparse=False"
-        )
+    dense(buffer)
     if buffer.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise TypeError(
             "the hooks take gradients that FP32 holds, of float32, bfloat16 or float16, not "

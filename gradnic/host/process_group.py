@@ -103,6 +103,17 @@ def chosen_group(state, group):
     return state
 
 
+def dense(buffer) -> None:
+    """TypeError where a bucket is a sparse gradient."""
+    import torch
+
+    if buffer.layout != torch.strided:
+        raise TypeError(
+            f"the hooks take dense gradients, not layout {buffer.layout} of a parameter of shape "
+            f"{tuple(buffer.shape)}: build its layer with sparse=False"
+        )
+
+
 def _told(value):
     """A setting as text that is alike where the setting is, whatever the process."""
     if hasattr(value, "peers"):

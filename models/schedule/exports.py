@@ -13,6 +13,7 @@ from .programs import ADD, SEND, programs
 MSCCL_STEPS, MSCCL_BLOCKS, MSCCL_COUNT = 256, 32, 71  # a block, a channel and direction, a step:
 # MSCCL_MAX_NUM_STEPS, _NUM_THREAD_BLOCKS_PER_CHANNEL and _COUNT - 1 of src/include/msccl.h
 MSCCL_RANKS, MSCCL_ELEMENTS = 1024, 4095  # MAX_SUBS, MAX_NODES - 1 of src/graph/xml.h
+MSCCL_CHUNKS = 2**15  # offsets are int16_t in struct mscclTransfer
 MSCCL_NAME = 63  # MSCCL_MAX_ALGO_NAME
 MSCCLPP_OPS = 64  # of a thread block: MAX_OPERATION of src/core/include/execution_common.hpp
 MSCCLPP_MESSAGES = 10  # of a thread block: six operations where it waits and is waited for
@@ -25,12 +26,14 @@ def msccl(table) -> str:
 
     For tensors of any size: the parser's own limit is 128 MiB. ValueError for more than 256 steps a
     block, 32 blocks that send or receive on the channel, 71 chunks a step, or 4,095 elements that a
-    rank's parser keeps (the ranks, and the blocks and steps of its own), at which it gives up, and
-    1,024 ranks, where it writes beyond its array. The parser copies the name into 256 bytes and
-    knows no entities, so what is neither letter, digit nor ``:+-._`` is a space there.
+    rank's parser keeps (the ranks, and the blocks and steps of its own), at which it gives up,
+    1,024 ranks, where it writes beyond its array, and 32,768 chunks, whose offsets it cuts. The
+    parser copies the name into 256 bytes and knows no entities, so what is neither letter, digit
+    nor ``:+-._`` is a space there.
     """
     n_chunks = table.n_chunks * table.repeats
     _at_most("MSCCL", f"the schedule has {table.n_nodes} ranks", table.n_nodes, MSCCL_RANKS)
+    _at_most("MSCCL", f"the tensor has {n_chunks} chunks", n_chunks, MSCCL_CHUNKS)
     name = re.sub(r"[^A-Za-z0-9:+._-]", " ", table.name)[:MSCCL_NAME]
     lines = [
         f'<algo name="{name}" nchannels="1" nchunksperloop="{n_chunks}" '

@@ -274,7 +274,10 @@ def _check_connected(topology):
             pair = (
                 f"{0} cannot reach node {lost[0]}" if forward else f"{lost[0]} cannot reach node 0"
             )
-            raise ValueError(f"{topology.name} is disconnected: node {pair}")
+            there = set(map(tuple, topology.links.tolist()))
+            one_way = sum(pair[::-1] not in there for pair in there)
+            why = f"; {one_way} of its links go one way only" if one_way else ""
+            raise ValueError(f"{topology.name} is disconnected: node {pair}{why}")
 
 
 def _both(pairs):

@@ -227,6 +227,8 @@ def test_other_buckets_and_arguments_are_refused():
     hook = CardHook(Card(), memory=(0, 4096))
     with pytest.raises(ValueError, match="float32 or bfloat16 on cpu, not torch"):
         hook.average(None, Bucket(0, torch.ones(4, dtype=torch.float64)))
+    with pytest.raises(TypeError, match=r"dense gradients, not layout .* of shape \(50, 16\)"):
+        hook.average(None, Bucket(0, torch.ones(50, 16).to_sparse()))
     hook.close()
     with pytest.raises(ValueError, match="memory must begin at a multiple of 64"):
         CardHook(Card(), memory=(4, 4096))

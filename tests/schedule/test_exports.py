@@ -254,9 +254,13 @@ def test_limits_of_runtimes(write, words, figure):
         write(make(*words))
 
 
-def test_msccl_ranks():
+def test_msccl_ranks_and_chunks():
+    table = make("ring:2", "ring")
     with pytest.raises(ValueError, match="the schedule has 1025 ranks, and MSCCL takes 1024"):
-        msccl(replace(make("ring:2", "ring"), n_nodes=1025))
+        msccl(replace(table, n_nodes=1025))
+    with pytest.raises(ValueError, match="the tensor has 32769 chunks, and MSCCL takes 32768"):
+        msccl(replace(table, n_chunks=32769))
+    assert 'i_chunks="32768"' in msccl(replace(table, n_chunks=32768))
 
 
 @pytest.mark.parametrize("case", SHORT, ids=title)
