@@ -73,11 +73,15 @@ class _Keeper(wiring.Component):
 
     def _under_way(self, m, begins, ends):
         """(Bursts under way; whether the oldest is of a user that is gone)."""
-        after, stale = signals("after stale", range(MOST + 1))
+        after, left = signals("after left", range(MOST + 1))
         count = voted(m, after, "under_way")
+        stale = Signal()  # left != 0, or just was, where nothing can come: one gate for what comes
         m.d.comb += [after.eq(count + begins - ends), self.open.eq(count != 0)]
-        m.d.sync += stale.eq(Mux(self.anew, after, stale - (ends & (stale != 0))))
-        return count, stale != 0
+        m.d.sync += [
+            left.eq(Mux(self.anew, after, left - (ends & (left != 0)))),
+            stale.eq(Mux(self.anew, begins | (count != 0), (left > 1) | ((left == 1) & ~ends))),
+        ]
+        return count, stale
 
 
 class ReadKeeper(_Keeper):

@@ -227,3 +227,30 @@ def test_an_address_that_waits_for_its_data_stays_when_its_user_is_gone():
         assert not ctx.get(part.open | port.awvalid | port.wvalid)
 
     simulate(part, bench)
+
+
+def test_an_answer_in_the_cycle_after_the_reset_comes_to_nobody():
+    """Of a burst that was asked for before it, and of one that was taken with it."""
+    part = ReadKeeper(N_BYTES, WIDTH)
+
+    async def bench(ctx):
+        ctx.set(part.user.rready, 1)
+        ctx.set(part.port.arready, 1)
+        ctx.set(part.port.rlast, 1)
+        for before in 1, 0:
+            ctx.set(part.user.arvalid, 1)
+            for _ in range(before):
+                await ctx.tick()
+                ctx.set(part.user.arvalid, 0)
+            ctx.set(part.anew, 1)
+            await ctx.tick()
+            ctx.set(part.user.arvalid, 0)
+            ctx.set(part.anew, 0)
+            ctx.set(part.port.rvalid, 1)
+            assert not ctx.get(part.user.rvalid)
+            assert ctx.get(part.port.rready)
+            await ctx.tick()
+            ctx.set(part.port.rvalid, 0)
+            assert not ctx.get(part.open)
+
+    simulate(part, bench)
