@@ -3,26 +3,19 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..inceptionn.compressor import Compressor
-from ..primitive.names import signals
-from ..primitive.target import one_hot
-from ..reduction.codec import index_octets, octets_of
 from ..reduction.reduce import Adding
-from ..reduction.reduce import Op as SumOp
 from ..reduction.summing import Summing
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..thc.level_table import LevelWrite
 from ..transport.records import (
-    CHECK_WIDTH,
-    LEAVES_WIDTH,
     N_LAYERS,
     NUMBER_WIDTH,
     Answer,
@@ -33,11 +26,9 @@ from ..transport.records import (
     TagWrite,
     Weighed,
 )
-from ..transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagger
-from . import packet_head, packet_sums
-from .own_reader import GRADIENT, RESULT, ROOT
+from ..transport.tagger import Tagger
+from . import packet_head, packet_steps, packet_sums
 from .packet_sums import N_PACKETS, ROWS_WIDTH
-from .scaler import MAX_LEAVES, factors
 
 ELEM_BYTES = 4
 
@@ -172,7 +163,9 @@ class PacketMaker(wiring.Component):
         if self.inc and not self.shared:
             self.compressor = Compressor(self.lanes, max_floats=self.max_elems)
             m.submodules.compressor = self.compressor
-        self._prepare(m, summing.jobs, goals.i, told.i, owned.i, expands, packs, to_tag)
+        queues = {"jobs": summing.jobs, "goals": goals.i, "told": told.i, "owned": owned.i}
+        queues |= {"expands": expands, "packs": packs, "to_tag": to_tag}
+        packet_steps.Steps(self, **queues).add_to(m)
         gone = packet_sums.finish(m, self, summing.sums, goals.o, tagger.floats)
         m.d.sync += rows.eq(rows + gone)
         # the tagger stands far away: nothing goes there and back in a cycle
@@ -199,196 +192,3 @@ class PacketMaker(wiring.Component):
             tagger.threshold_value.eq(write.value),
         ]
         return tagger, to_tag.i
-
-    def _prepare(self, m, jobs, goals, told, owned, expands, packs, to_tag):
-        """One packet after the other: what to read, what to add, what the head says."""
-        packet = Signal(Packet, reset_less=True)
-        marks = Signal(self.answer.marks.shape(), reset_less=True)
-        check = Signal(CHECK_WIDTH, reset_less=True)  # of its norms
-        offset = Signal(LENGTH_WIDTH, reset_less=True)
-        n_beats = Signal(LENGTH_WIDTH, reset_less=True)
-        n_index_beats = Signal(LENGTH_WIDTH, reset_less=True)
-        index_offset = Signal(LENGTH_WIDTH, reset_less=True)
-        n_inside = Signal(LENGTH_WIDTH, reset_less=True)  # beats that are added
-        area = Signal(LENGTH_WIDTH, reset_less=True)
-        present = Signal(self.n_ranks, reset_less=True)  # contributions not asked for yet
-        packed = Signal(self.n_ranks, reset_less=True)  # of those, which are indices
-        n_present = Signal(range(self.n_ranks + 1))
-        leaves = Signal(LEAVES_WIDTH)
-        codec = self.round.codec
-        low = ceil_log2(self.n_bytes)
-        # the own values are indices, and are sent as they are
-        indices, leaf = signals("indices leaf")
-        job_beats = Signal(LENGTH_WIDTH, reset_less=True)
-        m.d.sync += job_beats.eq(Mux(leaf, n_index_beats, n_inside if self.wide else n_beats))
-        of_levels = SumOp.INT8
-        if self.wide:
-            of_wide = Mux(codec.code == 1, SumOp.INT12, SumOp.INT16)
-            of_levels = Mux(codec.code != 0, of_wide, SumOp.INT8)
-        of_floats = Mux(codec.largest, SumOp.MAXIMUM, SumOp.FLOAT) if self.maxima else SumOp.FLOAT
-        gradient = Mux(packet.terminal, ROOT, GRADIENT) if self.roots else GRADIENT
-        m.d.comb += [
-            self.ask.eq(packet.number),
-            indices.eq(codec.thc & ~packet.ph),
-            leaf.eq(indices & (packet.wait == 0) & ~packet.terminal),
-            self.reads.p.region.eq(Mux(packet.ph, RESULT, gradient)),
-            self.reads.p.offset.eq(Mux(indices, index_offset, offset)),
-            self.reads.p.n_beats.eq(Mux(indices, n_index_beats, n_beats)),
-            self.landings.p.offset.eq(offset + area),
-            self.landings.p.n_beats.eq(Mux(packed[0], n_index_beats, n_beats)),
-            jobs.p.n_beats.eq(job_beats),
-            jobs.p.op.eq(Mux(codec.norm, SumOp.MAX, Mux(codec.thc, of_levels, of_floats))),
-            jobs.p.n_contributions.eq(n_present),
-            goals.p.stays.eq(packet.terminal),
-            owned.p.leaves.eq(leaves),
-            *(owned.p[name].eq(packet[name]) for name in ("chunk", "number", "offset", "elems")),
-        ]
-        reads = Signal()  # the packet's values are asked for
-        rows = Signal(ROWS_WIDTH)  # packets of terminal rows so far
-        m.d.comb += told.p.rows.eq(rows)
-        m.d.sync += rows.eq(rows + (reads & packet.terminal))
-        if self.compressor:
-            units = self.compressor.units
-            m.d.comb += [
-                units.valid.eq(reads & codec.coded & ~packet.terminal),
-                units.p.count.eq(packet.elems),
-                *(units.p[name].eq(codec[name]) for name in ("exponent", "paper", "prescale")),
-                units.p.limit.eq(0xFFFF),
-            ]
-        if self.thc:
-            missing = Signal(8, reset_less=True)
-            fill = Signal(len(goals.p.fill), reset_less=True)
-            m.d.sync += [missing.eq(codec.n - leaves), fill.eq((missing * codec.g) >> 1)]
-            m.d.comb += [
-                expands.p.expand.eq(indices & ~leaf),
-                *([expands.p.plain.eq(leaf), goals.p.summed.eq(~leaf)] if self.wide else []),
-                goals.p.fill.eq(Mux(codec.thc, fill, 0)),
-            ]
-        if self.scale:
-            m.submodules.factors = table = memory.Memory(
-                shape=32, depth=MAX_LEAVES + 1, init=factors()
-            )
-            read = table.read_port()
-            m.d.comb += [read.addr.eq(leaves), goals.p.factor.eq(read.data)]
-        packet_head.say(m, self, packet, told, leaves, check, leaf)
-        queues = [jobs, goals, told, owned, to_tag, *([expands] if self.thc else [])]
-        room = Signal()  # nobody else fills them, and it takes cycles between two entries
-        m.d.sync += room.eq(Cat(queue.ready for queue in queues).all())
-        tags = self.round.tags
-        scored = Signal()
-        # the round ends: its histogram becomes a threshold
-        was_armed, ends = signals("was_armed ends")
-        m.d.sync += [
-            was_armed.eq(self.round.armed),
-            ends.eq((ends | (was_armed & ~self.round.armed)) & ~(to_tag.valid & to_tag.ready)),
-        ]
-        m.d.comb += [
-            scored.eq(~packet.ph & ~codec.thc & ~codec.norm & (tags.source != OFF)),
-            goals.p.scored.eq(scored & ~packet.terminal),
-            to_tag.p.layer.eq(self.round.layer),
-            to_tag.p.kind.eq(Mux(codec.norm, CONTROL, Mux(packet.ph, PULL, PUSH))),
-            to_tag.p.scored.eq(scored),
-            to_tag.p.elems.eq(Mux(packet.retx, 0, packet.elems)),
-        ]
-        counted = [Mux(present[k], one.leaves, 0) for k, one in enumerate(marks.up)]
-        halves = [Signal(LEAVES_WIDTH, name=f"half{k}", reset_less=True) for k in range(2)]
-        m.d.sync += [half.eq(sum(counted[k::2])) for k, half in enumerate(halves)]
-        with m.FSM() as fsm:
-            with m.State("REST"):
-                n_octets = octets_of(codec, self.packets.p.elems)
-                m.d.comb += self.packets.ready.eq(~ends)
-                with m.If(ends):
-                    m.d.comb += [to_tag.valid.eq(1), to_tag.p.kind.eq(END)]
-                m.d.sync += [
-                    packet.eq(self.packets.p),
-                    n_beats.eq((n_octets + (self.n_bytes - 1)) >> low),
-                    n_index_beats.eq(
-                        index_octets(codec, self.packets.p.elems, self.bits) + (self.n_bytes - 1)
-                        >> low
-                    ),
-                    n_inside.eq(
-                        Mux(codec.code == 1, self.packets.p.elems << 1, n_octets)
-                        + (self.n_bytes - 1)
-                        >> low
-                    ),
-                    offset.eq(octets_of(codec, self.packets.p.offset << 4) >> low),
-                    index_offset.eq(
-                        index_octets(codec, self.packets.p.offset << 4, self.bits) >> low
-                    ),
-                    area.eq(0),
-                ]
-                with m.If(self.packets.valid & ~ends):
-                    m.next = "ASK"
-                    with m.If(self.packets.p.probe):
-                        m.next = "PROBE"
-            with m.State("PROBE"):
-                m.next = "TELL"
-            with m.State("TELL"):
-                m.d.comb += [
-                    told.valid.eq(to_tag.ready),
-                    to_tag.valid.eq(told.ready),
-                    to_tag.p.kind.eq(CONTROL),
-                ]
-                with m.If(told.ready & to_tag.ready):
-                    m.next = "REST"
-            with m.State("ASK"):
-                m.next = "READ"
-            with m.State("READ"):  # what is known of contributions comes while memory is asked
-                m.d.comb += self.reads.valid.eq(room)
-                with m.If(room & self.reads.ready):
-                    m.next = "HEAR"
-            with m.State("HEAR"):
-                m.d.sync += [
-                    marks.eq(self.answer.marks),
-                    packed.eq(Cat(mark.packed for mark in self.answer.marks.up)),
-                    check.eq(Mux(codec.thc, self.answer.check, 0)),
-                    present.eq(
-                        Cat(
-                            mark.here & ~packet.ph & (packet.wait > k)
-                            for k, mark in enumerate(self.answer.marks.up)
-                        )
-                    ),
-                ]
-                m.next = "COUNT"
-            with m.State("COUNT"):
-                m.next = "COUNTED"
-            with m.State("COUNTED"):
-                m.d.sync += [
-                    n_present.eq(sum(present)),
-                    leaves.eq(Mux(packet.ph, marks.down.leaves, 1 + sum(halves))),
-                ]
-                m.next = "FILL"
-            with m.State("FILL"):
-                m.next = "FILLED"
-            with m.State("FILLED"):
-                m.next = "PUSH"
-            with m.State("PUSH"):
-                m.d.comb += [
-                    reads.eq(1),
-                    jobs.valid.eq(1),
-                    goals.valid.eq(1),
-                    *([expands.valid.eq(1)] if self.thc else []),
-                    told.valid.eq(~packet.terminal),
-                    to_tag.valid.eq(~packet.terminal),
-                    owned.valid.eq(packet.terminal),
-                ]
-                m.next = "LAND"
-            with m.State("LAND"):
-                lands = self.landings.ready
-                m.d.comb += self.landings.valid.eq(present[0])
-                if self.thc:
-                    lands = lands & packs.ready
-                    m.d.comb += [
-                        self.landings.valid.eq(present[0] & packs.ready),
-                        packs.valid.eq(present[0] & self.landings.ready),
-                        packs.p.expand.eq(packed[0]),
-                    ]
-                with m.If(lands | ~present[0]):
-                    m.d.sync += [
-                        present.eq(present >> 1),
-                        packed.eq(packed >> 1),
-                        area.eq(area + self.area),
-                    ]
-                with m.If(~present.any()):
-                    m.next = "REST"
-        one_hot(fsm)
