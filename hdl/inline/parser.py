@@ -92,9 +92,50 @@ class Parser(HeadParser):
 
     def judge(self, m, head, meta, whole):
         """See `HeadParser`."""
+        sums = envelope(m, head, whole=1)
+        one = self._seen(m, head, whole)
+        four = self._weighed(m, self._chosen(m, self._known(m, one)))
+        takes = four.has_count & ~four.too_many & four.codable
+        same = ("native", "ours", "only_marked", "fits", "count", "bytes", "unit_limit")
+        same += ("settings", "keep", "sound", "new_tos")
+        five = registered(
+            m,
+            5,
+            **{name: getattr(four, name) for name in same},
+            takes=takes & four.has_tags if self.receive else takes,
+        )
+        six = registered(
+            m,
+            6,
+            **{name: getattr(five, name) for name in same if name != "fits"},
+            **vars(sums) | {"fits": five.fits & sums.fits},
+            takes=five.takes,
+        )
+        fate = self._fate(six)
+        result = Signal(FrameClass(), reset_less=True)
+        unit = result.unit
+        m.d.sync += [
+            result.ours.eq(six.ours),
+            result.coding.eq(
+                six.takes & six.sound & six.ip_holds & six.fits & ~six.keep & ~six.only_marked
+            ),
+            result.unchecked.eq(six.only_marked),
+            result.fate.eq(fate),
+            *(result[name].eq(getattr(six, name)) for name in ("end", "pseudo", "unsummed")),
+            unit.native.eq(six.native),
+            unit.count.eq(six.count),
+            unit.bytes.eq(six.bytes),
+            Cat(unit.exponent, unit.paper, unit.prescale.as_unsigned()).eq(six.settings),
+            unit.limit.eq(six.unit_limit),
+            unit.tos.eq(six.new_tos),
+            unit.base.eq(six.base),
+        ]
+        return result
+
+    def _seen(self, m, head, whole):
+        """What fields say by themselves."""
         field = head.field
         s = self.settings
-        sums = envelope(m, head, whole=1)
         tos, udp = field(IPV4.tos), field(UDP.length)
         op, port = field(GRADNIC.op), field(UDP.destination_port)
         job = field(GRADNIC.job)
@@ -107,7 +148,7 @@ class Parser(HeadParser):
             p0, p1 = Cat(s.exponent, s.paper_codec), s.prescale
             new_tos = (tos & ~s.mask) | (s.coded & s.mask)
 
-        one = registered(
+        return registered(
             m,
             1,
             **plain_udp(field),
@@ -137,7 +178,10 @@ class Parser(HeadParser):
             tos=tos,
             new_tos=new_tos,
         )
-        two = registered(
+
+    def _known(self, m, one):
+        """Which frame it is, and whether it holds what it says, in either framing."""
+        return registered(
             m,
             2,
             is_udp=one.ethertype & one.plain & one.udp_protocol & one.whole & one.has_udp,
@@ -166,9 +210,12 @@ class Parser(HeadParser):
             tos=one.tos,
             new_tos=one.new_tos,
         )
+
+    def _chosen(self, m, two):
+        """Of the two framings the frame's own."""
         marks = (two.marked | two.marked_coded) if self.receive else two.marked
         limit = Mux(two.at_port, two.limit, self.max_floats)
-        three = registered(
+        return registered(
             m,
             3,
             native=two.at_port,
@@ -188,8 +235,11 @@ class Parser(HeadParser):
             sound=two.sound | ~two.at_port,
             new_tos=Mux(two.at_port, two.tos, two.new_tos),
         )
+
+    def _weighed(self, m, three):
+        """Whether the codec takes it."""
         exponent = three.settings[:7]
-        four = registered(
+        return registered(
             m,
             4,
             native=three.native,
@@ -208,22 +258,9 @@ class Parser(HeadParser):
             sound=three.sound,
             new_tos=three.new_tos,
         )
-        takes = four.has_count & ~four.too_many & four.codable
-        same = ("native", "ours", "only_marked", "fits", "count", "bytes", "unit_limit")
-        same += ("settings", "keep", "sound", "new_tos")
-        five = registered(
-            m,
-            5,
-            **{name: getattr(four, name) for name in same},
-            takes=takes & four.has_tags if self.receive else takes,
-        )
-        six = registered(
-            m,
-            6,
-            **{name: getattr(five, name) for name in same if name != "fits"},
-            **vars(sums) | {"fits": five.fits & sums.fits},
-            takes=five.takes,
-        )
+
+    def _fate(self, six):
+        """What becomes of the frame; the last row of these that applies."""
         refused = Fate.CODEC if self.receive else Fate.LIMIT
         fate = Mux(~six.takes, refused, Fate.CODED)
         for applies, value in (
@@ -234,25 +271,7 @@ class Parser(HeadParser):
             (six.only_marked, Fate.KEPT),
         ):
             fate = Mux(applies, value, fate)
-        result = Signal(FrameClass(), reset_less=True)
-        unit = result.unit
-        m.d.sync += [
-            result.ours.eq(six.ours),
-            result.coding.eq(
-                six.takes & six.sound & six.ip_holds & six.fits & ~six.keep & ~six.only_marked
-            ),
-            result.unchecked.eq(six.only_marked),
-            result.fate.eq(fate),
-            *(result[name].eq(getattr(six, name)) for name in ("end", "pseudo", "unsummed")),
-            unit.native.eq(six.native),
-            unit.count.eq(six.count),
-            unit.bytes.eq(six.bytes),
-            Cat(unit.exponent, unit.paper, unit.prescale.as_unsigned()).eq(six.settings),
-            unit.limit.eq(six.unit_limit),
-            unit.tos.eq(six.new_tos),
-            unit.base.eq(six.base),
-        ]
-        return result
+        return fate
 
     @property
     def _paper_head(self):
