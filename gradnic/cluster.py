@@ -146,9 +146,15 @@ def _done(function, missing, cluster):
     import distributed
 
     with _client(cluster) as client:
-        runs = {client.submit(function, **item, pure=False): key for key, item in missing.items()}
+        runs = {client.submit(_call, function, item, pure=False): key
+                for key, item in missing.items()}  # fmt: skip
         for run in distributed.as_completed(runs):
             yield runs[run], run.result()
+
+
+def _call(function, item):
+    """A run, on a worker: `submit` itself has arguments called workers, key, priority ..."""
+    return function(**item)
 
 
 @contextmanager

@@ -95,6 +95,26 @@ def test_transport_gives_the_same_on_two_processes(tmp_path):
     assert parquet.read_table(tmp_path / "t.parquet")["item.p"].to_pylist() == [0, 0.02]
 
 
+def test_arguments_have_any_name():
+    """Also those of Dask's `submit`: `accuracy` has one called workers."""
+
+    def run(**given):
+        return given
+
+    names = ("workers", "key", "priority", "retries", "pure", "item")
+    work = [{name: [k] for name in names} for k in range(2)]
+    assert spread(run, work, Cluster(workers=1)) == work
+
+
+def test_accuracy_gives_the_same_on_a_process_of_its_own():
+    words = ["accuracy", "--values", "4096", "--trials", "1", "--workers", "1,2", "--json", "-"]
+    alone, other = (
+        CliRunner().invoke(cli.cli, [*words, *more]) for more in ([], ["--processes", "1"])
+    )
+    assert alone.exit_code == other.exit_code == 0, other.output
+    assert json.loads(alone.stdout) == json.loads(other.stdout)
+
+
 def test_a_finished_sweep_is_a_parquet_table(tmp_path):
     """Read back by pandas: types, texts and lists as JSON, runs that were kept and those of now."""
     table, kept = tmp_path / "t.parquet", str(tmp_path / "t.jsonl")
