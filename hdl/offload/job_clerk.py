@@ -1,35 +1,25 @@
-"""Looks at the oldest job that waits: refuses it, or cuts its tensor and lets it start.
+"""Looks at the oldest job that waits: refuses it, or has its tensor cut and lets it start.
 
-Part of `gradnic.hdl.offload.job_core`, whose golden model it follows; how a tensor is cut is
-`gradnic.models.offload.plan.Plan`.
+Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
 """
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
-from gradnic.interface.job import (
-    TABLES,
-    JobCodec,
-    JobStatus,
-    Kind,
-    Refusal,
-)
+from gradnic.interface.job import TABLES, JobStatus, Refusal
 
 from ..axi.bursts import Region
 from ..primitive.names import signals
 from ..primitive.parity import strayed
 from ..primitive.setting import setting
 from ..primitive.target import one_hot
-from ..transport.records import Context, Geometry, Over
+from ..transport.records import Context, Over
+from .job_cutter import Cutter
 from .job_judge import refusal
-from .job_queue import Divider
 from .job_records import STAMP_WIDTH, JobTable, JobTableWrite, Prepared, Record, Waiting
 
 N_REGIONS = 2  # that jobs may name
-UNITS_WIDTH = 25  # 16 elements each
-THC_UNITS = 6  # log2 of those that chunks of THC are multiples of: a packet of sums of 8 bits
 
 
 class JobClerk(wiring.Component):
@@ -120,59 +110,19 @@ class JobClerk(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.tables = tables = memory.Memory(shape=JobTable, depth=TABLES, init=[])
-        write, read = tables.write_port(), tables.read_port(domain="comb")
-        loaded = setting(m, TABLES, "loaded")
-        m.d.comb += [
-            write.en.eq(self.table_write.enable),
-            write.addr.eq(self.table_write.index),
-            write.data.eq(self.table_write.table),
-            read.addr.eq(self.oldest.job.table),
-        ]
-        with m.If(self.table_write.enable):
-            m.d.sync += loaded.bit_select(self.table_write.index, 1).eq(
-                self.table_write.table.valid
-            )
-
+        table, loaded = self._tables(m)
         out = Signal(Prepared(self.n_bytes, self.address_width), reset_less=True)
-        job = out.job
-        cut = Signal(Geometry, reset_less=True)
-        table = out.table
-        halves = Signal()  # two values lie in a word somewhere: chunks are multiples of 32
-        n_elems, low = out.job.elems, self._low
-        n_beats = Mux(
-            job.kind == Kind.BF16,
-            (n_elems + (self.n_bytes // 2 - 1)) >> low - 1,
-            (n_elems + (self.n_bytes // 4 - 1)) >> low - 2,
-        )
-        if self.bf16:
-            is_half = (job.kind == Kind.BF16) & (job.codec != JobCodec.THC)
-            m.d.comb += halves.eq(is_half | (job.codec == JobCodec.RAW16))
-        units = Signal(UNITS_WIDTH, reset_less=True)  # less one
-        live = Signal(14, reset_less=True)
-        coarse = Signal(reset_less=True)
-        rest_units = Signal(4, reset_less=True)  # elements of the last unit, less one
-        of_norms = Signal(reset_less=True)
-        thc = (job.codec == JobCodec.THC) if self.thc else Const(0)
-        n_packets = (job.elems + 1023)[10:]  # of 1,024 elements
-        m.d.comb += [self.prepared.eq(out), self.asked.eq(job.tensor)]
-        m.submodules.divider = divider = Divider(UNITS_WIDTH)
-        m.submodules.second = second = Divider(UNITS_WIDTH)  # at the same time
-        a, b = signals("a b", UNITS_WIDTH, reset_less=True)
-        m.d.comb += [divider.a.eq(a), divider.b.eq(b), second.a.eq(units), second.b.eq(cut.chunk)]
-        quotient, rest = divider.quotient, divider.remainder
-        long = Signal()  # more packets in a chunk than can be counted
-        reason = refusal(m, self, out, loaded, long)
-
+        cutter = Cutter(m, self, out)
+        m.d.comb += [self.prepared.eq(out), self.asked.eq(out.job.tensor)]
+        reason = refusal(m, self, out, loaded, cutter.long)
         refused = Signal()
         record = self.record
         m.d.comb += [
-            record.id.eq(job.id),
+            record.id.eq(out.job.id),
             record.status.eq(Mux(refused, JobStatus.REFUSED, JobStatus.ABORTED)),
             record.detail.eq(Mux(refused, reason, 0)),
             record.cycles.eq(self.now - out.posted),
         ]
-        step = Signal(range(3))
         settles = Signal(range(4))
         waits = Signal()  # for a context
         strays, popped = signals("strays popped")
@@ -183,107 +133,33 @@ class JobClerk(wiring.Component):
                 m.d.sync += [
                     out.job.eq(self.oldest.job),
                     out.posted.eq(self.oldest.posted),
-                    out.table.eq(read.data),
-                    units.eq((self.oldest.job.elems + 15)[4:] - 1),
+                    out.table.eq(table),
                     refused.eq(0),
-                    step.eq(0),
                     settles.eq(3),
-                    long.eq(0),
-                    of_norms.eq(0),
                 ]
+                cutter.rests(m, self.oldest.job.elems)
                 with m.If(self.present & self.room & ~popped):
                     m.next = "TAKEN"
             with m.State("TAKEN"):
-                m.d.sync += [
-                    a.eq(Mux(halves, units >> 1, units)),
-                    b.eq(table.chunks),
-                    cut.packet.eq(self.packet),
-                    coarse.eq(0),
-                    rest_units.eq(n_elems - 1),
-                    out.n_beats.eq(n_beats),
-                    out.area.eq((units + 1) << 6 - self._low),
-                    out.source.eq(job.source[self._low :]),
-                    out.result.eq(job.result[self._low :]),
-                ]
-                if self.thc:
-                    with m.If(thc):
-                        m.d.sync += [
-                            a.eq(n_packets - 1),
-                            units.eq((n_packets << THC_UNITS) - 1),
-                            rest_units.eq(15),
-                            coarse.eq(1),
-                            cut.packet.eq(Mux(table.code != 0, 1 << THC_UNITS - 1, 1 << THC_UNITS)),
-                            out.area.eq(n_packets * (table.code + 2) << 9 - self._low),
-                            out.n_blocks.eq(n_packets << (4 - (self.log4 << 1))[:3]),
-                        ]
+                cutter.measures(m)
                 m.next = "DIVIDE"
                 with m.If(self.aborted):
                     m.next = "TELL"
             with m.State("DIVIDE"):
-                m.d.comb += [
-                    divider.start.eq(1),
-                    second.start.eq(step == 1),
-                    self.nears.eq((step == 2) & (of_norms | ~thc)),
-                ]
+                cutter.divides(m)
                 m.next = "WAIT"
             with m.State("WAIT"):
-                with m.If(divider.done & second.done):
-                    m.d.sync += step.eq(step + 1)
+                with m.If(cutter.divided):
                     m.next = "DIVIDE"
-                    with m.Switch(step):
-                        with m.Case(0):  # units of a chunk
-                            more = Mux(coarse, (1 << THC_UNITS) - 1, halves)
-                            chunk = Mux(coarse, quotient << THC_UNITS, quotient << halves) | more
-                            m.d.sync += [cut.chunk.eq(chunk + 1), a.eq(chunk), b.eq(cut.packet)]
-                        with m.Case(1):  # packets of a chunk; the last chunk that is not empty
-                            last, of_last = second.quotient, second.remainder
-                            m.d.sync += [
-                                cut.per_chunk.eq(quotient + 1),
-                                cut.tail.eq((rest + 1) << 4),
-                                long.eq(long | (quotient >= self.n_packets)),
-                                cut.last_chunk.eq(last),
-                                live.eq(last + 1),
-                                a.eq(of_last),
-                            ]
-                            with m.If(~of_norms):
-                                m.d.sync += out.last_elems.eq((of_last << 4) + rest_units + 1)
-                        with m.Case(2):
-                            m.d.sync += [
-                                cut.last_per_chunk.eq(quotient + 1),
-                                cut.last_tail.eq((rest << 4) + rest_units + 1),
-                            ]
-                            m.next = "CUT"
+                    with m.If(cutter.takes(m)):
+                        m.next = "CUT"
             with m.State("CUT"):
                 m.next = "SETTLE"
-                with m.If(of_norms):
-                    m.d.sync += [out.norms.eq(cut), out.norms_live.eq(live)]
-                with m.Else():
-                    m.d.sync += [out.geometry.eq(cut), out.live.eq(live)]
-                if self.thc:
-                    with m.If(thc & ~of_norms):
-                        n_units = Signal(UNITS_WIDTH)
-                        m.d.comb += n_units.eq((out.n_blocks + 15) >> 4)
-                        m.d.sync += [
-                            of_norms.eq(1),
-                            step.eq(0),
-                            coarse.eq(0),
-                            cut.packet.eq(self.packet),
-                            units.eq(n_units - 1),
-                            rest_units.eq(out.n_blocks - 1),
-                            a.eq(n_units - 1),
-                            b.eq(table.chunks),
-                            out.at_norms.eq(n_units << 6 - self._low),
-                        ]
-                        m.next = "DIVIDE"
+                with m.If(cutter.keeps(m)):
+                    m.next = "DIVIDE"
             with m.State("SETTLE"):
                 m.d.sync += settles.eq(settles - 1)
-                if self.thc:
-                    m.d.sync += [
-                        out.at_indices.eq(out.at_norms << 1),
-                        out.at_sums.eq(
-                            (out.at_norms << 1) + (n_packets * self.bits << 7 - self._low)
-                        ),
-                    ]
+                cutter.places(m)
                 with m.If(settles == 0):
                     m.next = "OFFER"
                     m.d.sync += refused.eq(reason != Refusal.NONE)
@@ -305,6 +181,19 @@ class JobClerk(wiring.Component):
         one_hot(fsm)
         return m
 
-    @property
-    def _low(self):
-        return ceil_log2(self.n_bytes)
+    def _tables(self, m):
+        """(the oldest job's table, which tables are loaded)."""
+        m.submodules.tables = tables = memory.Memory(shape=JobTable, depth=TABLES, init=[])
+        write, read = tables.write_port(), tables.read_port(domain="comb")
+        loaded = setting(m, TABLES, "loaded")
+        m.d.comb += [
+            write.en.eq(self.table_write.enable),
+            write.addr.eq(self.table_write.index),
+            write.data.eq(self.table_write.table),
+            read.addr.eq(self.oldest.job.table),
+        ]
+        with m.If(self.table_write.enable):
+            m.d.sync += loaded.bit_select(self.table_write.index, 1).eq(
+                self.table_write.table.valid
+            )
+        return read.data, loaded
