@@ -261,5 +261,8 @@ def test_options_are_checked():
     ):
         with pytest.raises(ValueError, match=said):
             Corundum(**options)
+    for name, value in (("ram", "hbm"), ("channels", 4), ("ram_bits", 256)):
+        with pytest.raises(ValueError, match=f"{name} must be left out: an in-line card has no "):
+            Corundum(**{name: value}).files(params.preset("inline4"))
     with pytest.raises(ValueError, match="bits must be at most the card's 128, not 256"):
         Corundum(bits=256).files(params.preset("inline4"))

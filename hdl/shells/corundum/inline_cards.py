@@ -145,6 +145,9 @@ class InlineCards:
     drives = ()  # what ports are called that it drives, beyond those of tap and registers
 
     def __init__(self, options, parameters) -> None:
+        for name in ("ram", "channels", "ram_bits"):
+            if getattr(options, name) != getattr(type(options), name):
+                raise ValueError(f"{name} must be left out: an in-line card has no memory")
         card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
         self.tap = options.tap
         self.bits = tap_bits(options, len(card.host_tx.p.data))
