@@ -157,8 +157,8 @@ REGISTERS = RegisterMap(
         _register(
             "chunk", 0x028, "how the tensor is cut",
             ("units", 24, "elements of a chunk / 16"),
-            ("packet", 8, "of a packet / 16, 1 to `longest`, four times that with THC; else a "
-             "round is a fault, 1 setup"),
+            ("packet", 8, "of a packet / 16; above `longest`, four times that with THC, a round "
+             "is a fault, 1 setup"),
         ),
         _register(
             "packets", 0x02C, "packets of a chunk",

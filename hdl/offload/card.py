@@ -84,12 +84,12 @@ class OffloadCard(HostedCard):
 
     @staticmethod
     def _fits(core, bank):
-        """Packets have elements, and no more than stores and adder have room for."""
+        """Packets have no more elements than stores and adder have room for."""
         packet, longest = bank.chunk.packet, core.max_elems // UNIT
         short = packet <= longest
         if core.thc:  # a byte an element, not four
             short = Mux(bank.codec.thc, packet <= 4 * longest, short)
-        return packet.any() & short
+        return short
 
     def _control(self, m, core, bank):
         """Strobes when bits of ``control`` rise, the round before, and what the host sees."""

@@ -175,14 +175,13 @@ async def a_round_over_registers(dut):
     await ClockCycles(dut.clk, 10)
     assert dut.interrupt.value == 0
 
-    # packets without elements, or of more than the card was built for: no round, but a fault
-    for packet in (0, LONGEST // UNIT + 1):
-        recorder.log = []
-        driver.set("control", armed=0, clear=0, start=0, abort=0)
-        driver.set("chunk", packet=packet)
-        driver.set("control", armed=1, clear=1, start=1, abort=0)
-        await bench.play(recorder)
-        await bench.until(driver, "status", running=0, fault=1, done=0, finished=0)
+    # packets of more elements than the card was built for: no round, but a fault
+    recorder.log = []
+    driver.set("control", armed=0, clear=0, start=0, abort=0)
+    driver.set("chunk", packet=LONGEST // UNIT + 1)
+    driver.set("control", armed=1, clear=1, start=1, abort=0)
+    await bench.play(recorder)
+    await bench.until(driver, "status", running=0, fault=1, done=0, finished=0)
     driver.set("chunk", packet=32 // UNIT)
 
     # the same PROBE while the next round, of another tensor, is under way
