@@ -132,6 +132,10 @@ def _numbered(vertices, pairs, directed):
             "links differ in 'weight', which may be a bandwidth or a distance: name it 'bandwidth' "
             "or 'latency'"
         )
+    linked = {v for row in rows for v in row[:2]}
+    alone = [v for v, switch in vertices if number[v] not in linked and not switch]
+    if alone and len(order) > 1:
+        raise ValueError(f"node {alone[0]!r} has no link")
     n_switches = sum(switch for _, switch in vertices)
     return len(order) - n_switches, n_switches, rows, directed
 

@@ -249,6 +249,13 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.json", '{"nodes": [], "multigraph": 1, "links": []}', "'multigraph' must be true or"),
         ("x.graphml", "<graphml><graph>", "no GraphML"),
         ("x.graphml", "<graphml></graphml>", "no <graph>"),
+        (
+            "x.json",
+            '{"nodes": [{"id": "a"}, {"id": "b"}, {"id": [1, 2]}], "links": '
+            '[{"source": "a", "target": "b"}]}',
+            r"x.json: node \(1, 2\) has no link",
+        ),
+        ("x.txt", "3 0 1\n0 1 1Gbps 1ns 0", "node 2 has no link"),
         ("x.gexf", '<?xml version="1.0"?><gexf><graph/></gexf>', "no GraphML, but <gexf>"),
         ("x.json", '{"nodes": 2, "links": [[0, 1]], "port": 1}', "keys are nodes, .*, not port"),
         ("x.yml", "topology: [ Ring ]", "four lists: topology, npus_count"),
