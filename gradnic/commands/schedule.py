@@ -17,19 +17,21 @@ from gradnic.models.schedule.builders.fastest import cut, fastest
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.builders.shift import shift_rows
 from gradnic.models.schedule.checker import check
-from gradnic.models.schedule.network_model import Network as Machine
 from gradnic.packages import needs, require
 from gradnic.paths import Network, OutputFile, check_files
 from gradnic.progress import status
 from gradnic.quantities import option
 from gradnic.text_file import whole
 
+from .card_options import NAMES, card_options, machine
+from .card_options import check as check_card
+
 _EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is at once
 
 
 _OF_ALL_NODES = (  # what --alone has no use for
     "root", "chunks", "seed", "rule", "order", "dead_links", "dead_nodes", "barrier", "nops",
-    "plot_file", "n_bytes", "link_bytes_per_cycle", "link_latency", "export", "export_bytes",
+    "plot_file", "n_bytes", "export", "export_bytes", *NAMES,
 )  # fmt: skip
 _WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
 
@@ -226,10 +228,10 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
 @option(
     "--bytes n_bytes",
     q.Size(4, step=4),
-    help="best: the fastest for this tensor by the network model.",
+    help="For this tensor by the network model: best is the fastest; with --card offload others "
+    "have the chunks that are.",
 )
-@option("--link-bytes-per-cycle", q.Number(0.001, 1_000_000), 16, "best, with --bytes.")
-@option("--link-latency", q.LINK_TIME, 150, "best, with --bytes: cycles.")
+@card_options
 @option(
     "--export",
     (q.OneOf("msccl", "msccl++", "chakra"), OutputFile()),
@@ -242,8 +244,8 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
 @output.json_option
 @needs(schedule=("scipy",))
 def command(collective, root, barrier, nops, table_file, node, alone, plot_file, listing, json_file,
-            n_bytes, link_bytes_per_cycle, link_latency, export, export_bytes,
-            **options):  # fmt: skip
+            n_bytes, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, export,
+            export_bytes, **options):  # fmt: skip
     """Build, prove and measure the schedule of an all-reduce, or of another collective.
 
     \b
@@ -252,6 +254,8 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
       gradnic schedule --topology bigraph:4x8 --algorithm hdrm --table build/hdrm.h
       gradnic schedule --topology mesh:8x8 --algorithm overlapped --plot build/mesh.png
       gradnic schedule --topology mesh:8x8 --algorithm best --bytes 32KiB --link-latency 150
+      gradnic schedule --topology torus:4x4 --algorithm best --bytes 256KiB --card offload \\
+        --port-lanes 4 --table build/card.json
       gradnic schedule --topology torus:4x4 --collective broadcast --root 5 --chunks 4
       gradnic schedule --topology fattree:8x2+sum+multicast --algorithm best --json -
       gradnic schedule --topology nvlink:2x8x1 --algorithm forest --export msccl build/forest.xml
@@ -267,17 +271,26 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     if plot_file:
         require("--plot", report=("matplotlib",))
         from gradnic.models.schedule.builders.pictures import draw
-    q.only_with(options["algorithm"] == "best", "--algorithm best", "n_bytes")
-    figures = ("link_bytes_per_cycle", "link_latency")
-    q.only_with(n_bytes is not None, "--algorithm best with --bytes", *figures)
-    machine = Machine(link_bytes_per_cycle=link_bytes_per_cycle, link_latency=link_latency)
+    figures = dict(
+        zip(NAMES, (card, lanes, port_lanes, link_bytes_per_cycle, link_latency), strict=True)
+    )
+    of_cards = card == "offload"
+    q.only_with(
+        options["algorithm"] == "best" or of_cards, "--algorithm best, or --card offload", "n_bytes"
+    )
+    q.only_with(n_bytes is not None, "--algorithm best with --bytes", *NAMES)
+    check_card(**figures, collective=collective)
     q.only_with(collective == "all_reduce", "--collective all_reduce", "export")
     q.only_with(export and export[0] == "chakra", "--export chakra", "export_bytes")
     if export and export[0] == "chakra":
         where = topologies.parse(options["spelling"], ports=options["ports"], in_network=True)
         check_files(f"{export[1]}.{rank}.et" for rank in range(where.n_nodes))
     topology, schedule, seconds, tries = make(
-        **options, name=collective, root=root, n_bytes=n_bytes, network=lambda _: machine
+        **options,
+        name=collective,
+        root=root,
+        n_bytes=n_bytes,
+        network=lambda topology: machine(topology, **figures),
     )
     if export and schedule.topology.helpers:
         raise click.UsageError(f"--export {export[0]} knows no switches that sum")

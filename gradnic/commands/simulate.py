@@ -1,7 +1,6 @@
 """``gradnic simulate``: one all-reduce on the network model, to thousands of nodes."""
 
 import time
-from dataclasses import replace
 
 import click
 
@@ -11,22 +10,16 @@ from gradnic.models.schedule import network_run
 from gradnic.models.schedule.builders import ISSUE
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
-from gradnic.models.schedule.network_model import (
-    Network,
-    lanes_of,
-    of_card,
-    of_offload_card,
-    simulate,
-)
+from gradnic.models.schedule.network_model import simulate
 from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.packages import needs
 from gradnic.progress import Progress
 from gradnic.quantities import option
 
+from .card_options import NAMES, card_options, machine
+from .card_options import check as check_card
 from .schedule import ROOTED, chunks_per_shard, make, show_algorithms, show_tries, topology_options
 
-_OFFLOAD_LANES = 16
-_MACHINE = ("card", "lanes", "port_lanes", "link_bytes_per_cycle", "link_latency", "flow")
 _NOT_OF_CARDS = (
     "packet", "head", "reduce_per_cycle", "codec", "buffer", "issue", "issue_order", "window",
 )  # fmt: skip
@@ -40,26 +33,7 @@ _NOT_OF_CARDS = (
     "2MiB",
     "Tensor: 32KiB, 100MB ...; several with commas between: a run each.",
 )
-@option(
-    "--card",
-    q.OneOf("direct", "offload"),
-    help="Nodes are gradnic's cards, with the times of their RTL, raw floats: on direct links, or "
-    "offload cards on Ethernet, a port for each link.",
-)
-@option(
-    "--lanes", q.LANES, help="Floats of a card's word. Default: 16, direct 8 a port, 32 at most."
-)
-@option(
-    "--port-lanes",
-    q.OneOf(1, 2, 4, 8, 16, 32),
-    help="Of an offload card's ports; default: as --lanes.",
-)
-@option(
-    "--link-bytes-per-cycle",
-    q.Number(0.001, 1_000_000),
-    help="Default: 16, of offload cards what a port has.",
-)
-@option("--link-latency", q.LINK_TIME, 150, "Cycles.")
+@card_options
 @option("--packet", q.Whole(1, 1 << 20, "bytes"), 256, "Payload bytes.")
 @option("--head", q.Whole(0, 1 << 16, "bytes"), 16, "Bytes.")
 @option("--flow", q.OneOf("message", "packet"), "message", "One head per message or per packet.")
@@ -107,7 +81,10 @@ def command(size, codec, listing, json_file, scheduler, workers, resume, parquet
         return
     wire_ratio(codec, 2)  # complains now
     q.only_with(options["collective"] in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
-    _check_card(**options)
+    card = options["card"]
+    q.only_with(card != "offload", "direct links; offload cards send packets", "flow")
+    q.only_with(not card, "runs without --card, which has the figures of the card", *_NOT_OF_CARDS)
+    check_card(**{name: options[name] for name in (*NAMES, "collective")})
     work = [{"n_bytes": n_bytes, "codec": codec, **options} for n_bytes in size]
     where = cluster.of_options(scheduler, workers, resume, parquet)
     if len(work) > 1 or where != cluster.Cluster():
@@ -128,58 +105,27 @@ def command(size, codec, listing, json_file, scheduler, workers, resume, parquet
     output.write_json(json_file, found[0] if len(found) == 1 else found)
 
 
-def _check_card(card, lanes, port_lanes, link_bytes_per_cycle, collective, **_):
-    """ClickException for options that a machine does not have."""
-    q.only_with(card, "a card: --card direct or offload", "lanes")
-    q.only_with(card == "offload", "--card offload", "port_lanes")
-    q.only_with(card != "offload", "direct links; offload cards send packets", "flow")
-    q.only_with(not card, "runs without --card, which has the figures of the card", *_NOT_OF_CARDS)
-    if card and collective != "all_reduce":
-        raise click.UsageError(f"--card is for --collective all_reduce, not {collective}")
-    if card == "direct" and lanes == 4:
-        raise click.UsageError("--lanes must be 8, 16 or 32 with --card direct, not 4")
-    lanes = lanes or _OFFLOAD_LANES
-    if port_lanes and port_lanes > lanes:
-        raise click.UsageError(
-            f"--port-lanes must be at most {lanes}, the --lanes, not {port_lanes}"
-        )
-    port_bytes = 4 * (port_lanes or lanes)
-    if card == "offload" and (link_bytes_per_cycle or 0) > port_bytes:
-        raise click.UsageError(
-            f"--link-bytes-per-cycle must be at most {port_bytes}, a port's, "
-            f"not {link_bytes_per_cycle:g}"
-        )
-
-
-def _machine(topology, algorithm, codec, card, lanes, port_lanes, link_bytes_per_cycle,
-             link_latency, flow, issue_order, window, **interface):  # fmt: skip
+def _machine(topology, algorithm, codec, issue_order, window, **options):
     """The Network of the options."""
-    if card == "offload":
-        network = of_offload_card(lanes or _OFFLOAD_LANES, port_lanes, delay=link_latency)
-        return replace(
-            network, link_bytes_per_cycle=link_bytes_per_cycle or network.cards.port_bytes
-        )
-    link = {"link_bytes_per_cycle": link_bytes_per_cycle or Network.link_bytes_per_cycle,
-            "link_latency": link_latency, "flow": flow}  # fmt: skip
-    if card == "direct":
-        return of_card(lanes or lanes_of(topology), **link)
+    if options["card"]:
+        return machine(topology, **{name: options[name] for name in (*NAMES, "flow")})
     asked = {"order": issue_order, "window": window}
     asked = {name: value for name, value in asked.items() if value is not None}
     ratio = wire_ratio(codec, topology.n_nodes)
-    return Network(**link, **interface, wire_ratio=ratio, **ISSUE.get(algorithm, {}) | asked)
+    return machine(topology, **options, wire_ratio=ratio, **ISSUE.get(algorithm, {}) | asked)
 
 
 def run(n_bytes, collective, root, progress=None, **options):
     """The figures of one all-reduce, as a dict of JSON; options : of the command."""
-    given = {name: options.pop(name) for name in (*_MACHINE, *_NOT_OF_CARDS)}
+    given = {name: options.pop(name) for name in (*NAMES, "flow", *_NOT_OF_CARDS)}
 
-    def machine(topology):
+    def network_on(topology):
         return _machine(topology, options["algorithm"], **given)
 
     topology, schedule, seconds, tries = make(
-        n_bytes=n_bytes, network=machine, name=collective, root=root, **options
+        n_bytes=n_bytes, network=network_on, name=collective, root=root, **options
     )
-    network = machine(topology)
+    network = network_on(topology)
     table = compile_table(schedule)
     check(table, topology, collective, root=root)
     if advice := network_run.advice(int((table.rows["sends"] >= 0).sum())):

@@ -1,4 +1,4 @@
-"""`gradnic simulate --card`: cycles of RTL, without RTL."""
+"""`gradnic simulate --card`: cycles of RTL, without RTL; and `schedule --card`: tables for it."""
 
 import json
 
@@ -8,10 +8,14 @@ from click.testing import CliRunner
 from gradnic import cli
 
 
-def cycles(words):
-    done = CliRunner().invoke(cli.cli, ["simulate", *words.split(), "--json", "-"])
+def figures(words):
+    done = CliRunner().invoke(cli.cli, [*words.split(), "--json", "-"])
     assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)["cycles_total"]
+    return json.loads(done.stdout)
+
+
+def cycles(words):
+    return figures(f"simulate {words}")["cycles_total"]
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,13 @@ def test_tables_of_offload_cards_are_cut_as_those_of_cosim():
 def test_direct_cards_take_what_rtl_takes(words, rtl):
     """RTL: `gradnic cosim direct`; nodes of two ports get words of 16 floats, others of 32."""
     assert abs(cycles(f"{words} --card direct") / rtl - 1) < 0.015
+
+
+@pytest.mark.parametrize("algorithm", ["best", "multitree"])
+def test_schedule_builds_the_table_that_simulate_times(algorithm):
+    """The fastest, and of another algorithm the one in the chunks that are fastest."""
+    words = f"--topology torus:2x2 --algorithm {algorithm} --card offload --port-lanes 4"
+    words += " --bytes 64KiB"
+    table, run = figures(f"schedule {words}"), figures(f"simulate {words}")
+    assert table["chunks"] == run["chunks"] > 1
+    assert table.get("cycles_total") == (run["cycles_total"] if algorithm == "best" else None)

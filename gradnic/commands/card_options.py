@@ -1,0 +1,81 @@
+"""Options of `simulate` and `schedule` that make nodes of gradnic's own cards."""
+
+from dataclasses import replace
+
+import click
+
+from gradnic import quantities as q
+from gradnic.models.schedule.network_model import Network, lanes_of, of_card, of_offload_card
+from gradnic.quantities import option
+
+_OFFLOAD_LANES = 16
+NAMES = ("card", "lanes", "port_lanes", "link_bytes_per_cycle", "link_latency")
+
+_OPTIONS = (
+    option(
+        "--card",
+        q.OneOf("direct", "offload"),
+        help="Nodes are gradnic's cards, with the times of their RTL, raw floats: on direct links, "
+        "or offload cards on Ethernet, a port for each link.",
+    ),
+    option(
+        "--lanes",
+        q.LANES,
+        help="Floats of a card's word. Default: 16, direct 8 a port, 32 at most.",
+    ),
+    option(
+        "--port-lanes",
+        q.OneOf(1, 2, 4, 8, 16, 32),
+        help="Of an offload card's ports; default: as --lanes.",
+    ),
+    option(
+        "--link-bytes-per-cycle",
+        q.Number(0.001, 1_000_000),
+        help="Default: 16, of offload cards what a port has.",
+    ),
+    option("--link-latency", q.LINK_TIME, Network.link_latency, "Cycles."),
+)
+
+
+def card_options(command):
+    """Adds `NAMES` to a command."""
+    for one in reversed(_OPTIONS):
+        command = one(command)
+    return command
+
+
+def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, collective):
+    """UsageError for what such a card does not have."""
+    q.only_with(card, "a card: --card direct or offload", "lanes")
+    q.only_with(card == "offload", "--card offload", "port_lanes")
+    if card and collective != "all_reduce":
+        raise click.UsageError(f"--card is for --collective all_reduce, not {collective}")
+    if card == "direct" and lanes == 4:
+        raise click.UsageError("--lanes must be 8, 16 or 32 with --card direct, not 4")
+    lanes = lanes or _OFFLOAD_LANES
+    if port_lanes and port_lanes > lanes:
+        raise click.UsageError(
+            f"--port-lanes must be at most {lanes}, the --lanes, not {port_lanes}"
+        )
+    port_bytes = 4 * (port_lanes or lanes)
+    if card == "offload" and (link_bytes_per_cycle or 0) > port_bytes:
+        raise click.UsageError(
+            f"--link-bytes-per-cycle must be at most {port_bytes}, a port's, "
+            f"not {link_bytes_per_cycle:g}"
+        )
+
+
+def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, flow="message",
+            **others):  # fmt: skip
+    """The Network of the options. flow : of links without offload cards; others : of a `Network`
+    whose nodes are no cards.
+    """
+    if card == "offload":
+        network = of_offload_card(lanes or _OFFLOAD_LANES, port_lanes, delay=link_latency)
+        rate = link_bytes_per_cycle or network.cards.port_bytes
+        return replace(network, link_bytes_per_cycle=rate)
+    link = {"link_bytes_per_cycle": link_bytes_per_cycle or Network.link_bytes_per_cycle,
+            "link_latency": link_latency, "flow": flow}  # fmt: skip
+    if card == "direct":
+        return of_card(lanes or lanes_of(topology), **link)
+    return Network(**link, **others)
