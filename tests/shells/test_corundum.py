@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cocotb.clock import Clock
 from cocotb.task import bridge
-from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
 from gradnic.hdl.shells.corundum.wrapper import Corundum
 from gradnic.models.inline.card import InlineCard as GoldenCard
 from gradnic.sim.engine import runner
@@ -183,11 +183,21 @@ async def direct_tap(dut):
         assert not task.done()
         task.cancel()
 
-    # A reset of the MAC alone starts all over: settings are those of reset.
-    dut.direct_rx_rst.value = 1
-    await ClockCycles(dut.clk, 4)
-    dut.direct_rx_rst.value = 0
-    await ClockCycles(dut.clk, 8)
+    # A reset of the MAC alone starts all over: settings are those of reset. While it lasts, as
+    # without a link, the bus is answered: by zeros.
+    read = bench.cards[0]._read
+    for name, n_cycles in (("direct_rx_rst", 400), ("direct_tx_rst", 2)):
+        reset = getattr(dut, name)
+        under_way = cocotb.start_soon(bridge(read)(4))
+        await ClockCycles(dut.clk, int(rng.integers(1, 8)))
+        reset.value = 1
+        await with_timeout(under_way, 1, "us")
+        if n_cycles > 100:
+            await bridge(bench.cards[0].write)("control", 1)
+            assert await with_timeout(cocotb.start_soon(bridge(read)(4)), 1, "us") == 0
+        await ClockCycles(dut.clk, n_cycles)
+        reset.value = 0
+        await ClockCycles(dut.clk, 12)
     assert await bridge(bench.cards[0].settings)() == makers.InlineSettings()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from amaranth.lib.wiring import In
 from cocotb.task import bridge
-from cocotb.triggers import ClockCycles
+from cocotb.triggers import ClockCycles, with_timeout
 from gradnic.hdl.shells.opennic.wrapper import OpenNic
 from gradnic.hdl.top import verilog
 from gradnic.models.inline.card import InlineCard as GoldenCard
@@ -72,6 +72,16 @@ async def box(dut):
     arp = (makers.foreign_frames(rng)["arp"], 3)
     await send(bench.ports[0]["qdma_h2c"], [arp])
     assert await receive(bench.ports[0]["adap_tx_250mhz"], 1) == [(*arp, 1 << 6)]
+
+    # An access that comes in a reset waits for its end.
+    await bridge(cards[0].set)("codec", exponent=120)
+    dut.mod_rstn.value = 0
+    await ClockCycles(dut.axil_aclk, 3)
+    dut.mod_rstn.value = 1
+    await ClockCycles(dut.axil_aclk, 5)
+    reading = cocotb.start_soon(bridge(cards[0].settings)())
+    assert await with_timeout(reading, 4, "us") == makers.InlineSettings()
+    assert dut.mod_rst_done.value == 1
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import ClockDomain, DomainRenamer, Module
+from amaranth.hdl import Cat, ClockDomain, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
@@ -14,6 +14,7 @@ from ...axi.axis import Axis, AxisReceiver, AxisSender, Lite
 from ...stream.beats import FrameBeat
 from ...stream.width import WidthConverter
 from .crossing import Crossing
+from .fan import LiteFan
 from .mac_side import MacEntry, MacExit
 from .tap_registers import PulseCrossing, TapRegisters
 
@@ -31,7 +32,8 @@ class DirectTap(wiring.Component):
     ``mac_rx`` is always taken; a frame that finds its store full is lost as a whole and counted in
     a register. Frames to the MAC are stored first, so that ``tvalid`` stays high from the first to
     the last beat of a frame. Any of the three resets resets all: after one the registers of the
-    card hold their reset values.
+    card hold their reset values. While one of the MAC's lasts, as without a link, registers read 0
+    and writes are lost: the bus is answered, whatever the MAC does.
 
     Parameters
     ----------
@@ -73,15 +75,21 @@ class DirectTap(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         any_reset = self.rst | self.tx_rst | self.rx_rst
-        for name, clock in (("sync", self.clk), ("mac_tx", self.tx_clk), ("mac_rx", self.rx_clk)):
+        clocks = {"asked": self.clk, "mac_tx": self.tx_clk, "mac_rx": self.rx_clk}
+        for name, clock in clocks.items():
             m.domains += (domain := ClockDomain(name))
             m.d.comb += domain.clk.eq(clock)
             m.submodules[f"{name}_reset"] = ResetSynchronizer(any_reset, domain=name)
+        away = self._core(m)
 
         m.submodules.card = card = self.card
         m.submodules.registers = registers = TapRegisters(card.bus.signature.address_width)
         m.submodules.lost = lost = PulseCrossing(i_domain="mac_rx", o_domain="sync")
-        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        fan = LiteFan([(0, WINDOW_BITS)], address_width=WINDOW_BITS, leaves=True)
+        m.submodules.answers = answers = DomainRenamer("core")(fan)
+        wiring.connect(m, wiring.flipped(self.bus), answers.i)
+        wiring.connect(m, answers.o0, registers.bus)
+        m.d.comb += answers.away.eq(away)
         wiring.connect(m, registers.card, card.bus)
         m.d.comb += registers.lost.eq(lost.o)
 
@@ -101,6 +109,20 @@ class DirectTap(wiring.Component):
         self._cross(m, "host_rx", card.host_rx, host_rx, "sync", "mac_rx")
         self._send(m, "host_rx", host_rx, "mac_rx")
         return m
+
+    def _core(self, m):
+        """The clock of the card, ``sync``, and of the bus, ``core``, which has but its own reset.
+
+        Returns whether the bus must leave the card alone: from 2 cycles after its reset begins,
+        which lasts at least 4, to 2 after it.
+        """
+        m.domains += (core := ClockDomain("core"))
+        m.domains += (sync := ClockDomain("sync"))
+        m.d.comb += [core.clk.eq(self.clk), core.rst.eq(self.rst), sync.clk.eq(self.clk)]
+        was = Signal(4, init=-1, reset_less=True)  # a cycle ago, two, three, four
+        m.d.core += was.eq(Cat(ResetSignal("asked"), was))
+        m.d.comb += sync.rst.eq(ResetSignal("asked") | was[:2].any())
+        return was[1:].any()
 
     def _narrow(self, name):
         return FrameBeat(self.n_bytes, meta_width=self.meta[name])

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -39,15 +39,20 @@ class LiteFan(wiring.Component):
         multiple of its size, and behind the one before.
     address_width : int
         Bits of a byte address from the manager.
+    leaves : bool
+        Subordinates may be reset while the manager is not.
 
     Members
     -------
     i : In(Lite(address_width))
         Ready, answers and their valid come from registers.
     o0, o1, ... : Out(Lite(bits of its window))
+    away : In(len(windows)), with leaves
+        The subordinate is asked for nothing, and what it was asked for is answered as where no
+        window is. Rises before its reset ends, and falls behind it.
     """
 
-    def __init__(self, windows, *, address_width: int = 16) -> None:
+    def __init__(self, windows, *, address_width: int = 16, leaves: bool = False) -> None:
         if not windows:
             raise ValueError("windows must be at least one, not none")
         stop = 0
@@ -61,7 +66,9 @@ class LiteFan(wiring.Component):
         self.windows = list(windows)
         self.n = len(self.windows)
         outputs = {f"o{k}": Out(Lite(width)) for k, (_, width) in enumerate(self.windows)}
-        super().__init__({"i": In(Lite(address_width)), **outputs})
+        self.leaves = leaves
+        away = {"away": In(self.n)} if leaves else {}
+        super().__init__({"i": In(Lite(address_width)), **outputs, **away})
 
     def elaborate(self, platform):
         m = Module()
@@ -116,25 +123,30 @@ class LiteFan(wiring.Component):
         ]
 
         replies = [Channel(o, answer) for o in outs]
+        nobody = Signal(name=f"{answer}_nobody")
+        m.d.comb += nobody.eq(window == self.n)
         for k, o in enumerate(outs):
             mine = whole & (window == k) & ~behind
+            if self.leaves:
+                mine &= ~self.away[k]
+                with m.If((window == k) & self.away[k]):
+                    m.d.comb += nobody.eq(1)
             m.d.comb += replies[k].ready.eq(mine & asked & ~done)
             for c in asks:
                 channel = Channel(o, c)
                 m.d.comb += [*channel.put(held[c], *held[c]), channel.valid.eq(mine & ~sent[c])]
                 with m.If(channel.valid & channel.ready):
                     m.d.sync += sent[c].eq(1)
-        valids = Array([*(reply.valid for reply in replies), 1])
-        m.d.comb += ready.eq(
-            whole & ~done & ~behind & (asked | (window == self.n)) & valids[window]
-        )
+        valids = Array(reply.valid for reply in replies)
+        m.d.comb += ready.eq(whole & ~done & ~behind & (nobody | (asked & valids[window])))
         given = Channel(self.i, answer)
         m.d.comb += given.valid.eq(done)
         with m.If(ready):
             m.d.sync += done.eq(1)
             for name in fields:
-                values = Array([*(reply[name] for reply in replies), OKAY if name == "resp" else 0])
-                m.d.sync += given[name].eq(values[window])
+                values = Array(reply[name] for reply in replies)
+                none = OKAY if name == "resp" else 0
+                m.d.sync += given[name].eq(Mux(nobody, none, values[window]))
         with m.If(done & given.ready):
             m.d.sync += done.eq(0)
             m.d.sync += [signal.eq(0) for signal in (*has.values(), *sent.values())]

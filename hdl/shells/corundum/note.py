@@ -164,7 +164,8 @@ DIRECT_RULES = """\
 - `direct_rx` is never stalled. A frame for which the store of 32 KiB has no room is lost whole and
   counted in the register at 0x800 of the card's window.
 - Frames on `direct_tx` are stored before they leave: tvalid stays high over a frame.
-- A reset of the MAC resets the card and its registers: the host writes its settings again.
+- A reset of the MAC resets the card and its registers: the host writes its settings again. While
+  it lasts, as without a link, they read 0 and writes are lost.
 """
 
 SYNC_RULES = """\

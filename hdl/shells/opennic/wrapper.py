@@ -11,7 +11,7 @@ Plumbing: no golden model of its own.
 
 from dataclasses import dataclass
 
-from amaranth.hdl import ClockDomain, DomainRenamer, Module
+from amaranth.hdl import ClockDomain, Const, DomainRenamer, Module
 from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
@@ -122,7 +122,7 @@ class Box(wiring.Component):
         m.submodules.handshake = DomainRenamer("asking")(handshake)
         m.submodules.reset = ResetSynchronizer(handshake.reset, domain="sync")
 
-        self._registers(m)
+        self._registers(m, handshake.reset)
         for k, card in enumerate(self.cards):
             m.submodules[f"card{k}"] = card
         for k, port in enumerate(self.ports):
@@ -132,7 +132,7 @@ class Box(wiring.Component):
             self._leave(m, k, "m_axis_qdma_c2h", port["host_rx"], 1 << k)
         return m
 
-    def _registers(self, m):
+    def _registers(self, m, reset):
         m.submodules.crossing = crossing = LiteCrossing(
             ADDRESS_BITS, i_domain="axil", o_domain="sync"
         )
@@ -142,10 +142,11 @@ class Box(wiring.Component):
             inner, outer = Channel(crossing.i, channel), Channel(self, f"s_axil_{channel}")
             names = [name for name in names if name in WIDTHS]
             source, target = (outer, inner) if sent else (inner, outer)
+            waits = reset if sent else Const(0, 1)  # what comes in a reset is taken behind it
             m.d.comb += [
                 *target.put(source, *names),
                 target.valid.eq(source.valid),
-                source.ready.eq(target.ready),
+                source.ready.eq(target.ready & ~waits),
             ]
         m.d.comb += crossing.i.wstrb.eq(-1)  # the shell writes whole words
         wiring.connect(m, crossing.o, fan.i)
