@@ -193,11 +193,17 @@ async def direct_tap(dut):
         reset.value = 1
         await with_timeout(under_way, 1, "us")
         if n_cycles > 100:
+            waiting = traffic(rng, 2)
+            await shell_bench.send(bench.ports[0]["host_tx"], waiting)
             await bridge(bench.cards[0].write)("control", 1)
             assert await with_timeout(cocotb.start_soon(bridge(read)(4)), 1, "us") == 0
         await ClockCycles(dut.clk, n_cycles)
         reset.value = 0
         await ClockCycles(dut.clk, 12)
+        if n_cycles > 100:  # the host's frames have waited
+            out = await shell_bench.receive(bench.ports[0]["mac_tx"], len(waiting))
+            fresh = GoldenCard(makers.InlineSettings())
+            assert out == [(*fresh.transmit(frame, bad), tag) for frame, bad, tag in waiting]
     assert await bridge(bench.cards[0].settings)() == makers.InlineSettings()
 
 

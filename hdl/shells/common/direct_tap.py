@@ -18,6 +18,8 @@ from .fan import LiteFan
 from .mac_side import MacEntry, MacExit
 from .tap_registers import PulseCrossing, TapRegisters
 
+FIELDS = ("tdata", "tkeep", "tlast", "tuser", "tvalid")
+
 
 class DirectTap(wiring.Component):
     """`card` at the MAC: takes whatever the MAC delivers, and feeds it frames without a gap.
@@ -33,7 +35,7 @@ class DirectTap(wiring.Component):
     a register. Frames to the MAC are stored first, so that ``tvalid`` stays high from the first to
     the last beat of a frame. Any of the three resets resets all: after one the registers of the
     card hold their reset values. While one of the MAC's lasts, as without a link, registers read 0
-    and writes are lost: the bus is answered, whatever the MAC does.
+    and writes are lost: the bus is answered, whatever the MAC does; ``host_tx`` waits.
 
     Parameters
     ----------
@@ -131,7 +133,14 @@ class DirectTap(wiring.Component):
         """The stream of the card's width behind an input port, in the MAC's clock."""
         entry = AxisReceiver(self.n_bytes, meta_width=self.meta[name])
         m.submodules[f"{name}_entry"] = DomainRenamer(domain)(entry)
-        wiring.connect(m, wiring.flipped(getattr(self, name)), entry.axis)
+        port, inner = getattr(self, name), entry.axis
+        taken = inner.tready
+        if name == "host_tx":  # waits: a frame that is lost in a reset has no completion
+            taken &= ~ResetSignal(domain)
+        m.d.comb += [
+            port.tready.eq(taken),
+            *(getattr(inner, field).eq(getattr(port, field)) for field in FIELDS),
+        ]
         if self._narrow(name) == self.shapes[name]:
             return entry.o
         widen = WidthConverter(self._narrow(name), self.shapes[name])

@@ -165,7 +165,9 @@ DIRECT_RULES = """\
   counted in the register at 0x800 of the card's window.
 - Frames on `direct_tx` are stored before they leave: tvalid stays high over a frame.
 - A reset of the MAC resets the card and its registers: the host writes its settings again. While
-  it lasts, as without a link, they read 0 and writes are lost.
+  it lasts, as without a link, they read 0, writes are lost, and frames of the host wait. Frames
+  that were inside are lost, and with those on their way out their completions, for which the
+  shell's transmit engine waits: where links come and go, take the `sync` tap.
 """
 
 SYNC_RULES = """\
