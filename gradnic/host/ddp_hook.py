@@ -127,8 +127,9 @@ class Hook:
     def load_state_dict(self, model: Any, saved: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave for such a model, each rank from its own.
 
-        Before the first step with this hook. ValueError names what does not fit. DDP fills buckets
-        anew after its first step, so where it has several, sums are the same bits only until then.
+        Before the first step with this hook. ValueError names what does not fit. DDP fills its
+        buckets anew after the first step, in the order in which gradients came, so the first step
+        of a process may round otherwise than the same step of a longer run.
         """
         if self._states:
             raise ValueError("a hook takes a state before its first step")
