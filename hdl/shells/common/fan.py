@@ -128,7 +128,7 @@ class LiteFan(wiring.Component):
         for k, o in enumerate(outs):
             mine = whole & (window == k) & ~behind
             if self.leaves:
-                mine &= ~self.away[k]
+                mine &= ~self.away[k] & ~done  # nor when it is back, and this was answered
                 with m.If((window == k) & self.away[k]):
                     m.d.comb += nobody.eq(1)
             m.d.comb += replies[k].ready.eq(mine & asked & ~done)
