@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gradnic.models.schedule.all_reduce import all_reduce
 from gradnic.models.schedule.bounds import throughput_bound
-from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders import build, search
 from gradnic.models.schedule.builders import forest as forests
 from gradnic.models.schedule.builders.arborescences import pack
 from gradnic.models.schedule.builders.cuts import around, broken
@@ -175,6 +175,28 @@ def test_best_takes_the_forest_on_uneven_direct_links(tmp_path):
     rows = np.array([1 + (a // 4 == b // 4) for a, b in torus.links.tolist()])
     rows = replace(torus, bandwidth=rows)
     assert build(rows, "best").slots_total / 2 < 2.53 < 1.02 * float(throughput_bound(rows))
+
+
+def test_best_takes_the_forest_on_uneven_links_of_many_nodes(monkeypatch):
+    torus = parse("torus:6x11")
+    rows = np.array([1 + (a // 11 == b // 11) for a, b in torus.links.tolist()])
+    rows = replace(torus, bandwidth=rows)
+    schedule = build(rows, "best")
+    assert schedule.algorithm == "forest"
+    assert gap(rows, schedule) < 1.062
+    monkeypatch.setattr(search, "forest", unfit)
+    assert build(rows, "best").algorithm != "forest"
+
+
+def unfit(topology, **_):
+    raise ValueError(topology.name)
+
+
+def test_a_node_whose_ports_do_not_suit_a_forest_is_named():
+    links = np.array([*parse("ring:6").links.tolist(), (1, 4)])
+    chord = Topology("chord", 6, 0, links, [1] * 12 + [2], ports=1)
+    with pytest.raises(ValueError, match="node 1, whose ports bind, has not as much bandwidth in"):
+        forest(chord)
 
 
 def test_a_message_shares_a_link_with_a_slower_one():

@@ -99,9 +99,11 @@ def _trees(topology):
     k, capacity = _scaled(topology)
     uneven = np.flatnonzero((capacity.sum(axis=0) != capacity.sum(axis=1))[n:])
     if len(uneven):
-        raise ValueError(
-            f"{topology.name}: switch {n + uneven[0]} has not as much bandwidth in as out"
-        )
+        v = n + uneven[0]
+        who = f"switch {v}"
+        if v >= topology.n_vertices:
+            who = f"node {v - topology.n_vertices}, whose ports bind,"
+        raise ValueError(f"{topology.name}: {who} has not as much bandwidth in as out")
     for room in _lean(capacity, n, k), capacity:
         ways = pack_trees(room, n, k, around(room, n))
         if ways is not None:
