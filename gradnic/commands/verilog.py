@@ -240,6 +240,10 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
         return
     if preset is None:
         raise click.UsageError("name a top with --preset; gradnic verilog --list shows them")
+    keys = [change.partition("=")[0] for change in changes]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise click.UsageError(f"--set names {key} twice")
     screen = console(json_file)
     if shell != "generic":
         write_shell(preset, shell, changes, name, family, out, json_file)
