@@ -15,7 +15,6 @@ ARGUED = {
     r"-mode const0 .*-wire adder\.out\.(before_last|number) -wirebit ([7-9]|1\d) ": "a sum has 64 "
     "beats at most",
     r"-mode cnot1 .*-ctrlbit ([7-9]|1\d) -wire adder\.out\.(before_last|number) ": NUMBERS,
-    r"-mode cnot1 .*-ctrlbit ([7-9]|1\d) -wire adder\.out\.\S+ .*: number, part = ": NUMBERS,
     r"-wire rule\.other\.(job|gen|leaves|op|lc|tensor|tree|seq|tag|opened) ": "it goes to records "
     "of SwitchML alone, and there nobody reads it",
     r"-mode cnot0 .*-port B -portbit 3 -ctrlbit 14 .*: one, two = ": "leaves of a record that is "
@@ -25,7 +24,7 @@ ARGUED = {
     r"-mode const0 .*-wire rule\.number\d+ -wirebit [123] ": TWO_JOBS,
     r"-mode const0 .*-wire rule\.write_data -wirebit 1(3[2-9]|40) ": ELEMENTS,
     r"-mode cnot1 .*-ctrlbit 1(3[2-9]|40) -wire rule\.verdict\S*\.(record|after)\.": ELEMENTS,
-    r"-mode const0 .*\\times\.\S+ -port [DQ] -portbit ([89]|1\d) .*name=f\"product": BELOW,
+    r"-mode const0 .*\\times\.\S+ -port [DQ] -portbit ([89]|1\d) .*: held = Signal\(prod": BELOW,
     r"-mode cnot1 .*-port B -portbit [0-6] -ctrlbit 7 .*: m\.d\.sync \+= total\.eq\(result\[": (
         f"it is half of that: {BELOW}"
     ),
@@ -55,18 +54,15 @@ ARGUED = {
     r"-mode const0 -cell rule\.records\.array -port \w+_DATA -portbit 1(3[2-9]|40) ": ELEMENTS,
     r"-mode cnot1 .*-portbit [0-5] -ctrlbit [345] -wire adder\.rows\.less ": NEGATIVE,
     r"-mode const0 .*-wire tasks__payload\.answer\.slot -wirebit ([2-9]|1[0-2]) ": STORE,
-    r"-mode const0 .*-portbit ([4-9]|1[0-3]) .*: owner, start, stop = ": STORE,
+    r"-mode const0 .*-portbit ([4-9]|1[0-3]) .*: (start|stop) = Signal\(1[34]\)": STORE,
     r"-mode const1 -cell adder\.tails\.array\d+ -port WR_EN ": TAILS,
-    r"-mode inv -cell \S*\\tails\.\$651 -port A .*free\.eq\(": f"down for a cycle: {TAILS}",
-    r"-mode cnot1 -cell \S*\\ring\.\$procmux\$177 -port Y -portbit 1 ": "only `ready` knows it, "
-    "and there is room for all rows that may come",
     r"-mode const0 -cell \S*\$436 -port B -portbit 9 .*: m\.d\.sync \+= out\[part\]": "no slot "
     "holds an operation of code 8 or more",
     r"-mode const0 .*-port A -portbit 3 .*: last_row\.eq\(p\.elems <= Mux": "the lanes of a "
     "row: the 64 elements of a chunk are more either way",
     r"-mode const0 .*-port B -portbit (9|1\d) .*: total\.eq\(base \+ head\.length": "no packet "
     "that counts has 512 bytes",
-    r"-mode const0 .*-port D -portbit ([7-9]|1\d) .*: number, part = ": NUMBERS,
+    r"-mode const0 .*-port D -portbit ([7-9]|1\d) .*: number = Signal\(16\)": NUMBERS,
     r"-mode const0 .*-port D -portbit [456] .*: task = Signal\(known": TWO_JOBS,
     r"-mode const0 -cell \S*\\rows\.\$procmux\$419 -port S ": "behind a reset nothing is at work, "
     "and a task is there a cycle later than it may begin",
@@ -74,12 +70,8 @@ ARGUED = {
     "forgotten, from whichever on",
 }
 EXPLAINED = {
-    "-ctrlbit 18 -wire rule.verdict$111.job.need_bytes ": "2**18 bytes of a tensor: 65,000 cycles",
-    "-cell $flatten\\rule.$303 -port A ": "once a tensor has enough, late packets of it ask for a "
-    "visit again instead of closing their slot alone; others wait for it, so answers are the same",
-    "-wire rule.verdict$111.level ": "a slot claimed anew between the visit's look at it and its "
+    "-ctrlbit 18 -wire rule.verdict$115.job.need_bytes ": "2**18 bytes of a tensor: 65,000 cycles",
+    "-wire rule.verdict$115.level ": "a slot claimed anew between the visit's look at it and its "
     "turn, a few cycles which no play has met",
     "-cell $flatten\\rule.$procmux$793 -port S ": "an event of the very cycle before a reset",
-    "-cell $flatten\\rule.\\verdict$111.$239 -port A ": "a job whose indices are wider than the "
-    "unit's table: no driver sets one up",
 }

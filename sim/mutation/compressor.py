@@ -53,12 +53,12 @@ FEW = "a unit of 632 floats has 10 rows of tags at most: these bits are 0"
 SMALL = "a unit of 632 floats has 2686 bytes at most: these bits are 0"
 
 ARGUED = campaign_engines.ARGUED | {
-    r"-mode cnot0 .* -port B .* -ctrlbit 3 .*: half_shift = register\(": HALVES,
+    r"-mode cnot0 .* -port B .* -ctrlbit 3 .*: half_shift=_held\(m, \(126": HALVES,
     r"-mode const1 .* -port Q .* -wire merger\.live_byte -wirebit 0 ": FIRST,
     r"-wire tails\.\S+ -wirebit 12[0-7] ": TAIL,
     r"-wirebit 12[0-7] .*: kept = Signal\(8": TAIL,
     r"-wire packer\.present -wirebit 15 ": TAIL,
-    r"-mode cnot1 .* -ctrlbit 1[34] -wire o__payload\.": FEW,
+    r"-mode cnot1 .* -ctrlbit 1[34] -wire o__payload\S*\.": FEW,
     r"-mode const0 .* -wire (bytes\d+|so_far) -wirebit 1[2-5] ": SMALL,
     r"-mode const0 .* -port A -portbit 1[2-5] .*: final\.eq\(\(size - 1\) >> column\)": SMALL,
 }

@@ -18,7 +18,7 @@ def test(model):
 
 _MOST = "no job has more than 1,024 blocks here"
 ARGUED = passes.ARGUED | {
-    r"-port D .*-ctrlbit 10 .*number, place = ": _MOST,
+    r"-port D .*-ctrlbit 10 .*number = Signal\(blocks_width\)": _MOST,
     r"-mode const0 .*-port A -portbit 10 .*number\.eq\(number \+ 1\)": _MOST,
     r"-port [AB] .*x\.eq\(\(mix\.y \^ self\.node\) \+ GOLDEN\)": "no dice are rolled here",
     r"-mode const1 .*-port B .*number != self\.n_blocks": "norms behind the last change nothing",

@@ -123,7 +123,4 @@ EXHAUSTED = {
 }
 EXPLAINED = {
     "-mode cnot1 -cell $flatten\\details.$113 ": f"it is the byte's scale and its sign: {TINY}",
-    "-mode cnot0 -cell $1126 -port A -portbit 2 -ctrlbit 0 ": (
-        "not seen: units of 6 beats get their room after 5 cycles, which the room can take"
-    ),
 }

@@ -461,20 +461,8 @@ ARGUED = {
     ),
 }
 EXPLAINED = {
-    "-mode const0 -cell $flatten\\rx.\\path.\\realigner.\\entry.$26 -port B ": (
-        "not reached: a second stall right behind one; a frame's head comes between two units"
-    ),
     "-mode const1 -cell $flatten\\rx.\\path.$50 -port A ": (
         "not reached: the facts of a kept frame behind 16 units that the engine has only planned"
-    ),
-    "-mode const1 -cell $flatten\\rx.\\path.\\splicer.$1444 -port Y ": (
-        "not seen: bytes behind the last float of a restored frame, which the engine has made 0"
-    ),
-    "-mode const1 -cell $flatten\\rx.\\path.\\splicer.$1719 -port B ": (
-        "not seen: bytes behind the last float of a restored frame, which the engine has made 0"
-    ),
-    "$flatten\\rx.\\path.\\math.\\stage1.$16 -port Q -portbit 56 ": (
-        "not reached: a restored frame whose new head waits behind 20 others"
     ),
     "-mode const1 -cell $flatten\\tx.\\path.$55 -port B ": (
         "not reached: 16 units that the engine has planned and not begun"

@@ -38,6 +38,13 @@ def test(model, width, *, latency, holds, pauses):
         run = play(i=[1] + [0] * pause, o=stimulus.storm(storm))
         n_inside = int((run.taken["i"] < storm).sum())
         assert n_inside == holds, f"holds {n_inside} beats of those that came with pauses"
+        assert (np.diff(run.taken["i"][1:holds]) == pause + 1).all(), "pauses before it is full"
+    for few in (2, 3):  # at any level it takes what it has room for
+        for first in range(few + 1):
+            offers = ([0] + [1] * first + [0] + ([1] * few + [0]) * holds)[: 3 * holds]
+            run = play(i=(offers, 1), o=stimulus.storm(3 * holds))
+            taken = run.taken["i"][:holds]
+            assert np.array_equal(taken, np.flatnonzero(offers)[:holds]), "pauses before it is full"
     for cycles in range(20, 28):  # a mutant lost a cycle after each stall of odd length
         run = play(o=stimulus.storm(cycles))
         assert np.array_equal(run.taken["o"], cycles + np.arange(len(beats))), "bubbles"

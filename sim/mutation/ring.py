@@ -17,3 +17,11 @@ def component():
 def test(model):
     """The queue holds its slots and the beats on their way out; a slot is free 4 cycles late."""
     campaign_queues.test(model, WIDTH, latency=7, holds=SLOTS + N_CREDITS, pauses=SLOTS + 5)
+
+
+ARGUED = {
+    r"-mode const1 -cell \S*\\prefetch\.\$47 -port [ABY] .*: stays = ": "`below | above`, of a bit "
+    "that is 1: all below it are 1, too, but where one changes by itself",
+    r"-mode cnot0 .*-port Q -portbit [4-7] -ctrlbit [0-3] -wire credits ": "a bit above a 0 comes "
+    "down and goes up behind that, and where the 0 is the last bit nothing comes down",
+}

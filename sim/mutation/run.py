@@ -33,6 +33,7 @@ from ..proof import cone, equivalence
 SHARD = 256  # mutants in one library at most: the build takes longer than the play
 MARGIN = 3  # times the cycles of the unmutated run, until a mutant counts as stuck
 SLACK_CYCLES = 2000
+ALL = 10**8  # more mutants than any block has: Yosys does not choose then
 # a $pmux of which two selects are 1 is undefined: nobody could judge a mutant that makes it so
 PREPARE = "prep -flatten -top top\npmuxtree\nopt_clean\n"
 ARGUED = "argued: "
@@ -138,8 +139,24 @@ class _Mutated(batch.Model):
         return ""
 
 
+def unmatched(campaign):
+    """Patterns of what is argued, exhausted or explained that no mutant of the block has.
+
+    Which other bit of its port turns one is drawn: any stands for the ``-ctrlbit`` of a pattern.
+    """
+    commands = prepare(campaign.component(), None, 1, campaign.elsewhere)[2]
+    texts = "\n".join(Mutant(i, command).text for i, command in enumerate(commands, 1))
+    patterns = {each: each for each in (*campaign.argued, *campaign.exhausted)}
+    patterns |= {each: re.escape(each) for each in campaign.explained}
+    for each, pattern in patterns.items():
+        patterns[each] = re.sub(r"-ctrlbit(\\? )\S+?(?=\\? )", r"-ctrlbit\1\\d+", pattern)
+    return [each for each, pattern in patterns.items() if not re.search(pattern, texts)]
+
+
 def prepare(component, count, seed, elsewhere=None):
     """RTLIL to mutate, and the list of mutants: (text, ports, commands, netlist).
+
+    count : None, all that Yosys knows.
 
     Mutants of the clock are left out: no equivalence proof can judge them. So are repeats, those
     that `elsewhere` matches, and enables of memory ports that read without a clock: Yosys insists
@@ -155,12 +172,15 @@ def prepare(component, count, seed, elsewhere=None):
         tools.yosys(script, folder=work, outputs=["prepped.il", "prepped.json"])
         module = json.loads((work / "prepped.json").read_text())["modules"]["top"]
         cells = module["cells"].values()
-        # Yosys finds about three mutants per port bit, and never ends when asked for more
+        # Yosys finds about three mutants per port bit, and never ends when asked for nearly all
         most = sum(len(bits) for cell in cells for bits in cell["connections"].values())
-        if not 1 <= count <= most:
+        if count is None:
+            listed = ALL
+        elif not 1 <= count <= most:
             raise ValueError(f"count must be within 1..{most}, not {count}")
-        listed = count + count // 4 + 16  # spare ones for those left out
-        listed = min(most, 4 * listed) if elsewhere else listed
+        else:
+            listed = count + count // 4 + 16  # spare ones for those left out
+            listed = min(most, 4 * listed) if elsewhere else listed
         script = f"read_rtlil prepped.il\nmutate -list {listed} -seed {seed} -o mutants.txt\n"
         tools.yosys(script, folder=work, outputs=["mutants.txt"], timeout=600)
         prepped = (work / "prepped.il").read_text()

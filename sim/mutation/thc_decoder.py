@@ -242,7 +242,6 @@ NORMAL = (
 SMALL = "a lane's exponents are 128 to 155, and 1 to 254: their sum has 9 bits"
 CARRIED = "a carry makes 2**25 to 2**28, of exponents 152 to 155: this bit is 1"
 UNIT = "a unit is below 1/16: with a norm of exponent 0 it makes a factor of 0"
-GROUP = "in such a group of 16 the places come in another order, but the last but one when it did"
 FLIPS = "a block leaves the transform without gaps: what is read has been flipped 8 times"
 ARGUED = {
     r" -cell \S*\\times\d\.\S+ .*: ones\.eq\(kept\.all": NORMAL,
@@ -255,8 +254,6 @@ ARGUED = {
     r"-mode cnot1 .* -ctrlbit (9|10|11) -wire times\d\.added\d? ": SMALL,
     r"-mode cnot0 .* -ctrlbit [347] -wire convert\d\.next_biased ": CARRIED,
     r"-mode const0 .* -wire scale\.a\$1\.zero -wirebit 0 .*: zero = delayed\(": UNIT,
-    r"-mode cnot1 .* -port A -portbit 3 -ctrlbit [789] .*: place\.eq\(Mux\(turns_last": GROUP,
-    r"-mode cnot1 .* -ctrlbit 2 .*: left, enough, after =": "of a beat 3 quarters are left at most",
     r"-mode (inv|cnot[01]) .* -port Q .* -wire signs\S*\.half -wirebit ": FLIPS,
 }
 EXPLAINED = {}

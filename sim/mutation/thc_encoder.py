@@ -184,7 +184,7 @@ DIVIDED = "all 2**23 mantissas have been divided so: not one gets another quotie
 ARGUED = {
     r" -cell \S*\\scale\d\S* -port A -portbit (\d|1[0-6]) -wire scale\S*\.product2 ": SATURATES,
     r" -cell \S*\\scale\d\S*\\times\.\S+ -port [YDQ] -portbit (\d|1[0-6]) "
-    r".*: (product = a \* b|held = Signal\.like\(self\.p,)": SATURATES,
+    r".*: (product = held_a \* held_b|held = Signal\(prod)": SATURATES,
     r"-mode cnot1 .* -portbit (1[7-9]|2\d|30) -ctrlbit (1[7-9]|2\d|3\d) "
     r"-wire scale\S*\.shifted0 ": SATURATES,
     r"-mode const0 -cell \S*\\part\d+\.\S+ -port B .*: rolled = delayed\(m, dice\.p \| ": WIDE,

@@ -50,6 +50,26 @@ def test_larger_sample_dies(block):
     check(block, *SLOW[block])
 
 
+#: blocks, and those that share patterns: one of them has to match
+PATTERNS = (
+    *[(block,) for block in ("fifo", "ring", "inline", "scheduler", "aggregate", "hadamard")],
+    *[(block,) for block in ("thc_encoder", "thc_decoder", "level_table", "job_context")],
+    *[(block,) for block in ("packet_pick", "allowance_walk")],
+    ("compressor", "decompressor"),
+    ("norm_pass", "encode_pass", "decode_pass"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", PATTERNS, ids="-".join)
+def test_every_pattern_has_a_mutant(blocks):
+    campaigns = [mutate.load(block) for block in blocks]
+    missed = [set(mutate.unmatched(campaign)) for campaign in campaigns]
+    names = [{*c.argued, *c.exhausted, *c.explained} for c in campaigns]
+    stale = set().union(*missed) - set().union(*(a - b for a, b in zip(names, missed, strict=True)))
+    assert not stale, "\n".join(sorted(stale))
+
+
 def test_every_placing_of_a_beat_is_played():
     n_lanes, n_bytes = campaign_engines.N_LANES, campaign_engines.BEAT
     seen = {}

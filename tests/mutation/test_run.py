@@ -100,6 +100,17 @@ def test_every_mutant_has_its_line(report):
     assert not any(" -port CLK " in m["command"] for m in report["mutants"])
 
 
+def test_patterns_that_no_mutant_has():
+    mutants = [mutate.Mutant(1, each) for each in mutate.prepare(Adder(), None, 1)[2]]
+    turned = next(m.text for m in mutants if " -ctrlbit " in m.text)
+    turned = re.sub(r"-ctrlbit \d+", "-ctrlbit 99", turned)  # another seed draws another bit
+    has = {re.escape(turned): "", r"-mode const1 .*step == 7": ""}
+    argued = has | {r"-mode const1 .*step == 8": "", r"-ctrlbit 99 .*step == 8": ""}
+    explained = {turned: "", turned + "!": ""}
+    campaign = mutate.Campaign("adder", Adder, thorough, explained, argued=argued)
+    assert mutate.unmatched(campaign) == [*list(argued)[len(has) :], turned + "!"]
+
+
 class Narrow(wiring.Component):
     """Shows the low half of a sum; nothing that the high half does can be seen."""
 
