@@ -41,8 +41,9 @@ class FIFO(wiring.Component):
         is a register all the same, ``o.p`` comes out of the memory.
     watched : bool
         `astray` is 1, until a reset, once nothing waits and the addresses of both ends are two:
-        one has changed by itself, or a beat came or went that was none. So beats that have left
-        may be wrong. A LUT for each bit of an address.
+        one has changed by itself, or a beat came or went that was none; and once the valid bits of
+        a beat's parts differ. So beats that have left may be wrong. A LUT for each bit of an
+        address.
     stops : bool
         Is `watched`, and `astray` is 1 as soon as a bit of an address has changed by itself. From
         that cycle on nothing leaves the memory until a reset. Not with `bypass`.
@@ -114,7 +115,8 @@ class FIFO(wiring.Component):
         pop = Signal()
         waiting = self.waiting
         if self.watched:
-            wrong = ~self.waiting & (self.head != self.tail)
+            valids = Cat(self.valids)
+            wrong = (~self.waiting & (self.head != self.tail)) | (valids.any() & ~valids.all())
             if self.stops:
                 odd = Cat(self.head, self.head_odd, self.tail, self.tail_odd).xor()
                 waiting = self.waiting & ~(self.astray | odd)

@@ -14,12 +14,12 @@ STOPPING = "head", "tail", "read_addr", "write_addr", "pushed", "issued"
 
 
 class Again(Component):
-    """A queue of 16 octets that stops, and is reset when told."""
+    """A queue that is reset when told."""
 
     def __init__(self, queue):
         self.queue, self.again = queue, Signal()
-        octets = Signature(8)
-        super().__init__({"i": In(octets), "o": Out(octets)})
+        beats = Signature(queue.shape)
+        super().__init__({"i": In(beats), "o": Out(beats)})
 
     def elaborate(self, platform):
         m = Module()
@@ -167,6 +167,28 @@ def test_a_watched_fifo_tells_once_nothing_waits(name, n_beats):
             ctx.set(register, ctx.get(register) ^ 1 << bit)
             await ctx.tick().repeat(2 * n_beats + 6)
             assert ctx.get(queue.astray), bit
+            ctx.set(part.again, 1)
+            await ctx.tick()
+            ctx.set(part.again, 0)
+
+    part = Again(queue)
+    amaranth_run.simulate(part, partial(bench, part=part))
+
+
+@pytest.mark.parametrize("waits", [0, 1, 3])
+def test_valid_bits_of_a_beats_parts_that_differ_are_told(waits):
+    queue = FIFO(200, 16, watched=True)
+    assert len(queue.valids) > 2
+
+    async def bench(ctx, part):
+        for valid in queue.valids:
+            for cycle in range(8):
+                ctx.set(part.i.valid, cycle < waits)
+                await ctx.tick()
+            assert not ctx.get(queue.astray)
+            ctx.set(valid, 1 - ctx.get(valid))
+            await ctx.tick()
+            assert ctx.get(queue.astray), valid.name
             ctx.set(part.again, 1)
             await ctx.tick()
             ctx.set(part.again, 0)
