@@ -110,7 +110,10 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
     else:
         options = {"order": order, "rule": rule, "seed": seed}
         if network and chunks is None:
-            schedule = cut(topology, algorithm, n_bytes, network(topology), **options)
+            with status("building") as say:
+                schedule = cut(
+                    topology, algorithm, n_bytes, network(topology), on_try=say, **options
+                )
         else:
             schedule = build(topology, algorithm, chunks=chunks, **options)
     schedule = of_all_reduce(schedule, name, root=root)

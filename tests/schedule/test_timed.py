@@ -92,7 +92,11 @@ def test_rows_of_other_algorithms_are_one_run_where_ports_are_narrow():
     assert chunks("bfb") in (6, 8, 12)
     assert (chunks("ring"), chunks("ring2d")) == (1, 2)
     assert chunks("multitree", of_offload_card(16)) == 1
-    assert cut(topology, "multitree", 4 * 9 * 352, CARDS).chunks == 1
+    tried = []
+    assert cut(topology, "multitree", 4 * 9 * 352, CARDS, on_try=tried.append).chunks == 1
+    assert not tried  # there is but one
+    cut(topology, "multitree", n_bytes, CARDS, on_try=tried.append)
+    assert f"multitree, {chunks('multitree'):g} chunks a shard" in tried
 
 
 def test_what_it_refuses():

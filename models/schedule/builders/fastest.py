@@ -69,19 +69,22 @@ def fastest(
     return found[1], sorted(tries, key=lambda one: one.cycles)
 
 
-def cut(topology, algorithm: str, n_bytes: int, network, **options):
+def cut(topology, algorithm: str, n_bytes: int, network, *, on_try=None, **options):
     """`build(topology, algorithm, **options)`, on offload cards with narrow ports in the chunks a
     shard that `simulate` finds fastest: of those that `fastest` would try, so that a row is one
     run.
 
     A row of several runs goes to one port, run after run, while the others wait for theirs. Rings
-    are as they are: they send a shard's chunks as one message.
+    are as they are: they send a shard's chunks as one message. on_try(name) : called before each
+    count.
     """
     counts = _counts(topology, n_bytes, network)
     if not (network.cards and network.cards.narrow) or counts == [1] or algorithm not in CHUNKED:
         return build(topology, algorithm, **options)
     found = []
     for k in counts:
+        if on_try:
+            on_try(f"{algorithm}, {k} chunks a shard")
         try:
             schedule = build(topology, algorithm, chunks=k, **options)
         except ValueError:  # such as an odd number for rings both ways round
