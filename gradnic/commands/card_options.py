@@ -68,8 +68,10 @@ def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, collectiv
 def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, flow="message",
             **others):  # fmt: skip
     """The Network of the options. flow : of links without offload cards; others : of a `Network`
-    whose nodes are no cards.
+    whose nodes are no cards. ValueError for cards between switches that sum or multicast.
     """
+    if card and (topology.sums or topology.multicasts):
+        raise ValueError(f"{topology.name}: --card knows no switches that sum or multicast")
     if card == "offload":
         network = of_offload_card(lanes or _OFFLOAD_LANES, port_lanes, delay=link_latency)
         rate = link_bytes_per_cycle or network.cards.port_bytes

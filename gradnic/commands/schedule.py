@@ -281,7 +281,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     q.only_with(
         options["algorithm"] == "best" or of_cards, "--algorithm best, or --card offload", "n_bytes"
     )
-    q.only_with(n_bytes is not None, "--algorithm best with --bytes", *NAMES)
+    q.only_with(n_bytes is not None, "runs with --bytes", *NAMES)
     check_card(**figures, collective=collective)
     q.only_with(collective == "all_reduce", "--collective all_reduce", "export")
     q.only_with(export and export[0] == "chakra", "--export chakra", "export_bytes")

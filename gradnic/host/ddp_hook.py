@@ -83,8 +83,8 @@ def inceptionn_hook(
 class Hook:
     """What `thc_hook` and `inceptionn_hook` make, for `register_comm_hook`.
 
-    It belongs to its process: a copy of the model shares it, and a pickled one has a hook that is
-    new.
+    It belongs to its process: it copies as itself, and a pickled one is new, of the default group.
+    PyTorch registers no hook with a copy of a DDP model, or with one that was loaded.
     """
 
     def __init__(self, kind: Any, group: Any, settings: dict[str, Any]) -> None:
@@ -113,13 +113,15 @@ class Hook:
         return self
 
     def __getstate__(self):
-        return vars(self) | {"_states": {}, "_world": None}
+        return vars(self) | {"_group": None, "_states": {}, "_world": None, "_loaded": None}
 
     def state_dict(self, model: Any) -> dict[str, Any]:
         """What this rank has to save with a model, such as the error memory of THC; {} is nothing.
 
         Of the process group that the hook works in; ValueError if there are several.
         """
+        if self._loaded is not None:  # no step since
+            return dict(self._loaded[1])
         if len(self._states) > 1:
             raise ValueError(f"the hook works in {len(self._states)} process groups, not in one")
         return next((s.saved(dict(model.named_parameters())) for s in self._states.values()), {})
@@ -127,14 +129,17 @@ class Hook:
     def load_state_dict(self, model: Any, saved: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave for such a model, each rank from its own.
 
-        Before the first step with this hook. ValueError names what does not fit. DDP fills its
-        buckets anew after the first step, in the order in which gradients came, so the first step
-        of a process may round otherwise than the same step of a longer run.
+        Before the first step of this hook in the default process group. ValueError names what does
+        not fit. DDP fills its buckets anew after the first step, in the order in which gradients
+        came, so the first step of a process may round otherwise than the same step of a longer run.
         """
-        if self._states:
+        import torch.distributed as dist
+
+        if self._states and self._world is dist.group.WORLD:
             raise ValueError("a hook takes a state before its first step")
-        self._loaded = dict(model.named_parameters()), saved
-        self._kind.check(*self._loaded)
+        parameters = dict(model.named_parameters())
+        self._kind.check(parameters, saved)
+        self._loaded = parameters, saved
 
 
 def _floats(bucket):
@@ -242,7 +247,7 @@ class _Thc:
     def restore(self, parameters, saved):
         self._rounds.update(saved.get("rounds", {}))
         for name, values in saved.get("errors", {}).items():
-            self._errors[id(parameters[name])] = parameters[name], values.numpy().astype(np.float32)
+            self._errors[id(parameters[name])] = parameters[name], values.cpu().numpy().astype("f4")
 
 
 class _Inceptionn:

@@ -33,8 +33,8 @@ class JobDriver(OffloadDriver):
     Tables are loaded once, each under a number; then `post` writes a descriptor, and `completion`
     reads what has ended. Nothing here waits for a job, so many can be on their way. What
     `OffloadDriver` does to a single round ends in a ValueError: there are no such registers.
-    One driver at a time: another one's posts, and a reset, end this one's with a
-    ConnectionAbortedError, until it begins anew with `identify`.
+    One driver at a time: where another one, or a reset, has changed bits that go by changes, this
+    one's next call is a ConnectionAbortedError, until it begins anew with `identify`.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,8 @@ def resumed(parallel, x):
             return played
         seen.append(played[0])
         assert pickle.loads(pickle.dumps(hook)).state_dict(layer) == {}
+        with pytest.raises(ValueError, match="a hook takes a state before its first step"):
+            hook.load_state_dict(layer, {})
         saved = io.BytesIO()
         torch.save(hook.state_dict(layer), saved)
     return np.stack(seen)
@@ -225,6 +228,7 @@ def worker(rank, folder):
         "gloo", init_method=f"file://{folder}/pair{rank % 2}", rank=rank // 2, world_size=2
     )
     for name, hook in kept.items():
+        hook.load_state_dict(torch.nn.Linear(SIZE, 1), {})  # as new
         seen[f"again {name}"] = run(hook, gradients()[:1, rank])
     with Path(folder, str(rank)).open("wb") as file:
         pickle.dump(seen, file)
@@ -404,6 +408,9 @@ def test_a_state_that_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=words):
             hook.load_state_dict(layer, saved)
+        assert hook.state_dict(layer) == one  # a step has yet to come
+    assert pickle.loads(pickle.dumps(hook)).state_dict(layer) == {}
+    pickle.dumps(ddp_hook.thc_hook(group=threading.Lock()))  # no process group can be, either
     with pytest.raises(ValueError, match="inceptionn_hook has no state, and rounds, errors are g"):
         ddp_hook.inceptionn_hook().load_state_dict(layer, one)
 
