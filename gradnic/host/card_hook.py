@@ -37,7 +37,8 @@ class CardHook:
 
     A card remembers the last round of 64 tensors, by the low bits of their number, until a reset.
     So a hook has up to 64 kinds of bucket (parameters and type, of one model or several; DDP makes
-    new ones after the first step), and those of run r are the tensors from 64 r on.
+    new ones after the first step), and those of run r are the tensors from 64 r on. It copies as
+    itself, and pickling it is a TypeError.
 
     Parameters
     ----------
@@ -130,6 +131,12 @@ class CardHook:
             for each in step:
                 each.wait()
         return future
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __getstate__(self):
+        raise TypeError("a CardHook speaks to its card and is not saved: save the model without it")
 
     def close(self) -> None:
         """End the thread that speaks to the card, once all that was asked is done."""

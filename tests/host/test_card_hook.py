@@ -1,5 +1,7 @@
 """The hook that posts buckets as jobs, on cards that this test plays; DDP itself in examples."""
 
+import copy
+import pickle
 from collections import deque
 
 import pytest
@@ -229,6 +231,9 @@ def test_other_buckets_and_arguments_are_refused():
         hook.average(None, Bucket(0, torch.ones(4, dtype=torch.float64)))
     with pytest.raises(TypeError, match=r"dense gradients, not layout .* of shape \(50, 16\)"):
         hook.average(None, Bucket(0, torch.ones(50, 16).to_sparse()))
+    assert copy.deepcopy(hook.average) == hook.average  # as in a copy of a model
+    with pytest.raises(TypeError, match="a CardHook speaks to its card and is not saved"):
+        pickle.dumps(hook.average)
     hook.close()
     with pytest.raises(ValueError, match="memory must begin at a multiple of 64"):
         CardHook(Card(), memory=(4, 4096))
