@@ -127,7 +127,7 @@ def _numbered(vertices, pairs, directed):
                 raise ValueError(f"{name} of link {a}-{b} is no number: {value!r}") from None
         rows.append(tuple(row[: 3 if math.isnan(row[3]) else 4]))
     silent = all(values.get(name) is None for *_, values in pairs for name in SYNONYMS[1])
-    if silent and len({str(values.get("weight")) for *_, values in pairs}) > 1:
+    if silent and len({_told(values.get("weight")) for *_, values in pairs}) > 1:
         raise ValueError(
             "links differ in 'weight', which may be a bandwidth or a distance: name it 'bandwidth' "
             "or 'latency'"
@@ -145,6 +145,14 @@ def _finite(value):
     if not math.isfinite(found):
         raise ValueError
     return found
+
+
+def _told(weight):
+    """A weight as text that is alike where it is, as a whole number or not."""
+    try:
+        return str(_finite(weight))
+    except (ValueError, TypeError, OverflowError):
+        return str(weight)
 
 
 def of_astra_analytical(text):

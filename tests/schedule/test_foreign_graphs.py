@@ -228,7 +228,8 @@ def test_links_that_differ_in_weight_alone_are_refused(tmp_path):
     links[1]["bandwidth"] = 1  # said: weights do not count
     file.write_text(json.dumps(graph))
     assert set(parse(f"file:{file}").bandwidth) == {1}
-    graph["links"] = [{**link, "bandwidth": None, "weight": 1.0} for link in links]  # alike
+    alike = zip(links, (1, 1.0, "1"), strict=True)
+    graph["links"] = [{**link, "bandwidth": None, "weight": weight} for link, weight in alike]
     file.write_text(json.dumps(graph))
     assert set(parse(f"file:{file}").bandwidth) == {1}
 
