@@ -21,10 +21,11 @@ from gradnic.sim.shells import bench as shell_bench
 from gradnic.sim.shells.opennic import PORTS, SIDES, Bench, receive, send, shell
 
 from gradnic.host.driver import InlineDriver
-from gradnic.interface import params
+from gradnic.interface import inline, params
 
 LANES = 4
 N_PORTS = 2
+CODEC = inline.REGISTERS["codec"].offset
 
 
 @cocotb.test()
@@ -82,6 +83,18 @@ async def box(dut):
     reading = cocotb.start_soon(bridge(cards[0].settings)())
     assert await with_timeout(reading, 4, "us") == makers.InlineSettings()
     assert dut.mod_rst_done.value == 1
+
+    # One that is under way as a reset begins is answered: a read with 0, or what was read.
+    word = await with_timeout(bridge(cards[0]._read)(CODEC), 4, "us")
+    for ahead in range(24):
+        if ahead % 2:
+            access = cocotb.start_soon(bridge(cards[0]._write)(CODEC, word))
+        else:
+            access = cocotb.start_soon(bridge(cards[0]._read)(CODEC))
+        await ClockCycles(dut.axil_aclk, 1 + ahead)
+        await bench.reset()
+        assert await with_timeout(access, 4, "us") in (None, 0, word)
+        assert await with_timeout(bridge(cards[0]._read)(CODEC), 4, "us") == word
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ Plumbing: no golden model of its own.
 
 from dataclasses import dataclass
 
-from amaranth.hdl import ClockDomain, Const, DomainRenamer, Module
+from amaranth.hdl import Cat, ClockDomain, Const, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
@@ -20,6 +20,7 @@ from gradnic.interface import card_memory, inline, params
 
 from ...axi.axis import AxisReceiver
 from ...axi.channel import Channel
+from ...primitive.names import signals
 from ...top import catalog as tops
 from ...top import verilog
 from ..common import wide_ram
@@ -38,6 +39,7 @@ ADDRESS_BITS = 20
 SIDE_BITS = 16  # of tuser_src and tuser_dst
 MEMORY_KIB = 1024  # 32 UltraRAM blocks
 MOST_KIB = 8192  # each, 512 UltraRAM blocks in all: a U280 has 960
+AWAY_CYCLES = 4  # of the registers' clock behind a reset, until the cards' clock is out of it, too
 FIRST_MAC = 6  # bit of tuser_dst that means MAC port 0; PF 0 is bit 0
 WIDTHS = {"addr": 32, "data": 32, "resp": 2}  # of the registers' channels: what the shell has
 STREAMS = {  # of the box, and the card's that it feeds or that feeds it
@@ -122,7 +124,7 @@ class Box(wiring.Component):
         m.submodules.handshake = DomainRenamer("asking")(handshake)
         m.submodules.reset = ResetSynchronizer(handshake.reset, domain="sync")
 
-        self._registers(m, handshake.reset)
+        self._registers(m, handshake)
         for k, card in enumerate(self.cards):
             m.submodules[f"card{k}"] = card
         for k, port in enumerate(self.ports):
@@ -132,23 +134,39 @@ class Box(wiring.Component):
             self._leave(m, k, "m_axis_qdma_c2h", port["host_rx"], 1 << k)
         return m
 
-    def _registers(self, m, reset):
+    def _registers(self, m, handshake):
+        """Accesses that come in a reset wait for its end; of those that are under way as it begins
+        reads are answered with 0. Before the first one has ended, none is.
+        """
+        reset, was = handshake.reset, Signal(AWAY_CYCLES)
+        seen, away = signals("seen away")
+        m.d.asking += [was.eq(Cat(reset, was)), seen.eq(seen | handshake.done)]
+        m.domains += (answering := ClockDomain("answering"))
+        m.d.comb += [
+            answering.clk.eq(self.axil_aclk),
+            answering.rst.eq(reset & ~seen),  # whatever was on the bus before
+            away.eq(reset | was.any()),
+        ]
+        whole = LiteFan([(0, ADDRESS_BITS)], address_width=ADDRESS_BITS, leaves=True)
+        m.submodules.answers = answers = DomainRenamer("answering")(whole)
+        m.d.comb += answers.away.eq(away)
         m.submodules.crossing = crossing = LiteCrossing(
             ADDRESS_BITS, i_domain="axil", o_domain="sync"
         )
         places = [(first, port.signature.address_width) for first, port in self.windows]
         m.submodules.fan = fan = LiteFan(places, address_width=ADDRESS_BITS)
         for channel, (sent, names) in CHANNELS.items():
-            inner, outer = Channel(crossing.i, channel), Channel(self, f"s_axil_{channel}")
+            inner, outer = Channel(answers.i, channel), Channel(self, f"s_axil_{channel}")
             names = [name for name in names if name in WIDTHS]
             source, target = (outer, inner) if sent else (inner, outer)
-            waits = reset if sent else Const(0, 1)  # what comes in a reset is taken behind it
+            waits = away if sent else Const(0, 1)
             m.d.comb += [
                 *target.put(source, *names),
-                target.valid.eq(source.valid),
+                target.valid.eq(source.valid & ~waits),
                 source.ready.eq(target.ready & ~waits),
             ]
-        m.d.comb += crossing.i.wstrb.eq(-1)  # the shell writes whole words
+        m.d.comb += answers.i.wstrb.eq(-1)  # the shell writes whole words
+        wiring.connect(m, answers.o0, crossing.i)
         wiring.connect(m, crossing.o, fan.i)
         for k, (_, port) in enumerate(self.windows):
             wiring.connect(m, getattr(fan, f"o{k}"), port)
