@@ -87,25 +87,31 @@ class LiteCrossing(wiring.Component):
         Bits of a byte address.
     i_domain, o_domain : str
         Clock domains of manager and subordinate.
+    answers : str or None
+        A domain of the manager's clock that lives while both are reset: there is ``away`` then.
 
     Members
     -------
     i : In(Lite(address_width)), from the manager.
     o : Out(Lite(address_width)), to the subordinate.
+    away : In(1), with answers
+        As of `LiteFan`.
     """
 
-    def __init__(self, address_width: int, *, i_domain: str, o_domain: str) -> None:
-        self.i_domain = i_domain
-        self.o_domain = o_domain
+    def __init__(
+        self, address_width: int, *, i_domain: str, o_domain: str, answers: str | None = None
+    ) -> None:
+        self.i_domain, self.o_domain, self.answers = i_domain, o_domain, answers
         lite = Lite(address_width)
-        super().__init__({"i": In(lite), "o": Out(lite)})
+        super().__init__({"i": In(lite), "o": Out(lite)} | ({"away": In(1)} if answers else {}))
 
     def elaborate(self, platform):
         m = Module()
         width = len(self.i.awaddr)
-        m.submodules.order = order = DomainRenamer(self.i_domain)(
-            LiteFan([(0, width)], address_width=width)
-        )
+        fan = LiteFan([(0, width)], address_width=width, leaves=bool(self.answers))
+        m.submodules.order = order = DomainRenamer(self.answers or self.i_domain)(fan)
+        if self.answers:
+            m.d.comb += order.away.eq(self.away)
         wiring.connect(m, wiring.flipped(self.i), order.i)
         _cross(m, self, CHANNELS, order.o0, self.o, depth=4)
         return m

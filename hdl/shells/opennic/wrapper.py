@@ -147,16 +147,14 @@ class Box(wiring.Component):
             answering.rst.eq(reset & ~seen),  # whatever was on the bus before
             away.eq(reset | was.any()),
         ]
-        whole = LiteFan([(0, ADDRESS_BITS)], address_width=ADDRESS_BITS, leaves=True)
-        m.submodules.answers = answers = DomainRenamer("answering")(whole)
-        m.d.comb += answers.away.eq(away)
         m.submodules.crossing = crossing = LiteCrossing(
-            ADDRESS_BITS, i_domain="axil", o_domain="sync"
+            ADDRESS_BITS, i_domain="axil", o_domain="sync", answers="answering"
         )
+        m.d.comb += crossing.away.eq(away)
         places = [(first, port.signature.address_width) for first, port in self.windows]
         m.submodules.fan = fan = LiteFan(places, address_width=ADDRESS_BITS)
         for channel, (sent, names) in CHANNELS.items():
-            inner, outer = Channel(answers.i, channel), Channel(self, f"s_axil_{channel}")
+            inner, outer = Channel(crossing.i, channel), Channel(self, f"s_axil_{channel}")
             names = [name for name in names if name in WIDTHS]
             source, target = (outer, inner) if sent else (inner, outer)
             waits = away if sent else Const(0, 1)
@@ -165,8 +163,7 @@ class Box(wiring.Component):
                 target.valid.eq(source.valid & ~waits),
                 source.ready.eq(target.ready & ~waits),
             ]
-        m.d.comb += answers.i.wstrb.eq(-1)  # the shell writes whole words
-        wiring.connect(m, answers.o0, crossing.i)
+        m.d.comb += crossing.i.wstrb.eq(-1)  # the shell writes whole words
         wiring.connect(m, crossing.o, fan.i)
         for k, (_, port) in enumerate(self.windows):
             wiring.connect(m, getattr(fan, f"o{k}"), port)
