@@ -277,10 +277,8 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     figures = dict(
         zip(NAMES, (card, lanes, port_lanes, link_bytes_per_cycle, link_latency), strict=True)
     )
-    of_cards = card == "offload"
-    q.only_with(
-        options["algorithm"] == "best" or of_cards, "--algorithm best, or --card offload", "n_bytes"
-    )
+    timed = options["algorithm"] == "best" or card == "offload"
+    q.only_with(timed, "--algorithm best, or --card offload", "n_bytes")
     q.only_with(n_bytes is not None, "runs with --bytes", *NAMES)
     check_card(**figures, collective=collective)
     q.only_with(collective == "all_reduce", "--collective all_reduce", "export")

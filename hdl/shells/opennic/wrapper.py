@@ -135,8 +135,8 @@ class Box(wiring.Component):
         return m
 
     def _registers(self, m, handshake):
-        """Accesses that come in a reset wait for its end; of those that are under way as it begins
-        reads are answered with 0. Before the first one has ended, none is.
+        """Accesses that come in a reset wait for its end. One that is under way as it begins is
+        answered, a read with 0, and a write is lost; as the first reset begins it is lost whole.
         """
         reset, was = handshake.reset, Signal(AWAY_CYCLES)
         seen, away = signals("seen away")
