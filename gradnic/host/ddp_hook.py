@@ -16,7 +16,7 @@ from gradnic.models import inceptionn
 from gradnic.models.schedule import addition
 from gradnic.models.thc import worker as thc
 
-from .process_group import Members, check_exchange, chosen_group, dense
+from .process_group import Members, check_exchange, chosen_group, dense, lent
 
 
 def thc_hook(
@@ -191,13 +191,13 @@ class _Thc:
         self._rounds[tensor] = turn + 1
 
         # Norms are not negative, so their bits compare as integers.
-        norms = torch.from_numpy(worker.norms(x).view(np.int32).copy())
+        norms = lent(torch.from_numpy(worker.norms(x).view(np.int32).copy()))
         dist.all_reduce(norms, op=dist.ReduceOp.MAX, group=members.group)
         norms = norms.numpy().view(np.uint32)
         indices = worker.encode(x, norms, round=turn, worker=members.rank, tensor=tensor)
         if self.feedback:
             self._remember(parameters, worker.residual(x, indices, norms, tensor=tensor))
-        sums = torch.from_numpy(worker.values(indices).astype(np.int32))
+        sums = lent(torch.from_numpy(worker.values(indices).astype(np.int32)))
         work = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=members.group, async_op=True)
 
         def decoded(future):

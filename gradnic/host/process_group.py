@@ -1,6 +1,9 @@
 """What the communication hooks ask of PyTorch's process groups. Tensors are on the processor."""
 
+import atexit
 import hashlib
+import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -8,6 +11,7 @@ import numpy as np
 from gradnic.interface.schedule_table import to_json
 
 EXCHANGES = ("ring", "tree", "star")
+_lent: Any = weakref.WeakSet()
 
 
 def check_exchange(exchange: str | None):
@@ -68,7 +72,7 @@ class Members:
         sent = np.zeros((self.n, length), np.float32)
         sent.reshape(-1)[: values.size] = values
         received = torch.empty(self.n, length)
-        dist.all_to_all_single(received, torch.from_numpy(sent), group=self.group)
+        dist.all_to_all_single(lent(received), lent(torch.from_numpy(sent)), group=self.group)
         return received.numpy()
 
     def whole(self, share, n_elems):
@@ -77,9 +81,9 @@ class Members:
         import torch.distributed as dist
 
         result = torch.empty(self.n * share.size)
-        work = dist.all_gather(
-            list(result.split(share.size)), torch.from_numpy(share), group=self.group, async_op=True
-        )
+        parts = [lent(part) for part in result.split(share.size)]
+        sent = lent(torch.from_numpy(share))
+        work = dist.all_gather(parts, sent, group=self.group, async_op=True)
         return work.get_future().then(lambda _: result[:n_elems])
 
 
@@ -101,6 +105,23 @@ def chosen_group(state, group):
     if group is not None and group is not state:
         raise ValueError("the hook's group and register_comm_hook's state are different groups")
     return state
+
+
+def lent(tensor):
+    """`tensor`, which a collective gets; the process does not end before its thread lets it go.
+
+    Gloo's threads let go after the result is there and need the interpreter for that: one that
+    comes while Python ends is killed, and with it the process.
+    """
+    _lent.add(tensor)
+    return tensor
+
+
+@atexit.register
+def _wait_for_lent() -> None:
+    deadline = time.monotonic() + 1
+    while _lent and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def dense(buffer) -> None:

@@ -138,7 +138,8 @@ class Box(wiring.Component):
         """Accesses that come in a reset wait for its end. One that is under way as it begins is
         answered, a read with 0, and a write is lost; as the first reset begins it is lost whole.
         """
-        reset, was = handshake.reset, Signal(AWAY_CYCLES)
+        reset = handshake.reset
+        was = Signal(AWAY_CYCLES)
         seen, away = signals("seen away")
         m.d.asking += [was.eq(Cat(reset, was)), seen.eq(seen | handshake.done)]
         m.domains += (answering := ClockDomain("answering"))
