@@ -20,7 +20,7 @@ from functools import cache
 from importlib import metadata, util
 from pathlib import Path
 
-from gradnic.hdl.top.attributes import without_zeros
+from gradnic.hdl.top.attributes import KEPT, without_zeros
 
 from gradnic import processes
 from gradnic.build_cache import kept
@@ -42,6 +42,11 @@ opt_muxtree
 flatten
 opt_clean
 """
+# Copies of a register that each vendor's tool keeps are registers of their own here, too, where one
+# of them is to change by itself: without it they are one.
+APART = PREPARE.replace(
+    "\nopt_merge\n", f"\nsetattr -set keep 1 a:{KEPT} %ci1:+[Q] t:$*dff* %i\nopt_merge\n"
+)
 VERILATE = [
     "--cc",
     "-O3",

@@ -57,16 +57,18 @@ KINDS = (
 class Ring:
     """Three cards, and rounds of five jobs on them, two at a time, whose results are known.
 
-    pauses : of memory, see `gradnic.sim.offload.pauses.drawn`; None: it does not.
+    pauses : of memory, see `gradnic.sim.offload.pauses.drawn`; None: it does not. apart : as
+    `JobCluster` has it.
     """
 
-    def __init__(self, seed=1, pauses=None):
+    def __init__(self, seed=1, pauses=None, apart=False):
         self.topology = parse("ring:3")
         sums = build(self.topology, "multitree")
         tables = (build(self.topology, "ring"), sums)
         tables += tuple(collective(sums, name) for name in ("reduce_scatter", "all_gather"))
         self.tables = tuple(map(compile_table, tables))
         self.rng, self.pauses = np.random.default_rng(seed), pauses
+        self.apart = apart
         self.restart()
 
     def restart(self):
@@ -74,7 +76,7 @@ class Ring:
         self.n_rounds = 0
         self.cluster = JobCluster(
             self.tables, self.topology, N_MEMORY, 1000, packet=PACKET, t_probe=T_PROBE,
-            watchdog=WATCHDOG, **EVERYTHING,
+            watchdog=WATCHDOG, apart=self.apart, **EVERYTHING,
         )  # fmt: skip
         if self.pauses is not None:
             self.cluster.pause(self.pauses)
@@ -178,7 +180,7 @@ def job_upsets(n, *, seed=1, beside=False, among=None, progress=None):
     "next" round, tables "written anew", or "reset". resets : of both. found : the registers of
     those, and of what was silent.
     """
-    ring = Ring(seed)
+    ring = Ring(seed, apart=True)
     ring.round()
     usual, exact, _ = ring.round()
     assert exact

@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 from amaranth.back import rtlil
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.sim.engine import batch, tools, verilated
@@ -80,6 +80,28 @@ def test_ports_named_as_words_of_cpp(circuit):
     )
     assert run.traces["count"].tolist() == [0, 1, 2, 3, 3, 3]
     assert run.traces["double"].tolist() == [0, 2, 4, 6, 6, 6]
+
+
+class Copies(wiring.Component):
+    """Two copies of a register that each tool keeps, and one that it may merge with them."""
+
+    def __init__(self):
+        super().__init__({"i": In(3), "o": Out(9)})
+
+    def elaborate(self, platform):
+        m = Module()
+        kept = {"keep_register": 1}
+        here, there, same = Signal(3, attrs=kept), Signal(3, attrs=kept), Signal(3)
+        m.d.sync += [here.eq(self.i), there.eq(self.i), same.eq(self.i)]
+        m.d.comb += self.o.eq(Cat(here, there, same))
+        return m
+
+
+def test_copies_that_are_kept_are_registers_of_their_own_where_that_is_asked_for():
+    text = rtlil.convert(Copies(), name="top", emit_src=False)
+    for prepare, n in ((verilated.PREPARE, 1), (verilated.APART, 2)):
+        told = verilated.registers(verilated.design(text, prepare=prepare))
+        assert told.count("offsetof") == n, told
 
 
 def test_the_same_is_built_once(circuit):
