@@ -10,17 +10,18 @@ namespace {
 
 struct Input {  // as card_run.py lays it out
 	int64_t n_messages, n_rows, n_links, n_nodes, n_free;
-	int64_t packet, head, between, control, run, places, chunk;  // floats, bytes, packets, floats
+	int64_t packet, head, between, whole, run, chunk;  // floats, bytes, packets, floats
 	int64_t n_bytes, port_bytes, store;  // of a beat, and at a port; beats of a port's store
-	int64_t locate, probe, per_probed, turn, first, row, answer, own, end;  // `CardTimes`
-	int64_t cut, before, look, step, ahead, compare, spread;
-	int64_t seed;
+	int64_t first, turn, own;  // `CardTimes`
+	int64_t due, lead, next_peer, next_run, places, frees, look, step, compare, heard;  // `PartTimes`
+	int64_t inside, adding, raw, tell, control, gate, divide, judge, hear, scan, scan_down, per_packet;
+	int64_t told, land, taken, end, heads, addressed;
 	const int64_t *path_start;  // n_paths + 1
 	const int32_t *hops, *back;  // of each path: links, and those of the way back
 	const double *speed, *latency;  // of links: bytes a cycle, cycles
-	const int32_t *source, *path_of, *dst;  // of links: the node they leave; of messages
+	const int32_t *source, *port, *path_of, *dst;  // of links: the node they leave; of messages
 	const uint8_t *reduces;
-	const int64_t *row_floats, *wait;
+	const int64_t *row_floats, *wait, *cutting;
 	int64_t *need;
 	const int32_t *terminal;  // source of a terminal row, or -1
 	const int32_t *node, *message_row;
@@ -37,18 +38,19 @@ struct Output {
 	int64_t delivered, parked;
 };
 
-enum Kind : int8_t { ENTER, WALK, READ, MADE, ANSWER, SENT, HOP, LOCATE, GOT, FREE, FINAL, DONE };
+enum Kind : int8_t { ENTER, WALK, READ, MADE, ANSWER, SENT, HOP, LOCATE, GOT, FREE, FINAL, DONE, CAME, HEAD, FRAMED };
 
 struct Run {
 	int64_t row, m;  // m < 0: of a terminal row, to nobody
 	int64_t n, last;  // packets, floats of the last one
-	double due;
+	double due;  // its row at the splitter, which takes `lead` for the first run
+	int64_t lead, behind;  // behind the run before
 };
 
 struct Frame {
 	enum : int8_t { DATA, PROBE, STOP } kind;
 	int64_t row, m, floats, place;  // of a PROBE: floats is the packets that it asks for
-	double since;  // in its port's store
+	double since;  // its values, or its head, are there
 };
 
 struct Event {
@@ -69,17 +71,27 @@ struct Place {
 
 struct Card {
 	std::deque<Run> cut;  // runs without a place
-	std::deque<Frame> asked;  // packets that the walk passed on to the maker
+	std::deque<Frame> asked;  // packets that the walk passed on, not summed yet
+	std::deque<Frame> told, answers, heads;  // frames to come; heads : that the framer has
+	std::deque<double> sums;  // of told ones: when they were made
 	std::vector<Place> places;
-	bool entering = false, walking = false, making = false, held = false, full = false;
-	double cut_free = 0, located = 0;
+	bool entering = false, walking = false, held = false;
+	bool summing = false, framing = false, open = false;
+	int64_t raw = 0;  // packets of sums that are no frames yet
+	double cut_free = 0, looked = 0, framed = 0;
+	std::vector<std::deque<Frame>> entered;  // by port
+	size_t port = 0;
+	bool taking = false;
+	double chunk = 0, place = 0;  // when the locator's steps are free
+	double judged = 0, landed = 0;  // when the receiver is, and all is written
+	std::deque<double> heard;  // when the sender is through with the last answers
 	int64_t at = 0, walk_place = 0, walk_packet = 0;
-	std::deque<std::pair<int32_t, Frame>> answers;  // behind a frame that a full store holds up
 };
 
 struct Port {
-	std::deque<Frame> own, answers;
-	int64_t words = 0;
+	std::deque<Frame> own;
+	int64_t words = 0, last = 0;  // beats stored, and of the frame that it sends
+	double since = 0;
 	bool sends = false;
 };
 
@@ -94,12 +106,11 @@ struct Loop {
 	std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events;
 	int64_t order = 0;
 	double last_stop = 0;
-	uint64_t drawn;
 
 	Loop(const Input &in, Output &out)
 	    : in(in), out(out), cards(in.n_nodes), ports(in.n_links), free(in.n_links),
 	      came(in.n_links), left(in.n_messages), left_own(in.n_rows),
-	      turn(in.turn_start, in.turn_start + in.n_nodes), parked(in.n_nodes), drawn(in.seed) {
+	      turn(in.turn_start, in.turn_start + in.n_nodes), parked(in.n_nodes) {
 		for (Card &card : cards) card.places.resize(in.places);
 		out = {};
 	}
@@ -109,19 +120,13 @@ struct Loop {
 		events.push({time, order++, kind, at, place, packet, frame});
 	}
 
-	double spread() {  // a draw of a linear congruential generator (Knuth's MMIX)
-		drawn = drawn * 6364136223846793005u + 1442695040888963407u;
-		return in.spread * (double(drawn >> 11) / double(1ull << 53) - 0.5);
-	}
-
 	static int64_t up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 	int64_t words(int64_t floats) const { return up(in.head + 4 * floats, in.n_bytes); }
 	int64_t bytes(const Frame &f) const {
-		return f.kind == Frame::DATA ? 4 * f.floats + in.head + in.between : in.control;
+		return f.kind == Frame::DATA ? 4 * f.floats + in.head + in.between : in.whole;
 	}
 	int64_t stored(const Frame &f) const { return words(f.kind == Frame::DATA ? f.floats : 0); }
 	int64_t made(const Frame &f) const {
-		if (f.kind != Frame::DATA) return 2;
 		int64_t beats = up(4 * f.floats, in.n_bytes), parts = in.wait[f.row];
 		return parts > 1 ? parts * std::max(beats, in.turn) : beats;
 	}
@@ -168,12 +173,16 @@ struct Loop {
 	}
 
 	int64_t split(int32_t v, int64_t row, int64_t m, double now) {  // its packets
+		bool opens = m < 0 || m == in.send_start[row];
 		int64_t n_packets = 0;
 		for (int64_t rest = in.row_floats[row]; rest > 0; rest -= in.chunk) {
 			int64_t floats = std::min(rest, in.chunk);
 			while (floats > 0) {
 				int64_t taken = std::min(floats, in.run * in.packet), n = up(taken, in.packet);
-				cards[v].cut.push_back({row, m, n, taken - (n - 1) * in.packet, now + in.before});
+				bool begins = !n_packets, first = opens && begins;
+				cards[v].cut.push_back({row, m, n, taken - (n - 1) * in.packet, now + in.due,
+				                        first ? in.lead + in.cutting[row] : 0,
+				                        first ? 2 : begins ? in.next_peer : in.next_run});
 				floats -= taken;
 				n_packets += n;
 			}
@@ -187,7 +196,8 @@ struct Loop {
 		Card &card = cards[v];
 		if (card.entering || card.cut.empty() || empty_place(card) < 0) return;
 		card.entering = true;
-		push(std::max({now, card.cut.front().due, card.cut_free + in.cut}), ENTER, v);
+		const Run &run = card.cut.front();
+		push(std::max(now, std::max(run.due, card.cut_free + run.behind) + run.lead), ENTER, v);
 	}
 
 	static int64_t empty_place(const Card &card) {
@@ -199,24 +209,34 @@ struct Loop {
 	void look(int32_t v, double now) {
 		Card &card = cards[v];
 		if (card.walking) return;
-		double cost = 0;
+		double end = card.looked;
 		for (int64_t k = 1; k <= in.places; k++) {
 			int64_t at = (card.at + k) % in.places;
 			if (card.places[at].state == Place::EMPTY) continue;
-			cost += in.look;
+			end += in.look;
 			if (card.places[at].state != Place::SENDING) continue;
 			card.at = at;
 			card.walking = true;
-			push(now + cost, WALK, v, {}, at, 0);
+			push(std::max(now, end), WALK, v, {}, at, 0);
 			return;
 		}
+	}
+
+	void stroll(Card &card, double now) {  // from one run that waits to the next, until now
+		if (card.walking) return;
+		int64_t n = std::max(0.0, (now - card.looked) / in.look), used = 0;
+		card.looked += n * in.look;
+		for (const Place &place : card.places) used += place.state != Place::EMPTY;
+		for (n = used ? n % used : 0; n; n--)
+			do card.at = (card.at + 1) % in.places;
+			while (card.places[card.at].state == Place::EMPTY);
 	}
 
 	void walk(int32_t v, int64_t at, int64_t packet, double now) {
 		Card &card = cards[v];
 		Place &place = card.places[at];
 		const Run run = place.run;
-		if (int64_t(card.asked.size()) >= in.ahead) {
+		if (!room(card)) {
 			card.held = true;
 			card.walk_place = at;
 			card.walk_packet = packet;
@@ -224,46 +244,55 @@ struct Loop {
 		}
 		if (packet < run.n) {
 			int64_t floats = packet + 1 < run.n ? in.packet : run.last;
-			ask(v, {Frame::DATA, run.row, run.m, floats, at, now});
+			ask(v, {Frame::DATA, run.row, run.m, floats, at, 0}, now);
 			push(now + in.step, WALK, v, {}, at, packet + 1);
 		} else {
 			card.walking = false;
+			card.looked = now;
 			if (run.m < 0) {
 				place.state = Place::EMPTY;
 				enter(v, now);
 			} else {
-				ask(v, {Frame::PROBE, run.row, run.m, run.n, at, now});
+				ask(v, {Frame::PROBE, run.row, run.m, run.n, at, 0}, now);
 				place.state = Place::WAITING;
 			}
 			look(v, now);
 		}
 	}
 
-	// The maker, and a port's store
+	bool room(const Card &card) const {  // PROBEs pass packets that wait for their sums
+		int64_t summed = 0, before = 0;
+		for (const Frame &frame : card.asked)
+			if (summed < in.adding)
+				summed += frame.kind == Frame::DATA;
+			else if (before || frame.kind == Frame::DATA)
+				before++;
+		return before < in.inside;
+	}
 
-	void ask(int32_t v, Frame frame) {  // its values are there in a while
-		int64_t floats = frame.kind == Frame::DATA ? frame.floats : in.packet;
-		int64_t alone = up(4 * floats, in.n_bytes);
-		frame.since += in.first + words(floats) - in.before - in.look - alone;
-		cards[v].asked.push_back(frame);
-		push(frame.since, READ, v);
+	void ask(int32_t v, Frame frame, double now) {  // its values are there in a while
+		Card &card = cards[v];
+		if (frame.m >= 0) {
+			frame.since = now + in.tell;
+			card.told.push_back(frame);
+			push(frame.since, HEAD, v);
+		}
+		if (frame.kind != Frame::DATA && card.asked.empty()) return;
+		int64_t alone = up(4 * frame.floats, in.n_bytes);
+		frame.since = now + in.first + words(frame.floats) - in.taken - in.look - alone;
+		card.asked.push_back(frame);
+		if (frame.kind == Frame::DATA) push(frame.since, READ, v);
 	}
 
 	void make(int32_t v, double now) {
 		Card &card = cards[v];
-		if (card.making || card.asked.empty()) return;
+		if (card.summing || card.asked.empty()) return;
 		Frame frame = card.asked.front();
-		if (frame.since > now) return;
-		if (frame.m >= 0) {
-			Port &port = ports[link(frame.m)];
-			card.full = port.words >= in.store;
-			if (card.full) return;
-			port.words += stored(frame);
-			for (auto &[l, answer] : card.answers) put(l, answer, now);
-			card.answers.clear();
-		}
-		card.asked.pop_front();
-		card.making = true;
+		if (frame.since > now || (frame.m >= 0 && card.raw == in.raw)) return;
+		card.raw += frame.m >= 0;
+		do card.asked.pop_front();
+		while (!card.asked.empty() && card.asked.front().kind != Frame::DATA);
+		card.summing = true;
 		push(now + made(frame), MADE, v, frame);
 		if (card.held) {
 			card.held = false;
@@ -271,34 +300,73 @@ struct Loop {
 		}
 	}
 
-	void leave(const Frame &frame, double now) {  // the maker
+	void leave(const Frame &frame, double now) {  // the sums
+		int32_t v = in.node[frame.row];
+		Card &card = cards[v];
 		if (frame.m < 0) {
-			if (--left_own[frame.row]) return;
-			push(now + in.own, FINAL, in.terminal[frame.row]);
-			return;
+			card.judged = std::max(card.judged, now) + in.judge;
+			if (!--left_own[frame.row]) push(now + in.own, FINAL, in.terminal[frame.row]);
+		} else if (card.open) {
+			card.open = false;
+			push(std::max(card.framed, now + 1), FRAMED, v, frame);
+		} else {
+			card.sums.push_back(now);
 		}
-		put(link(frame.m), frame, now);
 	}
 
-	void put(int32_t l, Frame frame, double now) {
-		frame.since = now;
-		(frame.kind == Frame::STOP ? ports[l].answers : ports[l].own).push_back(frame);
+	void address(int32_t v, double now) {  // the framer takes heads ahead, answers first
+		Card &card = cards[v];
+		while (int64_t(card.heads.size()) < in.heads) {
+			bool answers = !card.answers.empty();
+			if (!answers && (card.told.empty() || card.told.front().since > now)) return;
+			auto &from = answers ? card.answers : card.told;
+			card.heads.push_back(from.front());
+			from.pop_front();
+			card.heads.back().since = now + in.addressed;
+			push(now + in.addressed, HEAD, v);
+		}
+	}
+
+	void frame(int32_t v, double now) {  // the next one
+		Card &card = cards[v];
+		address(v, now);
+		if (card.framing || card.heads.empty() || card.heads.front().since > now) return;
+		Frame next = card.heads.front();
+		int32_t l = at_hop(next, 0);
+		Port &port = ports[l];
+		card.heads.pop_front();
+		address(v, now);
+		card.framing = true;
+		port.words += stored(next);
+		double beat = in.n_bytes / in.speed[l];  // the store gives room as its port sends
+		double goes = port.sends ? std::max(0.0, port.last - (now - port.since) / beat) : 0;
+		double room = now + beat * (port.words + goes - in.store);
+		if (next.kind != Frame::DATA) {
+			push(std::max(now + in.control, room), FRAMED, v, next);
+			return;
+		}
+		card.framed = std::max(now + stored(next), room);
+		card.open = card.sums.empty();
+		if (card.open) return;
+		push(std::max(card.framed, card.sums.front() + 1), FRAMED, v, next);
+		card.sums.pop_front();
+	}
+
+	void put(int32_t l, const Frame &frame, double now) {
+		ports[l].own.push_back(frame);
 		send(l, now);
 	}
 
 	void send(int32_t l, double now) {
 		Port &port = ports[l];
-		if (port.sends) return;
-		auto &own = port.own, &answers = port.answers;
-		bool answer = !answers.empty() && (own.empty() || answers.front().since <= own.front().since);
-		if (!answer && own.empty()) return;
-		Frame frame = (answer ? answers : own).front();
-		(answer ? answers : own).pop_front();
+		if (port.sends || port.own.empty()) return;
+		Frame next = port.own.front();
+		port.own.pop_front();
 		port.sends = true;
-		push(now + bytes(frame) / in.speed[l], SENT, l, frame);
-		if (answer) return;
-		port.words -= stored(frame);
-		make(in.source[l], now);
+		port.since = now;
+		port.last = stored(next);
+		port.words -= port.last;
+		push(now + bytes(next) / in.speed[l], SENT, l, next);
 	}
 
 	// Links
@@ -317,25 +385,58 @@ struct Loop {
 		}
 		// stored whole before it is looked at, behind the link's frames before it
 		double in_words = double(bytes(frame) - in.between) / in.port_bytes;
-		came[l] = std::max(came[l], now + in.latency[l] + in_words);
-		push(came[l], LOCATE, l, frame);
+		came[l] = std::max(came[l], now + in.latency[l]) + in_words;
+		push(came[l], CAME, l, frame);
+	}
+
+	// Way in: a frame of each port in turn
+
+	void take(int32_t v, double now) {
+		Card &card = cards[v];
+		if (card.taking) return;
+		for (size_t k = 1; k <= card.entered.size(); k++) {
+			size_t port = (card.port + k) % card.entered.size();
+			if (card.entered[port].empty()) continue;
+			Frame frame = card.entered[port].front();
+			card.entered[port].pop_front();
+			card.port = port;
+			card.taking = true;
+			push(now + std::max(stored(frame), in.control), LOCATE, v, frame);
+			return;
+		}
 	}
 
 	void locate(const Frame &frame, double now) {
 		int32_t from = in.node[frame.row], to = in.dst[frame.m];
-		if (frame.kind == Frame::STOP) {
-			push(now + in.compare * (frame.place + 2) + 8, FREE, from, frame, frame.place);
-			return;
-		}
-		double &free = cards[to].located;
-		bool data = frame.kind == Frame::DATA;
-		free = std::max(free, now) + (data ? in.locate : in.probe + in.per_probed * frame.floats);
+		bool data = frame.kind == Frame::DATA, stop = frame.kind == Frame::STOP;
+		Card &card = cards[stop ? from : to];
+		// two steps of the locator, then the receiver
+		card.chunk = std::max(now + in.gate, card.chunk) + (stop ? 1 : in.divide);
+		card.chunk = std::max(card.chunk, card.place);
+		double turn = card.chunk + (data ? in.divide : 1);
+		card.chunk++;
+		card.place = turn + 1;
+		turn = std::max(turn, card.judged);
 		if (data) {
-			push(free + in.row - in.first + 2 * words(frame.floats) + spread(), GOT, frame.m);
+			card.judged = turn + in.judge;
+			card.landed = std::max(card.judged, card.landed) + up(4 * frame.floats, in.n_bytes);
+			push(card.landed + in.land, GOT, frame.m);
+		} else if (stop) {
+			auto &heard = card.heard;
+			card.judged = turn + in.hear;
+			if (int64_t(heard.size()) == in.heard) {
+				card.judged = std::max(card.judged, heard.front());
+				heard.pop_front();
+			}
+			double begin = heard.empty() ? card.judged : std::max(card.judged, heard.back());
+			heard.push_back(begin + in.compare * (frame.place + 1) + 2);
+			push(heard.back() + 1, FREE, from, frame, frame.place);
 		} else {
-			Frame stop = frame;
-			stop.kind = Frame::STOP;
-			push(free + in.answer, ANSWER, to, stop);
+			Frame answer = frame;
+			answer.kind = Frame::STOP;
+			int64_t scan = in.reduces[frame.m] ? in.scan : in.scan_down;
+			card.judged = turn + scan + in.per_packet * frame.floats;
+			push(card.judged + in.told, ANSWER, to, answer);
 		}
 	}
 
@@ -361,6 +462,7 @@ struct Loop {
 				Card &card = cards[at];
 				card.entering = false;
 				card.cut_free = now;
+				stroll(card, now);
 				card.places[empty_place(card)] = {Place::SENDING, card.cut.front()};
 				card.cut.pop_front();
 				look(at, now);
@@ -369,16 +471,22 @@ struct Loop {
 			}
 			case WALK: walk(at, event.place, event.packet, now); break;
 			case MADE:
-				cards[at].making = false;
+				cards[at].summing = false;
 				leave(frame, now);
 				make(at, now);
 				break;
 			case READ: make(at, now); break;
+			case HEAD: this->frame(at, now); break;
+			case FRAMED:
+				cards[at].framing = false;
+				cards[at].raw -= frame.kind == Frame::DATA;
+				put(at_hop(frame, 0), frame, now);
+				make(at, now);
+				this->frame(at, now);
+				break;
 			case ANSWER:
-				if (cards[at].full)
-					cards[at].answers.push_back({back(frame.m), frame});
-				else
-					put(back(frame.m), frame, now);
+				cards[at].answers.push_back(frame);
+				this->frame(at, now);
 				break;
 			case SENT:
 				ports[at].sends = false;
@@ -391,7 +499,19 @@ struct Loop {
 				pass(frame, event.packet, free[l]);
 				break;
 			}
-			case LOCATE: locate(frame, now); break;
+			case CAME: {
+				int32_t v = frame.kind == Frame::STOP ? in.node[frame.row] : in.dst[frame.m];
+				auto &entered = cards[v].entered;
+				if (int64_t(entered.size()) <= in.port[at]) entered.resize(in.port[at] + 1);
+				entered[in.port[at]].push_back(frame);
+				take(v, now);
+				break;
+			}
+			case LOCATE:
+				cards[at].taking = false;
+				locate(frame, now);
+				take(at, now);
+				break;
 			case GOT:
 				if (--left[at]) break;
 				if (++out.delivered % 5'000 == 0)
@@ -399,9 +519,10 @@ struct Loop {
 				done(at, now);
 				break;
 			case FREE:
+				stroll(cards[at], now);
 				cards[at].places[event.place].state = Place::EMPTY;
 				last_stop = now;
-				enter(at, now);
+				enter(at, now + in.frees);
 				break;
 			case FINAL: supply(at, now); break;
 			case DONE:

@@ -25,23 +25,20 @@ class CardTimes:
     """Cycles of an offload card with words of `n_bytes` that is built for a single round.
 
     From the sources. locate : the receiver has the next packet so long after one of data
-    (hdl/transport/locator.py). probe, per_probed : after a PROBE of n packets 25 + 6 n
-    (hdl/transport/receiver.py). turn : a contribution's, where there are several, at least; 26
+    (hdl/transport/locator.py). turn : a contribution's, where there are several, at least; 26
     where packets have more than 32 beats (hdl/reduction/summing.py). before, cut : from a row's
-    turn, and from one message's run, to the next run (hdl/transport/run_splitter.py). places : of
-    runs under way; look : at one of them; step : the walk's, a packet; compare : an answer with a
-    place (hdl/transport/sender.py). ahead : packets between the walk and the maker's datapath
-    (sender.py 4, packet_maker.py 1, summing.py 4).
+    turn, and from one message's run, to the next run (hdl/transport/run_splitter.py). look : at one
+    run (hdl/transport/sender.py).
 
     Measured on rings of four cards of RTL, memories of 40 cycles; docs/internals/offload.md says
-    how. first : from the round's start to the first beat, less the beats of its frame. row : from
+    how. probe, per_probed : from a PROBE of n packets, looked up, to the next one, 25 + 6 n.
+    first : from the round's start to the first beat, less the beats of its frame. row : from
     the last packet that a row waited for, looked up, to the row's first beat, less three times the
     beats of a frame: it is stored by the gate, by the memory, and on the way out. answer : from a
     PROBE, looked up, to its answer. again : from a BITMAP to what it asks for. own : from a
     terminal row's last sum to its gather row's turn. end : from the last STOP to ``finished``.
-    spread : `row` is up to half of this less or more, at random. Cards of RTL fall out of step;
-    without it those of a symmetrical table never do, and take 12 % less than RTL in the worst case
-    known. The quartiles of what RTL took beyond `row` were 0 and 49 there, before queues grew.
+
+    `PartTimes` has the same ways part by part.
     """
 
     n_bytes: int = 64
@@ -51,18 +48,13 @@ class CardTimes:
     turn: int = 21
     before: int = 40
     cut: int = 18
-    places: int = 16
     look: int = 4
-    step: int = 6
-    compare: int = 5
-    ahead: int = 9
     first: int = 133
     row: int = 255
     answer: int = 100
     again: int = 230
     own: int = 33
     end: int = 50
-    spread: int = 64
 
     def beats(self, n_floats):
         """Of a frame with so many floats; 0 for a card without times."""
@@ -73,6 +65,63 @@ class CardTimes:
         beats = -(-4 * n_floats // self.n_bytes)
         several = parts * np.maximum(beats, self.turn)  # sums go round the adder
         return np.where(parts > 1, several, beats) * (self.turn > 0)
+
+
+@dataclass(frozen=True)
+class PartTimes:
+    """Cycles and sizes of the parts of the same card, as `gradnic.models.schedule.card_run` goes
+    through them.
+
+    From the sources. lead, next_peer, next_run : from a message at the splitter to its first run,
+    beside the bits of its chunks' numbers and the chunks of a reduce, and from a run to the next
+    peer's, or to the next one (hdl/transport/run_splitter.py). places : of runs under way; frees :
+    from an empty one to the run that takes it; look : at one of them; step : the walk's, a packet;
+    compare : an answer with a place; heard : answers that wait (hdl/transport/sender.py). inside :
+    packets between the walk and the sums (sender.py 5, packet_steps.py 1). adding : packets that
+    wait for their sums (hdl/reduction/summing.py). raw : packets whose sums wait for the framer
+    (hdl/offload/packet_sums.py). heads, addressed : that the framer takes ahead, and what each
+    takes (hdl/transport/framer.py). control : framer's and gate's for a frame of a head alone;
+    others take their beats. divide : each of the locator's two steps, the second of data only
+    (hdl/transport/locator.py). judge, hear : the receiver's, of data and of an answer. scan,
+    per_packet : of a PROBE of n packets that came up, 14 + 6 n, and a cycle for each bit of its
+    leaves but the first; scan_down : of one that came down, which has 8 bits of them
+    (hdl/transport/receiver_states.py, probe_scan.py).
+
+    From captures of a ring of four cards of RTL, memories of 40 cycles. due : from a row's turn
+    until its message is at the splitter; taken : until its first run has a place. tell : from the
+    walk to a packet's head at the framer. gate : from a frame's last beat on the way in to the
+    locator. land : from a packet's last beat to memory to its row's turn. told : from the
+    receiver's verdict on a PROBE to the framer. end : from the last STOP, heard, to ``finished``.
+    """
+
+    due: int = 21
+    taken: int = 31
+    lead: int = 7
+    next_peer: int = 7
+    next_run: int = 6
+    places: int = 16
+    frees: int = 2
+    look: int = 4
+    step: int = 6
+    compare: int = 5
+    heard: int = 4
+    inside: int = 6
+    adding: int = 4
+    raw: int = 4
+    tell: int = 32
+    control: int = 2
+    gate: int = 49
+    divide: int = 15
+    judge: int = 9
+    hear: int = 2
+    scan: int = 14
+    scan_down: int = 21
+    per_packet: int = 6
+    land: int = 51
+    told: int = 7
+    heads: int = 3
+    addressed: int = 7
+    end: int = 4
 
 
 @dataclass(frozen=True)
@@ -100,6 +149,7 @@ class EthernetCards:
     port_bytes: int
     run: int
     store: int
+    parts: PartTimes = PartTimes()
 
     @classmethod
     def of(cls, n_lanes, port_lanes):

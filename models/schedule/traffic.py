@@ -20,7 +20,8 @@ class Traffic:
     need : (n_rows,)
         Chunk arrivals that a row waits for. `wait`, `row_floats` (n_rows,): contributions to each
         of its chunks, 0 for gather rows, and the floats of these chunks. `node` (n_rows,): its
-        node; `send_start` (n_rows + 1,): its messages; `first_rows` (n_nodes,): each node's first
+        node; `first`, `count` (n_rows,): its chunks; `reduces` (n_rows,): it is no gather row;
+        `send_start` (n_rows + 1,): its messages; `first_rows` (n_nodes,): each node's first
         row.
     feeds, feed_count, feed_start
         Rows that a source sets free, and by how many chunk arrivals. Sources are the messages,
@@ -42,6 +43,8 @@ class Traffic:
         length = -(-n_floats // (16 * n_chunks)) * 16
         self.chunk_floats = length
         first = rows["first"].astype(np.int64)
+        self.first, self.count = first, rows["count"].astype(np.int64)
+        self.reduces = rows["op"] == REDUCE
         ends = np.minimum((first + rows["count"]) * length, n_floats)
         self.row_floats = ends - np.minimum(first * length, n_floats)
         self.wait = np.where(rows["op"] == REDUCE, rows["wait"], 0).astype(np.int64)

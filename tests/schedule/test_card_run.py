@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 from gradnic.models.schedule.builders.catalog import build
 from gradnic.models.schedule.builders.rows import compile_table
-from gradnic.models.schedule.ethernet_cards import CardTimes
 from gradnic.models.schedule.network_model import of_offload_card, simulate
 from gradnic.models.schedule.topology import parse
+
+from gradnic.interface.schedule_table import NOP
 
 MIB = 1 << 20
 
@@ -25,29 +26,30 @@ CARDS = [
     ("torus:3x3", "multitree", 1, 16384, 6037), ("torus:3x3", "bfb", 4, 65536, 14498),
     ("torus:4x4", "ring", 1, 65536, 45895), ("mesh:4x4", "multitree", 1, 65536, 24334),
     ("torus:4x4", "multitree", 2, 16384, 6010), ("torus:4x4", "multitree", 1, 65536, 16000),
-    ("torus:4x4", "multitree", 2, 65536, 12897), ("torus:4x4", "multitree", 3, 65536, 14282),
-    ("torus:4x4", "multitree", 4, 65536, 13823), ("torus:4x4", "bfb", 4, 65536, 14582),
-    ("torus:4x4", "multitree", 4, 262144, 47122), ("torus:4x4", "multitree", 1, 262144, 75197),
+    ("torus:4x4", "multitree", 2, 65536, 12897), ("torus:4x4", "multitree", 4, 65536, 13823),
+    ("torus:4x4", "bfb", 4, 65536, 14582), ("torus:4x4", "multitree", 4, 262144, 47122),
+    ("torus:4x4", "multitree", 1, 262144, 75197), ("torus:4x4", "bfb", 4, 16384, 8502),
 ]  # fmt: skip
-FAR = [("torus:4x4", "bfb", 4, 16384, 8502), ("mesh:3x3", "multitree", 2, 65536, 23250)]
+WIDE = [
+    ("ring:4", "ring", 1, 22528, 5156), ("torus:2x2", "multitree", 2, 16384, 3366),
+    ("torus:2x2", "bfb", 4, 16384, 4246), ("torus:4x4", "ring", 1, 65536, 19957),
+    ("torus:4x4", "multitree", 1, 65536, 12051), ("torus:4x4", "multitree", 2, 65536, 11242),
+]  # fmt: skip
+FAR = [("torus:4x4", "multitree", 3, 65536, 14282), ("mesh:3x3", "multitree", 2, 65536, 23250)]
 
 
 @pytest.mark.parametrize(
     ("spelling", "algorithm", "chunks", "n_floats", "cycles", "port_lanes", "apart"),
-    [*((*one, 4, 0.05) for one in CARDS), *((*one, 4, 0.07) for one in FAR),
-     ("ring:4", "ring", 1, 22528, 5156, 16, 0.05),
-     ("torus:2x2", "multitree", 2, 16384, 3366, 16, 0.05),
-     ("torus:2x2", "bfb", 4, 16384, 4246, 16, 0.05),
-     ("torus:4x4", "ring", 1, 65536, 19957, 16, 0.05),
-     ("torus:4x4", "multitree", 1, 65536, 12051, 16, 0.05),
-     ("torus:4x4", "multitree", 2, 65536, 11242, 16, 0.05)],
+    [*((*one, 4, 0.03) for one in CARDS), *((*one, 16, 0.03) for one in WIDE),
+     *((*one, 4, 0.04) for one in FAR)],
 )  # fmt: skip
 def test_offload_cards_take_what_rtl_takes(
     spelling, algorithm, chunks, n_floats, cycles, port_lanes, apart
 ):
     """RTL cycles of `gradnic cosim card --lanes 16 --port-lanes 4` and 16, 26 and 27 November 2026.
 
-    Only the ring of 1,408 floats was measured for the parts.
+    Only the ring of 1,408 floats was measured for the parts. The first of `FAR` takes 13,675 and
+    14,012 cycles in RTL with links a cycle shorter and longer.
     """
     card = of_offload_card(16, port_lanes)
     got = run(spelling, algorithm, 4 * n_floats, card, chunks=chunks).cycles
@@ -70,23 +72,37 @@ def test_offload_cards_on_a_switch_take_what_rtl_takes(nodes, algorithm, n_float
 
 def test_offload_cards_by_hand():
     """Steps of one full packet: 22 beats of values and one of head, 92 at ports of 16 bytes."""
-    times = CardTimes(spread=0)
     card = of_offload_card(16, 4)
-    card = dataclasses.replace(card, cards=dataclasses.replace(card.cards, times=times))
-    beats, frame = 23, 1472 / 16
+    times, parts = card.cards.times, card.cards.parts
+    beats, frame, head = 23, 1472 / 16, 4
     lead = times.first + beats  # from a row's turn to its first beat
-    way_in = 10 + frame + times.locate + times.row - times.first + 2 * beats
+    judged = beats + parts.gate + 2 * parts.divide + parts.judge  # from a packet's last beat
+    way_in = 10 + frame + judged + beats - 1 + parts.land
     line = (1472 + 24) / 16
     # at the terminal row: from its sums' last beat to the gather row's turn, less what lies ahead
     root = times.first + beats + times.own
-    told = 10 + frame + times.locate + times.probe + times.per_probed + times.answer
-    stop = 88 / 16 + 10 + 4 + 2 * times.compare + 8 + times.end  # place 0 is the first compared
+    told = 10 + frame + judged + parts.scan_down + parts.per_packet
+    told += parts.told + parts.addressed + parts.control
+    # place 0 is the first compared
+    stop = 88 / 16 + 10 + head + parts.control + parts.gate + 2 + parts.hear + parts.compare + 3
     steps = 6
     for packets in 1, 2:
         got = run("ring:4", "ring", 16 * packets * 352, card).cycles
         turns = steps * (lead + packets * line) + (steps - 1) * way_in + root
-        more = (packets - 1) * (times.per_probed + beats)  # to look up, and of the root's sums
-        assert abs(got - (turns + told + stop + more)) <= 3
+        more = (packets - 1) * (parts.per_packet + beats)  # to look up, and of the root's sums
+        # a run may wait for the walk, which looks at another one
+        assert abs(got - (turns + told + stop + parts.end + more)) <= steps * parts.look
+
+
+def test_answers_are_heard_one_after_the_other():
+    """Runs of a packet each: no more than the sender compares, 5 cycles a place up to its own."""
+    topology, card = parse("torus:4x4"), of_offload_card(16, 4)
+    table = compile_table(build(topology, "bfb", chunks=4))
+    slow = dataclasses.replace(card.cards.parts, compare=200)
+    slow = dataclasses.replace(card, cards=dataclasses.replace(card.cards, parts=slow))
+    quick, waits = (simulate(table, topology, 1 << 16, one).cycles for one in (card, slow))
+    runs = sum((table.rows["node"] == 5) & (table.rows["op"] != NOP)) - 4  # none of its own sums
+    assert waits > runs * 200 > quick
 
 
 def test_offload_cards_without_what_they_need():
