@@ -4,11 +4,15 @@ import io
 import math
 import os
 import stat
+import tokenize
 from pathlib import Path
 
 import numpy as np
 
 from gradnic.output import write_whole
+
+UNREADABLE = (ValueError, OverflowError, MemoryError, RecursionError, SyntaxError)
+UNREADABLE += (tokenize.TokenError,)  # of a header that nests too deep, from Python 3.12 on
 
 
 def load_floats(path):
@@ -17,7 +21,7 @@ def load_floats(path):
         try:
             _check_size(file)
             x = np.lib.format.read_array(file, allow_pickle=False)
-        except (ValueError, OverflowError, MemoryError, RecursionError, SyntaxError) as error:
+        except UNREADABLE as error:
             why = str(error).partition("\n")[0] or type(error).__name__
             raise ValueError(f"{path} must be an .npy file: {why}") from error
     if x.dtype != np.float32:
