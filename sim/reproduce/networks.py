@@ -15,6 +15,7 @@ CASES = {  # name: (spines, pairs of hosts, packets of each flow)
     "incast, 7 into 1": (2, [(i, 7) for i in range(7)], 100),
     "4 over one spine": (1, [(i, i + 4) for i in range(4)], 300),
 }
+SHAPE = "leafspine:4x4x4"  # of a job's hosts
 LIMIT = 5  # percent
 APART = 1000.0  # nanoseconds within which flows start
 _DIFFERS = (
@@ -73,7 +74,7 @@ def compare(result, quick, say, measure):
                 tcp_apart += _add(rows, "DCTCP, ns-3's TCP", case, ours, stack)
         say(f"{kind} on both networks: a job of {JOB} hosts")
         job = [
-            measure("flows", kind, 1, 1 << 18, 4, bound_of(kind), 0.0, 0.0, network, 4, 4)
+            measure("flows", kind, 1, 1 << 18, SHAPE, bound_of(kind), 0.0, 0.0, 0.0, network)
             for network in ("model", "ns3")
         ]
         ours, theirs = ((told[0], told[3]) for told in job)

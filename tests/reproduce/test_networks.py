@@ -1,5 +1,6 @@
 """ns-3 beside our packet model: the same decisions of switches, the same completion times."""
 
+import inspect
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
-from gradnic.sim.reproduce import ns3_fabric
+from gradnic.sim.reproduce import cards, dlcp, networks, ns3_fabric
 from gradnic.sim.reproduce.cards import ALGORITHMS, ns3_round, rtl_round, tensor
 from gradnic.sim.reproduce.dlcp import KINDS
 from gradnic.sim.reproduce.fabric import (
@@ -54,6 +55,20 @@ def test_switches_of_ns3_decide_as_ours(make):
         told = (packet.number, packet.marked + 2 * packet.trimmed) if packet else (-1, 0)
         assert (answers[i], marks[i]) == told
     assert {0, 1, -1} <= set(answers.tolist())
+
+
+@pytest.mark.parametrize("network", ["model", "ns3", "rtl"])
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_run_of_the_paper_is_one_that_can_be_made(quick, network):
+    made = {"flows": dlcp.completion, "cards": cards.measure, "small": networks.seconds,
+            "tcp": networks.stack_seconds}  # fmt: skip
+    keys = dlcp.points(quick, network)
+    for what, *key in keys:
+        told = inspect.signature(made[what]).bind(*key).arguments
+        if what == "flows":
+            dlcp.made(told["shape"], Fifo)
+            assert told.get("network", "model") in ("model", "ns3")
+    assert (network == "ns3") == any(what == "tcp" for what, *_ in keys)
 
 
 @wheel
