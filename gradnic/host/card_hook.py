@@ -30,10 +30,10 @@ class CardHook:
     BF16 on the processor. DDP's first bucket, the last layers, is of class 7, served last; the
     eighth and all behind it, the front layers, of class 0.
 
-    A job that ends with another status than done or short raises RuntimeError in the training step:
-    the last bucket waits for all, as DDP is about to, since DDP makes a cast that fails of an error
-    in a future. After that, or any error of the card, nothing more is posted: ranks may be out of
-    step.
+    A job that ends with another status than done or short raises RuntimeError in the training step,
+    at the end of its backward pass, as does a bucket that is refused; gradients are then this
+    rank's own. After that, or any error of the card, nothing more is posted: ranks may be out of
+    step, and each later step ends with the same error.
 
     A card remembers the last round of 64 tensors, by the low bits of their number, until a reset.
     So a hook has up to 64 kinds of bucket (parameters and type, of one model or several; DDP makes
@@ -109,6 +109,24 @@ class CardHook:
         import torch
 
         buffer = bucket.buffer()
+        future: Any = torch.futures.Future()
+        try:
+            self._ask(state, bucket, buffer, future)
+        except Exception as error:
+            future.set_exception(error)
+        self._step.append(future)
+        if bucket.is_last():
+            step, self._step = self._step, []
+            try:
+                for each in step:
+                    each.wait()
+            except Exception as error:
+                _raise_behind(error)
+        return future.then(lambda _: buffer)
+
+    def _ask(self, state, bucket, buffer, future):
+        import torch
+
         kinds = {torch.float32: Kind.FP32, torch.bfloat16: Kind.BF16}
         if buffer.dtype not in kinds or buffer.device.type != "cpu":
             raise ValueError(
@@ -121,16 +139,9 @@ class CardHook:
         world = _world()
         if self._given is None and (self._run is None or world is not self._world):
             self._run, self._world = _agreed(state), world
-        future: Any = torch.futures.Future()
         layer = max(0, 7 - bucket.index())  # the first bucket is the last layers'
         kind = kinds[buffer.dtype]
         self._asked.put((future, buffer, bucket.parameters(), kind, layer, self._run))
-        self._step.append(future)
-        if bucket.is_last():
-            step, self._step = self._step, []
-            for each in step:
-                each.wait()
-        return future
 
     def __deepcopy__(self, memo):
         return self
@@ -253,6 +264,22 @@ def _agreed(state):
     first = 0 if group is None else dist.get_global_rank(group, 0)
     dist.broadcast_object_list(drawn, src=first, group=group)
     return drawn[0]
+
+
+def _raise_behind(error):
+    """Raise it at the end of the backward pass, behind DDP's own end of it; at once if there is no
+    such pass. DDP takes no model that an error left in the middle of one.
+    """
+    from torch.autograd import Variable
+
+    def fail():
+        raise error
+
+    queue = Variable._execution_engine.queue_callback
+    try:
+        queue(lambda: queue(fail))  # DDP's is queued when the last hook has returned
+    except RuntimeError:
+        fail()
 
 
 def _whole(octets):

@@ -79,6 +79,16 @@ class Bucket:
         return self._last
 
 
+@pytest.fixture
+def alone(tmp_path):
+    """A process group of one rank."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
 def test_buckets_are_jobs_of_their_own_tensors_and_rounds():
     card = Card()
     hook = CardHook(card, memory=(64, 4096))
@@ -136,7 +146,7 @@ def test_buckets_are_as_many_as_a_card_remembers_rounds_of():
         hook.average(None, Bucket(k, torch.ones(1))).wait()
     assert [job.tensor for job in card.jobs] == [*range(65536 - 64, 65536)]
     with pytest.raises(ValueError, match="kinds of bucket must be at most 64"):
-        hook.average(None, Bucket(64, torch.ones(1))).wait()
+        hook.average(None, Bucket(64, torch.ones(1), last=True))
     hook.close()
 
 
@@ -189,9 +199,9 @@ def test_a_hook_over_a_new_process_group_begins_anew(tmp_path, monkeypatch):
 )
 def test_what_goes_wrong_is_told_where_the_bucket_is_waited_for(card, values, error, said):
     hook = CardHook(card, memory=(0, 4096), timeout=0.1)
-    for bucket in Bucket(0, values), Bucket(1, torch.ones(1)):  # and nothing is posted after it
-        with pytest.raises(error, match=said):
-            hook.average(None, bucket).wait()
+    for bucket in Bucket(0, values, last=True), Bucket(1, torch.ones(1), last=True):
+        with pytest.raises(error, match=said):  # and nothing is posted after it
+            hook.average(None, bucket)
     hook.close()
     assert len(card.jobs) <= 1
 
@@ -213,24 +223,51 @@ def test_the_last_bucket_of_a_step_tells_what_went_wrong_with_any():
     assert len(card.jobs) == 4
 
 
+def test_every_step_behind_one_that_failed_says_why(alone):
+    """PyTorch's DDP ends with an assertion of its own in a step after one that a hook broke."""
+    card = Card()
+    hook = CardHook(card, memory=(0, 4096))
+    network = torch.nn.Linear(4, 4)
+    model = torch.nn.parallel.DistributedDataParallel(network, bucket_cap_mb=1e-5)
+    model.register_comm_hook(None, hook.average)
+    model(torch.ones(2, 4)).sum().backward()
+    assert torch.equal(network.bias.grad, torch.full((4,), 6.0))  # Card sums of three
+    card.status = JobStatus.STUCK
+    for _ in range(2):
+        network.zero_grad()
+        with pytest.raises(RuntimeError, match=r"job \d+ ended as stuck, detail 0"):
+            model(torch.ones(2, 4)).sum().backward()
+    hook.close()
+
+
+def test_a_bucket_that_is_refused_is_refused_in_every_step(alone):
+    hook = CardHook(Card(), memory=(0, 4096))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).double())
+    model.register_comm_hook(None, hook.average)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"float32 or bfloat16 on cpu, not torch\.float64"):
+            model(torch.ones(2, 4, dtype=torch.float64)).sum().backward()
+    hook.close()
+
+
 def test_a_job_that_never_ends_is_given_up():
     card = Card()
     card.post = lambda job, timeout: card.jobs.append(job)
     hook = CardHook(card, memory=(0, 4096), timeout=0.05)
     with pytest.raises(TimeoutError, match=r"job \d+ has not ended in 0.05 s"):
-        hook.average(None, Bucket(0, torch.ones(4))).wait()
+        hook.average(None, Bucket(0, torch.ones(4), last=True))
     hook.close()
     assert card.aborted == [card.jobs[0].id]
     with pytest.raises(RuntimeError, match="this hook is closed"):
-        hook.average(None, Bucket(0, torch.ones(4)))
+        hook.average(None, Bucket(0, torch.ones(4), last=True))
 
 
 def test_other_buckets_and_arguments_are_refused():
     hook = CardHook(Card(), memory=(0, 4096))
     with pytest.raises(ValueError, match="float32 or bfloat16 on cpu, not torch"):
-        hook.average(None, Bucket(0, torch.ones(4, dtype=torch.float64)))
+        hook.average(None, Bucket(0, torch.ones(4, dtype=torch.float64), last=True))
     with pytest.raises(TypeError, match=r"dense gradients, not layout .* of shape \(50, 16\)"):
-        hook.average(None, Bucket(0, torch.ones(50, 16).to_sparse()))
+        hook.average(None, Bucket(0, torch.ones(50, 16).to_sparse(), last=True))
     assert copy.deepcopy(hook.average) == hook.average  # as in a copy of a model
     with pytest.raises(TypeError, match="a CardHook speaks to its card and is not saved"):
         pickle.dumps(hook.average)
