@@ -103,7 +103,8 @@ class LevelTable(wiring.Component):
             m.d.comb += twelve.eq(~i.p.expand & ~i.p.plain & (code == 1))
         # what the next beat out is made of, in parts of the beats in, bits in order of the stream
         now = reversed_bits(i.p.data)
-        before = Signal(8 * n, reset_less=True)
+        split = self.wide or len(self.sizes) > 1  # what becomes a beat may come in two
+        before = Signal(8 * n, reset_less=True) if split else Const(0, 8 * n)
         at = Signal(5, init=WHOLE)
         after = Signal(6)
         n_parts = Signal(5)
@@ -130,8 +131,9 @@ class LevelTable(wiring.Component):
                 whole.eq(Mux(ends, beyond > 3 * WHOLE, beyond > 2 * WHOLE)),
                 first.eq(ends & i.p.last),
             ]
-            with m.If(ends):
-                m.d.sync += before.eq(now)
+            if split:
+                with m.If(ends):
+                    m.d.sync += before.eq(now)
         levels = []
         for k in range(n):
             fields = [_first_highest(indices, k, size) for size in self.sizes]

@@ -6,6 +6,7 @@ import subprocess
 from importlib.resources import files
 
 import pytest
+from gradnic.hdl.thc.level_table import LevelTable
 from gradnic.hdl.top import catalog, verilog
 from pyslang import driver
 
@@ -53,3 +54,12 @@ def test_three_tools_say_nothing(name, tmp_path):
         assert (run.returncode, run.stdout + run.stderr) == (0, "")
     assert "parallel_case" not in text
     assert "\\" not in text  # no escaped name
+
+
+@pytest.mark.parametrize("options", [{}, {"wide": True}, {"bits": 8}], ids=str)
+def test_a_level_table_has_no_register_that_nobody_needs(options, tmp_path):
+    """Cards with it are among the slow ones."""
+    text = verilog.convert(LevelTable(16, **options), "table0")
+    (tmp_path / "table0.v").write_text(text)
+    run = verilator(tmp_path, "table0")
+    assert (run.returncode, "%Warning" in run.stdout + run.stderr) == (0, False), run.stderr
