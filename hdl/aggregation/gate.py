@@ -89,7 +89,7 @@ class Gate(wiring.Component):
             parser.jobs.eq(self.jobs),
             parser.write.eq(self.write),
         ]
-        store, records, verdicts = store_and_check(
+        store, records, verdicts, _ = store_and_check(
             m,
             parser,
             n_slots=2 ** ceil_log2(2 * MAX_FRAME // self.n_bytes),

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.names import signals
+from ..primitive.parity import strayed
 from ..stream.delays import step
 from .axi4 import BEAT_BYTES, BOUNDARY
 
@@ -72,6 +73,9 @@ class BurstSplitter(wiring.Component):
         Must not change while there are ranges under way.
     ranges : In(stream.Signature(Range(n_regions)))
     bursts : Out(stream.Signature(Burst(n_bytes, address_width, burst_beats)))
+    astray : Out(1)
+        1 from then on, once a range is missing or comes twice, or what the present one still needs
+        has changed by itself while it stood; no burst leaves any more.
     """
 
     def __init__(
@@ -92,11 +96,17 @@ class BurstSplitter(wiring.Component):
         self.regions_shape = data.ArrayLayout(Region(n_bytes, address_width), n_regions)
         self.range = Range(n_regions)
         self.burst = Burst(n_bytes, address_width, burst_beats)
+        # of the present range: `left` beats, less one
+        self.left = Signal(LENGTH_WIDTH, reset_less=True)
+        # it has bursts left, and one is offered; a third, so that an even number of them is 1
+        self.busy, self.offered, self.one_of_two = signals("busy offered one_of_two")
+        self.enters, self.leaves = signals("enters leaves")  # the next range is an odd one
         super().__init__(
             {
                 "regions": In(self.regions_shape),
                 "ranges": In(stream.Signature(self.range)),
                 "bursts": Out(stream.Signature(self.burst)),
+                "astray": Out(1),
             }
         )
 
@@ -105,16 +115,22 @@ class BurstSplitter(wiring.Component):
         low = ceil_log2(self.burst_beats)
         one = self.regions_shape.elem_shape
         beat_width = one["first"].width
-        found_shape = data.StructLayout({"region": one, "range": self.range})
+        # ranges are even and odd in turn
+        found_shape = data.StructLayout({"region": one, "range": self.range, "odd": 1})
         found, pairs = step(m, "found", self.ranges, found_shape, half_rate=True)
         number = self.ranges.p.region if self.n_regions > 1 else 0
         m.d.comb += [found.region.eq(self.regions[number]), found.range.eq(self.ranges.p)]
+        enters, leaves = self.enters, self.leaves
+        m.d.comb += found.odd.eq(enters)
+        with m.If(self.ranges.valid & self.ranges.ready):
+            m.d.sync += enters.eq(~enters)
         placed_shape = data.StructLayout(
             {
                 "beat": beat_width,
                 "n_beats": LENGTH_WIDTH,
                 "end": LENGTH_WIDTH + 1,
                 "size": one["n_beats"].width,
+                "odd": 1,
             }
         )
         placed, places = step(m, "placed", pairs, placed_shape, half_rate=True)
@@ -123,9 +139,10 @@ class BurstSplitter(wiring.Component):
             placed.n_beats.eq(pairs.p.range.n_beats),
             placed.end.eq(pairs.p.range.offset + pairs.p.range.n_beats),
             placed.size.eq(pairs.p.region.n_beats),
+            placed.odd.eq(pairs.p.odd),
         ]
         checked_shape = data.StructLayout(
-            {"beat": beat_width, "n_less_1": LENGTH_WIDTH, "any": 1, "refused": 1}
+            {"beat": beat_width, "n_less_1": LENGTH_WIDTH, "any": 1, "refused": 1, "odd": 1}
         )
         checked, ranges = step(m, "checked", places, checked_shape, half_rate=True)
         m.d.comb += [
@@ -133,24 +150,35 @@ class BurstSplitter(wiring.Component):
             checked.n_less_1.eq(places.p.n_beats - 1),
             checked.any.eq(places.p.n_beats.any()),
             checked.refused.eq(places.p.end > places.p.size),
+            checked.odd.eq(places.p.odd),
         ]
 
-        busy, offered = signals("busy offered")
+        busy, offered, one_of_two = self.busy, self.offered, self.one_of_two
         beat = Signal(beat_width, reset_less=True)
-        left = Signal(LENGTH_WIDTH, reset_less=True)  # beats of the range, less one
+        left = self.left
         refused = Signal(reset_less=True)
         burst = Signal(self.burst, reset_less=True)
         m.d.comb += [
             ranges.ready.eq(~busy),
-            self.bursts.valid.eq(offered),
+            self.bursts.valid.eq(offered & busy & ~self.astray),
             self.bursts.p.eq(burst),
         ]
         to_boundary = Signal(low, reset_less=True)  # beats, less one
         fits = Signal()  # the rest of the range goes into one burst
         m.d.comb += fits.eq(~left[low:].any() & (left[:low] <= to_boundary))
+        moved = Signal(init=1)
+        m.d.sync += moved.eq(~offered | self.bursts.ready)
+        present = Cat(beat, left, to_boundary, refused, burst)
+        stray = strayed(m, present, ~moved, name="range")
+        begins = ranges.valid & ranges.p.any
+        wrong = busy ^ offered ^ one_of_two | (ranges.valid & ~busy & (ranges.p.odd != leaves))
+        m.d.sync += self.astray.eq(self.astray | stray | wrong)
+        with m.If(ranges.valid & ~busy):
+            m.d.sync += leaves.eq(~leaves)
         with m.If(~busy):
             m.d.sync += [
-                busy.eq(ranges.valid & ranges.p.any),
+                busy.eq(begins),
+                one_of_two.eq(begins),
                 beat.eq(ranges.p.beat),
                 left.eq(ranges.p.n_less_1),
                 to_boundary.eq(~ranges.p.beat[:low]),
@@ -159,6 +187,7 @@ class BurstSplitter(wiring.Component):
         with m.Elif(~offered):
             m.d.sync += [
                 offered.eq(1),
+                one_of_two.eq(0),
                 burst.beat.eq(beat),
                 burst.n_less_1.eq(Mux(fits, left, to_boundary)),
                 burst.ends.eq(fits),
@@ -168,6 +197,7 @@ class BurstSplitter(wiring.Component):
             m.d.sync += [
                 offered.eq(0),
                 busy.eq(~burst.ends),
+                one_of_two.eq(~burst.ends),
                 beat.eq((beat[low:] + 1) << low),
                 left.eq(left + ~Cat(to_boundary, 0).as_signed()),
                 to_boundary.eq(-1),

@@ -44,7 +44,7 @@ class ReadEngine(wiring.Component):
         ``last`` ends a range.
     refused, failed : Out(1)
         One pulse per range outside the region; one per beat with an error answer, and one where
-        the store stops (`BlockFIFO`).
+        the store (`BlockFIFO`) or the splitter stops.
     port : Out(ReadPort(n_bytes, address_width))
     """
 
@@ -133,12 +133,11 @@ class ReadEngine(wiring.Component):
             port.rready.eq(awaited.o.valid & ~head.refused & store.i.ready),
             awaited.o.ready.eq(take & final),
         ]
-        stopped = Signal()
+        stops, stopped = signals("stops stopped")
+        m.d.comb += stops.eq(store.stopped | splitter.astray)
         m.d.sync += [
-            stopped.eq(store.stopped),
-            self.failed.eq(
-                (port.rvalid & port.rready & (port.rresp != OKAY)) | (store.stopped & ~stopped)
-            ),
+            stopped.eq(stops),
+            self.failed.eq((port.rvalid & port.rready & (port.rresp != OKAY)) | (stops & ~stopped)),
         ]
         with m.If(take):
             m.d.sync += count.eq(Mux(final, 0, count + 1))
@@ -159,28 +158,35 @@ class WriteEngine(wiring.Component):
     ----------
     n_bytes, address_width, n_regions : int
         See `BurstSplitter`.
+    ends : bool
+        Beats say which one is the last of its range, and ``stored`` is 0, until a reset, once one
+        says so that is not, or the other way round.
 
     Members
     -------
     regions, ranges : see `BurstSplitter`
-    beats : In(stream.Signature({data, keep}))
+    beats : In(stream.Signature({data, keep})), with `ends` {data, keep, last}
         As many as the ranges have; bytes not kept stay as they are in memory.
     done, stored : Out(1)
         One pulse per range, in order, once the memory has answered for all of it; ``stored`` is 0
         then if the range was refused or an answer was an error, and until a reset once an address
-        of the store has changed by itself.
+        of the store, or what the splitter knows, has changed by itself.
     port : Out(WritePort(n_bytes, address_width))
     """
 
-    def __init__(self, n_bytes: int, address_width: int = 64, *, n_regions: int = 1) -> None:
+    def __init__(
+        self, n_bytes: int, address_width: int = 64, *, n_regions: int = 1, ends: bool = False
+    ) -> None:
         self.n_bytes = n_bytes
         self.splitter = BurstSplitter(
             n_bytes, address_width, burst_beats=WRITTEN, n_regions=n_regions
         )
-        self.beat = data.StructLayout({"data": 8 * n_bytes, "keep": n_bytes})
+        self.ends = ends
+        last = {"last": 1} if ends else {}
+        self.beat = data.StructLayout({"data": 8 * n_bytes, "keep": n_bytes} | last)
         self.store = FIFO(self.beat, 2 * WRITTEN, watched=True)
         length = self.splitter.bursts.p.n_less_1.shape()
-        sent = data.StructLayout({"n_less_1": length, "refused": 1})
+        sent = data.StructLayout({"n_less_1": length, "refused": 1} | ({"ends": 1} if ends else {}))
         answered = data.StructLayout({"ends": 1, "refused": 1})
         self.to_send = FIFO(sent, N_BURSTS, stops=True)
         self.awaited = FIFO(answered, N_BURSTS, stops=True)
@@ -232,6 +238,7 @@ class WriteEngine(wiring.Component):
             to_send.i.valid.eq(go),
             to_send.i.p.n_less_1.eq(burst.n_less_1),
             to_send.i.p.refused.eq(burst.refused),
+            *([to_send.i.p.ends.eq(burst.ends)] if self.ends else []),
             awaited.i.valid.eq(go),
             awaited.i.p.ends.eq(burst.ends),
             awaited.i.p.refused.eq(burst.refused),
@@ -256,12 +263,18 @@ class WriteEngine(wiring.Component):
         with m.If(take):
             m.d.sync += count.eq(Mux(final, 0, count + 1))
 
+        wrong = store.astray | splitter.astray
+        if self.ends:
+            misplaced = Signal()
+            with m.If(take & (words.p.last != (final & head.ends))):
+                m.d.sync += misplaced.eq(1)
+            wrong |= misplaced
         answer, failed, good = signals("answer failed good")
         m.d.comb += [
             port.bready.eq(awaited.o.valid & ~awaited.o.p.refused),
             answer.eq(awaited.o.valid & (awaited.o.p.refused | port.bvalid)),
             awaited.o.ready.eq(answer),
-            good.eq(~Cat(failed, awaited.o.p.refused, port.bresp != OKAY, store.astray).any()),
+            good.eq(~Cat(failed, awaited.o.p.refused, port.bresp != OKAY, wrong).any()),
         ]
         m.d.sync += [
             self.done.eq(answer & awaited.o.p.ends),

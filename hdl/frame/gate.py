@@ -19,12 +19,13 @@ def store_and_check(m, parser, *, n_slots: int, n_frames: int, stops: bool = Fal
     n_slots : beats that the store holds. n_frames : frames of which the end was seen, but which
     nobody has judged yet. stops : as of `gradnic.hdl.stream.block_fifo.BlockFIFO`.
 
-    Returns (`FrameStore`, stream of {facts, n_beats}, stream of `Verdict`), one of each a frame.
+    Returns (`FrameStore`, stream of {facts, n_beats}, stream of `Verdict`, flag with `stops`: a
+    register of the stores changed by itself), one a frame of each stream.
     """
     n = parser.n_bytes
     m.submodules.check = check = FrameCheck(n)
     m.submodules.store = store = FrameStore(8 * n, n_slots, stops=stops)
-    m.submodules.known = known = FIFO(parser.facts.p.shape(), n_frames)
+    m.submodules.known = known = FIFO(parser.facts.p.shape(), n_frames, watched=stops)
     # Never fill: they hold no more lengths and verdicts than there are known frames.
     m.submodules.lengths = lengths = FIFO(COUNT_WIDTH, 2 * n_frames)
     m.submodules.verdicts = verdicts = FIFO(Verdict(n), 2 * n_frames)
@@ -72,4 +73,4 @@ def store_and_check(m, parser, *, n_slots: int, n_frames: int, stops: bool = Fal
             first.eq(beat.p.last),
             n_before.eq(Mux(beat.p.last, 0, n_before + 1)),
         ]
-    return store, records, verdicts.o
+    return store, records, verdicts.o, store.beats.stopped | known.astray

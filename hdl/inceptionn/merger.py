@@ -149,7 +149,9 @@ class Merger(wiring.Component):
         gone = delayed_flag(m, done, 1, name="gone")
         m.d.comb += [
             table.next.eq(gone),
-            self.strays.eq(table.strays | astray(m, (slot,), gone, name="slot")),
+            self.strays.eq(
+                table.strays | outlet.queue.astray | astray(m, (slot,), gone, name="slot")
+            ),
         ]
         with m.If(gone):
             m.d.sync += slot.eq(slot + 1)

@@ -60,7 +60,11 @@ def decode_rows(m, d, units, details, banks):
     with m.If(through):
         m.d.sync += base.eq(base + unit.beats)
     m.d.comb += d.strays.eq(
-        planner.strays | details.strays | d.misplaced | astray(m, (base,), through, name="base")
+        planner.strays
+        | details.strays
+        | d.misplaced
+        | outlet.queue.astray
+        | astray(m, (base,), through, name="base")
     )
     plan_addr = Signal.like(planner.plan_addr, reset_less=True)
     m.d.sync += plan_addr.eq(base + delayed(m, index, late, name="index"))

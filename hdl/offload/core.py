@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from gradnic.interface.offload import Drop
 from gradnic.interface.params import check_queues
 
+from ..primitive.names import signals
 from ..schedule.scheduler import Scheduler
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
@@ -264,8 +265,14 @@ class OffloadCore(wiring.Component):
                 sink.valid.eq(events.valid),
                 events.ready.eq(sink.ready),
             ]
-        arriving = self._receive(m, receiver)
-        self._memory(m, maker, receiver, arriving)
+        arriving, strays = self._receive(m, receiver)
+        failed = self._memory(m, maker, receiver, arriving)
+        astray, was_astray = signals("astray was_astray")
+        m.d.comb += [
+            astray.eq(strays | maker.astray),
+            self.failed.eq(failed | (astray & ~was_astray)),
+        ]
+        m.d.sync += was_astray.eq(astray)
         self._transmit(m, maker, receiver, sender)
         return m
 
@@ -274,7 +281,9 @@ class OffloadCore(wiring.Component):
         return max(self.n_packets, self.n_chunks)
 
     def _receive(self, m, receiver):
-        """Ports to receiver: the stream of floats of the data packets."""
+        """Ports to receiver: the stream of floats of the data packets, and a flag: a queue on their
+        way is astray.
+        """
         n, round_ = self.n_bytes, self.round
         gate = self._front(m)
         m.submodules.decoder = decoder = PacketDecoder(
@@ -285,10 +294,10 @@ class OffloadCore(wiring.Component):
         m.d.comb += [decoder.round.eq(round_), locator.geometry.eq(round_.geometry)]
         wiring.connect(m, gate.heads, decoder.heads)
         wiring.connect(m, gate.values, decoder.values)
-        self._track(m, receiver, decoder, locator, gate.dropped)
+        strays = self._track(m, receiver, decoder, locator, gate.dropped)
         m.submodules.waiting = waiting = BlockFIFO(Beat(8 * n), DECISION_BEATS, stops=True)
         wiring.connect(m, decoder.floats, waiting.i)
-        return waiting.o
+        return waiting.o, strays
 
     def _gate(self):
         return PacketGate(self.n_bytes, self.n_ports)
@@ -324,18 +333,21 @@ class OffloadCore(wiring.Component):
         return gate
 
     def _track(self, m, receiver, decoder, locator, dropped):
-        """Packets that came to `receiver`, and what became of them; `dropped` ones never do."""
+        """Packets that came to `receiver`, and what became of them; `dropped` ones never do.
+        Returns a flag: a queue is astray.
+        """
         wiring.connect(m, decoder.arrivals, locator.i)
-        m.submodules.located = located = FIFO(Located, N_LOCATED)
+        m.submodules.located = located = FIFO(Located, N_LOCATED, watched=True)
         wiring.connect(m, locator.o, located.i)
         wiring.connect(m, located.o, receiver.arrivals)
         wiring.connect(m, decoder.verdicts, receiver.verdicts)
         both = Signal()  # tell of LENGTH, in one cycle: the second is told a cycle late
         m.d.sync += both.eq(receiver.dropped[Drop.LENGTH] & dropped[Drop.LENGTH])
         m.d.comb += self.dropped.eq(receiver.dropped | dropped | both << Drop.LENGTH)
+        return decoder.astray | located.astray
 
     def _memory(self, m, maker, receiver, arriving):
-        """What packets are made of, and what is written."""
+        """What packets are made of, and what is written; returns the flags of what memory fails."""
         m.submodules.memory = side = MemorySide(
             self.n_bytes, self.address_width, roots=self.roots, bf16=self.bf16
         )
@@ -362,8 +374,8 @@ class OffloadCore(wiring.Component):
             receiver.landed.eq(side.landing_done),
             *([receiver.rooted.eq(side.root_done)] if self.roots else []),
             self.refused.eq(side.refused),
-            self.failed.eq(side.failed),
         ]
+        return side.failed
 
     def _transmit(self, m, maker, receiver, sender):
         """Heads and payloads to frames, frames to their ports, behind the host's."""

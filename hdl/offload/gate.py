@@ -55,10 +55,14 @@ class PacketGate(wiring.Component):
         Payloads of data packets, in the order of their heads; none where ``length`` is 0.
     dropped : Out(6)
         Bit k pulses for a frame with `gradnic.interface.offload.Drop` k, up to OWNER.
+
+    ``strays`` : flag, a register of the stores inside changed by itself, and what comes may be
+    wrong until a reset.
     """
 
     def __init__(self, n_bytes: int, n_ports: int, *, n_contexts: int = 0) -> None:
         self.n_bytes, self.n_contexts = n_bytes, n_contexts
+        self.strays = Signal()
         self.parser = parser = PacketParser(n_bytes, n_ports, n_contexts=n_contexts)
         several = {"place": Out(Place(n_contexts))} if n_contexts else {}
         for name in ("contexts", "asked", "over") if n_contexts else ():
@@ -86,22 +90,26 @@ class PacketGate(wiring.Component):
                 self.asked.eq(parser.asked),
                 parser.over.eq(self.over),
             ]
-        store, records, verdicts = store_and_check(
+        store, records, verdicts, strays = store_and_check(
             m,
             parser,
             n_slots=2 * MAX_FRAME // self.n_bytes,
             n_frames=N_BEATS // least_beats(self.n_bytes),
             stops=True,
         )
-        self._deliver(m, store, *self._decide(m, records, verdicts, store))
+        heads, kinds = self._decide(m, records, verdicts, store)
+        m.d.comb += self.strays.eq(strays | heads.astray)
+        self._deliver(m, store, heads.o, kinds)
         return m
 
     def _decide(self, m, records, verdicts, store):
-        """Turns facts and verdict of a frame into what is read of it; streams of heads, and of
-        what the frames are whose payloads are read.
+        """Turns facts and verdict of a frame into what is read of it; queue of heads, and stream
+        of what the frames are whose payloads are read.
         """
         n = self.n_bytes
-        m.submodules.heads = heads = FIFO(GateHead(self.n_contexts), N_HEADS, half_rate=True)
+        m.submodules.heads = heads = FIFO(
+            GateHead(self.n_contexts), N_HEADS, half_rate=True, watched=True
+        )
         m.submodules.kinds = kinds = FIFO(1, N_HEADS)
         m.submodules.jobs = jobs = Slice(ReadJob(), half_rate=True)
         wiring.connect(m, jobs.o, store.jobs)
@@ -148,7 +156,7 @@ class PacketGate(wiring.Component):
             heads.i.p.arrival.tree.eq(known.tree),
         ]
         m.d.sync += self.dropped.eq(Mux(leaves & ~passes, 1 << drop, 0))
-        return heads.o, kinds.o
+        return heads, kinds.o
 
     def _deliver(self, m, store, heads, kinds):
         """Payloads go beside their heads; the payload of a CONTROL packet goes into its head."""

@@ -95,7 +95,7 @@ class HostIntake(wiring.Component):
         wiring.connect(m, guard.o, whole.i)
         wiring.connect(m, whole.o, parser.i)
         n_slots = 1 << ceil_log2(LONGEST // n)
-        store, records, verdicts = store_and_check(m, parser, n_slots=n_slots, n_frames=N_FRAMES)
+        store, records, verdicts, _ = store_and_check(m, parser, n_slots=n_slots, n_frames=N_FRAMES)
         m.submodules.judged = judged = Slice(Judged(n), half_rate=True)
         wiring.connect(m, judged.o, wiring.flipped(self.frames))
         facts, verdict, frame = records.p.facts, verdicts.p, judged.i.p

@@ -194,6 +194,7 @@ class JobCore(OffloadCore):
             m.submodules[f"context{k}"] = runner
             m.d.comb += contexts[k].eq(runner.context)
         gate = self._front(m)
+        self.keepers.strays.append(gate.strays)
         steer, pick = ArrivalSteer(n, self.n_active), PacketPick(n, self.n_active)
         m.submodules.steer, m.submodules.pick = self.with_renewal(steer), self.with_renewal(pick)
         made = self._codec(m, gate, steer, pick)

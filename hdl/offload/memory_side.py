@@ -114,8 +114,8 @@ class MemorySide(wiring.Component):
         own = OwnReader(n, width) if self.with_roots else ReadEngine(n, width, n_regions=2)
         m.submodules.own_reader = own
         m.submodules.landing_reader = landed = ReadEngine(n, width)
-        m.submodules.result_writer = results = WriteEngine(n, width)
-        m.submodules.landing_writer = landings = WriteEngine(n, width)
+        m.submodules.result_writer = results = WriteEngine(n, width, ends=True)
+        m.submodules.landing_writer = landings = WriteEngine(n, width, ends=True)
         gradient, result, landing = self.regions
         writers = [results, landings]
         for inner, outer in (
@@ -132,7 +132,7 @@ class MemorySide(wiring.Component):
         ):
             wiring.connect(m, inner, wiring.flipped(outer))
         if self.with_roots:
-            m.submodules.root_writer = roots = WriteEngine(n, width)
+            m.submodules.root_writer = roots = WriteEngine(n, width, ends=True)
             wiring.connect(m, own.root_port, wiring.flipped(self.root_read))
             wiring.connect(m, roots.port, wiring.flipped(self.root_write))
             stays = self._written(m, "root", roots, self.roots)
@@ -142,7 +142,7 @@ class MemorySide(wiring.Component):
                 stays.p.data.eq(self.kept.p.data),
                 stays.valid.eq(self.kept.valid),
                 self.kept.ready.eq(stays.ready),
-                *([stays.p.last.eq(self.kept.p.last)] if self.bf16 else []),
+                stays.p.last.eq(self.kept.p.last),
             ]
         wrong = [engine.done & ~engine.stored for engine in writers]
         if self.with_roots:
@@ -196,6 +196,7 @@ class MemorySide(wiring.Component):
         m.d.comb += [
             narrow.on.eq(self.halves),
             engine.beats.p.data.eq(narrow.o.p.data),
+            engine.beats.p.last.eq(narrow.o.p.last),
             engine.beats.p.keep.eq(Mux(narrow.whole, -1, low)),
             engine.beats.valid.eq(narrow.o.valid),
             narrow.o.ready.eq(engine.beats.ready),
@@ -215,10 +216,11 @@ class MemorySide(wiring.Component):
             begins.eq(~(to.busy | stands) & goal.valid & (~is_result | may)),
             goal.ready.eq(begins),
             landings.p.data.eq(arriving.p.data),
+            landings.p.last.eq(arriving.p.last),
             landings.p.keep.eq(-1),
             landings.valid.eq(arriving.valid & to.landing & ~stands),
             results.p.data.eq(Mux(rows, kept.p.data, arriving.p.data)),
-            *([results.p.last.eq(Mux(rows, kept.p.last, arriving.p.last))] if self.bf16 else []),
+            results.p.last.eq(Mux(rows, kept.p.last, arriving.p.last)),
             results.valid.eq((rows & kept.valid) | (to.result & arriving.valid & ~stands)),
             arriving.ready.eq(
                 ((to.landing & landings.ready) | (to.result & results.ready) | to.none) & ~stands

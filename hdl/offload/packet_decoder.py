@@ -61,6 +61,8 @@ class PacketDecoder(wiring.Component):
         Of data packets that are ready and not wrong, unless their unit is unsound.
     verdicts : Out(stream.Signature(1))
         Of a coded round, one for each such packet: 1 where it is sound.
+    astray : Out(1)
+        1 until a reset: a queue knows that one of its registers has changed by itself.
     """
 
     def __init__(
@@ -81,13 +83,14 @@ class PacketDecoder(wiring.Component):
                 "values": In(stream.Signature(self.beat)),
                 "floats": Out(beats),
                 "verdicts": Out(stream.Signature(1)),
+                "astray": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.routes = routes = FIFO(Route, N_PACKETS)
-        m.submodules.passed = passed = FIFO(Arrival, N_PACKETS)
+        m.submodules.passed = passed = FIFO(Arrival, N_PACKETS, watched=True)
         wiring.connect(m, passed.o, wiring.flipped(self.arrivals))
         beats = stream.Signature(Beat(8 * self.n_bytes))
         sent, coded = (beats.create(path=(name,)) for name in ("plain", "coded"))
@@ -109,7 +112,8 @@ class PacketDecoder(wiring.Component):
         self._sort(m, passed.i, routes.i, odd)
 
         # Where values go is settled in a cycle before the first beat: flags steer, and no queue.
-        m.submodules.near = near = FIFO(self.beat, N_BEATS)
+        m.submodules.near = near = FIFO(self.beat, N_BEATS, watched=True)
+        m.d.comb += self.astray.eq(passed.astray | near.astray)
         wiring.connect(m, wiring.flipped(self.values), near.i)
         values, through = near.o, routes.o
         to_none, to_codec, to_floats = (Signal(name=f"to_{n}") for n in ("none", "codec", "floats"))

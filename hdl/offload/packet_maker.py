@@ -93,6 +93,9 @@ class PacketMaker(wiring.Component):
     payload : Out(stream.Signature(Beat(8 * n_bytes)))
     own : Out(stream.Signature(OwnPacket))
     kept : Out(stream.Signature(Beat(8 * n_bytes)))
+    astray : Out(1)
+        1 until a reset: a beat came or was added out of its turn (`Summing`), or a queue knows that
+        one of its registers has changed by itself.
     """
 
     def __init__(
@@ -136,6 +139,7 @@ class PacketMaker(wiring.Component):
                 "payload": Out(beats),
                 "own": Out(stream.Signature(OwnPacket)),
                 "kept": Out(beats),
+                "astray": Out(1),
                 **({"level_write": In(LevelWrite)} if bits > 4 else {}),
                 **({"adder": Out(Adding(self.lanes))} if shared else {}),
             }
@@ -155,7 +159,7 @@ class PacketMaker(wiring.Component):
         m.submodules.goals = goals = FIFO(goal, N_PACKETS)
         rows = Signal(ROWS_WIDTH)  # packets of terminal rows whose last sum has gone, modulo
         told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH})
-        m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True)
+        m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True, watched=True)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
         wiring.connect(m, owned.o, wiring.flipped(self.own))
         tagger, to_tag = self._tagger(m)
@@ -166,11 +170,12 @@ class PacketMaker(wiring.Component):
         queues = {"jobs": summing.jobs, "goals": goals.i, "told": told.i, "owned": owned.i}
         queues |= {"expands": expands, "packs": packs, "to_tag": to_tag}
         packet_steps.Steps(self, **queues).add_to(m)
-        gone = packet_sums.finish(m, self, summing.sums, goals.o, tagger.floats)
+        gone, strays = packet_sums.finish(m, self, summing.sums, goals.o, tagger.floats)
         m.d.sync += rows.eq(rows + gone)
         # the tagger stands far away: nothing goes there and back in a cycle
         m.submodules.tagged = tagged = Slice(tagger.tags.p.shape(), half_rate=True)
         wiring.connect(m, tagger.tags, tagged.i)
+        m.d.comb += self.astray.eq(summing.astray | told.astray | strays)
         packet_head.leave(m, self, told.o, tagged.o, rows)
         return m
 

@@ -69,7 +69,7 @@ def expand(m, maker, name, values, summed):
 
 def finish(m, maker, sums, goals, scores):
     """Sums become payloads, or this node's own result; those that are `scored` go to `scores`,
-    too. Returns a flag: the last sum of such a result goes.
+    too. Returns two flags: the last sum of such a result goes; a queue is astray.
     """
     m.submodules.image = image = CodecImage(
         maker.lanes, passes=True, codes=maker.inc, wide=maker.wide
@@ -93,11 +93,11 @@ def finish(m, maker, sums, goals, scores):
     summed = Signal(reset_less=True)  # what leaves is no packet of indices
     begins, ends = signals("begins ends")
     line, opens, raw = _line(m, maker, summed, begins & ~goals.p.stays)
-    stays = image.i
+    stays, strays = image.i, image.queue.astray
     if maker.scale:
         m.submodules.scaler = scaler = Scaler(maker.lanes)
         wiring.connect(m, scaler.o, image.i)
-        stays = scaler.i
+        stays, strays = scaler.i, strays | scaler.queue.astray
     # Where sums go is settled in a cycle before the first beat, and that all of the packet may
     # go there: flags steer, and no queue. It is the cycle of the last beat of the packet before,
     # but where compressor or tagger must see that one out first.
@@ -142,7 +142,7 @@ def finish(m, maker, sums, goals, scores):
         m.d.comb += image.fill.eq(fill)
         with m.If(begins):
             m.d.sync += fill.eq(goal.fill)
-    return ends & to_image
+    return ends & to_image, strays
 
 
 def _line(m, maker, summed, begins):

@@ -48,12 +48,13 @@ class Scaler(wiring.Component):
 
     def __init__(self, n_lanes):
         self.n_lanes = n_lanes
+        self.queue = FIFO(Beat(32 * n_lanes), DEPTH, watched=True)
         beats = stream.Signature(Beat(32 * n_lanes))
         super().__init__({"on": In(1), "factor": In(32), "i": In(beats), "o": Out(beats)})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = FIFO(Beat(32 * self.n_lanes), DEPTH)
+        m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         go = Signal()
         free = credit(m, DEPTH, take=go, give=self.o.valid & self.o.ready)

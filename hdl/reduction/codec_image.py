@@ -50,13 +50,14 @@ class CodecImage(wiring.Component):
     ) -> None:
         check_lanes(n_lanes)
         self.n_lanes, self.passes, self.codes, self.wide = n_lanes, passes, codes, wide
+        self.queue = FIFO(Beat(32 * n_lanes), DEPTH, watched=True)
         beats = stream.Signature(Beat(32 * n_lanes))
         members = {"codec": In(Codec), "i": In(beats), "o": Out(beats)}
         super().__init__(members | ({"fill": In(16 if wide else 8)} if passes else {}))
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = FIFO(Beat(32 * self.n_lanes), DEPTH)
+        m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         go = Signal()
         free = credit(m, DEPTH, take=go, give=self.o.valid & self.o.ready)

@@ -228,6 +228,9 @@ class Reduce(wiring.Component):
         unless `shared`.
     contributions : In(stream.Signature(Beat(32 * n_lanes)))
     sums : Out(stream.Signature(Beat(32 * n_lanes)))
+    astray : Out(1)
+        One of two beats that were added was a last one, and the other was not; or the queue of
+        sums says so.
     """
 
     DEPTH = 31
@@ -256,6 +259,7 @@ class Reduce(wiring.Component):
                 "partials": In(stream.Signature(partial)),
                 "contributions": In(stream.Signature(beat)),
                 "sums": Out(stream.Signature(beat)),
+                "astray": Out(1),
                 **({"adder": Out(Adding(n_lanes))} if shared else {}),
             }
         )
@@ -268,7 +272,7 @@ class Reduce(wiring.Component):
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.sums))
         m.submodules.partial_queue = own = CreditQueue(self.width, N_OPERANDS)
-        m.submodules.contribution_queue = others = CreditQueue(self.width, N_OPERANDS)
+        m.submodules.contribution_queue = others = CreditQueue(self.width + 1, N_OPERANDS)
         m.submodules.kinds = kinds = FIFO(self.kind, N_OPERANDS + 1, never_full=True)
         partial, added, kind = self.partials, self.contributions, kinds.o
         go, adds, gone = signals("go adds gone")
@@ -276,6 +280,10 @@ class Reduce(wiring.Component):
         goes = Const(1)
         late = self.late
         comes = others.i.valid & others.i.ready
+        other = data.View(added.p.shape(), others.word)
+        last = delayed(m, kind.p.last, own.latency, name="ends")
+        were_added = delayed_flag(m, adds, own.latency, name="added")
+        m.d.sync += self.astray.eq((were_added & (other.last != last)) | queue.astray)
         op, total = Mux(kind.p.alone, Op.COPY, kind.p.op), combine.o
         if self.shared:
             op, goes = kind.p.op, self.adder.goes | kind.p.alone
@@ -293,7 +301,7 @@ class Reduce(wiring.Component):
             *(kinds.i.p[name].eq(partial.p[name]) for name in ("last", "op", "alone")),
             others.i.valid.eq(added.valid),
             added.ready.eq(others.i.ready),
-            others.i.payload.eq(added.p.data),
+            others.i.payload.eq(added.p.as_value()),
             asks.eq(kind.valid & may),  # its beat came before
             go.eq(asks & goes),
             kind.ready.eq(may & goes),
@@ -302,10 +310,10 @@ class Reduce(wiring.Component):
             own.take.eq(go),
             others.take.eq(adds),
             combine.a.eq(own.word),
-            combine.b.eq(others.word),
+            combine.b.eq(other.data),
             combine.op.eq(delayed(m, op, own.latency, name="op")),
             queue.i.valid.eq(delayed_flag(m, go, late, name="go")),
             queue.i.p.data.eq(total),
-            queue.i.p.last.eq(delayed(m, kind.p.last, late, name="last")),
+            queue.i.p.last.eq(delayed(m, last, late - own.latency, name="last")),
         ]
         return m

@@ -3,10 +3,11 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
@@ -44,9 +45,12 @@ class Summing(wiring.Component):
     jobs : In(stream.Signature({n_beats, n_contributions, op}))
         One per block, n_beats at least 1; taken up to 4 blocks ahead.
     own, contributions : In(stream.Signature(Beat(32 * n_lanes)))
-        ``last`` is not looked at.
+        ``last`` ends a block's own beats, and those of each rank.
     sums : Out(stream.Signature(Beat(32 * n_lanes)))
         ``last`` ends a block.
+    astray : Out(1)
+        1 from then on, once a beat that came or was added was a last one where the block does not
+        end, or none where it does: one more or less has come, or passed, than there are.
     """
 
     def __init__(
@@ -62,6 +66,9 @@ class Summing(wiring.Component):
             raise ValueError(f"max_beats must be 1 to 16384, not {max_beats!r}")
         self.n_lanes, self.integers, self.maxima = n_lanes, integers, maxima
         self.max_beats, self.shared = max_beats, shared
+        self.reduce = Reduce(
+            n_lanes, integers=integers, passes=not integers, maxima=maxima, shared=shared
+        )
         self.job = data.StructLayout(
             {"n_beats": range(max_beats + 1), "n_contributions": 16, "op": Op}
         )
@@ -91,16 +98,14 @@ class Summing(wiring.Component):
                 "own": In(beat),
                 "contributions": In(beat),
                 "sums": Out(beat),
+                "astray": Out(1),
                 **({"adder": Out(Adding(n_lanes))} if shared else {}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.reduce = reduce = Reduce(
-            self.n_lanes, integers=self.integers, passes=not self.integers, maxima=self.maxima,
-            shared=self.shared,
-        )  # fmt: skip
+        m.submodules.reduce = reduce = self.reduce
         if self.shared:
             wiring.connect(m, reduce.adder, wiring.flipped(self.adder))
         beat = Beat(32 * self.n_lanes)
@@ -129,9 +134,12 @@ class Summing(wiring.Component):
 
         step = self._steps(m, "in", entering.o)
         comes = Mux(step.p.begins, self.own.valid, again.o.valid)
+        last = Mux(step.p.begins, self.own.p.last, again.o.p.last)
+        misplaced = [self._misplaced(m, "in", step, last)]
         m.d.comb += [
             partials.p.op.eq(step.p.op),
             partials.p.alone.eq(step.p.alone),
+            partials.p.last.eq(step.p.ends),
             partials.p.data.eq(Mux(step.p.begins, self.own.p.data, again.o.p.data)),
             partials.valid.eq(step.valid & comes),
             step.ready.eq(partials.ready & comes),
@@ -145,13 +153,24 @@ class Summing(wiring.Component):
         m.d.comb += [
             step.ready.eq(sums.valid & goes),
             again.i.p.data.eq(sums.p.data),
+            again.i.p.last.eq(sums.p.last),
             again.i.valid.eq(sums.valid & step.valid & ~step.p.final),
             self.sums.p.data.eq(sums.p.data),
             self.sums.p.last.eq(step.p.ends),
             self.sums.valid.eq(sums.valid & step.valid & step.p.final),
             sums.ready.eq(step.valid & goes),
         ]
+        misplaced.append(self._misplaced(m, "out", step, sums.p.last))
+        m.d.sync += self.astray.eq(self.astray | Cat(misplaced).any() | reduce.astray)
         return m
+
+    def _misplaced(self, m, name, step, last):
+        """Flag: a beat went in the cycle before, and whether it was a last one is not as `step`
+        says. What it waits for comes from afar: a register, and nothing behind it.
+        """
+        goes, differs = signals(f"{name}_goes {name}_differs")
+        m.d.sync += [goes.eq(step.valid & step.ready), differs.eq(last != step.p.ends)]
+        return goes & differs
 
     def _steps(self, m, name, jobs):
         """Stream of what each beat is: goes through jobs, each rank after rank, beat after beat.

@@ -51,8 +51,9 @@ class BlockFIFO(wiring.Component):
         itself stops the queue: from the next cycle on nothing leaves its memory until a reset, nor
         what was read by then. Else beats would be lost, or come again, and nobody would know. More
         or fewer beats between the pointers than there can be stop it, too, a beat later, and the
-        addresses of the last beats (`FIFO`, `watched`) when none waits. A LUT for two bits of
-        pointers. Not with `commits`.
+        addresses of the last beats (`FIFO`, `watched`) when none waits, and a beat that is
+        none, or that was there and never leaves. A LUT for two bits of pointers. Not with
+        `commits`.
 
     Members
     -------
@@ -164,12 +165,15 @@ class BlockFIFO(wiring.Component):
             told += (self.tail, self.read_addr, self.pushed, self.pushed_odd)
             too_many = self.whole[-1] & self.whole[:-1].any()
             m.d.comb += goes.eq(~Cat(self.issued, self.issued_odd).xor())
+            # else a beat that is none is offered, or one that was there never will be
+            ahead = Cat(self.issued, prefetch.waiting, self.o.valid).any()
+            miscounted = ahead == self.credits.all()
             m.d.sync += [
                 self.write_odd.eq(self.head[:-1].xor()),
                 self.pushed_odd.eq(push ^ self.pushed[0]),
                 self.issued_odd.eq(issue ^ self.issued[0]),
                 self.stopped.eq(
-                    self.stopped | Cat(told).xor() | ~goes | too_many | prefetch.astray
+                    self.stopped | Cat(told).xor() | ~goes | too_many | prefetch.astray | miscounted
                 ),
             ]
         m.d.sync += [

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -29,6 +29,7 @@ class _Piece:
         self.rows = [
             Signal(range(n_rows), name=f"row{start}_{bank}", attrs=kept) for bank in range(2)
         ]
+        self.state = Cat(self.here, self.head, self.turn, *self.rows)
         self.near = [
             Signal(stop - start, name=f"near{start}_{bank}", reset_less=True) for bank in range(2)
         ]
@@ -66,6 +67,9 @@ class PairQueue(wiring.Component):
     i : In(stream.Signature(shape, always_ready=True))
     o : Out(stream.Signature(shape))
         ``o.valid`` is a register.
+
+    ``astray`` : flag, 1 until a reset once a register of a piece is not as that of the others, or
+    of ``o.valid``: a part of an entry may have been another one's.
     """
 
     def __init__(self, shape, depth: int) -> None:
@@ -75,6 +79,7 @@ class PairQueue(wiring.Component):
         self.ranges = chunks(Shape.cast(shape).width)
         self.pieces = [_Piece(start, stop, self.n_slots) for start, stop in self.ranges]
         self.latency = 3 if len(self.pieces) > 1 else 2
+        self.astray = Signal()
         self.occupied = Signal(depth)  # bit k: more than k entries, one cycle ago
         self.several = Signal()  # more than one can be offered
         kept = {"keep_register": 1}  # the user and the pieces may have registers of the same
@@ -94,6 +99,14 @@ class PairQueue(wiring.Component):
         now = healed(m, self.occupied, self.pushed, self.popped)
         pop = self.o.ready & self.o.valid
         front = m.d.sync if self.latency == 3 else m.d.comb
+        first = self.pieces[0]
+        m.d.sync += self.astray.eq(
+            Cat(
+                self.astray,
+                *(p.valid != self.o.valid for p in self.pieces),
+                *(p.state != first.state for p in self.pieces[1:]),
+            ).any()
+        )
         front += self.here.eq(self.i.valid)
         m.d.sync += [
             self.pushed.eq(self.here),

@@ -263,6 +263,67 @@ def test_a_range_whose_beats_are_not_where_they_should_be_is_not_stored(queue, n
     amaranth_run.simulate(engine, partial(bench, part=engine), partial(answers, part=engine))
 
 
+@pytest.mark.parametrize("name", [None, "busy", "offered", "left", "enters", "leaves"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_splitter_that_does_not_know_its_range_any_more_sends_no_burst(name, waits):
+    """A register changes between two ranges, or in one whose burst waits."""
+    engine = ReadEngine(16)
+
+    async def bench(ctx, part):
+        ctx.set(part.regions[0].n_beats, SIZE)
+        ctx.set(part.beats.ready, 1)
+        asked, told = [], 0
+        for cycle in range(120):
+            ctx.set(part.ranges.valid, cycle in (20, 60))
+            ctx.set(part.ranges.p.n_beats, 40)
+            # the second burst waits, or the engine is idle
+            ctx.set(part.port.arready, cycle > 50 or not waits)
+            if cycle == 48 and name:
+                register = getattr(part.splitter, name)
+                ctx.set(register, ctx.get(register) ^ 1)
+                asked.append("changed")
+            if ctx.get(part.port.arvalid & part.port.arready):
+                asked.append(ctx.get(part.port.araddr))
+            told += ctx.get(part.failed)
+            await ctx.tick()
+        whole = [0, 256, 512]
+        if name is None:
+            assert (told, asked) == (0, [*whole, *whole])
+        elif name == "left" and not waits:
+            assert (told, asked) == (0, [*whole, "changed", *whole])  # no range knows it
+        else:
+            assert told == 1
+            assert len(asked) <= 4, asked
+
+    amaranth_run.simulate(engine, partial(bench, part=engine))
+
+
+@pytest.mark.parametrize(("at", "stored"), [(None, [1, 1, 1]), (14, [0, 0, 0]), (30, [1, 0, 0])])
+def test_a_range_with_a_beat_more_or_less_is_not_stored(at, stored):
+    """at : beat whose `last` is another one."""
+    engine = WriteEngine(16, ends=True)
+
+    async def bench(ctx, part):
+        ctx.set(part.regions[0].n_beats, SIZE)
+        ctx.set(part.port.awready, 1)
+        ctx.set(part.port.wready, 1)
+        told, sent, last = [], 0, 0
+        for cycle in range(150):
+            ctx.set(part.ranges.valid, cycle in (20, 50, 90))
+            ctx.set(part.ranges.p.n_beats, 16)
+            ctx.set(part.beats.valid, sent < 48)
+            ctx.set(part.beats.p.last, (sent % 16 == 15) ^ (sent == at))
+            ctx.set(part.port.bvalid, last)
+            sent += ctx.get(part.beats.valid & part.beats.ready)
+            last = ctx.get(part.port.wvalid & part.port.wlast)
+            if ctx.get(part.done):
+                told.append(ctx.get(part.stored))
+            await ctx.tick()
+        assert told == stored
+
+    amaranth_run.simulate(engine, partial(bench, part=engine))
+
+
 def test_a_reader_whose_store_stops_has_failed_once():
     engine = ReadEngine(16)
 

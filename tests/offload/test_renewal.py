@@ -95,7 +95,7 @@ SHARED = (  # fills of queues that all contexts share: of heads, of owners of pa
 
 @pytest.fixture(scope="module")
 def ring():
-    return Ring(seed=3)
+    return Ring(seed=3, apart=True)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def names(ring):
 
 @pytest.mark.parametrize("pauses", [None, 51])  # 51: addresses wait for all of their data
 def test_a_wrong_fill_of_a_shared_queue_ends_jobs_and_heals(ring, names, pauses):
-    ring = ring if pauses is None else Ring(seed=3, pauses=pauses)
+    ring = ring if pauses is None else Ring(seed=3, pauses=pauses, apart=True)
     usual, exact, _ = ring.round()
     assert exact
     hit = set()
@@ -118,6 +118,16 @@ def test_a_wrong_fill_of_a_shared_queue_ends_jobs_and_heals(ring, names, pauses)
         assert cycles is not None or ring.abort(), names[bit]
         assert _after(ring) in ("", "next"), names[bit]
     assert hit & {JobStatus.MEMORY, JobStatus.STUCK}
+
+
+@pytest.mark.parametrize("at", [1500, 2400])
+def test_a_frame_whose_beat_is_half_another_one_fails_jobs(ring, names, at):
+    """It has been checked before; the store stops behind that beat, and is reset."""
+    assert ring.round()[1]
+    bit = names.index("core.gate.store.beats.prefetch.valid128")
+    _, exact, statuses = ring.round((1, bit, at))
+    assert exact or JobStatus.MEMORY in statuses.values()
+    assert _after(ring) == ""
 
 
 @pytest.mark.parametrize("k", range(2))

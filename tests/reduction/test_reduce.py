@@ -8,7 +8,7 @@ from gradnic.hdl.reduction.reduce import Combine, Op, Reduce
 from gradnic.hdl.reduction.shared_combine import SharedCombine
 from gradnic.hdl.reduction.summing import Summing
 from gradnic.models.reduction.reduce import combine, maximum
-from gradnic.sim.engine import batch, encoding, stimulus
+from gradnic.sim.engine import amaranth_run, batch, encoding, stimulus
 
 NAMES = {op: op.name.lower() for op in Op}
 GRID = [{}, {"o": 0.4}, {"i": 0.4}, {"i": 0.5, "o": 0.5}]
@@ -102,9 +102,14 @@ def test_integer_sums_stay_in_their_codes():
         combine(full, np.zeros((2, 1), np.uint32))
 
 
+def ends(parts):
+    """Which beats are the last ones of `parts`."""
+    return np.concatenate([np.arange(len(part)) == len(part) - 1 for part in parts])
+
+
 def blocks(rng, model, integers, prefix=""):
     """(Jobs, streams of `Summing`, its sums) of 60 blocks."""
-    jobs, own, more, want, last = [], [], [], [], []
+    jobs, own, more, want = [], [], [], []
     for _ in range(60):
         n, ranks, op = (int(x) for x in rng.integers([1, 0, 0], [21, 5, 5 if integers else 2]))
         op = op if integers else int((Op.FLOAT, Op.MAXIMUM)[op])
@@ -115,17 +120,16 @@ def blocks(rng, model, integers, prefix=""):
             more.append(words(rng, n, 2))
             total = combine(total, more[-1], NAMES[op])
         want.append(total)
-        last += [0] * (n - 1) + [1]
     names = ("n_beats", "n_contributions", "op")
     told = dict(zip(names, np.array(jobs).T, strict=True))
     streams = {
         f"{prefix}jobs": model.pack(f"{prefix}jobs", **told),
-        f"{prefix}own": beats(model, f"{prefix}own", np.concatenate(own), last=0),
+        f"{prefix}own": beats(model, f"{prefix}own", np.concatenate(own), last=ends(own)),
         f"{prefix}contributions": beats(
-            model, f"{prefix}contributions", np.concatenate(more), last=0
+            model, f"{prefix}contributions", np.concatenate(more), last=ends(more)
         ),
     }
-    return jobs, streams, beats(model, f"{prefix}sums", np.concatenate(want), last=last)
+    return jobs, streams, beats(model, f"{prefix}sums", np.concatenate(want), last=ends(want))
 
 
 @pytest.mark.parametrize("stall", [{}, {"own": 0.5, "sums": 0.3, "contributions": 0.7}], ids=str)
@@ -135,8 +139,9 @@ def test_blocks_in_order_of_ranks(stall, integers, most, turn):
     rng = stimulus.rng("summing")
     model = batch.build(Summing(2, max_beats=most, integers=integers, maxima=not integers))
     jobs, streams, sums = blocks(rng, model, integers)
-    run = model.run(streams, stalls=stall)
+    run = model.run(streams, stalls=stall, trace=["astray"])
     run.check(sums=sums)
+    assert not run.traces["astray"].any()
     if not stall:
         bound = sum(max(1, ranks) * max(n, turn) for n, ranks, _ in jobs)
         assert run.taken["sums"][-1] < bound
@@ -206,6 +211,39 @@ def test_what_goes_alone_takes_no_turn_of_the_lanes():
     run = model.run(streams)
     run.check(**want)
     assert max(run.taken[name][-1] for name in want) < 500 + 60
+
+
+@pytest.mark.parametrize("integers", [True, False])
+@pytest.mark.parametrize("name", ["own", "contributions"])
+def test_a_beat_more_or_less_is_told(name, integers):
+    model = batch.build(Summing(2, max_beats=20, integers=integers))
+    _, streams, _ = blocks(stimulus.rng("more"), model, integers)
+    sound = streams[name]
+    for k in (0, 7, len(sound) // 2):
+        for one in (np.delete(sound, k, axis=0), np.insert(sound, k, sound[0], axis=0)):
+            more = {"trace": ["astray"], "max_cycles": 20000, "drain": False}
+            run = model.run(streams | {name: one}, **more)
+            assert run.traces["astray"][-1], (k, len(one))
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_sum_that_nobody_made_is_told(changes):
+    """In the middle of a block, while its next beat is late."""
+    part = Summing(2, max_beats=20)
+
+    async def bench(ctx):
+        ctx.set(part.jobs.p, {"n_beats": 10, "n_contributions": 0, "op": Op.FLOAT})
+        ctx.set(part.sums.ready, 1)
+        for cycle in range(120):
+            ctx.set(part.jobs.valid, cycle == 0)
+            ctx.set(part.own.valid, 20 <= cycle < 25 or 80 <= cycle < 85)
+            ctx.set(part.own.p.last, cycle == 84)
+            if cycle == 60 and changes:
+                ctx.set(part.reduce.queue.came, 1)
+            await ctx.tick()
+        assert ctx.get(part.astray) == changes
+
+    amaranth_run.simulate(part, bench)
 
 
 def test_errors():

@@ -8,6 +8,7 @@ from amaranth.lib.stream import Signature
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from gradnic.hdl.stream.block_fifo import BlockFIFO
 from gradnic.hdl.stream.fifo import FIFO
+from gradnic.hdl.stream.pair_queue import PairQueue
 from gradnic.sim.engine import amaranth_run
 
 STOPPING = "head", "tail", "read_addr", "write_addr", "pushed", "issued"
@@ -18,7 +19,7 @@ class Again(Component):
 
     def __init__(self, queue):
         self.queue, self.again = queue, Signal()
-        beats = Signature(queue.shape)
+        beats = Signature(queue.o.p.shape())
         super().__init__({"i": In(beats), "o": Out(beats)})
 
     def elaborate(self, platform):
@@ -116,6 +117,27 @@ def test_a_beat_that_never_came_stops_a_block_fifo(name):
     amaranth_run.simulate(part, partial(bench, part=part))
 
 
+@pytest.mark.parametrize("comes", [1, 0])
+@pytest.mark.parametrize("waits", [0, 1, 9])
+def test_a_block_fifo_stops_once_a_beat_has_left_that_was_none_or_none_for_one(waits, comes):
+    """comes : the valid bit at the output falls, else it rises; in an empty queue it rises."""
+    queue = BlockFIFO(8, 16, stops=True)
+
+    async def bench(ctx, part):
+        valid = queue.prefetch.valids[0]
+        for cycle in range(60):
+            ctx.set(part.i.valid, cycle < 4 + waits and cycle >= 4)
+            ctx.set(part.o.ready, cycle >= 30)
+            if cycle == (30 if comes else 40):
+                assert not ctx.get(queue.stopped)
+                ctx.set(valid, 1 - ctx.get(valid))
+            await ctx.tick()
+        assert ctx.get(queue.stopped)
+
+    part = Again(queue)
+    amaranth_run.simulate(part, partial(bench, part=part))
+
+
 @pytest.mark.parametrize("name", ["head", "tail"])
 def test_a_block_fifo_stops_once_its_last_beats_are_not_where_they_should_be(name):
     queue = BlockFIFO(8, 16, stops=True)
@@ -189,6 +211,32 @@ def test_valid_bits_of_a_beats_parts_that_differ_are_told(waits):
             ctx.set(valid, 1 - ctx.get(valid))
             await ctx.tick()
             assert ctx.get(queue.astray), valid.name
+            ctx.set(part.again, 1)
+            await ctx.tick()
+            ctx.set(part.again, 0)
+
+    part = Again(queue)
+    amaranth_run.simulate(part, partial(bench, part=part))
+
+
+@pytest.mark.parametrize("k", [0, 1])
+@pytest.mark.parametrize("name", ["o.valid", "valid", "here", "head", "turn", "rows"])
+def test_pieces_of_a_pair_queue_that_differ_are_told(name, k):
+    queue = PairQueue(200, 20)
+
+    async def bench(ctx, part):
+        for at in (3, 9, 15):
+            for cycle in range(20):
+                ctx.set(part.i.valid, 1)
+                ctx.set(part.o.ready, 1)
+                if cycle == at:
+                    assert not ctx.get(queue.astray)
+                    piece = queue.pieces[k]
+                    register = queue.o.valid if name == "o.valid" else getattr(piece, name)
+                    register = register[0] if name == "rows" else register
+                    ctx.set(register, ctx.get(register) ^ 1)
+                await ctx.tick()
+            assert ctx.get(queue.astray), at
             ctx.set(part.again, 1)
             await ctx.tick()
             ctx.set(part.again, 0)
