@@ -1,5 +1,9 @@
 """Mutation campaign of the pass that makes floats of sums."""
 
+import numpy as np
+from gradnic.models.thc import Worker
+
+from ..offload.pass_stand import Stand, Turn
 from . import passes
 from .passes import ELSEWHERE
 
@@ -12,8 +16,13 @@ def component():
 
 
 def test(model):
-    """See `passes.play`."""
+    """See `passes.play`; and means of all large exponents, a block each, which BF16 rounds."""
     passes.play(model, "decode")
+    exponents = np.repeat(np.minimum(np.arange(2, 136), 124.7), 64)
+    noise = np.random.default_rng(5).standard_normal(exponents.size)
+    x = (noise * np.exp2(exponents)).astype(np.float32)
+    turn = Turn(Worker(3, 17, b=4, g=30, B=64), x, half=1)
+    Stand(model, "decode", passes.N_BYTES, passes.WIDTHS).play(turn, cycles=5000)
 
 
 _MOST = "no job has more than 1,024 blocks here"

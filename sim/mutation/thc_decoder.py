@@ -246,7 +246,7 @@ FLIPS = "a block leaves the transform without gaps: what is read has been flippe
 ARGUED = {
     r" -cell \S*\\times\d\.\S+ .*: ones\.eq\(kept\.all": NORMAL,
     r"-mode const1 -cell \S*\\times\d\.\S+ -port A .*: least\.eq\(placed == 0": NORMAL,
-    r"-mode cnot0 -cell \S*\\times\d\.\S+ -port A -portbit 9 .*: least\.eq\(placed == 0": NORMAL,
+    r"-mode cnot0 -cell \S*\\times\d\.\S+ -port A -portbit (9|10|11) .*: least\.eq\(placed": NORMAL,
     r"-mode const0 -cell \S*\\times\d\.\S+ .* -wire times\d\.least -wirebit 0 ": NORMAL,
     r"-mode inv -cell \S*\\times2\.\$74 -port B .*: nothing\.eq\(zero \| \(Mux": NORMAL,
     r"-mode cnot1 -cell \S*\\times\d\S* -port [DQ] -portbit 0 -ctrlbit 1 .*: small, large": NORMAL,
