@@ -3,10 +3,12 @@
 import dataclasses
 
 import pytest
+from gradnic.models.schedule import card_run
 from gradnic.models.schedule.builders.catalog import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.network_model import of_offload_card, simulate
 from gradnic.models.schedule.topology import parse
+from gradnic.models.schedule.traffic import Traffic
 
 from gradnic.interface.schedule_table import NOP
 
@@ -92,6 +94,18 @@ def test_offload_cards_by_hand():
         more = (packets - 1) * (parts.per_packet + beats)  # to look up, and of the root's sums
         # a run may wait for the walk, which looks at another one
         assert abs(got - (turns + told + stop + parts.end + more)) <= steps * parts.look
+
+
+@pytest.mark.parametrize(("delay", "delays"), [(10, (9, 10, 11)), (0, (0, 1, 2))])
+def test_a_figure_is_the_mean_over_links_a_cycle_apart(delay, delays):
+    topology = parse("torus:2x2")
+    table = compile_table(build(topology, "multitree", chunks=2))
+    traffic = Traffic(table, topology, 8192)
+    ends = [card_run.run(traffic, topology, of_offload_card(16, 4, delay=d), None)[0]
+            for d in delays]  # fmt: skip
+    got = simulate(table, topology, 4 * 8192, of_offload_card(16, 4, delay=delay)).cycles
+    assert abs(got - sum(ends) / 3) <= 1
+    assert len(set(ends)) > 1
 
 
 def test_answers_are_heard_one_after_the_other():
