@@ -441,6 +441,9 @@ ARGUED = {
     r"-mode cnot1 -cell \S*realigner\S* -port Y -portbit 4 -ctrlbit 11 .*: left\.eq\(left - 1\)": (
         "2048 beats and more are left behind the last one, or in frames that are too short and drop"
     ),
+    r"-mode cnot1 .* -ctrlbit ([6-9]|1[0-5]) -wire rx\.parser\.framed_2 ": (
+        "a count with this bit is more than 40 floats, whatever its others are"
+    ),
     r"-mode cnot1 .* -ctrlbit 11 .*: m\.d\.sync \+= n_before\.eq": (
         "the guard cuts frames at 1024 beats"
     ),
