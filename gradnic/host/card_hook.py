@@ -16,7 +16,7 @@ from gradnic.interface.job import ALIGN, HISTORY, Job, JobCodec, JobStatus, Kind
 from gradnic.interface.params import check_range
 
 from .framed_card import FramedCard
-from .process_group import chosen_group, dense
+from .process_group import chosen_group, dense, raise_behind
 
 RUNS = (1 << 16) // HISTORY  # of so many tensors each
 POLL = 0.0005  # seconds that a completion is waited for, while other buckets may come
@@ -121,7 +121,7 @@ class CardHook:
                 for each in step:
                     each.wait()
             except Exception as error:
-                _raise_behind(error)
+                raise_behind(error)
         return future.then(lambda _: buffer)
 
     def _ask(self, state, bucket, buffer, future):
@@ -264,22 +264,6 @@ def _agreed(state):
     first = 0 if group is None else dist.get_global_rank(group, 0)
     dist.broadcast_object_list(drawn, src=first, group=group)
     return drawn[0]
-
-
-def _raise_behind(error):
-    """Raise it at the end of the backward pass, behind DDP's own end of it; at once if there is no
-    such pass. DDP takes no model that an error left in the middle of one.
-    """
-    from torch.autograd import Variable
-
-    def fail():
-        raise error
-
-    queue = Variable._execution_engine.queue_callback
-    try:
-        queue(lambda: queue(fail))  # DDP's is queued when the last hook has returned
-    except RuntimeError:
-        fail()
 
 
 def _whole(octets):

@@ -16,7 +16,7 @@ from gradnic.models import inceptionn
 from gradnic.models.schedule import addition
 from gradnic.models.thc import worker as thc
 
-from .process_group import Members, check_exchange, chosen_group, dense, lent
+from .process_group import Members, check_exchange, chosen_group, dense, lent, raise_behind
 
 
 def thc_hook(
@@ -92,10 +92,31 @@ class Hook:
         self._states: dict[Any, Any] = {}  # one for each process group
         self._world: Any = None  # the default group that they are of
         self._loaded: tuple | None = None  # for the first of them
+        self._fault: Exception | None = None  # of this backward pass
         self.__name__ = self.__qualname__ = f"{settings['hook']}_hook"  # DDP asks for both
 
     def __call__(self, state, bucket):  # DDP refuses annotations other than its own
-        """What DDP calls with each bucket; a future of its mean."""
+        """What DDP calls with each bucket; a future of its mean.
+
+        An error is raised at the end of the backward pass, of which no more buckets are averaged:
+        gradients are then this rank's own.
+        """
+        import torch
+
+        if self._fault is None:
+            try:
+                return self._average(state, bucket)
+            except Exception as error:
+                self._fault = error
+        fault = self._fault
+        if bucket.is_last():
+            self._fault = None
+        raise_behind(fault)
+        future: Any = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    def _average(self, state, bucket):
         import torch.distributed as dist
 
         of = chosen_group(state, self._group)
@@ -113,7 +134,8 @@ class Hook:
         return self
 
     def __getstate__(self):
-        return vars(self) | {"_group": None, "_states": {}, "_world": None, "_loaded": None}
+        fresh = dict.fromkeys(("_group", "_world", "_loaded", "_fault"))
+        return vars(self) | fresh | {"_states": {}}
 
     def state_dict(self, model: Any) -> dict[str, Any]:
         """What this rank has to save with a model, such as the error memory of THC; {} is nothing.

@@ -124,6 +124,22 @@ def _wait_for_lent() -> None:
         time.sleep(0.001)
 
 
+def raise_behind(error) -> None:
+    """Raise it at the end of the backward pass, behind DDP's own end of it; at once if there is no
+    such pass. DDP takes no model that an error left in the middle of one.
+    """
+    from torch.autograd import Variable
+
+    def fail():
+        raise error
+
+    queue = Variable._execution_engine.queue_callback
+    try:
+        queue(lambda: queue(fail))  # DDP's is queued when the last hook has returned
+    except RuntimeError:
+        fail()
+
+
 def dense(buffer) -> None:
     """TypeError where a bucket is a sparse gradient."""
     import torch
