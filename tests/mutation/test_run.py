@@ -274,7 +274,7 @@ class Twice(wiring.Component):
         m = Module()
         m.submodules.words = words = Memory(shape=8, depth=4, init=[])
         write, read = words.write_port(), words.read_port(domain="comb")
-        one, two, count = Signal(8), Signal(8), Signal(4)
+        one, two, count = Signal(8), Signal(8), Signal(4, name="count")
         m.d.sync += [one.eq(one + self.i), two.eq(self.i + two)]
         with m.If(count < 9):
             m.d.sync += count.eq(count + 1)
