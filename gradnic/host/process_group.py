@@ -1,4 +1,4 @@
-"""What the communication hooks ask of PyTorch's process groups. Tensors are on the processor."""
+"""What the communication hooks ask of PyTorch: process groups, tensors on the processor, errors."""
 
 import atexit
 import hashlib

@@ -29,6 +29,11 @@ class Again(Component):
         connect(m, self.queue.o, flipped(self.o))
         return m
 
+    async def renew(self, ctx):
+        ctx.set(self.again, 1)
+        await ctx.tick()
+        ctx.set(self.again, 0)
+
 
 @pytest.mark.parametrize("name", STOPPING)
 def test_a_block_fifo_that_stops_gives_nothing_wrong(name):
@@ -54,9 +59,7 @@ def test_a_block_fifo_that_stops_gives_nothing_wrong(name):
             assert got == [16 * bit + beat for beat in range(len(got))], (name, bit)
             assert 4 <= len(got) <= 8, (name, bit)
             assert ctx.get(queue.stopped)
-            ctx.set(part.again, 1)
-            await ctx.tick()
-            ctx.set(part.again, 0)
+            await part.renew(ctx)
 
     part = Again(queue)
     amaranth_run.simulate(part, partial(bench, part=part))
@@ -109,9 +112,7 @@ def test_a_beat_that_never_came_stops_a_block_fifo(name):
                 await ctx.tick()
             assert ctx.get(queue.stopped), bit
             assert came == 1, bit
-            ctx.set(part.again, 1)
-            await ctx.tick()
-            ctx.set(part.again, 0)
+            await part.renew(ctx)
 
     part = Again(queue)
     amaranth_run.simulate(part, partial(bench, part=part))
@@ -163,9 +164,7 @@ def test_a_block_fifo_stops_once_its_last_beats_are_not_where_they_should_be(nam
                 came += ctx.get(part.o.valid)
                 await ctx.tick()
             assert not came, bit
-            ctx.set(part.again, 1)
-            await ctx.tick()
-            ctx.set(part.again, 0)
+            await part.renew(ctx)
 
     part = Again(queue)
     amaranth_run.simulate(part, partial(bench, part=part))
@@ -189,9 +188,7 @@ def test_a_watched_fifo_tells_once_nothing_waits(name, n_beats):
             ctx.set(register, ctx.get(register) ^ 1 << bit)
             await ctx.tick().repeat(2 * n_beats + 6)
             assert ctx.get(queue.astray), bit
-            ctx.set(part.again, 1)
-            await ctx.tick()
-            ctx.set(part.again, 0)
+            await part.renew(ctx)
 
     part = Again(queue)
     amaranth_run.simulate(part, partial(bench, part=part))
@@ -211,9 +208,7 @@ def test_valid_bits_of_a_beats_parts_that_differ_are_told(waits):
             ctx.set(valid, 1 - ctx.get(valid))
             await ctx.tick()
             assert ctx.get(queue.astray), valid.name
-            ctx.set(part.again, 1)
-            await ctx.tick()
-            ctx.set(part.again, 0)
+            await part.renew(ctx)
 
     part = Again(queue)
     amaranth_run.simulate(part, partial(bench, part=part))
@@ -237,9 +232,7 @@ def test_pieces_of_a_pair_queue_that_differ_are_told(name, k):
                     ctx.set(register, ctx.get(register) ^ 1)
                 await ctx.tick()
             assert ctx.get(queue.astray), at
-            ctx.set(part.again, 1)
-            await ctx.tick()
-            ctx.set(part.again, 0)
+            await part.renew(ctx)
 
     part = Again(queue)
     amaranth_run.simulate(part, partial(bench, part=part))
