@@ -130,6 +130,23 @@ def test_a_frame_whose_beat_is_half_another_one_fails_jobs(ring, names, at):
     assert _after(ring) == ""
 
 
+WATCHED = [
+    *(f"engine0.{name}" for name in ("decoder.near", "decoder.passed", "located", "maker.told")),
+    *(f"engine0.maker.{name}.queue" for name in ("image", "scaler")),
+    "gate.heads",
+]
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_parts_of_a_watched_queue_that_differ_fail_jobs(ring, names, name):
+    usual, exact, _ = ring.round()
+    assert exact
+    bit = names.index(f"core.{name}.valid128")
+    _, _, statuses = ring.round((1, bit, usual // 4))
+    assert JobStatus.MEMORY in [status for (node, _), status in statuses.items() if node == 1]
+    assert _after(ring) == ""
+
+
 @pytest.mark.parametrize("k", range(2))
 def test_a_changed_bit_of_what_a_context_knows_of_its_job_fails_it(ring, names, k):
     usual, exact, _ = ring.round()
