@@ -260,7 +260,7 @@ PORTS = (
     *_in(1, "ptp_sync_locked", "ptp_sync_ts_rel_step", "ptp_sync_ts_tod_step"),
     *_in(1, "ptp_sync_pps", "ptp_sync_pps_str"),
     *_in(64, "ptp_sync_ts_rel"),
-    *_in(96, "ptp_sync_ts_tod"),
+    *_in(97, "ptp_sync_ts_tod"),
     *_in("PTP_PEROUT_COUNT", "ptp_perout_locked", "ptp_perout_error", "ptp_perout_pulse"),
     *_in("PORT_COUNT", "direct_tx_clk", "direct_tx_rst", "direct_rx_clk", "direct_rx_rst"),
     *_tap("direct", "PORT_COUNT", "AXIS"),
