@@ -136,7 +136,8 @@ class SlotAdder(wiring.Component):
             init=[],
             attrs={"ram_style": "distributed"},
         )
-        read, write = flags.read_port(domain="comb"), flags.write_port()
+        read = flags.read_port(domain="comb")
+        write = flags.write_port()
         takes = delayed_flag(m, rows.orders[0].final, SlotLanes.OVERFLOWS - 2, name="takes")
         final = delayed_flag(m, takes, 2, name="final")
         seen = Signal()

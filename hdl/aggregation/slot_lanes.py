@@ -251,7 +251,8 @@ class SlotLanes(wiring.Component):
         writes, size = self.writes, 1 << self.bank_width
         if small:
             table = memory.Memory(shape=8, depth=size, init=[], attrs={"ram_style": "distributed"})
-            write, read = table.write_port(), table.read_port(domain="comb")
+            write = table.write_port()
+            read = table.read_port(domain="comb")
             m.d.comb += [
                 write.en.eq(writes.en & (writes.addr >> self.bank_width == number)),
                 write.addr.eq(writes.addr),

@@ -285,7 +285,8 @@ class FlitCard(wiring.Component):
             init=[],
             attrs={"ram_style": "distributed"},
         )
-        write, read = peers.write_port(), peers.read_port(domain="comb")
+        write = peers.write_port()
+        read = peers.read_port(domain="comb")
         m.d.comb += [
             write.en.eq(self.peer_en),
             write.addr.eq(self.peer_addr),

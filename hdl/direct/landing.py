@@ -49,7 +49,8 @@ def entries_of(m, part):
         shape=Contributions(part.n_words), depth=part.n_chunks, init=[],
         attrs={"ram_style": "distributed"},
     )  # fmt: skip
-    write, read = table.write_port(), table.read_port(domain="comb")
+    write = table.write_port()
+    read = table.read_port(domain="comb")
     m.d.comb += [
         write.en.eq(part.entry_en),
         write.addr.eq(part.entry_addr),

@@ -76,7 +76,9 @@ class MergeBook(wiring.Component):
 
         picked, done = table("picked", self.rank_width), table("done", self.rank_width)
         ranks = table("ranks", 16)
-        pick, finish, learn = picked.write_port(), done.write_port(), ranks.write_port()
+        pick = picked.write_port()
+        finish = done.write_port()
+        learn = ranks.write_port()
         m.d.comb += [
             learn.en.eq(self.entry_en),
             learn.addr.eq(self.entry_addr),
@@ -87,7 +89,8 @@ class MergeBook(wiring.Component):
 
         landed = self.landed
         sweep = Signal(range(self.n_chunks + 1))
-        next_rank, all_ranks = (ram.read_port(domain="comb") for ram in (picked, ranks))
+        next_rank = picked.read_port(domain="comb")
+        all_ranks = ranks.read_port(domain="comb")
         takes = Signal()
         m.d.comb += [
             next_rank.addr.eq(landed.chunk),
@@ -117,10 +120,11 @@ class MergeBook(wiring.Component):
             for port in (pick, finish):
                 m.d.comb += [port.en.eq(1), port.addr.eq(sweep), port.data.eq(0)]
 
-        asked = [ram.read_port(domain="comb") for ram in (picked, done)]
+        all_picked = picked.read_port(domain="comb")
+        all_done = done.read_port(domain="comb")
         m.d.comb += [
-            *(port.addr.eq(self.ask) for port in asked),
-            self.n_merged.eq(asked[1].data),
-            self.settled.eq(asked[0].data == asked[1].data),
+            *(port.addr.eq(self.ask) for port in (all_picked, all_done)),
+            self.n_merged.eq(all_done.data),
+            self.settled.eq(all_picked.data == all_done.data),
         ]
         return m

@@ -265,9 +265,9 @@ class EgressQueues(wiring.Component):
         m.submodules.counts = counts = memory.Memory(
             shape=32, depth=64, init=[], attrs={"ram_style": "distributed"}
         )
-        read, add, write = (
-            counts.read_port(domain="comb"), counts.read_port(domain="comb"), counts.write_port()
-        )  # fmt: skip
+        read = counts.read_port(domain="comb")
+        add = counts.read_port(domain="comb")
+        write = counts.write_port()
         place = Cat(self.event.what, self.event.queue, self.event.important)
         clear = setting(m, 7, "clear")  # 64: all are 0
         m.d.sync += clear.eq(clear + ~clear[-1])

@@ -184,7 +184,8 @@ class JobClerk(wiring.Component):
     def _tables(self, m):
         """(the oldest job's table, which tables are loaded)."""
         m.submodules.tables = tables = memory.Memory(shape=JobTable, depth=TABLES, init=[])
-        write, read = tables.write_port(), tables.read_port(domain="comb")
+        write = tables.write_port()
+        read = tables.read_port(domain="comb")
         loaded = setting(m, TABLES, "loaded")
         m.d.comb += [
             write.en.eq(self.table_write.enable),

@@ -49,8 +49,10 @@ class JobQueue(wiring.Component):
         m = Module()
         m.submodules.memory = array = memory.Memory(shape=Waiting, depth=QUEUE, init=[])
         m.submodules.ids = ids = memory.Memory(shape=16, depth=QUEUE, init=[])
-        write, read = array.write_port(), array.read_port(domain="comb")
-        id_write, id_read = ids.write_port(), ids.read_port(domain="comb")
+        write = array.write_port()
+        read = array.read_port(domain="comb")
+        id_write = ids.write_port()
+        id_read = ids.read_port(domain="comb")
         # to be written, and the oldest, modulo 32: what waits is between them, whatever befalls one
         head, tail = signals("head tail", range(2 * QUEUE))
         count = Signal.like(head)

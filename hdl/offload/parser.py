@@ -219,7 +219,8 @@ class PacketParser(HeadParser):
         m.submodules.neighbors = table = memory.Memory(
             shape=self.neighbor, depth=N_NEIGHBORS, init=[]
         )
-        write, read = table.write_port(), table.read_port(domain="comb")
+        write = table.write_port()
+        read = table.read_port(domain="comb")
         m.d.comb += [
             write.en.eq(self.write.enable),
             write.addr.eq(self.write.index),

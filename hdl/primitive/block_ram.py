@@ -85,7 +85,9 @@ class BlockRAM(wiring.Component):
 
     @cached_property
     def _ports(self):
-        return self.array.write_port(), self.array.read_port()
+        write = self.array.write_port()
+        read = self.array.read_port()
+        return write, read
 
     def elaborate(self, platform):
         return self._ecp5() if family(platform) == "ecp5" else self._portable(family(platform))

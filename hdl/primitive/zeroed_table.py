@@ -48,7 +48,8 @@ class ZeroedTable(wiring.Component):
         m.submodules.words = words = memory.Memory(
             shape=self.shape, depth=self.depth, init=[], attrs={"ram_style": "distributed"}
         )
-        read, write = words.read_port(domain="comb"), words.write_port()
+        read = words.read_port(domain="comb")
+        write = words.write_port()
         written = Signal(self.depth, reset_less=True)
         m.d.comb += [
             write.en.eq(self.write_en),

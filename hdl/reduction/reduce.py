@@ -66,7 +66,8 @@ def _late(m, value, cycles):
         shape=len(value), depth=cycles - 1, init=[], attrs={"ram_style": "distributed"}
     )
     m.submodules.late = ram
-    write, read = ram.write_port(), ram.read_port(domain="comb")
+    write = ram.write_port()
+    read = ram.read_port(domain="comb")
     at = Signal(range(cycles - 1))
     late = Signal(len(value), reset_less=True)
     m.d.sync += [at.eq(Mux(at == cycles - 2, 0, at + 1)), late.eq(read.data)]

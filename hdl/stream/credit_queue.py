@@ -77,7 +77,8 @@ class CreditQueue(wiring.Component):
                 shape=stop - start, depth=n_slots, init=[], attrs={"ram_style": "distributed"}
             )
             m.submodules[f"array{start}"] = array
-            write, read = array.write_port(), array.read_port(domain="comb")
+            write = array.write_port()
+            read = array.read_port(domain="comb")
             kept = {"keep_register": 1}
             head = Signal(range(n_slots), name=f"head{start}", attrs=kept)
             tail = Signal(range(n_slots), name=f"tail{start}", attrs=kept)

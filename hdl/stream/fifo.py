@@ -105,7 +105,9 @@ class FIFO(wiring.Component):
 
     @cached_property
     def _ports(self):
-        return self.array.write_port(), self.array.read_port(domain="comb")
+        write = self.array.write_port()
+        read = self.array.read_port(domain="comb")
+        return write, read
 
     def elaborate(self, platform):
         m = Module()

@@ -136,7 +136,8 @@ class PairQueue(wiring.Component):
                 found = []
                 for k, array in enumerate(arrays):
                     m.submodules[f"bits{start}_bank{bank}_{k}"] = array
-                    write, read = array.write_port(), array.read_port(domain="comb")
+                    write = array.write_port()
+                    read = array.read_port(domain="comb")
                     m.d.comb += [
                         write.en.eq(writes & (piece.head[0] == bank) & (piece.head[5:] == k)),
                         write.addr.eq(piece.head[1:5]),

@@ -75,7 +75,8 @@ class Table(wiring.Component):
                     attrs={"ram_style": "distributed"},
                 )
                 m.submodules[f"bits{start}_bank{bank}"] = array
-                write, read = array.write_port(), array.read_port(domain="comb")
+                write = array.write_port()
+                read = array.read_port(domain="comb")
                 mine = self.write & (head[4:] == bank)
                 (enable,) = copied(m, mine, 1, name=f"write{start}_{bank}_")
                 held = Signal(stop - start, name=f"held{start}_{bank}", reset_less=True)

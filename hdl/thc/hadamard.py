@@ -264,7 +264,8 @@ class _Across(wiring.Component):
             shape=width, depth=self.span, init=[], attrs={"ram_style": "distributed"}
         )
         m.submodules[f"words{start}"] = words
-        read, write = words.read_port(domain="comb"), words.write_port()
+        read = words.read_port(domain="comb")
+        write = words.write_port()
         m.d.comb += read.addr.eq(address)
         return delayed(m, read.data, lag - 1, name=f"word{start}_"), write
 

@@ -216,7 +216,8 @@ class RandomBytes(wiring.Component):
             # a phase comes again two cycles later at the earliest: read, and drawn and written
             states = memory.Memory(shape=32, depth=self.phases, init=[])
             m.submodules[f"states{lane}"] = states
-            read, write = states.read_port(domain="comb"), states.write_port()
+            read = states.read_port(domain="comb")
+            write = states.write_port()
             (reads,) = copied(m, place, 1, name=f"reads{lane}")
             (writes,) = copied(m, reads, 1, name=f"place{lane}")
             fresh_here, valid = (
@@ -260,7 +261,8 @@ class RandomBytes(wiring.Component):
         for lane in range(self.lanes):
             words = memory.Memory(shape=32, depth=self.phases, init=[])
             m.submodules[f"keys{lane}"] = words
-            read, write = words.read_port(domain="comb"), words.write_port()
+            read = words.read_port(domain="comb")
+            write = words.write_port()
             (reads,) = copied(m, phase, 1, name=f"key_reads{lane}_")
             m.d.comb += [
                 read.addr.eq(reads),

@@ -155,7 +155,8 @@ class Framer(wiring.Component):
         m.submodules.neighbors = table = memory.Memory(
             shape=self.neighbor, depth=N_NEIGHBORS, init=[]
         )
-        write, read = table.write_port(), table.read_port(domain="comb")
+        write = table.write_port()
+        read = table.read_port(domain="comb")
         m.d.comb += [
             write.en.eq(self.write.enable),
             write.addr.eq(self.write.index),
@@ -174,7 +175,8 @@ class Framer(wiring.Component):
         is_probe, sprays = signals("is_probe sprays")
         following = Signal.like(path)
         m.submodules.probed = probed = memory.Memory(shape=path.shape(), depth=N_NEIGHBORS, init=[])
-        tell, silent = probed.write_port(), probed.read_port(domain="comb")
+        tell = probed.write_port()
+        silent = probed.read_port(domain="comb")
         free = Signal(init=1)
         at = Signal(3)  # cycles since the head was taken
         moves = Signal()

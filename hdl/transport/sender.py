@@ -121,10 +121,16 @@ class Sender(wiring.Component):
         m.submodules.mask_memory = masks = memory.Memory(shape=RUN, depth=N_RUNS, init=[])
         m.submodules.stamp_memory = stamps = memory.Memory(shape=32, depth=N_RUNS, init=[])
         m.submodules.asked_memory = asked = memory.Memory(shape=32, depth=N_RUNS, init=[])
-        self.run_write, self.mask_write = runs.write_port(), masks.write_port()
-        self.stamp_write, self.asked_write = stamps.write_port(), asked.write_port()
-        self.run_reads = [runs.read_port(domain="comb") for _ in range(2)]
-        self.stamp_read, self.asked_read = (one.read_port(domain="comb") for one in (stamps, asked))
+        self.run_write = runs.write_port()
+        self.mask_write = masks.write_port()
+        self.stamp_write = stamps.write_port()
+        self.asked_write = asked.write_port()
+        self.run_reads = []
+        for _ in range(2):
+            run_read = runs.read_port(domain="comb")
+            self.run_reads.append(run_read)
+        self.stamp_read = stamps.read_port(domain="comb")
+        self.asked_read = asked.read_port(domain="comb")
         self.mask_read = masks.read_port(domain="comb")
 
     def _enter(self, m, runs, busy):

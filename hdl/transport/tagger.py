@@ -135,10 +135,13 @@ class Tagger(wiring.Component):
         m.submodules.dscp = dscp = memory.Memory(
             shape=6, depth=16, init=[], attrs={"ram_style": "distributed"}
         )
-        layer, dscp_of = layers.read_port(domain="comb"), dscp.read_port(domain="comb")
+        layer = layers.read_port(domain="comb")
+        layer_write = layers.write_port()
+        dscp_of = dscp.read_port(domain="comb")
+        dscp_write = dscp.write_port()
         for port, en, addr, value in (
-            (layers.write_port(), self.layer_en, self.layer_addr, self.layer_queue),
-            (dscp.write_port(), self.dscp_en, self.dscp_addr, self.dscp_value),
+            (layer_write, self.layer_en, self.layer_addr, self.layer_queue),
+            (dscp_write, self.dscp_en, self.dscp_addr, self.dscp_value),
         ):
             m.d.comb += [port.en.eq(en), port.addr.eq(addr), port.data.eq(value)]
         rules, now = self.rules, order.o.p
