@@ -22,6 +22,7 @@ from gradnic.interface.schedule_table import Layout
 
 from ..engine import encoding
 from ..engine.batch_job import ALWAYS
+from ..engine.cluster_library import fitting
 from .library import build
 
 MAX_WORDS = 16384  # of a card's memory
@@ -151,7 +152,7 @@ class Cluster:
         self.shares = [Share(n_lanes, n_floats, n_chunks, r) for r in ranks]
         share = self.shares[0]
         places = max(n_chunks, *(s.n_places for s in self.shares))
-        n_words = _size(places * share.chunk_words, 1024, MAX_WORDS)
+        n_words = fitting("words of a memory", places * share.chunk_words, 1024, MAX_WORDS)
         layout = Layout.for_nodes(
             table.n_nodes, ports=n_ports, chunks=-(-n_chunks // table.n_nodes)
         )
@@ -159,14 +160,15 @@ class Cluster:
             layout.pack(table.rows)
         except ValueError:  # a periodic table, or one for other cards
             layout = Layout.fit(table.rows)
-        depth = _size(int(np.bincount(table.rows["node"]).max()), 64, 512, 2048, 16384)
+        rows = int(np.bincount(table.rows["node"]).max())
+        depth = fitting("rows of a node", rows, 64, 512, 2048, 16384)
         self._library, self._ports = build(
             layout,
             n_ports=n_ports,
             n_lanes=n_lanes,
             n_words=n_words,
             depth=depth,
-            n_chunks=_size(n_chunks, 16, 64, 1024, 8192),
+            n_chunks=fitting("chunks", n_chunks, 16, 64, 1024, 8192),
             credits=wires.credits,
             integers=op != Op.FLOAT,
             coded=codec is not None,
@@ -343,14 +345,6 @@ def most_floats(table, topology, n_lanes=0):
     n_lanes, n_chunks = n_lanes or lanes_of(topology), table.n_chunks * table.repeats
     places = max(n_chunks, *(int(ranks.sum()) for ranks in contributions(table)))
     return MAX_WORDS // places * n_lanes // CHUNK_FLOATS * CHUNK_FLOATS * n_chunks
-
-
-def _size(n, *sizes):
-    """The least of `sizes` that is at least n, so that few libraries serve many tables."""
-    for size in sizes:
-        if n <= size:
-            return size
-    raise ValueError(f"a card holds {sizes[-1]} at most, not {n}")
 
 
 def _packed(shape, values):

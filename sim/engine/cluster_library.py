@@ -60,3 +60,14 @@ def load(component, engine, names, functions, made_of, *, prepare=verilated.PREP
         function = getattr(library, f"cluster_{name}")
         function.argtypes, function.restype = arguments, result
     return library, {port.name: (number, port) for number, port in plain}
+
+
+def fitting(what: str, n: int, *sizes: int) -> int:
+    """The least of `sizes`, which rise, that is at least n: so few libraries serve many tables.
+
+    ValueError says of `what` there are too many.
+    """
+    for size in sizes:
+        if n <= size:
+            return size
+    raise ValueError(f"{what} must be {sizes[-1]} at most on a simulated card, not {n}")

@@ -255,11 +255,3 @@ class Cards:
             (node, others[node][neighbor], *told)
             for node, neighbor, *told in np.array(raw).reshape(n, 5).tolist()
         ]
-
-
-def fitting(n, *sizes):
-    """The least of `sizes` that is at least n, so that few libraries serve many tables."""
-    for size in sizes:
-        if n <= size:
-            return size
-    raise ValueError(f"a card holds {sizes[-1]} at most, not {n}")

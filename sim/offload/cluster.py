@@ -19,7 +19,8 @@ from gradnic.models.transport.tagger import default_dscp
 from gradnic.errors import Unfinished
 from gradnic.interface.schedule_table import Layout
 
-from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
+from ..engine.cluster_library import fitting
+from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths
 from .library import build
 
 ELEM_BYTES = 4
@@ -141,16 +142,16 @@ class OffloadCluster(Cards):
         except ValueError:  # a periodic table, many peers, or more than 64 nodes
             layout = Layout.fit(table.rows)
         rows = int(np.bincount(table.rows["node"]).max())
-        self.n_ranks = fitting(n_ranks + 1, 4, 8, 15)
+        self.n_ranks = fitting("contributions to a chunk", n_ranks + 1, 4, 8, 15)
         self._rounds = [None] * table.n_nodes  # (tensor, gen) of each card
-        self._n_ports = fitting(n_ports, 4, 8)
+        self._n_ports = fitting("ports", n_ports, 4, 8)
         self.library, self._ports = build(
             layout,
             n_bytes=n_bytes,
             n_ports=self._n_ports,
-            depth=fitting(rows, 512, 2048, 16384),
-            n_chunks=fitting(chunks, 64, 1024, 8192),
-            n_packets=fitting(chunks * plan.per_chunk, 1024, 16384),
+            depth=fitting("rows of a node", rows, 512, 2048, 16384),
+            n_chunks=fitting("chunks", chunks, 64, 1024, 8192),
+            n_packets=fitting("packets", chunks * plan.per_chunk, 1024, 16384),
             n_ranks=self.n_ranks,
             thc=thc,
             inc=inc,

@@ -20,7 +20,8 @@ from gradnic.errors import Unfinished
 from gradnic.interface.job import COMPLETION, THC_PACKET, Completion, collective_of
 from gradnic.interface.offload import ANSWER_TOS
 
-from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, fitting
+from ..engine.cluster_library import fitting
+from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths
 from .library import build
 
 POLL = 256  # cycles between two looks of a host
@@ -108,20 +109,21 @@ class JobCluster(Cards):
                 book.update(more)
         self.plans = [Plan(table, UNIT * table.n_chunks * table.repeats) for table in tables]
         used = 1 + max(a.port for book in self.books for a in book.values())
-        self.n_ports = fitting(max(n_ports, used), 1, 2, 4, 8)
+        self.n_ports = fitting("ports", max(n_ports, used), 1, 2, 4, 8)
         ranks = [
             told.rank
             for plan in self.plans for into in plan.up for d in into.values() for told in d.values()
         ]  # fmt: skip
-        self.n_ranks = fitting(max(ranks, default=0) + 1, 2, 4, 8, 15)
+        self.n_ranks = fitting("contributions to a chunk", max(ranks, default=0) + 1, 2, 4, 8, 15)
         n_chunks = max(plan.n_chunks for plan in self.plans)
         longest = [Plan(table, n_elems, packet=packet) for table in tables]
         numbers = [p.n_chunks * p.per_chunk for p in longest]
         numbers += [packets(table, n_elems, packet, thc) for table in tables if thc is not None]
-        self.n_packets = fitting(max(numbers), 1024, 16384)
-        self.depth = fitting(max(np.bincount(t.rows["node"]).max() for t in tables), 64, 512)
-        self.n_chunks = fitting(n_chunks, 64, 512)
-        self.n_tables = fitting(len(tables), 4, 16)
+        self.n_packets = fitting("packets of a job", max(numbers), 1024, 16384)
+        rows = max(int(np.bincount(t.rows["node"]).max()) for t in tables)
+        self.depth = fitting("rows of a node", rows, 64, 512)
+        self.n_chunks = fitting("chunks of a table", n_chunks, 64, 512)
+        self.n_tables = fitting("tables", len(tables), 4, 16)
         self.library, self._ports = build(
             LAYOUT,
             card=self.card,
