@@ -139,7 +139,7 @@ class OneOf(_Quantity):
 
 
 class Listed(_Quantity):
-    """Values of one quantity with commas between, at least one; a list."""
+    """Values of one quantity with commas between, at least one, none of them twice; a list."""
 
     name = "list"
 
@@ -153,7 +153,19 @@ class Listed(_Quantity):
     def convert(self, value, param, ctx):
         if not isinstance(value, str):
             return value
-        return [self.each.convert(part, param, ctx) for part in value.split(",")]
+        return once(ctx, param, [self.each.convert(part, param, ctx) for part in value.split(",")])
+
+
+def once(ctx, param, values):
+    """The values, none of them twice: as a callback, of an option that repeats."""
+    if found := repeated(values):
+        raise Wrong(f"names {found[0]} twice", ctx, param)
+    return values
+
+
+def repeated(values):
+    """Those of the values that were there before, in their order."""
+    return [value for k, value in enumerate(values) if value in values[:k]]
 
 
 class Size(_Quantity):

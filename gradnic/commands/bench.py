@@ -72,6 +72,7 @@ def command(context, mib, exponent, rounds, json_file):
     q.OneOf("fifo", "compressor4", "compressor16", "card128", "card512"),
     help="Only these, default all; a card takes minutes to compile where it was not yet.",
     multiple=True,
+    callback=q.once,
 )
 @option("--rounds", q.Whole(1, 1000), 5, "Medians are shown.")
 @json_option

@@ -31,6 +31,8 @@ def deaths(texts, n_workers):
         if int(worker) >= n_workers:
             raise ValueError(f"death must be of worker 0 to {n_workers - 1}, not {worker}")
         pairs.append((int(worker), int(time)))
+    if found := q.repeated([worker for worker, _ in pairs]):
+        raise ValueError(f"death of worker {found[0]} is given twice")
     return tuple(pairs)
 
 

@@ -70,7 +70,7 @@ def topology_options(function):
                 help="Root order of MultiTree.",
             ),
             click.option("--dead-link", "dead_links", multiple=True, metavar="A-B"),
-            option("--dead-node dead_nodes", q.NODE, multiple=True, metavar="V"),
+            option("--dead-node dead_nodes", q.NODE, multiple=True, callback=q.once, metavar="V"),
         ]
     ):
         function = decorate(function)
@@ -94,6 +94,8 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
             pairs.append((whole(a), whole(b)))
         except ValueError:
             raise click.UsageError(f"a dead link is A-B, not {text!r}") from None
+    if found := q.repeated([sorted(pair) for pair in pairs]):  # dead in both directions
+        raise click.UsageError(f"--dead-link names {'-'.join(map(str, found[0]))} twice")
     q.only_with(algorithm == "multitree", "--algorithm multitree", "rule", "order")
     topology = topologies.parse(spelling, ports=ports, in_network=True)
     topology = topology.without(pairs, dead_nodes)

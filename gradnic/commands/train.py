@@ -17,6 +17,7 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
     q.OneOf("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial"),
     help="Repeat it to compare. Default: none, inceptionn and thc.",
     multiple=True,
+    callback=q.once,
 )
 @option("--epochs", q.Whole(1, 10_000), 5)
 @option("--workers", q.Whole(2, 4000), 4)

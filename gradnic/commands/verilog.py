@@ -241,9 +241,8 @@ def command(preset, shell, changes, name, family, out, listing, json_file):
     if preset is None:
         raise click.UsageError("name a top with --preset; gradnic verilog --list shows them")
     keys = [change.partition("=")[0] for change in changes]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise click.UsageError(f"--set names {key} twice")
+    if found := q.repeated(keys):
+        raise click.UsageError(f"--set names {found[0]} twice")
     screen = console(json_file)
     if shell != "generic":
         write_shell(preset, shell, changes, name, family, out, json_file)
