@@ -22,7 +22,8 @@ COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "
 @click.argument("block", required=False)
 @option("--lanes", q.LANES, help="Floats a cycle; 16.")
 @option("--seeds", q.Whole(1, 1000), help="Placements; the median counts; 5, or as recorded.")
-@option("--speed", q.OneOf(6, 7, 8), help="Speed grade; may repeat; 8.", multiple=True, callback=q.once)
+@option("--speed", q.OneOf(6, 7, 8), help="Speed grade; may repeat; 8.", multiple=True,
+        callback=q.once)  # fmt: skip
 @option("--device", q.OneOf("12k", "25k", "45k", "85k"), "85k")
 @option("--clock", q.Number(1, 2000, "MHz"), 300.0, "MHz that placement aims at.")
 @option("--jobs", q.JOBS, 1, "Placements at a time.")
