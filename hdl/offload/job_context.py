@@ -21,6 +21,36 @@ NORMS, INDICES, DECODE = range(3)  # stages of a job with THC
 SETTLE_CYCLES = 8  # until what a round engine holds in registers is seen at the memory ports
 
 
+class _State:
+    """What a context knows of its job, and how far it is."""
+
+    def __init__(self, prepared):
+        self.job = Signal(prepared, reset_less=True)
+        # inverted, or the two would be one
+        self.id_too = Signal(self.job.job.id.shape(), reset_less=True)
+        self.gen = Signal.like(self.job.job.gen, reset_less=True)
+        self.epoch = Signal(EPOCH_WIDTH)
+        self.thc = Signal()
+        self.stage = Signal(2)
+        self.has_passed = Signal()
+        self.armed, self.taken = signals("armed taken")
+        self.count = Signal(range(max(FLUSH_CYCLES, SETTLE_CYCLES)))
+        # how it ended, or is to end
+        self.status = Signal(JobStatus)
+        self.detail = Signal(16)
+        self.least, self.most = signals("least most", LEAVES_WIDTH)
+        self.given_up = Signal(GIVEN_WIDTH)
+        self.stopped, self.failed, self.spoiled = signals("stopped failed spoiled")
+        self.good = (self.status == JobStatus.DONE) | (self.status == JobStatus.SHORT)
+        # of the watchdog
+        self.idle = Signal(32)
+        self.late = Signal()
+        self.overdue, self.was_told = signals("overdue was_told")
+        self.ends = Signal()
+        self.ended = Signal(2)
+        self.closes = Signal()  # memory is closed, or about to be
+
+
 class JobContext(wiring.Component):
     """Runs one job in a round engine, and leaves it as after reset.
 
@@ -129,195 +159,211 @@ class JobContext(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        job = Signal(self.prepared_shape, reset_less=True)
-        id_too = Signal(job.job.id.shape(), reset_less=True)  # inverted, or they would be one
-        epoch = Signal(EPOCH_WIDTH)
-        status = Signal(JobStatus)
-        detail = Signal(16)
-        least, most = signals("least most", LEAVES_WIDTH)
-        given_up = Signal(GIVEN_WIDTH)
-        stopped, failed, spoiled = signals("stopped failed spoiled")
-        closes = Signal()  # memory is closed, or about to be
-        ends = Signal()
-        ended = Signal(2)
-        overdue, was_told = signals("overdue was_told")
-        idle = Signal(32)
-        late = Signal()
-        count = Signal(range(max(FLUSH_CYCLES, SETTLE_CYCLES)))
-        armed, taken = signals("armed taken")
-        record = self.record
-        good = (status == JobStatus.DONE) | (status == JobStatus.SHORT)
-        stage = Signal(2)
-        has_passed = Signal()
-        thc = Signal()
-        more = good & thc & (stage != DECODE)  # the job goes on
-        gen = Signal.like(job.job.gen, reset_less=True)
-        m.d.sync += gen.eq(job.job.gen - (thc & (stage == NORMS)))
-        m.d.comb += [
-            self.job.eq(job),
-            self.context.armed.eq(armed),
-            self.context.tensor.eq(job.job.tensor),
-            self.context.gen.eq(gen),
-            thc.eq(job.job.codec == JobCodec.THC),
-            self.stage.eq(stage),
-            self.over.tensor.eq(job.job.tensor),
-            self.over.gen.eq(gen),
-            self.over.valid.eq(self.overs),
-            self.context.epoch.eq(epoch),
-            record.id.eq(Mux(spoiled, ~id_too, job.job.id)),
-            record.status.eq(status),
-            record.detail.eq(detail),
-            record.leaves_least.eq(Mux(good & (most != 0), least, 0)),  # 0: nothing ends here
-            record.leaves_most.eq(Mux(good, most, 0)),
-            record.given_up.eq(Mux(good, given_up, 0)),
-            record.cycles.eq(self.now - job.posted),
-        ]
-        moves = Mux(armed, self.progress, Mux(self.passes, self.pass_moves, ~(ended[0] | closes)))
-        m.d.sync += [
-            late.eq((self.watchdog != 0) & (idle >= self.watchdog)),
-            # since the last progress, or since it ends
-            idle.eq(Mux(moves, 0, idle + 1)),
-            ended.eq(Cat(ends, ended)),
-        ]
-        m.d.comb += self.stalls.eq((ends | closes) & late)
-        with m.If(ended[1] & (late | (spoiled & good)) & ~overdue):
-            m.d.sync += [overdue.eq(1), status.eq(JobStatus.MEMORY), detail.eq(0)]
-        with m.If(self.told):
-            m.d.sync += was_told.eq(1)
-        m.d.comb += self.tells.eq(overdue & ~was_told)
-        with m.If(self.leaves.valid):
-            with m.If(self.leaves.leaves < least):
-                m.d.sync += least.eq(self.leaves.leaves)
-            with m.If(self.leaves.leaves > most):
-                m.d.sync += most.eq(self.leaves.leaves)
-        with m.If(self.spends & armed):
-            m.d.sync += given_up.eq(given_up + self.spent)
-        with m.If(self.stop & self.busy):
-            m.d.sync += stopped.eq(1)
-        with m.If(self.failed & armed):
-            m.d.sync += failed.eq(1)
-        with m.If(self.pass_failed):
-            m.d.sync += failed.eq(1)
-        # what the job is, what others hold of it, or what is told of it has changed by itself
-        counts = self.leaves.valid | (self.spends & armed) | self.clear | ~taken
-        miscounted = astray(m, (least, most, given_up), counts, name="counts")
-        with m.If(self.renewed | strayed(m, job, taken) | miscounted):
-            m.d.sync += [failed.eq(1), spoiled.eq(1)]
-        with m.If(self.passed):
-            m.d.sync += has_passed.eq(1)
+        s = _State(self.prepared_shape)
+        self._show(m, s)
+        self._watch(m, s)
+        self._count(m, s)
+        self._note(m, s)
         with m.FSM() as fsm:
-            m.d.sync += taken.eq(self.busy)
-            m.d.comb += [
-                ends.eq(fsm.ongoing("HUSH") | fsm.ongoing("DRAIN")),
-                closes.eq(fsm.ongoing("OVER") | fsm.ongoing("END")),
-                self.passes.eq(
-                    thc & ~has_passed & (fsm.ongoing("CLEARING") | fsm.ongoing("DECODE"))
-                ),
-                self.overs.eq(fsm.ongoing("OVER")),
-                self.free.eq(fsm.ongoing("FREE")),
-                self.busy.eq(~(self.free | fsm.ongoing("RENEW") | fsm.ongoing("FLUSH"))),
-                self.reset.eq(
-                    fsm.ongoing("RENEW") | fsm.ongoing("FLUSH") | fsm.ongoing("AGAIN")
-                ),
-                self.mute.eq(fsm.ongoing("HUSH") | self.closed),
-                self.closed.eq(
-                    fsm.ongoing("DRAIN") | fsm.ongoing("OVER") | fsm.ongoing("DECODE")
-                    | fsm.ongoing("END") | self.reset
-                ),
-            ]  # fmt: skip
-            with m.State("FREE"):
-                m.d.sync += [
-                    *(flag.eq(0) for flag in (stopped, failed, spoiled, overdue, was_told)),
-                    *(stage.eq(NORMS), detail.eq(0), given_up.eq(0)),
-                ]
-                with m.If(self.take):
-                    m.d.sync += [job.eq(self.prepared), id_too.eq(~self.prepared.job.id)]
-                    m.next = "CLEAR"
-                with m.Elif(self.nears):
-                    m.d.sync += [count.eq(FLUSH_CYCLES - 1), epoch.eq(epoch + 1)]
-                    m.next = "RENEW"
-            with m.State("RENEW"):  # before each job: a bit may have changed since the last one
-                m.d.sync += count.eq(count - 1)
-                with m.If(count == 0):
-                    m.next = "FREE"
-            with m.State("CLEAR"):
-                m.d.sync += [least.eq(-1), most.eq(0), has_passed.eq(0)]
-                m.d.comb += self.clear.eq(1)
-                m.next = "BEGIN"
-            with m.State("BEGIN"):
-                m.d.comb += self.start.eq(~thc)
-                m.next = "CLEARING"
-            with m.State("CLEARING"):
-                with m.If(stopped):
-                    m.d.sync += [status.eq(JobStatus.ABORTED), count.eq(SETTLE_CYCLES - 1)]
-                    m.next = "HUSH"
-                with m.Elif(failed | (late & self.passes)):
-                    m.d.sync += [status.eq(JobStatus.MEMORY), count.eq(SETTLE_CYCLES - 1)]
-                    m.next = "HUSH"
-                with m.Elif(~self.clearing & (has_passed | ~thc)):
-                    m.d.sync += armed.eq(1)
-                    m.next = "ARM"
-            with m.State("ARM"):
-                m.d.comb += self.start.eq(thc)
-                m.next = "RUN"
-            with m.State("RUN"):
-                with m.If(stopped | failed | late | self.finished):
-                    m.d.sync += [armed.eq(0), count.eq(SETTLE_CYCLES - 1)]
-                    m.next = "HUSH"
-                with m.If(stopped):
-                    m.d.sync += status.eq(JobStatus.ABORTED)
-                with m.Elif(failed):
-                    m.d.sync += status.eq(JobStatus.MEMORY)
-                with m.Elif(self.finished):
-                    short = (least < job.table.leaves) | (given_up != 0)
-                    m.d.sync += status.eq(Mux(short, JobStatus.SHORT, JobStatus.DONE))
-                with m.Elif(late):
-                    m.d.sync += [status.eq(JobStatus.STUCK), detail.eq(self.row)]
-            with m.State("HUSH"):
-                with m.If(~self.speaking):
-                    m.next = "DRAIN"
-            with m.State("DRAIN"):
-                with m.If(~self.quiet | self.in_pass):
-                    m.d.sync += count.eq(SETTLE_CYCLES - 1)
-                with m.Else():
-                    m.d.sync += count.eq(count - 1)
-                    with m.If(count == 0):
-                        m.next = "END"
-                        with m.If(more):
-                            m.next = "OVER"
-            with m.State("OVER"):
-                with m.If(self.recorded):
-                    m.d.sync += [
-                        stage.eq(stage + 1),
-                        has_passed.eq(0),
-                        count.eq(FLUSH_CYCLES - 1),
-                    ]
-                    m.next = "DECODE"
-                    with m.If(stage == NORMS):
-                        m.d.sync += epoch.eq(epoch + 1)
-                        m.next = "AGAIN"
-            with m.State("AGAIN"):  # between two rounds
-                m.d.sync += count.eq(count - 1)
-                with m.If(count == 0):
-                    m.next = "CLEAR"
-            with m.State("DECODE"):
-                m.d.sync += count.eq(SETTLE_CYCLES - 1)
-                with m.If(stopped):
-                    m.d.sync += status.eq(JobStatus.ABORTED)
-                    m.next = "HUSH"
-                with m.Elif(failed | (late & self.passes)):
-                    m.d.sync += status.eq(JobStatus.MEMORY)
-                    m.next = "HUSH"
-                with m.Elif(has_passed):
-                    m.next = "END"
-            with m.State("END"):
-                m.d.comb += self.tells.eq(~was_told)
-                with m.If(self.told | was_told):
-                    m.d.sync += [count.eq(FLUSH_CYCLES - 1), epoch.eq(epoch + 1)]
-                    m.next = "FLUSH"
-            with m.State("FLUSH"):
-                m.d.sync += count.eq(count - 1)
-                with m.If(count == 0):
-                    m.next = "FREE"
+            self._flags(m, s, fsm)
+            self._begin(m, s)
+            self._run(m, s)
+            self._leave(m, s)
+            self._go_on(m, s)
+            self._end(m, s)
         one_hot(fsm)
         return m
+
+    def _show(self, m, s):
+        """What others see of the job, and what is told of it."""
+        job, record = s.job.job, self.record
+        m.d.sync += s.gen.eq(job.gen - (s.thc & (s.stage == NORMS)))
+        m.d.comb += [
+            s.thc.eq(job.codec == JobCodec.THC),
+            self.job.eq(s.job),
+            self.stage.eq(s.stage),
+            self.context.armed.eq(s.armed),
+            self.context.tensor.eq(job.tensor),
+            self.context.gen.eq(s.gen),
+            self.context.epoch.eq(s.epoch),
+            self.over.tensor.eq(job.tensor),
+            self.over.gen.eq(s.gen),
+            self.over.valid.eq(self.overs),
+            record.id.eq(Mux(s.spoiled, ~s.id_too, job.id)),
+            record.status.eq(s.status),
+            record.detail.eq(s.detail),
+            # 0: nothing ends here
+            record.leaves_least.eq(Mux(s.good & (s.most != 0), s.least, 0)),
+            record.leaves_most.eq(Mux(s.good, s.most, 0)),
+            record.given_up.eq(Mux(s.good, s.given_up, 0)),
+            record.cycles.eq(self.now - s.job.posted),
+        ]
+
+    def _watch(self, m, s):
+        """Cycles since the last progress, or since it ends; one that does not end is told before
+        its memory has answered.
+        """
+        others = Mux(self.passes, self.pass_moves, ~(s.ended[0] | s.closes))
+        moves = Mux(s.armed, self.progress, others)
+        m.d.sync += [
+            s.late.eq((self.watchdog != 0) & (s.idle >= self.watchdog)),
+            s.idle.eq(Mux(moves, 0, s.idle + 1)),
+            s.ended.eq(Cat(s.ends, s.ended)),
+        ]
+        m.d.comb += self.stalls.eq((s.ends | s.closes) & s.late)
+        with m.If(s.ended[1] & (s.late | (s.spoiled & s.good)) & ~s.overdue):
+            m.d.sync += [s.overdue.eq(1), s.status.eq(JobStatus.MEMORY), s.detail.eq(0)]
+        with m.If(self.told):
+            m.d.sync += s.was_told.eq(1)
+        m.d.comb += self.tells.eq(s.overdue & ~s.was_told)
+
+    def _count(self, m, s):
+        """What its completion tells of the result."""
+        with m.If(self.leaves.valid):
+            with m.If(self.leaves.leaves < s.least):
+                m.d.sync += s.least.eq(self.leaves.leaves)
+            with m.If(self.leaves.leaves > s.most):
+                m.d.sync += s.most.eq(self.leaves.leaves)
+        with m.If(self.spends & s.armed):
+            m.d.sync += s.given_up.eq(s.given_up + self.spent)
+
+    def _note(self, m, s):
+        """Strobes, until the state that looks at them: an abort, faults, a pass that is done."""
+        with m.If(self.stop & self.busy):
+            m.d.sync += s.stopped.eq(1)
+        with m.If((self.failed & s.armed) | self.pass_failed):
+            m.d.sync += s.failed.eq(1)
+        # what the job is, what others hold of it, or what is told of it has changed by itself
+        counts = self.leaves.valid | (self.spends & s.armed) | self.clear | ~s.taken
+        miscounted = astray(m, (s.least, s.most, s.given_up), counts, name="counts")
+        with m.If(self.renewed | strayed(m, s.job, s.taken) | miscounted):
+            m.d.sync += [s.failed.eq(1), s.spoiled.eq(1)]
+        with m.If(self.passed):
+            m.d.sync += s.has_passed.eq(1)
+
+    def _flags(self, m, s, fsm):
+        """What follows from the state alone."""
+
+        def within(*states):
+            return Cat(fsm.ongoing(name) for name in states).any()
+
+        m.d.sync += s.taken.eq(self.busy)
+        m.d.comb += [
+            s.ends.eq(within("HUSH", "DRAIN")),
+            s.closes.eq(within("OVER", "END")),
+            self.passes.eq(s.thc & ~s.has_passed & within("CLEARING", "DECODE")),
+            self.overs.eq(within("OVER")),
+            self.free.eq(within("FREE")),
+            self.busy.eq(~within("FREE", "RENEW", "FLUSH")),
+            self.reset.eq(within("RENEW", "FLUSH", "AGAIN")),
+            self.mute.eq(within("HUSH") | self.closed),
+            self.closed.eq(within("DRAIN", "OVER", "DECODE", "END") | self.reset),
+        ]
+
+    def _begin(self, m, s):
+        with m.State("FREE"):
+            m.d.sync += [
+                *(flag.eq(0) for flag in (s.stopped, s.failed, s.spoiled, s.overdue, s.was_told)),
+                *(s.stage.eq(NORMS), s.detail.eq(0), s.given_up.eq(0)),
+            ]
+            with m.If(self.take):
+                m.d.sync += [s.job.eq(self.prepared), s.id_too.eq(~self.prepared.job.id)]
+                m.next = "CLEAR"
+            with m.Elif(self.nears):
+                m.d.sync += [s.count.eq(FLUSH_CYCLES - 1), s.epoch.eq(s.epoch + 1)]
+                m.next = "RENEW"
+        with m.State("RENEW"):  # before each job: a bit may have changed since the last one
+            self._wait(m, s, "FREE")
+
+    def _run(self, m, s):
+        """One round: its pass, then packets; a job with THC comes here twice."""
+        with m.State("CLEAR"):
+            m.d.sync += [s.least.eq(-1), s.most.eq(0), s.has_passed.eq(0)]
+            m.d.comb += self.clear.eq(1)
+            m.next = "BEGIN"
+        with m.State("BEGIN"):
+            m.d.comb += self.start.eq(~s.thc)
+            m.next = "CLEARING"
+        with m.State("CLEARING"):
+            with m.If(s.stopped):
+                m.d.sync += [s.status.eq(JobStatus.ABORTED), s.count.eq(SETTLE_CYCLES - 1)]
+                m.next = "HUSH"
+            with m.Elif(s.failed | (s.late & self.passes)):
+                m.d.sync += [s.status.eq(JobStatus.MEMORY), s.count.eq(SETTLE_CYCLES - 1)]
+                m.next = "HUSH"
+            with m.Elif(~self.clearing & (s.has_passed | ~s.thc)):
+                m.d.sync += s.armed.eq(1)
+                m.next = "ARM"
+        with m.State("ARM"):
+            m.d.comb += self.start.eq(s.thc)
+            m.next = "RUN"
+        with m.State("RUN"):
+            with m.If(s.stopped | s.failed | s.late | self.finished):
+                m.d.sync += [s.armed.eq(0), s.count.eq(SETTLE_CYCLES - 1)]
+                m.next = "HUSH"
+            with m.If(s.stopped):
+                m.d.sync += s.status.eq(JobStatus.ABORTED)
+            with m.Elif(s.failed):
+                m.d.sync += s.status.eq(JobStatus.MEMORY)
+            with m.Elif(self.finished):
+                short = (s.least < s.job.table.leaves) | (s.given_up != 0)
+                m.d.sync += s.status.eq(Mux(short, JobStatus.SHORT, JobStatus.DONE))
+            with m.Elif(s.late):
+                m.d.sync += [s.status.eq(JobStatus.STUCK), s.detail.eq(self.row)]
+
+    def _leave(self, m, s):
+        """The frame that leaves ends, then what is under way to memory."""
+        with m.State("HUSH"):
+            with m.If(~self.speaking):
+                m.next = "DRAIN"
+        with m.State("DRAIN"):
+            with m.If(~self.quiet | self.in_pass):
+                m.d.sync += s.count.eq(SETTLE_CYCLES - 1)
+            with m.Else():
+                m.d.sync += s.count.eq(s.count - 1)
+                with m.If(s.count == 0):
+                    m.next = "END"
+                    with m.If(s.good & s.thc & (s.stage != DECODE)):
+                        m.next = "OVER"
+
+    def _go_on(self, m, s):
+        """A job with THC: its second round, and the pass behind it."""
+        with m.State("OVER"):
+            with m.If(self.recorded):
+                m.d.sync += [
+                    s.stage.eq(s.stage + 1),
+                    s.has_passed.eq(0),
+                    s.count.eq(FLUSH_CYCLES - 1),
+                ]
+                m.next = "DECODE"
+                with m.If(s.stage == NORMS):
+                    m.d.sync += s.epoch.eq(s.epoch + 1)
+                    m.next = "AGAIN"
+        with m.State("AGAIN"):
+            self._wait(m, s, "CLEAR")
+        with m.State("DECODE"):
+            m.d.sync += s.count.eq(SETTLE_CYCLES - 1)
+            with m.If(s.stopped):
+                m.d.sync += s.status.eq(JobStatus.ABORTED)
+                m.next = "HUSH"
+            with m.Elif(s.failed | (s.late & self.passes)):
+                m.d.sync += s.status.eq(JobStatus.MEMORY)
+                m.next = "HUSH"
+            with m.Elif(s.has_passed):
+                m.next = "END"
+
+    def _end(self, m, s):
+        with m.State("END"):
+            m.d.comb += self.tells.eq(~s.was_told)
+            with m.If(self.told | s.was_told):
+                m.d.sync += [s.count.eq(FLUSH_CYCLES - 1), s.epoch.eq(s.epoch + 1)]
+                m.next = "FLUSH"
+        with m.State("FLUSH"):
+            self._wait(m, s, "FREE")
+
+    @staticmethod
+    def _wait(m, s, state):
+        """Until the engine has been in reset for long enough."""
+        m.d.sync += s.count.eq(s.count - 1)
+        with m.If(s.count == 0):
+            m.next = state
