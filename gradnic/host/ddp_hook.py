@@ -120,6 +120,8 @@ class Hook:
         import torch.distributed as dist
 
         of = chosen_group(state, self._group)
+        if not bucket.buffer().numel():  # of parameters without elements alone
+            return _done(bucket.buffer())
         if self._world is not dist.group.WORLD:  # all groups of the one before are gone
             self._world = dist.group.WORLD
             self._states.clear()

@@ -154,7 +154,8 @@ def from_module(module, sample) -> Model:
 
     Products are counted of Linear, Conv1d to Conv3d and their transposes, RNN, LSTM and GRU and
     their cells, and MultiheadAttention, over all calls; not what attention multiplies without
-    parameters, nor what is written without these modules. Frozen ones count as if trained.
+    parameters, nor what is written without these modules. Frozen ones count as if trained. A
+    complex parameter is two floats, as in DDP's buckets, and its products are four real ones.
     """
     import torch
 
@@ -166,10 +167,11 @@ def from_module(module, sample) -> Model:
 
     def end(name):
         def note(part, args, keywords, output):
+            parts = 2 if any(values.is_complex() for values in part.parameters()) else 1
             for tensor, (m, n, k) in _products(part, args, keywords, output).items():
                 where = f"{name}.{tensor}".lstrip(".")
                 called.setdefault(where.rpartition(".")[0])
-                products[where] = m + products.get(where, (0,))[0], n, k
+                products[where] = m + products.get(where, (0,))[0], parts * n, parts * k
 
         return note
 
@@ -194,14 +196,14 @@ def from_module(module, sample) -> Model:
         tensors = {}  # floats that are trained and stand nowhere else yet, and the product
         for tensor, values in modules[name].named_parameters(prefix=name, recurse=False):
             counts = values.requires_grad and id(values) not in seen
-            tensors[tensor] = values.numel() if counts else 0, products.pop(tensor, None)
+            tensors[tensor] = _floats(values) if counts else 0, products.pop(tensor, None)
             seen.add(id(values))
         for tensor in [t for t in products if t.rpartition(".")[0] == name]:  # computed weights
             tensors[tensor] = 0, products.pop(tensor)
         rows += _layers(name, tensors)
     name = type(module).__name__
     model = Model(name, "one sample", f"torch module {name}", tuple(rows))
-    trained = sum(values.numel() for values in module.parameters() if values.requires_grad)
+    trained = sum(_floats(values) for values in module.parameters() if values.requires_grad)
     if model.parameters != trained:
         raise ValueError(
             f"{name}: its modules own {model.parameters} parameters that are trained, and "
@@ -210,6 +212,11 @@ def from_module(module, sample) -> Model:
     if not trained:
         raise ValueError(f"{name}: the layers have no parameters that are trained")
     return model
+
+
+def _floats(values):
+    """Of a parameter's gradient: a complex number is two."""
+    return values.numel() * (2 if values.is_complex() else 1)
 
 
 def _layers(name, tensors):

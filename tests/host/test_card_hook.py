@@ -250,6 +250,18 @@ def test_a_bucket_that_is_refused_is_refused_in_every_step(alone):
     hook.close()
 
 
+def test_a_bucket_without_elements_is_no_job():
+    card = Card()
+    hook = CardHook(card, memory=(0, 64))
+    values = torch.ones(4)
+    nothing = hook.average(None, Bucket(0, torch.zeros(0)))
+    hook.average(None, Bucket(1, values, last=True))
+    hook.close()
+    assert nothing.wait().shape == (0,)
+    assert [job.elems for job in card.jobs] == [4]
+    assert torch.equal(values, torch.full((4,), 3.0))
+
+
 def test_a_job_that_never_ends_is_given_up():
     card = Card()
     card.post = lambda job, timeout: card.jobs.append(job)

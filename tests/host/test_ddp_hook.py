@@ -128,6 +128,18 @@ def sparse(hook, parallel):
     return raised(model, torch.tensor([1, 2, 3]))
 
 
+def empty(hook, parallel):
+    """What a bucket without elements brings, beside another one."""
+    import torch
+
+    net = torch.nn.Linear(3, 1)
+    net.extra = torch.nn.Parameter(torch.zeros(2, 0, dtype=torch.bfloat16))  # a bucket of its own
+    net.register_forward_hook(lambda net, x, y: y + net.extra.sum())
+    model = parallel(net)
+    model.register_comm_hook(None, hook)
+    return raised(model, torch.ones(2, 3)), net.extra.grad.shape
+
+
 def resumed(parallel, x):
     """Gradients round by round, each with a model and a hook that go on from a checkpoint."""
     import io
@@ -223,6 +235,8 @@ def worker(rank, folder):
     seen["complex"] = complex_weights(ddp_hook.thc_hook(seed=5), DistributedDataParallel, own)
     for name, hook in ("thc", ddp_hook.thc_hook()), ("ring", ddp_hook.inceptionn_hook()):
         seen[f"sparse {name}"] = sparse(hook, DistributedDataParallel)
+    for name, hook in ("thc", ddp_hook.thc_hook()), ("ring", ddp_hook.inceptionn_hook()):
+        seen[f"empty {name}"] = empty(hook, DistributedDataParallel)
     for feedback in (True, False):
         seen["rebuilt", feedback] = rebuilt(feedback, DistributedDataParallel)
     kept = {"thc": ddp_hook.thc_hook(seed=5), "ring": ddp_hook.inceptionn_hook()}
@@ -380,6 +394,11 @@ def test_every_rank_hears_of_a_difference(ranks, case, words):
     for one in ranks:
         assert isinstance(one[case], str)
         assert words in one[case]
+
+
+@pytest.mark.parametrize("name", ["thc", "ring"])
+def test_a_bucket_without_elements_is_its_own_mean(ranks, name):
+    assert [one[f"empty {name}"] for one in ranks] == [(None, (2, 0))] * N_WORKERS
 
 
 @pytest.mark.parametrize("dtype", ["torch.bfloat16", "torch.float16"])

@@ -220,6 +220,15 @@ def test_pytorch_module_is_as_it_was(torch):
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
+def test_complex_parameters_are_two_floats_each(torch):
+    net = torch.nn.Linear(3, 5).to(torch.complex64)
+    sample = torch.zeros(4, 3, dtype=torch.complex64)
+    (layer,) = layers.from_module(net, sample).layers
+    assert (layer.weights, layer.biases) == (30, 10)
+    assert layer.forward == 4 * 2 * (4 * 3 * 5)  # a product of two is four of reals
+
+
 def test_pytorch_module_of_frozen_parameters(torch):
     net = torch.nn.Linear(3, 3).requires_grad_(False)
     with pytest.raises(ValueError, match="Linear: the layers have no parameters that are trained"):
