@@ -26,7 +26,7 @@ def of_node_link(graph):
     A vertex with a true ``switch``, or ``type`` "switch", is one; links may have ``bandwidth``, or
     ``capacity`` as NetworkX's flows call it, and ``latency``, in any case; other attributes do not
     count. Nodes are numbered as they are listed. ValueError names what is wrong: parallel links of
-    a multigraph, and links that differ in ``weight`` alone, for one.
+    a multigraph, links that differ in ``weight`` alone, and bandwidths of some links only, for one.
     """
     for key in "multigraph", "directed":
         if type(graph.get(key, False)) is not bool:
@@ -126,7 +126,10 @@ def _numbered(vertices, pairs, directed):
             except (ValueError, TypeError, OverflowError):
                 raise ValueError(f"{name} of link {a}-{b} is no number: {value!r}") from None
         rows.append(tuple(row[: 3 if math.isnan(row[3]) else 4]))
-    silent = all(values.get(name) is None for *_, values in pairs for name in SYNONYMS[1])
+    silent = [f"{a}-{b}" for a, b, values in pairs
+              if all(values.get(name) is None for name in SYNONYMS[1])]  # fmt: skip
+    if 0 < len(silent) < len(pairs):
+        raise ValueError(f"link {silent[0]} has no bandwidth, and others have one")
     if silent and len({_told(values.get("weight")) for *_, values in pairs}) > 1:
         raise ValueError(
             "links differ in 'weight', which may be a bandwidth or a distance: name it 'bandwidth' "
@@ -141,6 +144,8 @@ def _numbered(vertices, pairs, directed):
 
 
 def _finite(value):
+    if isinstance(value, bool):
+        raise TypeError
     found = number_of(value) if isinstance(value, str) else float(value)
     if not math.isfinite(found):
         raise ValueError

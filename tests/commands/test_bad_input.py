@@ -70,7 +70,7 @@ def node_link(nodes=THREE, links=LINKS, **more):
 
 
 def one_link(**values):
-    return node_link(links=[{"source": 0, "target": 1, **values}, LINKS[1]])
+    return node_link(links=[{**LINKS[0], "bandwidth": 1, **values}, {**LINKS[1], "bandwidth": 1}])
 
 
 NETWORKS = {  # of NetworkX, but for the last ones, which are ours
@@ -81,6 +81,8 @@ NETWORKS = {  # of NetworkX, but for the last ones, which are ours
     "bare": node_link([1, 2]),
     "fast": one_link(bandwidth="fast"),
     "listed": one_link(bandwidth=[1]),
+    "partly": node_link(links=[{**LINKS[0], "bandwidth": 100}, LINKS[1]]),
+    "true-speed": one_link(bandwidth=True),
     "digits": one_link(bandwidth=10**400),
     "inf": one_link(bandwidth="1e999"),
     "low": one_link(bandwidth=-1),

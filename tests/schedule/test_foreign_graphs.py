@@ -109,7 +109,9 @@ def test_an_edge_that_is_directed_unlike_the_others_is_refused(all_, one, tmp_pa
     with pytest.raises(ValueError, match=f"net.graphml: edges must be all .* b-sw has .*'{one}'"):
         parse(f"file:{file}")
     same = "false" if one == "true" else "true"
-    back = "".join(f'<edge source="sw" target="{v}"/>' for v in "abc") if one == "false" else ""
+    speed = '<data key="d1">1</data>'
+    ends = [f'<edge source="sw" target="{v}">{speed}</edge>' for v in "abc"]
+    back = "".join(ends) if one == "false" else ""
     file.write_text(
         GRAPHML.replace("undirected", all_)
         .replace(edge, f'{edge} directed="{same}"')
@@ -225,7 +227,8 @@ def test_links_that_differ_in_weight_alone_are_refused(tmp_path):
     (tmp_path / "net.graphml").write_text(gephi)
     with pytest.raises(ValueError, match="links differ in 'weight'"):
         parse(f"file:{tmp_path}/net.graphml")
-    links[1]["bandwidth"] = 1  # said: weights do not count
+    for link in links:
+        link["bandwidth"] = 1  # said: weights do not count
     file.write_text(json.dumps(graph))
     assert set(parse(f"file:{file}").bandwidth) == {1}
     alike = zip(links, (1, 1.0, "1"), strict=True)
