@@ -72,7 +72,8 @@ class OffloadCore(wiring.Component):
         See `Scheduler`.
     gives_up : bool
         False leaves out what counts allowances of `gradnic.hdl.offload.job_core`.
-
+    wide, maxima, bits : bool, bool, int
+        See `PacketMaker`.
     queues : int
         0, or 8 egress queues at each port: see `PortExit`. With them ``queue_write``,
         ``queue_shown`` and ``queue_count``.
@@ -163,30 +164,18 @@ class OffloadCore(wiring.Component):
 
     def _make(self, layout, depth):
         self.scheduler = Scheduler(
-            layout,
-            depth=depth,
-            n_chunks=self.n_chunks,
-            n_ports=self.n_ports,
+            layout, depth=depth, n_chunks=self.n_chunks, n_ports=self.n_ports,
             n_tables=self.n_tables,
-        )
-        message = self.scheduler.issues.p.shape()
+        )  # fmt: skip
         self.sender = Sender(
-            message,
-            2**layout.peer,
-            n_packets=self.n_packets,
+            self.scheduler.issues.p.shape(), 2**layout.peer, n_packets=self.n_packets,
             longest=PORT_FRAMES if self.narrow else RUN,
-        )
+        )  # fmt: skip
         self.receiver = Receiver(
-            self.n_bytes,
-            n_ranks=self.n_ranks,
-            n_chunks=self.n_chunks,
-            n_packets=self.n_packets,
-            thc=self.thc,
-            n_tables=self.n_tables,
-            roots=self.roots,
-            counts_share=self.counts_share and self.gives_up,
-            bits=self.bits,
-        )
+            self.n_bytes, n_ranks=self.n_ranks, n_chunks=self.n_chunks, n_packets=self.n_packets,
+            thc=self.thc, n_tables=self.n_tables, roots=self.roots,
+            counts_share=self.counts_share and self.gives_up, bits=self.bits,
+        )  # fmt: skip
 
     def _members(self):
         return core_members(self)
