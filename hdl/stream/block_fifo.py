@@ -83,7 +83,8 @@ class BlockFIFO(wiring.Component):
         self.n_slots = max(4, 2 ** ceil_log2(depth))
         pointer = range(2 * self.n_slots)
         self.head = Signal(pointer)  # next slot to write
-        self.mark = Signal(pointer) if commits else self.head  # first slot not committed
+        # first slot not committed
+        self.mark = Signal(pointer, name="mark") if commits else self.head
         self.tail = Signal(pointer)  # next slot to read
         self.free = Signal(pointer, init=self.n_slots)  # slots, one cycle old
         self.whole = Signal(pointer)  # committed beats not issued (mark - tail), one cycle old

@@ -104,7 +104,7 @@ class LevelTable(wiring.Component):
         # what the next beat out is made of, in parts of the beats in, bits in order of the stream
         now = reversed_bits(i.p.data)
         split = self.wide or len(self.sizes) > 1  # what becomes a beat may come in two
-        before = Signal(8 * n, reset_less=True) if split else Const(0, 8 * n)
+        before = Signal(8 * n, name="before", reset_less=True) if split else Const(0, 8 * n)
         at = Signal(5, init=WHOLE)
         after = Signal(6)
         n_parts = Signal(5)

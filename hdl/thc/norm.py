@@ -145,7 +145,8 @@ class ThcNorm(wiring.Component):
         squares = [self._square(m, store.read_data, exponent, lane) for lane in range(lanes)]
         lag = 2 + 3 + 3
         while len(squares) > 1:
-            sums = [Signal(len(squares[0]) + 1, reset_less=True) for _ in squares[::2]]
+            width, n = len(squares[0]) + 1, len(squares) // 2
+            sums = [Signal(width, name=f"sum{k}_of{n}", reset_less=True) for k in range(n)]
             m.d.sync += [
                 s.eq(a + b) for s, a, b in zip(sums, squares[::2], squares[1::2], strict=True)
             ]
@@ -168,7 +169,8 @@ class ThcNorm(wiring.Component):
     def _largest(m, exponents):
         """The largest of the lanes' exponents, a comparison a cycle."""
         while len(exponents) > 1:
-            winners = [Signal(8, reset_less=True) for _ in exponents[::2]]
+            n = len(exponents) // 2
+            winners = [Signal(8, name=f"larger{k}_of{n}", reset_less=True) for k in range(n)]
             for winner, a, b in zip(winners, exponents[::2], exponents[1::2], strict=True):
                 m.d.sync += winner.eq(Mux(a > b, a, b))
             exponents = winners

@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -120,7 +120,7 @@ class Ledger(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n_senders = self.n_ranks + 1
-        mark = Signal(Mark).as_value().shape().width
+        mark = Shape.cast(Mark).width
         counts = data.ArrayLayout(NUMBER_WIDTH, n_senders)
         m.submodules.place_ram = places = BlockRAM(
             self._width(self.places), self.n_tables * self.n_chunks
@@ -190,7 +190,7 @@ class Ledger(wiring.Component):
 
     @staticmethod
     def _width(layout):
-        return len(Signal(layout).as_value())
+        return Shape.cast(layout).width
 
     def _checks(self, m):
         """One table for the packet that came, and one for whoever asks."""

@@ -57,8 +57,9 @@ class Scorer(wiring.Component):
             sums.append(fixed)
         lag = 3
         while len(sums) > 1:
-            larger = [Signal(8, reset_less=True) for _ in sums[::2]]
-            added = [Signal(len(sums[0]) + 1, reset_less=True) for _ in sums[::2]]
+            width, n = len(sums[0]) + 1, len(sums) // 2
+            larger = [Signal(8, name=f"larger{k}_of{n}", reset_less=True) for k in range(n)]
+            added = [Signal(width, name=f"sum{k}_of{n}", reset_less=True) for k in range(n)]
             for i, (a, b) in enumerate(zip(exponents[::2], exponents[1::2], strict=True)):
                 m.d.sync += larger[i].eq(Mux(a > b, a, b))
             for i, (a, b) in enumerate(zip(sums[::2], sums[1::2], strict=True)):

@@ -66,7 +66,7 @@ EXPLAINED = {
     "-mode const0 -cell $procmux$537 -port S ": (
         "not seen: a write enable that a reset does not clear, where the next row will be written"
     ),
-    "-mode inv -cell $flatten\\sizes_room.$procmux$63 -port B ": (
+    "-mode inv -cell $flatten\\sizes_room.$procmux$65 -port B ": (
         "not seen: a room is open in the cycle behind a reset, which is no earlier than it is used"
     ),
 }

@@ -11,14 +11,15 @@ ELSEWHERE = r"^(?!.*-src \S*hdl/offload/)"
 _BURSTS = "bursts begin at multiples of 16 beats, and have 16 at most"
 _LAST = "no range ends in the middle of a beat, and nobody asks which beat is the last"
 _WRITER = r"inner\.(residual_)?writer"
+_N_BEATS = r"write__data .*: ranges\.i\.p\.n_beats\.eq"
 ARGUED = {
     r"-mode const0 .*ends\.eq\(i\.p\.last": _LAST,
     r"-mode const1 .*-port A .*ends\.eq\(i\.p\.last": _LAST,
     r"-wire inner\.widen\.i__payload\.last ": _LAST,
     r"-mode const0 .*-wire inner\.(residuals\.)?refused ": "the range is all of the region",
     r"-mode const0 .*-port [DQ] -portbit [0-3] .*first = Signal\(self\.width\)": _BURSTS,
-    rf"-mode const0 .*-portbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.i__payload\.n_beats": _BURSTS,
-    rf"-mode cnot1 .*-ctrlbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.i__payload\.n_beats": _BURSTS,
+    rf"-mode const0 .*-portbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.{_N_BEATS}": _BURSTS,
+    rf"-mode cnot1 .*-ctrlbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.{_N_BEATS}": _BURSTS,
     r"-mode const1 .*-port [AY] .*\(count == 0\) & \(step == 0\)": (
         "the mixer is a pipeline: nothing looks at what it makes of later values"
     ),

@@ -35,7 +35,7 @@ WORDS = re.compile(
     r"|(?<!core\.)(ring|rows|tag_rows|tails|bank\d|tag_store)\.(part\d\.)?(held\d*|write_data)"
     r"|(store|raw|round|waiting|(de)?compressor\.passed)\.write_data|prefetch\.held\d+"
     r"|(words|image\.queue|scaler\.queue)\.(held\d+|skid)|\w*narrow\.kept"
-    r"|(outlet|reduce)\.queue\.(near\d+_\d+|signature__data)"
+    r"|(outlet|reduce)\.queue\.(near\d+_\d+|write__data)"
     r"|(\w*\.)*slice\.(held\d+|skid)|(intake\.beats|decoder\.near)\.held\d+"
     r"|beats\.(prefetch\.o__payload|write_data)"
     r"|(contribution|partial)_queue\.word\d*"

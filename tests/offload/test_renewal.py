@@ -186,9 +186,9 @@ def test_a_job_whose_id_changes_fails_under_the_id_that_the_host_gave_it(ring, n
 TOLD = (  # what queues know of their beats: (card, register, bit, cycles)
     (0, r"core\.engine0\.memory\.own_reader\.staying\.store\.issued", 1, (120, 121, 300)),
     (1, r"core\.engine0\.maker\.raw\$\d+\.issued", 0, (815, 816, 1200)),
-    (2, r"core\.engine0\.memory\.root_writer\.words\.\$signature__addr", 4, (884, 1000)),
-    (2, r"core\.engine1\.memory\.result_writer\.words\.\$signature__addr\$\d+", 4, (2695, 2400)),
-    (1, r"core\.engine1\.waiting\.prefetch\.\$signature__addr", 2, (3451, 3300)),
+    (2, r"core\.engine0\.memory\.root_writer\.words\.head", 4, (884, 1000)),
+    (2, r"core\.engine1\.memory\.result_writer\.words\.read__addr", 4, (2695, 2400)),
+    (1, r"core\.engine1\.waiting\.prefetch\.head", 2, (3451, 3300)),
     (2, r"core\.steer\.to", 0, (653, 1200, 1900)),  # flags that steer
     (2, r"core\.steer\.to", 1, (653, 1200, 1900)),
 )  # fmt: skip
@@ -240,6 +240,7 @@ VALUES = (
     ("compressor.codec.packer.row1$30", 8), ("compressor.passed.write_data", 129),
     ("engine0.memory.landing_reader.store.ring.held", 129), ("engine0.maker.scaler.times0.up", 1),
     ("engine0.decoder.near.held0$17", 128),
+    ("compressor.codec.merger.outlet.queue.write__data", 128),
 )  # fmt: skip
 OTHERS = (
     ("compressor.codec.packer.row1", 1), ("compressor.passed.head", 9), ("ring.held64", 64),

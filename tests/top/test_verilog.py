@@ -125,6 +125,11 @@ def test_modules_share_the_name_of_the_top(card):
     assert all(re.fullmatch(r"inline4(__\w+)*", name) for name in modules)
 
 
+def test_signals_have_names(card):
+    text = (card[0] / "inline4.v").read_text()
+    assert not re.search(r"\b_(signal|signature)\w*", text)  # as Amaranth calls what has none
+
+
 def test_lint_is_clean(card):
     run = lint(card[0], "inline4")
     assert run.returncode == 0, run.stdout + run.stderr
