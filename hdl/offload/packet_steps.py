@@ -49,7 +49,8 @@ class Steps:
         # the own values are indices, and are sent as they are
         self.indices, self.leaf = signals("indices leaf")
         self.reads = Signal()  # the packet's values are asked for
-        self.ends = Signal()  # the round does: its histogram becomes a threshold
+        # the round does, and the tagger hears of it: its histogram becomes a threshold
+        self.ends, self.ended = signals("ends ended")
         self.halves = [Signal(LEAVES_WIDTH, name=f"half{k}", reset_less=True) for k in range(2)]
 
     def add_to(self, m):
@@ -141,10 +142,9 @@ class Steps:
         packet, codec, to_tag = self.packet, self.maker.round.codec, self.to_tag
         tags, armed = self.maker.round.tags, self.maker.round.armed
         scored, was_armed = signals("scored was_armed")
-        told = to_tag.valid & to_tag.ready
         m.d.sync += [
             was_armed.eq(armed),
-            self.ends.eq((self.ends | (was_armed & ~armed)) & ~told),
+            self.ends.eq((self.ends & ~self.ended) | (was_armed & ~armed)),
         ]
         m.d.comb += [
             scored.eq(~packet.ph & ~codec.thc & ~codec.norm & (tags.source != OFF)),
@@ -220,7 +220,11 @@ class Steps:
             with m.State("REST"):
                 m.d.comb += maker.packets.ready.eq(~self.ends)
                 with m.If(self.ends):
-                    m.d.comb += [to_tag.valid.eq(1), to_tag.p.kind.eq(END)]
+                    m.d.comb += [
+                        to_tag.valid.eq(1),
+                        to_tag.p.kind.eq(END),
+                        self.ended.eq(to_tag.ready),
+                    ]
                 self._measures(m)
                 with m.If(maker.packets.valid & ~self.ends):
                     m.next = "ASK"

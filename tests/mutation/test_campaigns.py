@@ -26,6 +26,8 @@ SLOW = {
     "level_table": (100, 0.90),
     "job_queue": (100, 0.90),
     "job_context": (100, 0.96),
+    "job_cutter": (100, 0.80),
+    "packet_steps": (100, 0.80),
     "packet_pick": (100, 0.95),
     "allowance_walk": (100, 0.80),
 }
@@ -54,7 +56,7 @@ def test_larger_sample_dies(block):
 PATTERNS = (
     *[(block,) for block in ("fifo", "ring", "inline", "scheduler", "aggregate", "hadamard")],
     *[(block,) for block in ("thc_encoder", "thc_decoder", "level_table", "job_context")],
-    *[(block,) for block in ("packet_pick", "allowance_walk")],
+    *[(block,) for block in ("job_cutter", "packet_steps", "packet_pick", "allowance_walk")],
     ("compressor", "decompressor"),
     ("norm_pass", "encode_pass", "decode_pass"),
 )

@@ -1,0 +1,359 @@
+"""Mutation campaign of the steps of each packet that a node sends: all that they tell, and when."""
+
+from types import SimpleNamespace
+
+import numpy as np
+from amaranth.hdl import Module
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from gradnic.hdl.axi.bursts import LENGTH_WIDTH, Range
+from gradnic.hdl.inceptionn.compressor import UNCODED_UNIT
+from gradnic.hdl.offload.own_reader import GRADIENT, RESULT, ROOT
+from gradnic.hdl.offload.packet_steps import Steps
+from gradnic.hdl.offload.packet_sums import ROWS_WIDTH, Goal
+from gradnic.hdl.offload.scaler import factors
+from gradnic.hdl.reduction.reduce import Op as SumOp
+from gradnic.hdl.stream.fifo import FIFO
+from gradnic.hdl.transport.records import (
+    CHECK_WIDTH,
+    LEAVES_WIDTH,
+    NUMBER_WIDTH,
+    Answer,
+    Head,
+    OwnPacket,
+    Packet,
+    Round,
+)
+from gradnic.hdl.transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagged
+
+from gradnic.interface.formats import Op
+from gradnic.interface.offload import Subtype
+
+N_BYTES, N_RANKS, BITS, DEPTH = 16, 4, 8, 2
+N_NUMBERS, N_PACKETS = 64, 70
+REST, PROBED, MADE = 4, 3, 9  # cycles before the first, of a PROBE, and of a packet but its ranks
+MANY, AFTER = 40_000, (1, 255, 256, 5000, 9000, 17_000, 33_000, 40_000)
+ELSEWHERE = r"^(?!.*/packet_steps\.py)"
+KINDS = {
+    "raw": {}, "coded": {"coded": 1}, "norm": {"norm": 1}, "bf16": {"bf16": 1},
+    "largest": {"largest": 1}, "thc8": {"thc": 1}, "thc12": {"thc": 1, "code": 1},
+    "thc16": {"thc": 1, "code": 2},
+}  # fmt: skip
+LIKE = data.StructLayout({"expand": 1, "plain": 1})
+TOLD = data.StructLayout({"head": Head, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH})
+QUEUES = {
+    "jobs": data.StructLayout({"n_beats": range(1025), "n_contributions": 16, "op": SumOp}),
+    "goals": Goal(True, True, True), "told": TOLD, "owned": OwnPacket, "expands": LIKE,
+    "packs": LIKE, "to_tag": Tagged(1), "units": UNCODED_UNIT,
+}  # fmt: skip
+_RECORDINGS = []
+
+
+def answers():
+    """What the receiver knows of each number: fields of `Answer`."""
+    rng = np.random.default_rng(7)
+
+    def mark(likely):
+        here, packed = (int(rng.random() < likely) for _ in range(2))
+        leaves = int(rng.choice([1, 2, int(rng.integers(1 << LEAVES_WIDTH))]))
+        return {"here": here, "packed": packed, "leaves": leaves, "closed": int(rng.integers(2))}
+
+    return [
+        {"marks": {"up": [mark((0.5, 1, 0.5, 0)[k % 4]) for _ in range(N_RANKS)],
+                   "down": mark(0.5)},
+         "check": int(rng.integers(1 << CHECK_WIDTH))}
+        for k in range(N_NUMBERS)
+    ]  # fmt: skip
+
+
+class Alone(wiring.Component):
+    """The steps with a queue at each of their outputs, and a receiver that answers as late as it
+    may.
+    """
+
+    n_bytes, n_ranks, bits = N_BYTES, N_RANKS, BITS
+    thc = wide = bf16 = roots = scale = maxima = True
+
+    def __init__(self):
+        super().__init__(
+            {
+                "round": In(Round),
+                "area": In(LENGTH_WIDTH),
+                "packets": In(stream.Signature(Packet)),
+                "reads": Out(stream.Signature(Range(3))),
+                "landings": Out(stream.Signature(Range())),
+                **{name: Out(stream.Signature(shape)) for name, shape in QUEUES.items()},
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        queues = {}
+        for name, shape in QUEUES.items():
+            m.submodules[f"{name}_queue"] = queue = FIFO(shape, DEPTH)
+            wiring.connect(m, queue.o, wiring.flipped(getattr(self, name)))
+            queues[name] = queue.i
+        self.compressor = SimpleNamespace(units=queues.pop("units"))
+        m.submodules.known = known = memory.Memory(
+            shape=Answer(N_RANKS), depth=N_NUMBERS, init=answers()
+        )
+        read = known.read_port()
+        self.ask, self.answer = read.addr, read.data
+        Steps(self, **queues).add_to(m)
+        return m
+
+
+def component():
+    """The circuit under mutation: all built in."""
+    return Alone()
+
+
+class Recording:
+    """Packets of one round, and what they come to."""
+
+    def __init__(self, seed):
+        self.rng = rng = np.random.default_rng(seed)
+        self.kind = list(KINDS)[seed % len(KINDS)]
+        told = {name: int(rng.integers(1 << 8)) for name in ("n", "g", "index_p0", "index_p1")}
+        told |= {"exponent": int(rng.integers(1 << 7)), "prescale": int(rng.integers(1 << 8))}
+        told |= {"paper": seed // 8 % 2, "bits": (2, 8, 4, 7)[seed // 8 % 4]}
+        self.codec = dict.fromkeys(("coded", "norm", "thc", "bf16", "largest", "code"), 0)
+        self.codec |= told | KINDS[self.kind]
+        self.source, self.layer = seed // 3 % 3, int(rng.integers(8))
+        self.area = int(rng.integers(1 << LENGTH_WIDTH))
+        self.packets = [self._packet(k) for k in range(N_PACKETS)]
+        self.quiet = seed % 2 == 0  # nothing stalls: cycles are compared
+        self.want = {name: [] for name in ("reads", "landings", *QUEUES)}
+        self.rows, self.taken, cycle = 0, [], REST
+        fall = int(rng.integers(REST, 6 * N_PACKETS))  # of armed: before the last packet is taken
+        armed = np.r_[np.ones(fall, np.uint8), 0, 0, 0, 1]
+        told, before = False, None
+        for packet in self.packets:
+            if not told and cycle > fall:
+                self.want["to_tag"].append(self._tag(before) | {"kind": END})
+                told, cycle = True, cycle + 1
+            self.taken.append(cycle)
+            cycle, before = cycle + self._play(packet), packet
+        round_ = {"codec": self.codec, "layer": self.layer, "tags": {"source": self.source}}
+        self.round = _rows([round_ | {"armed": int(bit)} for bit in armed], Round)
+        self.packets = _rows(self.packets, Packet)
+        shapes = {"reads": Range(3), "landings": Range(), **QUEUES}
+        self.want = {name: _rows(want, shapes[name]) for name, want in self.want.items()}
+
+    def _packet(self, k):
+        rng = self.rng
+        told = {name: int(rng.integers(1 << Packet[name].width)) for name in Packet.members}
+        told |= {"probe": int(rng.random() < 0.2), "ph": int(rng.random() < 0.25)}
+        told["terminal"] = int(not told["ph"] and rng.random() < 0.3)
+        told["wait"] = int(rng.choice([0, 1, 2, 3, 4, 200]))
+        told["number"] = int(rng.integers(N_NUMBERS))
+        told["elems"] = int(rng.choice([1, 2, 16, 4080, int(rng.integers(1, 4096))]))
+        told["offset"] >>= int(rng.integers(24))
+        if self.codec["thc"]:
+            told["elems"] = max(16, told["elems"] & -16)
+        return told
+
+    def _octets(self, elems):
+        if not self.codec["thc"]:
+            return 4 * elems
+        return (elems, elems + elems // 2, 2 * elems)[self.codec["code"]]
+
+    def _tag(self, packet):
+        codec = self.codec
+        scored = not packet["ph"] and self.kind[:3] != "thc" and self.kind != "norm"
+        kind = CONTROL if self.kind == "norm" or packet["probe"] else PUSH
+        if packet["ph"] and kind == PUSH:
+            kind = PULL
+        elems = 0 if packet["retx"] else packet["elems"]
+        return {"layer": self.layer, "kind": kind, "elems": elems,
+                "scored": int(scored and self.source != OFF and not codec["norm"])}  # fmt: skip
+
+    def _play(self, packet):
+        """What a packet adds to all that is wanted; its cycles, where nothing stalls."""
+        codec, want, tag = self.codec, self.want, self._tag(packet)
+        number, elems, thc = packet["number"], packet["elems"], self.codec["thc"]
+        head = {name: packet[name] for name in ("ph", "neighbor", "elems", "retx")}
+        head["slot"] = packet["flow"]
+        told = {"number": number, "rows": self.rows & (1 << ROWS_WIDTH) - 1}
+        if packet["probe"]:
+            head |= {"op": Op.CONTROL, "p0": Subtype.PROBE, "seq": number, "arg": packet["stamp"]}
+            want["told"].append(told | {"head": head})
+            want["to_tag"].append(tag)
+            return PROBED
+        known = answers_made()[number]
+        up = known["marks"]["up"]
+        here = [m["here"] and not packet["ph"] and packet["wait"] > k for k, m in enumerate(up)]
+        leaves = 1 + sum(m["leaves"] for m, is_here in zip(up, here, strict=True) if is_here)
+        leaves = (known["marks"]["down"]["leaves"] if packet["ph"] else leaves) % (
+            1 << LEAVES_WIDTH
+        )
+        leaf = int(thc and not packet["ph"] and not packet["terminal"] and packet["wait"] == 0)
+        indices = int(thc and not packet["ph"])
+        n_beats = -(-self._octets(elems) // N_BYTES)
+        n_indices = -(-(elems * codec["bits"] // 8) // N_BYTES)
+        inside = -(-2 * elems // N_BYTES) if codec["code"] == 1 else n_beats
+        offset = self._octets(16 * packet["offset"]) // N_BYTES
+        of_indices = 16 * packet["offset"] * codec["bits"] // 8 // N_BYTES
+        region = RESULT if packet["ph"] else ROOT if packet["terminal"] else GRADIENT
+        span = {"offset": of_indices, "n_beats": n_indices} if indices else {
+            "offset": offset, "n_beats": n_beats}  # fmt: skip
+        want["reads"].append({"region": region} | span)
+        op = (SumOp.INT8, SumOp.INT12, SumOp.INT16)[codec["code"]] if thc else SumOp.FLOAT
+        op = {"norm": SumOp.MAX, "largest": SumOp.MAXIMUM}.get(self.kind, op)
+        want["jobs"].append({"n_beats": n_indices if leaf else inside, "op": op,
+                             "n_contributions": sum(here)})  # fmt: skip
+        if codec["coded"] and not packet["terminal"]:
+            same = {name: codec[name] for name in ("exponent", "paper", "prescale")}
+            want["units"].append({"count": elems, "limit": 0xFFFF} | same)
+        fill = (codec["n"] - leaves) % 256 * codec["g"] // 2 if thc else 0
+        want["goals"].append({
+            "stays": packet["terminal"], "scored": tag["scored"] and not packet["terminal"],
+            "fill": fill, "summed": int(not leaf), "factor": factors()[leaves % 256],
+        })  # fmt: skip
+        want["expands"].append({"expand": int(indices and not leaf), "plain": leaf})
+        if packet["terminal"]:
+            same = {name: packet[name] for name in ("chunk", "number", "offset", "elems")}
+            want["owned"].append({"leaves": leaves} | same)
+            self.rows += 1
+        else:
+            check = known["check"] if thc else 0
+            more = {"last": packet["last"], "seq": packet["offset"], "p0": min(255, leaves)}
+            more |= {"arg": check | leaves << CHECK_WIDTH, "length": 4 * elems, "op": Op.RAW}
+            if codec["coded"]:
+                more |= {"op": Op.INC, "p0": codec["exponent"] | codec["paper"] << 7,
+                         "p1": codec["prescale"]}  # fmt: skip
+            elif leaf:
+                more |= {"op": Op.THC_IDX, "p0": codec["index_p0"], "p1": codec["index_p1"],
+                         "length": elems * codec["bits"] // 8}  # fmt: skip
+            elif thc:
+                more |= {"op": Op.THC_SUM, "p1": codec["code"] << 6, "length": self._octets(elems)}
+            elif codec["norm"]:
+                more["op"] = Op.NORM
+            elif codec["bf16"]:
+                more |= {"op": Op.RAW16, "length": 2 * elems}
+            want["told"].append(told | {"head": head | more})
+            want["to_tag"].append(tag)
+        steps = 0
+        for k, is_here in enumerate(here):
+            if is_here:
+                steps = k + 1
+                size = n_indices if up[k]["packed"] else n_beats
+                want["landings"].append({"offset": offset + k * self.area, "n_beats": size})
+                want["packs"].append({"expand": up[k]["packed"]})
+        return MADE + 1 + steps
+
+
+_ANSWERS = []
+
+
+def answers_made():
+    """`answers`, made once."""
+    if not _ANSWERS:
+        _ANSWERS.extend(answers())
+    return _ANSWERS
+
+
+def recordings():
+    """What the test plays, made once."""
+    if not _RECORDINGS:
+        _RECORDINGS.extend(Recording(seed) for seed in range(4 * len(KINDS)))
+    return _RECORDINGS
+
+
+def _rows(values, shape):
+    """Beats of dicts of fields; numbers are cut to their fields."""
+    size = -(-shape.size // 8)
+    rows = [np.frombuffer(_number(value, shape).to_bytes(size, "little"), np.uint8)
+            for value in values]  # fmt: skip
+    return np.array(rows, np.uint8).reshape(-1, size)
+
+
+def _number(value, shape):
+    made = 0
+    for name, one in value.items():
+        field = shape[name]
+        nested = _number(one, field.shape) if isinstance(one, dict) else int(one)
+        made |= (nested & (1 << field.width) - 1) << field.offset
+    return made
+
+
+def test(model):
+    """All that each packet tells, in order; without stalls each packet in its cycle."""
+    for seed, told in enumerate(recordings()):
+        stalls = {}
+        if not told.quiet:
+            stalls = dict.fromkeys(told.want, (0.3, 0.1, 0.7)[seed // 2 % 3])
+            stalls |= {"packets": 0.5, "units": 1}
+        run = _play(model, told, stalls, seed)
+        if told.quiet:
+            assert run.taken["packets"].tolist() == told.taken, f"{told.kind}: cycles"
+    for name in (*QUEUES, "landings", "reads"):
+        if name != "units":
+            _play(model, recordings()[5], {name: ([0] * 900, 1)}, 1)
+    _lands_late(model)
+    _counts_rows(model)
+
+
+def _play(model, told, stalls, seed):
+    """One run, and all that it tells."""
+    run = model.instance().run(
+        {"packets": told.packets}, stalls={"packets": ([0] * REST, 1)} | stalls,
+        signals={"round": told.round, "area": told.area}, seed=seed,
+        max_cycles=40 * N_PACKETS * (4 if stalls else 1),
+    )  # fmt: skip
+    for name, rows in told.want.items():
+        found = run.outputs[name]
+        if stalls and name == "to_tag":  # END comes where it comes
+            rows, found = (_without_end(one) for one in (rows, found))
+        assert len(found) == len(rows), f"{told.kind}: {len(found)} {name}"
+        assert np.array_equal(found, rows), f"{told.kind}: {name}"
+    return run
+
+
+def _lands_late(model):
+    """Contributions that are not here are passed by while one is waited for."""
+    number = next(
+        k for k, one in enumerate(answers_made())
+        if [m["here"] for m in one["marks"]["up"]] == [0, 0, 1, 0]
+    )  # fmt: skip
+    packet = _rows([{"number": number, "elems": 64, "wait": N_RANKS}], Packet)
+    late = 60
+    run = model.instance().run(
+        {"packets": packet}, stalls={"landings": ([0] * late, 1)}, max_cycles=400
+    )
+    assert run.taken["landings"].tolist() == [late], "landings"
+
+
+def _counts_rows(model):
+    """More packets of terminal rows than any round has, and PROBEs that say how many."""
+    rows = np.tile(_rows([{"terminal": 1, "elems": 16}], Packet), (MANY, 1))
+    probes = np.tile(_rows([{"probe": 1}], Packet), (len(AFTER), 1))
+    packets = np.insert(rows, AFTER, probes, axis=0)
+    run = model.instance().run({"packets": packets}, max_cycles=16 * MANY)
+    field = TOLD["rows"]
+    found = [
+        int.from_bytes(row.tobytes(), "little") >> field.offset & (1 << field.width) - 1
+        for row in run.outputs["told"]
+    ]
+    assert found == list(AFTER), "rows"
+
+
+def _without_end(rows):
+    """Beats to the tagger but the one that ends the round; there has to be one."""
+    shape = Tagged(1)
+    field = shape["kind"]
+    kinds = [
+        int.from_bytes(row.tobytes(), "little") >> field.offset & (1 << field.width) - 1
+        for row in rows
+    ]
+    assert kinds.count(END) == 1, "the round's end"
+    return np.delete(rows, kinds.index(END), axis=0)
+
+
+ARGUED = {
+    r"-mode (inv|cnot[01]) .*-port Q .*-wire check ": "what changes the check as it is read, and "
+    "so as it is kept, changes it four times until its head is told",
+    r"(-port B -portbit [01]|cnot1 .*-port A .*-ctrlbit [01]) .*\((n_inside|n_octets) \+ ": "sizes "
+    "are multiples of 4 bytes",
+}
+EXPLAINED = {}
