@@ -71,7 +71,11 @@ class ThcJob:
 
     def residual(self):
         """What this node's own indices lose, float32 (elems,), once norms are agreed."""
-        norms, tensor = self.norms.result, self.job.tensor
+        return self.lost(self.norms.result)
+
+    def lost(self, norms):
+        """The same where `norms` are agreed."""
+        tensor = self.job.tensor
         codes = self.worker.encode(
             self.padded, norms, round=self.job.gen, worker=self.node, tensor=tensor, clips=True
         )
@@ -101,6 +105,13 @@ def mean(table, job, x, options):
         for node, one in enumerate(steps)
     )
     return worker.decode(sums, norms, round=job.gen, tensor=job.tensor)[: job.elems]
+
+
+def residuals(table, job, x, options):
+    """What each node's own indices lose, float32 (n_nodes, elems); arguments as of `mean`."""
+    steps = [ThcJob(job, table, node, one, 16, options) for node, one in enumerate(x)]
+    norms = np.max([one.worker.norms(one.padded) for one in steps], axis=0)
+    return np.stack([one.lost(norms) for one in steps])
 
 
 def before(gen):

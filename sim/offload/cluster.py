@@ -89,6 +89,8 @@ class OffloadCluster(Cards):
         Those queues are the cards' own instead, on the way out at each port.
     thc, inc : bool
         False: cards without the circuits of THC, of INCEPTIONN.
+    apart : bool
+        Copies of a register are each their own, for upsets.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class OffloadCluster(Cards):
         egress=False,
         thc=True,
         inc=True,
+        apart=False,
     ):
         if isinstance(codec, Thc) and (codec.worker.b, codec.w) != (4, 8):
             raise ValueError(f"cards take b = 4 and w = 8 bits, not {codec.worker.b} and {codec.w}")
@@ -147,6 +150,7 @@ class OffloadCluster(Cards):
         self._n_ports = fitting("ports", n_ports, 4, 8)
         self.library, self._ports = build(
             layout,
+            apart=apart,
             n_bytes=n_bytes,
             n_ports=self._n_ports,
             depth=fitting("rows of a node", rows, 512, 2048, 16384),
@@ -161,16 +165,16 @@ class OffloadCluster(Cards):
         self.elem_bytes = 1 if isinstance(codec, Thc) else ELEM_BYTES
         self.beats = -(-n_elems * self.elem_bytes // n_bytes)
         self.result_at = -(-self.beats * n_bytes // PAGE) * PAGE
-        area = self.result_at // n_bytes
+        self._layout, self._area = layout, self.result_at // n_bytes
         routes = self._routes()
         self._self = self.library.cluster_new(
             table.n_nodes,
             routes.ctypes.data,
             2 * self.result_at,
-            area * n_bytes * self.n_ranks,
+            self.result_at * self.n_ranks,
         )
         for node in range(table.n_nodes):
-            self._configure(node, layout, area)
+            self._load(node)
 
     def _allow(self, node):
         """What each neighbor may lose of the next round, or must send."""
@@ -187,10 +191,11 @@ class OffloadCluster(Cards):
             self._write(node, "allowance", entry)
         self._set(node, "allowance", {})
 
-    def _configure(self, node, layout, area):
+    def _load(self, node):
+        """Tables and settings of one card."""
         table, plan = self.table, self.plan
         rows = table.of(node)
-        self._rows(node, layout, rows)
+        self._rows(node, self._layout, rows)
         index = self._neighbors(node)
         if self.egress:
             limit, threshold = self.egress
@@ -224,10 +229,10 @@ class OffloadCluster(Cards):
             [
                 {"first": 0, "n_beats": self.beats},
                 {"first": first, "n_beats": self.beats},
-                {"first": 0, "n_beats": area * self.n_ranks},
+                {"first": 0, "n_beats": self._area * self.n_ranks},
             ],
         )
-        self._set(node, "area", area)
+        self._set(node, "area", self._area)
         self._set(node, "pace", self.pace)
         self._tags(node, self.threshold)
 

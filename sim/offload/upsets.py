@@ -1,104 +1,120 @@
-"""Offload cards whose register bits change: rounds of a small all-reduce, whose result is known."""
+"""Offload cards whose register bits change: what becomes of rounds or jobs whose results are known.
 
+What carries values is counted apart from what controls. A hang is not left to a reset: rounds and
+jobs are aborted first, and those after them are looked at.
+"""
+
+import re
 from collections import Counter
 
 import numpy as np
-from gradnic.models.offload.cluster import all_reduce
-from gradnic.models.offload.codec import Inceptionn
-from gradnic.models.schedule.builders import build
-from gradnic.models.schedule.builders.rows import compile_table
-from gradnic.models.schedule.topology import parse
 
-from gradnic.interface.formats import GRADNIC, HEAD_BYTES
+from .job_upsets import Ring, carries
+from .round_upsets import Pair
 
-from .cluster import OffloadCluster
-
-LINK_BYTES = 8  # a cycle: the parser takes a frame of 64 bytes in less than its time on the wire
-SLOW = 20  # a round that takes so many times its usual cycles hangs
-FLAGS = ("bad", "length", "checksum", "format", "owner", "config", "not_ready", "codec", "outside")
+CARDS = {"rounds": Pair, "jobs": Ring, "thc": lambda **told: Ring(thc=True, **told)}
 
 
-class Pair:
-    """Two cards on a link, and rounds of an all-reduce between them."""
-
-    def __init__(self, codec, n_elems, seed=1):
-        topology = parse("ring:2")
-        self.table, self.topology = compile_table(build(topology, "ring")), topology
-        self.codec, self.n_elems = codec, n_elems
-        self.rng = np.random.default_rng(seed)
-        self.restart()
-
-    def restart(self):
-        """Cards out of reset, with their tables filled."""
-        self.gen = 0
-        self.cluster = OffloadCluster(
-            self.table, self.topology, self.n_elems, self.codec, packet=64, t_probe=500
-        )
-
-    def round(self, max_cycles=None):
-        """One all-reduce of new values: (its result, whether it is as it must be)."""
-        self.gen += 1
-        x = self.rng.standard_normal((2, self.n_elems)).astype(np.float32)
-        result = self.cluster.run(x, gen=self.gen, link_bytes=LINK_BYTES, max_cycles=max_cycles)
-        golden, _ = all_reduce(self.cluster.plan, self.codec, x, self._sent, {})
-        same = result.replicas.view(np.uint32) == golden.astype(np.float32).view(np.uint32)
-        return result, result.cycles is not None and bool(same.all())
-
-    def _sent(self, values):
-        """Values as they arrive at the other end of a link."""
-        return self.codec.finish(values, 2)
-
-    def counts(self):
-        """What both cards counted."""
-        return sum((Counter(self.cluster.counts(node)) for node in range(2)), Counter())
-
-
-def upsets(n, *, seed=1, progress=None):
+def upsets(n, *, cards="rounds", seed=1, beside=False, among=None):
     """One register bit of a card changes during a round, `n` times; what became of it.
 
-    masked: the round is exact and nothing was counted. repaired: exact, with frames sent again or
-    dropped. detected: wrong or not complete, and a reason, a fault or the watchdog says so.
-    silent: wrong, and nothing says so. Rounds that hang are counted beside, and how they ended:
-    "next round" if the round after is exact, "reset" if that takes a reset.
+    cards : of `CARDS`. seed : number, or a list of them. beside : only registers that all contexts
+    share, which no end of a job resets. among : pattern of names of registers; ValueError where
+    none has it. AssertionError if a reset does not heal a card.
+
+    fates, of registers that carry values and others. masked: the round is exact and nothing was
+    counted. repaired: exact, with frames dropped or sent again. detected: wrong or not complete,
+    and a reason, a fault, a completion or a watchdog says so. silent: wrong, and nothing says so.
+    hangs: rounds that did not end by themselves, and what helped: "abort", or "reset". after: what
+    helped others, and those that an abort ended, if the round after them was wrong: the "next"
+    round, tables "written anew", or "reset". resets : of both. found : the registers of those, and
+    of what was silent.
     """
-    pair = Pair(Inceptionn(2, exponent=117, mode="strict", prescale=0), 256, seed)
-    pair.round()
-    result, exact = pair.round()
+    rng = np.random.default_rng(seed)
+    played = CARDS[cards](seed=rng, apart=True)
+    played.round()
+    usual, exact, _ = played.round()
     assert exact
-    usual = result.cycles
-    n_bits = pair.cluster.call("state_bits")
-    fates, hangs, lasting = Counter(), Counter(), 0
-    for k in range(n):
-        node, bit, at = (int(pair.rng.integers(m)) for m in (2, n_bits, usual))
-        before = pair.counts()
-        pair.cluster.call("upset", node, bit, at)
-        result, exact = pair.round(max_cycles=SLOW * usual)
-        after = pair.counts()
-        noted = any(after[name] != before[name] for name in FLAGS)
-        noted |= any(status["fault"] or status["stuck"] for status in result.status)
-        whole = (f for f in result.frames[-200:] if len(f) >= HEAD_BYTES)  # a hit card cuts frames
-        again = any(GRADNIC.parse(f)["retx"] for f in whole)
-        hangs_now = result.cycles is None
-        if hangs_now:
-            pair.cluster.abort()
+    n_bits = played.cluster.call("state_bits")
+    names = [played.cluster.call("state_name", bit).decode() for bit in range(n_bits)]
+    widths = Counter(names)
+    away = r"\bengine\d" if beside else r"(?!)"
+    bits = [
+        bit
+        for bit, name in enumerate(names)
+        if not re.search(away, name) and re.search(among or "", name)
+    ]
+    if not bits:
+        raise ValueError(f"no register has {among!r} in its name")
+    fates = {"control": Counter(), "datapath": Counter()}
+    hangs, after, found = Counter(), Counter(), []
+    for _ in range(n):
+        node, bit, at = (
+            int(rng.integers(m)) for m in (len(played.cluster.books), len(bits), usual)
+        )
+        bit = bits[bit]
+        name = names[bit]
+        kind = "datapath" if carries(name, widths[name]) else "control"
+        before = played.counts()
+        cycles, exact, told = played.round((node, bit, at))
+        counted = played.counts()
+        noted = any(counted[flag] != before[flag] for flag in played.flags)
         if exact:
-            fates["repaired" if noted or again else "masked"] += 1
+            fate = "repaired" if noted or played.repeats(cycles, usual) else "masked"
         else:
-            fates["detected" if noted or hangs_now else "silent"] += 1
-        _, next_exact = pair.round(max_cycles=SLOW * usual)
+            fate = "detected" if noted or cycles is None or played.tells(told) else "silent"
+        fates[kind][fate] += 1
+        hangs_now = cycles is None
+        helped = what_helps(played) if not hangs_now or played.abort() else "reset"
         if hangs_now:
-            hangs["next round" if next_exact else "reset"] += 1
-        if not next_exact:
-            lasting += not hangs_now
-            pair.restart()
-            _, healed = pair.round(max_cycles=SLOW * usual)
-            assert healed, f"bit {bit} of card {node}: reset does not heal"
-        if progress:
-            progress(k + 1, n)
+            hangs["reset" if helped == "reset" else "abort"] += 1
+        if helped and not (hangs_now and helped == "reset"):
+            after[helped] += 1
+        if fate == "silent" or helped:
+            where = {"node": node, "bit": bit, "cycle": at, "register": name}
+            found.append(where | {"fate": fate, "kind": kind, "helped": helped})
+        if helped == "reset":
+            played.restart()
+            assert played.round()[1], f"bit {bit} of card {node}, {name}: reset does not heal"
     return {
         "upsets": n,
-        "register_bits": int(n_bits),
-        "fates": dict(fates),
+        "register_bits": len(bits),
+        "fates": {kind: dict(told) for kind, told in fates.items()},
         "hangs": dict(hangs),
-        "wrong_again_until_reset": lasting,
+        "after": dict(after),
+        "resets": hangs["reset"] + after["reset"],
+        "found": found,
+    }
+
+
+def what_helps(cards):
+    """What helps until the results of a round are exact again: "" if nothing is wrong."""
+    for helped in ("", "next", "written anew"):
+        if helped == "written anew":
+            cards.reload()
+        cycles, exact, _ = cards.round()
+        if exact:
+            return helped
+        if cycles is None and not cards.abort():
+            break
+    return "reset"
+
+
+def merged(parts):
+    """What `upsets` gives, of several of them together."""
+
+    def total(name):
+        return dict(sum((Counter(part[name]) for part in parts), Counter()))
+
+    return {
+        "upsets": sum(part["upsets"] for part in parts),
+        "register_bits": parts[0]["register_bits"],
+        "fates": {
+            kind: dict(sum((Counter(part["fates"][kind]) for part in parts), Counter()))
+            for kind in parts[0]["fates"]
+        },
+        "hangs": total("hangs"),
+        "after": total("after"),
+        "resets": sum(part["resets"] for part in parts),
+        "found": [one for part in parts for one in part["found"]],
     }

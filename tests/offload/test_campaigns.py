@@ -9,9 +9,12 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload import goodput as offload_measure
-from gradnic.sim.offload import upsets as offload_campaigns
+from gradnic.sim.offload.job_upsets import Ring
+from gradnic.sim.offload.upsets import upsets, what_helps
 
+from gradnic.commands import upsets as upsets_command
 from gradnic.commands.goodput import command as goodput_command
+from gradnic.interface.job import JobStatus
 
 
 def measure(codec="none", n_elems=16384):
@@ -20,10 +23,60 @@ def measure(codec="none", n_elems=16384):
     return offload_measure.Measure(table, topology, n_elems, codec, 16)
 
 
-def test_upsets_heal():
-    found = offload_campaigns.upsets(6, seed=2)
-    assert sum(found["fates"].values()) == 6
-    assert found["register_bits"] > 10_000
+@pytest.mark.parametrize(("cards", "n", "bits"), [("rounds", 6, 50_000), ("jobs", 4, 80_000)])
+def test_upsets_heal(cards, n, bits):
+    found = upsets(n, cards=cards, seed=[5, 0])
+    assert sum(sum(fates.values()) for fates in found["fates"].values()) == n
+    assert found["register_bits"] > bits
+    if cards == "jobs":
+        assert found["resets"] == 0
+
+
+def test_jobs_of_thc_whose_registers_change_are_told_from_those_that_did_not():
+    """A round of all codecs is exact, one without a residual's bit is not, and so on with both."""
+    cards = Ring(thc=True, apart=True)
+    usual, exact, statuses = cards.round()
+    assert exact
+    assert set(statuses.values()) == {JobStatus.DONE}
+    names = [
+        cards.cluster.call("state_name", bit).decode()
+        for bit in range(cards.cluster.call("state_bits"))
+    ]
+    bit = names.index("core.context0.job") + 5
+    cycles, exact, statuses = cards.round((1, bit, usual // 4))
+    assert cycles is not None
+    assert not exact
+    assert JobStatus.MEMORY in statuses.values()
+    assert what_helps(cards) == ""
+    assert what_helps(cards) == ""
+
+
+def test_upsets_are_kept_in_parts_and_go_on(monkeypatch, tmp_path):
+    """What was played is not played again where more are asked for; sums are of all parts."""
+    played = []
+
+    def play(part, count, cards, **_):
+        played.append((part, count))
+        one = {"upsets": count, "register_bits": 9, "resets": 0, "ok": True, "seconds": 1.5}
+        fates = {"control": {"masked": count - 1}, "datapath": {"silent": 1}}
+        return one | {"fates": fates, "hangs": {}, "after": {"next": part}, "found": [part]}
+
+    monkeypatch.setattr(upsets_command, "play", play)
+    kept = ["--jobs", "--thc", "--resume", f"{tmp_path}/u.jsonl", "--json", "-"]
+    runner = CliRunner()
+    for count in "40", "50":
+        found = runner.invoke(upsets_command.command, ["--count", count, *kept])
+        assert found.exit_code == 0, found.output
+    assert played == [(0, 20), (1, 20), (2, 10)]
+    told = json.loads(found.stdout)
+    assert (told["upsets"], told["cards"], told["seconds"]) == (50, "thc", 4.5)
+    assert told["fates"] == {"control": {"masked": 47}, "datapath": {"silent": 3}}
+    assert (told["after"], told["found"]) == ({"next": 3}, [0, 1, 2])
+    lasting = {"ok": False, "first": "bit 3: reset does not heal"}
+    monkeypatch.setattr(upsets_command, "play", lambda part, **_: lasting)
+    found = runner.invoke(upsets_command.command, ["--count", "70", "--json", "-", *kept[2:4]])
+    assert found.exit_code == 1
+    assert json.loads(found.stdout) == {"seed": 1, **lasting}
 
 
 @pytest.mark.parametrize("codec", ["none", "thc"])

@@ -16,7 +16,6 @@ from gradnic.models.schedule.topology import parse
 from gradnic.models.transport.reception import Reception
 from gradnic.sim.engine.amaranth_run import simulate
 from gradnic.sim.offload.job_cluster import EVERYTHING, JobCluster
-from gradnic.sim.offload.job_upsets import job_upsets
 
 from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, collective_of
 
@@ -204,10 +203,3 @@ def test_cards_of_rtl_leave_the_sums_without_what_they_gave_up(at_share):
         if not job.p_q16:
             assert {one.status for one in ended} == {JobStatus.DONE}
     assert n_short > (0 if at_share else 3)
-
-
-def test_upsets_leave_cards_that_need_no_reset():
-    found = job_upsets(4, seed=5)
-    assert sum(sum(fates.values()) for fates in found["fates"].values()) == 4
-    assert found["resets"] == 0
-    assert found["register_bits"] > 50_000
