@@ -4,7 +4,7 @@ import operator
 import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from gradnic.interface import job_card, offload
 from gradnic.interface.job import (
@@ -23,6 +23,7 @@ from gradnic.interface.params import check_range
 from .driver import WORD, octets_of
 from .offload_driver import OffloadDriver, _entry
 
+_TABLES = {*offload.Table, job_card.JOBS} - {offload.Table.ALLOWANCES, offload.Table.CHECKS}
 _WIDTHS = 8, 12, 16  # bits of a sum of THC
 _LOG4 = {64: 0, 256: 1, 1024: 2}  # of the block's size, less 3
 
@@ -45,6 +46,10 @@ class JobDriver(OffloadDriver):
         n_peers: peer indices of a row, a power of two. n_active: contexts. n_tables: that can be
         loaded.
     """
+
+    _units: ClassVar[dict[int, str]] = dict.fromkeys(_TABLES, "") | {
+        offload.Table.QUEUES: "queues", job_card.CELLS: "thc", job_card.LEVELS: "any_bits",
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -156,18 +161,19 @@ class JobDriver(OffloadDriver):
         check_range("peers", len(peers), 0, self.n_peers)
         for at in range(n_rows):
             word = int.from_bytes(image[at * row_bytes : (at + 1) * row_bytes], "little")
-            self.write_table(offload.Table.ROWS, number * self.n_rows + at, word)
+            self._write_entry(offload.Table.ROWS, number * self.n_rows + at, word)
         for chunk, (up, down) in enumerate(places):
-            self.set_places(number * self.n_chunks + chunk, up, down)
+            place = number * self.n_chunks + chunk
+            self._write_entry(offload.Table.PLACES, place, self._places(up, down))
         for index, neighbor in enumerate(peers):
-            self.write_table(offload.Table.PEERS, number * self.n_peers + index, neighbor)
+            self._write_entry(offload.Table.PEERS, number * self.n_peers + index, neighbor)
         entry = _entry(
             valid=(1, 1), rows=(n_rows, 16), peers=(len(peers), 8), lockstep=(lockstep, 1),
             chunks=(n_chunks, 14), stride=(stride, 14), repeats=(repeats, 14),
             iterations=(repeats + stages - 1, 15), leaves=(leaves, 12),
             collective=(int(collective), 3), **self._of_sums(leaves),
         )  # fmt: skip
-        self.write_table(job_card.JOBS, number, entry)
+        self._write_entry(job_card.JOBS, number, entry)
 
     def set_thc(self, levels: Sequence[int], *, block: int, clip: int, index_p: tuple) -> None:
         """Settings of jobs with THC, while no job runs; tables are loaded after it.
@@ -203,7 +209,7 @@ class JobDriver(OffloadDriver):
         self.write("thc_middle", levels[len(levels) // 2])
         if any_bits:
             for index, level in enumerate(levels):
-                self.write_table(job_card.LEVELS, index, level)
+                self._write_entry(job_card.LEVELS, index, level)
         else:
             words = (bytes(levels[4 * k : 4 * k + 4]) for k in range(4))
             for k, word in enumerate(words):
@@ -212,7 +218,7 @@ class JobDriver(OffloadDriver):
             lower = max(k for k, level in enumerate(levels) if level <= unit)
             gap = levels[lower + 1] - levels[lower] if lower < last else 0
             cell = _entry(lower=(lower, 8), above=(unit - levels[lower], 8), gap=(gap, 8))
-            self.write_table(job_card.CELLS, unit, cell)
+            self._write_entry(job_card.CELLS, unit, cell)
 
     def set_scratch(self, addresses: Sequence[int], n_elems: int, leaves: int = 1) -> None:
         """Where each context's norms, indices and sums of THC may lie, and elements of the largest

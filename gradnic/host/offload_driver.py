@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from gradnic.interface import card_memory, offload
 from gradnic.interface.params import check_range
@@ -107,6 +107,11 @@ class OffloadDriver(Driver):
         That the card was built with; None, the default: the card is asked when they are needed.
     """
 
+    #: what of ``status`` each table needs
+    _units: ClassVar[dict[int, str]] = dict.fromkeys(offload.Table, "") | {
+        offload.Table.CHECKS: "thc", offload.Table.QUEUES: "queues",
+    }  # fmt: skip
+
     def __init__(
         self,
         read: Callable,
@@ -185,15 +190,25 @@ class OffloadDriver(Driver):
             self.set("network", **network)
 
     def write_table(self, table: int, address: int, entry: int) -> None:
-        """One entry, an int, of an `offload.Table`."""
+        """One entry, an int, of an `offload.Table`; ValueError if the card was built without it."""
+        self._look_at_table(table)
+        self._write_entry(table, address, entry)
+
+    def _write_entry(self, table, address, entry):
+        """As of `write_table`, behind a look at the toggle: one is enough for many entries."""
         check_range("entry", entry, 0, (1 << 32 * offload.TABLE_WORDS) - 1)
         entry = int(entry)
         for k in range(offload.TABLE_WORDS):
             self.write(f"table_data_{k}", entry >> 32 * k & WORD)
-        if self._toggle is None:
-            self._toggle = self.get("table_write")["toggle"]
+        assert self._toggle is not None
         self._toggle ^= 1
         self.set("table_write", address=address, table=table, toggle=self._toggle)
+
+    def _look_at_table(self, table):
+        unit = self._units.get(table)
+        if unit is None or (unit and not self.get("status")[unit]):
+            raise ValueError(f"table must be one that the card was built with, not {table!r}")
+        self._look_at_toggle()
 
     def _look_at_toggle(self):
         """ConnectionAbortedError where the bit that writes tables is not as this driver left it."""
@@ -214,7 +229,7 @@ class OffloadDriver(Driver):
         image = octets_of(image)
         for at in range(0, len(image), row_bytes):
             word = int.from_bytes(image[at : at + row_bytes], "little")
-            self.write_table(offload.Table.ROWS, at // row_bytes, word)
+            self._write_entry(offload.Table.ROWS, at // row_bytes, word)
 
     def add_neighbor(self, index: int, *, node: int, port: int, mac: int, ip: int) -> None:
         """A node that packets are exchanged with, under a number below 16; no node has two."""
@@ -233,6 +248,9 @@ class OffloadDriver(Driver):
         self, chunk: int, up: dict[int, tuple[int, int, int]], down: int | None = None
     ) -> None:
         """Who sends a chunk: up is {rank: (neighbor, leaves, flow)}, down a neighbor or None."""
+        self.write_table(offload.Table.PLACES, chunk, self._places(up, down))
+
+    def _places(self, up, down):
         entry = 0
         for rank, (neighbor, leaves, flow) in up.items():
             check_range("rank", rank, 0, self.n_ranks - 1)
@@ -240,20 +258,22 @@ class OffloadDriver(Driver):
             entry |= one << 26 * rank
         if down is not None:
             entry |= _entry(valid=(1, 1), down=(down, 4)) << 26 * self.n_ranks
-        self.write_table(offload.Table.PLACES, chunk, entry)
+        return entry
 
     def set_checks(self, checks: Sequence[int]) -> None:
         """Of each packet of a round of THC: low 20 bits of the XOR of its agreed norms."""
         checks = list(checks)
         for check in checks:
             check_range("check", check, 0, 2**20 - 1)
+        self._look_at_table(offload.Table.CHECKS)
         for number, check in enumerate(checks):
-            self.write_table(offload.Table.CHECKS, number, check)
+            self._write_entry(offload.Table.CHECKS, number, check)
 
     def set_peers(self, neighbors: Sequence[int]) -> None:
         """Neighbor of each peer index of the table."""
+        self._look_at_toggle()
         for index, neighbor in enumerate(neighbors):
-            self.write_table(offload.Table.PEERS, index, neighbor)
+            self._write_entry(offload.Table.PEERS, index, neighbor)
 
     def allow(self, neighbor: int, n_bytes: int) -> None:
         """What a neighbor may lose in the next round, in bytes times leaves."""
@@ -278,13 +298,14 @@ class OffloadDriver(Driver):
         self._tag(queues, dscps, threshold, rules, layer=layer)
 
     def _tag(self, queues, dscps, threshold, rules, **more):
+        self._look_at_toggle()
         for index, queue in enumerate(queues):
-            self.write_table(offload.Table.LAYERS, index, queue)
+            self._write_entry(offload.Table.LAYERS, index, queue)
         for queue, pair in enumerate(dscps or [(8 * (7 - q), 8 * (7 - q)) for q in range(8)]):
             for important, dscp in enumerate(pair):
-                self.write_table(offload.Table.DSCPS, 2 * queue + important, dscp)
+                self._write_entry(offload.Table.DSCPS, 2 * queue + important, dscp)
         if threshold is not None:
-            self.write_table(offload.Table.THRESHOLD, 0, threshold)
+            self._write_entry(offload.Table.THRESHOLD, 0, threshold)
         scores = {name: rules.pop(name) for name in ("unit", "share") if name in rules}
         if scores:
             self.set("scores", **scores)

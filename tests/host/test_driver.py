@@ -52,6 +52,9 @@ class Words:
         self.words[address - self.base] = value
 
 
+THC = next(bit.mask for bit in offload.REGISTERS["status"].fields if bit.name == "thc")
+
+
 @pytest.fixture
 def words():
     return Words(base=0x2000)
@@ -236,15 +239,23 @@ def test_tables_are_written_after_a_reset_of_the_card(words):
         lambda card: card.abort(3),
         JobDriver.completion,
         lambda card: card.load_table(0, bytes(16), 16, [({}, None)], [], n_chunks=1, leaves=1),
+        lambda card: card.unload_table(1),
+        lambda card: card.set_thc([*range(15), 16], block=256, clip=600, index_p=(0, 0)),
+        lambda card: card.tag(queues=[0], dscps=[(0, 0)]),
+        lambda card: card.add_neighbor(2, node=1, port=0, mac=3, ip=4),
+        lambda card: card.remove_neighbor(2),
+        lambda card: card.write_table(job_card.CELLS, 0, 1),
     ],
-    ids=["post", "abort", "completion", "load_table"],
-)
+    ids=["post", "abort", "completion", "load_table", "unload_table", "set_thc", "tag",
+         "add_neighbor", "remove_neighbor", "write_table"],
+)  # fmt: skip
 def test_a_driver_beside_another_is_told_so(words, act):
     """Its bit would be the other's, so that nothing happened."""
     sizes = {"n_ports": 1, "n_ranks": 1, "n_bytes": 16, "n_rows": 4, "n_chunks": 4, "n_peers": 4}
     sizes |= {"n_active": 1, "n_tables": 2}
-    (told,) = (one.mask for one in job_card.REGISTERS["status"].fields if one.name == "told")
-    words.words[job_card.REGISTERS["status"].offset] = told
+    fields = job_card.REGISTERS["status"].fields
+    status = sum(field.mask for field in fields if field.name in ("told", "thc"))
+    words.words[job_card.REGISTERS["status"].offset] = status
     words.base = 0
     one, other = (JobDriver(words.read, words.write, **sizes) for _ in range(2))
     network = {"mac": 2, "ip": 1, "node": 0, "tenant": 7}
@@ -262,12 +273,45 @@ def test_a_driver_beside_another_is_told_so(words, act):
 
 def test_a_round_cards_driver_beside_another_is_told_so(words):
     words.base = 0
-    one, other = (OffloadDriver(words.read, words.write, n_bytes=16) for _ in range(2))
+    sizes = {"n_bytes": 16, "n_ports": 1, "n_ranks": 1}
+    one, other = (OffloadDriver(words.read, words.write, **sizes) for _ in range(2))
     for card in (one, other):
         card.identify(mac=2, ip=1, node=0, job=7)
-    one.load_rows(bytes(16), 16)
-    with pytest.raises(ConnectionAbortedError, match="toggle must be 0, as this driver left"):
-        other.load_rows(bytes(16), 16)
+    one.write_table(offload.Table.ROWS, 0, 0)
+    words.words[offload.REGISTERS["status"].offset] = THC
+    words.log.clear()
+    for act in (
+        lambda: other.load_rows(bytes(16), 16),
+        lambda: other.set_places(0, {0: (1, 1, 0)}),
+        lambda: other.set_peers([0]),
+        lambda: other.set_checks([5]),
+        lambda: other.allow(0, 100),
+        lambda: other.tag(3),
+    ):
+        with pytest.raises(ConnectionAbortedError, match="toggle must be 0, as this driver left"):
+            act()
+        assert {what for what, *_ in words.log} == {"read"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "act"),
+    [
+        (OffloadDriver, lambda card: card.set_checks([5])),
+        (OffloadDriver, lambda card: card.write_table(offload.Table.QUEUES, 0, 1)),
+        (OffloadDriver, lambda card: card.write_table(job_card.JOBS, 0, 1)),
+        (JobDriver, lambda card: card.set_checks([5])),
+        (JobDriver, lambda card: card.allow(0, 100)),
+        (JobDriver, lambda card: card.write_table(offload.Table.QUEUES, 0, 1)),
+        (JobDriver, lambda card: card.write_table(job_card.CELLS, 0, 1)),
+        (JobDriver, lambda card: card.write_table(job_card.LEVELS, 0, 1)),
+    ],
+)
+def test_entries_of_what_a_card_lacks_are_refused(words, kind, act):
+    """The card would take them for nothing, without a word."""
+    words.base = 0
+    with pytest.raises(ValueError, match="table must be one that the card was built with, not"):
+        act(kind(words.read, words.write))
+    assert {what for what, *_ in words.log} <= {"read"}
 
 
 class PagedMemory:
@@ -346,16 +390,18 @@ def test_numbers_may_be_numpys(words, whole):
     written, status, built = [], job_card.REGISTERS["status"], ("thc", "any_bits")
     for kind in (int, whole):
         words.log.clear()
-        words.words = {status.offset: sum(bit.mask for bit in status.fields if bit.name in built)}
+        told = sum(bit.mask for bit in status.fields if bit.name in built)
+        words.words = {status.offset: told | THC}
         sizes = {"n_ports": 4, "n_ranks": 4, "n_bytes": 64, "n_rows": 64, "n_chunks": 8,
                  "n_peers": 4, "n_active": 1, "n_tables": 1}  # fmt: skip
         driver = Driver(MAP, words.read, words.write, base=0x2000)
         driver.write("mode", kind(100))
+        rounds = OffloadDriver(words.read, words.write, base=0x2000)
+        rounds.set_checks([kind(110)])
         card = JobDriver(words.read, words.write, base=0x2000, **sizes)
         card.identify(mac=kind(101), ip=kind(102), node=kind(103), tenant=kind(104))
         card.add_neighbor(kind(1), node=kind(105), port=kind(3), mac=kind(106), ip=kind(107))
         card.set_places(kind(2), {0: (kind(3), kind(108), kind(109))}, kind(4))
-        card.set_checks([kind(110)])
         card.allow_memory(kind(1), kind(64), kind(64))
         card.set_landing([kind(64)], kind(100))
         card.set_thc([kind(level) for level in range(0, 46, 3)], block=64, clip=kind(111),
@@ -426,6 +472,7 @@ def test_entries_that_do_not_fit_are_refused(words, call, message):
 
 
 def test_places_and_checks_are_packed(words):
+    words.words[offload.REGISTERS["status"].offset] = THC
     card = OffloadDriver(words.read, words.write, base=0x2000, n_ports=1, n_ranks=4, n_bytes=32)
     first = offload.REGISTERS["table_data_0"].offset
 

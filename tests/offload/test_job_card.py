@@ -265,7 +265,9 @@ def test_tables_have_numbers_of_their_own():
 def test_queues_and_the_rule_of_closing_reach_the_core():
     async def bench(ctx, card, core, driver, recorder):
         seen, asked = {Table.QUEUES: []}, {"count": 37, "port": 1}
-        assert fields("status", await read(ctx, card.bus, "status"))["queues"] == 1
+        status = await read(ctx, card.bus, "status")
+        assert fields("status", status)["queues"] == 1
+        recorder.words[REGISTERS["status"].offset] = status
         driver.set("closing", at_share=1)
         driver.set("queue_shown", **asked)
         await play(ctx, card.bus, recorder)
