@@ -23,7 +23,12 @@ JOB = 7
 N_NODES = 64
 LAYOUT = Layout.for_nodes(N_NODES, ports=4)  # one library serves most tables
 LATE = 2000  # cycles after which a card should have given what a burst under way waits for
-HANG = 20_000  # cycles in which no memory has moved a beat while there is something to do
+PROBES = 30  # that may be lost, or their answers, one after the other
+
+
+def rest(t_probe, faults):
+    """Cycles in which no memory moves a beat, though there is something to do: cards hang."""
+    return PROBES * t_probe + 2 * (faults.delay + faults.reorder)
 
 
 class Rules(ctypes.Structure):

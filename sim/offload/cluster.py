@@ -20,7 +20,7 @@ from gradnic.errors import Unfinished
 from gradnic.interface.schedule_table import Layout
 
 from ..engine.cluster_library import fitting
-from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths
+from .cards import JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, rest
 from .library import build
 
 ELEM_BYTES = 4
@@ -370,7 +370,8 @@ class OffloadCluster(Cards):
 
         Returns (cycles, or None if some have not finished; int64 (n_nodes,), when each had, or -1).
         `Unfinished` without `max_cycles`, with what waits: at 2,000,000 and `SLOW` an element, if a
-        burst waits for its card for `LATE` cycles, if no memory moves a beat in `HANG`.
+        burst waits for its card for `LATE` cycles, if no memory moves a beat for
+        longer than `rest`.
         faults : `LinkFaults`, whose times are cycles. link_bytes : a cycle, on each link; None:
         what a port takes.
         """
@@ -381,7 +382,8 @@ class OffloadCluster(Cards):
             dead_paths(faults), *self.queues,
         )  # fmt: skip
         done = np.zeros(self.table.n_nodes, np.int64)
-        limits, begin = (0, 0) if max_cycles else (LATE, HANG), self.call("now")
+        limits = (0, 0) if max_cycles else (LATE, rest(self.t_probe, faults))
+        begin = self.call("now")
         cycles = self.library.cluster_run(
             self._self,
             ctypes.byref(rules),

@@ -21,7 +21,7 @@ from gradnic.interface.job import COMPLETION, THC_PACKET, Completion, collective
 from gradnic.interface.offload import ANSWER_TOS
 
 from ..engine.cluster_library import fitting
-from .cards import HANG, JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths
+from .cards import JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, rest
 from .library import build
 
 POLL = 256  # cycles between two looks of a host
@@ -372,11 +372,12 @@ class JobCluster(Cards):
         """Let hosts and cards work until no job is left; the cycles.
 
         `Unfinished`, with what waits: at `max_cycles`, if a burst waits for its card, if nothing
-        moves.
+        moves for longer than `rest` and the watchdog.
 
         late : {cycle: function}, called then or a little later. rules : of `step`.
         """
         late, begin, moved, last = dict(late or {}), self.now, -1, self.now
+        longest = self.watchdog + rest(self.t_probe, faults or LinkFaults())
         while True:
             self.step(faults, **rules)
             if told := self.waiting(LATE):
@@ -387,7 +388,7 @@ class JobCluster(Cards):
                 return self.now - begin
             if (n := self.call("moved")) != moved or late:
                 moved, last = n, self.now
-            if self.now - begin > max_cycles or self.now - last > HANG:
+            if self.now - begin > max_cycles or self.now - last > longest:
                 busy = [v for v in range(len(self.hosts)) if self._waits(v)]
                 raise Unfinished(
                     f"cards {busy} are not done after {self.now - begin} cycles, memories at rest "

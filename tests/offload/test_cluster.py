@@ -102,6 +102,16 @@ def test_each_run_is_asked_for_once():
     assert len(asked) == 16 * 2 * 3  # chunks, ways, edges of a tree
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_probes_of_narrow_ports_may_be_lost_in_a_row(seed):
+    """The next one is far off there, and cards that wait for it do not hang."""
+    table, topology = plan("mesh:2x2", "multitree")
+    x = gradients(4, 1000)
+    faults = LinkFaults(loss=0.3, seed=seed)
+    outcome, _ = offload_run.run(table, topology, x, faults=faults, **SMALL)
+    assert outcome.ok, outcome.first
+
+
 @pytest.mark.parametrize("codec", offload_run.CODECS)
 def test_loss_stays_within_its_bound(codec):
     table, topology = plan("mesh:2x2", "multitree")
@@ -253,7 +263,7 @@ def test_a_round_in_which_nothing_moves_is_told():
     cluster = OffloadCluster(table, topology, 700, Raw(2), packet=64)
     silent = 2
     cluster.call("spoil", 0, 0, 0, 1 << 20, silent)
-    with pytest.raises(RuntimeError, match=r"cards \[0, 1\] .* after 2\d{4} cycles: no port waits"):
+    with pytest.raises(RuntimeError, match=r"cards \[0, 1\] .* after 6\d{4} cycles: no port waits"):
         cluster.run(gradients(2, 700))
 
 
