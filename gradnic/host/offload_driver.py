@@ -108,7 +108,7 @@ class OffloadDriver(Driver):
     """
 
     #: what of ``status`` each table needs
-    _units: ClassVar[dict[int, str]] = dict.fromkeys(offload.Table, "") | {
+    _units: ClassVar[dict[int, str]] = dict.fromkeys(map(int, offload.Table), "") | {
         offload.Table.CHECKS: "thc", offload.Table.QUEUES: "queues",
     }  # fmt: skip
 
