@@ -69,7 +69,8 @@ are up to 1,514 bytes at MTU 1500: raise `-max_pkt_len` for jumbo frames.
 Everything else of the box reads 0 and ignores writes. `{module}_registers.md` and `.h` have the
 map of one card; `gradnic.host.{driver}` drives it by name through any pair of functions.
 Reset it through bit 0 of the shell's user reset register: settings and counters return to reset
-values.
+values. An access that comes in the reset waits for its end; of those under way as it begins, reads
+may give 0 and writes be lost: read a register before you ask for a reset.
 {memory}
 ## What holds at the ports
 
