@@ -32,12 +32,12 @@ KEYWORDS = frozenset(_WORDS.split())
 
 
 class ModuleName(click.ParamType):
-    """A simple identifier of Verilog: letters, digits, _ and $, no digit first, no keyword."""
+    """A simple identifier of Verilog: letters, digits and _, no digit first, no keyword."""
 
     name = "module"
 
     def convert(self, value, param, ctx):
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,199}", value):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", value):
             raise click.UsageError(
                 f"--name must be letters, digits and _, no digit first, 200 at most, not {value!r}"
             )

@@ -170,9 +170,10 @@ class Top(wiring.Component):
         if "keep" in fields:
             kind = "frame"
             n_bytes = fields["keep"][1]
-            signature = Axis(n_bytes, user_width=1 + fields.get("meta", (0, 0))[1])
-            meta = f", {signature.user_width - 1}:1 meta" if "meta" in fields else ""
-            roles["tuser"] = f"0 bad, counts with tlast{meta}"
+            meta_width = fields.get("meta", (0, 0))[1]
+            signature = Axis(n_bytes, user_width=1 + meta_width)
+            meta = f", {_places({'meta': (1, meta_width)})}" if meta_width else ""
+            roles["tuser"] = f"bad 0, counts with tlast{meta}"
         elif "last" in fields and "data" in fields:
             kind = "unit"
             side = _side_fields(fields)

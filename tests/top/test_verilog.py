@@ -220,7 +220,7 @@ def test_every_kind_of_member(tmp_path):
     text = verilog.convert(top, "corner")
     assert ports_of(text, "corner") == {n: p[:2] for n, p in ports.items()}
     assert ports["s_axis_frames_tuser"] == (
-        "input", 4, "the frames: 0 bad, counts with tlast, 3:1 meta",
+        "input", 4, "the frames: bad 0, counts with tlast, meta 3:1",
     )  # fmt: skip
     assert ports["m_axis_echoes_tuser"] == ("output", 3, "the echoes: drop 0, code 2:1")
     assert ports["s_axis_records_tdata"] == ("input", 16, "the records: count 10:0, paper 11")
@@ -236,6 +236,13 @@ def test_every_kind_of_member(tmp_path):
     assert run.stdout.split()[:3] == ["1", "0", "1"]
     assert run.stdout.split()[3:] == ["89abcdef", "101", "1", "0801", "1", "15", "00000009", "0"]
     assert lint(tmp_path, "corner").stderr == ""
+
+
+@pytest.mark.parametrize(("width", "more"), [(0, ""), (1, ", meta 1"), (2, ", meta 2:1")])
+def test_places_of_meta_are_as_wide_as_it(width, more):
+    top = tops.build(params.preset("inline4", (f"meta_width={width}",)))
+    docs = {port["name"]: port["doc"] for port in top.ports()}
+    assert docs["s_axis_host_tx_tuser"] == f"frames from the host: bad 0, counts with tlast{more}"
 
 
 @pytest.mark.parametrize(
