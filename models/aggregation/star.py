@@ -57,14 +57,14 @@ def run(aggregator, clients, faults, *, seed: int = 0, tick: int = 100, limit: i
             send(now, "up", (worker, frame))
 
     def alive(worker, now):
-        return now < death.get(worker, limit)
+        return worker not in death or now < death[worker]
 
     for worker, client in enumerate(clients):
         up(0, worker, client.start(0))
     heapq.heappush(events, (tick, -1, "tick", None))
     while True:
         now, _, target, item = heapq.heappop(events)
-        if now > limit:
+        if now >= limit:
             waiting = [w for w, c in enumerate(clients) if not c.done and alive(w, now)]
             raise Unfinished(f"workers {waiting} are not done at time {limit}")
         if target == "up":

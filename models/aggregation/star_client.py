@@ -14,6 +14,7 @@ from .parser import STALE, contribution
 from .switchml_worker import exponent, factor, quantize
 
 NORMS_PER_PACKET = 256
+LONGEST = 16  # times the first timeout
 
 
 class SlotClient:
@@ -67,7 +68,8 @@ class SlotClient:
         frames = []
         for entry, (due, timeout) in sorted(self.sent.items()):
             if now >= due:
-                self.sent[entry] = (now + 2 * timeout, 2 * timeout)
+                later = min(2 * timeout, LONGEST * self.timeout)
+                self.sent[entry] = (now + later, later)
                 frames.append(self._frame(entry, retx=1))
         return frames
 
@@ -157,7 +159,7 @@ class Client(SlotClient):
     gradient : float32, any shape
     round, tensor : int
     timeout : int
-        Units of time until a packet is sent again; doubled at each turn.
+        Units of time until a packet is sent again; doubled at each turn, up to `LONGEST` times it.
     k0 : int
         Running packet count of the job before this tensor, alike at all workers.
 

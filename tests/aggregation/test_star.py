@@ -8,6 +8,8 @@ from gradnic.models.aggregation.star import Faults, Int32Client, run
 from gradnic.models.aggregation.switchml_worker import exponent, factor, quantize
 from gradnic.models.frame.address import Address
 
+from gradnic.errors import Unfinished
+
 
 def config(n, **changes):
     children = tuple(Address(i, 0x020000000000 + i, 0x0A000001 + i) for i in range(n))
@@ -65,3 +67,25 @@ def test_a_dead_worker_is_left_behind():
     assert clients[0].result().tobytes() == clients[1].result().tobytes()
     with pytest.raises(ValueError, match="packets have no answer yet"):
         clients[2].result()
+
+
+def clients(n, setting, size=20_000):
+    x = np.random.default_rng(8).normal(0, 0.1, (n, size)).astype(np.float32)
+    return [Int32Client(setting, setting.jobs[0], i, x[i], n_elems=256) for i in range(n)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_star_that_loses_a_third_of_its_frames_ends_soon(seed):
+    """What was lost often is not asked for ever more seldom."""
+    setting = config(3)
+    workers = clients(3, setting)
+    finished = run(Aggregator(setting), workers, Faults(loss=0.3), seed=seed)
+    assert all(worker.done for worker in workers)
+    assert finished < 1_000_000
+
+
+def test_a_star_that_does_not_end_says_who_waits():
+    setting = config(2)
+    workers = clients(2, setting, 300)
+    with pytest.raises(Unfinished, match=r"workers \[0, 1\] are not done at time 5000"):
+        run(Aggregator(setting), workers, Faults(loss=0.9999), limit=5000)
