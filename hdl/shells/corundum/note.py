@@ -24,8 +24,9 @@ dict set params APP_CTRL_ENABLE "1"
 dict set params APP_AXIS_{TAP}_ENABLE "1"
 {params}```
 
-The wrapper refuses another id, and another width than {bits} bits of `{stem}_DATA_WIDTH`, when
-simulation or synthesis elaborates it.{refused}
+The wrapper refuses another id, another width than {bits} bits of `{stem}_DATA_WIDTH`, and fewer
+ports (`IF_COUNT` times `PORTS_PER_IF`) than its cards have, when a tool elaborates it: lint it with
+the board's parameters, not with the template's.{refused}
 
 In the board's `Makefile`, instead of the template's application:
 
