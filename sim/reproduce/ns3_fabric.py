@@ -85,7 +85,7 @@ class Ns3Fabric(Fabric):
         self._library = library()  # before anything is begun
         super().__init__(n_leaves, per_leaf, n_spines, make, gbps=gbps, dead=dead)
         self._make, self._gbps = make, gbps
-        self._things, self._count = {}, 0
+        self._things, self._count, self._tick = {}, 0, 0
         self._error, self._open = None, None
         self._deliver, self._wake = _CALLEE(self._came), _CALLEE(self._due)  # kept alive here
         limits = _limits(make)
@@ -98,8 +98,9 @@ class Ns3Fabric(Fabric):
         return self._count
 
     def at(self, time, act, *what):
-        late = max(0, math.ceil((time - self.now) * PS))
-        self._library.gn_at(late, self._keep((time, act, what)))
+        # from 0 on, so that what is due at one time is due in one picosecond, in its order
+        tick = math.ceil(round(time * PS, 3))
+        self._library.gn_at(max(0, tick - self._tick), self._keep((time, act, what)))
 
     def send(self, packet):
         ports = np.array(packet.path, np.int64)
@@ -117,15 +118,15 @@ class Ns3Fabric(Fabric):
     def _came(self, number, now, marked):
         packet = self._things.pop(number)
         packet.marked, packet.trimmed = bool(marked & 1), bool(marked & 2)
-        self._call(now / PS, packet.arrived)
+        self._call(now, now / PS, packet.arrived)
 
     def _due(self, number, now, _):
         time, act, what = self._things.pop(number)
-        self._call(max(time, now / PS), act, *what)  # picoseconds round, and nobody wakes early
+        self._call(now, max(time, now / PS), act, *what)  # nobody wakes early
 
-    def _call(self, now, act, *what):
+    def _call(self, tick, now, act, *what):
         """An error must not pass through C++: it is kept, and raised by `run`."""
-        self.now = now
+        self._tick, self.now = tick, now
         try:
             act(*what)
             if self.now > self._limit or not self._open():

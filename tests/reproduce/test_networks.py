@@ -155,6 +155,18 @@ def test_cards_take_the_time_of_rtl(n_nodes, algorithm, n_floats, rtl):
         np.testing.assert_allclose(card.rounds[1, 1].result, gradients.sum(axis=0), atol=1e-4)
 
 
+@wheel
+def test_cards_take_the_same_cycles_on_ns3():
+    """A run's last packet and its PROBE leave in the same cycle, in this order."""
+    table, topology = compile_table(build(parse("fattree:4x1"), "ring")), parse("fattree:4x1")
+    for times in None, NO_TIMES:
+        ours, theirs = (
+            ns3_round(table, topology, 5632, Same([]), make, times=times).cycles
+            for make in (Fabric, ns3_fabric.Ns3Fabric)
+        )
+        assert ours == theirs
+
+
 def test_cards_repair_losses_on_their_way():
     whole, cards, _ = on_a_star(4, "ring", 5632)
     assert cards.n_lost == 0
