@@ -102,13 +102,17 @@ def command(
                 "frames": len(result.frames),
                 "ok": True,
             }
-    rows = [
-        (name, f"payload {value['payload']:.1%}, wire {value['wire']:.1%}")
-        if isinstance(value, dict)
-        else (name.replace("_", " "), value)
-        for name, value in found.items()
-    ]
+    rows = [(name.replace("_", " "), _shown(value)) for name, value in found.items()]
     screen.print(table("RTL offload cards", ("", ""), rows))
     write_json(json_file, found)
     if not found["ok"]:
         raise SystemExit(1)
+
+
+def _shown(value):
+    """A figure, or shares of a phase."""
+    if not isinstance(value, dict):
+        return value
+    if None in value.values():
+        return "too few packets"
+    return ", ".join(f"{what} {share:.1%}" for what, share in value.items())

@@ -64,8 +64,8 @@ class Measure:
     def phases(self, result):
         """{"reduce", "gather": {payload, wire}}: least share of a link over its ports.
 
-        From the first to the last packet of the phase that a port sends. wire counts heads, gaps
-        and CONTROL packets.
+        From the first to the last packet of the phase that a port sends, where those are 8 or more;
+        None if there is no such port. wire counts heads, gaps and CONTROL packets.
         """
         sent, frames = result.sent, result.frames
         heads = [GRADNIC.parse(frame) for frame in frames]
@@ -83,8 +83,8 @@ class Measure:
                 room = float(at[-1] - at[0]) * self.link_bytes
                 useful = (sent["length"][during & phase] - HEAD_BYTES).sum() / room
                 shares.append((useful, (sent["length"][during] + WIRE_MORE).sum() / room))
-            least = np.min(shares, axis=0) if shares else (float("nan"),) * 2
-            found[name] = {"payload": float(least[0]), "wire": float(least[1])}
+            least = np.min(shares, axis=0).tolist() if shares else (None, None)
+            found[name] = dict(zip(("payload", "wire"), least, strict=True))
         return found
 
     def pairs(self):

@@ -116,6 +116,9 @@ def test_commands():
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["reduce"]["payload"] > 0.9
     ideal = json.loads(found.stdout)
+    few = runner.invoke(goodput_command, ["--bytes", "64", "--lanes", "4", "--json", "-"])
+    assert json.loads(few.stdout)["gather"] == {"payload": None, "wire": None}
+    assert "too few packets" in few.stderr
     found = runner.invoke(goodput_command, [*arguments, "--memory", "hbm2", "--clock", "1000"])
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["cycles"] > 1.1 * ideal["cycles"]  # 14.4 bytes/channel
