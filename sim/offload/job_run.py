@@ -20,7 +20,8 @@ from gradnic.text_file import read_json
 from .job_cluster import EVERYTHING, JobCluster
 from .job_wanted import bounded, cards_say, left_of, result_of, sums_of
 
-LATEST = 10_000_000  # cycles: the last that a job may be posted at, half of the longest run
+LATEST = 10_000_000  # cycles: the last that a job may be posted at
+MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
 WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
 CODECS = {
@@ -176,8 +177,10 @@ def _width(told):
 
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faults=None,
           settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000, watchdog=0,
-          p=0.0, at_share=False, max_cycles=20_000_000, dram=None):  # fmt: skip
+          p=0.0, at_share=False, dram=None):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
+
+    `Unfinished` at `MOST` cycles, and `SLOW` for each element, behind the last post.
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; tables are checked first. posted :
     list of `Posted`. settings : of INCEPTIONN. block : of THC, 64, 256 or 1024. link_bytes : of a
@@ -221,8 +224,9 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     late = {}
     for one in posted:
         late.setdefault(one.at, []).append(one)
+    most = max(late) + MOST + SLOW * sum(job.elems for job in sized)
     cycles = cluster.run(
-        faults, max_cycles=max_cycles, link_bytes=link_bytes, memory_latency=memory_latency,
+        faults, max_cycles=most, link_bytes=link_bytes, memory_latency=memory_latency,
         late={at: _poster(cluster, group, n_nodes) for at, group in late.items()},
     )  # fmt: skip
     small = n_nodes * sum(job.elems for job in sized) <= GOLDEN_ELEMS

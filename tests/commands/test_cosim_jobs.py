@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from gradnic.sim.offload import job_run
 
 from gradnic import cli
+from gradnic.errors import Unfinished
 from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.job import JobCodec
 
@@ -64,7 +65,7 @@ def test_line_share_is_time_with_payload_over_all_ports():
     assert job_run.line_share(sent[3:], 16) == 0
 
 
-def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path):
+def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path, monkeypatch):
     path, out, plot = tmp_path / "jobs.json", tmp_path / "out.json", tmp_path / "jobs.svg"
     told = [{"bytes": 4096, "class": 7}, {"elems": 0}, {"bytes": 1024, "class": 0, "at": 600}]
     told.append({"bytes": 800, "collective": "reduce_scatter", "kind": "bf16", "codec": "bf16"})
@@ -86,3 +87,8 @@ def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path):
     assert found["cycles"] > 4800  # 4,245 where each port takes a beat a cycle
     assert found["golden"] == "cards"
     assert "<svg" in plot.read_text()
+    monkeypatch.setattr(job_run, "MOST", 0)  # the time goes by the elements, too
+    assert CliRunner().invoke(cli.cli, words.split()).exit_code == 0
+    monkeypatch.setattr(job_run, "SLOW", 0)
+    result = CliRunner().invoke(cli.cli, words.split())
+    assert isinstance(result.exception, Unfinished)
