@@ -51,11 +51,13 @@ FIRST = "the first byte of a beat that leaves is always kept"
 TAIL = "a tail has at most 15 bytes: what is in its last column is never read"
 FEW = "a unit of 632 floats has 10 rows of tags at most: these bits are 0"
 LOW = "a HALF's shift is 6 at most, 126 less its exponent"
+HEALS = "a bit so far above what a queue holds heals before it is looked at"
 SMALL = "a unit of 632 floats has 2686 bytes at most: these bits are 0"
 
 ARGUED = campaign_engines.ARGUED | {
     r"-mode cnot0 .* -port B .* -ctrlbit 3 .*: half_shift=_held\(m, \(126": HALVES,
     r"-mode const0 .* -port Y -portbit 3 .*: half_shift=_held\(m, \(126": LOW,
+    r"-mode cnot0 -cell \S*queued\S* -port Y -portbit 3\d -ctrlbit 1?\d .*: stays = ": HEALS,
     r"-mode const1 .* -port Q .* -wire merger\.live_byte -wirebit 0 ": FIRST,
     r"-wire tails\.\S+ -wirebit 12[0-7] ": TAIL,
     r"-wirebit 12[0-7] .*: kept = Signal\(8": TAIL,
