@@ -23,6 +23,7 @@ from .cosim_parts import (
 
 PACKET = 352  # elements of a packet, at most
 FRAME = 2048  # bytes that hold any frame of a card
+MARK = 16384  # bytes, unless told
 ELEMENTS = 16384  # of a trained gradient, unless told
 
 
@@ -50,7 +51,11 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 )
 @click.option("--queue", type=q.Whole(0, 1 << 30, "bytes"), default=0,
               help="Bytes of a switch's queue; 0: it has no queues.")  # fmt: skip
-@option("--mark", q.Whole(1, 1 << 30, "bytes"), 16384, "Bytes of it that mark or drop what comes.")
+@option(
+    "--mark",
+    q.Whole(1, 1 << 30, "bytes"),
+    help=f"Bytes of it that mark or drop what comes; default: {MARK}, or all of a smaller one.",
+)
 @option(
     "--egress",
     q.OneOf("switch", "card"),
@@ -105,6 +110,7 @@ def command(
     q.only_with(queue, "queues: --queue", "mark", "egress")
     if port_lanes and port_lanes > lanes:
         raise ValueError(f"port-lanes must be 1 to {lanes}, the --lanes, not {port_lanes}")
+    mark = mark or min(MARK, queue)
     if queue and mark > queue:
         raise ValueError(f"mark must be 1 to {queue}, the bytes of the queue, not {mark}")
     if 0 < queue < FRAME:
