@@ -3,7 +3,7 @@
 import click
 
 from gradnic import quantities as q
-from gradnic.interface.job import Collective
+from gradnic.interface.job import Collective, JobStatus, Refusal
 from gradnic.models.offload.memory import DRAMS
 from gradnic.output import PICTURES, console, table, write_json
 from gradnic.packages import require
@@ -107,7 +107,9 @@ def run(
             dram=timing(memory, channels, 4 * lanes, clock) if memory else None,
         )  # fmt: skip
     columns = ("job", "class", "bytes", "posted", "done", "status")
-    rows = [tuple(job[name] for name in ("id", *columns[1:])) for job in outcome.jobs[:32]]
+    rows = [
+        (*(job[name] for name in ("id", *columns[1:-1])), _ended(job)) for job in outcome.jobs[:32]
+    ]
     title = f"{algorithm} on {shown_path(topology)}: {len(posted)} jobs, {n_active} active"
     screen.print(table(title, columns, rows))
     if len(posted) > len(rows):
@@ -152,3 +154,14 @@ def run(
     )
     if not outcome.ok:
         raise SystemExit(1)
+
+
+def _ended(job):
+    """How a job ended, in words."""
+    if job["status"] is None:
+        return "-"
+    status = JobStatus(job["status"])
+    word = status.name.lower()
+    if status == JobStatus.REFUSED:
+        return f"{word}: {Refusal(job['detail']).name.lower()}"
+    return f"{word} at row {job['detail']}" if status == JobStatus.STUCK else word

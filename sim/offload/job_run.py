@@ -383,13 +383,14 @@ def _compare(cluster, posted, want, n_nodes):
 def _told(one, cluster):
     """What ``--json`` says of a job: times of the first post and the last end of all nodes."""
     ended = [host.ended[one.job.id] for host in cluster.hosts if one.job.id in host.ended]
-    worst = max((e.record.status for e in ended), default=None)
+    worst = max((e.record for e in ended), key=lambda record: record.status, default=None)
     return {
         "id": one.job.id,
         "class": one.job.layer,
         "posted": min((e.posted for e in ended), default=None),
         "done": max((e.done for e in ended), default=None),
-        "status": None if worst is None else int(worst),
+        "status": None if worst is None else int(worst.status),
+        "detail": None if worst is None else int(worst.detail),
         "bytes": ELEM_BYTES.get(one.job.kind, 4) * one.job.elems,
         "given_up": sum(e.record.given_up for e in ended),
     }

@@ -9,7 +9,7 @@ from gradnic.sim.offload import job_run
 from gradnic import cli
 from gradnic.errors import Unfinished
 from gradnic.interface.formats import GRADNIC, Op
-from gradnic.interface.job import JobCodec
+from gradnic.interface.job import JobCodec, Refusal
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,8 @@ def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path, monkeypatch):
     assert [(one["id"], one["class"], one["status"]) for one in found["jobs"]] == [
         (0, 7, 0), (1, 0, 3), (2, 0, 0), (3, 0, 0)
     ]  # fmt: skip
+    assert found["jobs"][1]["detail"] == Refusal.LENGTH
+    assert "refused: length" in result.output
     assert all(one["posted"] < one["done"] <= found["cycles"] for one in found["jobs"])
     assert 0 < found["line_share"] < 1
     assert found["memory"] == "ddr4-2400"
