@@ -85,7 +85,7 @@ class EncodePass(Pass):
             reader.norms.ready.eq(blocks.ready & known.all() & ~again),
             encoder.blocks.p.word.eq(blocks.p.word),
             encoder.blocks.p.number.eq(blocks.p.number),
-            self.failed.eq(reader.failed | writer.failed | lacks),
+            self.failed.eq(reader.failed | writer.failed | lacks | keys.stray),
         ]
         if self.feedback:
             self._feed_back(m, encoder, keys, blocks, pad.o, writer)

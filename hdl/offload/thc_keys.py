@@ -3,11 +3,12 @@
 Part of `gradnic.hdl.offload.thc_pass`; golden model: `gradnic.models.thc.shared_random`.
 """
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..primitive.names import signals
+from ..primitive.parity import strayed
 from ..thc.shared_random import FMIX_LATENCY, GOLDEN, Fmix32
 
 START = 0x67726E63
@@ -26,6 +27,8 @@ class ThcKeys(wiring.Component):
         The keys are there; falls with ``start``.
     random_key, sign_key, tensor_hash : Out(32)
         See `gradnic.hdl.thc.shared_random.BlockHash`.
+    stray : Out(1)
+        A bit of them has changed by itself while they are known.
     """
 
     seed: In(32)
@@ -37,6 +40,7 @@ class ThcKeys(wiring.Component):
     random_key: Out(32)
     sign_key: Out(32)
     tensor_hash: Out(32)
+    stray: Out(1)
 
     def elaborate(self, platform):
         m = Module()
@@ -44,7 +48,14 @@ class ThcKeys(wiring.Component):
         x, shared = signals("x shared", 32, reset_less=True)
         count = Signal(range(FMIX_LATENCY + 2))
         step = Signal(range(6))
-        m.d.comb += [mix.x.eq(x), self.known.eq(step == 5)]
+        stands = Signal()
+        m.d.sync += stands.eq(self.known)
+        keys = Cat(self.random_key, self.sign_key, self.tensor_hash)
+        m.d.comb += [
+            mix.x.eq(x),
+            self.known.eq(step == 5),
+            self.stray.eq(strayed(m, keys, stands, name="keys")),
+        ]
         with m.If(~self.start):
             m.d.sync += [step.eq(0), count.eq(0)]
         with m.Elif(count != FMIX_LATENCY + 1):

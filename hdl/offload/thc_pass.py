@@ -286,7 +286,7 @@ class DecodePass(Pass):
             decoder.sums.valid.eq(reader.beats.valid),
             decoder.sums.payload.eq(reader.beats.p.data.word_select(half, 16 * lanes)),
             reader.beats.ready.eq(decoder.sums.ready & half),
-            self.failed.eq(reader.failed | writer.failed),
+            self.failed.eq(reader.failed | writer.failed | keys.stray),
         ]
         with m.If(decoder.sums.valid & decoder.sums.ready):
             m.d.sync += half.eq(~half)

@@ -8,6 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi.axi4 import ReadPort, WritePort
+from ..primitive.parity import strayed
 from ..primitive.target import one_hot
 from ..transport.records import CheckWrite
 from .memory_side import RESIDUALS
@@ -158,6 +159,9 @@ class ThcPasses(wiring.Component):
         wiring.connect(m, unit.read, wiring.flipped(getattr(self, f"{name}_read")))
         wiring.connect(m, unit.write, wiring.flipped(getattr(self, f"{name}_write")))
         still = asks.bit_select(owner, 1)
+        runs = Signal(name=f"{name}_runs")  # a cycle ago, too: its job stands
+        wrong = unit.failed | strayed(m, job, runs, name=f"{name}_parity")
+        m.d.sync += runs.eq(unit.start)
         with m.FSM(init="RESET", name=name) as fsm:
             m.d.comb += [
                 served.eq(fsm.ongoing("RUN") | fsm.ongoing("CLOSE")),
@@ -176,8 +180,8 @@ class ThcPasses(wiring.Component):
                 m.d.sync += [job.as_value().eq(ports[owner]), count.eq(SETTLE_CYCLES - 1)]
                 m.next = "RUN"
             with m.State("RUN"):
-                m.d.comb += [done.eq(unit.done & still), failed.eq(unit.failed & still)]
-                with m.If(unit.failed | unit.done | ~still):
+                m.d.comb += [done.eq(unit.done & still), failed.eq(wrong & still)]
+                with m.If(wrong | unit.done | ~still):
                     m.next = "CLOSE"
             with m.State("CLOSE"):
                 with m.If(~self.quiet[kind]):

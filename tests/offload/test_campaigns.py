@@ -1,6 +1,7 @@
 """Offload cards under upsets and foreign traffic; how much of a link they fill."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -49,6 +50,15 @@ def test_jobs_of_thc_whose_registers_change_are_told_from_those_that_did_not():
     assert JobStatus.MEMORY in statuses.values()
     assert what_helps(cards) == ""
     assert what_helps(cards) == ""
+    for register, sixteenth in (  # of a round, about the middle of a pass
+        ("encode.keys.sign_key", 4), ("decode.keys.sign_key", 8), ("encode_job", 4),
+        ("decode_job", 8),
+    ):  # fmt: skip
+        pattern = rf"core\.passes\S*\.{register}"
+        bit = 9 + next(n for n, name in enumerate(names) if re.fullmatch(pattern, name))
+        _, _, statuses = cards.round((1, bit, sixteenth * usual // 16))
+        assert JobStatus.MEMORY in statuses.values(), register
+        assert what_helps(cards) == ""
 
 
 def test_upsets_are_kept_in_parts_and_go_on(monkeypatch, tmp_path):

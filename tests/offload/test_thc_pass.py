@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
+from gradnic.hdl.offload.thc_keys import ThcKeys
 from gradnic.hdl.offload.thc_pass import PassJob, ThcCell, ThcRules
 from gradnic.models.thc import Worker
-from gradnic.sim.engine import batch
+from gradnic.sim.engine import amaranth_run, batch
 from gradnic.sim.engine.drivers import given, options, reset
 from gradnic.sim.engine.runner import simulate
 from gradnic.sim.mutation import passes
@@ -25,6 +26,29 @@ from gradnic.sim.offload.pass_stand import KINDS, PLACES, SIZE, WRITES, Turn, co
 @pytest.mark.parametrize("kind", KINDS)
 def test_pass(kind):
     passes.play(batch.build(passes.component(kind)), kind)
+
+
+@pytest.mark.parametrize("name", ["random_key", "sign_key", "tensor_hash"])
+def test_a_bit_of_the_keys_that_changes_is_told(name):
+    part = ThcKeys()
+
+    async def bench(ctx):
+        for turn, bit in enumerate((0, 13, 31)):
+            for field in ("seed", "gen", "node", "tensor"):
+                ctx.set(getattr(part, field), 77 * turn + len(field))
+            ctx.set(part.start, 1)
+            for _ in range(150):
+                assert not ctx.get(part.stray)
+                await ctx.tick()
+            assert ctx.get(part.known)
+            key = getattr(part, name)
+            ctx.set(key, ctx.get(key) ^ 1 << bit)
+            await ctx.tick().repeat(2)
+            assert ctx.get(part.stray)
+            ctx.set(part.start, 0)
+            await ctx.tick().repeat(3)
+
+    amaranth_run.simulate(part, bench)
 
 
 def pauses(rng, share):
