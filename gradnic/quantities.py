@@ -10,6 +10,8 @@ import re
 import click
 from click.core import ParameterSource
 
+from gradnic.text_file import whole
+
 
 def option(names, kind, default=None, help=None, **more):
     """`click.option` of a quantity: its names in one text; a default is shown."""
@@ -44,6 +46,14 @@ class _Quantity(click.ParamType):
         self.fail(f"must be {self.takes}, not {text or 'empty'}", param, ctx)
 
 
+def _decimal(text):
+    """The float of ASCII digits, with a point and an exponent or none, else ValueError."""
+    form = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?\d+)?"
+    if len(text) > 400 or not re.fullmatch(form, text, re.ASCII | re.IGNORECASE):
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
+
+
 class Number(_Quantity):
     """A finite number from `low` to `high` in `unit`; None: no limit on that side.
 
@@ -67,11 +77,10 @@ class Number(_Quantity):
 
     def convert(self, value, param, ctx):
         if isinstance(value, str):
-            form = r"[+-]?[0-9]+" if self.whole else r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?\d+)?"
-            text = value.strip()
-            if len(text) > 400 or not re.fullmatch(form, text, re.ASCII | re.IGNORECASE):
+            try:
+                number = (whole if self.whole else _decimal)(value.strip())
+            except ValueError:
                 self.refuse(value, param, ctx)
-            number = int(text) if self.whole else float(text)
         else:
             number = value
         if not math.isfinite(number) or not self.contains(number):

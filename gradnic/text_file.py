@@ -68,7 +68,8 @@ def number(word):
 
 
 def whole(word):
-    """The int that the ASCII digits of `word` say, with a sign or none, else ValueError."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,300}", word, re.ASCII):
+    """The int that `word` says in ASCII, such as 16, -3 or 0x10, else ValueError."""
+    found = re.fullmatch(r"[+-]?([0-9]{1,300}|0x[0-9a-f]{1,250})", word, re.ASCII | re.IGNORECASE)
+    if not found:
         raise ValueError(f"{word!r} is no whole number")
-    return int(word)
+    return int(word, 16 if "x" in word.lower() else 10)

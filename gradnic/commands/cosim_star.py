@@ -24,13 +24,14 @@ def deaths(texts, n_workers):
     for text in texts:
         worker, colon, time = text.partition(":")
         try:
-            if not colon or min(whole(worker), whole(time)) < 0:
+            worker, time = whole(worker), whole(time)
+            if not colon or min(worker, time) < 0:
                 raise ValueError
         except ValueError:
             raise ValueError(f"death must be WORKER:TIME, not {text!r}") from None
-        if int(worker) >= n_workers:
+        if worker >= n_workers:
             raise ValueError(f"death must be of worker 0 to {n_workers - 1}, not {worker}")
-        pairs.append((int(worker), int(time)))
+        pairs.append((worker, time))
     if found := q.repeated([worker for worker, _ in pairs]):
         raise ValueError(f"death of worker {found[0]} is given twice")
     return tuple(pairs)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import Any
 
+from gradnic.text_file import whole
+
 from .aggregator import MAX_JOBS, MAX_PORTS
 
 LANES = (4, 8, 16, 32)
@@ -336,9 +338,8 @@ def preset(name: str, changes: Iterable[str] = ()) -> Any:
                 f"not {change!r}"
             )
         try:
-            if "_" in value:  # which Python would skip
-                raise ValueError
-            parameters = replace(parameters, **{key: kinds[key](value)})
+            parsed = whole(value) if kinds[key] is int else value
+            parameters = replace(parameters, **{key: parsed})
         except ValueError as error:
             if "must be" in str(error):
                 raise

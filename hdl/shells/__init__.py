@@ -3,6 +3,8 @@
 from dataclasses import fields
 from importlib import import_module
 
+from gradnic.text_file import whole
+
 SHELLS = {
     "corundum": ("Corundum", "application block, on the sync or the direct tap"),
     "opennic": ("OpenNic", "plugin folder for the 250 MHz box"),
@@ -29,9 +31,7 @@ def shell(name, changes=()):
                 f"not {change!r}"
             )
         try:
-            if kinds[key] is int and "_" in value:  # which Python would skip
-                raise ValueError
-            values[key] = int(value, 0) if kinds[key] is int else value
+            values[key] = whole(value) if kinds[key] is int else value
         except ValueError:
             raise ValueError(f"{key} must be a number, not {value!r}") from None
     return kind(**values)

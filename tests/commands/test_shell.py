@@ -7,7 +7,9 @@ from click.testing import CliRunner
 from gradnic.hdl import shells
 
 from gradnic import cli
+from gradnic import quantities as q
 from gradnic.commands.verilog import split_changes
+from gradnic.interface import params
 
 
 def gradnic(*words):
@@ -81,6 +83,20 @@ def test_offload_cards_that_do_not_fit(shell, change, said):
 def test_options_by_text():
     chosen = shells.shell("corundum", ("tap=direct", "app_id=0x12345678", "bits=64"))
     assert (chosen.tap, chosen.app_id, chosen.bits) == ("direct", 0x12345678, 64)
+
+
+def test_whole_numbers_are_decimal_or_hexadecimal():
+    assert params.preset("scheduler64", ("n_rows=0x10",)).n_rows == 16
+    assert params.preset("scheduler64", ("n_nodes=017",)).n_nodes == 17
+    assert shells.shell("corundum", ("n_ports=010",)).n_ports == 10
+    assert q.Whole(0, 99).convert("0X2a", None, None) == 42
+    for word in ("0b11", "0o17", "1_6", "0x", "0x_1", "x1", "+-1", "\u0661"):
+        with pytest.raises(ValueError, match="n_ports must be a number"):
+            shells.shell("corundum", (f"n_ports={word}",))
+        with pytest.raises(ValueError, match="n_rows must be a number"):
+            params.preset("scheduler64", (f"n_rows={word}",))
+        with pytest.raises(q.Wrong):
+            q.Whole(0, 99).convert(word, None, None)
 
 
 def test_a_key_of_both_may_be_for_the_shell():
