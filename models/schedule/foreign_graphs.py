@@ -164,7 +164,7 @@ def of_astra_analytical(text):
     """The same of ASTRA-sim's analytical network: one building block a dimension, the first inside.
 
     Lists ``topology`` of Ring, FullyConnected and Switch, ``npus_count``, ``bandwidth`` (GB/s) and
-    ``latency`` (ns); other keys do not count.
+    ``latency`` (ns), in YAML or JSON; other keys do not count.
     """
     try:
         found = yaml.load(text, yaml.BaseLoader)  # words: numbers are read by our own rule
@@ -223,7 +223,7 @@ def _read(name, read, word):
 def of_astra_ns3(text):
     """The same of ASTRA-sim's ns-3 network: counts, switches, then ``a b rate delay error`` lines.
 
-    Rates such as 400Gbps, delays such as 0.0005ms.
+    Rates such as 400Gbps, delays such as 0.0005ms. Words behind the links count for nothing.
     """
     lines = [line.split() for line in text.splitlines() if line.strip()]
     try:
@@ -236,6 +236,7 @@ def of_astra_ns3(text):
         if outside := sorted(v for v in switches if not 0 <= v < n):
             raise ValueError(f"vertices are 0 to {n - 1}, switch {outside[0]} is none")
         body = lines[2 if n_switches else 1 :]
+        body = body[:n_links] + [line for line in body[n_links:] if line[0].isdecimal()]
         pairs = []
         for a, b, rate, delay, *_ in body:
             pairs.append((whole(a), whole(b), {"bandwidth": _measure(rate, _UNITS),

@@ -14,6 +14,11 @@ from . import foreign_graphs
 LATENCY = 1e9  # cycles, at most
 ABILITIES = ("sum", "multicast")  # of a switch
 KEYS = ("nodes", "switches", "links", "ports", "directed", *ABILITIES)  # of a graph in JSON
+_NO_LINKS = {  # JSON of ASTRA-sim that is no network of four lists
+    "logical-dims": "ASTRA-sim's logical topology has no links: give the network's own file",
+    "topologies-per-dim": "ASTRA-sim's older form, of units-count and links-count, is not read; "
+    "its newer form has four lists: topology, npus_count, bandwidth, latency",
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def read(path: str) -> Graph:
     them. Characters that nobody sees, such as a byte order mark, count for nothing. ValueError
     names the bad line.
     And what other programs write: NetworkX's node-link JSON and GraphML, ASTRA-sim's analytical
-    (.yml) and ns-3 networks, see `foreign_graphs`.
+    (.yml or JSON) and ns-3 networks, see `foreign_graphs`.
     """
     name = f"file:{path}"
     try:
@@ -118,7 +123,14 @@ def _foreign(path, text):
             graph = json.loads(text)
         except (ValueError, RecursionError):
             return None
-        if type(graph) is dict and type(graph.get("nodes")) is list:
+        if type(graph) is not dict:
+            return None
+        for key, words in _NO_LINKS.items():
+            if key in graph:
+                raise ValueError(f"file:{path}: {words}")
+        if {"topology", "npus_count"} <= graph.keys():
+            return lambda _: foreign_graphs.of_astra_analytical(json.dumps(graph))
+        if type(graph.get("nodes")) is list:
             return lambda _: foreign_graphs.of_node_link(graph)
         return None
     words = text.split("\n", 1)[0].split()

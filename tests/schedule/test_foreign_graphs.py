@@ -157,6 +157,24 @@ def test_astra_analytical_dimensions(tmp_path):
     assert (blocks.n_nodes, blocks.n_links) == (8, 2 * 12 + 8)
 
 
+def test_an_astra_network_in_json_is_that_in_yaml(tmp_path):
+    lists = {"topology": ["Switch", "Ring"], "npus_count": [8, 4], "bandwidth": [400, 50.0],
+             "latency": [936.25, 1e3]}  # fmt: skip
+    (tmp_path / "net.json").write_text(json.dumps(lists, indent="\t"))
+    (tmp_path / "net.yml").write_text("\n".join(f"{k}: {v}" for k, v in lists.items()))
+    found, wanted = (parse(f"file:{tmp_path}/net.{suffix}") for suffix in ("json", "yml"))
+    assert (found.n_nodes, found.n_switches) == (32, 4)
+    assert found.links.tolist() == wanted.links.tolist()
+    assert found.bandwidth.tolist() == wanted.bandwidth.tolist()
+    assert found.latencies(1).tolist() == wanted.latencies(1).tolist()
+
+
+def test_words_behind_an_ns3_network_count_for_nothing(tmp_path):
+    """As HPCC's files, of which ASTRA-sim has the format, end with."""
+    (tmp_path / "net.txt").write_text(f"{NS3}\n\nFirst line: total node #, switch node #, link #\n")
+    assert parse(f"file:{tmp_path}/net.txt").n_links == 6
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -265,6 +283,14 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.yml", "topology: [ Ring ]", "four lists: topology, npus_count"),
         ("x.yml", "topology: [X]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]", "not 'X'"),
         ("x.txt", "2 0 2\n0 1 1Gbps 1ns 0", "2 links are announced"),
+        ("x.txt", "2 0 0\n0 1 1Gbps 1ns 0", "0 links are announced, 0 and 1 come"),
+        ("x.json", '{"logical-dims": ["8"]}', "x.json: ASTRA-sim's logical topology has no links"),
+        ("x.json", '{"topologies-per-dim": ["Ring"], "units-count": [4]}', "its newer form has"),
+        (
+            "x.json",
+            '{"topology": ["Ring"], "npus_count": [true], "bandwidth": [1], "latency": [1]}',
+            "npus_count: 'true' is no whole number",
+        ),
         ("x.txt", "2 0 1\n0 1 1Gbps soon 0", "'soon' is no number and unit"),
     ],
 )  # fmt: skip
