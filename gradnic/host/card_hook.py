@@ -16,7 +16,7 @@ from gradnic.interface.job import ALIGN, HISTORY, Job, JobCodec, JobStatus, Kind
 from gradnic.interface.params import check_range
 
 from .framed_card import FramedCard
-from .process_group import chosen_group, dense, raise_behind
+from .process_group import chosen_group, dense, of_ddp, raise_behind
 
 RUNS = (1 << 16) // HISTORY  # of so many tensors each
 POLL = 0.0005  # seconds that a completion is waited for, while other buckets may come
@@ -104,10 +104,11 @@ class CardHook:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def average(self, state, bucket):  # DDP refuses annotations other than its own
+    def average(self, state, bucket, *shard):  # DDP refuses annotations other than its own
         """What DDP calls with each bucket; a future of its mean."""
         import torch
 
+        of_ddp(bucket, *shard)
         buffer = bucket.buffer()
         future: Any = torch.futures.Future()
         try:

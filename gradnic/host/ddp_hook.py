@@ -16,7 +16,15 @@ from gradnic.models import inceptionn
 from gradnic.models.schedule import addition
 from gradnic.models.thc import worker as thc
 
-from .process_group import Members, check_exchange, chosen_group, dense, lent, raise_behind
+from .process_group import (
+    Members,
+    check_exchange,
+    chosen_group,
+    dense,
+    lent,
+    of_ddp,
+    raise_behind,
+)
 
 
 def thc_hook(
@@ -95,7 +103,7 @@ class Hook:
         self._fault: Exception | None = None  # of this backward pass
         self.__name__ = self.__qualname__ = f"{settings['hook']}_hook"  # DDP asks for both
 
-    def __call__(self, state, bucket):  # DDP refuses annotations other than its own
+    def __call__(self, state, bucket, *shard):  # DDP refuses annotations other than its own
         """What DDP calls with each bucket; a future of its mean.
 
         An error is raised at the end of the backward pass, of which no more buckets are averaged:
@@ -103,6 +111,7 @@ class Hook:
         """
         import torch
 
+        of_ddp(bucket, *shard)
         if self._fault is None:
             try:
                 return self._average(state, bucket)
@@ -260,9 +269,18 @@ class _Thc:
         """ValueError where a saved state is none, or none of these parameters."""
         if saved and saved.keys() != {"rounds", "errors"}:
             raise ValueError(f"a state of thc_hook has rounds and errors, not {', '.join(saved)}")
+        for tensor, turn in saved.get("rounds", {}).items():
+            if type(tensor) is not int or type(turn) is not int or tensor < 1 or turn < 0:
+                raise ValueError(
+                    f"rounds are whole numbers by tensor, from 1 on, not {tensor!r}: {turn!r}"
+                )
         for name, values in saved.get("errors", {}).items():
             if name not in parameters:
                 raise ValueError(f"the model has no parameter {name!r}, of which errors are saved")
+            if not hasattr(values, "numel"):
+                raise ValueError(
+                    f"errors of {name} must be a tensor, not a {type(values).__name__}"
+                )
             if values.numel() != _size(parameters[name]):
                 raise ValueError(
                     f"{name} has {_size(parameters[name])} floats, and {values.numel()} are saved"

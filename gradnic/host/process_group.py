@@ -140,6 +140,15 @@ def raise_behind(error) -> None:
         fail()
 
 
+def of_ddp(bucket, *shard) -> None:
+    """TypeError where what a hook is called with is no bucket of DDP: FSDP has tensors instead."""
+    if shard or not hasattr(bucket, "buffer"):
+        raise TypeError(
+            "the hooks take the buckets of DistributedDataParallel; FSDP, which calls hooks with "
+            "tensors, needs reduce-scatters that they do not have"
+        )
+
+
 def dense(buffer) -> None:
     """TypeError where a bucket is a sparse gradient."""
     import torch

@@ -280,6 +280,9 @@ def test_other_buckets_and_arguments_are_refused():
         hook.average(None, Bucket(0, torch.ones(4, dtype=torch.float64), last=True))
     with pytest.raises(TypeError, match=r"dense gradients, not layout .* of shape \(50, 16\)"):
         hook.average(None, Bucket(0, torch.ones(50, 16).to_sparse(), last=True))
+    for called in (torch.ones(4),), (torch.ones(4), torch.ones(2)):
+        with pytest.raises(TypeError, match=r"the hooks take the buckets of Dist.*; FSDP, which"):
+            hook.average(None, *called)
     assert copy.deepcopy(hook.average) == hook.average  # as in a copy of a model
     with pytest.raises(TypeError, match="a CardHook speaks to its card and is not saved"):
         pickle.dumps(hook.average)

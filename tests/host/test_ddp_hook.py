@@ -416,6 +416,15 @@ def test_errors_stay_with_their_parameter(ranks):
     assert (np.array(with_memory) < 2.5 * np.array(without)).all()
 
 
+@pytest.mark.parametrize("make", [ddp_hook.thc_hook, ddp_hook.inceptionn_hook])
+def test_fsdp_is_refused(make):
+    """It calls hooks with a gradient, and where that is sharded with its shard, too."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    for called in (torch.ones(4),), (torch.ones(4), torch.ones(2)):
+        with pytest.raises(TypeError, match=r"the hooks take the buckets of Dist.*; FSDP, which"):
+            make()(None, *called)
+
+
 def test_a_state_that_does_not_fit_is_refused():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     layer = torch.nn.Linear(3, 1)
@@ -429,6 +438,9 @@ def test_a_state_that_does_not_fit_is_refused():
         ({"errors": {}}, "a state of thc_hook has rounds and errors, not errors"),
         (one | {"errors": {"module.weight": torch.zeros(3)}}, "no parameter 'module.weight', of w"),
         (one | {"errors": {"weight": torch.zeros(4)}}, "weight has 3 floats, and 4 are saved"),
+        (one | {"errors": {"weight": [0.0] * 3}}, "errors of weight must be a tensor, not a list"),
+        (one | {"rounds": {"1": 2}}, "rounds are whole numbers by tensor, from 1 on, not '1': 2"),
+        (one | {"rounds": {1: -2}}, "rounds are whole numbers by tensor, from 1 on, not 1: -2"),
     ):
         with pytest.raises(ValueError, match=words):
             hook.load_state_dict(layer, saved)
