@@ -108,6 +108,7 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
             screen.print(f"wrote {path}")
     if page:
         words = ["gradnic", "reproduce", paper, *(["--quick"] if quick else [])]
+        words += ["--network", network] if network != "model" else []
         words += ["--model", ",".join(model)] if model != ["mlp"] else []
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
         folder = Path(page).resolve().parent

@@ -6,6 +6,7 @@ import matplotlib
 from matplotlib import pyplot
 
 SIZE = (7, 4.2)  # inches
+N_COLORS = 10  # of matplotlib's lines, before the first comes again
 
 
 def draw(picture, path):
@@ -23,18 +24,18 @@ def draw(picture, path):
             axes.set_xscale("log", base=2)
         if "y" in picture["log"]:
             axes.set_yscale("log")
-        outside = (
-            {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(picture["series"]) > 4 else {}
-        )
+        many = picture["kind"] == "bars" or len(picture["series"]) > 4
+        outside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if many else {}
         axes.legend(fontsize=7, **outside)
         figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
         pyplot.close(figure)
 
 
 def _lines(axes, series):
-    for label, points in series.items():
+    for k, (label, points) in enumerate(series.items()):
         x, y = [p[0] for p in points], [p[1] for p in points]
-        (line,) = axes.plot(x, y, marker="o", markersize=3, label=label)
+        style = "-" if k < N_COLORS else ":"
+        (line,) = axes.plot(x, y, style, marker="o", markersize=3, label=label)
         if points and len(points[0]) == 4:
             axes.fill_between(x, [p[2] for p in points], [p[3] for p in points], alpha=0.12,
                               color=line.get_color())  # fmt: skip

@@ -2,17 +2,19 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
-from gradnic.sim.reproduce import eflops
+from gradnic.sim.reproduce import eflops, papers
 from gradnic.sim.reproduce.claims import Picture, Result, Table, compare, geometric_mean
 from gradnic.sim.reproduce.page import claim_rows, markdown, number, read_claims
-from gradnic.sim.reproduce.pictures import draw_all
+from gradnic.sim.reproduce.pictures import draw, draw_all
 
 from gradnic import cli
+from gradnic.commands import reproduce
 from gradnic.commands.report import CLAIMS
 
 KEYS = {"paper", "claim", "published", "ours", "low", "high", "unit", "holds", "differs"}
@@ -90,6 +92,25 @@ def test_pictures_are_the_same_bytes_each_time(tmp_path):
         assert [p.name for p in draw_all(found(), folder)] == ["toy_lines.svg", "toy_bars.svg"]
     for name in ("toy_lines.svg", "toy_bars.svg"):
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+
+
+def test_lines_beyond_the_tenth_do_not_look_like_the_first(tmp_path):
+    """Matplotlib's colors begin anew there."""
+    lines = {str(k): [(1, k), (2, k + 1)] for k in range(12)}
+    draw(Picture("many", "lines", "Many", "x", "y", lines).__dict__, tmp_path / "many.svg")
+    text = (tmp_path / "many.svg").read_text()
+    styles = re.findall(r'style="fill: none; (.*stroke-width: 1.5.*)"', text)
+    assert [styles.count(style) for style in styles] == [2] * 24  # each line, and in the legend
+
+
+def test_the_page_says_with_which_network(tmp_path, monkeypatch):
+    monkeypatch.setattr(papers, "run", lambda names, **_: found())
+    monkeypatch.setattr(reproduce, "require", lambda *_, **__: None)
+    page = tmp_path / "p.md"
+    words = ["reproduce", "dlcp", "--quick", "--network", "ns3", "--page", str(page)]
+    run = CliRunner().invoke(cli.cli, words)
+    assert run.exit_code == 0, run.output
+    assert "Written by `gradnic reproduce dlcp --quick --network ns3` on" in page.read_text()
 
 
 def test_eflops_from_the_command_line(tmp_path):
