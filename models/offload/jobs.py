@@ -357,8 +357,7 @@ class JobCard(Card):
         if progress != context.progress:
             context.progress, context.since = progress, now
         elif now - context.since >= self.watchdog:
-            row = len(round_.tensor.plan.rows[self.settings.node]) - len(round_.rows)
-            self._end(context, JobStatus.STUCK, detail=row)
+            self._end(context, JobStatus.STUCK, detail=round_.oldest)
 
     def renew(self):
         """The circuit was stuck and has reset what its contexts share (`renewals`): active jobs end

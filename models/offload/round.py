@@ -110,6 +110,13 @@ class Round:
         """Whether the result is here and everybody has what we sent."""
         return self.complete and not self.rows and all(run.sending.done for run in self.runs)
 
+    @property
+    def oldest(self):
+        """Number of the oldest row that is not out; of rows, if all are."""
+        rows = self.tensor.plan.rows[self.node]
+        oldest = self.rows[0] if self.rows else None
+        return next((k for k, row in enumerate(rows) if row is oldest), len(rows))
+
     def reception(self, source, ph):
         """What tracks the packets of `source`, or None if it sends none."""
         return (self.down if ph else self.up).get(source)

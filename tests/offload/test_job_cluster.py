@@ -244,6 +244,14 @@ def test_a_neighbor_that_never_posts_stops_only_its_job():
     assert [bench.status(node, 0) for node in (0, 1)] == [JobStatus.STUCK] * 2
 
 
+def test_a_stuck_job_tells_the_oldest_row_though_later_ones_have_nothing_to_wait_for():
+    bench = Bench(watchdog=12_000)
+    bench.post(bench.job(0, 1), bench.job(1, 20), nodes=[0, 1])  # chunks without elements
+    bench.run(LinkFaults(delay=20))
+    bench.check()
+    assert [bench.rtl.hosts[node].ended[0].record.detail for node in (0, 1)] == [2, 4]  # of 5
+
+
 def test_a_run_in_which_nothing_moves_is_told():
     bench = Bench()
     bench.post(bench.job(0, 500), nodes=[0, 1])  # node 2 never posts
