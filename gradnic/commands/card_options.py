@@ -1,5 +1,6 @@
 """Options of `simulate` and `schedule` that make nodes of gradnic's own cards."""
 
+import math
 from dataclasses import replace
 
 import click
@@ -66,9 +67,10 @@ def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, collectiv
 
 
 def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, flow="message",
-            **others):  # fmt: skip
+            buffer=None, **others):  # fmt: skip
     """The Network of the options. flow : of links without offload cards; others : of a `Network`
-    whose nodes are no cards. ValueError for cards between switches that sum or multicast.
+    whose nodes are no cards. buffer : of such, too; None covers a round trip of the longest link.
+    ValueError for cards between switches that sum or multicast.
     """
     if card and (topology.sums or topology.multicasts):
         raise ValueError(f"{topology.name}: --card knows no switches that sum or multicast")
@@ -80,4 +82,6 @@ def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latenc
             "link_latency": link_latency, "flow": flow}  # fmt: skip
     if card == "direct":
         return of_card(lanes or lanes_of(topology), **link)
-    return Network(**link, **others)
+    longest = topology.latencies(link_latency).max(initial=0)
+    covers = math.ceil(2 * longest * link["link_bytes_per_cycle"])
+    return Network(**link, **others, buffer=buffer or max(Network.buffer, covers))

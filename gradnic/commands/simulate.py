@@ -3,6 +3,7 @@
 import time
 
 import click
+import numpy as np
 
 from gradnic import cluster, output
 from gradnic import quantities as q
@@ -44,7 +45,12 @@ _NOT_OF_CARDS = (
     show_default=True,
     help="none, inceptionn, thc, or ratio:R, the payload ratio that codec stats prints.",
 )
-@option("--buffer", q.Whole(1, 1 << 40, "bytes"), 5088, "Bytes of each link's receive buffer.")
+@option(
+    "--buffer",
+    q.Whole(1, 1 << 40, "bytes"),
+    help="Bytes of each link's receive buffer. Default: 5088, or what covers a round trip of the "
+    "longest link.",
+)
 @option("--issue", q.LINK_TIME, 19, "Cycles from the last dependency to the first beat.")
 @option(
     "--order issue_order",
@@ -133,6 +139,7 @@ def run(n_bytes, collective, root, progress=None, **options):
     begin = time.process_time()
     result = simulate(table, topology, n_bytes, network, progress)
     bounds = _bounds(topology, n_bytes, network, collective, root)
+    asked = np.isnan(topology.latencies(np.nan)).any()  # not every link has its own
     figures = {
         "topology": topology.name,
         "algorithm": options["algorithm"],
@@ -141,9 +148,10 @@ def run(n_bytes, collective, root, progress=None, **options):
         "bytes": n_bytes,
         "card": given["card"],
         "link_bytes_per_cycle": network.link_bytes_per_cycle,
-        "link_latency": network.link_latency,
+        "link_latency": network.link_latency if asked else None,
         "packet": network.packet,
         "head": network.head,
+        "buffer": None if given["card"] == "offload" else network.buffer,
         "codec": given["codec"],
         "chunks": chunks_per_shard(schedule),
         "flow": network.flow,

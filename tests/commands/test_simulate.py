@@ -51,6 +51,23 @@ def test_direct_cards_take_what_rtl_takes(words, rtl):
     assert abs(cycles(f"{words} --card direct") / rtl - 1) < 0.015
 
 
+def test_receive_buffers_cover_a_round_trip(tmp_path):
+    """Links of 50 bytes a cycle and 500 cycles: six steps of a quarter and a flight."""
+    file = tmp_path / "ring.json"
+    lists = {"topology": ["Ring"], "npus_count": [4], "bandwidth": [50.0], "latency": [500.0]}
+    file.write_text(json.dumps(lists))
+    words = f"simulate --topology file:{file} --algorithm ring --bytes 1MiB --head 0 --issue 0"
+    words += " --link-bytes-per-cycle 50 --reduce-per-cycle 1000000"
+    found = figures(words)
+    assert (found["buffer"], found["link_latency"]) == (50_000, None)
+    assert found["cycles_total"] == pytest.approx(6 * (2**18 / 50 + 500), rel=0.01)
+    small = figures(f"{words} --buffer 5088")  # asked for: a tenth of the speed
+    assert small["cycles_total"] > 9 * found["cycles_total"]
+    file.write_text("0 1\n1 2\n2 0\n")
+    found = figures(f"simulate --topology file:{file} --bytes 64KiB")
+    assert (found["buffer"], found["link_latency"]) == (5088, 150)
+
+
 @pytest.mark.parametrize("algorithm", ["best", "multitree"])
 def test_schedule_builds_the_table_that_simulate_times(algorithm):
     """The fastest, and of another algorithm the one in the chunks that are fastest."""
