@@ -71,8 +71,8 @@ ELEMENTS = 16384  # of a trained gradient, unless told
 def command(
     topology, algorithm, chunks, codec, exponent, mode, prescale, block, lanes, port_lanes, loss,
     duplicate, delay, reorder, seed, p, give_up, spray, important, queue, mark, egress, pace,
-    n_buckets, n_bytes, op, kind, collective, root, jobs_file, n_active, watchdog, plot_file,
-    memory, channels, clock, iteration, elements, files, pcap_file, json_file,
+    n_buckets, n_bytes, op, kind, collective, root, jobs_file, n_active, n_engines, watchdog,
+    plot_file, memory, channels, clock, iteration, elements, files, pcap_file, json_file,
 ):  # fmt: skip
     """Run a schedule table on offload cards over Ethernet: a whole all-reduce by the cards.
 
@@ -135,13 +135,13 @@ def command(
             lanes=lanes, faults=faults, p=p, at_share=give_up == "share", n_buckets=n_buckets,
             n_bytes=n_bytes, op=op, kind=kind, collective=collective, root=root,
             jobs_file=jobs_file, memory=memory, channels=channels, clock=clock,
-            n_active=n_active, watchdog=watchdog, plot_file=plot_file, pcap_file=pcap_file,
-            json_file=json_file,
+            n_active=n_active, n_engines=n_engines, watchdog=watchdog, plot_file=plot_file,
+            pcap_file=pcap_file, json_file=json_file,
         )  # fmt: skip
         return
     q.only_with(
-        False, "jobs: --buckets or --jobs", "n_bytes", "n_active", "watchdog", "plot_file",
-        "op", "kind", "collective", "root", "memory", "channels", "clock",
+        False, "jobs: --buckets or --jobs", "n_bytes", "n_active", "n_engines", "watchdog",
+        "plot_file", "op", "kind", "collective", "root", "memory", "channels", "clock",
     )  # fmt: skip
     if codec == "bf16":
         raise click.UsageError("--codec bf16 is for jobs: --buckets or --jobs")

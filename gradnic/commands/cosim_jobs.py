@@ -37,6 +37,12 @@ def job_options(function):
         ),
         option("--active n_active", q.Whole(1, 4, "jobs"), 2, "Jobs side by side."),
         option(
+            "--engines n_engines",
+            q.Whole(1, 4, "engines"),
+            None,
+            "Jobs whose rounds are side by side; as many as --active.",
+        ),
+        option(
             "--jobs jobs_file",
             InputFile(),
             metavar="FILE",
@@ -73,8 +79,8 @@ def job_options(function):
 
 def run(
     topology, algorithm, *, chunks, codec, settings, block, lanes, faults, p, at_share, n_buckets,
-    n_bytes, op, kind, collective, root, jobs_file, n_active, watchdog, plot_file, pcap_file,
-    json_file, memory=None, channels=2, clock=250.0,
+    n_bytes, op, kind, collective, root, jobs_file, n_active, n_engines, watchdog, plot_file,
+    pcap_file, json_file, memory=None, channels=2, clock=250.0,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.models.schedule.builders.collectives import ROOTED  # needs SciPy, as the rest
@@ -98,12 +104,14 @@ def run(
         require("--plot", report=("matplotlib",))
         from gradnic.sim.report.job_picture import draw
     screen = console(json_file)
+    if n_engines and n_engines > n_active:
+        raise ValueError(f"engines must be 1 to {n_active}, as there are jobs, not {n_engines}")
     with Progress() as progress:
         progress.add_task("cards of RTL", total=None)
         outcome = job_run.cosim(
             topology, algorithm, posted, chunks=chunks, lanes=lanes, n_active=n_active,
-            faults=faults, settings=settings, block=block, watchdog=watchdog, p=p,
-            at_share=at_share,
+            n_engines=n_engines or 0, faults=faults, settings=settings, block=block,
+            watchdog=watchdog, p=p, at_share=at_share,
             dram=timing(memory, channels, 4 * lanes, clock) if memory else None,
         )  # fmt: skip
     columns = ("job", "class", "bytes", "posted", "done", "status")

@@ -40,7 +40,7 @@ def bring_up(
     has ``port``, ``mac`` and ``ip``: this node, and each that it speaks to at the port that leads
     there; `gradnic.models.offload.cluster.addresses` finds it. layout : the card's, of rows.
     tenant : JOB of all packets. memory : (first byte, bytes) where gradients and results may lie,
-    region 0. landing : first byte of each context's landing areas, in landing memory, of
+    region 0. landing : first byte of each engine's landing areas, in landing memory, of
     `JobDriver.landing_bytes`. n_elems : elements of the largest tensor. packet : elements of a
     packet, a multiple of 32 with BF16, else of 16. t_probe, watchdog : cycles; watchdog 0 is off.
     thc : of a card with THC, the arguments of `JobDriver.set_thc`; scratch : first byte of each

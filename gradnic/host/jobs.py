@@ -41,10 +41,11 @@ class JobDriver(OffloadDriver):
     ----------
     read, write, base, clock, sleep :
         See `gradnic.host.Driver`.
-    n_ports, n_ranks, n_bytes, n_rows, n_chunks, n_peers, n_active, n_tables : int or None
+    n_ports, n_ranks, n_bytes, n_rows, n_chunks, n_peers, n_active, n_engines, n_tables : int or
+        None
         That the card was built with; None, the default: the card is asked when they are needed.
-        n_peers: peer indices of a row, a power of two. n_active: contexts. n_tables: that can be
-        loaded.
+        n_peers: peer indices of a row, a power of two. n_active: contexts. n_engines: those of
+        which each has landing areas. n_tables: that can be loaded.
     """
 
     _units: ClassVar[dict[int, str]] = dict.fromkeys(_TABLES, "") | {
@@ -63,6 +64,7 @@ class JobDriver(OffloadDriver):
         n_chunks: int | None = None,
         n_peers: int | None = None,
         n_active: int | None = None,
+        n_engines: int | None = None,
         n_tables: int | None = None,
         **options,
     ) -> None:
@@ -70,7 +72,7 @@ class JobDriver(OffloadDriver):
         self.map = job_card.REGISTERS
         more = {
             "rows": n_rows, "chunks": n_chunks, "peers": n_peers, "n_active": n_active,
-            "n_tables": n_tables,
+            "n_engines": n_engines, "n_tables": n_tables,
         }  # fmt: skip
         self._told |= {name: value for name, value in more.items() if value is not None}
         self._bits: dict[str, int] | None = None  # as the card has them, once it was asked
@@ -97,13 +99,18 @@ class JobDriver(OffloadDriver):
         return self._of_build("n_active")
 
     @property
+    def n_engines(self) -> int:
+        """Rounds side by side, each with landing areas; a job is in one for a part of its time."""
+        return self._of_build("n_engines")
+
+    @property
     def n_tables(self) -> int:
         """Tables that can be loaded, under the numbers from 0 on."""
         return self._of_build("n_tables")
 
     def _ask(self):
         told, status = super()._ask(), self.get("status")
-        more = {name: status[name] for name in ("n_active", "n_tables")}
+        more = {name: status[name] for name in ("n_active", "n_engines", "n_tables")}
         return told | self.get("capacity") | {"peers": 1 << told["peer_bits"]} | more
 
     def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
@@ -227,7 +234,8 @@ class JobDriver(OffloadDriver):
 
         ValueError unless each context has an address, and no two areas meet.
         """
-        self._set_areas("scratch", addresses, self.scratch_bytes(n_elems, leaves))
+        n_bytes = self.scratch_bytes(n_elems, leaves)
+        self._set_areas("scratch", addresses, n_bytes, self.n_active, "contexts")
 
     def scratch_bytes(self, n_elems: int, leaves: int = 1) -> int:
         """Bytes of scratch for a tensor of `n_elems` elements, with sums of `leaves`
@@ -297,15 +305,17 @@ class JobDriver(OffloadDriver):
         self.write(f"source{region}_beats", n_bytes // self.n_bytes)
 
     def set_landing(self, addresses: Sequence[int], n_elems: int) -> None:
-        """Landing areas: where each context's begin, and elements of the largest tensor.
+        """Landing areas: where each engine's begin, and elements of the largest tensor.
 
-        Each context takes `landing_bytes`; jobs on larger tensors are refused. ValueError unless
+        Each engine takes `landing_bytes`; jobs on larger tensors are refused. ValueError unless
         each has an address, and no two areas meet.
         """
-        self._set_areas("landing", addresses, self.landing_bytes(n_elems))
+        self._set_areas(
+            "landing", addresses, self.landing_bytes(n_elems), self.n_engines, "engines"
+        )
 
     def landing_bytes(self, n_elems: int) -> int:
-        """Bytes of a context's landing areas for a tensor of `n_elems` elements: n_ranks times
+        """Bytes of an engine's landing areas for a tensor of `n_elems` elements: n_ranks times
         its floats, or its sums of THC, which are whole packets of up to 16 bits an element.
         """
         check_range("n_elems", n_elems, 1, MAX_ELEMS)
@@ -313,12 +323,11 @@ class JobDriver(OffloadDriver):
         sums = -(-n_elems // THC_PACKET) * THC_PACKET * _WIDTHS[-1] // 8
         return self.n_ranks * max(-(-n_elems // 16) * 64, sums)
 
-    def _set_areas(self, name, addresses, n_bytes):
-        """Write where each context's `n_bytes` begin, and how many beats they are."""
-        if len(addresses) != self.n_active:
+    def _set_areas(self, name, addresses, n_bytes, n, users):
+        """Write where the `n_bytes` of each of `n` users begin, and how many beats they are."""
+        if len(addresses) != n:
             raise ValueError(
-                f"{name} must have an address for each of {self.n_active} contexts, "
-                f"not {len(addresses)}"
+                f"{name} must have an address for each of {n} {users}, not {len(addresses)}"
             )
         for address in addresses:
             if address % ALIGN:

@@ -50,6 +50,7 @@ def _registers() -> tuple[Register, ...]:
             ("maxima", 1, "the card was built with maxima"),
             ("any_bits", 1, "indices of THC may have 2 to 8 bits, not 4 alone"),
             ("queues", 1, "the card was built with egress queues"),
+            ("n_engines", 3, "engines: rounds side by side, each with landing areas"),
             access="ro",
         ),
         _register(
@@ -123,11 +124,11 @@ def _registers() -> tuple[Register, ...]:
             one
             for k in range(ACTIVE)
             for one in _region(
-                f"landing{k}", 0x220 + 8 * k, f"landing areas of context {k}; none after reset",
+                f"landing{k}", 0x220 + 8 * k, f"landing areas of engine {k}; none after reset",
                 NOWHERE,
             )
         ),
-        _register("landing", 0x240, "size of each context's landing areas", ("beats", 24, "beats")),
+        _register("landing", 0x240, "size of each engine's landing areas", ("beats", 24, "beats")),
         _register(
             "thc", 0x248, "THC",
             ("log4", 2, "log4 of the block's size, less 3"),

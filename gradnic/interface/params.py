@@ -250,6 +250,8 @@ class Offload:
 class Jobs(Offload):
     """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
 
+    n_engines : for rounds of so many of them, 1 to `n_active`; 0: of all. Jobs with THC spend most
+    of their time in passes, which need none.
     bf16, scale, maxima : 1 has BF16, in memory and on the wire; means, not with `thc`, whose
     results are means; maxima. gives_up : 0 refuses jobs that let a share of their packets miss.
     thc : 1 has jobs with THC, and three more memory ports; feedback : 1 has error feedback with
@@ -266,6 +268,7 @@ class Jobs(Offload):
     maxima: int = 0
     gives_up: int = 1
     n_active: int = 2
+    n_engines: int = 0
     n_tables: int = 4
     host: int = 0
 
@@ -288,6 +291,7 @@ class Jobs(Offload):
         if self.bits not in (4, 8):
             raise ValueError(f"bits must be 4 or 8, not {self.bits!r}")
         check_range("n_active", self.n_active, 1, 4)
+        check_range("n_engines", self.n_engines, 0, self.n_active)
         if self.n_tables not in (1, 2, 4, 8, 16):
             raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")
 
@@ -306,7 +310,7 @@ PRESETS["offload512x4"] = Offload(n_bytes=64, n_ports=4, port_bytes=16)
 PRESETS |= {f"jobs{8 * n_bytes}": Jobs(n_bytes=n_bytes) for n_bytes in (16, 32, 64)}
 PRESETS["jobs512host"] = Jobs(n_bytes=64, host=1)
 PRESETS["offload128thc"] = Jobs(n_bytes=16, thc=1)
-PRESETS["offload512thc"] = Jobs(n_bytes=64, thc=1, n_active=4)
+PRESETS["offload512thc"] = Jobs(n_bytes=64, thc=1, n_active=4, n_engines=2)
 PRESETS |= {
     f"{kind.__name__.lower()}{n_lanes}": kind(n_lanes=n_lanes)
     for kind in (ThcNorm, ThcEncoder, ThcDecoder)

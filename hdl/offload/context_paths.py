@@ -16,6 +16,7 @@ from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..transport.pace import Echo
 from ..transport.records import EPOCH_WIDTH, Arrival, Context, Head, PathMark
+from .ages import ages
 from .gate import N_HEADS
 from .parser import Place
 
@@ -193,12 +194,7 @@ class PacketPick(wiring.Component):
         m.submodules.answers = answers = Slice(Head, half_rate=True)
         wiring.connect(m, picked.o, wiring.flipped(self.heads))
         wiring.connect(m, answers.o, wiring.flipped(self.replies))
-        older = [[Signal(name=f"older{i}_{j}") for j in range(n)] for i in range(n)]
-        for i in range(n):
-            with m.If(self.started[i]):
-                for j in range(n):
-                    if j != i:
-                        m.d.sync += [older[j][i].eq(1), older[i][j].eq(0)]
+        older = ages(m, self.started)
         offers, first = signals("offers first", n)  # first: none that offers goes before
         before = [[Signal(name=f"before{i}_{j}") for j in range(n)] for i in range(n)]
         layers = self.layers

@@ -150,10 +150,10 @@ class JobCard(HostedCard):
             *((round_.codec[name], bank.codec[name]) for name in ("exponent", "paper", "prescale")),
             (core.watchdog, bank.watchdog.value),
             (core.landing, bank.landing.beats),
-            (core.unplaced, self._unplaced(core, bank, "landing")),
+            (core.unplaced, self._unplaced(core, bank, "landing", core.n_engines)),
             *(
                 (core.landings[k], self._first(core, bank, f"landing{k}"))
-                for k in range(core.n_active)
+                for k in range(core.n_engines)
             ),
             *(
                 (core.sources[k].first, self._first(core, bank, f"source{k}"))
@@ -166,12 +166,12 @@ class JobCard(HostedCard):
         ]
 
     @staticmethod
-    def _unplaced(core, bank, name):
-        """Whether a context's address is none of this card's memory, as after reset."""
+    def _unplaced(core, bank, name, n):
+        """Whether one of `n` addresses is none of this card's memory, as after reset."""
         words = ("low", "high")
         return Cat(
             Cat(getattr(bank, f"{name}{k}_{half}").value for half in words)[core.address_width :]
-            for k in range(core.n_active)
+            for k in range(n)
         ).any()
 
     def _of_thc(self, core, bank):
@@ -193,7 +193,7 @@ class JobCard(HostedCard):
             (codec.index_p0, bank.thc.index_p0),
             (codec.index_p1, bank.thc_unit.index_p1),
             (core.scratch, bank.scratch.beats),
-            (core.scratch_unplaced, self._unplaced(core, bank, "scratch")),
+            (core.scratch_unplaced, self._unplaced(core, bank, "scratch", core.n_active)),
             *(
                 (core.scratches[k], self._first(core, bank, f"scratch{k}"))
                 for k in range(core.n_active)
@@ -231,6 +231,7 @@ class JobCard(HostedCard):
             bank.status.thc.eq(core.thc),
             bank.status.feedback.eq(core.feedback),
             bank.status.n_active.eq(core.n_active),
+            bank.status.n_engines.eq(core.n_engines),
             bank.status.n_tables.eq(core.n_tables),
             bank.status.bf16.eq(core.bf16),
             bank.status.scale.eq(core.scale),

@@ -42,6 +42,7 @@ class _State:
         self.given_up = Signal(GIVEN_WIDTH)
         self.stopped, self.failed, self.spoiled = signals("stopped failed spoiled")
         self.good = (self.status == JobStatus.DONE) | (self.status == JobStatus.SHORT)
+        self.bereft = Signal()  # its engine is another one's
         # of the watchdog
         self.idle = Signal(32)
         self.late = Signal()
@@ -65,9 +66,13 @@ class JobContext(wiring.Component):
     counts for its completion, changes by itself, it fails, too; under its own id, of which there
     are two copies.
 
+    With ``pooled`` the engine is one of `EnginePool`: a job asks for it behind the pass over norms,
+    and gives it back before that which decodes; the pool resets it then.
+
     Parameters
     ----------
     n_bytes, address_width : int
+    pooled : bool
 
     Members
     -------
@@ -109,12 +114,17 @@ class JobContext(wiring.Component):
         Memory takes no new burst; none is under way.
     record, tells, told : Out(Record), Out(1), In(1)
         How it ended: taken in the cycle of ``told``.
+    needs, wants, holds, granted, turns, stray : Out(1), Out(1), Out(1), In(1), Out(1), In(1)
+        With ``pooled``: see `EnginePool`, where the last is ``strays``.
     """
 
-    def __init__(self, n_bytes, address_width):
-        self.prepared_shape = Prepared(n_bytes, address_width)
+    def __init__(self, n_bytes, address_width, *, pooled=False):
+        self.prepared_shape, self.pooled = Prepared(n_bytes, address_width), pooled
+        outs = ("needs", "wants", "holds", "turns")
+        pool = dict.fromkeys(outs, Out(1)) | {"granted": In(1), "stray": In(1)}
         super().__init__(
-            {
+            (pool if pooled else {})
+            | {
                 "prepared": In(self.prepared_shape),
                 "take": In(1),
                 "nears": In(1),
@@ -167,6 +177,8 @@ class JobContext(wiring.Component):
         with m.FSM() as fsm:
             self._flags(m, s, fsm)
             self._begin(m, s)
+            if self.pooled:
+                self._ask(m, s)
             self._run(m, s)
             self._leave(m, s)
             self._go_on(m, s)
@@ -236,7 +248,8 @@ class JobContext(wiring.Component):
         # what the job is, what others hold of it, or what is told of it has changed by itself
         counts = self.leaves.valid | (self.spends & s.armed) | self.clear | ~s.taken
         miscounted = astray(m, (s.least, s.most, s.given_up), counts, name="counts")
-        with m.If(self.renewed | strayed(m, s.job, s.taken) | miscounted):
+        lost = self.stray | s.bereft if self.pooled else 0
+        with m.If(self.renewed | strayed(m, s.job, s.taken) | miscounted | lost):
             m.d.sync += [s.failed.eq(1), s.spoiled.eq(1)]
         with m.If(self.passed):
             m.d.sync += s.has_passed.eq(1)
@@ -248,14 +261,25 @@ class JobContext(wiring.Component):
             return Cat(fsm.ongoing(name) for name in states).any()
 
         m.d.sync += s.taken.eq(self.busy)
+        renews, asks = (), ("PASS",)
+        if not self.pooled:
+            renews, asks = ("RENEW",), ()
+        else:
+            rounds = ("CLEAR", "BEGIN", "CLEARING", "ARM", "RUN", "AGAIN")
+            m.d.comb += [
+                self.needs.eq(within("PASS", "ASK")),
+                self.wants.eq(within("ASK")),
+                self.holds.eq(within("ASK", *rounds, "HUSH", "DRAIN", "OVER")),
+                s.bereft.eq(within(*rounds) & ~self.granted),
+            ]
         m.d.comb += [
             s.ends.eq(within("HUSH", "DRAIN")),
             s.closes.eq(within("OVER", "END")),
-            self.passes.eq(s.thc & ~s.has_passed & within("CLEARING", "DECODE")),
+            self.passes.eq(s.thc & ~s.has_passed & within("CLEARING", "DECODE", *asks)),
             self.overs.eq(within("OVER")),
             self.free.eq(within("FREE")),
-            self.busy.eq(~within("FREE", "RENEW", "FLUSH")),
-            self.reset.eq(within("RENEW", "FLUSH", "AGAIN")),
+            self.busy.eq(~within("FREE", *renews, "FLUSH")),
+            self.reset.eq(within(*renews, "FLUSH", "AGAIN")),
             self.mute.eq(within("HUSH") | self.closed),
             self.closed.eq(within("DRAIN", "OVER", "DECODE", "END") | self.reset),
         ]
@@ -264,33 +288,50 @@ class JobContext(wiring.Component):
         with m.State("FREE"):
             m.d.sync += [
                 *(flag.eq(0) for flag in (s.stopped, s.failed, s.spoiled, s.overdue, s.was_told)),
-                *(s.stage.eq(NORMS), s.detail.eq(0), s.given_up.eq(0)),
+                *(s.stage.eq(NORMS), s.detail.eq(0), s.given_up.eq(0), s.has_passed.eq(0)),
             ]
             with m.If(self.take):
                 m.d.sync += [s.job.eq(self.prepared), s.id_too.eq(~self.prepared.job.id)]
+                m.next = "PASS" if self.pooled else "CLEAR"
+            if not self.pooled:
+                with m.Elif(self.nears):
+                    m.d.sync += [s.count.eq(FLUSH_CYCLES - 1), s.epoch.eq(s.epoch + 1)]
+                    m.next = "RENEW"
+        if not self.pooled:
+            with m.State("RENEW"):  # before each job: a bit may have changed since the last one
+                self._wait(m, s, "FREE")
+
+    def _ask(self, m, s):
+        """What comes before it has an engine."""
+        with m.State("PASS"):
+            self._unless(m, s)
+            with m.Elif(s.has_passed | ~s.thc):
+                m.next = "ASK"
+        with m.State("ASK"):
+            self._unless(m, s)
+            with m.Elif(self.granted):
                 m.next = "CLEAR"
-            with m.Elif(self.nears):
-                m.d.sync += [s.count.eq(FLUSH_CYCLES - 1), s.epoch.eq(s.epoch + 1)]
-                m.next = "RENEW"
-        with m.State("RENEW"):  # before each job: a bit may have changed since the last one
-            self._wait(m, s, "FREE")
+
+    def _unless(self, m, s):
+        """What ends a job while no packet of it leaves; what else there is to do, as ``Elif``."""
+        with m.If(s.stopped):
+            m.d.sync += [s.status.eq(JobStatus.ABORTED), s.count.eq(SETTLE_CYCLES - 1)]
+            m.next = "HUSH"
+        with m.Elif(s.failed | (s.late & self.passes)):
+            m.d.sync += [s.status.eq(JobStatus.MEMORY), s.count.eq(SETTLE_CYCLES - 1)]
+            m.next = "HUSH"
 
     def _run(self, m, s):
         """One round: its pass, then packets; a job with THC comes here twice."""
         with m.State("CLEAR"):
-            m.d.sync += [s.least.eq(-1), s.most.eq(0), s.has_passed.eq(0)]
+            m.d.sync += [s.least.eq(-1), s.most.eq(0)]
             m.d.comb += self.clear.eq(1)
             m.next = "BEGIN"
         with m.State("BEGIN"):
             m.d.comb += self.start.eq(~s.thc)
             m.next = "CLEARING"
         with m.State("CLEARING"):
-            with m.If(s.stopped):
-                m.d.sync += [s.status.eq(JobStatus.ABORTED), s.count.eq(SETTLE_CYCLES - 1)]
-                m.next = "HUSH"
-            with m.Elif(s.failed | (s.late & self.passes)):
-                m.d.sync += [s.status.eq(JobStatus.MEMORY), s.count.eq(SETTLE_CYCLES - 1)]
-                m.next = "HUSH"
+            self._unless(m, s)
             with m.Elif(~self.clearing & (s.has_passed | ~s.thc)):
                 m.d.sync += s.armed.eq(1)
                 m.next = "ARM"
@@ -337,18 +378,14 @@ class JobContext(wiring.Component):
                 ]
                 m.next = "DECODE"
                 with m.If(s.stage == NORMS):
+                    if self.pooled:
+                        m.d.comb += self.turns.eq(1)
                     m.d.sync += s.epoch.eq(s.epoch + 1)
                     m.next = "AGAIN"
         with m.State("AGAIN"):
             self._wait(m, s, "CLEAR")
         with m.State("DECODE"):
-            m.d.sync += s.count.eq(SETTLE_CYCLES - 1)
-            with m.If(s.stopped):
-                m.d.sync += s.status.eq(JobStatus.ABORTED)
-                m.next = "HUSH"
-            with m.Elif(s.failed | (s.late & self.passes)):
-                m.d.sync += s.status.eq(JobStatus.MEMORY)
-                m.next = "HUSH"
+            self._unless(m, s)
             with m.Elif(s.has_passed):
                 m.next = "END"
 

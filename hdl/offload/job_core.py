@@ -1,7 +1,7 @@
 """Offload card that takes jobs: a queue, contexts side by side, completions.
 
-Each context is a `RoundEngine`; ports, gate, framer, codec, memory ports, lanes that sum, queue and
-clerk are shared.
+Each round runs in a `RoundEngine`, of its context or of a pool; ports, gate, framer, codec, memory
+ports, lanes that sum, queue and clerk are shared.
 Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jobs`.
 """
 
@@ -22,7 +22,7 @@ from .core import OffloadCore
 from .gate import PacketGate
 from .job_clerk import N_REGIONS, JobClerk
 from .job_context import JobContext
-from .job_engines import run_context, run_passes, share_lanes, share_memory
+from .job_engines import run_engine, run_passes, share_lanes, share_memory, users_of
 from .job_history import History
 from .job_queue import JobQueue
 from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
@@ -50,7 +50,10 @@ class JobCore(OffloadCore):
     Parameters
     ----------
     n_active : int
-        1 to 4.
+        Contexts, 1 to 4: jobs side by side.
+    n_engines : int
+        1 to `n_active`, jobs whose rounds are side by side; 0: as many as contexts. With fewer,
+        jobs get one in their order, a job with THC once its norms are made, until its sums are.
     n_tables : int
         Schedule tables that may be loaded, 1 to 16, a power of two; `depth` rows and `n_chunks`
         chunks for each.
@@ -83,8 +86,8 @@ class JobCore(OffloadCore):
         Table k has rows from k * depth and places from k * n_chunks on. ``peers`` : of each table.
     sources : In(ArrayLayout(Region, 2))
         Where gradients and results may lie.
-    landings, landing : In(ArrayLayout(first beat, n_active)), In(24)
-        Where each context's landing areas begin; beats that it has for them. unplaced : In(1), one
+    landings, landing : In(ArrayLayout(first beat, n_engines)), In(24)
+        Where each engine's landing areas begin; beats that it has for them. unplaced : In(1), one
         has none: no job starts.
     norm_read, encode_read, decode_read, norm_write, encode_write, decode_write : Out
         Of passes, on the memory of the gradient port; with THC alone, as the next ones.
@@ -101,19 +104,23 @@ class JobCore(OffloadCore):
     renewed : Out(1)
         A pulse: what contexts share was reset, and not because all was quiet; see `Renewal`.
     active : Out(n_active)
-    given_up, given : Out(n_active), Out(GivenBy).array(n_active)
-        As of `OffloadCore`, of each context.
+    given_up, given : Out(n_engines), Out(GivenBy).array(n_engines)
+        As of `OffloadCore`, of each engine.
     """
 
     roots = True
 
-    def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_tables=4, thc=False, block=1024,
-                 feedback=False, bits=4, **sizes):  # fmt: skip
+    def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_engines=0, n_tables=4, thc=False,
+                 block=1024, feedback=False, bits=4, **sizes):  # fmt: skip
         if n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
+        if not 0 <= n_engines <= n_active:
+            raise ValueError(f"n_engines must be 0 to n_active, {n_active}, not {n_engines!r}")
         self.n_active, self.thc_block, self.passes = n_active, block, bool(thc)
+        self.n_engines = n_engines or n_active
+        self.pooled = self.n_engines < n_active
         self.feedback = bool(feedback and thc)
         if bits not in (4, 8):
             raise ValueError(f"bits must be 4 or 8, not {bits!r}")
@@ -125,7 +132,9 @@ class JobCore(OffloadCore):
         sizes = {**sizes, "thc": bool(thc), "wide": bool(thc), "n_tables": n_tables}
         sizes["bits"] = self.bits
         inner = {**sizes, "queues": 0}
-        self.engines = [RoundEngine(n_bytes, n_ports, layout, **inner) for _ in range(n_active)]
+        self.engines = [
+            RoundEngine(n_bytes, n_ports, layout, **inner) for _ in range(self.n_engines)
+        ]
         super().__init__(n_bytes, n_ports, layout, **sizes)
 
     def _make(self, layout, depth):
@@ -158,19 +167,19 @@ class JobCore(OffloadCore):
                 "completions": Out(stream.Signature(Record)),
                 "job_table": In(JobTableWrite),
                 "sources": In(data.ArrayLayout(region, N_REGIONS)),
-                "landings": In(data.ArrayLayout(region["first"].shape, self.n_active)),
+                "landings": In(data.ArrayLayout(region["first"].shape, self.n_engines)),
                 "landing": In(LENGTH_WIDTH),
                 "unplaced": In(1),
                 "watchdog": In(32),
                 "renewed": Out(1),
                 "active": Out(self.n_active),
-                "given_up": Out(self.n_active),
-                "given": Out(GivenBy).array(self.n_active),
+                "given_up": Out(self.n_engines),
+                "given": Out(GivenBy).array(self.n_engines),
             }
         )
 
     def _gate(self):
-        return PacketGate(self.n_bytes, self.n_ports, n_contexts=self.n_active)
+        return PacketGate(self.n_bytes, self.n_ports, n_contexts=self.n_engines)
 
     def elaborate(self, platform):
         m = Module()
@@ -188,14 +197,16 @@ class JobCore(OffloadCore):
             feedback=self.feedback,
         )  # fmt: skip
         m.submodules.clerk = self.with_renewal(clerk)
-        runners = [JobContext(n, width) for _ in range(self.n_active)]
-        contexts = Signal(data.ArrayLayout(Context, self.n_active))
+        runners = [JobContext(n, width, pooled=self.pooled) for _ in range(self.n_active)]
         for k, runner in enumerate(runners):
             m.submodules[f"context{k}"] = runner
-            m.d.comb += contexts[k].eq(runner.context)
+        passes = run_passes(m, self, runners, clerk) if self.thc else None
+        users = users_of(m, self, runners, clerk, passes)
+        contexts = Signal(data.ArrayLayout(Context, self.n_engines))
+        m.d.comb += [contexts[k].eq(user.context) for k, user in enumerate(users)]
         gate = self._front(m)
         self.keepers.strays.append(gate.strays)
-        steer, pick = ArrivalSteer(n, self.n_active), PacketPick(n, self.n_active)
+        steer, pick = ArrivalSteer(n, self.n_engines), PacketPick(n, self.n_engines)
         m.submodules.steer, m.submodules.pick = self.with_renewal(steer), self.with_renewal(pick)
         made = self._codec(m, gate, steer, pick)
         m.d.comb += [
@@ -206,7 +217,7 @@ class JobCore(OffloadCore):
             clerk.over.eq(history.over[1]),
             steer.place.eq(gate.place),
             steer.contexts.eq(contexts),
-            steer.deaf.eq(Cat(runner.reset for runner in runners)),
+            steer.deaf.eq(Cat(user.reset for user in users)),
             queue.now.eq(now),
             clerk.now.eq(now),
             clerk.oldest.eq(queue.oldest),
@@ -228,12 +239,10 @@ class JobCore(OffloadCore):
         wiring.connect(m, wiring.flipped(self.post), queue.post)
         self._ends(m, clerk, runners, history, now)
         self._aborts(m, queue, runners)
-        passes = run_passes(m, self, runners, clerk) if self.thc else None
-        share_memory(m, self, runners, passes, pick)
+        share_memory(m, self, users, passes, pick)
         share_lanes(m, self, pick)
-        for k, runner in enumerate(runners):
-            places = passes.jobs[k] if passes else None
-            run_context(m, self, k, runner, steer, pick, clerk, places)
+        for k, user in enumerate(users):
+            run_engine(m, self, k, user, steer, pick)
         free = Signal(self.n_active)
         m.d.comb += [
             free.eq(Cat(runner.free for runner in runners)),

@@ -1,7 +1,9 @@
-"""What a context of a card with jobs is joined to: its engine's round, and memory ports for all.
+"""What an engine of a card with jobs is joined to: a context's round, and memory ports for all.
 
 Part of `gradnic.hdl.offload.job_core`.
 """
+
+from types import SimpleNamespace
 
 from amaranth.hdl import Array, Cat, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
@@ -12,34 +14,87 @@ from gradnic.interface.job import Collective, JobCodec, Kind, Operation
 from ..axi.share import ReadShare, WriteShare
 from ..reduction.shared_combine import SharedCombine
 from ..transport.records import Round
+from .engine_pool import EnginePool
 from .job_context import NORMS
 from .job_records import half_of_residual
 from .memory_side import RESIDUALS, memory_ports
 from .thc_passes import KINDS, ThcPasses
 
+_SAID = "stage", "start", "clear", "reset", "mute", "closed"
+_PLACES = "own_norms", "norms", "indices", "sums"
 _OF_A_JOB = "norm", "thc", "code", "coded", "bf16", "mean", "largest"
 
 
-def share_memory(m, core, runners, passes, pick):
-    """Memory ports: one of each kind for all contexts, by class and age as packets are; and of
+def users_of(m, core, runners, clerk, passes):
+    """For each engine what it is told of the job that it runs, and what hears of it (``told``): its
+    own context, or with fewer engines than contexts, the one that `EnginePool` gave it to.
+    """
+    for runner in runners:
+        m.d.comb += runner.prepared.eq(clerk.prepared)
+    places = passes.jobs if passes else [None] * core.n_active
+    checks = passes.checks if passes else [None] * core.n_active
+    if not core.pooled:
+        return [
+            SimpleNamespace(
+                told=runner, taken=runner.take, job=runner.job, context=runner.context,
+                places=places[k], check=checks[k],
+                **{name: getattr(runner, name) for name in _SAID},
+            )
+            for k, runner in enumerate(runners)
+        ]  # fmt: skip
+    pool = EnginePool(core.n_bytes, core.address_width, n=core.n_active, n_engines=core.n_engines)
+    m.submodules.pool = core.with_renewal(pool)
+    for k, runner in enumerate(runners):
+        said, lease, heard = pool.said[k], pool.leases[k], pool.heard[k]
+        m.d.comb += [
+            pool.started[k].eq(runner.take),
+            pool.needs[k].eq(runner.needs),
+            pool.wants[k].eq(runner.wants),
+            pool.holds[k].eq(runner.holds),
+            pool.turns[k].eq(runner.turns),
+            runner.granted.eq(pool.granted[k]),
+            runner.stray.eq(pool.strays[k]),
+            lease.job.eq(runner.job),
+            said.armed.eq(runner.context.armed),
+            pool.gens[k].eq(runner.context.gen),
+            *(said[name].eq(getattr(runner, name)) for name in _SAID),
+            *(getattr(runner, name).eq(heard[name]) for name in heard.shape().members),
+        ]
+        if passes:
+            m.d.comb += [
+                *(lease[name].eq(places[k][name]) for name in _PLACES),
+                pool.checks[k].eq(checks[k]),
+            ]
+    return [
+        SimpleNamespace(
+            told=pool.told[e], taken=pool.taken[e], job=pool.lent[e].job,
+            context=pool.contexts[e], places=pool.lent[e], check=pool.check[e],
+            **{name: pool.says[e][name] for name in _SAID},
+        )
+        for e in range(core.n_engines)
+    ]  # fmt: skip
+
+
+def share_memory(m, core, users, passes, pick):
+    """Memory ports: one of each kind for all engines, by class and age as packets are; and of
     their own for passes.
     """
-    quiets, contexts = [], range(core.n_active)
+    quiets, engines = [], range(core.n_engines)
     residuals = {"norm": RESIDUALS[:1], "encode": RESIDUALS[1:]}
     for name in memory_ports(core.n_bytes, core.address_width, roots=True):
         share = ReadShare if name.endswith("read") else WriteShare
-        part = share(core.n_bytes, core.address_width, n=core.n_active)
+        part = share(core.n_bytes, core.address_width, n=core.n_engines)
         m.submodules[f"{name}s"] = core.with_renewal(part)
         core.keepers.keep_memory(m, name, part.port, getattr(core, name))
         for k, engine in enumerate(core.engines):
             wiring.connect(m, getattr(engine, name), part.managers[k])
             m.d.comb += [
-                part.closed[k].eq(runners[k].closed),
-                part.yields[k].eq(Cat(pick.before[j][k] for j in contexts)),
+                part.closed[k].eq(users[k].closed),
+                part.yields[k].eq(Cat(pick.before[j][k] for j in engines)),
             ]
         quiets.append(part.quiet)
-    for k, runner in enumerate(runners):
-        m.d.comb += runner.quiet.eq(Cat(quiet[k] for quiet in quiets).all())
+    for k, user in enumerate(users):
+        m.d.comb += user.told.quiet.eq(Cat(quiet[k] for quiet in quiets).all())
     for kind, name in enumerate(KINDS if passes else ()):
         stills = []
         names = [f"{name}_read", f"{name}_write"]
@@ -56,24 +111,23 @@ def share_memory(m, core, runners, passes, pick):
 
 
 def share_lanes(m, core, pick):
-    """What sums packets: one for all contexts, as landing memory hands it no more than a beat a
+    """What sums packets: one for all engines, as landing memory hands it no more than a beat a
     cycle.
     """
-    lanes = SharedCombine(core.n_bytes // 4, core.n_active, integers=core.thc, maxima=core.maxima)
+    lanes = SharedCombine(core.n_bytes // 4, core.n_engines, integers=core.thc, maxima=core.maxima)
     m.submodules.lanes = core.with_renewal(lanes)
-    contexts = range(core.n_active)
     for k, engine in enumerate(core.engines):
         wiring.connect(m, engine.adder, lanes.users[k])
-        m.d.comb += lanes.yields[k].eq(Cat(pick.before[j][k] for j in contexts))
+        m.d.comb += lanes.yields[k].eq(Cat(pick.before[j][k] for j in range(core.n_engines)))
 
 
-def run_context(m, core, k, runner, steer, pick, clerk, places):
-    """Context `k`: its engine, and what the job says of its round."""
+def run_engine(m, core, k, user, steer, pick):
+    """Engine `k`, and what the job says of its round."""
     engine = core.engines[k]
-    m.submodules[f"engine{k}"] = ResetInserter(runner.reset | core.renewal.anew)(engine)
+    m.submodules[f"engine{k}"] = ResetInserter(user.reset | core.renewal.anew)(engine)
     wiring.connect(m, steer.heads[k], engine.arrivals)
     wiring.connect(m, steer.data[k], engine.values)
-    source, job = pick.sources[k], runner.job
+    source, job, told = pick.sources[k], user.job, user.told
     for name in ("heads", "payload", "replies"):
         wiring.connect(m, getattr(engine, name), getattr(source, name))
     round_ = Signal(Round)
@@ -87,20 +141,19 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
         source.echo.eq(engine.echo),
         source.path_mark.eq(engine.path_mark),
         pick.layers[k].eq(job.job.layer),
-        pick.started[k].eq(runner.take),
-        pick.mute[k].eq(runner.mute),
-        runner.speaking.eq(pick.speaking[k]),
-        runner.prepared.eq(clerk.prepared),
+        pick.started[k].eq(user.taken),
+        pick.mute[k].eq(user.mute),
+        told.speaking.eq(pick.speaking[k]),
         *(getattr(engine, name).eq(getattr(core, name))
           for name in ("table_en", "table_addr", "table_data", "place_en", "place_addr",
                        "place_data", "tag_write",
                        *(["level_write"] if core.bits > 4 else []))),
         engine.round.eq(round_),
         round_.eq(core.round),
-        round_.armed.eq(runner.context.armed),
+        round_.armed.eq(user.context.armed),
         round_.over.eq(0),
         round_.tensor.eq(job.job.tensor),
-        round_.gen.eq(runner.context.gen),
+        round_.gen.eq(user.context.gen),
         round_.geometry.eq(Mux(of_norms, job.norms, job.geometry)),
         round_.layer.eq(job.job.layer),
         *([round_.tags.back_layer_start.eq(
@@ -116,18 +169,18 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
             (table.collective == Collective.REDUCE_SCATTER)
             | (table.collective == Collective.REDUCE)
         ),
-        engine.start.eq(runner.start),
-        engine.clear.eq(runner.clear),
+        engine.start.eq(user.start),
+        engine.clear.eq(user.clear),
         engine.n_clear.eq(job.n_numbers),
-        runner.clearing.eq(engine.clearing),
-        runner.finished.eq(engine.finished),
-        runner.failed.eq(
+        told.clearing.eq(engine.clearing),
+        told.finished.eq(engine.finished),
+        told.failed.eq(
             engine.refused.any() | engine.failed.any() | (engine.status.fault != 0)
         ),
-        runner.progress.eq(engine.progress),
-        runner.row.eq(engine.status.row),
-        runner.leaves.eq(engine.leaves),
-        *_bound(core, engine, runner, of_norms),
+        told.progress.eq(engine.progress),
+        told.row.eq(engine.status.row),
+        told.leaves.eq(engine.leaves),
+        *_bound(core, engine, user, of_norms),
         engine.regions[0].first.eq(job.source),
         engine.regions[0].n_beats.eq(job.n_beats),
         engine.regions[1].first.eq(job.result),
@@ -136,7 +189,7 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
         engine.regions[2].first.eq(core.landings[k]),
         engine.regions[2].n_beats.eq(core.landing),
     ]  # fmt: skip
-    norms, sums = is_thc & (runner.stage == NORMS), is_thc & (runner.stage != NORMS)
+    norms, sums = is_thc & (user.stage == NORMS), is_thc & (user.stage != NORMS)
     codec = Signal.like(round_.codec, name=f"codec{k}")
     m.d.comb += [
         round_.codec.n.eq(table.leaves),
@@ -156,35 +209,36 @@ def run_context(m, core, k, runner, steer, pick, clerk, places):
     ]
     if not core.thc:
         return
+    m.d.comb += engine.check.eq(user.check)
     m.d.sync += [of_norms.eq(norms), of_sums.eq(sums)]
     own, result = engine.regions[0], engine.regions[1]
     with m.If(of_norms):
         m.d.comb += [
-            own.first.eq(places.own_norms),
+            own.first.eq(user.places.own_norms),
             own.n_beats.eq(job.at_norms),
-            result.first.eq(places.norms),
+            result.first.eq(user.places.norms),
             result.n_beats.eq(job.at_norms),
             engine.area.eq(job.at_norms),
         ]
     with m.Elif(of_sums):
         m.d.comb += [
-            own.first.eq(places.indices),
+            own.first.eq(user.places.indices),
             own.n_beats.eq(job.at_sums - job.at_indices),
-            result.first.eq(places.sums),
+            result.first.eq(user.places.sums),
             result.n_beats.eq(job.area),
         ]
 
 
-def _bound(core, engine, runner, of_norms):
+def _bound(core, engine, user, of_norms):
     """What a job's share says: norms are never given up, and without one all is important."""
     if not core.gives_up:
         return []
-    job = runner.job
+    job = user.job
     return [
         engine.share.eq(Mux(of_norms, 0, job.job.p_q16)),
         engine.last_elems.eq(job.last_elems),
-        runner.spends.eq(engine.spends),
-        runner.spent.eq(engine.spent),
+        user.told.spends.eq(engine.spends),
+        user.told.spent.eq(engine.spent),
     ]
 
 
@@ -206,7 +260,7 @@ def run_passes(m, core, runners, clerk):
         passes.node.eq(core.own.node),
     ]
     low, lanes = ceil_log2(core.n_bytes), core.n_bytes // 4
-    for k, (engine, runner) in enumerate(zip(core.engines, runners, strict=True)):
+    for k, runner in enumerate(runners):
         job, told, first = runner.job, passes.jobs[k], core.scratches[k]
         halves = [half_of_residual(job.job, half) for half in range(2)]
         m.d.sync += [  # long before they are looked at
@@ -224,7 +278,6 @@ def run_passes(m, core, runners, clerk):
             runner.pass_failed.eq(passes.failed[k]),
             runner.in_pass.eq(passes.busy[k]),
             runner.pass_moves.eq(passes.moves[k]),
-            engine.check.eq(passes.checks[k]),
             told.tail.eq(job.job.elems),
             told.feedback.eq(job.job.feedback),
             told.bf16.eq(job.job.kind == Kind.BF16),

@@ -77,7 +77,7 @@ class WindowCore(wiring.Component):
 
     def __init__(self, *arguments, **sizes):
         self.core, self.window = JobCore(*arguments, **sizes), JobWindow()
-        for name in ("n_bytes", "n_ports", "port_bytes", "n_active"):
+        for name in ("n_bytes", "n_ports", "port_bytes", "n_active", "n_engines"):
             setattr(self, name, getattr(self.core, name))
         members = dict(self.core.signature.members.items())
         members |= dict(self.window.signature.members.items())

@@ -11,6 +11,7 @@ from ..axi.axi4 import ReadPort, WritePort
 from ..primitive.parity import strayed
 from ..primitive.target import one_hot
 from ..transport.records import CheckWrite
+from .ages import ages
 from .memory_side import RESIDUALS
 from .thc_encode_pass import EncodePass
 from .thc_pass import DecodePass, NormPass, PassJob, ThcCell, ThcRules
@@ -96,12 +97,7 @@ class ThcPasses(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n = self.n
-        older = [[Signal(name=f"older{i}_{j}") for j in range(n)] for i in range(n)]
-        for i in range(n):
-            with m.If(self.started[i]):
-                for j in range(n):
-                    if j != i:
-                        m.d.sync += [older[j][i].eq(1), older[i][j].eq(0)]
+        older = ages(m, self.started)
         dones, faileds, busies = [], [], []
         failed = Signal(n)
         for kind, name in enumerate(KINDS):

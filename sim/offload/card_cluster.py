@@ -61,7 +61,7 @@ class CardCluster(JobCluster):
             thc["scratch"] = [self.n_memory + k * self.scratch_bytes for k in range(self.n_active)]
         bring_up(
             driver, node, self.tables, book, LAYOUT, tenant=JOB, memory=(0, self.n_memory),
-            landing=[k * self.landing_bytes for k in range(self.n_active)],
+            landing=[k * self.landing_bytes for k in range(self.n_engines)],
             n_elems=self.landing * self.n_bytes // 4 // self.n_ranks, packet=self.packet,
             t_probe=self.t_probe, watchdog=self.watchdog, **thc,
         )  # fmt: skip

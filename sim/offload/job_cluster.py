@@ -65,7 +65,7 @@ class JobCluster(Cards):
         Bytes that sources and results may lie in, from address 0 on.
     n_elems : int
         Of the largest tensor.
-    n_active, n_bytes, packet, t_probe, watchdog : int
+    n_active, n_engines, n_bytes, packet, t_probe, watchdog : int
         Contexts, bytes of a beat, elements of a packet, cycles.
     n_ports : int
         Of a card at least: one build may serve topologies of fewer ports, too.
@@ -88,15 +88,16 @@ class JobCluster(Cards):
 
     card = WindowCore
 
-    def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_bytes=16, packet=352,
-                 t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False, settings=None,
-                 thc=None, gives_up=False, feedback=False, at_share=False, maxima=False,
-                 bits=None, n_ports=1, apart=False):  # fmt: skip
+    def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_engines=0, n_bytes=16,
+                 packet=352, t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
+                 settings=None, thc=None, gives_up=False, feedback=False, at_share=False,
+                 maxima=False, bits=None, n_ports=1, apart=False):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.n_elems = n_elems
         self.packet, self.t_probe = packet, t_probe
-        self.n_active, self.watchdog, self.skew, self.queues = n_active, watchdog, 0, (0, 0)
+        self.n_active, self.n_engines = n_active, n_engines or n_active
+        self.watchdog, self.skew, self.queues = watchdog, 0, (0, 0)
         self.codec = Inceptionn(1, **(settings or {}))
         self.thc, self.gives_up, self.at_share = thc, gives_up, at_share
         self.thc_codecs = [] if thc is None else [coded(thc, t.n_nodes) for t in tables]
@@ -143,6 +144,7 @@ class JobCluster(Cards):
             **({} if thc is None else {"thc": True, "block": self.thc_codecs[0].worker.B}),
             **({"feedback": True} if feedback else {}),
             **({"maxima": True} if maxima else {}),
+            **({"n_engines": n_engines} if self.n_engines < n_active else {}),
             **({"bits": self.bits} if self.bits > 4 else {}),
         )
         area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
@@ -160,7 +162,7 @@ class JobCluster(Cards):
         routes = self._routes()
         self._self = self.library.cluster_new(
             self.table.n_nodes, routes.ctypes.data, self.n_memory + self.scratch_bytes * n_active,
-            self.landing_bytes * n_active,
+            self.landing_bytes * self.n_engines,
         )  # fmt: skip
         self.hosts = [Host() for _ in self.books]
         self._bits = [dict.fromkeys(("posts", "aborts", "takes"), 0) for _ in self.books]
@@ -197,7 +199,7 @@ class JobCluster(Cards):
         n_beats = self.n_memory // self.n_bytes
         self._set(node, "sources", [{"first": 0, "n_beats": n_beats}, {}])
         beats = self.landing_bytes // self.n_bytes
-        self._set(node, "landings", [k * beats for k in range(self.n_active)])
+        self._set(node, "landings", [k * beats for k in range(self.n_engines)])
         self._set(node, "landing", self.landing)
         self._set(node, "watchdog", self.watchdog)
         self._set(node, "floor", 28)

@@ -175,9 +175,9 @@ def _width(told):
     return ELEM_BYTES.get(kind, 4) if isinstance(kind, int) else 4
 
 
-def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faults=None,
-          settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000, watchdog=0,
-          p=0.0, at_share=False, dram=None):  # fmt: skip
+def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_engines=0,
+          faults=None, settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000,
+          watchdog=0, p=0.0, at_share=False, dram=None):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     `Unfinished` at `MOST` cycles, and `SLOW` for each element, behind the last post.
@@ -212,9 +212,9 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, faul
     if thc is None and any(built.values()):
         built = EVERYTHING
     cluster = JobCluster(
-        tables, topology, n_memory, longest, n_active=n_active, n_bytes=4 * lanes,
-        t_probe=t_probe, watchdog=watchdog, inc=inc, settings=settings, thc=thc, feedback=feedback,
-        at_share=at_share, **built,
+        tables, topology, n_memory, longest, n_active=n_active, n_engines=n_engines,
+        n_bytes=4 * lanes, t_probe=t_probe, watchdog=watchdog, inc=inc, settings=settings, thc=thc,
+        feedback=feedback, at_share=at_share, **built,
     )  # fmt: skip
     if dram is not None:
         cluster.dram(dram, dram)

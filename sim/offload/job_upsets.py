@@ -88,6 +88,7 @@ class Ring:
         self.options = EVERYTHING
         if thc:
             self.options = {"bf16": True, "gives_up": True, "thc": THC, "feedback": True, "bits": 8}
+            self.options |= {"n_active": 3, "n_engines": 2}  # as presets have fewer, too
         self.restart()
 
     def restart(self):

@@ -175,7 +175,7 @@ def _names(component):
         "\tint low = ~keep[0] ? __builtin_ctzll(~keep[0]) : 64;",
         "\tint high = low < 64 ? 0 : ~keep[1] ? __builtin_ctzll(~keep[1]) : 64;",
         f"\tbeat.kept = std::min(low + high, {beat}); }}",
-        *_registers(hosted, getattr(component, "n_active", 0)),
+        *_registers(hosted, getattr(component, "n_engines", 0)),
         per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
                  offer("mac_rx")),
         per_port("template<class B> void host_tx(Design &d, int p, bool any, const B &beat)",

@@ -39,7 +39,7 @@ def ready(node, *, spelling="ring:3", algorithm="ring", words=None, n_copies=1, 
     table = compile_table(build(topology, algorithm))
     words = Words() if words is None else words
     sizes = {"n_ports": 3, "n_ranks": 4, "n_bytes": 64, "n_rows": 512, "n_chunks": 64}
-    sizes |= {"n_active": 2, "n_tables": 4}
+    sizes |= {"n_active": 2, "n_engines": 2, "n_tables": 4}
     driver = JobDriver(lambda at: words.get(at, 0), words.write, n_peers=16, **sizes)
     settings = {"tenant": 7, "memory": (4096, 8192), "landing": (0, 1 << 16), "n_elems": 1024}
     book = addresses(table, topology)[node]
@@ -91,7 +91,7 @@ def test_a_table_stays_within_its_part_of_memory(places, peers, said):
         ({"packet": 0}, "packet must be 1 to 352, not 0"),
         ({"memory": (32, 64)}, "address must be a multiple of 64, not 0x20"),
         ({"landing": (8, 1 << 16)}, "address must be a multiple of 64, not 0x8"),
-        ({"landing": (0,)}, "landing must have an address for each of 2 contexts, not 1"),
+        ({"landing": (0,)}, "landing must have an address for each of 2 engines, not 1"),
         ({"landing": (0, 1 << 16, 1 << 17)}, "landing must have an address .* not 3"),
         (
             {"landing": (16320, 0)},

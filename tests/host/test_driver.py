@@ -252,7 +252,7 @@ def test_tables_are_written_after_a_reset_of_the_card(words):
 def test_a_driver_beside_another_is_told_so(words, act):
     """Its bit would be the other's, so that nothing happened."""
     sizes = {"n_ports": 1, "n_ranks": 1, "n_bytes": 16, "n_rows": 4, "n_chunks": 4, "n_peers": 4}
-    sizes |= {"n_active": 1, "n_tables": 2}
+    sizes |= {"n_active": 1, "n_engines": 1, "n_tables": 2}
     fields = job_card.REGISTERS["status"].fields
     status = sum(field.mask for field in fields if field.name in ("told", "thc"))
     words.words[job_card.REGISTERS["status"].offset] = status
@@ -393,7 +393,7 @@ def test_numbers_may_be_numpys(words, whole):
         told = sum(bit.mask for bit in status.fields if bit.name in built)
         words.words = {status.offset: told | THC}
         sizes = {"n_ports": 4, "n_ranks": 4, "n_bytes": 64, "n_rows": 64, "n_chunks": 8,
-                 "n_peers": 4, "n_active": 1, "n_tables": 1}  # fmt: skip
+                 "n_peers": 4, "n_active": 1, "n_engines": 1, "n_tables": 1}  # fmt: skip
         driver = Driver(MAP, words.read, words.write, base=0x2000)
         driver.write("mode", kind(100))
         rounds = OffloadDriver(words.read, words.write, base=0x2000)

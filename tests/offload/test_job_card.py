@@ -40,9 +40,10 @@ class Core(wiring.Component):
     def __init__(self, **more):
         whole = JobCore(16, 1, LAYOUT, **SIZES, **more)
         _kept.append(whole)
-        for name in ("n_bytes", "n_ports", "n_active", "n_tables", "inc", "bf16", "scale", "thc",
-                     "address_width", "meta_width", "rx_meta_width", "port_bytes", "roots",
-                     "passes", "feedback", "gives_up", "maxima", "bits", "queues", "n_ranks",
+        for name in ("n_bytes", "n_ports", "n_active", "n_engines", "n_tables", "inc", "bf16",
+                     "scale", "thc", "address_width", "meta_width", "rx_meta_width",
+                     "port_bytes", "roots", "passes", "feedback", "gives_up", "maxima", "bits",
+                     "queues", "n_ranks",
                      "n_chunks", "layout", "depth", "max_elems"):  # fmt: skip
             setattr(self, name, getattr(whole, name))
         self.go, self.told = Signal(), Signal(32)  # what the queues' counter shows
@@ -155,7 +156,8 @@ def simulate(bench, **more):
     async def wrapped(ctx):
         driver = JobDriver(
             recorder.read, recorder.write, n_bytes=16, n_ports=1, n_ranks=4, n_rows=64, n_chunks=16,
-            n_peers=2**LAYOUT.peer, n_active=2, n_tables=4, sleep=lambda s: None,
+            n_peers=2**LAYOUT.peer, n_active=2, n_engines=2, n_tables=4,
+            sleep=lambda s: None,
         )  # fmt: skip
         await bench(ctx, card, core, driver, recorder)
 
@@ -395,12 +397,15 @@ def test_the_card_tells_its_sizes():
         for name in ("build", "longest", "capacity", "status"):
             recorder.words[REGISTERS[name].offset] = await read(ctx, card.bus, name)
 
-    seen = simulate(bench, n_nodes=9)
+    seen = simulate(bench, n_nodes=9, n_engines=1)
     asking = JobDriver(seen.read, seen.write)
     assert (asking.n_bytes, asking.n_ports, asking.n_ranks) == (16, 1, SIZES["n_ranks"])
     assert (asking.n_rows, asking.n_chunks) == (SIZES["depth"], SIZES["n_chunks"])
     assert asking.n_peers == 2**LAYOUT.peer
-    assert (asking.n_active, asking.n_tables) == (2, 2)
+    assert (asking.n_active, asking.n_engines, asking.n_tables) == (2, 1, 2)
+    asking.set_landing([64], 1000)
+    with pytest.raises(ValueError, match="landing must have an address for each of 1 engines"):
+        asking.set_landing([64, 1 << 20], 1000)
     asking.check_packet(352)
     with pytest.raises(ValueError, match="packet must be 1 to 352, not 368"):
         asking.check_packet(368)

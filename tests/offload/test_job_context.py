@@ -15,13 +15,13 @@ from gradnic.sim.engine import amaranth_run
 from gradnic.interface.job import JobCodec, JobStatus
 
 
-def simulate(bench):
-    part = JobContext(16, 32)
+def simulate(bench, **options):
+    part = JobContext(16, 32, **options)
     amaranth_run.simulate(part, partial(bench, part=part))
 
 
-async def begin(ctx, part, *, leaves=3, codec=0):
-    """Give it a job; its engine is reset, and is to clear from then on."""
+def prepare(ctx, part, *, leaves=3, codec=0):
+    """Have a job at hand, and all else as it should be."""
     ctx.set(part.now, 100)
     ctx.set(part.prepared.job, {"id": 7, "tensor": 5, "gen": 9, "codec": codec})
     ctx.set(part.prepared.table.leaves, leaves)
@@ -29,6 +29,11 @@ async def begin(ctx, part, *, leaves=3, codec=0):
     ctx.set(part.quiet, 1)
     ctx.set(part.recorded, 1)
     assert ctx.get(part.free)
+
+
+async def begin(ctx, part, *, leaves=3, codec=0):
+    """Give it a job; its engine is reset, and is to clear from then on."""
+    prepare(ctx, part, leaves=leaves, codec=codec)
     epoch = ctx.get(part.context.epoch)
     ctx.set(part.nears, 1)
     await ctx.tick()
@@ -326,3 +331,91 @@ def test_refused_descriptors_do_not_bring_an_epoch_back():
         assert len(set(seen)) == len(seen)
 
     simulate(bench)
+
+
+async def ask(ctx, part, *, codec=JobCodec.THC):
+    """Give a job to a context whose engine comes from a pool, until it asks for one."""
+    prepare(ctx, part, codec=codec)
+    ctx.set(part.take, 1)
+    await ctx.tick()
+    ctx.set(part.take, 0)
+    assert ctx.get(part.needs & part.busy & ~part.wants)
+    if codec == JobCodec.THC:
+        await passes(ctx, part, NORMS)
+        assert not ctx.get(part.holds)
+    await ctx.tick().repeat(2)
+    for _ in range(100):  # however long it takes
+        assert ctx.get(part.wants & part.needs & part.holds & ~part.passes)
+        assert not ctx.get(part.clear | part.start | part.context.armed)
+        await ctx.tick()
+
+
+async def grant(ctx, part):
+    ctx.set(part.granted, 1)
+    ctx.set(part.clearing, 1)
+    await ctx.tick()
+    assert ctx.get(part.clear & part.holds & ~part.wants & ~part.needs)
+    await ctx.tick().repeat(5)
+    ctx.set(part.clearing, 0)
+
+
+def test_a_job_asks_the_pool_behind_its_norms_and_gives_back_ahead_of_its_floats():
+    async def bench(ctx, part):
+        ctx.set(part.watchdog, 50)
+        await ask(ctx, part)
+        await grant(ctx, part)
+        ctx.set(part.progress, 1)
+        await round_(ctx, part, 8)
+        assert ctx.get(part.reset & part.holds)
+        ctx.set(part.pass_moves, 1)
+        await passes(ctx, part, INDICES)
+        assert ctx.get(part.holds)
+        await round_(ctx, part, 9)
+        assert not ctx.get(part.holds)
+        ctx.set(part.granted, 0)
+        await passes(ctx, part, DECODE)
+        assert not ctx.get(part.holds)
+        assert (await end(ctx, part)).status == JobStatus.DONE
+        ctx.set(part.watchdog, 0)
+        await ask(ctx, part, codec=JobCodec.RAW32)
+        await grant(ctx, part)
+        await ctx.tick().until(part.context.armed)
+        ctx.set(part.finished, 1)
+        await ctx.tick().until(part.tells)
+        assert not ctx.get(part.holds)
+
+    simulate(bench, pooled=True)
+
+
+@pytest.mark.parametrize(
+    ("when", "fails"),
+    [("pass", 0), ("pass", 1), ("ask", 0), ("ask", 1), ("lost", 1), ("stray", 1)],
+)
+def test_a_job_ends_without_an_engine_or_when_its_own_is_lost(when, fails):
+    async def bench(ctx, part):
+        if when == "pass":
+            prepare(ctx, part, codec=JobCodec.THC)
+            ctx.set(part.take, 1)
+            await ctx.tick()
+            ctx.set(part.take, 0)
+            await ctx.tick().repeat(5)
+        else:
+            await ask(ctx, part)
+        if when in ("lost", "stray"):
+            await grant(ctx, part)
+            await ctx.tick().repeat(5)
+            ctx.set(part.granted, when != "lost")
+            ctx.set(part.stray, when == "stray")
+        else:
+            ctx.set(part.pass_failed if fails else part.stop, 1)
+        ended_by = JobStatus.MEMORY if fails else JobStatus.ABORTED
+        await ctx.tick()
+        for flag in (part.pass_failed, part.stop, part.stray):
+            ctx.set(flag, 0)
+        await ctx.tick().repeat(2)
+        assert not ctx.get(part.needs | part.wants | part.passes)
+        record = await end(ctx, part)
+        assert (record.id, record.status) == (7, ended_by)
+        assert not ctx.get(part.holds)
+
+    simulate(bench, pooled=True)

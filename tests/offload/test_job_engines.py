@@ -6,7 +6,7 @@ from amaranth.lib import wiring
 from gradnic.hdl.offload.context_paths import ArrivalSteer, PacketPick
 from gradnic.hdl.offload.job_context import JobContext
 from gradnic.hdl.offload.job_core import JobCore
-from gradnic.hdl.offload.job_engines import run_context
+from gradnic.hdl.offload.job_engines import run_engine, users_of
 from gradnic.hdl.offload.job_records import Prepared
 from gradnic.sim.engine.amaranth_run import simulate
 
@@ -53,7 +53,8 @@ class Bench(wiring.Component):
         m.submodules.steer = steer = ArrivalSteer(16, 1)
         m.submodules.pick = pick = PacketPick(16, 1)
         core.renewal = self
-        run_context(m, core, 0, self.context, steer, pick, self, None)
+        (user,) = users_of(m, core, [self.context], self, None)
+        run_engine(m, core, 0, user, steer, pick)
         return m
 
 

@@ -97,8 +97,12 @@ class Bench:
                     np.testing.assert_array_equal(mine, other)
 
 
-def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost():
-    bench = Bench(pauses=2)
+@pytest.mark.parametrize(
+    "built",
+    [{}, {"n_engines": 1}, pytest.param({"n_active": 4, "n_engines": 2}, marks=pytest.mark.slow)],
+)
+def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost(built):
+    bench = Bench(pauses=2, **built)
     jobs = [
         bench.job(1, 1000), bench.job(2, 4096, layer=3), bench.job(3, 700, codec=JobCodec.RAW32),
         bench.job(4, 1, layer=1, kind=Kind.BF16), bench.job(5, 2500, tensor=1, gen=4),
@@ -144,12 +148,15 @@ def test_indices_of_2_to_8_bits_and_sums_of_12_and_16_are_golden(thc):
 
 
 @pytest.mark.parametrize(
-    ("when", "pauses"),
-    [(1, None), (600, 12), (1200, None), (2000, 2), (2800, None), (3600, 5)],
-)
-def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses):
+    ("when", "pauses", "n_engines"),
+    [
+        (1, None, 2), (600, 12, 2), (1200, None, 2), (2000, 2, 2), (2800, None, 2), (3600, 5, 2),
+        (2000, 2, 1), (2800, None, 1),
+    ],
+)  # fmt: skip
+def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses, n_engines):
     """On one node, then on the others: all places are free again, and jobs in them are golden."""
-    bench = Bench(pauses=pauses)
+    bench = Bench(pauses=pauses, n_engines=n_engines)
     first, second = bench.job(1, 5000, feedback=1), bench.job(2, 3000)
     before = [bench.residual(node, first, 0).copy() for node in range(N)]
     bench.post(first, second)

@@ -163,9 +163,9 @@ JOBS = replace(jobs_bench.CARD, n_bytes=64, n_active=2, n_tables=16)
 @pytest.mark.parametrize(
     ("card", "channels", "held"),
     [
-        (JOBS, 1, "| 0 | gradients and results, and landing areas: contexts x ranks x tensor, "),
+        (JOBS, 1, "| 0 | gradients and results, and landing areas: engines x ranks x tensor, "),
         (replace(JOBS, host=1), 2, "| 0 | gradients and results | `source0_*`, `source1_*` |"),
-        (JOBS, 4, "| 2, 3 | landing areas: contexts x ranks x tensor | `landing<k>_*`, `landing` "),
+        (JOBS, 4, "| 2, 3 | landing areas: engines x ranks x tensor | `landing<k>_*`, `landing` "),
         (
             replace(JOBS, thc=1, feedback=1), 2,
             "| 0 | gradients and results, scratch of each context, residuals | "
@@ -182,7 +182,7 @@ def test_the_note_says_how_jobs_are_posted(card, channels, held):
     assert "`gradnic.host.JobDriver` drives it by name" in text
     assert "loads schedule tables under numbers from 0 to 15" in text
     assert "begin at multiples of 64 bytes" in text
-    assert "Each of the 2 contexts has a landing area of its own: 2 ranks x" in text
+    assert "Each of the 2 engines has a landing area of its own: 2 ranks x" in text
     assert ("First of all `set_thc`, then `set_scratch`" in text) == bool(card.thc)
     by_frames = "FramedCard(FrameHost(*udp(" in text
     assert by_frames == ("it tells of each once" in text) == bool(card.host)
@@ -193,7 +193,7 @@ def test_the_note_says_how_jobs_are_posted(card, channels, held):
     built = {"bytes": card.n_bytes, "ports": 1, "ranks": card.n_ranks, "nodes": 4, "peer_bits": 1}
     build = REGISTERS["build"]
     words = {build.offset: sum(built[field.name] << field.lsb for field in build.fields)}
-    counts = {"n_active": 2, "n_tables": card.n_tables}
+    counts = {"n_active": 2, "n_engines": 2, "n_tables": card.n_tables}
     status = REGISTERS["status"]
     words[status.offset] = sum(counts.get(field.name, 0) << field.lsb for field in status.fields)
     code = note(options, OffloadCards(options, card), 12).split("```python\n")[1].split("```")[0]

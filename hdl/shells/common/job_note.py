@@ -53,12 +53,12 @@ sets, completions go by frames: `job.take` does nothing."""
 def opens(parameters, base: str = "0x0") -> str:
     """How a `gradnic.interface.params.Jobs` card at `base` is opened, and where its memory is."""
     residuals = RESIDUALS if parameters.feedback else ""
-    n_active = parameters.n_active
+    n_engines = parameters.n_engines or parameters.n_active
     text = OPENS.format(
         last_table=parameters.n_tables - 1,
         base=base,
-        places=", ".join(f"address{k}" for k in range(n_active)),
-        each=f"Each of the {n_active} contexts has" if n_active > 1 else "The context has",
+        places=", ".join(f"address{k}" for k in range(n_engines)),
+        each=f"Each of the {n_engines} engines has" if n_engines > 1 else "The engine has",
         residuals=", residuals" if parameters.feedback else "",
         and_scratch=" and scratch" if parameters.thc else "",
         thc=THC.format(residuals=residuals) if parameters.thc else "",

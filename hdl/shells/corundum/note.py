@@ -227,7 +227,7 @@ def _held(parameters):
     if parameters.feedback:
         parts.append("residuals")
         registers.append("within `source<k>_*`")
-    landing = "landing areas: contexts x ranks x tensor", "`landing<k>_*`, `landing`"
+    landing = "landing areas: engines x ranks x tensor", "`landing<k>_*`, `landing`"
     return (", ".join(parts), ", ".join(registers)), landing
 
 

@@ -171,6 +171,6 @@ def _use(jobs, base):
         "polled": "`status.told`",
         "over": "A completion waits while `status.told` is 1.",
         "and_scratch": " and scratch" if jobs.thc else "",
-        "areas": "contexts x ranks x tensor",
+        "areas": "engines x ranks x tensor",
         "opens": JOBS_OPENS + opens(jobs, hex(base)),
     }

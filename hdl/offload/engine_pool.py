@@ -1,0 +1,201 @@
+"""Fewer engines than contexts: who has which, in the order of jobs.
+
+Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
+"""
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..primitive.names import signals
+from ..primitive.parity import strayed
+from ..transport.records import BYTES_WIDTH, EPOCH_WIDTH, CheckWrite, Context
+from .ages import ages
+from .job_records import LeavesSeen, Prepared
+
+FLUSH_CYCLES = 8  # of reset, when an engine is given to a context, and when it comes back
+
+Said = data.StructLayout(
+    {"stage": 2, "armed": 1, "start": 1, "clear": 1, "reset": 1, "mute": 1, "closed": 1}
+)
+"""What a context says to its engine in each cycle: see `gradnic.hdl.offload.job_context`."""
+
+Heard = data.StructLayout(
+    {
+        "clearing": 1,
+        "finished": 1,
+        "failed": 1,
+        "progress": 1,
+        "row": 16,
+        "leaves": LeavesSeen,
+        "spends": 1,
+        "spent": BYTES_WIDTH,
+        "speaking": 1,
+        "quiet": 1,
+    }
+)
+"""What a context hears from its engine, and of its packets and bursts; ``quiet`` without one."""
+
+
+def Lease(n_bytes, address_width):
+    """What an engine knows of the job that it runs, as long as that has it: the job, and first
+    beats of what THC keeps in scratch.
+    """
+    beat = address_width - ceil_log2(n_bytes)
+    return data.StructLayout(
+        {
+            "job": Prepared(n_bytes, address_width),
+            "own_norms": beat,
+            "norms": beat,
+            "indices": beat,
+            "sums": beat,
+        }
+    )
+
+
+class EnginePool(wiring.Component):
+    """Gives engines to contexts in the order of their jobs, and joins each to the one that has it.
+
+    An engine goes to the oldest context that still needs one, whether that wants it already or
+    not: so the oldest job of all, which is the same everywhere, waits for engines of older jobs
+    alone, and nothing waits in a circle. It is reset before it is given, for 8 cycles in which it
+    is told of the job, and when it comes back.
+
+    Parameters
+    ----------
+    n_bytes, address_width : int
+    n, n_engines : int
+        Contexts, 2 to 4; fewer engines.
+
+    Members
+    -------
+    started, needs, wants, holds : In(n)
+        A strobe: this context is the youngest now. It has not had its engine yet; asks for it; may
+        have it: one that holds no longer gives it back.
+    granted : Out(n)
+        It has an engine, which is out of reset.
+    turns : In(n)
+        A strobe: it resets its engine from the next cycle on, or a little later.
+    leases, gens, said, checks : In(Lease).array(n), In(ArrayLayout(16, n)), In(Said).array(n),
+        In(CheckWrite).array(n)
+    heard : Out(Heard).array(n)
+    strays : Out(n)
+        What its engine knows of its job, or whose it is, has changed by itself.
+    lent, contexts, says, check : Out(Lease).array(n_engines), Out(Context).array(n_engines),
+        Out(Said).array(n_engines), Out(CheckWrite).array(n_engines)
+        To each engine. One that no context has is mute and closed, and is told nothing else.
+    taken : Out(n_engines)
+        A strobe: it is given to a context.
+    told : In(Heard).array(n_engines)
+    """
+
+    def __init__(self, n_bytes: int, address_width: int, *, n: int, n_engines: int) -> None:
+        self.n, self.n_engines = n, n_engines
+        lease = Lease(n_bytes, address_width)
+        super().__init__(
+            {
+                **{name: In(n) for name in ("started", "needs", "wants", "holds", "turns")},
+                "granted": Out(n),
+                "leases": In(lease).array(n),
+                "gens": In(data.ArrayLayout(16, n)),
+                "said": In(Said).array(n),
+                "checks": In(CheckWrite).array(n),
+                "heard": Out(Heard).array(n),
+                "strays": Out(n),
+                "lent": Out(lease).array(n_engines),
+                "contexts": Out(Context).array(n_engines),
+                "says": Out(Said).array(n_engines),
+                "check": Out(CheckWrite).array(n_engines),
+                "taken": Out(n_engines),
+                "told": In(Heard).array(n_engines),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        contexts = range(self.n)
+        older = ages(m, self.started)
+        owners = Signal(data.ArrayLayout(self.n, self.n_engines))
+        free, ready, goes, strays = signals("free ready goes strays", self.n_engines)
+        has, next_ = signals("has next_", self.n)
+        m.d.comb += [
+            has.eq(Cat(Cat(owner[k] for owner in owners).any() for k in contexts)),
+            # a context alone: the oldest of those that need an engine
+            next_.eq(
+                Cat(
+                    self.wants[k]
+                    & ~has[k]
+                    & ~Cat(self.needs[j] & older[j][k] for j in contexts if j != k).any()
+                    for k in contexts
+                )
+            ),
+            goes.eq(Cat(free[e] & ~free[:e].any() for e in range(self.n_engines))
+                    & next_.any().replicate(self.n_engines)),
+            self.taken.eq(goes),
+        ]  # fmt: skip
+        for e in range(self.n_engines):
+            self._engine(m, e, owners[e], Mux(goes[e], next_, 0), free, ready, strays)
+        for k in contexts:
+            mine = Cat(owner[k] for owner in owners) & ready
+            heard = [told.as_value() & mine[e].replicate(Heard.size)
+                     for e, told in enumerate(self.told)]  # fmt: skip
+            m.d.comb += [
+                self.granted[k].eq(mine.any()),
+                self.strays[k].eq((mine & strays).any()),
+                self.heard[k].as_value().eq(_either(heard)),
+                self.heard[k].quiet.eq(
+                    Cat(~mine[e] | told.quiet for e, told in enumerate(self.told)).all()
+                ),
+            ]
+        return m
+
+    def _engine(self, m, e, owner, goes, free, ready, strays):
+        """Engine `e`: `goes` to a context; resets, as of its own and of that; what it is told."""
+        lease = Signal(self.lent[e].shape(), name=f"lease{e}", reset_less=True)
+        gen = Signal(16, name=f"gen{e}", reset_less=True)
+        epoch = Signal(EPOCH_WIDTH, name=f"epoch{e}")
+        count = Signal(range(FLUSH_CYCLES + 1), name=f"count{e}", init=FLUSH_CYCLES)
+        stood = Signal(name=f"stood{e}")
+        had, leaves = owner.any(), owner.any() & ~(owner & self.holds).any()
+
+        def of_owner(name, values):
+            chosen = Signal(values[0].shape(), name=f"{name}{e}")
+            parts = [Value.cast(one) for one in values]
+            m.d.comb += Value.cast(chosen).eq(
+                _either([part & owner[k].replicate(len(part)) for k, part in enumerate(parts)])
+            )
+            return chosen
+
+        said = of_owner("said", self.said)
+        given, gens = of_owner("given", self.leases), of_owner("gens", self.gens)
+        m.d.comb += [
+            ready[e].eq(had & (count == 0)),
+            free[e].eq(~had & (count == 0)),
+            strays[e].eq(strayed(m, Cat(owner, lease), stood, name=f"lease{e}_parity")),
+            self.lent[e].eq(lease),
+            self.check[e].eq(of_owner("check", self.checks)),
+            self.says[e].eq(Mux(ready[e], said, 0)),
+            self.says[e].reset.eq((count != 0) | said.reset),
+            self.says[e].mute.eq(~ready[e] | said.mute),
+            self.says[e].closed.eq(~ready[e] | said.closed),
+            self.contexts[e].armed.eq(ready[e] & said.armed),
+            self.contexts[e].tensor.eq(lease.job.job.tensor),
+            self.contexts[e].gen.eq(gen),
+            self.contexts[e].epoch.eq(epoch),
+        ]
+        m.d.sync += [stood.eq(ready[e]), gen.eq(gens), count.eq(Mux(count == 0, 0, count - 1))]
+        with m.If(count != 0):
+            m.d.sync += lease.eq(given)
+        with m.If(goes.any() | leaves):
+            m.d.sync += [owner.eq(goes), count.eq(FLUSH_CYCLES)]
+        with m.If(goes.any() | leaves | (owner & self.turns).any()):
+            m.d.sync += epoch.eq(epoch + 1)
+
+
+def _either(values):
+    """Of values of which all but one are 0, that one."""
+    return reduce(or_, values)
