@@ -165,7 +165,7 @@ def test_a_card_with_jobs_has_the_same_two_memories():
     text = OpenNic(memory_kib=KIB).texts(box, card)["gradnic_250mhz.md"]
     text = re.sub(r"\s+", " ", text)
     for words in (
-        "512 KiB for gradients, results and scratch, and 512 KiB of landing areas (contexts x",
+        "512 KiB for gradients, results and scratch, and 512 KiB of landing areas (engines x",
         "card = JobDriver(read, write, base=0x200000)",
         "card.set_landing([address0, address1], n_elems)",
         "A completion waits while `status.told` is 1.",
