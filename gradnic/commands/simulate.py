@@ -11,7 +11,7 @@ from gradnic.models.schedule import network_run
 from gradnic.models.schedule.builders import ISSUE
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
-from gradnic.models.schedule.network_model import simulate
+from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.packages import needs
 from gradnic.progress import Progress
@@ -38,7 +38,12 @@ _NOT_OF_CARDS = (
 @option("--packet", q.Whole(1, 1 << 20, "bytes"), 256, "Payload bytes.")
 @option("--head", q.Whole(0, 1 << 16, "bytes"), 16, "Bytes.")
 @option("--flow", q.OneOf("message", "packet"), "message", "One head per message or per packet.")
-@option("--reduce-per-cycle", q.Whole(1, 1 << 20, "floats"), 32, "Floats.")
+@option(
+    "--reduce-per-cycle",
+    q.Whole(1, 1 << 20, "floats"),
+    32,
+    "Floats that a node adds; it reads as many, or 32.",
+)
 @click.option(
     "--codec",
     default="none",
@@ -118,6 +123,7 @@ def _machine(topology, algorithm, codec, issue_order, window, **options):
     asked = {"order": issue_order, "window": window}
     asked = {name: value for name, value in asked.items() if value is not None}
     ratio = wire_ratio(codec, topology.n_nodes)
+    options["read_per_cycle"] = max(Network.read_per_cycle, options["reduce_per_cycle"])
     return machine(topology, **options, wire_ratio=ratio, **ISSUE.get(algorithm, {}) | asked)
 
 

@@ -68,6 +68,18 @@ def test_receive_buffers_cover_a_round_trip(tmp_path):
     assert (found["buffer"], found["link_latency"]) == (5088, 150)
 
 
+@pytest.mark.parametrize(("algorithm", "parts"), [("ring", [8] * 7), ("halving", [2, 4, 8])])
+def test_memory_is_as_fast_as_the_adder(tmp_path, algorithm, parts):
+    """Links of 400 bytes a cycle to a switch, two flights a step: none waits for a node."""
+    file, n_bytes = tmp_path / "switch.json", 1 << 24
+    lists = {"topology": ["Switch"], "npus_count": [8], "bandwidth": [400], "latency": [936.25]}
+    file.write_text(json.dumps(lists))
+    words = f"--topology file:{file} --algorithm {algorithm} --bytes {n_bytes} --head 0 --issue 0"
+    found = cycles(f"{words} --link-bytes-per-cycle 400 --reduce-per-cycle 1000000")
+    wanted = 2 * sum(n_bytes / part / 400 + 2 * 936.25 for part in parts)
+    assert found == pytest.approx(wanted, rel=0.01)
+
+
 @pytest.mark.parametrize("algorithm", ["best", "multitree"])
 def test_schedule_builds_the_table_that_simulate_times(algorithm):
     """The fastest, and of another algorithm the one in the chunks that are fastest."""
