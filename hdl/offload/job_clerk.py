@@ -61,7 +61,8 @@ class JobClerk(wiring.Component):
     room : In(1)
         A completion has room, whoever ends; known a cycle after what was popped last.
     free : In(1)
-        A context takes `prepared` in a cycle of ``pop`` with ``starts``.
+        A context takes `prepared` in a cycle of ``pop`` with ``starts``; with THC only once none of
+        `contexts` has its tensor.
     nears, prepared, starts : Out(1), Out(Prepared), Out(1)
         ``nears``, a strobe, comes 12 cycles before the first one with ``starts``, or more.
     record, tells : Out(Record), Out(1)
@@ -114,7 +115,9 @@ class JobClerk(wiring.Component):
         out = Signal(Prepared(self.n_bytes, self.address_width), reset_less=True)
         cutter = Cutter(m, self, out)
         m.d.comb += [self.prepared.eq(out), self.asked.eq(out.job.tensor)]
-        reason = refusal(m, self, out, loaded, cutter.long)
+        reason, same = refusal(m, self, out, loaded, cutter.long)
+        # not beside a job of its tensor whose indices may be to come: they would be stale
+        free = self.free & ~same.any() if self.thc else self.free
         refused = Signal()
         record = self.record
         m.d.comb += [
@@ -170,7 +173,7 @@ class JobClerk(wiring.Component):
                     with m.If(self.aborted | refused):
                         m.d.sync += refused.eq(~self.aborted)
                         m.next = "TELL"
-                    with m.Elif(self.free):
+                    with m.Elif(free):
                         m.d.comb += [self.pop.eq(1), self.starts.eq(1)]
                         m.next = "REST"
             with m.State("TELL"):

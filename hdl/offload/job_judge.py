@@ -15,7 +15,9 @@ from .job_records import half_of_residual
 
 
 def refusal(m, clerk, out, loaded, long):
-    """`Refusal` of the job, three cycles after all that it depends on, four after its gen."""
+    """(`Refusal` of the job, three cycles after all that it depends on, four after its gen; which
+    contexts have its tensor, a cycle after they do).
+    """
     job, cut, table = out.job, out.geometry, out.table
     low_bits = ceil_log2(clerk.n_bytes)
     n_numbers, n_landing = signals("n_numbers n_landing", 32, reset_less=True)
@@ -113,7 +115,7 @@ def refusal(m, clerk, out, loaded, long):
     )
     found = Signal(len(tests))
     m.d.sync += found.eq(Cat(bad for _, bad in tests))
-    return _first(m, found, [name for name, _ in tests])
+    return _first(m, found, [name for name, _ in tests]), same
 
 
 def _first(m, found, names):

@@ -265,14 +265,14 @@ class JobCard(Card):
         return any(first <= at and at + n_bytes <= first + size for first, size in self.regions)
 
     def _start(self, now):
-        """Start or refuse what waits, oldest first, until one has to wait: for a context, or for a
-        place in the ring beside those that active jobs will need.
+        """Start or refuse what waits, oldest first, until one has to wait: for a context, for one
+        that it follows, or for a place in the ring beside those that active jobs will need.
         """
         while self.queue and len(self.completions) + self._n_active() < RING:
             waiting = self.queue[0]
             job, posted, aborted = waiting.job, waiting.posted, waiting.aborted
             reason = Refusal.NONE if aborted else self.refusal(job)
-            if not (aborted or reason or None in self.contexts):
+            if not (aborted or reason or (None in self.contexts and not self._follows(job))):
                 return
             self.queue.popleft()
             if aborted or reason:
@@ -287,6 +287,12 @@ class JobCard(Card):
             self.n_started += 1
             self.rounds[job.tensor, round_.gen] = round_
             self.changed = True
+
+    def _follows(self, job):
+        """Whether a job of its tensor is active, whose indices may be to come: with the job's GEN
+        beside it they were stale.
+        """
+        return self.thc is not None and any(c.job.tensor == job.tensor for c in self.contexts if c)
 
     def _round(self, job):
         """The one round of a job without THC."""

@@ -443,6 +443,29 @@ def test_jobs_without_room_in_landing_areas_or_scratch_are_refused():
     assert reasons == {(codec, one) for codec in (JobCodec.THC, JobCodec.RAW32) for one in told}
 
 
+@pytest.mark.parametrize("thc", [False, True])
+def test_a_card_with_thc_starts_no_job_beside_one_of_its_tensor(thc):
+    part = JobClerk(16, 32, inc=True, thc=thc, **CLERK)
+    job = Job(1, 8, 12, 100, 0, 0)
+
+    async def bench(ctx):
+        clerk(ctx, part, 96)
+        await load(ctx, part, 0, compile_table(build(parse("ring:2"), "ring")))
+        ctx.set(part.contexts[1], {"armed": 1, "tensor": 8, "gen": 9})
+        ctx.set(part.oldest.job, fields(job))
+        ctx.set(part.present, 1)
+        for _ in range(200):
+            if ctx.get(part.starts):
+                break
+            await ctx.tick()
+        assert ctx.get(part.starts) != thc
+        ctx.set(part.contexts[1].tensor, 7)
+        await ctx.tick()
+        assert ctx.get(part.starts) == thc
+
+    simulate(part, bench)
+
+
 def test_bad_descriptors_are_refused_for_the_first_reason():
     part = JobClerk(16, 32, inc=True, **CLERK)
 

@@ -252,3 +252,17 @@ def test_cards_clip_under_a_norm_below_their_own():
     np.testing.assert_array_equal(sent.codes, codes)
     lost = step.worker.residual(step.padded, codes, agreed.result, tensor=job.tensor)
     np.testing.assert_array_equal(step.residual(), lost[:3000])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounds_of_one_tensor_wait_for_indices_that_are_to_come(seed):
+    bench = Bench(n_active=4, watchdog=20_000)
+    raw = {"tensor": 1, "codec": JobCodec.RAW32}
+    jobs = [bench.job(0, 3000, tensor=1, gen=10), bench.job(1, 16, **raw, gen=13)]
+    jobs += [bench.job(2, 100, tensor=1, gen=20), bench.job(3, 16, **raw, gen=21)]
+    bench.post(*jobs)
+    bench.cluster.run(replace(HARSH, loss=0.3, seed=seed))
+    for ended in bench.cluster.ended:
+        assert {told.status for told in ended.values()} == {JobStatus.DONE}
+    bench.check(jobs[0])
+    bench.check(jobs[2])
