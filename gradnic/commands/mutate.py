@@ -26,7 +26,7 @@ BLOCKS = (
 BLOCKS += ("thc_encoder", "thc_decoder", "level_table")
 BLOCKS += ("job_queue", "job_context", "job_cutter", "packet_steps")
 BLOCKS += ("packet_pick", "allowance_walk")
-BLOCKS += ("norm_pass", "encode_pass", "decode_pass")
+BLOCKS += ("thc_keys", "norm_pass", "encode_pass", "decode_pass")
 
 PART = 128  # mutants of a run on a cluster: less than a library holds, since it is built for each
 

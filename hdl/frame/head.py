@@ -34,12 +34,15 @@ class Head:
 
 
 def registered(m, stage: int, **values) -> SimpleNamespace:
-    """The values one cycle later, under the same names."""
+    """The values one cycle later, under the same names; constants stay what they are."""
     held = {}
     for name, value in values.items():
-        shape = value.shape() if isinstance(value, data.View) else Value.cast(value).shape()
-        held[name] = Signal(shape, name=f"{name}_{stage}", reset_less=True)
-        m.d.sync += held[name].eq(value)
+        value = value if isinstance(value, data.View) else Value.cast(value)
+        if isinstance(value, Const):
+            held[name] = value
+        else:
+            held[name] = Signal(value.shape(), name=f"{name}_{stage}", reset_less=True)
+            m.d.sync += held[name].eq(value)
     return SimpleNamespace(**held)
 
 

@@ -179,7 +179,7 @@ class GradientPath(wiring.Component):
         results = codec.verdicts if self.receive else codec.sizes
         beside = data.StructLayout(
             {
-                "send": 1,
+                **({"send": 1} if self.receive else {}),
                 "bad": 1,
                 "n_stored": COUNT_WIDTH,
                 "tail": len(self.verdicts.p.tail),
@@ -193,15 +193,13 @@ class GradientPath(wiring.Component):
         unit, verdict = frame.unit, frame.verdict
         sound = results.p.ok if self.receive else ~results.p.dropped
         refused = Fate.CODEC if self.receive else Fate.SIZE
-        whole_fates = (Fate.KEPT,) if self.receive else inline.TX_FATES[1:]
         fate = Signal(FATE_WIDTH)
-        rewrite, whole = signals("rewrite whole")
+        rewrite = Signal()
         m.d.comb += [
             fate.eq(
                 Mux(frame.coding & (verdict.fate == Fate.CODED) & ~sound, refused, verdict.fate)
             ),
             rewrite.eq(fate == Fate.CODED),
-            whole.eq(Cat(fate == f for f in whole_fates).any()),
             math.i.valid.eq(frames.o.valid & (~frame.coding | results.valid)),
             frames.o.ready.eq(math.i.ready & (~frame.coding | results.valid)),
             results.ready.eq(math.i.ready & frames.o.valid & frame.coding),
@@ -211,8 +209,8 @@ class GradientPath(wiring.Component):
                 math.i.p.head[name].eq(unit[name])
                 for name in ("native", "count", "exponent", "paper", "prescale", "tos", "base")
             ),
-            math.i.p.rest.send.eq(rewrite | whole),
-            math.i.p.rest.bad.eq(verdict.bad & whole),
+            *([math.i.p.rest.send.eq(rewrite | (fate == Fate.KEPT))] if self.receive else []),
+            math.i.p.rest.bad.eq(verdict.bad & ~rewrite),
             math.i.p.rest.n_stored.eq(frame.n_stored),
             math.i.p.rest.tail.eq(verdict.tail),
             math.i.p.rest.meta.eq(frame.meta),
@@ -224,6 +222,7 @@ class GradientPath(wiring.Component):
         m.submodules.patches = patches = FIFO(Patch(self.max_floats), 16)
         m.submodules.splices = splices = FIFO(SpliceJob(self.meta_width), 16)
         patch, rest = math.o.p.patch, math.o.p.rest
+        sends = rest.send if self.receive else Const(1)  # all that the host sends leaves
         heads = [head_bytes(native, receive=self.receive) for native in (False, True)]
         n_head = Mux(patch.native, -(-heads[1] // n), -(-heads[0] // n))
         ready = Signal()
@@ -233,12 +232,10 @@ class GradientPath(wiring.Component):
             math.o.ready.eq(ready),
             reads.i.valid.eq(math.o.valid & ready),
             reads.i.p.n_stored.eq(rest.n_stored),
-            reads.i.p.n_read.eq(
-                Mux(rest.send, Mux(patch.rewrite, n_head, rest.n_stored), Const(0))
-            ),
-            patches.i.valid.eq(math.o.valid & ready & rest.send),
+            reads.i.p.n_read.eq(Mux(sends, Mux(patch.rewrite, n_head, rest.n_stored), Const(0))),
+            patches.i.valid.eq(math.o.valid & ready & sends),
             patches.i.p.eq(patch),
-            splices.i.valid.eq(math.o.valid & ready & rest.send),
+            splices.i.valid.eq(math.o.valid & ready & sends),
             splices.i.p.whole.eq(~patch.rewrite),
             splices.i.p.second.eq(patch.native),
             splices.i.p.n_less_1.eq(Mux(patch.rewrite, patch.n_frame - 1, stored)),

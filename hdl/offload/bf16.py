@@ -112,11 +112,12 @@ class Narrow(wiring.Component):
         words = Cat(rounded(i.p.data[k : k + 32]) for k in range(0, width, 32))
         kept = Signal(width // 2, reset_less=True)
         second, gives = signals("second gives")
+        both = Mux(second, Cat(kept, words), words)
         m.d.comb += [
             gives.eq(~on | second | i.p.last),
             self.whole.eq(~on | second),
             o.valid.eq(i.valid & gives),
-            o.p.data.eq(Mux(on, Mux(second, Cat(kept, words), words), i.p.data)),
+            o.p.data.eq(Mux(on, both, i.p.data)),
             o.p.last.eq(i.p.last),
             i.ready.eq(o.ready | ~gives),
         ]

@@ -53,7 +53,8 @@ class EncodePass(Pass):
         m = Module()
         job, lanes, rules = self.job, self.lanes, self.rules
         m.submodules.encoder = encoder = ThcEncoder(lanes, block=self.block, levels=self.feedback)
-        keys, pad = self._keys(m, self.node), self._pad(m)
+        keys, pad = self._keys(m, dice=True), self._pad(m)
+        m.d.comb += keys.node.eq(self.node)
         reader = self._reader(m, job.source, self._beats_in_memory())
         m.d.comb += reader.halves.eq(job.bf16 if self.bf16 else 0)
         n_beats = Signal(self.widths[0] - 1)

@@ -19,28 +19,31 @@ OF_TENSOR = 0x7F4A7C15
 class ThcKeys(wiring.Component):
     """Keys of (seed, gen, node) and (seed, gen, all nodes), and the hash of the tensor: 80 cycles.
 
+    Parameters
+    ----------
+    dice : bool
+        False leaves out the first key: no dice are rolled.
+
     Members
     -------
     seed, gen, node, tensor : In
-        Must not change from ``start`` on. start : In(1), a level: 1 until the keys are used.
+        ``node`` with `dice`. Must not change from ``start`` on. start : In(1), a level: 1 until
+        the keys are used.
     known : Out(1)
         The keys are there; falls with ``start``.
     random_key, sign_key, tensor_hash : Out(32)
-        See `gradnic.hdl.thc.shared_random.BlockHash`.
+        The first with `dice`. See `gradnic.hdl.thc.shared_random.BlockHash`.
     stray : Out(1)
         A bit of them has changed by itself while they are known.
     """
 
-    seed: In(32)
-    gen: In(16)
-    node: In(8)
-    tensor: In(16)
-    start: In(1)
-    known: Out(1)
-    random_key: Out(32)
-    sign_key: Out(32)
-    tensor_hash: Out(32)
-    stray: Out(1)
+    def __init__(self, *, dice):
+        self.dice = dice
+        keys = ("random_key", "sign_key", "tensor_hash")[not dice :]
+        super().__init__(
+            {"seed": In(32), "gen": In(16), **({"node": In(8)} if dice else {}), "tensor": In(16),
+             "start": In(1), "known": Out(1), **dict.fromkeys(keys, Out(32)), "stray": Out(1)}
+        )  # fmt: skip
 
     def elaborate(self, platform):
         m = Module()
@@ -50,7 +53,7 @@ class ThcKeys(wiring.Component):
         step = Signal(range(6))
         stands = Signal()
         m.d.sync += stands.eq(self.known)
-        keys = Cat(self.random_key, self.sign_key, self.tensor_hash)
+        keys = Cat(self.sign_key, self.tensor_hash, self.random_key if self.dice else ())
         m.d.comb += [
             mix.x.eq(x),
             self.known.eq(step == 5),
@@ -60,7 +63,7 @@ class ThcKeys(wiring.Component):
             m.d.sync += [step.eq(0), count.eq(0)]
         with m.Elif(count != FMIX_LATENCY + 1):
             m.d.sync += count.eq(count + 1)
-            with m.If((count == 0) & (step == 0)):
+            with m.If(step == 0):
                 m.d.sync += x.eq((START ^ self.seed) + GOLDEN)
         with m.Elif(~self.known):
             m.d.sync += [count.eq(0), step.eq(step + 1)]
@@ -68,9 +71,13 @@ class ThcKeys(wiring.Component):
                 with m.Case(0):
                     m.d.sync += x.eq((mix.y ^ self.gen) + GOLDEN)
                 with m.Case(1):
-                    m.d.sync += [shared.eq(mix.y), x.eq((mix.y ^ self.node) + GOLDEN)]
+                    m.d.sync += shared.eq(mix.y)
+                    if self.dice:
+                        m.d.sync += x.eq((mix.y ^ self.node) + GOLDEN)
                 with m.Case(2):
-                    m.d.sync += [self.random_key.eq(mix.y), x.eq((shared ^ OF_SIGNS) + GOLDEN)]
+                    m.d.sync += x.eq((shared ^ OF_SIGNS) + GOLDEN)
+                    if self.dice:
+                        m.d.sync += self.random_key.eq(mix.y)
                 with m.Case(3):
                     m.d.sync += [self.sign_key.eq(mix.y), x.eq(self.tensor + OF_TENSOR)]
                 with m.Case(4):

@@ -196,11 +196,10 @@ class Pass(wiring.Component):
         ]
         return pad
 
-    def _keys(self, m, node):
-        m.submodules.keys = keys = ThcKeys()
+    def _keys(self, m, *, dice):
+        m.submodules.keys = keys = ThcKeys(dice=dice)
         m.d.comb += [
             keys.start.eq(self.start),
-            keys.node.eq(node),
             *(getattr(keys, name).eq(self.job[name]) for name in ("seed", "gen", "tensor")),
         ]
         return keys
@@ -261,7 +260,7 @@ class DecodePass(Pass):
         m = Module()
         job, lanes = self.job, self.lanes
         m.submodules.decoder = decoder = ThcDecoder(lanes, block=self.block)
-        keys = self._keys(m, 0)
+        keys = self._keys(m, dice=False)
         n_beats = Signal(self.widths[0])
         m.d.comb += n_beats.eq(self._padded(m) * (job.code + 2) >> 3)
         reader = self._reader(m, job.sums, n_beats, sums=True)

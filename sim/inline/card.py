@@ -126,6 +126,7 @@ class CardBench:
                 at_last={"bad": [int(bad) for _, bad in frames]},
                 meta=_mark(np.arange(len(frames))),
             )
+            self._noise(port, inputs[port], frames)
             expected[side] = self._expected(side, frames)
         # nothing moves while a frame of 16 KiB is dropped
         options = {"idle_cycles": 256 + MAX_FRAME // 16} | options
@@ -138,6 +139,15 @@ class CardBench:
             if wrong:
                 raise AssertionError(f"counters differ, as (circuit, model): {wrong}")
         return run
+
+    def _noise(self, port, beats, frames):
+        """Put noise behind the ends of frames: bytes that are not kept may be anything."""
+        n_bytes = self.model.streams[port].shape["keep"].offset // 8
+        sizes = np.array([len(frame) for frame, _ in frames])
+        lasts = np.cumsum(-(-sizes // n_bytes)) - 1
+        behind = np.arange(n_bytes) > ((sizes - 1) % n_bytes)[:, None]
+        noise = np.random.default_rng(len(frames)).integers(1, 256, behind.shape, np.uint8)
+        beats[lasts, :n_bytes] |= np.where(behind, noise, 0).astype(np.uint8)
 
     def _expected(self, side, frames):
         """((mark, frame, bad) of foreign frames, of ours)."""

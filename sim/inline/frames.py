@@ -77,6 +77,7 @@ def each_bit(settings):
         makers.native_frame(ones, port=port, job=job, op=op)
         for op in (Op.RAW, Op.CONTROL, Op.INT32)
     ]
+    ops = [makers.native_frame(ones, port=port, job=job, op=op) for op in range(16)]
     coded = makers.coded(dict(enumerate(made)), settings).values()
     lists = [[], []]
     for frames, list_ in zip((made, coded), lists, strict=True):
@@ -86,6 +87,7 @@ def each_bit(settings):
                 if place // 8 not in (IPV4.checksum.byte, IPV4.checksum.byte + 1):
                     other = makers.refreshed(other)
                 list_.append((other, False))
+        list_ += [(frame, False) for frame in ops]
     return lists
 
 
@@ -187,6 +189,7 @@ def long(rng):
     """Frames of ours as long as frames get: kept ones, and short ones with much behind them."""
     ones = np.full(4080, -1, np.int32).view(np.float32)
     sizes = [4080, *rng.integers(100, 4080, 5)]
+    sizes += [4 << bit for bit in range(2, 10)]  # a beat of 16 bytes more than a power of two
     made = [makers.native_frame(ones[:n], op=Op.CONTROL, check=True) for n in sizes]
     made += [makers.native_frame(makers.gradient(rng, 5)) + rng.bytes(n) for n in (4100, 9000)]
     coded = [*makers.coded(dict(enumerate(made))).values()]

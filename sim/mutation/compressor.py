@@ -49,6 +49,7 @@ def test(model):
 HALVES = "a HALF has an exponent of 120 to 126, at every legal bound: its bit 3 is 1"
 FIRST = "the first byte of a beat that leaves is always kept"
 TAIL = "a tail has at most 15 bytes: what is in its last column is never read"
+BEHIND = "a byte too many of the last lane goes behind all others, where no byte is looked at"
 FEW = "a unit of 632 floats has 10 rows of tags at most: these bits are 0"
 LOW = "a HALF's shift is 6 at most, 126 less its exponent"
 HEALS = "a bit so far above what a queue holds heals before it is looked at"
@@ -59,6 +60,9 @@ ARGUED = campaign_engines.ARGUED | {
     r"-mode const0 .* -port Y -portbit 3 .*: half_shift=_held\(m, \(126": LOW,
     r"-mode cnot0 -cell \S*queued\S* -port Y -portbit 3\d -ctrlbit 1?\d .*: stays = ": HEALS,
     r"-mode const1 .* -port Q .* -wire merger\.live_byte -wirebit 0 ": FIRST,
+    r"-mode const1 .* -port Q .* -wire merger\.in_end -wirebit 0 ": FIRST,
+    r"-mode const1 .* -wire packer\.compactor\.present0 -wirebit (3|7|11|15) ": BEHIND,
+    r"-mode cnot1 .* -ctrlbit 6[78] -wire second\.bands\.": FEW,
     r"-wire tails\.\S+ -wirebit 12[0-7] ": TAIL,
     r"-wirebit 12[0-7] .*: kept = Signal\(8": TAIL,
     r"-wire packer\.present -wirebit 15 ": TAIL,

@@ -112,6 +112,8 @@ ARGUED = campaign_engines.ARGUED | {
     r"-mode const1 .* -wire (second|third)\.top -wirebit [456] ": campaign_engines.LEGAL,
     r"-mode const0 -cell \S*tag_rows_room\.\S+ -port A -portbit 6 .*self\.used <= self\.most": FULL,
     r"-mode const0 -cell \S*\\rows_room\.\S+ -port [AD] -portbit 9 ": FULL,
+    r"-mode cnot1 -cell \S*\\tag_rows_room\.\S+ .* -ctrlbit 6 .*self\.used": FULL,
+    r"-mode cnot1 -cell \S*\\rows_room\.\S+ .* -ctrlbit 9 .*self\.used": FULL,
     r'-mode const0 .* -port A -portbit [4-7] .*: "tag_final": index == arrival\.tag_final': PAST,
     r"-mode cnot1 .* -portbit 1[0-7] -ctrlbit ([89]|1[89]) -wire scales\d+\.byte ": TINY,
     r"-mode cnot1 .* -portbit [0-7] -ctrlbit [89] -wire lane\d\.scale_\d ": TINY,

@@ -40,6 +40,11 @@ ARGUED = {
     r"-mode const1 .* -port [ABY] -portbit [456] .*: return Mux\(paper, 126, exponent\)": LEGAL,
     r"-mode const0 .* -port Y -portbit 1[0-6] .*: first\.groups\.eq": "a unit of 1024 floats or "
     "more is wrong, whatever else is worked out of it",
+    r"-cell \S*\\(queued|planned|stored)\.\S+ -port [DQY] -portbit (5[6-9]|6[0-3]) .*"
+    r"(stays = |comb \+= after\.eq|self\.occupied = )": (
+        "a queue of units holds 53 at most: a bit so far above keeps that distance, and only the "
+        "lowest three are looked at"
+    ),
 }
 
 

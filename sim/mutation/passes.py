@@ -5,8 +5,9 @@ from gradnic.models.thc import Worker
 
 from ..offload.pass_stand import GROUP, KINDS, PLACES, SIZE, WIDTH, PassStand, Stand, Turn
 
-ELSEWHERE = r"^(?!.*-src \S*hdl/offload/)"
-"""Parts of other packages have campaigns and proofs of their own; the stand is a bench."""
+ELSEWHERE = r"^(?!.*-src \S*hdl/offload/)|-cell \S*\bkeys\.|-src \S*hdl/offload/thc_keys\.py"
+"""Parts of other packages, and keys, have campaigns and proofs of their own; the stand is a bench.
+"""
 
 _BURSTS = "bursts begin at multiples of 16 beats, and have 16 at most"
 _LAST = "no range ends in the middle of a beat, and nobody asks which beat is the last"
@@ -20,10 +21,11 @@ ARGUED = {
     r"-mode const0 .*-port [DQ] -portbit [0-3] .*first = Signal\(self\.width\)": _BURSTS,
     rf"-mode const0 .*-portbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.{_N_BEATS}": _BURSTS,
     rf"-mode cnot1 .*-ctrlbit ([5-9]|1\d) -wire {_WRITER}\.ranges\.{_N_BEATS}": _BURSTS,
-    r"-mode const1 .*-port [AY] .*\(count == 0\) & \(step == 0\)": (
-        "the mixer is a pipeline: nothing looks at what it makes of later values"
+    r"-mode cnot1 .*-port [DQ] .*-ctrlbit [0-3] .*first = Signal\(self\.width\)": _BURSTS,
+    rf"-mode const1 .*-wire {_WRITER}\.whole ": (
+        "the flag and the count say the same, but where one changes by itself"
     ),
-    r"-mode const1 .*-port A .*beats\.ready\.eq\(kinds\.o\.valid & Mux": (
+    r"-mode const1 .*-port A (?!.*-wire \S*beats__ready).*beats\.ready\.eq\(kinds\.o\.valid & M": (
         "the kind of a range is there before its beats"
     ),
 }

@@ -30,7 +30,7 @@ def constant(shape, **fields):
     return shape.const(fields).as_value().value
 
 
-def _scale(worker, n):
+def scale(worker, n):
     """C0 of the sums of `n` workers, FP32 bits."""
     return int(np.float32(worker.t_fixed / 256 / (n * worker.g * worker.B)).view(np.uint32))
 
@@ -41,7 +41,7 @@ class Turn:
 
     x : gradient. carried : residual before, or None. half : gradient and result are BF16. code : of
     sums, 0, 1, 2 for 8, 12, 16 bits. places : byte addresses, of whole beats.
-    group : elements that the tensor is padded to.
+    group : elements that the tensor is padded to. norms, sums : what is decoded, in place of noise.
     """
 
     worker: Worker
@@ -53,6 +53,8 @@ class Turn:
     node: int = 3
     places: dict | None = None
     group: int = GROUP
+    norms: np.ndarray | None = None
+    sums: np.ndarray | None = None
 
     def __post_init__(self):
         self.places = self.places or PLACES
@@ -69,10 +71,12 @@ class Turn:
         norms[2::7] -= np.minimum(norms[2::7], 1)  # what no maximum is: below the own ones
         norms[3::7] -= np.where(norms[3::7] >> 24, 1 << 23, 0).astype(np.uint32)
         norms[4::7] = np.minimum(norms[4::7], 1 << 23)
+        norms = norms if self.norms is None else self.norms
         codes = worker.encode(padded, norms, round=gen, worker=self.node, tensor=tensor, clips=True)
         lost = worker.residual(padded, codes, norms, tensor=tensor)[: x.size]
         rng = np.random.default_rng(seed)
         sums = rng.integers(0, worker.n * worker.g + 1, padded.size)
+        sums = sums if self.sums is None else self.sums
         mean = worker.decode(sums, norms, round=gen, tensor=tensor)[: x.size]
         self.n_padded, self.norms = padded.size, norms
         self.images = {
@@ -89,7 +93,7 @@ class Turn:
         worker = self.worker
         return {"log4": BLOCKS.index(worker.B), "t_fixed": worker.t_fixed, "unit": worker.unit,
                 "g": worker.g, "middle": int(worker.table[len(worker.table) // 2]),
-                "own_scale": _scale(worker, 1), "bits": worker.b}  # fmt: skip
+                "own_scale": scale(worker, 1), "bits": worker.b}  # fmt: skip
 
     def cells(self):
         """Entries of the quantizers' table: fields of `ThcCell`."""
@@ -104,7 +108,7 @@ class Turn:
             "n_beats": -(-x.nbytes // n_bytes), "tail": x.size % (n_bytes // 2),
             "n_blocks": self.norms.size, "seed": worker.seed, "gen": worker.sign_round,
             "tensor": self.tensor, "offset": worker.n * worker.g, "code": self.code,
-            "scale": _scale(worker, worker.n), "feedback": self.carried is not None,
+            "scale": scale(worker, worker.n), "feedback": self.carried is not None,
             "bf16": self.half,
         }  # fmt: skip
 

@@ -30,6 +30,7 @@ SLOW = {
     "packet_steps": (100, 0.80),
     "packet_pick": (100, 0.95),
     "allowance_walk": (100, 0.80),
+    "thc_keys": (100, 0.80),
 }
 
 
@@ -56,7 +57,10 @@ def test_larger_sample_dies(block):
 PATTERNS = (
     *[(block,) for block in ("fifo", "ring", "inline", "scheduler", "aggregate", "hadamard")],
     *[(block,) for block in ("thc_encoder", "thc_decoder", "level_table", "job_context")],
-    *[(block,) for block in ("job_cutter", "packet_steps", "packet_pick", "allowance_walk")],
+    *[
+        (block,)
+        for block in ("job_cutter", "packet_steps", "packet_pick", "allowance_walk", "thc_keys")
+    ],
     ("compressor", "decompressor"),
     ("norm_pass", "encode_pass", "decode_pass"),
 )

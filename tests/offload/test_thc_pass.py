@@ -30,7 +30,7 @@ def test_pass(kind):
 
 @pytest.mark.parametrize("name", ["random_key", "sign_key", "tensor_hash"])
 def test_a_bit_of_the_keys_that_changes_is_told(name):
-    part = ThcKeys()
+    part = ThcKeys(dice=True)
 
     async def bench(ctx):
         for turn, bit in enumerate((0, 13, 31)):
