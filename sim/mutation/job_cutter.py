@@ -249,7 +249,7 @@ ARGUED = {
     r"cnot1 .*-ctrlbit (1[5-9]|2\d) .*n_units\.eq": MANY,
     r"cnot1 .*-ctrlbit (1[6-9]|2\d) .*self\.a\.eq\(n_packets - 1\)": MANY,
     r"cnot1 .*-ctrlbit 2[2-4] -wire divider\.a ": MANY,
-    r"(const0 .*-port A -portbit 2|cnot1 .*-port A .*-ctrlbit 2) "
+    r"(const0 .*-port A -portbit 2 |cnot1 .*-port A .*-ctrlbit 2 )"
     r".*(is_half = |self\.halves\.eq)": "codecs above 3 are refused",
 }
 EXPLAINED = {}
