@@ -24,7 +24,7 @@ BLOCKS = (
     "hadamard",
 )
 BLOCKS += ("thc_encoder", "thc_decoder", "level_table")
-BLOCKS += ("job_queue", "job_context", "job_cutter", "packet_steps")
+BLOCKS += ("job_queue", "job_context", "job_cutter", "packet_steps", "engine_pool")
 BLOCKS += ("packet_pick", "allowance_walk")
 BLOCKS += ("thc_keys", "norm_pass", "encode_pass", "decode_pass")
 

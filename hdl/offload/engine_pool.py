@@ -41,9 +41,22 @@ Heard = data.StructLayout(
 """What a context hears from its engine, and of its packets and bursts; ``quiet`` without one."""
 
 
+LENT = {
+    "job": ("codec", "kind", "op", "layer", "table", "tensor", "p_q16"),
+    "table": (
+        "rows", "peers", "lockstep", "chunks", "stride", "repeats", "iterations", "leaves",
+        "collective", "code",
+    ),
+    "geometry": None, "live": None, "last_elems": None, "n_numbers": None, "source": None,
+    "result": None, "n_beats": None, "area": None, "norms": None, "norms_live": None,
+    "at_norms": None, "at_indices": None, "at_sums": None,
+}  # fmt: skip
+"""Of `Prepared` what an engine looks at; the rest of its copy is 0, and no circuit."""
+
+
 def Lease(n_bytes, address_width):
-    """What an engine knows of the job that it runs, as long as that has it: the job, and first
-    beats of what THC keeps in scratch.
+    """What an engine knows of the job that it runs, as long as that has it: the job, as `LENT` has
+    it, and first beats of what THC keeps in scratch.
     """
     beat = address_width - ceil_log2(n_bytes)
     return data.StructLayout(
@@ -158,7 +171,8 @@ class EnginePool(wiring.Component):
         lease = Signal(self.lent[e].shape(), name=f"lease{e}", reset_less=True)
         gen = Signal(16, name=f"gen{e}", reset_less=True)
         epoch = Signal(EPOCH_WIDTH, name=f"epoch{e}")
-        count = Signal(range(FLUSH_CYCLES + 1), name=f"count{e}", init=FLUSH_CYCLES)
+        resets = Signal(name=f"resets{e}", init=1)  # a register: all of an engine waits for it
+        count = Signal(range(FLUSH_CYCLES), name=f"count{e}", init=FLUSH_CYCLES - 1)
         stood = Signal(name=f"stood{e}")
         had, leaves = owner.any(), owner.any() & ~(owner & self.holds).any()
 
@@ -173,13 +187,13 @@ class EnginePool(wiring.Component):
         said = of_owner("said", self.said)
         given, gens = of_owner("given", self.leases), of_owner("gens", self.gens)
         m.d.comb += [
-            ready[e].eq(had & (count == 0)),
-            free[e].eq(~had & (count == 0)),
+            ready[e].eq(had & ~resets),
+            free[e].eq(~had & ~resets),
             strays[e].eq(strayed(m, Cat(owner, lease), stood, name=f"lease{e}_parity")),
             self.lent[e].eq(lease),
             self.check[e].eq(of_owner("check", self.checks)),
             self.says[e].eq(Mux(ready[e], said, 0)),
-            self.says[e].reset.eq((count != 0) | said.reset),
+            self.says[e].reset.eq(resets | said.reset),
             self.says[e].mute.eq(~ready[e] | said.mute),
             self.says[e].closed.eq(~ready[e] | said.closed),
             self.contexts[e].armed.eq(ready[e] & said.armed),
@@ -187,11 +201,11 @@ class EnginePool(wiring.Component):
             self.contexts[e].gen.eq(gen),
             self.contexts[e].epoch.eq(epoch),
         ]
-        m.d.sync += [stood.eq(ready[e]), gen.eq(gens), count.eq(Mux(count == 0, 0, count - 1))]
-        with m.If(count != 0):
-            m.d.sync += lease.eq(given)
+        m.d.sync += [stood.eq(ready[e]), gen.eq(gens)]
+        with m.If(resets):
+            m.d.sync += [lease.eq(given), count.eq(count - 1), resets.eq(count != 0)]
         with m.If(goes.any() | leaves):
-            m.d.sync += [owner.eq(goes), count.eq(FLUSH_CYCLES)]
+            m.d.sync += [owner.eq(goes), resets.eq(1), count.eq(FLUSH_CYCLES - 1)]
         with m.If(goes.any() | leaves | (owner & self.turns).any()):
             m.d.sync += epoch.eq(epoch + 1)
 

@@ -14,7 +14,7 @@ from gradnic.interface.job import Collective, JobCodec, Kind, Operation
 from ..axi.share import ReadShare, WriteShare
 from ..reduction.shared_combine import SharedCombine
 from ..transport.records import Round
-from .engine_pool import EnginePool
+from .engine_pool import LENT, EnginePool
 from .job_context import NORMS
 from .job_records import half_of_residual
 from .memory_side import RESIDUALS, memory_ports
@@ -54,7 +54,7 @@ def users_of(m, core, runners, clerk, passes):
             pool.turns[k].eq(runner.turns),
             runner.granted.eq(pool.granted[k]),
             runner.stray.eq(pool.strays[k]),
-            lease.job.eq(runner.job),
+            *_lent(lease.job, runner.job),
             said.armed.eq(runner.context.armed),
             pool.gens[k].eq(runner.context.gen),
             *(said[name].eq(getattr(runner, name)) for name in _SAID),
@@ -73,6 +73,15 @@ def users_of(m, core, runners, clerk, passes):
         )
         for e in range(core.n_engines)
     ]  # fmt: skip
+
+
+def _lent(copy, job):
+    """What an engine looks at of a job."""
+    for name, parts in LENT.items():
+        for part in parts or ():
+            yield copy[name][part].eq(job[name][part])
+        if parts is None:
+            yield copy[name].eq(job[name])
 
 
 def share_memory(m, core, users, passes, pick):

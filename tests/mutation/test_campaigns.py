@@ -28,6 +28,7 @@ SLOW = {
     "job_context": (100, 0.96),
     "job_cutter": (100, 0.80),
     "packet_steps": (100, 0.80),
+    "engine_pool": (100, 0.90),
     "packet_pick": (100, 0.95),
     "allowance_walk": (100, 0.80),
     "thc_keys": (100, 0.80),
@@ -57,10 +58,8 @@ def test_larger_sample_dies(block):
 PATTERNS = (
     *[(block,) for block in ("fifo", "ring", "inline", "scheduler", "aggregate", "hadamard")],
     *[(block,) for block in ("thc_encoder", "thc_decoder", "level_table", "job_context")],
-    *[
-        (block,)
-        for block in ("job_cutter", "packet_steps", "packet_pick", "allowance_walk", "thc_keys")
-    ],
+    *[(block,) for block in ("job_cutter", "packet_steps", "packet_pick", "engine_pool")],
+    *[(block,) for block in ("allowance_walk", "thc_keys")],
     ("compressor", "decompressor"),
     ("norm_pass", "encode_pass", "decode_pass"),
 )
