@@ -23,6 +23,7 @@ from .job_wanted import bounded, cards_say, left_of, result_of, sums_of
 LATEST = 10_000_000  # cycles: the last that a job may be posted at
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
+TOO_LONG = 1 << 24  # elements of a job that all cards refuse: it has no memory here
 WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
 CODECS = {
     "none": JobCodec.RAW32, "bf16": JobCodec.RAW16, "inceptionn": JobCodec.INCEPTIONN,
@@ -109,7 +110,7 @@ def from_dicts(told, *, codec="none"):
     if not told:
         raise ValueError("jobs must be at least 1, not 0")
     sizes = [_size(k, one) for k, one in enumerate(told)]
-    steps = [-(-4 * max(0, n) // ALIGN) * ALIGN for n in sizes]
+    steps = [-(-4 * n // ALIGN) * ALIGN if 0 < n < TOO_LONG else 0 for n in sizes]
     half, at, made = sum(steps), 0, []
     for k, (one, n, step) in enumerate(zip(told, sizes, steps, strict=True)):
         named = {"layer" if name == "class" else name: value for name, value in one.items()}
@@ -197,7 +198,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     for one in posted:
         if one.nodes and not set(one.nodes) <= set(range(n_nodes)):
             raise ValueError(f"nodes must be 0 to {n_nodes - 1}, not {list(one.nodes)}")
-    sized = [one.job for one in posted if one.job.elems < 1 << 24]
+    sized = [one.job for one in posted if one.job.elems < TOO_LONG]
     feedback = any(one.job.feedback for one in posted)
     halves_of = 4 if feedback else 2  # sources, results; residuals before and after
     n_memory = halves_of * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
@@ -230,7 +231,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         late={at: _poster(cluster, group, n_nodes) for at, group in late.items()},
     )  # fmt: skip
     small = n_nodes * sum(job.elems for job in sized) <= GOLDEN_ELEMS
-    plain = all(one.nodes is None and one.job.elems < 1 << 24 for one in posted)
+    plain = all(one.nodes is None and one.job.elems < TOO_LONG for one in posted)
     if small or halves or scale or feedback or not plain:
         reference, want = (
             "cards",

@@ -75,8 +75,11 @@ def bounded(tables, posted, memory, settings, thc, want, given_up):
     made = {}
     for one in posted:
         job = one.job
-        status, *_ = want.get((0, job.id), (None,))
-        if status not in (JobStatus.DONE, JobStatus.SHORT):
+        ends_well = {
+            node for (node, id), (status, *_) in want.items()
+            if id == job.id and status in (JobStatus.DONE, JobStatus.SHORT)
+        }  # fmt: skip
+        if not ends_well:
             continue
         n_bytes = ELEM_BYTES[job.kind] * job.elems
         own = memory[:, job.source : job.source + n_bytes].copy()
@@ -90,6 +93,8 @@ def bounded(tables, posted, memory, settings, thc, want, given_up):
             inceptionn=settings, thc=thc,
         )  # fmt: skip
         for node, (ended, values, here) in enumerate(told):
+            if node not in ends_well:
+                continue
             result = result_of(memory[node], job).copy()
             halved = bf16.narrow(values) if halves else values.view(np.uint32)
             result.view(halved.dtype)[here] = halved[here]

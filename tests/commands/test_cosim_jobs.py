@@ -9,7 +9,7 @@ from gradnic.sim.offload import job_run
 from gradnic import cli
 from gradnic.errors import Unfinished
 from gradnic.interface.formats import GRADNIC, Op
-from gradnic.interface.job import JobCodec, Refusal
+from gradnic.interface.job import JobCodec, JobStatus, Refusal
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,24 @@ def test_line_share_is_time_with_payload_over_all_ports():
     sent = [(100, 0, 0, frame), (300, 0, 0, frame), (300, 1, 0, frame), (900, 1, 0, bytes(control))]
     assert job_run.line_share(sent, 16) == pytest.approx(3 * time / (2 * (200 + time)))
     assert job_run.line_share(sent[3:], 16) == 0
+
+
+def test_a_node_never_posts_a_job_and_one_is_too_long(tmp_path):
+    """Beside a share that may miss; others have their memory."""
+    path, out = tmp_path / "jobs.json", tmp_path / "out.json"
+    told = [{"bytes": 800, "p_q16": 9000}, {"elems": 1 << 24}]
+    told.append({"bytes": 64, "collective": "broadcast", "nodes": [0, 1]})
+    told.append({"bytes": 64, "kind": "bf16", "codec": "bf16"})
+    path.write_text(json.dumps(told))
+    words = f"cosim card --topology ring:3 --algorithm ring --jobs {path} --codec inceptionn"
+    words += f" --watchdog 20000 --json {out}"
+    result = CliRunner().invoke(cli.cli, words.split())
+    assert result.exit_code == 0, result.output
+    found = json.loads(out.read_text())["jobs"]
+    assert [one["status"] for one in found] == [
+        JobStatus.DONE, JobStatus.REFUSED, JobStatus.STUCK, JobStatus.DONE
+    ]  # fmt: skip
+    assert found[1]["detail"] == Refusal.LENGTH
 
 
 def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path, monkeypatch):
