@@ -19,9 +19,7 @@ from .job_records import LeavesSeen, Prepared
 
 FLUSH_CYCLES = 8  # of reset, when an engine is given to a context, and when it comes back
 
-Said = data.StructLayout(
-    {"stage": 2, "armed": 1, "start": 1, "clear": 1, "reset": 1, "mute": 1, "closed": 1}
-)
+Said = data.StructLayout({"stage": 2, "armed": 1, "start": 1, "clear": 1, "mute": 1, "closed": 1})
 """What a context says to its engine in each cycle: see `gradnic.hdl.offload.job_context`."""
 
 Heard = data.StructLayout(
@@ -90,14 +88,15 @@ class EnginePool(wiring.Component):
         A strobe: this context is the youngest now. It has not had its engine yet; asks for it; may
         have it: one that holds no longer gives it back.
     granted : Out(n)
-        It has an engine, which is out of reset.
+        It has an engine, which is out of reset. That takes 8 cycles, each time.
     turns : In(n)
-        A strobe: it resets its engine from the next cycle on, or a little later.
+        A strobe: its engine is to be reset, and stays its own.
     leases, gens, said, checks : In(Lease).array(n), In(ArrayLayout(16, n)), In(Said).array(n),
         In(CheckWrite).array(n)
     heard : Out(Heard).array(n)
     strays : Out(n)
         What its engine knows of its job, or whose it is, has changed by itself.
+    resets : Out(n_engines)
     lent, contexts, says, check : Out(Lease).array(n_engines), Out(Context).array(n_engines),
         Out(Said).array(n_engines), Out(CheckWrite).array(n_engines)
         To each engine. One that no context has is mute and closed, and is told nothing else.
@@ -124,6 +123,7 @@ class EnginePool(wiring.Component):
                 "says": Out(Said).array(n_engines),
                 "check": Out(CheckWrite).array(n_engines),
                 "taken": Out(n_engines),
+                "resets": Out(n_engines),
                 "told": In(Heard).array(n_engines),
             }
         )
@@ -175,6 +175,7 @@ class EnginePool(wiring.Component):
         count = Signal(range(FLUSH_CYCLES), name=f"count{e}", init=FLUSH_CYCLES - 1)
         stood = Signal(name=f"stood{e}")
         had, leaves = owner.any(), owner.any() & ~(owner & self.holds).any()
+        begins = goes.any() | leaves | (owner & self.turns).any()
 
         def of_owner(name, values):
             chosen = Signal(values[0].shape(), name=f"{name}{e}")
@@ -193,7 +194,7 @@ class EnginePool(wiring.Component):
             self.lent[e].eq(lease),
             self.check[e].eq(of_owner("check", self.checks)),
             self.says[e].eq(Mux(ready[e], said, 0)),
-            self.says[e].reset.eq(resets | said.reset),
+            self.resets[e].eq(resets),
             self.says[e].mute.eq(~ready[e] | said.mute),
             self.says[e].closed.eq(~ready[e] | said.closed),
             self.contexts[e].armed.eq(ready[e] & said.armed),
@@ -204,10 +205,10 @@ class EnginePool(wiring.Component):
         m.d.sync += [stood.eq(ready[e]), gen.eq(gens)]
         with m.If(resets):
             m.d.sync += [lease.eq(given), count.eq(count - 1), resets.eq(count != 0)]
+        with m.If(begins):
+            m.d.sync += [resets.eq(1), count.eq(FLUSH_CYCLES - 1), epoch.eq(epoch + 1)]
         with m.If(goes.any() | leaves):
-            m.d.sync += [owner.eq(goes), resets.eq(1), count.eq(FLUSH_CYCLES - 1)]
-        with m.If(goes.any() | leaves | (owner & self.turns).any()):
-            m.d.sync += epoch.eq(epoch + 1)
+            m.d.sync += owner.eq(goes)
 
 
 def _either(values):

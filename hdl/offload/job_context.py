@@ -265,11 +265,11 @@ class JobContext(wiring.Component):
         if not self.pooled:
             renews, asks = ("RENEW",), ()
         else:
-            rounds = ("CLEAR", "BEGIN", "CLEARING", "ARM", "RUN", "AGAIN")
+            rounds = ("CLEAR", "BEGIN", "CLEARING", "ARM", "RUN")
             m.d.comb += [
                 self.needs.eq(within("PASS", "ASK")),
                 self.wants.eq(within("ASK")),
-                self.holds.eq(within("ASK", *rounds, "HUSH", "DRAIN", "OVER")),
+                self.holds.eq(within("ASK", *rounds, "HUSH", "DRAIN", "OVER", "AGAIN")),
                 s.bereft.eq(within(*rounds) & ~self.granted),
             ]
         m.d.comb += [

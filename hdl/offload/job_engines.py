@@ -20,7 +20,7 @@ from .job_records import half_of_residual
 from .memory_side import RESIDUALS, memory_ports
 from .thc_passes import KINDS, ThcPasses
 
-_SAID = "stage", "start", "clear", "reset", "mute", "closed"
+_SAID = "stage", "start", "clear", "mute", "closed"
 _PLACES = "own_norms", "norms", "indices", "sums"
 _OF_A_JOB = "norm", "thc", "code", "coded", "bf16", "mean", "largest"
 
@@ -36,7 +36,8 @@ def users_of(m, core, runners, clerk, passes):
     if not core.pooled:
         return [
             SimpleNamespace(
-                told=runner, taken=runner.take, job=runner.job, context=runner.context,
+                told=runner, taken=runner.take, reset=runner.reset, job=runner.job,
+                context=runner.context,
                 places=places[k], check=checks[k],
                 **{name: getattr(runner, name) for name in _SAID},
             )
@@ -67,7 +68,7 @@ def users_of(m, core, runners, clerk, passes):
             ]
     return [
         SimpleNamespace(
-            told=pool.told[e], taken=pool.taken[e], job=pool.lent[e].job,
+            told=pool.told[e], taken=pool.taken[e], reset=pool.resets[e], job=pool.lent[e].job,
             context=pool.contexts[e], places=pool.lent[e], check=pool.check[e],
             **{name: pool.says[e][name] for name in _SAID},
         )

@@ -85,11 +85,10 @@ class Twin:
             out[f"heard__{k}"] = heard & ~quiet | still
             out["granted"] |= any(mine) << k
             out["strays"] |= any(m and s for m, s in zip(mine, strays, strict=True)) << k
+        out["resets"] = sum(int(one.resets) << e for e, one in enumerate(self.engines))
         for e, one in enumerate(self.engines):
             said = _either(one.owner, i["said"])
             says = said if ready[e] else _put(Said, "mute", 1) | _put(Said, "closed", 1)
-            reset = int(one.resets or _field(Said, "reset", said))
-            says = says & ~_put(Said, "reset", 1) | _put(Said, "reset", reset)
             armed = ready[e] and _field(Said, "armed", said)
             job = Lease(N_BYTES, WIDTH)["job"]
             tensor = one.lease >> job.offset + job.shape["job"].offset
@@ -118,9 +117,9 @@ class Twin:
                 one.lease = _either(owner, i["leases"])
                 one.resets, one.count = one.count != 0, (one.count - 1) % FLUSH_CYCLES
             if goes[e] or leaves:
-                one.owner, one.resets = next_ if goes[e] else 0, 1
-                one.count = FLUSH_CYCLES - 1
+                one.owner = next_ if goes[e] else 0
             if goes[e] or leaves or owner & i["turns"]:
+                one.resets, one.count = 1, FLUSH_CYCLES - 1
                 one.epoch = (one.epoch + 1) % (1 << EPOCH_WIDTH)
             if i["upset"] and i["upset"][0] == f"lease{e}":
                 one.lease = lease ^ i["upset"][1]

@@ -367,6 +367,10 @@ def test_a_job_asks_the_pool_behind_its_norms_and_gives_back_ahead_of_its_floats
         ctx.set(part.progress, 1)
         await round_(ctx, part, 8)
         assert ctx.get(part.reset & part.holds)
+        ctx.set(part.granted, 0)  # as long as its engine is being reset
+        await ctx.tick().repeat(FLUSH_CYCLES - 1)
+        assert ctx.get(part.reset & part.holds)
+        ctx.set(part.granted, 1)
         ctx.set(part.pass_moves, 1)
         await passes(ctx, part, INDICES)
         assert ctx.get(part.holds)
