@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradnic.interface.schedule_table import REDUCE
+from gradnic.interface.schedule_table import NOP, REDUCE
 
 from ..schedule.traffic import written_out
 
@@ -59,6 +59,8 @@ class Plan:
     n_packets : those numbers from 0 on that have elements
     elems : int64, shape (n_packets,)
     rows : one list of `Row` a node
+    row_numbers : one list a node: what number each has in the table, and how many there are, with
+        rows that do nothing
     up : one dict a node: {source: {chunk: Contribution}}
     down : one dict a node: {source: set of chunks that it gathers to us}
     depth : most hops from a leaf to its root
@@ -146,6 +148,12 @@ class Plan:
                 else:
                     self.down[u].setdefault(v, set()).update(range(first, stop))
                     final[u, first:stop] = True
+
+        self.row_numbers = []
+        for v, rows in enumerate(self.rows):
+            does = table.rows["op"][table.rows["node"] == v] != NOP
+            numbers = np.arange(len(rows)) if table.period else np.flatnonzero(does)
+            self.row_numbers.append([*numbers.tolist(), len(rows) + int((~does).sum())])
 
     def _count_leaves(self):
         """Leaves below every (chunk, node), by walking each node's way to the root."""

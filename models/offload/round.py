@@ -112,10 +112,13 @@ class Round:
 
     @property
     def oldest(self):
-        """Number of the oldest row that is not out; of rows, if all are."""
-        rows = self.tensor.plan.rows[self.node]
-        oldest = self.rows[0] if self.rows else None
-        return next((k for k, row in enumerate(rows) if row is oldest), len(rows))
+        """Number of the oldest row that is not out; of rows, if all are, and those that do nothing
+        always are.
+        """
+        plan = self.tensor.plan
+        rows, oldest = plan.rows[self.node], self.rows[0] if self.rows else None
+        at = next((k for k, row in enumerate(rows) if row is oldest), len(rows))
+        return plan.row_numbers[self.node][at]
 
     def reception(self, source, ph):
         """What tracks the packets of `source`, or None if it sends none."""

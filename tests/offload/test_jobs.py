@@ -8,7 +8,9 @@ from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.jobs import JobCard, JobCluster
 from gradnic.models.schedule.all_reduce import add, all_reduce
 from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.collectives import collective
 from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.builders.schedule import NOP
 from gradnic.models.schedule.topology import parse
 from gradnic.models.transport.tagger import Rules
 
@@ -278,6 +280,19 @@ def test_a_neighbor_that_never_posts_stops_only_its_job():
     assert 0 not in bench.cluster.ended[2]
     bench.check(1)
     bench.check(2)
+
+
+def test_a_row_that_does_nothing_is_counted_and_out():
+    """A stuck leaf of a broadcast says that its one row is out, as a card does."""
+    topology = parse("ring:3")
+    table = compile_table(collective(build(topology, "ring"), "broadcast"))
+    (leaf,) = table.rows["node"][table.rows["op"] == NOP]
+    cards = JobCluster((table,), topology, MEMORY, settings={"t_probe": 40, "t_retry": 40},
+                       watchdog=1500)  # fmt: skip
+    cards.post(leaf, Job(1, 1, 1, 500, 0, HALF, collective=Collective.BROADCAST))
+    cards.run(LinkFaults())
+    told = cards.ended[leaf][1]
+    assert (told.status, told.detail) == (JobStatus.STUCK, 1)
 
 
 def test_rounds_of_one_tensor_follow_each_other_and_wrap():
