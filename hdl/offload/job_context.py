@@ -261,10 +261,8 @@ class JobContext(wiring.Component):
             return Cat(fsm.ongoing(name) for name in states).any()
 
         m.d.sync += s.taken.eq(self.busy)
-        renews, asks = (), ("PASS",)
-        if not self.pooled:
-            renews, asks = ("RENEW",), ()
-        else:
+        asks = ("PASS",) if self.pooled else ()
+        if self.pooled:
             rounds = ("CLEAR", "BEGIN", "CLEARING", "ARM", "RUN")
             m.d.comb += [
                 self.needs.eq(within("PASS", "ASK")),
@@ -278,8 +276,8 @@ class JobContext(wiring.Component):
             self.passes.eq(s.thc & ~s.has_passed & within("CLEARING", "DECODE", *asks)),
             self.overs.eq(within("OVER")),
             self.free.eq(within("FREE")),
-            self.busy.eq(~within("FREE", *renews, "FLUSH")),
-            self.reset.eq(within(*renews, "FLUSH", "AGAIN")),
+            self.busy.eq(~within("FREE", "RENEW", "FLUSH")),
+            self.reset.eq(within("RENEW", "FLUSH", "AGAIN")),
             self.mute.eq(within("HUSH") | self.closed),
             self.closed.eq(within("DRAIN", "OVER", "DECODE", "END") | self.reset),
         ]
@@ -293,13 +291,12 @@ class JobContext(wiring.Component):
             with m.If(self.take):
                 m.d.sync += [s.job.eq(self.prepared), s.id_too.eq(~self.prepared.job.id)]
                 m.next = "PASS" if self.pooled else "CLEAR"
-            if not self.pooled:
-                with m.Elif(self.nears):
-                    m.d.sync += [s.count.eq(FLUSH_CYCLES - 1), s.epoch.eq(s.epoch + 1)]
-                    m.next = "RENEW"
-        if not self.pooled:
-            with m.State("RENEW"):  # before each job: a bit may have changed since the last one
-                self._wait(m, s, "FREE")
+            with m.Elif(self.nears):
+                m.d.sync += [s.count.eq(FLUSH_CYCLES - 1), s.epoch.eq(s.epoch + 1)]
+                m.next = "RENEW"
+        # before each job: a bit may have changed since the last one; and the card is not calm
+        with m.State("RENEW"):
+            self._wait(m, s, "FREE")
 
     def _ask(self, m, s):
         """What comes before it has an engine."""

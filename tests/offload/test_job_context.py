@@ -31,9 +31,8 @@ def prepare(ctx, part, *, leaves=3, codec=0):
     assert ctx.get(part.free)
 
 
-async def begin(ctx, part, *, leaves=3, codec=0):
-    """Give it a job; its engine is reset, and is to clear from then on."""
-    prepare(ctx, part, leaves=leaves, codec=codec)
+async def near(ctx, part):
+    """A job is near: a free context is not for some cycles, so that no card counts as calm."""
     epoch = ctx.get(part.context.epoch)
     ctx.set(part.nears, 1)
     await ctx.tick()
@@ -45,6 +44,12 @@ async def begin(ctx, part, *, leaves=3, codec=0):
     for _ in range(4):
         assert ctx.get(part.free & ~part.reset)
         await ctx.tick()
+
+
+async def begin(ctx, part, *, leaves=3, codec=0):
+    """Give it a job; its engine is reset, and is to clear from then on."""
+    prepare(ctx, part, leaves=leaves, codec=codec)
+    await near(ctx, part)
     ctx.set(part.take, 1)
     await ctx.tick()
     ctx.set(part.take, 0)
@@ -336,6 +341,7 @@ def test_refused_descriptors_do_not_bring_an_epoch_back():
 async def ask(ctx, part, *, codec=JobCodec.THC):
     """Give a job to a context whose engine comes from a pool, until it asks for one."""
     prepare(ctx, part, codec=codec)
+    await near(ctx, part)
     ctx.set(part.take, 1)
     await ctx.tick()
     ctx.set(part.take, 0)

@@ -319,7 +319,6 @@ def test_tensors_of_thc_are_cut_twice(log4):
             ({"kind": Kind.BF16}, Refusal.NONE if part.bf16 else Refusal.KIND),
             ({"gen": 11}, Refusal.NONE),
             ({"tensor": 8, "gen": 10}, Refusal.ROUND),  # its norms have gen 9
-            ({"tensor": 8, "gen": 11}, Refusal.NONE),
         ):
             ctx.set(part.contexts[1], {"armed": 1, "tensor": 8, "gen": 9})
             record, _ = await clerk_says(ctx, part, replace(job, **bad))
