@@ -156,6 +156,7 @@ def run(
             "codec": codec,
             "lanes": lanes,
             "active": n_active,
+            "engines": n_engines or n_active,
             **({"memory": memory, "channels": channels} if memory else {}),
             "golden": outcome.reference,
         },

@@ -15,7 +15,7 @@ from ..primitive.target import one_hot
 from ..transport.records import BYTES_WIDTH, EPOCH_WIDTH, LEAVES_WIDTH, Context, Over
 from .job_records import STAMP_WIDTH, LeavesSeen, Prepared, Record
 
-FLUSH_CYCLES = 8  # of reset
+FLUSH_CYCLES = 8  # of reset, by a context or by the pool of its engine
 GIVEN_WIDTH = BYTES_WIDTH + 4  # of all neighbors
 NORMS, INDICES, DECODE = range(3)  # stages of a job with THC
 SETTLE_CYCLES = 8  # until what a round engine holds in registers is seen at the memory ports

@@ -4,13 +4,14 @@ import itertools
 
 import numpy as np
 from amaranth.hdl import Shape
-from gradnic.hdl.offload.engine_pool import FLUSH_CYCLES, EnginePool, Heard, Lease, Said
+from gradnic.hdl.offload.engine_pool import EnginePool, Heard, Lease, Said
+from gradnic.hdl.offload.job_context import FLUSH_CYCLES
 from gradnic.hdl.transport.records import EPOCH_WIDTH, CheckWrite, Context
 
 from .upset import UPSET, Upset
 
 N, N_ENGINES, N_BYTES, WIDTH = 3, 2, 16, 32
-N_CYCLES, N_RUNS = 1200, 24
+N_CYCLES, N_RUNS = 1200, 40
 LEASE = Shape.cast(Lease(N_BYTES, WIDTH)).width
 SIZES = {"lease": LEASE, "said": Shape.cast(Said).width, "check": Shape.cast(CheckWrite).width,
          "heard": Shape.cast(Heard).width}  # fmt: skip

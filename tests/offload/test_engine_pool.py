@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from gradnic.hdl.offload.engine_pool import FLUSH_CYCLES, EnginePool
+from gradnic.hdl.offload.engine_pool import EnginePool
+from gradnic.hdl.offload.job_context import FLUSH_CYCLES
 from gradnic.sim.engine.amaranth_run import simulate
 
 CYCLES = 1200
