@@ -16,15 +16,15 @@ MAX_FLOATS = 2104  # fit a 9,000-byte MTU at worst; 336 fit 1,500
 MAX_UNIT = 3840  # of an engine alone
 
 
-def check_lanes(n_lanes: int) -> None:
+def check_lanes(n_lanes: int, *, name: str = "n_lanes") -> None:
     """ValueError unless `n_lanes` is a number of floats per cycle that the engines come in."""
-    if n_lanes not in LANES:
-        raise ValueError(f"n_lanes must be 4, 8, 16 or 32, not {n_lanes!r}")
+    if not isinstance(n_lanes, Integral) or n_lanes not in LANES:
+        raise ValueError(f"{name} must be 4, 8, 16 or 32, not {n_lanes!r}")
 
 
 def check_block(block: int) -> None:
     """ValueError unless `block` is a size of THC's blocks."""
-    if block not in BLOCKS:
+    if not isinstance(block, Integral) or block not in BLOCKS:
         raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
 
 
@@ -36,7 +36,7 @@ def check_rounding(rounding: str) -> None:
 
 def check_queues(queues: int) -> None:
     """ValueError unless `queues`, a build option, is 0 or 8."""
-    if queues not in (0, 8):
+    if not isinstance(queues, Integral) or queues not in (0, 8):
         raise ValueError(f"queues must be 0 or 8, not {queues!r}")
 
 
@@ -44,6 +44,19 @@ def check_range(name: str, value: int, lowest: int, highest: int) -> None:
     """ValueError unless `value` is an integer within `lowest` to `highest`."""
     if not isinstance(value, Integral) or not lowest <= value <= highest:
         raise ValueError(f"{name} must be {lowest} to {highest}, not {value!r}")
+
+
+def check_power(name: str, value: int, lowest: int, highest: int) -> None:
+    """ValueError unless `value` is a power of two within `lowest` to `highest`."""
+    whole_number = isinstance(value, Integral)
+    if not whole_number or not lowest <= value <= highest or value & (value - 1):
+        raise ValueError(f"{name} must be a power of two from {lowest} to {highest}, not {value!r}")
+
+
+def check_least(name: str, value: int, lowest: int) -> None:
+    """ValueError unless `value` is an integer, `lowest` at least."""
+    if not isinstance(value, Integral) or value < lowest:
+        raise ValueError(f"{name} must be at least {lowest}, not {value!r}")
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.aggregator import MAX_FRAME, MAX_JOBS, MAX_PORTS, REGISTERS, Refusal
+from gradnic.interface.aggregator import MAX_FRAME, MAX_JOBS, REGISTERS, Refusal
 from gradnic.interface.formats import HEAD_BYTES
-from gradnic.interface.params import check_queues
+from gradnic.interface.params import check_queues, check_range
 
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
@@ -20,7 +20,7 @@ from ..primitive.names import signals
 from ..stream.beats import FrameBeat
 from .answer import AnswerFramer, AnswerPort, Sender
 from .gate import Gate
-from .parser import ChildWrite, index_width
+from .parser import ChildWrite, check_shape, index_width
 from .slot_records import EVENTS, JobRegisters
 from .unit import AggregationUnit
 
@@ -74,12 +74,8 @@ class Aggregator(wiring.Component):
         n_words: int = 256,
         queues: int = 0,
     ) -> None:
-        if not 1 <= n_ports <= MAX_PORTS:
-            raise ValueError(f"n_ports must be 1 to {MAX_PORTS}, not {n_ports!r}")
-        if n_bytes not in (16, 32, 64):
-            raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
-        if not 2 <= n_jobs <= MAX_JOBS:
-            raise ValueError(f"n_jobs must be 2 to {MAX_JOBS}, not {n_jobs!r}")
+        check_shape(n_bytes, n_ports=n_ports, n_jobs=n_jobs)
+        check_range("n_jobs", n_jobs, 2, MAX_JOBS)
         check_queues(queues)
         self.n_ports, self.n_bytes, self.n_jobs = n_ports, n_bytes, n_jobs
         self.unit = AggregationUnit(

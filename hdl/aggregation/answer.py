@@ -20,18 +20,19 @@ from gradnic.interface.formats import (
     UDP,
     VERSION,
 )
+from gradnic.interface.params import check_range
 from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES
 
 from ..frame.egress import Event
 from ..frame.intake import Names
 from ..frame.packet_fifo import PacketFIFO
-from ..frame.queue_rules import port_members, ruled_queues
+from ..frame.queue_rules import MOST_BEATS, port_members, ruled_queues
 from ..primitive.names import signals
 from ..primitive.zeroed_table import ZeroedTable
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import delayed, delayed_flag
 from ..stream.slice import Slice
-from .parser import Child, ChildWrite, index_width, turned_words
+from .parser import Child, ChildWrite, check_shape, index_width, turned_words
 from .slot_records import MAX_CHILDREN, Answer
 
 TTL = 64
@@ -61,7 +62,7 @@ class AnswerFramer(wiring.Component):
     Parameters
     ----------
     n_bytes, n_jobs : int
-        Bytes of a beat, 16, 32 or 64; places in the table of jobs.
+        Bytes of a beat, 16, 32 or 64; places in the table of jobs, 1 to 16.
 
     Members
     -------
@@ -73,6 +74,7 @@ class AnswerFramer(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, n_jobs: int) -> None:
+        check_shape(n_bytes, n_jobs=n_jobs)
         self.n_bytes, self.n_jobs = n_bytes, n_jobs
         super().__init__(
             {
@@ -263,11 +265,12 @@ class AnswerPort(wiring.Component):
     Parameters
     ----------
     n_bytes, n_ports, n_jobs : int
-        Bytes of a beat, 16, 32 or 64; pairs of ports; places in the table of jobs.
+        Bytes of a beat, 16, 32 or 64; pairs of ports, 1 to 32; places in the table of jobs, 1 to
+        16.
     number : int
-        Of this port.
+        Of this port, below `n_ports`.
     queued : int
-        0, or beats of the longest answer.
+        0, or beats of the longest answer, up to 256.
 
     Members
     -------
@@ -284,6 +287,9 @@ class AnswerPort(wiring.Component):
     def __init__(
         self, n_bytes: int, n_ports: int, n_jobs: int, number: int, *, queued: int = 0
     ) -> None:
+        check_shape(n_bytes, n_ports=n_ports, n_jobs=n_jobs)
+        check_range("number", number, 0, n_ports - 1)
+        check_range("queued", queued, 0, MOST_BEATS)
         self.n_bytes, self.n_jobs, self.number, self.queued = n_bytes, n_jobs, number, queued
         events = {"judged": Out(Event), "left": Out(Event)}
         super().__init__(

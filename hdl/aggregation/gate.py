@@ -22,7 +22,7 @@ from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
-from .parser import ChildWrite, ContributionParser, index_width, turned_words
+from .parser import ChildWrite, ContributionParser, check_shape, index_width, turned_words
 from .slot_records import Head, JobRegisters
 
 N_FRAMES = 32  # of which the end was seen, but no verdict yet
@@ -43,7 +43,8 @@ class Gate(wiring.Component):
     Parameters
     ----------
     n_bytes, n_ports, n_jobs : int
-        Bytes of a beat, 16, 32 or 64; pairs of ports; places in the table of jobs.
+        Bytes of a beat, 16, 32 or 64; pairs of ports, 1 to 32; places in the table of jobs, 1 to
+        16.
 
     Members
     -------
@@ -61,6 +62,7 @@ class Gate(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, n_ports: int, n_jobs: int) -> None:
+        check_shape(n_bytes, n_ports=n_ports, n_jobs=n_jobs)
         self.n_bytes, self.n_ports, self.n_jobs = n_bytes, n_ports, n_jobs
         port_width = index_width(n_ports)
         self.collided_shape = FrameBeat(n_bytes, meta_width=port_width)

@@ -11,8 +11,9 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.aggregator import Refusal
+from gradnic.interface.aggregator import MAX_JOBS, MAX_PORTS, Refusal
 from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
+from gradnic.interface.params import check_power, check_range
 from gradnic.interface.switchml import SWITCHML, VALUES
 
 from ..frame.classes import FrameClass
@@ -32,6 +33,13 @@ Child = data.StructLayout({"mac": 48, "ip": 32, "udp_port": 16, "src": 5, "enabl
 def index_width(n):
     """Bits of a number below `n`, at least 1."""
     return max(1, ceil_log2(n))
+
+
+def check_shape(n_bytes, *, n_jobs, n_ports=1) -> None:
+    """ValueError unless parts of an aggregator come in such sizes."""
+    check_power("n_bytes", n_bytes, 16, 64)
+    check_range("n_ports", n_ports, 1, MAX_PORTS)
+    check_range("n_jobs", n_jobs, 1, MAX_JOBS)
 
 
 def turned_words(value):
@@ -68,7 +76,8 @@ class ContributionParser(HeadParser):
     Parameters
     ----------
     n_bytes, n_ports, n_jobs : int
-        Bytes of a beat, 16, 32 or 64; pairs of ports; places in the table of jobs.
+        Bytes of a beat, 16, 32 or 64; pairs of ports, 1 to 32; places in the table of jobs, 1 to
+        16.
 
     Members
     -------
@@ -86,6 +95,7 @@ class ContributionParser(HeadParser):
     stops = (HEAD_BYTES, SWITCHML.stop)
 
     def __init__(self, n_bytes: int, n_ports: int, n_jobs: int) -> None:
+        check_shape(n_bytes, n_ports=n_ports, n_jobs=n_jobs)
         self.n_ports, self.n_jobs = n_ports, n_jobs
         meta_width = 1 + index_width(n_ports)
         super().__init__(

@@ -27,8 +27,9 @@ WHOLE = 7  # cycles from a sum's last order until it may be sent: it leaves with
 class SlotAdder(wiring.Component):
     """The data path of an aggregation unit: tasks and payloads in, answers and sums out.
 
-    A row of `sizes.lanes` sums per cycle where the payload brings one; a packet of indices of b
-    bits takes C * max(b / 8, 1 / (2 * n_bytes)) ... beats.
+    A row of `sizes.lanes` sums per cycle where the payload brings one, a beat per cycle where it
+    does not: a packet of indices of b bits takes C * max(b / 8, 1 / 2) / n_bytes cycles, and a task
+    with rows 8 at least.
 
     Parameters
     ----------

@@ -5,10 +5,14 @@ Plumbing: no golden model of its own.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from numbers import Integral
 
 from amaranth.hdl import Mux, Shape, Value
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
+
+from gradnic.interface.aggregator import MAX_JOBS
+from gradnic.interface.params import check_power, check_range
 
 MAX_CHILDREN = 32
 MAX_ROWS = 16384  # of the store: a block RAM's deepest shape
@@ -194,23 +198,21 @@ class Sizes:
     n_words: int = 256
 
     def __post_init__(self):
-        if self.n_bytes not in (4, 8, 16, 32, 64):
-            raise ValueError(f"n_bytes must be 4, 8, 16, 32 or 64, not {self.n_bytes!r}")
-        if not 1 <= self.n_jobs <= 16:
-            raise ValueError(f"n_jobs must be 1 to 16, not {self.n_jobs!r}")
-        if not 1 <= self.chunk <= 8192 or self.chunk % (8 * self.n_bytes):
+        check_power("n_bytes", self.n_bytes, 4, 64)
+        check_range("n_jobs", self.n_jobs, 1, MAX_JOBS)
+        whole = isinstance(self.chunk, Integral)
+        if not whole or not 1 <= self.chunk <= 8192 or self.chunk % (8 * self.n_bytes):
             raise ValueError(
                 f"chunk must be a multiple of {8 * self.n_bytes} up to 8192, not {self.chunk!r}"
             )
         if self.width not in (8, 12, 16):
             raise ValueError(f"width must be 8, 12 or 16, not {self.width!r}")
-        if not 1 <= self.b_max <= 8:
-            raise ValueError(f"b_max must be 1 to 8, not {self.b_max!r}")
-        if not 1 <= self.n_words <= 2048:
-            raise ValueError(f"n_words must be 1 to 2048, not {self.n_words!r}")
+        check_range("b_max", self.b_max, 1, 8)
+        check_range("n_words", self.n_words, 1, 2048)
         rows = 2**self.row_width
         most = MAX_ROWS // (2 * rows)
-        if self.n_slots not in [2**k for k in range(1, 13)] or self.n_slots > most:
+        whole = isinstance(self.n_slots, Integral)
+        if not whole or not 2 <= self.n_slots <= most or self.n_slots & (self.n_slots - 1):
             raise ValueError(
                 f"n_slots must be a power of two from 2 to {most}, where a sum has {rows} rows, "
                 f"not {self.n_slots!r}"

@@ -7,7 +7,9 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.aggregator import MAX_JOBS
 from gradnic.interface.formats import Op
+from gradnic.interface.params import check_range
 
 from ..primitive.names import signals
 from ..stream.delays import delayed_flag
@@ -32,8 +34,9 @@ class Sweep(wiring.Component):
     Parameters
     ----------
     n_jobs : int
+        1 to 16.
     place_width : int
-        Bits of (slot, set).
+        Bits of (slot, set), 2 to 14.
 
     Members
     -------
@@ -53,6 +56,8 @@ class Sweep(wiring.Component):
     """
 
     def __init__(self, n_jobs: int, place_width: int) -> None:
+        check_range("n_jobs", n_jobs, 1, MAX_JOBS)
+        check_range("place_width", place_width, 2, 14)
         self.n_jobs = n_jobs
         self.places = 2**place_width
         self.left = Signal(range(self.places + 1), init=self.places)  # to be looked at, or wiped

@@ -49,7 +49,8 @@ class AggregationUnit(wiring.Component):
         May change only for a job without traffic; ``clear`` its slots before its first packet.
     clear, clear_job, busy : In(1), In(4), Out(1)
         Forgets all that a job's slots hold. ``busy`` while that, or the same for all slots after a
-        reset, is under way: no head is taken, for 2 * n_slots cycles.
+        reset, is under way: no head is taken, for 2 * n_slots cycles. While ``busy``, ``clear`` is
+        not heard: wait for its end.
     write_en, write_addr, write_data : In(1), In(4 + b_max), In(8)
         Table of levels: address is the job's place times 2**b_max, plus the index. Ignored for a
         job's place of `n_jobs` or more.

@@ -7,6 +7,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least
+
 from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
 
@@ -27,7 +29,7 @@ class FrameArbiter(wiring.Component):
     n_bytes, meta_width : int
         Shape of the beats, see `FrameBeat`.
     own_beats : int or None
-        Of the longest own frame. None: own frames go only when no foreign one waits.
+        Of the longest own frame, at least 1. None: own frames go only when no foreign one waits.
 
     Members
     -------
@@ -39,6 +41,8 @@ class FrameArbiter(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, *, meta_width: int = 0, own_beats: int | None = None) -> None:
+        if own_beats is not None:
+            check_least("own_beats", own_beats, 1)
         self.own_beats = own_beats
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
         self.slice = Slice(self.shape)

@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from gradnic.interface.formats import UDP
 from gradnic.interface.inline import Fate
+from gradnic.interface.params import check_power
 
 from ..primitive.names import signals
 from .classes import FATE_WIDTH, FrameClass
@@ -38,7 +39,7 @@ class FrameCheck(wiring.Component):
     Parameters
     ----------
     n_bytes : int
-        Bytes per beat, 4 to 128.
+        Bytes per beat, a power of two from 4 to 128.
 
     Members
     -------
@@ -53,6 +54,7 @@ class FrameCheck(wiring.Component):
     """
 
     def __init__(self, n_bytes: int) -> None:
+        check_power("n_bytes", n_bytes, 4, 128)
         self.n_bytes = n_bytes
         self.n_levels = ceil_log2(n_bytes // 2)
         self.latency = 3 + self.n_levels + 1 + FOLDS + 1

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IPV4
+from gradnic.interface.params import check_power, check_range
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
@@ -45,7 +46,7 @@ class EgressQueues(wiring.Component):
     Parameters
     ----------
     n_bytes : int
-        Bytes per beat, 16 to 128.
+        Bytes per beat, a power of two from 16 to 128.
     queue_beats : int
         Store of one queue, a power of two from 16 to 2048.
     max_beats : int
@@ -66,14 +67,9 @@ class EgressQueues(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, *, queue_beats: int = 256, max_beats: int = 64) -> None:
-        if n_bytes not in (16, 32, 64, 128):
-            raise ValueError(f"n_bytes must be 16, 32, 64 or 128, not {n_bytes!r}")
-        if not 16 <= queue_beats <= MAX_BEATS or queue_beats & (queue_beats - 1):
-            raise ValueError(
-                f"queue_beats must be a power of two up to {MAX_BEATS}, not {queue_beats!r}"
-            )
-        if not 1 <= max_beats < queue_beats:
-            raise ValueError(f"max_beats must be 1 to {queue_beats - 1}, not {max_beats!r}")
+        check_power("n_bytes", n_bytes, 16, 128)
+        check_power("queue_beats", queue_beats, 16, MAX_BEATS)
+        check_range("max_beats", max_beats, 1, queue_beats - 1)
         self.n_bytes, self.queue_beats, self.max_beats = n_bytes, queue_beats, max_beats
         self.depth_width = width = ceil_log2(queue_beats) + 1
         self.stored = FrameBeat(n_bytes)

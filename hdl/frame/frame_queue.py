@@ -7,6 +7,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least, check_range
+
 from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
@@ -28,7 +30,7 @@ class FrameQueue(wiring.Component):
     info : shape-like
         What goes with a frame.
     depth : int
-        Beats; up to 64 without lossy.
+        Beats: 2 to 64, with `lossy` 1 to 16384.
     lossy : bool
 
     Members
@@ -42,6 +44,8 @@ class FrameQueue(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, info, depth: int, *, lossy: bool) -> None:
+        check_least("n_bytes", n_bytes, 1)
+        check_range("depth", depth, *((1, 16384) if lossy else (2, 64)))
         self.n_bytes = n_bytes
         self.info_shape = info
         self.depth = depth

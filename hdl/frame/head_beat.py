@@ -7,13 +7,14 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_power
+
 from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
 
 
 def _check(n_bytes: int) -> None:
-    if n_bytes < 2:
-        raise ValueError(f"n_bytes must be at least 2, not {n_bytes!r}")
+    check_power("n_bytes", n_bytes, 2, 128)
 
 
 def _halves(beat, half):

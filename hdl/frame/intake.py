@@ -16,6 +16,7 @@ from gradnic.interface.formats import (
     UDP,
     VERSION,
 )
+from gradnic.interface.params import check_least, check_power
 from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE
 
 from ..stream.beats import FrameBeat
@@ -76,7 +77,7 @@ class Intake(wiring.Component):
     n_bytes, n_jobs : int
         Bytes of a beat, 16, 32, 64 or 128; places in the table of jobs.
     n_senders : int
-        Who may speak for each job here, at most.
+        Who may speak for each job here, at most; at least 1, as `n_jobs`.
     meta_width : int
         Bits of side band, which foreign frames keep and ours lose.
 
@@ -93,6 +94,9 @@ class Intake(wiring.Component):
     def __init__(
         self, n_bytes: int, n_jobs: int, *, n_senders: int = 1, meta_width: int = 0
     ) -> None:
+        check_power("n_bytes", n_bytes, 16, 128)
+        check_least("n_jobs", n_jobs, 1)
+        check_least("n_senders", n_senders, 1)
         self.n_bytes, self.meta_width = n_bytes, meta_width
         self.n_beats = max(512, MAX_FRAME // n_bytes)
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)

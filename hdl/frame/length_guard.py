@@ -7,6 +7,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least
+
 from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
 
@@ -34,11 +36,12 @@ class LengthGuard(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, *, meta_width: int = 0, max_bytes: int) -> None:
-        if max_bytes < n_bytes or max_bytes % n_bytes:
-            raise ValueError(
-                f"max_bytes must be a positive multiple of n_bytes = {n_bytes}, not {max_bytes!r}"
-            )
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
+        check_least("max_bytes", max_bytes, n_bytes)
+        if max_bytes % n_bytes:
+            raise ValueError(
+                f"max_bytes must be a multiple of n_bytes = {n_bytes}, not {max_bytes!r}"
+            )
         self.max_beats = max_bytes // n_bytes
         self.slice = Slice(self.shape)
         frames = stream.Signature(self.shape)

@@ -7,6 +7,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least, check_power
+
 from ..primitive.names import signals
 from ..stream.beats import UnitBeat
 from ..stream.slice import Slice
@@ -23,6 +25,16 @@ def PayloadBeat(n_bytes):
     return data.StructLayout(
         {"data": 8 * n_bytes, "last": 1, "drop": 1, "second": 1, "n_less_1": 12}
     )
+
+
+def two_offsets(offsets) -> tuple:
+    """`offsets` as a tuple; ValueError unless they are two integers, none below 0."""
+    offsets = tuple(offsets)
+    if len(offsets) != 2:
+        raise ValueError(f"offsets must be two numbers, not {offsets!r}")
+    for k, offset in enumerate(offsets):
+        check_least(f"offsets[{k}]", offset, 0)
+    return offsets
 
 
 def rotated(value, n_bytes, by):
@@ -43,7 +55,7 @@ class Realigner(wiring.Component):
     Parameters
     ----------
     n_bytes : int
-        Bytes per beat.
+        Bytes per beat, a power of two from 4 to 128.
     offsets : tuple of two ints
         Bytes of the frame before the payload.
 
@@ -56,8 +68,9 @@ class Realigner(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, offsets) -> None:
+        check_power("n_bytes", n_bytes, 4, 128)
         self.n_bytes = n_bytes
-        self.offsets = tuple(offsets)
+        self.offsets = two_offsets(offsets)
         super().__init__(
             {
                 "i": In(stream.Signature(PayloadBeat(n_bytes))),

@@ -8,6 +8,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradnic.interface.params import check_least
+
 from ..primitive.names import signals
 from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
@@ -57,8 +59,7 @@ class RoundRobin(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, n: int) -> None:
-        if n < 2:
-            raise ValueError(f"n must be at least 2, not {n!r}")
+        check_least("n", n, 2)
         self.n = n
         self.shape = FrameBeat(n_bytes, meta_width=ceil_log2(n))
         self.slice = Slice(self.shape)

@@ -9,11 +9,12 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.inline import MIN_FRAME
+from gradnic.interface.params import check_power
 
 from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.slice import Slice
-from .realign import rotated
+from .realign import rotated, two_offsets
 
 LENGTH_WIDTH = 14  # bytes of a frame, minus 1
 
@@ -50,7 +51,7 @@ class Splicer(wiring.Component):
     Parameters
     ----------
     n_bytes, meta_width : int
-        Shape of the frames, see `FrameBeat`.
+        Shape of the frames, see `FrameBeat`; beats of 4 bytes at least.
     offsets : tuple of two ints
         Bytes of head.
 
@@ -65,8 +66,9 @@ class Splicer(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, offsets, *, meta_width: int = 0) -> None:
+        check_power("n_bytes", n_bytes, 4, 128)
         self.n_bytes = n_bytes
-        self.offsets = tuple(offsets)
+        self.offsets = two_offsets(offsets)
         self.meta_width = meta_width
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
         self.slice = Slice(self.shape)

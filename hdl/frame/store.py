@@ -7,6 +7,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least, check_power
+
 from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
@@ -47,8 +49,8 @@ class FrameStore(wiring.Component):
     """
 
     def __init__(self, width: int, n_slots: int, *, stops: bool = False) -> None:
-        if not 8 <= n_slots <= 16384 or n_slots & (n_slots - 1):
-            raise ValueError(f"n_slots must be a power of two from 8 to 16384, not {n_slots!r}")
+        check_least("width", width, 1)
+        check_power("n_slots", n_slots, 8, 16384)
         self.beats = BlockFIFO(width, n_slots, stops=stops)
         super().__init__(
             {

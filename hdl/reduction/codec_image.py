@@ -29,8 +29,8 @@ class CodecImage(wiring.Component):
         Where ``codec.coded`` is 0 beats pass in 2 cycles, ``fill`` added to each of their bytes:
         255 where that is more.
     wide : bool
-        Where ``codec.code`` is not 0, it is added to each two bytes, the first more significant:
-        65,535 at most, 4,095 if ``codec.code`` is 1.
+        Only with `passes`. Where ``codec.code`` is not 0, ``fill`` is added to each two bytes, the
+        first more significant: 65,535 at most, 4,095 if ``codec.code`` is 1.
     codes : bool
         False: ``codec.coded`` is never 1; only with `passes`.
 
@@ -49,6 +49,10 @@ class CodecImage(wiring.Component):
         self, n_lanes: int, *, passes: bool = False, codes: bool = True, wide: bool = False
     ) -> None:
         check_lanes(n_lanes)
+        if not codes and not passes:
+            raise ValueError("passes must be True without codes, not False")
+        if wide and not passes:
+            raise ValueError("wide must be False without passes, not True")
         self.n_lanes, self.passes, self.codes, self.wide = n_lanes, passes, codes, wide
         self.queue = FIFO(Beat(32 * n_lanes), DEPTH, watched=True)
         beats = stream.Signature(Beat(32 * n_lanes))

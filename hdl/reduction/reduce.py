@@ -6,6 +6,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_range
+
 from ..primitive.names import signals
 from ..stream.admission import credit
 from ..stream.beats import Beat
@@ -15,6 +17,7 @@ from ..stream.fifo import FIFO
 from ..stream.pair_queue import PairQueue
 from .float_add import FloatAdd
 
+MAX_LANES = 64
 FAR = 2  # cycles there and back to lanes that are shared
 N_OPERANDS = 15  # beats of a queue of operands: a slot of the LUT RAM is free
 
@@ -108,8 +111,7 @@ class Combine(wiring.Component):
     def __init__(
         self, n_lanes: int, *, integers: bool = True, passes: bool = False, maxima: bool = False
     ) -> None:
-        if not 1 <= n_lanes <= 64:
-            raise ValueError(f"n_lanes must be 1 to 64, not {n_lanes!r}")
+        check_range("n_lanes", n_lanes, 1, MAX_LANES)
         self.n_lanes, self.integers, self.passes = n_lanes, integers, passes
         self.maxima = maxima
         width = 32 * n_lanes
@@ -245,6 +247,7 @@ class Reduce(wiring.Component):
         maxima: bool = False,
         shared: bool = False,
     ) -> None:
+        check_range("n_lanes", n_lanes, 1, MAX_LANES)
         self.combine = None
         if not shared:
             self.combine = Combine(n_lanes, integers=integers, passes=passes, maxima=maxima)

@@ -7,10 +7,14 @@ from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
+from gradnic.interface.params import check_range
+
 from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed
 from ..stream.steering import chunks
 from .reduce import FAR, Adding, Combine, Op
+
+MAX_USERS = 4
 
 
 class SharedCombine(wiring.Component):
@@ -38,6 +42,7 @@ class SharedCombine(wiring.Component):
     def __init__(
         self, n_lanes: int, n: int, *, integers: bool = True, maxima: bool = False
     ) -> None:
+        check_range("n", n, 1, MAX_USERS)
         self.n = n
         self.combine = Combine(n_lanes, integers=integers, maxima=maxima)
         super().__init__(

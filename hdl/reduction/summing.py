@@ -7,6 +7,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_range
+
 from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
@@ -62,8 +64,7 @@ class Summing(wiring.Component):
         maxima: bool = False,
         shared: bool = False,
     ) -> None:
-        if not 1 <= max_beats <= 16384:
-            raise ValueError(f"max_beats must be 1 to 16384, not {max_beats!r}")
+        check_range("max_beats", max_beats, 1, 16384)
         self.n_lanes, self.integers, self.maxima = n_lanes, integers, maxima
         self.max_beats, self.shared = max_beats, shared
         self.reduce = Reduce(

@@ -7,14 +7,15 @@ Plumbing: no golden model of its own.
 
 from amaranth.lib import data
 
+from gradnic.interface.params import check_least, check_power
+
 
 def UnitBeat(width):
     """Shape of a beat of a unit that may still be dropped: ``data``, ``last``, ``drop``.
 
     ``drop`` counts at ``last``: the whole unit vanishes.
     """
-    if width < 1:
-        raise ValueError(f"width must be at least 1, not {width!r}")
+    check_least("width", width, 1)
     return data.StructLayout({"data": width, "last": 1, "drop": 1})
 
 
@@ -23,8 +24,7 @@ def Beat(width: int):
 
     width : int, bits of data, at least 1.
     """
-    if width < 1:
-        raise ValueError(f"width must be at least 1, not {width!r}")
+    check_least("width", width, 1)
     return data.StructLayout({"data": width, "last": 1})
 
 
@@ -36,8 +36,8 @@ def FrameBeat(n_bytes: int, *, meta_width: int = 0):
 
     ``keep`` is contiguous from byte 0 and all ones unless ``last``; ``bad`` counts at ``last``.
     """
-    if n_bytes not in (1, 2, 4, 8, 16, 32, 64, 128):
-        raise ValueError(f"n_bytes must be a power of two from 1 to 128, not {n_bytes!r}")
+    check_power("n_bytes", n_bytes, 1, 128)
+    check_least("meta_width", meta_width, 0)
     fields = {"data": 8 * n_bytes, "keep": n_bytes, "last": 1, "bad": 1}
     if meta_width:
         fields["meta"] = meta_width

@@ -7,6 +7,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least
+
 from ..primitive.names import signals
 from ..stream.delays import copied, delayed, delayed_flag
 
@@ -19,6 +21,12 @@ def reversed_bits(value):
     their top becomes one that counts upward, and back.
     """
     return Cat(value[i ^ 7] for i in range(len(value)))
+
+
+def _check_lanes(lanes) -> None:
+    check_least("lanes", lanes, 2)
+    if lanes % 2:
+        raise ValueError(f"lanes must be a multiple of 2, not {lanes!r}")
 
 
 def _turned(value, n):
@@ -50,6 +58,7 @@ class BitPacker(wiring.Component):
     latency = 5
 
     def __init__(self, lanes: int) -> None:
+        _check_lanes(lanes)
         self.lanes = lanes
         super().__init__(
             {
@@ -146,6 +155,7 @@ class BitUnpacker(wiring.Component):
     SIZES = (2, 3, 4)  # quarters of a beat in that a beat out takes, by code
 
     def __init__(self, lanes: int) -> None:
+        _check_lanes(lanes)
         self.lanes = lanes
         super().__init__(
             {

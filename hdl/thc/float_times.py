@@ -7,6 +7,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_range
+
 from ..primitive.multiplier import Multiplier
 from ..primitive.names import signals
 from ..stream.delays import delayed
@@ -41,8 +43,7 @@ class IntToFloat(wiring.Component):
     """
 
     def __init__(self, width: int) -> None:
-        if not 2 <= width <= 33:
-            raise ValueError(f"width must be 2 to 33 bits, not {width!r}")
+        check_range("width", width, 2, 33)
         self.width = width
         self.n_steps = (width - 1).bit_length()
         self.latency = 5 + self.n_steps

@@ -10,20 +10,26 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradnic.interface.params import (
+    BLOCKS,
+    check_block,
+    check_lanes,
+    check_least,
+    check_power,
+    check_range,
+)
+
 from ..primitive.block_ram import BlockRAM
 from ..stream.delays import copied, delayed, delayed_flag
 
-BLOCKS = (64, 256, 1024, 4096)
 GROUP = 2  # lanes that share a memory, and the registers that steer it
 LARGEST_LUT_RAM = 32  # beats of a span kept in LUT RAM; block RAM above
 
 
 def check_shape(lanes, block) -> None:
     """ValueError unless a worker's circuit can be built with so many lanes and such a block."""
-    if lanes not in (4, 8, 16, 32):
-        raise ValueError(f"lanes must be 4, 8, 16 or 32, not {lanes!r}")
-    if block not in BLOCKS:
-        raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
+    check_lanes(lanes, name="lanes")
+    check_block(block)
 
 
 def growth(width, n_stages, limit):
@@ -65,12 +71,10 @@ class Hadamard(wiring.Component):
     def __init__(
         self, lanes: int, block: int = 1024, *, in_width: int = 15, width: int = 21
     ) -> None:
-        if lanes not in (2, 4, 8, 16, 32, 64):
-            raise ValueError(f"lanes must be a power of two from 2 to 64, not {lanes!r}")
-        if block not in BLOCKS:
-            raise ValueError(f"block must be 64, 256, 1024 or 4096, not {block!r}")
-        if not 2 <= in_width <= width:
-            raise ValueError(f"in_width must be 2 to {width} bits, not {in_width!r}")
+        check_power("lanes", lanes, 2, 64)
+        check_block(block)
+        check_least("width", width, 2)
+        check_range("in_width", in_width, 2, width)
         self.lanes, self.block = lanes, block
         self.spans = [2**k for k in reversed(range((block // lanes).bit_length() - 1))]
         self.widths = growth(in_width, block.bit_length() - 1, width)

@@ -7,6 +7,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_power
+
 from ..primitive.names import signals
 from ..stream.beats import Beat
 from .bit_packer import reversed_bits
@@ -42,7 +44,7 @@ class LevelTable(wiring.Component):
     Parameters
     ----------
     n_bytes : int
-        Of a beat, at least 4, a power of two; with `wide` at least 16.
+        Of a beat, a power of two from 4 to 128; with `wide` from 16.
     wide : bool
         True: sums may have more than 8 bits.
     bits : int
@@ -64,9 +66,7 @@ class LevelTable(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, *, wide: bool = False, bits: int = 4) -> None:
-        least = 16 if wide else 4
-        if n_bytes < least or n_bytes & (n_bytes - 1):
-            raise ValueError(f"n_bytes must be a power of two, at least {least}, not {n_bytes!r}")
+        check_power("n_bytes", n_bytes, 16 if wide else 4, 128)
         if bits not in (4, 8):
             raise ValueError(f"bits must be 4 or 8, not {bits!r}")
         self.n_bytes, self.wide = n_bytes, wide
@@ -223,7 +223,7 @@ class SumPacker(wiring.Component):
     Parameters
     ----------
     n_bytes : int
-        Of a beat, a power of two, at least 16.
+        Of a beat, a power of two from 16 to 128.
 
     Members
     -------
@@ -233,8 +233,7 @@ class SumPacker(wiring.Component):
     """
 
     def __init__(self, n_bytes: int) -> None:
-        if n_bytes < 16 or n_bytes & (n_bytes - 1):
-            raise ValueError(f"n_bytes must be a power of two, at least 16, not {n_bytes!r}")
+        check_power("n_bytes", n_bytes, 16, 128)
         self.n_bytes = n_bytes
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__({"on": In(1), "i": In(beats), "o": Out(beats)})

@@ -7,6 +7,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least
+
 from ..primitive.block_ram import BlockRAM
 from ..primitive.multiplier import Multiplier
 from ..stream.delays import copied, delayed
@@ -24,7 +26,7 @@ class Quantize(wiring.Component):
     Parameters
     ----------
     width : int
-        Bits of a rotated value.
+        Bits of a rotated value, at least 8.
     levels : bool
         True: with the index comes its level.
 
@@ -46,6 +48,7 @@ class Quantize(wiring.Component):
     random_lag = 12
 
     def __init__(self, width: int, *, levels: bool = False) -> None:
+        check_least("width", width, 8)
         self.levels = levels
         super().__init__(
             {

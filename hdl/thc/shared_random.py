@@ -9,6 +9,8 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradnic.interface.params import check_power
+
 from ..primitive.multiplier import Multiplier
 from ..primitive.names import signals
 from ..stream.delays import copied, delayed, delayed_flag
@@ -148,7 +150,7 @@ class RandomBytes(wiring.Component):
     Parameters
     ----------
     lanes : int
-        Elements per beat, 2 to 32.
+        Elements per beat, a power of two from 2 to 32.
 
     Members
     -------
@@ -161,6 +163,7 @@ class RandomBytes(wiring.Component):
     latency = 9
 
     def __init__(self, lanes: int) -> None:
+        check_power("lanes", lanes, 2, 32)
         self.lanes = lanes
         self.phases = N_LANES // lanes
         super().__init__(
@@ -292,8 +295,7 @@ class Signs(wiring.Component):
     latency = 2
 
     def __init__(self, lanes: int) -> None:
-        if lanes not in (2, 4, 8, 16, 32):
-            raise ValueError(f"lanes must be a power of two from 2 to 32, not {lanes!r}")
+        check_power("lanes", lanes, 2, 32)
         self.lanes = lanes
         super().__init__({"valid": In(1), "first": In(1), "sign_word": In(32), "signs": Out(lanes)})
 

@@ -296,7 +296,7 @@ DOUBLED = Config(1, 2, 2, (Job(1, makers.children((0, 0))),))
     ("call", "message"),
     [
         (lambda: Aggregator(33), "n_ports must be 1 to 32, not 33"),
-        (lambda: Aggregator(2, n_bytes=8), "n_bytes must be 16, 32 or 64, not 8"),
+        (lambda: Aggregator(2, n_bytes=8), "n_bytes must be a power of two from 16 to 64, not 8"),
         (lambda: Aggregator(2, n_jobs=1), "n_jobs must be 2 to 16, not 1"),
         (lambda: Aggregator(2, queues=4), "queues must be 0 or 8, not 4"),
         (lambda: Aggregator(2, chunk=8192, width=16),

@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gradnic.hdl.aggregation.answer import AnswerFramer, AnswerPort
 from gradnic.hdl.aggregation.gate import Gate
+from gradnic.hdl.aggregation.parser import ContributionParser
+from gradnic.hdl.aggregation.slot_sweep import Sweep
 from gradnic.hdl.frame.packet_fifo import PacketFIFO
 from gradnic.hdl.frame.round_robin import RoundRobin
 from gradnic.hdl.stream.beats import FrameBeat
@@ -176,3 +179,21 @@ def test_a_gate_at_full_rate(gate):
     run = programmed(gate, CONFIG).run({"i": beats}, reset=False)
     assert np.ptp(run.taken["i"]) == len(beats) - 1
     assert len(run.outputs["heads"]) == 100
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Gate(8, 2, 2), "n_bytes must be a power of two from 16 to 64, not 8"),
+        (lambda: Gate(N, 33, 2), "n_ports must be 1 to 32, not 33"),
+        (lambda: ContributionParser(N, 2, 17), "n_jobs must be 1 to 16, not 17"),
+        (lambda: AnswerFramer(128, 2), "n_bytes must be a power of two from 16 to 64, not 128"),
+        (lambda: AnswerPort(N, 2, 2, 2), "number must be 0 to 1, not 2"),
+        (lambda: AnswerPort(N, 2, 2, 0, queued=257), "queued must be 0 to 256, not 257"),
+        (lambda: Sweep(2, 1), "place_width must be 2 to 14, not 1"),
+        (lambda: Sweep(0, 4), "n_jobs must be 1 to 16, not 0"),
+    ],
+)
+def test_errors_name_the_value_and_the_limit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

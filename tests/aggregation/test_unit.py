@@ -290,7 +290,7 @@ def test_latency(models):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_bytes": 12}, "n_bytes must be 4, 8, 16, 32 or 64, not 12"),
+        ({"n_bytes": 12}, "n_bytes must be a power of two from 4 to 64, not 12"),
         (
             {"n_slots": 100},
             "n_slots must be a power of two from 2 to 2048, where a sum has 4 rows, not 100",
@@ -305,6 +305,8 @@ def test_latency(models):
         ({"width": 9}, "width must be 8, 12 or 16, not 9"),
         ({"b_max": 9}, "b_max must be 1 to 8, not 9"),
         ({"n_jobs": 17}, "n_jobs must be 1 to 16, not 17"),
+        ({"chunk": 64.0}, "chunk must be a multiple of 64 up to 8192, not 64.0"),
+        ({"n_slots": 8.0}, "n_slots must be a power of two from 2 to 2048, .* not 8.0"),
         ({"n_words": 0}, "n_words must be 1 to 2048, not 0"),
     ],
 )

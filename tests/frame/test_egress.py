@@ -150,7 +150,7 @@ def test_rate_and_latency():
 
 
 def test_parameters():
-    with pytest.raises(ValueError, match="n_bytes must be 16, 32, 64 or 128, not 8"):
+    with pytest.raises(ValueError, match="n_bytes must be a power of two from 16 to 128, not 8"):
         circuit.EgressQueues(8)
     with pytest.raises(ValueError, match="max_beats must be 1 to 63, not 64"):
         circuit.EgressQueues(32, queue_beats=64, max_beats=64)

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 from gradnic.hdl.frame.arbiter import FrameArbiter
 from gradnic.hdl.frame.checksum import FrameCheck
+from gradnic.hdl.frame.egress import EgressQueues
 from gradnic.hdl.frame.frame_queue import FrameQueue
+from gradnic.hdl.frame.head_beat import HeadApart, HeadJoined
+from gradnic.hdl.frame.intake import Intake
 from gradnic.hdl.frame.length_guard import LengthGuard
 from gradnic.hdl.frame.realign import Realigner
+from gradnic.hdl.frame.round_robin import RoundRobin
 from gradnic.hdl.frame.splice import Splicer
 from gradnic.hdl.frame.store import FrameStore
 from gradnic.sim.engine import batch, encoding
@@ -357,3 +361,38 @@ def test_frame_check(n):
 
 def _rows(values, n_bytes):
     return np.ascontiguousarray(values.astype("<u8")).view(np.uint8).reshape(-1, 8)[:, :n_bytes]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: FrameArbiter(16, meta_width=-1), "meta_width must be at least 0, not -1"),
+        (lambda: FrameArbiter(16, meta_width=None), "meta_width must be at least 0, not None"),
+        (lambda: FrameArbiter(16, own_beats=0), "own_beats must be at least 1, not 0"),
+        (lambda: FrameCheck(12), "n_bytes must be a power of two from 4 to 128, not 12"),
+        (lambda: FrameCheck(2), "n_bytes must be a power of two from 4 to 128, not 2"),
+        (lambda: FrameQueue(0, 8, 16, lossy=True), "n_bytes must be at least 1, not 0"),
+        (lambda: FrameQueue(4, 8, 65, lossy=False), "depth must be 2 to 64, not 65"),
+        (lambda: FrameQueue(4, 8, 0, lossy=True), "depth must be 1 to 16384, not 0"),
+        (lambda: HeadApart(1), "n_bytes must be a power of two from 2 to 128, not 1"),
+        (lambda: HeadJoined(16, meta_width=-2), "meta_width must be at least 0, not -2"),
+        (lambda: Intake(8, 4), "n_bytes must be a power of two from 16 to 128, not 8"),
+        (lambda: Intake(16, 0), "n_jobs must be at least 1, not 0"),
+        (lambda: Intake(16, 4, n_senders=0), "n_senders must be at least 1, not 0"),
+        (lambda: LengthGuard(12, max_bytes=24), "n_bytes must be a power of two from 1 to 128"),
+        (lambda: LengthGuard(16, max_bytes=0), "max_bytes must be at least 16, not 0"),
+        (lambda: LengthGuard(16, max_bytes=40), "max_bytes must be a multiple of n_bytes = 16, no"),
+        (lambda: Realigner(16, (42,)), r"offsets must be two numbers, not \(42,\)"),
+        (lambda: Realigner(16, (42, -1)), r"offsets\[1\] must be at least 0, not -1"),
+        (lambda: Realigner(2, (42, 64)), "n_bytes must be a power of two from 4 to 128, not 2"),
+        (lambda: Splicer(16, (1.5, 64)), r"offsets\[0\] must be at least 0, not 1.5"),
+        (lambda: Splicer(0, (42, 64)), "n_bytes must be a power of two from 4 to 128, not 0"),
+        (lambda: RoundRobin(16, 1), "n must be at least 2, not 1"),
+        (lambda: FrameStore(0, 8), "width must be at least 1, not 0"),
+        (lambda: FrameStore(8, 12), "n_slots must be a power of two from 8 to 16384, not 12"),
+        (lambda: EgressQueues(16, queue_beats=8), "queue_beats must be a power of two from 16 to"),
+    ],
+)
+def test_errors_name_the_value_and_the_limit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

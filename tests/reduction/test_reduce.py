@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
+from gradnic.hdl.reduction.codec_image import CodecImage
 from gradnic.hdl.reduction.reduce import Combine, Op, Reduce
 from gradnic.hdl.reduction.shared_combine import SharedCombine
 from gradnic.hdl.reduction.summing import Summing
@@ -246,8 +247,20 @@ def test_a_sum_that_nobody_made_is_told(changes):
     amaranth_run.simulate(part, bench)
 
 
-def test_errors():
-    with pytest.raises(ValueError, match="n_lanes must be 1 to 64, not 0"):
-        Reduce(0)
-    with pytest.raises(ValueError, match="max_beats must be 1 to 16384, not 0"):
-        Summing(4, max_beats=0)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Reduce(0), "n_lanes must be 1 to 64, not 0"),
+        (lambda: Reduce(0, shared=True), "n_lanes must be 1 to 64, not 0"),
+        (lambda: Combine(4.0), "n_lanes must be 1 to 64, not 4.0"),
+        (lambda: Summing(4, max_beats=0), "max_beats must be 1 to 16384, not 0"),
+        (lambda: Summing(65, max_beats=4, shared=True), "n_lanes must be 1 to 64, not 65"),
+        (lambda: SharedCombine(4, 5), "n must be 1 to 4, not 5"),
+        (lambda: SharedCombine(4, 0), "n must be 1 to 4, not 0"),
+        (lambda: CodecImage(4, codes=False), "passes must be True without codes, not False"),
+        (lambda: CodecImage(4, wide=True), "wide must be False without passes, not True"),
+    ],
+)
+def test_errors_name_the_value_and_the_limit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -6,11 +6,15 @@ from amaranth.hdl import Const, Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.stream.delays import delayed_flag
+from gradnic.hdl.thc.bit_packer import BitPacker, BitUnpacker
 from gradnic.hdl.thc.decoder import ThcDecoder
 from gradnic.hdl.thc.encoder import ThcEncoder
 from gradnic.hdl.thc.float_times import IntToFloat, Times, unpacked
 from gradnic.hdl.thc.hadamard import BLOCKS, Hadamard
+from gradnic.hdl.thc.level_table import LevelTable, SumPacker
 from gradnic.hdl.thc.norm import ThcNorm
+from gradnic.hdl.thc.quantize import Quantize
+from gradnic.hdl.thc.shared_random import RandomBytes, Signs
 from gradnic.models.thc import worker as thc
 from gradnic.sim.aggregation.worker import RtlWorker, build_engines
 from gradnic.sim.engine import batch
@@ -200,7 +204,22 @@ class TimesStream(wiring.Component):
         (lambda: ThcEncoder(2), "lanes must be 4, 8, 16 or 32, not 2"),
         (lambda: ThcDecoder(4, block=100), "block must be 64, 256, 1024 or 4096, not 100"),
         (lambda: ThcNorm(64), "lanes must be 4, 8, 16 or 32, not 64"),
-        (lambda: IntToFloat(40), "width must be 2 to 33 bits, not 40"),
+        (lambda: IntToFloat(40), "width must be 2 to 33, not 40"),
+        (lambda: Hadamard(4.0), "lanes must be a power of two from 2 to 64, not 4.0"),
+        (lambda: Hadamard(4, width=0), "width must be at least 2, not 0"),
+        (lambda: Hadamard(4, width=12), "in_width must be 2 to 12, not 15"),
+        (lambda: ThcNorm(4.0), "lanes must be 4, 8, 16 or 32, not 4.0"),
+        (lambda: ThcNorm(4, block=64.0), "block must be 64, 256, 1024 or 4096, not 64.0"),
+        (lambda: BitPacker(0), "lanes must be at least 2, not 0"),
+        (lambda: BitPacker(3), "lanes must be a multiple of 2, not 3"),
+        (lambda: BitUnpacker(5), "lanes must be a multiple of 2, not 5"),
+        (lambda: Quantize(7), "width must be at least 8, not 7"),
+        (lambda: RandomBytes(64), "lanes must be a power of two from 2 to 32, not 64"),
+        (lambda: RandomBytes(6), "lanes must be a power of two from 2 to 32, not 6"),
+        (lambda: Signs(1), "lanes must be a power of two from 2 to 32, not 1"),
+        (lambda: LevelTable(8, wide=True), "n_bytes must be a power of two from 16 to 128, not 8"),
+        (lambda: LevelTable(16, bits=5), "bits must be 4 or 8, not 5"),
+        (lambda: SumPacker(12), "n_bytes must be a power of two from 16 to 128, not 12"),
     ],
 )
 def test_errors_name_the_value_and_the_limit(call, message):
