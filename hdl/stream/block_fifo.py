@@ -8,6 +8,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradnic.interface.params import check_range
+
 from ..primitive.block_ram import BlockRAM
 from .fifo import FIFO
 
@@ -73,8 +75,7 @@ class BlockFIFO(wiring.Component):
         commits: bool = False,
         stops: bool = False,
     ) -> None:
-        if not 1 <= depth <= 16384:
-            raise ValueError(f"depth must be 1 to 16384, not {depth!r}")
+        check_range("depth", depth, 1, 16384)
         if commits and stops:
             raise ValueError("commits and stops exclude each other")
         self.shape = shape

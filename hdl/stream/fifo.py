@@ -9,6 +9,8 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_range
+
 from ..primitive.names import signals
 from .steering import copies, healed, steered
 
@@ -67,8 +69,7 @@ class FIFO(wiring.Component):
         watched: bool = False,
         stops: bool = False,
     ) -> None:
-        if not 2 <= depth <= 64:
-            raise ValueError(f"depth must be 2 to 64, not {depth!r}")
+        check_range("depth", depth, 2, 64)
         if half_rate + bypass + (not registered) > 1:
             raise ValueError("half_rate, bypass and registered=False exclude each other")
         if stops and bypass:

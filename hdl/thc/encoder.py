@@ -249,7 +249,6 @@ class ThcEncoder(wiring.Component):
             hashes.block.eq(self.blocks.p.number),
             reciprocal.log4.eq(self.log4),
             reciprocal.tensor.eq(self.tensor),
-            reciprocal.valid.eq(takes),
             reciprocal.word.eq(self.blocks.p.word),
         ]
         later = hashes.latency - reciprocal.latency

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..primitive.multiplier import Multiplier
 from ..primitive.names import signals
-from ..stream.delays import copied, delayed, delayed_flag
+from ..stream.delays import copied, delayed
 
 F = 8  # fraction bits at sigma = 1
 
@@ -32,9 +32,9 @@ class Reciprocal(wiring.Component):
     -------
     log4, tensor : In(2), In(1)
         Constant while blocks are inside.
-    valid, word : In(1), In(32)
+    word : In(32)
         FP32 bits of a block's agreed norm, or S.
-    done, result : Out(1), Out(Factor)
+    result : Out(Factor)
         ``latency`` cycles later. Silent where the norm is 0 (or denormal), Inf or NaN.
     """
 
@@ -42,9 +42,7 @@ class Reciprocal(wiring.Component):
 
     log4: In(2)
     tensor: In(1)
-    valid: In(1)
     word: In(32)
-    done: Out(1)
     result: Out(Factor)
 
     def elaborate(self, platform):
@@ -86,7 +84,6 @@ class Reciprocal(wiring.Component):
             result.silent.eq(delayed(m, odd, self.latency - 1, name="odd")),
         ]
         m.d.comb += self.result.eq(result)
-        m.d.comb += self.done.eq(delayed_flag(m, self.valid, self.latency, name="inside"))
         return m
 
 

@@ -246,6 +246,8 @@ def test_outputs_are_known_after_reset(name):
     ("make", "message"),
     [
         (lambda: FIFO(8, 1), "depth must be 2 to 64, not 1"),
+        (lambda: FIFO(8, 4.0), "depth must be 2 to 64, not 4.0"),
+        (lambda: BlockFIFO(8, 4.0), "depth must be 1 to 16384, not 4.0"),
         (lambda: FIFO(8, 65), "depth must be 2 to 64, not 65"),
         (lambda: BlockFIFO(8, 0), "depth must be 1 to 16384, not 0"),
         (lambda: BlockFIFO(8, 4, commits=True, stops=True), "commits and stops exclude"),
